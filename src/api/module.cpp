@@ -1,0 +1,39 @@
+// The extension module `magneto._C`.
+#include <Python.h>
+
+#include <stdexcept>
+
+#include "api/bindings.h"
+#include "python/ref.h"
+
+namespace magneto {
+
+void set_python_error_from_current_exception() {
+  try {
+    throw;
+  } catch (const PythonError&) {
+  } catch (const std::invalid_argument& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+}
+
+namespace {
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "magneto._C", "The C++ core of Magneto.", -1, nullptr};
+
+}  // namespace
+}  // namespace magneto
+
+PyMODINIT_FUNC PyInit__C() {
+  using namespace magneto;
+  Ref module = Ref::steal(PyModule_Create(&definition));
+  if (!module) return nullptr;
+#define X(stage) \
+  if (PyModule_AddFunctions(module.get(), stage##_methods) < 0) return nullptr;
+  MAGNETO_BINDINGS(X)
+#undef X
+  if (PyModule_AddStringConstant(module.get(), "torch_version", MAGNETO_TORCH_VERSION) < 0) return nullptr;
+  return module.release();
+}

@@ -1,0 +1,103 @@
+// Fake tensors: real `torch.Tensor` objects with metadata and autograd state but no data.
+//
+// During a capture each tensor is a fake. PyTorch's own Python bindings, composite operators and autograd run on it
+// unchanged; below autograd, a boxed kernel on the `Fake` dispatch key catches every ATen operator, appends it to the
+// session's graph and infers the results' metadata, with a native rule (rules.def) or, counted, with the dispatcher's
+// meta kernel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "graph/graph.h"
+
+namespace magneto::fake {
+
+/// Why an operator could not be run on fakes. The session keeps the first one: it is sticky, so that Python code which
+/// swallows the exception can't hide it.
+struct Refusal {
+  enum class Kind : uint8_t {
+    DataDependent,  // .item(), bool(t), nonzero...: needs the tensor's data
+    Unsupported,    // no rule and no meta kernel, or a dispatch key that fakes do not model (sparse, quantised...)
+    DataAccess,     // data_ptr(), numpy(): storage of a fake was touched
+  };
+  Kind kind;
+  std::string op;       // "aten._local_scalar_dense.default"
+  std::string message;  // what happened, for the break's explanation
+};
+
+struct Counters {
+  int64_t native = 0;    // operators inferred by a native rule
+  int64_t meta = 0;      // operators inferred by the dispatcher's meta kernels (a fallback)
+  std::vector<std::string> meta_ops;  // their names, in order of first use, no duplicates
+};
+
+/// One capture's fake world. While a Session is alive and active on a thread, every operator called on that thread is
+/// recorded into `graph` (factories too, whatever their arguments). Sessions do not nest. RAII: the destructor restores
+/// the dispatcher's thread state, exceptions included. Needs the GIL.
+class Session {
+ public:
+  explicit Session(graph::Graph& graph);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// The session active on this thread, or null.
+  static Session* current();
+
+  /// The fake that stands for the real tensor `real`, as graph input `name`. The caller keeps the mapping from real to
+  /// fake (one fake per real tensor). Carries dtype, device, sizes, strides, offset, requires_grad, is_leaf and, for
+  /// views of one storage, a shared fake storage. A `Parameter` is made by the caller (see `wrap_like`).
+  at::Tensor make_input(const at::Tensor& real, std::string name);
+
+  /// The fake that stands for a real tensor made during the capture (torch.tensor([1, 2])): a graph constant.
+  at::Tensor make_constant(const at::Tensor& real);
+
+  /// The value a fake stands for; kNoValue if `tensor` is not a fake of this session.
+  graph::ValueId value_of(const at::Tensor& tensor) const;
+
+  /// The torch node that operators recorded from now on belong to (-1 between torch calls).
+  int32_t torch_node = -1;
+
+  /// The first refusal since the last `take_refusal`.
+  std::optional<Refusal> take_refusal();
+  bool refused() const;
+
+  Counters counters;
+
+  /// Fakes made by this session that are still alive (for the leak check after a capture; works after destruction of
+  /// the session through the returned counter).
+  std::shared_ptr<const int64_t> alive_count() const;
+
+  /// Turns recording off on this thread for a scope: operators run for real on real tensors (constant folding,
+  /// reading constants). Fakes must not be passed to operators inside.
+  class Pause {
+   public:
+    Pause();
+    ~Pause();
+    Pause(const Pause&) = delete;
+
+   private:
+    struct State;
+    std::unique_ptr<State> state_;
+  };
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// True for tensors made by a Session.
+bool is_fake(const at::Tensor& tensor);
+
+/// Registers the boxed kernel on the Fake key; called once when the extension is loaded.
+void register_kernels();
+
+}  // namespace magneto::fake

@@ -1,0 +1,144 @@
+// The two-level graph: what one captured segment computes.
+//
+// The upper level holds the calls that the user's code made to torch (what FX backends and the `graph_code` log show);
+// the lower level holds the ATen operators that those calls dispatched to. Each ATen node is the child of one torch
+// node. Both levels name tensors by the same `ValueId`s: a tensor is made by exactly one ATen node (or is an input or
+// a constant), and a torch node says where in its Python result each tensor stands.
+//
+// The graph is not functional at this level: in-place operators mutate the value they are given and return the same
+// value, views alias. Running the ATen nodes in order on real tensors is what eager does.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "python/ref.h"
+
+namespace magneto::graph {
+
+/// Index into Graph::values; `kNoValue` stands for None or an undefined tensor.
+using ValueId = int32_t;
+inline constexpr ValueId kNoValue = -1;
+
+/// What is known of a tensor without its data. Sizes and strides count elements.
+struct TensorMeta {
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t storage_offset = 0;
+  bool requires_grad = false;
+
+  bool operator==(const TensorMeta&) const = default;
+};
+
+enum class ValueKind : uint8_t { Input, Constant, Result };
+
+struct Value {
+  ValueKind kind = ValueKind::Result;
+  TensorMeta meta;
+  /// Inputs: the source's name as users see it (`L['x']`). Others: empty.
+  std::string name;
+  /// Constants: the real tensor, shared by all runs. Others: undefined.
+  at::Tensor constant;
+  /// Results: the ATen node that made it. Others: -1.
+  int32_t producer = -1;
+};
+
+/// An operand of an ATen node: one tensor, a list of tensors (`kNoValue` for absent ones), or a constant.
+using AtenArg = std::variant<c10::IValue, ValueId, std::vector<ValueId>>;
+
+struct AtenNode {
+  c10::OperatorHandle op;
+  /// One per schema argument, in schema order.
+  std::vector<AtenArg> args;
+  /// Tensors among the results, lists flattened, in schema order; kNoValue for undefined tensors. Results that are not
+  /// tensors are constants of the capture and are left out.
+  std::vector<ValueId> results;
+  /// The torch node that this operator belongs to.
+  int32_t torch_node = -1;
+};
+
+/// A Python argument of a torch node, with tensors replaced by values.
+struct PyArg {
+  enum class Kind : uint8_t { Value, Const, Tuple, List, Dict, Slice };
+  Kind kind = Kind::Const;
+  ValueId value = kNoValue;
+  /// Const: the object. Dict: a tuple of the keys. Tuple: the exact type when it is a named tuple or another subclass.
+  Ref object;
+  /// Tuple, List: the items. Dict: the values. Slice: start, stop, step.
+  std::vector<PyArg> items;
+};
+
+/// Where a tensor stands in the Python result of a torch node: the path of indices (empty: the result itself).
+struct TorchResult {
+  std::vector<int32_t> path;
+  ValueId value = kNoValue;
+};
+
+struct TorchNode {
+  enum class Kind : uint8_t { CallFunction, CallMethod };
+  Kind kind = Kind::CallFunction;
+  /// CallFunction: the callable. CallMethod: the method's name (str); the receiver is args[0].
+  Ref target;
+  std::vector<PyArg> args;
+  std::vector<std::pair<std::string, PyArg>> kwargs;
+  std::vector<TorchResult> results;
+  /// The user's line, for messages: file, line number, function name; empty when unknown.
+  std::string file;
+  int32_t line = 0;
+  std::string function;
+};
+
+struct Graph {
+  std::vector<Value> values;
+  std::vector<ValueId> inputs;
+  std::vector<TorchNode> torch_nodes;
+  /// In execution order; the children of one torch node are contiguous.
+  std::vector<AtenNode> aten_nodes;
+  /// What the segment hands on: results, exit state, journal values. No duplicates.
+  std::vector<ValueId> outputs;
+
+  ValueId add_input(std::string name, TensorMeta meta);
+  ValueId add_constant(at::Tensor tensor);
+  ValueId add_result(TensorMeta meta, int32_t producer);
+};
+
+/// Reads a tensor's metadata (real or fake).
+TensorMeta meta_of(const at::Tensor& tensor);
+
+/// Short dtype name in printed graphs: f32, bf16, i64, b8, c64...
+std::string_view dtype_name(c10::ScalarType dtype);
+
+// -- text ------------------------------------------------------------------------------------------------------------
+
+/// Prints both levels; `parse_aten` reads the ATen level back.
+///
+///     graph {
+///       %0: f32[2, 3] = input "L['x']"
+///       # user.py:4 in forward
+///       torch.add(%0, 1) {
+///         %1: f32[2, 3] = aten.add.Tensor(%0, 1, 1)
+///       }
+///       return (%1)
+///     }
+///
+/// A value prints its strides (`f32[2, 3]{1, 2}`) only when it is not contiguous, and `grad` when it requires grad.
+std::string print(const Graph& graph);
+
+/// Parses what `print` writes. Torch nodes keep their printed name as a `str` target and no Python arguments (they are
+/// not needed to run the ATen level). Throws std::invalid_argument with line and cause.
+Graph parse(std::string_view text);
+
+/// Checks the invariants stated above: defined before use, one producer each, schema arity and kinds, contiguous
+/// children, outputs unique. Returns one line per violation; empty when sound.
+std::vector<std::string> verify(const Graph& graph);
+
+}  // namespace magneto::graph

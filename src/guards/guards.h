@@ -1,0 +1,137 @@
+// Guards: everything that a capture assumed, checked natively before each run of its plan.
+//
+// A capture fills a GuardSet. `GuardProgram` compiles it into a flat list in which each source is loaded once, into a
+// slot, after its base; the plan then reads its inputs from the same slots. A check that once passed is remembered by
+// version (dict version tags, type version tags), so that a hit costs a few nanoseconds per object and no hash look-up.
+// No check runs Python code.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+#include "guards/source.h"
+
+namespace magneto::guards {
+
+/// The interpreter-wide and thread-wide switches that change what torch code does; compared as a whole.
+struct GlobalState {
+  bool grad_mode = true;
+  bool inference_mode = false;
+  bool autocast_cpu = false;
+  bool autocast_cuda = false;
+  bool autocast_cache = true;
+  bool deterministic = false;
+  bool deterministic_warn_only = false;
+  bool torch_function_enabled = true;
+  int64_t torch_function_modes = 0;  // number of modes on the stack
+  c10::ScalarType default_dtype = c10::ScalarType::Float;
+  c10::ScalarType autocast_cpu_dtype = c10::ScalarType::BFloat16;
+  c10::ScalarType autocast_cuda_dtype = c10::ScalarType::Half;
+  int32_t num_threads = 1;
+
+  /// Reads the state of the current thread. Cheap (tens of nanoseconds).
+  static GlobalState read();
+  bool operator==(const GlobalState&) const = default;
+  /// "grad mode changed: was True, is False"; empty when equal.
+  std::string difference(const GlobalState& now) const;
+};
+
+/// What a tensor guard compares besides the exact Python type.
+struct TensorGuard {
+  PyTypeObject* type;  // exact Python type (Tensor, Parameter)
+  c10::ScalarType dtype;
+  c10::Device device;
+  uint64_t dispatch_keys;  // raw key set
+  bool requires_grad;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+};
+
+/// Checks that hang on sources. Adding the same check twice keeps one.
+class GuardSet {
+ public:
+  explicit GuardSet(SourceTable& sources);
+
+  /// The value's exact type. Also implied by every other check below except `identity`, `alias` and `absent`.
+  void type(const Source* source, PyTypeObject* type);
+  /// The value is this very object (kept alive).
+  void identity(const Source* source, PyObject* object);
+  /// Exact type and equal value, for None, bool, int, float (bitwise: nan equals nan, 0.0 differs from -0.0), complex,
+  /// str, bytes, and tuples and frozensets of those.
+  void equals(const Source* source, PyObject* constant);
+  /// The source can't be loaded: no such dict entry or attribute, or an empty cell.
+  void absent(const Source* source);
+  /// Exact type and length, for list, tuple, dict, set, frozenset and their subclasses.
+  void length(const Source* source, PyTypeObject* type, Py_ssize_t length);
+  /// The dict's keys, in order (keys as in SourceTable::dict_item).
+  void dict_keys(const Source* source, PyTypeObject* type, const std::vector<PyObject*>& keys);
+  /// A tensor with this metadata; `tensor` is the real one seen by the capture.
+  void tensor(const Source* source, PyObject* tensor);
+  /// Both sources load the same object.
+  void alias(const Source* source, const Source* same_as);
+  /// The two sources load different objects.
+  void distinct(const Source* source, const Source* other);
+  /// A Python function (or the Function root): its __code__, __defaults__ and __kwdefaults__ are those objects.
+  void function(const Source* source, PyObject* function);
+  /// `_PyType_Lookup(type, name)` gives this object (null: nothing). Holds for instances whose type is guarded.
+  void type_lookup(PyTypeObject* type, PyObject* name, PyObject* found);
+  /// Makes the source loadable as a slot of the program even if nothing is checked on it.
+  void require(const Source* source);
+
+  void set_global_state(const GlobalState& state);
+
+  /// One guard per line, in the order of checking, as TORCH_LOGS=guards shows them.
+  std::string print() const;
+
+  struct Impl;
+  Impl& impl() const { return *impl_; }
+  ~GuardSet();
+  GuardSet(GuardSet&&) noexcept;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Where the roots are, for one check. All borrowed.
+struct Roots {
+  PyObject* function;         // may be null when no Function source is used
+  PyObject* const* locals;    // localsplus: locals, cells, free variables
+  PyObject* const* stack;     // value stack, bottom first
+};
+
+class GuardProgram {
+ public:
+  /// Compiles a set. Keeps alive every object that a check compares with or a source names; after that the set and its
+  /// table may go. Inserts the memo versions by running the checks once against `roots` if they hold.
+  GuardProgram(const GuardSet& set, const SourceTable& sources);
+  ~GuardProgram();
+
+  /// Number of slots that `check` fills.
+  int32_t slot_count() const;
+  /// The slot a source is loaded into; -1 if the program does not load it.
+  int32_t slot_of(const Source* source) const;
+
+  /// Runs all checks, cheapest and most failing first. On success slots[0..slot_count) hold borrowed references, valid
+  /// until Python code runs (absent sources: null). Never raises, runs no Python code. Not reentrant for one thread,
+  /// safe under the GIL.
+  bool check(const Roots& roots, PyObject** slots);
+
+  /// Why `check` fails for these roots, as the recompile log words it, e.g.
+  /// "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"; empty when it holds. May allocate; not hot.
+  std::string explain(const Roots& roots);
+
+  /// The checks as text, one per line.
+  std::string print() const;
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace magneto::guards
