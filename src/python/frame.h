@@ -1,0 +1,68 @@
+// What we need of CPython's frames, behind one small file per minor version (cpython_311.cpp, cpython_312.cpp).
+//
+// A frame under our control has an instruction pointer and a value stack that we may read and set, and is finished by
+// CPython itself: we place the pointer on an instruction (a return, a yield, the instruction that raised) and enter
+// `_PyEval_EvalFrameDefault` there, so that clearing, unwinding and tracebacks are always the interpreter's own.
+#pragma once
+
+#include <Python.h>
+
+#include "python/code.h"
+
+struct _PyInterpreterFrame;
+
+namespace magneto {
+
+using Frame = _PyInterpreterFrame;
+
+/// A PEP 523 frame evaluation function.
+using EvalHook = PyObject* (*)(PyThreadState*, Frame*, int);
+
+/// Installs `hook` (null: CPython's own). Cheap; counted by the caller.
+void set_eval_hook(EvalHook hook);
+EvalHook get_eval_hook();
+
+PyCodeObject* frame_code(Frame* frame);        // borrowed
+PyObject* frame_function(Frame* frame);        // borrowed; the PyFunctionObject
+PyObject* frame_globals(Frame* frame);         // borrowed
+PyObject* frame_builtins(Frame* frame);        // borrowed
+PyObject** frame_localsplus(Frame* frame);     // locals, cells, free variables, then the value stack
+bool frame_is_generator(Frame* frame);         // owned by a generator or coroutine object
+
+/// Index in CodeInfo::instrs of the instruction to run next (a new frame: 0).
+int32_t frame_next_instr(Frame* frame, const CodeInfo& info);
+/// Entries on the value stack.
+int32_t frame_stack_depth(Frame* frame);
+/// Sets what runs next and the stack's depth (the caller has filled or cleared localsplus accordingly).
+void frame_set(Frame* frame, const CodeInfo& info, int32_t next_instr, int32_t stack_depth);
+/// Marks `instr` as the one that is running, for tracebacks, f_lineno and sys._getframe().
+void frame_set_running(Frame* frame, const CodeInfo& info, int32_t instr, int32_t stack_depth);
+
+/// While alive, `frame` is the thread's current frame (sys._getframe(), warnings, super() see it). For frames that the
+/// hook got and that CPython has not entered itself.
+class CurrentFrame {
+ public:
+  CurrentFrame(PyThreadState* thread, Frame* frame);
+  ~CurrentFrame();
+  CurrentFrame(const CurrentFrame&) = delete;
+
+ private:
+  PyThreadState* thread_;
+  Frame* frame_;
+  // What the version needs to remember, in words.
+  void* saved_[12];
+};
+
+/// Continues the frame under CPython, from the place that frame_set chose, to its end. Consumes the frame as an eval
+/// hook must. New reference, or null with an exception.
+PyObject* frame_continue(PyThreadState* thread, Frame* frame);
+/// Raises the current exception at the instruction that frame_set_running chose: CPython runs the frame's handlers, or
+/// unwinds it. The traceback names that instruction's line.
+PyObject* frame_raise(PyThreadState* thread, Frame* frame);
+/// Ends the frame with `value` (stolen) as its result; the stack may hold anything (it is cleared).
+PyObject* frame_return(PyThreadState* thread, Frame* frame, const CodeInfo& info, PyObject* value);
+
+/// The frame of a generator object that is suspended or not started; null if it runs or has ended.
+Frame* generator_frame(PyObject* generator);
+
+}  // namespace magneto
