@@ -62,6 +62,7 @@ struct Takeover {
   PyObject* stack;     // list (Ellipsis: NULL), or None: leave it
   const char* action;  // "continue", "raise", "return", "yield", "call"
   PyObject* operand;   // exception to raise, value to return or to yield, function to call in the frame
+  PyObject* handled;   // the exception being handled there, or None
 };
 
 const Takeover* pending = nullptr;
@@ -85,7 +86,7 @@ void set_up(const Takeover& takeover, Frame* frame, const CodeInfo& info) {
   }
   int32_t depth = frame_stack_depth(frame);
   if (takeover.stack != Py_None) {
-    while (depth > 0) Py_CLEAR(slots[info.nlocals + --depth]);
+    for (int32_t i = 0; i < depth; ++i) Py_CLEAR(slots[info.nlocals + i]);
     fill(slots + info.nlocals, takeover.stack);
     depth = static_cast<int32_t>(PyList_GET_SIZE(takeover.stack));
   }
@@ -100,6 +101,7 @@ PyObject* take_over(const Takeover& takeover, PyThreadState* thread, Frame* fram
   const CodeInfo& info = decode(takeover.code);
   const std::string_view action = takeover.action;
   set_up(takeover, frame, info);
+  if (takeover.handled != Py_None) PyErr_SetHandledException(takeover.handled);
   if (action == "continue") return frame_continue(thread, frame);
   if (action == "return") return frame_return(thread, frame, info, Py_NewRef(takeover.operand));
   if (action == "yield") return frame_yield(thread, frame, info, takeover.instr, Py_NewRef(takeover.operand));
@@ -125,15 +127,15 @@ PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
 }
 
-/// resume_test(code, call, instr, locals=None, stack=None, action="continue", operand=None): runs call(); the first frame of
-/// `code` that it enters (for generator functions: the generator's own frame) is set to instruction `instr`, with those
-/// locals and stack, and finished by `action`.
+/// resume_test(code, call, instr, locals=None, stack=None, action="continue", operand=None, handled=None): runs call(); the first
+/// frame of `code` that it enters (for generator functions: the generator's own frame) is set to instruction `instr`, with
+/// those locals and stack, and finished by `action`.
 PyObject* resume_test_binding(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *code, *call;
-    Takeover takeover{nullptr, 0, Py_None, Py_None, "continue", Py_None};
-    if (!PyArg_ParseTuple(args, "OOi|OOsO", &code, &call, &takeover.instr, &takeover.locals, &takeover.stack,
-                          &takeover.action, &takeover.operand)) {
+    Takeover takeover{nullptr, 0, Py_None, Py_None, "continue", Py_None, Py_None};
+    if (!PyArg_ParseTuple(args, "OOi|OOsOO", &code, &call, &takeover.instr, &takeover.locals, &takeover.stack,
+                          &takeover.action, &takeover.operand, &takeover.handled)) {
       return nullptr;
     }
     takeover.code = as_code(code);
@@ -172,7 +174,7 @@ PyMethodDef python_methods[] = {
     {"forget_code", forget_code_binding, METH_O, "forget_code(code): drops the decoded form"},
     {"generator_state", generator_state_binding, METH_O, "generator_state(generator) -> (next instruction, depth)"},
     {"resume_test", resume_test_binding, METH_VARARGS,
-     "resume_test(code, call, instr, locals=None, stack=None, action='continue', operand=None)"},
+     "resume_test(code, call, instr, locals=None, stack=None, action='continue', operand=None, handled=None)"},
     {nullptr, nullptr, 0, nullptr},
 };
 
