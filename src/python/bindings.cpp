@@ -1,11 +1,14 @@
 // What the tests need to see of this stage.
 #include "api/bindings.h"
+#include "python/bind.h"
 #include "python/code.h"
 #include "python/frame.h"
 #include "python/ref.h"
 
 #include <stdexcept>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace magneto {
 
@@ -166,6 +169,21 @@ PyObject* generator_state_binding(PyObject*, PyObject* generator) {
   });
 }
 
+/// bind_test(function, *args, **kwargs) -> the slots that bind_arguments fills (Ellipsis: an empty one), or None.
+PyObject* bind_test_binding(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  return guarded([&]() -> PyObject* {
+    if (nargs < 1 || !PyFunction_Check(args[0])) throw std::invalid_argument("a function is needed");
+    auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(args[0]));
+    std::vector<PyObject*> slots(code->co_nlocalsplus + 1);
+    if (!bind_arguments(args[0], args + 1, nargs - 1, kwnames, slots.data())) return Py_NewRef(Py_None);
+    Ref bound = checked(PyList_New(code->co_nlocalsplus));
+    for (Py_ssize_t i = 0; i < code->co_nlocalsplus; ++i) {
+      PyList_SET_ITEM(bound.get(), i, slots[i] ? slots[i] : Py_NewRef(Py_Ellipsis));
+    }
+    return bound.release();
+  });
+}
+
 }  // namespace
 
 PyMethodDef python_methods[] = {
@@ -173,6 +191,8 @@ PyMethodDef python_methods[] = {
     {"handler_of", handler_of_binding, METH_VARARGS, "handler_of(code, instr) -> target index or -1"},
     {"forget_code", forget_code_binding, METH_O, "forget_code(code): drops the decoded form"},
     {"generator_state", generator_state_binding, METH_O, "generator_state(generator) -> (next instruction, depth)"},
+    {"bind_test", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(bind_test_binding)),
+     METH_FASTCALL | METH_KEYWORDS, "bind_test(function, *args, **kwargs) -> list of slots, or None if they do not fit"},
     {"resume_test", resume_test_binding, METH_VARARGS,
      "resume_test(code, call, instr, locals=None, stack=None, action='continue', operand=None, handled=None)"},
     {nullptr, nullptr, 0, nullptr},
