@@ -17,6 +17,14 @@
 
 namespace magneto {
 
+namespace {
+
+PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
+  return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+}
+
+}  // namespace
+
 PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(frame->f_func); }
 
 CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame)

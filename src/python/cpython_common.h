@@ -8,6 +8,9 @@ namespace magneto {
 
 namespace {
 
+/// `_PyEval_EvalFrameDefault`, with what a version needs around it.
+PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag);
+
 void set_prev_instr(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_CODE(frame->f_code) + unit; }
 
 void push(Frame* frame, PyObject* value) { frame->localsplus[frame->stacktop++] = value; }
@@ -89,19 +92,19 @@ void frame_init_cells(Frame* frame, const CodeInfo& info) {
 
 PyObject* frame_continue(PyThreadState* thread, Frame* frame) {
   unlink_if_current(thread, frame);
-  return _PyEval_EvalFrameDefault(thread, frame, 0);
+  return evaluate(thread, frame, 0);
 }
 
 PyObject* frame_raise(PyThreadState* thread, Frame* frame) {
   unlink_if_current(thread, frame);
-  return _PyEval_EvalFrameDefault(thread, frame, 1);
+  return evaluate(thread, frame, 1);
 }
 
 PyObject* frame_yield(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t yield_instr, PyObject* value) {
   unlink_if_current(thread, frame);
   set_prev_instr(frame, info.instrs[yield_instr].start - 1);
   push(frame, value);
-  return _PyEval_EvalFrameDefault(thread, frame, 0);
+  return evaluate(thread, frame, 0);
 }
 
 Frame* generator_frame(PyObject* object) {

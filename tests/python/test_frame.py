@@ -666,6 +666,26 @@ def test_frames_count_as_recursion():
     assert before - 5 <= inside <= before - 3
 
 
+def test_recursion_is_as_deep_under_the_hook():
+    before = depth_left()
+    under_hook = _C.resume_test(summing.__code__, lambda: (summing(1), depth_left()), 0)[1]
+    assert before - 3 <= under_hook <= before
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="3.11 does not count its use of the C stack")
+def test_a_raised_recursion_limit_does_not_exhaust_the_c_stack():
+    def endless():
+        return endless()
+
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000_000)
+    try:
+        with pytest.raises(RecursionError):
+            _C.resume_test(summing.__code__, lambda: (summing(1), endless()), 0)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def test_recursion_error_at_the_entry_is_clean():
     value = object()
     count = sys.getrefcount(value)
