@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "api/bindings.h"
+#include "python/code.h"
 #include "python/ref.h"
 
 namespace magneto {
@@ -30,6 +31,11 @@ PyMODINIT_FUNC PyInit__C() {
   using namespace magneto;
   Ref module = Ref::steal(PyModule_Create(&definition));
   if (!module) return nullptr;
+  try {
+    init_opcodes();
+  } catch (const PythonError&) {
+    return nullptr;
+  }
 #define X(stage) \
   if (PyModule_AddFunctions(module.get(), stage##_methods) < 0) return nullptr;
   MAGNETO_BINDINGS(X)
