@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from magneto import _backends, _C, config, exc
+from magneto import _C, _backends, config, exc
 from magneto._module import OptimizedModule
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,12 +77,17 @@ def compile(
         options: Settings for this one callable (`OPTIONS`); another's backend gets them as its `options=` argument.
         disable: Whether to give `model` back as it is.
     """
-    arguments = dict(
-        fullgraph=fullgraph, dynamic=dynamic, backend=backend, mode=mode, options=options, disable=disable
-    )
+    arguments: dict[str, Any] = {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "backend": backend,
+        "mode": mode,
+        "options": options,
+        "disable": disable,
+    }
     core_options = _checked_options(**arguments)
     if model is None:
-        return lambda function: compile(function, **arguments)  # type: ignore[type-var]
+        return lambda function: compile(function, **arguments)
     if isinstance(model, OptimizedModule):
         model = model._orig_mod
     elif isinstance(model, _C.CompiledFunction):

@@ -64,7 +64,8 @@ def resolve(backend: Any) -> str | Backend:
     if isinstance(backend, str):
         return lookup(backend)
     if callable(backend):
-        return backend
+        compiler: Backend = backend
+        return compiler
     raise exc.InvalidValue(f"backend must be a name or a callable, not {backend!r}")
 
 

@@ -82,7 +82,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         raise exc.InvalidValue(f"magneto.explain takes a callable, not an object of type {type(fn).__name__}")
 
     def inner(*args: Any, **kwargs: Any) -> ExplainOutput:
-        report = _C.explain(fn, args, kwargs)
+        report: dict[str, Any] = {**_C.explain(fn, args, kwargs)}
         reasons = [
             BreakReason(reason, [UserFrame(*frame) for frame in stack]) for reason, stack in report["break_reasons"]
         ]

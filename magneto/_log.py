@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 
-from torch._logging import getArtifactLogger
+from torch._logging._internal import getArtifactLogger
 
 _PARENT = "torch._dynamo.magneto"
 

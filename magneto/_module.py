@@ -85,7 +85,7 @@ class OptimizedModule(_C.CallMixin, torch.nn.Module):
             delattr(self._orig_mod, name)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *dir(self._orig_mod)})
+        return sorted({*object.__dir__(self), *dir(self._orig_mod)})
 
     # Looked up on the type, so __getattr__ does not serve them.
     def __len__(self) -> int:
@@ -95,7 +95,7 @@ class OptimizedModule(_C.CallMixin, torch.nn.Module):
         return iter(self._orig_mod)  # type: ignore[call-overload]
 
     def __getitem__(self, key: Any) -> Any:
-        return self._orig_mod[key]  # type: ignore[index]
+        return self._orig_mod[key]  # type: ignore[index, operator]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._orig_mod[key] = value  # type: ignore[index]

@@ -34,9 +34,7 @@ class Setting:
 
 
 SETTINGS: Mapping[str, Setting] = {
-    "disable": Setting(
-        False, "Makes `compile` give back what it gets, uncompiled.", environment="TORCHDYNAMO_DISABLE"
-    ),
+    "disable": Setting(False, "Makes `compile` give back what it gets, uncompiled.", environment="TORCHDYNAMO_DISABLE"),
     "cache_size_limit": Setting(
         8, "Captures kept per code object; when they are used up, the frame runs in CPython, with a warning.", 1
     ),

@@ -18,7 +18,7 @@ class InvalidName(MagnetoError, ValueError):
     """
 
     def __init__(self, kind: str, name: object, valid: Iterable[str], hint: str = "") -> None:
-        self.name = name
+        self.name = str(name)
         self.valid = sorted(valid)
         self.nearest = nearest(str(name), self.valid)
         guess = f" Did you mean {self.nearest!r}?" if self.nearest else ""
