@@ -1,6 +1,8 @@
 // The extension module `magneto._C`.
 #include <Python.h>
 
+#include <torch/csrc/Exceptions.h>
+
 #include <stdexcept>
 
 #include "api/bindings.h"
@@ -14,8 +16,9 @@ void set_python_error_from_current_exception() {
   } catch (const PythonError&) {
   } catch (const std::invalid_argument& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    // PyTorch's own mapping: c10::IndexError is IndexError, and so on.
+    torch::translate_exception_to_python(std::current_exception());
   }
 }
 
