@@ -41,11 +41,11 @@ class Framework:
             self.compile: Function = magneto.compile
             self.reset: Function = magneto.reset
         else:
-            import torch._dynamo
+            import torch._dynamo as dynamo
 
-            torch._dynamo.config.cache_size_limit = 1000
+            dynamo.config.cache_size_limit = 1000
             self.compile = torch.compile
-            self.reset = torch._dynamo.reset
+            self.reset = dynamo.reset
         # What a first compile imports or initialises is not part of any figure.
         self.compile(lambda x: x * 2 + 1, backend="eager")(torch.ones(2))
         self.reset()
