@@ -44,7 +44,7 @@ struct CodeInfo {
   PyCodeObject* code;              // borrowed: the cache below keeps it alive
   std::vector<Instr> instrs;       // EXTENDED_ARG and CACHE left out
   std::vector<Handler> handlers;   // innermost first for overlapping ranges
-  std::vector<int32_t> index_of;   // code unit -> index in instrs (-1 inside caches)
+  std::vector<int32_t> index_of;   // code unit -> index in instrs (-1 inside caches); one past the end -> instrs.size()
   int32_t nlocals = 0;             // co_nlocalsplus: locals, cells and free variables
   int32_t stack_size = 0;
   Ref names, consts, localsplus_names;  // tuples; localsplus_names in slot order
@@ -61,7 +61,11 @@ struct CodeInfo {
 /// Throws PythonError.
 const CodeInfo& decode(PyCodeObject* code);
 
-/// Matches opcode names with this interpreter's numbers (through the stdlib module `opcode`). Called once at load.
+/// Drops a code object's decoded form; references to it end here.
+void forget_code(PyCodeObject* code);
+
+/// Matches opcode names with this interpreter's numbers (through the stdlib module `opcode`). Called once at load;
+/// throws PythonError.
 void init_opcodes();
 
 }  // namespace magneto
