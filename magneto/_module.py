@@ -98,7 +98,7 @@ class OptimizedModule(_C.CallMixin, torch.nn.Module):
         return self._orig_mod[key]  # type: ignore[index, operator]
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._orig_mod[key] = value  # type: ignore[index]
+        self._orig_mod[key] = value  # type: ignore[index, operator]
 
     def __contains__(self, item: Any) -> bool:
         return item in self._orig_mod  # type: ignore[operator]

@@ -14,11 +14,11 @@ class MagnetoError(RuntimeError):
 class InvalidName(MagnetoError, ValueError):
     """A name that Magneto does not know. The message lists the valid ones and the nearest.
 
-    `name` is what was given, `valid` the known names, `nearest` the closest of them or None.
+    `given` is the unknown name, `valid` the known names, `nearest` the closest of them or None.
     """
 
     def __init__(self, kind: str, name: object, valid: Iterable[str], hint: str = "") -> None:
-        self.name = str(name)
+        self.given = name
         self.valid = sorted(valid)
         self.nearest = nearest(str(name), self.valid)
         guess = f" Did you mean {self.nearest!r}?" if self.nearest else ""

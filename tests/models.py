@@ -63,7 +63,7 @@ def spectrogram(batch: int = BATCH, length: int = 5, vocab: int = VOCAB, bins: i
 class Row:
     """One architecture: where its classes live, its config and what it is called with."""
 
-    family: str  # encoder, decoder, encoder-decoder, vision, audio, multimodal, moe, state-space
+    family: str  # encoder, decoder, encoder-decoder, vision, audio, multimodal, moe
     model: str  # class name in transformers
     config: str  # class name in transformers
     inputs: Callable[..., Inputs]
@@ -224,12 +224,6 @@ MODELS: dict[str, Row] = {
         "multimodal", "CLIPModel", "CLIPConfig", image_and_text,
         {"projection_dim": 16},
         {"text_config": {**_BERT, "projection_dim": 16}, "vision_config": {**_VIT, "projection_dim": 16}},
-    ),
-    # -- state space --
-    "mamba": Row(
-        "state-space", "MambaForCausalLM", "MambaConfig", tokens,
-        {"vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4, "time_step_rank": 4,
-         **_SPECIAL},
     ),
 }  # fmt: skip
 
