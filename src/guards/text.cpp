@@ -54,7 +54,7 @@ std::string condition(const Check& check) {
     case CheckKind::Alias:
       return name + " is " + check.other->name();
     case CheckKind::Distinct:
-      return check.other->name() + " is not " + name;
+      return name + " is not " + check.other->name();
     case CheckKind::Function:
       return "___check_function(" + name + ", " + object_text(check.object.get()) + ")";
     case CheckKind::TypeLookup:
