@@ -107,6 +107,12 @@ const std::map<std::string, void (*)(const Description&)>& checks() {
       {"tensor", [](D d) { d.set.tensor(d.source, d.argument(0)); }},
       {"alias", [](D d) { d.set.alias(d.source, source_at(d.table, d.argument(0))); }},
       {"distinct", [](D d) { d.set.distinct(d.source, source_at(d.table, d.argument(0))); }},
+      {"all_distinct",
+       [](D d) {
+         std::vector<const Source*> sources;
+         for (PyObject* path : list_items(d.argument(0))) sources.push_back(source_at(d.table, path));
+         d.set.distinct(sources);
+       }},
       {"function", [](D d) { d.set.function(d.source, d.argument(0)); }},
       {"type_lookup", [](D d) { d.set.type_lookup(type_of(d.argument(0)), d.argument(1), d.argument(2)); }},
       {"type_lookup_missing", [](D d) { d.set.type_lookup(type_of(d.argument(0)), d.argument(1), nullptr); }},

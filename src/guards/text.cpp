@@ -53,6 +53,11 @@ std::string condition(const Check& check) {
       return tensor_text(*check.tensor, name);
     case CheckKind::Alias:
       return name + " is " + check.other->name();
+    case CheckKind::AllDistinct: {
+      std::string names;
+      for (const Source* each : check.sources) names += (names.empty() ? "" : ", ") + each->name();
+      return "check_no_aliasing(" + names + ")";
+    }
     case CheckKind::Distinct:
       return name + " is not " + check.other->name();
     case CheckKind::Function:

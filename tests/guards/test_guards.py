@@ -416,6 +416,27 @@ def test_alias_and_distinct():
     assert not entries(value)
 
 
+def test_all_distinct():
+    paths = [local(0, "a"), local(1, "b"), local(2, "d") + (("item", "k"),), local(2, "d") + (("item", "gone"),)]
+    guards = Guards((None, "all_distinct", paths), (paths[3], "absent"))
+    one, two, three = object(), object(), object()
+    assert guards(one, two, {"k": three}) and guards(one, two, {"k": three})
+    assert not guards(one, one, {"k": three})
+    assert guards.why(one, one, {"k": three}) == "L['a'] is not L['b']: they are one object now"
+    value = {"k": two}
+    assert guards.why(one, two, value) == "L['b'] is not L['d']['k']: they are one object now"
+    value["k"] = three
+    assert guards(one, two, value)
+    assert guards(three, two, {"k": one})
+    assert "NO_OBJECT_ALIASING: check_no_aliasing(L['a'], L['b'], L['d']['k'], L['d']['gone'])" in guards.text()
+    objects = [object() for _ in range(300)]
+    many = Guards((None, "all_distinct", [X + (("seq", i),) for i in range(300)]))
+    assert many(objects)
+    objects[299] = objects[7]
+    assert not many(objects)
+    assert many.why(objects) == "L['x'][7] is not L['x'][299]: they are one object now"
+
+
 def test_function():
     def f(a, b=1, *, c=2):
         return a
