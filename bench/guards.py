@@ -41,7 +41,9 @@ def report(what, guards, roots, rounds):
     compiled = time.thread_time() - start
     assert _C.guards_check(program, roots) is not None, _C.guards_explain(program, roots)
     best = min(_C.guards_bench(program, roots, rounds) for _ in range(5))
-    print(f"{what:<44} {best[0]:10.1f} ns   {best[2]:6} sources  {len(guards):6} guards  compiled in {compiled * 1e3:.2f} ms")
+    print(
+        f"{what:<44} {best[0]:10.1f} ns   {best[2]:6} sources  {len(guards):6} guards  compiled in {compiled * 1e3:.2f} ms"
+    )
 
 
 def main(layers):
