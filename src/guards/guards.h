@@ -80,6 +80,8 @@ class GuardSet {
   void alias(const Source* source, const Source* same_as);
   /// The two sources load different objects.
   void distinct(const Source* source, const Source* other);
+  /// No two of the sources load the same object (absent ones aside). Linear in their number, unlike all pairs.
+  void distinct(const std::vector<const Source*>& sources);
   /// A Python function (or the Function root): its __code__, __defaults__ and __kwdefaults__ are those objects.
   void function(const Source* source, PyObject* function);
   /// `_PyType_Lookup(type, name)` gives this object (null: nothing). Holds for instances whose type is guarded.
