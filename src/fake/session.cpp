@@ -88,9 +88,10 @@ at::Tensor Session::Impl::empty(at::IntArrayRef sizes, at::IntArrayRef strides, 
   return at::Tensor(std::move(impl));
 }
 
-at::Tensor Session::Impl::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
+at::Tensor Session::Impl::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                               c10::ScalarType dtype) {
   auto impl = c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, c10::Storage(base.storage()), base.key_set(),
-                                            base.dtype());
+                                            c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(impl));
 }
