@@ -189,7 +189,8 @@ class MetaCall {
       if (meta.unsafeGetStorageImpl() != result.storage().unsafeGetStorageImpl()) continue;
       for (auto& [base, base_meta] : tensors_) {
         if (base.storage().unsafeGetStorageImpl() != storage.unsafeGetStorageImpl()) continue;
-        return session_.impl().view(base, result.sizes(), result.strides(), result.storage_offset(), result.dtype());
+        return session_.impl().view(base, result.sizes(), result.strides(), result.storage_offset(),
+                                    result.scalar_type());
       }
     }
     at::Tensor fake = session_.impl().empty(result.sizes(), result.strides(), result.scalar_type(),

@@ -89,9 +89,9 @@ at::Tensor Session::Impl::empty(at::IntArrayRef sizes, at::IntArrayRef strides, 
 }
 
 at::Tensor Session::Impl::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
-                               caffe2::TypeMeta dtype) {
-  auto impl =
-      c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, c10::Storage(base.storage()), base.key_set(), dtype);
+                               c10::ScalarType dtype) {
+  auto impl = c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, c10::Storage(base.storage()), base.key_set(),
+                                            c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(impl));
 }
