@@ -108,8 +108,8 @@ class MetaCall {
       if (fake.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return meta;
     }
     c10::Storage meta(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
-                                                            c10::DataPtr(nullptr, c10::Device(c10::kMeta)),
-                                                            c10::GetAllocator(c10::kMeta), /*resizable=*/true));
+                                                            c10::GetAllocator(stand_in_.type()), /*resizable=*/true));
+    if (!stand_in_.is_meta() && storage.nbytes() > 0) std::memset(meta.mutable_data(), 0, storage.nbytes());
     storages_.emplace_back(storage, meta);
     return meta;
   }
