@@ -1,6 +1,7 @@
 // From graph to steps: where tensors live, when they die, and how each operator is called.
+#include <ATen/ScalarOps.h>
+
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 
 #include "graph/aliases.h"
@@ -147,6 +148,7 @@ class Builder {
     choose_mode(step, node, operands);
     if (step.mode == CallMode::Direct) {
       step.view = make_static_view(node, step);
+      wrap_number(step);
       if (!step.view) step.typed = find_typed_call(step);
     }
     program_.steps.push_back(std::move(step));
@@ -235,20 +237,32 @@ class Builder {
     }
   }
 
+  /// The Scalar overloads of arithmetic wrap their number as a tensor and call the Tensor overload at every run. Doing it
+  /// once here gives the same call.
+  void wrap_number(Step& step) {
+    constexpr std::string_view arithmetic[] = {"aten::add", "aten::sub", "aten::mul", "aten::div"};
+    const c10::OperatorName& name = step.op.operator_name();
+    if (name.overload_name != "Scalar" || !step.arguments[1].constant.isScalar()) return;
+    if (std::find(std::begin(arithmetic), std::end(arithmetic), name.name) == std::end(arithmetic)) return;
+    step.op = c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), "Tensor");
+    Argument number;
+    number.kind = Argument::Kind::Tensor;
+    number.tensor = {Place::Constant, false, static_cast<int32_t>(program_.constants.size())};
+    program_.constants.push_back(at::native::wrapped_scalar_tensor(step.arguments[1].constant.toScalar()));
+    step.arguments[1] = std::move(number);
+  }
+
   std::unique_ptr<StaticView> make_static_view(const AtenNode& node, const Step& step) {
     if (!is_geometric_view(node.op)) return nullptr;
     const ValueId source_id = std::get<ValueId>(node.args[0]);
     const TensorMeta& source = graph_.values[source_id].meta;
     auto view = std::make_unique<StaticView>(StaticView{source.sizes, source.strides, {}});
     for (const ValueId id : node.results) {
-      // The runtime drops the source's reference for single results only after the view exists; results that are the
-      // operand itself, or on another dtype, are not for us.
       if (id == kNoValue || id == source_id) return nullptr;
       const TensorMeta& meta = graph_.values[id].meta;
       if (meta.dtype != source.dtype || meta.device != source.device) return nullptr;
       view->results.push_back({meta.sizes, meta.strides, meta.storage_offset - source.storage_offset});
     }
-    // A view of a value that was resized or moved in place has another geometry than its type says.
     return view;
   }
 
