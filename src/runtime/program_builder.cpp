@@ -1,4 +1,5 @@
 // From graph to steps: where tensors live, when they die, and how each operator is called.
+#include <ATen/EmptyTensor.h>
 #include <ATen/ScalarOps.h>
 
 #include <algorithm>
@@ -6,7 +7,7 @@
 
 #include "graph/aliases.h"
 #include "graph/literal.h"
-#include "graph/text.h"
+#include "runtime/dispatch_scope.h"
 #include "runtime/program_steps.h"
 
 namespace magneto::runtime {
@@ -21,7 +22,8 @@ using graph::Value;
 using graph::ValueId;
 using graph::ValueKind;
 
-/// Views whose results depend on nothing but the source's geometry and constants, and keep its dtype.
+/// Views whose results depend on nothing but the source's geometry and constants, and keep its dtype. (as_strided is none:
+/// its offset counts from the start of the storage.)
 bool is_geometric_view(const c10::OperatorHandle& op) {
   static const auto names = [] {
     const std::pair<const char*, const char*> rows[] = {
@@ -31,7 +33,7 @@ bool is_geometric_view(const c10::OperatorHandle& op) {
         {"aten::squeeze", "dims"},   {"aten::slice", "Tensor"},  {"aten::select", "int"},
         {"aten::expand", ""},        {"aten::diagonal", ""},     {"aten::unfold", ""},
         {"aten::split", "Tensor"},   {"aten::unbind", "int"},    {"aten::split_with_sizes", ""},
-        {"aten::as_strided", ""},    {"aten::alias", ""},        {"aten::detach", ""},
+        {"aten::alias", ""},        {"aten::detach", ""},
     };
     std::vector<c10::OperatorName> list;
     for (const auto& [name, overload] : rows) list.emplace_back(name, overload);
@@ -57,6 +59,7 @@ class Builder {
   explicit Builder(const Graph& graph) : graph_(graph), aliases_(graph), observed_(graph.values.size(), false) {}
 
   AtenProgram::Impl run() {
+    scope_.enter(/*with_tracking=*/false);
     program_.input_count = graph_.inputs.size();
     program_.plain = std::all_of(graph_.values.begin(), graph_.values.end(),
                                  [](const Value& value) { return is_plain(value.meta); }) &&
@@ -226,9 +229,11 @@ class Builder {
       if (!graph::writes_argument(node.op.schema(), i)) continue;
       graph::for_each_tensor(node.args[i], [&](ValueId id) { tracked |= aliases_.input(id) || aliases_.output(id); });
     }
-    // In inference mode composite operators are recorded whole; what they call must be tracked in its turn.
+    // In inference mode composite operators are recorded whole; what they call must be tracked in its turn. So must
+    // what custom operators call, as their kernels are written for the state that eager leaves them in.
     const bool composite = node.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-    if (!program_.plain || step.keys.empty() || (composite && (tracked || effects.aliases))) {
+    const bool custom = !node.op.operator_name().name.starts_with("aten::");
+    if (!program_.plain || step.keys.empty() || custom || (composite && (tracked || effects.aliases))) {
       step.mode = CallMode::Dispatched;
     } else if (tracked && node.op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView)) {
       step.mode = CallMode::Tracked;
@@ -252,20 +257,35 @@ class Builder {
     step.arguments[1] = std::move(number);
   }
 
+  /// Asks the operator itself for the geometry of its results, on a tensor without data. Null when this is no such view.
   std::unique_ptr<StaticView> make_static_view(const AtenNode& node, const Step& step) {
-    if (!is_geometric_view(node.op)) return nullptr;
-    const ValueId source_id = std::get<ValueId>(node.args[0]);
-    const TensorMeta& source = graph_.values[source_id].meta;
+    // Under a dispatch mode (a capture, for one) operators would not be run but seen.
+    if (!is_geometric_view(node.op) || !scope_.is_plain()) return nullptr;
+    const TensorMeta& source = graph_.values[std::get<ValueId>(node.args[0])].meta;
     auto view = std::make_unique<StaticView>(StaticView{source.sizes, source.strides, {}});
-    for (const ValueId id : node.results) {
-      if (id == kNoValue || id == source_id) return nullptr;
-      const TensorMeta& meta = graph_.values[id].meta;
-      if (meta.dtype != source.dtype || meta.device != source.device) return nullptr;
-      view->results.push_back({meta.sizes, meta.strides, meta.storage_offset - source.storage_offset});
+    try {
+      torch::jit::Stack stack;
+      stack.emplace_back(at::Tensor(at::detail::empty_strided_meta(source.sizes, source.strides, source.dtype)));
+      for (size_t i = 1; i < step.arguments.size(); ++i) {
+        if (step.arguments[i].kind != Argument::Kind::Constant) return nullptr;
+        stack.push_back(step.arguments[i].constant);
+      }
+      node.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+      const auto add_result = [&](const at::Tensor& result) {
+        view->results.push_back({result.sizes().vec(), result.strides().vec(), result.storage_offset()});
+      };
+      for (const c10::IValue& value : stack) {
+        if (value.isTensor()) add_result(value.toTensor());
+        if (!value.isTensorList()) continue;
+        for (const at::Tensor& result : value.toTensorVector()) add_result(result);
+      }
+    } catch (const c10::Error&) {
+      return nullptr;  // the call itself will raise, each time it runs
     }
-    return view;
+    return view->results.size() == step.results.size() ? std::move(view) : nullptr;
   }
 
+  DispatchScope scope_;
   const Graph& graph_;
   const graph::Aliases aliases_;
   AtenProgram::Impl program_;
