@@ -93,10 +93,14 @@ class ModuleBuilder {
 
   void add_placeholder(ValueId id) {
     std::string target = identifier(graph_.values[id].name);
-    // fx makes names unique, but the parameters of `forward` are the targets.
-    while (!targets_.insert(target).second) target += '_';
-    std::string name = target;
-    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const auto lowered = [&] {
+      std::string name = target;
+      for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      return name;
+    };
+    // fx makes names unique, but the parameters of `forward` are the targets, and share a scope with the names.
+    while (!names_.insert(lowered()).second) target += '_';
+    const std::string name = lowered();
     nodes_[id] = create(fx_.placeholder, text(target), fx_.no_args, Py_None, text(name).get());
   }
 
@@ -203,7 +207,7 @@ class ModuleBuilder {
   Ref fx_graph_;
   Ref attributes_;
   std::map<std::string, int> attribute_count_;
-  std::unordered_set<std::string> targets_;
+  std::unordered_set<std::string> names_;
   Ref trace_;
   const TorchNode* traced_ = nullptr;
 };
