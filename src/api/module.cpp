@@ -1,9 +1,13 @@
 // The extension module `magneto._C`.
 #include <Python.h>
 
+#include <torch/csrc/Exceptions.h>
+
 #include <stdexcept>
 
 #include "api/bindings.h"
+#include "python/code.h"
+#include "dispatch/compiled.h"
 #include "python/ref.h"
 
 namespace magneto {
@@ -14,8 +18,9 @@ void set_python_error_from_current_exception() {
   } catch (const PythonError&) {
   } catch (const std::invalid_argument& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
-  } catch (const std::exception& error) {
-    PyErr_SetString(PyExc_RuntimeError, error.what());
+  } catch (...) {
+    // PyTorch's own mapping: c10::IndexError is IndexError, and so on.
+    torch::translate_exception_to_python(std::current_exception());
   }
 }
 
@@ -30,10 +35,19 @@ PyMODINIT_FUNC PyInit__C() {
   using namespace magneto;
   Ref module = Ref::steal(PyModule_Create(&definition));
   if (!module) return nullptr;
+  try {
+    init_opcodes();
+  } catch (const PythonError&) {
+    return nullptr;
+  }
 #define X(stage) \
   if (PyModule_AddFunctions(module.get(), stage##_methods) < 0) return nullptr;
   MAGNETO_BINDINGS(X)
 #undef X
+  if (!dispatch::add_types(module.get())) return nullptr;
+  PyObject* unsupported = PyErr_NewExceptionWithDoc(
+      "magneto._C.Unsupported", "Something in the program can't be captured, under `fullgraph=True`.", PyExc_RuntimeError, nullptr);
+  if (!unsupported || PyModule_AddObject(module.get(), "Unsupported", unsupported) < 0) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_version", MAGNETO_TORCH_VERSION) < 0) return nullptr;
   return module.release();
 }

@@ -1,7 +1,7 @@
 // Fake tensors: real `torch.Tensor` objects with metadata and autograd state but no data.
 //
 // During a capture each tensor is a fake. PyTorch's own Python bindings, composite operators and autograd run on it
-// unchanged; below autograd, a boxed kernel on the `Fake` dispatch key catches every ATen operator, appends it to the
+// unchanged; below autograd, a boxed kernel on the `Fake` dispatch key (on while a session is active) catches every ATen operator, appends it to the
 // session's graph and infers the results' metadata, with a native rule (rules.def) or, counted, with the dispatcher's
 // meta kernel.
 #pragma once
@@ -9,10 +9,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "graph/graph.h"
 
@@ -32,8 +32,8 @@ struct Refusal {
 };
 
 struct Counters {
-  int64_t native = 0;    // operators inferred by a native rule
-  int64_t meta = 0;      // operators inferred by the dispatcher's meta kernels (a fallback)
+  int64_t native = 0;                 // operators inferred by a native rule
+  int64_t meta = 0;                   // operators inferred by the dispatcher's meta kernels (a fallback)
   std::vector<std::string> meta_ops;  // their names, in order of first use, no duplicates
 };
 
@@ -60,6 +60,17 @@ class Session {
 
   /// The value a fake stands for; kNoValue if `tensor` is not a fake of this session.
   graph::ValueId value_of(const at::Tensor& tensor) const;
+
+  /// A state of the graph to go back to. Take it between operators.
+  struct Mark {
+    size_t values, inputs, aten_nodes, metadata_changes;
+  };
+  Mark mark() const;
+
+  /// Takes back everything recorded since `mark`: nodes, values, inputs, and metadata that in-place operators
+  /// (`resize_`, `t_`) changed. Fakes made since then stay harmless: using one is an error. Torch nodes are the
+  /// caller's.
+  void rollback(const Mark& mark);
 
   /// The torch node that operators recorded from now on belong to (-1 between torch calls).
   int32_t torch_node = -1;
@@ -97,7 +108,8 @@ class Session {
 /// True for tensors made by a Session.
 bool is_fake(const at::Tensor& tensor);
 
-/// Registers the boxed kernel on the Fake key; called once when the extension is loaded.
+/// Registers the boxed kernel on the Fake key. The first Session does it by itself (it rebuilds a column of the
+/// dispatch table of every operator, a few milliseconds that `import magneto` need not pay); further calls do nothing.
 void register_kernels();
 
 }  // namespace magneto::fake

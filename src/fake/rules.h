@@ -29,8 +29,11 @@ class Call {
   /// A new fake with its own storage. Strides: in elements; the first form is contiguous.
   at::Tensor empty(at::IntArrayRef sizes, c10::ScalarType dtype, c10::Device device) const;
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype, c10::Device device) const;
-  /// A new fake that shares the storage of `base`.
+  /// A new fake that shares the storage of `base`; offset: from the start of the storage, in elements.
   at::Tensor view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) const;
+  /// The same, read as another dtype (view_as_real, view.dtype).
+  at::Tensor view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                  c10::ScalarType dtype) const;
 
   /// Adds a result, in schema order. In-place operators return their argument itself.
   void result(c10::IValue value) { results_.push_back(std::move(value)); }

@@ -1,0 +1,57 @@
+# Each target does all of its set-up by itself; a second run redoes none of it.
+#
+#   make demo       build, then compile real models and print a table (PEER=1: against torch.compile as well)
+#   make test       build, then the test suite (ARGS: passed to pytest, e.g. ARGS="-k bert")
+#   make build      .venv with the package in place: .venv/bin/python -c "import magneto"
+#   make bench      the figures against torch.compile; results in bench/results/
+#   make lint       clang-format, clang-tidy, ruff, mypy
+#   make sanitize   the core's tests under AddressSanitizer and UBSan
+#   make clean      removes what was built (not .venv; `make distclean` does)
+#
+# PYTHON: the interpreter to use; its PyTorch is used if it has one that Magneto supports. TORCH: what is installed
+# otherwise. JOBS: parallel compilations.
+SHELL := /bin/bash
+PYTHON ?=
+TORCH ?= torch==2.13.0
+JOBS ?= $(shell nproc)
+ARGS ?=
+
+venv := .venv/bin/python
+setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
+
+.PHONY: build test demo bench lint sanitize clean distclean
+.DELETE_ON_ERROR:
+
+.venv/.ready-build: tools/setup.sh
+	@$(setup) build
+
+.venv/.ready-test: tools/setup.sh pyproject.toml .venv/.ready-build
+	@$(setup) test
+
+.venv/.ready-lint: tools/setup.sh pyproject.toml .venv/.ready-build
+	@$(setup) lint
+
+build: .venv/.ready-build
+	@tools/build.sh build $(JOBS)
+
+test: build .venv/.ready-test
+	@$(venv) -P -m pytest $(ARGS)
+
+demo: build .venv/.ready-test
+	@$(venv) -P demo/demo.py
+
+bench: build .venv/.ready-test
+	@$(venv) -P bench/run.py $(ARGS)
+
+lint: .venv/.ready-test .venv/.ready-lint
+	@tools/lint.sh $(JOBS)
+
+sanitize: .venv/.ready-test
+	@tools/sanitize.sh $(JOBS)
+
+clean:
+	rm -rf build magneto/_C.*.so compile_commands.json bench/results
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

@@ -1,0 +1,223 @@
+"""One framework's part of one benchmark, in a process of its own: `worker.py <benchmark> <framework> <json options>`.
+
+Prints one JSON object on the last line of stdout. Frameworks: `magneto` and `peer` (torch.compile). Times in seconds.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the model zoo
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+
+Function = Callable[..., Any]
+
+
+def timed(function: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+class Framework:
+    """The same three operations for both."""
+
+    def __init__(self, name: str) -> None:
+        if name == "magneto":
+            import magneto
+
+            self.compile: Function = magneto.compile
+            self.reset: Function = magneto.reset
+        else:
+            import torch._dynamo as dynamo
+
+            dynamo.config.cache_size_limit = 1000
+            self.compile = torch.compile
+            self.reset = dynamo.reset
+        # What a first compile imports or initialises is not part of any figure.
+        self.compile(lambda x: x * 2 + 1, backend="eager")(torch.ones(2))
+        self.reset()
+
+
+# -- first call --------------------------------------------------------------------------------------------------------
+
+_TEXT = {"vocab_size": 1000, "hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4}
+_LONG = {**_TEXT, "intermediate_size": 256, "max_position_embeddings": 128}
+# name in the zoo: sizes of the config, sizes of the inputs
+FIRST_CALL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "bert": (_LONG, {}),
+    "gpt2": ({"vocab_size": 1000, "n_embd": 128, "n_layer": 4, "n_head": 4}, {}),
+    "llama": ({**_LONG, "num_key_value_heads": 2}, {}),
+    "t5": ({"vocab_size": 1000, "d_model": 128, "d_kv": 32, "d_ff": 256, "num_layers": 4}, {}),
+    "vit": ({"hidden_size": 128, "num_hidden_layers": 4, "intermediate_size": 256}, {}),
+    "resnet": ({"embedding_size": 64, "hidden_sizes": [256, 512, 1024, 2048], "depths": [3, 4, 6, 3]}, {}),
+}
+
+
+def first_call(framework: Framework, repeats: int) -> dict[str, Any]:
+    """Per model: the first call of a fresh compile, and an eager call."""
+    import models
+
+    result: dict[str, Any] = {}
+    with torch.no_grad():
+        for name, (sizes, shape) in FIRST_CALL.items():
+            model, given = models.build(name, **sizes), models.inputs(name, **shape)
+            model(**given)
+            firsts, eagers = [], []
+            for _ in range(repeats):
+                framework.reset()
+                compiled = framework.compile(model, backend="eager")
+                eagers.append(timed(lambda: model(**given)))  # noqa: B023
+                firsts.append(timed(lambda: compiled(**given)))  # noqa: B023
+            result[name] = {"first": firsts, "eager": eagers}
+    return result
+
+
+# -- import ------------------------------------------------------------------------------------------------------------
+
+
+def import_time(name: str) -> dict[str, Any]:
+    """Importing the framework after torch."""
+    if name == "magneto":
+        return {"seconds": timed(lambda: __import__("magneto"))}
+    return {"seconds": timed(lambda: __import__("torch._dynamo"))}
+
+
+# -- overhead of a call ------------------------------------------------------------------------------------------------
+
+
+def plus_one() -> tuple[Function, tuple[Any, ...]]:
+    return (lambda x: x + 1), (torch.ones(4),)
+
+
+def forty_arguments() -> tuple[Function, tuple[Any, ...]]:
+    names = ", ".join(f"a{index}" for index in range(40))
+    scope: dict[str, Any] = {"torch": torch}
+    exec(f"def forty({names}):\n    return torch.cat([{names}])\n", scope)
+    return scope["forty"], tuple(torch.ones(2) for _ in range(40))
+
+
+def hundred_layers() -> tuple[Function, tuple[Any, ...]]:
+    layers: list[torch.nn.Module] = []
+    for _ in range(100):
+        layers += [torch.nn.Linear(8, 8), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers).eval(), (torch.ones(1, 8),)
+
+
+OVERHEAD = {"x + 1": plus_one, "40 tensor arguments": forty_arguments, "100 layers": hundred_layers}
+
+
+def per_call(function: Function, arguments: tuple[Any, ...], budget: float = 0.5) -> float:
+    """Median over batches of the mean time of a call in a batch."""
+    loops, spent = 1, 0.0
+    while spent < budget / 25:  # a batch takes about a 20th of the budget
+        start = time.perf_counter()
+        for _ in range(loops):
+            function(*arguments)
+        spent = time.perf_counter() - start
+        loops = loops * 2 if spent < budget / 25 else loops
+    batches = []
+    for _ in range(20):
+        start = time.perf_counter()
+        for _ in range(loops):
+            function(*arguments)
+        batches.append((time.perf_counter() - start) / loops)
+    return statistics.median(batches)
+
+
+def own_time(function: Function, arguments: tuple[Any, ...]) -> float:
+    """The operators alone: TorchScript's interpreter runs them in a loop, without Python and without fusing.
+
+    Its own cost, some tens of nanoseconds per operator, is in the figure.
+    """
+    warnings.simplefilter("ignore")  # TorchScript is deprecated
+    torch._C._jit_set_profiling_executor(False)
+    torch._C._set_graph_executor_optimize(False)
+    if isinstance(function, torch.nn.Module):
+        function.requires_grad_(False)
+    names = [f"a{index}" for index in range(len(arguments))]
+    source = (
+        "from torch import Tensor\n"
+        f"def loop(n: int, {', '.join(f'{name}: Tensor' for name in names)}) -> Tensor:\n"
+        f"    out = {names[0]}\n    for i in range(n):\n        out = body({', '.join(names)})\n    return out\n"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "own_time_loop.py"  # TorchScript reads the source of what it compiles
+        path.write_text(source)
+        spec = importlib.util.spec_from_file_location("own_time_loop", path)
+        assert spec and spec.loader
+        module = importlib.util.module_from_spec(spec)
+        module.__dict__["body"] = torch.jit.trace(lambda *values: function(*values), arguments, check_trace=False)
+        spec.loader.exec_module(module)
+        loop = torch.jit.script(module.loop)
+    loop(10, *arguments)
+    return statistics.median(timed(lambda: loop(200, *arguments)) / 200 for _ in range(30))
+
+
+def overhead(framework: Framework, backend: str) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    with torch.no_grad():
+        for name, program in OVERHEAD.items():
+            function, arguments = program()
+            compiled = framework.compile(function, backend=backend)
+            for _ in range(50):
+                compiled(*arguments)
+            result[name] = {"call": per_call(compiled, arguments), "eager": per_call(function, arguments)}
+    return result
+
+
+def operators(framework: Framework | None) -> dict[str, Any]:
+    """The time of the operators of each overhead program."""
+    with torch.no_grad():
+        return {name: own_time(*program()) for name, program in OVERHEAD.items()}
+
+
+# -- long programs -----------------------------------------------------------------------------------------------------
+
+
+def chained(framework: Framework, backend: str, lengths: list[int]) -> dict[str, Any]:
+    """First call of a program of many additions, minus an eager call."""
+
+    def program(x: torch.Tensor, n: int) -> torch.Tensor:
+        for _ in range(n):
+            x = x + 1
+        return x
+
+    x, result = torch.ones(4), {}
+    with torch.no_grad():
+        for length in lengths:
+            framework.reset()
+            compiled = framework.compile(program, backend=backend, dynamic=False)
+            eager = timed(lambda: program(x, length))  # noqa: B023
+            result[str(length)] = timed(lambda: compiled(x, length)) - eager  # noqa: B023
+    return result
+
+
+def main() -> None:
+    benchmark, name, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+    torch.set_num_threads(1)
+    sys.setrecursionlimit(100_000)
+    if benchmark == "import":
+        result = import_time(name)
+    elif benchmark == "operators":
+        result = operators(None)
+    else:
+        function: Function = {"first_call": first_call, "overhead": overhead, "chained": chained}[benchmark]
+        result = function(Framework(name), **options)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

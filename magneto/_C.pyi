@@ -1,0 +1,58 @@
+"""The C++ core as the Python layer sees it (src/api)."""
+
+from collections.abc import Callable
+from typing import Any, TypedDict
+
+torch_version: str
+"""The PyTorch that the core was built against."""
+
+class Unsupported(RuntimeError):
+    """Something in the program can't be captured, under `fullgraph=True`."""
+
+class Options(TypedDict):
+    fullgraph: bool
+    dynamic: bool | None
+    backend: str | Callable[..., Any]  # str: one of _backends.NATIVE
+    mode: str  # one of _api.MODES
+    options: dict[str, Any]  # keys of _api.OPTIONS
+    disable: bool
+
+class ExplainReport(TypedDict):
+    graphs: list[Any]  # torch.fx.GraphModule
+    graph_count: int
+    graph_break_count: int
+    op_count: int
+    break_reasons: list[tuple[str, list[tuple[str, int, str]]]]  # reason; frames as file, line, function
+    ops_per_graph: list[list[Any]]  # targets of the torch nodes
+    out_guards: list[str]
+    compile_times: dict[str, float]  # stage -> seconds
+
+class CompiledFunction:
+    """A compiled function or method; a descriptor as functions are."""
+
+    __wrapped__: Callable[..., Any]
+    __name__: str
+    __qualname__: str
+    __doc__: str | None
+    __module__: str
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
+    def __get__(self, instance: Any, owner: type | None = None, /) -> Any: ...
+
+class CallMixin:
+    """Base of types whose call slot goes straight to `_compiled`, without running Python."""
+
+    _compiled: CompiledFunction
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any: ...
+
+def compile(callable: Callable[..., Any], options: dict[str, Any], /) -> CompiledFunction: ...
+def disable(fn: Callable[..., Any], recursive: bool, /) -> Callable[..., Any]: ...
+def set_disabled(on: bool, /) -> bool:
+    """Turns capture and compiled code off or on for this thread; gives the previous state."""
+
+def reset() -> None: ...
+def stats() -> dict[str, Any]: ...
+def explain(callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> ExplainReport: ...
+def is_compiling() -> bool: ...
+def set_config(name: str, value: bool | int, /) -> None: ...
+def allow_in_graph(fn: Callable[..., Any], /) -> None: ...
+def assume_constant_result(fn: Callable[..., Any], /) -> None: ...

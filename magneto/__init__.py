@@ -1,0 +1,49 @@
+"""Magneto: torch.compile rebuilt in C++.
+
+    import magneto
+
+    model = magneto.compile(model)      # a module, a function, or a method; also a decorator
+    model(x)                            # captured on the first call, run from C++ afterwards
+
+The package is thin: everything but argument checking and presentation happens in the C++ core, `magneto._C`.
+"""
+
+from __future__ import annotations
+
+from magneto import _load as _load  # first: refuses a PyTorch that the core was not built for
+
+# isort: split
+from magneto import config as config
+from magneto import exc as exc
+from magneto._api import (
+    allow_in_graph,
+    assume_constant_result,
+    compile,
+    disable,
+    is_compiling,
+    reset,
+    stats,
+)
+from magneto._backends import list_backends, register_backend
+from magneto._explain import ExplainOutput, explain
+from magneto._module import OptimizedModule
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ExplainOutput",
+    "OptimizedModule",
+    "__version__",
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "config",
+    "disable",
+    "exc",
+    "explain",
+    "is_compiling",
+    "list_backends",
+    "register_backend",
+    "reset",
+    "stats",
+]

@@ -1,0 +1,227 @@
+"""The functions of the public API: they check their arguments and hand over to the core."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, overload
+
+import torch
+
+from magneto import _C, _backends, config, exc
+from magneto._module import OptimizedModule
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+# What `mode=` accepts. They choose between kernels, so the backends that generate none run alike in all of them.
+MODES: Mapping[str, str] = {
+    "default": "balances compile time and speed",
+    "reduce-overhead": "spends memory to lower the cost per call",
+    "max-autotune": "measures kernels against each other and keeps the fastest",
+    "max-autotune-no-cudagraphs": "as max-autotune, without CUDA graphs",
+    "lite": "compiles as little as possible",
+}
+
+# What `options=` accepts for Magneto's own backends: settings that hold for one compiled callable.
+OPTIONS = ("cache_size_limit", "error_on_recompile")
+
+
+@overload
+def compile(
+    model: F,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] = ...,
+    mode: str | None = ...,
+    options: Mapping[str, Any] | None = ...,
+    disable: bool = ...,
+) -> F: ...
+
+
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] = ...,
+    mode: str | None = ...,
+    options: Mapping[str, Any] | None = ...,
+    disable: bool = ...,
+) -> Callable[[F], F]: ...
+
+
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] = "magneto",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compiles a function, a method or a module; without `model`, gives a decorator.
+
+    The result is called as the original is and gives the same results. It is captured on its first call, and again
+    when what a capture assumed no longer holds.
+
+    Args:
+        model: What to compile. A module stays a module: `state_dict`, `parameters`, hooks and `.train()` work.
+        fullgraph: Whether what can't be captured is an error (`magneto.exc.Unsupported`) instead of a graph break.
+        dynamic: True: sizes are symbolic from the start. False: never. None: when they turn out to vary.
+        backend: What runs the graphs: a name of `magneto.list_backends()` or a callable
+            `(graph_module, example_inputs) -> callable`.
+        mode: One of `MODES`; not together with `options`.
+        options: Settings for this one callable (`OPTIONS`); another's backend gets them as its `options=` argument.
+        disable: Whether to give `model` back as it is.
+    """
+    arguments: dict[str, Any] = {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "backend": backend,
+        "mode": mode,
+        "options": options,
+        "disable": disable,
+    }
+    core_options = _checked_options(**arguments)
+    if model is None:
+        return lambda function: compile(function, **arguments)
+    if isinstance(model, OptimizedModule):
+        model = model._orig_mod
+    elif isinstance(model, _C.CompiledFunction):
+        model = model.__wrapped__
+    if isinstance(model, type) or not callable(model):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
+        raise exc.InvalidValue(
+            f"magneto.compile takes a function, a method or a module, not {what}."
+            + (" Compile its methods or an instance of it." if isinstance(model, type) else "")
+        )
+    if disable or config.disable:
+        return model
+    if isinstance(model, torch.nn.Module):
+        return OptimizedModule(model, core_options)
+    return _C.compile(model, core_options)
+
+
+def _checked_options(
+    fullgraph: Any, dynamic: Any, backend: Any, mode: Any, options: Any, disable: Any
+) -> dict[str, Any]:
+    """What the core gets; raises for names and types that are not valid."""
+    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
+        if not isinstance(value, bool):
+            raise exc.InvalidValue(f"{name} must be True or False, not {value!r}")
+    if dynamic is not None and not isinstance(dynamic, bool):
+        raise exc.InvalidValue(f"dynamic must be True, False or None, not {dynamic!r}")
+    if mode is not None and mode not in MODES:
+        raise exc.InvalidMode("mode", mode, MODES)
+    if mode is not None and options is not None:
+        raise exc.InvalidValue("Either mode or options can be given, not both at the same time")
+    if options is not None and not isinstance(options, Mapping):
+        raise exc.InvalidValue(f"options must be a dict, not {options!r}")
+    resolved = _backends.resolve(backend)
+    options = dict(options or {})
+    if callable(resolved):
+        resolved = _backends.with_arguments(resolved, mode, options)
+        options = {}
+    for name, value in options.items():
+        if name not in OPTIONS:
+            hint = f"They belong to the backend {backend!r}; settings of the process are in magneto.config."
+            raise exc.InvalidOption("option", name, OPTIONS, hint)
+        config.check(name, value)
+    return {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "backend": resolved,
+        "mode": mode or "default",
+        "options": options,
+        "disable": disable,
+    }
+
+
+class _Disabler:
+    """`disable` without a function: a decorator and a context manager."""
+
+    def __init__(self, recursive: bool) -> None:
+        self._recursive = recursive
+        self._previous: list[bool] = []
+
+    def __call__(self, fn: F) -> F:
+        return disable(fn, recursive=self._recursive)
+
+    def __enter__(self) -> _Disabler:
+        if not self._recursive:
+            raise exc.InvalidValue("disable(recursive=False) is a decorator: a block has no frame of its own to skip")
+        self._previous.append(_C.set_disabled(True))
+        return self
+
+    def __exit__(self, kind: Any, value: Any, traceback: types.TracebackType | None) -> None:
+        _C.set_disabled(self._previous.pop())
+
+
+@overload
+def disable(fn: F, *, recursive: bool = ...) -> F: ...
+
+
+@overload
+def disable(fn: None = None, *, recursive: bool = ...) -> _Disabler: ...
+
+
+def disable(fn: Any = None, *, recursive: bool = True) -> Any:
+    """Keeps a function, or with a `with` statement a block, from being compiled.
+
+    In compiled code a call of a disabled function is a graph break. With `recursive=False` only the function's own
+    frame is left to CPython: functions that it calls may be captured.
+    """
+    if not isinstance(recursive, bool):
+        raise exc.InvalidValue(f"recursive must be True or False, not {recursive!r}")
+    if fn is None:
+        return _Disabler(recursive)
+    if isinstance(fn, OptimizedModule):
+        fn = fn._orig_mod
+    elif isinstance(fn, _C.CompiledFunction):
+        fn = fn.__wrapped__
+    if not callable(fn):
+        raise exc.InvalidValue(f"magneto.disable takes a callable, not an object of type {type(fn).__name__}")
+    return _C.disable(fn, recursive)
+
+
+def reset() -> None:
+    """Forgets all captures, counters and break sites; compiled callables start anew on their next call."""
+    _C.reset()
+
+
+def stats() -> dict[str, Any]:
+    """What has happened since the start or the last `reset`, as a dict.
+
+    Keys: frames, graphs, ops, breaks, break_reasons (reason -> count), recompiles, cache_entries, fallbacks
+    (reason -> count).
+    """
+    return _C.stats()
+
+
+def is_compiling() -> bool:
+    """True in code that is being captured, so that a program can choose a path."""
+    return _C.is_compiling()
+
+
+def allow_in_graph(fn: Any) -> Any:
+    """Puts calls of `fn` into the graph as they are, without looking inside. Takes a callable or several.
+
+    `fn` must be a pure function of tensors and constants that gives tensors; nothing checks that. Also a decorator.
+    """
+    if isinstance(fn, (list, tuple)):
+        return [allow_in_graph(item) for item in fn]
+    if not callable(fn):
+        raise exc.InvalidValue(f"allow_in_graph takes a callable, not an object of type {type(fn).__name__}")
+    _C.allow_in_graph(fn)
+    return fn
+
+
+def assume_constant_result(fn: F) -> F:
+    """Promises that `fn` gives the same result for the same arguments: captured code keeps its first result."""
+    if not callable(fn):
+        raise exc.InvalidValue(f"assume_constant_result takes a callable, not an object of type {type(fn).__name__}")
+    _C.assume_constant_result(fn)
+    return fn

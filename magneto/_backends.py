@@ -1,0 +1,79 @@
+"""Backends by name. The core runs Magneto's own; all others are Python callables."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from magneto import exc
+
+Backend = Callable[..., Callable[..., Any]]
+
+# Backends that the core knows: name -> what it does.
+NATIVE: Mapping[str, str] = {
+    "magneto": "Magneto's default",
+    "aot_eager": "runs the ATen graph operator by operator in the C++ runtime",
+    "eager": "runs the captured torch-level graph module",
+}
+# Other names for native backends, so that programs written for torch.compile run unchanged.
+ALIASES: Mapping[str, str] = {"inductor": "magneto"}
+
+_registered: dict[str, Backend] = {}
+
+
+def list_backends() -> list[str]:
+    """The names that `compile(backend=...)` accepts, sorted."""
+    return sorted({*NATIVE, *ALIASES, *_registered})
+
+
+def register_backend(compiler: Backend | None = None, name: str | None = None) -> Any:
+    """Gives a backend a name. Also a decorator, with and without arguments.
+
+    `compiler(graph_module, example_inputs)` returns a callable that takes the graph's inputs and gives its outputs as
+    a tuple or list. Without `name` its own `__name__` is used.
+    """
+    if compiler is None:
+        return lambda function: register_backend(function, name)
+    if not callable(compiler):
+        raise exc.InvalidValue(f"A backend must be callable, not an object of type {type(compiler).__name__}")
+    name = name or getattr(compiler, "__name__", None)
+    if not name:
+        raise exc.InvalidValue("This callable has no __name__: give the backend a name with name=...")
+    if name in NATIVE or name in ALIASES:
+        raise exc.InvalidValue(f"{name!r} is one of Magneto's own backends; choose another name")
+    if _registered.get(name, compiler) is not compiler:
+        raise exc.InvalidValue(f"Another backend is already registered as {name!r}")
+    _registered[name] = compiler
+    return compiler
+
+
+def lookup(name: str) -> str | Backend:
+    """The native name that `name` stands for, or the registered callable; `InvalidBackend` for unknown names."""
+    name = ALIASES.get(name, name)
+    if name in NATIVE:
+        return name
+    if name in _registered:
+        return _registered[name]
+    hint = "A callable (graph_module, example_inputs) -> callable works as well."
+    raise exc.InvalidBackend("backend", name, list_backends(), hint)
+
+
+def resolve(backend: Any) -> str | Backend:
+    """As `lookup`, for whatever a user gave."""
+    if isinstance(backend, str):
+        return lookup(backend)
+    if callable(backend):
+        compiler: Backend = backend
+        return compiler
+    raise exc.InvalidValue(f"backend must be a name or a callable, not {backend!r}")
+
+
+def with_arguments(backend: Backend, mode: str | None, options: dict[str, Any]) -> Backend:
+    """A Python backend that also gets `mode` and `options`, if they were given."""
+    arguments: dict[str, Any] = {}
+    if mode is not None:
+        arguments["mode"] = mode
+    if options:
+        arguments["options"] = options
+    return functools.partial(backend, **arguments) if arguments else backend

@@ -1,0 +1,91 @@
+"""`magneto.explain`: what a call would be compiled to, and why not more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from magneto import _C, exc
+from magneto._module import OptimizedModule
+
+
+@dataclass(frozen=True)
+class UserFrame:
+    """A line of the user's program."""
+
+    filename: str
+    lineno: int
+    name: str
+
+    def __str__(self) -> str:
+        return f'File "{self.filename}", line {self.lineno}, in {self.name}'
+
+
+@dataclass(frozen=True)
+class BreakReason:
+    """One graph break: why, and where, outermost frame first."""
+
+    reason: str
+    user_stack: list[UserFrame]
+
+
+@dataclass(frozen=True)
+class ExplainOutput:
+    """What `explain` found. `print` it, or read the fields."""
+
+    graphs: list[Any]
+    graph_count: int
+    graph_break_count: int
+    op_count: int
+    break_reasons: list[BreakReason]
+    ops_per_graph: list[list[Any]]
+    out_guards: list[str]
+    compile_times: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [
+            f"Graph Count: {self.graph_count}",
+            f"Graph Break Count: {self.graph_break_count}",
+            f"Op Count: {self.op_count}",
+            "Break Reasons:",
+        ]
+        for number, reason in enumerate(self.break_reasons, 1):
+            lines += [f"  Break Reason {number}:", *_indented(f"Reason: {reason.reason}", 4), "    User Stack:"]
+            lines += [f"      {frame}" for frame in reason.user_stack]
+        lines.append("Ops per Graph:")
+        for number, operators in enumerate(self.ops_per_graph, 1):
+            lines += [f"  Ops {number}:", *(f"    {operator}" for operator in operators)]
+        lines.append("Out Guards:")
+        for number, guard in enumerate(self.out_guards, 1):
+            lines += [f"  Guard {number}:", *_indented(guard, 4)]
+        lines.append("Compile Times:")
+        lines += [f"  {stage}: {seconds * 1e3:.2f} ms" for stage, seconds in self.compile_times.items()]
+        return "\n".join(lines) + "\n"
+
+
+def _indented(text: str, width: int) -> list[str]:
+    return [" " * width + line for line in text.splitlines()]
+
+
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Captures a call of `fn` and reports graphs, graph breaks with their reasons, ops and guards.
+
+    `explain(fn)(*args, **kwargs)` and `explain(fn, *args, **kwargs)` are the same. The call happens: its side effects
+    do too. Nothing is left in `fn`'s own cache.
+    """
+    if isinstance(fn, OptimizedModule):
+        fn = fn._orig_mod
+    elif isinstance(fn, _C.CompiledFunction):
+        fn = fn.__wrapped__
+    if not callable(fn):
+        raise exc.InvalidValue(f"magneto.explain takes a callable, not an object of type {type(fn).__name__}")
+
+    def inner(*args: Any, **kwargs: Any) -> ExplainOutput:
+        report: dict[str, Any] = {**_C.explain(fn, args, kwargs)}
+        reasons = [
+            BreakReason(reason, [UserFrame(*frame) for frame in stack]) for reason, stack in report["break_reasons"]
+        ]
+        return ExplainOutput(**{**report, "break_reasons": reasons})
+
+    return inner(*args, **kwargs) if args or kwargs else inner

@@ -1,0 +1,175 @@
+"""Settings of the process: typed, documented, patchable.
+
+    magneto.config.cache_size_limit = 16
+    with magneto.config.patch(verbose=True): ...
+    @magneto.config.patch("cache_size_limit", 2)
+    def test(): ...
+    print(magneto.config.help())
+
+An unknown name or a value of another type is an error at once. This module's own class checks assignments; the values
+live in the core, which is told of each change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from magneto import _C, exc
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One row of the table."""
+
+    default: bool | int
+    doc: str
+    minimum: int | None = None  # for int
+    environment: str | None = None  # a variable that changes the default: "1" and "0" for bool
+
+
+SETTINGS: Mapping[str, Setting] = {
+    "disable": Setting(False, "Makes `compile` give back what it gets, uncompiled.", environment="TORCHDYNAMO_DISABLE"),
+    "cache_size_limit": Setting(
+        8, "Captures kept per code object; when they are used up, the frame runs in CPython, with a warning.", 1
+    ),
+    "accumulated_cache_size_limit": Setting(
+        256, "Captures kept per code object over all the objects (modules, closures) that it was captured for.", 1
+    ),
+    "suppress_errors": Setting(
+        False,
+        "A backend that raises is a warning, and the frame runs in CPython, instead of an error.",
+        environment="TORCHDYNAMO_SUPPRESS_ERRORS",
+    ),
+    "verbose": Setting(
+        False, "Messages carry the whole stack and our own part of it.", environment="TORCHDYNAMO_VERBOSE"
+    ),
+    "strict": Setting(
+        False,
+        "For tests: any fallback that is our own fault, and any fake tensor alive after its capture, is an error.",
+        environment="MAGNETO_STRICT",
+    ),
+    "error_on_recompile": Setting(False, "A recompile is an error that names the guards that failed."),
+    "assume_static_by_default": Setting(True, "Sizes are constants until they turn out to vary."),
+    "automatic_dynamic_shapes": Setting(True, "A size that varied becomes symbolic in the next capture."),
+}
+
+if TYPE_CHECKING:  # for type checkers and editors; the values come from the table
+    disable: bool
+    cache_size_limit: int
+    accumulated_cache_size_limit: int
+    suppress_errors: bool
+    verbose: bool
+    strict: bool
+    error_on_recompile: bool
+    assume_static_by_default: bool
+    automatic_dynamic_shapes: bool
+
+
+def check(name: str, value: Any) -> None:
+    """Raises `InvalidSetting` for an unknown name and `InvalidValue` for a value that the setting can't have."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise exc.InvalidSetting("setting", name, SETTINGS)
+    kind = type(setting.default)
+    if type(value) is not kind:
+        raise exc.InvalidValue(f"config.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})")
+    if setting.minimum is not None and value < setting.minimum:
+        raise exc.InvalidValue(f"config.{name} must be at least {setting.minimum}, not {value}")
+
+
+def current() -> dict[str, Any]:
+    """All settings with their values."""
+    return dict(_values)
+
+
+def help(name: str | None = None) -> str:
+    """The settings with type, value, default and meaning; or one of them."""
+    if name is not None and name not in SETTINGS:
+        raise exc.InvalidSetting("setting", name, SETTINGS)
+    lines = []
+    for key, setting in SETTINGS.items():
+        if name in (None, key):
+            variable = f"; environment: {setting.environment}" if setting.environment else ""
+            kind = type(setting.default).__name__
+            lines += [f"{key}: {kind} = {_values[key]!r} (default {setting.default!r}{variable})", f"    {setting.doc}"]
+    return "\n".join(lines)
+
+
+class patch(contextlib.ContextDecorator):
+    """Changes settings for a `with` block or for the calls of a decorated function.
+
+    Takes keyword arguments, a dict, or a name and a value.
+    """
+
+    def __init__(self, changes: Mapping[str, Any] | str | None = None, value: Any = None, **settings: Any) -> None:
+        if isinstance(changes, str):
+            settings = {changes: value, **settings}
+        elif changes is not None:
+            settings = {**changes, **settings}
+        for name, new in settings.items():
+            check(name, new)
+        self._changes = settings
+        self._previous: list[dict[str, Any]] = []
+
+    def __enter__(self) -> patch:
+        self._previous.append({name: _values[name] for name in self._changes})
+        for name, value in self._changes.items():
+            _assign(name, value)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for name, value in self._previous.pop().items():
+            _assign(name, value)
+
+
+_values: dict[str, Any] = {}
+
+
+def _assign(name: str, value: Any) -> None:
+    check(name, value)
+    _C.set_config(name, value)
+    _values[name] = value
+
+
+def _initial(setting: Setting) -> bool | int:
+    text = os.environ.get(setting.environment) if setting.environment else None
+    if text is None:
+        return setting.default
+    if text not in ("0", "1"):
+        raise exc.InvalidValue(f"The environment variable {setting.environment} must be 0 or 1, not {text!r}")
+    return text == "1"
+
+
+class _ConfigModule(types.ModuleType):
+    """Serves settings as the module's attributes and checks what is assigned to them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _values:
+            return _values[name]
+        if name.startswith("__"):  # what Python itself asks a module for
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        raise exc.InvalidSetting("setting", name, SETTINGS)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name.startswith("__"):
+            super().__setattr__(name, value)
+        else:
+            _assign(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise exc.InvalidValue(f"config.{name} can't be deleted; set it to its default instead")
+
+    def __dir__(self) -> Iterator[str]:
+        return iter(sorted({*super().__dir__(), *SETTINGS}))
+
+
+for _name, _setting in SETTINGS.items():
+    _assign(_name, _initial(_setting))
+del _name, _setting
+sys.modules[__name__].__class__ = _ConfigModule

@@ -1,0 +1,67 @@
+"""The exceptions that Magneto raises. What a user's own code raises is never wrapped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from magneto._C import Unsupported as Unsupported
+
+
+class MagnetoError(RuntimeError):
+    """Base of the errors about how Magneto is used."""
+
+
+class InvalidName(MagnetoError, ValueError):
+    """A name that Magneto does not know. The message lists the valid ones and the nearest.
+
+    `given` is the unknown name, `valid` the known names, `nearest` the closest of them or None.
+    """
+
+    def __init__(self, kind: str, name: object, valid: Iterable[str], hint: str = "") -> None:
+        self.given = name
+        self.valid = sorted(valid)
+        self.nearest = nearest(str(name), self.valid)
+        guess = f" Did you mean {self.nearest!r}?" if self.nearest else ""
+        known = ", ".join(map(repr, self.valid)) or "none"
+        super().__init__(f"Unknown {kind} {name!r}.{guess} Valid: {known}.{' ' + hint if hint else ''}")
+
+
+class InvalidBackend(InvalidName):
+    """`backend=` names no known backend."""
+
+
+class InvalidMode(InvalidName):
+    """`mode=` names no known mode."""
+
+
+class InvalidOption(InvalidName):
+    """`options=` holds a key that the backend does not know."""
+
+
+class InvalidSetting(InvalidName, AttributeError):
+    """`magneto.config` has no such setting."""
+
+
+class InvalidValue(MagnetoError, TypeError):
+    """A setting or an argument has a value of a wrong type or out of its range."""
+
+
+class BackendFailed(MagnetoError):
+    """A backend raised or returned something that can't be called; its own exception is the cause."""
+
+
+class RecompileError(MagnetoError):
+    """A recompile happened while `config.error_on_recompile` is on; the message gives the guards that failed."""
+
+
+class FailedFallback(MagnetoError):
+    """In strict mode: capture failed by our own fault and would have fallen back to CPython."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name that is spelt most like `name`, or None when nothing is close."""
+    import difflib  # only on the way to an error message
+
+    folded = {candidate.lower().replace("-", "_"): candidate for candidate in valid}
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), folded, n=1, cutoff=0.5)
+    return folded[close[0]] if close else None

@@ -1,0 +1,459 @@
+// Attribute access, as the interpreted program sees it.
+//
+// This is CPython's attribute protocol done step by step, so that every read of an outside object leaves a guard on
+// exactly what was read (type attribute, instance dict entry, absence of one) and Python-level hooks (properties,
+// `__getattr__`, `__getattribute__`, descriptors) are interpreted like any other function.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+
+namespace {
+
+PyObject* torch_module_class() {
+  static PyObject* const type = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("torch.nn.modules.module"));
+    return PyObject_GetAttrString(module.get(), "Module");
+  }();
+  return type;
+}
+
+PyObject* class_entry(PyObject* type, const char* name) {
+  return PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(type)->tp_dict, name);
+}
+
+/// Makes the instance dict exist (3.11 and later keep values inline until someone asks); borrowed, null: no dict.
+PyObject* instance_dict_of(PyObject* object) {
+  Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  return dict.get();  // the object keeps it alive
+}
+
+bool has_instance_dict(PyTypeObject* type) {
+  return type->tp_dictoffset != 0 || PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
+}
+
+}  // namespace
+
+PyObject* Capture::type_lookup(PyTypeObject* type, PyObject* name) {
+  PyObject* found = _PyType_Lookup(type, name);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) guards.type_lookup(type, name, found);
+  return found;
+}
+
+PyObject* Capture::type_lookup(PyTypeObject* type, const char* name) {
+  Ref text = checked(PyUnicode_InternFromString(name));
+  return type_lookup(type, text.get());
+}
+
+Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  Ref value = lookup_attr(owner, name, unbound);
+  if (value) return value;
+  if (PyType_Check(owner)) {
+    PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'",
+                 reinterpret_cast<PyTypeObject*>(owner)->tp_name, name);
+  } else if (PyModule_Check(owner)) {
+    PyErr_Format(PyExc_AttributeError, "module '%.50s' has no attribute '%U'", PyModule_GetName(owner), name);
+  } else {
+    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(owner)->tp_name, name);
+  }
+  throw PythonError{};
+}
+
+Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  if (unbound) *unbound = false;
+  if (PyType_Check(owner)) return lookup_type_attr(reinterpret_cast<PyTypeObject*>(owner), name);
+  if (PyModule_Check(owner)) return lookup_module_attr(owner, name);
+  if (is_tensor(owner)) return lookup_tensor_attr(owner, name, unbound);
+  if (Py_TYPE(owner) == &PySuper_Type) return lookup_super_attr(owner, name, unbound);
+  PyTypeObject* type = Py_TYPE(owner);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    PyObject* getattribute = type_lookup(type, MAGNETO_STR("__getattribute__"));
+    if (getattribute && PyFunction_Check(getattribute)) {
+      // An AttributeError from it is followed by __getattr__, as in slot_tp_getattr_hook.
+      PyObject* hook = type_lookup(type, MAGNETO_STR("__getattr__"));
+      try {
+        Uncuttable scope(*this);
+        return call(wrap(getattribute, sources.constant(getattribute)).get(), {owner, name});
+      } catch (const PythonError&) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+        PyErr_Clear();
+        if (!hook) return {};
+      }
+      Uncuttable scope(*this);
+      try {
+        return call(wrap(hook, sources.constant(hook)).get(), {owner, name});
+      } catch (const PythonError&) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+        PyErr_Clear();
+        return {};
+      }
+    }
+  }
+  Ref value = lookup_instance_attr(owner, name, unbound);
+  if (value) return value;
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
+  PyObject* hook = type_lookup(type, MAGNETO_STR("__getattr__"));
+  if (!hook) return {};
+  static PyObject* const module_hook = class_entry(torch_module_class(), "__getattr__");
+  if (hook == module_hook) return module_getattr(owner, name);
+  Uncuttable scope(*this);
+  try {
+    return call(wrap(hook, sources.constant(hook)).get(), {owner, name});
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+    return {};
+  }
+}
+
+/// What a descriptor found on a type gives for an instance; `owner` null: for the class itself.
+Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound) {
+  PyTypeObject* kind = Py_TYPE(descriptor);
+  if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
+    Ref function = wrap(descriptor, sources.constant(descriptor));
+    if (!owner) return function;
+    if (unbound) {
+      *unbound = true;
+      return function;
+    }
+    if (kind == &PyFunction_Type) return checked(PyMethod_New(function.get(), owner));
+    return checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+  }
+  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type) {
+    Ref bound = checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+    if (kind == &PyStaticMethod_Type) return wrap(bound.get(), sources.constant(bound.get()));
+    if (PyMethod_Check(bound.get())) {  // functions made by classmethod are read from the class: constants
+      PyObject* function = PyMethod_GET_FUNCTION(bound.get());
+      wrap(function, sources.constant(function));
+      keep(bound);
+    }
+    return bound;
+  }
+  if (kind == &PyProperty_Type) {
+    if (!owner) return wrap(descriptor, sources.constant(descriptor));
+    Ref getter = checked(PyObject_GetAttr(descriptor, MAGNETO_STR("fget")));
+    return call(wrap(getter.get(), sources.constant(getter.get())).get(), {owner});
+  }
+  PyObject* get = _PyType_Lookup(kind, MAGNETO_STR("__get__"));
+  if (!get) return wrap(descriptor, sources.constant(descriptor));
+  Ref descriptor_value = wrap(descriptor, sources.constant(descriptor));
+  if (PyFunction_Check(get)) {
+    type_lookup(kind, MAGNETO_STR("__get__"));
+    return call(wrap(get, sources.constant(get)).get(),
+                {descriptor, owner ? owner : Py_None, reinterpret_cast<PyObject*>(type)});
+  }
+  if (kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type || kind == &PyClassMethodDescr_Type ||
+      kind == &PyCFunction_Type) {
+    if (!owner && kind != &PyClassMethodDescr_Type) return descriptor_value;
+    return checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+  }
+  if (owner && is_outside(owner)) {
+    side_exit(BreakReason::OpaqueObject, std::string("attribute read through a descriptor of type ") + kind->tp_name);
+  }
+  return call_native([&] { return kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)); });
+}
+
+Ref Capture::instance_dict_entry(PyObject* owner, PyObject* name) {
+  const Source* source = source_of(owner);
+  if (source) {
+    if (Overlay* written = find_overlay(owner, false)) {
+      if (auto* entry = written->find(name)) return entry->second;
+    }
+  }
+  PyObject* dict = instance_dict_of(owner);
+  if (!dict) return {};
+  PyObject* value = PyDict_GetItemWithError(dict, name);
+  if (!value && PyErr_Occurred()) throw PythonError{};
+  if (!source) return Ref::borrow(value);
+  const Source* place = sources.attr(source, name);
+  if (!value) {
+    guards.absent(place);
+    return {};
+  }
+  return wrap(value, place);
+}
+
+Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  PyTypeObject* type = Py_TYPE(owner);
+  const Source* source = source_of(owner);
+  PyObject* descriptor = type_lookup(type, name);
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    if (name == MAGNETO_STR("__class__")) return wrap(reinterpret_cast<PyObject*>(type), sources.constant(reinterpret_cast<PyObject*>(type)));
+    if (source && name == MAGNETO_STR("__dict__") && has_instance_dict(type)) {
+      if (find_overlay(owner, false)) side_exit(BreakReason::OpaqueObject, "__dict__ of an object that was changed");
+      PyObject* dict = instance_dict_of(owner);
+      if (!dict) return {};
+      return wrap(dict, sources.instance_dict(source));
+    }
+    if (source && kind == &PyMemberDescr_Type) {
+      if (Overlay* written = find_overlay(owner, false)) {
+        if (auto* entry = written->find(name)) return entry->second;
+      }
+      Ref value = Ref::steal(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+      const Source* place = sources.slot(source, descriptor);
+      if (!value) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
+        PyErr_Clear();
+        guards.absent(place);
+        return {};
+      }
+      return wrap(value.get(), place);
+    }
+    Ref value = bind(descriptor, owner, type, nullptr);
+    if (source && kind == &PyGetSetDescr_Type && !is_scalar(value.get()) && !is_outside(value.get())) {
+      // Attributes of C objects (code objects, functions, bound methods): constants of a guarded owner.
+      keep(value);
+      return wrap(value.get(), sources.constant(value.get()));
+    }
+    return value;
+  }
+  if (has_instance_dict(type)) {
+    if (Ref value = instance_dict_entry(owner, name)) return value;
+  }
+  if (!descriptor) return {};
+  return bind(descriptor, owner, type, unbound);
+}
+
+Ref Capture::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
+  PyTypeObject* meta = Py_TYPE(owner);
+  PyObject* on_meta = type_lookup(meta, name);
+  if (on_meta && Py_TYPE(on_meta)->tp_descr_set && Py_TYPE(on_meta)->tp_descr_get) {
+    if (Py_TYPE(on_meta) == &PyProperty_Type) return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
+    Ref value = Ref::steal(Py_TYPE(on_meta)->tp_descr_get(on_meta, reinterpret_cast<PyObject*>(owner),
+                                                          reinterpret_cast<PyObject*>(meta)));
+    if (!value) {
+      if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
+      PyErr_Clear();
+      return {};
+    }
+    keep(value);
+    return wrap(value.get(), sources.constant(value.get()));
+  }
+  if (PyObject* found = type_lookup(owner, name)) {
+    if (Overlay* written = find_overlay(reinterpret_cast<PyObject*>(owner), false)) {
+      if (auto* entry = written->find(name)) return entry->second;
+    }
+    return bind(found, nullptr, owner, nullptr);
+  }
+  if (on_meta) return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
+  PyObject* hook = type_lookup(meta, MAGNETO_STR("__getattr__"));
+  if (!hook) return {};
+  try {
+    Uncuttable scope(*this);
+    return call(wrap(hook, sources.constant(hook)).get(), {reinterpret_cast<PyObject*>(owner), name});
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+    return {};
+  }
+}
+
+Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
+  if (Py_TYPE(owner) != &PyModule_Type) {  // lazy modules and the like: descriptors on the subclass come first
+    PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  }
+  PyObject* dict = PyModule_GetDict(owner);
+  const Source* place = sources.dict_item(sources.constant(dict), name);
+  wrap(dict, sources.constant(dict));
+  if (Overlay* written = find_overlay(dict, true)) {
+    if (auto* entry = written->find(name)) return entry->second;
+  }
+  PyObject* value = PyDict_GetItemWithError(dict, name);
+  if (value) return wrap(value, place);
+  if (PyErr_Occurred()) throw PythonError{};
+  guards.absent(place);
+  if (PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name)) {
+    return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  }
+  // A module's __getattr__ (PEP 562, or of a subclass such as a lazy module).
+  PyObject* hook = PyDict_GetItemString(dict, "__getattr__");
+  try {
+    Uncuttable scope(*this);
+    if (hook) return call(wrap(hook, sources.dict_item(sources.constant(dict), MAGNETO_STR("__getattr__"))).get(), {name});
+    if (Py_TYPE(owner) != &PyModule_Type) {
+      if (PyObject* method = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"))) {
+        return call(wrap(method, sources.constant(method)).get(), {owner, name});
+      }
+    }
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+  }
+  return {};
+}
+
+Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
+  if (descriptor) {
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    if (kind == &PyGetSetDescr_Type) {
+      static const char* const refused[] = {"grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks", "name"};
+      for (const char* attribute : refused) {
+        if (PyUnicode_CompareWithASCIIString(name, attribute) == 0) {
+          side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + attribute + " is read");
+        }
+      }
+      static PyObject* const getattr_function = [] {
+        return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+      }();
+      if (PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
+        const auto value = session->value_of(THPVariable_Unpack(owner));
+        auto input = inputs_.find(value);
+        if (input == inputs_.end()) return Ref::borrow(Py_None);
+        Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
+        return wrap(grad.get(), sources.grad(input->second.source));
+      }
+      PyObject* args[] = {owner, name};
+      return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                    [&] { return PyObject_GetAttr(owner, name); });
+    }
+    if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
+      return bind(descriptor, owner, Py_TYPE(owner), unbound);
+    }
+    if (kind->tp_descr_get && kind != &PyProperty_Type) return bind(descriptor, owner, Py_TYPE(owner), unbound);
+  }
+  // Attributes that users hang on tensors live in the dict of the real one.
+  const auto input = inputs_.find(session->value_of(THPVariable_Unpack(owner)));
+  if (input != inputs_.end()) {
+    PyObject* real = input->second.real.get();
+    if (Overlay* written = find_overlay(real, false)) {
+      if (auto* entry = written->find(name)) return entry->second;
+    }
+    PyObject* dict = instance_dict_of(real);
+    PyObject* value = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
+    const Source* place = sources.attr(input->second.source, name);
+    if (value) return wrap(value, place);
+    if (dict) guards.absent(place);
+  } else if (PyObject* dict = instance_dict_of(owner)) {
+    if (PyObject* value = PyDict_GetItemWithError(dict, name)) return Ref::borrow(value);
+  }
+  if (descriptor && Py_TYPE(descriptor) == &PyProperty_Type) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  if (descriptor) return wrap(descriptor, sources.constant(descriptor));
+  return {};
+}
+
+Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  Ref start = checked(PyObject_GetAttr(owner, MAGNETO_STR("__thisclass__")));
+  Ref self = checked(PyObject_GetAttr(owner, MAGNETO_STR("__self__")));
+  Ref self_class = checked(PyObject_GetAttr(owner, MAGNETO_STR("__self_class__")));
+  auto* type = reinterpret_cast<PyTypeObject*>(self_class.get());
+  const bool for_class = self.get() == self_class.get();
+  PyObject* mro = type->tp_mro;
+  Py_ssize_t i = 0;
+  while (i < PyTuple_GET_SIZE(mro) && PyTuple_GET_ITEM(mro, i) != start.get()) ++i;
+  for (++i; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    PyObject* found = PyDict_GetItemWithError(base->tp_dict, name);
+    if (!found) {
+      if (PyErr_Occurred()) throw PythonError{};
+      continue;
+    }
+    type_lookup(base, name);
+    return bind(found, for_class ? nullptr : self.get(), type, unbound);
+  }
+  return {};
+}
+
+Ref Capture::module_getattr(PyObject* owner, PyObject* name) {
+  for (PyObject* table_name :
+       {MAGNETO_STR("_parameters"), MAGNETO_STR("_buffers"), MAGNETO_STR("_modules")}) {
+    Ref table = instance_dict_entry(owner, table_name);
+    if (!table) continue;
+    if (Ref value = dict_lookup(table.get(), name)) return value;
+  }
+  return {};
+}
+
+// -- writes ----------------------------------------------------------------------------------------------------------
+
+void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(owner);
+  PyObject* setter = type_lookup(type, value ? MAGNETO_STR("__setattr__") : MAGNETO_STR("__delattr__"));
+  static PyObject* const module_setattr = class_entry(torch_module_class(), "__setattr__");
+  if (PyType_Check(owner) || PyModule_Check(owner)) {
+    side_exit(BreakReason::Mutation, std::string("an attribute of a ") + (PyType_Check(owner) ? "class" : "module") + " is set");
+  }
+  if (is_tensor(owner)) {
+    if (inputs_.count(session->value_of(THPVariable_Unpack(owner))) || !value) {
+      side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
+    }
+    PyObject* descriptor = _PyType_Lookup(type, name);
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+      if (PyUnicode_CompareWithASCIIString(name, "data") == 0 || PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
+        side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
+      }
+    }
+    if (PyObject_SetAttr(owner, name, value) < 0) throw PythonError{};
+    return;
+  }
+  if (setter == module_setattr && is_outside(owner)) {
+    // nn.Module keeps parameters, buffers and submodules in tables of its own; anything else goes to the instance dict.
+    Ref buffers = instance_dict_entry(owner, MAGNETO_STR("_buffers"));
+    Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
+    Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
+    const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
+    const bool module = PyObject_IsInstance(value, torch_module_class()) == 1;
+    if (parameter || module || dict_lookup(parameters.get(), name) || dict_lookup(modules.get(), name)) {
+      side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
+    }
+    if (dict_lookup(buffers.get(), name)) {
+      overlay(buffers.get(), true).set(name, value);
+    } else {
+      overlay(owner, false).set(name, value);
+    }
+    return;
+  }
+  if (setter && PyFunction_Check(setter)) {
+    Uncuttable scope(*this);
+    if (value) {
+      call(wrap(setter, sources.constant(setter)).get(), {owner, name, value});
+    } else {
+      call(wrap(setter, sources.constant(setter)).get(), {owner, name});
+    }
+    return;
+  }
+  generic_setattr(owner, name, value);
+}
+
+void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(owner);
+  PyObject* descriptor = type_lookup(type, name);
+  if (descriptor && Py_TYPE(descriptor) == &PyProperty_Type) {
+    Ref function = checked(PyObject_GetAttr(descriptor, value ? MAGNETO_STR("fset") : MAGNETO_STR("fdel")));
+    if (function.get() == Py_None) {
+      PyErr_Format(PyExc_AttributeError, "property '%U' of '%.50s' object has no setter", name, type->tp_name);
+      throw PythonError{};
+    }
+    Uncuttable scope(*this);
+    Ref callable = wrap(function.get(), sources.constant(function.get()));
+    value ? call(callable.get(), {owner, value}) : call(callable.get(), {owner});
+    return;
+  }
+  if (!is_outside(owner)) {
+    if (PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
+    return;
+  }
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
+    side_exit(BreakReason::Mutation, std::string("an attribute with a descriptor of type ") + Py_TYPE(descriptor)->tp_name + " is set");
+  }
+  if (!descriptor && !has_instance_dict(type)) {
+    PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
+    throw PythonError{};
+  }
+  if (!value && !lookup_instance_attr(owner, name, nullptr)) {
+    PyErr_SetObject(PyExc_AttributeError, name);
+    throw PythonError{};
+  }
+  overlay(owner, false).set(name, value);
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,494 @@
+// Calls: which callable is interpreted, recorded, run natively, or ends the segment.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+
+#include "capture/capture.h"
+#include "python/bind.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+
+namespace {
+
+enum class Treatment : uint8_t { Interpret, TorchCall, Native, True, False, Break };
+
+struct FunctionRow {
+  const char* module;
+  const char* qualname;
+  Treatment treatment;
+  const char* note;
+};
+
+constexpr FunctionRow kFunctions[] = {
+#define X(module, qualname, treatment, note) {module, qualname, Treatment::treatment, note},
+#include "capture/functions.def"
+#undef X
+};
+
+BreakReason reason_named(const char* name) {
+#define X(reason, explanation, hint) \
+  if (std::strcmp(name, #reason) == 0) return BreakReason::reason;
+#include "capture/breaks.def"
+#undef X
+  return BreakReason::OpaqueCall;
+}
+
+struct Decision {
+  Treatment treatment = Treatment::Interpret;
+  BreakReason reason = BreakReason::None;
+};
+
+/// Users' own marks (allow_in_graph, disable, assume_constant_result), by function object; held for the process's life.
+std::unordered_map<PyObject*, Decision>& user_marks() {
+  static auto* marks = new std::unordered_map<PyObject*, Decision>;
+  return *marks;
+}
+
+Decision decide(PyObject* function) {
+  auto marked = user_marks().find(function);
+  if (marked != user_marks().end()) return marked->second;
+  static auto* known = new std::unordered_map<PyObject*, Decision>;  // by code object, which the map keeps alive
+  PyObject* code = PyFunction_GET_CODE(function);
+  auto found = known->find(code);
+  if (found != known->end()) return found->second;
+  Decision decision;
+  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+  const char* module_name = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : "";
+  const char* qualname = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
+  for (const FunctionRow& row : kFunctions) {
+    if (std::strcmp(row.module, module_name) != 0) continue;
+    if (std::strcmp(row.qualname, "*") != 0 && std::strcmp(row.qualname, qualname) != 0) continue;
+    decision.treatment = row.treatment;
+    if (row.treatment == Treatment::Break) decision.reason = reason_named(row.note);
+    break;
+  }
+  Py_INCREF(code);
+  (*known)[code] = decision;
+  return decision;
+}
+
+}  // namespace
+
+PyObject* (*original_of_compiled)(PyObject*) = nullptr;
+
+void mark_allow_in_graph(PyObject* function) {
+  Py_INCREF(function);
+  user_marks()[function] = {Treatment::TorchCall, BreakReason::None};
+}
+void mark_constant_result(PyObject* function) {
+  Py_INCREF(function);
+  user_marks()[function] = {Treatment::Native, BreakReason::None};
+}
+void mark_disabled(PyObject* function) {
+  Py_INCREF(function);
+  user_marks()[function] = {Treatment::Break, BreakReason::DisabledFunction};
+}
+
+std::string callable_name(PyObject* callable) {
+  SavedError saved;
+  std::string text;
+  Ref qualname = Ref::steal(PyObject_GetAttrString(callable, "__qualname__"));
+  Ref module = Ref::steal(PyObject_GetAttrString(callable, "__module__"));
+  PyErr_Clear();
+  if (module && PyUnicode_Check(module.get())) text = std::string(PyUnicode_AsUTF8(module.get())) + ".";
+  if (qualname && PyUnicode_Check(qualname.get())) return text + PyUnicode_AsUTF8(qualname.get());
+  return std::string("an object of type ") + Py_TYPE(callable)->tp_name;
+}
+
+Ref Capture::call(PyObject* callable, std::initializer_list<PyObject*> args) {
+  CallArgs call_args;
+  call_args.values = args;
+  return call(callable, std::move(call_args));
+}
+
+Ref Capture::call(PyObject* callable, CallArgs args) {
+  PyTypeObject* type = Py_TYPE(callable);
+  if (type == &PyFunction_Type) return inline_function(callable, args);
+  if (type == &PyMethod_Type) {
+    if (const Source* source = source_of(callable)) {  // a bound method from outside: its parts are read
+      Ref function = wrap(PyMethod_GET_FUNCTION(callable), sources.bound_function(source));
+      Ref self = wrap(PyMethod_GET_SELF(callable), sources.bound_self(source));
+      args.values.insert(args.values.begin(), self.get());
+      return call(function.get(), std::move(args));
+    }
+    args.values.insert(args.values.begin(), PyMethod_GET_SELF(callable));
+    return call(PyMethod_GET_FUNCTION(callable), std::move(args));
+  }
+  if (PyType_Check(callable)) return call_type(reinterpret_cast<PyTypeObject*>(callable), args);
+  if (type == &PyCFunction_Type || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+      type == &_PyMethodWrapper_Type || type == &PyCMethod_Type || type == &PyClassMethodDescr_Type) {
+    return call_c_function(callable, args);
+  }
+  if (PyObject* wrapped = original_of_compiled ? original_of_compiled(callable) : nullptr) {  // a function compiled by us: interpreted like the original
+    return call(wrap(wrapped, sources.constant(wrapped)).get(), std::move(args));
+  }
+  if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {
+    Ref wrapped = load_attr(callable, MAGNETO_STR("__wrapped__"));
+    return call(wrapped.get(), std::move(args));
+  }
+  if (std::strcmp(type->tp_name, "functools.partial") == 0) {
+    Ref function = load_attr(callable, MAGNETO_STR("func"));
+    Ref bound = load_attr(callable, MAGNETO_STR("args"));
+    Ref keywords = load_attr(callable, MAGNETO_STR("keywords"));
+    Ref bound_values = resolve(bound.get());
+    Ref keyword_values = resolve(keywords.get());
+    CallArgs merged;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bound_values.get()); ++i) {
+      merged.values.push_back(PyTuple_GET_ITEM(bound_values.get(), i));
+    }
+    merged.values.insert(merged.values.end(), args.values.begin(), args.values.begin() + args.positional());
+    Ref all = checked(PyDict_Copy(keyword_values.get()));
+    for (size_t i = 0; i < args.keywords(); ++i) {
+      if (PyDict_SetItem(all.get(), PyTuple_GET_ITEM(args.kwnames, i), args.values[args.positional() + i]) < 0) {
+        throw PythonError{};
+      }
+    }
+    Ref names = checked(PySequence_Tuple(all.get()));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
+      merged.values.push_back(PyDict_GetItem(all.get(), PyTuple_GET_ITEM(names.get(), i)));
+    }
+    merged.kwnames = PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr;
+    return call(function.get(), std::move(merged));
+  }
+  PyObject* method = type_lookup(type, MAGNETO_STR("__call__"));
+  if (method && PyFunction_Check(method)) {
+    args.values.insert(args.values.begin(), callable);
+    return call(wrap(method, sources.constant(method)).get(), std::move(args));
+  }
+  if (!method) {
+    PyErr_Format(PyExc_TypeError, "'%.200s' object is not callable", type->tp_name);
+    throw PythonError{};
+  }
+  side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
+}
+
+// -- Python functions ------------------------------------------------------------------------------------------------
+
+void Capture::register_closure(PyObject* function, const Source* source) {
+  PyObject* closure = PyFunction_GET_CLOSURE(function);
+  if (!closure || !source) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i) {
+    PyObject* cell = PyTuple_GET_ITEM(closure, i);
+    if (cell_contents_.count(cell)) continue;
+    PyObject* name = PyTuple_GET_ITEM(
+        decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).localsplus_names.get(),
+        decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).first_free + i);
+    cell_contents_[cell] = sources.closure(source, i, name);
+    keep(Ref::borrow(cell));
+  }
+}
+
+/// Default values come from outside with the function: constants of its guard.
+void Capture::wrap_defaults(InterpFrame& callee, const CallArgs& args) {
+  PyObject* defaults = PyFunction_GET_DEFAULTS(callee.function.get());
+  PyObject* kw_defaults = PyFunction_GET_KW_DEFAULTS(callee.function.get());
+  if ((!defaults && !kw_defaults) || !callee.function_source) return;
+  const PyCodeObject* code = callee.info->code;
+  const int32_t count = code->co_argcount + code->co_kwonlyargcount;
+  for (int32_t i = 0; i < count; ++i) {
+    PyObject* value = callee.slots[i];
+    if (!value || is_scalar(value) || is_outside(value)) continue;
+    bool passed = false;
+    for (PyObject* arg : args.values) passed |= arg == value;
+    if (!passed) callee.set_local(i, wrap(value, sources.constant(value)));
+  }
+}
+
+Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
+  const Decision decision = decide(function);
+  switch (decision.treatment) {
+    case Treatment::TorchCall:
+      return call_torch(function, args);
+    case Treatment::True:
+      return Ref::borrow(Py_True);
+    case Treatment::False:
+      return Ref::borrow(Py_False);
+    case Treatment::Break:
+      side_exit(decision.reason, "call of " + callable_name(function));
+    case Treatment::Native: {
+      for (PyObject* arg : args.values) {  // e.g. dataclasses.fields: reads the class
+        PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
+        type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
+      }
+      std::vector<Ref> resolved;
+      std::vector<PyObject*> values;
+      for (PyObject* arg : args.values) {
+        resolved.push_back(resolve(arg));
+        values.push_back(resolved.back().get());
+      }
+      Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
+      check_refusal();
+      if (!result) throw PythonError{};
+      return result;
+    }
+    case Treatment::Interpret:
+      break;
+  }
+  const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
+  const Source* source = source_of(function);
+  if (source) guards.function(source, function);
+  const int flags = info.code->co_flags;
+  if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) {
+    side_exit(BreakReason::Generator, "call of the coroutine function " + callable_name(function));
+  }
+  if (flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
+    register_closure(function, source);
+    Ref generator = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
+    if (!generator) throw PythonError{};
+    return generator;
+  }
+  InterpFrame callee;
+  callee.info = &info;
+  callee.function = Ref::borrow(function);
+  callee.function_source = source;
+  callee.globals = PyFunction_GET_GLOBALS(function);
+  callee.builtins = reinterpret_cast<PyFunctionObject*>(function)->func_builtins;
+  callee.storage.assign(info.nlocals + info.stack_size + 1, nullptr);
+  callee.slots = callee.storage.data();
+  if (!bind_arguments(function, args.values.data(), args.positional(), args.kwnames, callee.slots)) {
+    // The arguments do not fit: CPython words the TypeError; the call fails before it runs any code.
+    Ref impossible = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
+    if (!impossible) throw PythonError{};
+    abandon(BreakReason::OpaqueCall, "arguments of " + callable_name(function) + " could not be bound");
+  }
+  wrap_defaults(callee, args);
+  register_closure(function, source);
+  return run_frame(callee);
+}
+
+// -- torch calls -----------------------------------------------------------------------------------------------------
+
+void Capture::check_refusal() {
+  if (!session->refused()) return;
+  fake::Refusal refusal = *session->take_refusal();
+  PyErr_Clear();
+  switch (refusal.kind) {
+    case fake::Refusal::Kind::DataDependent:
+      side_exit(BreakReason::DataDependentValue, refusal.op + ": " + refusal.message);
+    case fake::Refusal::Kind::DataAccess:
+      side_exit(BreakReason::DataAccess, refusal.message);
+    case fake::Refusal::Kind::Unsupported:
+      side_exit(BreakReason::UnsupportedOperator, refusal.op + ": " + refusal.message);
+  }
+}
+
+Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
+                    const std::function<PyObject*()>& run) {
+  const auto mark = session->mark();
+  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
+  const size_t operators = graph.aten_nodes.size();
+  graph.torch_nodes.emplace_back();
+  session->torch_node = index;
+  const bool callbacks = std::exchange(callbacks_allowed_, false);
+  Ref result = Ref::steal(run());
+  callbacks_allowed_ = callbacks;
+  session->torch_node = -1;
+  if (session->refused() || !result) {
+    session->rollback(mark);
+    graph.torch_nodes.resize(index);
+    check_refusal();
+    throw PythonError{};
+  }
+  if (graph.aten_nodes.size() == operators) {
+    graph.torch_nodes.pop_back();
+    return result;
+  }
+  graph::TorchNode& node = graph.torch_nodes[index];
+  node.kind = kind;
+  node.target = Ref::borrow(target);
+  const size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (size_t i = 0; i + keywords < args.size(); ++i) node.args.push_back(py_arg(args[i]));
+  for (size_t i = 0; i < keywords; ++i) {
+    node.kwargs.emplace_back(PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i)), py_arg(args[args.size() - keywords + i]));
+  }
+  std::vector<int32_t> path;
+  collect_results(result.get(), path, node.results, 0);
+  if (frame) {
+    node.file = PyUnicode_AsUTF8(frame->info->code->co_filename);
+    node.function = PyUnicode_AsUTF8(frame->info->code->co_qualname);
+    node.line = frame->instr().line;
+  }
+  return result;
+}
+
+Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
+  std::vector<Ref> resolved;
+  CallArgs values;
+  values.kwnames = args.kwnames;
+  for (PyObject* arg : args.values) {
+    if (is_builtin_container(arg)) {
+      resolved.push_back(resolve_deep(arg));
+      values.values.push_back(resolved.back().get());
+    } else {
+      values.values.push_back(arg);
+    }
+  }
+  PyTypeObject* type = Py_TYPE(callable);
+  const bool method = type == &PyMethodDescr_Type;
+  Ref name = method ? Ref::borrow(PyDescr_NAME(callable)) : Ref::borrow(callable);
+  return record(method ? graph::TorchNode::Kind::CallMethod : graph::TorchNode::Kind::CallFunction, name.get(),
+                values.values, args.kwnames, [&] {
+                  return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames);
+                });
+}
+
+graph::PyArg Capture::py_arg(PyObject* object) {
+  using Kind = graph::PyArg::Kind;
+  graph::PyArg arg;
+  auto add_items = [&](PyObject* sequence) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+      arg.items.push_back(py_arg(PySequence_Fast_GET_ITEM(sequence, i)));
+    }
+  };
+  if (is_tensor(object) && fake::is_fake(THPVariable_Unpack(object))) {
+    arg.kind = Kind::Value;
+    arg.value = session->value_of(THPVariable_Unpack(object));
+  } else if (PyTuple_Check(object)) {
+    arg.kind = Kind::Tuple;
+    if (!PyTuple_CheckExact(object)) arg.object = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    add_items(object);
+  } else if (PyList_CheckExact(object)) {
+    arg.kind = Kind::List;
+    add_items(object);
+  } else if (PyDict_CheckExact(object)) {
+    arg.kind = Kind::Dict;
+    arg.object = checked(PySequence_Tuple(object));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arg.object.get()); ++i) {
+      arg.items.push_back(py_arg(PyDict_GetItem(object, PyTuple_GET_ITEM(arg.object.get(), i))));
+    }
+  } else if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    arg.kind = Kind::Slice;
+    for (PyObject* part : {slice->start, slice->stop, slice->step}) arg.items.push_back(py_arg(part));
+  } else {
+    arg.object = Ref::borrow(object);
+  }
+  return arg;
+}
+
+void Capture::collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
+                              int depth) {
+  if (is_tensor(result)) {
+    const auto value = session->value_of(THPVariable_Unpack(result));
+    if (value != graph::kNoValue) results.push_back({path, value});
+    return;
+  }
+  if (depth > 4 || (!PyTuple_Check(result) && !PyList_CheckExact(result))) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); ++i) {
+    path.push_back(static_cast<int32_t>(i));
+    collect_results(PySequence_Fast_GET_ITEM(result, i), path, results, depth + 1);
+    path.pop_back();
+  }
+}
+
+// -- native code -----------------------------------------------------------------------------------------------------
+
+void Capture::check_sticky() {
+  if (!sticky_) return;
+  PyErr_Clear();
+  std::rethrow_exception(std::exchange(sticky_, nullptr));
+}
+
+Ref Capture::call_native(const std::function<PyObject*()>& run) {
+  const bool callbacks = std::exchange(callbacks_allowed_, true);
+  Ref result = Ref::steal(run());
+  callbacks_allowed_ = callbacks;
+  check_sticky();
+  check_refusal();
+  if (!result) throw PythonError{};
+  return result;
+}
+
+bool Capture::truth(PyObject* value) {
+  if (value == Py_True) return true;
+  if (value == Py_False || value == Py_None) return false;
+  if (is_tensor(value)) {
+    static PyObject* const bool_type = reinterpret_cast<PyObject*>(&PyBool_Type);
+    PyObject* args[] = {value};
+    try {
+      Ref result = record(graph::TorchNode::Kind::CallFunction, bool_type, args, nullptr,
+                          [&] { return PyBool_FromLong(std::max(PyObject_IsTrue(value), 0)); });
+      if (PyErr_Occurred()) throw PythonError{};
+      return result.get() == Py_True;
+    } catch (const SideExit&) {
+      if (exit_ && exit_->reason == BreakReason::DataDependentValue) exit_->reason = BreakReason::DataDependentBranch;
+      throw;
+    }
+  }
+  Ref object = resolve(value);
+  if (is_outside(value) && !is_builtin_container(value)) {
+    PyTypeObject* type = Py_TYPE(value);
+    const bool custom = type_lookup(type, MAGNETO_STR("__bool__")) || type_lookup(type, MAGNETO_STR("__len__"));
+    if (!custom) return true;
+    if (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value)) object = contents_of(value);
+  }
+  Ref result = call_native([&]() -> PyObject* {
+    const int truth = PyObject_IsTrue(object.get());
+    return truth < 0 ? nullptr : PyBool_FromLong(truth);
+  });
+  return result.get() == Py_True;
+}
+
+Ref Capture::contents_of(PyObject* object) {
+  const Source* source = source_of(object);
+  if (!source) return Ref::borrow(object);
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyDict_Check(object)) {
+    std::vector<PyObject*> keys;
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    Ref result = checked(PyDict_New());
+    while (PyDict_Next(object, &position, &key, &value)) {
+      if (!is_scalar(key) && !is_identity_constant(key)) {
+        side_exit(BreakReason::OpaqueObject, source->name() + " has keys of type " + Py_TYPE(key)->tp_name);
+      }
+      keys.push_back(key);
+    }
+    guards.dict_keys(source, type, keys);
+    for (PyObject* k : keys) {
+      Ref item = wrap(PyDict_GetItem(object, k), sources.dict_item(source, k));
+      if (PyDict_SetItem(result.get(), k, item.get()) < 0) throw PythonError{};
+    }
+    return result;
+  }
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    const Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+    guards.length(source, type, size);
+    Ref result = checked(PyList_New(size));
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyList_SET_ITEM(result.get(), i,
+                      wrap(PySequence_Fast_GET_ITEM(object, i), sources.seq_item(source, i)).release());
+    }
+    return PyList_Check(object) ? result : checked(PyList_AsTuple(result.get()));
+  }
+  side_exit(BreakReason::OpaqueObject, source->name() + " is an object of type " + type->tp_name);
+}
+
+Ref Capture::iterate(PyObject* value) {
+  if (is_tensor(value)) {
+    static PyObject* const unbind = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("unbind"));
+    CallArgs args;
+    Ref zero = checked(PyLong_FromLong(0));
+    args.values = {value, zero.get()};
+    Ref items = call_torch(unbind, args);
+    return checked(PyObject_GetIter(items.get()));
+  }
+  Ref object = resolve(value);
+  PyTypeObject* type = Py_TYPE(object.get());
+  if (type->tp_iter == PyObject_SelfIter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return object;
+  if (PyObject* method = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ? type_lookup(type, MAGNETO_STR("__iter__")) : nullptr) {
+    if (PyFunction_Check(method)) return call(wrap(method, sources.constant(method)).get(), {object.get()});
+  }
+  if (is_outside(object.get()) && object.get() == value && !PyType_Check(value)) object = contents_of(value);
+  return call_native([&] { return PyObject_GetIter(object.get()); });
+}
+
+Ref Capture::list_of(PyObject* iterable) {
+  Uncuttable scope(*this);
+  Ref iterator = iterate(iterable);
+  return call_native([&] { return PySequence_List(iterator.get()); });
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,282 @@
+// A capture's life: its start, its end, and the frames that C code calls back in between.
+#include "capture/capture.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "capture/rebuild.h"
+
+namespace magneto::capture {
+
+namespace {
+
+thread_local Capture* current_capture = nullptr;
+
+}  // namespace
+
+Capture* Capture::current() { return current_capture; }
+
+void keep_forever(PyObject* object) { Py_INCREF(object); }
+
+/// The thread's state that interpreted code may change; put back when the capture ends, however it ends.
+struct Capture::ThreadState {
+  bool grad_mode = at::GradMode::is_enabled();
+  bool autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU);
+  bool autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA);
+  at::ScalarType cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  at::ScalarType cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
+  bool autocast_cache = at::autocast::is_autocast_cache_enabled();
+  int collecting = PyGC_Disable();
+  Ref handled = Ref::steal(PyErr_GetHandledException());
+  EvalHook hook = get_eval_hook();
+
+  ~ThreadState() {
+    at::GradMode::set_enabled(grad_mode);
+    if (at::autocast::is_autocast_enabled(at::kCPU) != autocast_cpu) at::autocast::set_autocast_enabled(at::kCPU, autocast_cpu);
+    if (at::autocast::is_autocast_enabled(at::kCUDA) != autocast_cuda) at::autocast::set_autocast_enabled(at::kCUDA, autocast_cuda);
+    at::autocast::set_autocast_dtype(at::kCPU, cpu_dtype);
+    at::autocast::set_autocast_dtype(at::kCUDA, cuda_dtype);
+    at::autocast::set_autocast_cache_enabled(autocast_cache);
+    PyErr_SetHandledException(handled.get());
+    set_eval_hook(hook);
+    if (collecting) PyGC_Enable();
+  }
+};
+
+namespace {
+
+/// While a capture runs on this thread, frames that C code calls go to it.
+PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
+  if (current_capture) {
+    bool handled = false;
+    PyObject* result = current_capture->run_callback(thread, frame, throwflag, &handled);
+    if (handled) return result;
+  }
+  return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+}
+
+}  // namespace
+
+Capture::Capture(const Start& start, const std::set<BreakSite>& known_breaks)
+    : guards(sources), known_breaks_(known_breaks) {
+  thread_state_ = std::make_unique<ThreadState>();
+  start_state_ = guards::GlobalState::read();
+  guards.set_global_state(start_state_);
+  session = std::make_unique<fake::Session>(graph);
+  alive_fakes_ = session->alive_count();
+  root_.info = start.info;
+  root_.function = Ref::borrow(start.function);
+  root_.function_source = sources.function();
+  guards.function(root_.function_source, start.function);
+  root_.globals = PyFunction_GET_GLOBALS(start.function);
+  root_.builtins = reinterpret_cast<PyFunctionObject*>(start.function)->func_builtins;
+  root_.storage.assign(start.info->nlocals + start.info->stack_size + 1, nullptr);
+  root_.slots = root_.storage.data();
+  root_.raw.assign(start.info->nlocals, 1);
+  for (int32_t i = 0; i < start.info->nlocals + start.depth; ++i) root_.slots[i] = Py_XNewRef(start.slots[i]);
+  root_.pc = start.instr;
+  root_.depth = start.depth;
+  start_depth_ = start.depth;
+  outside_[start.function] = root_.function_source;
+  if (start.prologue_done) {
+    for (int32_t i = 0; i < start.info->nlocals; ++i) {
+      PyObject* cell = root_.slots[i];
+      if (!(start.info->kinds[i] & (CO_FAST_CELL | CO_FAST_FREE)) || !cell || !PyCell_Check(cell)) continue;
+      PyObject* name = PyTuple_GET_ITEM(start.info->localsplus_names.get(), i);
+      cell_contents_[cell] = i >= start.info->first_free
+                                 ? sources.closure(root_.function_source, i - start.info->first_free, name)
+                                 : sources.cell(sources.local(i, name));
+    }
+  } else {
+    register_closure(start.function, root_.function_source);
+  }
+  current_capture = this;
+  set_eval_hook(capture_hook);
+}
+
+Capture::~Capture() {
+  current_capture = nullptr;
+  // Fakes die before the session that made them.
+  for (PyObject*& slot : root_.storage) Py_CLEAR(slot);
+  fake_of_.clear();
+  shadows_.clear();
+  overlays_.clear();
+  kept_.clear();
+  sticky_ = nullptr;
+  thread_state_.reset();
+  session.reset();
+}
+
+Trace Capture::run() {
+  Ref value;
+  try {
+    for (int32_t i = 0; i < start_depth_; ++i) {  // what is on the stack of a frame entered half way
+      if (PyObject* raw = root_.stack()[i]) {
+        frame = &root_;
+        Ref wrapped = wrap(raw, sources.stack(i));
+        frame = nullptr;
+        Py_SETREF(root_.stack()[i], wrapped.release());
+      }
+    }
+    value = run_frame(root_);
+  } catch (const SideExit&) {
+    return finish(Ref());
+  }
+  return finish(std::move(value));
+}
+
+// -- ends ------------------------------------------------------------------------------------------------------------
+
+void Capture::abandon(BreakReason reason, std::string message) {
+  PyErr_Clear();
+  throw Abandon{reason, std::move(message)};
+}
+
+void Capture::side_exit(BreakReason reason, std::string message) {
+  PyErr_Clear();
+  if (!frame) abandon(reason, std::move(message));
+  // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
+  const InterpFrame* cut = nullptr;
+  for (const InterpFrame* f = frame; f; f = f->caller) {
+    if (f->callback || (f->caller && !f->caller->result_is_pushed)) cut = f->caller;
+  }
+  if (cut) {
+    restart_site_ = {cut->info->code, cut->pc};
+    throw Restart{};
+  }
+  for (const InterpFrame* f = frame; f; f = f->caller) {
+    if (f->handlers > 0) abandon(reason, message + " (inside an except block)");
+  }
+  exit_ = std::make_unique<runtime::Exit>();
+  exit_->reason = reason;
+  exit_->message = std::move(message);
+  plan_ = std::make_unique<runtime::Plan>();
+  rebuilder_ = std::make_unique<Rebuilder>(*this, *plan_);
+  std::vector<InterpFrame*> frames;
+  for (InterpFrame* f = frame; f; f = f->caller) frames.insert(frames.begin(), f);
+  for (InterpFrame* f : frames) exit_->frames.push_back(rebuilder_->frame_state(*f, f == frame));
+  throw SideExit{};
+}
+
+Trace Capture::finish(Ref value) {
+  Trace trace;
+  if (!plan_) {
+    plan_ = std::make_unique<runtime::Plan>();
+    rebuilder_ = std::make_unique<Rebuilder>(*this, *plan_);
+    plan_->return_register = rebuilder_->build(value.get());
+  }
+  rebuilder_->journal();
+  const guards::GlobalState end_state = guards::GlobalState::read();
+  if (end_state.grad_mode != start_state_.grad_mode) {
+    runtime::PlanInstr instr{runtime::PlanOp::GradMode};
+    instr.index = end_state.grad_mode;
+    plan_->instrs.push_back(std::move(instr));
+  }
+  guards::GlobalState but_grad = end_state;
+  but_grad.grad_mode = start_state_.grad_mode;
+  if (!(but_grad == start_state_)) {
+    throw Abandon{BreakReason::Mutation, "a torch mode of the thread differs at the end: " + start_state_.difference(end_state)};
+  }
+
+  // Inputs that nothing computes with are guarded, but are no inputs of the graph.
+  std::vector<uint8_t> used(graph.values.size(), 0);
+  auto use = [&](graph::ValueId id) {
+    if (id != graph::kNoValue) used[id] = 1;
+  };
+  for (const graph::AtenNode& node : graph.aten_nodes) {
+    for (const graph::AtenArg& arg : node.args) {
+      if (const auto* one = std::get_if<graph::ValueId>(&arg)) use(*one);
+      if (const auto* many = std::get_if<std::vector<graph::ValueId>>(&arg)) {
+        for (graph::ValueId id : *many) use(id);
+      }
+    }
+  }
+  for (graph::ValueId id : graph.outputs) use(id);
+  std::erase_if(graph.inputs, [&](graph::ValueId id) { return !used[id]; });
+  for (graph::ValueId id : graph.inputs) {
+    const Input& input = inputs_.at(id);
+    guards.require(input.source);
+    trace.example_inputs.push_back(input.real);
+    const at::Tensor& fake = rebuilder_->tensor_of(fake_of_.at(input.real.get()).get());
+    const at::Tensor& real = rebuilder_->tensor_of(input.real.get());
+    if (fake.requires_grad() != real.requires_grad()) trace.needs_grad = true;
+  }
+  trace.needs_grad |= rebuilder_->needs_grad();
+  rebuilder_->require_sources();
+  trace.guards_text = guards.print();
+  trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
+  rebuilder_->resolve_slots(*trace.guards);
+  for (graph::ValueId id : graph.inputs) plan_->input_slots.push_back(trace.guards->slot_of(inputs_.at(id).source));
+  plan_->output_count = static_cast<int32_t>(graph.outputs.size());
+  plan_->exit = std::move(exit_);
+  rebuilder_.reset();
+  trace.plan = std::move(plan_);
+  trace.graph = std::move(graph);
+  trace.counters = session->counters;
+  return trace;
+}
+
+// -- callbacks -------------------------------------------------------------------------------------------------------
+
+PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwflag, bool* handled) {
+  if (!callbacks_allowed_ || sticky_) return nullptr;
+  const CodeInfo& info = decode(frame_code(real));
+  const int flags = info.code->co_flags;
+  PyObject* function = frame_function(real);
+  if ((flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) || ((flags & CO_GENERATOR) && !frame_is_generator(real))) {
+    register_closure(function, source_of(function));
+    return nullptr;  // CPython makes the generator object; its body comes back here
+  }
+  *handled = true;
+  InterpFrame f;
+  f.info = &info;
+  f.function = Ref::borrow(function);
+  f.function_source = source_of(function);
+  f.globals = frame_globals(real);
+  f.builtins = frame_builtins(real);
+  f.real = real;
+  f.slots = frame_localsplus(real);
+  f.depth = frame_stack_depth(real);
+  f.pc = frame_next_instr(real, info);
+  f.callback = true;
+  if (f.function_source) guards.function(f.function_source, function);
+  register_closure(function, f.function_source);
+  const bool callbacks = std::exchange(callbacks_allowed_, false);
+  Ref value;
+  bool raised = false;
+  try {
+    if (throwflag) {
+      f.pc = std::max(f.pc - 1, 0);
+      if (!info.handler_of(f.pc)) {
+        frame_set_running(real, info, f.pc, f.depth);
+        callbacks_allowed_ = callbacks;
+        return frame_raise(thread, real);
+      }
+      value = run_frame(f, /*raise_first=*/true);
+    } else {
+      value = run_frame(f);
+    }
+  } catch (const PythonError&) {
+    raised = true;
+  } catch (...) {
+    sticky_ = std::current_exception();
+    PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
+    raised = true;
+  }
+  callbacks_allowed_ = callbacks;
+  if (raised) {
+    SavedError saved;
+    frame_set(real, info, f.pc, f.depth);
+    PyObject* none = frame_return(thread, real, info, Py_NewRef(Py_None));
+    Py_XDECREF(none);
+    PyErr_Clear();
+  }
+  if (raised) return nullptr;
+  frame_set(real, info, f.pc, f.depth);
+  if (info.instrs[f.pc].op == Op::YIELD_VALUE) return frame_yield(thread, real, info, f.pc, value.release());
+  return frame_return(thread, real, info, value.release());
+}
+
+}  // namespace magneto::capture

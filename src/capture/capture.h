@@ -1,0 +1,308 @@
+// One capture: a segment of a user's frame, interpreted on real objects.
+//
+// The interpreter executes the function's own bytecode. Values are plain `PyObject*`: tensors are fakes, objects made
+// during the capture are real and fresh, and objects from outside are the user's own. What is known of an outside object
+// hangs on its identity: its source, its overlay (attribute writes kept back), its shadow (the canonical stand-in of a
+// built-in container). Nothing outside changes during a capture, so it can be abandoned at any instruction.
+//
+// Control flow inside the capture uses C++ exceptions:
+//   PythonError  the interpreted program raised; handled by the frame's exception table
+//   SideExit     the segment ends here; `exit` holds the frames' state
+//   Restart      a break was found where frames can't be cut (inside a callback of C code): `known_breaks` has the
+//                call site, and the segment is captured again, to end in front of it
+//   Abandon      the segment can't be captured; CPython runs it
+#pragma once
+
+#include <Python.h>
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "capture/breaks.h"
+#include "fake/fake.h"
+#include "graph/graph.h"
+#include "guards/guards.h"
+#include "guards/source.h"
+#include "python/code.h"
+#include "python/frame.h"
+#include "python/ref.h"
+#include "runtime/plan.h"
+
+namespace magneto::capture {
+
+class Rebuilder;
+
+struct SideExit {};
+struct Restart {};
+struct Abandon {
+  BreakReason reason;
+  std::string message;
+};
+
+/// (code, instruction index) of a call that a segment must end in front of.
+using BreakSite = std::pair<PyCodeObject*, int32_t>;
+
+/// A user's frame as the interpreter runs it. Slots are laid out as CPython's localsplus: locals, cells, free
+/// variables, then the value stack; each owns its reference.
+struct InterpFrame {
+  const CodeInfo* info = nullptr;
+  Ref function;
+  const guards::Source* function_source = nullptr;  // null: a fresh function
+  PyObject* globals = nullptr;
+  PyObject* builtins = nullptr;
+  Frame* real = nullptr;                 // frames that C code called back keep their slots in the real frame
+  std::vector<PyObject*> storage;        // the slots of all others
+  PyObject** slots = nullptr;
+  int32_t depth = 0;                     // entries on the value stack
+  int32_t pc = 0;                        // instruction being executed
+  std::vector<uint8_t> raw;              // root frame: slots not read yet, still the user's own values
+  PyObject* kw_names = nullptr;          // set by KW_NAMES for the next CALL; borrowed
+  int32_t handlers = 0;                  // except blocks being executed
+  bool callback = false;                 // entered from C code: can't be cut
+  // While this frame calls another one: how it goes on when the callee returns.
+  bool result_is_pushed = false;         // pop `pops` entries, push the result, next instruction; else can't be cut
+  int32_t pops = 0;
+  Ref result_override;                   // pushed instead of the result (the instance, after __init__)
+  InterpFrame* caller = nullptr;
+
+  PyObject** stack() { return slots + info->nlocals; }
+  PyObject* top(int32_t below = 0) { return stack()[depth - 1 - below]; }
+  void push(Ref value) { stack()[depth++] = value.release(); }
+  Ref pop() { return Ref::steal(std::exchange(stack()[--depth], nullptr)); }
+  void drop(int32_t count) {
+    while (count-- > 0) pop();
+  }
+  void set_local(int32_t slot, Ref value) {
+    PyObject* old = std::exchange(slots[slot], value.release());
+    Py_XDECREF(old);
+  }
+  const Instr& instr() const { return info->instrs[pc]; }
+  ~InterpFrame();
+};
+
+/// Arguments in vectorcall layout: positional ones, then the values of `kwnames` (a tuple, or null). Borrowed.
+struct CallArgs {
+  std::vector<PyObject*> values;
+  PyObject* kwnames = nullptr;
+  size_t positional() const { return values.size() - keywords(); }
+  size_t keywords() const { return kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0; }
+};
+
+/// Attribute and item writes to an outside object, in order of first write.
+struct Overlay {
+  PyObject* object;
+  bool items = false;  // dict entries instead of attributes
+  std::vector<std::pair<Ref, Ref>> entries;  // name, value (null: deleted)
+  std::pair<Ref, Ref>* find(PyObject* name);
+  void set(PyObject* name, PyObject* value);
+};
+
+/// The canonical stand-in of a built-in container from outside.
+struct Shadow {
+  Ref original;
+  Ref object;
+  bool dirty = false;
+};
+
+/// What a finished capture hands to the plan builder.
+struct Trace {
+  std::unique_ptr<runtime::Plan> plan;
+  std::unique_ptr<guards::GuardProgram> guards;
+  std::string guards_text;
+  graph::Graph graph;
+  std::vector<Ref> example_inputs;  // real tensors of graph.inputs
+  bool needs_grad = false;          // a result requires grad: the torch level runs under autograd
+  fake::Counters counters;
+};
+
+/// Where a segment starts.
+struct Start {
+  PyObject* function;        // the function object
+  const CodeInfo* info;
+  int32_t instr = 0;
+  PyObject* const* slots;    // localsplus, then the stack; borrowed
+  int32_t depth = 0;         // stack entries
+  bool prologue_done = false;  // cells are made, free variables filled
+};
+
+class Capture {
+ public:
+  Capture(const Start& start, const std::set<BreakSite>& known_breaks);
+  ~Capture();
+  Capture(const Capture&) = delete;
+
+  /// Runs the segment to its return or side exit. Throws Restart, Abandon, or PythonError when the program itself
+  /// raises out of the frame.
+  Trace run();
+
+  /// The capture running on this thread, or null.
+  static Capture* current();
+  /// The eval hook's entry for frames that C code calls back; null pointer result with `handled` false: not ours.
+  PyObject* run_callback(PyThreadState* thread, Frame* frame, int throwflag, bool* handled);
+
+  BreakSite restart_site() const { return restart_site_; }
+  std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
+
+  // -- values (values.cpp) ---------------------------------------------------------------------------------------
+  /// The interpreter's value for an object read from outside at `source`; leaves the guards that reading implies.
+  Ref wrap(PyObject* raw, const guards::Source* source);
+  /// The source of an outside object; null for fresh objects and constants.
+  const guards::Source* source_of(PyObject* object) const;
+  bool is_outside(PyObject* object) const { return source_of(object) != nullptr; }
+  /// The object itself, or its shadow when it is a built-in container from outside: what C code may read.
+  Ref resolve(PyObject* object, bool will_mutate = false);
+  /// Like resolve, for nested containers too.
+  Ref resolve_deep(PyObject* object);
+  bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0; }
+  bool is_shadow(PyObject* object) const { return shadow_original_.count(object) != 0; }
+  void keep(Ref object) { kept_.push_back(std::move(object)); }
+  Overlay& overlay(PyObject* object, bool items);
+  Overlay* find_overlay(PyObject* object, bool items);
+  /// The wrapped entry of an outside dict (overlay and shadow respected); null: no such key.
+  Ref dict_lookup(PyObject* dict, PyObject* key);
+
+  // -- attributes (attributes.cpp) -------------------------------------------------------------------------------
+  /// Null: no such attribute (no error set). `unbound`: a function or method descriptor found on the type is returned
+  /// itself and *unbound set, instead of making a bound method.
+  Ref lookup_attr(PyObject* owner, PyObject* name, bool* unbound = nullptr);
+  Ref load_attr(PyObject* owner, PyObject* name, bool* unbound = nullptr);  // throws AttributeError
+  void store_attr(PyObject* owner, PyObject* name, PyObject* value);        // null value: delete
+  /// `_PyType_Lookup` under a guard; borrowed, null: nothing.
+  PyObject* type_lookup(PyTypeObject* type, PyObject* name);
+  PyObject* type_lookup(PyTypeObject* type, const char* name);
+
+  /// object.__getattribute__ and object.__setattr__: the protocol past the class's own overrides.
+  Ref generic_getattr(PyObject* owner, PyObject* name) { return lookup_instance_attr(owner, name, nullptr); }
+  void generic_setattr(PyObject* owner, PyObject* name, PyObject* value);
+
+  // -- calls (calls.cpp, builtins.cpp) ---------------------------------------------------------------------------
+  Ref call(PyObject* callable, CallArgs args);
+  Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
+  Ref inline_function(PyObject* function, const CallArgs& args);
+  /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did.
+  Ref record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
+             const std::function<PyObject*()>& run);
+  Ref call_torch(PyObject* callable, const CallArgs& args);
+  /// C code that reads its arguments' contents and may call Python functions back.
+  Ref call_native(const std::function<PyObject*()>& run);
+  bool truth(PyObject* value);
+  Ref iterate(PyObject* value);
+  /// A fresh exact dict, list or tuple with the wrapped contents of an outside instance of a subclass of one.
+  Ref contents_of(PyObject* object);
+  /// All items of an iterable, as a fresh list.
+  Ref list_of(PyObject* iterable);
+  bool is_identical(PyObject* a, PyObject* b);
+  /// container[key]; `past_override`: as dict.__getitem__ does it.
+  Ref subscript(PyObject* container, PyObject* key, bool past_override = false);
+  void store_subscript(PyObject* container, PyObject* key, PyObject* value);  // null value: delete
+  bool contains(PyObject* container, PyObject* item);
+
+  // -- exits (exits.cpp) -----------------------------------------------------------------------------------------
+  [[noreturn]] void side_exit(BreakReason reason, std::string message);
+  [[noreturn]] void abandon(BreakReason reason, std::string message);
+
+  graph::Graph graph;
+  guards::SourceTable sources;
+  guards::GuardSet guards;
+  std::unique_ptr<fake::Session> session;
+  InterpFrame* frame = nullptr;  // the innermost frame
+
+  /// The continuation of a call made by the current frame's instruction is not "push the result" for this scope.
+  class Uncuttable {
+   public:
+    explicit Uncuttable(Capture& capture)
+        : frame_(capture.frame), saved_(std::exchange(capture.frame->result_is_pushed, false)) {}
+    ~Uncuttable() { frame_->result_is_pushed = saved_; }
+
+   private:
+    InterpFrame* frame_;
+    bool saved_;
+  };
+
+ private:
+  friend class Rebuilder;
+  friend class Interpreter;
+  /// `raise_first`: the current error is raised at the frame's instruction. (interpreter.cpp)
+  Ref run_frame(InterpFrame& frame, bool raise_first = false);
+  Ref wrap_tensor(PyObject* raw, const guards::Source* source);
+  Ref make_shadow(PyObject* original, const guards::Source* source);
+  Ref lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound);
+  Ref lookup_type_attr(PyTypeObject* owner, PyObject* name);
+  Ref lookup_module_attr(PyObject* owner, PyObject* name);
+  Ref lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound);
+  Ref lookup_super_attr(PyObject* owner, PyObject* name, bool* unbound);
+  Ref module_getattr(PyObject* owner, PyObject* name);
+  Ref instance_dict_entry(PyObject* owner, PyObject* name);
+  Ref bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound);
+  Ref call_type(PyTypeObject* type, const CallArgs& args);
+  Ref call_c_function(PyObject* callable, const CallArgs& args);
+  void wrap_defaults(InterpFrame& frame, const CallArgs& args);
+  void register_closure(PyObject* function, const guards::Source* source);
+  Ref make_super(const CallArgs& args);
+  Ref read_raw(int32_t slot);
+  void check_refusal();
+  void check_sticky();
+  graph::PyArg py_arg(PyObject* object);
+  void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
+                       int depth);
+  Trace finish(Ref result);
+
+  const std::set<BreakSite>& known_breaks_;
+  BreakSite restart_site_{nullptr, 0};
+  InterpFrame root_;
+  std::unordered_map<PyObject*, const guards::Source*> outside_;
+  std::unordered_map<PyObject*, Ref> fake_of_;  // real tensor -> its fake's Python object
+  struct Input {
+    Ref real;
+    const guards::Source* source;
+  };
+  std::unordered_map<graph::ValueId, Input> inputs_;
+  std::unordered_map<PyObject*, Shadow> shadows_;               // by original
+  std::unordered_map<PyObject*, PyObject*> shadow_original_;    // shadow -> original
+  std::vector<std::unique_ptr<Overlay>> overlays_;              // in order of first write
+  std::unordered_map<PyObject*, Overlay*> overlay_of_[2];       // [items]
+  std::unordered_map<PyObject*, const guards::Source*> cell_contents_;  // outside cell -> source of what it holds
+  std::vector<Ref> kept_;
+  std::unique_ptr<runtime::Exit> exit_;
+  std::unique_ptr<runtime::Plan> plan_;
+  std::unique_ptr<Rebuilder> rebuilder_;
+  std::exception_ptr sticky_;     // what a callback threw; rethrown after the C call
+  bool callbacks_allowed_ = false;
+  guards::GlobalState start_state_;
+  int32_t start_depth_ = 0;
+  struct ThreadState;
+  std::unique_ptr<ThreadState> thread_state_;
+  std::shared_ptr<const int64_t> alive_fakes_;
+};
+
+// -- classification (values.cpp) -------------------------------------------------------------------------------------
+/// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented: guarded by value, no source after that.
+bool is_scalar(PyObject* object);
+/// Types, modules, C functions, descriptors, torch dtypes...: guarded by identity, constants after that.
+bool is_identity_constant(PyObject* object);
+/// Exact list, dict, set, frozenset, tuple, deque, OrderedDict, defaultdict.
+bool is_builtin_container(PyObject* object);
+bool is_tensor(PyObject* object);
+/// A Python object that stands for a fake tensor.
+bool is_fake_tensor(PyObject* object);
+
+/// What a compiled callable was made from (borrowed), or null for all others. Set by the stage that owns the type.
+extern PyObject* (*original_of_compiled)(PyObject* callable);
+/// "module.qualname", or what kind of object it is.
+std::string callable_name(PyObject* callable);
+/// Keeps an object for the process's life (keys of tables by address).
+void keep_forever(PyObject* object);
+
+/// An interned string constant, made once per call site.
+#define MAGNETO_STR(text)                                                   \
+  ([]() -> PyObject* {                                                      \
+    static PyObject* const interned = PyUnicode_InternFromString(text);     \
+    return interned;                                                        \
+  }())
+
+}  // namespace magneto::capture

@@ -1,0 +1,275 @@
+// Operators and item access of the interpreted program.
+#include "capture/operations.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+namespace magneto::capture {
+
+using guards::Source;
+
+namespace {
+
+PyObject* operator_function(const char* name) {
+  static PyObject* const module = PyImport_ImportModule("operator");
+  return PyObject_GetAttrString(module, name);
+}
+
+PyObject* inplace_power(PyObject* a, PyObject* b) { return PyNumber_InPlacePower(a, b, Py_None); }
+PyObject* power(PyObject* a, PyObject* b) { return PyNumber_Power(a, b, Py_None); }
+
+/// BINARY_OP's argument -> what it does and its name in `operator`.
+struct BinaryOperator {
+  PyObject* (*run)(PyObject*, PyObject*);
+  const char* name;
+  bool in_place;
+};
+
+constexpr BinaryOperator kBinaryOperators[] = {
+    {PyNumber_Add, "add", false},
+    {PyNumber_And, "and_", false},
+    {PyNumber_FloorDivide, "floordiv", false},
+    {PyNumber_Lshift, "lshift", false},
+    {PyNumber_MatrixMultiply, "matmul", false},
+    {PyNumber_Multiply, "mul", false},
+    {PyNumber_Remainder, "mod", false},
+    {PyNumber_Or, "or_", false},
+    {power, "pow", false},
+    {PyNumber_Rshift, "rshift", false},
+    {PyNumber_Subtract, "sub", false},
+    {PyNumber_TrueDivide, "truediv", false},
+    {PyNumber_Xor, "xor", false},
+    {PyNumber_InPlaceAdd, "iadd", true},
+    {PyNumber_InPlaceAnd, "iand", true},
+    {PyNumber_InPlaceFloorDivide, "ifloordiv", true},
+    {PyNumber_InPlaceLshift, "ilshift", true},
+    {PyNumber_InPlaceMatrixMultiply, "imatmul", true},
+    {PyNumber_InPlaceMultiply, "imul", true},
+    {PyNumber_InPlaceRemainder, "imod", true},
+    {PyNumber_InPlaceOr, "ior", true},
+    {inplace_power, "ipow", true},
+    {PyNumber_InPlaceRshift, "irshift", true},
+    {PyNumber_InPlaceSubtract, "isub", true},
+    {PyNumber_InPlaceTrueDivide, "itruediv", true},
+    {PyNumber_InPlaceXor, "ixor", true},
+};
+
+constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
+
+PyObject* const* cached_functions(const char* const* names, size_t count) {
+  auto* functions = new PyObject*[count];
+  for (size_t i = 0; i < count; ++i) functions[i] = operator_function(names[i]);
+  return functions;
+}
+
+/// Operands that a C operator may read: containers from outside are replaced; opaque C objects end the segment.
+Ref operand(Capture& capture, PyObject* value) {
+  Ref object = capture.resolve(value);
+  if (object.get() == value && capture.is_outside(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) &&
+      !is_identity_constant(value) && !PyFunction_Check(value) && !PyMethod_Check(value)) {
+    capture.side_exit(BreakReason::OpaqueObject, std::string("an operator is applied to an object of type ") + Py_TYPE(value)->tp_name);
+  }
+  if (object.get() == value && capture.is_outside(value) && !capture.is_shadow(value) &&
+      (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value))) {
+    return capture.contents_of(value);
+  }
+  return object;
+}
+
+}  // namespace
+
+Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right) {
+  const BinaryOperator& op = kBinaryOperators[index];
+  if (is_tensor(left) || is_tensor(right)) {
+    static PyObject* functions[std::size(kBinaryOperators)] = {};
+    if (!functions[index]) functions[index] = operator_function(op.name);
+    PyObject* args[] = {left, right};
+    return capture.record(graph::TorchNode::Kind::CallFunction, functions[index], args, nullptr,
+                          [&] { return op.run(left, right); });
+  }
+  if (op.in_place && is_builtin_container(left) && (capture.is_outside(left) || capture.is_shadow(left)) &&
+      !PyTuple_Check(left) && !PyFrozenSet_Check(left)) {
+    Ref target = capture.resolve(left, /*will_mutate=*/true);
+    Ref other = operand(capture, right);
+    capture.call_native([&] { return op.run(target.get(), other.get()); });
+    return Ref::borrow(left);
+  }
+  Ref a = operand(capture, left);
+  Ref b = operand(capture, right);
+  return capture.call_native([&] { return op.run(a.get(), b.get()); });
+}
+
+Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
+  struct Row {
+    PyObject* (*run)(PyObject*);
+    const char* name;
+  };
+  static constexpr Row rows[] = {{PyNumber_Negative, "neg"}, {PyNumber_Positive, "pos"}, {PyNumber_Invert, "invert"}};
+  const Row& row = rows[static_cast<int>(op)];
+  if (is_tensor(value)) {
+    static PyObject* functions[3] = {};
+    PyObject*& function = functions[static_cast<int>(op)];
+    if (!function) function = operator_function(row.name);
+    PyObject* args[] = {value};
+    return capture.record(graph::TorchNode::Kind::CallFunction, function, args, nullptr, [&] { return row.run(value); });
+  }
+  Ref object = operand(capture, value);
+  return capture.call_native([&] { return row.run(object.get()); });
+}
+
+Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
+  if (is_tensor(left) || is_tensor(right)) {
+    static PyObject* const* functions = cached_functions(kComparisons, 6);
+    PyObject* args[] = {left, right};
+    return capture.record(graph::TorchNode::Kind::CallFunction, functions[op], args, nullptr,
+                          [&] { return PyObject_RichCompare(left, right, op); });
+  }
+  Ref a = operand(capture, left);
+  Ref b = operand(capture, right);
+  return capture.call_native([&] { return PyObject_RichCompare(a.get(), b.get(), op); });
+}
+
+Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
+  if (is_tensor(container)) {
+    static PyObject* const getitem = operator_function("getitem");
+    Ref deep = resolve_deep(key);
+    PyObject* args[] = {container, deep.get()};
+    return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr,
+                  [&] { return PyObject_GetItem(container, deep.get()); });
+  }
+  PyTypeObject* type = Py_TYPE(container);
+  if (!past_override && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    PyObject* method = type_lookup(type, MAGNETO_STR("__getitem__"));
+    if (method && PyFunction_Check(method)) {
+      return call(wrap(method, sources.constant(method)).get(), {container, key});
+    }
+  }
+  const Source* source = source_of(container);
+  if (!source || has_shadow(container) || is_shadow(container)) {
+    Ref object = resolve(container);
+    if (past_override && PyDict_Check(object.get())) {
+      PyObject* value = PyDict_GetItemWithError(object.get(), key);
+      if (!value) {
+        if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, key);
+        throw PythonError{};
+      }
+      return Ref::borrow(value);
+    }
+    Ref resolved_key = resolve(key);
+    return call_native([&] { return PyObject_GetItem(object.get(), resolved_key.get()); });
+  }
+  if (PyType_Check(container)) {
+    Ref resolved_key = resolve_deep(key);
+    return call_native([&] { return PyObject_GetItem(container, resolved_key.get()); });
+  }
+  if (PyDict_Check(container)) {
+    if (PyObject_Hash(key) == -1) throw PythonError{};
+    if (Ref value = dict_lookup(container, key)) return value;
+    if (type == &PyDict_Type || type == &PyODict_Type || past_override) {
+      PyErr_SetObject(PyExc_KeyError, key);
+      throw PythonError{};
+    }
+    PyObject* missing = _PyType_Lookup(type, MAGNETO_STR("__missing__"));
+    if (missing && PyFunction_Check(missing)) {
+      type_lookup(type, MAGNETO_STR("__missing__"));
+      return call(wrap(missing, sources.constant(missing)).get(), {container, key});
+    }
+    if (missing) side_exit(BreakReason::OpaqueObject, std::string("a missing key of a ") + type->tp_name);
+    PyErr_SetObject(PyExc_KeyError, key);
+    throw PythonError{};
+  }
+  if ((PyList_Check(container) || PyTuple_Check(container)) && PyIndex_Check(key) && !is_tensor(key)) {
+    Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
+    if (index == -1 && PyErr_Occurred()) throw PythonError{};
+    const Py_ssize_t size = PySequence_Fast_GET_SIZE(container);
+    if (index < 0 || index >= size) guards.length(source, type, size);
+    if (index < 0) index += size;
+    if (index < 0 || index >= size) {
+      PyErr_Format(PyExc_IndexError, "%s index out of range", PyList_Check(container) ? "list" : "tuple");
+      throw PythonError{};
+    }
+    return wrap(PySequence_Fast_GET_ITEM(container, index), sources.seq_item(source, index));
+  }
+  if (is_builtin_container(container) || PyList_Check(container) || PyTuple_Check(container)) {
+    Ref object = is_builtin_container(container) ? resolve(container) : contents_of(container);
+    return call_native([&] { return PyObject_GetItem(object.get(), key); });
+  }
+  if (is_identity_constant(container)) {
+    return call_native([&] { return PyObject_GetItem(container, key); });
+  }
+  side_exit(BreakReason::OpaqueObject, source->name() + " of type " + type->tp_name + " is indexed");
+}
+
+void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* value) {
+  if (is_tensor(container)) {
+    if (!value) {
+      PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
+      throw PythonError{};
+    }
+    static PyObject* const setitem = operator_function("setitem");
+    Ref deep = resolve_deep(key);
+    PyObject* args[] = {container, deep.get(), value};
+    record(graph::TorchNode::Kind::CallFunction, setitem, args, nullptr, [&]() -> PyObject* {
+      return PyObject_SetItem(container, deep.get(), value) < 0 ? nullptr : Py_NewRef(Py_None);
+    });
+    return;
+  }
+  PyTypeObject* type = Py_TYPE(container);
+  PyObject* name = value ? MAGNETO_STR("__setitem__") : MAGNETO_STR("__delitem__");
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    PyObject* method = type_lookup(type, name);
+    if (method && PyFunction_Check(method)) {
+      Uncuttable scope(*this);
+      Ref function = wrap(method, sources.constant(method));
+      value ? call(function.get(), {container, key, value}) : call(function.get(), {container, key});
+      return;
+    }
+  }
+  if (is_outside(container) && type == &PyDict_Type && !has_shadow(container) && !is_shadow(container) && value &&
+      (is_scalar(key) || is_identity_constant(key))) {
+    overlay(container, true).set(key, value);
+    return;
+  }
+  if (is_outside(container) && !is_builtin_container(container)) {
+    side_exit(BreakReason::Mutation, source_of(container)->name() + " of type " + type->tp_name + " is changed");
+  }
+  if (find_overlay(container, true)) {
+    side_exit(BreakReason::Mutation, source_of(container)->name() + " is changed in two ways");
+  }
+  Ref object = resolve(container, /*will_mutate=*/true);
+  call_native([&]() -> PyObject* {
+    const int failed = value ? PyObject_SetItem(object.get(), key, value) : PyObject_DelItem(object.get(), key);
+    return failed < 0 ? nullptr : Py_NewRef(Py_None);
+  });
+}
+
+bool Capture::contains(PyObject* container, PyObject* item) {
+  if (is_tensor(container)) {
+    static PyObject* const function = operator_function("contains");
+    PyObject* args[] = {container, item};
+    return record(graph::TorchNode::Kind::CallFunction, function, args, nullptr, [&]() -> PyObject* {
+             const int found = PySequence_Contains(container, item);
+             return found < 0 ? nullptr : PyBool_FromLong(found);
+           }).get() == Py_True;
+  }
+  PyTypeObject* type = Py_TYPE(container);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    PyObject* method = type_lookup(type, MAGNETO_STR("__contains__"));
+    if (method && PyFunction_Check(method)) {
+      Uncuttable scope(*this);
+      Ref result = call(wrap(method, sources.constant(method)).get(), {container, item});
+      return truth(result.get());
+    }
+  }
+  if (PyDict_Check(container) && is_outside(container) && !has_shadow(container) && !is_shadow(container)) {
+    if (PyObject_Hash(item) == -1) throw PythonError{};
+    return static_cast<bool>(dict_lookup(container, item));
+  }
+  Ref object = operand(*this, container);
+  Ref needle = resolve(item);
+  return call_native([&]() -> PyObject* {
+           const int found = PySequence_Contains(object.get(), needle.get());
+           return found < 0 ? nullptr : PyBool_FromLong(found);
+         }).get() == Py_True;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,16 @@
+// Operators of the interpreted program; tensors make them torch calls.
+#pragma once
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+enum class UnaryOperator : uint8_t { Negative, Positive, Invert };
+
+/// `index`: the argument of BINARY_OP (NB_ADD...).
+Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right);
+Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value);
+/// `op`: Py_LT...
+Ref compare(Capture& capture, int op, PyObject* left, PyObject* right);
+
+}  // namespace magneto::capture

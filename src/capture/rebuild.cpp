@@ -1,0 +1,342 @@
+#include "capture/rebuild.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+
+namespace magneto::capture {
+
+using runtime::PlanInstr;
+using runtime::PlanOp;
+
+const at::Tensor& Rebuilder::tensor_of(PyObject* object) const { return THPVariable_Unpack(object); }
+
+int32_t Rebuilder::emit(PlanOp op, std::vector<int32_t> args, PyObject* object, int32_t index) {
+  PlanInstr instr{op};
+  instr.dst = plan.register_count++;
+  instr.args = std::move(args);
+  instr.object = Ref::borrow(object);
+  instr.index = index;
+  plan.instrs.push_back(std::move(instr));
+  return plan.instrs.back().dst;
+}
+
+void Rebuilder::emit_to(int32_t dst, PlanOp op, std::vector<int32_t> args, PyObject* object) {
+  PlanInstr instr{op};
+  instr.dst = dst;
+  instr.args = std::move(args);
+  instr.object = Ref::borrow(object);
+  plan.instrs.push_back(std::move(instr));
+}
+
+int32_t Rebuilder::constant(PyObject* value) { return memo_[value] = emit(PlanOp::Const, {}, value); }
+
+int32_t Rebuilder::load(const guards::Source* source) {
+  const int32_t reg = emit(PlanOp::Slot);
+  loads_.emplace_back(plan.instrs.size() - 1, source);
+  return reg;
+}
+
+/// Immutable all the way down, with nothing from outside in it: one object serves all runs.
+bool Rebuilder::is_constant(PyObject* value) {
+  if (is_scalar(value) || is_identity_constant(value)) return true;
+  if (PyTuple_CheckExact(value) || (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+      if (!is_constant(PyTuple_GET_ITEM(value, i))) return false;
+    }
+    return true;
+  }
+  if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PyCode_Type) return true;
+  if (Py_TYPE(value) == &PyFrozenSet_Type) {
+    Ref items = checked(PySequence_List(value));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+      if (!is_constant(PyList_GET_ITEM(items.get(), i))) return false;
+    }
+    return true;
+  }
+  return false;
+}
+
+int32_t Rebuilder::build(PyObject* value) {
+  if (!value) return -1;
+  auto known = memo_.find(value);
+  if (known != memo_.end()) return known->second;
+  c.keep(Ref::borrow(value));  // keys of the memo stay alive
+  if (is_scalar(value)) return constant(value);
+  if (is_tensor(value)) return build_tensor(value);
+  if (const guards::Source* source = c.source_of(value)) {
+    if (source->kind == guards::SourceKind::Const) {
+      auto original = c.shadow_original_.find(value);
+      return constant(original == c.shadow_original_.end() ? value : original->second);
+    }
+    return memo_[value] = load(source);
+  }
+  if (is_constant(value)) return constant(value);
+  if (PyFunction_Check(value)) return build_function(value);
+  if (PyMethod_Check(value)) {
+    const int32_t function = build(PyMethod_GET_FUNCTION(value));
+    const int32_t self = build(PyMethod_GET_SELF(value));
+    return memo_[value] = emit(PlanOp::Method, {function, self});
+  }
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    std::vector<int32_t> parts = {build(slice->start), build(slice->stop), build(slice->step)};
+    return memo_[value] = emit(PlanOp::Slice, std::move(parts));
+  }
+  if (PyCell_Check(value)) {
+    const int32_t cell = memo_[value] = emit(PlanOp::NewCell);
+    if (PyObject* contents = PyCell_GET(value)) {
+      emit_to(cell, PlanOp::CellFill, {build(contents)});
+    }
+    return cell;
+  }
+  if (is_builtin_container(value)) return build_container(value);
+  if (Py_TYPE(value) == &PySuper_Type) {
+    Ref type = checked(PyObject_GetAttrString(value, "__thisclass__"));
+    Ref self = checked(PyObject_GetAttrString(value, "__self__"));
+    std::vector<int32_t> args = {build(reinterpret_cast<PyObject*>(&PySuper_Type)), build(type.get()), build(self.get())};
+    return memo_[value] = emit(PlanOp::Call, std::move(args));
+  }
+  if (PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) && !PyCFunction_Check(value)) {
+    static PyObject* const partial = [] {
+      Ref module = Ref::steal(PyImport_ImportModule("functools"));
+      return PyObject_GetAttrString(module.get(), "partial");
+    }();
+    if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != partial) return build_instance(value);
+  }
+  if (PyExceptionInstance_Check(value)) return build_instance(value);
+  return build_reduced(value);
+}
+
+std::vector<int32_t> Rebuilder::build_items(PyObject* sequence) {
+  std::vector<int32_t> items;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+    items.push_back(build(PySequence_Fast_GET_ITEM(sequence, i)));
+  }
+  return items;
+}
+
+std::vector<int32_t> Rebuilder::build_entries(PyObject* dict) {
+  std::vector<int32_t> entries;
+  Ref keys = Ref::steal(PyObject_CallMethod(dict, "keys", nullptr));
+  Ref order = PyODict_CheckExact(dict) ? checked(PySequence_List(keys.get())) : checked(PyDict_Keys(dict));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(order.get(), i);
+    entries.push_back(build(key));
+    entries.push_back(build(PyDict_GetItem(dict, key)));
+  }
+  return entries;
+}
+
+int32_t Rebuilder::build_tensor(PyObject* value) {
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  const graph::ValueId id = c.session->value_of(tensor);
+  if (id == graph::kNoValue) {
+    throw Abandon{BreakReason::Rebuild, "a tensor that the capture did not record"};
+  }
+  auto input = c.inputs_.find(id);
+  if (input != c.inputs_.end()) {
+    if (c.fake_of_.at(input->second.real.get()).get() == value || Py_TYPE(value) == Py_TYPE(input->second.real.get())) {
+      return memo_[value] = load(input->second.source);
+    }
+  }
+  if (tensor.requires_grad()) needs_grad_ = true;
+  auto known = outputs_.find(id);
+  int32_t index;
+  if (known != outputs_.end()) {
+    index = known->second;
+  } else {
+    index = outputs_[id] = static_cast<int32_t>(c.graph.outputs.size());
+    c.graph.outputs.push_back(id);
+  }
+  const bool plain = Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  return memo_[value] = emit(PlanOp::Output, {}, plain ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(value)), index);
+}
+
+int32_t Rebuilder::build_container(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (type == &PyTuple_Type) return memo_[value] = emit(PlanOp::Tuple, build_items(value));
+  if (type == &PyFrozenSet_Type) {
+    Ref items = checked(PySequence_List(value));
+    return memo_[value] = emit(PlanOp::FrozenSet, build_items(items.get()));
+  }
+  if (type == &PyList_Type) {
+    const int32_t list = memo_[value] = emit(PlanOp::NewList);
+    if (PyList_GET_SIZE(value)) emit_to(list, PlanOp::ListFill, build_items(value));
+    return list;
+  }
+  if (type == &PyDict_Type) {
+    const int32_t dict = memo_[value] = emit(PlanOp::NewDict);
+    if (PyDict_Size(value)) emit_to(dict, PlanOp::DictFill, build_entries(value));
+    return dict;
+  }
+  if (type == &PySet_Type) {
+    const int32_t set = memo_[value] = emit(PlanOp::NewSet);
+    Ref items = checked(PySequence_List(value));
+    if (PyList_GET_SIZE(items.get())) emit_to(set, PlanOp::SetFill, build_items(items.get()));
+    return set;
+  }
+  if (type == &PyODict_Type) {
+    const int32_t dict = memo_[value] = emit(PlanOp::NewInstance, {}, reinterpret_cast<PyObject*>(type));
+    emit_to(dict, PlanOp::DictFill, build_entries(value));
+    return dict;
+  }
+  return build_reduced(value);  // deque, defaultdict
+}
+
+int32_t Rebuilder::build_instance(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  std::vector<int32_t> args;
+  if (PyExceptionInstance_Check(value)) {
+    Ref exception_args = checked(PyObject_GetAttrString(value, "args"));
+    args = build_items(exception_args.get());
+  }
+  if (PyTuple_Check(value)) {
+    Ref items = checked(PySequence_List(value));
+    return memo_[value] = emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
+  }
+  if (PyGen_Check(value) || type->tp_itemsize != 0) {
+    throw Abandon{BreakReason::Rebuild, std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
+  }
+  const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
+  if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
+  if (PyList_Check(value) && PyList_GET_SIZE(value)) emit_to(instance, PlanOp::ListFill, build_items(value));
+  if (PySet_Check(value)) {
+    Ref items = checked(PySequence_List(value));
+    emit_to(instance, PlanOp::SetFill, build_items(items.get()));
+  }
+  Ref dict = Ref::steal(PyObject_GenericGetDict(value, nullptr));
+  if (!dict) PyErr_Clear();
+  if (dict && PyDict_Size(dict.get())) emit_to(instance, PlanOp::InstanceFill, build_entries(dict.get()));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    if (!PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE)) continue;
+    PyObject *name, *descriptor;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(base->tp_dict, &position, &name, &descriptor)) {
+      if (Py_TYPE(descriptor) != &PyMemberDescr_Type) continue;
+      Ref slot = Ref::steal(Py_TYPE(descriptor)->tp_descr_get(descriptor, value, reinterpret_cast<PyObject*>(type)));
+      if (!slot) {
+        PyErr_Clear();
+        continue;
+      }
+      emit_to(instance, PlanOp::SlotFill, {build(slot.get())}, descriptor);
+    }
+  }
+  return instance;
+}
+
+int32_t Rebuilder::build_function(PyObject* value) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(value);
+  std::vector<int32_t> args = {build(function->func_defaults), build(function->func_kwdefaults),
+                               build(function->func_annotations), build(function->func_closure)};
+  Ref facts = checked(PyTuple_Pack(4, function->func_code, function->func_globals, function->func_name, function->func_qualname));
+  const int32_t made = memo_[value] = emit(PlanOp::Function, std::move(args), facts.get());
+  if (function->func_dict && PyDict_Size(function->func_dict)) {
+    emit_to(made, PlanOp::InstanceFill, build_entries(function->func_dict));
+  }
+  return made;
+}
+
+int32_t Rebuilder::build_reduced(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  static const char* const reducible[] = {
+      "list_iterator", "list_reverseiterator", "tuple_iterator", "range_iterator", "longrange_iterator", "str_iterator",
+      "str_ascii_iterator", "set_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "enumerate", "zip",
+      "reversed", "map", "filter", "functools.partial", "collections.deque", "collections.defaultdict", "odict_iterator",
+      "itertools.chain", "itertools.count", "itertools.repeat", "itertools.islice", "itertools.product"};
+  bool known = false;
+  for (const char* name : reducible) known |= std::strcmp(type->tp_name, name) == 0;
+  if (!known) {
+    throw Abandon{BreakReason::Rebuild, std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
+  }
+  Ref reduced = checked(PyObject_CallMethod(value, "__reduce__", nullptr));
+  c.keep(reduced);
+  PyObject* tuple = reduced.get();
+  std::vector<int32_t> args = {build(PyTuple_GET_ITEM(tuple, 0))};
+  PyObject* call_args = PyTuple_GET_ITEM(tuple, 1);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call_args); ++i) args.push_back(build(PyTuple_GET_ITEM(call_args, i)));
+  const int32_t made = memo_[value] = emit(PlanOp::Call, std::move(args));
+  const Py_ssize_t size = PyTuple_GET_SIZE(tuple);
+  if (size > 2 && PyTuple_GET_ITEM(tuple, 2) != Py_None) {
+    emit_to(made, PlanOp::SetState, {build(PyTuple_GET_ITEM(tuple, 2))});
+  }
+  if (size > 3 && PyTuple_GET_ITEM(tuple, 3) != Py_None) {  // deque: items to append, through a list
+    Ref items = checked(PySequence_List(PyTuple_GET_ITEM(tuple, 3)));
+    c.keep(items);
+    emit_to(made, PlanOp::ExtendFrom, {build(items.get())});
+  }
+  if (size > 4 && PyTuple_GET_ITEM(tuple, 4) != Py_None) emit_to(made, PlanOp::DictFill, build_entries(value));
+  return made;
+}
+
+// -- frames ----------------------------------------------------------------------------------------------------------
+
+runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
+  runtime::FrameState state;
+  state.info = f.info;
+  state.instr = f.pc;
+  if (innermost && f.kw_names) {  // the names are in the interpreter's hands: go on from the instruction that sets them
+    while (f.info->instrs[state.instr].op != Op::KW_NAMES) --state.instr;
+  }
+  if (&f != &c.root_) state.function = build(f.function.get());
+  const bool prologue_done = f.pc >= f.info->entry;
+  for (int32_t i = 0; i < f.info->nlocals; ++i) {
+    const bool free_variable = i >= f.info->first_free;
+    if (&f == &c.root_ && prologue_done && !free_variable) c.read_raw(i);
+    state.locals.push_back(free_variable ? -1 : build(f.slots[i]));
+  }
+  const int32_t depth = innermost ? f.depth : f.depth - f.pops;
+  for (int32_t i = 0; i < depth; ++i) state.stack.push_back(build(f.stack()[i]));
+  if (!innermost) state.result = build(f.result_override.get());
+  return state;
+}
+
+// -- writes ----------------------------------------------------------------------------------------------------------
+
+void Rebuilder::journal() {
+  for (const auto& written : c.overlays_) {
+    const int32_t target = build(written->object);
+    for (const auto& [name, value] : written->entries) {
+      std::vector<int32_t> args;
+      if (value) args.push_back(build(value.get()));
+      if (PyCell_Check(written->object)) {
+        emit_to(target, PlanOp::StoreCell, std::move(args));
+      } else {
+        emit_to(target, written->items ? PlanOp::StoreItem : PlanOp::StoreAttr, std::move(args), name.get());
+      }
+    }
+  }
+  for (const auto& [original, shadow] : c.shadows_) {
+    if (!shadow.dirty) continue;
+    const int32_t target = build(original);
+    PyObject* contents = shadow.object.get();
+    PyTypeObject* type = Py_TYPE(contents);
+    if (type == &PyList_Type) {
+      const int32_t list = emit(PlanOp::NewList);
+      emit_to(list, PlanOp::ListFill, build_items(contents));
+      emit_to(target, PlanOp::ReplaceList, {list});
+    } else if (PyDict_Check(contents)) {
+      const int32_t dict = emit(PlanOp::NewDict);
+      emit_to(dict, PlanOp::DictFill, build_entries(contents));
+      emit_to(target, PlanOp::ReplaceDict, {dict});
+    } else if (type == &PySet_Type) {
+      Ref items = checked(PySequence_List(contents));
+      const int32_t set = emit(PlanOp::NewSet);
+      emit_to(set, PlanOp::SetFill, build_items(items.get()));
+      emit_to(target, PlanOp::ReplaceSet, {set});
+    } else {
+      throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};
+    }
+  }
+}
+
+void Rebuilder::require_sources() {
+  for (const auto& [instr, source] : loads_) c.guards.require(source);
+}
+
+void Rebuilder::resolve_slots(const guards::GuardProgram& program) {
+  for (const auto& [instr, source] : loads_) plan.instrs[instr].index = program.slot_of(source);
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,50 @@
+// Turns the values that a segment hands on into plan instructions that make them anew at each run.
+#pragma once
+
+#include <unordered_map>
+
+#include "capture/capture.h"
+#include "runtime/plan.h"
+
+namespace magneto::capture {
+
+class Rebuilder {
+ public:
+  Rebuilder(Capture& capture, runtime::Plan& plan) : c(capture), plan(plan) {}
+
+  /// The register that holds `value` at run time; -1 for null. Equal objects share a register, so identity between
+  /// values is kept. Throws Abandon for objects that no recipe exists for.
+  int32_t build(PyObject* value);
+  runtime::FrameState frame_state(InterpFrame& frame, bool innermost);
+  /// Replays the writes to outside objects that the capture kept back.
+  void journal();
+  /// Tells the guard set which sources the plan loads; then, with the compiled program, fills in their slots.
+  void require_sources();
+  void resolve_slots(const guards::GuardProgram& program);
+  /// A tensor handed on requires grad.
+  bool needs_grad() const { return needs_grad_; }
+  const at::Tensor& tensor_of(PyObject* object) const;
+
+ private:
+  int32_t emit(runtime::PlanOp op, std::vector<int32_t> args = {}, PyObject* object = nullptr, int32_t index = 0);
+  void emit_to(int32_t dst, runtime::PlanOp op, std::vector<int32_t> args = {}, PyObject* object = nullptr);
+  int32_t constant(PyObject* value);
+  int32_t load(const guards::Source* source);
+  int32_t build_tensor(PyObject* value);
+  int32_t build_container(PyObject* value);
+  int32_t build_instance(PyObject* value);
+  int32_t build_function(PyObject* value);
+  int32_t build_reduced(PyObject* value);
+  bool is_constant(PyObject* value);
+  std::vector<int32_t> build_items(PyObject* sequence);
+  std::vector<int32_t> build_entries(PyObject* dict);
+
+  Capture& c;
+  runtime::Plan& plan;
+  std::unordered_map<PyObject*, int32_t> memo_;
+  std::vector<std::pair<size_t, const guards::Source*>> loads_;  // instruction, source
+  std::unordered_map<graph::ValueId, int32_t> outputs_;
+  bool needs_grad_ = false;
+};
+
+}  // namespace magneto::capture

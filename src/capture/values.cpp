@@ -1,0 +1,340 @@
+// Values: how objects from outside enter a capture, and their stand-ins.
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+using guards::SourceKind;
+
+namespace {
+
+/// Types that are compared by identity and then are constants. Looked up by type, subclasses apart.
+bool is_constant_type(PyTypeObject* type) {
+  static const auto* types = [] {
+    auto* set = new std::unordered_map<PyTypeObject*, bool>;
+    for (PyTypeObject* t :
+         {&PyCFunction_Type, &PyMethodDescr_Type, &PyGetSetDescr_Type, &PyMemberDescr_Type, &PyWrapperDescr_Type,
+          &PyClassMethodDescr_Type, &PyCode_Type, &PyProperty_Type, &PyStaticMethod_Type, &PyClassMethod_Type}) {
+      (*set)[t] = true;
+    }
+    Ref torch = Ref::steal(PyImport_ImportModule("torch"));
+    for (const char* name : {"dtype", "layout", "memory_format", "device", "Generator", "finfo", "iinfo"}) {
+      if (Ref t = Ref::steal(PyObject_GetAttrString(torch.get(), name))) {
+        (*set)[reinterpret_cast<PyTypeObject*>(t.release())] = true;
+      } else {
+        PyErr_Clear();
+      }
+    }
+    return set;
+  }();
+  return types->count(type) != 0;
+}
+
+PyObject* enum_type() {
+  static PyObject* const type = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("enum"));
+    return PyObject_GetAttrString(module.get(), "Enum");
+  }();
+  return type;
+}
+
+PyObject* collections_type(const char* name) {
+  Ref module = Ref::steal(PyImport_ImportModule("collections"));
+  return PyObject_GetAttrString(module.get(), name);
+}
+
+PyTypeObject* deque_type() {
+  static PyObject* const type = collections_type("deque");
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+PyTypeObject* defaultdict_type() {
+  static PyObject* const type = collections_type("defaultdict");
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+/// Rooted in a constant (module, class): the object there is normally one and the same for the process's life.
+bool is_static_place(const Source* source) {
+  for (; source; source = source->base) {
+    if (source->kind == SourceKind::Const) return true;
+    if (source->kind != SourceKind::DictItem && source->kind != SourceKind::Closure && source->kind != SourceKind::Cell) {
+      return false;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_scalar(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return object == Py_None || type == &PyBool_Type || type == &PyLong_Type || type == &PyFloat_Type ||
+         type == &PyUnicode_Type || type == &PyComplex_Type || type == &PyBytes_Type || object == Py_Ellipsis ||
+         object == Py_NotImplemented;
+}
+
+bool is_identity_constant(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyType_Check(object) || PyModule_Check(object) || is_constant_type(type)) return true;
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type()));
+}
+
+bool is_builtin_container(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return type == &PyList_Type || type == &PyDict_Type || type == &PyTuple_Type || type == &PySet_Type ||
+         type == &PyFrozenSet_Type || type == &PyODict_Type || type == deque_type() || type == defaultdict_type();
+}
+
+bool is_tensor(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return THPVariable_CheckTypeExact(type) || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass));
+}
+
+bool is_fake_tensor(PyObject* object) { return is_tensor(object) && fake::is_fake(THPVariable_Unpack(object)); }
+
+const Source* Capture::source_of(PyObject* object) const {
+  auto found = outside_.find(object);
+  if (found != outside_.end()) return found->second;
+  auto shadowed = shadow_original_.find(object);
+  return shadowed == shadow_original_.end() ? nullptr : outside_.at(shadowed->second);
+}
+
+Ref Capture::wrap(PyObject* raw, const Source* source) {
+  if (is_scalar(raw)) {
+    if (source->kind != SourceKind::Const) guards.equals(source, raw);
+    return Ref::borrow(raw);
+  }
+  if (is_tensor(raw)) return wrap_tensor(raw, source);
+  auto known = outside_.find(raw);
+  if (known != outside_.end()) {
+    if (known->second != source && source->kind != SourceKind::Const) {
+      if (known->second->kind == SourceKind::Const) {
+        guards.identity(source, raw);
+      } else {
+        guards.alias(source, known->second);
+      }
+    }
+    return Ref::borrow(raw);
+  }
+  kept_.push_back(Ref::borrow(raw));
+  if (is_identity_constant(raw) || (PyFunction_Check(raw) && is_static_place(source))) {
+    if (source->kind != SourceKind::Const) guards.identity(source, raw);
+    outside_[raw] = sources.constant(raw);
+  } else {
+    if (PyFunction_Check(raw)) {
+      guards.function(source, raw);
+    } else {
+      guards.type(source, Py_TYPE(raw));
+    }
+    outside_[raw] = source;
+  }
+  return Ref::borrow(raw);
+}
+
+Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
+  auto known = fake_of_.find(raw);
+  if (known != fake_of_.end()) {
+    const Source* first = inputs_.at(session->value_of(THPVariable_Unpack(known->second.get()))).source;
+    if (first != source) guards.alias(source, first);
+    return known->second;
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(raw);
+  if (fake::is_fake(tensor)) return Ref::borrow(raw);
+  if (!THPVariable_CheckTypeExact(Py_TYPE(raw)) || tensor.layout() != at::kStrided || tensor.is_quantized() ||
+      tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    side_exit(BreakReason::UnsupportedTensor,
+              source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
+  }
+  guards.tensor(source, raw);
+  at::Tensor fake = session->make_input(tensor, source->name());
+  inputs_[session->value_of(fake)] = {Ref::borrow(raw), source};
+  Ref object = checked(THPVariable_Wrap(fake, Py_TYPE(raw)));
+  fake_of_[raw] = object;
+  kept_.push_back(Ref::borrow(raw));
+  return object;
+}
+
+// -- containers ------------------------------------------------------------------------------------------------------
+
+Ref Capture::resolve(PyObject* object, bool will_mutate) {
+  if (!is_builtin_container(object)) return Ref::borrow(object);
+  auto shadow = shadows_.find(object);
+  if (shadow != shadows_.end()) {
+    shadow->second.dirty |= will_mutate;
+    return shadow->second.object;
+  }
+  auto of_shadow = shadow_original_.find(object);
+  if (of_shadow != shadow_original_.end()) {
+    shadows_.at(of_shadow->second).dirty |= will_mutate;
+    return Ref::borrow(object);
+  }
+  const Source* source = source_of(object);
+  if (!source) return Ref::borrow(object);
+  Ref made = make_shadow(object, source);
+  if (will_mutate) shadows_.at(object).dirty = true;
+  return made;
+}
+
+Ref Capture::make_shadow(PyObject* original, const Source* source) {
+  PyTypeObject* type = Py_TYPE(original);
+  Ref shadow;
+  if (type == &PyTuple_Type || type == &PyList_Type) {
+    const Py_ssize_t size = PySequence_Fast_GET_SIZE(original);
+    guards.length(source, type, size);
+    shadow = checked(type == &PyTuple_Type ? PyTuple_New(size) : PyList_New(size));
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      Ref item = wrap(PySequence_Fast_GET_ITEM(original, i), sources.seq_item(source, i));
+      if (type == &PyTuple_Type) {
+        PyTuple_SET_ITEM(shadow.get(), i, item.release());
+      } else {
+        PyList_SET_ITEM(shadow.get(), i, item.release());
+      }
+    }
+  } else if (PyDict_Check(original) && type != defaultdict_type()) {
+    std::vector<PyObject*> keys;
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    Ref order = checked(PySequence_List(original));  // OrderedDict's order is its own
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
+      key = PyList_GET_ITEM(order.get(), i);
+      if (!is_scalar(key) && !is_identity_constant(key)) {
+        side_exit(BreakReason::OpaqueObject, source->name() + " is a dict with keys of type " + Py_TYPE(key)->tp_name);
+      }
+      keys.push_back(key);
+    }
+    (void)position;
+    guards.dict_keys(source, type, keys);
+    shadow = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(type)));
+    for (PyObject* k : keys) {
+      value = PyDict_GetItemWithError(original, k);
+      if (!value) throw PythonError{};
+      Ref item = wrap(value, sources.dict_item(source, k));
+      if (PyObject_SetItem(shadow.get(), k, item.get()) < 0) throw PythonError{};
+    }
+  } else if (type == &PySet_Type || type == &PyFrozenSet_Type) {
+    Ref items = checked(PySequence_List(original));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+      PyObject* item = PyList_GET_ITEM(items.get(), i);
+      if (!is_scalar(item) && !is_identity_constant(item)) {
+        side_exit(BreakReason::OpaqueObject, source->name() + " is a set with items of type " + Py_TYPE(item)->tp_name);
+      }
+    }
+    Ref snapshot = checked(PyFrozenSet_New(original));
+    guards.set_items(source, type, snapshot.get());
+    shadow = checked(type == &PySet_Type ? PySet_New(original) : PyFrozenSet_New(original));
+  } else {
+    side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);
+  }
+  shadows_[original] = {Ref::borrow(original), shadow, false};
+  shadow_original_[shadow.get()] = original;
+  return shadow;
+}
+
+Ref Capture::resolve_deep(PyObject* object) {
+  Ref top = resolve(object);
+  PyObject* value = top.get();
+  if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+    const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
+    Ref copy;
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(value, i);
+      if (!is_builtin_container(item)) continue;
+      Ref deep = resolve_deep(item);
+      if (deep.get() == item) continue;
+      if (!copy) copy = checked(PySequence_List(value));
+      if (PyList_SetItem(copy.get(), i, deep.release()) < 0) throw PythonError{};
+    }
+    if (!copy) return top;
+    return PyTuple_CheckExact(value) ? checked(PyList_AsTuple(copy.get())) : copy;
+  }
+  if (PyDict_CheckExact(value)) {
+    Ref copy;
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(value, &position, &key, &item)) {
+      if (!is_builtin_container(item)) continue;
+      Ref deep = resolve_deep(item);
+      if (deep.get() == item) continue;
+      if (!copy) copy = checked(PyDict_Copy(value));
+      if (PyDict_SetItem(copy.get(), key, deep.get()) < 0) throw PythonError{};
+    }
+    return copy ? copy : top;
+  }
+  return top;
+}
+
+// -- overlays --------------------------------------------------------------------------------------------------------
+
+std::pair<Ref, Ref>* Overlay::find(PyObject* name) {
+  for (auto& entry : entries) {
+    if (entry.first.get() == name || PyObject_RichCompareBool(entry.first.get(), name, Py_EQ) == 1) return &entry;
+  }
+  return nullptr;
+}
+
+void Overlay::set(PyObject* name, PyObject* value) {
+  if (auto* entry = find(name)) {
+    entry->second = Ref::borrow(value);
+  } else {
+    entries.emplace_back(Ref::borrow(name), Ref::borrow(value));
+  }
+}
+
+Overlay* Capture::find_overlay(PyObject* object, bool items) {
+  auto found = overlay_of_[items].find(object);
+  return found == overlay_of_[items].end() ? nullptr : found->second;
+}
+
+Overlay& Capture::overlay(PyObject* object, bool items) {
+  if (Overlay* known = find_overlay(object, items)) return *known;
+  overlays_.push_back(std::make_unique<Overlay>(Overlay{object, items, {}}));
+  overlay_of_[items][object] = overlays_.back().get();
+  return *overlays_.back();
+}
+
+Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
+  if (shadows_.count(dict)) {
+    return Ref::borrow(PyDict_GetItemWithError(shadows_.at(dict).object.get(), key));
+  }
+  const Source* source = source_of(dict);
+  if (!source || shadow_original_.count(dict)) {
+    PyObject* value = PyDict_GetItemWithError(dict, key);
+    if (!value && PyErr_Occurred()) throw PythonError{};
+    return Ref::borrow(value);
+  }
+  if (Overlay* written = find_overlay(dict, true)) {
+    if (auto* entry = written->find(key)) return entry->second;
+  }
+  if (!is_scalar(key) && !is_identity_constant(key) && !PyFunction_Check(key)) {
+    side_exit(BreakReason::OpaqueObject, source->name() + " is looked up with a key of type " + Py_TYPE(key)->tp_name);
+  }
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (!value && PyErr_Occurred()) throw PythonError{};
+  const Source* item = sources.dict_item(source, key);
+  if (!value) {
+    guards.absent(item);
+    return {};
+  }
+  return wrap(value, item);
+}
+
+bool Capture::is_identical(PyObject* a, PyObject* b) {
+  auto original = [this](PyObject* object) {
+    auto found = shadow_original_.find(object);
+    return found == shadow_original_.end() ? object : found->second;
+  };
+  a = original(a);
+  b = original(b);
+  if (a == b) return true;
+  const Source* source_a = source_of(a);
+  const Source* source_b = source_of(b);
+  if (source_a && source_b && !(source_a->kind == SourceKind::Const && source_b->kind == SourceKind::Const)) {
+    guards.distinct(source_a, source_b);
+  }
+  return false;
+}
+
+}  // namespace magneto::capture

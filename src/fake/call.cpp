@@ -1,0 +1,62 @@
+#include <ATen/core/List.h>
+
+#include "fake/rules.h"
+#include "fake/session.h"
+
+namespace magneto::fake {
+
+namespace {
+
+Session::Impl& session() { return Session::current()->impl(); }
+
+}  // namespace
+
+std::vector<at::Tensor> Call::tensors(size_t i) const {
+  if (args_[i].isTensorList()) return args_[i].toTensorVector();
+  std::vector<at::Tensor> tensors;  // Tensor?[]
+  c10::ArrayRef<c10::IValue> items = args_[i].toListRef();
+  tensors.reserve(items.size());
+  for (const c10::IValue& item : items) tensors.push_back(item.isNone() ? at::Tensor() : item.toTensor());
+  return tensors;
+}
+
+std::vector<int64_t> Call::ints(size_t i) const {
+  if (args_[i].isIntList()) return args_[i].toIntVector();
+  std::vector<int64_t> values;
+  c10::ArrayRef<c10::IValue> items = args_[i].toListRef();
+  values.reserve(items.size());
+  for (const c10::IValue& item : items) {
+    values.push_back(item.isSymInt() ? item.toSymInt().guard_int(__FILE__, __LINE__) : item.toInt());
+  }
+  return values;
+}
+
+int64_t Call::integer(size_t i) const {
+  return args_[i].isSymInt() ? args_[i].toSymInt().guard_int(__FILE__, __LINE__) : args_[i].toInt();
+}
+
+at::Tensor Call::empty(at::IntArrayRef sizes, c10::ScalarType dtype, c10::Device device) const {
+  c10::SmallVector<int64_t, 5> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  return session().empty(sizes, strides, dtype, device);
+}
+
+at::Tensor Call::empty(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype,
+                       c10::Device device) const {
+  return session().empty(sizes, strides, dtype, device);
+}
+
+at::Tensor Call::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) const {
+  return session().view(base, sizes, strides, offset, base.dtype());
+}
+
+at::Tensor Call::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                      c10::ScalarType dtype) const {
+  return session().view(base, sizes, strides, offset, c10::scalarTypeToTypeMeta(dtype));
+}
+
+}  // namespace magneto::fake

@@ -1,0 +1,85 @@
+// The TensorImpl of a fake: metadata in the ordinary fields, a storage without data, and the value that it stands for.
+#pragma once
+
+#include <c10/core/TensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
+#include <memory>
+#include <typeinfo>
+
+#include "fake/fake.h"
+
+namespace magneto::fake {
+
+/// What outlives a session: fakes that escaped from it still point here.
+struct SessionState {
+  /// Null when the session is over.
+  graph::Graph* graph = nullptr;
+  /// Changed through std::atomic_ref: fakes die on any thread.
+  int64_t alive = 0;
+  /// For each value, the number it got when it was made: tells a value from one that a rollback took back and whose id
+  /// was given again.
+  std::vector<uint32_t> serials;
+  uint32_t last_serial = 0;
+  std::optional<Refusal> refusal;
+
+  /// Keeps the first refusal.
+  void refuse(Refusal::Kind kind, std::string op, std::string message);
+};
+
+/// The value a fake stands for. Shallow copies of a fake (`x.data`, saved variables) share it, so its reference count
+/// tells whether another fake would see a change of metadata.
+struct ValueIdentity final : c10::intrusive_ptr_target {
+  ValueIdentity(graph::ValueId id, uint32_t serial) : id(id), serial(serial) {}
+  const graph::ValueId id;
+  const uint32_t serial;
+};
+
+class FakeImpl final : public c10::TensorImpl {
+ public:
+  /// A new tensor: gets the autograd keys that a real one would get here and now (none in inference mode).
+  FakeImpl(std::shared_ptr<SessionState> state, c10::Storage storage, c10::DispatchKeySet keys, caffe2::TypeMeta dtype);
+  /// A view or copy: the key set is taken as it is.
+  FakeImpl(ImplType view, std::shared_ptr<SessionState> state, c10::Storage storage, c10::DispatchKeySet keys,
+           caffe2::TypeMeta dtype);
+  ~FakeImpl() override;
+
+  /// A storage of `nbytes` whose data nobody can get at.
+  static c10::Storage make_storage(size_t nbytes, c10::Device device);
+
+  SessionState& state() const { return *state_; }
+  const c10::intrusive_ptr<ValueIdentity>& identity() const { return identity_; }
+  void set_identity(c10::intrusive_ptr<ValueIdentity> identity) { identity_ = std::move(identity); }
+  /// The value, or kNoValue if the session is over or the value was rolled back.
+  graph::ValueId value() const {
+    if (!identity_ || !state_->graph) return graph::kNoValue;
+    const size_t id = static_cast<size_t>(identity_->id);
+    return id < state_->serials.size() && state_->serials[id] == identity_->serial ? identity_->id : graph::kNoValue;
+  }
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version_counter,
+                                                         bool allow_tensor_metadata_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version_counter,
+                                                         bool allow_tensor_metadata_change) const override;
+  void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) override;
+  void release_resources() override;
+
+ private:
+  const char* tensorimpl_type_name() const override { return "FakeImpl"; }
+  template <typename Version>
+  c10::intrusive_ptr<TensorImpl> copy_with(Version&& version_counter, bool allow_tensor_metadata_change) const;
+  void count(int64_t change);
+
+  std::shared_ptr<SessionState> state_;
+  c10::intrusive_ptr<ValueIdentity> identity_;
+  bool counted_ = true;
+};
+
+/// The fake behind `tensor`, or null. Fakes look like ordinary tensors to PyTorch, dispatch keys included (what our
+/// kernel sees is up to the thread, see dispatch_key.h): only the type tells.
+inline FakeImpl* as_fake(const at::TensorBase& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return typeid(*impl) == typeid(FakeImpl) ? static_cast<FakeImpl*>(impl) : nullptr;
+}
+
+}  // namespace magneto::fake

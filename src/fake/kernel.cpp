@@ -1,0 +1,144 @@
+// The kernel on the Fake key: every operator that a capture runs ends here.
+//
+// In order: what can't be captured is refused; a native rule infers the results; composite operators decompose into
+// others that come here again (under autograd they do so above this key; in inference mode nothing else does it); the
+// dispatcher's meta kernel infers what has no rule. Then the call is recorded. An operator that throws, throws what
+// eager would throw and leaves the graph as it was.
+#include <torch/library.h>
+
+#include <algorithm>
+
+#include "fake/dispatch_key.h"
+#include "fake/meta_kernel.h"
+#include "fake/operator_facts.h"
+#include "fake/record.h"
+
+namespace magneto::fake {
+
+namespace {
+
+using torch::jit::Stack;
+
+constexpr const char* kNeedsData = "it needs the data of a tensor, which is not known while code is being captured";
+
+/// Indexing with a mask finds the mask's true entries first.
+bool indexes_with_mask(std::span<const c10::IValue> args) {
+  return std::ranges::any_of(args, [](const c10::IValue& arg) {
+    return arg.isOptionalTensorList() && std::ranges::any_of(arg.toListRef(), [](const c10::IValue& index) {
+             return index.isTensor() && index.toTensor().defined() &&
+                    (index.toTensor().scalar_type() == c10::kBool || index.toTensor().scalar_type() == c10::kByte);
+           });
+  });
+}
+
+/// True if the shape of the result follows from data in this very call.
+bool has_dynamic_shape(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  const auto& schema = op.schema().arguments();
+  bool indexing = false;
+  for (size_t i = 0; i < args.size(); ++i) {
+    indexing |= args[i].isOptionalTensorList();
+    if (schema[i].name() == "output_size" && !args[i].isNone()) return false;  // repeat_interleave was told
+  }
+  return !indexing || indexes_with_mask(args);
+}
+
+/// Runs the operator on the real tensors it was given (profiler calls, reading numbers).
+void run_below(const c10::OperatorHandle& op, Stack* stack) {
+  BelowFake guard;
+  op.callBoxed(stack);
+}
+
+/// torch.tensor([1, 2]) makes a new tensor at each run: a copy of the constant, so that in-place operators are free to
+/// change it. A tensor that the graph made is new already.
+void lift(Session& session, Stack* stack) {
+  at::Tensor& tensor = stack->back().toTensor();
+  if (is_fake(tensor)) return;
+  static const c10::OperatorHandle copy = c10::Dispatcher::singleton().findSchemaOrThrow("aten::lift_fresh_copy", "");
+  const c10::IValue constant = session.make_constant(tensor);
+  const at::Tensor& fake = constant.toTensor();
+  c10::IValue result = session.impl().empty(fake.sizes(), fake.strides(), fake.scalar_type(), fake.device());
+  record(session, copy, facts_of(copy), {&constant, 1}, {&result, 1});
+  stack->back() = std::move(result);
+}
+
+bool reads_number(std::span<const c10::IValue> args) {
+  return args.size() == 1 && args[0].isTensor() && args[0].toTensor().defined() && !is_fake(args[0].toTensor()) &&
+         args[0].toTensor().unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+void count_meta(Counters& counters, const c10::OperatorHandle& op) {
+  ++counters.meta;
+  std::string name = operator_name(op);
+  if (std::ranges::find(counters.meta_ops, name) == counters.meta_ops.end())
+    counters.meta_ops.push_back(std::move(name));
+}
+
+void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const OperatorFacts& facts = facts_of(op);
+  const size_t count = op.schema().arguments().size();
+  const std::span<c10::IValue> args(stack->data() + stack->size() - count, count);
+
+  if (facts.observer) return run_below(op, stack);
+  if (facts.lifts) return lift(session, stack);
+  if (facts.takes_storage) {
+    session.impl().refuse(Refusal::Kind::DataAccess, op, "it works on the storage of a tensor");
+  }
+  if (facts.replaces_storage) {
+    session.impl().refuse(Refusal::Kind::Unsupported, op, "it gives a tensor the storage of another one");
+  }
+  // Numbers that PyTorch itself wrapped as tensors are constants of the code, and may be read.
+  if (facts.data_dependent && reads_number(args)) return run_below(op, stack);
+  replace_real_tensors(session, args);
+
+  Call call(args);
+  bool inferred = false;
+  if (facts.rule) {
+    BelowFake guard;
+    inferred = facts.rule(call);
+  }
+  if (inferred) {
+    ++session.counters.native;
+  } else {
+    const bool own_kernel =
+        facts.has_backend_kernels && op.hasKernelForDispatchKey(c10::highestPriorityBackendTypeId(keys));
+    if (facts.composite && !own_kernel) {
+      return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
+    }
+    if (facts.data_dependent || (facts.dynamic_shape && has_dynamic_shape(op, args))) {
+      session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
+    }
+    call.results() = run_meta_kernel(session, op, args);
+    count_meta(session.counters, op);
+  }
+  if (facts.recorded) record(session, op, facts, args, call.results());
+  torch::jit::drop(*stack, count);
+  for (c10::IValue& result : call.results()) stack->push_back(std::move(result));
+}
+
+void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  Session* session = Session::current();
+  if (!session) {
+    // The key came along with a copy of the capturing thread's state (the threads of PyTorch's pools take one).
+    C10_THROW_ERROR(Error, operator_name(op) + ": captured code called an operator from another thread");
+  }
+  const Session::Mark mark = session->mark();
+  try {
+    capture(*session, op, keys, stack);
+  } catch (...) {
+    session->rollback(mark);
+    throw;
+  }
+}
+
+}  // namespace
+
+void register_kernels() {
+  static const torch::Library* library = [] {
+    auto* library = new torch::Library(torch::Library::IMPL, "_", kFakeKey, __FILE__, __LINE__);
+    library->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_fakes>());
+    return library;  // for ever: captures end before the process does
+  }();
+  (void)library;
+}
+
+}  // namespace magneto::fake

@@ -1,0 +1,207 @@
+#include "fake/meta_kernel.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include "fake/dispatch_key.h"
+
+namespace magneto::fake {
+
+namespace {
+
+constexpr c10::DispatchKeySet kKeysAboveBackends =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
+    c10::DispatchKeySet({kFakeKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
+
+/// The state in which a meta kernel runs: straight to the backend, nothing recorded, and Python meta kernels out of
+/// reach of the user's torch function modes.
+class MetaScope {
+ public:
+  MetaScope()
+      : keys_(c10::impl::tls_local_dispatch_key_set().included_ - c10::DispatchKeySet(kFakeKey),
+              c10::impl::tls_local_dispatch_key_set().excluded_ | kKeysAboveBackends),
+        torch_function_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
+    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  }
+  ~MetaScope() { at::impl::PythonTorchFunctionTLS::set_disabled_state(torch_function_); }
+  MetaScope(const MetaScope&) = delete;
+
+ private:
+  c10::impl::ForceDispatchKeyGuard keys_;
+  at::impl::TorchFunctionDisabledState torch_function_;
+};
+
+class MetaCall {
+ public:
+  MetaCall(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args)
+      : session_(session), op_(op) {
+    for (const c10::IValue& arg : args) stack_.push_back(to_meta(arg));
+    find_device(args);
+  }
+
+  std::vector<c10::IValue> run() {
+    if (!op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+      refuse(Refusal::Kind::Unsupported, "it has no shape rule and no kernel for the meta device");
+    }
+    try {
+      MetaScope scope;
+      op_.callBoxed(&stack_);
+    } catch (const c10::NotImplementedError& error) {
+      refuse(Refusal::Kind::Unsupported, error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      // How a meta tensor answers to .item().
+      if (std::string_view(error.what()).find("on meta tensors") == std::string_view::npos) throw;
+      refuse(Refusal::Kind::DataDependent, "it needs the data of a tensor, which is not known during a capture");
+    }
+    for (auto& [fake, meta] : tensors_) follow_metadata(fake, meta);
+    std::vector<c10::IValue> results;
+    results.reserve(stack_.size());
+    for (const c10::IValue& result : stack_) results.push_back(from_meta(result));
+    return results;
+  }
+
+ private:
+  [[noreturn]] void refuse(Refusal::Kind kind, std::string message) {
+    session_.impl().refuse(kind, op_, std::move(message));
+  }
+
+  // -- there
+
+  at::Tensor to_meta(const at::Tensor& tensor) {
+    // Numbers wrapped as tensors go as they are: Python meta kernels get them as Python numbers.
+    if (!tensor.defined() || !as_fake(tensor)) return tensor;
+    for (auto& [fake, meta] : tensors_) {
+      if (fake.is_same(tensor)) return meta;
+    }
+    c10::DispatchKeySet keys(c10::DispatchKey::Meta);
+    keys = keys | (tensor.key_set() & c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}));
+    auto impl = c10::make_intrusive<c10::TensorImpl>(meta_storage(tensor.storage()), keys, tensor.dtype());
+    impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+    tensors_.emplace_back(tensor, at::Tensor(std::move(impl)));
+    return tensors_.back().second;
+  }
+
+  c10::Storage meta_storage(const c10::Storage& storage) {
+    for (auto& [fake, meta] : storages_) {
+      if (fake.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return meta;
+    }
+    c10::Storage meta(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
+                                                            c10::DataPtr(nullptr, c10::Device(c10::kMeta)),
+                                                            c10::GetAllocator(c10::kMeta), /*resizable=*/true));
+    storages_.emplace_back(storage, meta);
+    return meta;
+  }
+
+  c10::IValue to_meta(const c10::IValue& value) {
+    if (value.isTensor()) return to_meta(value.toTensor());
+    if (value.isDevice()) return c10::Device(c10::kMeta);
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& item : value.toTensorVector()) list.push_back(to_meta(item));
+      return list;
+    }
+    if (value.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& item : value.toListRef()) {
+        list.push_back(item.isNone() ? std::nullopt : std::optional(to_meta(item.toTensor())));
+      }
+      return list;
+    }
+    return value;
+  }
+
+  /// Where new results live: as the call says, else where its tensors live (numbers in 0-dimensional tensors on the CPU
+  /// may be mixed with tensors elsewhere), else on the CPU. The meta kernel is told so by a meta device.
+  void find_device(std::span<const c10::IValue> args) {
+    const auto& schema = op_.schema().arguments();
+    bool said = false;
+    for (size_t i = 0; i < args.size(); ++i) {
+      const c10::Type& type = *schema[i].type();
+      const bool takes_device = schema[i].name() == "device" && (type.kind() == c10::TypeKind::DeviceObjType ||
+                                                                 type.kind() == c10::TypeKind::OptionalType);
+      if (!takes_device) continue;
+      if (args[i].isDevice()) {
+        device_ = args[i].toDevice();
+        if (!device_.has_index() && !device_.is_cpu())
+          device_ = c10::impl::VirtualGuardImpl(device_.type()).getDevice();
+        said = true;
+      } else if (tensors_.empty()) {
+        stack_[i] = c10::Device(c10::kMeta);
+      }
+    }
+    for (auto& [fake, meta] : tensors_) {
+      if (said) break;
+      device_ = fake.device();
+      said = fake.dim() > 0 || !device_.is_cpu();
+    }
+  }
+
+  // -- and back
+
+  /// In-place operators may change sizes and strides, and the extent of the storage with them.
+  void follow_metadata(const at::Tensor& tensor, const at::Tensor& meta) {
+    if (tensor.sizes() == meta.sizes() && tensor.strides() == meta.strides() &&
+        tensor.storage_offset() == meta.storage_offset()) {
+      return;
+    }
+    session_.impl().change_metadata(*as_fake(tensor), meta.sizes(), meta.strides(), meta.storage_offset());
+    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    storage->set_nbytes(std::max(storage->nbytes(), meta.storage().nbytes()));
+  }
+
+  at::Tensor from_meta(const at::Tensor& result) {
+    if (!result.defined()) return result;
+    for (auto& [fake, meta] : tensors_) {
+      if (meta.is_same(result)) return fake;
+    }
+    at::Tensor fake = new_fake(result);
+    c10::TensorImpl* impl = fake.unsafeGetTensorImpl();
+    if (result.is_conj() != fake.is_conj()) impl->_set_conj(result.is_conj());
+    if (result.is_neg() != fake.is_neg()) impl->_set_neg(result.is_neg());
+    tensors_.emplace_back(fake, result);
+    return fake;
+  }
+
+  at::Tensor new_fake(const at::Tensor& result) {
+    for (auto& [storage, meta] : storages_) {
+      if (meta.unsafeGetStorageImpl() != result.storage().unsafeGetStorageImpl()) continue;
+      for (auto& [base, base_meta] : tensors_) {
+        if (base.storage().unsafeGetStorageImpl() != storage.unsafeGetStorageImpl()) continue;
+        return session_.impl().view(base, result.sizes(), result.strides(), result.storage_offset(), result.dtype());
+      }
+    }
+    at::Tensor fake = session_.impl().empty(result.sizes(), result.strides(), result.scalar_type(),
+                                            result.is_meta() ? device_ : result.device());
+    // Further results may share the new storage.
+    storages_.emplace_back(fake.storage(), result.storage());
+    if (result.storage_offset() != 0) fake.unsafeGetTensorImpl()->set_storage_offset(result.storage_offset());
+    return fake;
+  }
+
+  c10::IValue from_meta(const c10::IValue& value) {
+    if (value.isTensor()) return from_meta(value.toTensor());
+    if (value.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& item : value.toTensorVector()) list.push_back(from_meta(item));
+      return list;
+    }
+    return value;
+  }
+
+  Session& session_;
+  const c10::OperatorHandle& op_;
+  torch::jit::Stack stack_;
+  c10::Device device_ = c10::Device(c10::kCPU);
+  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> tensors_;       // fake, meta
+  c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 4> storages_;  // fake, meta
+};
+
+}  // namespace
+
+std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHandle& op,
+                                         std::span<const c10::IValue> args) {
+  return MetaCall(session, op, args).run();
+}
+
+}  // namespace magneto::fake

@@ -1,0 +1,16 @@
+// Infers an operator's results with PyTorch's kernel for the meta device.
+#pragma once
+
+#include <span>
+
+#include "fake/session.h"
+
+namespace magneto::fake {
+
+/// Runs `op` on meta tensors that stand for the fakes in `args` and converts the results back: a result that is an
+/// argument is that fake itself (its metadata changed as the kernel changed it), one that aliases an argument is a view
+/// of it, any other is a new fake. Throws what the kernel throws; refuses if there is no kernel or it needs data.
+std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHandle& op,
+                                         std::span<const c10::IValue> args);
+
+}  // namespace magneto::fake

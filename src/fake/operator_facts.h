@@ -1,0 +1,37 @@
+// What the kernel on the Fake key needs to know of an operator, looked up once per operator and thread.
+#pragma once
+
+#include <optional>
+
+#include "fake/rules.h"
+#include "fake/session.h"
+
+namespace magneto::fake {
+
+struct OperatorFacts {
+  /// The native rule, or null.
+  Rule rule = nullptr;
+  /// Has a composite implicit kernel: decomposes into other operators...
+  bool composite = false;
+  /// ...unless the backend has a kernel of its own.
+  bool has_backend_kernels = false;
+  /// Its result (data_dependent) or the shape of its result (dynamic_shape) depends on data.
+  bool data_dependent = false;
+  bool dynamic_shape = false;
+  /// Takes a Storage: works on bytes, behind the back of every graph.
+  bool takes_storage = false;
+  /// Gives the tensor other storage (set_).
+  bool replaces_storage = false;
+  /// Something to repeat at run time: gives a tensor, mutates one, or is called for its effect.
+  bool recorded = true;
+  /// Observes (profiler) and is run at once instead.
+  bool observer = false;
+  /// Hands a tensor just made by Python over to the graph.
+  bool lifts = false;
+  /// The overload that takes a number where this one takes a second tensor, with the very same meaning.
+  std::optional<c10::OperatorHandle> scalar_overload;
+};
+
+const OperatorFacts& facts_of(const c10::OperatorHandle& op);
+
+}  // namespace magneto::fake

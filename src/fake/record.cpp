@@ -1,0 +1,113 @@
+#include "fake/record.h"
+
+namespace magneto::fake {
+
+namespace {
+
+bool is_real(const at::Tensor& tensor) {
+  return tensor.defined() && !as_fake(tensor) && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+/// The number in a wrapped-number tensor made from a Python or C++ number; nothing for other dtypes.
+std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor) {
+  if (tensor.dim() != 0 || !tensor.is_cpu() || !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return std::nullopt;
+  switch (tensor.scalar_type()) {
+    case c10::kDouble:
+      return c10::Scalar(*tensor.const_data_ptr<double>());
+    case c10::kLong:
+      return c10::Scalar(*tensor.const_data_ptr<int64_t>());
+    case c10::kBool:
+      return c10::Scalar(*tensor.const_data_ptr<bool>());
+    case c10::kComplexDouble:
+      return c10::Scalar(*tensor.const_data_ptr<c10::complex<double>>());
+    default:
+      return std::nullopt;
+  }
+}
+
+/// The value of an operand; a wrapped number that can't be recorded as a number becomes a constant.
+graph::ValueId operand(Session& session, const at::Tensor& tensor) {
+  if (!tensor.defined()) return graph::kNoValue;
+  if (FakeImpl* fake = as_fake(tensor)) return session.impl().value_of(*fake);
+  return session.impl().value_of(*as_fake(session.make_constant(tensor)));
+}
+
+graph::AtenArg to_arg(Session& session, const c10::IValue& value) {
+  if (value.isTensor()) return operand(session, value.toTensor());
+  if (!value.isList()) return value;
+  if (value.isTensorList()) {
+    std::vector<graph::ValueId> ids;
+    const auto list = value.toTensorList();
+    ids.reserve(list.size());
+    for (const at::Tensor& tensor : list) ids.push_back(operand(session, tensor));
+    return ids;
+  }
+  if (value.isOptionalTensorList()) {
+    std::vector<graph::ValueId> ids;
+    for (const c10::IValue& item : value.toListRef()) {
+      ids.push_back(item.isNone() ? graph::kNoValue : operand(session, item.toTensor()));
+    }
+    return ids;
+  }
+  return value;
+}
+
+void add_result(Session& session, const at::Tensor& tensor, int32_t producer, std::vector<graph::ValueId>& results) {
+  if (!tensor.defined()) {
+    results.push_back(graph::kNoValue);
+    return;
+  }
+  FakeImpl* fake = as_fake(tensor);
+  TORCH_CHECK(fake, "magneto: a rule gave a real tensor as its result");
+  results.push_back(fake->identity() ? session.impl().value_of(*fake) : session.impl().add_result(*fake, producer));
+}
+
+}  // namespace
+
+void replace_real_tensors(Session& session, std::span<c10::IValue> args) {
+  for (c10::IValue& arg : args) {
+    if (arg.isTensor()) {
+      if (is_real(arg.toTensor())) arg = session.make_constant(arg.toTensor());
+    } else if (arg.isTensorList()) {
+      c10::List<at::Tensor> list = arg.toTensorList();
+      for (size_t i = 0; i < list.size(); ++i) {
+        const at::Tensor tensor = list.get(i);
+        if (is_real(tensor)) list.set(i, session.make_constant(tensor));
+      }
+    } else if (arg.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list = arg.toOptionalTensorList();
+      for (size_t i = 0; i < list.size(); ++i) {
+        const std::optional<at::Tensor> tensor = list.get(i);
+        if (tensor && is_real(*tensor)) list.set(i, session.make_constant(*tensor));
+      }
+    }
+  }
+}
+
+void record(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts,
+            std::span<const c10::IValue> args, std::span<const c10::IValue> results) {
+  graph::AtenNode node{.op = op, .torch_node = session.torch_node};
+  node.args.reserve(args.size());
+  for (const c10::IValue& arg : args) {
+    // The second operand is the one that scalar overloads take as a number.
+    if (facts.scalar_overload && node.args.size() == 1) {
+      if (std::optional<c10::Scalar> number = wrapped_number(arg.toTensor())) {
+        node.op = *facts.scalar_overload;
+        node.args.emplace_back(c10::IValue(*number));
+        continue;
+      }
+    }
+    node.args.push_back(to_arg(session, arg));
+  }
+  const int32_t producer = static_cast<int32_t>(session.impl().graph.aten_nodes.size());
+  for (const c10::IValue& result : results) {
+    if (result.isTensor()) {
+      add_result(session, result.toTensor(), producer, node.results);
+    } else if (result.isTensorList()) {
+      for (const at::Tensor& tensor : result.toTensorVector()) add_result(session, tensor, producer, node.results);
+    }
+  }
+  session.impl().graph.aten_nodes.push_back(std::move(node));
+}
+
+}  // namespace magneto::fake

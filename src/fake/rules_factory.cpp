@@ -1,0 +1,222 @@
+// New tensors from sizes (zeros, arange...), from another tensor's (`*_like`, `new_*`), and copies.
+#include <ATen/native/RangeUtils.h>
+#include <ATen/ops/tril_meta.h>
+#include <ATen/ops/triu_meta.h>
+#include <c10/core/DefaultDtype.h>
+
+#include "fake/structured.h"
+
+namespace magneto::fake {
+namespace {
+
+/// The four arguments (dtype, layout, device, pin_memory) that start at `first`.
+struct Options {
+  c10::ScalarType dtype;
+  c10::Device device;
+  bool plain;  // strided, not pinned: what rules cover
+
+  Options(const Call& call, size_t first, c10::ScalarType default_dtype, c10::Device default_device = c10::kCPU)
+      : dtype(call.is_none(first) ? default_dtype : call.arg(first).toScalarType()),
+        device(call.is_none(first + 2) ? default_device : call.arg(first + 2).toDevice()),
+        plain((call.is_none(first + 1) || call.arg(first + 1).toLayout() == c10::kStrided) &&
+              (call.is_none(first + 3) || !call.boolean(first + 3))) {}
+};
+
+void check_sizes(at::IntArrayRef sizes) {
+  for (int64_t size : sizes) {
+    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
+  }
+}
+
+at::MemoryFormat format_at(const Call& call, size_t i, at::MemoryFormat otherwise) {
+  return call.is_none(i) ? otherwise : call.arg(i).toMemoryFormat();
+}
+
+bool add_new(Call& call, at::IntArrayRef sizes, const Options& options) {
+  if (!options.plain) return false;
+  check_sizes(sizes);
+  call.result(call.empty(sizes, options.dtype, options.device));
+  return true;
+}
+
+/// Sizes in argument 0, options from `first` on; the default dtype is float. `floats`: the kernel wants floats.
+template <size_t first, bool floats = false>
+bool from_sizes(Call& call) {
+  const Options options(call, first, c10::get_default_dtype_as_scalartype());
+  if (floats && !(class_of(options.dtype) & (kFloats | kComplexes))) return false;
+  return add_new(call, call.ints(0), options);
+}
+
+bool empty(Call& call) {
+  const Options options(call, 1, c10::get_default_dtype_as_scalartype());
+  if (!options.plain) return false;
+  const std::vector<int64_t> sizes = call.ints(0);
+  check_sizes(sizes);
+  const at::MemoryFormat format = format_at(call, 5, at::MemoryFormat::Contiguous);
+  TORCH_CHECK(format != at::MemoryFormat::Preserve, "unsupported memory format option ", format);
+  call.result(call.empty(sizes, strides_in_format(sizes, format), options.dtype, options.device));
+  return true;
+}
+
+void check_strides(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  check_sizes(sizes);
+  TORCH_CHECK(sizes.size() == strides.size(), "dimensionality of sizes (", sizes.size(),
+              ") must match dimensionality of strides (", strides.size(), ")");
+  for (int64_t stride : strides) TORCH_CHECK(stride >= 0, "empty_strided: strides must be non-negative");
+}
+
+bool empty_strided(Call& call) {
+  const Options options(call, 2, c10::get_default_dtype_as_scalartype());
+  if (!options.plain) return false;
+  const std::vector<int64_t> sizes = call.ints(0), strides = call.ints(1);
+  check_strides(sizes, strides);
+  call.result(call.empty(sizes, strides, options.dtype, options.device));
+  return true;
+}
+
+/// The dtype that a fill value asks for.
+c10::ScalarType dtype_of(const c10::Scalar& value) {
+  if (value.isComplex()) return c10::toComplexType(c10::get_default_dtype_as_scalartype());
+  if (value.isBoolean()) return c10::ScalarType::Bool;
+  return value.isIntegral(false) ? c10::ScalarType::Long : c10::get_default_dtype_as_scalartype();
+}
+
+bool full(Call& call) {
+  return add_new(call, call.ints(0), Options(call, 2, dtype_of(call.arg(1).toScalar())));
+}
+
+bool scalar_tensor(Call& call) { return add_new(call, {}, Options(call, 1, c10::get_default_dtype_as_scalartype())); }
+
+/// arange: arguments before `options` are end; start, end; or start, end, step.
+template <size_t first>
+bool arange(Call& call) {
+  const c10::Scalar start = first == 1 ? c10::Scalar(0) : call.arg(0).toScalar();
+  const c10::Scalar end = call.arg(first == 1 ? 0 : 1).toScalar();
+  const c10::Scalar step = first == 3 ? call.arg(2).toScalar() : c10::Scalar(1);
+  if (start.isComplex() || end.isComplex() || step.isComplex()) return false;
+  const bool integral = start.isIntegral(true) && end.isIntegral(true) && step.isIntegral(true);
+  const Options options(call, first, integral ? c10::ScalarType::Long : c10::get_default_dtype_as_scalartype());
+  if (!(class_of(options.dtype) & kNumbers)) return false;
+  const int64_t size = options.dtype == c10::ScalarType::Long
+                           ? at::native::compute_arange_size<int64_t>(start, end, step)
+                           : at::native::compute_arange_size<double>(start, end, step);
+  return add_new(call, {size}, options);
+}
+
+bool linspace(Call& call) {
+  const int64_t steps = call.integer(2);
+  TORCH_CHECK(steps >= 0, "number of steps must be non-negative");
+  if (call.arg(0).toScalar().isComplex() || call.arg(1).toScalar().isComplex()) return false;
+  return add_new(call, {steps}, Options(call, 3, c10::get_default_dtype_as_scalartype()));
+}
+
+template <size_t first>
+bool eye(Call& call) {
+  const int64_t rows = call.integer(0), columns = call.integer(first - 1);
+  TORCH_CHECK(rows >= 0, "n must be greater or equal to 0, got ", rows);
+  TORCH_CHECK(columns >= 0, "m must be greater or equal to 0, got ", columns);
+  return add_new(call, {rows, columns}, Options(call, first, c10::get_default_dtype_as_scalartype()));
+}
+
+/// randint: sizes in argument `sizes`, then the options; the schema's default dtype is int64.
+template <size_t sizes>
+bool randint(Call& call) {
+  const int64_t low = sizes == 2 ? call.integer(0) : 0, high = call.integer(sizes - 1);
+  TORCH_CHECK(low < high, "random_ expects 'from' to be less than 'to', but got from=", low, " >= to=", high);
+  const Options options(call, sizes + 1, c10::ScalarType::Long);
+  if (!(class_of(options.dtype) & (kNumbers | kBools))) return false;
+  return add_new(call, call.ints(sizes), options);
+}
+
+bool randperm(Call& call) {
+  const int64_t count = call.integer(0);
+  TORCH_CHECK(count >= 0, "n must be non-negative, got", count);
+  const Options options(call, 1, c10::ScalarType::Long);
+  if (options.dtype != c10::ScalarType::Long) return false;
+  return add_new(call, {count}, options);
+}
+
+/// Like argument 0; options from `first` on, then the memory format.
+template <size_t first, bool floats = false>
+bool like(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const Options options(call, first, self.scalar_type(), self.device());
+  if (!options.plain) return false;
+  if (floats && !(class_of(options.dtype) & kFloats)) return false;
+  call.result(new_like(call, self, options.dtype, options.device, format_at(call, first + 4, at::MemoryFormat::Preserve)));
+  return true;
+}
+
+/// new_*: sizes in argument 1, dtype and device of argument 0 unless given.
+template <size_t first>
+bool new_from_sizes(Call& call) {
+  return add_new(call, call.ints(1), Options(call, first, call.tensor(0).scalar_type(), call.tensor(0).device()));
+}
+
+bool new_empty_strided(Call& call) {
+  const Options options(call, 3, call.tensor(0).scalar_type(), call.tensor(0).device());
+  if (!options.plain) return false;
+  const std::vector<int64_t> sizes = call.ints(1), strides = call.ints(2);
+  check_strides(sizes, strides);
+  call.result(call.empty(sizes, strides, options.dtype, options.device));
+  return true;
+}
+
+/// _to_copy(self, dtype, layout, device, pin_memory, non_blocking, memory_format).
+bool to_copy(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const Options options(call, 1, self.scalar_type(), self.device());
+  if (!options.plain || self.is_conj() || self.is_neg()) return false;
+  call.result(new_like(call, self, options.dtype, options.device, format_at(call, 6, at::MemoryFormat::Preserve)));
+  return true;
+}
+
+bool clone(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (self.is_conj() || self.is_neg()) return false;
+  call.result(new_like(call, self, self.scalar_type(), self.device(), format_at(call, 1, at::MemoryFormat::Preserve)));
+  return true;
+}
+
+constexpr RuleRow rows[] = {
+    {"aten::empty.memory_format", empty},
+    {"aten::empty_strided", empty_strided},
+    {"aten::zeros", from_sizes<1>},
+    {"aten::ones", from_sizes<1>},
+    {"aten::rand", from_sizes<1, true>},
+    {"aten::randn", from_sizes<1, true>},
+    {"aten::full", full},
+    {"aten::scalar_tensor", scalar_tensor},
+    {"aten::arange", arange<1>},
+    {"aten::arange.start", arange<2>},
+    {"aten::arange.start_step", arange<3>},
+    {"aten::linspace", linspace},
+    {"aten::eye", eye<1>},
+    {"aten::eye.m", eye<2>},
+    {"aten::randint", randint<1>},
+    {"aten::randint.low", randint<2>},
+    {"aten::randperm", randperm},
+    {"aten::empty_like", like<1>},
+    {"aten::zeros_like", like<1>},
+    {"aten::ones_like", like<1>},
+    {"aten::full_like", like<2>},
+    {"aten::rand_like", like<1, true>},
+    {"aten::randn_like", like<1, true>},
+    {"aten::new_empty", new_from_sizes<2>},
+    {"aten::new_zeros", new_from_sizes<2>},
+    {"aten::new_ones", new_from_sizes<2>},
+    {"aten::new_full", new_from_sizes<3>},
+    {"aten::new_empty_strided", new_empty_strided},
+    {"aten::_to_copy", to_copy},
+    {"aten::clone", clone},
+    {"aten::tril", structured<at::meta::structured_tril>},
+    {"aten::triu", structured<at::meta::structured_triu>},
+    {"aten::tril_", structured_inplace<at::meta::structured_tril>},
+    {"aten::triu_", structured_inplace<at::meta::structured_triu>},
+};
+
+}  // namespace
+
+std::span<const RuleRow> factory_rules() { return rows; }
+
+}  // namespace magneto::fake

@@ -1,0 +1,163 @@
+// Matrix products.
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/_addmm_activation_meta.h>
+#include <ATen/ops/addmm_meta.h>
+#include <ATen/ops/addmv_meta.h>
+#include <ATen/ops/bmm_meta.h>
+#include <ATen/ops/mm_meta.h>
+
+#include "fake/structured.h"
+
+namespace magneto::fake {
+namespace {
+
+/// What the kernels check and the meta functions don't: tensors first..last have one dtype, and the kernel has it.
+void check_dtypes(const Call& call, size_t first, size_t last) {
+  const c10::ScalarType dtype = call.tensor(first).scalar_type();
+  for (size_t i = first + 1; i <= last; ++i) {
+    TORCH_CHECK(call.tensor(i).scalar_type() == dtype,
+                "expected m1 and m2 to have the same dtype, but got: ", c10::toString(dtype),
+                " != ", c10::toString(call.tensor(i).scalar_type()));
+  }
+  if (!(class_of(dtype) & (kNumbers | kComplexes))) refuse_dtype(dtype);
+}
+
+/// True if a tensor among the first `count` arguments has a dtype that rules decline.
+bool exotic(const Call& call, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (class_of(call.tensor(i).scalar_type()) == kNone) return true;
+  }
+  return false;
+}
+
+template <Rule rule, size_t tensor_count>
+bool product(Call& call) {
+  if (exotic(call, tensor_count) || !rule(call)) return false;
+  check_dtypes(call, 0, tensor_count - 1);
+  return true;
+}
+
+/// addmm, addmv: argument 0 is added, broadcast to the product's shape.
+template <Rule rule>
+bool added_product(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (!product<rule, 3>(call)) return false;
+  at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), call.results()[0].toTensor().sizes());
+  return true;
+}
+
+/// Checks a batched product of arguments first, first + 1; returns the result's sizes.
+std::array<int64_t, 3> batched_sizes(const Call& call, size_t first) {
+  const at::Tensor &left = call.tensor(first), &right = call.tensor(first + 1);
+  TORCH_CHECK(left.dim() == 3, "batch1 must be a 3D tensor");
+  TORCH_CHECK(right.dim() == 3, "batch2 must be a 3D tensor");
+  TORCH_CHECK(right.size(0) == left.size(0) && right.size(1) == left.size(2),
+              "Expected size for first two dimensions of batch2 tensor to be: [", left.size(0), ", ", left.size(2),
+              "] but got: [", right.size(0), ", ", right.size(1), "].");
+  return {left.size(0), left.size(1), right.size(2)};
+}
+
+// Not the structured meta function: it expands its argument, an operator call.
+template <bool inplace>
+bool baddbmm(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (exotic(call, 3)) return false;
+  const auto sizes = batched_sizes(call, 1);
+  at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);
+  check_dtypes(call, 0, 2);
+  if (inplace) {
+    TORCH_CHECK(self.sizes() == at::IntArrayRef(sizes), "Bad in-place call: input tensor size ", self.sizes(),
+                " and output tensor size ", at::IntArrayRef(sizes), " should match");
+    call.result(self);
+  } else {
+    call.result(call.empty(sizes, self.scalar_type(), self.device()));
+  }
+  return true;
+}
+
+bool mv(Call& call) {
+  const at::Tensor &self = call.tensor(0), &vector = call.tensor(1);
+  if (exotic(call, 2)) return false;
+  TORCH_CHECK(self.dim() == 2 && vector.dim() == 1, "vector + matrix @ vector expected, got 1, ", self.dim(), ", ",
+              vector.dim());
+  TORCH_CHECK(self.size(1) == vector.size(0), "size mismatch, got input (", self.size(0), "), mat (", self.size(0), "x",
+              self.size(1), "), vec (", vector.size(0), ")");
+  check_dtypes(call, 0, 1);
+  call.result(call.empty({self.size(0)}, self.scalar_type(), self.device()));
+  return true;
+}
+
+bool dot(Call& call) {
+  const at::Tensor &self = call.tensor(0), &other = call.tensor(1);
+  if (exotic(call, 2)) return false;
+  TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ", other.dim(),
+              "D tensors");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
+              self.scalar_type(), " and ", other.scalar_type());
+  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(),
+              "] and src [", other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ",
+              other.numel(), " elements respectively");
+  if (!(class_of(self.scalar_type()) & (kNumbers | kComplexes))) refuse_dtype(self.scalar_type());
+  call.result(call.empty({}, self.scalar_type(), self.device()));
+  return true;
+}
+
+/// _grouped_mm(self, mat2, offs, bias, out_dtype): experts' products. Only what the CPU's fallback takes: no bias.
+bool grouped_mm(Call& call) {
+  const at::Tensor &left = call.tensor(0), &right = call.tensor(1);
+  const at::Tensor offsets = call.optional_tensor(2);
+  if (!left.device().is_cpu() || !call.is_none(3) || !call.is_none(4)) return false;
+  if (left.scalar_type() != right.scalar_type() || !(class_of(left.scalar_type()) & (kHalves | kSingles))) return false;
+  if (left.scalar_type() == c10::ScalarType::Double) return false;
+  const bool flat_left = left.dim() == 2, flat_right = right.dim() == 2;
+  if ((!flat_left && left.dim() != 3) || (!flat_right && right.dim() != 3)) return false;
+  if (offsets.defined() != (flat_left || flat_right)) return false;
+  if (offsets.defined() && (offsets.dim() != 1 || offsets.scalar_type() != c10::ScalarType::Int)) return false;
+  const int64_t alignment = 16 / static_cast<int64_t>(left.itemsize());
+  auto aligned = [&](const at::Tensor& matrix) {
+    const bool rows = matrix.stride(-1) == 1 && matrix.stride(-2) >= std::max<int64_t>(1, matrix.size(-1));
+    const bool columns = matrix.stride(-2) == 1 && matrix.stride(-1) >= std::max<int64_t>(1, matrix.size(-2));
+    return columns ? matrix.stride(-1) % alignment == 0 : rows && matrix.stride(-2) % alignment == 0;
+  };
+  if (!aligned(left) || !aligned(right)) return false;
+  if (left.size(-1) != right.size(-2)) return false;
+  at::DimVector sizes;
+  if (flat_left && flat_right) {
+    sizes = {offsets.size(0), left.size(0), right.size(1)};
+  } else if (flat_left) {
+    if (offsets.size(0) != right.size(0)) return false;
+    sizes = {left.size(0), right.size(-1)};
+  } else if (flat_right) {
+    if (offsets.size(0) != left.size(0)) return false;
+    sizes = {left.size(1), right.size(1)};
+  } else {
+    if (left.size(0) != right.size(0)) return false;
+    sizes = {left.size(0), left.size(1), right.size(-1)};
+  }
+  // Rows are padded to 16 bytes.
+  const int64_t padded = (sizes.back() + alignment - 1) / alignment * alignment;
+  at::DimVector strides{padded, 1};
+  if (sizes.size() == 3) strides.insert(strides.begin(), sizes[1] * padded);
+  call.result(call.empty(sizes, strides, left.scalar_type(), left.device()));
+  return true;
+}
+
+constexpr RuleRow rows[] = {
+    {"aten::mm", product<structured<at::meta::structured_mm>, 2>},
+    {"aten::bmm", product<structured<at::meta::structured_bmm>, 2>},
+    {"aten::addmm", added_product<structured<at::meta::structured_addmm>>},
+    {"aten::addmm_", added_product<structured_inplace<at::meta::structured_addmm>>},
+    {"aten::addmv", added_product<structured<at::meta::structured_addmv>>},
+    {"aten::_addmm_activation", added_product<structured<at::meta::structured__addmm_activation>>},
+    {"aten::baddbmm", baddbmm<false>},
+    {"aten::baddbmm_", baddbmm<true>},
+    {"aten::mv", mv},
+    {"aten::dot", dot},
+    {"aten::_grouped_mm", grouped_mm},
+};
+
+}  // namespace
+
+std::span<const RuleRow> matmul_rules() { return rows; }
+
+}  // namespace magneto::fake

@@ -1,0 +1,630 @@
+// Elementwise operators: one element of the result for each element of the broadcast operands.
+//
+// Nearly all are rows of one generic rule, `pointwise`: the number of leading arguments that are operands, how the result's
+// dtype follows from their promoted dtype, and which dtypes the kernel has (`accepted`), refuses with a RuntimeError
+// (`checked`), or lacks (anything else: NotImplementedError).
+#include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/native/BinaryOps.h>
+#include <ATen/ops/isin_meta.h>
+#include <ATen/ops/pow_meta.h>
+
+#include "fake/structured.h"
+
+namespace magneto::fake {
+namespace {
+
+enum class Result {
+  Same,       // the promoted dtype
+  Float,      // integers become the default dtype
+  Bool,       //
+  Real,       // complex becomes its value type
+  RealFloat,  // both
+};
+
+c10::ScalarType result_dtype(Result result, c10::ScalarType promoted) {
+  switch (result) {
+    case Result::Same:
+      return promoted;
+    case Result::Float:
+      return promote_to_float(promoted);
+    case Result::Bool:
+      return c10::ScalarType::Bool;
+    case Result::Real:
+      return c10::toRealValueType(promoted);
+    case Result::RealFloat:
+      return c10::toRealValueType(promote_to_float(promoted));
+  }
+  return promoted;
+}
+
+void check_dtype(c10::ScalarType dtype, DtypeSet accepted, DtypeSet checked) {
+  const DtypeSet dtype_class = class_of(dtype);
+  TORCH_CHECK(!(dtype_class & checked), "the operator is not supported for ", c10::toString(dtype), " tensors");
+  if (!(dtype_class & accepted)) refuse_dtype(dtype);
+}
+
+template <size_t operand_count, Result result, DtypeSet accepted, DtypeSet checked = kNone, bool inplace = false>
+bool pointwise(Call& call) {
+  Operands operands;
+  for (size_t i = 0; i < operand_count; ++i) operands.add_argument(call, i);
+  const c10::ScalarType promoted = operands.promoted();
+  if (class_of(promoted) == kNone) return false;
+  if constexpr (inplace) {
+    add_inplace_result(call, operands, result_dtype(result, promoted));
+  } else {
+    add_result(call, operands, result_dtype(result, promoted));
+  }
+  check_dtype(promoted, accepted, checked);
+  return true;
+}
+
+template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
+constexpr Rule unary = pointwise<1, result, accepted, checked>;
+template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
+constexpr Rule unary_ = pointwise<1, result, accepted, checked, true>;
+template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
+constexpr Rule binary = pointwise<2, result, accepted, checked>;
+template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
+constexpr Rule binary_ = pointwise<2, result, accepted, checked, true>;
+template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
+constexpr Rule ternary = pointwise<3, result, accepted, checked>;
+template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
+constexpr Rule ternary_ = pointwise<3, result, accepted, checked, true>;
+
+/// hardtanh: limits below zero don't exist in unsigned dtypes.
+template <Rule rule>
+bool unless_unsigned(Call& call) {
+  return call.tensor(0).scalar_type() != c10::ScalarType::Byte && rule(call);
+}
+
+// add, sub, rsub: a third argument alpha, whose type must fit.
+
+bool is_bool(const Call& call, size_t i) {
+  return call.arg(i).isTensor() ? call.tensor(i).scalar_type() == c10::ScalarType::Bool
+                                : call.arg(i).toScalar().isBoolean();
+}
+
+void check_subtraction(const Call& call) {
+  TORCH_CHECK(!is_bool(call, 0) && !is_bool(call, 1),
+              "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to invert a mask, "
+              "use the `~` or `logical_not()` operator instead.");
+}
+
+template <bool inplace, bool subtract = false, bool reversed = false>
+bool add_with_alpha(Call& call) {
+  if (subtract) check_subtraction(call);
+  Operands operands;
+  operands.add_argument(call, reversed ? 1 : 0);
+  operands.add_argument(call, reversed ? 0 : 1);
+  const c10::ScalarType promoted = operands.promoted();
+  if (class_of(promoted) == kNone) return false;
+  at::native::alpha_check(promoted, call.arg(2).toScalar());
+  if (inplace) {
+    add_inplace_result(call, operands, promoted);
+  } else {
+    add_result(call, operands, promoted);
+  }
+  return true;
+}
+
+/// div with a rounding mode: None divides truly; "floor" and "trunc" keep integers.
+template <bool inplace>
+bool div_mode(Call& call) {
+  if (call.is_none(2)) {
+    return inplace ? binary_<Result::Float, kAll>(call) : binary<Result::Float, kAll>(call);
+  }
+  const std::string& mode = call.arg(2).toStringRef();
+  TORCH_CHECK(mode == "trunc" || mode == "floor",
+              "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '", mode, "'");
+  return inplace ? binary_<Result::Same, kNumbers>(call) : binary<Result::Same, kNumbers>(call);
+}
+
+// Operators that convert their operand first and then run over the converted copy alone: their strides come from the copy.
+
+void add_converted(Call& call, const at::Tensor& self, c10::ScalarType dtype) {
+  const Layout layout = self.scalar_type() == dtype ? elementwise_layout(Geometry(self))
+                                                    : elementwise_layout(Geometry(like_layout(self)));
+  call.result(call.empty(layout.sizes, layout.strides, dtype, self.device()));
+}
+
+template <bool inplace>
+bool add_converted_or_self(Call& call, c10::ScalarType dtype) {
+  const at::Tensor& self = call.tensor(0);
+  if (!inplace) {
+    add_converted(call, self, dtype);
+    return true;
+  }
+  Operands operands;
+  operands.add(self);
+  add_inplace_result(call, operands, dtype);
+  return true;
+}
+
+template <bool inplace>
+bool pow_tensor_scalar(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const c10::Scalar exponent = call.arg(1).toScalar();
+  TORCH_CHECK(!(c10::isIntegralType(self.scalar_type(), true) && exponent.isIntegral(true) && exponent.toLong() < 0),
+              "Integers to negative integer powers are not allowed.");
+  Operands operands;
+  operands.add(self);
+  operands.add(exponent);
+  const c10::ScalarType dtype = operands.promoted();
+  if (class_of(dtype) == kNone) return false;
+  if (dtype == c10::ScalarType::Bool) return false;  // depends on the exponent's value
+  return add_converted_or_self<inplace>(call, dtype);
+}
+
+/// clamp, clamp_min, clamp_max with numbers: arguments 1 and, if there is one, 2 are limits.
+template <bool inplace>
+bool clamp(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  Operands operands;
+  operands.add(self);
+  bool limited = false;
+  for (size_t i = 1; i < call.size(); ++i) {
+    if (call.is_none(i)) continue;
+    operands.add(call.arg(i).toScalar());
+    limited = true;
+  }
+  TORCH_CHECK(limited, "torch.clamp: At least one of 'min' or 'max' must not be None");
+  const c10::ScalarType promoted = operands.promoted();
+  TORCH_CHECK(!c10::isComplexType(self.scalar_type()) && !c10::isComplexType(promoted),
+              "clamp is not supported for complex types");
+  const c10::ScalarType dtype = c10::isFloatingType(self.scalar_type()) ? self.scalar_type() : promoted;
+  if (class_of(dtype) == kNone || dtype == c10::ScalarType::Bool) return false;
+  if (inplace) {
+    TORCH_CHECK(dtype == self.scalar_type(), "result type ", c10::toString(dtype),
+                " can't be cast to the desired output type ", c10::toString(self.scalar_type()));
+  }
+  return add_converted_or_self<inplace>(call, dtype);
+}
+
+template <bool inplace>
+bool clamp_tensor(Call& call) {
+  TORCH_CHECK(!call.is_none(1) || !call.is_none(2), "torch.clamp: At least one of 'min' or 'max' must not be None");
+  Operands operands;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!call.is_none(i)) operands.add(call.tensor(i));
+  }
+  const c10::ScalarType promoted = operands.promoted();
+  if (class_of(promoted) == kNone) return false;
+  TORCH_CHECK(!c10::isComplexType(promoted), "clamp is not supported for complex types");
+  if (inplace) {
+    add_inplace_result(call, operands, promoted);
+  } else {
+    add_result(call, operands, promoted);
+  }
+  return true;
+}
+
+bool where(Call& call) {
+  const at::Tensor &condition = call.tensor(0), &self = call.tensor(1), &other = call.tensor(2);
+  Operands promoting;
+  promoting.add(self);
+  promoting.add(other);
+  const c10::ScalarType dtype = promoting.promoted();
+  if (class_of(dtype) == kNone) return false;
+  if (condition.scalar_type() == c10::ScalarType::Byte) return false;  // eager warns
+  TORCH_CHECK(condition.scalar_type() == c10::ScalarType::Bool,
+              "where expected condition to be a boolean tensor, but got a tensor with dtype ", condition.scalar_type());
+  // Converted operands are dense copies.
+  auto converted = [&](const at::Tensor& tensor) {
+    return tensor.scalar_type() == dtype ? Layout{at::DimVector(tensor.sizes()), at::DimVector(tensor.strides())}
+                                         : like_layout(tensor);
+  };
+  const Layout self_layout = converted(self), other_layout = converted(other);
+  const Layout layout = elementwise_layout({Geometry(condition), Geometry(self_layout), Geometry(other_layout)});
+  Operands placed;
+  for (size_t i = 0; i < 3; ++i) placed.add_unpromoted(call.tensor(i));
+  call.result(call.empty(layout.sizes, layout.strides, dtype, placed.device()));
+  return true;
+}
+
+/// lerp: no promotion.
+template <bool inplace>
+bool lerp(Call& call) {
+  const c10::ScalarType dtype = call.tensor(0).scalar_type();
+  Operands operands;
+  for (size_t i = 0; i < 3; ++i) {
+    if (!call.arg(i).isTensor()) continue;
+    if (i == 2 && call.tensor(2).dim() == 0 && call.tensor(2).scalar_type() != dtype) return false;
+    TORCH_CHECK(call.tensor(i).scalar_type() == dtype, "expected dtype ", dtype, " for `", i == 1 ? "end" : "weight",
+                "` but got dtype ", call.tensor(i).scalar_type());
+    operands.add(call.tensor(i));
+  }
+  if (class_of(dtype) == kNone) return false;
+  if (inplace) {
+    add_inplace_result(call, operands, dtype);
+  } else {
+    add_result(call, operands, dtype);
+  }
+  check_dtype(dtype, kFloats | kComplexes, kNone);
+  return true;
+}
+
+/// complex(real, imag), polar(abs, angle).
+bool make_complex(Call& call) {
+  const c10::ScalarType dtype = call.tensor(0).scalar_type();
+  TORCH_CHECK(dtype == call.tensor(1).scalar_type(), "Expected object of scalar type ", dtype,
+              " but got scalar type ", call.tensor(1).scalar_type(), " for second argument");
+  TORCH_CHECK(c10::isFloatingType(dtype), "Expected both inputs to be Half, Float or Double tensors but got ", dtype);
+  if (!(class_of(dtype) & kSingles)) return false;
+  Operands operands;
+  operands.add(call.tensor(0));
+  operands.add(call.tensor(1));
+  add_result(call, operands, c10::toComplexType(dtype));
+  return true;
+}
+
+/// A backward formula over two tensors, (grad, x) or, reversed, (x, grad); further arguments are numbers.
+template <bool reversed = false>
+bool backward(Call& call) {
+  Operands operands;
+  operands.add(call.tensor(reversed ? 1 : 0));
+  operands.add(call.tensor(reversed ? 0 : 1));
+  const c10::ScalarType promoted = operands.promoted();
+  if (!(class_of(promoted) & (kFloats | kComplexes))) return false;
+  add_result(call, operands, promoted);
+  return true;
+}
+
+// Writes.
+
+bool fill_(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (class_of(self.scalar_type()) == kNone) return false;
+  if (call.size() > 1 && call.arg(1).isTensor()) {
+    TORCH_CHECK(call.tensor(1).dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
+                call.tensor(1).dim(), " dimensions.");
+  } else if (call.size() > 1) {
+    if (call.arg(1).toScalar().isComplex() && !c10::isComplexType(self.scalar_type())) return false;
+  }
+  call.result(self);
+  return true;
+}
+
+bool copy_(Call& call) {
+  const at::Tensor &self = call.tensor(0), &source = call.tensor(1);
+  if (self.is_same(source)) {
+    call.result(self);
+    return true;
+  }
+  check_no_internal_overlap(self);
+  if (self.device() == source.device()) check_no_partial_overlap(self, source);
+  TORCH_CHECK(at::infer_size_dimvector(self.sizes(), source.sizes()) == at::DimVector(self.sizes()),
+              "output with shape ", self.sizes(), " doesn't match the broadcast shape ",
+              at::infer_size(self.sizes(), source.sizes()));
+  call.result(self);
+  return true;
+}
+
+void check_masked_fill(const Call& call) {
+  const at::Tensor &self = call.tensor(0), &mask = call.tensor(1);
+  TORCH_CHECK(mask.scalar_type() == c10::ScalarType::Bool,
+              "masked_fill_ only supports boolean masks, but got mask with dtype ", mask.dtype());
+  if (call.arg(2).isTensor()) {
+    TORCH_CHECK(call.tensor(2).dim() == 0,
+                "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ", call.tensor(2).dim(),
+                " dimension(s).");
+  }
+  TORCH_CHECK(self.device() == mask.device(), "expected self and mask to be on the same device, but got mask on ",
+              mask.device(), " and self on ", self.device());
+}
+
+/// True if the value's dtype goes into self's without a check on its value.
+bool fits(const Call& call, size_t value) {
+  const c10::ScalarType dtype = call.tensor(0).scalar_type();
+  const c10::ScalarType value_dtype =
+      call.arg(value).isTensor() ? call.tensor(value).scalar_type() : call.arg(value).toScalar().type();
+  if (class_of(dtype) == kNone) return false;
+  return c10::isFloatingType(dtype) ? !c10::isComplexType(value_dtype) : c10::canCast(value_dtype, dtype);
+}
+
+bool masked_fill(Call& call) {
+  if (!fits(call, 2)) return false;
+  const at::Tensor &self = call.tensor(0), &mask = call.tensor(1);
+  const at::DimVector sizes = at::infer_size_dimvector(mask.sizes(), self.sizes());
+  check_masked_fill(call);
+  call.result(call.empty(sizes, self.scalar_type(), self.device()));
+  return true;
+}
+
+bool masked_fill_(Call& call) {
+  if (!fits(call, 2)) return false;
+  check_masked_fill(call);
+  const at::Tensor &self = call.tensor(0), &mask = call.tensor(1);
+  check_no_partial_overlap(self, mask);
+  const at::DimVector sizes = at::infer_size_dimvector(self.sizes(), mask.sizes());
+  TORCH_CHECK(self.sizes() == at::IntArrayRef(sizes), "output with shape ", self.sizes(),
+              " doesn't match the broadcast shape ", at::IntArrayRef(sizes));
+  call.result(self);
+  return true;
+}
+
+// Random.
+
+bool native_dropout(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (self.numel() == 0 || !(class_of(self.scalar_type()) & kFloats)) return false;
+  const at::Tensor mask = call.empty(self.sizes(), c10::ScalarType::Bool, self.device());
+  if (call.is_none(2) || call.boolean(2)) {
+    const Layout product = elementwise_layout({Geometry(self), Geometry(mask)});
+    call.result(call.empty(product.sizes, product.strides, self.scalar_type(), self.device()));
+  } else {
+    call.result(new_like(call, self, self.scalar_type(), self.device()));
+  }
+  call.result(mask);
+  return true;
+}
+
+bool bernoulli(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (!(class_of(self.scalar_type()) & (kFloats | kBools))) return false;
+  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
+  return true;
+}
+
+/// In-place random fills: only the data changes.
+bool random_(Call& call) {
+  if (!(class_of(call.tensor(0).scalar_type()) & kFloats)) return false;
+  check_no_internal_overlap(call.tensor(0));
+  call.result(call.tensor(0));
+  return true;
+}
+
+bool log_sigmoid_forward(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (!(class_of(self.scalar_type()) & kFloats)) return false;
+  const at::Tensor result = new_like(call, self, self.scalar_type(), self.device());
+  call.result(result);
+  call.result(call.empty(result.sizes(), result.strides(), self.scalar_type(), self.device()));
+  return true;
+}
+
+/// glu: the halves along a dimension are the two operands.
+bool glu(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  TORCH_CHECK(self.dim() > 0, "glu does not support 0-dimensional tensors");
+  const int64_t dim = at::maybe_wrap_dim(call.integer(1), self.dim());
+  TORCH_CHECK(self.size(dim) % 2 == 0, "Halving dimension must be even, but dimension ", dim, " is size ",
+              self.size(dim));
+  if (!(class_of(self.scalar_type()) & kFloats)) return false;
+  at::DimVector sizes(self.sizes());
+  sizes[dim] /= 2;
+  const Geometry half(sizes, self.strides());
+  const Layout layout = elementwise_layout({half, half});
+  call.result(call.empty(layout.sizes, layout.strides, self.scalar_type(), self.device()));
+  return true;
+}
+
+// An operator and its in-place form.
+#define BOTH(name, count, ...)                             \
+  {"aten::" name, pointwise<count, __VA_ARGS__>}, {        \
+    "aten::" name "_", pointwise<count, __VA_ARGS__, true> \
+  }
+// The Tensor and Scalar overloads of an operator and of its in-place form.
+#define BOTH_OVERLOADS(name, ...)                               \
+  {"aten::" name ".Tensor", pointwise<2, __VA_ARGS__>},         \
+      {"aten::" name ".Scalar", pointwise<2, __VA_ARGS__>},     \
+      {"aten::" name "_.Tensor", pointwise<2, __VA_ARGS__, true>}, {  \
+    "aten::" name "_.Scalar", pointwise<2, __VA_ARGS__, true>   \
+  }
+
+constexpr DtypeSet kNumbersAndComplex = kNumbers | kComplexes;
+constexpr DtypeSet kFloatsAndComplex = kFloats | kComplexes;
+constexpr DtypeSet kBits = kBools | kIntegers;
+
+constexpr RuleRow rows[] = {
+    // The dtype stays.
+    BOTH("relu", 1, Result::Same, kNumbers, kBools),
+    BOTH("neg", 1, Result::Same, kNumbersAndComplex, kBools),
+    BOTH("ceil", 1, Result::Same, kNumbers, kNone),
+    BOTH("floor", 1, Result::Same, kNumbers, kNone),
+    BOTH("round", 1, Result::Same, kNumbers, kNone),
+    BOTH("trunc", 1, Result::Same, kNumbers, kNone),
+    BOTH("sign", 1, Result::Same, kReals, kNone),
+    BOTH("sgn", 1, Result::Same, kAll, kNone),
+    BOTH("frac", 1, Result::Same, kFloats, kNone),
+    BOTH("bitwise_not", 1, Result::Same, kBits, kNone),
+    BOTH("silu", 1, Result::Same, kFloatsAndComplex, kNone),
+    BOTH("gelu", 1, Result::Same, kFloats, kNone),
+    BOTH("elu", 1, Result::Same, kFloats, kNone),
+    BOTH("celu", 1, Result::Same, kFloats, kNone),
+    BOTH("mish", 1, Result::Same, kFloats, kNone),
+    BOTH("hardsigmoid", 1, Result::Same, kFloats, kNone),
+    BOTH("hardswish", 1, Result::Same, kFloats, kNone),
+    BOTH("leaky_relu", 1, Result::Same, kFloats, kNone),
+    BOTH("nan_to_num", 1, Result::Same, kAll, kNone),
+    BOTH("threshold", 1, Result::Same, kNumbers, kNone),
+    {"aten::_conj_physical", unary<Result::Same, kAll>},
+    {"aten::conj_physical_", unary_<Result::Same, kAll>},
+    {"aten::hardshrink", unary<Result::Same, kFloats>},
+    {"aten::softshrink", unary<Result::Same, kFloats>},
+    {"aten::softplus", unary<Result::Same, kFloats>},
+    {"aten::hardtanh", unless_unsigned<unary<Result::Same, kNumbers, kBools>>},
+    {"aten::hardtanh_", unless_unsigned<unary_<Result::Same, kNumbers, kBools>>},
+    {"aten::abs", unary<Result::Real, kNumbersAndComplex>},
+    {"aten::abs_", unary_<Result::Real, kNumbers, kComplexes>},
+    {"aten::angle", unary<Result::RealFloat, kAll>},
+    {"aten::log_sigmoid_forward", log_sigmoid_forward},
+
+    // Integers become floats.
+    BOTH("acos", 1, Result::Float, kAll, kNone),
+    BOTH("acosh", 1, Result::Float, kAll, kNone),
+    BOTH("asin", 1, Result::Float, kAll, kNone),
+    BOTH("asinh", 1, Result::Float, kAll, kNone),
+    BOTH("atan", 1, Result::Float, kAll, kNone),
+    BOTH("atanh", 1, Result::Float, kAll, kNone),
+    BOTH("cos", 1, Result::Float, kAll, kNone),
+    BOTH("cosh", 1, Result::Float, kAll, kNone),
+    BOTH("sin", 1, Result::Float, kAll, kNone),
+    BOTH("sinc", 1, Result::Float, kAll, kNone),
+    BOTH("sinh", 1, Result::Float, kAll, kNone),
+    BOTH("tan", 1, Result::Float, kAll, kNone),
+    BOTH("tanh", 1, Result::Float, kAll, kNone),
+    BOTH("exp", 1, Result::Float, kAll, kNone),
+    BOTH("exp2", 1, Result::Float, kAll, kNone),
+    BOTH("expm1", 1, Result::Float, kAll, kNone),
+    BOTH("log", 1, Result::Float, kAll, kNone),
+    BOTH("log10", 1, Result::Float, kAll, kNone),
+    BOTH("log1p", 1, Result::Float, kAll, kNone),
+    BOTH("log2", 1, Result::Float, kAll, kNone),
+    BOTH("sqrt", 1, Result::Float, kAll, kNone),
+    BOTH("rsqrt", 1, Result::Float, kAll, kNone),
+    BOTH("reciprocal", 1, Result::Float, kAll, kNone),
+    BOTH("sigmoid", 1, Result::Float, kAll, kNone),
+    BOTH("logit", 1, Result::Float, kReals, kNone),
+    BOTH("digamma", 1, Result::Float, kReals, kNone),
+    BOTH("lgamma", 1, Result::Float, kReals, kNone),
+    BOTH("erf", 1, Result::Float, kReals, kNone),
+    BOTH("erfc", 1, Result::Float, kReals, kNone),
+    BOTH("erfinv", 1, Result::Float, kReals, kNone),
+    BOTH("i0", 1, Result::Float, kReals, kNone),
+    {"aten::special_entr", unary<Result::Float, kReals>},
+    {"aten::special_i0e", unary<Result::Float, kReals>},
+    {"aten::special_i1", unary<Result::Float, kReals>},
+    {"aten::special_i1e", unary<Result::Float, kReals>},
+    {"aten::deg2rad", unary<Result::Float, kReals, kComplexes>},
+    {"aten::rad2deg", unary<Result::Float, kReals, kComplexes>},
+
+    // Booleans.
+    BOTH("logical_not", 1, Result::Bool, kAll, kNone),
+    BOTH("logical_and", 2, Result::Bool, kAll, kNone),
+    BOTH("logical_or", 2, Result::Bool, kAll, kNone),
+    BOTH("logical_xor", 2, Result::Bool, kAll, kNone),
+    {"aten::isnan", unary<Result::Bool, kAll>},
+    {"aten::isinf", unary<Result::Bool, kAll>},
+    {"aten::isneginf", unary<Result::Bool, kReals, kComplexes>},
+    {"aten::isposinf", unary<Result::Bool, kReals, kComplexes>},
+    {"aten::signbit", unary<Result::Bool, kReals>},
+    BOTH_OVERLOADS("eq", Result::Bool, kAll, kNone),
+    BOTH_OVERLOADS("ne", Result::Bool, kAll, kNone),
+    BOTH_OVERLOADS("lt", Result::Bool, kReals, kNone),
+    BOTH_OVERLOADS("le", Result::Bool, kReals, kNone),
+    BOTH_OVERLOADS("gt", Result::Bool, kReals, kNone),
+    BOTH_OVERLOADS("ge", Result::Bool, kReals, kNone),
+    {"aten::isin.Tensor_Tensor", structured<at::meta::structured_isin_Tensor_Tensor>},
+
+    // Arithmetic.
+    {"aten::add.Tensor", add_with_alpha<false>},
+    {"aten::add.Scalar", add_with_alpha<false>},
+    {"aten::add_.Tensor", add_with_alpha<true>},
+    {"aten::add_.Scalar", add_with_alpha<true>},
+    {"aten::sub.Tensor", add_with_alpha<false, true>},
+    {"aten::sub.Scalar", add_with_alpha<false, true>},
+    {"aten::sub_.Tensor", add_with_alpha<true, true>},
+    {"aten::sub_.Scalar", add_with_alpha<true, true>},
+    {"aten::rsub.Tensor", add_with_alpha<false, true, true>},
+    {"aten::rsub.Scalar", add_with_alpha<false, true, true>},
+    BOTH_OVERLOADS("mul", Result::Same, kAll, kNone),
+    BOTH_OVERLOADS("div", Result::Float, kAll, kNone),
+    {"aten::div.Tensor_mode", div_mode<false>},
+    {"aten::div.Scalar_mode", div_mode<false>},
+    {"aten::div_.Tensor_mode", div_mode<true>},
+    {"aten::div_.Scalar_mode", div_mode<true>},
+    {"aten::floor_divide", binary<Result::Same, kNumbers>},
+    {"aten::floor_divide.Scalar", binary<Result::Same, kNumbers>},
+    {"aten::floor_divide_.Tensor", binary_<Result::Same, kNumbers>},
+    BOTH_OVERLOADS("remainder", Result::Same, kNumbers, kNone),
+    BOTH_OVERLOADS("fmod", Result::Same, kNumbers, kNone),
+    {"aten::pow.Tensor_Tensor", binary<Result::Same, kNumbersAndComplex>},
+    {"aten::pow_.Tensor", binary_<Result::Same, kNumbersAndComplex>},
+    {"aten::pow.Tensor_Scalar", pow_tensor_scalar<false>},
+    {"aten::pow_.Scalar", pow_tensor_scalar<true>},
+    {"aten::pow.Scalar", structured<at::meta::structured_pow_Scalar>},
+    {"aten::maximum", binary<Result::Same, kReals, kComplexes>},
+    {"aten::minimum", binary<Result::Same, kReals, kComplexes>},
+    {"aten::fmax", binary<Result::Same, kReals, kComplexes>},
+    {"aten::fmin", binary<Result::Same, kReals, kComplexes>},
+    BOTH("atan2", 2, Result::Float, kReals, kNone),
+    BOTH("hypot", 2, Result::Same, kFloats, kNone),
+    BOTH("nextafter", 2, Result::Same, kFloats, kNone),
+    BOTH("gcd", 2, Result::Same, kIntegers, kNone),
+    BOTH("lcm", 2, Result::Same, kIntegers, kNone),
+    {"aten::logaddexp", binary<Result::Same, kFloatsAndComplex>},
+    {"aten::logaddexp2", binary<Result::Same, kFloats>},
+    {"aten::copysign.Tensor", binary<Result::Float, kReals>},
+    {"aten::copysign.Scalar", binary<Result::Float, kReals>},
+    {"aten::xlogy.Tensor", binary<Result::Float, kReals>},
+    {"aten::special_xlog1py", binary<Result::Float, kReals>},
+    BOTH_OVERLOADS("bitwise_and", Result::Same, kBits, kNone),
+    BOTH_OVERLOADS("bitwise_or", Result::Same, kBits, kNone),
+    BOTH_OVERLOADS("bitwise_xor", Result::Same, kBits, kNone),
+    {"aten::bitwise_left_shift.Tensor", binary<Result::Same, kIntegers>},
+    {"aten::bitwise_left_shift.Tensor_Scalar", binary<Result::Same, kIntegers>},
+    {"aten::bitwise_left_shift_.Tensor", binary_<Result::Same, kIntegers>},
+    {"aten::bitwise_left_shift_.Tensor_Scalar", binary_<Result::Same, kIntegers>},
+    {"aten::bitwise_right_shift.Tensor", binary<Result::Same, kIntegers>},
+    {"aten::bitwise_right_shift.Tensor_Scalar", binary<Result::Same, kIntegers>},
+    {"aten::bitwise_right_shift_.Tensor", binary_<Result::Same, kIntegers>},
+    {"aten::bitwise_right_shift_.Tensor_Scalar", binary_<Result::Same, kIntegers>},
+    {"aten::__lshift__.Tensor", binary<Result::Same, kIntegers>},
+    {"aten::__lshift__.Scalar", binary<Result::Same, kIntegers>},
+    {"aten::__rshift__.Tensor", binary<Result::Same, kIntegers>},
+    {"aten::__rshift__.Scalar", binary<Result::Same, kIntegers>},
+    {"aten::_prelu_kernel", binary<Result::Same, kFloats>},
+
+    // Three operands.
+    BOTH("addcmul", 3, Result::Same, kNumbersAndComplex, kNone),
+    BOTH("addcdiv", 3, Result::Same, kFloatsAndComplex, kBits),
+    {"aten::lerp.Tensor", lerp<false>},
+    {"aten::lerp.Scalar", lerp<false>},
+    {"aten::lerp_.Tensor", lerp<true>},
+    {"aten::lerp_.Scalar", lerp<true>},
+    {"aten::where.self", where},
+    {"aten::clamp", clamp<false>},
+    {"aten::clamp_", clamp<true>},
+    {"aten::clamp_min", clamp<false>},
+    {"aten::clamp_min_", clamp<true>},
+    {"aten::clamp_max", clamp<false>},
+    {"aten::clamp_max_", clamp<true>},
+    {"aten::clamp.Tensor", clamp_tensor<false>},
+    {"aten::clamp_.Tensor", clamp_tensor<true>},
+    {"aten::clamp_min.Tensor", binary<Result::Same, kReals>},
+    {"aten::clamp_min_.Tensor", binary_<Result::Same, kReals>},
+    {"aten::clamp_max.Tensor", binary<Result::Same, kReals>},
+    {"aten::clamp_max_.Tensor", binary_<Result::Same, kReals>},
+    {"aten::complex", make_complex},
+    {"aten::polar", make_complex},
+
+    // Backward formulas.
+    {"aten::gelu_backward", backward<>},
+    {"aten::silu_backward", backward<>},
+    {"aten::sigmoid_backward", backward<>},
+    {"aten::tanh_backward", backward<>},
+    {"aten::leaky_relu_backward", backward<true>},
+    {"aten::threshold_backward", backward<true>},
+    {"aten::hardtanh_backward", backward<>},
+    {"aten::elu_backward", backward<>},
+    {"aten::softplus_backward", backward<>},
+    {"aten::hardsigmoid_backward", backward<>},
+    {"aten::hardswish_backward", backward<>},
+
+    // Writes.
+    {"aten::fill_.Scalar", fill_},
+    {"aten::fill_.Tensor", fill_},
+    {"aten::zero_", fill_},
+    {"aten::copy_", copy_},
+    {"aten::masked_fill.Scalar", masked_fill},
+    {"aten::masked_fill.Tensor", masked_fill},
+    {"aten::masked_fill_.Scalar", masked_fill_},
+    {"aten::masked_fill_.Tensor", masked_fill_},
+
+    // Random and others.
+    {"aten::native_dropout", native_dropout},
+    {"aten::bernoulli", bernoulli},
+    {"aten::bernoulli.p", bernoulli},
+    {"aten::bernoulli_.float", random_},
+    {"aten::uniform_", random_},
+    {"aten::normal_", random_},
+    {"aten::exponential_", random_},
+    {"aten::glu", glu},
+};
+
+}  // namespace
+
+std::span<const RuleRow> pointwise_rules() { return rows; }
+
+}  // namespace magneto::fake

@@ -1,0 +1,239 @@
+#include "fake/session.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/TensorOptions.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "fake/dispatch_key.h"
+#include "fake/fake.h"
+
+namespace magneto::fake {
+
+namespace {
+
+thread_local Session* current_session = nullptr;
+
+/// Keys that a fake can carry. Whatever else a tensor has (sparse, quantised, nested, functorch's wrappers, Python
+/// subclasses with __torch_dispatch__) changes what operators mean and is refused.
+constexpr c10::DispatchKeySet kModelledKeys =
+    c10::DispatchKeySet({c10::DispatchKey::Dense, c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::Conjugate,
+                         c10::DispatchKey::Negative}) |
+    c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
+
+c10::DispatchKeySet backend_keys(c10::Device device) {
+  return c10::DispatchKeySet(c10::computeDispatchKey(std::nullopt, std::nullopt, device));
+}
+
+/// How this PyTorch owns the nodes of the autograd graph: std::shared_ptr once, c10::intrusive_ptr since 2.12 or so.
+using NodePointer = decltype(torch::autograd::Edge::function);
+
+template <typename Pointer, typename Node>
+Pointer make_node(const char* message) {
+  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {
+    return std::make_shared<Node>(message);
+  } else {
+    return c10::make_intrusive<Node>(message);
+  }
+}
+
+}  // namespace
+
+// -- values ----------------------------------------------------------------------------------------------------------
+
+Session::Impl::Impl(graph::Graph& graph) : graph(graph), state(std::make_shared<SessionState>()) {
+  state->graph = &graph;
+  state->serials.resize(graph.values.size());
+}
+
+Session::Impl::~Impl() { state->graph = nullptr; }
+
+c10::intrusive_ptr<ValueIdentity> Session::Impl::identify(graph::ValueId value) {
+  state->serials.resize(static_cast<size_t>(value) + 1);
+  return c10::make_intrusive<ValueIdentity>(value, state->serials[value] = ++state->last_serial);
+}
+
+graph::ValueId Session::Impl::add_result(FakeImpl& fake, int32_t producer) {
+  graph::TensorMeta meta{.dtype = c10::typeMetaToScalarType(fake.dtype()),
+                         .device = fake.device(),
+                         .sizes = fake.sizes().vec(),
+                         .strides = fake.strides().vec(),
+                         .storage_offset = fake.storage_offset()};
+  const graph::ValueId value = graph.add_result(std::move(meta), producer);
+  fake.set_identity(identify(value));
+  return value;
+}
+
+graph::ValueId Session::Impl::value_of(const FakeImpl& fake) const {
+  const graph::ValueId value = &fake.state() == state.get() ? fake.value() : graph::kNoValue;
+  TORCH_CHECK(value != graph::kNoValue,
+              "magneto: a tensor of an earlier or abandoned part of a capture was used in this one");
+  return value;
+}
+
+void Session::Impl::refuse(Refusal::Kind kind, const c10::OperatorHandle& op, std::string message) {
+  std::string name = operator_name(op);
+  state->refuse(kind, name, message);
+  C10_THROW_ERROR(Error, name + ": " + message);
+}
+
+// -- tensors ---------------------------------------------------------------------------------------------------------
+
+at::Tensor Session::Impl::empty(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype,
+                                c10::Device device) {
+  const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(dtype);
+  const size_t nbytes = at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
+  auto impl = c10::make_intrusive<FakeImpl>(state, FakeImpl::make_storage(nbytes, device), backend_keys(device), type);
+  if (sizes.size() != 1 || sizes[0] != 0) impl->set_sizes_and_strides(sizes, strides);
+  return at::Tensor(std::move(impl));
+}
+
+at::Tensor Session::Impl::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                               caffe2::TypeMeta dtype) {
+  auto impl =
+      c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, c10::Storage(base.storage()), base.key_set(), dtype);
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  return at::Tensor(std::move(impl));
+}
+
+void Session::Impl::change_metadata(FakeImpl& fake, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
+  if (fake.identity().use_count() > 1) {
+    static constexpr const char* kMessage =
+        "an in-place operator changes the shape of a tensor that shares its data with a detached one";
+    state->refuse(Refusal::Kind::Unsupported, "", kMessage);
+    C10_THROW_ERROR(Error, kMessage);
+  }
+  metadata_changes_.push_back(
+      {c10::weak_intrusive_ptr<c10::TensorImpl>(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(&fake)),
+       fake.sizes().vec(), fake.strides().vec(), fake.storage_offset()});
+  fake.set_sizes_and_strides(sizes, strides, offset);
+}
+
+const c10::Storage& Session::Impl::storage_for(const at::Tensor& real) {
+  const c10::Storage& storage = real.storage();
+  auto& entry = storages_[storage.unsafeGetStorageImpl()];
+  if (!entry.second) entry = {storage, FakeImpl::make_storage(storage.nbytes(), real.device())};
+  return entry.second;
+}
+
+at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
+  auto impl = c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, storage_for(real),
+                                            real.key_set(), real.dtype());
+  impl->set_sizes_and_strides(real.sizes(), real.strides(), real.storage_offset());
+  if (real.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
+  if (!real.is_inference()) impl->set_version_counter(c10::VariableVersion(real._version()));
+  impl->set_identity(identify(value));
+  at::Tensor fake(std::move(impl));
+  if (real.requires_grad()) {
+    if (real.is_leaf()) {
+      fake.set_requires_grad(true);
+    } else {
+      // History from before the capture: it exists, and nobody may run it.
+      auto history =
+          make_node<NodePointer, torch::autograd::Error>("the backward of a captured segment ends at its inputs");
+      history->add_input_metadata(fake);
+      torch::autograd::impl::set_gradient_edge(fake, torch::autograd::Edge(std::move(history), 0));
+    }
+  }
+  return fake;
+}
+
+namespace {
+
+/// Why `real` can't have a fake; null if it can.
+const char* not_modelled(const at::Tensor& real) {
+  if (!real.has_storage()) return "tensors without storage (sparse, nested, wrapped) can't be captured";
+  if ((real.key_set() - kModelledKeys).highestFunctionalityKey() != c10::DispatchKey::Undefined) {
+    return "tensors other than plain dense ones (quantised, nested, wrapped by torch.func, subclasses) can't be "
+           "captured";
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+// -- Session ---------------------------------------------------------------------------------------------------------
+
+Session::Session(graph::Graph& graph) {
+  TORCH_CHECK(!current_session, "magneto: a capture is already running on this thread");
+  register_kernels();
+  impl_ = std::make_unique<Impl>(graph);
+  current_session = this;
+  include_fake_key(true);
+}
+
+Session::~Session() {
+  include_fake_key(false);
+  current_session = nullptr;
+}
+
+Session* Session::current() { return current_session; }
+
+at::Tensor Session::make_input(const at::Tensor& real, std::string name) {
+  if (const char* reason = not_modelled(real)) {
+    impl_->state->refuse(Refusal::Kind::Unsupported, "", reason);
+    C10_THROW_ERROR(Error, reason);
+  }
+  return impl_->wrap(real, impl_->graph.add_input(std::move(name), graph::meta_of(real)));
+}
+
+at::Tensor Session::make_constant(const at::Tensor& real) {
+  at::Tensor& fake = impl_->constants_[real.unsafeGetTensorImpl()];
+  if (!fake.defined()) {
+    if (const char* reason = not_modelled(real)) {
+      impl_->constants_.erase(real.unsafeGetTensorImpl());
+      impl_->state->refuse(Refusal::Kind::Unsupported, "", reason);
+      C10_THROW_ERROR(Error, reason);
+    }
+    fake = impl_->wrap(real, impl_->graph.add_constant(real));
+  }
+  return fake;
+}
+
+graph::ValueId Session::value_of(const at::Tensor& tensor) const {
+  FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;
+  return fake && &fake->state() == impl_->state.get() ? fake->value() : graph::kNoValue;
+}
+
+Session::Mark Session::mark() const {
+  return {impl_->graph.values.size(), impl_->graph.inputs.size(), impl_->graph.aten_nodes.size(),
+          impl_->metadata_changes_.size()};
+}
+
+void Session::rollback(const Mark& mark) {
+  graph::Graph& graph = impl_->graph;
+  auto& changes = impl_->metadata_changes_;
+  for (; changes.size() > mark.metadata_changes; changes.pop_back()) {
+    if (auto fake = changes.back().fake.lock()) {
+      fake->set_sizes_and_strides(changes.back().sizes, changes.back().strides, changes.back().offset);
+    }
+  }
+  // Constants first: their fakes are about to lose their values.
+  if (graph.values.size() > mark.values) {
+    std::erase_if(impl_->constants_, [&](const auto& entry) {
+      const graph::ValueId value = as_fake(entry.second)->value();
+      return value == graph::kNoValue || static_cast<size_t>(value) >= mark.values;
+    });
+  }
+  graph.aten_nodes.erase(graph.aten_nodes.begin() + mark.aten_nodes, graph.aten_nodes.end());
+  graph.inputs.resize(mark.inputs);
+  graph.values.resize(mark.values);
+  impl_->state->serials.resize(mark.values);
+}
+
+std::optional<Refusal> Session::take_refusal() { return std::exchange(impl_->state->refusal, std::nullopt); }
+
+bool Session::refused() const { return impl_->state->refusal.has_value(); }
+
+std::shared_ptr<const int64_t> Session::alive_count() const { return {impl_->state, &impl_->state->alive}; }
+
+struct Session::Pause::State {
+  bool included = c10::impl::tls_is_dispatch_key_included(kFakeKey);
+  BelowFake below;
+  ~State() { include_fake_key(included); }
+};
+
+Session::Pause::Pause() : state_(std::make_unique<State>()) { include_fake_key(false); }
+Session::Pause::~Pause() = default;
+
+}  // namespace magneto::fake

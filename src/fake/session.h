@@ -1,0 +1,62 @@
+// What the files of this folder share: the inside of a Session.
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <unordered_map>
+
+#include "fake/fake_impl.h"
+
+namespace magneto::fake {
+
+struct Session::Impl {
+  explicit Impl(graph::Graph& graph);
+  ~Impl();
+
+  /// A new fake with its own storage; not yet a value.
+  at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype, c10::Device device);
+  /// A new fake on the storage of the fake `base`; not yet a value.
+  at::Tensor view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                  caffe2::TypeMeta dtype);
+
+  /// Makes `fake` stand for a new value of the graph: the result of node `producer`.
+  graph::ValueId add_result(FakeImpl& fake, int32_t producer);
+
+  /// The value of a fake; throws for fakes of another session or of operators that were taken back.
+  graph::ValueId value_of(const FakeImpl& fake) const;
+
+  /// Changes the metadata of a fake as an in-place operator does. Refuses if another fake stands for the same value.
+  void change_metadata(FakeImpl& fake, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
+
+  /// Records the refusal and throws it as c10::Error (RuntimeError in Python).
+  [[noreturn]] void refuse(Refusal::Kind kind, const c10::OperatorHandle& op, std::string message);
+
+  at::Tensor wrap(const at::Tensor& real, graph::ValueId value);
+
+  graph::Graph& graph;
+  std::shared_ptr<SessionState> state;
+
+ private:
+  friend class Session;
+
+  c10::intrusive_ptr<ValueIdentity> identify(graph::ValueId value);
+  const c10::Storage& storage_for(const at::Tensor& real);
+
+  /// Fake storages by real storage; the real ones are kept alive so that an address stands for one storage.
+  std::unordered_map<const c10::StorageImpl*, std::pair<c10::Storage, c10::Storage>> storages_;
+  /// Fakes of real tensors that became constants; the graph keeps the real ones alive.
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
+
+  /// What `rollback` restores.
+  struct MetadataChange {
+    c10::weak_intrusive_ptr<c10::TensorImpl> fake;
+    std::vector<int64_t> sizes, strides;
+    int64_t offset;
+  };
+  std::vector<MetadataChange> metadata_changes_;
+};
+
+/// "aten.add.Tensor", as users know operators from Python.
+std::string operator_name(const c10::OperatorHandle& op);
+
+}  // namespace magneto::fake

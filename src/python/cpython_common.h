@@ -1,0 +1,119 @@
+// The part of frame.h that reads alike in every supported version, although the layout of frames differs. Included
+// once, by the version's cpython_3xx.cpp, after that version's definition of _PyInterpreterFrame.
+#pragma once
+
+#include "python/frame.h"
+
+namespace magneto {
+
+namespace {
+
+/// `_PyEval_EvalFrameDefault`, with what a version needs around it.
+PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag);
+
+void set_prev_instr(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_CODE(frame->f_code) + unit; }
+
+void push(Frame* frame, PyObject* value) { frame->localsplus[frame->stacktop++] = value; }
+
+void clear_stack(Frame* frame) {
+  while (frame->stacktop > frame->f_code->co_nlocalsplus) {
+    // The slot goes first: a destructor may look at the frame.
+    PyObject* value = frame->localsplus[--frame->stacktop];
+    Py_XDECREF(value);
+  }
+}
+
+/// `_PyEval_EvalFrameDefault` links the frame itself; linked twice, the chain would be a circle.
+void unlink_if_current(PyThreadState* thread, Frame* frame) {
+  if (thread->cframe->current_frame == frame) thread->cframe->current_frame = frame->previous;
+}
+
+}  // namespace
+
+void set_eval_hook(EvalHook hook) {
+  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), hook ? hook : _PyEval_EvalFrameDefault);
+}
+
+EvalHook get_eval_hook() {
+  EvalHook hook = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+  return hook == _PyEval_EvalFrameDefault ? nullptr : hook;
+}
+
+PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
+PyObject* frame_globals(Frame* frame) { return frame->f_globals; }
+PyObject* frame_builtins(Frame* frame) { return frame->f_builtins; }
+PyObject** frame_localsplus(Frame* frame) { return frame->localsplus; }
+bool frame_is_generator(Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
+
+int32_t frame_next_instr(Frame* frame, const CodeInfo& info) {
+  size_t unit = frame->prev_instr - _PyCode_CODE(frame->f_code) + 1;
+  // prev_instr of an instruction that was left in its middle stands before its inline caches.
+  while (info.index_of[unit] < 0) ++unit;
+  return info.index_of[unit];
+}
+
+int32_t frame_stack_depth(Frame* frame) { return frame->stacktop - frame->f_code->co_nlocalsplus; }
+
+void frame_set(Frame* frame, const CodeInfo& info, int32_t next_instr, int32_t stack_depth) {
+  // KW_NAMES leaves the names in a C variable of the evaluator, which is lost between two entries: a call that has them
+  // is entered at its KW_NAMES, which leaves the stack alone.
+  auto op_before = [&](int32_t distance) {
+    return next_instr >= distance ? info.instrs[next_instr - distance].op : Op::Unknown;
+  };
+  const Op op = info.instrs[next_instr].op;
+  if (op == Op::PRECALL || op == Op::CALL) {
+    if (op == Op::CALL && op_before(1) == Op::PRECALL) --next_instr;
+    if (op_before(1) == Op::KW_NAMES) --next_instr;
+  }
+  set_prev_instr(frame, info.instrs[next_instr].start - 1);
+  frame->stacktop = info.nlocals + stack_depth;
+}
+
+void frame_set_running(Frame* frame, const CodeInfo& info, int32_t instr, int32_t stack_depth) {
+  set_prev_instr(frame, info.instrs[instr].offset);
+  frame->stacktop = info.nlocals + stack_depth;
+}
+
+void frame_init_cells(Frame* frame, const CodeInfo& info) {
+  PyObject** slots = frame->localsplus;
+  for (int32_t i = 0; i < info.entry; ++i) {
+    const Instr& instr = info.instrs[i];
+    if (instr.op == Op::COPY_FREE_VARS) {
+      PyObject* closure = reinterpret_cast<PyFunctionObject*>(frame_function(frame))->func_closure;
+      for (int32_t k = 0; k < instr.arg; ++k) {
+        slots[info.first_free + k] = Py_NewRef(PyTuple_GET_ITEM(closure, k));
+      }
+    } else if (instr.op == Op::MAKE_CELL) {
+      Ref cell = checked(PyCell_New(slots[instr.arg]));
+      Py_XSETREF(slots[instr.arg], cell.release());
+    }
+  }
+}
+
+PyObject* frame_continue(PyThreadState* thread, Frame* frame) {
+  unlink_if_current(thread, frame);
+  return evaluate(thread, frame, 0);
+}
+
+PyObject* frame_raise(PyThreadState* thread, Frame* frame) {
+  unlink_if_current(thread, frame);
+  return evaluate(thread, frame, 1);
+}
+
+PyObject* frame_yield(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t yield_instr, PyObject* value) {
+  unlink_if_current(thread, frame);
+  set_prev_instr(frame, info.instrs[yield_instr].start - 1);
+  push(frame, value);
+  return evaluate(thread, frame, 0);
+}
+
+Frame* frame_of_object(PyObject* frame_object) { return reinterpret_cast<PyFrameObject*>(frame_object)->f_frame; }
+
+Frame* generator_frame(PyObject* object) {
+  if (!PyGen_CheckExact(object) && !PyCoro_CheckExact(object) && !PyAsyncGen_CheckExact(object)) return nullptr;
+  auto* generator = reinterpret_cast<PyGenObject*>(object);
+  const bool resumable = generator->gi_frame_state == FRAME_CREATED || generator->gi_frame_state == FRAME_SUSPENDED;
+  return resumable ? reinterpret_cast<Frame*>(generator->gi_iframe) : nullptr;
+}
+
+}  // namespace magneto

@@ -1,0 +1,35 @@
+"""Every test runs in strict mode: an internal fallback, or a fake tensor that outlives its capture, fails it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the models have random weights; nothing is downloaded
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+import magneto
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def strict(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A fresh Magneto for each test, checked afterwards. Tests of the fallback itself have `@pytest.mark.lenient`."""
+    torch.manual_seed(0)
+    magneto.reset()
+    if request.node.get_closest_marker("lenient"):
+        yield
+    else:
+        with magneto.config.patch(strict=True):
+            yield
+        fallbacks = magneto.stats()["fallbacks"]
+        assert not fallbacks, f"internal fallbacks: {fallbacks}"
+    magneto.reset()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "lenient: provokes an internal fallback: runs without strict mode")

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Builds magneto/_C with the stage `python` alone, which needs no PyTorch: the way to test it on an interpreter that
+# has none.
+# usage: tests/python/build_standalone.sh PYTHON FOLDER; then: PYTHONPATH=FOLDER PYTHON -m pytest tests/python
+set -e
+python=$1
+folder=$2
+root=$(cd "$(dirname "$0")/../.." && pwd)
+eval "$("$python" -c 'import sys, sysconfig as s
+print("include=" + s.get_paths()["include"], "suffix=" + s.get_config_var("EXT_SUFFIX"))
+print("version=%d%d" % sys.version_info[:2])')"
+mkdir -p "$folder/magneto" "$folder/objects$version"
+objects=
+for source in "$root"/src/python/*.cpp "$root/tests/python/standalone_module.cpp"; do
+  case $source in
+    *cpython_"$version".cpp) ;;
+    *cpython_*) continue ;;
+  esac
+  object=$folder/objects$version/$(basename "$source" .cpp).o
+  if [ ! -e "$object" ] || [ -n "$(find "$root/src" "$source" -newer "$object" -name '*.*' -type f | head -1)" ]; then
+    ${CXX:-g++} -std=c++20 -O2 -fPIC -fvisibility=hidden -Wall -Wextra -Wno-unused-parameter \
+      -Wno-missing-field-initializers $CXXFLAGS -isystem "$include" -I "$root/src" -c "$source" -o "$object"
+  fi
+  objects="$objects $object"
+done
+${CXX:-g++} -shared $CXXFLAGS $objects -o "$folder/magneto/_C$suffix"

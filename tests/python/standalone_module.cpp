@@ -1,0 +1,37 @@
+// `magneto._C` with the stage `python` alone, for build_standalone.sh.
+#include <Python.h>
+
+#include "api/bindings.h"
+#include "python/code.h"
+#include "python/ref.h"
+
+namespace magneto {
+
+extern PyMethodDef python_methods[];
+
+void set_python_error_from_current_exception() {
+  try {
+    throw;
+  } catch (const PythonError&) {
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ValueError, error.what());
+  }
+}
+
+namespace {
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "magneto._C", nullptr, -1, nullptr};
+}
+
+}  // namespace magneto
+
+PyMODINIT_FUNC PyInit__C() {
+  using namespace magneto;
+  Ref module = Ref::steal(PyModule_Create(&definition));
+  if (!module || PyModule_AddFunctions(module.get(), python_methods) < 0) return nullptr;
+  try {
+    init_opcodes();
+  } catch (const PythonError&) {
+    return nullptr;
+  }
+  return module.release();
+}

@@ -1,0 +1,176 @@
+"""Nothing grows: 10,000 calls of compiled code leave memory, objects and reference counts as they were."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import models
+import pytest
+import torch
+
+import magneto
+
+CALLS = 10_000
+WARM_UP = 500
+# What the allocator may keep for itself; one leaked Python object per call would be about 500 KiB, a tensor 3 MiB.
+SLACK = 400 * 1024
+
+
+def resident() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def settled_objects() -> int:
+    gc.collect()
+    return len(gc.get_objects())
+
+
+def plain() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return (lambda x: x + 1), (torch.ones(4),)
+
+
+def containers() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def function(items: list[torch.Tensor], table: dict[str, torch.Tensor], *, scale: float = 2.0) -> Any:
+        total = items[0] * scale
+        for item in items[1:]:
+            total = total + item
+        return {"total": total, **{key: value - total for key, value in table.items()}}, [total], (1, "two")
+
+    return function, ([torch.ones(3), torch.ones(3)], {"a": torch.ones(3), "b": torch.zeros(3)})
+
+
+def module() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    layers = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.LayerNorm(4))
+    return layers, (torch.ones(2, 4),)
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.count = 0
+        self.last: torch.Tensor | None = None
+
+
+def writing() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def function(counter: Counter, log: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+        counter.last = x * 2
+        log.append(counter.last)
+        log.pop(0)
+        return counter.last + 1
+
+    return function, (Counter(), [torch.zeros(3)], torch.ones(3))
+
+
+def with_exit() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        return y * y.sum().item()
+
+    return (lambda x: inner(x).cos() + x), (torch.ones(4),)
+
+
+def raising() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        if y.sum().item() > 0:
+            raise ValueError("expected")
+        return y
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return inner(x)
+        except ValueError:
+            return x - 1
+
+    return function, (torch.ones(4),)
+
+
+PROGRAMS = [plain, containers, module, writing, with_exit, raising]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_calls_leak_nothing(program: Any, backend: str) -> None:
+    function, arguments = program()
+    compiled = magneto.compile(function, backend=backend)
+    with torch.no_grad():
+        for _ in range(WARM_UP):
+            compiled(*arguments)
+        objects, memory = settled_objects(), resident()
+        counts = [sys.getrefcount(argument) for argument in arguments]
+        singletons = [sys.getrefcount(value) for value in (True, compiled, function, type(arguments[0]))]
+        for _ in range(CALLS):
+            compiled(*arguments)
+        assert [sys.getrefcount(argument) for argument in arguments] == counts
+        after = [sys.getrefcount(value) for value in (True, compiled, function, type(arguments[0]))]
+        assert all(abs(now - then) < 50 for now, then in zip(after, singletons, strict=True)), (singletons, after)
+        assert abs(settled_objects() - objects) < 50
+        assert resident() - memory < SLACK
+    assert magneto.stats()["recompiles"] == 0
+
+
+def test_gradients_leak_nothing() -> None:
+    layer = torch.nn.Linear(4, 4)
+    compiled = magneto.compile(layer)
+    x = torch.ones(2, 4)
+
+    def step() -> None:
+        layer.zero_grad()
+        compiled(x).sum().backward()
+
+    for _ in range(WARM_UP):
+        step()
+    objects, memory = settled_objects(), resident()
+    for _ in range(CALLS // 5):
+        step()
+    assert abs(settled_objects() - objects) < 50
+    assert resident() - memory < SLACK
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_captures_leak_nothing(backend: str) -> None:
+    """Capturing, resetting and capturing again: what a capture made goes with it."""
+    bert, given = models.build("bert"), models.inputs("bert")
+
+    def cycle() -> None:
+        with torch.no_grad():
+            magneto.compile(bert, backend=backend)(**given)
+        magneto.reset()
+
+    for _ in range(10):
+        cycle()
+    objects, memory = settled_objects(), resident()
+    for _ in range(100):
+        cycle()
+    assert abs(settled_objects() - objects) < 200
+    assert resident() - memory < 4 * SLACK
+
+
+def test_a_compiled_module_dies_with_its_last_reference() -> None:
+    import weakref
+
+    layer = torch.nn.Linear(2, 2)
+    compiled = magneto.compile(layer)
+    with torch.no_grad():
+        compiled(torch.ones(1, 2))
+    dead = [weakref.ref(layer), weakref.ref(compiled), weakref.ref(layer.weight)]
+    magneto.reset()
+    del layer, compiled
+    gc.collect()
+    assert [reference() for reference in dead] == [None, None, None]
+
+
+def test_arguments_and_results_are_not_kept() -> None:
+    import weakref
+
+    compiled = magneto.compile(lambda x: (x + 1, x * 2))
+    argument = torch.ones(3)
+    first, second = compiled(argument)
+    dead = [weakref.ref(argument), weakref.ref(first), weakref.ref(second)]
+    del argument, first, second
+    gc.collect()
+    assert [reference() for reference in dead] == [None, None, None]
