@@ -300,7 +300,7 @@ class Compiler {
       case CheckKind::Equals:
         op.kind = OpKind::CheckEquals;
         op.pointer = check.object.get();
-        return place(op, owner);
+        return place(op, PySet_CheckExact(check.object.get()) ? -1 : owner);
       case CheckKind::Length:
         return emit_length(op, check, owner);
       case CheckKind::DictKeys:

@@ -78,6 +78,10 @@ void GuardSet::identity(const Source* source, PyObject* object) {
 }
 
 void GuardSet::equals(const Source* source, PyObject* constant) {
+  if (is_constant_set(constant)) {  // the user's own may change: compare with a copy
+    impl_->add({.kind = CheckKind::Equals, .source = source, .object = Ref::steal(PySet_New(constant))});
+    return;
+  }
   if (!is_constant(constant)) {
     throw std::invalid_argument(std::string("a guard can't compare objects of type ") + Py_TYPE(constant)->tp_name +
                                 " by value");
