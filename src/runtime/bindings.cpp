@@ -37,10 +37,7 @@ PyObject* run_program(const runtime::AtenProgram& program, PyObject* inputs) {
   }
   std::vector<at::Tensor> outputs(program.output_count());
   const bool ok = runtime::with_torch_errors([&] {
-    struct WithoutGil {
-      PyThreadState* state = PyEval_SaveThread();
-      ~WithoutGil() { PyEval_RestoreThread(state); }
-    } without_gil;
+    const runtime::WithoutGil without_gil;
     program.run(tensors.data(), outputs.data());
   });
   if (!ok) return nullptr;
