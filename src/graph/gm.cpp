@@ -30,10 +30,10 @@ struct Fx {
   Ref getitem = imported("operator", "getitem");
   Ref getline = imported("linecache", "getline");
   /// Constants of these types have a repr that generated code can evaluate.
-  Ref plain_types = checked(Py_BuildValue("(OOOOOOOOO)", &PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type,
-                                          &PyUnicode_Type, imported("torch", "dtype").get(),
-                                          imported("torch", "device").get(), imported("torch", "layout").get(),
-                                          imported("torch", "memory_format").get()));
+  Ref plain_types =
+      checked(Py_BuildValue("(OOOOOOOOO)", &PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type,
+                            imported("torch", "dtype").get(), imported("torch", "device").get(),
+                            imported("torch", "layout").get(), imported("torch", "memory_format").get()));
   Ref meta = text("meta"), stack_trace = text("stack_trace"), create_node = text("create_node");
   Ref placeholder = text("placeholder"), get_attr = text("get_attr"), call_function = text("call_function"),
       call_method = text("call_method"), output = text("output"), clone = text("clone");

@@ -143,7 +143,8 @@ class Parser {
   }
 
   Value& single(const std::vector<ValueId>& results, Scanner& scanner) {
-    if (results.size() != 1 || fresh_.size() != 1) scanner.fail("an input or constant defines one value, with its type");
+    if (results.size() != 1 || fresh_.size() != 1)
+      scanner.fail("an input or constant defines one value, with its type");
     return value(results[0]);
   }
 
@@ -267,8 +268,8 @@ class Parser {
         INTEGER(int32_t, Int)
         INTEGER(int64_t, Long)
 #undef INTEGER
-#define FLOAT(type, dtype)                                                                \
-  case c10::ScalarType::dtype:                                                            \
+#define FLOAT(type, dtype)                                                                 \
+  case c10::ScalarType::dtype:                                                             \
     static_cast<type*>(data)[i] = static_cast<type>(static_cast<float>(scanner.number())); \
     break;
         FLOAT(float, Float)

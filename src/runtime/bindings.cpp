@@ -8,8 +8,8 @@
 #include "python/ref.h"
 #include "runtime/aten_program.h"
 #include "runtime/test_graphs.h"
-#include "runtime/torch_program.h"
 #include "runtime/torch_errors.h"
+#include "runtime/torch_program.h"
 
 namespace magneto {
 namespace {
@@ -42,7 +42,8 @@ PyObject* run_program(const runtime::AtenProgram& program, PyObject* inputs) {
   });
   if (!ok) return nullptr;
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
-  for (size_t i = 0; i < outputs.size(); ++i) PyList_SET_ITEM(list.get(), i, checked(THPVariable_Wrap(outputs[i])).release());
+  for (size_t i = 0; i < outputs.size(); ++i)
+    PyList_SET_ITEM(list.get(), i, checked(THPVariable_Wrap(outputs[i])).release());
   return list.release();
 }
 
@@ -91,8 +92,8 @@ constexpr const char* kGraphCapsule = "magneto.Graph";
 PyObject* torch_graph(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
     if (count != 6) throw std::invalid_argument("torch_graph(marker, inputs, constants, calls, outputs, mutated)");
-    auto graph = std::make_unique<graph::Graph>(
-        runtime::torch_graph(args[0], args[1], args[2], args[3], args[4], args[5]));
+    auto graph =
+        std::make_unique<graph::Graph>(runtime::torch_graph(args[0], args[1], args[2], args[3], args[4], args[5]));
     Ref capsule = checked(PyCapsule_New(graph.get(), kGraphCapsule, [](PyObject* self) {
       delete static_cast<graph::Graph*>(PyCapsule_GetPointer(self, kGraphCapsule));
     }));

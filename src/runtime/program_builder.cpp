@@ -22,18 +22,18 @@ using graph::Value;
 using graph::ValueId;
 using graph::ValueKind;
 
-/// Views whose results depend on nothing but the source's geometry and constants, and keep its dtype. (as_strided is none:
-/// its offset counts from the start of the storage.)
+/// Views whose results depend on nothing but the source's geometry and constants, and keep its dtype. (as_strided is
+/// none: its offset counts from the start of the storage.)
 bool is_geometric_view(const c10::OperatorHandle& op) {
   static const auto names = [] {
     const std::pair<const char*, const char*> rows[] = {
-        {"aten::view", ""},          {"aten::_unsafe_view", ""}, {"aten::_reshape_alias", ""},
-        {"aten::t", ""},             {"aten::transpose", "int"}, {"aten::permute", ""},
-        {"aten::unsqueeze", ""},     {"aten::squeeze", ""},      {"aten::squeeze", "dim"},
-        {"aten::squeeze", "dims"},   {"aten::slice", "Tensor"},  {"aten::select", "int"},
-        {"aten::expand", ""},        {"aten::diagonal", ""},     {"aten::unfold", ""},
-        {"aten::split", "Tensor"},   {"aten::unbind", "int"},    {"aten::split_with_sizes", ""},
-        {"aten::alias", ""},        {"aten::detach", ""},
+        {"aten::view", ""},        {"aten::_unsafe_view", ""}, {"aten::_reshape_alias", ""},
+        {"aten::t", ""},           {"aten::transpose", "int"}, {"aten::permute", ""},
+        {"aten::unsqueeze", ""},   {"aten::squeeze", ""},      {"aten::squeeze", "dim"},
+        {"aten::squeeze", "dims"}, {"aten::slice", "Tensor"},  {"aten::select", "int"},
+        {"aten::expand", ""},      {"aten::diagonal", ""},     {"aten::unfold", ""},
+        {"aten::split", "Tensor"}, {"aten::unbind", "int"},    {"aten::split_with_sizes", ""},
+        {"aten::alias", ""},       {"aten::detach", ""},
     };
     std::vector<c10::OperatorName> list;
     for (const auto& [name, overload] : rows) list.emplace_back(name, overload);
@@ -242,8 +242,8 @@ class Builder {
     }
   }
 
-  /// The Scalar overloads of arithmetic wrap their number as a tensor and call the Tensor overload at every run. Doing it
-  /// once here gives the same call.
+  /// The Scalar overloads of arithmetic wrap their number as a tensor and call the Tensor overload at every run. Doing
+  /// it once here gives the same call.
   void wrap_number(Step& step) {
     constexpr std::string_view arithmetic[] = {"aten::add", "aten::sub", "aten::mul", "aten::div"};
     const c10::OperatorName& name = step.op.operator_name();
@@ -257,7 +257,8 @@ class Builder {
     step.arguments[1] = std::move(number);
   }
 
-  /// Asks the operator itself for the geometry of its results, on a tensor without data. Null when this is no such view.
+  /// Asks the operator itself for the geometry of its results, on a tensor without data. Null when this is no such
+  /// view.
   std::unique_ptr<StaticView> make_static_view(const AtenNode& node, const Step& step) {
     // Under a dispatch mode (a capture, for one) operators would not be run but seen.
     if (!is_geometric_view(node.op) || !scope_.is_plain()) return nullptr;

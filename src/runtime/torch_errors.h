@@ -2,7 +2,6 @@
 #pragma once
 
 #include <Python.h>
-
 #include <c10/util/FunctionRef.h>
 
 namespace magneto::runtime {

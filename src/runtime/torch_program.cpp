@@ -68,7 +68,8 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>())
     impl_->constants.push_back({id, value.constant, std::move(object)});
   }
   const auto require = [&](ValueId id) {
-    if (!defined[id]) throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call before its use");
+    if (!defined[id])
+      throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call before its use");
   };
   for (const TorchNode& node : graph.torch_nodes) {
     Call call{node.kind == TorchNode::Kind::CallMethod, node.target, node.args, {}, {}, {}};

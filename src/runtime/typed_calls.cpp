@@ -1,5 +1,5 @@
-// Typed calls for frequent operators: the backend kernel with C++ arguments, without boxing them on a stack (30 to 60 ns
-// an operator). Everything else goes boxed.
+// Typed calls for frequent operators: the backend kernel with C++ arguments, without boxing them on a stack (30 to 60
+// ns an operator). Everything else goes boxed.
 #include <ATen/ops/_softmax_ops.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addmm_ops.h>
@@ -52,7 +52,8 @@ struct Typed<Operator, at::Tensor(Types...)> {
   static at::Tensor call(const Step& step, c10::DispatchKeySet keys, const Registers& registers) {
     return [&]<size_t... I>(std::index_sequence<I...>) {
       return Operator::redispatch(keys, argument<std::remove_cvref_t<Types>>(step, registers, I)...);
-    }(std::index_sequence_for<Types...>{});
+    }
+    (std::index_sequence_for<Types...>{});
   }
 };
 
@@ -62,14 +63,22 @@ constexpr TypedCall typed = &Typed<Operator, typename Operator::schema>::call;
 const std::unordered_map<c10::OperatorName, TypedCall>& table() {
   using namespace at::_ops;
   static const std::unordered_map<c10::OperatorName, TypedCall> rows = {
-      {{"aten::add", "Tensor"}, typed<add_Tensor>}, {{"aten::sub", "Tensor"}, typed<sub_Tensor>},
-      {{"aten::mul", "Tensor"}, typed<mul_Tensor>}, {{"aten::div", "Tensor"}, typed<div_Tensor>},
-      {{"aten::addmm", ""}, typed<addmm>},          {{"aten::mm", ""}, typed<mm>},
-      {{"aten::bmm", ""}, typed<bmm>},              {{"aten::relu", ""}, typed<relu>},
-      {{"aten::gelu", ""}, typed<gelu>},            {{"aten::silu", ""}, typed<silu>},
-      {{"aten::tanh", ""}, typed<at::_ops::tanh>},  {{"aten::sigmoid", ""}, typed<sigmoid>},
-      {{"aten::exp", ""}, typed<at::_ops::exp>},    {{"aten::neg", ""}, typed<neg>},
-      {{"aten::rsqrt", ""}, typed<rsqrt>},          {{"aten::_softmax", ""}, typed<_softmax>},
+      {{"aten::add", "Tensor"}, typed<add_Tensor>},
+      {{"aten::sub", "Tensor"}, typed<sub_Tensor>},
+      {{"aten::mul", "Tensor"}, typed<mul_Tensor>},
+      {{"aten::div", "Tensor"}, typed<div_Tensor>},
+      {{"aten::addmm", ""}, typed<addmm>},
+      {{"aten::mm", ""}, typed<mm>},
+      {{"aten::bmm", ""}, typed<bmm>},
+      {{"aten::relu", ""}, typed<relu>},
+      {{"aten::gelu", ""}, typed<gelu>},
+      {{"aten::silu", ""}, typed<silu>},
+      {{"aten::tanh", ""}, typed<at::_ops::tanh>},
+      {{"aten::sigmoid", ""}, typed<sigmoid>},
+      {{"aten::exp", ""}, typed<at::_ops::exp>},
+      {{"aten::neg", ""}, typed<neg>},
+      {{"aten::rsqrt", ""}, typed<rsqrt>},
+      {{"aten::_softmax", ""}, typed<_softmax>},
       {{"aten::embedding", ""}, typed<embedding>},
   };
   return rows;
