@@ -71,7 +71,7 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   if (PyType_Check(owner)) return lookup_type_attr(reinterpret_cast<PyTypeObject*>(owner), name);
   if (PyModule_Check(owner)) return lookup_module_attr(owner, name);
   if (is_tensor(owner)) return lookup_tensor_attr(owner, name, unbound);
-  if (Py_TYPE(owner) == &PySuper_Type) return lookup_super_attr(owner, name, unbound);
+  if (Py_TYPE(owner) == &PySuper_Type) return lookup_super_attr(owner, name);
   PyTypeObject* type = Py_TYPE(owner);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     PyObject* getattribute = type_lookup(type, MAGNETO_STR("__getattribute__"));
@@ -341,7 +341,7 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
   return {};
 }
 
-Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name, bool* unbound) {
+Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
   Ref start = checked(PyObject_GetAttr(owner, MAGNETO_STR("__thisclass__")));
   Ref self = checked(PyObject_GetAttr(owner, MAGNETO_STR("__self__")));
   Ref self_class = checked(PyObject_GetAttr(owner, MAGNETO_STR("__self_class__")));
@@ -358,7 +358,7 @@ Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name, bool* unbound) {
       continue;
     }
     type_lookup(base, name);
-    return bind(found, for_class ? nullptr : self.get(), type, unbound);
+    return bind(found, for_class ? nullptr : self.get(), type, nullptr);  // the receiver is not `owner`: bound at once
   }
   return {};
 }

@@ -1,4 +1,5 @@
 // Calls: which callable is interpreted, recorded, run natively, or ends the segment.
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
@@ -12,7 +13,7 @@ using guards::Source;
 
 namespace {
 
-enum class Treatment : uint8_t { Interpret, TorchCall, Native, True, False, Break };
+enum class Treatment : uint8_t { Interpret, TorchCall, Native, AutogradFunction, True, False, Break };
 
 struct FunctionRow {
   const char* module;
@@ -67,6 +68,11 @@ Decision decide(PyObject* function) {
   Py_INCREF(code);
   (*known)[code] = decision;
   return decision;
+}
+
+PyTypeObject* torch_operator_type(const char* name) {
+  Ref module = Ref::steal(PyImport_ImportModule("torch._ops"));
+  return reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(module.get(), name));
 }
 
 }  // namespace
@@ -152,6 +158,8 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     merged.kwnames = PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr;
     return call(function.get(), std::move(merged));
   }
+  static PyTypeObject* const operator_types[] = {torch_operator_type("OpOverload"), torch_operator_type("OpOverloadPacket")};
+  if (type == operator_types[0] || type == operator_types[1]) return call_torch(callable, args);
   PyObject* method = type_lookup(type, MAGNETO_STR("__call__"));
   if (method && PyFunction_Check(method)) {
     args.values.insert(args.values.begin(), callable);
@@ -201,6 +209,8 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   switch (decision.treatment) {
     case Treatment::TorchCall:
       return call_torch(function, args);
+    case Treatment::AutogradFunction:
+      return apply_autograd_function(args);
     case Treatment::True:
       return Ref::borrow(Py_True);
     case Treatment::False:
@@ -256,6 +266,38 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   wrap_defaults(callee, args);
   register_closure(function, source);
   return run_frame(callee);
+}
+
+/// A custom autograd function where nothing needs gradients: its forward, with a context that nobody reads.
+Ref Capture::apply_autograd_function(const CallArgs& args) {
+  bool needs_grad = false;
+  for (PyObject* arg : args.values) {
+    if (is_tensor(arg)) needs_grad |= THPVariable_Unpack(arg).requires_grad();
+  }
+  if ((needs_grad && at::GradMode::is_enabled()) || args.values.empty()) {
+    side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to tensors that need gradients");
+  }
+  static PyObject* const context_class = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("torch.autograd.function"));
+    return PyObject_GetAttrString(module.get(), "FunctionCtx");
+  }();
+  PyObject* owner = args.values[0];
+  static PyObject* const plain_setup = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("torch.autograd.function"));
+    Ref base = Ref::steal(PyObject_GetAttrString(module.get(), "_SingleLevelFunction"));
+    return PyObject_GetAttrString(base.get(), "setup_context");
+  }();
+  Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
+  if (setup.get() != plain_setup) {
+    side_exit(BreakReason::AutogradCall, "a custom autograd function with setup_context is applied");
+  }
+  Uncuttable scope(*this);
+  Ref none = checked(PyTuple_New(0));
+  Ref context = checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class), none.get(), nullptr));
+  Ref forward = load_attr(owner, MAGNETO_STR("forward"));
+  CallArgs forward_args = args;
+  forward_args.values[0] = context.get();
+  return call(forward.get(), std::move(forward_args));
 }
 
 // -- torch calls -----------------------------------------------------------------------------------------------------
@@ -439,7 +481,7 @@ Ref Capture::contents_of(PyObject* object) {
     std::vector<PyObject*> keys;
     PyObject *key, *value;
     Py_ssize_t position = 0;
-    Ref result = checked(PyDict_New());
+    Ref result = checked(PyODict_Check(object) ? PyODict_New() : PyDict_New());
     while (PyDict_Next(object, &position, &key, &value)) {
       if (!is_scalar(key) && !is_identity_constant(key)) {
         side_exit(BreakReason::OpaqueObject, source->name() + " has keys of type " + Py_TYPE(key)->tp_name);
@@ -449,7 +491,7 @@ Ref Capture::contents_of(PyObject* object) {
     guards.dict_keys(source, type, keys);
     for (PyObject* k : keys) {
       Ref item = wrap(PyDict_GetItem(object, k), sources.dict_item(source, k));
-      if (PyDict_SetItem(result.get(), k, item.get()) < 0) throw PythonError{};
+      if (PyObject_SetItem(result.get(), k, item.get()) < 0) throw PythonError{};
     }
     return result;
   }

@@ -237,13 +237,14 @@ class Capture {
   Ref lookup_type_attr(PyTypeObject* owner, PyObject* name);
   Ref lookup_module_attr(PyObject* owner, PyObject* name);
   Ref lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound);
-  Ref lookup_super_attr(PyObject* owner, PyObject* name, bool* unbound);
+  Ref lookup_super_attr(PyObject* owner, PyObject* name);
   Ref module_getattr(PyObject* owner, PyObject* name);
   Ref instance_dict_entry(PyObject* owner, PyObject* name);
   Ref bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound);
   Ref call_type(PyTypeObject* type, const CallArgs& args);
   Ref call_c_function(PyObject* callable, const CallArgs& args);
   void wrap_defaults(InterpFrame& frame, const CallArgs& args);
+  Ref apply_autograd_function(const CallArgs& args);
   void register_closure(PyObject* function, const guards::Source* source);
   Ref make_super(const CallArgs& args);
   Ref read_raw(int32_t slot);

@@ -196,7 +196,7 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
       }
       const double captured = now();
       if (trace.plan->exit) {
-        if (context.fullgraph && !is_silent(*trace.plan->exit)) {
+        if (context.fullgraph) {
           report_exit(context, *trace.plan->exit);
           raise("Unsupported", break_text(*trace.plan->exit));
           return nullptr;

@@ -51,7 +51,6 @@ class Verifier {
         report(name(id) + " has " + std::to_string(value.meta.sizes.size()) + " sizes but " +
                std::to_string(strides.size()) + " strides");
       }
-      if (value.kind == ValueKind::Input && !listed[id]) report(name(id) + " is an input that is not listed");
       if (value.kind != ValueKind::Result && value.producer != -1)
         report(name(id) + " is no result but has a producer");
       if (value.kind != ValueKind::Constant) continue;
