@@ -7,6 +7,7 @@
 
 #include "api/bindings.h"
 #include "python/code.h"
+#include "dispatch/compiled.h"
 #include "python/ref.h"
 
 namespace magneto {
@@ -43,6 +44,10 @@ PyMODINIT_FUNC PyInit__C() {
   if (PyModule_AddFunctions(module.get(), stage##_methods) < 0) return nullptr;
   MAGNETO_BINDINGS(X)
 #undef X
+  if (!dispatch::add_types(module.get())) return nullptr;
+  PyObject* unsupported = PyErr_NewExceptionWithDoc(
+      "magneto._C.Unsupported", "Something in the program can't be captured, under `fullgraph=True`.", PyExc_RuntimeError, nullptr);
+  if (!unsupported || PyModule_AddObject(module.get(), "Unsupported", unsupported) < 0) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_version", MAGNETO_TORCH_VERSION) < 0) return nullptr;
   return module.release();
 }

@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "capture/capture.h"
-#include "capture/compiled.h"
 #include "python/bind.h"
 
 namespace magneto::capture {
@@ -72,6 +71,8 @@ Decision decide(PyObject* function) {
 
 }  // namespace
 
+PyObject* (*original_of_compiled)(PyObject*) = nullptr;
+
 void mark_allow_in_graph(PyObject* function) {
   Py_INCREF(function);
   user_marks()[function] = {Treatment::TorchCall, BreakReason::None};
@@ -120,7 +121,7 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
       type == &_PyMethodWrapper_Type || type == &PyCMethod_Type || type == &PyClassMethodDescr_Type) {
     return call_c_function(callable, args);
   }
-  if (PyObject* wrapped = compiled_original(callable)) {  // a function compiled by us: interpreted like the original
+  if (PyObject* wrapped = original_of_compiled ? original_of_compiled(callable) : nullptr) {  // a function compiled by us: interpreted like the original
     return call(wrap(wrapped, sources.constant(wrapped)).get(), std::move(args));
   }
   if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {

@@ -54,7 +54,7 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
     PyObject* result = current_capture->run_callback(thread, frame, throwflag, &handled);
     if (handled) return result;
   }
-  return frame_default(thread, frame, throwflag);
+  return _PyEval_EvalFrameDefault(thread, frame, throwflag);
 }
 
 }  // namespace

@@ -146,7 +146,7 @@ class Capture {
   PyObject* run_callback(PyThreadState* thread, Frame* frame, int throwflag, bool* handled);
 
   BreakSite restart_site() const { return restart_site_; }
-  int64_t leaked_fakes() const { return *alive_fakes_; }
+  std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
 
   // -- values (values.cpp) ---------------------------------------------------------------------------------------
   /// The interpreter's value for an object read from outside at `source`; leaves the guards that reading implies.
@@ -291,6 +291,8 @@ bool is_tensor(PyObject* object);
 /// A Python object that stands for a fake tensor.
 bool is_fake_tensor(PyObject* object);
 
+/// What a compiled callable was made from (borrowed), or null for all others. Set by the stage that owns the type.
+extern PyObject* (*original_of_compiled)(PyObject* callable);
 /// "module.qualname", or what kind of object it is.
 std::string callable_name(PyObject* callable);
 /// Keeps an object for the process's life (keys of tables by address).

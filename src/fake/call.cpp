@@ -51,7 +51,12 @@ at::Tensor Call::empty(at::IntArrayRef sizes, at::IntArrayRef strides, c10::Scal
 }
 
 at::Tensor Call::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) const {
-  return session().view(base, sizes, strides, offset);
+  return session().view(base, sizes, strides, offset, base.dtype());
+}
+
+at::Tensor Call::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                      c10::ScalarType dtype) const {
+  return session().view(base, sizes, strides, offset, c10::scalarTypeToTypeMeta(dtype));
 }
 
 }  // namespace magneto::fake

@@ -1,7 +1,10 @@
 // The one place that knows which dispatch key fakes use and how our kernel gets onto it.
 //
 // PyTorch reserves `Fake` for fake tensors made outside of it and registers nothing there (2.11 to 2.13); it lies below
-// autograd, autocast and functionalisation and above the backends. A second backend fallback on one key is an error: if
+// autograd, autocast and functionalisation and above the backends. The key is not on the tensors but in the thread's
+// included set while a session is active: factories must be seen as well, and code that reads a tensor's keys
+// (`x.new_tensor`, guards) finds those of an ordinary tensor. A fake that escapes from its session therefore reaches a
+// backend's kernel, which throws at its storage. A second backend fallback on one key is an error: if
 // a PyTorch to come claims the key, `register_kernels` is where to choose another way.
 #pragma once
 

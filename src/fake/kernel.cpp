@@ -117,7 +117,10 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
 
 void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   Session* session = Session::current();
-  TORCH_CHECK(session, "magneto: a tensor of a finished capture was given to ", operator_name(op));
+  if (!session) {
+    // The key came along with a copy of the capturing thread's state (the threads of PyTorch's pools take one).
+    C10_THROW_ERROR(Error, operator_name(op) + ": captured code called an operator from another thread");
+  }
   const Session::Mark mark = session->mark();
   try {
     capture(*session, op, keys, stack);

@@ -168,9 +168,7 @@ class MetaCall {
       if (meta.unsafeGetStorageImpl() != result.storage().unsafeGetStorageImpl()) continue;
       for (auto& [base, base_meta] : tensors_) {
         if (base.storage().unsafeGetStorageImpl() != storage.unsafeGetStorageImpl()) continue;
-        at::Tensor view = session_.impl().view(base, result.sizes(), result.strides(), result.storage_offset());
-        view.unsafeGetTensorImpl()->set_storage_and_dtype(storage, result.dtype());  // view_as_real changes it
-        return view;
+        return session_.impl().view(base, result.sizes(), result.strides(), result.storage_offset(), result.dtype());
       }
     }
     at::Tensor fake = session_.impl().empty(result.sizes(), result.strides(), result.scalar_type(),

@@ -21,8 +21,8 @@ constexpr c10::DispatchKeySet kModelledKeys =
                          c10::DispatchKey::Negative}) |
     c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
 
-c10::DispatchKeySet fake_keys(c10::Device device) {
-  return c10::DispatchKeySet({c10::computeDispatchKey(std::nullopt, std::nullopt, device), kFakeKey});
+c10::DispatchKeySet backend_keys(c10::Device device) {
+  return c10::DispatchKeySet(c10::computeDispatchKey(std::nullopt, std::nullopt, device));
 }
 
 /// How this PyTorch owns the nodes of the autograd graph: std::shared_ptr once, c10::intrusive_ptr since 2.12 or so.
@@ -83,14 +83,15 @@ at::Tensor Session::Impl::empty(at::IntArrayRef sizes, at::IntArrayRef strides, 
                                 c10::Device device) {
   const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(dtype);
   const size_t nbytes = at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
-  auto impl = c10::make_intrusive<FakeImpl>(state, FakeImpl::make_storage(nbytes, device), fake_keys(device), type);
+  auto impl = c10::make_intrusive<FakeImpl>(state, FakeImpl::make_storage(nbytes, device), backend_keys(device), type);
   if (sizes.size() != 1 || sizes[0] != 0) impl->set_sizes_and_strides(sizes, strides);
   return at::Tensor(std::move(impl));
 }
 
-at::Tensor Session::Impl::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
-  auto impl = c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, c10::Storage(base.storage()), base.key_set(),
-                                            base.dtype());
+at::Tensor Session::Impl::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
+                               caffe2::TypeMeta dtype) {
+  auto impl =
+      c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, c10::Storage(base.storage()), base.key_set(), dtype);
   impl->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(impl));
 }
@@ -117,7 +118,7 @@ const c10::Storage& Session::Impl::storage_for(const at::Tensor& real) {
 
 at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
   auto impl = c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, storage_for(real),
-                                            real.key_set().add(c10::DispatchKey::Fake), real.dtype());
+                                            real.key_set(), real.dtype());
   impl->set_sizes_and_strides(real.sizes(), real.strides(), real.storage_offset());
   if (real.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   if (!real.is_inference()) impl->set_version_counter(c10::VariableVersion(real._version()));

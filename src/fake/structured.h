@@ -66,6 +66,15 @@ struct Argument<at::OptionalTensorRef> {
   at::OptionalTensorRef get() const { return value.defined() ? at::OptionalTensorRef(value) : at::OptionalTensorRef(); }
 };
 
+template <>
+struct Argument<at::OptionalScalarRef> {
+  Argument(const Call& call, size_t i) {
+    if (!call.is_none(i)) value = call.arg(i).toScalar();
+  }
+  std::optional<c10::Scalar> value;
+  at::OptionalScalarRef get() const { return value ? at::OptionalScalarRef(*value) : at::OptionalScalarRef(); }
+};
+
 /// A structured kernel's frame whose outputs are fakes: new ones, or, in place, `self`.
 template <class Meta>
 class Structured final : public Meta {
@@ -139,5 +148,11 @@ bool structured(Call& call) {
 
 template <class Meta>
 constexpr Rule structured_inplace = structured<Meta, true>;
+
+/// `rule` where the kernel is known to have argument 0's dtype; declines elsewhere.
+template <DtypeSet dtypes, Rule rule>
+bool when(Call& call) {
+  return (class_of(call.tensor(0).scalar_type()) & dtypes) && rule(call);
+}
 
 }  // namespace magneto::fake

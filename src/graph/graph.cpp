@@ -1,34 +1,111 @@
-// Temporary: what src/fake/ needs until the graph's own file is merged.
 #include "graph/graph.h"
+
+#include <c10/core/ScalarType.h>
+
+#include "graph/dtypes.h"
 
 namespace magneto::graph {
 
 ValueId Graph::add_input(std::string name, TensorMeta meta) {
-  const ValueId id = static_cast<ValueId>(values.size());
-  values.push_back({.kind = ValueKind::Input, .meta = std::move(meta), .name = std::move(name)});
+  const auto id = static_cast<ValueId>(values.size());
+  values.push_back({ValueKind::Input, std::move(meta), std::move(name), {}, -1});
   inputs.push_back(id);
   return id;
 }
 
 ValueId Graph::add_constant(at::Tensor tensor) {
-  const ValueId id = static_cast<ValueId>(values.size());
-  values.push_back({.kind = ValueKind::Constant, .meta = meta_of(tensor), .constant = std::move(tensor)});
+  const auto id = static_cast<ValueId>(values.size());
+  TensorMeta meta = meta_of(tensor);
+  values.push_back({ValueKind::Constant, std::move(meta), {}, std::move(tensor), -1});
   return id;
 }
 
 ValueId Graph::add_result(TensorMeta meta, int32_t producer) {
-  const ValueId id = static_cast<ValueId>(values.size());
-  values.push_back({.kind = ValueKind::Result, .meta = std::move(meta), .producer = producer});
+  const auto id = static_cast<ValueId>(values.size());
+  values.push_back({ValueKind::Result, std::move(meta), {}, {}, producer});
   return id;
 }
 
 TensorMeta meta_of(const at::Tensor& tensor) {
-  return {.dtype = tensor.scalar_type(),
-          .device = tensor.device(),
-          .sizes = tensor.sizes().vec(),
-          .strides = tensor.strides().vec(),
-          .storage_offset = tensor.storage_offset(),
-          .requires_grad = tensor.requires_grad()};
+  TensorMeta meta;
+  meta.dtype = tensor.scalar_type();
+  meta.device = tensor.device();
+  meta.requires_grad = tensor.requires_grad();
+  meta.sizes = tensor.sizes().vec();
+  // Sparse and other layouts have no strides; their operators run all the same.
+  if (tensor.layout() == at::kStrided) {
+    meta.strides = tensor.strides().vec();
+    meta.storage_offset = tensor.storage_offset();
+  }
+  return meta;
+}
+
+std::string_view dtype_name(c10::ScalarType dtype) {
+  for (const DtypeName& row : dtype_names()) {
+    if (row.dtype == dtype) return row.name;
+  }
+  return "undefined";
+}
+
+std::optional<c10::ScalarType> dtype_of_name(std::string_view name) {
+  for (const DtypeName& row : dtype_names()) {
+    if (row.name == name) return row.dtype;
+  }
+  return std::nullopt;
+}
+
+std::span<const DtypeName> dtype_names() {
+  using c10::ScalarType;
+  static constexpr DtypeName rows[] = {
+      {ScalarType::Float, "f32"},
+      {ScalarType::Double, "f64"},
+      {ScalarType::Half, "f16"},
+      {ScalarType::BFloat16, "bf16"},
+      {ScalarType::Long, "i64"},
+      {ScalarType::Int, "i32"},
+      {ScalarType::Short, "i16"},
+      {ScalarType::Char, "i8"},
+      {ScalarType::Byte, "u8"},
+      {ScalarType::UInt16, "u16"},
+      {ScalarType::UInt32, "u32"},
+      {ScalarType::UInt64, "u64"},
+      {ScalarType::Bool, "b8"},
+      {ScalarType::ComplexHalf, "c32"},
+      {ScalarType::ComplexFloat, "c64"},
+      {ScalarType::ComplexDouble, "c128"},
+      {ScalarType::Float8_e5m2, "f8e5m2"},
+      {ScalarType::Float8_e4m3fn, "f8e4m3fn"},
+      {ScalarType::Float8_e5m2fnuz, "f8e5m2fnuz"},
+      {ScalarType::Float8_e4m3fnuz, "f8e4m3fnuz"},
+      {ScalarType::Float8_e8m0fnu, "f8e8m0fnu"},
+      {ScalarType::Float4_e2m1fn_x2, "f4e2m1fn_x2"},
+      {ScalarType::QInt8, "qi8"},
+      {ScalarType::QUInt8, "qu8"},
+      {ScalarType::QInt32, "qi32"},
+      {ScalarType::QUInt4x2, "qu4x2"},
+      {ScalarType::QUInt2x4, "qu2x4"},
+      {ScalarType::Bits1x8, "bits1x8"},
+      {ScalarType::Bits2x4, "bits2x4"},
+      {ScalarType::Bits4x2, "bits4x2"},
+      {ScalarType::Bits8, "bits8"},
+      {ScalarType::Bits16, "bits16"},
+      {ScalarType::UInt1, "u1"},
+      {ScalarType::UInt2, "u2"},
+      {ScalarType::UInt3, "u3"},
+      {ScalarType::UInt4, "u4"},
+      {ScalarType::UInt5, "u5"},
+      {ScalarType::UInt6, "u6"},
+      {ScalarType::UInt7, "u7"},
+      {ScalarType::Int1, "i1"},
+      {ScalarType::Int2, "i2"},
+      {ScalarType::Int3, "i3"},
+      {ScalarType::Int4, "i4"},
+      {ScalarType::Int5, "i5"},
+      {ScalarType::Int6, "i6"},
+      {ScalarType::Int7, "i7"},
+  };
+  static_assert(std::size(rows) == static_cast<size_t>(ScalarType::Undefined), "a dtype of PyTorch has no name here");
+  return rows;
 }
 
 }  // namespace magneto::graph

@@ -125,12 +125,14 @@ std::string_view dtype_name(c10::ScalarType dtype);
 ///       %0: f32[2, 3] = input "L['x']"
 ///       # user.py:4 in forward
 ///       torch.add(%0, 1) {
-///         %1: f32[2, 3] = aten.add.Tensor(%0, 1, 1)
+///         %1: f32[2, 3] = aten.add.Scalar(%0, 1, 1)
 ///       }
 ///       return (%1)
 ///     }
 ///
-/// A value prints its strides (`f32[2, 3]{1, 2}`) only when it is not contiguous, and `grad` when it requires grad.
+/// A value prints its strides (`f32[2, 3]{1, 2}`) only when it is not contiguous, its storage offset (`+4`) when it has
+/// one, its device (`@cuda:0`) when it is not the CPU, and `grad` when it requires grad. A constant prints its values
+/// when they are few, `wrapped` before them for a number that promotes like a Python number. Absent tensors are `None`.
 std::string print(const Graph& graph);
 
 /// Parses what `print` writes. Torch nodes keep their printed name as a `str` target and no Python arguments (they are

@@ -27,12 +27,16 @@ struct GlobalState {
   bool autocast_cache = true;
   bool deterministic = false;
   bool deterministic_warn_only = false;
-  bool torch_function_enabled = true;
-  int64_t torch_function_modes = 0;  // number of modes on the stack
+  bool torch_function_enabled = true;        // for subclasses
+  bool torch_function_modes_enabled = true;  // for modes
+  int64_t torch_function_modes = 0;          // number of modes on the stack
   c10::ScalarType default_dtype = c10::ScalarType::Float;
   c10::ScalarType autocast_cpu_dtype = c10::ScalarType::BFloat16;
   c10::ScalarType autocast_cuda_dtype = c10::ScalarType::Half;
   int32_t num_threads = 1;
+  // The thread's own dispatch keys, raw: dispatch modes, functorch transforms and whatever else hooks the dispatcher.
+  uint64_t dispatch_included = 0;
+  uint64_t dispatch_excluded = 0;
 
   /// Reads the state of the current thread. Cheap (tens of nanoseconds).
   static GlobalState read();
@@ -99,9 +103,9 @@ class GuardSet {
 
 /// Where the roots are, for one check. All borrowed.
 struct Roots {
-  PyObject* function;         // may be null when no Function source is used
-  PyObject* const* locals;    // localsplus: locals, cells, free variables
-  PyObject* const* stack;     // value stack, bottom first
+  PyObject* function;       // may be null when no Function source is used
+  PyObject* const* locals;  // localsplus: locals, cells, free variables
+  PyObject* const* stack;   // value stack, bottom first
 };
 
 class GuardProgram {

@@ -8,12 +8,13 @@
 namespace magneto {
 
 /// Binds the arguments of a vectorcall (`kwnames`: tuple of the names of the values that follow the `nargs` positional
-/// ones, or null) to the parameters of a PyFunctionObject. Fills all co_nlocalsplus slots of `localsplus`, as a new frame
-/// has them before its prologue: new references to the arguments, defaults, *args tuple and **kwargs dict (cells still hold
-/// raw values), null elsewhere.
+/// ones, or null) to the parameters of a PyFunctionObject. Fills all co_nlocalsplus slots of `localsplus`, as a new
+/// frame has them before its prologue: new references to the arguments, defaults, *args tuple and **kwargs dict (cells
+/// still hold raw values), null elsewhere.
 ///
 /// False, with no exception set and nothing held in `localsplus`, where the call does not fit the signature, or where
-/// comparing keywords could run Python code: the caller then calls the function for real, which raises CPython's own error.
+/// comparing keywords could run Python code: the caller then calls the function for real, which raises CPython's own
+/// error.
 bool bind_arguments(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames, PyObject** localsplus);
 
 }  // namespace magneto

@@ -1,14 +1,15 @@
 // What the tests need to see of this stage.
 #include "api/bindings.h"
-#include "python/bind.h"
-#include "python/code.h"
-#include "python/frame.h"
-#include "python/ref.h"
 
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "python/bind.h"
+#include "python/code.h"
+#include "python/frame.h"
+#include "python/ref.h"
 
 namespace magneto {
 
@@ -19,8 +20,8 @@ PyCodeObject* as_code(PyObject* object) {
   return reinterpret_cast<PyCodeObject*>(object);
 }
 
-/// decode(code) -> (instructions, handlers): instructions as (name, arg, start, offset, next, target, line), handlers as
-/// (begin, end, target, depth, lasti); all in instruction indices.
+/// decode(code) -> (instructions, handlers): instructions as (name, arg, start, offset, next, target, line), handlers
+/// as (begin, end, target, depth, lasti); all in instruction indices.
 PyObject* decode_binding(PyObject*, PyObject* code) {
   return guarded([&] {
     const CodeInfo& info = decode(as_code(code));
@@ -57,7 +58,8 @@ PyObject* forget_code_binding(PyObject*, PyObject* code) {
   });
 }
 
-/// What `resume_test` does with the first frame of `code` that the hook sees. All borrowed from the binding's arguments.
+/// What `resume_test` does with the first frame of `code` that the hook sees. All borrowed from the binding's
+/// arguments.
 struct Takeover {
   PyCodeObject* code;
   int instr;
@@ -80,7 +82,7 @@ void fill(PyObject** slots, PyObject* list) {
 
 void set_up(const Takeover& takeover, Frame* frame, const CodeInfo& info) {
   PyObject** slots = frame_localsplus(frame);
-  const bool past_prologue = frame_next_instr(frame, info) == 0 && takeover.instr > info.entry;
+  const bool past_prologue = frame_next_instr(frame, info) == 0 && takeover.instr >= info.entry;
   if (takeover.locals != Py_None) {
     for (int32_t i = 0; i < info.nlocals; ++i) Py_CLEAR(slots[i]);
     fill(slots, takeover.locals);
@@ -120,8 +122,9 @@ PyObject* take_over(const Takeover& takeover, PyThreadState* thread, Frame* fram
 
 PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   if (pending && frame_code(frame) == pending->code && !throwflag) {
-    const bool creates_generator = (pending->code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 &&
-                                   !frame_is_generator(frame);
+    const bool creates_generator =
+        (pending->code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0 &&
+        !frame_is_generator(frame);
     if (!creates_generator) {
       const Takeover takeover = *std::exchange(pending, nullptr);
       return take_over(takeover, thread, frame);
@@ -130,9 +133,9 @@ PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
 }
 
-/// resume_test(code, call, instr, locals=None, stack=None, action="continue", operand=None, handled=None): runs call(); the first
-/// frame of `code` that it enters (for generator functions: the generator's own frame) is set to instruction `instr`, with
-/// those locals and stack, and finished by `action`.
+/// resume_test(code, call, instr, locals=None, stack=None, action="continue", operand=None, handled=None): runs call();
+/// the first frame of `code` that it enters (for generator functions: the generator's own frame) is set to instruction
+/// `instr`, with those locals and stack, and finished by `action`.
 PyObject* resume_test_binding(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject *code, *call;
@@ -169,17 +172,39 @@ PyObject* generator_state_binding(PyObject*, PyObject* generator) {
   });
 }
 
+/// Slots as a list; Ellipsis for an empty one.
+Ref list_of(PyObject** slots, Py_ssize_t count) {
+  Ref list = checked(PyList_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyList_SET_ITEM(list.get(), i, Py_NewRef(slots[i] ? slots[i] : Py_Ellipsis));
+  }
+  return list;
+}
+
+/// snapshot_test(frame) -> (instruction, slots, stack) of a frame object in a trace function.
+PyObject* snapshot_test_binding(PyObject*, PyObject* object) {
+  return guarded([&] {
+    if (!PyFrame_Check(object)) throw std::invalid_argument("a frame is needed");
+    Frame* frame = frame_of_object(object);
+    const CodeInfo& info = decode(frame_code(frame));
+    const int32_t depth = frame_stack_depth(frame);
+    if (depth < 0) throw std::invalid_argument("the stack of this frame is not saved");
+    Ref slots = list_of(frame_localsplus(frame), info.nlocals);
+    Ref stack = list_of(frame_localsplus(frame) + info.nlocals, depth);
+    return Py_BuildValue("(iOO)", info.index_of[PyFrame_GetLasti(reinterpret_cast<PyFrameObject*>(object)) / 2],
+                         slots.get(), stack.get());
+  });
+}
+
 /// bind_test(function, *args, **kwargs) -> the slots that bind_arguments fills (Ellipsis: an empty one), or None.
 PyObject* bind_test_binding(PyObject*, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   return guarded([&]() -> PyObject* {
     if (nargs < 1 || !PyFunction_Check(args[0])) throw std::invalid_argument("a function is needed");
     auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(args[0]));
-    std::vector<PyObject*> slots(code->co_nlocalsplus + 1);
+    std::vector<PyObject*> slots(code->co_nlocalsplus);
     if (!bind_arguments(args[0], args + 1, nargs - 1, kwnames, slots.data())) return Py_NewRef(Py_None);
-    Ref bound = checked(PyList_New(code->co_nlocalsplus));
-    for (Py_ssize_t i = 0; i < code->co_nlocalsplus; ++i) {
-      PyList_SET_ITEM(bound.get(), i, slots[i] ? slots[i] : Py_NewRef(Py_Ellipsis));
-    }
+    Ref bound = list_of(slots.data(), code->co_nlocalsplus);
+    for (PyObject* slot : slots) Py_XDECREF(slot);
     return bound.release();
   });
 }
@@ -192,9 +217,11 @@ PyMethodDef python_methods[] = {
     {"forget_code", forget_code_binding, METH_O, "forget_code(code): drops the decoded form"},
     {"generator_state", generator_state_binding, METH_O, "generator_state(generator) -> (next instruction, depth)"},
     {"bind_test", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(bind_test_binding)),
-     METH_FASTCALL | METH_KEYWORDS, "bind_test(function, *args, **kwargs) -> list of slots, or None if they do not fit"},
+     METH_FASTCALL | METH_KEYWORDS,
+     "bind_test(function, *args, **kwargs) -> list of slots, or None if they do not fit"},
     {"resume_test", resume_test_binding, METH_VARARGS,
      "resume_test(code, call, instr, locals=None, stack=None, action='continue', operand=None, handled=None)"},
+    {"snapshot_test", snapshot_test_binding, METH_O, "snapshot_test(frame) -> (instruction, slots, stack)"},
     {nullptr, nullptr, 0, nullptr},
 };
 

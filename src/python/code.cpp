@@ -142,7 +142,8 @@ std::unique_ptr<CodeInfo> decode_new(PyCodeObject* code) {
   info->kinds.assign(kinds, kinds + PyBytes_GET_SIZE(code->co_localspluskinds));
   info->free_count = code->co_nfreevars;
   info->first_free = info->nlocals - info->free_count;
-  auto resume = std::find_if(info->instrs.begin(), info->instrs.end(), [](const Instr& i) { return i.op == Op::RESUME; });
+  auto resume =
+      std::find_if(info->instrs.begin(), info->instrs.end(), [](const Instr& i) { return i.op == Op::RESUME; });
   if (resume != info->instrs.end()) info->entry = static_cast<int32_t>(resume - info->instrs.begin());
   return info;
 }

@@ -24,12 +24,12 @@ const char* op_name(Op op);
 
 struct Instr {
   Op op = Op::Unknown;
-  int32_t arg = 0;     // with EXTENDED_ARG folded in
-  int32_t start = 0;   // code unit of the first EXTENDED_ARG prefix, or of the instruction itself
-  int32_t offset = 0;  // code unit of the instruction itself (what prev_instr holds while it runs)
-  int32_t next = 0;    // index in CodeInfo::instrs of the instruction that follows
-  int32_t target = -1; // jumps, FOR_ITER, SEND: index in CodeInfo::instrs of the target; else -1
-  int32_t line = -1;   // source line; -1 when unknown
+  int32_t arg = 0;      // with EXTENDED_ARG folded in
+  int32_t start = 0;    // code unit of the first EXTENDED_ARG prefix, or of the instruction itself
+  int32_t offset = 0;   // code unit of the instruction itself (what prev_instr holds while it runs)
+  int32_t next = 0;     // index in CodeInfo::instrs of the instruction that follows
+  int32_t target = -1;  // jumps, FOR_ITER, SEND: index in CodeInfo::instrs of the target; else -1
+  int32_t line = -1;    // source line; -1 when unknown
 };
 
 /// One row of the exception table, in instruction indices.
@@ -41,17 +41,17 @@ struct Handler {
 };
 
 struct CodeInfo {
-  PyCodeObject* code;              // borrowed: the cache below keeps it alive
-  std::vector<Instr> instrs;       // EXTENDED_ARG and CACHE left out
-  std::vector<Handler> handlers;   // innermost first for overlapping ranges
-  std::vector<int32_t> index_of;   // code unit -> index in instrs (-1 inside caches); one past the end -> instrs.size()
-  int32_t nlocals = 0;             // co_nlocalsplus: locals, cells and free variables
+  PyCodeObject* code;             // borrowed: the cache below keeps it alive
+  std::vector<Instr> instrs;      // EXTENDED_ARG and CACHE left out
+  std::vector<Handler> handlers;  // innermost first for overlapping ranges
+  std::vector<int32_t> index_of;  // code unit -> index in instrs (-1 inside caches); one past the end -> instrs.size()
+  int32_t nlocals = 0;            // co_nlocalsplus: locals, cells and free variables
   int32_t stack_size = 0;
   Ref names, consts, localsplus_names;  // tuples; localsplus_names in slot order
-  std::vector<uint8_t> kinds;      // co_localspluskinds: CO_FAST_LOCAL | CO_FAST_CELL | CO_FAST_FREE per slot
-  int32_t first_free = 0;          // slot of the first free variable
+  std::vector<uint8_t> kinds;           // co_localspluskinds: CO_FAST_LOCAL | CO_FAST_CELL | CO_FAST_FREE per slot
+  int32_t first_free = 0;               // slot of the first free variable
   int32_t free_count = 0;
-  int32_t entry = 0;               // index of the RESUME that starts the body (after COPY_FREE_VARS, MAKE_CELL...)
+  int32_t entry = 0;  // index of the RESUME that starts the body (after COPY_FREE_VARS, MAKE_CELL...)
 
   /// The handler that covers an instruction, or null.
   const Handler* handler_of(int32_t instr) const;

@@ -1,8 +1,8 @@
 // CPython 3.12.
 //
-// An eval hook clears and pops its frame itself, with functions that are not exported; `_PyEval_EvalFrameDefault` does it
-// for every frame that it ends, so it ends ours as well. `prev_instr` is the code unit before the one to run next; while
-// an instruction runs, it is that instruction.
+// An eval hook clears and pops its frame itself, with functions that are not exported; `_PyEval_EvalFrameDefault` does
+// it for every frame that it ends, so it ends ours as well. `prev_instr` is the code unit before the one to run next;
+// while an instruction runs, it is that instruction.
 #include <Python.h>
 
 #if PY_VERSION_HEX < 0x030C0000 || PY_VERSION_HEX >= 0x030D0000
@@ -13,9 +13,9 @@
 #include <internal/pycore_frame.h>
 #undef Py_BUILD_CORE
 
-#include "python/cpython_common.h"
-
 #include <opcode.h>  // last: its macros have the names of our Op
+
+#include "python/cpython_common.h"
 
 namespace magneto {
 
@@ -27,8 +27,8 @@ constexpr int safe_recursion_limit = 2000;
 constexpr int evaluator_c_units = 2;
 
 /// Without a hook, most calls of Python functions share one evaluator; with it each has its own, and the fixed C limit
-/// (1,500 units in 3.12.1) would stop a program at a depth of 750 that may go to 1,000. So an evaluator that a hook enters is
-/// not counted, unless the program has set a limit that the C stack would not bear.
+/// (1,500 units in 3.12.1) would stop a program at a depth of 750 that may go to 1,000. So an evaluator that a hook
+/// enters is not counted, unless the program has set a limit that the C stack would not bear.
 PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
   const int credit = thread->py_recursion_limit <= safe_recursion_limit ? evaluator_c_units : 0;
   thread->c_recursion_remaining += credit;

@@ -1,5 +1,5 @@
-// The part of frame.h that reads alike in every supported version, although the layout of frames differs. Included once,
-// by the version's cpython_3xx.cpp, after that version's definition of _PyInterpreterFrame.
+// The part of frame.h that reads alike in every supported version, although the layout of frames differs. Included
+// once, by the version's cpython_3xx.cpp, after that version's definition of _PyInterpreterFrame.
 #pragma once
 
 #include "python/frame.h"
@@ -106,6 +106,8 @@ PyObject* frame_yield(PyThreadState* thread, Frame* frame, const CodeInfo& info,
   push(frame, value);
   return evaluate(thread, frame, 0);
 }
+
+Frame* frame_of_object(PyObject* frame_object) { return reinterpret_cast<PyFrameObject*>(frame_object)->f_frame; }
 
 Frame* generator_frame(PyObject* object) {
   if (!PyGen_CheckExact(object) && !PyCoro_CheckExact(object) && !PyAsyncGen_CheckExact(object)) return nullptr;

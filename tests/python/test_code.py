@@ -112,26 +112,27 @@ def test_quickened_code_is_decoded_unspecialised():
     assert _C.decode(f.__code__) == before
 
 
-@pytest.mark.skipif(not hasattr(sys, "monitoring"), reason="sys.monitoring came with 3.12")
-def test_instrumented_code_is_decoded_plain():
-    def f(n):
-        for i in range(n):
-            n += i
-        return n
+if hasattr(sys, "monitoring"):  # from 3.12 on
 
-    before = _C.decode(f.__code__)
-    _C.forget_code(f.__code__)
-    events = sys.monitoring.events
-    sys.monitoring.use_tool_id(4, "test")
-    try:
-        for event in (events.LINE, events.INSTRUCTION, events.PY_RETURN, events.JUMP):
-            sys.monitoring.register_callback(4, event, lambda *args: None)
-        sys.monitoring.set_local_events(4, f.__code__, events.LINE | events.INSTRUCTION | events.PY_RETURN | events.JUMP)
-        f(3)
-        assert _C.decode(f.__code__) == before
-    finally:
-        sys.monitoring.set_local_events(4, f.__code__, 0)
-        sys.monitoring.free_tool_id(4)
+    def test_instrumented_code_is_decoded_plain():
+        def f(n):
+            for i in range(n):
+                n += i
+            return n
+
+        before = _C.decode(f.__code__)
+        _C.forget_code(f.__code__)
+        events = sys.monitoring.events
+        sys.monitoring.use_tool_id(4, "test")
+        try:
+            for event in (events.LINE, events.INSTRUCTION, events.PY_RETURN, events.JUMP):
+                sys.monitoring.register_callback(4, event, lambda *args: None)
+            sys.monitoring.set_local_events(4, f.__code__, events.LINE | events.INSTRUCTION | events.PY_RETURN | events.JUMP)
+            f(3)
+            assert _C.decode(f.__code__) == before
+        finally:
+            sys.monitoring.set_local_events(4, f.__code__, 0)
+            sys.monitoring.free_tool_id(4)
 
 
 def test_a_code_object_is_kept_until_forgotten():

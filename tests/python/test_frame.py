@@ -1,8 +1,10 @@
 """Frames that are entered in the middle and finished by CPython."""
 
 import asyncio
+import faulthandler
 import gc
 import sys
+import threading
 import traceback
 import tracemalloc
 import types
@@ -456,6 +458,39 @@ def test_builtins_that_look_at_the_frame():
     assert enter(visible, on_line(visible, 1), {}, [], "call", gc.collect, args=(0, 0)) >= 0
 
 
+def test_fault_handler_walks_the_frames(tmp_path):
+    with open(tmp_path / "dump", "w+") as file:
+        dump = lambda: faulthandler.dump_traceback(file)  # noqa: E731
+        enter(visible, on_line(visible, 2), {"a": 1}, [5], "call", dump, args=(0, 0))
+        file.seek(0)
+        assert [line.split()[-1] for line in file][1:5] == ["<lambda>", "visible", "<lambda>", "enter"]
+
+
+def test_threads():
+    seen = []
+
+    def work():
+        for i in range(200):
+            generator = producing(3)
+            seen.append(list(generator))
+
+    def look():
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sys._getframe(1).f_code
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        code = enter(visible, on_line(visible, 2), {"a": 1}, [5], "call", look, args=(0, 0))
+    finally:
+        sys.setswitchinterval(interval)
+    assert code is visible.__code__ and seen == [list(producing(3))] * 800
+
+
 def test_warnings_name_the_line():
     def warn():
         warnings.warn("look here", stacklevel=2)
@@ -592,6 +627,7 @@ def test_generator_frame_is_current():
     def look():
         frame = sys._getframe(1)
         seen.append((frame.f_code, frame.f_locals["total"], frame.f_back.f_code.co_name))
+        gc.collect()
         return "end"
 
     with pytest.raises(StopIteration, match="end"):
@@ -672,18 +708,19 @@ def test_recursion_is_as_deep_under_the_hook():
     assert before - 3 <= under_hook <= before
 
 
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="3.11 does not count its use of the C stack")
-def test_a_raised_recursion_limit_does_not_exhaust_the_c_stack():
-    def endless():
-        return endless()
+if sys.version_info >= (3, 12):  # 3.11 does not count its use of the C stack
 
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(10_000_000)
-    try:
-        with pytest.raises(RecursionError):
-            _C.resume_test(summing.__code__, lambda: (summing(1), endless()), 0)
-    finally:
-        sys.setrecursionlimit(limit)
+    def test_a_raised_recursion_limit_does_not_exhaust_the_c_stack():
+        def endless():
+            return endless()
+
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(10_000_000)
+        try:
+            with pytest.raises(RecursionError):
+                _C.resume_test(summing.__code__, lambda: (summing(1), endless()), 0)
+        finally:
+            sys.setrecursionlimit(limit)
 
 
 def test_recursion_error_at_the_entry_is_clean():

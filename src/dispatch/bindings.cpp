@@ -1,0 +1,160 @@
+// What the Python layer calls: compile, reset, stats, explain and the marks.
+#include "api/bindings.h"
+#include "dispatch/compiled.h"
+#include "dispatch/context.h"
+#include "dispatch/stats.h"
+
+namespace magneto {
+
+namespace capture {
+void mark_allow_in_graph(PyObject* function);
+void mark_constant_result(PyObject* function);
+void mark_disabled(PyObject* function);
+}  // namespace capture
+
+namespace dispatch {
+Context* context_of(PyObject* compiled);
+}
+
+namespace {
+
+using dispatch::Context;
+using dispatch::Report;
+
+PyObject* compile(PyObject*, PyObject* args) {
+  PyObject *callable, *options;
+  if (!PyArg_ParseTuple(args, "OO!", &callable, &PyDict_Type, &options)) return nullptr;
+  return guarded([&] { return dispatch::make_compiled(callable, options); });
+}
+
+PyObject* reset(PyObject*, PyObject*) {
+  ++dispatch::reset_generation();
+  dispatch::stats() = {};
+  Py_RETURN_NONE;
+}
+
+PyObject* counts(const std::map<std::string, int64_t>& map) {
+  Ref dict = checked(PyDict_New());
+  for (const auto& [name, count] : map) {
+    Ref value = checked(PyLong_FromLongLong(count));
+    if (PyDict_SetItemString(dict.get(), name.c_str(), value.get()) < 0) throw PythonError{};
+  }
+  return dict.release();
+}
+
+PyObject* stats(PyObject*, PyObject*) {
+  return guarded([] {
+    const dispatch::Stats& s = dispatch::stats();
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:L}", "frames", s.frames, "graphs", s.graphs, "ops", s.ops,
+                         "breaks", s.breaks, "break_reasons", counts(s.break_reasons), "recompiles", s.recompiles,
+                         "cache_entries", s.cache_entries, "fallbacks", counts(s.fallbacks), "meta_kernels",
+                         counts(s.meta_kernels), "autograd_graphs", s.autograd_graphs);
+  });
+}
+
+Ref list_of_refs(const std::vector<Ref>& items) {
+  Ref list = checked(PyList_New(static_cast<Py_ssize_t>(items.size())));
+  for (size_t i = 0; i < items.size(); ++i) PyList_SET_ITEM(list.get(), i, Py_NewRef(items[i].get()));
+  return list;
+}
+
+PyObject* explain(PyObject*, PyObject* args) {
+  PyObject *callable, *call_args, *call_kwargs;
+  if (!PyArg_ParseTuple(args, "OO!O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    Ref options = checked(PyDict_New());
+    Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
+    Report report;
+    dispatch::context_of(compiled.get())->report = &report;
+    Ref result = checked(PyObject_Call(compiled.get(), call_args, call_kwargs));
+    dispatch::context_of(compiled.get())->report = nullptr;
+    Ref ops = checked(PyList_New(0));
+    int64_t count = 0;
+    for (const auto& graph : report.ops) {
+      count += static_cast<int64_t>(graph.size());
+      if (PyList_Append(ops.get(), list_of_refs(graph).get()) < 0) throw PythonError{};
+    }
+    Ref breaks = checked(PyList_New(0));
+    for (const Report::Break& entry : report.breaks) {
+      Ref stack = checked(PyList_New(0));
+      for (const auto& [file, line, function] : entry.stack) {
+        Ref frame = checked(Py_BuildValue("(sis)", file.c_str(), line, function.c_str()));
+        if (PyList_Append(stack.get(), frame.get()) < 0) throw PythonError{};
+      }
+      Ref item = checked(Py_BuildValue("(sO)", entry.reason.c_str(), stack.get()));
+      if (PyList_Append(breaks.get(), item.get()) < 0) throw PythonError{};
+    }
+    Ref guards = checked(PyList_New(0));
+    for (const std::string& text : report.guards) {
+      size_t begin = 0;
+      while (begin < text.size()) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        Ref line = checked(PyUnicode_FromStringAndSize(text.data() + begin, static_cast<Py_ssize_t>(end - begin)));
+        if (end > begin && PyList_Append(guards.get(), line.get()) < 0) throw PythonError{};
+        begin = end + 1;
+      }
+    }
+    return Py_BuildValue("{s:N,s:n,s:n,s:L,s:N,s:N,s:N,s:{s:d,s:d}}", "graphs", list_of_refs(report.graphs).release(),
+                         "graph_count", report.graphs.size(), "graph_break_count", report.breaks.size(), "op_count", count,
+                         "break_reasons", breaks.release(), "ops_per_graph", ops.release(), "out_guards", guards.release(),
+                         "compile_times", "capture", report.capture_seconds, "backend", report.backend_seconds);
+  });
+}
+
+PyObject* is_compiling(PyObject*, PyObject*) { return PyBool_FromLong(capture::Capture::current() != nullptr); }
+
+PyObject* set_disabled(PyObject*, PyObject* on) {
+  const bool previous = dispatch::disabled_on_this_thread();
+  dispatch::disabled_on_this_thread() = PyObject_IsTrue(on) == 1;
+  return PyBool_FromLong(previous);
+}
+
+PyObject* set_config(PyObject*, PyObject* args) {
+  const char* name;
+  long long value;
+  if (!PyArg_ParseTuple(args, "sL", &name, &value)) return nullptr;
+  const std::string key = name;
+  dispatch::Settings& settings = dispatch::settings();
+#define X(type, setting, initial) \
+  if (key == #setting) settings.setting = static_cast<type>(value);
+#include "dispatch/settings.def"
+#undef X
+  Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core
+}
+
+template <void (*mark)(PyObject*)>
+PyObject* mark_function(PyObject*, PyObject* function) {
+  mark(function);
+  Py_RETURN_NONE;
+}
+
+/// A wrapper that CPython runs with compiled code off, and that captures stop in front of.
+PyObject* disable(PyObject*, PyObject* args) {
+  PyObject* function;
+  int recursive;
+  if (!PyArg_ParseTuple(args, "Op", &function, &recursive)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    Ref module = checked(PyImport_ImportModule("magneto._forward"));
+    Ref wrapper = checked(PyObject_CallMethod(module.get(), "disabled", "OO", function, recursive ? Py_True : Py_False));
+    capture::mark_disabled(wrapper.get());
+    return wrapper.release();
+  });
+}
+
+}  // namespace
+
+PyMethodDef dispatch_methods[] = {
+    {"compile", compile, METH_VARARGS, "compile(callable, options) -> CompiledFunction"},
+    {"reset", reset, METH_NOARGS, "Forgets all captures and counters."},
+    {"stats", stats, METH_NOARGS, "Counters as a dict."},
+    {"explain", explain, METH_VARARGS, "explain(callable, args, kwargs) -> report dict"},
+    {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},
+    {"set_disabled", set_disabled, METH_O, "Turns compiled code off or on for this thread; gives the previous state."},
+    {"set_config", set_config, METH_VARARGS, "set_config(name, value)"},
+    {"allow_in_graph", mark_function<capture::mark_allow_in_graph>, METH_O, "Calls become one node of the graph."},
+    {"assume_constant_result", mark_function<capture::mark_constant_result>, METH_O, "Calls are run once, at capture."},
+    {"disable", disable, METH_VARARGS, "disable(function, recursive) -> callable"},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace magneto

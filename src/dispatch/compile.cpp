@@ -1,0 +1,237 @@
+// From a frame's state to an entry of its cache: capture, backend, messages.
+#include <algorithm>
+#include <chrono>
+
+#include "dispatch/context.h"
+#include "dispatch/stats.h"
+#include "graph/gm.h"
+#include "runtime/computation.h"
+
+namespace magneto::dispatch {
+
+Settings& settings() {
+  static Settings values;
+  return values;
+}
+
+uint64_t& reset_generation() {
+  static uint64_t generation = 0;
+  return generation;
+}
+
+Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyObject*>& slots) {
+  auto& entries = segment.entries;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    Entry* entry = entries[i].get();
+    const auto count = static_cast<size_t>(entry->guards->slot_count());
+    if (slots.size() < count) slots.resize(count);
+    if (!entry->guards->check(roots, slots.data())) continue;
+    if (i > 0) std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
+    return entry;
+  }
+  return nullptr;
+}
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string place_of(const capture::Start& start) {
+  PyCodeObject* code = start.info->code;
+  return std::string(PyUnicode_AsUTF8(code->co_qualname)) + " (" + PyUnicode_AsUTF8(code->co_filename) + ":" +
+         std::to_string(start.info->instrs[start.instr].line) + ")";
+}
+
+/// A capture failed by our own fault: visible, counted, an error where the user asked for one.
+void fall_back(Context& context, Segment& segment, const capture::Start& start, const std::string& cause,
+               const std::string& message) {
+  segment.given_up = true;
+  ++stats().fallbacks[cause];
+  const std::string text = "Magneto could not capture " + place_of(start) + " and leaves it to CPython: " + message;
+  if (context.report) context.report->breaks.push_back({cause + ": " + message, {}});
+  if (context.fullgraph) {
+    raise("Unsupported", text);
+  } else if (settings().strict) {
+    raise("FailedFallback", text);
+  } else {
+    warn(text);
+  }
+}
+
+/// A side exit that is no graph break: a loop that goes on after an earlier exit.
+bool is_silent(const runtime::Exit& exit) { return exit.reason == BreakReason::OpaqueIterator; }
+
+void report_exit(Context& context, const runtime::Exit& exit) {
+  if (is_silent(exit)) return;
+  ++stats().breaks;
+  const std::string reason = std::string(break_info(exit.reason).name) + ": " + exit.message;
+  ++stats().break_reasons[reason];
+  if (context.report) {
+    Report::Break entry;
+    entry.reason = reason;
+    for (const runtime::FrameState& frame : exit.frames) {
+      PyCodeObject* code = frame.info->code;
+      entry.stack.emplace_back(PyUnicode_AsUTF8(code->co_filename), frame.info->instrs[frame.instr].line,
+                               PyUnicode_AsUTF8(code->co_name));
+    }
+    context.report->breaks.push_back(std::move(entry));
+  }
+  if (log_enabled("graph_breaks")) log("graph_breaks", "Graph break: " + break_text(exit));
+}
+
+/// Gives the plan its computation. False: the backend failed, with the error set.
+bool apply_backend(Context& context, capture::Trace& trace) {
+  graph::Graph& graph = trace.graph;
+  const bool wants_module = context.backend_name.empty() || context.backend_name == "eager";
+  const bool log_code = log_enabled("graph_code");
+  Ref module;
+  if (wants_module || log_code || context.report) module = graph::graph_module(graph);
+  if (context.report) {
+    context.report->graphs.push_back(module);
+    std::vector<Ref> ops;
+    for (const graph::TorchNode& node : graph.torch_nodes) ops.push_back(node.target);
+    context.report->ops.push_back(std::move(ops));
+  }
+  if (log_code) {
+    Ref code = checked(PyObject_GetAttrString(module.get(), "code"));
+    log("graph_code", std::string("TRACED GRAPH\n") + PyUnicode_AsUTF8(code.get()));
+  }
+  if (context.backend_name == "eager") {
+    trace.plan->computation = runtime::make_callable_computation(std::move(module), graph.inputs.size(), graph.outputs.size());
+    return true;
+  }
+  if (!context.backend_name.empty()) {
+    if (trace.needs_grad) {
+      ++stats().autograd_graphs;
+      trace.plan->computation = runtime::make_torch_computation(graph);
+    } else {
+      trace.plan->computation = runtime::make_aten_computation(graph);
+    }
+    return true;
+  }
+  Ref inputs = checked(PyList_New(static_cast<Py_ssize_t>(trace.example_inputs.size())));
+  for (size_t i = 0; i < trace.example_inputs.size(); ++i) {
+    PyList_SET_ITEM(inputs.get(), i, Py_NewRef(trace.example_inputs[i].get()));
+  }
+  Ref callable = Ref::steal(PyObject_CallFunctionObjArgs(context.backend.get(), module.get(), inputs.get(), nullptr));
+  if (callable && !PyCallable_Check(callable.get())) {
+    PyErr_Format(PyExc_TypeError, "the backend returned %R, which can't be called", callable.get());
+    callable = Ref();
+  }
+  if (!callable) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback) PyException_SetTraceback(value, traceback);
+    Ref text = Ref::steal(PyObject_Str(value));
+    raise("BackendFailed", std::string("the backend raised ") + reinterpret_cast<PyTypeObject*>(type)->tp_name + ": " +
+                               (text ? PyUnicode_AsUTF8(text.get()) : ""));
+    PyObject *outer_type, *outer, *outer_traceback;
+    PyErr_Fetch(&outer_type, &outer, &outer_traceback);
+    PyErr_NormalizeException(&outer_type, &outer, &outer_traceback);
+    PyException_SetCause(outer, value);
+    PyErr_Restore(outer_type, outer, outer_traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return false;
+  }
+  trace.plan->computation = runtime::make_callable_computation(std::move(callable), graph.inputs.size(), graph.outputs.size());
+  return true;
+}
+
+/// False: the limit is reached, or the recompile is an error.
+bool allow_another(Context& context, Segment& segment, const capture::Start& start, const guards::Roots& roots) {
+  if (segment.entries.empty()) return true;
+  ++stats().recompiles;
+  std::string reasons;
+  for (const auto& entry : segment.entries) reasons += "    - " + entry->guards->explain(roots) + "\n";
+  if (log_enabled("recompiles")) {
+    log("recompiles", "Recompiling function " + place_of(start) + "\n    triggered by the following guard failure(s):\n" + reasons);
+  }
+  const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
+  if (error) {
+    raise("RecompileError", "Recompiling " + place_of(start) + ", triggered by the following guard failure(s):\n" + reasons);
+    return false;
+  }
+  const int64_t limit = context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
+  if (static_cast<int64_t>(segment.entries.size()) < limit) return true;
+  segment.given_up = true;
+  warn("Magneto hit config.cache_size_limit (" + std::to_string(limit) + ") for " + place_of(start) +
+       " and runs new cases under CPython from here on. Last reason:\n" + segment.entries.front()->guards->explain(roots));
+  ++stats().fallbacks["cache_size_limit"];
+  return false;
+}
+
+}  // namespace
+
+Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
+  if (segment.given_up) return nullptr;
+  const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
+  if (!allow_another(context, segment, start, roots)) return nullptr;
+  const double begin = now();
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    std::shared_ptr<const int64_t> alive;
+    try {
+      capture::Trace trace;
+      {
+        capture::Capture capture(start, segment.known_breaks);
+        alive = capture.alive_fakes();
+        try {
+          trace = capture.run();
+        } catch (const capture::Restart&) {
+          segment.known_breaks.insert(capture.restart_site());
+          continue;
+        }
+      }
+      if (*alive != 0) {
+        fall_back(context, segment, start, "leaked fake tensors", std::to_string(*alive) + " fake tensors outlive the capture");
+        return nullptr;
+      }
+      const double captured = now();
+      if (trace.plan->exit) {
+        if (context.fullgraph && !is_silent(*trace.plan->exit)) {
+          report_exit(context, *trace.plan->exit);
+          raise("Unsupported", break_text(*trace.plan->exit));
+          return nullptr;
+        }
+        report_exit(context, *trace.plan->exit);
+      }
+      ++stats().frames;
+      for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
+      if (log_enabled("guards")) log("guards", "GUARDS:\n" + trace.guards_text);
+      if (context.report) context.report->guards.push_back(trace.guards_text);
+      if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
+        ++stats().graphs;
+        stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
+        if (!apply_backend(context, trace)) return nullptr;
+      }
+      if (context.report) {
+        context.report->capture_seconds += captured - begin;
+        context.report->backend_seconds += now() - captured;
+      }
+      ++stats().cache_entries;
+      auto entry = std::make_unique<Entry>();
+      entry->guards = std::move(trace.guards);
+      entry->plan = std::move(trace.plan);
+      segment.entries.insert(segment.entries.begin(), std::move(entry));
+      return segment.entries.front().get();
+    } catch (const capture::Abandon& abandon) {
+      fall_back(context, segment, start, break_info(abandon.reason).name, abandon.message);
+      return nullptr;
+    } catch (const PythonError&) {
+      // The program itself raises: CPython runs it and raises the real thing.
+      PyErr_Clear();
+      return nullptr;
+    } catch (const std::exception& error) {
+      PyErr_Clear();
+      fall_back(context, segment, start, "internal error", error.what());
+      return nullptr;
+    }
+  }
+  fall_back(context, segment, start, "internal error", "the segment was restarted too often");
+  return nullptr;
+}
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,267 @@
+#include "dispatch/compiled.h"
+
+#include <structmember.h>
+
+#include "dispatch/context.h"
+#include "dispatch/driver.h"
+#include "python/bind.h"
+
+namespace magneto::dispatch {
+
+namespace {
+
+struct CompiledFunction {
+  PyObject_HEAD
+  vectorcallfunc vectorcall;
+  PyObject* original;   // what the user gave
+  PyObject* function;   // the Python function that runs
+  PyObject* self;       // its first argument, or null
+  PyObject* dict;
+  PyObject* weakrefs;
+  const CodeInfo* info;
+  Context* context;
+};
+
+extern PyTypeObject CompiledFunctionType;
+
+PyObject* original_of(PyObject* callable) {
+  if (Py_TYPE(callable) == &CompiledFunctionType) return reinterpret_cast<CompiledFunction*>(callable)->original;
+  return nullptr;
+}
+
+PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  auto* compiled = reinterpret_cast<CompiledFunction*>(self);
+  const size_t nargs = PyVectorcall_NARGS(nargsf);
+  if (disabled_on_this_thread() || capture::Capture::current()) {
+    return PyObject_Vectorcall(compiled->original, args, nargs, kwnames);
+  }
+  const CodeInfo* info = compiled->info;
+  if (reinterpret_cast<PyObject*>(info->code) != PyFunction_GET_CODE(compiled->function)) {  // its __code__ was replaced
+    try {
+      info = compiled->info = &decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compiled->function)));
+    } catch (const PythonError&) {
+      return nullptr;
+    }
+  }
+  Context& context = *compiled->context;
+  if (context.generation != reset_generation()) {
+    context.segments.clear();
+    context.generation = reset_generation();
+  }
+  // The receiver goes in front.
+  c10::SmallVector<PyObject*, 16> all;
+  if (compiled->self) {
+    const size_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    all.push_back(compiled->self);
+    all.insert(all.end(), args, args + total);
+    args = all.data();
+  }
+  const size_t given = nargs + (compiled->self != nullptr);
+  c10::SmallVector<PyObject*, 48> localsplus(info->nlocals, nullptr);
+  if (!bind_arguments(compiled->function, args, given, kwnames, localsplus.data())) {
+    return PyObject_Vectorcall(compiled->function, args, given, kwnames);  // CPython words the TypeError
+  }
+  PyObject* result = nullptr;
+  try {
+    result = run_call(context, context.segment(info->code, 0), compiled->function, *info, localsplus.data(), args, given, kwnames);
+  } catch (const PythonError&) {
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  for (PyObject* local : localsplus) Py_XDECREF(local);
+  return result;
+}
+
+PyObject* compiled_get(PyObject* self, PyObject* instance, PyObject*) {
+  if (!instance || instance == Py_None) return Py_NewRef(self);
+  return PyMethod_New(self, instance);
+}
+
+int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
+  auto* compiled = reinterpret_cast<CompiledFunction*>(self);
+  Py_VISIT(compiled->original);
+  Py_VISIT(compiled->function);
+  Py_VISIT(compiled->self);
+  Py_VISIT(compiled->dict);
+  return 0;
+}
+
+int compiled_clear(PyObject* self) {
+  auto* compiled = reinterpret_cast<CompiledFunction*>(self);
+  delete std::exchange(compiled->context, nullptr);
+  Py_CLEAR(compiled->original);
+  Py_CLEAR(compiled->function);
+  Py_CLEAR(compiled->self);
+  Py_CLEAR(compiled->dict);
+  return 0;
+}
+
+void compiled_dealloc(PyObject* self) {
+  PyObject_GC_UnTrack(self);
+  if (reinterpret_cast<CompiledFunction*>(self)->weakrefs) PyObject_ClearWeakRefs(self);
+  compiled_clear(self);
+  PyObject_GC_Del(self);
+}
+
+PyObject* compiled_repr(PyObject* self) {
+  return PyUnicode_FromFormat("<compiled %R>", reinterpret_cast<CompiledFunction*>(self)->original);
+}
+
+PyObject* compiled_reduce(PyObject* self, PyObject*) {
+  // Pickled by name, as functions are: a decorated function's name leads to the compiled object itself.
+  return PyObject_GetAttrString(reinterpret_cast<CompiledFunction*>(self)->original, "__qualname__");
+}
+
+PyMemberDef compiled_members[] = {
+    {"__wrapped__", T_OBJECT, offsetof(CompiledFunction, original), READONLY, "what was compiled"},
+    {"__dictoffset__", T_PYSSIZET, offsetof(CompiledFunction, dict), READONLY, nullptr},
+    {nullptr},
+};
+
+PyMethodDef compiled_methods[] = {
+    {"__reduce__", compiled_reduce, METH_NOARGS, nullptr},
+    {nullptr},
+};
+
+PyGetSetDef compiled_getset[] = {
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
+    {nullptr},
+};
+
+/// Attributes that the object itself lacks are the original's (__code__, __signature__...).
+PyObject* compiled_getattro(PyObject* self, PyObject* name) {
+  PyObject* value = PyObject_GenericGetAttr(self, name);
+  if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
+  PyErr_Clear();
+  return PyObject_GetAttr(reinterpret_cast<CompiledFunction*>(self)->original, name);
+}
+
+PyTypeObject CompiledFunctionType = {
+    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0)
+    .tp_name = "magneto._C.CompiledFunction",
+    .tp_basicsize = sizeof(CompiledFunction),
+    .tp_dealloc = compiled_dealloc,
+    .tp_vectorcall_offset = offsetof(CompiledFunction, vectorcall),
+    .tp_repr = compiled_repr,
+    .tp_call = PyVectorcall_Call,
+    .tp_getattro = compiled_getattro,
+    .tp_setattro = PyObject_GenericSetAttr,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_doc = "A compiled function or method; a descriptor as functions are.",
+    .tp_traverse = compiled_traverse,
+    .tp_clear = compiled_clear,
+    .tp_weaklistoffset = offsetof(CompiledFunction, weakrefs),
+    .tp_methods = compiled_methods,
+    .tp_members = compiled_members,
+    .tp_getset = compiled_getset,
+    .tp_descr_get = compiled_get,
+    .tp_dictoffset = offsetof(CompiledFunction, dict),
+};
+
+/// Calls go to the object in the instance's `_compiled`, without running Python.
+PyObject* mixin_call(PyObject* self, PyObject* args, PyObject* kwargs) {
+  static PyObject* const name = PyUnicode_InternFromString("_compiled");
+  PyObject** dict = _PyObject_GetDictPtr(self);
+  PyObject* compiled = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (!compiled) {
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_AttributeError, "this object has no _compiled to call");
+    return nullptr;
+  }
+  Ref held = Ref::borrow(compiled);
+  return PyVectorcall_Call(compiled, args, kwargs);
+}
+
+PyTypeObject CallMixinType = {
+    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0)
+    .tp_name = "magneto._C.CallMixin",
+    .tp_basicsize = sizeof(PyObject),
+    .tp_call = mixin_call,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+    .tp_doc = "Base of types whose call slot goes straight to `_compiled`.",
+};
+
+/// The Python function behind a callable, and its first argument. False with an error: nothing that we can run.
+bool split_callable(PyObject* callable, Ref& function, Ref& self) {
+  if (PyFunction_Check(callable)) {
+    function = Ref::borrow(callable);
+    return true;
+  }
+  if (PyMethod_Check(callable) && PyFunction_Check(PyMethod_GET_FUNCTION(callable))) {
+    function = Ref::borrow(PyMethod_GET_FUNCTION(callable));
+    self = Ref::borrow(PyMethod_GET_SELF(callable));
+    return true;
+  }
+  PyObject* call = PyType_Check(callable) ? nullptr : _PyType_Lookup(Py_TYPE(callable), PyUnicode_InternFromString("__call__"));
+  if (call && PyFunction_Check(call)) {
+    function = Ref::borrow(call);
+    self = Ref::borrow(callable);
+    return true;
+  }
+  // C callables, partials and the like: through a function of our own.
+  Ref module = Ref::steal(PyImport_ImportModule("magneto._forward"));
+  function = module ? Ref::steal(PyObject_GetAttrString(module.get(), "forward")) : Ref();
+  self = Ref::borrow(callable);
+  return static_cast<bool>(function);
+}
+
+template <typename T>
+T option(PyObject* options, const char* name, T missing) {
+  PyObject* value = PyDict_GetItemString(options, name);
+  return value ? static_cast<T>(PyLong_AsLong(value)) : missing;
+}
+
+}  // namespace
+
+bool& disabled_on_this_thread() {
+  thread_local bool disabled = false;
+  return disabled;
+}
+
+PyObject* make_compiled(PyObject* callable, PyObject* options) {
+  Ref function, self;
+  if (!split_callable(callable, function, self)) return nullptr;
+  auto context = std::make_unique<Context>();
+  context->generation = reset_generation();
+  context->fullgraph = PyDict_GetItemString(options, "fullgraph") == Py_True;
+  PyObject* backend = PyDict_GetItemString(options, "backend");
+  if (!backend) {
+    context->backend_name = "magneto";
+  } else if (PyUnicode_Check(backend)) {
+    context->backend_name = PyUnicode_AsUTF8(backend);
+  } else {
+    context->backend = Ref::borrow(backend);
+  }
+  if (PyObject* own = PyDict_GetItemString(options, "options")) {
+    context->cache_size_limit = option<int64_t>(own, "cache_size_limit", -1);
+    context->error_on_recompile = option<int>(own, "error_on_recompile", -1);
+  }
+  auto* compiled = PyObject_GC_New(CompiledFunction, &CompiledFunctionType);
+  if (!compiled) return nullptr;
+  compiled->vectorcall = compiled_call;
+  compiled->original = Py_NewRef(callable);
+  compiled->info = &decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get())));
+  compiled->function = function.release();
+  compiled->self = self.release();
+  compiled->dict = PyDict_New();
+  compiled->weakrefs = nullptr;
+  compiled->context = context.release();
+  PyObject_GC_Track(compiled);
+  for (const char* name : {"__name__", "__qualname__", "__module__", "__doc__"}) {
+    Ref value = Ref::steal(PyObject_GetAttrString(callable, name));
+    if (value) {
+      PyDict_SetItemString(compiled->dict, name, value.get());
+    } else {
+      PyErr_Clear();
+    }
+  }
+  return reinterpret_cast<PyObject*>(compiled);
+}
+
+Context* context_of(PyObject* compiled) { return reinterpret_cast<CompiledFunction*>(compiled)->context; }
+
+bool add_types(PyObject* module) {
+  capture::original_of_compiled = original_of;
+  return PyModule_AddType(module, &CompiledFunctionType) == 0 && PyModule_AddType(module, &CallMixinType) == 0;
+}
+
+}  // namespace magneto::dispatch

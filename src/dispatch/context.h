@@ -1,0 +1,74 @@
+// What one compiled callable keeps: its options and the segments captured for it.
+#pragma once
+
+#include <Python.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "guards/guards.h"
+#include "runtime/plan.h"
+
+namespace magneto::dispatch {
+
+struct Settings {
+#define X(type, name, value) type name = value;
+#include "dispatch/settings.def"
+#undef X
+};
+Settings& settings();
+
+/// A captured segment: guards, and the plan that holds under them.
+struct Entry {
+  std::unique_ptr<guards::GuardProgram> guards;
+  std::unique_ptr<runtime::Plan> plan;
+};
+
+/// All captures that start at one instruction of one code object.
+struct Segment {
+  std::vector<std::unique_ptr<Entry>> entries;
+  std::set<capture::BreakSite> known_breaks;
+  bool given_up = false;     // runs under CPython from here on; said and counted when it was decided
+};
+
+/// One graph break or capture, for `explain`.
+struct Report {
+  struct Break {
+    std::string reason;
+    std::vector<std::tuple<std::string, int, std::string>> stack;  // file, line, function; outermost first
+  };
+  std::vector<Ref> graphs;  // torch.fx.GraphModule
+  std::vector<std::vector<Ref>> ops;
+  std::vector<Break> breaks;
+  std::vector<std::string> guards;
+  double capture_seconds = 0, backend_seconds = 0;
+};
+
+struct Context {
+  bool fullgraph = false;
+  Ref backend;               // str or callable
+  std::string backend_name;  // empty for callables
+  int64_t cache_size_limit = -1;  // -1: the process's setting
+  int error_on_recompile = -1;
+  std::map<std::pair<PyCodeObject*, int32_t>, Segment> segments;
+  Report* report = nullptr;
+  uint64_t generation = 0;   // segments older than the last reset are dropped before use
+
+  Segment& segment(PyCodeObject* code, int32_t instr) { return segments[{code, instr}]; }
+};
+
+/// Counts resets; contexts notice on their next call.
+uint64_t& reset_generation();
+
+/// The entry whose guards hold for `roots` (moved to the front of its segment), or null. Fills `slots`.
+Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyObject*>& slots);
+
+/// Captures a segment and adds its entry. Null: CPython runs the frame from here (no error set), or, with an error set,
+/// the call fails (Unsupported under fullgraph, strict mode, a backend's error).
+Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start);
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,223 @@
+// A plan that ends in a side exit leaves its state in registers. The driver makes the user's frame for it: it calls the
+// function for real, and the eval hook takes the new frame, fills it with that state, runs the instruction that could
+// not be captured, and looks for the next segment; so it goes on, in the same frame, to the function's end. Frames of
+// inlined callees are made the same way, called by the frame around them. Whatever we do not want to run is left to
+// CPython, in the middle of the function.
+#include "dispatch/driver.h"
+
+#include "dispatch/step.h"
+#include "python/frame.h"
+
+namespace magneto::dispatch {
+
+namespace {
+
+/// A frame about to be made: its state, and the registers that hold it.
+struct Resume {
+  Context* context;
+  const runtime::Exit* exit;
+  const runtime::Registers* registers;
+  size_t index;
+  EvalHook previous_hook;
+};
+
+thread_local Resume* pending = nullptr;
+
+PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr, int32_t depth,
+                bool step_first);
+PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request);
+
+PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
+  Resume* request = pending;
+  if (!request || throwflag || frame_code(frame) != request->exit->frames[request->index].info->code) {
+    return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+  }
+  pending = nullptr;
+  set_eval_hook(request->previous_hook);
+  return resume(thread, frame, *request);
+}
+
+/// Calls `function` so that its new frame is filled with the exit's state.
+PyObject* call_resumed(Resume& request, PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  request.previous_hook = get_eval_hook();
+  pending = &request;
+  set_eval_hook(resume_hook);
+  PyObject* result = PyObject_Vectorcall(function, args, nargs, kwnames);
+  if (pending) {  // the frame was never made
+    pending = nullptr;
+    set_eval_hook(request.previous_hook);
+  }
+  return result;
+}
+
+/// Calls an inlined callee: what it is called with does not matter, its frame is filled by the hook.
+PyObject* call_inner(Context& context, const runtime::Exit& exit, const runtime::Registers& registers, size_t index) {
+  Resume request{&context, &exit, &registers, index, nullptr};
+  const PyCodeObject* code = exit.frames[index].info->code;
+  const size_t positional = code->co_argcount;
+  std::vector<PyObject*> args(positional + code->co_kwonlyargcount, Py_None);
+  Ref names;
+  if (code->co_kwonlyargcount) {
+    names = checked(PyTuple_New(code->co_kwonlyargcount));
+    for (int i = 0; i < code->co_kwonlyargcount; ++i) {
+      PyTuple_SET_ITEM(names.get(), i,
+                       Py_NewRef(PyTuple_GET_ITEM(exit.frames[index].info->localsplus_names.get(), positional + i)));
+    }
+  }
+  return call_resumed(request, registers.get(exit.frames[index].function), args.data(), positional, names.get());
+}
+
+/// Puts the state of one frame of an exit into a real frame; gives the stack's depth.
+int32_t fill(Frame* frame, const CodeInfo& info, const runtime::FrameState& state, const runtime::Registers& registers,
+             int32_t old_depth) {
+  PyObject** slots = frame_localsplus(frame);
+  std::vector<PyObject*> old(slots, slots + info.nlocals + old_depth);
+  PyObject* closure = PyFunction_GET_CLOSURE(frame_function(frame));
+  auto value = [&](int32_t reg) { return reg < 0 ? nullptr : Py_XNewRef(registers.get(reg)); };
+  for (int32_t i = 0; i < info.nlocals; ++i) {
+    slots[i] = i >= info.first_free && closure ? Py_NewRef(PyTuple_GET_ITEM(closure, i - info.first_free)) : value(state.locals[i]);
+  }
+  const auto depth = static_cast<int32_t>(state.stack.size());
+  for (int32_t i = 0; i < depth; ++i) slots[info.nlocals + i] = value(state.stack[i]);
+  for (int32_t i = depth; i < old_depth; ++i) slots[info.nlocals + i] = nullptr;
+  frame_set_running(frame, info, state.instr, depth);
+  for (PyObject* object : old) Py_XDECREF(object);
+  return depth;
+}
+
+/// With the outermost frame of an exit filled: runs the frames inside it. True: go on at *instr (`*step_first`: run that
+/// instruction for real first). False: the frame has to raise the current error.
+bool enter(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, const runtime::Exit& exit,
+           const runtime::Registers& registers, size_t index, int32_t* instr, int32_t* depth, bool* step_first) {
+  const runtime::FrameState& state = exit.frames[index];
+  *instr = state.instr;
+  *step_first = index + 1 == exit.frames.size();
+  if (*step_first) return true;
+  PyObject* result;
+  {
+    CurrentFrame current(thread, frame);
+    result = call_inner(context, exit, registers, index + 1);
+  }
+  if (!result) return false;
+  if (state.result >= 0) Py_SETREF(result, Py_NewRef(registers.get(state.result)));
+  frame_localsplus(frame)[info.nlocals + (*depth)++] = result;
+  *instr = info.instrs[state.instr].next;
+  return true;
+}
+
+PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request) {
+  const runtime::FrameState& state = request.exit->frames[request.index];
+  const CodeInfo& info = *state.info;
+  int32_t depth = fill(frame, info, state, *request.registers, 0);
+  int32_t instr;
+  bool step_first;
+  if (!enter(thread, frame, *request.context, info, *request.exit, *request.registers, request.index, &instr, &depth, &step_first)) {
+    frame_set_running(frame, info, state.instr, depth);
+    return frame_raise(thread, frame);
+  }
+  return drive(thread, frame, *request.context, info, instr, depth, step_first);
+}
+
+PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr, int32_t depth,
+                bool step_first) {
+  std::vector<PyObject*> slots;
+  while (true) {
+    if (step_first) {
+      frame_set_running(frame, info, instr, depth);
+      int32_t next = instr;
+      StepResult result;
+      {
+        CurrentFrame current(thread, frame);
+        result = step(frame, info, instr, &next, &depth);
+      }
+      if (result == StepResult::Raised) {
+        frame_set_running(frame, info, instr, depth);
+        return frame_raise(thread, frame);
+      }
+      if (result == StepResult::NotOurs) {
+        frame_set(frame, info, instr, depth);
+        return frame_continue(thread, frame);
+      }
+      instr = next;
+    }
+    frame_set_running(frame, info, instr, depth);
+    Segment& segment = context.segment(info.code, instr);
+    PyObject** localsplus = frame_localsplus(frame);
+    const guards::Roots roots{frame_function(frame), localsplus, localsplus + info.nlocals};
+    Entry* entry = find_entry(segment, roots, slots);
+    if (!entry) {
+      const capture::Start start{frame_function(frame), &info, instr, localsplus, depth, true};
+      {
+        CurrentFrame current(thread, frame);
+        entry = compile_segment(context, segment, start);
+      }
+      if (!entry) {
+        if (PyErr_Occurred()) return frame_raise(thread, frame);
+        frame_set(frame, info, instr, depth);
+        return frame_continue(thread, frame);
+      }
+      if (find_entry(segment, roots, slots) != entry) {
+        // The capture's own guards do not hold for what it was made from: never run it.
+        segment.given_up = true;
+        frame_set(frame, info, instr, depth);
+        return frame_continue(thread, frame);
+      }
+    }
+    runtime::Registers registers(entry->plan->register_count);
+    try {
+      CurrentFrame current(thread, frame);
+      run_plan(*entry->plan, slots.data(), registers);
+    } catch (const PythonError&) {
+      frame_set_running(frame, info, instr, depth);
+      return frame_raise(thread, frame);
+    }
+    if (!entry->plan->exit) {
+      PyObject* result = registers.take(entry->plan->return_register);
+      return frame_return(thread, frame, info, result);
+    }
+    const runtime::Exit& exit = *entry->plan->exit;
+    depth = fill(frame, info, exit.frames[0], registers, depth);
+    if (!enter(thread, frame, context, info, exit, registers, 0, &instr, &depth, &step_first)) {
+      frame_set_running(frame, info, exit.frames[0].instr, depth);
+      return frame_raise(thread, frame);
+    }
+  }
+}
+
+}  // namespace
+
+PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info, PyObject* const* localsplus,
+                   PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  thread_local std::vector<PyObject*> shared_slots;
+  std::vector<PyObject*> slots = std::move(shared_slots);
+  struct GiveBack {
+    std::vector<PyObject*>& slots;
+    ~GiveBack() { shared_slots = std::move(slots); }
+  } give_back{slots};
+  const guards::Roots roots{function, localsplus, localsplus + info.nlocals};
+  Entry* entry = find_entry(first, roots, slots);
+  if (!entry) {
+    const capture::Start start{function, &info, 0, localsplus, 0, false};
+    entry = compile_segment(context, first, start);
+    if (!entry && PyErr_Occurred()) return nullptr;
+    if (entry && find_entry(first, roots, slots) != entry) {
+      first.given_up = true;
+      entry = nullptr;
+      PyErr_Format(PyExc_RuntimeError, "magneto: the guards of a new capture do not hold: %s",
+                   first.entries.front()->guards->explain(roots).c_str());
+      return nullptr;
+    }
+    if (!entry) return PyObject_Vectorcall(function, args, nargs, kwnames);
+  }
+  runtime::Registers registers(entry->plan->register_count);
+  try {
+    run_plan(*entry->plan, slots.data(), registers);
+  } catch (const PythonError&) {
+    return nullptr;
+  }
+  if (!entry->plan->exit) return registers.take(entry->plan->return_register);
+  Resume request{&context, entry->plan->exit.get(), &registers, 0, nullptr};
+  return call_resumed(request, function, args, nargs, kwnames);
+}
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,38 @@
+// Counters and messages: what happened, for `magneto.stats()`, TORCH_LOGS and warnings.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "runtime/plan.h"
+
+namespace magneto::dispatch {
+
+struct Stats {
+  int64_t frames = 0;       // segments captured
+  int64_t graphs = 0;       // of these, those with operators
+  int64_t ops = 0;          // torch calls in them
+  int64_t breaks = 0;
+  std::map<std::string, int64_t> break_reasons;
+  int64_t recompiles = 0;
+  int64_t cache_entries = 0;
+  std::map<std::string, int64_t> fallbacks;    // captures that failed by our own fault, by cause
+  std::map<std::string, int64_t> meta_kernels; // operators inferred by the dispatcher's meta kernels
+  int64_t autograd_graphs = 0;                 // graphs run at the torch level, under autograd
+};
+Stats& stats();
+
+bool log_enabled(const char* artifact);
+void log(const char* artifact, const std::string& text);
+/// A Python warning (RuntimeWarning).  False: it was turned into an error.
+bool warn(const std::string& text);
+/// Raises an exception class of magneto.exc.
+void raise(const char* exception, const std::string& text);
+
+/// "Graph break: ..." with cause, hint and the user's stack, as logs and fullgraph errors show it.
+std::string break_text(const runtime::Exit& exit);
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,197 @@
+// Reductions, scans and sorts.
+#include <ATen/WrapDimUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
+#include <ATen/ops/all_meta.h>
+#include <ATen/ops/amax_meta.h>
+#include <ATen/ops/amin_meta.h>
+#include <ATen/ops/aminmax_meta.h>
+#include <ATen/ops/any_meta.h>
+#include <ATen/ops/argmax_meta.h>
+#include <ATen/ops/argmin_meta.h>
+#include <ATen/ops/cumprod_meta.h>
+#include <ATen/ops/cumsum_meta.h>
+#include <ATen/ops/linalg_vector_norm_meta.h>
+#include <ATen/ops/max_meta.h>
+#include <ATen/ops/mean_meta.h>
+#include <ATen/ops/min_meta.h>
+#include <ATen/ops/nll_loss_backward_meta.h>
+#include <ATen/ops/nll_loss_forward_meta.h>
+#include <ATen/ops/norm_meta.h>
+#include <ATen/ops/prod_meta.h>
+#include <ATen/ops/sort_meta.h>
+#include <ATen/ops/sum_meta.h>
+#include <ATen/ops/topk_meta.h>
+
+#include "fake/structured.h"
+
+namespace magneto::fake {
+namespace {
+
+namespace meta = at::meta;
+
+/// The shape after reducing `dims` (none: all of them).
+at::DimVector reduced_sizes(const at::Tensor& self, at::IntArrayRef dims, bool keepdim) {
+  const int64_t rank = self.dim();
+  auto mask = at::dim_list_to_bitset(dims, rank);
+  if (dims.empty()) mask.set();
+  at::DimVector sizes;
+  for (int64_t i = 0; i < rank; ++i) {
+    if (!mask[i]) {
+      sizes.push_back(self.size(i));
+    } else if (keepdim) {
+      sizes.push_back(1);
+    }
+  }
+  return sizes;
+}
+
+/// The dtype that sums and products of integers have.
+c10::ScalarType accumulated(c10::ScalarType dtype) {
+  return c10::isIntegralType(dtype, true) ? c10::ScalarType::Long : dtype;
+}
+
+bool add_number(Call& call, c10::ScalarType dtype) {
+  call.result(call.empty({}, dtype, call.tensor(0).device()));
+  return true;
+}
+
+/// sum, prod: (self, dtype).
+bool sum_all(Call& call) {
+  const c10::ScalarType dtype = call.tensor(0).scalar_type();
+  if (class_of(dtype) == kNone) return false;
+  return add_number(call, call.is_none(1) ? accumulated(dtype) : call.arg(1).toScalarType());
+}
+
+bool mean_all(Call& call) {
+  const c10::ScalarType dtype = call.is_none(1) ? call.tensor(0).scalar_type() : call.arg(1).toScalarType();
+  if (class_of(dtype) == kNone) return false;
+  TORCH_CHECK(class_of(dtype) & (kFloats | kComplexes),
+              "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: ",
+              dtype);
+  return add_number(call, dtype);
+}
+
+/// max, min, median of all elements.
+bool extreme_of_all(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (self.numel() == 0) return false;
+  return add_number(call, self.scalar_type());
+}
+
+/// var, std: (self, dim, correction, keepdim). With `mean`, a second result.
+template <bool mean>
+bool variance(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const c10::ScalarType dtype = self.scalar_type();
+  if (class_of(dtype) == kNone) return false;
+  TORCH_CHECK(class_of(dtype) & (kFloats | kComplexes), "std and var only support floating point and complex dtypes");
+  const std::vector<int64_t> dims = call.is_none(1) ? std::vector<int64_t>() : call.ints(1);
+  const at::DimVector sizes = reduced_sizes(self, dims, call.boolean(3));
+  if (mean && c10::isComplexType(dtype)) return false;
+  call.result(call.empty(sizes, c10::toRealValueType(dtype), self.device()));
+  if (mean) call.result(call.empty(sizes, dtype, self.device()));
+  return true;
+}
+
+bool logsumexp(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (self.numel() == 0) return false;
+  const at::DimVector sizes = reduced_sizes(self, call.ints(1), call.boolean(2));
+  call.result(call.empty(sizes, promote_to_float(self.scalar_type()), self.device()));
+  return true;
+}
+
+/// median, mode: (self, dim, keepdim) gives values and indices.
+bool values_and_indices(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const int64_t dim = at::maybe_wrap_dim(call.integer(1), self.dim());
+  if (self.numel() == 0) return false;
+  const at::DimVector sizes = reduced_sizes(self, {dim}, call.boolean(2));
+  call.result(call.empty(sizes, self.scalar_type(), self.device()));
+  call.result(call.empty(sizes, c10::ScalarType::Long, self.device()));
+  return true;
+}
+
+/// cummax, cummin: (self, dim).
+bool running_extreme(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  at::maybe_wrap_dim(call.integer(1), self.dim());
+  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
+  call.result(call.empty(self.sizes(), c10::ScalarType::Long, self.device()));
+  return true;
+}
+
+/// sort(self, dim, descending), which is sort.stable without the argument.
+bool sort(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  at::maybe_wrap_dim(call.integer(1), self.dim());
+  call.result(new_like(call, self, self.scalar_type(), self.device()));
+  call.result(new_like(call, self, c10::ScalarType::Long, self.device()));
+  return true;
+}
+
+/// mse_loss, smooth_l1_loss: (self, target, reduction, ...).
+bool loss(Call& call) {
+  Operands operands;
+  operands.add(call.tensor(0));
+  operands.add(call.tensor(1));
+  const c10::ScalarType dtype = operands.promoted();
+  if (!(class_of(dtype) & kFloats)) return false;
+  const Layout layout = operands.layout();
+  const bool reduced = call.integer(2) != at::Reduction::None;
+  call.result(reduced ? call.empty({}, dtype, operands.device())
+                      : call.empty(layout.sizes, layout.strides, dtype, operands.device()));
+  return true;
+}
+
+constexpr RuleRow rows[] = {
+    {"aten::sum", sum_all},
+    {"aten::sum.dim_IntList", when<kAll, structured<meta::structured_sum_dim_IntList>>},
+    {"aten::mean", mean_all},
+    {"aten::mean.dim", when<kAll, structured<meta::structured_mean_dim>>},
+    {"aten::prod", sum_all},
+    {"aten::prod.dim_int", when<kAll, structured<meta::structured_prod_dim_int>>},
+    {"aten::amax", when<kReals, structured<meta::structured_amax>>},
+    {"aten::amin", when<kReals, structured<meta::structured_amin>>},
+    {"aten::aminmax", when<kReals, structured<meta::structured_aminmax>>},
+    {"aten::argmax", when<kNumbers, structured<meta::structured_argmax>>},
+    {"aten::argmin", when<kNumbers, structured<meta::structured_argmin>>},
+    {"aten::max", when<kReals, extreme_of_all>},
+    {"aten::min", when<kReals, extreme_of_all>},
+    {"aten::max.dim", when<kReals, structured<meta::structured_max_dim>>},
+    {"aten::min.dim", when<kReals, structured<meta::structured_min_dim>>},
+    {"aten::median", when<kNumbers, extreme_of_all>},
+    {"aten::median.dim", when<kNumbers, values_and_indices>},
+    {"aten::mode", when<kNumbers, values_and_indices>},
+    {"aten::any", when<kAll, structured<meta::structured_any>>},
+    {"aten::any.dim", when<kAll, structured<meta::structured_any_dim>>},
+    {"aten::any.dims", when<kAll, structured<meta::structured_any_dims>>},
+    {"aten::all", when<kAll, structured<meta::structured_all>>},
+    {"aten::all.dim", when<kAll, structured<meta::structured_all_dim>>},
+    {"aten::all.dims", when<kAll, structured<meta::structured_all_dims>>},
+    {"aten::var.correction", variance<false>},
+    {"aten::std.correction", variance<false>},
+    {"aten::var_mean.correction", variance<true>},
+    {"aten::std_mean.correction", variance<true>},
+    {"aten::logsumexp", when<kReals, logsumexp>},
+    {"aten::linalg_vector_norm", when<kAll, structured<meta::structured_linalg_vector_norm>>},
+    {"aten::norm.ScalarOpt_dim", when<kFloats, structured<meta::structured_norm_ScalarOpt_dim>>},
+    {"aten::cumsum", when<kAll, structured<meta::structured_cumsum>>},
+    {"aten::cumsum_", when<kAll, structured_inplace<meta::structured_cumsum>>},
+    {"aten::cumprod", when<kAll, structured<meta::structured_cumprod>>},
+    {"aten::cummax", when<kReals, running_extreme>},
+    {"aten::cummin", when<kReals, running_extreme>},
+    {"aten::sort", when<kReals, sort>},
+    {"aten::sort.stable", when<kReals, structured<meta::structured_sort_stable>>},
+    {"aten::topk", when<kNumbers, structured<meta::structured_topk>>},
+    {"aten::mse_loss", loss},
+    {"aten::smooth_l1_loss", loss},
+    {"aten::nll_loss_forward", when<kFloats, structured<meta::structured_nll_loss_forward>>},
+    {"aten::nll_loss_backward", when<kFloats, structured<meta::structured_nll_loss_backward>>},
+};
+
+}  // namespace
+
+std::span<const RuleRow> reduction_rules() { return rows; }
+
+}  // namespace magneto::fake

@@ -1,0 +1,65 @@
+// Which values of a graph may share memory, and what happens to that memory.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::graph {
+
+/// What a schema says of one operator's memory.
+struct Effects {
+  /// Some argument is written.
+  bool writes = false;
+  /// Some result is a view of an argument, or the argument itself.
+  bool aliases = false;
+};
+Effects effects_of(const c10::OperatorHandle& op);
+
+/// True when the operator writes its argument `index`.
+bool writes_argument(const c10::FunctionSchema& schema, size_t index);
+
+/// Calls `visit(ValueId)` for each tensor operand, also those in lists; not for absent ones.
+template <typename Visit>
+void for_each_tensor(const AtenArg& arg, Visit visit) {
+  if (const auto* id = std::get_if<ValueId>(&arg)) {
+    if (*id != kNoValue) visit(*id);
+  } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
+    for (const ValueId item : *ids) {
+      if (item != kNoValue) visit(item);
+    }
+  }
+}
+template <typename Visit>
+void for_each_operand(const AtenNode& node, Visit visit) {
+  for (const AtenArg& arg : node.args) for_each_tensor(arg, visit);
+}
+
+/// Values grouped by the memory that they may share (views, in-place results).
+class Aliases {
+ public:
+  explicit Aliases(const Graph& graph);
+
+  /// Some operator may write the memory of `id`.
+  bool written(ValueId id) const { return groups_[group_of_[id]].written; }
+  /// The memory is handed out as an output.
+  bool output(ValueId id) const { return groups_[group_of_[id]].output; }
+  /// The memory may belong to an input.
+  bool input(ValueId id) const { return groups_[group_of_[id]].input; }
+
+  /// A constant that some run could change or keep: each run needs its own copy, as eager makes one.
+  bool needs_copy(ValueId constant) const { return written(constant) || output(constant); }
+
+ private:
+  struct Group {
+    bool written = false;
+    bool output = false;
+    bool input = false;
+  };
+
+  std::vector<int32_t> group_of_;
+  std::vector<Group> groups_;
+};
+
+}  // namespace magneto::graph

@@ -1,0 +1,216 @@
+#include "graph/gm.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cctype>
+#include <map>
+#include <stdexcept>
+#include <unordered_set>
+
+#include "graph/aliases.h"
+#include "graph/torch_values.h"
+
+namespace magneto::graph {
+namespace {
+
+Ref text(std::string_view utf8) {
+  return checked(PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), "replace"));
+}
+
+Ref attribute(PyObject* object, const char* name) { return checked(PyObject_GetAttrString(object, name)); }
+
+Ref imported(const char* module, const char* name) {
+  return attribute(checked(PyImport_ImportModule(module)).get(), name);
+}
+
+/// The Python names that building needs, looked up once per process. torch.fx is not imported before the first graph.
+struct Fx {
+  Ref graph_class = imported("torch.fx", "Graph");
+  Ref module_class = imported("torch.fx._lazy_graph_module", "_LazyGraphModule");
+  Ref getitem = imported("operator", "getitem");
+  Ref getline = imported("linecache", "getline");
+  /// Constants of these types have a repr that generated code can evaluate.
+  Ref plain_types = checked(Py_BuildValue("(OOOOOOOOO)", &PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type,
+                                          &PyUnicode_Type, imported("torch", "dtype").get(),
+                                          imported("torch", "device").get(), imported("torch", "layout").get(),
+                                          imported("torch", "memory_format").get()));
+  Ref meta = text("meta"), stack_trace = text("stack_trace"), create_node = text("create_node");
+  Ref placeholder = text("placeholder"), get_attr = text("get_attr"), call_function = text("call_function"),
+      call_method = text("call_method"), output = text("output"), clone = text("clone");
+  Ref no_args = checked(PyTuple_New(0));
+
+  static const Fx& get() {
+    // Never freed: the interpreter may be gone when static objects are.
+    static const Fx* fx = new Fx;
+    return *fx;
+  }
+};
+
+/// `L['self']._modules['0'].weight` to `L_self_modules_0_weight`: what torch.compile's users expect to read.
+std::string identifier(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    const bool keep = std::isalnum(static_cast<unsigned char>(c)) && static_cast<unsigned char>(c) < 0x80;
+    if (keep) {
+      out += c;
+    } else if (out.empty() || out.back() != '_') {
+      out += '_';
+    }
+  }
+  // An underscore keeps it apart from keywords and from `self`.
+  if (out.find('_') == std::string::npos) out += '_';
+  if (std::isdigit(static_cast<unsigned char>(out[0]))) out.insert(0, "_");
+  return out;
+}
+
+class ModuleBuilder {
+ public:
+  explicit ModuleBuilder(const Graph& graph)
+      : graph_(graph),
+        aliases_(graph),
+        used_(values_used_by_torch(graph)),
+        nodes_(graph.values.size()),
+        fx_graph_(checked(PyObject_CallNoArgs(fx_.graph_class.get()))),
+        attributes_(checked(PyDict_New())) {}
+
+  Ref run() {
+    for (const ValueId id : graph_.inputs) add_placeholder(id);
+    for (const TorchNode& node : graph_.torch_nodes) add_call(node);
+    Ref outputs = checked(PyTuple_New(static_cast<Py_ssize_t>(graph_.outputs.size())));
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      PyTuple_SET_ITEM(outputs.get(), i, value_node(graph_.outputs[i]).release());
+    }
+    create(fx_.output, fx_.output, checked(PyTuple_Pack(1, outputs.get())));
+    PyObject* args[] = {attributes_.get(), fx_graph_.get()};
+    return checked(PyObject_Vectorcall(fx_.module_class.get(), args, 2, nullptr));
+  }
+
+ private:
+  Ref create(const Ref& op, const Ref& target, const Ref& args, PyObject* kwargs = Py_None, PyObject* name = Py_None) {
+    PyObject* call[] = {fx_graph_.get(), op.get(), target.get(), args.get(), kwargs, name};
+    return checked(PyObject_VectorcallMethod(fx_.create_node.get(), call, 6 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+  }
+
+  void add_placeholder(ValueId id) {
+    std::string target = identifier(graph_.values[id].name);
+    // fx makes names unique, but the parameters of `forward` are the targets.
+    while (!targets_.insert(target).second) target += '_';
+    std::string name = target;
+    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    nodes_[id] = create(fx_.placeholder, text(target), fx_.no_args, Py_None, text(name).get());
+  }
+
+  /// The fx node that stands for a value; constants get theirs at the first use.
+  Ref value_node(ValueId id) {
+    if (id == kNoValue) return Ref::borrow(Py_None);
+    Ref& node = nodes_[id];
+    if (node) return node;
+    const Value& value = graph_.values[id];
+    if (value.kind != ValueKind::Constant) {
+      throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call");
+    }
+    node = attribute_node("_tensor_constant", checked(THPVariable_Wrap(value.constant)));
+    if (aliases_.needs_copy(id)) node = create(fx_.call_method, fx_.clone, checked(PyTuple_Pack(1, node.get())));
+    return node;
+  }
+
+  /// Stores `object` on the module and reads it with a get_attr node.
+  Ref attribute_node(const char* prefix, const Ref& object) {
+    Ref name = text(prefix + std::to_string(attribute_count_[prefix]++));
+    if (PyDict_SetItem(attributes_.get(), name.get(), object.get()) < 0) throw PythonError{};
+    return create(fx_.get_attr, name, fx_.no_args);
+  }
+
+  bool is_plain_constant(PyObject* object) const {
+    if (object == Py_None || object == Py_Ellipsis) return true;
+    auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fx_.plain_types.get()); ++i) {
+      if (PyTuple_GET_ITEM(fx_.plain_types.get(), i) == type) return true;
+    }
+    if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) return false;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+      if (!is_plain_constant(PySequence_Fast_GET_ITEM(object, i))) return false;
+    }
+    return true;
+  }
+
+  Ref argument(const PyArg& arg) {
+    return build_py_arg(
+        arg, [&](ValueId id) { return value_node(id); },
+        [&](PyObject* object) {
+          return is_plain_constant(object) ? Ref::borrow(object)
+                                           : attribute_node("_object_constant", Ref::borrow(object));
+        });
+  }
+
+  void add_call(const TorchNode& node) {
+    Ref args = checked(PyTuple_New(static_cast<Py_ssize_t>(node.args.size())));
+    for (size_t i = 0; i < node.args.size(); ++i) PyTuple_SET_ITEM(args.get(), i, argument(node.args[i]).release());
+    Ref kwargs = Ref::borrow(Py_None);
+    if (!node.kwargs.empty()) {
+      kwargs = checked(PyDict_New());
+      for (const auto& [name, arg] : node.kwargs) {
+        if (PyDict_SetItem(kwargs.get(), text(name).get(), argument(arg).get()) < 0) throw PythonError{};
+      }
+    }
+    const bool method = node.kind == TorchNode::Kind::CallMethod;
+    Ref call = create(method ? fx_.call_method : fx_.call_function, node.target, args, kwargs.get());
+    Ref trace = stack_trace(node);
+    set_stack_trace(call, trace);
+    // Results of one call share the getitems of their common path.
+    std::map<std::vector<int32_t>, Ref> items{{{}, call}};
+    for (const TorchResult& result : node.results) {
+      if (result.value == kNoValue || !used_[result.value]) continue;
+      std::vector<int32_t> path;
+      for (const int32_t index : result.path) {
+        Ref outer = items.at(path);
+        path.push_back(index);
+        Ref& item = items[path];
+        if (item) continue;
+        item = create(fx_.call_function, fx_.getitem, checked(Py_BuildValue("(Oi)", outer.get(), index)));
+        set_stack_trace(item, trace);
+      }
+      // Also for values that exist already: an in-place call's result is the newest name of what it changed.
+      nodes_[result.value] = items.at(path);
+    }
+  }
+
+  /// What fx prints above the node's code; null when the line is not known.
+  Ref stack_trace(const TorchNode& node) {
+    if (node.file.empty()) return {};
+    if (trace_ && traced_->line == node.line && traced_->file == node.file && traced_->function == node.function) {
+      return trace_;
+    }
+    Ref line = checked(PyObject_CallFunction(fx_.getline.get(), "s#i", node.file.data(),
+                                             static_cast<Py_ssize_t>(node.file.size()), node.line));
+    Ref code = checked(PyObject_CallMethod(line.get(), "strip", nullptr));
+    trace_ = checked(PyUnicode_FromFormat("  File \"%U\", line %d, in %U\n    %U\n", text(node.file).get(), node.line,
+                                          text(node.function).get(), code.get()));
+    traced_ = &node;
+    return trace_;
+  }
+
+  void set_stack_trace(const Ref& node, const Ref& trace) {
+    if (!trace) return;
+    Ref meta = checked(PyObject_GetAttr(node.get(), fx_.meta.get()));
+    if (PyObject_SetItem(meta.get(), fx_.stack_trace.get(), trace.get()) < 0) throw PythonError{};
+  }
+
+  const Fx& fx_ = Fx::get();
+  const Graph& graph_;
+  const Aliases aliases_;
+  const std::vector<bool> used_;
+  std::vector<Ref> nodes_;
+  Ref fx_graph_;
+  Ref attributes_;
+  std::map<std::string, int> attribute_count_;
+  std::unordered_set<std::string> targets_;
+  Ref trace_;
+  const TorchNode* traced_ = nullptr;
+};
+
+}  // namespace
+
+Ref graph_module(const Graph& graph) { return ModuleBuilder(graph).run(); }
+
+}  // namespace magneto::graph

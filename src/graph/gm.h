@@ -1,0 +1,14 @@
+// The torch level of a graph as a `torch.fx.GraphModule`: the form handed to Python backends and shown by logs.
+#pragma once
+
+#include "graph/graph.h"
+#include "python/ref.h"
+
+namespace magneto::graph {
+
+/// Builds a GraphModule whose forward takes the graph's inputs in order and returns a tuple of its outputs. Its Python
+/// code is generated at the first call or when `.code` is read. Imports torch.fx at the first use. Needs the GIL.
+/// Throws PythonError, or std::invalid_argument when the torch level does not make a value that it uses.
+Ref graph_module(const Graph& graph);
+
+}  // namespace magneto::graph

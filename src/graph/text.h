@@ -1,0 +1,23 @@
+// Pieces of the text form that the printer, the parser and messages share.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace magneto::graph {
+
+/// The strides of a contiguous tensor of these sizes; they are not printed.
+std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
+
+/// `aten.add.Tensor`, `aten.relu.default`: the name users find in torch.ops.
+std::string operator_text(const c10::OperatorHandle& op);
+
+/// `torch.add` for functions and types, a short `repr` for other objects. Needs the GIL; never fails, never raises.
+std::string callable_or_repr(PyObject* object);
+
+}  // namespace magneto::graph

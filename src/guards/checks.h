@@ -1,0 +1,68 @@
+// The checks of a GuardSet as data: one record for each, whatever its kind.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "guards/guards.h"
+#include "guards/source.h"
+#include "python/ref.h"
+
+namespace magneto::guards {
+
+/// X(kind, label in printed guards).
+#define MAGNETO_CHECK_KINDS(X)      \
+  X(Type, "TYPE_MATCH")             \
+  X(Identity, "ID_MATCH")           \
+  X(Equals, "EQUALS_MATCH")         \
+  X(Absent, "NO_HASATTR")           \
+  X(Length, "LENGTH_CHECK")         \
+  X(DictKeys, "DICT_KEYS")          \
+  X(Tensor, "TENSOR_MATCH")         \
+  X(Alias, "OBJECT_ALIASING")       \
+  X(Distinct, "NO_OBJECT_ALIASING") \
+  X(Function, "FUNCTION_MATCH")     \
+  X(TypeLookup, "TYPE_LOOKUP")      \
+  X(Require, "")
+
+enum class CheckKind : uint8_t {
+#define X(kind, label) kind,
+  MAGNETO_CHECK_KINDS(X)
+#undef X
+};
+
+const char* check_label(CheckKind kind);
+
+struct Check {
+  CheckKind kind;
+  const Source* source = nullptr;  // null for TypeLookup
+  const Source* other = nullptr;   // Alias, Distinct
+  Ref type;                        // Type, Length, DictKeys, Tensor, TypeLookup
+  Ref object;                      // Identity, Equals, TypeLookup: what to find; Function: its __code__
+  Ref defaults, kwdefaults;        // Function
+  Ref name;                        // TypeLookup
+  Py_ssize_t length = 0;           // Length
+  std::vector<Ref> keys;           // DictKeys
+  std::optional<TensorGuard> tensor;
+
+  PyTypeObject* python_type() const { return reinterpret_cast<PyTypeObject*>(type.get()); }
+  bool same_as(const Check& check) const;
+  size_t hash() const;
+};
+
+struct GuardSet::Impl {
+  explicit Impl(SourceTable& table) : sources(&table) {}
+
+  void add(Check check);
+
+  SourceTable* sources;
+  std::vector<Check> checks;
+  std::unordered_multimap<size_t, size_t> index;  // hash -> position in checks
+  std::optional<GlobalState> global_state;
+};
+
+}  // namespace magneto::guards

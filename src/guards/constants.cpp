@@ -1,0 +1,149 @@
+#include "guards/constants.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace magneto::guards {
+
+namespace {
+
+bool is_singleton(PyObject* object) {
+  return object == Py_None || object == Py_Ellipsis || object == Py_NotImplemented;
+}
+
+/// Compares two objects whose `tp_richcompare` is C code that calls nothing else.
+bool plainly_equal(PyObject* a, PyObject* b) {
+  PyObject* result = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ);
+  bool equal = result == Py_True;
+  if (result)
+    Py_DECREF(result);
+  else
+    PyErr_Clear();
+  return equal;
+}
+
+/// The members of a frozenset, ordered by hash.
+std::vector<std::pair<Py_hash_t, PyObject*>> members(PyObject* set) {
+  std::vector<std::pair<Py_hash_t, PyObject*>> result;
+  result.reserve(PySet_GET_SIZE(set));
+  Py_ssize_t position = 0;
+  PyObject* key;
+  Py_hash_t hash;
+  while (_PySet_NextEntry(set, &position, &key, &hash)) result.emplace_back(hash, key);
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  return result;
+}
+
+bool frozensets_equal(PyObject* a, PyObject* b) {
+  if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
+  auto left = members(a), right = members(b);
+  for (const auto& [hash, key] : left) {
+    auto run = std::lower_bound(right.begin(), right.end(), hash,
+                                [](const auto& member, Py_hash_t wanted) { return member.first < wanted; });
+    while (run != right.end() && run->first == hash && !constants_equal(key, run->second)) ++run;
+    if (run == right.end() || run->first != hash) return false;
+  }
+  return true;
+}
+
+/// The comparison of `type` is C code that runs no Python code whatever it is given.
+bool has_plain_comparison(PyTypeObject* type) {
+  richcmpfunc compare = type->tp_richcompare;
+  for (PyTypeObject* plain :
+       {&PyUnicode_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyBytes_Type, &PyBaseObject_Type}) {
+    if (compare == plain->tp_richcompare) return true;
+  }
+  // torch.device, torch.dtype, torch.layout...: static types that hold no other objects.
+  return !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && std::strncmp(type->tp_name, "torch.", 6) == 0 &&
+         !PyType_FastSubclass(type, Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS);
+}
+
+KeyMatch tuples_match(PyObject* a, PyObject* b) {
+  if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return KeyMatch::No;
+  KeyMatch result = KeyMatch::Yes;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i) {
+    KeyMatch item = keys_match(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i));
+    if (item == KeyMatch::No) return KeyMatch::No;
+    if (item == KeyMatch::Unknown) result = KeyMatch::Unknown;
+  }
+  return result;
+}
+
+}  // namespace
+
+bool is_constant(PyObject* object) {
+  if (is_singleton(object) || PyBool_Check(object) || PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
+      PyComplex_CheckExact(object) || PyUnicode_CheckExact(object) || PyBytes_CheckExact(object)) {
+    return true;
+  }
+  if (PyTuple_CheckExact(object)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+      if (!is_constant(PyTuple_GET_ITEM(object, i))) return false;
+    }
+    return true;
+  }
+  if (PyFrozenSet_CheckExact(object)) {
+    Py_ssize_t position = 0;
+    PyObject* key;
+    Py_hash_t hash;
+    while (_PySet_NextEntry(object, &position, &key, &hash)) {
+      if (!is_constant(key)) return false;
+    }
+    return true;
+  }
+  return false;
+}
+
+bool constants_equal(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  PyTypeObject* type = Py_TYPE(a);
+  if (type != Py_TYPE(b)) return false;
+  if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type) return plainly_equal(a, b);
+  if (type == &PyFloat_Type) {
+    double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
+    return std::memcmp(&x, &y, sizeof x) == 0;
+  }
+  if (type == &PyComplex_Type) {
+    Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+    return std::memcmp(&x, &y, sizeof x) == 0;
+  }
+  if (type == &PyTuple_Type) {
+    if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i) {
+      if (!constants_equal(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+    }
+    return true;
+  }
+  return type == &PyFrozenSet_Type && frozensets_equal(a, b);
+}
+
+size_t constant_hash(PyObject* object) {
+  if (is_constant(object)) {
+    Py_hash_t hash = PyObject_Hash(object);
+    if (hash != -1) return static_cast<size_t>(hash);
+    PyErr_Clear();
+  }
+  return std::hash<void*>()(object);
+}
+
+KeyMatch keys_match(PyObject* a, PyObject* b) {
+  if (a == b) return KeyMatch::Yes;
+  if (PyTuple_CheckExact(a) && PyTuple_CheckExact(b)) return tuples_match(a, b);
+  // An exact tuple equals nothing that compares plainly.
+  bool plain_a = PyTuple_CheckExact(a) || has_plain_comparison(Py_TYPE(a));
+  bool plain_b = PyTuple_CheckExact(b) || has_plain_comparison(Py_TYPE(b));
+  if (!plain_a || !plain_b) return KeyMatch::Unknown;
+  PyObject* result = PyObject_RichCompare(a, b, Py_EQ);
+  if (!result) {
+    PyErr_Clear();
+    return KeyMatch::Unknown;
+  }
+  KeyMatch match = result == Py_True ? KeyMatch::Yes : KeyMatch::No;
+  Py_DECREF(result);
+  return match;
+}
+
+}  // namespace magneto::guards

@@ -1,0 +1,25 @@
+// Comparing Python objects without running Python code: constants by value, dict keys as a dict would.
+#pragma once
+
+#include <Python.h>
+
+#include <cstddef>
+
+namespace magneto::guards {
+
+/// None, Ellipsis, NotImplemented, bool, int, float, complex, str, bytes, and tuples and frozensets of those; exact
+/// types only.
+bool is_constant(PyObject* object);
+
+/// Both are constants of the same type and value, floats bit for bit; or one and the same object.
+bool constants_equal(PyObject* a, PyObject* b);
+
+/// A hash under which equal constants agree (nan apart); other objects hash by address.
+size_t constant_hash(PyObject* object);
+
+enum class KeyMatch : signed char { No, Yes, Unknown };
+
+/// Whether a dict takes `a` and `b`, whose hashes agree, for the same key. Unknown when only Python code could tell.
+KeyMatch keys_match(PyObject* a, PyObject* b);
+
+}  // namespace magneto::guards

@@ -1,0 +1,74 @@
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include "guards/guards.h"
+
+namespace magneto::guards {
+
+GlobalState GlobalState::read() {
+  using at::impl::PythonTorchFunctionTLS;
+  auto keys = c10::impl::tls_local_dispatch_key_set();
+  // Autocast is on for a device when its dispatch key is not excluded; reading the bit costs nothing.
+  auto autocast = [&keys](c10::DispatchKey key) { return !keys.excluded_.has(key); };
+  const auto& context = at::globalContext();
+  auto torch_function = PythonTorchFunctionTLS::get_disabled_state();
+  GlobalState state;
+  state.grad_mode = at::GradMode::is_enabled();
+  state.inference_mode = c10::InferenceMode::is_enabled();
+  state.autocast_cpu = autocast(c10::DispatchKey::AutocastCPU);
+  state.autocast_cuda = autocast(c10::DispatchKey::AutocastCUDA);
+  state.autocast_cache = at::autocast::is_autocast_cache_enabled();
+  state.deterministic = context.deterministicAlgorithms();
+  state.deterministic_warn_only = context.deterministicAlgorithmsWarnOnly();
+  state.torch_function_enabled = torch_function == at::impl::TorchFunctionDisabledState::ENABLED;
+  state.torch_function_modes_enabled = torch_function != at::impl::TorchFunctionDisabledState::ALL_DISABLED;
+  state.torch_function_modes = PythonTorchFunctionTLS::stack_len();
+  state.default_dtype = c10::get_default_dtype_as_scalartype();
+  state.autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
+  state.autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
+  state.num_threads = at::get_num_threads();
+  state.dispatch_included = keys.included_.raw_repr();
+  state.dispatch_excluded = keys.excluded_.raw_repr();
+  return state;
+}
+
+namespace {
+
+std::string text(bool value) { return value ? "True" : "False"; }
+std::string text(int64_t value) { return std::to_string(value); }
+std::string text(int32_t value) { return std::to_string(value); }
+std::string text(c10::ScalarType value) { return c10::toString(value); }
+std::string text(uint64_t keys) { return c10::toString(c10::DispatchKeySet(c10::DispatchKeySet::RAW, keys)); }
+
+}  // namespace
+
+std::string GlobalState::difference(const GlobalState& now) const {
+#define COMPARE(field, what) \
+  if (field != now.field) return what " changed: was " + text(field) + ", is " + text(now.field);
+  COMPARE(grad_mode, "grad mode")
+  COMPARE(inference_mode, "inference mode")
+  COMPARE(autocast_cpu, "autocast on CPU")
+  COMPARE(autocast_cuda, "autocast on CUDA")
+  COMPARE(autocast_cache, "autocast cache")
+  COMPARE(autocast_cpu_dtype, "autocast dtype on CPU")
+  COMPARE(autocast_cuda_dtype, "autocast dtype on CUDA")
+  COMPARE(deterministic, "deterministic algorithms")
+  COMPARE(deterministic_warn_only, "deterministic algorithms (warn only)")
+  COMPARE(torch_function_enabled, "torch function")
+  COMPARE(torch_function_modes_enabled, "torch function modes enabled")
+  COMPARE(torch_function_modes, "number of torch function modes")
+  COMPARE(default_dtype, "default dtype")
+  COMPARE(num_threads, "number of threads")
+  COMPARE(dispatch_included, "included dispatch keys")
+  COMPARE(dispatch_excluded, "excluded dispatch keys")
+#undef COMPARE
+  return "";
+}
+
+}  // namespace magneto::guards

@@ -1,0 +1,278 @@
+#include <structmember.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "guards/constants.h"
+#include "guards/guards.h"
+#include "guards/objects.h"
+#include "guards/program.h"
+#include "guards/text.h"
+
+namespace magneto::guards {
+
+namespace {
+
+/// A failing check is tried first until it has passed this often.
+constexpr int32_t kHintPasses = 16;
+
+PyObject* load_member(PyObject* object, const void* descriptor) {
+  auto* member = static_cast<const PyMemberDescrObject*>(descriptor);
+  if (!PyType_IsSubtype(Py_TYPE(object), member->d_common.d_type)) return nullptr;
+  PyObject* value = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + member->d_member->offset);
+  return value || member->d_member->type == T_OBJECT_EX ? value : Py_None;
+}
+
+PyObject* load_closure(PyObject* function, Py_ssize_t index) {
+  PyObject* cells = PyFunction_GET_CLOSURE(function);
+  if (!cells || index >= PyTuple_GET_SIZE(cells)) return nullptr;
+  return PyCell_GET(PyTuple_GET_ITEM(cells, index));
+}
+
+bool same_function(const Check& check, PyObject* object) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(object);
+  return Py_IS_TYPE(object, &PyFunction_Type) && function->func_code == check.object.get() &&
+         function->func_defaults == check.defaults.get() && function->func_kwdefaults == check.kwdefaults.get();
+}
+
+}  // namespace
+
+bool GuardProgram::Impl::store(const Op& op, PyObject* value) {
+  values[op.slot] = value;
+  return (value == nullptr) == op.absent;
+}
+
+bool GuardProgram::Impl::enter(Group& group, PyObject* dict, const Roots& roots) {
+  if (dict && dict == group.dict && dict_version(dict) == group.version) return true;
+  group.dict = nullptr;
+  for (int32_t i = group.first_entry; i < group.last_entry; ++i) {
+    const GroupEntry& entry = entries[i];
+    DictEntry found = dict ? find_item(dict, entry.key, entry.hash) : DictEntry{};
+    values[entry.slot] = found.value;
+    if (!found.known || (found.value == nullptr) != entry.absent) {
+      failed_entry = i;
+      failed_unknown = !found.known;
+      return false;
+    }
+  }
+  for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) {
+    if (!step(fixed[i], roots)) return false;
+  }
+  if (dict) {
+    group.dict = dict;
+    group.version = dict_version(dict);
+  }
+  return true;
+}
+
+bool GuardProgram::Impl::check_type_attributes(TypeAttributes& attributes) {
+  unsigned version = type_version(attributes.type);
+  if (version != 0 && version == attributes.version) return true;
+  attributes.version = 0;
+  for (int32_t index : attributes.checks) {
+    const Check& check = checks[index];
+    DictEntry found = find_type_attribute(attributes.type, check.name.get());
+    if (!found.known || found.value != check.object.get()) {
+      failed_check = index;
+      return false;
+    }
+  }
+  attributes.version = type_version(attributes.type);  // looking up has given it one
+  return true;
+}
+
+inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
+  auto fail = [&] {
+    failed_op = &op;
+    return false;
+  };
+  auto stored = [&](PyObject* value) { return store(op, value) || fail(); };
+  auto entered = [&](PyObject* dict) {
+    if (enter(groups[op.number], dict, roots)) return true;
+    if (!failed_op) failed_op = &op;
+    return false;
+  };
+  // A base of another kind than the capture saw: even an absent source fails then.
+  auto wrong_base = [&] {
+    values[op.slot] = nullptr;
+    return fail();
+  };
+  PyObject* base = op.other >= 0 ? values[op.other] : nullptr;
+  PyObject* value = op.slot >= 0 ? values[op.slot] : nullptr;
+  switch (op.kind) {
+    case OpKind::LoadLocal:
+      return stored(roots.locals[op.number]);
+    case OpKind::LoadStack:
+      return stored(roots.stack[op.number]);
+    case OpKind::LoadFunction:
+      return stored(roots.function);
+    case OpKind::LoadConst:
+      return stored(static_cast<PyObject*>(const_cast<void*>(op.pointer)));
+    case OpKind::LoadClosure:
+      if (base && !PyFunction_Check(base)) return wrong_base();
+      return stored(base ? load_closure(base, op.number) : nullptr);
+    case OpKind::LoadCell:
+      if (base && !PyCell_Check(base)) return wrong_base();
+      return stored(base ? PyCell_GET(base) : nullptr);
+    case OpKind::LoadMember:
+      return stored(base ? load_member(base, op.pointer) : nullptr);
+    case OpKind::LoadInstanceDict:
+      return stored(base ? make_instance_dict(base) : nullptr);
+    case OpKind::LoadSeqItem:
+      if (!base) return stored(nullptr);
+      if (PyList_Check(base)) {
+        return stored(op.number < PyList_GET_SIZE(base) ? PyList_GET_ITEM(base, op.number) : nullptr);
+      }
+      if (!PyTuple_Check(base)) return wrong_base();
+      return stored(op.number < PyTuple_GET_SIZE(base) ? PyTuple_GET_ITEM(base, op.number) : nullptr);
+    case OpKind::LoadBoundSelf:
+      if (base && !PyMethod_Check(base)) return wrong_base();
+      return stored(base ? PyMethod_GET_SELF(base) : nullptr);
+    case OpKind::LoadBoundFunction:
+      if (base && !PyMethod_Check(base)) return wrong_base();
+      return stored(base ? PyMethod_GET_FUNCTION(base) : nullptr);
+    case OpKind::LoadGrad:
+      if (base && !is_tensor(base)) return wrong_base();
+      return stored(base ? load_grad(base) : nullptr);
+    case OpKind::InstanceEntries:
+      return entered(value ? instance_dict(value) : nullptr);
+    case OpKind::DictEntries:
+      if (value && !PyDict_Check(value)) return fail();
+      return entered(value);
+    case OpKind::CheckType:
+      return (value && Py_TYPE(value) == op.pointer) || fail();
+    case OpKind::CheckIdentity:
+      return value == op.pointer || fail();
+    case OpKind::CheckEquals:
+      if (value == op.pointer) return true;
+      return (value && constants_equal(static_cast<PyObject*>(const_cast<void*>(op.pointer)), value)) || fail();
+    case OpKind::CheckItemCount:
+      return (value && Py_TYPE(value) == op.pointer && Py_SIZE(value) == op.number) || fail();
+    case OpKind::CheckDictLength:
+      return (value && Py_TYPE(value) == op.pointer && dict_length(value) == op.number) || fail();
+    case OpKind::CheckSetLength:
+      return (value && Py_TYPE(value) == op.pointer && PySet_GET_SIZE(value) == op.number) || fail();
+    case OpKind::CheckKeys:
+      return (value && Py_TYPE(value) == op.pointer && has_keys(value, checks[op.check].keys)) || fail();
+    case OpKind::CheckTensor:
+      return (value && tensor_matches(*static_cast<const TensorCheck*>(op.pointer), value)) || fail();
+    case OpKind::CheckAlias:
+      return value == base || fail();
+    case OpKind::CheckDistinct:
+      return value != base || fail();
+    case OpKind::CheckFunction:
+      return (value && same_function(checks[op.check], value)) || fail();
+    case OpKind::CheckTypeAttributes:
+      return check_type_attributes(types[op.number]) || fail();
+  }
+  return fail();
+}
+
+bool GuardProgram::Impl::run(const Roots& roots, bool use_hint) {
+  failed_op = nullptr;
+  failed_entry = failed_check = -1;
+  failed_unknown = false;
+  if (global_state && !(*global_state == GlobalState::read())) return false;
+  if (use_hint && !hint.empty()) {
+    for (int32_t index : hint) {
+      if (!step(ops[index], roots)) {
+        hint_passes = 0;
+        return false;
+      }
+    }
+    if (++hint_passes == kHintPasses) hint.clear();
+  }
+  const Op* first = ops.data();
+  const Op* last = first + ops.size();
+  for (const Op* op = first; op != last; ++op) {
+    if (!step(*op, roots)) {
+      if (use_hint) remember_failure(static_cast<int32_t>(op - first));
+      return false;
+    }
+  }
+  return true;
+}
+
+void GuardProgram::Impl::remember_failure(int32_t failed) {
+  hint = {failed};
+  hint_passes = 0;
+  for (size_t next = 0; next < hint.size(); ++next) {
+    const Op& op = ops[hint[next]];
+    for (int32_t slot : {op.slot, op.other}) {
+      if (slot < 0 || writer[slot] < 0 || writer[slot] == hint[next]) continue;
+      if (std::find(hint.begin(), hint.end(), writer[slot]) == hint.end()) hint.push_back(writer[slot]);
+    }
+  }
+  std::sort(hint.begin(), hint.end());
+}
+
+std::string GuardProgram::Impl::describe_failure() {
+  if (!failed_op) return "global state: " + global_state->difference(GlobalState::read());
+  if (failed_check >= 0) return check_failure(checks[failed_check], nullptr, nullptr);
+  if (failed_entry >= 0) {
+    const GroupEntry& entry = entries[failed_entry];
+    std::string text = presence_text(sources[entry.slot], !entry.absent);
+    return failed_unknown ? text + ": only a key's own __eq__ could tell" : text;
+  }
+  const Op& op = *failed_op;
+  PyObject* value = op.slot >= 0 ? values[op.slot] : nullptr;
+  if (op.kind == OpKind::CheckTensor && value) {
+    return tensor_mismatch(*static_cast<const TensorCheck*>(op.pointer), value, sources[op.slot].name());
+  }
+  if (op.check >= 0) return check_failure(checks[op.check], value, op.other >= 0 ? values[op.other] : nullptr);
+  if (op.kind == OpKind::DictEntries) return "isinstance(" + sources[op.slot].name() + ", dict)";
+  return presence_text(sources[op.slot], !op.absent);
+}
+
+GuardProgram::GuardProgram(const GuardSet& set, const SourceTable& sources)
+    : impl_(std::make_unique<Impl>(set, sources)) {}
+
+GuardProgram::~GuardProgram() = default;
+
+int32_t GuardProgram::slot_count() const { return static_cast<int32_t>(impl_->values.size()); }
+
+int32_t GuardProgram::slot_of(const Source* source) const {
+  auto id = static_cast<size_t>(source->id);
+  return id < impl_->slot_by_source.size() ? impl_->slot_by_source[id] : -1;
+}
+
+bool GuardProgram::check(const Roots& roots, PyObject** slots) {
+  if (!impl_->run(roots, true)) return false;
+  std::memcpy(slots, impl_->values.data(), impl_->values.size() * sizeof(PyObject*));
+  return true;
+}
+
+std::string GuardProgram::explain(const Roots& roots) {
+  return impl_->run(roots, false) ? "" : impl_->describe_failure();
+}
+
+std::string GuardProgram::print() const {
+  std::string text;
+  auto add = [&text](const std::string& line) { text += line + "\n"; };
+  auto add_presence = [&](int32_t slot, bool absent) {
+    if (absent || impl_->bare[slot]) add(presence_line(impl_->sources[slot], !absent));
+  };
+  auto add_op = [&](const Op& op) {
+    if (op.check >= 0)
+      add(check_line(impl_->checks[op.check]));
+    else if (op.kind <= OpKind::LoadGrad)
+      add_presence(op.slot, op.absent);
+  };
+  if (impl_->global_state) add(global_state_line(*impl_->global_state));
+  for (const Op& op : impl_->ops) {
+    if (op.kind == OpKind::CheckTypeAttributes) {
+      for (int32_t check : impl_->types[op.number].checks) add(check_line(impl_->checks[check]));
+    } else if (op.kind == OpKind::InstanceEntries || op.kind == OpKind::DictEntries) {
+      const Group& group = impl_->groups[op.number];
+      for (int32_t i = group.first_entry; i < group.last_entry; ++i) {
+        add_presence(impl_->entries[i].slot, impl_->entries[i].absent);
+      }
+      for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) add_op(impl_->fixed[i]);
+    } else {
+      add_op(op);
+    }
+  }
+  return text;
+}
+
+}  // namespace magneto::guards

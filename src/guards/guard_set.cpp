@@ -1,0 +1,145 @@
+#include <stdexcept>
+
+#include "guards/checks.h"
+#include "guards/constants.h"
+#include "guards/guards.h"
+#include "guards/tensor_check.h"
+
+namespace magneto::guards {
+
+const char* check_label(CheckKind kind) {
+  static constexpr const char* labels[] = {
+#define X(kind, label) label,
+      MAGNETO_CHECK_KINDS(X)
+#undef X
+  };
+  return labels[static_cast<size_t>(kind)];
+}
+
+namespace {
+
+Ref borrow(PyTypeObject* type) { return Ref::borrow(reinterpret_cast<PyObject*>(type)); }
+
+bool same_tensor(const std::optional<TensorGuard>& a, const std::optional<TensorGuard>& b) {
+  if (!a || !b) return !a && !b;
+  return a->type == b->type && a->dtype == b->dtype && a->device == b->device && a->dispatch_keys == b->dispatch_keys &&
+         a->requires_grad == b->requires_grad && a->sizes == b->sizes && a->strides == b->strides;
+}
+
+}  // namespace
+
+bool Check::same_as(const Check& check) const {
+  if (kind != check.kind || source != check.source || other != check.other || type.get() != check.type.get() ||
+      length != check.length || defaults.get() != check.defaults.get() || kwdefaults.get() != check.kwdefaults.get() ||
+      keys.size() != check.keys.size() || !same_tensor(tensor, check.tensor)) {
+    return false;
+  }
+  bool same_object = object.get() == check.object.get() ||
+                     (kind == CheckKind::Equals && constants_equal(object.get(), check.object.get()));
+  bool same_name =
+      name.get() == check.name.get() || (name && check.name && constants_equal(name.get(), check.name.get()));
+  if (!same_object || !same_name) return false;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (!constants_equal(keys[i].get(), check.keys[i].get())) return false;
+  }
+  return true;
+}
+
+size_t Check::hash() const {
+  size_t hash = static_cast<size_t>(kind);
+  auto add = [&hash](size_t value) { hash = hash * 1000003 ^ value; };
+  add(std::hash<const void*>()(source));
+  add(std::hash<const void*>()(other));
+  add(std::hash<const void*>()(type.get()));
+  if (name) add(constant_hash(name.get()));
+  return hash;
+}
+
+void GuardSet::Impl::add(Check check) {
+  size_t hash = check.hash();
+  auto [first, last] = index.equal_range(hash);
+  for (; first != last; ++first) {
+    if (checks[first->second].same_as(check)) return;
+  }
+  index.emplace(hash, checks.size());
+  checks.push_back(std::move(check));
+}
+
+GuardSet::GuardSet(SourceTable& sources) : impl_(std::make_unique<Impl>(sources)) {}
+GuardSet::~GuardSet() = default;
+GuardSet::GuardSet(GuardSet&&) noexcept = default;
+
+void GuardSet::type(const Source* source, PyTypeObject* type) {
+  impl_->add({.kind = CheckKind::Type, .source = source, .type = borrow(type)});
+}
+
+void GuardSet::identity(const Source* source, PyObject* object) {
+  impl_->add({.kind = CheckKind::Identity, .source = source, .object = Ref::borrow(object)});
+}
+
+void GuardSet::equals(const Source* source, PyObject* constant) {
+  if (!is_constant(constant)) {
+    throw std::invalid_argument(std::string("a guard can't compare objects of type ") + Py_TYPE(constant)->tp_name +
+                                " by value");
+  }
+  impl_->add({.kind = CheckKind::Equals, .source = source, .object = Ref::borrow(constant)});
+}
+
+void GuardSet::absent(const Source* source) { impl_->add({.kind = CheckKind::Absent, .source = source}); }
+
+void GuardSet::length(const Source* source, PyTypeObject* type, Py_ssize_t length) {
+  constexpr unsigned long sized = Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS;
+  if (!PyType_FastSubclass(type, sized) && !PyType_IsSubtype(type, &PySet_Type) &&
+      !PyType_IsSubtype(type, &PyFrozenSet_Type)) {
+    throw std::invalid_argument(std::string("a length guard does not know the type ") + type->tp_name);
+  }
+  impl_->add({.kind = CheckKind::Length, .source = source, .type = borrow(type), .length = length});
+}
+
+void GuardSet::dict_keys(const Source* source, PyTypeObject* type, const std::vector<PyObject*>& keys) {
+  if (!PyType_FastSubclass(type, Py_TPFLAGS_DICT_SUBCLASS)) {
+    throw std::invalid_argument(std::string("a guard on dict keys needs a dict type, not ") + type->tp_name);
+  }
+  Check check{.kind = CheckKind::DictKeys, .source = source, .type = borrow(type)};
+  for (PyObject* key : keys) check.keys.push_back(Ref::borrow(key));
+  impl_->add(std::move(check));
+}
+
+void GuardSet::tensor(const Source* source, PyObject* tensor) {
+  Check check{.kind = CheckKind::Tensor, .source = source, .type = borrow(Py_TYPE(tensor))};
+  check.tensor = read_tensor(tensor);
+  impl_->add(std::move(check));
+}
+
+void GuardSet::alias(const Source* source, const Source* same_as) {
+  impl_->add({.kind = CheckKind::Alias, .source = source, .other = same_as});
+}
+
+void GuardSet::distinct(const Source* source, const Source* other) {
+  if (source->id > other->id) std::swap(source, other);
+  impl_->add({.kind = CheckKind::Distinct, .source = source, .other = other});
+}
+
+void GuardSet::function(const Source* source, PyObject* function) {
+  if (!PyFunction_Check(function)) throw std::invalid_argument("a function guard needs a Python function");
+  auto* python_function = reinterpret_cast<PyFunctionObject*>(function);
+  impl_->add({.kind = CheckKind::Function,
+              .source = source,
+              .object = Ref::borrow(python_function->func_code),
+              .defaults = Ref::borrow(python_function->func_defaults),
+              .kwdefaults = Ref::borrow(python_function->func_kwdefaults)});
+}
+
+void GuardSet::type_lookup(PyTypeObject* type, PyObject* name, PyObject* found) {
+  if (!PyUnicode_CheckExact(name)) throw std::invalid_argument("the name of a type attribute must be a str");
+  impl_->add(
+      {.kind = CheckKind::TypeLookup, .type = borrow(type), .object = Ref::borrow(found), .name = Ref::borrow(name)});
+}
+
+void GuardSet::require(const Source* source) { impl_->add({.kind = CheckKind::Require, .source = source}); }
+
+void GuardSet::set_global_state(const GlobalState& state) { impl_->global_state = state; }
+
+std::string GuardSet::print() const { return GuardProgram(*this, *impl_->sources).print(); }
+
+}  // namespace magneto::guards

@@ -1,0 +1,208 @@
+#include "guards/text.h"
+
+#include "guards/constants.h"
+#include "guards/tensor_check.h"
+
+namespace magneto::guards {
+
+namespace {
+
+std::string utf8(PyObject* str) {
+  const char* text = str && PyUnicode_Check(str) ? PyUnicode_AsUTF8(str) : nullptr;
+  if (!text) PyErr_Clear();
+  return text ? text : "?";
+}
+
+/// "module.Class" for a class made in Python, tp_name for others.
+std::string qualified_name(PyTypeObject* type) {
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return type->tp_name;
+  PyObject* module = type->tp_dict ? PyDict_GetItemString(type->tp_dict, "__module__") : nullptr;
+  std::string name = utf8(reinterpret_cast<PyHeapTypeObject*>(type)->ht_qualname);
+  return module && PyUnicode_Check(module) ? utf8(module) + "." + name : name;
+}
+
+std::string keys_text(const std::vector<Ref>& keys) {
+  std::string text = "[";
+  for (const Ref& key : keys) text += (text.size() > 1 ? ", " : "") + object_text(key.get());
+  return text + "]";
+}
+
+std::string type_suffix(const Check& check) { return ", type=" + object_text(check.type.get()); }
+
+std::string lookup_text(const Check& check) {
+  return "_PyType_Lookup(" + object_text(check.type.get()) + ", " + object_text(check.name.get()) + ")";
+}
+
+/// The condition, as one would write it in Python.
+std::string condition(const Check& check) {
+  std::string name = check.source ? check.source->name() : "";
+  switch (check.kind) {
+    case CheckKind::Type:
+      return "___check_type_id(" + name + ", " + object_text(check.type.get()) + ")";
+    case CheckKind::Identity:
+      return "___check_obj_id(" + name + ", " + object_text(check.object.get()) + ")";
+    case CheckKind::Equals:
+      return name + " == " + object_text(check.object.get());
+    case CheckKind::Absent:
+      return presence_text(*check.source, false);
+    case CheckKind::Length:
+      return "len(" + name + ") == " + std::to_string(check.length);
+    case CheckKind::DictKeys:
+      return "list(dict.keys(" + name + ")) == " + keys_text(check.keys);
+    case CheckKind::Tensor:
+      return tensor_text(*check.tensor, name);
+    case CheckKind::Alias:
+      return name + " is " + check.other->name();
+    case CheckKind::Distinct:
+      return check.other->name() + " is not " + name;
+    case CheckKind::Function:
+      return "___check_function(" + name + ", " + object_text(check.object.get()) + ")";
+    case CheckKind::TypeLookup:
+      return lookup_text(check) + (check.object ? " is " + object_text(check.object.get()) : " is missing");
+    case CheckKind::Require:
+      return presence_text(*check.source, true);
+  }
+  return "";
+}
+
+Py_ssize_t length_of(PyObject* value) {
+  if (PyDict_Check(value)) return PyDict_GET_SIZE(value);
+  if (PyList_Check(value) || PyTuple_Check(value)) return Py_SIZE(value);
+  return PyAnySet_Check(value) ? PySet_GET_SIZE(value) : -1;
+}
+
+std::string keys_of(PyObject* dict) {
+  std::vector<Ref> keys;
+  // Of an ordered dict this is the order of insertion, not of iteration; good enough to see what is new.
+  Py_ssize_t position = 0;
+  PyObject* key;
+  while (PyDict_Next(dict, &position, &key, nullptr)) keys.push_back(Ref::borrow(key));
+  return keys_text(keys);
+}
+
+const char* truth(bool value) { return value ? "True" : "False"; }
+
+}  // namespace
+
+std::string type_name(PyTypeObject* type) {
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return utf8(reinterpret_cast<PyHeapTypeObject*>(type)->ht_name);
+  std::string name = type->tp_name;
+  return name.substr(name.rfind('.') + 1);
+}
+
+std::string object_text(PyObject* object) {
+  SavedError saved;
+  if (!object) return "nothing";
+  if (is_constant(object)) {
+    Ref text = Ref::steal(PyObject_Repr(object));
+    if (text) return utf8(text.get());
+    PyErr_Clear();
+  }
+  if (PyType_Check(object)) return "<class '" + qualified_name(reinterpret_cast<PyTypeObject*>(object)) + "'>";
+  if (PyFunction_Check(object)) {
+    return "<function " + utf8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname) + ">";
+  }
+  if (PyCFunction_Check(object)) {
+    return std::string("<built-in function ") + reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name + ">";
+  }
+  if (PyCode_Check(object)) {
+    auto* code = reinterpret_cast<PyCodeObject*>(object);
+    return "<code " + utf8(code->co_qualname) + ", line " + std::to_string(code->co_firstlineno) + ">";
+  }
+  if (PyModule_Check(object)) {
+    PyObject* name = PyDict_GetItemString(PyModule_GetDict(object), "__name__");
+    return "<module '" + utf8(name) + "'>";
+  }
+  return "<" + type_name(Py_TYPE(object)) + " object>";
+}
+
+std::string presence_text(const Source& source, bool present) {
+  auto quoted = [&] { return object_text(source.key.get()); };
+  switch (source.kind) {
+    case SourceKind::DictItem:
+      return quoted() + (present ? " in " : " not in ") + source.base->name();
+    case SourceKind::SeqItem:
+      return "len(" + source.base->name() + ")" + (present ? " > " : " <= ") + std::to_string(source.index);
+    case SourceKind::Attr:
+    case SourceKind::Slot:
+    case SourceKind::InstanceDict:
+    case SourceKind::BoundSelf:
+    case SourceKind::BoundFunction:
+    case SourceKind::Grad: {
+      std::string name = source.name(), base = source.base->name();
+      return (present ? "hasattr(" : "not hasattr(") + base + ", '" + name.substr(base.size() + 1) + "')";
+    }
+    default:
+      return source.name() + (present ? " is bound" : " is not bound");
+  }
+}
+
+std::string presence_line(const Source& source, bool present) {
+  const char* label = present ? "HASATTR" : "NO_HASATTR";
+  if (source.kind == SourceKind::DictItem)
+    label = present ? "DICT_CONTAINS" : "DICT_NOT_CONTAINS";
+  else if (source.kind == SourceKind::SeqItem)
+    label = "LENGTH_CHECK";
+  else if (presence_text(source, true).compare(0, 8, "hasattr(") != 0)
+    label = present ? "BOUND" : "NOT_BOUND";
+  return std::string(label) + ": " + presence_text(source, present);
+}
+
+std::string check_line(const Check& check) {
+  std::string line = std::string(check_label(check.kind)) + ": " + condition(check);
+  if (check.kind == CheckKind::Length || check.kind == CheckKind::DictKeys) line += type_suffix(check);
+  return line;
+}
+
+std::string check_failure(const Check& check, PyObject* value, PyObject* other) {
+  std::string text = condition(check);
+  if (check.kind == CheckKind::TypeLookup) {
+    PyObject* found = _PyType_Lookup(check.python_type(), check.name.get());
+    return text + ": actual " + object_text(found);
+  }
+  if (check.kind == CheckKind::Alias || check.kind == CheckKind::Distinct) {
+    return text + (check.kind == CheckKind::Alias ? ": they are different objects now" : ": they are one object now");
+  }
+  if (!value) return text + ": " + check.source->name() + " is missing";
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value));
+  if (check.type && check.type.get() != type)
+    return text + ": expected type " + object_text(check.type.get()) + ", actual " + object_text(type);
+  switch (check.kind) {
+    case CheckKind::Identity:
+      return text + ": actual " +
+             (Py_TYPE(value) == Py_TYPE(check.object.get()) && !is_constant(value) ? "another " + object_text(value)
+                                                                                   : object_text(value));
+    case CheckKind::Equals: {
+      bool same_type = Py_TYPE(value) == Py_TYPE(check.object.get());
+      auto described = [&](PyObject* object) {
+        return object_text(object) + (same_type ? "" : " (" + type_name(Py_TYPE(object)) + ")");
+      };
+      return text + ": expected " + described(check.object.get()) + ", actual " + described(value);
+    }
+    case CheckKind::Length:
+      return text + ": actual " + std::to_string(length_of(value));
+    case CheckKind::DictKeys:
+      return text + ": actual " + keys_of(value);
+    case CheckKind::Function: {
+      if (!PyFunction_Check(value)) return text + ": actual " + object_text(value);
+      auto* function = reinterpret_cast<PyFunctionObject*>(value);
+      if (function->func_code != check.object.get()) return text + ": actual code " + object_text(function->func_code);
+      return text + ": its " + (function->func_defaults != check.defaults.get() ? "__defaults__" : "__kwdefaults__") +
+             " changed";
+    }
+    default:
+      return text;
+  }
+}
+
+std::string global_state_line(const GlobalState& state) {
+  return std::string("GLOBAL_STATE: ___check_global_state(grad_mode=") + truth(state.grad_mode) +
+         ", inference_mode=" + truth(state.inference_mode) + ", autocast_cpu=" + truth(state.autocast_cpu) +
+         ", autocast_cuda=" + truth(state.autocast_cuda) + ", deterministic=" + truth(state.deterministic) +
+         ", torch_function=" + truth(state.torch_function_enabled) +
+         ", torch_function_modes=" + std::to_string(state.torch_function_modes) +
+         ", default_dtype=" + c10::toString(state.default_dtype) +
+         ", num_threads=" + std::to_string(state.num_threads) + ")";
+}
+
+}  // namespace magneto::guards

@@ -1,0 +1,103 @@
+// What tests reach of the runtime: graphs as text, run on real tensors.
+#include "api/bindings.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "graph/graph.h"
+#include "python/ref.h"
+#include "runtime/aten_program.h"
+#include "runtime/torch_errors.h"
+
+namespace magneto {
+namespace {
+
+std::string_view text_of(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+  if (!utf8) throw PythonError{};
+  return {utf8, static_cast<size_t>(size)};
+}
+
+/// Runs `program` on a list of tensors, as plans do: without the GIL, errors and warnings as eager's.
+PyObject* run_program(const runtime::AtenProgram& program, PyObject* inputs) {
+  Ref items = checked(PySequence_Fast(inputs, "inputs must be a sequence of tensors"));
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.get()));
+  if (count != program.input_count()) {
+    throw std::invalid_argument("the graph has " + std::to_string(program.input_count()) + " inputs, got " +
+                                std::to_string(count));
+  }
+  std::vector<const at::Tensor*> tensors;
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    if (!THPVariable_Check(item)) throw std::invalid_argument("input " + std::to_string(i) + " is no tensor");
+    tensors.push_back(&THPVariable_Unpack(item));
+  }
+  std::vector<at::Tensor> outputs(program.output_count());
+  const bool ok = runtime::with_torch_errors([&] {
+    struct WithoutGil {
+      PyThreadState* state = PyEval_SaveThread();
+      ~WithoutGil() { PyEval_RestoreThread(state); }
+    } without_gil;
+    program.run(tensors.data(), outputs.data());
+  });
+  if (!ok) return nullptr;
+  Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
+  for (size_t i = 0; i < outputs.size(); ++i) PyList_SET_ITEM(list.get(), i, checked(THPVariable_Wrap(outputs[i])).release());
+  return list.release();
+}
+
+constexpr const char* kCapsule = "magneto.AtenProgram";
+
+PyObject* aten_compile(PyObject*, PyObject* text) {
+  return guarded([&] {
+    auto program = std::make_unique<runtime::AtenProgram>(graph::parse(text_of(text)));
+    Ref capsule = checked(PyCapsule_New(program.get(), kCapsule, [](PyObject* self) {
+      delete static_cast<runtime::AtenProgram*>(PyCapsule_GetPointer(self, kCapsule));
+    }));
+    program.release();
+    return capsule.release();
+  });
+}
+
+const runtime::AtenProgram& program_of(PyObject* capsule) {
+  void* pointer = PyCapsule_GetPointer(capsule, kCapsule);
+  if (!pointer) throw PythonError{};
+  return *static_cast<runtime::AtenProgram*>(pointer);
+}
+
+PyObject* aten_call(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 2) throw std::invalid_argument("aten_call(program, inputs)");
+    return run_program(program_of(args[0]), args[1]);
+  });
+}
+
+PyObject* aten_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 2) throw std::invalid_argument("aten_run(text, inputs)");
+    return run_program(runtime::AtenProgram(graph::parse(text_of(args[0]))), args[1]);
+  });
+}
+
+PyObject* aten_print(PyObject*, PyObject* capsule) {
+  return guarded([&] {
+    const std::string text = program_of(capsule).print();
+    return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  });
+}
+
+PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+}  // namespace
+
+PyMethodDef runtime_methods[] = {
+    {"aten_compile", aten_compile, METH_O, "Compiles the ATen level of a graph in text form into a program."},
+    {"aten_call", fast(aten_call), METH_FASTCALL, "Runs a program on a list of tensors; returns the outputs."},
+    {"aten_run", fast(aten_run), METH_FASTCALL, "Compiles a graph in text form and runs it once."},
+    {"aten_print", aten_print, METH_O, "A program's steps, one per line."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace magneto

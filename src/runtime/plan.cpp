@@ -1,0 +1,254 @@
+#include "runtime/plan.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "runtime/computation.h"
+
+namespace magneto::runtime {
+
+Registers::Registers(size_t count) : count_(count) {
+  if (count > kInline) {
+    heap_ = std::make_unique<PyObject*[]>(count);
+    values_ = heap_.get();
+  } else {
+    values_ = inline_;
+  }
+  std::fill_n(values_, count, nullptr);
+}
+
+Registers::~Registers() {
+  for (size_t i = 0; i < count_; ++i) Py_XDECREF(values_[i]);
+}
+
+void Registers::set(int32_t index, PyObject* value) {
+  PyObject* old = std::exchange(values_[index], value);
+  Py_XDECREF(old);
+}
+
+namespace {
+
+void check(int failed) {
+  if (failed < 0) throw PythonError{};
+}
+
+PyObject* require(PyObject* object) {
+  if (!object) throw PythonError{};
+  return object;
+}
+
+/// Makes an instance without state: what its class's C-level constructor gives without arguments.
+PyObject* new_instance(PyTypeObject* type, const PlanInstr& instr, const Registers& registers) {
+  Ref args = checked(PyTuple_New(static_cast<Py_ssize_t>(instr.args.size())));
+  for (size_t i = 0; i < instr.args.size(); ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(registers.get(instr.args[i])));
+  return require(type->tp_new(type, args.get(), nullptr));
+}
+
+PyObject* new_function(const PlanInstr& instr, const Registers& registers) {
+  PyObject* facts = instr.object.get();
+  Ref function = checked(PyFunction_New(PyTuple_GET_ITEM(facts, 0), PyTuple_GET_ITEM(facts, 1)));
+  auto* made = reinterpret_cast<PyFunctionObject*>(function.get());
+  Py_SETREF(made->func_name, Py_NewRef(PyTuple_GET_ITEM(facts, 2)));
+  Py_SETREF(made->func_qualname, Py_NewRef(PyTuple_GET_ITEM(facts, 3)));
+  PyObject** places[] = {&made->func_defaults, &made->func_kwdefaults, &made->func_annotations, &made->func_closure};
+  for (size_t i = 0; i < 4; ++i) {
+    if (instr.args[i] >= 0) Py_XSETREF(*places[i], Py_NewRef(registers.get(instr.args[i])));
+  }
+  return function.release();
+}
+
+void fill_set(PyObject* set, const PlanInstr& instr, const Registers& registers) {
+  for (int32_t arg : instr.args) check(PySet_Add(set, registers.get(arg)));
+}
+
+void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& registers) {
+  auto arg = [&](size_t i) { return registers.get(instr.args[i]); };
+  PyObject* dst = instr.dst >= 0 ? registers.get(instr.dst) : nullptr;
+  switch (instr.op) {
+    case PlanOp::Slot:
+      break;  // loaded before the computation
+    case PlanOp::Const:
+      registers.set(instr.dst, Py_NewRef(instr.object.get()));
+      break;
+    case PlanOp::Output: {
+      PyObject* tensor = outputs[instr.index];
+      if (instr.object && Py_TYPE(tensor) != reinterpret_cast<PyTypeObject*>(instr.object.get())) {
+        registers.set(instr.dst, require(THPVariable_Wrap(THPVariable_Unpack(tensor), reinterpret_cast<PyTypeObject*>(instr.object.get()))));
+      } else {
+        registers.set(instr.dst, Py_NewRef(tensor));
+      }
+      break;
+    }
+    case PlanOp::Tuple: {
+      Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(instr.args.size())));
+      for (size_t i = 0; i < instr.args.size(); ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(arg(i)));
+      if (instr.object) {
+        auto* type = reinterpret_cast<PyTypeObject*>(instr.object.get());
+        Ref args = checked(PyTuple_Pack(1, tuple.get()));
+        tuple = checked(PyTuple_Type.tp_new(type, args.get(), nullptr));
+      }
+      registers.set(instr.dst, tuple.release());
+      break;
+    }
+    case PlanOp::FrozenSet: {
+      Ref set = checked(PySet_New(nullptr));
+      fill_set(set.get(), instr, registers);
+      registers.set(instr.dst, require(PyFrozenSet_New(set.get())));
+      break;
+    }
+    case PlanOp::Slice:
+      registers.set(instr.dst, require(PySlice_New(arg(0), arg(1), arg(2))));
+      break;
+    case PlanOp::Method:
+      registers.set(instr.dst, require(PyMethod_New(arg(0), arg(1))));
+      break;
+    case PlanOp::Function:
+      registers.set(instr.dst, new_function(instr, registers));
+      break;
+    case PlanOp::NewList:
+      registers.set(instr.dst, require(PyList_New(0)));
+      break;
+    case PlanOp::NewDict:
+      registers.set(instr.dst, require(PyDict_New()));
+      break;
+    case PlanOp::NewSet:
+      registers.set(instr.dst, require(PySet_New(nullptr)));
+      break;
+    case PlanOp::NewCell:
+      registers.set(instr.dst, require(PyCell_New(nullptr)));
+      break;
+    case PlanOp::NewInstance:
+      registers.set(instr.dst, new_instance(reinterpret_cast<PyTypeObject*>(instr.object.get()), instr, registers));
+      break;
+    case PlanOp::Call: {
+      std::vector<PyObject*> args;
+      for (size_t i = 1; i < instr.args.size(); ++i) args.push_back(arg(i));
+      registers.set(instr.dst, require(PyObject_Vectorcall(arg(0), args.data(), args.size(), nullptr)));
+      break;
+    }
+    case PlanOp::ListFill:
+      for (size_t i = 0; i < instr.args.size(); ++i) check(PyList_Append(dst, arg(i)));
+      break;
+    case PlanOp::DictFill: {
+      const bool ordered = PyODict_Check(dst);
+      for (size_t i = 0; i < instr.args.size(); i += 2) {
+        check(ordered ? PyODict_SetItem(dst, arg(i), arg(i + 1)) : PyDict_SetItem(dst, arg(i), arg(i + 1)));
+      }
+      break;
+    }
+    case PlanOp::SetFill:
+      fill_set(dst, instr, registers);
+      break;
+    case PlanOp::CellFill:
+    case PlanOp::StoreCell:
+      check(PyCell_Set(dst, instr.args.empty() ? nullptr : arg(0)));
+      break;
+    case PlanOp::InstanceFill: {
+      Ref dict = checked(PyObject_GenericGetDict(dst, nullptr));
+      for (size_t i = 0; i < instr.args.size(); i += 2) check(PyDict_SetItem(dict.get(), arg(i), arg(i + 1)));
+      break;
+    }
+    case PlanOp::SlotFill:
+      check(Py_TYPE(instr.object.get())->tp_descr_set(instr.object.get(), dst, arg(0)));
+      break;
+    case PlanOp::ExtendFrom:
+      Py_DECREF(require(PyObject_CallMethod(dst, "extend", "O", arg(0))));
+      break;
+    case PlanOp::SetState:
+      Py_DECREF(require(PyObject_CallMethod(dst, "__setstate__", "O", arg(0))));
+      break;
+    case PlanOp::StoreAttr:
+      check(PyObject_GenericSetAttr(dst, instr.object.get(), instr.args.empty() ? nullptr : arg(0)));
+      break;
+    case PlanOp::StoreItem:
+      check(instr.args.empty() ? PyDict_DelItem(dst, instr.object.get()) : PyDict_SetItem(dst, instr.object.get(), arg(0)));
+      break;
+    case PlanOp::ReplaceList:
+      check(PyList_SetSlice(dst, 0, PyList_GET_SIZE(dst), arg(0)));
+      break;
+    case PlanOp::ReplaceDict:
+      PyDict_Clear(dst);
+      check(PyDict_Update(dst, arg(0)));
+      break;
+    case PlanOp::ReplaceSet:
+      check(PySet_Clear(dst));
+      check(_PySet_Update(dst, arg(0)));
+      break;
+    case PlanOp::GradMode:
+      at::GradMode::set_enabled(instr.index != 0);
+      break;
+  }
+}
+
+/// The computation's results, owned.
+class Outputs {
+ public:
+  explicit Outputs(int32_t count) : values_(count, nullptr) {}
+  ~Outputs() {
+    for (PyObject* value : values_) Py_XDECREF(value);
+  }
+  PyObject** data() { return values_.data(); }
+
+ private:
+  c10::SmallVector<PyObject*, 8> values_;
+};
+
+}  // namespace
+
+void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
+  // What the plan hands on from outside is loaded first: the slots are borrowed, and operators may run Python code.
+  for (const PlanInstr& instr : plan.instrs) {
+    if (instr.op == PlanOp::Slot) registers.set(instr.dst, Py_XNewRef(slots[instr.index]));
+  }
+  Outputs outputs(plan.output_count);
+  if (plan.computation) {
+    c10::SmallVector<PyObject*, 32> inputs;
+    for (int32_t slot : plan.input_slots) inputs.push_back(slots[slot]);
+    plan.computation->run(inputs.data(), outputs.data());
+  }
+  for (const PlanInstr& instr : plan.instrs) run_instr(instr, outputs.data(), registers);
+}
+
+std::string Plan::print() const {
+  static const char* const names[] = {
+#define X(op, doc) #op,
+      MAGNETO_PLAN_OPS(X)
+#undef X
+  };
+  auto text = [](PyObject* object) {
+    Ref repr = Ref::steal(PyObject_Repr(object));
+    if (!repr) PyErr_Clear();
+    std::string printed = repr ? PyUnicode_AsUTF8(repr.get()) : "?";
+    return printed.size() > 60 ? printed.substr(0, 57) + "..." : printed;
+  };
+  std::string result = "plan {\n";
+  if (computation) {
+    result += "  compute " + std::to_string(output_count) + " outputs from slots (";
+    for (size_t i = 0; i < input_slots.size(); ++i) result += (i ? ", s" : "s") + std::to_string(input_slots[i]);
+    result += ")\n";
+  }
+  for (const PlanInstr& instr : instrs) {
+    result += "  ";
+    if (instr.dst >= 0) result += "r" + std::to_string(instr.dst) + " = ";
+    result += names[static_cast<int>(instr.op)];
+    if (instr.op == PlanOp::Slot || instr.op == PlanOp::Output || instr.op == PlanOp::GradMode) {
+      result += " " + std::to_string(instr.index);
+    }
+    if (instr.object) result += " " + text(instr.object.get());
+    for (int32_t arg : instr.args) result += arg < 0 ? " null" : " r" + std::to_string(arg);
+    result += "\n";
+  }
+  if (return_register >= 0) result += "  return r" + std::to_string(return_register) + "\n";
+  if (exit) {
+    result += std::string("  exit ") + break_info(exit->reason).name + ": " + exit->message + "\n";
+    for (const FrameState& frame : exit->frames) {
+      result += std::string("    frame ") + PyUnicode_AsUTF8(frame.info->code->co_qualname) + " at " +
+                op_name(frame.info->instrs[frame.instr].op) + " line " + std::to_string(frame.info->instrs[frame.instr].line) + "\n";
+    }
+  }
+  return result + "}\n";
+}
+
+}  // namespace magneto::runtime
