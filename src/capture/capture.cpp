@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "python/frame.h"
+
 #include "capture/rebuild.h"
 
 namespace magneto::capture {
@@ -81,9 +83,10 @@ Capture::Capture(const Start& start, const std::set<BreakSite>& known_breaks)
   start_depth_ = start.depth;
   outside_[start.function] = root_.function_source;
   if (start.prologue_done) {
+    constexpr uint8_t kCellOrFree = 0x40 | 0x80;  // CO_FAST_CELL, CO_FAST_FREE
     for (int32_t i = 0; i < start.info->nlocals; ++i) {
       PyObject* cell = root_.slots[i];
-      if (!(start.info->kinds[i] & (CO_FAST_CELL | CO_FAST_FREE)) || !cell || !PyCell_Check(cell)) continue;
+      if (!(start.info->kinds[i] & kCellOrFree) || !cell || !PyCell_Check(cell)) continue;
       PyObject* name = PyTuple_GET_ITEM(start.info->localsplus_names.get(), i);
       cell_contents_[cell] = i >= start.info->first_free
                                  ? sources.closure(root_.function_source, i - start.info->first_free, name)
@@ -176,6 +179,8 @@ Trace Capture::finish(Ref value) {
   }
   guards::GlobalState but_grad = end_state;
   but_grad.grad_mode = start_state_.grad_mode;
+  but_grad.dispatch_included = start_state_.dispatch_included;  // the session's own keys
+  but_grad.dispatch_excluded = start_state_.dispatch_excluded;
   if (!(but_grad == start_state_)) {
     throw Abandon{BreakReason::Mutation, "a torch mode of the thread differs at the end: " + start_state_.difference(end_state)};
   }

@@ -218,12 +218,11 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
     Ref items = checked(PySequence_List(original));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
       PyObject* item = PyList_GET_ITEM(items.get(), i);
-      if (!is_scalar(item) && !is_identity_constant(item)) {
+      if (!is_scalar(item)) {
         side_exit(BreakReason::OpaqueObject, source->name() + " is a set with items of type " + Py_TYPE(item)->tp_name);
       }
     }
-    Ref snapshot = checked(PyFrozenSet_New(original));
-    guards.set_items(source, type, snapshot.get());
+    if (source->kind != SourceKind::Const || type == &PySet_Type) guards.equals(source, original);
     shadow = checked(type == &PySet_Type ? PySet_New(original) : PyFrozenSet_New(original));
   } else {
     side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "fake/fake.h"
+#include "fake/rules.h"
 #include "python/ref.h"
 
 namespace magneto {
@@ -164,9 +165,24 @@ PyObject* fake_run(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* fake_rules(PyObject*, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    Ref names = checked(PyList_New(0));
+#define X(family)                                             \
+  for (const fake::RuleRow& row : fake::family##_rules()) {   \
+    Ref name = text(std::string(row.op));                     \
+    if (PyList_Append(names.get(), name.get()) < 0) throw PythonError{}; \
+  }
+    MAGNETO_RULE_FAMILIES(X)
+#undef X
+    return names.release();
+  });
+}
+
 }  // namespace
 
 PyMethodDef fake_methods[] = {
+    {"fake_rules", fake_rules, METH_NOARGS, "fake_rules() -> the operators that have a native rule, by schema name"},
     {"fake_run", fake_run, METH_VARARGS,
      "fake_run(callable, args) -> (results, nodes, facts)\n\n"
      "Runs callable(*args) with each tensor in args replaced by a fake. Results: nested like the callable's, each "

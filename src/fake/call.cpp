@@ -51,12 +51,16 @@ at::Tensor Call::empty(at::IntArrayRef sizes, at::IntArrayRef strides, c10::Scal
 }
 
 at::Tensor Call::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) const {
-  return session().view(base, sizes, strides, offset, base.dtype());
+  return session().view(base, sizes, strides, offset, base.scalar_type());
 }
 
 at::Tensor Call::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
                       c10::ScalarType dtype) const {
-  return session().view(base, sizes, strides, offset, c10::scalarTypeToTypeMeta(dtype));
+  return session().view(base, sizes, strides, offset, dtype);
+}
+
+void Call::restride(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) const {
+  session().change_metadata(*as_fake(self), sizes, strides, offset);
 }
 
 }  // namespace magneto::fake

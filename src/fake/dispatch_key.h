@@ -15,13 +15,20 @@ namespace magneto::fake {
 
 inline constexpr c10::DispatchKey kFakeKey = c10::DispatchKey::Fake;
 
-/// Whether operators of this thread reach our kernel whatever their arguments are.
-inline void include_fake_key(bool included) { c10::impl::tls_set_dispatch_key_included(kFakeKey, included); }
+/// Reserved for tools outside of PyTorch as well, and above everything: here the few composite operators are caught
+/// that are recorded whole (rules_whole.cpp); all others fall through.
+inline constexpr c10::DispatchKey kFirstKey = c10::DispatchKey::DeferredInit;
 
-/// Operators called in this scope pass our kernel by.
+/// Whether operators of this thread reach our kernels whatever their arguments are.
+inline void include_keys(bool included) {
+  c10::impl::tls_set_dispatch_key_included(kFakeKey, included);
+  c10::impl::tls_set_dispatch_key_included(kFirstKey, included);
+}
+
+/// Operators called in this scope pass our kernels by.
 class BelowFake {
  public:
-  BelowFake() : guard_(c10::DispatchKeySet(kFakeKey)) {}
+  BelowFake() : guard_(c10::DispatchKeySet({kFakeKey, kFirstKey})) {}
 
  private:
   c10::impl::ExcludeDispatchKeyGuard guard_;

@@ -82,7 +82,7 @@ void check_no_internal_overlap(const at::Tensor& self) {
 
 void check_no_partial_overlap(const at::Tensor& self, const at::Tensor& other) {
   if (self.is_same(other) || self.numel() == 0 || other.numel() == 0) return;
-  if (!self.storage().is_alias_of(other.storage())) return;
+  if (self.storage().unsafeGetStorageImpl() != other.storage().unsafeGetStorageImpl()) return;
   if (!self.is_non_overlapping_and_dense() || !other.is_non_overlapping_and_dense()) return;  // eager: too hard
   const int64_t self_begin = self.storage_offset() * static_cast<int64_t>(self.itemsize());
   const int64_t self_end = self_begin + static_cast<int64_t>(self.nbytes());

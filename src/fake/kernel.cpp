@@ -133,12 +133,19 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
 }  // namespace
 
 void register_kernels() {
-  static const torch::Library* library = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kFakeKey, __FILE__, __LINE__);
-    library->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_fakes>());
-    return library;  // for ever: captures end before the process does
+  // For ever: captures end before the process does.
+  static const bool registered = [] {
+    auto* fake = new torch::Library(torch::Library::IMPL, "_", kFakeKey, __FILE__, __LINE__);
+    fake->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_fakes>());
+    auto* fall_through = new torch::Library(torch::Library::IMPL, "_", kFirstKey, __FILE__, __LINE__);
+    fall_through->fallback(torch::CppFunction::makeFallthrough());
+    auto* whole = new torch::Library(torch::Library::IMPL, "aten", kFirstKey, __FILE__, __LINE__);
+    for (const RuleRow& row : whole_rules()) {
+      whole->impl(std::string(row.op).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_fakes>());
+    }
+    return true;
   }();
-  (void)library;
+  (void)registered;
 }
 
 }  // namespace magneto::fake

@@ -35,6 +35,9 @@ class Call {
   at::Tensor view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
                   c10::ScalarType dtype) const;
 
+  /// Changes the geometry of `self` itself (unsqueeze_, as_strided_).
+  void restride(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) const;
+
   /// Adds a result, in schema order. In-place operators return their argument itself.
   void result(c10::IValue value) { results_.push_back(std::move(value)); }
   std::vector<c10::IValue>& results() { return results_; }
@@ -63,7 +66,8 @@ struct RuleRow {
   X(indexing)                    \
   X(norm)                        \
   X(convolution)                 \
-  X(attention)
+  X(attention)                   \
+  X(whole)
 
 #define X(family) std::span<const RuleRow> family##_rules();
 MAGNETO_RULE_FAMILIES(X)

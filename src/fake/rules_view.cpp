@@ -56,7 +56,7 @@ bool reshape_inplace(Call& call) {
   const at::Tensor& self = call.tensor(0);
   View view(self);
   compute(call, view);
-  self.unsafeGetTensorImpl()->set_sizes_and_strides(view.sizes, view.strides, view.offset);
+  call.restride(self, view.sizes, view.strides, view.offset);
   call.result(self);
   return true;
 }

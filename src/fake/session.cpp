@@ -89,9 +89,9 @@ at::Tensor Session::Impl::empty(at::IntArrayRef sizes, at::IntArrayRef strides, 
 }
 
 at::Tensor Session::Impl::view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
-                               caffe2::TypeMeta dtype) {
-  auto impl =
-      c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, c10::Storage(base.storage()), base.key_set(), dtype);
+                               c10::ScalarType dtype) {
+  auto impl = c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, c10::Storage(base.storage()), base.key_set(),
+                                            c10::scalarTypeToTypeMeta(dtype));
   impl->set_sizes_and_strides(sizes, strides, offset);
   return at::Tensor(std::move(impl));
 }
@@ -117,8 +117,8 @@ const c10::Storage& Session::Impl::storage_for(const at::Tensor& real) {
 }
 
 at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
-  auto impl = c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, storage_for(real),
-                                            real.key_set(), real.dtype());
+  auto impl =
+      c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, storage_for(real), real.key_set(), real.dtype());
   impl->set_sizes_and_strides(real.sizes(), real.strides(), real.storage_offset());
   if (real.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   if (!real.is_inference()) impl->set_version_counter(c10::VariableVersion(real._version()));
@@ -159,11 +159,11 @@ Session::Session(graph::Graph& graph) {
   register_kernels();
   impl_ = std::make_unique<Impl>(graph);
   current_session = this;
-  include_fake_key(true);
+  include_keys(true);
 }
 
 Session::~Session() {
-  include_fake_key(false);
+  include_keys(false);
   current_session = nullptr;
 }
 
@@ -221,19 +221,24 @@ void Session::rollback(const Mark& mark) {
   impl_->state->serials.resize(mark.values);
 }
 
-std::optional<Refusal> Session::take_refusal() { return std::exchange(impl_->state->refusal, std::nullopt); }
+std::optional<Refusal> Session::take_refusal() {
+  SessionState& state = *impl_->state;
+  if (state.data_touched) state.refuse(Refusal::Kind::DataAccess, "", kDataAccess);
+  state.data_touched = false;
+  return std::exchange(state.refusal, std::nullopt);
+}
 
-bool Session::refused() const { return impl_->state->refusal.has_value(); }
+bool Session::refused() const { return impl_->state->refusal.has_value() || impl_->state->data_touched; }
 
 std::shared_ptr<const int64_t> Session::alive_count() const { return {impl_->state, &impl_->state->alive}; }
 
 struct Session::Pause::State {
   bool included = c10::impl::tls_is_dispatch_key_included(kFakeKey);
   BelowFake below;
-  ~State() { include_fake_key(included); }
+  ~State() { include_keys(included); }
 };
 
-Session::Pause::Pause() : state_(std::make_unique<State>()) { include_fake_key(false); }
+Session::Pause::Pause() : state_(std::make_unique<State>()) { include_keys(false); }
 Session::Pause::~Pause() = default;
 
 }  // namespace magneto::fake

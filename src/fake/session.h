@@ -17,7 +17,7 @@ struct Session::Impl {
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype, c10::Device device);
   /// A new fake on the storage of the fake `base`; not yet a value.
   at::Tensor view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
-                  caffe2::TypeMeta dtype);
+                  c10::ScalarType dtype);
 
   /// Makes `fake` stand for a new value of the graph: the result of node `producer`.
   graph::ValueId add_result(FakeImpl& fake, int32_t producer);

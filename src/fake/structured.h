@@ -109,9 +109,10 @@ class Structured final : public Meta {
   }
 
   const at::Tensor& maybe_get_output(int64_t i) override {
-    static const at::Tensor undefined;
     if (self_.defined()) return self_;
-    return static_cast<size_t>(i) < outputs_.size() ? outputs_[i] : undefined;
+    // bmm and index_add take the reference before they set the output.
+    if (outputs_.size() <= static_cast<size_t>(i)) outputs_.resize(i + 1);
+    return outputs_[i];
   }
 
   void add_results() {

@@ -15,18 +15,19 @@
 namespace magneto::guards {
 
 /// X(kind, label in printed guards).
-#define MAGNETO_CHECK_KINDS(X)      \
-  X(Type, "TYPE_MATCH")             \
-  X(Identity, "ID_MATCH")           \
-  X(Equals, "EQUALS_MATCH")         \
-  X(Absent, "NO_HASATTR")           \
-  X(Length, "LENGTH_CHECK")         \
-  X(DictKeys, "DICT_KEYS")          \
-  X(Tensor, "TENSOR_MATCH")         \
-  X(Alias, "OBJECT_ALIASING")       \
-  X(Distinct, "NO_OBJECT_ALIASING") \
-  X(Function, "FUNCTION_MATCH")     \
-  X(TypeLookup, "TYPE_LOOKUP")      \
+#define MAGNETO_CHECK_KINDS(X)         \
+  X(Type, "TYPE_MATCH")                \
+  X(Identity, "ID_MATCH")              \
+  X(Equals, "EQUALS_MATCH")            \
+  X(Absent, "NO_HASATTR")              \
+  X(Length, "LENGTH_CHECK")            \
+  X(DictKeys, "DICT_KEYS")             \
+  X(Tensor, "TENSOR_MATCH")            \
+  X(Alias, "OBJECT_ALIASING")          \
+  X(Distinct, "NO_OBJECT_ALIASING")    \
+  X(AllDistinct, "NO_OBJECT_ALIASING") \
+  X(Function, "FUNCTION_MATCH")        \
+  X(TypeLookup, "TYPE_LOOKUP")         \
   X(Require, "")
 
 enum class CheckKind : uint8_t {
@@ -39,14 +40,15 @@ const char* check_label(CheckKind kind);
 
 struct Check {
   CheckKind kind;
-  const Source* source = nullptr;  // null for TypeLookup
-  const Source* other = nullptr;   // Alias, Distinct
-  Ref type;                        // Type, Length, DictKeys, Tensor, TypeLookup
-  Ref object;                      // Identity, Equals, TypeLookup: what to find; Function: its __code__
-  Ref defaults, kwdefaults;        // Function
-  Ref name;                        // TypeLookup
-  Py_ssize_t length = 0;           // Length
-  std::vector<Ref> keys;           // DictKeys
+  const Source* source = nullptr;      // null for TypeLookup and AllDistinct
+  const Source* other = nullptr;       // Alias, Distinct
+  Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup
+  Ref object;                          // Identity, Equals, TypeLookup: what to find; Function: its __code__
+  Ref defaults, kwdefaults;            // Function
+  Ref name;                            // TypeLookup
+  Py_ssize_t length = 0;               // Length
+  std::vector<Ref> keys;               // DictKeys
+  std::vector<const Source*> sources;  // AllDistinct
   std::optional<TensorGuard> tensor;
 
   PyTypeObject* python_type() const { return reinterpret_cast<PyTypeObject*>(type.get()); }

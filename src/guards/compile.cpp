@@ -1,4 +1,5 @@
 // Compiling a GuardSet: which values are read, in which order, and what may be remembered.
+#include <bit>
 #include <map>
 
 #include "guards/constants.h"
@@ -34,6 +35,9 @@ class Compiler {
       for (int32_t check : checks_of_[slot]) emit_check(check);
       for (int32_t check : pairs_of_[slot]) emit_check(check);
     }
+    for (size_t i = 0; i < program_.checks.size(); ++i) {
+      if (program_.checks[i].kind == CheckKind::AllDistinct) emit_all_distinct(static_cast<int32_t>(i));
+    }
     flatten_groups();
   }
 
@@ -54,6 +58,7 @@ class Compiler {
     for (const Check& check : set_.checks) {
       want(check.source);
       want(check.other);
+      for (const Source* each : check.sources) want(each);
     }
     program_.slot_by_source.assign(wanted.size(), -1);
     for (const auto& original : table_.all()) {
@@ -86,6 +91,10 @@ class Compiler {
     size_t tensors = 0, dimensions = 0;
     for (size_t i = 0; i < program_.checks.size(); ++i) {
       Check& check = program_.checks[i];
+      for (const Source*& each : check.sources) {
+        each = &source(slot_of(each));
+        program_.bare[slot_of(each)] = false;
+      }
       if (!check.source) continue;
       int32_t slot = slot_of(check.source);
       check.source = &source(slot);
@@ -291,7 +300,7 @@ class Compiler {
       case CheckKind::Equals:
         op.kind = OpKind::CheckEquals;
         op.pointer = check.object.get();
-        return place(op, owner);
+        return place(op, PySet_CheckExact(check.object.get()) ? -1 : owner);
       case CheckKind::Length:
         return emit_length(op, check, owner);
       case CheckKind::DictKeys:
@@ -318,10 +327,20 @@ class Compiler {
         op.kind = OpKind::CheckFunction;
         return place(op, -1);
       case CheckKind::Absent:
+      case CheckKind::AllDistinct:
       case CheckKind::TypeLookup:
       case CheckKind::Require:
         return;
     }
+  }
+
+  void emit_all_distinct(int32_t index) {
+    DistinctSet set;
+    for (const Source* each : program_.checks[index].sources) set.slots.push_back(slot_of(each));
+    set.seen.resize(std::bit_ceil(2 * set.slots.size()));
+    auto number = static_cast<int64_t>(program_.distinct_sets.size());
+    program_.distinct_sets.push_back(std::move(set));
+    program_.ops.push_back({.kind = OpKind::CheckAllDistinct, .check = index, .number = number});
   }
 
   /// The dict's version covers its length and its keys, and the dict stays of this type.

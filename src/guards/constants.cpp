@@ -25,7 +25,7 @@ bool plainly_equal(PyObject* a, PyObject* b) {
   return equal;
 }
 
-/// The members of a frozenset, ordered by hash.
+/// The members of a set or frozenset, ordered by hash.
 std::vector<std::pair<Py_hash_t, PyObject*>> members(PyObject* set) {
   std::vector<std::pair<Py_hash_t, PyObject*>> result;
   result.reserve(PySet_GET_SIZE(set));
@@ -37,7 +37,7 @@ std::vector<std::pair<Py_hash_t, PyObject*>> members(PyObject* set) {
   return result;
 }
 
-bool frozensets_equal(PyObject* a, PyObject* b) {
+bool sets_equal(PyObject* a, PyObject* b) {
   if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
   auto left = members(a), right = members(b);
   for (const auto& [hash, key] : left) {
@@ -97,6 +97,17 @@ bool is_constant(PyObject* object) {
   return false;
 }
 
+bool is_constant_set(PyObject* object) {
+  if (!PySet_CheckExact(object)) return false;
+  Py_ssize_t position = 0;
+  PyObject* key;
+  Py_hash_t hash;
+  while (_PySet_NextEntry(object, &position, &key, &hash)) {
+    if (!is_constant(key)) return false;
+  }
+  return true;
+}
+
 bool constants_equal(PyObject* a, PyObject* b) {
   if (a == b) return true;
   PyTypeObject* type = Py_TYPE(a);
@@ -117,7 +128,7 @@ bool constants_equal(PyObject* a, PyObject* b) {
     }
     return true;
   }
-  return type == &PyFrozenSet_Type && frozensets_equal(a, b);
+  return (type == &PyFrozenSet_Type || type == &PySet_Type) && sets_equal(a, b);
 }
 
 size_t constant_hash(PyObject* object) {

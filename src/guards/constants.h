@@ -11,6 +11,9 @@ namespace magneto::guards {
 /// types only.
 bool is_constant(PyObject* object);
 
+/// An exact set of constants: compared by value too, but not immutable.
+bool is_constant_set(PyObject* object);
+
 /// Both are constants of the same type and value, floats bit for bit; or one and the same object.
 bool constants_equal(PyObject* a, PyObject* b);
 

@@ -81,6 +81,26 @@ bool GuardProgram::Impl::check_type_attributes(TypeAttributes& attributes) {
   return true;
 }
 
+bool GuardProgram::Impl::check_all_distinct(DistinctSet& set) {
+  std::fill(set.seen.begin(), set.seen.end(), nullptr);
+  size_t mask = set.seen.size() - 1;
+  for (int32_t slot : set.slots) {
+    PyObject* value = values[slot];
+    if (!value) continue;
+    // Objects are aligned to 16 bytes; the product spreads the rest over the high bits.
+    size_t position = (reinterpret_cast<uintptr_t>(value) >> 4) * 0x9e3779b97f4a7c15ull >> 32 & mask;
+    while (set.seen[position] && set.seen[position] != value) position = (position + 1) & mask;
+    if (set.seen[position]) {
+      failed_slots[1] = slot;
+      failed_slots[0] =
+          *std::find_if(set.slots.begin(), set.slots.end(), [&](int32_t s) { return values[s] == value; });
+      return false;
+    }
+    set.seen[position] = value;
+  }
+  return true;
+}
+
 inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
   auto fail = [&] {
     failed_op = &op;
@@ -160,6 +180,8 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return value == base || fail();
     case OpKind::CheckDistinct:
       return value != base || fail();
+    case OpKind::CheckAllDistinct:
+      return check_all_distinct(distinct_sets[op.number]) || fail();
     case OpKind::CheckFunction:
       return (value && same_function(checks[op.check], value)) || fail();
     case OpKind::CheckTypeAttributes:
@@ -196,12 +218,19 @@ bool GuardProgram::Impl::run(const Roots& roots, bool use_hint) {
 void GuardProgram::Impl::remember_failure(int32_t failed) {
   hint = {failed};
   hint_passes = 0;
+  std::vector<bool> needed(ops.size(), false);
+  needed[failed] = true;
+  auto need = [&](int32_t slot) {
+    if (slot < 0 || writer[slot] < 0 || needed[writer[slot]]) return;
+    needed[writer[slot]] = true;
+    hint.push_back(writer[slot]);
+  };
   for (size_t next = 0; next < hint.size(); ++next) {
     const Op& op = ops[hint[next]];
-    for (int32_t slot : {op.slot, op.other}) {
-      if (slot < 0 || writer[slot] < 0 || writer[slot] == hint[next]) continue;
-      if (std::find(hint.begin(), hint.end(), writer[slot]) == hint.end()) hint.push_back(writer[slot]);
-    }
+    need(op.slot);
+    need(op.other);
+    if (op.kind != OpKind::CheckAllDistinct) continue;
+    for (int32_t slot : distinct_sets[op.number].slots) need(slot);
   }
   std::sort(hint.begin(), hint.end());
 }
@@ -215,6 +244,9 @@ std::string GuardProgram::Impl::describe_failure() {
     return failed_unknown ? text + ": only a key's own __eq__ could tell" : text;
   }
   const Op& op = *failed_op;
+  if (op.kind == OpKind::CheckAllDistinct) {
+    return sources[failed_slots[0]].name() + " is not " + sources[failed_slots[1]].name() + ": they are one object now";
+  }
   PyObject* value = op.slot >= 0 ? values[op.slot] : nullptr;
   if (op.kind == OpKind::CheckTensor && value) {
     return tensor_mismatch(*static_cast<const TensorCheck*>(op.pointer), value, sources[op.slot].name());

@@ -31,7 +31,7 @@ bool same_tensor(const std::optional<TensorGuard>& a, const std::optional<Tensor
 bool Check::same_as(const Check& check) const {
   if (kind != check.kind || source != check.source || other != check.other || type.get() != check.type.get() ||
       length != check.length || defaults.get() != check.defaults.get() || kwdefaults.get() != check.kwdefaults.get() ||
-      keys.size() != check.keys.size() || !same_tensor(tensor, check.tensor)) {
+      keys.size() != check.keys.size() || sources != check.sources || !same_tensor(tensor, check.tensor)) {
     return false;
   }
   bool same_object = object.get() == check.object.get() ||
@@ -78,6 +78,10 @@ void GuardSet::identity(const Source* source, PyObject* object) {
 }
 
 void GuardSet::equals(const Source* source, PyObject* constant) {
+  if (is_constant_set(constant)) {  // the user's own may change: compare with a copy
+    impl_->add({.kind = CheckKind::Equals, .source = source, .object = Ref::steal(PySet_New(constant))});
+    return;
+  }
   if (!is_constant(constant)) {
     throw std::invalid_argument(std::string("a guard can't compare objects of type ") + Py_TYPE(constant)->tp_name +
                                 " by value");
@@ -118,6 +122,10 @@ void GuardSet::alias(const Source* source, const Source* same_as) {
 void GuardSet::distinct(const Source* source, const Source* other) {
   if (source->id > other->id) std::swap(source, other);
   impl_->add({.kind = CheckKind::Distinct, .source = source, .other = other});
+}
+
+void GuardSet::distinct(const std::vector<const Source*>& sources) {
+  if (sources.size() > 1) impl_->add({.kind = CheckKind::AllDistinct, .sources = sources});
 }
 
 void GuardSet::function(const Source* source, PyObject* function) {

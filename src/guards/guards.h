@@ -66,7 +66,7 @@ class GuardSet {
   /// The value is this very object (kept alive).
   void identity(const Source* source, PyObject* object);
   /// Exact type and equal value, for None, bool, int, float (bitwise: nan equals nan, 0.0 differs from -0.0), complex,
-  /// str, bytes, and tuples and frozensets of those.
+  /// str, bytes, and tuples, sets and frozensets of those.
   void equals(const Source* source, PyObject* constant);
   /// The source can't be loaded: no such dict entry or attribute, or an empty cell.
   void absent(const Source* source);
@@ -80,6 +80,8 @@ class GuardSet {
   void alias(const Source* source, const Source* same_as);
   /// The two sources load different objects.
   void distinct(const Source* source, const Source* other);
+  /// No two of the sources load the same object (absent ones aside). Linear in their number, unlike all pairs.
+  void distinct(const std::vector<const Source*>& sources);
   /// A Python function (or the Function root): its __code__, __defaults__ and __kwdefaults__ are those objects.
   void function(const Source* source, PyObject* function);
   /// `_PyType_Lookup(type, name)` gives this object (null: nothing). Holds for instances whose type is guarded.

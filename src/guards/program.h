@@ -48,6 +48,7 @@ enum class OpKind : uint8_t {
   CheckTensor,
   CheckAlias,
   CheckDistinct,
+  CheckAllDistinct,  // the slots of `distinct_sets[number]`
   CheckFunction,
   CheckTypeAttributes,  // of `types[number]`
 };
@@ -83,6 +84,12 @@ struct TypeAttributes {
   std::vector<int32_t> checks;
 };
 
+struct DistinctSet {
+  std::vector<int32_t> slots;
+  std::vector<PyObject*>
+      seen;  // a hash set, empty between checks; its size is a power of two, at least twice the slots
+};
+
 struct GuardProgram::Impl {
   Impl(const GuardSet& set, const SourceTable& table);
 
@@ -92,6 +99,7 @@ struct GuardProgram::Impl {
   bool store(const Op& op, PyObject* value);
   bool enter(Group& group, PyObject* dict, const Roots& roots);
   bool check_type_attributes(TypeAttributes& attributes);
+  bool check_all_distinct(DistinctSet& set);
   void remember_failure(int32_t op);
   std::string describe_failure();
 
@@ -101,6 +109,7 @@ struct GuardProgram::Impl {
   std::vector<Group> groups;
   std::vector<GroupEntry> entries;
   std::vector<TypeAttributes> types;
+  std::vector<DistinctSet> distinct_sets;
   std::vector<TensorCheck> tensors;
   std::vector<int64_t> sizes_and_strides;
   std::vector<PyObject*> values;  // by slot; borrowed
@@ -120,6 +129,7 @@ struct GuardProgram::Impl {
   int32_t failed_entry = -1;
   bool failed_unknown = false;  // the entry's key could not be compared without Python code
   int32_t failed_check = -1;
+  int32_t failed_slots[2] = {-1, -1};  // two that hold one object
 };
 
 }  // namespace magneto::guards

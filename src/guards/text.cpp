@@ -53,8 +53,13 @@ std::string condition(const Check& check) {
       return tensor_text(*check.tensor, name);
     case CheckKind::Alias:
       return name + " is " + check.other->name();
+    case CheckKind::AllDistinct: {
+      std::string names;
+      for (const Source* each : check.sources) names += (names.empty() ? "" : ", ") + each->name();
+      return "check_no_aliasing(" + names + ")";
+    }
     case CheckKind::Distinct:
-      return check.other->name() + " is not " + name;
+      return name + " is not " + check.other->name();
     case CheckKind::Function:
       return "___check_function(" + name + ", " + object_text(check.object.get()) + ")";
     case CheckKind::TypeLookup:

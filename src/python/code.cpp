@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <memory>
+#include <stdexcept>
 #include <string_view>
 #include <unordered_map>
 
@@ -162,6 +163,12 @@ std::unordered_map<PyCodeObject*, CacheEntry>& cache() {
 }  // namespace
 
 const char* op_name(Op op) { return op_names[static_cast<int>(op)]; }
+
+uint8_t opcode_number(Op op) {
+  auto found = std::find_if(opcodes.begin(), opcodes.end(), [op](const OpcodeRow& row) { return row.op == op; });
+  if (op == Op::Unknown || found == opcodes.end()) throw std::invalid_argument("no such opcode in this interpreter");
+  return static_cast<uint8_t>(found - opcodes.begin());
+}
 
 const Handler* CodeInfo::handler_of(int32_t instr) const {
   // The compiler gives each instruction one handler at most: ranges are sorted and do not overlap.

@@ -21,6 +21,8 @@ enum class Op : uint8_t {
 
 /// "LOAD_FAST"; "<unknown>" for Unknown.
 const char* op_name(Op op);
+/// The number of an opcode in this interpreter. Throws std::invalid_argument if it has no such opcode.
+uint8_t opcode_number(Op op);
 
 struct Instr {
   Op op = Op::Unknown;

@@ -13,8 +13,6 @@
 #include <internal/pycore_frame.h>
 #undef Py_BUILD_CORE
 
-#include <opcode.h>  // last: its macros have the names of our Op
-
 #include "python/cpython_common.h"
 
 namespace magneto {
@@ -56,8 +54,7 @@ CurrentFrame::~CurrentFrame() {
 PyObject* frame_return(PyThreadState* thread, Frame* frame, const CodeInfo& info, PyObject* value) {
   // A function need not have a RETURN_VALUE (RETURN_CONST took its place, or it never returns), but the evaluator runs
   // whatever prev_instr points at, so it is given one of ours.
-  static _Py_CODEUNIT return_value[2];
-  return_value[1].op.code = RETURN_VALUE;
+  static _Py_CODEUNIT return_value[2] = {{}, {.op = {opcode_number(Op::RETURN_VALUE), 0}}};
   unlink_if_current(thread, frame);
   clear_stack(frame);
   push(frame, value);

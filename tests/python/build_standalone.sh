@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds magneto/_C with the stage `python` alone, which needs no PyTorch: the way to test it on an interpreter without one.
+# Builds magneto/_C with the stage `python` alone, which needs no PyTorch: the way to test it on an interpreter that
+# has none.
 # usage: tests/python/build_standalone.sh PYTHON FOLDER; then: PYTHONPATH=FOLDER PYTHON -m pytest tests/python
 set -e
 python=$1

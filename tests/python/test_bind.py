@@ -96,10 +96,20 @@ def test_random_signatures_and_calls(function, args, kwargs):
     check(function, args, kwargs)
 
 
-@pytest.mark.parametrize("parameters", ["", "a", "a, b", "a, b=1", "a, /, b", "*args", "**kwargs", "a, *args, b, **kwargs"])
+@pytest.mark.parametrize(
+    "parameters", ["", "a", "a, b", "a, b=1", "a, /, b", "*args", "**kwargs", "a, *args, b, **kwargs"]
+)
 @pytest.mark.parametrize(
     "args, kwargs",
-    [((), {}), ((1,), {}), ((1, 2), {}), ((1, 2, 3), {}), ((1,), {"a": 2}), ((1,), {"b": 2}), ((), {"a": 1, "b": 2, "c": 3})],
+    [
+        ((), {}),
+        ((1,), {}),
+        ((1, 2), {}),
+        ((1, 2, 3), {}),
+        ((1,), {"a": 2}),
+        ((1,), {"b": 2}),
+        ((), {"a": 1, "b": 2, "c": 3}),
+    ],
 )
 def test_simple(parameters, args, kwargs):
     check(make(parameters), args, kwargs)

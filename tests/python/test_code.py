@@ -11,13 +11,15 @@ import pytest
 
 from magneto import _C
 
-STDLIB = """abc argparse ast asyncio.base_events asyncio.tasks base64 bisect calendar cmd code codecs collections
-collections.abc concurrent.futures.thread configparser contextlib copy csv dataclasses datetime decimal difflib dis email.message
-enum fractions functools gettext glob gzip heapq html.parser http.client importlib._bootstrap inspect io ipaddress json.decoder
-json.encoder logging logging.handlers mailbox numbers opcode operator optparse os pathlib pdb pickle pickletools platform plistlib pprint
-queue random re re._compiler re._parser sched selectors shlex shutil smtplib socket sqlite3 ssl statistics string subprocess tarfile
-tempfile textwrap threading tokenize traceback types typing unittest.mock urllib.request uuid warnings weakref
-xml.dom.minidom zipfile""".split()
+STDLIB = """
+abc argparse ast asyncio.base_events asyncio.tasks base64 bisect calendar cmd code codecs collections
+collections.abc concurrent.futures.thread configparser contextlib copy csv dataclasses datetime decimal difflib dis
+email.message enum fractions functools gettext glob gzip heapq html.parser http.client importlib._bootstrap inspect
+io ipaddress json.decoder json.encoder logging logging.handlers mailbox numbers opcode operator optparse os pathlib
+pdb pickle pickletools platform plistlib pprint queue random re re._compiler re._parser sched selectors shlex
+shutil smtplib socket sqlite3 ssl statistics string subprocess tarfile tempfile textwrap threading tokenize
+traceback types typing unittest.mock urllib.request uuid warnings weakref xml.dom.minidom zipfile
+""".split()
 
 
 def codes_in(code):
@@ -127,7 +129,8 @@ if hasattr(sys, "monitoring"):  # from 3.12 on
         try:
             for event in (events.LINE, events.INSTRUCTION, events.PY_RETURN, events.JUMP):
                 sys.monitoring.register_callback(4, event, lambda *args: None)
-            sys.monitoring.set_local_events(4, f.__code__, events.LINE | events.INSTRUCTION | events.PY_RETURN | events.JUMP)
+            every = events.LINE | events.INSTRUCTION | events.PY_RETURN | events.JUMP
+            sys.monitoring.set_local_events(4, f.__code__, every)
             f(3)
             assert _C.decode(f.__code__) == before
         finally:

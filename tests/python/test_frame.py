@@ -54,17 +54,16 @@ def slots(function, values):
 def enter(function, instr, values=None, stack=None, action="continue", operand=None, args=(), handled=None):
     """Calls `function(*args)`, but starts at `instr` with these locals and this stack."""
     state = None if values is None else slots(function, values)
-    return _C.resume_test(
-        function.__code__, lambda: function(*args), instr, state, stack if stack is not None else [], action, operand, handled
-    )
+    call = lambda: function(*args)  # noqa: E731
+    return _C.resume_test(function.__code__, call, instr, state, stack or [], action, operand, handled)
 
 
 def line_in(error, function):
     """The line, counted from the `def`, that the traceback names for the function."""
     code = function.__code__
-    lines = [line - code.co_firstlineno for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
+    lines = [line for frame, line in traceback.walk_tb(error.__traceback__) if frame.f_code is code]
     assert len(lines) == 1, lines
-    return lines[0]
+    return lines[0] - code.co_firstlineno
 
 
 # ---- loops ----
@@ -131,7 +130,8 @@ def test_call_with_keywords_and_a_null_on_the_stack():
 
     for op in ("PRECALL", "CALL", "KW_NAMES"):
         if any(row[0] == op for row in _C.decode(f.__code__)[0]):
-            assert enter(f, at(f.__code__, op), {"g": 0}, [NULL, g, 1, 2, 3, 4], args=(0,)) == ((1, 2), {"x": 3, "y": 4})
+            result = enter(f, at(f.__code__, op), {"g": 0}, [NULL, g, 1, 2, 3, 4], args=(0,))
+            assert result == ((1, 2), {"x": 3, "y": 4})
 
 
 def test_extended_arguments_are_entered_at_their_prefix():
@@ -356,7 +356,8 @@ def test_return_with_a_full_stack():
     held = [object(), object()]
     counts = [sys.getrefcount(h) for h in held]
     value = object()
-    result = enter(nested, at(nested.__code__, "FOR_ITER", 1), {"n": held[0]}, [held[1], NULL, held[1]], "return", value, args=(0,))
+    inner = at(nested.__code__, "FOR_ITER", 1)
+    result = enter(nested, inner, {"n": held[0]}, [held[1], NULL, held[1]], "return", value, args=(0,))
     assert result is value
     del result
     assert [sys.getrefcount(h) for h in held] == counts
@@ -630,8 +631,9 @@ def test_generator_frame_is_current():
         gc.collect()
         return "end"
 
+    state = slots(producing, {"total": 4})
     with pytest.raises(StopIteration, match="end"):
-        _C.resume_test(producing.__code__, lambda: next(g), on_line(producing, 2), slots(producing, {"total": 4}), [], "call", look)
+        _C.resume_test(producing.__code__, lambda: next(g), on_line(producing, 2), state, [], "call", look)
     assert seen == [(producing.__code__, 4, "<lambda>")]
 
 
@@ -673,7 +675,8 @@ def use_all_exits():
     enter(make_adder(3), on_line(make_adder(3), 1), None, args=(5,))
     g = producing(0)
     yield_instr = at(producing.__code__, "YIELD_VALUE")
-    _C.resume_test(producing.__code__, lambda: next(g), yield_instr, slots(producing, {"i": 0, "total": 1}), [iter([])], "yield", 3)
+    state = slots(producing, {"i": 0, "total": 1})
+    _C.resume_test(producing.__code__, lambda: next(g), yield_instr, state, [iter([])], "yield", 3)
     list(g)
     g = producing(2)
     try:

@@ -1,9 +1,9 @@
 """Every state that a run goes through is resumed in a new frame, and must end as the run did.
 
-A trace function takes a snapshot (locals, cells, value stack) before each instruction. Each is then put into the frame of
-another call of the function, which CPython finishes. CPython saves the stack for its trace function when a new line begins, so
-the functions get a location table that gives each instruction a line of its own; thereby tracebacks are compared by
-instruction, too.
+A trace function takes a snapshot (locals, cells, value stack) before each instruction. Each is then put into the
+frame of another call of the function, which CPython finishes. CPython saves the stack for its trace function when
+a new line begins, so the functions get a location table that gives each instruction a line of its own; thereby
+tracebacks are compared by instruction, too.
 """
 
 import copy
