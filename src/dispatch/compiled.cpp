@@ -178,6 +178,7 @@ PyTypeObject CallMixinType = {
     .tp_call = mixin_call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_doc = "Base of types whose call slot goes straight to `_compiled`.",
+    .tp_new = PyType_GenericNew,
 };
 
 /// The Python function behind a callable, and its first argument. False with an error: nothing that we can run.
