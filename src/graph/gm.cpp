@@ -181,8 +181,7 @@ class ModuleBuilder {
     if (trace_ && traced_->line == node.line && traced_->file == node.file && traced_->function == node.function) {
       return trace_;
     }
-    Ref line = checked(PyObject_CallFunction(fx_.getline.get(), "s#i", node.file.data(),
-                                             static_cast<Py_ssize_t>(node.file.size()), node.line));
+    Ref line = checked(PyObject_CallFunction(fx_.getline.get(), "Oi", text(node.file).get(), node.line));
     Ref code = checked(PyObject_CallMethod(line.get(), "strip", nullptr));
     trace_ = checked(PyUnicode_FromFormat("  File \"%U\", line %d, in %U\n    %U\n", text(node.file).get(), node.line,
                                           text(node.function).get(), code.get()));
