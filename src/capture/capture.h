@@ -145,6 +145,8 @@ class Capture {
   /// The eval hook's entry for frames that C code calls back; null pointer result with `handled` false: not ours.
   PyObject* run_callback(PyThreadState* thread, Frame* frame, int throwflag, bool* handled);
 
+  /// Where the program raised what left the segment: the interpreted frames, outermost first.
+  const std::string& raise_site() const { return raise_site_; }
   BreakSite restart_site() const { return restart_site_; }
   std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
 
@@ -254,6 +256,7 @@ class Capture {
 
   const std::set<BreakSite>& known_breaks_;
   BreakSite restart_site_{nullptr, 0};
+  std::string raise_site_;
   InterpFrame root_;
   std::unordered_map<PyObject*, const guards::Source*> outside_;
   std::unordered_map<PyObject*, Ref> fake_of_;  // real tensor -> its fake's Python object

@@ -131,7 +131,16 @@ void Interpreter::handle_error() {
   f.kw_names = nullptr;
   f.result_override = Ref();
   const Handler* handler = f.info->handler_of(f.pc);
-  if (!handler) throw PythonError{};
+  if (!handler) {
+    if (c.raise_site_.empty()) {
+      for (const InterpFrame* at = &f; at; at = at->caller) {
+        c.raise_site_ = std::string(PyUnicode_AsUTF8(at->info->code->co_filename)) + ":" + std::to_string(at->instr().line) +
+                        " in " + PyUnicode_AsUTF8(at->info->code->co_qualname) + "\n" + c.raise_site_;
+      }
+    }
+    throw PythonError{};
+  }
+  c.raise_site_.clear();
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);

@@ -38,18 +38,19 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string place_of(const capture::Start& start) {
-  PyCodeObject* code = start.info->code;
-  return std::string(PyUnicode_AsUTF8(code->co_qualname)) + " (" + PyUnicode_AsUTF8(code->co_filename) + ":" +
-         std::to_string(start.info->instrs[start.instr].line) + ")";
+std::string place_of(const CodeInfo& info, int32_t instr) {
+  return std::string(PyUnicode_AsUTF8(info.code->co_qualname)) + " (" + PyUnicode_AsUTF8(info.code->co_filename) + ":" +
+         std::to_string(info.instrs[instr].line) + ")";
 }
 
+std::string place_of(const capture::Start& start) { return place_of(*start.info, start.instr); }
+
 /// A capture failed by our own fault: visible, counted, an error where the user asked for one.
-void fall_back(Context& context, Segment& segment, const capture::Start& start, const std::string& cause,
+void fall_back(Context& context, Segment& segment, const std::string& place, const std::string& cause,
                const std::string& message) {
   segment.given_up = true;
   ++stats().fallbacks[cause];
-  const std::string text = "Magneto could not capture " + place_of(start) + " and leaves it to CPython: " + message;
+  const std::string text = "Magneto could not capture " + place + " and leaves it to CPython: " + message;
   if (context.report) context.report->breaks.push_back({cause + ": " + message, {}});
   if (context.fullgraph) {
     raise("Unsupported", text);
@@ -171,6 +172,7 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   if (!allow_another(context, segment, start, roots)) return nullptr;
   const double begin = now();
+  std::string raise_site;
   for (int attempt = 0; attempt < 100; ++attempt) {
     std::shared_ptr<const int64_t> alive;
     try {
@@ -183,10 +185,13 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
         } catch (const capture::Restart&) {
           segment.known_breaks.insert(capture.restart_site());
           continue;
+        } catch (const PythonError&) {
+          raise_site = capture.raise_site();
+          throw;
         }
       }
       if (*alive != 0) {
-        fall_back(context, segment, start, "leaked fake tensors", std::to_string(*alive) + " fake tensors outlive the capture");
+        fall_back(context, segment, place_of(start), "leaked fake tensors", std::to_string(*alive) + " fake tensors outlive the capture");
         return nullptr;
       }
       const double captured = now();
@@ -218,20 +223,38 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
       segment.entries.insert(segment.entries.begin(), std::move(entry));
       return segment.entries.front().get();
     } catch (const capture::Abandon& abandon) {
-      fall_back(context, segment, start, break_info(abandon.reason).name, abandon.message);
+      fall_back(context, segment, place_of(start), break_info(abandon.reason).name, abandon.message);
       return nullptr;
     } catch (const PythonError&) {
       // The program itself raises: CPython runs it and raises the real thing.
+      PyObject *type, *value, *traceback;
+      PyErr_Fetch(&type, &value, &traceback);
+      PyErr_NormalizeException(&type, &value, &traceback);
+      Ref text = Ref::steal(PyObject_Str(value));
+      segment.raised = std::string(reinterpret_cast<PyTypeObject*>(type)->tp_name) + ": " +
+                       (text ? PyUnicode_AsUTF8(text.get()) : "") + "\n" + raise_site;
       PyErr_Clear();
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(traceback);
       return nullptr;
     } catch (const std::exception& error) {
       PyErr_Clear();
-      fall_back(context, segment, start, "internal error", error.what());
+      fall_back(context, segment, place_of(start), "internal error", error.what());
       return nullptr;
     }
   }
-  fall_back(context, segment, start, "internal error", "the segment was restarted too often");
+  fall_back(context, segment, place_of(start), "internal error", "the segment was restarted too often");
   return nullptr;
+}
+
+PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result) {
+  const std::string raised = std::exchange(segment.raised, {});
+  if (raised.empty() || !result) return result;
+  fall_back(context, segment, place_of(info, instr), "internal error",
+            "the capture saw the program raise " + raised + ", and CPython did not");
+  if (PyErr_Occurred()) Py_CLEAR(result);
+  return result;
 }
 
 }  // namespace magneto::dispatch

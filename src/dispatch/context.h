@@ -32,6 +32,7 @@ struct Entry {
 struct Segment {
   std::vector<std::unique_ptr<Entry>> entries;
   std::set<capture::BreakSite> known_breaks;
+  std::string raised;        // what the program raised in the last capture, until it is known that it does so for real
   bool given_up = false;     // runs under CPython from here on; said and counted when it was decided
 };
 
@@ -70,5 +71,9 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyOb
 /// Captures a segment and adds its entry. Null: CPython runs the frame from here (no error set), or, with an error set,
 /// the call fails (Unsupported under fullgraph, strict mode, a backend's error).
 Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start);
+
+/// After CPython has run what a capture saw raise (Segment::raised): an ordinary result means that the capture was wrong,
+/// which is said like any failure of ours. Gives the result, or null when the user asked for an error.
+PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result);
 
 }  // namespace magneto::dispatch

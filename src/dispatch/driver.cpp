@@ -154,7 +154,7 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       if (!entry) {
         if (PyErr_Occurred()) return frame_raise(thread, frame);
         frame_set(frame, info, instr, depth);
-        return frame_continue(thread, frame);
+        return check_raised(context, segment, info, instr, frame_continue(thread, frame));
       }
       if (find_entry(segment, roots, slots) != entry) {
         // The capture's own guards do not hold for what it was made from: never run it.
@@ -207,7 +207,7 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
                    first.entries.front()->guards->explain(roots).c_str());
       return nullptr;
     }
-    if (!entry) return PyObject_Vectorcall(function, args, nargs, kwnames);
+    if (!entry) return check_raised(context, first, info, 0, PyObject_Vectorcall(function, args, nargs, kwnames));
   }
   runtime::Registers registers(entry->plan->register_count);
   try {

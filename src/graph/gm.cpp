@@ -30,10 +30,10 @@ struct Fx {
   Ref getitem = imported("operator", "getitem");
   Ref getline = imported("linecache", "getline");
   /// Constants of these types have a repr that generated code can evaluate.
-  Ref plain_types = checked(Py_BuildValue("(OOOOOOOOO)", &PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type,
-                                          &PyUnicode_Type, imported("torch", "dtype").get(),
-                                          imported("torch", "device").get(), imported("torch", "layout").get(),
-                                          imported("torch", "memory_format").get()));
+  Ref plain_types =
+      checked(Py_BuildValue("(OOOOOOOOO)", &PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type,
+                            imported("torch", "dtype").get(), imported("torch", "device").get(),
+                            imported("torch", "layout").get(), imported("torch", "memory_format").get()));
   Ref meta = text("meta"), stack_trace = text("stack_trace"), create_node = text("create_node");
   Ref placeholder = text("placeholder"), get_attr = text("get_attr"), call_function = text("call_function"),
       call_method = text("call_method"), output = text("output"), clone = text("clone");
@@ -88,15 +88,19 @@ class ModuleBuilder {
  private:
   Ref create(const Ref& op, const Ref& target, const Ref& args, PyObject* kwargs = Py_None, PyObject* name = Py_None) {
     PyObject* call[] = {fx_graph_.get(), op.get(), target.get(), args.get(), kwargs, name};
-    return checked(PyObject_VectorcallMethod(fx_.create_node.get(), call, 6 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr));
+    return checked(PyObject_VectorcallMethod(fx_.create_node.get(), call, 6, nullptr));
   }
 
   void add_placeholder(ValueId id) {
     std::string target = identifier(graph_.values[id].name);
-    // fx makes names unique, but the parameters of `forward` are the targets.
-    while (!targets_.insert(target).second) target += '_';
-    std::string name = target;
-    for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const auto lowered = [&] {
+      std::string name = target;
+      for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      return name;
+    };
+    // fx makes names unique, but the parameters of `forward` are the targets, and share a scope with the names.
+    while (!names_.insert(lowered()).second) target += '_';
+    const std::string name = lowered();
     nodes_[id] = create(fx_.placeholder, text(target), fx_.no_args, Py_None, text(name).get());
   }
 
@@ -203,7 +207,7 @@ class ModuleBuilder {
   Ref fx_graph_;
   Ref attributes_;
   std::map<std::string, int> attribute_count_;
-  std::unordered_set<std::string> targets_;
+  std::unordered_set<std::string> names_;
   Ref trace_;
   const TorchNode* traced_ = nullptr;
 };

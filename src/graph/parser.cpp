@@ -22,10 +22,11 @@ class Parser {
       if (!next_line()) fail("the graph has no end");
       if (line_.starts_with('#')) {
         read_location();
+      } else if (line_ == "{" || line_ == "{}" || line_.ends_with(" {") || line_.ends_with(" {}")) {
+        // First, because a call's name may look like anything; no other line ends so.
+        read_torch_node();
       } else if (line_.starts_with("return (")) {
         break;
-      } else if (line_ == "{" || line_ == "{}" || line_.ends_with(" {") || line_.ends_with(" {}")) {
-        read_torch_node();
       } else {
         read_definition(-1);
       }
@@ -78,14 +79,18 @@ class Parser {
     location_ = {};
     if (text.empty()) return;
     if (text.starts_with(' ')) text.remove_prefix(1);
-    const size_t in = text.rfind(" in ");
-    const size_t colon = in == std::string_view::npos ? in : text.rfind(':', in);
-    if (colon == std::string_view::npos) fail("expected '# file:line in function'");
-    const std::string_view number = text.substr(colon + 1, in - colon - 1);
-    const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), location_.line);
-    if (error != std::errc{} || end != number.data() + number.size()) fail("expected '# file:line in function'");
-    location_.file = text.substr(0, colon);
-    location_.function = text.substr(in + 4);
+    // The rightmost `:line in ` counts; files and functions may hold colons and ` in ` themselves.
+    for (size_t in = text.rfind(" in "); in != std::string_view::npos && in > 0; in = text.rfind(" in ", in - 1)) {
+      const size_t colon = text.rfind(':', in);
+      if (colon == std::string_view::npos) break;
+      const std::string_view number = text.substr(colon + 1, in - colon - 1);
+      const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), location_.line);
+      if (number.empty() || error != std::errc{} || end != number.data() + number.size()) continue;
+      location_.file = text.substr(0, colon);
+      location_.function = text.substr(in + 4);
+      return;
+    }
+    fail("expected '# file:line in function'");
   }
 
   void read_torch_node() {
@@ -138,7 +143,8 @@ class Parser {
   }
 
   Value& single(const std::vector<ValueId>& results, Scanner& scanner) {
-    if (results.size() != 1 || fresh_.size() != 1) scanner.fail("an input or constant defines one value, with its type");
+    if (results.size() != 1 || fresh_.size() != 1)
+      scanner.fail("an input or constant defines one value, with its type");
     return value(results[0]);
   }
 
@@ -262,8 +268,8 @@ class Parser {
         INTEGER(int32_t, Int)
         INTEGER(int64_t, Long)
 #undef INTEGER
-#define FLOAT(type, dtype)                                                                \
-  case c10::ScalarType::dtype:                                                            \
+#define FLOAT(type, dtype)                                                                 \
+  case c10::ScalarType::dtype:                                                             \
     static_cast<type*>(data)[i] = static_cast<type>(static_cast<float>(scanner.number())); \
     break;
         FLOAT(float, Float)
@@ -282,7 +288,8 @@ class Parser {
       }
     }
     scanner.expect("]");
-    tensor.unsafeGetTensorImpl()->set_wrapped_number(wrapped);
+    if (wrapped && tensor.dim() != 0) scanner.fail("only a constant without dimensions can be a wrapped number");
+    if (wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
     return tensor;
   }
 

@@ -1,4 +1,5 @@
-// The text form of a graph. `parser.cpp` reads it back; what is printed here must parse to a graph that prints the same.
+// The text form of a graph. `parser.cpp` reads it back; what is printed here must parse to a graph that prints the
+// same.
 //
 // Nothing in here may call an operator: graphs are printed during captures, where every operator would be recorded.
 #include <c10/core/ScalarType.h>
@@ -70,8 +71,8 @@ void print_constant(std::string& out, const at::Tensor& tensor) {
     return;
   }
   switch (tensor.scalar_type()) {
-#define INTEGER(type, dtype)                                                                                \
-  case c10::ScalarType::dtype:                                                                              \
+#define INTEGER(type, dtype)   \
+  case c10::ScalarType::dtype: \
     return print_elements<type>(out, tensor, [&](type element) { out += std::to_string(+element); });
     INTEGER(uint8_t, Byte)
     INTEGER(int8_t, Char)
@@ -79,8 +80,8 @@ void print_constant(std::string& out, const at::Tensor& tensor) {
     INTEGER(int32_t, Int)
     INTEGER(int64_t, Long)
 #undef INTEGER
-#define FLOAT(type, dtype)                                                                                  \
-  case c10::ScalarType::dtype:                                                                              \
+#define FLOAT(type, dtype)     \
+  case c10::ScalarType::dtype: \
     return print_elements<type>(out, tensor, [&](type element) { print_float(out, static_cast<float>(element)); });
     FLOAT(float, Float)
     FLOAT(c10::Half, Half)
@@ -183,7 +184,8 @@ void print_torch_call(std::string& out, const TorchNode& node) {
   if (node.kind == TorchNode::Kind::CallMethod) {
     if (!node.args.empty()) print_py_arg(out, node.args[first++]);
     out += '.';
-    const char* name = node.target && PyUnicode_Check(node.target.get()) ? PyUnicode_AsUTF8(node.target.get()) : nullptr;
+    const char* name =
+        node.target && PyUnicode_Check(node.target.get()) ? PyUnicode_AsUTF8(node.target.get()) : nullptr;
     if (!name) PyErr_Clear();
     print_one_line(out, name ? name : "<method>");
   } else {
@@ -218,15 +220,17 @@ class Printer {
 
   std::string run() {
     out_ = "graph {\n";
-    for (const ValueId id : graph_.inputs) define(id, [&](const Value& value) {
-      out_ += "input ";
-      print_quoted(out_, value.name);
-    });
-    for (ValueId id = 0; id < static_cast<ValueId>(graph_.values.size()); ++id) {
-      if (graph_.values[id].kind == ValueKind::Constant) define(id, [&](const Value& value) {
-        out_ += "constant ";
-        print_constant(out_, value.constant);
+    for (const ValueId id : graph_.inputs)
+      define(id, [&](const Value& value) {
+        out_ += "input ";
+        print_quoted(out_, value.name);
       });
+    for (ValueId id = 0; id < static_cast<ValueId>(graph_.values.size()); ++id) {
+      if (graph_.values[id].kind == ValueKind::Constant)
+        define(id, [&](const Value& value) {
+          out_ += "constant ";
+          print_constant(out_, value.constant);
+        });
     }
     // Torch nodes in order; each brings its children. Operators outside any torch node stand between them.
     size_t next = 0;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
-
 #include <Python.h>
 
 #include <cstdint>

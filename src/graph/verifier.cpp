@@ -52,7 +52,8 @@ class Verifier {
                std::to_string(strides.size()) + " strides");
       }
       if (value.kind == ValueKind::Input && !listed[id]) report(name(id) + " is an input that is not listed");
-      if (value.kind != ValueKind::Result && value.producer != -1) report(name(id) + " is no result but has a producer");
+      if (value.kind != ValueKind::Result && value.producer != -1)
+        report(name(id) + " is no result but has a producer");
       if (value.kind != ValueKind::Constant) continue;
       defined_[id] = true;
       if (!value.constant.defined()) {
@@ -86,7 +87,8 @@ class Verifier {
         report(name(node) + " gives " + name(id) + ", which is no value");
       } else if (!defined_[id]) {
         defined_[id] = true;
-        if (graph_.values[id].producer != index) report(name(id) + " is made by " + name(node) + ", not by its producer");
+        if (graph_.values[id].producer != index)
+          report(name(id) + " is made by " + name(node) + ", not by its producer");
       } else if (std::find(operands.begin(), operands.end(), id) == operands.end()) {
         report(name(node) + " gives " + name(id) + ", which exists already and is none of its operands");
       }
@@ -115,7 +117,8 @@ class Verifier {
 
   static bool constant_fits(const c10::IValue& value, const c10::Type& type) {
     const c10::Type* inner = &type;
-    while (inner->kind() == c10::TypeKind::OptionalType) inner = inner->castRaw<c10::OptionalType>()->getElementType().get();
+    while (inner->kind() == c10::TypeKind::OptionalType)
+      inner = inner->castRaw<c10::OptionalType>()->getElementType().get();
     switch (inner->kind()) {
       case c10::TypeKind::IntType:
       case c10::TypeKind::SymIntType:

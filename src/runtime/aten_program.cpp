@@ -76,9 +76,7 @@ bool is_plain(const at::Tensor& tensor) {
 class Run {
  public:
   Run(const AtenProgram::Impl& program, const at::Tensor* const* inputs, Frame& frame)
-      : program_(program),
-        tensors_{inputs, program.constants.data(), frame.registers.data()},
-        stack_(frame.stack) {}
+      : program_(program), tensors_{inputs, program.constants.data(), frame.registers.data()}, stack_(frame.stack) {}
 
   void run(at::Tensor* outputs) {
     direct_ = program_.plain && scope_.is_plain() && !at::hasCallbacks();

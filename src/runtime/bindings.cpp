@@ -3,10 +3,13 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "graph/gm.h"
 #include "graph/graph.h"
 #include "python/ref.h"
 #include "runtime/aten_program.h"
+#include "runtime/test_graphs.h"
 #include "runtime/torch_errors.h"
+#include "runtime/torch_program.h"
 
 namespace magneto {
 namespace {
@@ -34,15 +37,13 @@ PyObject* run_program(const runtime::AtenProgram& program, PyObject* inputs) {
   }
   std::vector<at::Tensor> outputs(program.output_count());
   const bool ok = runtime::with_torch_errors([&] {
-    struct WithoutGil {
-      PyThreadState* state = PyEval_SaveThread();
-      ~WithoutGil() { PyEval_RestoreThread(state); }
-    } without_gil;
+    const runtime::WithoutGil without_gil;
     program.run(tensors.data(), outputs.data());
   });
   if (!ok) return nullptr;
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
-  for (size_t i = 0; i < outputs.size(); ++i) PyList_SET_ITEM(list.get(), i, checked(THPVariable_Wrap(outputs[i])).release());
+  for (size_t i = 0; i < outputs.size(); ++i)
+    PyList_SET_ITEM(list.get(), i, checked(THPVariable_Wrap(outputs[i])).release());
   return list.release();
 }
 
@@ -86,6 +87,54 @@ PyObject* aten_print(PyObject*, PyObject* capsule) {
   });
 }
 
+constexpr const char* kGraphCapsule = "magneto.Graph";
+
+PyObject* torch_graph(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 6) throw std::invalid_argument("torch_graph(marker, inputs, constants, calls, outputs, mutated)");
+    auto graph =
+        std::make_unique<graph::Graph>(runtime::torch_graph(args[0], args[1], args[2], args[3], args[4], args[5]));
+    Ref capsule = checked(PyCapsule_New(graph.get(), kGraphCapsule, [](PyObject* self) {
+      delete static_cast<graph::Graph*>(PyCapsule_GetPointer(self, kGraphCapsule));
+    }));
+    graph.release();
+    return capsule.release();
+  });
+}
+
+const graph::Graph& graph_of(PyObject* capsule) {
+  void* pointer = PyCapsule_GetPointer(capsule, kGraphCapsule);
+  if (!pointer) throw PythonError{};
+  return *static_cast<graph::Graph*>(pointer);
+}
+
+PyObject* torch_graph_module(PyObject*, PyObject* capsule) {
+  return guarded([&] { return graph::graph_module(graph_of(capsule)).release(); });
+}
+
+PyObject* torch_graph_print(PyObject*, PyObject* capsule) {
+  return guarded([&] {
+    const std::string text = graph::print(graph_of(capsule));
+    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
+  });
+}
+
+PyObject* torch_graph_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 2) throw std::invalid_argument("torch_graph_run(graph, inputs)");
+    const runtime::TorchProgram program(graph_of(args[0]));
+    Ref items = checked(PySequence_Fast(args[1], "inputs must be a sequence of tensors"));
+    if (static_cast<size_t>(PySequence_Fast_GET_SIZE(items.get())) != program.input_count()) {
+      throw std::invalid_argument("the graph has " + std::to_string(program.input_count()) + " inputs");
+    }
+    std::vector<Ref> outputs(program.output_count());
+    program.run(PySequence_Fast_ITEMS(items.get()), outputs.data());
+    Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
+    for (size_t i = 0; i < outputs.size(); ++i) PyList_SET_ITEM(list.get(), i, outputs[i].release());
+    return list.release();
+  });
+}
+
 PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
@@ -97,6 +146,10 @@ PyMethodDef runtime_methods[] = {
     {"aten_call", fast(aten_call), METH_FASTCALL, "Runs a program on a list of tensors; returns the outputs."},
     {"aten_run", fast(aten_run), METH_FASTCALL, "Compiles a graph in text form and runs it once."},
     {"aten_print", aten_print, METH_O, "A program's steps, one per line."},
+    {"torch_graph", fast(torch_graph), METH_FASTCALL, "Builds a torch-level graph from a description, for tests."},
+    {"torch_graph_module", torch_graph_module, METH_O, "The torch.fx.GraphModule of a torch-level graph."},
+    {"torch_graph_print", torch_graph_print, METH_O, "The text form of a torch-level graph."},
+    {"torch_graph_run", fast(torch_graph_run), METH_FASTCALL, "Runs a torch-level graph call by call."},
     {nullptr, nullptr, 0, nullptr},
 };
 

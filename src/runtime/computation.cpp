@@ -23,7 +23,11 @@ class AtenComputation final : public Computation {
     for (size_t i = 0; i < count; ++i) held.push_back(THPVariable_Unpack(inputs[i]));
     for (const at::Tensor& tensor : held) tensors.push_back(&tensor);
     c10::SmallVector<at::Tensor, 4> results(program_.output_count());
-    if (!with_torch_errors([&] { program_.run(tensors.data(), results.data()); })) throw PythonError{};
+    const bool ok = with_torch_errors([&] {
+      const WithoutGil without_gil;
+      program_.run(tensors.data(), results.data());
+    });
+    if (!ok) throw PythonError{};
     for (size_t i = 0; i < results.size(); ++i) outputs[i] = checked(THPVariable_Wrap(std::move(results[i]))).release();
   }
   std::string print() const override { return program_.print(); }

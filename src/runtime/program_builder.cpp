@@ -1,11 +1,13 @@
 // From graph to steps: where tensors live, when they die, and how each operator is called.
+#include <ATen/EmptyTensor.h>
+#include <ATen/ScalarOps.h>
+
 #include <algorithm>
-#include <array>
 #include <stdexcept>
 
 #include "graph/aliases.h"
 #include "graph/literal.h"
-#include "graph/text.h"
+#include "runtime/dispatch_scope.h"
 #include "runtime/program_steps.h"
 
 namespace magneto::runtime {
@@ -20,17 +22,18 @@ using graph::Value;
 using graph::ValueId;
 using graph::ValueKind;
 
-/// Views whose results depend on nothing but the source's geometry and constants, and keep its dtype.
+/// Views whose results depend on nothing but the source's geometry and constants, and keep its dtype. (as_strided is
+/// none: its offset counts from the start of the storage.)
 bool is_geometric_view(const c10::OperatorHandle& op) {
   static const auto names = [] {
     const std::pair<const char*, const char*> rows[] = {
-        {"aten::view", ""},          {"aten::_unsafe_view", ""}, {"aten::_reshape_alias", ""},
-        {"aten::t", ""},             {"aten::transpose", "int"}, {"aten::permute", ""},
-        {"aten::unsqueeze", ""},     {"aten::squeeze", ""},      {"aten::squeeze", "dim"},
-        {"aten::squeeze", "dims"},   {"aten::slice", "Tensor"},  {"aten::select", "int"},
-        {"aten::expand", ""},        {"aten::diagonal", ""},     {"aten::unfold", ""},
-        {"aten::split", "Tensor"},   {"aten::unbind", "int"},    {"aten::split_with_sizes", ""},
-        {"aten::as_strided", ""},    {"aten::alias", ""},        {"aten::detach", ""},
+        {"aten::view", ""},        {"aten::_unsafe_view", ""}, {"aten::_reshape_alias", ""},
+        {"aten::t", ""},           {"aten::transpose", "int"}, {"aten::permute", ""},
+        {"aten::unsqueeze", ""},   {"aten::squeeze", ""},      {"aten::squeeze", "dim"},
+        {"aten::squeeze", "dims"}, {"aten::slice", "Tensor"},  {"aten::select", "int"},
+        {"aten::expand", ""},      {"aten::diagonal", ""},     {"aten::unfold", ""},
+        {"aten::split", "Tensor"}, {"aten::unbind", "int"},    {"aten::split_with_sizes", ""},
+        {"aten::alias", ""},       {"aten::detach", ""},
     };
     std::vector<c10::OperatorName> list;
     for (const auto& [name, overload] : rows) list.emplace_back(name, overload);
@@ -56,6 +59,7 @@ class Builder {
   explicit Builder(const Graph& graph) : graph_(graph), aliases_(graph), observed_(graph.values.size(), false) {}
 
   AtenProgram::Impl run() {
+    scope_.enter(/*with_tracking=*/false);
     program_.input_count = graph_.inputs.size();
     program_.plain = std::all_of(graph_.values.begin(), graph_.values.end(),
                                  [](const Value& value) { return is_plain(value.meta); }) &&
@@ -147,6 +151,7 @@ class Builder {
     choose_mode(step, node, operands);
     if (step.mode == CallMode::Direct) {
       step.view = make_static_view(node, step);
+      wrap_number(step);
       if (!step.view) step.typed = find_typed_call(step);
     }
     program_.steps.push_back(std::move(step));
@@ -224,9 +229,11 @@ class Builder {
       if (!graph::writes_argument(node.op.schema(), i)) continue;
       graph::for_each_tensor(node.args[i], [&](ValueId id) { tracked |= aliases_.input(id) || aliases_.output(id); });
     }
-    // In inference mode composite operators are recorded whole; what they call must be tracked in its turn.
+    // In inference mode composite operators are recorded whole; what they call must be tracked in its turn. So must
+    // what custom operators call, as their kernels are written for the state that eager leaves them in.
     const bool composite = node.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-    if (!program_.plain || step.keys.empty() || (composite && (tracked || effects.aliases))) {
+    const bool custom = !node.op.operator_name().name.starts_with("aten::");
+    if (!program_.plain || step.keys.empty() || custom || (composite && (tracked || effects.aliases))) {
       step.mode = CallMode::Dispatched;
     } else if (tracked && node.op.hasKernelForDispatchKey(c10::DispatchKey::ADInplaceOrView)) {
       step.mode = CallMode::Tracked;
@@ -235,23 +242,51 @@ class Builder {
     }
   }
 
-  std::unique_ptr<StaticView> make_static_view(const AtenNode& node, const Step& step) {
-    if (!is_geometric_view(node.op)) return nullptr;
-    const ValueId source_id = std::get<ValueId>(node.args[0]);
-    const TensorMeta& source = graph_.values[source_id].meta;
-    auto view = std::make_unique<StaticView>(StaticView{source.sizes, source.strides, {}});
-    for (const ValueId id : node.results) {
-      // The runtime drops the source's reference for single results only after the view exists; results that are the
-      // operand itself, or on another dtype, are not for us.
-      if (id == kNoValue || id == source_id) return nullptr;
-      const TensorMeta& meta = graph_.values[id].meta;
-      if (meta.dtype != source.dtype || meta.device != source.device) return nullptr;
-      view->results.push_back({meta.sizes, meta.strides, meta.storage_offset - source.storage_offset});
-    }
-    // A view of a value that was resized or moved in place has another geometry than its type says.
-    return view;
+  /// The Scalar overloads of arithmetic wrap their number as a tensor and call the Tensor overload at every run. Doing
+  /// it once here gives the same call.
+  void wrap_number(Step& step) {
+    constexpr std::string_view arithmetic[] = {"aten::add", "aten::sub", "aten::mul", "aten::div"};
+    const c10::OperatorName& name = step.op.operator_name();
+    if (name.overload_name != "Scalar" || !step.arguments[1].constant.isScalar()) return;
+    if (std::find(std::begin(arithmetic), std::end(arithmetic), name.name) == std::end(arithmetic)) return;
+    step.op = c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), "Tensor");
+    Argument number;
+    number.kind = Argument::Kind::Tensor;
+    number.tensor = {Place::Constant, false, static_cast<int32_t>(program_.constants.size())};
+    program_.constants.push_back(at::native::wrapped_scalar_tensor(step.arguments[1].constant.toScalar()));
+    step.arguments[1] = std::move(number);
   }
 
+  /// Asks the operator itself for the geometry of its results, on a tensor without data. Null when this is no such
+  /// view.
+  std::unique_ptr<StaticView> make_static_view(const AtenNode& node, const Step& step) {
+    // Under a dispatch mode (a capture, for one) operators would not be run but seen.
+    if (!is_geometric_view(node.op) || !scope_.is_plain()) return nullptr;
+    const TensorMeta& source = graph_.values[std::get<ValueId>(node.args[0])].meta;
+    auto view = std::make_unique<StaticView>(StaticView{source.sizes, source.strides, {}});
+    try {
+      torch::jit::Stack stack;
+      stack.emplace_back(at::Tensor(at::detail::empty_strided_meta(source.sizes, source.strides, source.dtype)));
+      for (size_t i = 1; i < step.arguments.size(); ++i) {
+        if (step.arguments[i].kind != Argument::Kind::Constant) return nullptr;
+        stack.push_back(step.arguments[i].constant);
+      }
+      node.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+      const auto add_result = [&](const at::Tensor& result) {
+        view->results.push_back({result.sizes().vec(), result.strides().vec(), result.storage_offset()});
+      };
+      for (const c10::IValue& value : stack) {
+        if (value.isTensor()) add_result(value.toTensor());
+        if (!value.isTensorList()) continue;
+        for (const at::Tensor& result : value.toTensorVector()) add_result(result);
+      }
+    } catch (const c10::Error&) {
+      return nullptr;  // the call itself will raise, each time it runs
+    }
+    return view->results.size() == step.results.size() ? std::move(view) : nullptr;
+  }
+
+  DispatchScope scope_;
   const Graph& graph_;
   const graph::Aliases aliases_;
   AtenProgram::Impl program_;

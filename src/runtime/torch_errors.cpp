@@ -22,7 +22,7 @@ void set_python_error_like_torch() {
   }
 }
 
-bool with_torch_errors(const std::function<void()>& body) {
+bool with_torch_errors(c10::function_ref<void()> body) {
   try {
     // Its destructor hands the collected warnings to Python and throws if one of them became an error.
     torch::PyWarningHandler warnings;

@@ -2,15 +2,25 @@
 #pragma once
 
 #include <Python.h>
-
-#include <functional>
+#include <c10/util/FunctionRef.h>
 
 namespace magneto::runtime {
 
 /// Runs `body` under PyTorch's warning handler: warnings that operators raise become Python warnings, and a C++
 /// exception becomes the Python exception that eager raises (returns false then, with the error indicator set; also
 /// when a warning was turned into an error). Needs the GIL; `body` may release it.
-bool with_torch_errors(const std::function<void()>& body);
+bool with_torch_errors(c10::function_ref<void()> body);
+
+/// Lets other Python threads run for the scope, as eager's bindings do around each operator.
+class WithoutGil {
+ public:
+  WithoutGil() : state_(PyEval_SaveThread()) {}
+  ~WithoutGil() { PyEval_RestoreThread(state_); }
+  WithoutGil(const WithoutGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 /// Inside a catch block: sets the Python error for the exception being handled, as PyTorch's bindings would. Knows our
 /// PythonError as well. Needs the GIL.

@@ -68,7 +68,8 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>())
     impl_->constants.push_back({id, value.constant, std::move(object)});
   }
   const auto require = [&](ValueId id) {
-    if (!defined[id]) throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call before its use");
+    if (!defined[id])
+      throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call before its use");
   };
   for (const TorchNode& node : graph.torch_nodes) {
     Call call{node.kind == TorchNode::Kind::CallMethod, node.target, node.args, {}, {}, {}};
@@ -95,6 +96,8 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>())
   }
   for (size_t i = impl_->calls.size(); i-- > 0;) {
     Call& call = impl_->calls[i];
+    // An in-place call's result may be a value whose uses are all behind.
+    std::erase_if(call.results, [&](const TorchResult& result) { return !alive[result.value]; });
     for (const PyArg& arg : call.args) {
       graph::for_each_value(arg, [&](ValueId id) {
         if (!alive[id]) call.dead.push_back(id);
