@@ -1,4 +1,4 @@
-"""What guard checks cost: nanoseconds per check of a tensor, of the global state, and of 100 layers of nn.Linear and ReLU.
+"""What guard checks cost: nanoseconds per check of a tensor, of the global state, and of 100 layers Linear and ReLU.
 
 Usage: python bench/guards.py [layers]
 """
@@ -42,7 +42,8 @@ def report(what, guards, roots, rounds):
     assert _C.guards_check(program, roots) is not None, _C.guards_explain(program, roots)
     best = min(_C.guards_bench(program, roots, rounds) for _ in range(5))
     print(
-        f"{what:<44} {best[0]:10.1f} ns   {best[2]:6} sources  {len(guards):6} guards  compiled in {compiled * 1e3:.2f} ms"
+        f"{what:<44} {best[0]:10.1f} ns   {best[2]:6} sources  {len(guards):6} guards  "
+        f"compiled in {compiled * 1e3:.2f} ms"
     )
 
 

@@ -119,7 +119,7 @@ def bench_chained(rounds: int) -> Section:
     raw = interleaved(
         "chained",
         max(1, rounds - 1),
-        lambda framework: {"backend": CALL_BACKENDS[framework], "lengths": CHAIN_LENGTHS[framework]},
+        lambda framework: {"backend": "aot_eager", "lengths": CHAIN_LENGTHS[framework]},
     )
     medians = {
         framework: {int(length): statistics.median(run[length] for run in runs) for length in runs[0]}

@@ -20,18 +20,17 @@ from magneto._api import (
     assume_constant_result,
     compile,
     disable,
+    explain,
     is_compiling,
     reset,
     stats,
 )
 from magneto._backends import list_backends, register_backend
-from magneto._explain import ExplainOutput, explain
 from magneto._module import OptimizedModule
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ExplainOutput",
     "OptimizedModule",
     "__version__",
     "allow_in_graph",

@@ -88,10 +88,7 @@ def compile(
     core_options = _checked_options(**arguments)
     if model is None:
         return lambda function: compile(function, **arguments)
-    if isinstance(model, OptimizedModule):
-        model = model._orig_mod
-    elif isinstance(model, _C.CompiledFunction):
-        model = model.__wrapped__
+    model = _original(model)
     if isinstance(model, type) or not callable(model):
         what = f"the class {model.__name__}" if isinstance(model, type) else f"an object of type {type(model).__name__}"
         raise exc.InvalidValue(
@@ -178,13 +175,37 @@ def disable(fn: Any = None, *, recursive: bool = True) -> Any:
         raise exc.InvalidValue(f"recursive must be True or False, not {recursive!r}")
     if fn is None:
         return _Disabler(recursive)
-    if isinstance(fn, OptimizedModule):
-        fn = fn._orig_mod
-    elif isinstance(fn, _C.CompiledFunction):
-        fn = fn.__wrapped__
+    fn = _original(fn)
     if not callable(fn):
         raise exc.InvalidValue(f"magneto.disable takes a callable, not an object of type {type(fn).__name__}")
     return _C.disable(fn, recursive)
+
+
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Captures a call of `fn` and reports graphs, graph breaks with their reasons, ops and guards.
+
+    `explain(fn)(*args, **kwargs)` and `explain(fn, *args, **kwargs)` are the same. The call happens: its side effects
+    do too. Nothing is left in `fn`'s own cache.
+    """
+    original = _original(fn)
+    if not callable(original):
+        raise exc.InvalidValue(f"magneto.explain takes a callable, not an object of type {type(fn).__name__}")
+
+    def inner(*args: Any, **kwargs: Any) -> Any:
+        from magneto import _explain  # its classes would be a third of the import's time
+
+        return _explain.run(original, args, kwargs)
+
+    return inner(*args, **kwargs) if args or kwargs else inner
+
+
+def _original(value: Any) -> Any:
+    """What a compiled callable was made from; other values are themselves."""
+    if isinstance(value, OptimizedModule):
+        return value._orig_mod
+    if isinstance(value, _C.CompiledFunction):
+        return value.__wrapped__
+    return value
 
 
 def reset() -> None:

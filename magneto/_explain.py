@@ -1,4 +1,4 @@
-"""`magneto.explain`: what a call would be compiled to, and why not more."""
+"""What `magneto.explain` gives: what a call is compiled to, and why not more."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from magneto import _C, exc
-from magneto._module import OptimizedModule
+from magneto import _C
 
 
 @dataclass(frozen=True)
@@ -68,24 +67,8 @@ def _indented(text: str, width: int) -> list[str]:
     return [" " * width + line for line in text.splitlines()]
 
 
-def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Captures a call of `fn` and reports graphs, graph breaks with their reasons, ops and guards.
-
-    `explain(fn)(*args, **kwargs)` and `explain(fn, *args, **kwargs)` are the same. The call happens: its side effects
-    do too. Nothing is left in `fn`'s own cache.
-    """
-    if isinstance(fn, OptimizedModule):
-        fn = fn._orig_mod
-    elif isinstance(fn, _C.CompiledFunction):
-        fn = fn.__wrapped__
-    if not callable(fn):
-        raise exc.InvalidValue(f"magneto.explain takes a callable, not an object of type {type(fn).__name__}")
-
-    def inner(*args: Any, **kwargs: Any) -> ExplainOutput:
-        report: dict[str, Any] = {**_C.explain(fn, args, kwargs)}
-        reasons = [
-            BreakReason(reason, [UserFrame(*frame) for frame in stack]) for reason, stack in report["break_reasons"]
-        ]
-        return ExplainOutput(**{**report, "break_reasons": reasons})
-
-    return inner(*args, **kwargs) if args or kwargs else inner
+def run(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExplainOutput:
+    """Captures one call of `fn` and presents the core's report."""
+    report: dict[str, Any] = {**_C.explain(fn, args, kwargs)}
+    reasons = [BreakReason(reason, [UserFrame(*frame) for frame in stack]) for reason, stack in report["break_reasons"]]
+    return ExplainOutput(**{**report, "break_reasons": reasons})

@@ -4,6 +4,10 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# On a terminal pip shows its own progress.
+quiet=(-q)
+[[ -t 1 ]] && quiet=()
+
 say() { printf '\033[1m==> %s\033[0m\n' "$*" >&2; }
 fail() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
@@ -61,7 +65,7 @@ pip_install() {
   local pin
   pin=$(mktemp)
   .venv/bin/python -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' > "$pin" 2> /dev/null || : > "$pin"
-  .venv/bin/python -m pip install -q --disable-pip-version-check -c "$pin" "$@"
+  .venv/bin/python -m pip install "${quiet[@]}" --disable-pip-version-check -c "$pin" "$@"
   rm -f "$pin"
 }
 
@@ -87,7 +91,7 @@ set_up_build() {
   fi
   if [[ -z $(torch_of .venv/bin/python) ]]; then
     say "Installing $TORCH"
-    .venv/bin/python -m pip install -q --disable-pip-version-check "$TORCH"
+    .venv/bin/python -m pip install "${quiet[@]}" --disable-pip-version-check "$TORCH"
   else
     say "Using the PyTorch in $(torch_of .venv/bin/python)"
   fi

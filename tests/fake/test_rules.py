@@ -1,6 +1,6 @@
 """Each native shape rule against eager: dtype, sizes, strides, offset, aliasing and the class of what is raised.
 
-    OMP_NUM_THREADS=1 python -m pytest tests/fake/test_rules.py -k "add.Tensor"
+OMP_NUM_THREADS=1 python -m pytest tests/fake/test_rules.py -k "add.Tensor"
 """
 
 import itertools
@@ -41,7 +41,10 @@ def elementwise_cases(op):
         aliased = make(4, 4)
         yield (aliased[0], *(aliased[1] for _ in range(tensors - 1)), *(fill.get(kind) for kind in kinds[tensors:])), {}
         yield (aliased, *(aliased.t() for _ in range(tensors - 1)), *(fill.get(kind) for kind in kinds[tensors:])), {}
-        yield (aliased[1:], *(aliased[:3] for _ in range(tensors - 1)), *(fill.get(kind) for kind in kinds[tensors:])), {}
+        yield (
+            (aliased[1:], *(aliased[:3] for _ in range(tensors - 1)), *(fill.get(kind) for kind in kinds[tensors:])),
+            {},
+        )
     alphas = [a for a in op._schema.arguments if a.name == "alpha"]
     if alphas and tensors == 2:
         for dtype, alpha in itertools.product(CLASSES, NUMBERS):

@@ -35,8 +35,12 @@ HOSTILE = [
 def test_hostile_call_names(name):
     """Whatever a torch call is called, the text stays one line and keeps its structure."""
     head = name if not name.startswith("#") else "\\x23" + name[1:]
-    block = f"  {head} {{\n    %1: f32[2] = aten.relu.default(%0)\n  }}\n" if head else "  {\n    %1: f32[2] = aten.relu.default(%0)\n  }\n"
-    text = "graph {\n  %0: f32[2] = input \"x\"\n" + block + "  return (%1)\n}\n"
+    block = (
+        f"  {head} {{\n    %1: f32[2] = aten.relu.default(%0)\n  }}\n"
+        if head
+        else "  {\n    %1: f32[2] = aten.relu.default(%0)\n  }\n"
+    )
+    text = 'graph {\n  %0: f32[2] = input "x"\n' + block + "  return (%1)\n}\n"
     once = _C.graph_roundtrip(text)
     assert _C.graph_roundtrip(once) == once
     assert _C.graph_verify(once) == []
@@ -61,9 +65,9 @@ BROKEN = {
     "graph {\n": "no end",
     "graph {\n  return (%0": "expected ')'",
     "graph {\n  return ()\n}\nmore": "after the graph's end",
-    "graph {\n  %0: q9[2] = input \"x\"\n  return ()\n}": "unknown dtype 'q9'",
-    "graph {\n  %0: f32[2] = input \"x\n  return ()\n}": "closing quote",
-    "graph {\n  %99999999: f32[2] = input \"x\"\n  return ()\n}": "out of range",
+    'graph {\n  %0: q9[2] = input "x"\n  return ()\n}': "unknown dtype 'q9'",
+    'graph {\n  %0: f32[2] = input "x\n  return ()\n}': "closing quote",
+    'graph {\n  %99999999: f32[2] = input "x"\n  return ()\n}': "out of range",
     "graph {\n  %0: f32[2] = aten.nonsense.default()\n  return ()\n}": "unknown operator 'aten.nonsense.default'",
     "graph {\n  %0: f32[2] = aten.relu.default()\n  return ()\n}": "expected '%'",
     "graph {\n  %0: f32[2] = aten.add.Tensor(%0, %0)\n  return ()\n}": "'alpha' is missing",

@@ -9,7 +9,7 @@ def graph(*lines):
     return "graph {\n" + "\n".join(lines) + "\n}"
 
 
-X = "%0: f32[2] = input \"x\""
+X = '%0: f32[2] = input "x"'
 
 VIOLATIONS = {
     "use before definition": (
@@ -17,7 +17,10 @@ VIOLATIONS = {
         "uses %2 before its definition",
     ),
     "undefined value": (graph(X, "return (%1)"), "output %1 is not defined"),
-    "value without a producer": (graph(X, "%2: f32[2] = aten.relu.default(%0)", "return (%2)"), "%1 is made by no operator"),
+    "value without a producer": (
+        graph(X, "%2: f32[2] = aten.relu.default(%0)", "return (%2)"),
+        "%1 is made by no operator",
+    ),
     "result that exists": (
         graph(X, "%1: f32[2] = aten.relu.default(%0)", "%1 = aten.tanh.default(%0)", "return (%1)"),
         "exists already and is none of its operands",
@@ -26,13 +29,11 @@ VIOLATIONS = {
     "too few results": (graph(X, "%1: f32[] = aten.max.dim(%0, 0, False)", "return (%1)"), "gives 1 tensors"),
     "outputs twice": (graph(X, "return (%0, %0)"), "listed twice"),
     "inputs twice": (graph(X, X, "return (%0)"), "listed twice"),
-    "strides": (graph("%0: f32[2]{1, 1} = input \"x\"", "return (%0)"), "1 sizes but 2 strides"),
+    "strides": (graph('%0: f32[2]{1, 1} = input "x"', "return (%0)"), "1 sizes but 2 strides"),
     "constant without a tensor": (graph("%0: f32[99] = constant ...", "return (%0)"), "has no tensor"),
     "constant of another type": (graph("%0: f32[2]+3 = constant [1.0, 2.0]", "return (%0)"), "not what its type says"),
     "children out of order": (
-        graph(
-            X, "f() {", "%1: f32[2] = aten.relu.default(%0)", "}", "g() {}", "return (%1)"
-        ),
+        graph(X, "f() {", "%1: f32[2] = aten.relu.default(%0)", "}", "g() {}", "return (%1)"),
         None,
     ),
 }

@@ -17,7 +17,6 @@ import pytest
 
 from magneto import _C
 
-
 UNCOPIABLE = (types.GeneratorType, type({}.keys()))
 
 

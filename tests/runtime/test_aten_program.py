@@ -31,11 +31,13 @@ def test_arithmetic_is_bitwise_eagers():
         "%3: f32[2, 3] = aten.mul.Tensor(%2, %1)",
         "%4: f32[2, 3] = aten.div.Scalar(%3, 3)",
         "%5: f32[2, 3] = aten.sub.Tensor(%4, %0, 2)",
-        "%6: f32[2, 3] = aten.gelu.default(%5, \"tanh\")",
+        '%6: f32[2, 3] = aten.gelu.default(%5, "tanh")',
         "return (%3, %6)",
     )
     three = torch.add(x, 0.1, alpha=3) * y
-    assert all(map(torch.equal, run(text, x, y), (three, torch.nn.functional.gelu(three / 3 - 2 * x, approximate="tanh"))))
+    assert all(
+        map(torch.equal, run(text, x, y), (three, torch.nn.functional.gelu(three / 3 - 2 * x, approximate="tanh")))
+    )
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.bfloat16, torch.float64])
@@ -68,9 +70,7 @@ def test_in_place_on_an_output_counts_as_in_eager():
         return y
 
     x = torch.randn(2, 3)
-    (out,) = run(
-        graph(X, "%1: f32[2, 3] = aten.relu.default(%0)", "%1 = aten.add_.Scalar(%1, 1, 1)", "return (%1)"), x
-    )
+    (out,) = run(graph(X, "%1: f32[2, 3] = aten.relu.default(%0)", "%1 = aten.add_.Scalar(%1, 1, 1)", "return (%1)"), x)
     assert torch.equal(out, f(x)) and out._version == f(x)._version == 1
 
 
@@ -273,7 +273,11 @@ def test_errors_are_eagers(line, eager):
 
 
 def test_warnings_reach_python():
-    text = graph('%0: c64[2] = input "x"', "%1: f32[2] = aten._to_copy.default(%0, f32, None, None, None, False, None)", "return (%1)")
+    text = graph(
+        '%0: c64[2] = input "x"',
+        "%1: f32[2] = aten._to_copy.default(%0, f32, None, None, None, False, None)",
+        "return (%1)",
+    )
     torch.set_warn_always(True)
     try:
         with warnings.catch_warnings(record=True) as seen:
@@ -291,7 +295,12 @@ def test_warnings_reach_python():
 def test_conjugation_is_resolved():
     """A conjugate view reaches operators through the dispatcher, whether it comes from outside or from inside."""
     x = torch.randn(3, dtype=torch.complex64)
-    text = graph('%0: c64[3] = input "x"', "%1: c64[3] = aten._conj.default(%0)", "%2: c64[3] = aten.mul.Tensor(%1, %0)", "return (%2)")
+    text = graph(
+        '%0: c64[3] = input "x"',
+        "%1: c64[3] = aten._conj.default(%0)",
+        "%2: c64[3] = aten.mul.Tensor(%1, %0)",
+        "return (%2)",
+    )
     assert torch.equal(run(text, x)[0], x.conj() * x)
     assert torch.equal(run(text, x.conj())[0], x * x.conj())
 
@@ -338,7 +347,9 @@ def test_autograd_is_out_of_the_way():
 
 def test_autocast_was_applied_at_capture():
     x = torch.randn(2, 3)
-    text = graph(X, "%1: f32[3, 2]{1, 3} = aten.t.default(%0)", "%2: f32[2, 2] = aten.mm.default(%0, %1)", "return (%2)")
+    text = graph(
+        X, "%1: f32[3, 2]{1, 3} = aten.t.default(%0)", "%2: f32[2, 2] = aten.mm.default(%0, %1)", "return (%2)"
+    )
     with torch.autocast("cpu", dtype=torch.bfloat16):
         (out,) = run(text, x)
     assert out.dtype == torch.float32 and torch.equal(out, x @ x.t())
