@@ -113,11 +113,10 @@ bool convolution(Call& call) {
     // The input is made contiguous; a weight that looks channels-last as an image would still steer the kernel.
     if (!weight.is_contiguous()) return false;
   } else if (input.suggest_memory_format() != format || weight.suggest_memory_format() != format) {
-    // All of float's two-dimensional kernels keep channels-last; the others differ from kernel to kernel.
-    if (convolution.spatial != 2 || convolution.transposed || input.scalar_type() != c10::ScalarType::Float ||
-        !at::globalContext().userEnabledMkldnn()) {
-      return false;
-    }
+    // oneDNN's kernels keep channels-last, and so does the plain two-dimensional one; the others differ.
+    const bool plain = convolution.groups == 1 && convolution.dilation == std::vector<int64_t>{1, 1};
+    const bool onednn = input.scalar_type() == c10::ScalarType::Float && at::globalContext().userEnabledMkldnn();
+    if (convolution.spatial != 2 || convolution.transposed || !(onednn || plain)) return false;
     format = at::MemoryFormat::ChannelsLast;
   }
   call.result(call.empty(sizes, strides_in_format(sizes, format), input.scalar_type(), input.device()));

@@ -82,7 +82,11 @@ c10::ScalarType dtype_of(const c10::Scalar& value) {
 }
 
 bool full(Call& call) {
-  return add_new(call, call.ints(0), Options(call, 2, dtype_of(call.arg(1).toScalar())));
+  const c10::Scalar value = call.arg(1).toScalar();
+  const Options options(call, 2, dtype_of(value));
+  TORCH_CHECK(!value.isComplex() || c10::isComplexType(options.dtype), "value cannot be converted to type ",
+              c10::toString(options.dtype), " without overflow");
+  return add_new(call, call.ints(0), options);
 }
 
 bool scalar_tensor(Call& call) { return add_new(call, {}, Options(call, 1, c10::get_default_dtype_as_scalartype())); }

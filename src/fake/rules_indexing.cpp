@@ -107,10 +107,18 @@ Indexing plan_indexing(const at::Tensor& self, const std::vector<at::Tensor>& gi
   return plan;
 }
 
+/// `checked_dtypes`: _unsafe_index, which checks its indices first.
+template <bool checked_dtypes>
 bool index(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (class_of(self.scalar_type()) == kNone) return false;
-  const Indexing plan = plan_indexing(self, call.tensors(1));
+  const std::vector<at::Tensor> indices = call.tensors(1);
+  for (const at::Tensor& index : indices) {
+    TORCH_CHECK(!checked_dtypes || !index.defined() || is_index_dtype(index.scalar_type()) ||
+                    index.scalar_type() == c10::ScalarType::Bool,
+                "_unsafe_index found unexpected index type ", index.scalar_type());
+  }
+  const Indexing plan = plan_indexing(self, indices);
   if (plan.masked || plan.indices.empty()) return false;
   c10::SmallVector<Geometry, 4> operands{Geometry(plan.source)};
   for (const Layout& layout : plan.indices) operands.push_back(layout);
@@ -256,10 +264,9 @@ bool repeat(Call& call) {
 
 bool flip(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  std::vector<bool> seen(self.dim());
+  std::vector<bool> seen(std::max<int64_t>(self.dim(), 1));
   for (int64_t dim : call.ints(1)) {
     dim = at::maybe_wrap_dim(dim, self.dim());
-    if (self.dim() == 0) continue;
     TORCH_CHECK(!seen[dim], "dim ", dim, " appears multiple times in the list of dims");
     seen[dim] = true;
   }
@@ -367,12 +374,12 @@ bool histc(Call& call) {
 
 #define SCATTER(overload, Meta)                                              \
   {"aten::scatter" overload, when<kAll, structured<meta::Meta>>}, {          \
-    "aten::scatter_" overload, when<kAll, structured_inplace<meta::Meta>>    \
+    "aten::scatter_" overload, when<kAll, structured_scatter<meta::Meta>>    \
   }
 
 constexpr RuleRow rows[] = {
-    {"aten::index.Tensor", index},
-    {"aten::_unsafe_index.Tensor", index},
+    {"aten::index.Tensor", index<false>},
+    {"aten::_unsafe_index.Tensor", index<true>},
     {"aten::index_put", index_put<false>},
     {"aten::index_put_", index_put<true>},
     {"aten::_index_put_impl_", index_put<true>},
@@ -387,13 +394,13 @@ constexpr RuleRow rows[] = {
     SCATTER(".reduce", structured_scatter_reduce),
     SCATTER(".value_reduce", structured_scatter_value_reduce),
     {"aten::scatter_add", when<kAll, structured<meta::structured_scatter_add>>},
-    {"aten::scatter_add_", when<kAll, structured_inplace<meta::structured_scatter_add>>},
+    {"aten::scatter_add_", when<kAll, structured_scatter<meta::structured_scatter_add>>},
     {"aten::scatter_reduce.two", when<kNumbers, structured<meta::structured_scatter_reduce_two>>},
-    {"aten::scatter_reduce_.two", when<kNumbers, structured_inplace<meta::structured_scatter_reduce_two>>},
+    {"aten::scatter_reduce_.two", when<kNumbers, structured_scatter<meta::structured_scatter_reduce_two>>},
     {"aten::index_add", when<kAll, structured<meta::structured_index_add>>},
-    {"aten::index_add_", when<kAll, structured_inplace<meta::structured_index_add>>},
+    {"aten::index_add_", when<kAll, structured_scatter<meta::structured_index_add>>},
     {"aten::index_copy", when<kAll, structured<meta::structured_index_copy>>},
-    {"aten::index_copy_", when<kAll, structured_inplace<meta::structured_index_copy>>},
+    {"aten::index_copy_", when<kAll, structured_scatter<meta::structured_index_copy>>},
     {"aten::cat", cat},
     {"aten::stack", stack},
     {"aten::repeat", when<kAll, repeat>},

@@ -77,7 +77,6 @@ bool add_batch_norm(Call& call, const BatchNorm& norm) {
                 " elements not ", each->numel());
   }
   const at::MemoryFormat format = input.suggest_memory_format();
-  if (!input.is_contiguous() && !input.is_contiguous(format)) return false;
   call.result(new_like(call, input, input.scalar_type(), input.device(),
                        input.is_contiguous() ? at::MemoryFormat::Contiguous : format));
   const int64_t saved = norm.training ? channels : 0;
@@ -108,21 +107,13 @@ bool batch_norm_with_reserve(Call& call) {
   return true;
 }
 
-/// Softmax kernels have floats only.
-template <Rule rule>
-bool floats_only(Call& call) {
-  const c10::ScalarType dtype = call.tensor(0).scalar_type();
-  if (class_of(dtype) == kNone || !rule(call)) return false;
-  if (!(class_of(dtype) & kFloats)) refuse_dtype(dtype);
-  return true;
-}
-
 /// softmax, then where(row is all -inf, 0, softmax).
 bool safe_softmax(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t dim = c10::maybe_wrap_dim(call.integer(1), self.dim());
   const c10::ScalarType dtype = call.is_none(2) ? self.scalar_type() : call.arg(2).toScalarType();
-  if (!(class_of(dtype) & kFloats) || class_of(self.scalar_type()) == kNone) return false;
+  if (class_of(dtype) == kNone || class_of(self.scalar_type()) == kNone) return false;
+  check_dtype(dtype, kFloats, kNone);
   at::DimVector row_sizes(self.sizes());
   if (!row_sizes.empty()) row_sizes[dim] = 1;
   const at::DimVector row_strides = c10::contiguous_strides(row_sizes), strides = c10::contiguous_strides(self.sizes());
@@ -151,10 +142,10 @@ constexpr RuleRow rows[] = {
     {"aten::_native_batch_norm_legit_no_training", batch_norm<0>},
     {"aten::_batch_norm_with_update", batch_norm_with_reserve<true>},
     {"aten::_batch_norm_no_update", batch_norm_with_reserve<false>},
-    {"aten::_softmax", floats_only<structured<at::meta::structured__softmax>>},
-    {"aten::_log_softmax", floats_only<structured<at::meta::structured__log_softmax>>},
-    {"aten::_softmax_backward_data", floats_only<structured<at::meta::structured__softmax_backward_data>>},
-    {"aten::_log_softmax_backward_data", floats_only<structured<at::meta::structured__log_softmax_backward_data>>},
+    {"aten::_softmax", only<kFloats, structured<at::meta::structured__softmax>>},
+    {"aten::_log_softmax", only<kFloats, structured<at::meta::structured__log_softmax>>},
+    {"aten::_softmax_backward_data", only<kFloats, structured<at::meta::structured__softmax_backward_data>>},
+    {"aten::_log_softmax_backward_data", only<kFloats, structured<at::meta::structured__log_softmax_backward_data>>},
     {"aten::_safe_softmax", safe_softmax},
     {"aten::_weight_norm_interface", weight_norm},
 };

@@ -14,6 +14,10 @@
 namespace magneto::fake {
 namespace {
 
+constexpr DtypeSet kNumbersAndComplex = kNumbers | kComplexes;
+constexpr DtypeSet kFloatsAndComplex = kFloats | kComplexes;
+constexpr DtypeSet kBits = kBools | kIntegers;
+
 enum class Result {
   Same,       // the promoted dtype
   Float,      // integers become the default dtype
@@ -36,12 +40,6 @@ c10::ScalarType result_dtype(Result result, c10::ScalarType promoted) {
       return c10::toRealValueType(promote_to_float(promoted));
   }
   return promoted;
-}
-
-void check_dtype(c10::ScalarType dtype, DtypeSet accepted, DtypeSet checked) {
-  const DtypeSet dtype_class = class_of(dtype);
-  TORCH_CHECK(!(dtype_class & checked), "the operator is not supported for ", c10::toString(dtype), " tensors");
-  if (!(dtype_class & accepted)) refuse_dtype(dtype);
 }
 
 template <size_t operand_count, Result result, DtypeSet accepted, DtypeSet checked = kNone, bool inplace = false>
@@ -71,6 +69,39 @@ template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
 constexpr Rule ternary = pointwise<3, result, accepted, checked>;
 template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
 constexpr Rule ternary_ = pointwise<3, result, accepted, checked, true>;
+
+/// Operators that make their result with empty_like rather than by TensorIterator.
+template <Rule rule>
+bool keeping_layout(Call& call) {
+  if (!rule(call)) return false;
+  const c10::ScalarType dtype = call.results()[0].toTensor().scalar_type();
+  call.results()[0] = new_like(call, call.tensor(0), dtype, call.tensor(0).device());
+  return true;
+}
+
+bool prelu(Call& call) {
+  const at::Tensor &self = call.tensor(0), &weight = call.tensor(1);
+  if (at::infer_size_dimvector(self.sizes(), weight.sizes()) != at::DimVector(self.sizes())) return false;
+  if (!(class_of(self.scalar_type()) & kFloats) || weight.scalar_type() != self.scalar_type()) return false;
+  call.result(new_like(call, self, self.scalar_type(), self.device()));
+  return true;
+}
+
+/// Real tensors are their own conjugates.
+bool conj_physical_(Call& call) {
+  if (call.tensor(0).is_complex()) return unary_<Result::Same, kAll>(call);
+  call.result(call.tensor(0));
+  return true;
+}
+
+/// addcdiv refuses to divide integers by integers.
+template <bool inplace>
+bool addcdiv(Call& call) {
+  TORCH_CHECK(!c10::isIntegralType(call.tensor(1).scalar_type(), true) ||
+                  !c10::isIntegralType(call.tensor(2).scalar_type(), true),
+              "Integer division with addcdiv is no longer supported");
+  return pointwise<3, Result::Same, kFloatsAndComplex, kNone, inplace>(call);
+}
 
 /// hardtanh: limits below zero don't exist in unsigned dtypes.
 template <Rule rule>
@@ -170,8 +201,7 @@ bool clamp(Call& call) {
   }
   TORCH_CHECK(limited, "torch.clamp: At least one of 'min' or 'max' must not be None");
   const c10::ScalarType promoted = operands.promoted();
-  TORCH_CHECK(!c10::isComplexType(self.scalar_type()) && !c10::isComplexType(promoted),
-              "clamp is not supported for complex types");
+  if (c10::isComplexType(self.scalar_type()) || c10::isComplexType(promoted)) refuse_dtype(promoted);
   const c10::ScalarType dtype = c10::isFloatingType(self.scalar_type()) ? self.scalar_type() : promoted;
   if (class_of(dtype) == kNone || dtype == c10::ScalarType::Bool) return false;
   if (inplace) {
@@ -190,7 +220,7 @@ bool clamp_tensor(Call& call) {
   }
   const c10::ScalarType promoted = operands.promoted();
   if (class_of(promoted) == kNone) return false;
-  TORCH_CHECK(!c10::isComplexType(promoted), "clamp is not supported for complex types");
+  if (c10::isComplexType(promoted)) refuse_dtype(promoted);
   if (inplace) {
     add_inplace_result(call, operands, promoted);
   } else {
@@ -278,6 +308,7 @@ bool fill_(Call& call) {
   if (call.size() > 1 && call.arg(1).isTensor()) {
     TORCH_CHECK(call.tensor(1).dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
                 call.tensor(1).dim(), " dimensions.");
+    check_no_internal_overlap(self);
   } else if (call.size() > 1) {
     if (call.arg(1).toScalar().isComplex() && !c10::isComplexType(self.scalar_type())) return false;
   }
@@ -412,10 +443,6 @@ bool glu(Call& call) {
     "aten::" name "_.Scalar", pointwise<2, __VA_ARGS__, true>   \
   }
 
-constexpr DtypeSet kNumbersAndComplex = kNumbers | kComplexes;
-constexpr DtypeSet kFloatsAndComplex = kFloats | kComplexes;
-constexpr DtypeSet kBits = kBools | kIntegers;
-
 constexpr RuleRow rows[] = {
     // The dtype stays.
     BOTH("relu", 1, Result::Same, kNumbers, kBools),
@@ -438,12 +465,12 @@ constexpr RuleRow rows[] = {
     BOTH("leaky_relu", 1, Result::Same, kFloats, kNone),
     BOTH("nan_to_num", 1, Result::Same, kAll, kNone),
     BOTH("threshold", 1, Result::Same, kNumbers, kNone),
-    {"aten::_conj_physical", unary<Result::Same, kAll>},
-    {"aten::conj_physical_", unary_<Result::Same, kAll>},
+    {"aten::_conj_physical", keeping_layout<unary<Result::Same, kAll>>},
+    {"aten::conj_physical_", conj_physical_},
     {"aten::hardshrink", unary<Result::Same, kFloats>},
     {"aten::softshrink", unary<Result::Same, kFloats>},
     {"aten::softplus", unary<Result::Same, kFloats>},
-    {"aten::hardtanh", unless_unsigned<unary<Result::Same, kNumbers, kBools>>},
+    {"aten::hardtanh", unless_unsigned<keeping_layout<unary<Result::Same, kNumbers, kBools>>>},
     {"aten::hardtanh_", unless_unsigned<unary_<Result::Same, kNumbers, kBools>>},
     {"aten::abs", unary<Result::Real, kNumbersAndComplex>},
     {"aten::abs_", unary_<Result::Real, kNumbers, kComplexes>},
@@ -486,8 +513,8 @@ constexpr RuleRow rows[] = {
     {"aten::special_i0e", unary<Result::Float, kReals>},
     {"aten::special_i1", unary<Result::Float, kReals>},
     {"aten::special_i1e", unary<Result::Float, kReals>},
-    {"aten::deg2rad", unary<Result::Float, kReals, kComplexes>},
-    {"aten::rad2deg", unary<Result::Float, kReals, kComplexes>},
+    {"aten::deg2rad", keeping_layout<unary<Result::Float, kReals, kComplexes>>},
+    {"aten::rad2deg", keeping_layout<unary<Result::Float, kReals, kComplexes>>},
 
     // Booleans.
     BOTH("logical_not", 1, Result::Bool, kAll, kNone),
@@ -564,11 +591,12 @@ constexpr RuleRow rows[] = {
     {"aten::__lshift__.Scalar", binary<Result::Same, kIntegers>},
     {"aten::__rshift__.Tensor", binary<Result::Same, kIntegers>},
     {"aten::__rshift__.Scalar", binary<Result::Same, kIntegers>},
-    {"aten::_prelu_kernel", binary<Result::Same, kFloats>},
+    {"aten::_prelu_kernel", prelu},
 
     // Three operands.
     BOTH("addcmul", 3, Result::Same, kNumbersAndComplex, kNone),
-    BOTH("addcdiv", 3, Result::Same, kFloatsAndComplex, kBits),
+    {"aten::addcdiv", addcdiv<false>},
+    {"aten::addcdiv_", addcdiv<true>},
     {"aten::lerp.Tensor", lerp<false>},
     {"aten::lerp.Scalar", lerp<false>},
     {"aten::lerp_.Tensor", lerp<true>},

@@ -115,7 +115,7 @@ bool values_and_indices(Call& call) {
 /// cummax, cummin: (self, dim).
 bool running_extreme(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  at::maybe_wrap_dim(call.integer(1), self.dim());
+  if (self.numel() != 0) at::maybe_wrap_dim(call.integer(1), self.dim());
   call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   call.result(call.empty(self.sizes(), c10::ScalarType::Long, self.device()));
   return true;
@@ -151,11 +151,11 @@ constexpr RuleRow rows[] = {
     {"aten::mean.dim", when<kAll, structured<meta::structured_mean_dim>>},
     {"aten::prod", sum_all},
     {"aten::prod.dim_int", when<kAll, structured<meta::structured_prod_dim_int>>},
-    {"aten::amax", when<kReals, structured<meta::structured_amax>>},
-    {"aten::amin", when<kReals, structured<meta::structured_amin>>},
+    {"aten::amax", only<kReals, structured<meta::structured_amax>>},
+    {"aten::amin", only<kReals, structured<meta::structured_amin>>},
     {"aten::aminmax", when<kReals, structured<meta::structured_aminmax>>},
-    {"aten::argmax", when<kNumbers, structured<meta::structured_argmax>>},
-    {"aten::argmin", when<kNumbers, structured<meta::structured_argmin>>},
+    {"aten::argmax", only<kNumbers, structured<meta::structured_argmax>, kBools | kComplexes>},
+    {"aten::argmin", only<kNumbers, structured<meta::structured_argmin>, kBools | kComplexes>},
     {"aten::max", when<kReals, extreme_of_all>},
     {"aten::min", when<kReals, extreme_of_all>},
     {"aten::max.dim", when<kReals, structured<meta::structured_max_dim>>},
