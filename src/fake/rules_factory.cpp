@@ -43,7 +43,8 @@ bool add_new(Call& call, at::IntArrayRef sizes, const Options& options) {
 template <size_t first, bool floats = false>
 bool from_sizes(Call& call) {
   const Options options(call, first, c10::get_default_dtype_as_scalartype());
-  if (floats && !(class_of(options.dtype) & (kFloats | kComplexes))) return false;
+  if (floats && class_of(options.dtype) == kNone) return false;
+  if (floats) check_dtype(options.dtype, kFloats | kComplexes, kNone);
   return add_new(call, call.ints(0), options);
 }
 
@@ -146,7 +147,8 @@ bool like(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const Options options(call, first, self.scalar_type(), self.device());
   if (!options.plain) return false;
-  if (floats && !(class_of(options.dtype) & kFloats)) return false;
+  if (floats && (class_of(options.dtype) & (kFloats | kBools | kIntegers)) == 0) return false;
+  if (floats) check_dtype(options.dtype, kFloats, kNone);
   call.result(new_like(call, self, options.dtype, options.device, format_at(call, first + 4, at::MemoryFormat::Preserve)));
   return true;
 }

@@ -319,7 +319,7 @@ bool constant_pad_nd(Call& call) {
 bool reflection_pad2d(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const std::vector<int64_t> pad = call.ints(1);
-  if (!self.is_contiguous() || (self.dim() != 3 && self.dim() != 4) || self.numel() == 0 || pad.size() != 4) {
+  if (!self.is_contiguous() || self.suggest_memory_format() != at::MemoryFormat::Contiguous || (self.dim() != 3 && self.dim() != 4) || self.numel() == 0 || pad.size() != 4) {
     return false;
   }
   at::DimVector sizes(self.sizes());

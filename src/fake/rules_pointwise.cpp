@@ -183,8 +183,12 @@ bool pow_tensor_scalar(Call& call) {
   operands.add(exponent);
   const c10::ScalarType dtype = operands.promoted();
   if (class_of(dtype) == kNone) return false;
-  if (dtype == c10::ScalarType::Bool) return false;  // depends on the exponent's value
   return add_converted_or_self<inplace>(call, dtype);
+}
+
+bool pow_scalar(Call& call) {
+  if (call.tensor(1).scalar_type() == c10::ScalarType::Bool) return false;  // depends on the base's value
+  return structured<at::meta::structured_pow_Scalar>(call);
 }
 
 /// clamp, clamp_min, clamp_max with numbers: arguments 1 and, if there is one, 2 are limits.
@@ -295,7 +299,7 @@ bool backward(Call& call) {
   operands.add(call.tensor(reversed ? 1 : 0));
   operands.add(call.tensor(reversed ? 0 : 1));
   const c10::ScalarType promoted = operands.promoted();
-  if (!(class_of(promoted) & (kFloats | kComplexes))) return false;
+  if (!(class_of(promoted) & kFloats)) return false;
   add_result(call, operands, promoted);
   return true;
 }
@@ -379,7 +383,7 @@ bool masked_fill_(Call& call) {
 bool native_dropout(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (self.numel() == 0 || !(class_of(self.scalar_type()) & kFloats)) return false;
-  const at::Tensor mask = call.empty(self.sizes(), c10::ScalarType::Bool, self.device());
+  const at::Tensor mask = new_like(call, self, c10::ScalarType::Bool, self.device());
   if (call.is_none(2) || call.boolean(2)) {
     const Layout product = elementwise_layout({Geometry(self), Geometry(mask)});
     call.result(call.empty(product.sizes, product.strides, self.scalar_type(), self.device()));
@@ -398,8 +402,13 @@ bool bernoulli(Call& call) {
 }
 
 /// In-place random fills: only the data changes.
+template <DtypeSet accepted>
 bool random_(Call& call) {
-  if (!(class_of(call.tensor(0).scalar_type()) & kFloats)) return false;
+  const DtypeSet dtype = class_of(call.tensor(0).scalar_type());
+  if (!(dtype & accepted)) {
+    if (dtype == kNone || (dtype & kComplexes)) return false;
+    refuse_dtype(call.tensor(0).scalar_type());
+  }
   check_no_internal_overlap(call.tensor(0));
   call.result(call.tensor(0));
   return true;
@@ -408,9 +417,8 @@ bool random_(Call& call) {
 bool log_sigmoid_forward(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (!(class_of(self.scalar_type()) & kFloats)) return false;
-  const at::Tensor result = new_like(call, self, self.scalar_type(), self.device());
-  call.result(result);
-  call.result(call.empty(result.sizes(), result.strides(), self.scalar_type(), self.device()));
+  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
+  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   return true;
 }
 
@@ -463,7 +471,8 @@ constexpr RuleRow rows[] = {
     BOTH("hardsigmoid", 1, Result::Same, kFloats, kNone),
     BOTH("hardswish", 1, Result::Same, kFloats, kNone),
     BOTH("leaky_relu", 1, Result::Same, kFloats, kNone),
-    BOTH("nan_to_num", 1, Result::Same, kAll, kNone),
+    {"aten::nan_to_num", keeping_layout<unary<Result::Same, kAll>>},
+    {"aten::nan_to_num_", unary_<Result::Same, kAll>},
     BOTH("threshold", 1, Result::Same, kNumbers, kNone),
     {"aten::_conj_physical", keeping_layout<unary<Result::Same, kAll>>},
     {"aten::conj_physical_", conj_physical_},
@@ -560,7 +569,7 @@ constexpr RuleRow rows[] = {
     {"aten::pow_.Tensor", binary_<Result::Same, kNumbersAndComplex>},
     {"aten::pow.Tensor_Scalar", pow_tensor_scalar<false>},
     {"aten::pow_.Scalar", pow_tensor_scalar<true>},
-    {"aten::pow.Scalar", structured<at::meta::structured_pow_Scalar>},
+    {"aten::pow.Scalar", pow_scalar},
     {"aten::maximum", binary<Result::Same, kReals, kComplexes>},
     {"aten::minimum", binary<Result::Same, kReals, kComplexes>},
     {"aten::fmax", binary<Result::Same, kReals, kComplexes>},
@@ -644,10 +653,10 @@ constexpr RuleRow rows[] = {
     {"aten::native_dropout", native_dropout},
     {"aten::bernoulli", bernoulli},
     {"aten::bernoulli.p", bernoulli},
-    {"aten::bernoulli_.float", random_},
-    {"aten::uniform_", random_},
-    {"aten::normal_", random_},
-    {"aten::exponential_", random_},
+    {"aten::bernoulli_.float", random_<kReals>},
+    {"aten::uniform_", random_<kFloats>},
+    {"aten::normal_", random_<kFloats>},
+    {"aten::exponential_", random_<kFloats>},
     {"aten::glu", glu},
 };
 

@@ -95,8 +95,9 @@ bool variance(Call& call) {
 
 bool logsumexp(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  if (self.numel() == 0) return false;
-  const at::DimVector sizes = reduced_sizes(self, call.ints(1), call.boolean(2));
+  const std::vector<int64_t> dims = call.ints(1);
+  if (self.numel() == 0 || dims.empty()) return false;
+  const at::DimVector sizes = reduced_sizes(self, dims, call.boolean(2));
   call.result(call.empty(sizes, promote_to_float(self.scalar_type()), self.device()));
   return true;
 }

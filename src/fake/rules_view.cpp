@@ -63,11 +63,6 @@ bool reshape_inplace(Call& call) {
 
 void same(const Call&, View&) {}
 
-bool itself(Call& call) {
-  call.result(call.tensor(0));
-  return true;
-}
-
 void reshaped(const Call& call, View& view) {
   const at::Tensor& self = call.tensor(0);
   const at::DimVector sizes = at::infer_size_dv(call.ints(1), self.numel());
@@ -332,7 +327,6 @@ bool view_dtype(Call& call) {
 constexpr RuleRow rows[] = {
     {"aten::alias", view_of<same>},
     {"aten::detach", view_of<same>},
-    {"aten::lift_fresh", itself},
     {"aten::view", view_of<reshaped>},
     {"aten::_unsafe_view", view_of<reshaped>},
     {"aten::_reshape_alias", view_of<reshape_alias>},

@@ -341,7 +341,6 @@ def views(*argument_lists, **keywords):
 CASES = {
     # views
     **{f"aten::{name}": list(views([])) for name in ["alias", "detach", "t", "squeeze"]},
-    "aten::lift_fresh": list(views([])),
     "aten::view": list(views([[-1]], [[2, 12]], [[2, -1]], [[6, 4]], [[1, 2, 3, 4]], [[0, -1]], [[-1, -1]], [[2, 3, 4, 5]], [[]], [[7, -1]], [[2, 3, 20]])),
     "aten::_unsafe_view": list(views([[-1]], [[2, 12]], [[6, 4]], [[5]])),
     "aten::_reshape_alias": [((make(2, 3, 4), [6, 4], [4, 1]), {}), ((make(2, 3, 4)[:, 1:], [2, 8], [12, 1]), {})],
@@ -455,7 +454,7 @@ CASES = {
     "aten::embedding": [((w, i), {}) for w in (make(3, 4), make(4, 3).t(), make(3, 4, dtype=H), make(3)) for i in (INDEX, INDEX.int(), INDEX[:0], torch.tensor(1), INDEX.expand(2, 3).t(), INDEX.float())],
     "aten::embedding_dense_backward": [((make(3, 4), INDEX, 5, -1, False), {}), ((make(2, 3, 4), INDEX.expand(2, 3), 5, 0, False), {})],
     "aten::take": [((t, i), {}) for t in geometries() for i in (torch.tensor([0, 0]), torch.tensor([[0]]), torch.tensor([0], dtype=torch.int32))],
-    "aten::masked_scatter": [((t, t > 1, make(120)), {}) for t in geometries()] + [((make(2, 3), make(3) > 1, make(6)), {}), ((make(2, 3), make(3) > 1, make(6, dtype=H)), {})],
+    "aten::masked_scatter": [((t, t > 1, make(240)), {}) for t in geometries()] + [((make(2, 3), make(3) > 1, make(6)), {}), ((make(2, 3), make(3) > 1, make(6, dtype=H)), {})],
     "aten::gather": [(call, {}) for call in gathers()] + [((make(3, 4, dtype=d), 0, torch.zeros(2, 2, dtype=I)), {}) for d in CLASSES],
     "aten::scatter.src": list(scatters(source=True)),
     "aten::scatter_.src": list(scatters(source=True)),

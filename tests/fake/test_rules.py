@@ -62,20 +62,13 @@ def elementwise_cases(op):
 
 
 def cases_of(name):
-    if name in CASES:
-        return CASES[name]
-    op = resolve(name)
-    if torch.Tag.pointwise in op.tags or torch.Tag.pointwise in getattr(resolve(name.replace("_.", ".")), "tags", ()):
-        return list(elementwise_cases(op))
-    return []
+    return CASES[name] if name in CASES else list(elementwise_cases(resolve(name)))
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_rule_equals_eager(name):
     op = resolve(name)
     cases = cases_of(name)
-    if not cases:
-        cases = list(elementwise_cases(op))
     failures, native_runs = [], 0
     for arguments, keywords in cases:
         what, native = difference(op, arguments, keywords)
