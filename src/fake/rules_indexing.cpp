@@ -281,8 +281,15 @@ bool roll(Call& call) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   TORCH_CHECK((dims.empty() && shifts.size() == 1) || shifts.size() == dims.size(),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
-  if (!self.is_contiguous() || self.numel() == 0) return false;
-  for (int64_t dim : dims) at::maybe_wrap_dim(dim, self.dim());
+  if (self.numel() == 0) {
+    call.result(new_like(call, self, self.scalar_type(), self.device()));
+    return true;
+  }
+  if (!self.is_contiguous()) return false;
+  for (int64_t dim : dims) {
+    TORCH_CHECK_INDEX(self.dim() > 0, "Dimension specified as ", dim, " but tensor has no dimensions");
+    at::maybe_wrap_dim(dim, self.dim());
+  }
   call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   return true;
 }
@@ -313,6 +320,12 @@ bool constant_pad_nd(Call& call) {
     call.result(call.empty(layout.sizes, layout.strides, self.scalar_type(), self.device()));
   }
   return true;
+}
+
+/// replication_pad2d of images that are not channels-last, which its meta function doesn't know.
+bool replication_pad2d(Call& call) {
+  return call.tensor(0).suggest_memory_format() == at::MemoryFormat::Contiguous &&
+         structured<meta::structured_replication_pad2d>(call);
 }
 
 /// reflection_pad2d of contiguous images.
@@ -410,7 +423,7 @@ constexpr RuleRow rows[] = {
     {"aten::reflection_pad1d", when<kFloats, structured<meta::structured_reflection_pad1d>>},
     {"aten::reflection_pad2d", when<kFloats, reflection_pad2d>},
     {"aten::replication_pad1d", when<kFloats, structured<meta::structured_replication_pad1d>>},
-    {"aten::replication_pad2d", when<kFloats, structured<meta::structured_replication_pad2d>>},
+    {"aten::replication_pad2d", when<kFloats, replication_pad2d>},
     {"aten::bucketize.Tensor", when<kNumbers, search<0, 2>>},
     {"aten::searchsorted.Tensor", when<kNumbers, search<1, 2>>},
     {"aten::multinomial", multinomial},

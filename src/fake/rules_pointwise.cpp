@@ -103,6 +103,17 @@ bool addcdiv(Call& call) {
   return pointwise<3, Result::Same, kFloatsAndComplex, kNone, inplace>(call);
 }
 
+/// threshold: its numbers must be real.
+template <Rule rule>
+bool real_limits(Call& call) {
+  if (!rule(call)) return false;
+  for (size_t i = 1; i < call.size(); ++i) {
+    TORCH_CHECK(!call.arg(i).toScalar().isComplex(), "value cannot be converted to type ",
+                c10::toString(call.tensor(0).scalar_type()), " without overflow");
+  }
+  return true;
+}
+
 /// hardtanh: limits below zero don't exist in unsigned dtypes.
 template <Rule rule>
 bool unless_unsigned(Call& call) {
@@ -473,7 +484,8 @@ constexpr RuleRow rows[] = {
     BOTH("leaky_relu", 1, Result::Same, kFloats, kNone),
     {"aten::nan_to_num", keeping_layout<unary<Result::Same, kAll>>},
     {"aten::nan_to_num_", unary_<Result::Same, kAll>},
-    BOTH("threshold", 1, Result::Same, kNumbers, kNone),
+    {"aten::threshold", real_limits<unary<Result::Same, kNumbers>>},
+    {"aten::threshold_", real_limits<unary_<Result::Same, kNumbers>>},
     {"aten::_conj_physical", keeping_layout<unary<Result::Same, kAll>>},
     {"aten::conj_physical_", conj_physical_},
     {"aten::hardshrink", unary<Result::Same, kFloats>},

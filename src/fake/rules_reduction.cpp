@@ -122,6 +122,11 @@ bool running_extreme(Call& call) {
   return true;
 }
 
+bool cumsum_(Call& call) {
+  check_no_internal_overlap(call.tensor(0));
+  return structured_inplace<meta::structured_cumsum>(call);
+}
+
 /// sort(self, dim, descending), which is sort.stable without the argument.
 bool sort(Call& call) {
   const at::Tensor& self = call.tensor(0);
@@ -178,7 +183,7 @@ constexpr RuleRow rows[] = {
     {"aten::linalg_vector_norm", when<kAll, structured<meta::structured_linalg_vector_norm>>},
     {"aten::norm.ScalarOpt_dim", when<kFloats, structured<meta::structured_norm_ScalarOpt_dim>>},
     {"aten::cumsum", when<kAll, structured<meta::structured_cumsum>>},
-    {"aten::cumsum_", when<kAll, structured_inplace<meta::structured_cumsum>>},
+    {"aten::cumsum_", when<kAll, cumsum_>},
     {"aten::cumprod", when<kAll, structured<meta::structured_cumprod>>},
     {"aten::cummax", when<kReals, running_extreme>},
     {"aten::cummin", when<kReals, running_extreme>},

@@ -89,8 +89,8 @@ class Structured final : public Meta {
   Structured(Call& call, Target target) : call_(call) {
     if (target == Target::New) return;
     self_ = call.tensor(0);
-    check_no_internal_overlap(self_);
     if (target == Target::Self) outputs_[0] = self_;
+    if (target == Target::HiddenSelf) check_no_internal_overlap(self_);
   }
 
   void set_output_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
