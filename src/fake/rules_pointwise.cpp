@@ -333,7 +333,10 @@ bool fill_(Call& call) {
 
 bool copy_(Call& call) {
   const at::Tensor &self = call.tensor(0), &source = call.tensor(1);
-  if (self.is_same(source)) {
+  const bool same_memory = self.storage().unsafeGetStorageImpl() == source.storage().unsafeGetStorageImpl() &&
+                           self.storage_offset() == source.storage_offset() && self.sizes() == source.sizes() &&
+                           self.strides() == source.strides() && self.scalar_type() == source.scalar_type();
+  if (same_memory) {
     call.result(self);
     return true;
   }
@@ -413,12 +416,12 @@ bool bernoulli(Call& call) {
 }
 
 /// In-place random fills: only the data changes.
-template <DtypeSet accepted>
+template <DtypeSet accepted, DtypeSet checked = kNone>
 bool random_(Call& call) {
   const DtypeSet dtype = class_of(call.tensor(0).scalar_type());
   if (!(dtype & accepted)) {
     if (dtype == kNone || (dtype & kComplexes)) return false;
-    refuse_dtype(call.tensor(0).scalar_type());
+    check_dtype(call.tensor(0).scalar_type(), accepted, checked);
   }
   check_no_internal_overlap(call.tensor(0));
   call.result(call.tensor(0));
@@ -646,7 +649,6 @@ constexpr RuleRow rows[] = {
     {"aten::leaky_relu_backward", backward<true>},
     {"aten::threshold_backward", backward<true>},
     {"aten::hardtanh_backward", backward<>},
-    {"aten::elu_backward", backward<>},
     {"aten::softplus_backward", backward<>},
     {"aten::hardsigmoid_backward", backward<>},
     {"aten::hardswish_backward", backward<>},
@@ -668,7 +670,7 @@ constexpr RuleRow rows[] = {
     {"aten::bernoulli_.float", random_<kReals>},
     {"aten::uniform_", random_<kFloats>},
     {"aten::normal_", random_<kFloats>},
-    {"aten::exponential_", random_<kFloats>},
+    {"aten::exponential_", random_<kFloats, kBools | kIntegers>},
     {"aten::glu", glu},
 };
 

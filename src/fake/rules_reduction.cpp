@@ -123,6 +123,7 @@ bool running_extreme(Call& call) {
 }
 
 bool cumsum_(Call& call) {
+  at::maybe_wrap_dim(call.integer(1), call.tensor(0).dim());
   check_no_internal_overlap(call.tensor(0));
   return structured_inplace<meta::structured_cumsum>(call);
 }
