@@ -40,12 +40,17 @@ bool add_new(Call& call, at::IntArrayRef sizes, const Options& options) {
 }
 
 /// Sizes in argument 0, options from `first` on; the default dtype is float. `floats`: the kernel wants floats.
-template <size_t first, bool floats = false>
+template <size_t first, bool floats = false, bool normal = false>
 bool from_sizes(Call& call) {
   const Options options(call, first, c10::get_default_dtype_as_scalartype());
+  const std::vector<int64_t> sizes = call.ints(0);
+  check_sizes(sizes);
   if (floats && class_of(options.dtype) == kNone) return false;
-  if (floats) check_dtype(options.dtype, kFloats | kComplexes, kNone);
-  return add_new(call, call.ints(0), options);
+  // normal_ looks at the dtype only if there is something to fill.
+  if (floats && !(normal && c10::multiply_integers(sizes) == 0)) {
+    check_dtype(options.dtype, kFloats | kComplexes, kNone);
+  }
+  return add_new(call, sizes, options);
 }
 
 bool empty(Call& call) {
@@ -190,7 +195,7 @@ constexpr RuleRow rows[] = {
     {"aten::zeros", from_sizes<1>},
     {"aten::ones", from_sizes<1>},
     {"aten::rand", from_sizes<1, true>},
-    {"aten::randn", from_sizes<1, true>},
+    {"aten::randn", from_sizes<1, true, true>},
     {"aten::full", full},
     {"aten::scalar_tensor", scalar_tensor},
     {"aten::arange", arange<1>},

@@ -282,10 +282,11 @@ bool roll(Call& call) {
   TORCH_CHECK((dims.empty() && shifts.size() == 1) || shifts.size() == dims.size(),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
   if (self.numel() == 0) {
-    call.result(new_like(call, self, self.scalar_type(), self.device()));
+    call.result(new_like(call, self, self.scalar_type(), self.device(),
+                         dims.empty() ? at::MemoryFormat::Contiguous : at::MemoryFormat::Preserve));
     return true;
   }
-  if (!self.is_contiguous()) return false;
+  if (!self.is_contiguous() || self.suggest_memory_format() != at::MemoryFormat::Contiguous) return false;
   for (int64_t dim : dims) {
     TORCH_CHECK_INDEX(self.dim() > 0, "Dimension specified as ", dim, " but tensor has no dimensions");
     at::maybe_wrap_dim(dim, self.dim());

@@ -11,12 +11,10 @@
 namespace magneto::fake {
 namespace {
 
-/// Whether the rules cover the input; refuses dtypes that the kernels lack.
-bool covered(const at::Tensor& input) {
-  if (!input.device().is_cpu() || class_of(input.scalar_type()) == kNone) return false;
-  check_dtype(input.scalar_type(), kFloats, kNone);
-  return true;
-}
+bool covered(const at::Tensor& input) { return input.device().is_cpu() && class_of(input.scalar_type()) != kNone; }
+
+/// The kernels have floats only; the other checks come first.
+void check_floats(const at::Tensor& input) { check_dtype(input.scalar_type(), kFloats, kNone); }
 
 template <typename... Parameters>
 c10::ScalarType statistics_dtype(const at::Tensor& input, const Parameters&... parameters) {
@@ -32,6 +30,7 @@ bool native_layer_norm(Call& call) {
   if (!covered(input)) return false;
   const c10::ScalarType dtype = statistics_dtype(input, weight, bias);
   at::native::_check_layer_norm_inputs(input, shape, weight, bias);
+  check_floats(input);
   at::DimVector statistics(input.sizes());
   for (size_t i = statistics.size() - shape.size(); i < statistics.size(); ++i) statistics[i] = 1;
   call.result(call.empty(input.sizes(), input.scalar_type(), input.device()));
@@ -55,6 +54,7 @@ bool native_group_norm(Call& call) {
   }
   const at::MemoryFormat format = input.suggest_memory_format();
   if (!input.is_contiguous(format)) return false;
+  check_floats(input);
   call.result(new_like(call, input, input.scalar_type(), input.device(), format));
   call.result(call.empty({batch, groups}, dtype, input.device()));
   call.result(call.empty({batch, groups}, dtype, input.device()));
@@ -71,6 +71,7 @@ struct BatchNorm {
 bool add_batch_norm(Call& call, const BatchNorm& norm) {
   const at::Tensor& input = norm.input;
   if (!covered(input) || input.dim() < 2 || input.numel() == 0) return false;
+  check_floats(input);
   const c10::ScalarType dtype =
       statistics_dtype(input, norm.weight, norm.bias, norm.running_mean, norm.running_var);
   if (!norm.training && (!norm.running_mean.defined() || !norm.running_var.defined())) return false;
@@ -129,7 +130,7 @@ bool safe_softmax(Call& call) {
 /// _weight_norm_interface(v, g, dim): the weight and its norms.
 bool weight_norm(Call& call) {
   const at::Tensor &v = call.tensor(0), &g = call.tensor(1);
-  if (!covered(v) || v.scalar_type() != g.scalar_type()) return false;
+  if (!covered(v) || v.scalar_type() != g.scalar_type() || !(class_of(v.scalar_type()) & kFloats)) return false;
   call.result(call.empty(v.sizes(), v.scalar_type(), v.device()));
   const c10::ScalarType dtype = class_of(g.scalar_type()) == kHalves ? c10::ScalarType::Float : g.scalar_type();
   call.result(call.empty(g.sizes(), g.strides(), dtype, g.device()));

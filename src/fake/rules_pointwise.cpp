@@ -103,6 +103,15 @@ bool addcdiv(Call& call) {
   return pointwise<3, Result::Same, kFloatsAndComplex, kNone, inplace>(call);
 }
 
+/// Unlike other in-place operators, on overlapping memory too.
+bool threshold_(Call& call) {
+  const c10::ScalarType dtype = call.tensor(0).scalar_type();
+  if (class_of(dtype) == kNone) return false;
+  check_dtype(dtype, kNumbers, kNone);
+  call.result(call.tensor(0));
+  return true;
+}
+
 /// threshold: its numbers must be real.
 template <Rule rule>
 bool real_limits(Call& call) {
@@ -430,7 +439,8 @@ bool random_(Call& call) {
 
 bool log_sigmoid_forward(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  if (!(class_of(self.scalar_type()) & kFloats)) return false;
+  if (class_of(self.scalar_type()) == kNone) return false;
+  check_dtype(self.scalar_type(), kFloats, kNone);
   call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   return true;
@@ -488,7 +498,7 @@ constexpr RuleRow rows[] = {
     {"aten::nan_to_num", keeping_layout<unary<Result::Same, kAll>>},
     {"aten::nan_to_num_", unary_<Result::Same, kAll>},
     {"aten::threshold", real_limits<unary<Result::Same, kNumbers>>},
-    {"aten::threshold_", real_limits<unary_<Result::Same, kNumbers>>},
+    {"aten::threshold_", real_limits<threshold_>},
     {"aten::_conj_physical", keeping_layout<unary<Result::Same, kAll>>},
     {"aten::conj_physical_", conj_physical_},
     {"aten::hardshrink", unary<Result::Same, kFloats>},

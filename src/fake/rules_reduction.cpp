@@ -184,7 +184,7 @@ constexpr RuleRow rows[] = {
     {"aten::linalg_vector_norm", when<kAll, structured<meta::structured_linalg_vector_norm>>},
     {"aten::norm.ScalarOpt_dim", when<kFloats, structured<meta::structured_norm_ScalarOpt_dim>>},
     {"aten::cumsum", when<kAll, structured<meta::structured_cumsum>>},
-    {"aten::cumsum_", when<kAll, cumsum_>},
+    {"aten::cumsum_", only<kNumbers | kComplexes, cumsum_>},
     {"aten::cumprod", when<kAll, structured<meta::structured_cumprod>>},
     {"aten::cummax", when<kReals, running_extreme>},
     {"aten::cummin", when<kReals, running_extreme>},
