@@ -145,10 +145,10 @@ PyObject* fake_run(PyObject*, PyObject* args) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
         PyErr_NormalizeException(&type, &value, &traceback);
-        Py_XDECREF(type);
         PyException_SetTraceback(value, Py_None);  // its frames hold fakes
         Py_XDECREF(traceback);
-        error = Ref::steal(value);
+        error = checked(Py_BuildValue("(NN)", type, checked(PyObject_Str(value)).release()));
+        Py_DECREF(value);
       }
       lines = print_nodes(graph);
       counters = counters_dict(session);
@@ -189,7 +189,7 @@ PyMethodDef fake_methods[] = {
      "tensor "
      "as (dtype, sizes, strides, offset, requires_grad); None if it raised. Nodes: the recorded operators as text. "
      "Facts: "
-     "native, meta, meta_ops (counters), refusal ((kind, op, message) or None), error (the exception raised or None), "
+     "native, meta, meta_ops (counters), refusal ((kind, op, message) or None), error ((type, message) or None), "
      "alive (fakes that outlived the session)."},
     {nullptr, nullptr, 0, nullptr},
 };

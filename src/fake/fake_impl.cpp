@@ -4,13 +4,6 @@
 
 namespace magneto::fake {
 
-namespace {
-
-constexpr const char* kDataAccess =
-    "The data of a tensor was accessed while the code is being captured: it is not known before the code runs.";
-
-}  // namespace
-
 void SessionState::refuse(Refusal::Kind kind, std::string op, std::string message) {
   if (!refusal) refusal = Refusal{kind, std::move(op), std::move(message)};
 }

@@ -5,10 +5,15 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <memory>
+#include <typeinfo>
 
 #include "fake/fake.h"
 
 namespace magneto::fake {
+
+/// The message of the exception that a fake's storage throws when its data is asked for.
+inline constexpr const char* kDataAccess =
+    "the data of a tensor was accessed while the code is being captured: it is not known before the code runs";
 
 /// What outlives a session: fakes that escaped from it still point here.
 struct SessionState {
@@ -21,6 +26,8 @@ struct SessionState {
   std::vector<uint32_t> serials;
   uint32_t last_serial = 0;
   std::optional<Refusal> refusal;
+  /// Set by FakeImpl::has_storage.
+  bool data_touched = false;
 
   /// Keeps the first refusal.
   void refuse(Refusal::Kind kind, std::string op, std::string message);
@@ -62,6 +69,12 @@ class FakeImpl final : public c10::TensorImpl {
                                                          bool allow_tensor_metadata_change) const override;
   void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) override;
   void release_resources() override;
+  /// Asked by TensorImpl on the way to a data pointer, and by nothing else that runs on fakes. The storage throws next,
+  /// but only this call is virtual: it is where an access is noticed even if the exception gets swallowed.
+  bool has_storage() const override {
+    state_->data_touched = true;
+    return TensorImpl::has_storage();
+  }
 
  private:
   const char* tensorimpl_type_name() const override { return "FakeImpl"; }
@@ -74,12 +87,11 @@ class FakeImpl final : public c10::TensorImpl {
   bool counted_ = true;
 };
 
-/// The fake behind `tensor`, or null. Not a test of the dispatch key: a real tensor given a fake's data
-/// (`real.data = fake`) has the key, too.
+/// The fake behind `tensor`, or null. Fakes look like ordinary tensors to PyTorch, dispatch keys included (what our
+/// kernel sees is up to the thread, see dispatch_key.h): only the type tells.
 inline FakeImpl* as_fake(const at::TensorBase& tensor) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!impl->key_set().has(c10::DispatchKey::Fake)) return nullptr;
-  return dynamic_cast<FakeImpl*>(impl);
+  return typeid(*impl) == typeid(FakeImpl) ? static_cast<FakeImpl*>(impl) : nullptr;
 }
 
 }  // namespace magneto::fake

@@ -117,7 +117,10 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
 
 void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   Session* session = Session::current();
-  TORCH_CHECK(session, "magneto: a tensor of a finished capture was given to ", operator_name(op));
+  if (!session) {
+    // The key came along with a copy of the capturing thread's state (the threads of PyTorch's pools take one).
+    C10_THROW_ERROR(Error, operator_name(op) + ": captured code called an operator from another thread");
+  }
   const Session::Mark mark = session->mark();
   try {
     capture(*session, op, keys, stack);
@@ -130,12 +133,19 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
 }  // namespace
 
 void register_kernels() {
-  static const torch::Library* library = [] {
-    auto* library = new torch::Library(torch::Library::IMPL, "_", kFakeKey, __FILE__, __LINE__);
-    library->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_fakes>());
-    return library;  // for ever: captures end before the process does
+  // For ever: captures end before the process does.
+  static const bool registered = [] {
+    auto* fake = new torch::Library(torch::Library::IMPL, "_", kFakeKey, __FILE__, __LINE__);
+    fake->fallback(torch::CppFunction::makeFromBoxedFunction<&run_on_fakes>());
+    auto* fall_through = new torch::Library(torch::Library::IMPL, "_", kFirstKey, __FILE__, __LINE__);
+    fall_through->fallback(torch::CppFunction::makeFallthrough());
+    auto* whole = new torch::Library(torch::Library::IMPL, "aten", kFirstKey, __FILE__, __LINE__);
+    for (const RuleRow& row : whole_rules()) {
+      whole->impl(std::string(row.op).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_fakes>());
+    }
+    return true;
   }();
-  (void)library;
+  (void)registered;
 }
 
 }  // namespace magneto::fake

@@ -4,6 +4,9 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "fake/dispatch_key.h"
 
 namespace magneto::fake {
@@ -12,14 +15,22 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeysAboveBackends =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-    c10::DispatchKeySet({kFakeKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
+    c10::DispatchKeySet({kFakeKey, kFirstKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
+
+/// Operators whose meta kernel assumes a GPU, where the layout of results differs. Zeros are good arguments for them,
+/// and the layout depends on no data.
+constexpr std::string_view kMetaAssumesGpu[] = {"aten::_linalg_svd", "aten::linalg_eig", "aten::_fft_r2c",
+                                                "aten::_fft_c2r", "aten::_fft_c2c"};
+
+/// Most elements that are computed on for the sake of a layout.
+constexpr int64_t kMostZeros = int64_t{1} << 22;
 
 /// The state in which a meta kernel runs: straight to the backend, nothing recorded, and Python meta kernels out of
 /// reach of the user's torch function modes.
 class MetaScope {
  public:
   MetaScope()
-      : keys_(c10::impl::tls_local_dispatch_key_set().included_ - c10::DispatchKeySet(kFakeKey),
+      : keys_(c10::impl::tls_local_dispatch_key_set().included_ - c10::DispatchKeySet({kFakeKey, kFirstKey}),
               c10::impl::tls_local_dispatch_key_set().excluded_ | kKeysAboveBackends),
         torch_function_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
     at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
@@ -36,12 +47,13 @@ class MetaCall {
  public:
   MetaCall(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args)
       : session_(session), op_(op) {
+    stand_in_ = choose_stand_in(args);
     for (const c10::IValue& arg : args) stack_.push_back(to_meta(arg));
     find_device(args);
   }
 
   std::vector<c10::IValue> run() {
-    if (!op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+    if (stand_in_.is_meta() && !op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
       refuse(Refusal::Kind::Unsupported, "it has no shape rule and no kernel for the meta device");
     }
     try {
@@ -66,6 +78,15 @@ class MetaCall {
     session_.impl().refuse(kind, op_, std::move(message));
   }
 
+  c10::Device choose_stand_in(std::span<const c10::IValue> args) const {
+    const c10::Device meta(c10::kMeta);
+    if (std::ranges::find(kMetaAssumesGpu, op_.operator_name().name) == std::end(kMetaAssumesGpu)) return meta;
+    for (const c10::IValue& arg : args) {
+      if (arg.isTensor() && (!arg.toTensor().is_cpu() || arg.toTensor().numel() > kMostZeros)) return meta;
+    }
+    return c10::Device(c10::kCPU);
+  }
+
   // -- there
 
   at::Tensor to_meta(const at::Tensor& tensor) {
@@ -74,7 +95,7 @@ class MetaCall {
     for (auto& [fake, meta] : tensors_) {
       if (fake.is_same(tensor)) return meta;
     }
-    c10::DispatchKeySet keys(c10::DispatchKey::Meta);
+    c10::DispatchKeySet keys(stand_in_.is_meta() ? c10::DispatchKey::Meta : c10::DispatchKey::CPU);
     keys = keys | (tensor.key_set() & c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}));
     auto impl = c10::make_intrusive<c10::TensorImpl>(meta_storage(tensor.storage()), keys, tensor.dtype());
     impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
@@ -87,15 +108,15 @@ class MetaCall {
       if (fake.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return meta;
     }
     c10::Storage meta(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
-                                                            c10::DataPtr(nullptr, c10::Device(c10::kMeta)),
-                                                            c10::GetAllocator(c10::kMeta), /*resizable=*/true));
+                                                            c10::GetAllocator(stand_in_.type()), /*resizable=*/true));
+    if (!stand_in_.is_meta() && storage.nbytes() > 0) std::memset(meta.mutable_data(), 0, storage.nbytes());
     storages_.emplace_back(storage, meta);
     return meta;
   }
 
   c10::IValue to_meta(const c10::IValue& value) {
     if (value.isTensor()) return to_meta(value.toTensor());
-    if (value.isDevice()) return c10::Device(c10::kMeta);
+    if (value.isDevice()) return stand_in_;
     if (value.isTensorList()) {
       c10::List<at::Tensor> list;
       for (const at::Tensor& item : value.toTensorVector()) list.push_back(to_meta(item));
@@ -168,10 +189,8 @@ class MetaCall {
       if (meta.unsafeGetStorageImpl() != result.storage().unsafeGetStorageImpl()) continue;
       for (auto& [base, base_meta] : tensors_) {
         if (base.storage().unsafeGetStorageImpl() != storage.unsafeGetStorageImpl()) continue;
-        at::Tensor view = session_.impl().view(base, result.sizes(), result.strides(), result.storage_offset(),
-                                                     result.scalar_type());
-        view.unsafeGetTensorImpl()->set_storage_and_dtype(storage, result.dtype());  // view_as_real changes it
-        return view;
+        return session_.impl().view(base, result.sizes(), result.strides(), result.storage_offset(),
+                                    result.scalar_type());
       }
     }
     at::Tensor fake = session_.impl().empty(result.sizes(), result.strides(), result.scalar_type(),
@@ -194,6 +213,7 @@ class MetaCall {
 
   Session& session_;
   const c10::OperatorHandle& op_;
+  c10::Device stand_in_ = c10::Device(c10::kMeta);
   torch::jit::Stack stack_;
   c10::Device device_ = c10::Device(c10::kCPU);
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> tensors_;       // fake, meta

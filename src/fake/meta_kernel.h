@@ -1,4 +1,5 @@
-// Infers an operator's results with PyTorch's kernel for the meta device.
+// Infers an operator's results with PyTorch's own kernels: the one for the meta device or, for the few operators whose
+// meta kernel takes every device for a GPU and gets the strides wrong, the CPU's on zeros.
 #pragma once
 
 #include <span>

@@ -66,7 +66,8 @@ struct RuleRow {
   X(indexing)                    \
   X(norm)                        \
   X(convolution)                 \
-  X(attention)
+  X(attention)                   \
+  X(whole)
 
 #define X(family) std::span<const RuleRow> family##_rules();
 MAGNETO_RULE_FAMILIES(X)

@@ -21,8 +21,8 @@ constexpr c10::DispatchKeySet kModelledKeys =
                          c10::DispatchKey::Negative}) |
     c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
 
-c10::DispatchKeySet fake_keys(c10::Device device) {
-  return c10::DispatchKeySet({c10::computeDispatchKey(std::nullopt, std::nullopt, device), kFakeKey});
+c10::DispatchKeySet backend_keys(c10::Device device) {
+  return c10::DispatchKeySet(c10::computeDispatchKey(std::nullopt, std::nullopt, device));
 }
 
 /// How this PyTorch owns the nodes of the autograd graph: std::shared_ptr once, c10::intrusive_ptr since 2.12 or so.
@@ -83,7 +83,7 @@ at::Tensor Session::Impl::empty(at::IntArrayRef sizes, at::IntArrayRef strides, 
                                 c10::Device device) {
   const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(dtype);
   const size_t nbytes = at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
-  auto impl = c10::make_intrusive<FakeImpl>(state, FakeImpl::make_storage(nbytes, device), fake_keys(device), type);
+  auto impl = c10::make_intrusive<FakeImpl>(state, FakeImpl::make_storage(nbytes, device), backend_keys(device), type);
   if (sizes.size() != 1 || sizes[0] != 0) impl->set_sizes_and_strides(sizes, strides);
   return at::Tensor(std::move(impl));
 }
@@ -117,8 +117,8 @@ const c10::Storage& Session::Impl::storage_for(const at::Tensor& real) {
 }
 
 at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
-  auto impl = c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, storage_for(real),
-                                            real.key_set().add(c10::DispatchKey::Fake), real.dtype());
+  auto impl =
+      c10::make_intrusive<FakeImpl>(c10::TensorImpl::VIEW, state, storage_for(real), real.key_set(), real.dtype());
   impl->set_sizes_and_strides(real.sizes(), real.strides(), real.storage_offset());
   if (real.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   if (!real.is_inference()) impl->set_version_counter(c10::VariableVersion(real._version()));
@@ -159,11 +159,11 @@ Session::Session(graph::Graph& graph) {
   register_kernels();
   impl_ = std::make_unique<Impl>(graph);
   current_session = this;
-  include_fake_key(true);
+  include_keys(true);
 }
 
 Session::~Session() {
-  include_fake_key(false);
+  include_keys(false);
   current_session = nullptr;
 }
 
@@ -221,19 +221,24 @@ void Session::rollback(const Mark& mark) {
   impl_->state->serials.resize(mark.values);
 }
 
-std::optional<Refusal> Session::take_refusal() { return std::exchange(impl_->state->refusal, std::nullopt); }
+std::optional<Refusal> Session::take_refusal() {
+  SessionState& state = *impl_->state;
+  if (state.data_touched) state.refuse(Refusal::Kind::DataAccess, "", kDataAccess);
+  state.data_touched = false;
+  return std::exchange(state.refusal, std::nullopt);
+}
 
-bool Session::refused() const { return impl_->state->refusal.has_value(); }
+bool Session::refused() const { return impl_->state->refusal.has_value() || impl_->state->data_touched; }
 
 std::shared_ptr<const int64_t> Session::alive_count() const { return {impl_->state, &impl_->state->alive}; }
 
 struct Session::Pause::State {
   bool included = c10::impl::tls_is_dispatch_key_included(kFakeKey);
   BelowFake below;
-  ~State() { include_fake_key(included); }
+  ~State() { include_keys(included); }
 };
 
-Session::Pause::Pause() : state_(std::make_unique<State>()) { include_fake_key(false); }
+Session::Pause::Pause() : state_(std::make_unique<State>()) { include_keys(false); }
 Session::Pause::~Pause() = default;
 
 }  // namespace magneto::fake
