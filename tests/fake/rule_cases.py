@@ -452,6 +452,7 @@ CASES = {
     "aten::index_select": both(*([((t, d, i), {}) for t in geometries() if t.numel() for d in (0, -1, 9)] for i in [torch.tensor([0]), torch.tensor(0), torch.tensor([0], dtype=torch.int32), torch.tensor([[0]]), torch.tensor([0.0])])),
     "aten::embedding": [((w, i), {}) for w in (make(3, 4), make(4, 3).t(), make(3, 4, dtype=H), make(3)) for i in (INDEX, INDEX.int(), INDEX[:0], torch.tensor(1), INDEX.expand(2, 3).t(), INDEX.float())],
     "aten::embedding_dense_backward": [((make(3, 4), INDEX, 5, -1, False), {}), ((make(2, 3, 4), INDEX.expand(2, 3), 5, 0, False), {})],
+    "aten::one_hot": [((t % 3, n), {}) for t in geometries(I) for n in (3, 5)] + [((make(3), 3), {})],
     "aten::take": [((t, i), {}) for t in geometries() for i in (torch.tensor([0, 0]), torch.tensor([[0]]), torch.tensor([0], dtype=torch.int32))],
     "aten::masked_scatter": [((t, t > 1, make(240)), {}) for t in geometries()] + [((make(2, 3), make(3) > 1, make(6)), {}), ((make(2, 3), make(3) > 1, make(6, dtype=H)), {})],
     "aten::gather": [(call, {}) for call in gathers()] + [((make(3, 4, dtype=d), 0, torch.zeros(2, 2, dtype=I)), {}) for d in CLASSES],

@@ -96,7 +96,7 @@ def difference(op, arguments, keywords):
         return None, False
     fake_error = facts["error"]
     if error is not None or fake_error is not None:
-        if type(error) is type(fake_error):
+        if error is not None and fake_error is not None and type(error) is fake_error[0]:
             return None, False
         return f"eager raised {error!r:.300}, the fake {fake_error!r:.300}", False
     if real == fake[0]:
