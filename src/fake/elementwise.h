@@ -1,4 +1,5 @@
-// What elementwise rules share: operands (tensors and numbers), type promotion, common device, new and in-place results.
+// What elementwise rules share: operands (tensors and numbers), type promotion, common device, new and in-place
+// results.
 #pragma once
 
 #include <ATen/native/TypeProperties.h>

@@ -154,7 +154,8 @@ bool like(Call& call) {
   if (!options.plain) return false;
   if (floats && (class_of(options.dtype) & (kFloats | kBools | kIntegers)) == 0) return false;
   if (floats) check_dtype(options.dtype, kFloats, kNone);
-  call.result(new_like(call, self, options.dtype, options.device, format_at(call, first + 4, at::MemoryFormat::Preserve)));
+  call.result(
+      new_like(call, self, options.dtype, options.device, format_at(call, first + 4, at::MemoryFormat::Preserve)));
   return true;
 }
 

@@ -24,8 +24,8 @@ bool is_index_dtype(c10::ScalarType dtype) { return dtype == c10::ScalarType::Lo
 
 // index.Tensor and index_put: x[i, :, j].
 
-/// What advanced indexing makes of `self` and `indices` (TensorAdvancedIndexing's AdvancedIndex): the indexed dimensions
-/// of self are replaced by those of the broadcast indices, the others stay around them.
+/// What advanced indexing makes of `self` and `indices` (TensorAdvancedIndexing's AdvancedIndex): the indexed
+/// dimensions of self are replaced by those of the broadcast indices, the others stay around them.
 struct Indexing {
   Layout source;                // self with the indexed dimensions replaced; strides 0 there
   std::vector<Layout> indices;  // the indices, with size 1 for the dimensions around them
@@ -171,9 +171,10 @@ bool index_select(Call& call) {
 }
 
 void check_embedding_indices(const at::Tensor& indices) {
-  TORCH_CHECK(is_index_dtype(indices.scalar_type()),
-              "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got ",
-              indices.toString(), " instead (while checking arguments for embedding)");
+  TORCH_CHECK(
+      is_index_dtype(indices.scalar_type()),
+      "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got ",
+      indices.toString(), " instead (while checking arguments for embedding)");
 }
 
 bool embedding(Call& call) {
@@ -302,8 +303,9 @@ bool constant_pad_nd(Call& call) {
   const std::vector<int64_t> pad = call.ints(1);
   const int64_t padded = static_cast<int64_t>(pad.size()) / 2;
   TORCH_CHECK(pad.size() % 2 == 0, "Length of pad must be even but instead it equals ", pad.size());
-  TORCH_CHECK(self.dim() >= padded, "Length of pad should be no more than twice the number of dimensions of the input. ",
-              "Pad length is ", pad.size(), " while the input has ", self.dim(), " dimensions.");
+  TORCH_CHECK(self.dim() >= padded,
+              "Length of pad should be no more than twice the number of dimensions of the input. ", "Pad length is ",
+              pad.size(), " while the input has ", self.dim(), " dimensions.");
   at::DimVector sizes(self.sizes());
   bool grows = false;
   for (int64_t i = 0; i < padded; ++i) {
@@ -333,15 +335,16 @@ bool replication_pad2d(Call& call) {
 bool reflection_pad2d(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const std::vector<int64_t> pad = call.ints(1);
-  if (!self.is_contiguous() || self.suggest_memory_format() != at::MemoryFormat::Contiguous || (self.dim() != 3 && self.dim() != 4) || self.numel() == 0 || pad.size() != 4) {
+  if (!self.is_contiguous() || self.suggest_memory_format() != at::MemoryFormat::Contiguous ||
+      (self.dim() != 3 && self.dim() != 4) || self.numel() == 0 || pad.size() != 4) {
     return false;
   }
   at::DimVector sizes(self.sizes());
   for (int64_t i = 0; i < 2; ++i) {
     const int64_t dim = self.dim() - 1 - i, low = pad[2 * i], high = pad[2 * i + 1];
     TORCH_CHECK(low < self.size(dim) && high < self.size(dim),
-                "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding (", low,
-                ", ", high, ") at dimension ", dim, " of input ", self.sizes());
+                "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding (",
+                low, ", ", high, ") at dimension ", dim, " of input ", self.sizes());
     sizes[dim] += low + high;
     if (sizes[dim] <= 0) return false;
   }
@@ -358,8 +361,8 @@ bool search(Call& call) {
   const at::Tensor& boundaries = call.tensor(1 - values);
   if (!self.is_contiguous() || boundaries.dim() != 1 || self.scalar_type() != boundaries.scalar_type()) return false;
   if (call.size() > 4 && (!call.is_none(4) || !call.is_none(5))) return false;
-  call.result(call.empty(self.sizes(), call.boolean(out_int32) ? c10::ScalarType::Int : c10::ScalarType::Long,
-                         self.device()));
+  call.result(
+      call.empty(self.sizes(), call.boolean(out_int32) ? c10::ScalarType::Int : c10::ScalarType::Long, self.device()));
   return true;
 }
 
@@ -367,8 +370,8 @@ bool multinomial(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t count = call.integer(1);
   TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
-  TORCH_CHECK(class_of(self.scalar_type()) & kFloats, "multinomial only supports floating-point dtypes for input, got: ",
-              self.scalar_type());
+  TORCH_CHECK(class_of(self.scalar_type()) & kFloats,
+              "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
   TORCH_CHECK(count > 0, "cannot sample n_sample <= 0 samples");
   TORCH_CHECK(call.boolean(2) || count <= self.size(-1),
               "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
@@ -386,9 +389,9 @@ bool histc(Call& call) {
   return true;
 }
 
-#define SCATTER(overload, Meta)                                              \
-  {"aten::scatter" overload, when<kAll, structured<meta::Meta>>}, {          \
-    "aten::scatter_" overload, when<kAll, structured_scatter<meta::Meta>>    \
+#define SCATTER(overload, Meta)                                           \
+  {"aten::scatter" overload, when<kAll, structured<meta::Meta>>}, {       \
+    "aten::scatter_" overload, when<kAll, structured_scatter<meta::Meta>> \
   }
 
 constexpr RuleRow rows[] = {

@@ -48,9 +48,10 @@ bool native_group_norm(Call& call) {
   TORCH_CHECK(groups > 0 && channels % groups == 0, "Expected number of channels in input to be divisible by ",
               "num_groups, but got input of shape ", input.sizes(), " and num_groups=", groups);
   for (const at::Tensor* parameter : {&weight, &bias}) {
-    TORCH_CHECK(!parameter->defined() || (parameter->dim() == 1 && parameter->numel() == channels),
-                "Expected weight and bias to be vectors of size equal to the number of channels in input, but got shape ",
-                parameter->sizes(), " and input of shape ", input.sizes());
+    TORCH_CHECK(
+        !parameter->defined() || (parameter->dim() == 1 && parameter->numel() == channels),
+        "Expected weight and bias to be vectors of size equal to the number of channels in input, but got shape ",
+        parameter->sizes(), " and input of shape ", input.sizes());
   }
   const at::MemoryFormat format = input.suggest_memory_format();
   if (!input.is_contiguous(format)) return false;
@@ -72,8 +73,7 @@ bool add_batch_norm(Call& call, const BatchNorm& norm) {
   const at::Tensor& input = norm.input;
   if (!covered(input) || input.dim() < 2 || input.numel() == 0) return false;
   check_floats(input);
-  const c10::ScalarType dtype =
-      statistics_dtype(input, norm.weight, norm.bias, norm.running_mean, norm.running_var);
+  const c10::ScalarType dtype = statistics_dtype(input, norm.weight, norm.bias, norm.running_mean, norm.running_var);
   if (!norm.training && (!norm.running_mean.defined() || !norm.running_var.defined())) return false;
   const int64_t channels = input.size(1);
   for (const at::Tensor* each : {&norm.weight, &norm.bias, &norm.running_mean, &norm.running_var}) {
@@ -92,21 +92,21 @@ bool add_batch_norm(Call& call, const BatchNorm& norm) {
 /// (input, weight, bias, running_mean, running_var, ...); `training`: the argument that tells, or 0 for no, 1 for yes.
 template <size_t training>
 bool batch_norm(Call& call) {
-  return add_batch_norm(call, {call.tensor(0), call.optional_tensor(1), call.optional_tensor(2),
-                               call.optional_tensor(3), call.optional_tensor(4),
-                               training > 1 ? call.boolean(training) : training == 1});
+  return add_batch_norm(call,
+                        {call.tensor(0), call.optional_tensor(1), call.optional_tensor(2), call.optional_tensor(3),
+                         call.optional_tensor(4), training > 1 ? call.boolean(training) : training == 1});
 }
 
 /// (input, weight, bias, training, ...): statistics of the batch.
 bool batch_norm_no_stats(Call& call) {
-  return add_batch_norm(
-      call, {call.tensor(0), call.optional_tensor(1), call.optional_tensor(2), {}, {}, call.boolean(3)});
+  return add_batch_norm(call,
+                        {call.tensor(0), call.optional_tensor(1), call.optional_tensor(2), {}, {}, call.boolean(3)});
 }
 
 /// _batch_norm_with_update and _no_update: a fourth result, the reserve, is empty on CPU.
 template <bool training>
 bool batch_norm_with_reserve(Call& call) {
-  if (!batch_norm<training ? 1 : 0>(call)) return false;
+  if (!batch_norm < training ? 1 : 0 > (call)) return false;
   call.result(call.empty({0}, c10::ScalarType::Byte, call.tensor(0).device()));
   return true;
 }
@@ -121,8 +121,8 @@ bool safe_softmax(Call& call) {
   at::DimVector row_sizes(self.sizes());
   if (!row_sizes.empty()) row_sizes[dim] = 1;
   const at::DimVector row_strides = c10::contiguous_strides(row_sizes), strides = c10::contiguous_strides(self.sizes());
-  const Layout layout = elementwise_layout(
-      {Geometry(row_sizes, row_strides), Geometry::scalar(), Geometry(self.sizes(), strides)});
+  const Layout layout =
+      elementwise_layout({Geometry(row_sizes, row_strides), Geometry::scalar(), Geometry(self.sizes(), strides)});
   call.result(call.empty(layout.sizes, layout.strides, dtype, self.device()));
   return true;
 }

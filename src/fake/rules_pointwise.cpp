@@ -1,7 +1,8 @@
 // Elementwise operators: one element of the result for each element of the broadcast operands.
 //
-// Nearly all are rows of one generic rule, `pointwise`: the number of leading arguments that are operands, how the result's
-// dtype follows from their promoted dtype, and which dtypes the kernel has (`accepted`), refuses with a RuntimeError
+// Nearly all are rows of one generic rule, `pointwise`: the number of leading arguments that are operands, how the
+// result's dtype follows from their promoted dtype, and which dtypes the kernel has (`accepted`), refuses with a
+// RuntimeError
 // (`checked`), or lacks (anything else: NotImplementedError).
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
@@ -171,7 +172,8 @@ bool div_mode(Call& call) {
   return inplace ? binary_<Result::Same, kNumbers>(call) : binary<Result::Same, kNumbers>(call);
 }
 
-// Operators that convert their operand first and then run over the converted copy alone: their strides come from the copy.
+// Operators that convert their operand first and then run over the converted copy alone: their strides come from the
+// copy.
 
 void add_converted(Call& call, const at::Tensor& self, c10::ScalarType dtype) {
   const Layout layout = self.scalar_type() == dtype ? elementwise_layout(Geometry(self))
@@ -301,8 +303,8 @@ bool lerp(Call& call) {
 /// complex(real, imag), polar(abs, angle).
 bool make_complex(Call& call) {
   const c10::ScalarType dtype = call.tensor(0).scalar_type();
-  TORCH_CHECK(dtype == call.tensor(1).scalar_type(), "Expected object of scalar type ", dtype,
-              " but got scalar type ", call.tensor(1).scalar_type(), " for second argument");
+  TORCH_CHECK(dtype == call.tensor(1).scalar_type(), "Expected object of scalar type ", dtype, " but got scalar type ",
+              call.tensor(1).scalar_type(), " for second argument");
   TORCH_CHECK(c10::isFloatingType(dtype), "Expected both inputs to be Half, Float or Double tensors but got ", dtype);
   if (!(class_of(dtype) & kSingles)) return false;
   Operands operands;
@@ -463,16 +465,13 @@ bool glu(Call& call) {
 }
 
 // An operator and its in-place form.
-#define BOTH(name, count, ...)                             \
-  {"aten::" name, pointwise<count, __VA_ARGS__>}, {        \
-    "aten::" name "_", pointwise<count, __VA_ARGS__, true> \
-  }
+#define BOTH(name, count, ...) \
+  {"aten::" name, pointwise<count, __VA_ARGS__>}, { "aten::" name "_", pointwise<count, __VA_ARGS__, true> }
 // The Tensor and Scalar overloads of an operator and of its in-place form.
-#define BOTH_OVERLOADS(name, ...)                               \
-  {"aten::" name ".Tensor", pointwise<2, __VA_ARGS__>},         \
-      {"aten::" name ".Scalar", pointwise<2, __VA_ARGS__>},     \
-      {"aten::" name "_.Tensor", pointwise<2, __VA_ARGS__, true>}, {  \
-    "aten::" name "_.Scalar", pointwise<2, __VA_ARGS__, true>   \
+#define BOTH_OVERLOADS(name, ...)                                                                             \
+  {"aten::" name ".Tensor", pointwise<2, __VA_ARGS__>}, {"aten::" name ".Scalar", pointwise<2, __VA_ARGS__>}, \
+      {"aten::" name "_.Tensor", pointwise<2, __VA_ARGS__, true>}, {                                          \
+    "aten::" name "_.Scalar", pointwise<2, __VA_ARGS__, true>                                                 \
   }
 
 constexpr RuleRow rows[] = {

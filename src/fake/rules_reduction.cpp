@@ -65,9 +65,10 @@ bool sum_all(Call& call) {
 bool mean_all(Call& call) {
   const c10::ScalarType dtype = call.is_none(1) ? call.tensor(0).scalar_type() : call.arg(1).toScalarType();
   if (class_of(dtype) == kNone) return false;
-  TORCH_CHECK(class_of(dtype) & (kFloats | kComplexes),
-              "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: ",
-              dtype);
+  TORCH_CHECK(
+      class_of(dtype) & (kFloats | kComplexes),
+      "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: ",
+      dtype);
   return add_number(call, dtype);
 }
 

@@ -1,9 +1,9 @@
 // Rules made from PyTorch's own structured meta functions.
 //
-// `at::meta::structured_topk::meta` and its like check the arguments and name the results' geometry, reading nothing but
-// metadata: on fakes they are exact, messages included. `structured<at::meta::structured_topk>` is such a rule; it takes the
-// types of the arguments from the function's signature. Not for operators built on TensorIterator, whose meta functions
-// want data pointers (see elementwise.h).
+// `at::meta::structured_topk::meta` and its like check the arguments and name the results' geometry, reading nothing
+// but metadata: on fakes they are exact, messages included. `structured<at::meta::structured_topk>` is such a rule; it
+// takes the types of the arguments from the function's signature. Not for operators built on TensorIterator, whose meta
+// functions want data pointers (see elementwise.h).
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -24,12 +24,12 @@ namespace magneto::fake {
 template <typename T>
 struct Argument;
 
-#define MAGNETO_ARGUMENT(Type, Stored, initial)                       \
-  template <>                                                         \
-  struct Argument<Type> {                                             \
-    Argument(const Call& call, size_t i) : value(initial) {}          \
-    Stored value;                                                     \
-    Type get() const { return value; }                                \
+#define MAGNETO_ARGUMENT(Type, Stored, initial)              \
+  template <>                                                \
+  struct Argument<Type> {                                    \
+    Argument(const Call& call, size_t i) : value(initial) {} \
+    Stored value;                                            \
+    Type get() const { return value; }                       \
   };
 MAGNETO_ARGUMENT(at::Tensor, const at::Tensor&, call.tensor(i))
 MAGNETO_ARGUMENT(int64_t, int64_t, call.integer(i))
@@ -131,7 +131,6 @@ class Structured final : public Meta {
   size_t count_ = 0;
 };
 
-
 template <class Meta, class Base, typename Return, typename... Parameters, size_t... I>
 void invoke_meta(Structured<Meta>& frame, Return (Base::*meta)(Parameters...), const Call& call,
                  std::index_sequence<I...>) {
@@ -148,8 +147,8 @@ constexpr size_t parameter_count(Return (Base::*)(Parameters...)) {
 /// True if another argument shares the storage of argument 0.
 inline bool overlapping(const Call& call) {
   for (size_t i = 1; i < call.size(); ++i) {
-    if (call.arg(i).isTensor() && call.tensor(i).storage().unsafeGetStorageImpl() ==
-                                      call.tensor(0).storage().unsafeGetStorageImpl()) {
+    if (call.arg(i).isTensor() &&
+        call.tensor(i).storage().unsafeGetStorageImpl() == call.tensor(0).storage().unsafeGetStorageImpl()) {
       return true;
     }
   }
