@@ -640,7 +640,7 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
           (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {
         value = contents_of(arg);
       }
-      if (Py_TYPE(arg)->tp_iternext && is_outside(arg)) {
+      if (PyIter_Check(arg) && is_outside(arg)) {
         side_exit(BreakReason::OpaqueIterator, std::string(type->tp_name) + "() of an iterator from outside");
       }
       held.push_back(value);

@@ -168,9 +168,9 @@ PyObject* fake_run(PyObject*, PyObject* args) {
 PyObject* fake_rules(PyObject*, PyObject*) {
   return guarded([&]() -> PyObject* {
     Ref names = checked(PyList_New(0));
-#define X(family)                                             \
-  for (const fake::RuleRow& row : fake::family##_rules()) {   \
-    Ref name = text(std::string(row.op));                     \
+#define X(family)                                                        \
+  for (const fake::RuleRow& row : fake::family##_rules()) {              \
+    Ref name = text(std::string(row.op));                                \
     if (PyList_Append(names.get(), name.get()) < 0) throw PythonError{}; \
   }
     MAGNETO_RULE_FAMILIES(X)

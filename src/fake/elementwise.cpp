@@ -33,6 +33,12 @@ void refuse_dtype(c10::ScalarType dtype) {
   C10_THROW_ERROR(NotImplementedError, c10::str("this operator is not implemented for '", c10::toString(dtype), "'"));
 }
 
+void check_dtype(c10::ScalarType dtype, DtypeSet accepted, DtypeSet checked) {
+  const DtypeSet dtype_class = class_of(dtype);
+  TORCH_CHECK(!(dtype_class & checked), "the operator is not supported for ", c10::toString(dtype), " tensors");
+  if (!(dtype_class & accepted)) refuse_dtype(dtype);
+}
+
 void Operands::add_argument(const Call& call, size_t i) {
   if (call.arg(i).isTensor()) {
     add(call.tensor(i));
@@ -82,6 +88,7 @@ void check_no_internal_overlap(const at::Tensor& self) {
 
 void check_no_partial_overlap(const at::Tensor& self, const at::Tensor& other) {
   if (self.is_same(other) || self.numel() == 0 || other.numel() == 0) return;
+  // Not Storage::is_alias_of, which looks at the data pointer.
   if (self.storage().unsafeGetStorageImpl() != other.storage().unsafeGetStorageImpl()) return;
   if (!self.is_non_overlapping_and_dense() || !other.is_non_overlapping_and_dense()) return;  // eager: too hard
   const int64_t self_begin = self.storage_offset() * static_cast<int64_t>(self.itemsize());

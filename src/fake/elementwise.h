@@ -1,4 +1,5 @@
-// What elementwise rules share: operands (tensors and numbers), type promotion, common device, new and in-place results.
+// What elementwise rules share: operands (tensors and numbers), type promotion, common device, new and in-place
+// results.
 #pragma once
 
 #include <ATen/native/TypeProperties.h>
@@ -28,6 +29,9 @@ DtypeSet class_of(c10::ScalarType dtype);
 
 /// Throws what eager throws when a kernel has no case for the dtype.
 [[noreturn]] void refuse_dtype(c10::ScalarType dtype);
+
+/// Refuses a dtype in `checked` with a RuntimeError, another one that is not in `accepted` with a NotImplementedError.
+void check_dtype(c10::ScalarType dtype, DtypeSet accepted, DtypeSet checked);
 
 /// The operands of one TensorIterator: geometry, promotion and device in one walk.
 class Operands {

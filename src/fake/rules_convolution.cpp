@@ -22,8 +22,8 @@ namespace meta = at::meta;
 /// A parameter given once for all spatial dimensions.
 std::vector<int64_t> expanded(std::vector<int64_t> parameter, size_t rank) {
   if (parameter.size() == 1) parameter.resize(rank, parameter[0]);
-  TORCH_CHECK(parameter.size() == rank, "expected convolution parameters to be a single integer value or a list of ", rank,
-              " values to match the convolution dimensions, but got ", parameter);
+  TORCH_CHECK(parameter.size() == rank, "expected convolution parameters to be a single integer value or a list of ",
+              rank, " values to match the convolution dimensions, but got ", parameter);
   return parameter;
 }
 
@@ -66,8 +66,8 @@ void Convolution::check() const {
     TORCH_CHECK(dilation[i] > 0, "dilation should be greater than zero");
   }
   TORCH_CHECK(weight.size(0) >= groups && weight.size(0) % groups == 0, "Given groups=", groups,
-              ", expected weight to be at least ", groups, " at dimension 0 and divisible by it, but got weight of size ",
-              weight.sizes(), " instead");
+              ", expected weight to be at least ", groups,
+              " at dimension 0 and divisible by it, but got weight of size ", weight.sizes(), " instead");
   const int64_t channels = transposed ? weight.size(0) : weight.size(1) * groups;
   TORCH_CHECK(input.size(1) == channels, "Given groups=", groups, ", weight of size ", weight.sizes(),
               ", expected input", input.sizes(), " to have ", channels, " channels, but got ", input.size(1),
@@ -113,11 +113,10 @@ bool convolution(Call& call) {
     // The input is made contiguous; a weight that looks channels-last as an image would still steer the kernel.
     if (!weight.is_contiguous()) return false;
   } else if (input.suggest_memory_format() != format || weight.suggest_memory_format() != format) {
-    // All of float's two-dimensional kernels keep channels-last; the others differ from kernel to kernel.
-    if (convolution.spatial != 2 || convolution.transposed || input.scalar_type() != c10::ScalarType::Float ||
-        !at::globalContext().userEnabledMkldnn()) {
-      return false;
-    }
+    // oneDNN's kernels keep channels-last, and so does the plain two-dimensional one; the others differ.
+    const bool plain = convolution.groups == 1 && convolution.dilation == std::vector<int64_t>{1, 1};
+    const bool onednn = input.scalar_type() == c10::ScalarType::Float && at::globalContext().userEnabledMkldnn();
+    if (convolution.spatial != 2 || convolution.transposed || !(onednn || plain)) return false;
     format = at::MemoryFormat::ChannelsLast;
   }
   call.result(call.empty(sizes, strides_in_format(sizes, format), input.scalar_type(), input.device()));
@@ -134,8 +133,8 @@ bool adaptive_avg_pool2d(Call& call) {
   at::DimVector sizes(self.sizes());
   sizes[self.dim() - 2] = output[0];
   sizes[self.dim() - 1] = output[1];
-  call.result(call.empty(sizes, strides_in_format(sizes, self.suggest_memory_format()), self.scalar_type(),
-                         self.device()));
+  call.result(
+      call.empty(sizes, strides_in_format(sizes, self.suggest_memory_format()), self.scalar_type(), self.device()));
   return true;
 }
 

@@ -40,11 +40,17 @@ bool add_new(Call& call, at::IntArrayRef sizes, const Options& options) {
 }
 
 /// Sizes in argument 0, options from `first` on; the default dtype is float. `floats`: the kernel wants floats.
-template <size_t first, bool floats = false>
+template <size_t first, bool floats = false, bool normal = false>
 bool from_sizes(Call& call) {
   const Options options(call, first, c10::get_default_dtype_as_scalartype());
-  if (floats && !(class_of(options.dtype) & (kFloats | kComplexes))) return false;
-  return add_new(call, call.ints(0), options);
+  const std::vector<int64_t> sizes = call.ints(0);
+  check_sizes(sizes);
+  if (floats && class_of(options.dtype) == kNone) return false;
+  // normal_ looks at the dtype only if there is something to fill.
+  if (floats && !(normal && c10::multiply_integers(sizes) == 0)) {
+    check_dtype(options.dtype, kFloats | kComplexes, kNone);
+  }
+  return add_new(call, sizes, options);
 }
 
 bool empty(Call& call) {
@@ -82,7 +88,11 @@ c10::ScalarType dtype_of(const c10::Scalar& value) {
 }
 
 bool full(Call& call) {
-  return add_new(call, call.ints(0), Options(call, 2, dtype_of(call.arg(1).toScalar())));
+  const c10::Scalar value = call.arg(1).toScalar();
+  const Options options(call, 2, dtype_of(value));
+  TORCH_CHECK(!value.isComplex() || c10::isComplexType(options.dtype), "value cannot be converted to type ",
+              c10::toString(options.dtype), " without overflow");
+  return add_new(call, call.ints(0), options);
 }
 
 bool scalar_tensor(Call& call) { return add_new(call, {}, Options(call, 1, c10::get_default_dtype_as_scalartype())); }
@@ -142,8 +152,10 @@ bool like(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const Options options(call, first, self.scalar_type(), self.device());
   if (!options.plain) return false;
-  if (floats && !(class_of(options.dtype) & kFloats)) return false;
-  call.result(new_like(call, self, options.dtype, options.device, format_at(call, first + 4, at::MemoryFormat::Preserve)));
+  if (floats && (class_of(options.dtype) & (kFloats | kBools | kIntegers)) == 0) return false;
+  if (floats) check_dtype(options.dtype, kFloats, kNone);
+  call.result(
+      new_like(call, self, options.dtype, options.device, format_at(call, first + 4, at::MemoryFormat::Preserve)));
   return true;
 }
 
@@ -184,7 +196,7 @@ constexpr RuleRow rows[] = {
     {"aten::zeros", from_sizes<1>},
     {"aten::ones", from_sizes<1>},
     {"aten::rand", from_sizes<1, true>},
-    {"aten::randn", from_sizes<1, true>},
+    {"aten::randn", from_sizes<1, true, true>},
     {"aten::full", full},
     {"aten::scalar_tensor", scalar_tensor},
     {"aten::arange", arange<1>},

@@ -24,8 +24,8 @@ bool is_index_dtype(c10::ScalarType dtype) { return dtype == c10::ScalarType::Lo
 
 // index.Tensor and index_put: x[i, :, j].
 
-/// What advanced indexing makes of `self` and `indices` (TensorAdvancedIndexing's AdvancedIndex): the indexed dimensions
-/// of self are replaced by those of the broadcast indices, the others stay around them.
+/// What advanced indexing makes of `self` and `indices` (TensorAdvancedIndexing's AdvancedIndex): the indexed
+/// dimensions of self are replaced by those of the broadcast indices, the others stay around them.
 struct Indexing {
   Layout source;                // self with the indexed dimensions replaced; strides 0 there
   std::vector<Layout> indices;  // the indices, with size 1 for the dimensions around them
@@ -107,10 +107,18 @@ Indexing plan_indexing(const at::Tensor& self, const std::vector<at::Tensor>& gi
   return plan;
 }
 
+/// `checked_dtypes`: _unsafe_index, which checks its indices first.
+template <bool checked_dtypes>
 bool index(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (class_of(self.scalar_type()) == kNone) return false;
-  const Indexing plan = plan_indexing(self, call.tensors(1));
+  const std::vector<at::Tensor> indices = call.tensors(1);
+  for (const at::Tensor& index : indices) {
+    TORCH_CHECK(!checked_dtypes || !index.defined() || is_index_dtype(index.scalar_type()) ||
+                    index.scalar_type() == c10::ScalarType::Bool,
+                "_unsafe_index found unexpected index type ", index.scalar_type());
+  }
+  const Indexing plan = plan_indexing(self, indices);
   if (plan.masked || plan.indices.empty()) return false;
   c10::SmallVector<Geometry, 4> operands{Geometry(plan.source)};
   for (const Layout& layout : plan.indices) operands.push_back(layout);
@@ -163,9 +171,10 @@ bool index_select(Call& call) {
 }
 
 void check_embedding_indices(const at::Tensor& indices) {
-  TORCH_CHECK(is_index_dtype(indices.scalar_type()),
-              "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got ",
-              indices.toString(), " instead (while checking arguments for embedding)");
+  TORCH_CHECK(
+      is_index_dtype(indices.scalar_type()),
+      "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got ",
+      indices.toString(), " instead (while checking arguments for embedding)");
 }
 
 bool embedding(Call& call) {
@@ -256,10 +265,9 @@ bool repeat(Call& call) {
 
 bool flip(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  std::vector<bool> seen(self.dim());
+  std::vector<bool> seen(std::max<int64_t>(self.dim(), 1));
   for (int64_t dim : call.ints(1)) {
     dim = at::maybe_wrap_dim(dim, self.dim());
-    if (self.dim() == 0) continue;
     TORCH_CHECK(!seen[dim], "dim ", dim, " appears multiple times in the list of dims");
     seen[dim] = true;
   }
@@ -274,8 +282,16 @@ bool roll(Call& call) {
   TORCH_CHECK(!shifts.empty(), "`shifts` required");
   TORCH_CHECK((dims.empty() && shifts.size() == 1) || shifts.size() == dims.size(),
               "shifts and dimensions must align. shifts: ", shifts.size(), ", dims:", dims.size());
-  if (!self.is_contiguous() || self.numel() == 0) return false;
-  for (int64_t dim : dims) at::maybe_wrap_dim(dim, self.dim());
+  if (self.numel() == 0) {
+    call.result(new_like(call, self, self.scalar_type(), self.device(),
+                         dims.empty() ? at::MemoryFormat::Contiguous : at::MemoryFormat::Preserve));
+    return true;
+  }
+  if (!self.is_contiguous() || self.suggest_memory_format() != at::MemoryFormat::Contiguous) return false;
+  for (int64_t dim : dims) {
+    TORCH_CHECK_INDEX(self.dim() > 0, "Dimension specified as ", dim, " but tensor has no dimensions");
+    at::maybe_wrap_dim(dim, self.dim());
+  }
   call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   return true;
 }
@@ -287,8 +303,9 @@ bool constant_pad_nd(Call& call) {
   const std::vector<int64_t> pad = call.ints(1);
   const int64_t padded = static_cast<int64_t>(pad.size()) / 2;
   TORCH_CHECK(pad.size() % 2 == 0, "Length of pad must be even but instead it equals ", pad.size());
-  TORCH_CHECK(self.dim() >= padded, "Length of pad should be no more than twice the number of dimensions of the input. ",
-              "Pad length is ", pad.size(), " while the input has ", self.dim(), " dimensions.");
+  TORCH_CHECK(self.dim() >= padded,
+              "Length of pad should be no more than twice the number of dimensions of the input. ", "Pad length is ",
+              pad.size(), " while the input has ", self.dim(), " dimensions.");
   at::DimVector sizes(self.sizes());
   bool grows = false;
   for (int64_t i = 0; i < padded; ++i) {
@@ -308,19 +325,26 @@ bool constant_pad_nd(Call& call) {
   return true;
 }
 
+/// replication_pad2d of images that are not channels-last, which its meta function doesn't know.
+bool replication_pad2d(Call& call) {
+  return call.tensor(0).suggest_memory_format() == at::MemoryFormat::Contiguous &&
+         structured<meta::structured_replication_pad2d>(call);
+}
+
 /// reflection_pad2d of contiguous images.
 bool reflection_pad2d(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const std::vector<int64_t> pad = call.ints(1);
-  if (!self.is_contiguous() || (self.dim() != 3 && self.dim() != 4) || self.numel() == 0 || pad.size() != 4) {
+  if (!self.is_contiguous() || self.suggest_memory_format() != at::MemoryFormat::Contiguous ||
+      (self.dim() != 3 && self.dim() != 4) || self.numel() == 0 || pad.size() != 4) {
     return false;
   }
   at::DimVector sizes(self.sizes());
   for (int64_t i = 0; i < 2; ++i) {
     const int64_t dim = self.dim() - 1 - i, low = pad[2 * i], high = pad[2 * i + 1];
     TORCH_CHECK(low < self.size(dim) && high < self.size(dim),
-                "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding (", low,
-                ", ", high, ") at dimension ", dim, " of input ", self.sizes());
+                "Argument #4: Padding size should be less than the corresponding input dimension, but got: padding (",
+                low, ", ", high, ") at dimension ", dim, " of input ", self.sizes());
     sizes[dim] += low + high;
     if (sizes[dim] <= 0) return false;
   }
@@ -337,8 +361,8 @@ bool search(Call& call) {
   const at::Tensor& boundaries = call.tensor(1 - values);
   if (!self.is_contiguous() || boundaries.dim() != 1 || self.scalar_type() != boundaries.scalar_type()) return false;
   if (call.size() > 4 && (!call.is_none(4) || !call.is_none(5))) return false;
-  call.result(call.empty(self.sizes(), call.boolean(out_int32) ? c10::ScalarType::Int : c10::ScalarType::Long,
-                         self.device()));
+  call.result(
+      call.empty(self.sizes(), call.boolean(out_int32) ? c10::ScalarType::Int : c10::ScalarType::Long, self.device()));
   return true;
 }
 
@@ -346,8 +370,8 @@ bool multinomial(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t count = call.integer(1);
   TORCH_CHECK(self.dim() == 1 || self.dim() == 2, "prob_dist must be 1 or 2 dim");
-  TORCH_CHECK(class_of(self.scalar_type()) & kFloats, "multinomial only supports floating-point dtypes for input, got: ",
-              self.scalar_type());
+  TORCH_CHECK(class_of(self.scalar_type()) & kFloats,
+              "multinomial only supports floating-point dtypes for input, got: ", self.scalar_type());
   TORCH_CHECK(count > 0, "cannot sample n_sample <= 0 samples");
   TORCH_CHECK(call.boolean(2) || count <= self.size(-1),
               "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
@@ -365,14 +389,14 @@ bool histc(Call& call) {
   return true;
 }
 
-#define SCATTER(overload, Meta)                                              \
-  {"aten::scatter" overload, when<kAll, structured<meta::Meta>>}, {          \
-    "aten::scatter_" overload, when<kAll, structured_inplace<meta::Meta>>    \
+#define SCATTER(overload, Meta)                                           \
+  {"aten::scatter" overload, when<kAll, structured<meta::Meta>>}, {       \
+    "aten::scatter_" overload, when<kAll, structured_scatter<meta::Meta>> \
   }
 
 constexpr RuleRow rows[] = {
-    {"aten::index.Tensor", index},
-    {"aten::_unsafe_index.Tensor", index},
+    {"aten::index.Tensor", index<false>},
+    {"aten::_unsafe_index.Tensor", index<true>},
     {"aten::index_put", index_put<false>},
     {"aten::index_put_", index_put<true>},
     {"aten::_index_put_impl_", index_put<true>},
@@ -387,13 +411,13 @@ constexpr RuleRow rows[] = {
     SCATTER(".reduce", structured_scatter_reduce),
     SCATTER(".value_reduce", structured_scatter_value_reduce),
     {"aten::scatter_add", when<kAll, structured<meta::structured_scatter_add>>},
-    {"aten::scatter_add_", when<kAll, structured_inplace<meta::structured_scatter_add>>},
+    {"aten::scatter_add_", when<kAll, structured_scatter<meta::structured_scatter_add>>},
     {"aten::scatter_reduce.two", when<kNumbers, structured<meta::structured_scatter_reduce_two>>},
-    {"aten::scatter_reduce_.two", when<kNumbers, structured_inplace<meta::structured_scatter_reduce_two>>},
+    {"aten::scatter_reduce_.two", when<kNumbers, structured_scatter<meta::structured_scatter_reduce_two>>},
     {"aten::index_add", when<kAll, structured<meta::structured_index_add>>},
-    {"aten::index_add_", when<kAll, structured_inplace<meta::structured_index_add>>},
+    {"aten::index_add_", when<kAll, structured_scatter<meta::structured_index_add>>},
     {"aten::index_copy", when<kAll, structured<meta::structured_index_copy>>},
-    {"aten::index_copy_", when<kAll, structured_inplace<meta::structured_index_copy>>},
+    {"aten::index_copy_", when<kAll, structured_scatter<meta::structured_index_copy>>},
     {"aten::cat", cat},
     {"aten::stack", stack},
     {"aten::repeat", when<kAll, repeat>},
@@ -403,7 +427,7 @@ constexpr RuleRow rows[] = {
     {"aten::reflection_pad1d", when<kFloats, structured<meta::structured_reflection_pad1d>>},
     {"aten::reflection_pad2d", when<kFloats, reflection_pad2d>},
     {"aten::replication_pad1d", when<kFloats, structured<meta::structured_replication_pad1d>>},
-    {"aten::replication_pad2d", when<kFloats, structured<meta::structured_replication_pad2d>>},
+    {"aten::replication_pad2d", when<kFloats, replication_pad2d>},
     {"aten::bucketize.Tensor", when<kNumbers, search<0, 2>>},
     {"aten::searchsorted.Tensor", when<kNumbers, search<1, 2>>},
     {"aten::multinomial", multinomial},

@@ -41,30 +41,28 @@ bool product(Call& call) {
 template <Rule rule>
 bool added_product(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  if (!product<rule, 3>(call)) return false;
+  if (exotic(call, 3) || !rule(call)) return false;
   at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), call.results()[0].toTensor().sizes());
+  check_dtypes(call, 0, 2);
   return true;
 }
 
-/// Checks a batched product of arguments first, first + 1; returns the result's sizes.
-std::array<int64_t, 3> batched_sizes(const Call& call, size_t first) {
-  const at::Tensor &left = call.tensor(first), &right = call.tensor(first + 1);
+void check_batches(const at::Tensor& left, const at::Tensor& right) {
   TORCH_CHECK(left.dim() == 3, "batch1 must be a 3D tensor");
   TORCH_CHECK(right.dim() == 3, "batch2 must be a 3D tensor");
   TORCH_CHECK(right.size(0) == left.size(0) && right.size(1) == left.size(2),
               "Expected size for first two dimensions of batch2 tensor to be: [", left.size(0), ", ", left.size(2),
               "] but got: [", right.size(0), ", ", right.size(1), "].");
-  return {left.size(0), left.size(1), right.size(2)};
 }
 
 // Not the structured meta function: it expands its argument, an operator call.
 template <bool inplace>
 bool baddbmm(Call& call) {
-  const at::Tensor& self = call.tensor(0);
+  const at::Tensor &self = call.tensor(0), &left = call.tensor(1), &right = call.tensor(2);
   if (exotic(call, 3)) return false;
-  const auto sizes = batched_sizes(call, 1);
+  const std::array<int64_t, 3> sizes{left.size(0), left.size(1), right.size(2)};
   at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);
-  check_dtypes(call, 0, 2);
+  check_batches(left, right);
   if (inplace) {
     TORCH_CHECK(self.sizes() == at::IntArrayRef(sizes), "Bad in-place call: input tensor size ", self.sizes(),
                 " and output tensor size ", at::IntArrayRef(sizes), " should match");
@@ -72,6 +70,7 @@ bool baddbmm(Call& call) {
   } else {
     call.result(call.empty(sizes, self.scalar_type(), self.device()));
   }
+  check_dtypes(call, 0, 2);
   return true;
 }
 
@@ -94,9 +93,9 @@ bool dot(Call& call) {
               "D tensors");
   TORCH_CHECK(self.scalar_type() == other.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
               self.scalar_type(), " and ", other.scalar_type());
-  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(),
-              "] and src [", other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ",
-              other.numel(), " elements respectively");
+  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(), "] and src [",
+              other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ", other.numel(),
+              " elements respectively");
   if (!(class_of(self.scalar_type()) & (kNumbers | kComplexes))) refuse_dtype(self.scalar_type());
   call.result(call.empty({}, self.scalar_type(), self.device()));
   return true;

@@ -1,7 +1,8 @@
 // Elementwise operators: one element of the result for each element of the broadcast operands.
 //
-// Nearly all are rows of one generic rule, `pointwise`: the number of leading arguments that are operands, how the result's
-// dtype follows from their promoted dtype, and which dtypes the kernel has (`accepted`), refuses with a RuntimeError
+// Nearly all are rows of one generic rule, `pointwise`: the number of leading arguments that are operands, how the
+// result's dtype follows from their promoted dtype, and which dtypes the kernel has (`accepted`), refuses with a
+// RuntimeError
 // (`checked`), or lacks (anything else: NotImplementedError).
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
@@ -13,6 +14,10 @@
 
 namespace magneto::fake {
 namespace {
+
+constexpr DtypeSet kNumbersAndComplex = kNumbers | kComplexes;
+constexpr DtypeSet kFloatsAndComplex = kFloats | kComplexes;
+constexpr DtypeSet kBits = kBools | kIntegers;
 
 enum class Result {
   Same,       // the promoted dtype
@@ -36,12 +41,6 @@ c10::ScalarType result_dtype(Result result, c10::ScalarType promoted) {
       return c10::toRealValueType(promote_to_float(promoted));
   }
   return promoted;
-}
-
-void check_dtype(c10::ScalarType dtype, DtypeSet accepted, DtypeSet checked) {
-  const DtypeSet dtype_class = class_of(dtype);
-  TORCH_CHECK(!(dtype_class & checked), "the operator is not supported for ", c10::toString(dtype), " tensors");
-  if (!(dtype_class & accepted)) refuse_dtype(dtype);
 }
 
 template <size_t operand_count, Result result, DtypeSet accepted, DtypeSet checked = kNone, bool inplace = false>
@@ -71,6 +70,59 @@ template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
 constexpr Rule ternary = pointwise<3, result, accepted, checked>;
 template <Result result, DtypeSet accepted, DtypeSet checked = kNone>
 constexpr Rule ternary_ = pointwise<3, result, accepted, checked, true>;
+
+/// Operators that make their result with empty_like rather than by TensorIterator.
+template <Rule rule>
+bool keeping_layout(Call& call) {
+  if (!rule(call)) return false;
+  const c10::ScalarType dtype = call.results()[0].toTensor().scalar_type();
+  call.results()[0] = new_like(call, call.tensor(0), dtype, call.tensor(0).device());
+  return true;
+}
+
+bool prelu(Call& call) {
+  const at::Tensor &self = call.tensor(0), &weight = call.tensor(1);
+  if (at::infer_size_dimvector(self.sizes(), weight.sizes()) != at::DimVector(self.sizes())) return false;
+  if (!(class_of(self.scalar_type()) & kFloats) || weight.scalar_type() != self.scalar_type()) return false;
+  call.result(new_like(call, self, self.scalar_type(), self.device()));
+  return true;
+}
+
+/// Real tensors are their own conjugates.
+bool conj_physical_(Call& call) {
+  if (call.tensor(0).is_complex()) return unary_<Result::Same, kAll>(call);
+  call.result(call.tensor(0));
+  return true;
+}
+
+/// addcdiv refuses to divide integers by integers.
+template <bool inplace>
+bool addcdiv(Call& call) {
+  TORCH_CHECK(!c10::isIntegralType(call.tensor(1).scalar_type(), true) ||
+                  !c10::isIntegralType(call.tensor(2).scalar_type(), true),
+              "Integer division with addcdiv is no longer supported");
+  return pointwise<3, Result::Same, kFloatsAndComplex, kNone, inplace>(call);
+}
+
+/// Unlike other in-place operators, on overlapping memory too.
+bool threshold_(Call& call) {
+  const c10::ScalarType dtype = call.tensor(0).scalar_type();
+  if (class_of(dtype) == kNone) return false;
+  check_dtype(dtype, kNumbers, kNone);
+  call.result(call.tensor(0));
+  return true;
+}
+
+/// threshold: its numbers must be real.
+template <Rule rule>
+bool real_limits(Call& call) {
+  if (!rule(call)) return false;
+  for (size_t i = 1; i < call.size(); ++i) {
+    TORCH_CHECK(!call.arg(i).toScalar().isComplex(), "value cannot be converted to type ",
+                c10::toString(call.tensor(0).scalar_type()), " without overflow");
+  }
+  return true;
+}
 
 /// hardtanh: limits below zero don't exist in unsigned dtypes.
 template <Rule rule>
@@ -120,7 +172,8 @@ bool div_mode(Call& call) {
   return inplace ? binary_<Result::Same, kNumbers>(call) : binary<Result::Same, kNumbers>(call);
 }
 
-// Operators that convert their operand first and then run over the converted copy alone: their strides come from the copy.
+// Operators that convert their operand first and then run over the converted copy alone: their strides come from the
+// copy.
 
 void add_converted(Call& call, const at::Tensor& self, c10::ScalarType dtype) {
   const Layout layout = self.scalar_type() == dtype ? elementwise_layout(Geometry(self))
@@ -152,8 +205,12 @@ bool pow_tensor_scalar(Call& call) {
   operands.add(exponent);
   const c10::ScalarType dtype = operands.promoted();
   if (class_of(dtype) == kNone) return false;
-  if (dtype == c10::ScalarType::Bool) return false;  // depends on the exponent's value
   return add_converted_or_self<inplace>(call, dtype);
+}
+
+bool pow_scalar(Call& call) {
+  if (call.tensor(1).scalar_type() == c10::ScalarType::Bool) return false;  // depends on the base's value
+  return structured<at::meta::structured_pow_Scalar>(call);
 }
 
 /// clamp, clamp_min, clamp_max with numbers: arguments 1 and, if there is one, 2 are limits.
@@ -170,8 +227,7 @@ bool clamp(Call& call) {
   }
   TORCH_CHECK(limited, "torch.clamp: At least one of 'min' or 'max' must not be None");
   const c10::ScalarType promoted = operands.promoted();
-  TORCH_CHECK(!c10::isComplexType(self.scalar_type()) && !c10::isComplexType(promoted),
-              "clamp is not supported for complex types");
+  if (c10::isComplexType(self.scalar_type()) || c10::isComplexType(promoted)) refuse_dtype(promoted);
   const c10::ScalarType dtype = c10::isFloatingType(self.scalar_type()) ? self.scalar_type() : promoted;
   if (class_of(dtype) == kNone || dtype == c10::ScalarType::Bool) return false;
   if (inplace) {
@@ -190,7 +246,7 @@ bool clamp_tensor(Call& call) {
   }
   const c10::ScalarType promoted = operands.promoted();
   if (class_of(promoted) == kNone) return false;
-  TORCH_CHECK(!c10::isComplexType(promoted), "clamp is not supported for complex types");
+  if (c10::isComplexType(promoted)) refuse_dtype(promoted);
   if (inplace) {
     add_inplace_result(call, operands, promoted);
   } else {
@@ -247,8 +303,8 @@ bool lerp(Call& call) {
 /// complex(real, imag), polar(abs, angle).
 bool make_complex(Call& call) {
   const c10::ScalarType dtype = call.tensor(0).scalar_type();
-  TORCH_CHECK(dtype == call.tensor(1).scalar_type(), "Expected object of scalar type ", dtype,
-              " but got scalar type ", call.tensor(1).scalar_type(), " for second argument");
+  TORCH_CHECK(dtype == call.tensor(1).scalar_type(), "Expected object of scalar type ", dtype, " but got scalar type ",
+              call.tensor(1).scalar_type(), " for second argument");
   TORCH_CHECK(c10::isFloatingType(dtype), "Expected both inputs to be Half, Float or Double tensors but got ", dtype);
   if (!(class_of(dtype) & kSingles)) return false;
   Operands operands;
@@ -265,7 +321,7 @@ bool backward(Call& call) {
   operands.add(call.tensor(reversed ? 1 : 0));
   operands.add(call.tensor(reversed ? 0 : 1));
   const c10::ScalarType promoted = operands.promoted();
-  if (!(class_of(promoted) & (kFloats | kComplexes))) return false;
+  if (!(class_of(promoted) & kFloats)) return false;
   add_result(call, operands, promoted);
   return true;
 }
@@ -278,6 +334,7 @@ bool fill_(Call& call) {
   if (call.size() > 1 && call.arg(1).isTensor()) {
     TORCH_CHECK(call.tensor(1).dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
                 call.tensor(1).dim(), " dimensions.");
+    check_no_internal_overlap(self);
   } else if (call.size() > 1) {
     if (call.arg(1).toScalar().isComplex() && !c10::isComplexType(self.scalar_type())) return false;
   }
@@ -287,7 +344,10 @@ bool fill_(Call& call) {
 
 bool copy_(Call& call) {
   const at::Tensor &self = call.tensor(0), &source = call.tensor(1);
-  if (self.is_same(source)) {
+  const bool same_memory = self.storage().unsafeGetStorageImpl() == source.storage().unsafeGetStorageImpl() &&
+                           self.storage_offset() == source.storage_offset() && self.sizes() == source.sizes() &&
+                           self.strides() == source.strides() && self.scalar_type() == source.scalar_type();
+  if (same_memory) {
     call.result(self);
     return true;
   }
@@ -348,7 +408,7 @@ bool masked_fill_(Call& call) {
 bool native_dropout(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (self.numel() == 0 || !(class_of(self.scalar_type()) & kFloats)) return false;
-  const at::Tensor mask = call.empty(self.sizes(), c10::ScalarType::Bool, self.device());
+  const at::Tensor mask = new_like(call, self, c10::ScalarType::Bool, self.device());
   if (call.is_none(2) || call.boolean(2)) {
     const Layout product = elementwise_layout({Geometry(self), Geometry(mask)});
     call.result(call.empty(product.sizes, product.strides, self.scalar_type(), self.device()));
@@ -367,8 +427,13 @@ bool bernoulli(Call& call) {
 }
 
 /// In-place random fills: only the data changes.
+template <DtypeSet accepted, DtypeSet checked = kNone>
 bool random_(Call& call) {
-  if (!(class_of(call.tensor(0).scalar_type()) & kFloats)) return false;
+  const DtypeSet dtype = class_of(call.tensor(0).scalar_type());
+  if (!(dtype & accepted)) {
+    if (dtype == kNone || (dtype & kComplexes)) return false;
+    check_dtype(call.tensor(0).scalar_type(), accepted, checked);
+  }
   check_no_internal_overlap(call.tensor(0));
   call.result(call.tensor(0));
   return true;
@@ -376,10 +441,10 @@ bool random_(Call& call) {
 
 bool log_sigmoid_forward(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  if (!(class_of(self.scalar_type()) & kFloats)) return false;
-  const at::Tensor result = new_like(call, self, self.scalar_type(), self.device());
-  call.result(result);
-  call.result(call.empty(result.sizes(), result.strides(), self.scalar_type(), self.device()));
+  if (class_of(self.scalar_type()) == kNone) return false;
+  check_dtype(self.scalar_type(), kFloats, kNone);
+  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
+  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   return true;
 }
 
@@ -400,21 +465,14 @@ bool glu(Call& call) {
 }
 
 // An operator and its in-place form.
-#define BOTH(name, count, ...)                             \
-  {"aten::" name, pointwise<count, __VA_ARGS__>}, {        \
-    "aten::" name "_", pointwise<count, __VA_ARGS__, true> \
-  }
+#define BOTH(name, count, ...) \
+  {"aten::" name, pointwise<count, __VA_ARGS__>}, { "aten::" name "_", pointwise<count, __VA_ARGS__, true> }
 // The Tensor and Scalar overloads of an operator and of its in-place form.
-#define BOTH_OVERLOADS(name, ...)                               \
-  {"aten::" name ".Tensor", pointwise<2, __VA_ARGS__>},         \
-      {"aten::" name ".Scalar", pointwise<2, __VA_ARGS__>},     \
-      {"aten::" name "_.Tensor", pointwise<2, __VA_ARGS__, true>}, {  \
-    "aten::" name "_.Scalar", pointwise<2, __VA_ARGS__, true>   \
+#define BOTH_OVERLOADS(name, ...)                                                                             \
+  {"aten::" name ".Tensor", pointwise<2, __VA_ARGS__>}, {"aten::" name ".Scalar", pointwise<2, __VA_ARGS__>}, \
+      {"aten::" name "_.Tensor", pointwise<2, __VA_ARGS__, true>}, {                                          \
+    "aten::" name "_.Scalar", pointwise<2, __VA_ARGS__, true>                                                 \
   }
-
-constexpr DtypeSet kNumbersAndComplex = kNumbers | kComplexes;
-constexpr DtypeSet kFloatsAndComplex = kFloats | kComplexes;
-constexpr DtypeSet kBits = kBools | kIntegers;
 
 constexpr RuleRow rows[] = {
     // The dtype stays.
@@ -436,14 +494,16 @@ constexpr RuleRow rows[] = {
     BOTH("hardsigmoid", 1, Result::Same, kFloats, kNone),
     BOTH("hardswish", 1, Result::Same, kFloats, kNone),
     BOTH("leaky_relu", 1, Result::Same, kFloats, kNone),
-    BOTH("nan_to_num", 1, Result::Same, kAll, kNone),
-    BOTH("threshold", 1, Result::Same, kNumbers, kNone),
-    {"aten::_conj_physical", unary<Result::Same, kAll>},
-    {"aten::conj_physical_", unary_<Result::Same, kAll>},
+    {"aten::nan_to_num", keeping_layout<unary<Result::Same, kAll>>},
+    {"aten::nan_to_num_", unary_<Result::Same, kAll>},
+    {"aten::threshold", real_limits<unary<Result::Same, kNumbers>>},
+    {"aten::threshold_", real_limits<threshold_>},
+    {"aten::_conj_physical", keeping_layout<unary<Result::Same, kAll>>},
+    {"aten::conj_physical_", conj_physical_},
     {"aten::hardshrink", unary<Result::Same, kFloats>},
     {"aten::softshrink", unary<Result::Same, kFloats>},
     {"aten::softplus", unary<Result::Same, kFloats>},
-    {"aten::hardtanh", unless_unsigned<unary<Result::Same, kNumbers, kBools>>},
+    {"aten::hardtanh", unless_unsigned<keeping_layout<unary<Result::Same, kNumbers, kBools>>>},
     {"aten::hardtanh_", unless_unsigned<unary_<Result::Same, kNumbers, kBools>>},
     {"aten::abs", unary<Result::Real, kNumbersAndComplex>},
     {"aten::abs_", unary_<Result::Real, kNumbers, kComplexes>},
@@ -486,8 +546,8 @@ constexpr RuleRow rows[] = {
     {"aten::special_i0e", unary<Result::Float, kReals>},
     {"aten::special_i1", unary<Result::Float, kReals>},
     {"aten::special_i1e", unary<Result::Float, kReals>},
-    {"aten::deg2rad", unary<Result::Float, kReals, kComplexes>},
-    {"aten::rad2deg", unary<Result::Float, kReals, kComplexes>},
+    {"aten::deg2rad", keeping_layout<unary<Result::Float, kReals, kComplexes>>},
+    {"aten::rad2deg", keeping_layout<unary<Result::Float, kReals, kComplexes>>},
 
     // Booleans.
     BOTH("logical_not", 1, Result::Bool, kAll, kNone),
@@ -533,7 +593,7 @@ constexpr RuleRow rows[] = {
     {"aten::pow_.Tensor", binary_<Result::Same, kNumbersAndComplex>},
     {"aten::pow.Tensor_Scalar", pow_tensor_scalar<false>},
     {"aten::pow_.Scalar", pow_tensor_scalar<true>},
-    {"aten::pow.Scalar", structured<at::meta::structured_pow_Scalar>},
+    {"aten::pow.Scalar", pow_scalar},
     {"aten::maximum", binary<Result::Same, kReals, kComplexes>},
     {"aten::minimum", binary<Result::Same, kReals, kComplexes>},
     {"aten::fmax", binary<Result::Same, kReals, kComplexes>},
@@ -564,11 +624,12 @@ constexpr RuleRow rows[] = {
     {"aten::__lshift__.Scalar", binary<Result::Same, kIntegers>},
     {"aten::__rshift__.Tensor", binary<Result::Same, kIntegers>},
     {"aten::__rshift__.Scalar", binary<Result::Same, kIntegers>},
-    {"aten::_prelu_kernel", binary<Result::Same, kFloats>},
+    {"aten::_prelu_kernel", prelu},
 
     // Three operands.
     BOTH("addcmul", 3, Result::Same, kNumbersAndComplex, kNone),
-    BOTH("addcdiv", 3, Result::Same, kFloatsAndComplex, kBits),
+    {"aten::addcdiv", addcdiv<false>},
+    {"aten::addcdiv_", addcdiv<true>},
     {"aten::lerp.Tensor", lerp<false>},
     {"aten::lerp.Scalar", lerp<false>},
     {"aten::lerp_.Tensor", lerp<true>},
@@ -597,7 +658,6 @@ constexpr RuleRow rows[] = {
     {"aten::leaky_relu_backward", backward<true>},
     {"aten::threshold_backward", backward<true>},
     {"aten::hardtanh_backward", backward<>},
-    {"aten::elu_backward", backward<>},
     {"aten::softplus_backward", backward<>},
     {"aten::hardsigmoid_backward", backward<>},
     {"aten::hardswish_backward", backward<>},
@@ -616,10 +676,10 @@ constexpr RuleRow rows[] = {
     {"aten::native_dropout", native_dropout},
     {"aten::bernoulli", bernoulli},
     {"aten::bernoulli.p", bernoulli},
-    {"aten::bernoulli_.float", random_},
-    {"aten::uniform_", random_},
-    {"aten::normal_", random_},
-    {"aten::exponential_", random_},
+    {"aten::bernoulli_.float", random_<kReals>},
+    {"aten::uniform_", random_<kFloats>},
+    {"aten::normal_", random_<kFloats>},
+    {"aten::exponential_", random_<kFloats, kBools | kIntegers>},
     {"aten::glu", glu},
 };
 

@@ -65,9 +65,10 @@ bool sum_all(Call& call) {
 bool mean_all(Call& call) {
   const c10::ScalarType dtype = call.is_none(1) ? call.tensor(0).scalar_type() : call.arg(1).toScalarType();
   if (class_of(dtype) == kNone) return false;
-  TORCH_CHECK(class_of(dtype) & (kFloats | kComplexes),
-              "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: ",
-              dtype);
+  TORCH_CHECK(
+      class_of(dtype) & (kFloats | kComplexes),
+      "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: ",
+      dtype);
   return add_number(call, dtype);
 }
 
@@ -95,8 +96,9 @@ bool variance(Call& call) {
 
 bool logsumexp(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  if (self.numel() == 0) return false;
-  const at::DimVector sizes = reduced_sizes(self, call.ints(1), call.boolean(2));
+  const std::vector<int64_t> dims = call.ints(1);
+  if (self.numel() == 0 || dims.empty()) return false;
+  const at::DimVector sizes = reduced_sizes(self, dims, call.boolean(2));
   call.result(call.empty(sizes, promote_to_float(self.scalar_type()), self.device()));
   return true;
 }
@@ -115,10 +117,16 @@ bool values_and_indices(Call& call) {
 /// cummax, cummin: (self, dim).
 bool running_extreme(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  at::maybe_wrap_dim(call.integer(1), self.dim());
+  if (self.numel() != 0) at::maybe_wrap_dim(call.integer(1), self.dim());
   call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   call.result(call.empty(self.sizes(), c10::ScalarType::Long, self.device()));
   return true;
+}
+
+bool cumsum_(Call& call) {
+  at::maybe_wrap_dim(call.integer(1), call.tensor(0).dim());
+  check_no_internal_overlap(call.tensor(0));
+  return structured_inplace<meta::structured_cumsum>(call);
 }
 
 /// sort(self, dim, descending), which is sort.stable without the argument.
@@ -151,11 +159,11 @@ constexpr RuleRow rows[] = {
     {"aten::mean.dim", when<kAll, structured<meta::structured_mean_dim>>},
     {"aten::prod", sum_all},
     {"aten::prod.dim_int", when<kAll, structured<meta::structured_prod_dim_int>>},
-    {"aten::amax", when<kReals, structured<meta::structured_amax>>},
-    {"aten::amin", when<kReals, structured<meta::structured_amin>>},
+    {"aten::amax", only<kReals, structured<meta::structured_amax>>},
+    {"aten::amin", only<kReals, structured<meta::structured_amin>>},
     {"aten::aminmax", when<kReals, structured<meta::structured_aminmax>>},
-    {"aten::argmax", when<kNumbers, structured<meta::structured_argmax>>},
-    {"aten::argmin", when<kNumbers, structured<meta::structured_argmin>>},
+    {"aten::argmax", only<kNumbers, structured<meta::structured_argmax>, kBools | kComplexes>},
+    {"aten::argmin", only<kNumbers, structured<meta::structured_argmin>, kBools | kComplexes>},
     {"aten::max", when<kReals, extreme_of_all>},
     {"aten::min", when<kReals, extreme_of_all>},
     {"aten::max.dim", when<kReals, structured<meta::structured_max_dim>>},
@@ -177,7 +185,7 @@ constexpr RuleRow rows[] = {
     {"aten::linalg_vector_norm", when<kAll, structured<meta::structured_linalg_vector_norm>>},
     {"aten::norm.ScalarOpt_dim", when<kFloats, structured<meta::structured_norm_ScalarOpt_dim>>},
     {"aten::cumsum", when<kAll, structured<meta::structured_cumsum>>},
-    {"aten::cumsum_", when<kAll, structured_inplace<meta::structured_cumsum>>},
+    {"aten::cumsum_", only<kNumbers | kComplexes, cumsum_>},
     {"aten::cumprod", when<kAll, structured<meta::structured_cumprod>>},
     {"aten::cummax", when<kReals, running_extreme>},
     {"aten::cummin", when<kReals, running_extreme>},

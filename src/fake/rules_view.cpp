@@ -16,8 +16,7 @@ struct View {
   at::DimVector sizes, strides;
   int64_t offset;
 
-  explicit View(const at::Tensor& base)
-      : sizes(base.sizes()), strides(base.strides()), offset(base.storage_offset()) {}
+  explicit View(const at::Tensor& base) : sizes(base.sizes()), strides(base.strides()), offset(base.storage_offset()) {}
 
   void erase(int64_t dim) {
     sizes.erase(sizes.begin() + dim);
@@ -63,18 +62,14 @@ bool reshape_inplace(Call& call) {
 
 void same(const Call&, View&) {}
 
-bool itself(Call& call) {
-  call.result(call.tensor(0));
-  return true;
-}
-
 void reshaped(const Call& call, View& view) {
   const at::Tensor& self = call.tensor(0);
   const at::DimVector sizes = at::infer_size_dv(call.ints(1), self.numel());
   const auto strides = at::detail::computeStride(self.sizes(), self.strides(), sizes);
-  TORCH_CHECK(strides.has_value(),
-              "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
-              "contiguous subspaces). Use .reshape(...) instead.");
+  TORCH_CHECK(
+      strides.has_value(),
+      "view size is not compatible with input tensor's size and stride (at least one dimension spans across two "
+      "contiguous subspaces). Use .reshape(...) instead.");
   view.sizes = sizes;
   view.strides = *strides;
 }
@@ -262,8 +257,8 @@ bool split_with_sizes(Call& call) {
   const int64_t dim = at::maybe_wrap_dim(call.integer(2), self.dim());
   int64_t total = 0;
   for (int64_t length : lengths) {
-    TORCH_CHECK(length >= 0, "split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes=",
-                lengths);
+    TORCH_CHECK(length >= 0,
+                "split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes=", lengths);
     total += length;
   }
   TORCH_CHECK(total == self.size(dim), "split_with_sizes expects split_sizes to sum exactly to ", self.size(dim),
@@ -323,7 +318,8 @@ bool view_as_complex(Call& call) {
 bool view_dtype(Call& call) {
   const at::Tensor& self = call.tensor(0);
   const c10::ScalarType dtype = call.arg(1).toScalarType();
-  if (class_of(dtype) == kNone || class_of(self.scalar_type()) == kNone || self.is_conj() || self.is_neg()) return false;
+  if (class_of(dtype) == kNone || class_of(self.scalar_type()) == kNone || self.is_conj() || self.is_neg())
+    return false;
   if (c10::elementSize(dtype) != self.itemsize()) return false;
   call.result(call.view(self, self.sizes(), self.strides(), self.storage_offset(), dtype));
   return true;
@@ -332,7 +328,6 @@ bool view_dtype(Call& call) {
 constexpr RuleRow rows[] = {
     {"aten::alias", view_of<same>},
     {"aten::detach", view_of<same>},
-    {"aten::lift_fresh", itself},
     {"aten::view", view_of<reshaped>},
     {"aten::_unsafe_view", view_of<reshaped>},
     {"aten::_reshape_alias", view_of<reshape_alias>},

@@ -12,7 +12,10 @@ namespace magneto::fake {
 int64_t Geometry::numel() const { return c10::multiply_integers(sizes); }
 bool Geometry::is_contiguous() const { return c10::_compute_contiguous<int64_t>(sizes, strides, numel()); }
 bool Geometry::is_channels_last() const { return c10::_compute_channels_last_contiguous_2d<int64_t>(sizes, strides); }
-bool Geometry::is_dense() const { return c10::_compute_non_overlapping_and_dense<int64_t>(sizes, strides); }
+bool Geometry::is_dense() const {
+  return is_contiguous() || is_channels_last() || c10::_compute_channels_last_contiguous_3d<int64_t>(sizes, strides) ||
+         c10::_compute_non_overlapping_and_dense<int64_t>(sizes, strides);
+}
 
 at::DimVector strides_in_format(at::IntArrayRef sizes, at::MemoryFormat format) {
   switch (format) {

@@ -5,8 +5,8 @@
 // sees in `x.stride()`, so both are followed here step by step.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 #include <ATen/DimVector.h>
+#include <ATen/core/Tensor.h>
 #include <c10/util/strides.h>
 
 namespace magneto::fake {

@@ -1,9 +1,9 @@
 // Rules made from PyTorch's own structured meta functions.
 //
-// `at::meta::structured_topk::meta` and its like check the arguments and name the results' geometry, reading nothing but
-// metadata: on fakes they are exact, messages included. `structured<at::meta::structured_topk>` is such a rule; it takes the
-// types of the arguments from the function's signature. Not for operators built on TensorIterator, whose meta functions
-// want data pointers (see elementwise.h).
+// `at::meta::structured_topk::meta` and its like check the arguments and name the results' geometry, reading nothing
+// but metadata: on fakes they are exact, messages included. `structured<at::meta::structured_topk>` is such a rule; it
+// takes the types of the arguments from the function's signature. Not for operators built on TensorIterator, whose meta
+// functions want data pointers (see elementwise.h).
 #pragma once
 
 #include <ATen/TensorIterator.h>
@@ -11,6 +11,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/IListRef.h>
 
+#include <array>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -23,12 +24,12 @@ namespace magneto::fake {
 template <typename T>
 struct Argument;
 
-#define MAGNETO_ARGUMENT(Type, Stored, initial)                       \
-  template <>                                                         \
-  struct Argument<Type> {                                             \
-    Argument(const Call& call, size_t i) : value(initial) {}          \
-    Stored value;                                                     \
-    Type get() const { return value; }                                \
+#define MAGNETO_ARGUMENT(Type, Stored, initial)              \
+  template <>                                                \
+  struct Argument<Type> {                                    \
+    Argument(const Call& call, size_t i) : value(initial) {} \
+    Stored value;                                            \
+    Type get() const { return value; }                       \
   };
 MAGNETO_ARGUMENT(at::Tensor, const at::Tensor&, call.tensor(i))
 MAGNETO_ARGUMENT(int64_t, int64_t, call.integer(i))
@@ -75,14 +76,21 @@ struct Argument<at::OptionalScalarRef> {
   at::OptionalScalarRef get() const { return value ? at::OptionalScalarRef(*value) : at::OptionalScalarRef(); }
 };
 
+/// Where results go: new tensors; argument 0; or argument 0, which the meta function must not see because it would
+/// compare its data pointer with the other arguments'.
+enum class Target { New, Self, HiddenSelf };
+
 /// A structured kernel's frame whose outputs are fakes: new ones, or, in place, `self`.
 template <class Meta>
 class Structured final : public Meta {
   static_assert(!std::is_base_of_v<at::TensorIteratorBase, Meta>, "needs data pointers: write an elementwise rule");
 
  public:
-  explicit Structured(Call& call, bool inplace) : call_(call) {
-    if (inplace) self_ = call.tensor(0);
+  Structured(Call& call, Target target) : call_(call) {
+    if (target == Target::New) return;
+    self_ = call.tensor(0);
+    if (target == Target::Self) outputs_[0] = self_;
+    if (target == Target::HiddenSelf) check_no_internal_overlap(self_);
   }
 
   void set_output_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -92,7 +100,7 @@ class Structured final : public Meta {
 
   void set_output_raw_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
                               at::TensorOptions options) override {
-    if (outputs_.size() <= static_cast<size_t>(i)) outputs_.resize(i + 1);
+    count_ = std::max<size_t>(count_, i + 1);
     const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
     if (self_.defined()) {
       TORCH_CHECK(self_.sizes() == sizes, "Bad in-place call: input tensor size ", self_.sizes(),
@@ -109,22 +117,19 @@ class Structured final : public Meta {
   }
 
   const at::Tensor& maybe_get_output(int64_t i) override {
-    if (self_.defined()) return self_;
-    // bmm and index_add take the reference before they set the output.
-    if (outputs_.size() <= static_cast<size_t>(i)) outputs_.resize(i + 1);
-    return outputs_[i];
+    return outputs_[i];  // some functions keep the reference across set_output
   }
 
   void add_results() {
-    for (at::Tensor& output : outputs_) call_.result(std::move(output));
+    for (size_t i = 0; i < count_; ++i) call_.result(std::move(outputs_[i]));
   }
 
  private:
   Call& call_;
   at::Tensor self_;
-  c10::SmallVector<at::Tensor, 2> outputs_;
+  std::array<at::Tensor, 4> outputs_;
+  size_t count_ = 0;
 };
-
 
 template <class Meta, class Base, typename Return, typename... Parameters, size_t... I>
 void invoke_meta(Structured<Meta>& frame, Return (Base::*meta)(Parameters...), const Call& call,
@@ -139,16 +144,40 @@ constexpr size_t parameter_count(Return (Base::*)(Parameters...)) {
   return sizeof...(Parameters);
 }
 
-template <class Meta, bool inplace = false>
+/// True if another argument shares the storage of argument 0.
+inline bool overlapping(const Call& call) {
+  for (size_t i = 1; i < call.size(); ++i) {
+    if (call.arg(i).isTensor() &&
+        call.tensor(i).storage().unsafeGetStorageImpl() == call.tensor(0).storage().unsafeGetStorageImpl()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+template <class Meta, Target target = Target::New>
 bool structured(Call& call) {
-  Structured<Meta> frame(call, inplace);
+  if (target == Target::HiddenSelf && overlapping(call)) return false;
+  Structured<Meta> frame(call, target);
   invoke_meta(frame, &Meta::meta, call, std::make_index_sequence<parameter_count(&Meta::meta)>());
   frame.add_results();
   return true;
 }
 
 template <class Meta>
-constexpr Rule structured_inplace = structured<Meta, true>;
+constexpr Rule structured_inplace = structured<Meta, Target::Self>;
+template <class Meta>
+constexpr Rule structured_scatter = structured<Meta, Target::HiddenSelf>;
+
+/// `rule` for an operator whose kernel has the dtypes `accepted` only; it refuses `checked` with a RuntimeError and the
+/// others with a NotImplementedError.
+template <DtypeSet accepted, Rule rule, DtypeSet checked = kNone>
+bool only(Call& call) {
+  const c10::ScalarType dtype = call.tensor(0).scalar_type();
+  if (class_of(dtype) == kNone || !rule(call)) return false;
+  check_dtype(dtype, accepted, checked);
+  return true;
+}
 
 /// `rule` where the kernel is known to have argument 0's dtype; declines elsewhere.
 template <DtypeSet dtypes, Rule rule>
