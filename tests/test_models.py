@@ -98,7 +98,7 @@ def test_inference_mode(name: str) -> None:
         check(compiled(**models.inputs(name, 0)), name, 0, "aot_eager")
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "vit", "resnet", "whisper", "clip"])
+@pytest.mark.parametrize("name", models.MODELS)
 @pytest.mark.parametrize("backend", ["aot_eager", "eager"])
 def test_another_shape_is_another_capture(name: str, backend: str) -> None:
     compiled = magneto.compile(model(name), backend=backend, fullgraph=True, dynamic=False)

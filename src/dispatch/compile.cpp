@@ -100,7 +100,7 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     log("graph_code", std::string("TRACED GRAPH\n") + PyUnicode_AsUTF8(code.get()));
   }
   if (context.backend_name == "eager") {
-    trace.plan->computation = runtime::make_callable_computation(std::move(module), graph.inputs.size(), graph.outputs.size());
+    trace.plan->computation = runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size());
     return true;
   }
   if (!context.backend_name.empty()) {

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <map>
 #include <stdexcept>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "graph/aliases.h"
@@ -38,7 +39,7 @@ struct Fx {
                             imported("torch", "layout").get(), imported("torch", "memory_format").get()));
   Ref meta = text("meta"), stack_trace = text("stack_trace"), create_node = text("create_node");
   Ref placeholder = text("placeholder"), get_attr = text("get_attr"), call_function = text("call_function"),
-      call_method = text("call_method"), output = text("output"), clone = text("clone");
+      call_method = text("call_method"), output = text("output"), clone = text("clone"), target_to_str = text("_target_to_str");
   Ref no_args = checked(PyTuple_New(0));
 
   static const Fx& get() {
@@ -102,8 +103,16 @@ class ModuleBuilder {
 
  private:
   Ref create(const Ref& op, const Ref& target, const Ref& args, PyObject* kwargs = Py_None, PyObject* name = Py_None) {
+    if (name == Py_None) name = name_for(target);
     PyObject* call[] = {fx_graph_.get(), op.get(), target.get(), args.get(), kwargs, name};
     return checked(PyObject_VectorcallMethod(fx_.create_node.get(), call, 6, nullptr));
+  }
+
+  /// The name that fx would derive from a target, derived once for all its nodes; fx makes it unique.
+  PyObject* name_for(const Ref& target) {
+    Ref& name = node_names_[target.get()];
+    if (!name) name = checked(PyObject_CallMethodOneArg(fx_graph_.get(), fx_.target_to_str.get(), target.get()));
+    return name.get();
   }
 
   void add_placeholder(ValueId id) {
@@ -253,6 +262,7 @@ class ModuleBuilder {
   Ref attributes_;
   std::map<std::string, int> attribute_count_;
   std::unordered_set<std::string> names_;
+  std::unordered_map<PyObject*, Ref> node_names_;  // by target
   Ref trace_;
   const TorchNode* traced_ = nullptr;
 };
@@ -262,6 +272,12 @@ class ModuleBuilder {
 Ref graph_module(const Graph& graph) {
   const NoCollection no_collection;
   return ModuleBuilder(graph).run();
+}
+
+Ref forward_of(const Ref& module) {
+  const NoCollection no_collection;
+  checked(PyObject_CallMethod(Fx::get().module_class.get(), "force_recompile", "O", module.get()));
+  return attribute(module.get(), "forward");
 }
 
 }  // namespace magneto::graph

@@ -11,4 +11,8 @@ namespace magneto::graph {
 /// Throws PythonError, or std::invalid_argument when the torch level does not make a value that it uses.
 Ref graph_module(const Graph& graph);
 
+/// The bound `forward` of what `graph_module` made, its code generated. Calling it is calling the module without the
+/// module's hooks, which nobody could have set.
+Ref forward_of(const Ref& module);
+
 }  // namespace magneto::graph

@@ -1,0 +1,181 @@
+"""Calls that are neither Python nor plain operators: TorchScript, torch.ops, custom operators, loggers."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import magneto
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # TorchScript is deprecated
+
+    @torch.jit.script
+    def scaled(x: torch.Tensor, factor: int):
+        return torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float) * factor) * x
+
+    @torch.jit.script
+    def doubled(x: torch.Tensor, factor: int):
+        return x * factor * 2
+
+    @torch.jit.script
+    def last_size(x: torch.Tensor):
+        return x.size(-1)
+
+    @torch.jit.script
+    def first_number(x: torch.Tensor):
+        return int(x[0].item())
+
+    @torch.jit.script
+    def signed(x: torch.Tensor):
+        if bool(x.sum() > 0):
+            return x + 1
+        return x - 1
+
+    @torch.jit.script
+    def printed(x: torch.Tensor):
+        print("seen")
+        return x + 1
+
+    @torch.jit.script
+    def raised(x: torch.Tensor):
+        if x.dim() == 1:
+            raise ValueError("one dimension")
+        return x
+
+
+BACKENDS = ["eager", "aot_eager", "magneto"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_script_function(backend: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return scaled(x + 1, 3) - last_size(x)
+
+    compiled = magneto.compile(program, backend=backend, fullgraph=True)
+    for x in (torch.randn(4), torch.randn(2, 3), torch.randn(4)):
+        for _ in range(3):  # TorchScript optimises after it has profiled
+            assert torch.equal(compiled(x), program(x))
+    assert magneto.stats()["recompiles"] == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_script_function_gradients(backend: str) -> None:
+    compiled = magneto.compile(lambda x: scaled(x, 3).sum(), backend=backend, fullgraph=True)
+    for _ in range(3):
+        ours, theirs = torch.ones(4, requires_grad=True), torch.ones(4, requires_grad=True)
+        compiled(ours).backward()
+        scaled(theirs, 3).sum().backward()
+        assert torch.equal(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("function", [first_number, signed])
+def test_script_function_that_reads_data(function: Callable[..., Any], backend: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1) * function(x) + 1
+
+    compiled = magneto.compile(program, backend=backend)
+    for x in (torch.ones(3), -torch.ones(3) * 5):
+        assert torch.equal(compiled(x), program(x))
+    assert magneto.stats()["breaks"] == 1
+
+
+def test_script_function_with_effects(capfd: pytest.CaptureFixture[str]) -> None:
+    compiled = magneto.compile(lambda x: printed(x) * 2, backend="aot_eager")
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
+    assert capfd.readouterr().out.count("seen") == 3
+
+
+def test_script_function_that_raises() -> None:
+    def program(x: torch.Tensor) -> Any:
+        return raised(x + 1)
+
+    compiled = magneto.compile(program, backend="aot_eager")
+    with pytest.raises(torch.jit.Error, match="one dimension"):
+        compiled(torch.ones(2))
+    assert torch.equal(compiled(torch.ones(2, 2)), torch.full((2, 2), 2.0))
+
+
+@pytest.mark.parametrize(
+    "callables",
+    [(scaled, doubled), (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor), (torch.ops.aten.add, torch.ops.aten.mul)],
+)
+def test_callables_are_guarded_by_identity(callables: tuple[Any, Any]) -> None:
+    compiled = magneto.compile(lambda x, function: function(x, 3), backend="aot_eager", fullgraph=True)
+    x = torch.full((4,), 5.0)
+    for _ in range(2):
+        for function in callables:
+            assert torch.equal(compiled(x, function), function(x, 3))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_custom_operator_with_a_fake_kernel(backend: str) -> None:
+    """Counted as an operator without a native rule; no fallback, so strict mode accepts it."""
+
+    @torch.library.custom_op(f"magneto_tests::twice_{backend}", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @twice.register_fake
+    def _(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x)
+
+    program = getattr(torch.ops.magneto_tests, f"twice_{backend}")
+    compiled = magneto.compile(lambda x: program(x + 1) - 1, backend=backend, fullgraph=True)
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 3.0))
+    assert list(magneto.stats()["meta_kernels"]) == [f"magneto_tests.twice_{backend}.default"]
+    assert not magneto.stats()["fallbacks"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_in_place_operator_with_a_number_on_the_left(backend: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        total, scale = 0, 2.0
+        total += x
+        scale *= x
+        total -= scale
+        return total
+
+    compiled = magneto.compile(program, backend=backend, fullgraph=True)
+    x = torch.randn(3)
+    before = x.clone()
+    assert torch.equal(compiled(x), program(before))
+    assert torch.equal(x, before)
+
+
+def test_loggers_follow_their_level(caplog: pytest.LogCaptureFixture) -> None:
+    logger = logging.getLogger("magneto_tests.calls")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        logger.info("seen")
+        return y * 2
+
+    compiled = magneto.compile(program, backend="aot_eager")
+    logger.setLevel(logging.WARNING)
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
+    assert (magneto.stats()["breaks"], len(caplog.records)) == (0, 0)
+    logger.setLevel(logging.INFO)
+    for _ in range(2):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
+    assert len(caplog.records) == 2
+    logger.setLevel(logging.WARNING)
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 4.0))
+    assert len(caplog.records) == 2
+
+
+def test_errors_of_operators_in_the_eager_backend(capfd: pytest.CaptureFixture[str]) -> None:
+    """The module's own call wrapper, which prints to stderr, is not on the way of an operator's error."""
+    compiled = magneto.compile(lambda x, i: torch.gather(x, 0, i), backend="eager", fullgraph=True)
+    assert compiled(torch.ones(2), torch.tensor([1])) == 1
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        compiled(torch.ones(2), torch.tensor([7]))
+    assert not capfd.readouterr().err
