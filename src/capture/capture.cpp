@@ -56,7 +56,7 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
     PyObject* result = current_capture->run_callback(thread, frame, throwflag, &handled);
     if (handled) return result;
   }
-  return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
 }
 
 }  // namespace
