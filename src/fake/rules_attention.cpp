@@ -1,7 +1,6 @@
 // Fused attention of the CPU. (Elsewhere `scaled_dot_product_attention` decomposes into operators of the other
 // families.)
 #include <ATen/OpMathType.h>
-#include <torch/version.h>
 
 #include "fake/elementwise.h"
 
@@ -30,11 +29,7 @@ bool flash_attention_for_cpu(Call& call) {
   if (key.scalar_type() != dtype || value.scalar_type() != dtype) return false;
   if (mask.defined() && (mask.dim() != 2 && mask.dim() != 4)) return false;
   const int64_t batch = query.size(0), heads = query.size(1), length = query.size(2), size = query.size(3);
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
   const at::DimVector strides = like_layout(query).strides;
-#else
-  const at::DimVector strides{heads * length * size, size, heads * size, 1};
-#endif
   call.result(call.empty({batch, heads, length, size}, strides, dtype, query.device()));
   call.result(call.empty({batch, heads, length}, {heads * length, 1, heads}, at::toOpMathType(dtype), query.device()));
   return true;
