@@ -237,9 +237,6 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
   if (is_outside(container) && !is_builtin_container(container)) {
     side_exit(BreakReason::Mutation, source_of(container)->name() + " of type " + type->tp_name + " is changed");
   }
-  if (find_overlay(container, true)) {
-    side_exit(BreakReason::Mutation, source_of(container)->name() + " is changed in two ways");
-  }
   Ref object = resolve(container, /*will_mutate=*/true);
   call_native([&]() -> PyObject* {
     const int failed = value ? PyObject_SetItem(object.get(), key, value) : PyObject_DelItem(object.get(), key);
