@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "capture/capture.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -24,7 +25,7 @@ PyObject* torch_module_class() {
 }
 
 PyObject* class_entry(PyObject* type, const char* name) {
-  return PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(type)->tp_dict, name);
+  return PyDict_GetItemString(type_dict(reinterpret_cast<PyTypeObject*>(type)), name);
 }
 
 /// Makes the instance dict exist (3.11 and later keep values inline until someone asks); borrowed, null: no dict.
@@ -353,7 +354,7 @@ Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
   while (i < PyTuple_GET_SIZE(mro) && PyTuple_GET_ITEM(mro, i) != start.get()) ++i;
   for (++i; i < PyTuple_GET_SIZE(mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    PyObject* found = PyDict_GetItemWithError(base->tp_dict, name);
+    PyObject* found = PyDict_GetItemWithError(type_dict(base), name);
     if (!found) {
       if (PyErr_Occurred()) throw PythonError{};
       type_lookup(base, name);  // notices when this one gets the attribute

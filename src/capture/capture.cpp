@@ -69,7 +69,7 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
     PyObject* result = current_capture->run_callback(thread, frame, throwflag, &handled);
     if (handled) return result;
   }
-  return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
 }
 
 }  // namespace
@@ -173,7 +173,14 @@ void Capture::side_exit(BreakReason reason, std::string message) {
   rebuilder_ = std::make_unique<Rebuilder>(*this, *plan_);
   std::vector<InterpFrame*> frames;
   for (InterpFrame* f = frame; f; f = f->caller) frames.insert(frames.begin(), f);
-  for (InterpFrame* f : frames) exit_->frames.push_back(rebuilder_->frame_state(*f, f == frame));
+  try {
+    for (InterpFrame* f : frames) exit_->frames.push_back(rebuilder_->frame_state(*f, f == frame));
+  } catch (Abandon& abandon) {
+    abandon.message += "; it ends in " + std::string(PyUnicode_AsUTF8(frame->info->code->co_qualname)) + ", line " +
+                       std::to_string(frame->instr().line) + ", because of " + break_info(reason).name + ": " +
+                       exit_->message;
+    throw;
+  }
   throw SideExit{};
 }
 

@@ -196,6 +196,7 @@ class Capture {
   Ref record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
              const std::function<PyObject*()>& run);
   Ref call_torch(PyObject* callable, const CallArgs& args);
+  Ref call_script_function(PyObject* function, const CallArgs& args);
   /// C code that reads its arguments' contents and may call Python functions back.
   Ref call_native(const std::function<PyObject*()>& run);
   bool truth(PyObject* value);

@@ -22,12 +22,16 @@ bool is_constant_type(PyTypeObject* type) {
           &PyClassMethodDescr_Type, &PyCode_Type, &PyProperty_Type, &PyStaticMethod_Type, &PyClassMethod_Type}) {
       (*set)[t] = true;
     }
-    Ref torch = Ref::steal(PyImport_ImportModule("torch"));
-    for (const char* name : {"dtype", "layout", "memory_format", "device", "Generator", "finfo", "iinfo"}) {
-      if (Ref t = Ref::steal(PyObject_GetAttrString(torch.get(), name))) {
+    const std::pair<const char*, std::vector<const char*>> names[] = {
+        {"torch", {"dtype", "layout", "memory_format", "device", "Generator", "finfo", "iinfo"}},
+        {"torch._ops", {"OpOverload", "OpOverloadPacket"}},
+        {"torch.jit", {"ScriptFunction"}},
+    };
+    for (const auto& [module_name, type_names] : names) {
+      Ref module = checked(PyImport_ImportModule(module_name));
+      for (const char* name : type_names) {
+        Ref t = checked(PyObject_GetAttrString(module.get(), name));
         (*set)[reinterpret_cast<PyTypeObject*>(t.release())] = true;
-      } else {
-        PyErr_Clear();
       }
     }
     return set;

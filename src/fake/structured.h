@@ -80,9 +80,31 @@ struct Argument<at::OptionalScalarRef> {
 /// compare its data pointer with the other arguments'.
 enum class Target { New, Self, HiddenSelf };
 
+/// Overrides the two output functions of a structured kernel. Their signature is taken from PyTorch's declaration: some
+/// versions pass dimension names last.
+template <class Meta, class Signature>
+class OutputHook;
+
+template <class Meta, class... Names>
+class OutputHook<Meta, void (at::impl::MetaBase::*)(int64_t, at::IntArrayRef, at::IntArrayRef, at::TensorOptions, Names...)>
+    : public Meta {
+ public:
+  void set_output_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options,
+                          Names...) override {
+    output(i, sizes, strides, options);
+  }
+  void set_output_raw_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options,
+                              Names...) override {
+    output(i, sizes, strides, options);
+  }
+
+ private:
+  virtual void output(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options) = 0;
+};
+
 /// A structured kernel's frame whose outputs are fakes: new ones, or, in place, `self`.
 template <class Meta>
-class Structured final : public Meta {
+class Structured final : public OutputHook<Meta, decltype(&at::impl::MetaBase::set_output_strided)> {
   static_assert(!std::is_base_of_v<at::TensorIteratorBase, Meta>, "needs data pointers: write an elementwise rule");
 
  public:
@@ -93,13 +115,7 @@ class Structured final : public Meta {
     if (target == Target::HiddenSelf) check_no_internal_overlap(self_);
   }
 
-  void set_output_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
-                          at::TensorOptions options) override {
-    set_output_raw_strided(i, sizes, strides, options);
-  }
-
-  void set_output_raw_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides,
-                              at::TensorOptions options) override {
+  void output(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options) override {
     count_ = std::max<size_t>(count_, i + 1);
     const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
     if (self_.defined()) {
