@@ -48,7 +48,7 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
   PyObject* value = args.values[0];
   if (is_tensor(value)) return checked(PyLong_FromSsize_t(PyObject_Size(value)));
   const Source* source = capture.source_of(value);
-  if (source && !capture.has_shadow(value)) {
+  if (source && !capture.has_shadow(value) && !capture.is_shadow(value) && !capture.find_overlay(value, true)) {
     PyTypeObject* type = Py_TYPE(value);
     const bool plain = type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
                        type == &PyFrozenSet_Type || type == &PyODict_Type;

@@ -49,6 +49,19 @@ struct Capture::ThreadState {
 
 namespace {
 
+/// Fresh objects of a capture that refer to each other in a circle hold fakes until they are collected. Nothing was
+/// collected meanwhile, so that they are in the youngest generation.
+void collect_cycles() {
+  SavedError saved;
+  static PyObject* const collect = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("gc"));
+    return PyObject_GetAttrString(module.get(), "collect");
+  }();
+  Ref youngest = Ref::steal(PyLong_FromLong(0));
+  Ref count = Ref::steal(PyObject_CallOneArg(collect, youngest.get()));
+  PyErr_Clear();
+}
+
 /// While a capture runs on this thread, frames that C code calls go to it.
 PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   if (current_capture) {
@@ -113,6 +126,7 @@ Capture::~Capture() {
   kept_.clear();
   sticky_ = nullptr;
   thread_state_.reset();
+  if (*alive_fakes_ > 0) collect_cycles();
   session.reset();
 }
 
@@ -238,6 +252,7 @@ Trace Capture::finish(Ref value) {
   }
   trace.needs_grad |= rebuilder_->needs_grad();
   rebuilder_->require_sources();
+  guard_distinct();
   trace.guards_text = guards.print();
   trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
   rebuilder_->resolve_slots(*trace.guards);
