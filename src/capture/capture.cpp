@@ -49,6 +49,19 @@ struct Capture::ThreadState {
 
 namespace {
 
+/// Fresh objects of a capture that refer to each other in a circle hold fakes until they are collected. Nothing was
+/// collected meanwhile, so that they are in the youngest generation.
+void collect_cycles() {
+  SavedError saved;
+  static PyObject* const collect = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("gc"));
+    return PyObject_GetAttrString(module.get(), "collect");
+  }();
+  Ref youngest = Ref::steal(PyLong_FromLong(0));
+  Ref count = Ref::steal(PyObject_CallOneArg(collect, youngest.get()));
+  PyErr_Clear();
+}
+
 /// While a capture runs on this thread, frames that C code calls go to it.
 PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   if (current_capture) {
@@ -56,14 +69,17 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
     PyObject* result = current_capture->run_callback(thread, frame, throwflag, &handled);
     if (handled) return result;
   }
-  return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
 }
 
 }  // namespace
 
+PyObject* Capture::start_handled() const { return thread_state_->handled.get(); }
+
 Capture::Capture(const Start& start, const std::set<BreakSite>& known_breaks)
     : guards(sources), known_breaks_(known_breaks) {
   thread_state_ = std::make_unique<ThreadState>();
+  handled_at_start_ = checked(PyBaseObject_Type.tp_alloc(&PyBaseObject_Type, 0));
   start_state_ = guards::GlobalState::read();
   guards.set_global_state(start_state_);
   session = std::make_unique<fake::Session>(graph);
@@ -100,6 +116,7 @@ Capture::Capture(const Start& start, const std::set<BreakSite>& known_breaks)
 }
 
 Capture::~Capture() {
+  close_generators();
   current_capture = nullptr;
   // Fakes die before the session that made them.
   for (PyObject*& slot : root_.storage) Py_CLEAR(slot);
@@ -109,6 +126,7 @@ Capture::~Capture() {
   kept_.clear();
   sticky_ = nullptr;
   thread_state_.reset();
+  if (*alive_fakes_ > 0) collect_cycles();
   session.reset();
 }
 
@@ -130,6 +148,23 @@ Trace Capture::run() {
   return finish(std::move(value));
 }
 
+/// Generators that are alive at the end hold fakes, and closing them would run the user's `finally` blocks: they are sent
+/// back to their first instruction, which no handler covers, and closed there.
+void Capture::close_generators() {
+  SavedError saved;
+  callbacks_allowed_ = false;
+  for (const Ref& reference : generators_) {
+    PyObject* generator = PyWeakref_GET_OBJECT(reference.get());
+    Frame* suspended = generator == Py_None ? nullptr : generator_frame(generator);
+    if (!suspended) continue;
+    Ref held = Ref::borrow(generator);
+    frame_set_running(suspended, decode(frame_code(suspended)), 0, frame_stack_depth(suspended));
+    Ref closed = Ref::steal(PyObject_CallMethod(generator, "close", nullptr));
+    if (!closed) PyErr_WriteUnraisable(generator);
+  }
+  generators_.clear();
+}
+
 // -- ends ------------------------------------------------------------------------------------------------------------
 
 void Capture::abandon(BreakReason reason, std::string message) {
@@ -149,9 +184,6 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     restart_site_ = {cut->info->code, cut->pc};
     throw Restart{};
   }
-  for (const InterpFrame* f = frame; f; f = f->caller) {
-    if (f->handlers > 0) abandon(reason, message + " (inside an except block)");
-  }
   exit_ = std::make_unique<runtime::Exit>();
   exit_->reason = reason;
   exit_->message = std::move(message);
@@ -167,6 +199,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
                        exit_->message;
     throw;
   }
+  rebuilder_->handled_exception();
   throw SideExit{};
 }
 
@@ -176,8 +209,10 @@ Trace Capture::finish(Ref value) {
     plan_ = std::make_unique<runtime::Plan>();
     rebuilder_ = std::make_unique<Rebuilder>(*this, *plan_);
     plan_->return_register = rebuilder_->build(value.get());
+    rebuilder_->handled_exception();
   }
   rebuilder_->journal();
+  rebuilder_->set_handled_exception();
   const guards::GlobalState end_state = guards::GlobalState::read();
   if (end_state.grad_mode != start_state_.grad_mode) {
     runtime::PlanInstr instr{runtime::PlanOp::GradMode};
@@ -217,6 +252,7 @@ Trace Capture::finish(Ref value) {
   }
   trace.needs_grad |= rebuilder_->needs_grad();
   rebuilder_->require_sources();
+  guard_distinct();
   trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
   rebuilder_->resolve_slots(*trace.guards);
   for (graph::ValueId id : graph.inputs) plan_->input_slots.push_back(trace.guards->slot_of(inputs_.at(id).source));

@@ -62,7 +62,6 @@ struct InterpFrame {
   int32_t pc = 0;                        // instruction being executed
   std::vector<uint8_t> raw;              // root frame: slots not read yet, still the user's own values
   PyObject* kw_names = nullptr;          // set by KW_NAMES for the next CALL; borrowed
-  int32_t handlers = 0;                  // except blocks being executed
   bool callback = false;                 // entered from C code: can't be cut
   // While this frame calls another one: how it goes on when the callee returns.
   bool result_is_pushed = false;         // pop `pops` entries, push the result, next instruction; else can't be cut
@@ -100,6 +99,8 @@ struct Overlay {
   std::vector<std::pair<Ref, Ref>> entries;  // name, value (null: deleted)
   std::pair<Ref, Ref>* find(PyObject* name);
   void set(PyObject* name, PyObject* value);
+  /// `in_original`: the object itself has the entry, so that replaying has something to delete.
+  void erase(PyObject* name, bool in_original);
 };
 
 /// The canonical stand-in of a built-in container from outside.
@@ -160,12 +161,16 @@ class Capture {
   /// Like resolve, for nested containers too.
   Ref resolve_deep(PyObject* object);
   bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0; }
+  /// The dict has been read or written as a dict: its entries are looked up there.
+  bool is_written(PyObject* dict) { return has_shadow(dict) || find_overlay(dict, true); }
   bool is_shadow(PyObject* object) const { return shadow_original_.count(object) != 0; }
   void keep(Ref object) { kept_.push_back(std::move(object)); }
   Overlay& overlay(PyObject* object, bool items);
   Overlay* find_overlay(PyObject* object, bool items);
   /// The wrapped entry of an outside dict (overlay and shadow respected); null: no such key.
   Ref dict_lookup(PyObject* dict, PyObject* key);
+  /// An entry of an outside dict is written; null value: deleted (it exists).
+  void store_entry(PyObject* dict, PyObject* key, PyObject* value);
 
   // -- attributes (attributes.cpp) -------------------------------------------------------------------------------
   /// Null: no such attribute (no error set). `unbound`: a function or method descriptor found on the type is returned
@@ -199,6 +204,8 @@ class Capture {
   /// All items of an iterable, as a fresh list.
   Ref list_of(PyObject* iterable);
   bool is_identical(PyObject* a, PyObject* b);
+  /// Objects that were different ones must stay so: tensors, instances, and containers if one of their kind is written.
+  void guard_distinct();
   /// container[key]; `past_override`: as dict.__getitem__ does it.
   Ref subscript(PyObject* container, PyObject* key, bool past_override = false);
   void store_subscript(PyObject* container, PyObject* key, PyObject* value);  // null value: delete
@@ -248,6 +255,13 @@ class Capture {
   void register_closure(PyObject* function, const guards::Source* source);
   Ref make_super(const CallArgs& args);
   Ref read_raw(int32_t slot);
+  /// The exception being handled, as PUSH_EXC_INFO puts it on the stack: `handled_at_start_` stands for what the thread
+  /// handles when the segment begins (mostly nothing), which differs between runs.
+  Ref handled_exception();
+  void set_handled_exception(PyObject* exception);
+  PyObject* start_handled() const;
+  void add_traceback(const InterpFrame& f);
+  void close_generators();
   void check_refusal();
   void check_sticky();
   graph::PyArg py_arg(PyObject* object);
@@ -272,6 +286,9 @@ class Capture {
   std::unordered_map<PyObject*, Overlay*> overlay_of_[2];       // [items]
   std::unordered_map<PyObject*, const guards::Source*> cell_contents_;  // outside cell -> source of what it holds
   std::vector<Ref> kept_;
+  Ref handled_at_start_;
+  std::set<PyObject*> tracebacks_;  // made by us; kept_ has them
+  std::vector<Ref> generators_;     // weak references to those made during the capture
   std::unique_ptr<runtime::Exit> exit_;
   std::unique_ptr<runtime::Plan> plan_;
   std::unique_ptr<Rebuilder> rebuilder_;

@@ -229,16 +229,16 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
       return;
     }
   }
-  if (is_outside(container) && type == &PyDict_Type && !has_shadow(container) && !is_shadow(container) && value &&
-      (is_scalar(key) || is_identity_constant(key))) {
-    overlay(container, true).set(key, value);
+  if (is_outside(container) && type == &PyDict_Type && (is_scalar(key) || is_identity_constant(key))) {
+    if (!value && !dict_lookup(container, key)) {
+      PyErr_SetObject(PyExc_KeyError, key);
+      throw PythonError{};
+    }
+    store_entry(container, key, value);
     return;
   }
   if (is_outside(container) && !is_builtin_container(container)) {
     side_exit(BreakReason::Mutation, source_of(container)->name() + " of type " + type->tp_name + " is changed");
-  }
-  if (find_overlay(container, true)) {
-    side_exit(BreakReason::Mutation, source_of(container)->name() + " is changed in two ways");
   }
   Ref object = resolve(container, /*will_mutate=*/true);
   call_native([&]() -> PyObject* {
