@@ -217,8 +217,8 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
       }
       ++stats().frames;
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
-      if (log_enabled("guards")) log("guards", "GUARDS:\n" + trace.guards_text);
-      if (context.report) context.report->guards.push_back(trace.guards_text);
+      if (log_enabled("guards")) log("guards", "GUARDS:\n" + trace.guards->print());
+      if (context.report) context.report->guards.push_back(trace.guards->print());
       if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
         ++stats().graphs;
         stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());

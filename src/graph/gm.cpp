@@ -65,6 +65,19 @@ std::string identifier(std::string_view name) {
   return out;
 }
 
+/// Keeps the garbage collector from starting: a graph module is made of many objects that live on, so that each
+/// collection would go through them, and now and then through all objects there are, for nothing.
+class NoCollection {
+ public:
+  NoCollection() : was_enabled_(PyGC_Disable()) {}
+  ~NoCollection() {
+    if (was_enabled_) PyGC_Enable();
+  }
+
+ private:
+  int was_enabled_;
+};
+
 class ModuleBuilder {
  public:
   explicit ModuleBuilder(const Graph& graph)
@@ -246,6 +259,9 @@ class ModuleBuilder {
 
 }  // namespace
 
-Ref graph_module(const Graph& graph) { return ModuleBuilder(graph).run(); }
+Ref graph_module(const Graph& graph) {
+  const NoCollection no_collection;
+  return ModuleBuilder(graph).run();
+}
 
 }  // namespace magneto::graph
