@@ -25,20 +25,26 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def settle() -> None:
+    """Collects garbage, and empties CPython's cache of type lookups, which keeps names alive for a while."""
+    sys._clear_type_cache()
+    gc.collect()
+
+
 def growth(run: Callable[[], Any], calls: int) -> tuple[float, float]:
     """Per call: blocks of Python's allocator that stay, and bytes by which the process grows.
 
     The bytes are those of the median window of some: the system's allocator and eager kernels take and give back
     memory now and then, a leak takes it in every window.
     """
-    gc.collect()
+    settle()
     blocks, windows = sys.getallocatedblocks(), []
     for _ in range(WINDOWS):
         before = resident()
         for _ in range(calls // WINDOWS):
             run()
         windows.append((resident() - before) / (calls // WINDOWS))
-    gc.collect()
+    settle()
     return (sys.getallocatedblocks() - blocks) / calls, statistics.median(windows)
 
 
