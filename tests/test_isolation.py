@@ -112,7 +112,8 @@ for backend in ("eager", "aot_eager", "magneto"):
     compiled = magneto.compile(bert, backend=backend, fullgraph=True)
     with torch.no_grad():
         for _ in range(2):
-            torch.testing.assert_close(compiled(**given).last_hidden_state, want.last_hidden_state)
+            # torch.testing.assert_close imports part of PyTorch's compiler itself.
+            assert torch.allclose(compiled(**given).last_hidden_state, want.last_hidden_state)
 print("isolated")
 """
 

@@ -6,7 +6,10 @@
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstring>
+
 #include "capture/capture.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -23,7 +26,7 @@ PyObject* torch_module_class() {
 }
 
 PyObject* class_entry(PyObject* type, const char* name) {
-  return PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(type)->tp_dict, name);
+  return PyDict_GetItemString(type_dict(reinterpret_cast<PyTypeObject*>(type)), name);
 }
 
 /// Makes the instance dict exist (3.11 and later keep values inline until someone asks); borrowed, null: no dict.
@@ -170,6 +173,7 @@ Ref Capture::instance_dict_entry(PyObject* owner, PyObject* name) {
   }
   PyObject* dict = instance_dict_of(owner);
   if (!dict) return {};
+  if (is_written(dict)) return dict_lookup(dict, name);
   PyObject* value = PyDict_GetItemWithError(dict, name);
   if (!value && PyErr_Occurred()) throw PythonError{};
   if (!source) return Ref::borrow(value);
@@ -234,6 +238,11 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
       }
       return wrap(value.get(), place);
     }
+    if (source && PyTuple_Check(owner) && std::strcmp(kind->tp_name, "_collections._tuplegetter") == 0) {
+      Ref parts = checked(PyObject_CallMethod(descriptor, "__reduce__", nullptr));  // (class, (index, doc))
+      const Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.get(), 1), 0));
+      if (index < PyTuple_GET_SIZE(owner)) return wrap(PyTuple_GET_ITEM(owner, index), sources.seq_item(source, index));
+    }
     Ref value = bind(descriptor, owner, type, nullptr);
     if (source && kind == &PyGetSetDescr_Type && !is_scalar(value.get()) && !is_outside(value.get())) {
       // Attributes of C objects (code objects, functions, bound methods): constants of a guarded owner.
@@ -289,15 +298,8 @@ Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   }
   PyObject* dict = PyModule_GetDict(owner);
-  const Source* place = sources.dict_item(sources.constant(dict), name);
   wrap(dict, sources.constant(dict));
-  if (Overlay* written = find_overlay(dict, true)) {
-    if (auto* entry = written->find(name)) return entry->second;
-  }
-  PyObject* value = PyDict_GetItemWithError(dict, name);
-  if (value) return wrap(value, place);
-  if (PyErr_Occurred()) throw PythonError{};
-  guards.absent(place);
+  if (Ref value = dict_lookup(dict, name)) return value;
   if (PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name)) {
     return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   }
@@ -379,9 +381,10 @@ Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
   while (i < PyTuple_GET_SIZE(mro) && PyTuple_GET_ITEM(mro, i) != start.get()) ++i;
   for (++i; i < PyTuple_GET_SIZE(mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    PyObject* found = PyDict_GetItemWithError(base->tp_dict, name);
+    PyObject* found = PyDict_GetItemWithError(type_dict(base), name);
     if (!found) {
       if (PyErr_Occurred()) throw PythonError{};
+      type_lookup(base, name);  // notices when this one gets the attribute
       continue;
     }
     type_lookup(base, name);
@@ -433,9 +436,9 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
       side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
     }
     if (dict_lookup(buffers.get(), name)) {
-      overlay(buffers.get(), true).set(name, value);
+      store_entry(buffers.get(), name, value);
     } else {
-      overlay(owner, false).set(name, value);
+      generic_setattr(owner, name, value);
     }
     return;
   }
@@ -465,6 +468,17 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
     value ? call(callable.get(), {owner, value}) : call(callable.get(), {owner});
     return;
   }
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set && PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE)) {
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    PyObject* method = type_lookup(kind, value ? MAGNETO_STR("__set__") : MAGNETO_STR("__delete__"));
+    if (method && PyFunction_Check(method)) {
+      Uncuttable scope(*this);
+      Ref function = wrap(method, sources.constant(method));
+      Ref receiver = wrap(descriptor, sources.constant(descriptor));
+      value ? call(function.get(), {receiver.get(), owner, value}) : call(function.get(), {receiver.get(), owner});
+      return;
+    }
+  }
   if (!is_outside(owner)) {
     if (PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
     return;
@@ -476,11 +490,30 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
     PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
     throw PythonError{};
   }
-  if (!value && !lookup_instance_attr(owner, name, nullptr)) {
-    PyErr_SetObject(PyExc_AttributeError, name);
+  const bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
+  PyObject* dict = slot ? nullptr : instance_dict_of(owner);
+  if (value) {
+    dict && is_written(dict) ? store_entry(dict, name, value) : overlay(owner, false).set(name, value);
+    return;
+  }
+  if (!(slot ? lookup_instance_attr(owner, name, nullptr) : instance_dict_entry(owner, name))) {
+    if (slot) {
+      PyErr_SetObject(PyExc_AttributeError, name);
+    } else {
+      PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
+    }
     throw PythonError{};
   }
-  overlay(owner, false).set(name, value);
+  if (dict && is_written(dict)) return store_entry(dict, name, nullptr);
+  bool in_original = true;
+  if (dict) {
+    in_original = PyDict_Contains(dict, name) == 1;
+  } else {
+    Ref raw = Ref::steal(Py_TYPE(descriptor)->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+    PyErr_Clear();
+    in_original = static_cast<bool>(raw);
+  }
+  overlay(owner, false).erase(name, in_original);
 }
 
 }  // namespace magneto::capture

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "capture/capture.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -47,7 +48,7 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
   PyObject* value = args.values[0];
   if (is_tensor(value)) return checked(PyLong_FromSsize_t(PyObject_Size(value)));
   const Source* source = capture.source_of(value);
-  if (source && !capture.has_shadow(value)) {
+  if (source && !capture.has_shadow(value) && !capture.is_shadow(value) && !capture.find_overlay(value, true)) {
     PyTypeObject* type = Py_TYPE(value);
     const bool plain = type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
                        type == &PyFrozenSet_Type || type == &PyODict_Type;
@@ -243,7 +244,7 @@ Ref handle_str_format(Capture& capture, const CallArgs& args) {
       capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);
     }
   }
-  static PyObject* const format = PyDict_GetItemString(PyUnicode_Type.tp_dict, "format");
+  static PyObject* const format = PyDict_GetItemString(type_dict(&PyUnicode_Type), "format");
   return checked(PyObject_Vectorcall(format, args.values.data(), args.positional(), args.kwnames));
 }
 
@@ -483,7 +484,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       PyObject* descriptor = nullptr;
       for (Py_ssize_t i = 0; !descriptor && i < PyTuple_GET_SIZE(Py_TYPE(self)->tp_mro); ++i) {
         auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(Py_TYPE(self)->tp_mro, i));
-        PyObject* found = PyDict_GetItemString(base->tp_dict, function->m_ml->ml_name);
+        PyObject* found = PyDict_GetItemString(type_dict(base), function->m_ml->ml_name);
         if (found && Py_TYPE(found) == &PyMethodDescr_Type &&
             reinterpret_cast<PyMethodDescrObject*>(found)->d_method == function->m_ml) {
           descriptor = found;

@@ -13,7 +13,7 @@ using guards::Source;
 
 namespace {
 
-enum class Treatment : uint8_t { Interpret, TorchCall, Native, AutogradFunction, True, False, Break };
+enum class Treatment : uint8_t { Interpret, TorchCall, Native, AutogradFunction, Log, True, False, Break };
 
 struct FunctionRow {
   const char* module;
@@ -73,6 +73,46 @@ Decision decide(PyObject* function) {
 PyTypeObject* torch_operator_type(const char* name) {
   Ref module = Ref::steal(PyImport_ImportModule("torch._ops"));
   return reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(module.get(), name));
+}
+
+/// True if a method of a logger gets past the logger's level. Asking fills the logger's own memo of its levels, which the
+/// interpreted method then reads under guards: setting a level anywhere empties it.
+bool log_is_written(PyObject* function, const CallArgs& args) {
+  static constexpr std::pair<const char*, long> levels[] = {
+      {"debug", 10}, {"info", 20}, {"warning", 30}, {"warn", 30}, {"error", 40}, {"exception", 40}, {"critical", 50}};
+  if (args.positional() == 0) return true;
+  const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_name);
+  for (const auto& [method, level] : levels) {
+    if (std::strcmp(method, name) != 0) continue;
+    Ref enabled = checked(PyObject_CallMethod(args.values[0], "isEnabledFor", "l", level));
+    return enabled.get() != Py_False;
+  }
+  return true;
+}
+
+PyTypeObject* script_function_type() {
+  static PyObject* const type = [] {
+    Ref module = checked(PyImport_ImportModule("torch.jit"));
+    return PyObject_GetAttrString(module.get(), "ScriptFunction");
+  }();
+  return reinterpret_cast<PyTypeObject*>(type);
+}
+
+/// What a TorchScript function does besides calling operators, or null: what may not happen during a capture.
+const char* script_effect(PyObject* function) {
+  static constexpr std::pair<const char*, const char*> effects[] = {
+      {"prim::Print", "prints"},
+      {"aten::warn", "warns"},
+      {"prim::PythonOp", "calls Python"},
+      {"prim::SetAttr", "sets an attribute"},
+      {"prim::fork", "starts a task"},
+  };
+  Ref graph = checked(PyObject_GetAttrString(function, "inlined_graph"));
+  for (const auto& [kind, text] : effects) {
+    Ref found = checked(PyObject_CallMethod(graph.get(), "findAllNodes", "s", kind));
+    if (PySequence_Size(found.get()) > 0) return text;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -160,6 +200,7 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
   }
   static PyTypeObject* const operator_types[] = {torch_operator_type("OpOverload"), torch_operator_type("OpOverloadPacket")};
   if (type == operator_types[0] || type == operator_types[1]) return call_torch(callable, args);
+  if (type == script_function_type()) return call_script_function(callable, args);
   PyObject* method = type_lookup(type, MAGNETO_STR("__call__"));
   if (method && PyFunction_Check(method)) {
     args.values.insert(args.values.begin(), callable);
@@ -215,6 +256,9 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       return Ref::borrow(Py_True);
     case Treatment::False:
       return Ref::borrow(Py_False);
+    case Treatment::Log:
+      if (log_is_written(function, args)) side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
+      break;
     case Treatment::Break:
       side_exit(decision.reason, "call of " + callable_name(function));
     case Treatment::Native: {
@@ -375,6 +419,15 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
                 values.values, args.kwnames, [&] {
                   return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames);
                 });
+}
+
+/// Compiled by torch.jit.script: its interpreter runs on fakes as on any tensors, and its operators are recorded. What it
+/// gives back that is no tensor follows from sizes, which are guarded, or needed data and was refused.
+Ref Capture::call_script_function(PyObject* function, const CallArgs& args) {
+  if (const char* effect = script_effect(function)) {
+    side_exit(BreakReason::OpaqueCall, "the TorchScript function " + callable_name(function) + " " + effect);
+  }
+  return call_torch(function, args);
 }
 
 graph::PyArg Capture::py_arg(PyObject* object) {

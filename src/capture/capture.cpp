@@ -49,6 +49,19 @@ struct Capture::ThreadState {
 
 namespace {
 
+/// Fresh objects of a capture that refer to each other in a circle hold fakes until they are collected. Nothing was
+/// collected meanwhile, so that they are in the youngest generation.
+void collect_cycles() {
+  SavedError saved;
+  static PyObject* const collect = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("gc"));
+    return PyObject_GetAttrString(module.get(), "collect");
+  }();
+  Ref youngest = Ref::steal(PyLong_FromLong(0));
+  Ref count = Ref::steal(PyObject_CallOneArg(collect, youngest.get()));
+  PyErr_Clear();
+}
+
 /// While a capture runs on this thread, frames that C code calls go to it.
 PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   if (current_capture) {
@@ -56,7 +69,7 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
     PyObject* result = current_capture->run_callback(thread, frame, throwflag, &handled);
     if (handled) return result;
   }
-  return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
 }
 
 }  // namespace
@@ -113,6 +126,7 @@ Capture::~Capture() {
   kept_.clear();
   sticky_ = nullptr;
   thread_state_.reset();
+  if (*alive_fakes_ > 0) collect_cycles();
   session.reset();
 }
 
@@ -177,7 +191,14 @@ void Capture::side_exit(BreakReason reason, std::string message) {
   rebuilder_ = std::make_unique<Rebuilder>(*this, *plan_);
   std::vector<InterpFrame*> frames;
   for (InterpFrame* f = frame; f; f = f->caller) frames.insert(frames.begin(), f);
-  for (InterpFrame* f : frames) exit_->frames.push_back(rebuilder_->frame_state(*f, f == frame));
+  try {
+    for (InterpFrame* f : frames) exit_->frames.push_back(rebuilder_->frame_state(*f, f == frame));
+  } catch (Abandon& abandon) {
+    abandon.message += "; it ends in " + std::string(PyUnicode_AsUTF8(frame->info->code->co_qualname)) + ", line " +
+                       std::to_string(frame->instr().line) + ", because of " + break_info(reason).name + ": " +
+                       exit_->message;
+    throw;
+  }
   rebuilder_->handled_exception();
   throw SideExit{};
 }
@@ -231,6 +252,7 @@ Trace Capture::finish(Ref value) {
   }
   trace.needs_grad |= rebuilder_->needs_grad();
   rebuilder_->require_sources();
+  guard_distinct();
   trace.guards_text = guards.print();
   trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
   rebuilder_->resolve_slots(*trace.guards);

@@ -99,6 +99,8 @@ struct Overlay {
   std::vector<std::pair<Ref, Ref>> entries;  // name, value (null: deleted)
   std::pair<Ref, Ref>* find(PyObject* name);
   void set(PyObject* name, PyObject* value);
+  /// `in_original`: the object itself has the entry, so that replaying has something to delete.
+  void erase(PyObject* name, bool in_original);
 };
 
 /// The canonical stand-in of a built-in container from outside.
@@ -160,12 +162,16 @@ class Capture {
   /// Like resolve, for nested containers too.
   Ref resolve_deep(PyObject* object);
   bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0; }
+  /// The dict has been read or written as a dict: its entries are looked up there.
+  bool is_written(PyObject* dict) { return has_shadow(dict) || find_overlay(dict, true); }
   bool is_shadow(PyObject* object) const { return shadow_original_.count(object) != 0; }
   void keep(Ref object) { kept_.push_back(std::move(object)); }
   Overlay& overlay(PyObject* object, bool items);
   Overlay* find_overlay(PyObject* object, bool items);
   /// The wrapped entry of an outside dict (overlay and shadow respected); null: no such key.
   Ref dict_lookup(PyObject* dict, PyObject* key);
+  /// An entry of an outside dict is written; null value: deleted (it exists).
+  void store_entry(PyObject* dict, PyObject* key, PyObject* value);
 
   // -- attributes (attributes.cpp) -------------------------------------------------------------------------------
   /// Null: no such attribute (no error set). `unbound`: a function or method descriptor found on the type is returned
@@ -189,6 +195,7 @@ class Capture {
   Ref record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
              const std::function<PyObject*()>& run);
   Ref call_torch(PyObject* callable, const CallArgs& args);
+  Ref call_script_function(PyObject* function, const CallArgs& args);
   /// C code that reads its arguments' contents and may call Python functions back.
   Ref call_native(const std::function<PyObject*()>& run);
   bool truth(PyObject* value);
@@ -198,6 +205,8 @@ class Capture {
   /// All items of an iterable, as a fresh list.
   Ref list_of(PyObject* iterable);
   bool is_identical(PyObject* a, PyObject* b);
+  /// Objects that were different ones must stay so: tensors, instances, and containers if one of their kind is written.
+  void guard_distinct();
   /// container[key]; `past_override`: as dict.__getitem__ does it.
   Ref subscript(PyObject* container, PyObject* key, bool past_override = false);
   void store_subscript(PyObject* container, PyObject* key, PyObject* value);  // null value: delete

@@ -104,7 +104,9 @@ Ref Capture::run_frame(InterpFrame& callee, bool raise_first) {
   int depth = 0;
   for (InterpFrame* outer = frame; outer; outer = outer->caller) ++depth;
   if (depth > Py_GetRecursionLimit() || depth > 2000) {
-    abandon(BreakReason::OpaqueCall, "the recursion is too deep to capture");
+    // CPython runs the outermost call, and raises RecursionError where it does so in eager.
+    restart_site_ = {root_.info->code, root_.pc};
+    throw Restart{};
   }
   FrameScope scope(*this, callee);
   return Interpreter(*this, callee).run(raise_first);
@@ -289,10 +291,10 @@ int32_t Interpreter::step(const Instr& in) {
       PyObject* key = name(in.arg);
       c.wrap(f.globals, c.sources.constant(f.globals));
       if (in.op == Op::STORE_GLOBAL) {
-        c.overlay(f.globals, true).set(key, f.top());
+        c.store_entry(f.globals, key, f.top());
         f.drop(1);
       } else {
-        c.overlay(f.globals, true).set(key, nullptr);
+        c.store_entry(f.globals, key, nullptr);
       }
       break;
     }

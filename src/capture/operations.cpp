@@ -53,6 +53,9 @@ constexpr BinaryOperator kBinaryOperators[] = {
     {PyNumber_InPlaceXor, "ixor", true},
 };
 
+/// In-place operators follow in the order of the plain ones.
+constexpr int kFirstInPlace = std::size(kBinaryOperators) / 2;
+
 constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
 PyObject* const* cached_functions(const char* const* names, size_t count) {
@@ -81,6 +84,8 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   const BinaryOperator& op = kBinaryOperators[index];
   if (is_tensor(left) || is_tensor(right)) {
     static PyObject* functions[std::size(kBinaryOperators)] = {};
+    // `number += tensor` changes nothing in place; as an in-place node it would print as an assignment to the number.
+    if (op.in_place && is_scalar(left)) return binary_operator(capture, index - kFirstInPlace, left, right);
     if (!functions[index]) functions[index] = operator_function(op.name);
     PyObject* args[] = {left, right};
     return capture.record(graph::TorchNode::Kind::CallFunction, functions[index], args, nullptr,
@@ -224,9 +229,12 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
       return;
     }
   }
-  if (is_outside(container) && type == &PyDict_Type && !has_shadow(container) && !is_shadow(container) && value &&
-      (is_scalar(key) || is_identity_constant(key))) {
-    overlay(container, true).set(key, value);
+  if (is_outside(container) && type == &PyDict_Type && (is_scalar(key) || is_identity_constant(key))) {
+    if (!value && !dict_lookup(container, key)) {
+      PyErr_SetObject(PyExc_KeyError, key);
+      throw PythonError{};
+    }
+    store_entry(container, key, value);
     return;
   }
   if (is_outside(container) && !is_builtin_container(container)) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "python/liveness.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -221,7 +222,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
     if (!PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && !PyExceptionInstance_Check(value)) continue;
     PyObject *name, *descriptor;
     Py_ssize_t position = 0;
-    while (PyDict_Next(base->tp_dict, &position, &name, &descriptor)) {
+    while (PyDict_Next(type_dict(base), &position, &name, &descriptor)) {
       if (Py_TYPE(descriptor) != &PyMemberDescr_Type) continue;
       if (reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->flags & READONLY) continue;
       Ref slot = Ref::steal(Py_TYPE(descriptor)->tp_descr_get(descriptor, value, reinterpret_cast<PyObject*>(type)));

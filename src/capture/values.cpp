@@ -2,6 +2,8 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "capture/capture.h"
 
 namespace magneto::capture {
@@ -20,12 +22,16 @@ bool is_constant_type(PyTypeObject* type) {
           &PyClassMethodDescr_Type, &PyCode_Type, &PyProperty_Type, &PyStaticMethod_Type, &PyClassMethod_Type}) {
       (*set)[t] = true;
     }
-    Ref torch = Ref::steal(PyImport_ImportModule("torch"));
-    for (const char* name : {"dtype", "layout", "memory_format", "device", "Generator", "finfo", "iinfo"}) {
-      if (Ref t = Ref::steal(PyObject_GetAttrString(torch.get(), name))) {
+    const std::pair<const char*, std::vector<const char*>> names[] = {
+        {"torch", {"dtype", "layout", "memory_format", "device", "Generator", "finfo", "iinfo"}},
+        {"torch._ops", {"OpOverload", "OpOverloadPacket"}},
+        {"torch.jit", {"ScriptFunction"}},
+    };
+    for (const auto& [module_name, type_names] : names) {
+      Ref module = checked(PyImport_ImportModule(module_name));
+      for (const char* name : type_names) {
+        Ref t = checked(PyObject_GetAttrString(module.get(), name));
         (*set)[reinterpret_cast<PyTypeObject*>(t.release())] = true;
-      } else {
-        PyErr_Clear();
       }
     }
     return set;
@@ -195,24 +201,28 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
     }
   } else if (PyDict_Check(original) && type != defaultdict_type()) {
     std::vector<PyObject*> keys;
-    PyObject *key, *value;
-    Py_ssize_t position = 0;
     Ref order = checked(PySequence_List(original));  // OrderedDict's order is its own
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
-      key = PyList_GET_ITEM(order.get(), i);
+      PyObject* key = PyList_GET_ITEM(order.get(), i);
       if (!is_scalar(key) && !is_identity_constant(key)) {
         side_exit(BreakReason::OpaqueObject, source->name() + " is a dict with keys of type " + Py_TYPE(key)->tp_name);
       }
       keys.push_back(key);
     }
-    (void)position;
     guards.dict_keys(source, type, keys);
     shadow = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(type)));
     for (PyObject* k : keys) {
-      value = PyDict_GetItemWithError(original, k);
+      PyObject* value = PyDict_GetItemWithError(original, k);
       if (!value) throw PythonError{};
       Ref item = wrap(value, sources.dict_item(source, k));
       if (PyObject_SetItem(shadow.get(), k, item.get()) < 0) throw PythonError{};
+    }
+    if (Overlay* written = find_overlay(original, true)) {
+      for (const auto& [name, item] : written->entries) {
+        if ((item ? PyObject_SetItem(shadow.get(), name.get(), item.get()) : PyObject_DelItem(shadow.get(), name.get())) < 0) {
+          throw PythonError{};
+        }
+      }
     }
   } else if (type == &PySet_Type || type == &PyFrozenSet_Type) {
     Ref items = checked(PySequence_List(original));
@@ -277,18 +287,24 @@ Ref Capture::resolve_deep(PyObject* object) {
 // -- overlays --------------------------------------------------------------------------------------------------------
 
 std::pair<Ref, Ref>* Overlay::find(PyObject* name) {
-  for (auto& entry : entries) {
-    if (entry.first.get() == name || PyObject_RichCompareBool(entry.first.get(), name, Py_EQ) == 1) return &entry;
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (entry->first.get() == name || PyObject_RichCompareBool(entry->first.get(), name, Py_EQ) == 1) return &*entry;
   }
   return nullptr;
 }
 
 void Overlay::set(PyObject* name, PyObject* value) {
-  if (auto* entry = find(name)) {
+  auto* entry = find(name);
+  if (entry && entry->second) {
     entry->second = Ref::borrow(value);
-  } else {
+  } else {  // after a deletion the new entry comes last, as in a dict
     entries.emplace_back(Ref::borrow(name), Ref::borrow(value));
   }
+}
+
+void Overlay::erase(PyObject* name, bool in_original) {
+  if (auto* entry = find(name)) entries.erase(entries.begin() + (entry - entries.data()));
+  if (in_original && !find(name)) entries.emplace_back(Ref::borrow(name), Ref());
 }
 
 Overlay* Capture::find_overlay(PyObject* object, bool items) {
@@ -304,11 +320,12 @@ Overlay& Capture::overlay(PyObject* object, bool items) {
 }
 
 Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
+  if (auto original = shadow_original_.find(dict); original != shadow_original_.end()) dict = original->second;
   if (shadows_.count(dict)) {
     return Ref::borrow(PyDict_GetItemWithError(shadows_.at(dict).object.get(), key));
   }
   const Source* source = source_of(dict);
-  if (!source || shadow_original_.count(dict)) {
+  if (!source) {
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (!value && PyErr_Occurred()) throw PythonError{};
     return Ref::borrow(value);
@@ -329,6 +346,21 @@ Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
   return wrap(value, item);
 }
 
+void Capture::store_entry(PyObject* dict, PyObject* key, PyObject* value) {
+  if (auto original = shadow_original_.find(dict); original != shadow_original_.end()) dict = original->second;
+  if (value) {
+    overlay(dict, true).set(key, value);
+  } else {
+    const int in_original = PyDict_Contains(dict, key);
+    if (in_original < 0) throw PythonError{};
+    overlay(dict, true).erase(key, in_original != 0);
+  }
+  auto shadow = shadows_.find(dict);
+  if (shadow == shadows_.end()) return;
+  PyObject* contents = shadow->second.object.get();
+  if ((value ? PyObject_SetItem(contents, key, value) : PyObject_DelItem(contents, key)) < 0) throw PythonError{};
+}
+
 bool Capture::is_identical(PyObject* a, PyObject* b) {
   auto original = [this](PyObject* object) {
     auto found = shadow_original_.find(object);
@@ -343,6 +375,24 @@ bool Capture::is_identical(PyObject* a, PyObject* b) {
     guards.distinct(source_a, source_b);
   }
   return false;
+}
+
+void Capture::guard_distinct() {
+  std::set<PyTypeObject*> written;
+  for (const auto& overlay : overlays_) written.insert(Py_TYPE(overlay->object));
+  for (const auto& [original, shadow] : shadows_) {
+    if (shadow.dirty) written.insert(Py_TYPE(original));
+  }
+  std::vector<const Source*> places;
+  for (const auto& [value, input] : inputs_) places.push_back(input.source);
+  for (const auto& [object, source] : outside_) {
+    const bool container = is_builtin_container(object);
+    const bool instance = !container && source->kind != SourceKind::Const &&
+                          (PyFunction_Check(object) || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE));
+    if (instance || (container && written.count(Py_TYPE(object)))) places.push_back(source);
+  }
+  std::sort(places.begin(), places.end(), [](const Source* a, const Source* b) { return a->id < b->id; });
+  guards.distinct(places);
 }
 
 }  // namespace magneto::capture

@@ -31,7 +31,7 @@ PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request);
 PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   Resume* request = pending;
   if (!request || throwflag || frame_code(frame) != request->exit->frames[request->index].info->code) {
-    return _PyEval_EvalFrameDefault(thread, frame, throwflag);
+    return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
   }
   pending = nullptr;
   set_eval_hook(request->previous_hook);

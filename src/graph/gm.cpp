@@ -29,6 +29,8 @@ struct Fx {
   Ref module_class = imported("torch.fx._lazy_graph_module", "_LazyGraphModule");
   Ref forget_with = imported("magneto._sources", "forget_with");
   Ref getitem = imported("operator", "getitem");
+  Ref call = imported("operator", "call");
+  Ref script_function = imported("torch.jit", "ScriptFunction");
   Ref getline = imported("linecache", "getline");
   /// Constants of these types have a repr that generated code can evaluate.
   Ref plain_types =
@@ -150,6 +152,26 @@ class ModuleBuilder {
         });
   }
 
+  /// False for functions of torch's modules that their name does not lead to (TorchScript functions, closures): fx prints
+  /// the name of whatever says that it is torch's. They are called through an attribute of the module instead.
+  bool has_name(const Ref& target) const {
+    if (!PyFunction_Check(target.get()) && reinterpret_cast<PyObject*>(Py_TYPE(target.get())) != fx_.script_function.get()) {
+      return true;
+    }
+    Ref module_name = attribute(target.get(), "__module__");
+    if (!PyUnicode_Check(module_name.get())) return true;
+    const std::string_view prefix = PyUnicode_AsUTF8(module_name.get());
+    if (prefix != "torch" && !prefix.starts_with("torch.")) return true;
+    PyObject* module = PyImport_GetModule(module_name.get());
+    Ref held = Ref::steal(module);
+    Ref name = attribute(target.get(), "__name__");
+    Ref found = module ? Ref::steal(PyObject_GetAttr(module, name.get())) : Ref();
+    PyErr_Clear();
+    if (found.get() == target.get()) return true;
+    // Tensor's methods print as torch.Tensor.<name>.
+    return prefix == "torch._tensor";
+  }
+
   void add_call(const TorchNode& node) {
     Ref args = checked(PyTuple_New(static_cast<Py_ssize_t>(node.args.size())));
     for (size_t i = 0; i < node.args.size(); ++i) PyTuple_SET_ITEM(args.get(), i, argument(node.args[i]).release());
@@ -161,7 +183,17 @@ class ModuleBuilder {
       }
     }
     const bool method = node.kind == TorchNode::Kind::CallMethod;
-    Ref call = create(method ? fx_.call_method : fx_.call_function, node.target, args, kwargs.get());
+    Ref target = node.target;
+    if (!method && !has_name(target)) {
+      std::vector<PyObject*> items(PySequence_Fast_ITEMS(args.get()), PySequence_Fast_ITEMS(args.get()) + PyTuple_GET_SIZE(args.get()));
+      Ref function = attribute_node("_function", target);
+      Ref with_function = checked(PyTuple_New(PyTuple_GET_SIZE(args.get()) + 1));
+      PyTuple_SET_ITEM(with_function.get(), 0, function.release());
+      for (size_t i = 0; i < items.size(); ++i) PyTuple_SET_ITEM(with_function.get(), i + 1, Py_NewRef(items[i]));
+      args = with_function;
+      target = fx_.call;
+    }
+    Ref call = create(method ? fx_.call_method : fx_.call_function, target, args, kwargs.get());
     Ref trace = stack_trace(node);
     set_stack_trace(call, trace);
     // Results of one call share the getitems of their common path.

@@ -1,3 +1,4 @@
+#include "python/types.h"
 #include "guards/text.h"
 
 #include "guards/constants.h"
@@ -16,7 +17,7 @@ std::string utf8(PyObject* str) {
 /// "module.Class" for a class made in Python, tp_name for others.
 std::string qualified_name(PyTypeObject* type) {
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return type->tp_name;
-  PyObject* module = type->tp_dict ? PyDict_GetItemString(type->tp_dict, "__module__") : nullptr;
+  PyObject* module = PyDict_GetItemString(type_dict(type), "__module__");
   std::string name = utf8(reinterpret_cast<PyHeapTypeObject*>(type)->ht_qualname);
   return module && PyUnicode_Check(module) ? utf8(module) + "." + name : name;
 }

@@ -14,6 +14,7 @@
 #undef Py_BUILD_CORE
 
 #include "python/cpython_common.h"
+#include "python/types.h"
 
 namespace magneto {
 
@@ -24,6 +25,10 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 }
 
 }  // namespace
+
+PyObject* type_dict(PyTypeObject* type) {
+  return type->tp_dict;
+}
 
 PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(frame->f_func); }
 

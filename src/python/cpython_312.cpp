@@ -14,6 +14,7 @@
 #undef Py_BUILD_CORE
 
 #include "python/cpython_common.h"
+#include "python/types.h"
 
 namespace magneto {
 
@@ -36,6 +37,12 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 }
 
 }  // namespace
+
+PyObject* type_dict(PyTypeObject* type) {
+  PyObject* dict = PyType_GetDict(type);
+  Py_XDECREF(dict);  // the type keeps it
+  return dict;
+}
 
 PyObject* frame_function(Frame* frame) { return frame->f_funcobj; }
 

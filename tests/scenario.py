@@ -1,0 +1,158 @@
+"""Scenarios: small programs whose every call is observed in eager and compiled, and must look the same.
+
+A scenario is a function that takes `start`. It makes its own state, gets a call from `start(function, *watched)`, and
+calls it as often as it likes, changing the state in between. Each call is written down as text: what it returned or
+raised, what it printed, and the arguments and watched objects afterwards, with identities, aliasing and tensor metadata.
+The scenario runs once in eager and once per backend; the texts must be equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import types
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import magneto
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, type(...), slice, range)
+_NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType)
+
+BACKENDS = ("magneto", "eager")
+
+Scenario = Callable[[Callable[..., "Call"]], Any]
+
+
+class Describer:
+    """Text for objects; the same object (or tensor memory) gets the same number wherever it is met."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.storages: dict[int, int] = {}
+        self.kept: list[Any] = []
+
+    def __call__(self, value: Any) -> str:
+        if isinstance(value, _PLAIN):
+            return repr(value)
+        if isinstance(value, _NAMED):
+            return f"<{type(value).__name__} {getattr(value, '__qualname__', value)}>"
+        if id(value) in self.numbers and type(value) is not tuple:
+            return f"#{self.numbers[id(value)]}"
+        number = self.numbers.setdefault(id(value), len(self.numbers) + 1)
+        self.kept.append(value)
+        label = f"#{number}=" if type(value) is not tuple else ""
+        return label + self.contents(value)
+
+    def contents(self, value: Any) -> str:
+        name = type(value).__qualname__
+        if isinstance(value, torch.Tensor):
+            return self.tensor(value)
+        if isinstance(value, (list, tuple, deque)):
+            text = f"{name}({', '.join(map(self, value))})"
+        elif isinstance(value, dict):
+            text = f"{name}({', '.join(f'{self(k)}: {self(v)}' for k, v in value.items())})"
+        elif isinstance(value, (set, frozenset)):
+            text = f"{name}({', '.join(sorted(map(self, value)))})"
+        elif isinstance(value, BaseException):
+            text = f"{name}{self(value.args)}"
+        else:
+            text = name
+        slots = [slot for base in type(value).__mro__ for slot in getattr(base, "__slots__", ()) if slot[:2] != "__"]
+        state = {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)} | getattr(value, "__dict__", {})
+        if state:
+            text += "{" + ", ".join(f"{key}={self(item)}" for key, item in state.items()) + "}"
+        return text
+
+    def tensor(self, value: torch.Tensor) -> str:
+        storage = value.untyped_storage().data_ptr() if value.numel() else 0
+        memory = self.storages.setdefault(storage, len(self.storages) + 1)
+        facts = f"{value.dtype} {tuple(value.shape)} {value.stride()}+{value.storage_offset()} memory {memory}"
+        grad = f" requires_grad={value.requires_grad} leaf={value.is_leaf} inference={value.is_inference()}"
+        return f"{type(value).__name__}({facts}{grad} {value.detach().tolist()})"
+
+
+class Call:
+    """Calls a function and writes down what can be seen of it."""
+
+    def __init__(self, function: Callable[..., Any], compiled: bool, watched: tuple[Any, ...], trace: list[str]) -> None:
+        self.function = function
+        self.compiled = compiled
+        self.watched = watched
+        self.trace = trace
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        result = None
+        failure: Any = None
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            try:
+                result = self.function(*args, **kwargs)
+            except Exception as error:
+                failure = (type(error), str(error))
+        describe = Describer()
+        lines = [f"watched {describe(self.watched)}", f"arguments {describe((args, kwargs))}"]
+        lines += [f"result {describe(result)}", f"raised {failure}", f"printed {printed.getvalue()!r}"]
+        lines += [f"modes {torch.is_grad_enabled()} {torch.is_autocast_enabled('cpu')} {torch.get_default_dtype()}"]
+        self.trace.append("\n".join(lines))
+        return result
+
+    def hits(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that an earlier capture must serve."""
+        before = magneto.stats()["recompiles"]
+        result = self(*args, **kwargs)
+        assert magneto.stats()["recompiles"] == before, "recompiled"
+        return result
+
+    def recompiles(self, *args: Any, **kwargs: Any) -> Any:
+        """A call that no earlier capture may serve."""
+        before = magneto.stats()["recompiles"]
+        result = self(*args, **kwargs)
+        assert not self.compiled or magneto.stats()["recompiles"] > before, "an earlier capture was used"
+        return result
+
+
+@dataclasses.dataclass
+class Registry:
+    """The scenarios of one test file, for `pytest.mark.parametrize`."""
+
+    scenarios: dict[str, tuple[Scenario, bool]] = dataclasses.field(default_factory=dict)
+
+    def __call__(self, scenario: Scenario | None = None, *, breaks: bool = False) -> Any:
+        """Decorator. `breaks`: the program can't be one graph."""
+        if scenario is None:
+            return lambda actual: self(actual, breaks=breaks)
+        assert scenario.__name__ not in self.scenarios
+        self.scenarios[scenario.__name__] = (scenario, breaks)
+        return scenario
+
+    def check(self, name: str, backend: str) -> None:
+        check(*self.scenarios[name], backend=backend)
+
+
+def observe(scenario: Scenario, compile_with: Callable[[Any], Any] | None) -> list[str]:
+    trace: list[str] = []
+
+    def start(function: Callable[..., Any], *watched: Any) -> Call:
+        compiled = compile_with(function) if compile_with else function
+        return Call(compiled, compile_with is not None, watched, trace)
+
+    torch.manual_seed(0)
+    scenario(start)
+    trace.append(f"random {torch.rand(2).tolist()}")
+    return trace
+
+
+def check(scenario: Scenario, breaks: bool, *, backend: str) -> None:
+    expected = observe(scenario, None)
+    magneto.reset()
+    actual = observe(scenario, lambda function: magneto.compile(function, backend=backend))
+    for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
+        assert left == right, f"call {index + 1}:\n{left}\ninstead of\n{right}"
+    stats = magneto.stats()
+    assert stats["frames"] > 0, "nothing was captured"
+    if not breaks:
+        assert stats["breaks"] == 0, stats["break_reasons"]
