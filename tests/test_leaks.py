@@ -43,6 +43,7 @@ def growth(run: Callable[[], Any], calls: int) -> tuple[float, float]:
         before = resident()
         for _ in range(calls // WINDOWS):
             run()
+        settle()  # torch.fx graphs are cyclic garbage, which CPython lets pile up for a while
         windows.append((resident() - before) / (calls // WINDOWS))
     settle()
     return (sys.getallocatedblocks() - blocks) / calls, statistics.median(windows)
@@ -112,7 +113,38 @@ def raising() -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return function, (torch.ones(4),)
 
 
-PROGRAMS = [plain, containers, module, writing, with_exit, raising]
+def handling() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError as error:
+                x = x * x.sum().item()
+                raise ValueError("second") from error
+        except ValueError as error:
+            return x.sin() * x.sum().item() + len(error.args)
+
+    return function, (torch.ones(4),)
+
+
+def generating() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def produce(x: torch.Tensor) -> Any:
+        try:
+            for factor in range(4):
+                yield x * factor
+        finally:
+            x = x + 1
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        values, left = produce(x.sin()), produce(x)
+        total = next(values) + next(left)
+        scale = x.sum().item()
+        return total + sum(values) * scale
+
+    return function, (torch.ones(4),)
+
+
+PROGRAMS = [plain, containers, module, writing, with_exit, raising, handling, generating]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
