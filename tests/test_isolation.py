@@ -46,13 +46,17 @@ class Block(torch.nn.Module):
         h = torch.nn.functional.scaled_dot_product_attention(self.query(x), x, x, attn_mask=mask)
         return {"hidden": self.norm(x + h) * self.scale, "shape": tuple(h.shape)}
 
+def same(got, want):
+    # torch.testing.assert_close imports part of PyTorch's compiler itself.
+    assert got.dtype == want.dtype and torch.allclose(got, want, rtol=1.3e-6, atol=1e-5), (got, want)
+
 def breaking(x):
     x = x.sin()
     print("in the middle", x.sum().item() > 100)
     return x.cos()
 
 def custom(graph_module, example_inputs):
-    graph_module.print_readable(print_output=False)
+    assert "def forward" in graph_module.code  # print_readable() of torch.fx imports part of the compiler
     return graph_module.forward
 
 for backend in ("eager", "aot_eager", "magneto", custom):
@@ -63,12 +67,12 @@ for backend in ("eager", "aot_eager", "magneto", custom):
     with torch.no_grad():
         for _ in range(3):
             got, want = compiled(x, mask=mask), block(x, mask=mask)
-            torch.testing.assert_close(got["hidden"], want["hidden"])
+            same(got["hidden"], want["hidden"])
             assert got["shape"] == want["shape"]
         compiled(torch.randn(3, 5, 8), mask=mask)
     compiled(x).__getitem__("hidden").sum().backward()
     assert block.query.weight.grad is not None
-    torch.testing.assert_close(magneto.compile(breaking, backend=backend)(x), breaking(x))
+    same(magneto.compile(breaking, backend=backend)(x), breaking(x))
 print(magneto.explain(breaking)(torch.randn(3)))
 assert magneto.stats()["graphs"] >= 2, magneto.stats()
 new = {name for name in sys.modules if forbidden(name)} - loaded_by_torch
@@ -108,7 +112,8 @@ for backend in ("eager", "aot_eager", "magneto"):
     compiled = magneto.compile(bert, backend=backend, fullgraph=True)
     with torch.no_grad():
         for _ in range(2):
-            torch.testing.assert_close(compiled(**given).last_hidden_state, want.last_hidden_state)
+            # torch.testing.assert_close imports part of PyTorch's compiler itself.
+            assert torch.allclose(compiled(**given).last_hidden_state, want.last_hidden_state)
 print("isolated")
 """
 

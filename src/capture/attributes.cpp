@@ -3,6 +3,7 @@
 // This is CPython's attribute protocol done step by step, so that every read of an outside object leaves a guard on
 // exactly what was read (type attribute, instance dict entry, absence of one) and Python-level hooks (properties,
 // `__getattr__`, `__getattribute__`, descriptors) are interpreted like any other function.
+#include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
@@ -184,6 +185,22 @@ Ref Capture::instance_dict_entry(PyObject* owner, PyObject* name) {
   return wrap(value, place);
 }
 
+namespace {
+
+/// False for attributes of outside objects that C code computes from state that no guard sees (a frame's line, an
+/// exception's arguments).
+bool holds_guarded_state(PyTypeObject* type, PyObject* descriptor) {
+  if (Py_TYPE(descriptor) == &PyMemberDescr_Type) {
+    const int member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->type;
+    return member == T_OBJECT || member == T_OBJECT_EX;
+  }
+  if (Py_TYPE(descriptor) != &PyGetSetDescr_Type) return true;
+  return type != &PyFrame_Type && type != &PyTraceBack_Type && type != &PyGen_Type &&
+         !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+}
+
+}  // namespace
+
 Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound) {
   PyTypeObject* type = Py_TYPE(owner);
   const Source* source = source_of(owner);
@@ -197,7 +214,10 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
       if (!dict) return {};
       return wrap(dict, sources.instance_dict(source));
     }
-    if (source && kind == &PyMemberDescr_Type) {
+    if (source && source->kind != guards::SourceKind::Const && !holds_guarded_state(type, descriptor)) {
+      side_exit(BreakReason::OpaqueObject, std::string("'") + PyUnicode_AsUTF8(name) + "' of an object of type " + type->tp_name);
+    }
+    if (source && source->kind != guards::SourceKind::Const && kind == &PyMemberDescr_Type) {
       if (Overlay* written = find_overlay(owner, false)) {
         if (auto* entry = written->find(name)) return entry->second;
       }

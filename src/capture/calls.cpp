@@ -291,6 +291,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     register_closure(function, source);
     Ref generator = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
     if (!generator) throw PythonError{};
+    generators_.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));
     return generator;
   }
   InterpFrame callee;

@@ -87,9 +87,12 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
 
 }  // namespace
 
+PyObject* Capture::start_handled() const { return thread_state_->handled.get(); }
+
 Capture::Capture(const Start& start, const std::set<BreakSite>& known_breaks)
     : guards(sources), known_breaks_(known_breaks) {
   thread_state_ = std::make_unique<ThreadState>();
+  handled_at_start_ = checked(PyBaseObject_Type.tp_alloc(&PyBaseObject_Type, 0));
   start_state_ = guards::GlobalState::read();
   guards.set_global_state(start_state_);
   session = std::make_unique<fake::Session>(graph);
@@ -126,6 +129,7 @@ Capture::Capture(const Start& start, const std::set<BreakSite>& known_breaks)
 }
 
 Capture::~Capture() {
+  close_generators();
   current_capture = nullptr;
   // Fakes die before the session that made them.
   for (PyObject*& slot : root_.storage) Py_CLEAR(slot);
@@ -157,6 +161,23 @@ Trace Capture::run() {
   return finish(std::move(value));
 }
 
+/// Generators that are alive at the end hold fakes, and closing them would run the user's `finally` blocks: they are sent
+/// back to their first instruction, which no handler covers, and closed there.
+void Capture::close_generators() {
+  SavedError saved;
+  callbacks_allowed_ = false;
+  for (const Ref& reference : generators_) {
+    PyObject* generator = PyWeakref_GET_OBJECT(reference.get());
+    Frame* suspended = generator == Py_None ? nullptr : generator_frame(generator);
+    if (!suspended) continue;
+    Ref held = Ref::borrow(generator);
+    frame_set_running(suspended, decode(frame_code(suspended)), 0, frame_stack_depth(suspended));
+    Ref closed = Ref::steal(PyObject_CallMethod(generator, "close", nullptr));
+    if (!closed) PyErr_WriteUnraisable(generator);
+  }
+  generators_.clear();
+}
+
 // -- ends ------------------------------------------------------------------------------------------------------------
 
 void Capture::abandon(BreakReason reason, std::string message) {
@@ -176,9 +197,6 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     restart_site_ = {cut->info->code, cut->pc};
     throw Restart{};
   }
-  for (const InterpFrame* f = frame; f; f = f->caller) {
-    if (f->handlers > 0) abandon(reason, message + " (inside an except block)");
-  }
   exit_ = std::make_unique<runtime::Exit>();
   exit_->reason = reason;
   exit_->message = std::move(message);
@@ -194,6 +212,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
                        exit_->message;
     throw;
   }
+  rebuilder_->handled_exception();
   throw SideExit{};
 }
 
@@ -203,8 +222,10 @@ Trace Capture::finish(Ref value) {
     plan_ = std::make_unique<runtime::Plan>();
     rebuilder_ = std::make_unique<Rebuilder>(*this, *plan_);
     plan_->return_register = rebuilder_->build(value.get());
+    rebuilder_->handled_exception();
   }
   rebuilder_->journal();
+  rebuilder_->set_handled_exception();
   rebuilder_->modes(start_state_, guards::GlobalState::read(), autocast_nesting() - thread_state_->nesting);
   graph::adopt_orphans(graph);
 

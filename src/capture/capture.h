@@ -62,7 +62,6 @@ struct InterpFrame {
   int32_t pc = 0;                        // instruction being executed
   std::vector<uint8_t> raw;              // root frame: slots not read yet, still the user's own values
   PyObject* kw_names = nullptr;          // set by KW_NAMES for the next CALL; borrowed
-  int32_t handlers = 0;                  // except blocks being executed
   bool callback = false;                 // entered from C code: can't be cut
   // While this frame calls another one: how it goes on when the callee returns.
   bool result_is_pushed = false;         // pop `pops` entries, push the result, next instruction; else can't be cut
@@ -257,6 +256,13 @@ class Capture {
   void register_closure(PyObject* function, const guards::Source* source);
   Ref make_super(const CallArgs& args);
   Ref read_raw(int32_t slot);
+  /// The exception being handled, as PUSH_EXC_INFO puts it on the stack: `handled_at_start_` stands for what the thread
+  /// handles when the segment begins (mostly nothing), which differs between runs.
+  Ref handled_exception();
+  void set_handled_exception(PyObject* exception);
+  PyObject* start_handled() const;
+  void add_traceback(const InterpFrame& f);
+  void close_generators();
   void check_refusal();
   void check_sticky();
   graph::PyArg py_arg(PyObject* object);
@@ -281,6 +287,9 @@ class Capture {
   std::unordered_map<PyObject*, Overlay*> overlay_of_[2];       // [items]
   std::unordered_map<PyObject*, const guards::Source*> cell_contents_;  // outside cell -> source of what it holds
   std::vector<Ref> kept_;
+  Ref handled_at_start_;
+  std::set<PyObject*> tracebacks_;  // made by us; kept_ has them
+  std::vector<Ref> generators_;     // weak references to those made during the capture
   std::unique_ptr<runtime::Exit> exit_;
   std::unique_ptr<runtime::Plan> plan_;
   std::unique_ptr<Rebuilder> rebuilder_;

@@ -3,6 +3,8 @@
 // Handlers look at their operands in place and pop them only when the instruction is done, so that a side exit finds the
 // stack as it was in front of the instruction. An instruction that calls Python code sets `result_is_pushed` and `pops`
 // first: then a side exit inside the callee knows how this frame goes on.
+#include <frameobject.h>
+
 #include <stdexcept>
 
 #include "capture/capture.h"
@@ -129,6 +131,56 @@ Ref Interpreter::run(bool raise_first) {
   }
 }
 
+namespace {
+
+/// The current error as a normalized exception object; clears it.
+Ref take_error() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return Ref::steal(value);
+}
+
+}  // namespace
+
+/// Adds the frame to the traceback of the current error, as CPython does while it unwinds. The frame objects are our
+/// own and hold no values: what the exception drags along has no fakes in it, and serves all runs.
+void Capture::add_traceback(const InterpFrame& f) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Ref held_type = Ref::steal(type), raised = Ref::steal(value), previous = Ref::steal(traceback);
+  const bool reraised = f.instr().op == Op::RERAISE || (f.instr().op == Op::RAISE_VARARGS && f.instr().arg == 0);
+  if (!is_outside(raised.get()) && raised.get() != start_handled()) {
+    if (!tracebacks_.count(previous.get())) previous = Ref();
+    if (!reraised) {
+      const Instr& at = f.instr();
+      Ref frame_object = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.info->code, f.globals, nullptr)));
+      if (!frame_object) throw PythonError{};
+      frame_set_running(frame_of_object(frame_object.get()), *f.info, f.pc, 0);
+      previous = checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii",
+                                               previous ? previous.get() : Py_None, frame_object.get(), at.offset * 2, at.line));
+      tracebacks_.insert(previous.get());
+      keep(previous);
+    }
+    PyException_SetTraceback(raised.get(), previous ? previous.get() : Py_None);
+  }
+  PyErr_Restore(held_type.release(), raised.release(), previous.release());
+}
+
+Ref Capture::handled_exception() {
+  Ref handled = Ref::steal(PyErr_GetHandledException());
+  if (!frame->real && handled.get() == start_handled()) return handled_at_start_;
+  return handled ? handled : Ref::borrow(Py_None);
+}
+
+void Capture::set_handled_exception(PyObject* exception) {
+  if (exception == handled_at_start_.get()) exception = start_handled();
+  PyErr_SetHandledException(exception == Py_None ? nullptr : exception);
+}
+
 /// Goes to the handler of the current instruction, or leaves the frame.
 void Interpreter::handle_error() {
   f.kw_names = nullptr;
@@ -141,17 +193,15 @@ void Interpreter::handle_error() {
                         " in " + PyUnicode_AsUTF8(at->info->code->co_qualname) + "\n" + c.raise_site_;
       }
     }
+    c.add_traceback(f);
     throw PythonError{};
   }
   c.raise_site_.clear();
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
+  c.add_traceback(f);
+  Ref raised = take_error();
   f.drop(f.depth - handler->depth);
   if (handler->lasti) f.push(checked(PyLong_FromLong(f.instr().offset)));
-  f.push(Ref::steal(value));
+  f.push(std::move(raised));
   f.pc = handler->target;
 }
 
@@ -444,13 +494,14 @@ int32_t Interpreter::step(const Instr& in) {
       replace(1, checked(PyList_AsTuple(f.top())));
       break;
     case Op::LIST_APPEND:
-      if (PyList_Append(f.top(in.arg), f.top()) < 0) throw PythonError{};
+      // The container of a comprehension is fresh, unless the frame was entered in the middle of it.
+      if (PyList_Append(c.resolve(f.top(in.arg), true).get(), f.top()) < 0) throw PythonError{};
       f.drop(1);
       break;
     case Op::SET_ADD: {
-      PyObject* set = f.top(in.arg);
+      Ref set = c.resolve(f.top(in.arg), true);
       PyObject* item = f.top();
-      c.call_native([&]() -> PyObject* { return PySet_Add(set, item) < 0 ? nullptr : Py_NewRef(Py_None); });
+      c.call_native([&]() -> PyObject* { return PySet_Add(set.get(), item) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);
       break;
     }
@@ -460,25 +511,26 @@ int32_t Interpreter::step(const Instr& in) {
       break;
     case Op::LIST_EXTEND: {
       Ref items = c.list_of(f.top());
-      if (!checked(_PyList_Extend(reinterpret_cast<PyListObject*>(f.top(in.arg)), items.get()))) throw PythonError{};
+      Ref list = c.resolve(f.top(in.arg), true);
+      if (!checked(_PyList_Extend(reinterpret_cast<PyListObject*>(list.get()), items.get()))) throw PythonError{};
       f.drop(1);
       break;
     }
     case Op::SET_UPDATE: {
       Ref items = c.list_of(f.top());
-      PyObject* set = f.top(in.arg);
-      c.call_native([&]() -> PyObject* { return _PySet_Update(set, items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
+      Ref set = c.resolve(f.top(in.arg), true);
+      c.call_native([&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);
       break;
     }
     case Op::DICT_UPDATE:
     case Op::DICT_MERGE: {
-      PyObject* target = f.top(in.arg);
+      Ref target = c.resolve(f.top(in.arg), true);
       Ref other = c.resolve(f.top());
       if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) other = c.contents_of(f.top());
       c.call_native([&]() -> PyObject* {
-        const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target, other.get())
-                                                    : _PyDict_MergeEx(target, other.get(), 2);
+        const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
+                                                    : _PyDict_MergeEx(target.get(), other.get(), 2);
         return failed < 0 ? nullptr : Py_NewRef(Py_None);
       });
       f.drop(1);
@@ -535,17 +587,13 @@ int32_t Interpreter::step(const Instr& in) {
       break;
     case Op::PUSH_EXC_INFO: {
       Ref raised = f.pop();
-      Ref handled = Ref::steal(PyErr_GetHandledException());
-      f.push(handled ? handled : Ref::borrow(Py_None));
+      f.push(c.handled_exception());
       PyErr_SetHandledException(raised.get());
       f.push(std::move(raised));
-      ++f.handlers;
       break;
     }
     case Op::POP_EXCEPT: {
-      Ref previous = f.pop();
-      PyErr_SetHandledException(previous.get() == Py_None ? nullptr : previous.get());
-      --f.handlers;
+      c.set_handled_exception(f.pop().get());
       break;
     }
     case Op::CHECK_EXC_MATCH: {
@@ -556,7 +604,6 @@ int32_t Interpreter::step(const Instr& in) {
     }
     case Op::RERAISE: {
       Ref raised = f.pop();
-      if (in.arg) f.drop(0);
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
       throw PythonError{};
     }
@@ -566,6 +613,7 @@ int32_t Interpreter::step(const Instr& in) {
     case Op::WITH_EXCEPT_START: {
       // [exit, lasti, previous, exception] -> the same and exit's result.
       PyObject* raised = f.top();
+      if (c.is_outside(raised)) c.side_exit(BreakReason::Exception, "an exception from outside leaves a `with` block");
       Ref traceback = Ref::steal(PyException_GetTraceback(raised));
       cuttable(0);
       f.push(c.call(f.top(3), {reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised, traceback ? traceback.get() : Py_None}));
@@ -838,6 +886,9 @@ void Interpreter::op_raise(const Instr& in) {
   }
   Ref cause = in.arg == 2 ? Ref::borrow(f.top()) : Ref();
   Ref raised = Ref::borrow(f.top(in.arg - 1));
+  if (PyExceptionInstance_Check(raised.get()) && c.is_outside(raised.get())) {  // raising it changes it
+    c.side_exit(BreakReason::Exception, "an exception from outside is raised");
+  }
   if (PyExceptionClass_Check(raised.get())) raised = c.call(raised.get(), CallArgs{});
   if (!PyExceptionInstance_Check(raised.get())) {
     PyErr_SetString(PyExc_TypeError, "exceptions must derive from BaseException");

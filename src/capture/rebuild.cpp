@@ -3,8 +3,11 @@
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <structmember.h>
+
 #include <cstring>
 
+#include "python/liveness.h"
 #include "python/types.h"
 
 namespace magneto::capture {
@@ -50,6 +53,7 @@ bool Rebuilder::is_constant(PyObject* value) {
     return true;
   }
   if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PyCode_Type) return true;
+  if (PyTraceBack_Check(value)) return true;  // of Capture::add_traceback: frames without values
   if (Py_TYPE(value) == &PyFrozenSet_Type) {
     Ref items = checked(PySequence_List(value));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
@@ -74,7 +78,9 @@ int32_t Rebuilder::build(PyObject* value) {
     }
     return memo_[value] = load(source);
   }
+  if (value == c.handled_at_start_.get() || value == c.start_handled()) return memo_[value] = emit(PlanOp::Handled);
   if (is_constant(value)) return constant(value);
+  if (PyGen_CheckExact(value)) return build_generator(value);
   if (PyFunction_Check(value)) return build_function(value);
   if (PyMethod_Check(value)) {
     const int32_t function = build(PyMethod_GET_FUNCTION(value));
@@ -198,7 +204,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
     Ref items = checked(PySequence_List(value));
     return memo_[value] = emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
   }
-  if (PyGen_Check(value) || type->tp_itemsize != 0) {
+  if (type->tp_itemsize != 0) {
     throw Abandon{BreakReason::Rebuild, std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
   }
   const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
@@ -213,20 +219,58 @@ int32_t Rebuilder::build_instance(PyObject* value) {
   if (dict && PyDict_Size(dict.get())) emit_to(instance, PlanOp::InstanceFill, build_entries(dict.get()));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
-    if (!PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE)) continue;
+    // Python's own exceptions keep more than their arguments (StopIteration.value, ImportError.name...).
+    if (!PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && !PyExceptionInstance_Check(value)) continue;
     PyObject *name, *descriptor;
     Py_ssize_t position = 0;
     while (PyDict_Next(type_dict(base), &position, &name, &descriptor)) {
       if (Py_TYPE(descriptor) != &PyMemberDescr_Type) continue;
+      if (reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->flags & READONLY) continue;
       Ref slot = Ref::steal(Py_TYPE(descriptor)->tp_descr_get(descriptor, value, reinterpret_cast<PyObject*>(type)));
       if (!slot) {
         PyErr_Clear();
         continue;
       }
+      c.keep(slot);
       emit_to(instance, PlanOp::SlotFill, {build(slot.get())}, descriptor);
     }
   }
+  if (PyExceptionInstance_Check(value)) {
+    Ref context = Ref::steal(PyException_GetContext(value));
+    Ref cause = Ref::steal(PyException_GetCause(value));
+    Ref traceback = Ref::steal(PyException_GetTraceback(value));
+    // Raised while the segment itself handled nothing: the context is what its caller handles.
+    if (traceback && !context) context = c.handled_at_start_;
+    std::vector<int32_t> state = {build(context.get()), build(cause.get()), build(traceback.get())};
+    // Setting a cause suppresses the context, so the flag comes last.
+    emit_to(instance, PlanOp::ExceptionState, std::move(state),
+            reinterpret_cast<PyBaseExceptionObject*>(value)->suppress_context ? Py_True : Py_False);
+  }
   return instance;
+}
+
+/// A generator is called for anew, and its frame filled: the call itself runs none of the body.
+int32_t Rebuilder::build_generator(PyObject* value) {
+  Frame* suspended = generator_frame(value);
+  if (!suspended || reinterpret_cast<PyGenObject*>(value)->gi_exc_state.exc_value) {
+    throw Abandon{BreakReason::Rebuild, "a generator that has ended, runs, or handles an exception is alive at the segment's end"};
+  }
+  const CodeInfo& info = decode(frame_code(suspended));
+  const int32_t generator = memo_[value] = emit(PlanOp::NewGenerator, {build(frame_function(suspended))});
+  PyObject** slots = frame_localsplus(suspended);
+  const int32_t depth = frame_stack_depth(suspended);
+  std::vector<int32_t> state;
+  for (int32_t i = 0; i < info.nlocals + depth; ++i) {
+    const bool free_variable = i >= info.first_free && i < info.nlocals;
+    state.push_back(free_variable ? -1 : build(slots[i]));
+  }
+  PlanInstr fill{PlanOp::GeneratorFill};
+  fill.dst = generator;
+  fill.args = std::move(state);
+  fill.index = frame_next_instr(suspended, info);
+  fill.object = Ref::borrow(generator_is_started(value) ? Py_True : Py_False);
+  plan.instrs.push_back(std::move(fill));
+  return generator;
 }
 
 int32_t Rebuilder::build_function(PyObject* value) {
@@ -275,6 +319,38 @@ int32_t Rebuilder::build_reduced(PyObject* value) {
 
 // -- frames ----------------------------------------------------------------------------------------------------------
 
+/// Tensors and containers of them: nobody notices when they end early.
+bool Rebuilder::is_plain_data(PyObject* value, int depth) {
+  if (is_scalar(value) || is_tensor(value)) return true;
+  if (c.is_outside(value) || depth > 4) return false;
+  auto all_plain = [&](PyObject* sequence) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+      if (!is_plain_data(PySequence_Fast_GET_ITEM(sequence, i), depth + 1)) return false;
+    }
+    return true;
+  };
+  if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) return all_plain(value);
+  if (!PyDict_CheckExact(value)) return false;
+  Ref values = checked(PyDict_Values(value));
+  return all_plain(values.get());
+}
+
+/// A local that the program does not read again. Data is dropped: it need not be computed, or not be kept in memory.
+/// Other objects are kept, for what their destructors do, unless they can't be rebuilt.
+int32_t Rebuilder::build_dead(PyObject* value) {
+  if (!value || (is_plain_data(value, 0) && !is_scalar(value))) return -1;
+  const size_t instrs = plan.instrs.size(), loads = loads_.size();
+  const auto memo = memo_;
+  try {
+    return build(value);
+  } catch (const Abandon&) {
+    plan.instrs.resize(instrs);
+    loads_.resize(loads);
+    memo_ = memo;
+    return -1;
+  }
+}
+
 runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
   runtime::FrameState state;
   state.info = f.info;
@@ -286,13 +362,32 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
   const bool prologue_done = f.pc >= f.info->entry;
   for (int32_t i = 0; i < f.info->nlocals; ++i) {
     const bool free_variable = i >= f.info->first_free;
-    if (&f == &c.root_ && prologue_done && !free_variable) c.read_raw(i);
-    state.locals.push_back(free_variable ? -1 : build(f.slots[i]));
+    if (free_variable) {
+      state.locals.push_back(-1);
+    } else if (&f == &c.root_ && f.raw[i]) {
+      state.locals.push_back(runtime::kUnchanged);
+    } else if (!prologue_done || is_live(*f.info, f.pc, i)) {
+      state.locals.push_back(build(f.slots[i]));
+    } else {
+      state.locals.push_back(build_dead(f.slots[i]));
+    }
   }
   const int32_t depth = innermost ? f.depth : f.depth - f.pops;
   for (int32_t i = 0; i < depth; ++i) state.stack.push_back(build(f.stack()[i]));
   if (!innermost) state.result = build(f.result_override.get());
   return state;
+}
+
+void Rebuilder::handled_exception() {
+  Ref handled = Ref::steal(PyErr_GetHandledException());
+  if (handled.get() != c.start_handled()) handled_ = build(handled ? handled.get() : Py_None);
+}
+
+void Rebuilder::set_handled_exception() {
+  if (handled_ < 0) return;
+  PlanInstr instr{PlanOp::SetHandled};
+  instr.args = {handled_};
+  plan.instrs.push_back(std::move(instr));
 }
 
 // -- writes ----------------------------------------------------------------------------------------------------------

@@ -16,6 +16,10 @@ class Rebuilder {
   /// values is kept. Throws Abandon for objects that no recipe exists for.
   int32_t build(PyObject* value);
   runtime::FrameState frame_state(InterpFrame& frame, bool innermost);
+  /// Notes the exception that the program handles at the segment's end; then, with all else built, makes the thread
+  /// handle it.
+  void handled_exception();
+  void set_handled_exception();
   /// Replays the writes to outside objects that the capture kept back.
   void journal();
   /// What the segment leaves changed of the thread's torch modes; `nesting`: by how much autocast is nested deeper.
@@ -35,6 +39,9 @@ class Rebuilder {
   int32_t build_tensor(PyObject* value);
   int32_t build_container(PyObject* value);
   int32_t build_instance(PyObject* value);
+  int32_t build_generator(PyObject* value);
+  int32_t build_dead(PyObject* value);
+  bool is_plain_data(PyObject* value, int depth);
   int32_t build_function(PyObject* value);
   int32_t build_reduced(PyObject* value);
   bool is_constant(PyObject* value);
@@ -46,6 +53,7 @@ class Rebuilder {
   std::unordered_map<PyObject*, int32_t> memo_;
   std::vector<std::pair<size_t, const guards::Source*>> loads_;  // instruction, source
   std::unordered_map<graph::ValueId, int32_t> outputs_;
+  int32_t handled_ = -1;
   bool needs_grad_ = false;
 };
 

@@ -82,6 +82,17 @@ void report_exit(Context& context, const runtime::Exit& exit) {
   if (log_enabled("graph_breaks")) log("graph_breaks", "Graph break: " + break_text(exit));
 }
 
+/// The text of the current error; clears it.
+std::string take_error_text() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Ref held[] = {Ref::steal(type), Ref::steal(value), Ref::steal(traceback)};
+  Ref text = Ref::steal(PyObject_Str(value));
+  if (!text) PyErr_Clear();
+  return text ? PyUnicode_AsUTF8(text.get()) : reinterpret_cast<PyTypeObject*>(type)->tp_name;
+}
+
 /// Gives the plan its computation. False: the backend failed, with the error set.
 bool apply_backend(Context& context, capture::Trace& trace) {
   graph::Graph& graph = trace.graph;
@@ -122,6 +133,7 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     callable = Ref();
   }
   if (!callable) {
+    if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;  // KeyboardInterrupt and the like
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
@@ -210,7 +222,11 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
       if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
         ++stats().graphs;
         stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
-        if (!apply_backend(context, trace)) return nullptr;
+        if (!apply_backend(context, trace)) {
+          if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+          fall_back(context, segment, place_of(start), "backend error", take_error_text());
+          return nullptr;
+        }
       }
       if (context.report) {
         context.report->capture_seconds += captured - begin;

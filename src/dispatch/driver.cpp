@@ -6,6 +6,7 @@
 #include "dispatch/driver.h"
 
 #include "dispatch/step.h"
+#include "python/bind.h"
 #include "python/frame.h"
 
 namespace magneto::dispatch {
@@ -37,12 +38,13 @@ PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   return resume(thread, frame, *request);
 }
 
-/// Calls `function` so that its new frame is filled with the exit's state.
-PyObject* call_resumed(Resume& request, PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+/// Makes the call `call` so that its new frame is filled with the exit's state.
+template <typename Call>
+PyObject* call_resumed(Resume& request, const Call& call) {
   request.previous_hook = get_eval_hook();
   pending = &request;
   set_eval_hook(resume_hook);
-  PyObject* result = PyObject_Vectorcall(function, args, nargs, kwnames);
+  PyObject* result = call();
   if (pending) {  // the frame was never made
     pending = nullptr;
     set_eval_hook(request.previous_hook);
@@ -53,18 +55,7 @@ PyObject* call_resumed(Resume& request, PyObject* function, PyObject* const* arg
 /// Calls an inlined callee: what it is called with does not matter, its frame is filled by the hook.
 PyObject* call_inner(Context& context, const runtime::Exit& exit, const runtime::Registers& registers, size_t index) {
   Resume request{&context, &exit, &registers, index, nullptr};
-  const PyCodeObject* code = exit.frames[index].info->code;
-  const size_t positional = code->co_argcount;
-  std::vector<PyObject*> args(positional + code->co_kwonlyargcount, Py_None);
-  Ref names;
-  if (code->co_kwonlyargcount) {
-    names = checked(PyTuple_New(code->co_kwonlyargcount));
-    for (int i = 0; i < code->co_kwonlyargcount; ++i) {
-      PyTuple_SET_ITEM(names.get(), i,
-                       Py_NewRef(PyTuple_GET_ITEM(exit.frames[index].info->localsplus_names.get(), positional + i)));
-    }
-  }
-  return call_resumed(request, registers.get(exit.frames[index].function), args.data(), positional, names.get());
+  return call_resumed(request, [&] { return call_for_frame(registers.get(exit.frames[index].function)); });
 }
 
 /// Puts the state of one frame of an exit into a real frame; gives the stack's depth.
@@ -75,7 +66,11 @@ int32_t fill(Frame* frame, const CodeInfo& info, const runtime::FrameState& stat
   PyObject* closure = PyFunction_GET_CLOSURE(frame_function(frame));
   auto value = [&](int32_t reg) { return reg < 0 ? nullptr : Py_XNewRef(registers.get(reg)); };
   for (int32_t i = 0; i < info.nlocals; ++i) {
-    slots[i] = i >= info.first_free && closure ? Py_NewRef(PyTuple_GET_ITEM(closure, i - info.first_free)) : value(state.locals[i]);
+    if (i >= info.first_free && closure) {
+      slots[i] = Py_NewRef(PyTuple_GET_ITEM(closure, i - info.first_free));
+    } else {
+      slots[i] = state.locals[i] == runtime::kUnchanged ? Py_XNewRef(slots[i]) : value(state.locals[i]);
+    }
   }
   const auto depth = static_cast<int32_t>(state.stack.size());
   for (int32_t i = 0; i < depth; ++i) slots[info.nlocals + i] = value(state.stack[i]);
@@ -217,7 +212,7 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
   }
   if (!entry->plan->exit) return registers.take(entry->plan->return_register);
   Resume request{&context, entry->plan->exit.get(), &registers, 0, nullptr};
-  return call_resumed(request, function, args, nargs, kwnames);
+  return call_resumed(request, [&] { return PyObject_Vectorcall(function, args, nargs, kwnames); });
 }
 
 }  // namespace magneto::dispatch

@@ -1,16 +1,14 @@
 // Fused attention of the CPU. (Elsewhere `scaled_dot_product_attention` decomposes into operators of the other
 // families.)
 #include <ATen/OpMathType.h>
-#include <torch/version.h>
 
 #include "fake/elementwise.h"
 
 namespace magneto::fake {
 namespace {
 
-/// (query, key, value, dropout_p, is_causal, attn_mask, scale) gives the output, laid out like the query (before
-/// PyTorch 2.13: as (batch, length, heads, size), whatever the query), and logsumexp, laid out as (batch, length,
-/// heads).
+/// (query, key, value, dropout_p, is_causal, attn_mask, scale) gives the output, laid out like the query, and logsumexp,
+/// laid out as (batch, length, heads).
 bool flash_attention_for_cpu(Call& call) {
   const at::Tensor &query = call.tensor(0), &key = call.tensor(1), &value = call.tensor(2);
   const at::Tensor mask = call.optional_tensor(5);
@@ -30,11 +28,7 @@ bool flash_attention_for_cpu(Call& call) {
   if (key.scalar_type() != dtype || value.scalar_type() != dtype) return false;
   if (mask.defined() && (mask.dim() != 2 && mask.dim() != 4)) return false;
   const int64_t batch = query.size(0), heads = query.size(1), length = query.size(2), size = query.size(3);
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13
   const at::DimVector strides = like_layout(query).strides;
-#else
-  const at::DimVector strides{heads * length * size, size, heads * size, 1};
-#endif
   call.result(call.empty({batch, heads, length, size}, strides, dtype, query.device()));
   call.result(call.empty({batch, heads, length}, {heads * length, 1, heads}, at::toOpMathType(dtype), query.device()));
   return true;

@@ -1,6 +1,7 @@
 #include "python/bind.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "python/ref.h"
 
@@ -121,6 +122,21 @@ bool bind_arguments(PyObject* object, PyObject* const* args, size_t nargs, PyObj
   PyErr_Clear();  // out of memory, or an unhashable keyword default: the real call says so
   for (int i = 0; i < slot_count; ++i) Py_CLEAR(localsplus[i]);
   return false;
+}
+
+PyObject* call_for_frame(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  const int positional = code->co_argcount, keywords = code->co_kwonlyargcount;
+  std::vector<PyObject*> args(positional + keywords, Py_None);
+  Ref names;
+  if (keywords) {
+    names = Ref::steal(PyTuple_New(keywords));
+    if (!names) return nullptr;
+    for (int i = 0; i < keywords; ++i) {
+      PyTuple_SET_ITEM(names.get(), i, Py_NewRef(PyTuple_GET_ITEM(code->co_localsplusnames, positional + i)));
+    }
+  }
+  return PyObject_Vectorcall(function, args.data(), positional, names.get());
 }
 
 }  // namespace magneto

@@ -17,4 +17,8 @@ namespace magneto {
 /// error.
 bool bind_arguments(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames, PyObject** localsplus);
 
+/// Calls a PyFunctionObject with placeholders for its required arguments: for a caller that fills the frame itself.
+/// New reference, or null with an exception.
+PyObject* call_for_frame(PyObject* function);
+
 }  // namespace magneto

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "python/ref.h"
@@ -42,6 +43,8 @@ struct Handler {
   bool lasti;          // push the raising instruction's offset (as CPython counts it) below the exception
 };
 
+struct Liveness;
+
 struct CodeInfo {
   PyCodeObject* code;             // borrowed: the cache below keeps it alive
   std::vector<Instr> instrs;      // EXTENDED_ARG and CACHE left out
@@ -54,6 +57,8 @@ struct CodeInfo {
   int32_t first_free = 0;               // slot of the first free variable
   int32_t free_count = 0;
   int32_t entry = 0;  // index of the RESUME that starts the body (after COPY_FREE_VARS, MAKE_CELL...)
+
+  mutable std::shared_ptr<const Liveness> liveness;  // of liveness.h, once asked for
 
   /// The handler that covers an instruction, or null.
   const Handler* handler_of(int32_t instr) const;

@@ -116,4 +116,13 @@ Frame* generator_frame(PyObject* object) {
   return resumable ? reinterpret_cast<Frame*>(generator->gi_iframe) : nullptr;
 }
 
+bool generator_is_started(PyObject* generator) {
+  return reinterpret_cast<PyGenObject*>(generator)->gi_frame_state != FRAME_CREATED;
+}
+
+void generator_set(PyObject* generator, const CodeInfo& info, int32_t next_instr, int32_t stack_depth, bool started) {
+  frame_set(generator_frame(generator), info, next_instr, stack_depth);
+  if (started) reinterpret_cast<PyGenObject*>(generator)->gi_frame_state = FRAME_SUSPENDED;
+}
+
 }  // namespace magneto

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "python/bind.h"
+#include "python/frame.h"
 #include "runtime/computation.h"
 
 namespace magneto::runtime {
@@ -175,6 +177,38 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
     case PlanOp::ReplaceSet:
       check(PySet_Clear(dst));
       check(_PySet_Update(dst, arg(0)));
+      break;
+    case PlanOp::NewGenerator:
+      registers.set(instr.dst, require(call_for_frame(arg(0))));
+      break;
+    case PlanOp::GeneratorFill: {
+      Frame* frame = generator_frame(dst);
+      const CodeInfo& info = decode(frame_code(frame));
+      PyObject** slots = frame_localsplus(frame);
+      for (size_t i = 0; i < instr.args.size(); ++i) {
+        const bool kept = static_cast<int32_t>(i) >= info.first_free && static_cast<int32_t>(i) < info.nlocals;
+        PyObject* old = kept ? nullptr : static_cast<int32_t>(i) < info.nlocals ? slots[i] : nullptr;
+        if (!kept) slots[i] = instr.args[i] < 0 ? nullptr : Py_NewRef(arg(i));
+        Py_XDECREF(old);
+      }
+      generator_set(dst, info, instr.index, static_cast<int32_t>(instr.args.size()) - info.nlocals, instr.object.get() == Py_True);
+      break;
+    }
+    case PlanOp::ExceptionState: {
+      auto state = [&](size_t i) { return instr.args[i] < 0 || arg(i) == Py_None ? nullptr : Py_NewRef(arg(i)); };
+      PyException_SetContext(dst, state(0));
+      PyException_SetCause(dst, state(1));
+      if (instr.args[2] >= 0) check(PyException_SetTraceback(dst, arg(2)));
+      reinterpret_cast<PyBaseExceptionObject*>(dst)->suppress_context = instr.object.get() == Py_True;
+      break;
+    }
+    case PlanOp::Handled: {
+      PyObject* handled = PyErr_GetHandledException();
+      registers.set(instr.dst, handled ? handled : Py_NewRef(Py_None));
+      break;
+    }
+    case PlanOp::SetHandled:
+      PyErr_SetHandledException(arg(0) == Py_None ? nullptr : arg(0));
       break;
     case PlanOp::GradMode:
       at::GradMode::set_enabled(instr.index != 0);

@@ -50,6 +50,11 @@ namespace magneto::runtime {
   X(ReplaceList, "list dst[:] = list args[0]")                                                           \
   X(ReplaceDict, "dict dst: cleared, then updated from args[0]")                                         \
   X(ReplaceSet, "set dst: cleared, then updated from args[0]")                                           \
+  X(NewGenerator, "dst = generator of the function args[0], whose frame GeneratorFill fills")                   \
+  X(GeneratorFill, "generator dst: args are its locals (-1: as they are), then its stack; goes on at instruction index; object: it has begun") \
+  X(ExceptionState, "exception dst: context, cause, traceback; object: the context is suppressed")         \
+  X(Handled, "dst = the exception that the thread handles, or None")                                     \
+  X(SetHandled, "the thread handles the exception args[0], None: nothing")                               \
   X(GradMode, "grad mode = index")
 
 enum class PlanOp : uint8_t {
@@ -65,6 +70,9 @@ struct PlanInstr {
   Ref object;
   std::vector<int32_t> args;
 };
+
+/// A local of the frame that the plan was entered with that the segment did not touch.
+constexpr int32_t kUnchanged = -2;
 
 /// The state of one user frame at a side exit; registers, -1 for NULL slots.
 struct FrameState {
