@@ -21,6 +21,7 @@ struct Effect {
   Policy policy = Policy::Unknown;
   BreakReason reason = BreakReason::OpaqueCall;
   HandlerFunction handler = nullptr;
+  bool recorded = true;  // State
   std::string name;
 };
 
@@ -421,6 +422,7 @@ Effect find_effect(const std::string& name) {
   if (found == rows->end()) found = rows->find(name.substr(0, name.rfind('.')) + ".*");
   if (found == rows->end()) return effect;
   effect.policy = found->second->policy;
+  effect.recorded = std::strcmp(found->second->note, "unrecorded") != 0;
   if (effect.policy == Policy::Break) {
 #define X(reason_name, explanation, hint) \
   if (std::strcmp(found->second->note, #reason_name) == 0) effect.reason = BreakReason::reason_name;
@@ -544,6 +546,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     case Policy::State: {
       Ref result = Ref::steal(PyObject_Vectorcall(callable, args.values.data(), args.positional(), args.kwnames));
       if (!result) throw PythonError{};
+      if (!effect->recorded) return result;
       graph::TorchNode node;
       node.target = Ref::borrow(callable);
       for (PyObject* value : args.values) node.args.push_back(py_arg(value));
