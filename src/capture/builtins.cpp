@@ -21,6 +21,7 @@ struct Effect {
   Policy policy = Policy::Unknown;
   BreakReason reason = BreakReason::OpaqueCall;
   HandlerFunction handler = nullptr;
+  bool recorded = true;  // State
   std::string name;
 };
 
@@ -154,7 +155,9 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   }
   bool tensors = items && contains_tensor(items.get());
   for (PyObject* value : copy.values) tensors |= is_tensor(value);
-  if (tensors) return capture.call_torch(function, copy);
+  // A key is a callback, which the capture has to see.
+  const bool calls_back = copy.kwnames && PySequence_Contains(copy.kwnames, MAGNETO_STR("key")) == 1;
+  if (tensors && !calls_back) return capture.call_torch(function, copy);
   return capture.call_native(
       [&] { return PyObject_Vectorcall(function, copy.values.data(), copy.positional(), copy.kwnames); });
 }
@@ -419,6 +422,7 @@ Effect find_effect(const std::string& name) {
   if (found == rows->end()) found = rows->find(name.substr(0, name.rfind('.')) + ".*");
   if (found == rows->end()) return effect;
   effect.policy = found->second->policy;
+  effect.recorded = std::strcmp(found->second->note, "unrecorded") != 0;
   if (effect.policy == Policy::Break) {
 #define X(reason_name, explanation, hint) \
   if (std::strcmp(found->second->note, #reason_name) == 0) effect.reason = BreakReason::reason_name;
@@ -542,6 +546,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     case Policy::State: {
       Ref result = Ref::steal(PyObject_Vectorcall(callable, args.values.data(), args.positional(), args.kwnames));
       if (!result) throw PythonError{};
+      if (!effect->recorded) return result;
       graph::TorchNode node;
       node.target = Ref::borrow(callable);
       for (PyObject* value : args.values) node.args.push_back(py_arg(value));

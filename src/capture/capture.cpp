@@ -9,6 +9,7 @@
 #include "python/frame.h"
 
 #include "capture/rebuild.h"
+#include "graph/orphans.h"
 
 namespace magneto::capture {
 
@@ -22,6 +23,15 @@ Capture* Capture::current() { return current_capture; }
 
 void keep_forever(PyObject* object) { Py_INCREF(object); }
 
+namespace {
+
+int autocast_nesting() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
+}  // namespace
+
 /// The thread's state that interpreted code may change; put back when the capture ends, however it ends.
 struct Capture::ThreadState {
   bool grad_mode = at::GradMode::is_enabled();
@@ -30,6 +40,7 @@ struct Capture::ThreadState {
   at::ScalarType cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
   at::ScalarType cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
   bool autocast_cache = at::autocast::is_autocast_cache_enabled();
+  int nesting = autocast_nesting();
   int collecting = PyGC_Disable();
   Ref handled = Ref::steal(PyErr_GetHandledException());
   EvalHook hook = get_eval_hook();
@@ -41,6 +52,8 @@ struct Capture::ThreadState {
     at::autocast::set_autocast_dtype(at::kCPU, cpu_dtype);
     at::autocast::set_autocast_dtype(at::kCUDA, cuda_dtype);
     at::autocast::set_autocast_cache_enabled(autocast_cache);
+    for (int now = autocast_nesting(); now < nesting; ++now) at::autocast::increment_nesting();
+    for (int now = autocast_nesting(); now > nesting; --now) at::autocast::decrement_nesting();
     PyErr_SetHandledException(handled.get());
     set_eval_hook(hook);
     if (collecting) PyGC_Enable();
@@ -213,19 +226,8 @@ Trace Capture::finish(Ref value) {
   }
   rebuilder_->journal();
   rebuilder_->set_handled_exception();
-  const guards::GlobalState end_state = guards::GlobalState::read();
-  if (end_state.grad_mode != start_state_.grad_mode) {
-    runtime::PlanInstr instr{runtime::PlanOp::GradMode};
-    instr.index = end_state.grad_mode;
-    plan_->instrs.push_back(std::move(instr));
-  }
-  guards::GlobalState but_grad = end_state;
-  but_grad.grad_mode = start_state_.grad_mode;
-  but_grad.dispatch_included = start_state_.dispatch_included;  // the session's own keys
-  but_grad.dispatch_excluded = start_state_.dispatch_excluded;
-  if (!(but_grad == start_state_)) {
-    throw Abandon{BreakReason::Mutation, "a torch mode of the thread differs at the end: " + start_state_.difference(end_state)};
-  }
+  rebuilder_->modes(start_state_, guards::GlobalState::read(), autocast_nesting() - thread_state_->nesting);
+  graph::adopt_orphans(graph);
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.
   std::vector<uint8_t> used(graph.values.size(), 0);

@@ -79,6 +79,7 @@ class Interpreter {
   void op_make_function(const Instr& in);
   void op_unpack(PyObject* sequence, int32_t before, int32_t after, bool star);
   int32_t op_for_iter(const Instr& in);
+  int32_t op_send(const Instr& in);
   void op_raise(const Instr& in);
   void op_format(const Instr& in);
   void op_import_name(const Instr& in);
@@ -619,6 +620,16 @@ int32_t Interpreter::step(const Instr& in) {
       break;
     }
 
+    case Op::GET_YIELD_FROM_ITER:
+      if (!PyGen_CheckExact(f.top())) replace(1, c.iterate(f.top()));
+      break;
+    case Op::SEND:
+      return op_send(in);
+    case Op::END_SEND: {
+      Ref value = f.pop();
+      replace(1, std::move(value));
+      break;
+    }
     case Op::YIELD_VALUE:
       if (f.callback) {
         result = f.pop();
@@ -728,9 +739,8 @@ void Interpreter::op_load_super_attr(const Instr& in) {
 void Interpreter::op_call(const Instr& in) {
   const int32_t count = in.arg;
   PyObject** base = f.stack() + f.depth - count;
-  PyObject* kw_names = std::exchange(f.kw_names, nullptr);
   CallArgs args;
-  args.kwnames = kw_names;
+  args.kwnames = std::exchange(f.kw_names, nullptr);
   PyObject* callable = base[-2];
   args.values.reserve(count + 2);
   if (callable) {
@@ -740,14 +750,7 @@ void Interpreter::op_call(const Instr& in) {
   }
   args.values.insert(args.values.end(), base, base + count);
   cuttable(count + 2);
-  Ref value;
-  try {
-    value = c.call(callable, std::move(args));
-  } catch (const SideExit&) {
-    f.kw_names = kw_names;
-    throw;
-  }
-  replace(count + 2, std::move(value));
+  replace(count + 2, c.call(callable, std::move(args)));
 }
 
 void Interpreter::op_call_function_ex(const Instr& in) {
@@ -816,6 +819,28 @@ void Interpreter::op_unpack(PyObject* sequence, int32_t before, int32_t after, b
     f.push(std::move(middle));
   }
   for (int32_t i = before - 1; i >= 0; --i) f.push(item(i));
+}
+
+/// One step of `yield from`: the value on top goes to the iterator below it.
+int32_t Interpreter::op_send(const Instr& in) {
+  PyObject* iterator = f.top(1);
+  if (c.is_outside(iterator)) c.side_exit(BreakReason::OpaqueIterator, "yield from an iterator from outside");
+  PySendResult status = PYGEN_ERROR;
+  Ref value = c.call_native([&] {
+    PyObject* sent = nullptr;
+    status = PyIter_Send(iterator, f.top(), &sent);
+    return sent;
+  });
+  f.pop();
+  if (status == PYGEN_NEXT) {
+    f.push(std::move(value));
+    return in.next;
+  }
+#if PY_VERSION_HEX < 0x030C0000
+  f.pop();  // later versions leave the iterator to END_SEND
+#endif
+  f.push(std::move(value));
+  return in.target;
 }
 
 int32_t Interpreter::op_for_iter(const Instr& in) {

@@ -1,5 +1,6 @@
 #include "capture/rebuild.h"
 
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <structmember.h>
@@ -354,8 +355,10 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
   runtime::FrameState state;
   state.info = f.info;
   state.instr = f.pc;
-  if (innermost && f.kw_names) {  // the names are in the interpreter's hands: go on from the instruction that sets them
-    while (f.info->instrs[state.instr].op != Op::KW_NAMES) --state.instr;
+  if (innermost && f.instr().op == Op::CALL) {  // a call begins with the instructions that prepare it
+    for (Op before : {Op::PRECALL, Op::KW_NAMES}) {
+      if (state.instr > 0 && f.info->instrs[state.instr - 1].op == before) --state.instr;
+    }
   }
   if (&f != &c.root_) state.function = build(f.function.get());
   const bool prologue_done = f.pc >= f.info->entry;
@@ -425,6 +428,56 @@ void Rebuilder::journal() {
     } else {
       throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};
     }
+  }
+}
+
+/// Modes of the thread that the segment leaves changed are set by the torch functions that users set them with.
+void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalState& end, int nesting) {
+  guards::GlobalState rest = end;
+  rest.dispatch_included = start.dispatch_included;  // the session's own keys
+  rest.dispatch_excluded = start.dispatch_excluded;
+  if (end.grad_mode != start.grad_mode) {
+    PlanInstr instr{PlanOp::GradMode};
+    instr.index = end.grad_mode;
+    plan.instrs.push_back(std::move(instr));
+    rest.grad_mode = start.grad_mode;
+  }
+  auto set = [&](const char* function_name, std::initializer_list<PyObject*> values) {
+    Ref torch = checked(PyImport_ImportModule("torch"));
+    Ref function = checked(PyObject_GetAttrString(torch.get(), function_name));
+    std::vector<int32_t> args = {emit(PlanOp::Const, {}, function.get())};
+    for (PyObject* value : values) args.push_back(emit(PlanOp::Const, {}, value));
+    emit(PlanOp::Call, std::move(args));
+  };
+  auto boolean = [](bool value) { return value ? Py_True : Py_False; };
+  struct Device {
+    const char* name;
+    bool guards::GlobalState::* enabled;
+    at::ScalarType guards::GlobalState::* dtype;
+  };
+  static constexpr Device devices[] = {
+      {"cpu", &guards::GlobalState::autocast_cpu, &guards::GlobalState::autocast_cpu_dtype},
+      {"cuda", &guards::GlobalState::autocast_cuda, &guards::GlobalState::autocast_cuda_dtype},
+  };
+  for (const Device& device : devices) {
+    Ref name = checked(PyUnicode_FromString(device.name));
+    if (end.*device.enabled != start.*device.enabled) {
+      set("set_autocast_enabled", {name.get(), boolean(end.*device.enabled)});
+      rest.*device.enabled = start.*device.enabled;
+    }
+    if (end.*device.dtype != start.*device.dtype) {
+      set("set_autocast_dtype", {name.get(), reinterpret_cast<PyObject*>(torch::getTHPDtype(end.*device.dtype))});
+      rest.*device.dtype = start.*device.dtype;
+    }
+  }
+  if (end.autocast_cache != start.autocast_cache) {
+    set("set_autocast_cache_enabled", {boolean(end.autocast_cache)});
+    rest.autocast_cache = start.autocast_cache;
+  }
+  for (; nesting > 0; --nesting) set("autocast_increment_nesting", {});
+  for (; nesting < 0; ++nesting) set("autocast_decrement_nesting", {});
+  if (!(rest == start)) {
+    throw Abandon{BreakReason::Mutation, "a torch mode of the thread differs at the end: " + start.difference(rest)};
   }
 }
 

@@ -28,6 +28,7 @@ Ref imported(const char* module, const char* name) {
 struct Fx {
   Ref graph_class = imported("torch.fx", "Graph");
   Ref module_class = imported("torch.fx._lazy_graph_module", "_LazyGraphModule");
+  Ref forget_with = imported("magneto._sources", "forget_with");
   Ref getitem = imported("operator", "getitem");
   Ref call = imported("operator", "call");
   Ref script_function = imported("torch.jit", "ScriptFunction");
@@ -98,7 +99,9 @@ class ModuleBuilder {
     }
     create(fx_.output, fx_.output, checked(PyTuple_Pack(1, outputs.get())));
     PyObject* args[] = {attributes_.get(), fx_graph_.get()};
-    return checked(PyObject_Vectorcall(fx_.module_class.get(), args, 2, nullptr));
+    Ref module = checked(PyObject_Vectorcall(fx_.module_class.get(), args, 2, nullptr));
+    checked(PyObject_CallOneArg(fx_.forget_with.get(), module.get()));
+    return module;
   }
 
  private:

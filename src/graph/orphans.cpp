@@ -1,0 +1,107 @@
+#include "graph/orphans.h"
+
+#include <algorithm>
+
+namespace magneto::graph {
+
+namespace {
+
+PyArg constant(Ref object) {
+  PyArg arg;
+  arg.object = std::move(object);
+  return arg;
+}
+
+PyArg value_arg(ValueId id) {
+  if (id == kNoValue) return constant(Ref::borrow(Py_None));
+  PyArg arg;
+  arg.kind = PyArg::Kind::Value;
+  arg.value = id;
+  return arg;
+}
+
+/// An operand as the Python binding of its operator takes it: enumerations are numbers there, devices text.
+PyArg python_arg(const c10::IValue& value) {
+  if (value.isNone()) return constant(Ref::borrow(Py_None));
+  if (value.isBool()) return constant(Ref::borrow(value.toBool() ? Py_True : Py_False));
+  if (value.isInt()) return constant(checked(PyLong_FromLongLong(value.toInt())));
+  if (value.isDouble()) return constant(checked(PyFloat_FromDouble(value.toDouble())));
+  if (value.isComplexDouble()) {
+    const auto number = value.toComplexDouble();
+    return constant(checked(PyComplex_FromDoubles(number.real(), number.imag())));
+  }
+  if (value.isString()) return constant(checked(PyUnicode_FromString(value.toStringRef().c_str())));
+  if (value.isDevice()) return constant(checked(PyUnicode_FromString(value.toDevice().str().c_str())));
+  if (value.isList()) {
+    PyArg arg;
+    arg.kind = PyArg::Kind::List;
+    for (const c10::IValue& item : value.toListRef()) arg.items.push_back(python_arg(item));
+    return arg;
+  }
+  throw std::runtime_error("an operand of type " + value.tagKind() + " has no Python form");
+}
+
+Ref python_operator(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  const std::string& overload = op.operator_name().overload_name;
+  const size_t colons = name.find("::");
+  Ref found = checked(PyImport_ImportModule("torch"));
+  for (const std::string& part : {std::string("ops"), name.substr(0, colons), name.substr(colons + 2),
+                                  overload.empty() ? std::string("default") : overload}) {
+    found = checked(PyObject_GetAttrString(found.get(), part.c_str()));
+  }
+  return found;
+}
+
+TorchNode node_of(const AtenNode& op) {
+  TorchNode node;
+  node.target = python_operator(op.op);
+  const auto& schema = op.op.schema().arguments();
+  for (size_t i = 0; i < op.args.size(); ++i) {
+    PyArg arg;
+    if (const auto* one = std::get_if<ValueId>(&op.args[i])) {
+      arg = value_arg(*one);
+    } else if (const auto* many = std::get_if<std::vector<ValueId>>(&op.args[i])) {
+      arg.kind = PyArg::Kind::List;
+      for (ValueId id : *many) arg.items.push_back(value_arg(id));
+    } else {
+      arg = python_arg(std::get<c10::IValue>(op.args[i]));
+    }
+    if (schema[i].kwarg_only()) {
+      node.kwargs.emplace_back(schema[i].name(), std::move(arg));
+    } else {
+      node.args.push_back(std::move(arg));
+    }
+  }
+  for (size_t i = 0; i < op.results.size(); ++i) {
+    std::vector<int32_t> path;
+    if (op.op.schema().returns().size() > 1 || op.results.size() > 1) path.push_back(static_cast<int32_t>(i));
+    if (op.results[i] != kNoValue) node.results.push_back({std::move(path), op.results[i]});
+  }
+  return node;
+}
+
+}  // namespace
+
+void adopt_orphans(Graph& graph) {
+  const auto orphan = [](const AtenNode& op) { return op.torch_node < 0; };
+  if (std::none_of(graph.aten_nodes.begin(), graph.aten_nodes.end(), orphan)) return;
+  std::vector<TorchNode> old = std::move(graph.torch_nodes);
+  std::vector<TorchNode> nodes;
+  size_t taken = 0;
+  int32_t shift = 0;
+  for (AtenNode& op : graph.aten_nodes) {
+    if (orphan(op)) {
+      op.torch_node = static_cast<int32_t>(nodes.size());
+      nodes.push_back(node_of(op));
+      ++shift;
+      continue;
+    }
+    while (taken <= static_cast<size_t>(op.torch_node)) nodes.push_back(std::move(old[taken++]));
+    op.torch_node += shift;
+  }
+  while (taken < old.size()) nodes.push_back(std::move(old[taken++]));
+  graph.torch_nodes = std::move(nodes);
+}
+
+}  // namespace magneto::graph

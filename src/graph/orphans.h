@@ -1,0 +1,12 @@
+// Operators that C code ran outside any recorded torch call.
+#pragma once
+
+#include "graph/graph.h"
+
+namespace magneto::graph {
+
+/// Gives every operator that no torch call made (C code that was handed tensors: `functools.reduce(operator.mul, ...)`)
+/// a torch node of its own, which calls the operator itself.
+void adopt_orphans(Graph& graph);
+
+}  // namespace magneto::graph
