@@ -237,16 +237,7 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
   } else {
     side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);
   }
-  bool dirty = false;
-  if (Overlay* written = find_overlay(original, true)) {  // entries set one by one so far: the shadow takes them over
-    for (const auto& [key, value] : written->entries) {
-      const int failed = value ? PyObject_SetItem(shadow.get(), key.get(), value.get()) : PyObject_DelItem(shadow.get(), key.get());
-      if (failed < 0) throw PythonError{};
-    }
-    dirty = !written->entries.empty();
-    written->entries.clear();
-  }
-  shadows_[original] = {Ref::borrow(original), shadow, dirty};
+  shadows_[original] = {Ref::borrow(original), shadow, false};
   shadow_original_[shadow.get()] = original;
   return shadow;
 }
