@@ -382,7 +382,7 @@ def identity_of_tensors(start: Start) -> None:
     call([a, b], vector())
 
 
-@scenario
+@scenario(breaks=True)
 def registries_by_identity(start: Start) -> None:
     layer, other = torch.nn.ReLU(), torch.nn.ReLU()
     table: dict[Any, Any] = {layer: 2}
@@ -419,6 +419,19 @@ def torch_functions_handed_to_c_code(start: Start) -> None:
     call = start(lambda xs: (list(map(torch.sin, xs)), sorted(xs, key=torch.Tensor.dim), max(xs, key=len), xs == xs))
     call([vector(), vector(2)])
     call([vector(2), vector()])
+
+
+@scenario
+def default_of_a_function_that_c_code_calls(start: Start) -> None:
+    def scaled(x: torch.Tensor, w: Any = torch.tensor(2.0), *, k: int = 1) -> Any:  # noqa: B008
+        return x * w + k
+
+    call = start(lambda xs: list(map(scaled, xs)))
+    call([vector(), vector(2)])
+    scaled.__defaults__[0].add_(1)  # type: ignore[index]
+    call.hits([vector(), vector(2)])
+    scaled.__kwdefaults__["k"] = 2
+    call.recompiles([vector(), vector(2)])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -111,7 +111,8 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     log("graph_code", std::string("TRACED GRAPH\n") + PyUnicode_AsUTF8(code.get()));
   }
   if (context.backend_name == "eager") {
-    trace.plan->computation = runtime::make_callable_computation(std::move(module), graph.inputs.size(), graph.outputs.size());
+    Ref forward = checked(PyObject_GetAttrString(module.get(), "forward"));  // past hooks on all modules: it is no user's one
+    trace.plan->computation = runtime::make_callable_computation(std::move(forward), graph.inputs.size(), graph.outputs.size());
     return true;
   }
   if (!context.backend_name.empty()) {
