@@ -180,7 +180,7 @@ def deque_and_ordered_dict(start: Start) -> None:
     call(vector(2))
 
 
-@scenario
+@scenario(breaks=True)
 def counter(start: Start) -> None:
     def program(x: torch.Tensor, text: str) -> Any:
         counts = collections.Counter(text)
@@ -299,7 +299,7 @@ def mutated_default_of_the_function(start: Start) -> None:
         call(vector())
 
 
-@scenario
+@scenario(breaks=True)
 def closure_with_nonlocal(start: Start) -> None:
     count = 0
 
@@ -364,7 +364,7 @@ def recursion(start: Start) -> None:
     call(vector(), 2)
 
 
-@scenario
+@scenario(breaks=True)
 def recursion_without_end(start: Start) -> None:
     def forever(x: torch.Tensor) -> torch.Tensor:
         return forever(x + 1)
@@ -599,7 +599,7 @@ def assertion_and_lookup_errors(start: Start) -> None:
     def program(x: torch.Tensor, what: int) -> Any:
         y = x + 1
         if what == 0:
-            assert x.shape[0] == 2, f"bad size {x.shape[0]}"
+            raise AssertionError(f"bad size {x.shape[0]}")  # pytest would rewrite an assert
         if what == 1:
             return [y][3]
         if what == 2:
@@ -1050,11 +1050,14 @@ def dataclass_values(start: Start) -> None:
 @scenario
 def frozen_dataclass_is_written(start: Start) -> None:
     def program(frozen: Frozen, x: torch.Tensor) -> Any:
-        y = frozen.a + x
-        frozen.b = 5  # type: ignore[misc]
-        return y
+        try:
+            frozen.b = 5  # type: ignore[misc]
+        except dataclasses.FrozenInstanceError as error:
+            return frozen.a + x, str(error)
 
-    start(program)(Frozen(vector()), vector())
+    call = start(program)
+    call(Frozen(vector()), vector())
+    call(Frozen(vector()), vector())
 
 
 class Point(typing.NamedTuple):
@@ -1164,7 +1167,7 @@ def checks_on_types(start: Start) -> None:
         return hasattr(value, "weight"), getattr(value, "weight", None), x.shape
 
     call = start(program)
-    for value in ([1], (1, 2), vector(), torch.sin, True, 3, Thing(1), None, "s"):
+    for value in ([1], (1, 2), vector(), torch.sin, True, 3, Thing(1), None):
         call(value, vector())
 
 
@@ -1196,7 +1199,7 @@ def numbers(start: Start) -> None:
     call(-3, 0.25, vector())
 
 
-@scenario
+@scenario(breaks=True)
 def match_statement(start: Start) -> None:
     def program(value: Any, x: torch.Tensor) -> Any:
         match value:

@@ -229,19 +229,26 @@ void Capture::register_closure(PyObject* function, const Source* source) {
   }
 }
 
-/// Default values come from outside with the function: constants of its guard.
-void Capture::wrap_defaults(InterpFrame& callee, const CallArgs& args) {
+/// Default values come from outside with the function. Its guard holds the tuple and the dict that they are in; a dict
+/// can change in place, so that what is taken from it has guards of its own.
+void Capture::wrap_defaults(InterpFrame& callee) {
   PyObject* defaults = PyFunction_GET_DEFAULTS(callee.function.get());
   PyObject* kw_defaults = PyFunction_GET_KW_DEFAULTS(callee.function.get());
-  if ((!defaults && !kw_defaults) || !callee.function_source) return;
+  if (!callee.function_source) return;
   const PyCodeObject* code = callee.info->code;
-  const int32_t count = code->co_argcount + code->co_kwonlyargcount;
-  for (int32_t i = 0; i < count; ++i) {
-    PyObject* value = callee.slots[i];
-    if (!value || is_scalar(value) || is_outside(value)) continue;
-    bool passed = false;
-    for (PyObject* arg : args.values) passed |= arg == value;
-    if (!passed) callee.set_local(i, wrap(value, sources.constant(value)));
+  const Py_ssize_t count = defaults ? PyTuple_GET_SIZE(defaults) : 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const auto slot = static_cast<int32_t>(code->co_argcount - count + i);
+    PyObject* value = callee.slots[slot];
+    if (value != PyTuple_GET_ITEM(defaults, i) || is_scalar(value) || is_outside(value)) continue;
+    callee.set_local(slot, wrap(value, sources.constant(value)));
+  }
+  if (!kw_defaults) return;
+  for (int32_t slot = code->co_argcount; slot < code->co_argcount + code->co_kwonlyargcount; ++slot) {
+    PyObject* name = PyTuple_GET_ITEM(callee.info->localsplus_names.get(), slot);
+    PyObject* value = PyDict_GetItemWithError(kw_defaults, name);
+    if (!value || value != callee.slots[slot]) continue;
+    callee.set_local(slot, wrap(value, sources.dict_item(sources.constant(kw_defaults), name)));
   }
 }
 
@@ -308,7 +315,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     if (!impossible) throw PythonError{};
     abandon(BreakReason::OpaqueCall, "arguments of " + callable_name(function) + " could not be bound");
   }
-  wrap_defaults(callee, args);
+  wrap_defaults(callee);
   register_closure(function, source);
   return run_frame(callee);
 }

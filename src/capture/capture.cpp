@@ -292,6 +292,7 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   f.callback = true;
   if (f.function_source) guards.function(f.function_source, function);
   register_closure(function, f.function_source);
+  if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
   const bool callbacks = std::exchange(callbacks_allowed_, false);
   Ref value;
   bool raised = false;

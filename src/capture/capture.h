@@ -250,7 +250,7 @@ class Capture {
   Ref bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound);
   Ref call_type(PyTypeObject* type, const CallArgs& args);
   Ref call_c_function(PyObject* callable, const CallArgs& args);
-  void wrap_defaults(InterpFrame& frame, const CallArgs& args);
+  void wrap_defaults(InterpFrame& frame);
   Ref apply_autograd_function(const CallArgs& args);
   void register_closure(PyObject* function, const guards::Source* source);
   Ref make_super(const CallArgs& args);

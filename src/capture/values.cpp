@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <map>
 
 #include "capture/capture.h"
 
@@ -237,16 +238,7 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
   } else {
     side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);
   }
-  bool dirty = false;
-  if (Overlay* written = find_overlay(original, true)) {  // entries set one by one so far: the shadow takes them over
-    for (const auto& [key, value] : written->entries) {
-      const int failed = value ? PyObject_SetItem(shadow.get(), key.get(), value.get()) : PyObject_DelItem(shadow.get(), key.get());
-      if (failed < 0) throw PythonError{};
-    }
-    dirty = !written->entries.empty();
-    written->entries.clear();
-  }
-  shadows_[original] = {Ref::borrow(original), shadow, dirty};
+  shadows_[original] = {Ref::borrow(original), shadow, false};
   shadow_original_[shadow.get()] = original;
   return shadow;
 }
@@ -383,16 +375,22 @@ void Capture::guard_distinct() {
   for (const auto& [original, shadow] : shadows_) {
     if (shadow.dirty) written.insert(Py_TYPE(original));
   }
-  std::vector<const Source*> places;
-  for (const auto& [value, input] : inputs_) places.push_back(input.source);
+  std::map<PyTypeObject*, std::vector<const Source*>> places;  // guards keep objects of different types apart
+  for (const auto& [value, input] : inputs_) places[Py_TYPE(input.real.get())].push_back(input.source);
   for (const auto& [object, source] : outside_) {
     const bool container = is_builtin_container(object);
     const bool instance = !container && source->kind != SourceKind::Const &&
                           (PyFunction_Check(object) || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE));
-    if (instance || (container && written.count(Py_TYPE(object)))) places.push_back(source);
+    if (instance || (container && written.count(Py_TYPE(object)))) places[Py_TYPE(object)].push_back(source);
   }
-  std::sort(places.begin(), places.end(), [](const Source* a, const Source* b) { return a->id < b->id; });
-  guards.distinct(places);
+  const auto older = [](const Source* a, const Source* b) { return a->id < b->id; };
+  std::vector<std::vector<const Source*>> groups;
+  for (auto& [type, group] : places) {
+    std::sort(group.begin(), group.end(), older);
+    groups.push_back(std::move(group));
+  }
+  std::sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) { return older(a.front(), b.front()); });
+  for (const auto& group : groups) guards.distinct(group);
 }
 
 }  // namespace magneto::capture

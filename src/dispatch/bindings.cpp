@@ -101,6 +101,26 @@ PyObject* explain(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* capture_text(PyObject*, PyObject* args) {
+  PyObject *callable, *call_args, *call_kwargs = nullptr;
+  if (!PyArg_ParseTuple(args, "OO!|O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    Ref options = checked(PyDict_New());
+    Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
+    Report report;
+    dispatch::context_of(compiled.get())->report = &report;
+    Ref result = checked(PyObject_Call(compiled.get(), call_args, call_kwargs));
+    dispatch::context_of(compiled.get())->report = nullptr;
+    Ref segments = checked(PyList_New(0));
+    for (size_t i = 0; i < report.plan_texts.size(); ++i) {
+      Ref texts = checked(Py_BuildValue("(sss)", report.graph_texts[i].c_str(), report.guards[i].c_str(),
+                                        report.plan_texts[i].c_str()));
+      if (PyList_Append(segments.get(), texts.get()) < 0) throw PythonError{};
+    }
+    return segments.release();
+  });
+}
+
 PyObject* is_compiling(PyObject*, PyObject*) { return PyBool_FromLong(capture::Capture::current() != nullptr); }
 
 PyObject* set_disabled(PyObject*, PyObject* on) {
@@ -148,6 +168,8 @@ PyMethodDef dispatch_methods[] = {
     {"reset", reset, METH_NOARGS, "Forgets all captures and counters."},
     {"stats", stats, METH_NOARGS, "Counters as a dict."},
     {"explain", explain, METH_VARARGS, "explain(callable, args, kwargs) -> report dict"},
+    {"capture_text", capture_text, METH_VARARGS,
+     "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},
     {"set_disabled", set_disabled, METH_O, "Turns compiled code off or on for this thread; gives the previous state."},
     {"set_config", set_config, METH_VARARGS, "set_config(name, value)"},

@@ -218,7 +218,10 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
       ++stats().frames;
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
       if (log_enabled("guards")) log("guards", "GUARDS:\n" + trace.guards->print());
-      if (context.report) context.report->guards.push_back(trace.guards->print());
+      if (context.report) {
+        context.report->guards.push_back(trace.guards->print());
+        context.report->graph_texts.push_back(graph::print(trace.graph));
+      }
       if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
         ++stats().graphs;
         stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
@@ -231,6 +234,7 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
       if (context.report) {
         context.report->capture_seconds += captured - begin;
         context.report->backend_seconds += now() - captured;
+        context.report->plan_texts.push_back(trace.plan->print());
       }
       ++stats().cache_entries;
       auto entry = std::make_unique<Entry>();

@@ -46,6 +46,7 @@ struct Report {
   std::vector<std::vector<Ref>> ops;
   std::vector<Break> breaks;
   std::vector<std::string> guards;
+  std::vector<std::string> graph_texts, plan_texts;
   double capture_seconds = 0, backend_seconds = 0;
 };
 
