@@ -303,7 +303,7 @@ def test_type_lookup():
     Derived.method = original = lambda self: None
     assert not guards()
     assert guards.why().startswith(
-        "_PyType_Lookup(<class 'test_guard_checks.test_type_lookup.<locals>.Derived'>, 'method') is"
+        f"_PyType_Lookup(<class '{__name__}.test_type_lookup.<locals>.Derived'>, 'method') is"
     )
     del Derived.method
     assert guards()

@@ -125,7 +125,7 @@ def test_print():
         (None, "type_lookup_missing", Model, "__getattr__"),
         (None, "global_state"),
     )
-    where = "test_guard_programs.test_print.<locals>"
+    where = f"{__name__}.test_print.<locals>"
     line = helper.__code__.co_firstlineno
     keys = "DispatchKeySet(CPU, ADInplaceOrView, AutogradCPU, AutocastCPU)"
     assert guards.text().splitlines() == [
