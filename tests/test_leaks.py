@@ -25,20 +25,27 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def settle() -> None:
+    """Collects garbage, and empties CPython's cache of type lookups, which keeps names alive for a while."""
+    sys._clear_type_cache()
+    gc.collect()
+
+
 def growth(run: Callable[[], Any], calls: int) -> tuple[float, float]:
     """Per call: blocks of Python's allocator that stay, and bytes by which the process grows.
 
     The bytes are those of the median window of some: the system's allocator and eager kernels take and give back
     memory now and then, a leak takes it in every window.
     """
-    gc.collect()
+    settle()
     blocks, windows = sys.getallocatedblocks(), []
     for _ in range(WINDOWS):
         before = resident()
         for _ in range(calls // WINDOWS):
             run()
+        settle()  # torch.fx graphs are cyclic garbage, which CPython lets pile up for a while
         windows.append((resident() - before) / (calls // WINDOWS))
-    gc.collect()
+    settle()
     return (sys.getallocatedblocks() - blocks) / calls, statistics.median(windows)
 
 
@@ -106,7 +113,38 @@ def raising() -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return function, (torch.ones(4),)
 
 
-PROGRAMS = [plain, containers, module, writing, with_exit, raising]
+def handling() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        try:
+            try:
+                raise KeyError("first")
+            except KeyError as error:
+                x = x * x.sum().item()
+                raise ValueError("second") from error
+        except ValueError as error:
+            return x.sin() * x.sum().item() + len(error.args)
+
+    return function, (torch.ones(4),)
+
+
+def generating() -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def produce(x: torch.Tensor) -> Any:
+        try:
+            for factor in range(4):
+                yield x * factor
+        finally:
+            x = x + 1
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        values, left = produce(x.sin()), produce(x)
+        total = next(values) + next(left)
+        scale = x.sum().item()
+        return total + sum(values) * scale
+
+    return function, (torch.ones(4),)
+
+
+PROGRAMS = [plain, containers, module, writing, with_exit, raising, handling, generating]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

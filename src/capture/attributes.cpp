@@ -205,6 +205,13 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
   PyTypeObject* type = Py_TYPE(owner);
   const Source* source = source_of(owner);
   PyObject* descriptor = type_lookup(type, name);
+  if (!source && name == MAGNETO_STR("__context__") && PyExceptionInstance_Check(owner)) {
+    // Raised while the segment itself handled nothing: the context is what the caller handles, if it does.
+    Ref context = Ref::steal(PyException_GetContext(owner));
+    if (!context || context.get() == start_handled()) {
+      side_exit(BreakReason::OpaqueObject, "the __context__ of an exception");
+    }
+  }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
     PyTypeObject* kind = Py_TYPE(descriptor);
     if (name == MAGNETO_STR("__class__")) return wrap(reinterpret_cast<PyObject*>(type), sources.constant(reinterpret_cast<PyObject*>(type)));

@@ -155,7 +155,9 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   }
   bool tensors = items && contains_tensor(items.get());
   for (PyObject* value : copy.values) tensors |= is_tensor(value);
-  if (tensors) return capture.call_torch(function, copy);
+  // A key is a callback, which the capture has to see.
+  const bool calls_back = copy.kwnames && PySequence_Contains(copy.kwnames, MAGNETO_STR("key")) == 1;
+  if (tensors && !calls_back) return capture.call_torch(function, copy);
   return capture.call_native(
       [&] { return PyObject_Vectorcall(function, copy.values.data(), copy.positional(), copy.kwnames); });
 }

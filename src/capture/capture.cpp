@@ -255,7 +255,6 @@ Trace Capture::finish(Ref value) {
   trace.needs_grad |= rebuilder_->needs_grad();
   rebuilder_->require_sources();
   guard_distinct();
-  trace.guards_text = guards.print();
   trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
   rebuilder_->resolve_slots(*trace.guards);
   for (graph::ValueId id : graph.inputs) plan_->input_slots.push_back(trace.guards->slot_of(inputs_.at(id).source));

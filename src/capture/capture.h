@@ -114,7 +114,6 @@ struct Shadow {
 struct Trace {
   std::unique_ptr<runtime::Plan> plan;
   std::unique_ptr<guards::GuardProgram> guards;
-  std::string guards_text;
   graph::Graph graph;
   std::vector<Ref> example_inputs;  // real tensors of graph.inputs
   bool needs_grad = false;          // a result requires grad: the torch level runs under autograd

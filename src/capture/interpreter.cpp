@@ -739,9 +739,8 @@ void Interpreter::op_load_super_attr(const Instr& in) {
 void Interpreter::op_call(const Instr& in) {
   const int32_t count = in.arg;
   PyObject** base = f.stack() + f.depth - count;
-  PyObject* kw_names = std::exchange(f.kw_names, nullptr);
   CallArgs args;
-  args.kwnames = kw_names;
+  args.kwnames = std::exchange(f.kw_names, nullptr);
   PyObject* callable = base[-2];
   args.values.reserve(count + 2);
   if (callable) {
@@ -751,14 +750,7 @@ void Interpreter::op_call(const Instr& in) {
   }
   args.values.insert(args.values.end(), base, base + count);
   cuttable(count + 2);
-  Ref value;
-  try {
-    value = c.call(callable, std::move(args));
-  } catch (const SideExit&) {
-    f.kw_names = kw_names;
-    throw;
-  }
-  replace(count + 2, std::move(value));
+  replace(count + 2, c.call(callable, std::move(args)));
 }
 
 void Interpreter::op_call_function_ex(const Instr& in) {

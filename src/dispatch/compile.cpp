@@ -111,7 +111,9 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     log("graph_code", std::string("TRACED GRAPH\n") + PyUnicode_AsUTF8(code.get()));
   }
   if (context.backend_name == "eager") {
-    Ref forward = checked(PyObject_GetAttrString(module.get(), "forward"));  // past hooks on all modules: it is no user's one
+    // `forward` goes past hooks that the user put on all modules; reading `code` makes a lazy module write it.
+    Ref code = checked(PyObject_GetAttrString(module.get(), "code"));
+    Ref forward = checked(PyObject_GetAttrString(module.get(), "forward"));
     trace.plan->computation = runtime::make_callable_computation(std::move(forward), graph.inputs.size(), graph.outputs.size());
     return true;
   }
@@ -218,9 +220,9 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
       }
       ++stats().frames;
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
-      if (log_enabled("guards")) log("guards", "GUARDS:\n" + trace.guards_text);
+      if (log_enabled("guards")) log("guards", "GUARDS:\n" + trace.guards->print());
       if (context.report) {
-        context.report->guards.push_back(trace.guards_text);
+        context.report->guards.push_back(trace.guards->print());
         context.report->graph_texts.push_back(graph::print(trace.graph));
       }
       if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {

@@ -27,6 +27,7 @@ Ref imported(const char* module, const char* name) {
 struct Fx {
   Ref graph_class = imported("torch.fx", "Graph");
   Ref module_class = imported("torch.fx._lazy_graph_module", "_LazyGraphModule");
+  Ref forget_with = imported("magneto._sources", "forget_with");
   Ref getitem = imported("operator", "getitem");
   Ref call = imported("operator", "call");
   Ref script_function = imported("torch.jit", "ScriptFunction");
@@ -65,6 +66,19 @@ std::string identifier(std::string_view name) {
   return out;
 }
 
+/// Keeps the garbage collector from starting: a graph module is made of many objects that live on, so that each
+/// collection would go through them, and now and then through all objects there are, for nothing.
+class NoCollection {
+ public:
+  NoCollection() : was_enabled_(PyGC_Disable()) {}
+  ~NoCollection() {
+    if (was_enabled_) PyGC_Enable();
+  }
+
+ private:
+  int was_enabled_;
+};
+
 class ModuleBuilder {
  public:
   explicit ModuleBuilder(const Graph& graph)
@@ -84,7 +98,9 @@ class ModuleBuilder {
     }
     create(fx_.output, fx_.output, checked(PyTuple_Pack(1, outputs.get())));
     PyObject* args[] = {attributes_.get(), fx_graph_.get()};
-    return checked(PyObject_Vectorcall(fx_.module_class.get(), args, 2, nullptr));
+    Ref module = checked(PyObject_Vectorcall(fx_.module_class.get(), args, 2, nullptr));
+    checked(PyObject_CallOneArg(fx_.forget_with.get(), module.get()));
+    return module;
   }
 
  private:
@@ -246,6 +262,9 @@ class ModuleBuilder {
 
 }  // namespace
 
-Ref graph_module(const Graph& graph) { return ModuleBuilder(graph).run(); }
+Ref graph_module(const Graph& graph) {
+  const NoCollection no_collection;
+  return ModuleBuilder(graph).run();
+}
 
 }  // namespace magneto::graph

@@ -59,11 +59,18 @@ struct Check {
 struct GuardSet::Impl {
   explicit Impl(SourceTable& table) : sources(&table) {}
 
-  void add(Check check);
+  /// False: the same check is there already.
+  bool add(Check check);
 
   SourceTable* sources;
   std::vector<Check> checks;
   std::unordered_multimap<size_t, size_t> index;  // hash -> position in checks
+  struct HashLookup {
+    size_t operator()(const std::pair<PyTypeObject*, PyObject*>& lookup) const {
+      return (reinterpret_cast<size_t>(lookup.first) >> 4) * 1000003 ^ (reinterpret_cast<size_t>(lookup.second) >> 4);
+    }
+  };
+  std::unordered_map<std::pair<PyTypeObject*, PyObject*>, PyObject*, HashLookup> lookups;  // by identity
   std::optional<GlobalState> global_state;
 };
 

@@ -55,14 +55,15 @@ size_t Check::hash() const {
   return hash;
 }
 
-void GuardSet::Impl::add(Check check) {
+bool GuardSet::Impl::add(Check check) {
   size_t hash = check.hash();
   auto [first, last] = index.equal_range(hash);
   for (; first != last; ++first) {
-    if (checks[first->second].same_as(check)) return;
+    if (checks[first->second].same_as(check)) return false;
   }
   index.emplace(hash, checks.size());
   checks.push_back(std::move(check));
+  return true;
 }
 
 GuardSet::GuardSet(SourceTable& sources) : impl_(std::make_unique<Impl>(sources)) {}
@@ -140,8 +141,15 @@ void GuardSet::function(const Source* source, PyObject* function) {
 
 void GuardSet::type_lookup(PyTypeObject* type, PyObject* name, PyObject* found) {
   if (!PyUnicode_CheckExact(name)) throw std::invalid_argument("the name of a type attribute must be a str");
-  impl_->add(
-      {.kind = CheckKind::TypeLookup, .type = borrow(type), .object = Ref::borrow(found), .name = Ref::borrow(name)});
+  // Most are repetitions: each attribute that is read looks its class up.
+  const auto known = impl_->lookups.find({type, name});
+  if (known != impl_->lookups.end() && known->second == found) return;
+  if (impl_->add({.kind = CheckKind::TypeLookup,
+                  .type = borrow(type),
+                  .object = Ref::borrow(found),
+                  .name = Ref::borrow(name)})) {
+    impl_->lookups[{type, name}] = found;  // the check keeps all three alive
+  }
 }
 
 void GuardSet::require(const Source* source) { impl_->add({.kind = CheckKind::Require, .source = source}); }
