@@ -79,7 +79,9 @@ class Describer:
 class Call:
     """Calls a function and writes down what can be seen of it."""
 
-    def __init__(self, function: Callable[..., Any], compiled: bool, watched: tuple[Any, ...], trace: list[str]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], compiled: bool, watched: tuple[Any, ...], trace: list[str]
+    ) -> None:
         self.function = function
         self.compiled = compiled
         self.watched = watched

@@ -519,5 +519,3 @@ BOX = Box(1)
 def test_mutation(name: str, backend: str) -> None:
     with magneto.config.patch(cache_size_limit=64):  # more changes than there is room for by default
         scenario.check(name, backend)
-
-

@@ -164,7 +164,17 @@ def sizes(start: Start) -> None:
         rows, columns = x.shape
         size = x.size()
         half = x.new_zeros(size[:-1] + (columns // 2,))
-        return half, size, x.numel(), x.dim(), len(x), x.view(x.size(0), -1), size == (2, 3), rows * x, torch.Size([1, rows])
+        return (
+            half,
+            size,
+            x.numel(),
+            x.dim(),
+            len(x),
+            x.view(x.size(0), -1),
+            size == (2, 3),
+            rows * x,
+            torch.Size([1, rows]),
+        )
 
     call = start(program)
     call(matrix())
