@@ -111,14 +111,7 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     log("graph_code", std::string("TRACED GRAPH\n") + PyUnicode_AsUTF8(code.get()));
   }
   if (context.backend_name == "eager") {
-<<<<<<< HEAD
     trace.plan->computation = runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size());
-=======
-    // `forward` goes past hooks that the user put on all modules; reading `code` makes a lazy module write it.
-    Ref code = checked(PyObject_GetAttrString(module.get(), "code"));
-    Ref forward = checked(PyObject_GetAttrString(module.get(), "forward"));
-    trace.plan->computation = runtime::make_callable_computation(std::move(forward), graph.inputs.size(), graph.outputs.size());
->>>>>>> traps
     return true;
   }
   if (!context.backend_name.empty()) {
