@@ -164,7 +164,7 @@ def test_calls_leak_nothing(program: Any, backend: str) -> None:
         assert [sys.getrefcount(argument) for argument in arguments] == counts
         after = [sys.getrefcount(value) for value in (True, compiled, function, type(arguments[0]))]
         assert all(abs(now - then) < 50 for now, then in zip(after, singletons, strict=True)), (singletons, after)
-        assert abs(settled_objects() - objects) < 50
+        assert settled_objects() - objects < 50  # what earlier tests left may go meanwhile
     assert magneto.stats()["recompiles"] == 0
 
 

@@ -238,7 +238,7 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
       }
       return wrap(value.get(), place);
     }
-    if (source && PyTuple_Check(owner) && std::strcmp(kind->tp_name, "_collections._tuplegetter") == 0) {
+    if (source && PyTuple_Check(owner) && std::strstr(kind->tp_name, "collections._tuplegetter") != nullptr) {
       Ref parts = checked(PyObject_CallMethod(descriptor, "__reduce__", nullptr));  // (class, (index, doc))
       const Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.get(), 1), 0));
       if (index < PyTuple_GET_SIZE(owner)) return wrap(PyTuple_GET_ITEM(owner, index), sources.seq_item(source, index));

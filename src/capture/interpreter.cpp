@@ -9,6 +9,7 @@
 
 #include "capture/capture.h"
 #include "capture/operations.h"
+#include "python/c_stack.h"
 
 namespace magneto::capture {
 
@@ -104,7 +105,7 @@ class Interpreter {
 Ref Capture::run_frame(InterpFrame& callee, bool raise_first) {
   int depth = 0;
   for (InterpFrame* outer = frame; outer; outer = outer->caller) ++depth;
-  if (depth > Py_GetRecursionLimit() || depth > 2000) {
+  if (depth > Py_GetRecursionLimit() || depth > 2000 || c_stack_is_low()) {
     // CPython runs the outermost call, and raises RecursionError where it does so in eager.
     restart_site_ = {root_.info->code, root_.pc};
     throw Restart{};
@@ -541,6 +542,13 @@ int32_t Interpreter::step(const Instr& in) {
         replace(1, unary_operator(c, UnaryOperator::Positive, f.top()));
       } else if (in.arg == 6) {  // INTRINSIC_LIST_TO_TUPLE
         replace(1, checked(PyList_AsTuple(f.top())));
+      } else if (in.arg == 3) {  // INTRINSIC_STOPITERATION_ERROR: an exception that leaves a generator
+        if (PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
+          Ref error = checked(PyObject_CallFunction(PyExc_RuntimeError, "s", "generator raised StopIteration"));
+          PyException_SetCause(error.get(), Py_NewRef(f.top()));
+          PyException_SetContext(error.get(), Py_NewRef(f.top()));
+          replace(1, std::move(error));
+        }
       } else {
         c.side_exit(BreakReason::Opcode, "CALL_INTRINSIC_1 " + std::to_string(in.arg));
       }

@@ -6,6 +6,7 @@
 #include "dispatch/driver.h"
 
 #include "dispatch/step.h"
+#include "python/c_stack.h"
 #include "python/bind.h"
 #include "python/frame.h"
 
@@ -41,6 +42,10 @@ PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
 /// Makes the call `call` so that its new frame is filled with the exit's state.
 template <typename Call>
 PyObject* call_resumed(Resume& request, const Call& call) {
+  if (c_stack_is_low()) {
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded");
+    return nullptr;
+  }
   request.previous_hook = get_eval_hook();
   pending = &request;
   set_eval_hook(resume_hook);
