@@ -1,11 +1,10 @@
 // Precompiled for every file of the core: the headers that nearly all of them need and that are slow to parse.
 #pragma once
 
-#include <Python.h>
-
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <Python.h>
 
 #include <cstdint>
 #include <memory>

@@ -105,7 +105,11 @@ def test_script_function_that_raises() -> None:
 
 @pytest.mark.parametrize(
     "callables",
-    [(scaled, doubled), (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor), (torch.ops.aten.add, torch.ops.aten.mul)],
+    [
+        (scaled, doubled),
+        (torch.ops.aten.add.Tensor, torch.ops.aten.mul.Tensor),
+        (torch.ops.aten.add, torch.ops.aten.mul),
+    ],
 )
 def test_callables_are_guarded_by_identity(callables: tuple[Any, Any]) -> None:
     compiled = magneto.compile(lambda x, function: function(x, 3), backend="aot_eager", fullgraph=True)

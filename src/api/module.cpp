@@ -1,13 +1,12 @@
 // The extension module `magneto._C`.
 #include <Python.h>
-
 #include <torch/csrc/Exceptions.h>
 
 #include <stdexcept>
 
 #include "api/bindings.h"
-#include "python/code.h"
 #include "dispatch/compiled.h"
+#include "python/code.h"
 #include "python/ref.h"
 
 namespace magneto {
@@ -46,7 +45,8 @@ PyMODINIT_FUNC PyInit__C() {
 #undef X
   if (!dispatch::add_types(module.get())) return nullptr;
   PyObject* unsupported = PyErr_NewExceptionWithDoc(
-      "magneto._C.Unsupported", "Something in the program can't be captured, under `fullgraph=True`.", PyExc_RuntimeError, nullptr);
+      "magneto._C.Unsupported", "Something in the program can't be captured, under `fullgraph=True`.",
+      PyExc_RuntimeError, nullptr);
   if (!unsupported || PyModule_AddObject(module.get(), "Unsupported", unsupported) < 0) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_version", MAGNETO_TORCH_VERSION) < 0) return nullptr;
   return module.release();

@@ -214,7 +214,8 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
   }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
     PyTypeObject* kind = Py_TYPE(descriptor);
-    if (name == MAGNETO_STR("__class__")) return wrap(reinterpret_cast<PyObject*>(type), sources.constant(reinterpret_cast<PyObject*>(type)));
+    if (name == MAGNETO_STR("__class__"))
+      return wrap(reinterpret_cast<PyObject*>(type), sources.constant(reinterpret_cast<PyObject*>(type)));
     if (source && name == MAGNETO_STR("__dict__") && has_instance_dict(type)) {
       if (find_overlay(owner, false)) side_exit(BreakReason::OpaqueObject, "__dict__ of an object that was changed");
       PyObject* dict = instance_dict_of(owner);
@@ -222,7 +223,8 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
       return wrap(dict, sources.instance_dict(source));
     }
     if (source && source->kind != guards::SourceKind::Const && !holds_guarded_state(type, descriptor)) {
-      side_exit(BreakReason::OpaqueObject, std::string("'") + PyUnicode_AsUTF8(name) + "' of an object of type " + type->tp_name);
+      side_exit(BreakReason::OpaqueObject,
+                std::string("'") + PyUnicode_AsUTF8(name) + "' of an object of type " + type->tp_name);
     }
     if (source && source->kind != guards::SourceKind::Const && kind == &PyMemberDescr_Type) {
       if (Overlay* written = find_overlay(owner, false)) {
@@ -263,8 +265,8 @@ Ref Capture::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
   PyObject* on_meta = type_lookup(meta, name);
   if (on_meta && Py_TYPE(on_meta)->tp_descr_set && Py_TYPE(on_meta)->tp_descr_get) {
     if (Py_TYPE(on_meta) == &PyProperty_Type) return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
-    Ref value = Ref::steal(Py_TYPE(on_meta)->tp_descr_get(on_meta, reinterpret_cast<PyObject*>(owner),
-                                                          reinterpret_cast<PyObject*>(meta)));
+    Ref value = Ref::steal(
+        Py_TYPE(on_meta)->tp_descr_get(on_meta, reinterpret_cast<PyObject*>(owner), reinterpret_cast<PyObject*>(meta)));
     if (!value) {
       if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
       PyErr_Clear();
@@ -307,7 +309,8 @@ Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
   PyObject* hook = PyDict_GetItemString(dict, "__getattr__");
   try {
     Uncuttable scope(*this);
-    if (hook) return call(wrap(hook, sources.dict_item(sources.constant(dict), MAGNETO_STR("__getattr__"))).get(), {name});
+    if (hook)
+      return call(wrap(hook, sources.dict_item(sources.constant(dict), MAGNETO_STR("__getattr__"))).get(), {name});
     if (Py_TYPE(owner) != &PyModule_Type) {
       if (PyObject* method = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"))) {
         return call(wrap(method, sources.constant(method)).get(), {owner, name});
@@ -331,9 +334,7 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
           side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + attribute + " is read");
         }
       }
-      static PyObject* const getattr_function = [] {
-        return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
-      }();
+      static PyObject* const getattr_function = [] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); }();
       if (PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
         const auto value = session->value_of(THPVariable_Unpack(owner));
         auto input = inputs_.find(value);
@@ -394,8 +395,7 @@ Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
 }
 
 Ref Capture::module_getattr(PyObject* owner, PyObject* name) {
-  for (PyObject* table_name :
-       {MAGNETO_STR("_parameters"), MAGNETO_STR("_buffers"), MAGNETO_STR("_modules")}) {
+  for (PyObject* table_name : {MAGNETO_STR("_parameters"), MAGNETO_STR("_buffers"), MAGNETO_STR("_modules")}) {
     Ref table = instance_dict_entry(owner, table_name);
     if (!table) continue;
     if (Ref value = dict_lookup(table.get(), name)) return value;
@@ -410,7 +410,8 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
   PyObject* setter = type_lookup(type, value ? MAGNETO_STR("__setattr__") : MAGNETO_STR("__delattr__"));
   static PyObject* const module_setattr = class_entry(torch_module_class(), "__setattr__");
   if (PyType_Check(owner) || PyModule_Check(owner)) {
-    side_exit(BreakReason::Mutation, std::string("an attribute of a ") + (PyType_Check(owner) ? "class" : "module") + " is set");
+    side_exit(BreakReason::Mutation,
+              std::string("an attribute of a ") + (PyType_Check(owner) ? "class" : "module") + " is set");
   }
   if (is_tensor(owner)) {
     if (inputs_.count(session->value_of(THPVariable_Unpack(owner))) || !value) {
@@ -484,7 +485,8 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
     return;
   }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
-    side_exit(BreakReason::Mutation, std::string("an attribute with a descriptor of type ") + Py_TYPE(descriptor)->tp_name + " is set");
+    side_exit(BreakReason::Mutation,
+              std::string("an attribute with a descriptor of type ") + Py_TYPE(descriptor)->tp_name + " is set");
   }
   if (!descriptor && !has_instance_dict(type)) {
     PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
@@ -493,7 +495,7 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
   const bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   PyObject* dict = slot ? nullptr : instance_dict_of(owner);
   if (value) {
-    dict && is_written(dict) ? store_entry(dict, name, value) : overlay(owner, false).set(name, value);
+    dict&& is_written(dict) ? store_entry(dict, name, value) : overlay(owner, false).set(name, value);
     return;
   }
   if (!(slot ? lookup_instance_attr(owner, name, nullptr) : instance_dict_entry(owner, name))) {

@@ -61,8 +61,10 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
   }
   Ref object = capture.resolve(value);
   if (PyObject* method = PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)
-                             ? capture.type_lookup(Py_TYPE(value), MAGNETO_STR("__len__")) : nullptr) {
-    if (PyFunction_Check(method)) return capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value});
+                             ? capture.type_lookup(Py_TYPE(value), MAGNETO_STR("__len__"))
+                             : nullptr) {
+    if (PyFunction_Check(method))
+      return capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value});
   }
   if (capture.is_outside(object.get()) && object.get() == value) object = capture.contents_of(value);
   return capture.call_native([&]() -> PyObject* {
@@ -120,7 +122,8 @@ Ref handle_iter(Capture& capture, const CallArgs& args) {
 Ref handle_next(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "next");
   PyObject* iterator = args.values[0];
-  if (capture.is_outside(iterator)) capture.side_exit(BreakReason::OpaqueIterator, "next() of an iterator from outside");
+  if (capture.is_outside(iterator))
+    capture.side_exit(BreakReason::OpaqueIterator, "next() of an iterator from outside");
   return capture.call_native([&]() -> PyObject* {
     if (!Py_TYPE(iterator)->tp_iternext) {
       PyErr_Format(PyExc_TypeError, "'%.200s' object is not an iterator", Py_TYPE(iterator)->tp_name);
@@ -234,7 +237,8 @@ PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr)
 Ref handle_format(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "format");
   if (!has_constant_text(capture, args.values[0])) {
-    capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + Py_TYPE(args.values[0])->tp_name);
+    capture.side_exit(BreakReason::OpaqueObject,
+                      std::string("the text of an object of type ") + Py_TYPE(args.values[0])->tp_name);
   }
   return checked(PyObject_Format(args.values[0], args.values.size() > 1 ? args.values[1] : nullptr));
 }
@@ -242,7 +246,8 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
 Ref handle_str_format(Capture& capture, const CallArgs& args) {
   for (PyObject* value : args.values) {
     if (!has_constant_text(capture, value)) {
-      capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);
+      capture.side_exit(BreakReason::OpaqueObject,
+                        std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);
     }
   }
   static PyObject* const format = PyDict_GetItemString(type_dict(&PyUnicode_Type), "format");
@@ -308,11 +313,11 @@ Ref handle_object_delattr(Capture& capture, const CallArgs& args) {
 Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
   PyObject* object = args.values.at(0);
   PyTypeObject* type = Py_TYPE(object);
-  const bool plain = !PyType_HasFeature(type, Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS) &&
-                     type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0 &&
-                     !_PyType_Lookup(type, MAGNETO_STR("__getnewargs__")) &&
-                     !_PyType_Lookup(type, MAGNETO_STR("__getnewargs_ex__")) &&
-                     !_PyType_Lookup(type, MAGNETO_STR("__slots__"));
+  const bool plain =
+      !PyType_HasFeature(type, Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS) &&
+      type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0 &&
+      !_PyType_Lookup(type, MAGNETO_STR("__getnewargs__")) && !_PyType_Lookup(type, MAGNETO_STR("__getnewargs_ex__")) &&
+      !_PyType_Lookup(type, MAGNETO_STR("__slots__"));
   PyObject* getstate = _PyType_Lookup(type, MAGNETO_STR("__getstate__"));
   if (!plain || (getstate && PyFunction_Check(getstate))) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("__reduce_ex__ of an object of type ") + type->tp_name);
@@ -324,7 +329,8 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
   Ref function = capture.wrap(newobj, capture.sources.constant(newobj));
   Ref state = capture.lookup_attr(object, MAGNETO_STR("__dict__"));
   if (!state) state = Ref::borrow(Py_None);
-  return checked(Py_BuildValue("(O(O)OOO)", function.get(), reinterpret_cast<PyObject*>(type), state.get(), Py_None, Py_None));
+  return checked(
+      Py_BuildValue("(O(O)OOO)", function.get(), reinterpret_cast<PyObject*>(type), state.get(), Py_None, Py_None));
 }
 
 Ref handle_type_getattribute(Capture& capture, const CallArgs& args) {
@@ -471,7 +477,8 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     if (is_module_function(function)) {
       effect = &effect_of(function->m_ml, [&] {
         const char* module = function->m_module && PyUnicode_Check(function->m_module)
-                                 ? PyUnicode_AsUTF8(function->m_module) : (self && PyModule_Check(self) ? PyModule_GetName(self) : "");
+                                 ? PyUnicode_AsUTF8(function->m_module)
+                                 : (self && PyModule_Check(self) ? PyModule_GetName(self) : "");
         return std::string(module) + "." + function->m_ml->ml_name;
       });
     } else if (PyType_Check(self)) {
@@ -529,7 +536,9 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       if (value.get() == args.values[i] && is_outside(value.get()) && i == 0 &&
           (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&
           !has_shadow(value.get()) && !is_shadow(value.get())) {
-        if (mutate) side_exit(BreakReason::Mutation, "an instance of " + std::string(Py_TYPE(value.get())->tp_name) + " from outside is changed");
+        if (mutate)
+          side_exit(BreakReason::Mutation,
+                    "an instance of " + std::string(Py_TYPE(value.get())->tp_name) + " from outside is changed");
         value = contents_of(value.get());
       }
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
@@ -577,9 +586,10 @@ bool is_pure_type(PyTypeObject* type) {
   static const auto* types = [] {
     auto* set = new std::unordered_map<PyTypeObject*, bool>;
     for (PyTypeObject* t :
-         {&PyBaseObject_Type, &PyLong_Type, &PyFloat_Type, &PyBool_Type, &PyComplex_Type, &PyBytes_Type, &PyList_Type,
-          &PyTuple_Type, &PyDict_Type, &PySet_Type, &PyFrozenSet_Type, &PyRange_Type, &PyEnum_Type, &PyZip_Type,
-          &PyMap_Type, &PyFilter_Type, &PyReversed_Type, &PySlice_Type, &PyODict_Type, &PyProperty_Type,
+         {&PyBaseObject_Type,   &PyLong_Type,        &PyFloat_Type,     &PyBool_Type,  &PyComplex_Type,
+          &PyBytes_Type,        &PyList_Type,        &PyTuple_Type,     &PyDict_Type,  &PySet_Type,
+          &PyFrozenSet_Type,    &PyRange_Type,       &PyEnum_Type,      &PyZip_Type,   &PyMap_Type,
+          &PyFilter_Type,       &PyReversed_Type,    &PySlice_Type,     &PyODict_Type, &PyProperty_Type,
           &PyStaticMethod_Type, &PyClassMethod_Type, &PyDictProxy_Type, &PyMethod_Type}) {
       (*set)[t] = true;
     }
@@ -596,9 +606,9 @@ bool is_pure_type(PyTypeObject* type) {
     };
     add("collections", {"deque", "defaultdict"});
     add("functools", {"partial"});
-    add("itertools", {"chain", "product", "repeat", "count", "islice", "zip_longest", "accumulate", "starmap",
-                      "permutations", "combinations", "takewhile", "dropwhile", "compress", "groupby", "cycle",
-                      "pairwise", "filterfalse"});
+    add("itertools",
+        {"chain", "product", "repeat", "count", "islice", "zip_longest", "accumulate", "starmap", "permutations",
+         "combinations", "takewhile", "dropwhile", "compress", "groupby", "cycle", "pairwise", "filterfalse"});
     add("operator", {"itemgetter", "attrgetter", "methodcaller"});
     add("torch", {"Size", "device", "finfo", "iinfo"});
     return set;
@@ -652,7 +662,8 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
       held.push_back(value);
       values.values.push_back(value.get());
     }
-    const bool number = type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
+    const bool number =
+        type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
     if (tensor && number) {
       if (type == &PyBool_Type) return Ref::borrow(truth(args.values[0]) ? Py_True : Py_False);
       return call_torch(object, values);

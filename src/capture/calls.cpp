@@ -75,8 +75,8 @@ PyTypeObject* torch_operator_type(const char* name) {
   return reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(module.get(), name));
 }
 
-/// True if a method of a logger gets past the logger's level. Asking fills the logger's own memo of its levels, which the
-/// interpreted method then reads under guards: setting a level anywhere empties it.
+/// True if a method of a logger gets past the logger's level. Asking fills the logger's own memo of its levels, which
+/// the interpreted method then reads under guards: setting a level anywhere empties it.
 bool log_is_written(PyObject* function, const CallArgs& args) {
   static constexpr std::pair<const char*, long> levels[] = {
       {"debug", 10}, {"info", 20}, {"warning", 30}, {"warn", 30}, {"error", 40}, {"exception", 40}, {"critical", 50}};
@@ -101,10 +101,8 @@ PyTypeObject* script_function_type() {
 /// What a TorchScript function does besides calling operators, or null: what may not happen during a capture.
 const char* script_effect(PyObject* function) {
   static constexpr std::pair<const char*, const char*> effects[] = {
-      {"prim::Print", "prints"},
-      {"aten::warn", "warns"},
-      {"prim::PythonOp", "calls Python"},
-      {"prim::SetAttr", "sets an attribute"},
+      {"prim::Print", "prints"},          {"aten::warn", "warns"},
+      {"prim::PythonOp", "calls Python"}, {"prim::SetAttr", "sets an attribute"},
       {"prim::fork", "starts a task"},
   };
   Ref graph = checked(PyObject_GetAttrString(function, "inlined_graph"));
@@ -167,7 +165,8 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
       type == &_PyMethodWrapper_Type || type == &PyCMethod_Type || type == &PyClassMethodDescr_Type) {
     return call_c_function(callable, args);
   }
-  if (PyObject* wrapped = original_of_compiled ? original_of_compiled(callable) : nullptr) {  // a function compiled by us: interpreted like the original
+  if (PyObject* wrapped = original_of_compiled ? original_of_compiled(callable)
+                                               : nullptr) {  // a function compiled by us: interpreted like the original
     return call(wrap(wrapped, sources.constant(wrapped)).get(), std::move(args));
   }
   if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {
@@ -198,7 +197,8 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     merged.kwnames = PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr;
     return call(function.get(), std::move(merged));
   }
-  static PyTypeObject* const operator_types[] = {torch_operator_type("OpOverload"), torch_operator_type("OpOverloadPacket")};
+  static PyTypeObject* const operator_types[] = {torch_operator_type("OpOverload"),
+                                                 torch_operator_type("OpOverloadPacket")};
   if (type == operator_types[0] || type == operator_types[1]) return call_torch(callable, args);
   if (type == script_function_type()) return call_script_function(callable, args);
   PyObject* method = type_lookup(type, MAGNETO_STR("__call__"));
@@ -221,9 +221,9 @@ void Capture::register_closure(PyObject* function, const Source* source) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i) {
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
     if (cell_contents_.count(cell)) continue;
-    PyObject* name = PyTuple_GET_ITEM(
-        decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).localsplus_names.get(),
-        decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).first_free + i);
+    PyObject* name =
+        PyTuple_GET_ITEM(decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).localsplus_names.get(),
+                         decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).first_free + i);
     cell_contents_[cell] = sources.closure(source, i, name);
     keep(Ref::borrow(cell));
   }
@@ -428,8 +428,8 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
                 });
 }
 
-/// Compiled by torch.jit.script: its interpreter runs on fakes as on any tensors, and its operators are recorded. What it
-/// gives back that is no tensor follows from sizes, which are guarded, or needed data and was refused.
+/// Compiled by torch.jit.script: its interpreter runs on fakes as on any tensors, and its operators are recorded. What
+/// it gives back that is no tensor follows from sizes, which are guarded, or needed data and was refused.
 Ref Capture::call_script_function(PyObject* function, const CallArgs& args) {
   if (const char* effect = script_effect(function)) {
     side_exit(BreakReason::OpaqueCall, "the TorchScript function " + callable_name(function) + " " + effect);
@@ -571,7 +571,8 @@ Ref Capture::contents_of(PyObject* object) {
 
 Ref Capture::iterate(PyObject* value) {
   if (is_tensor(value)) {
-    static PyObject* const unbind = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("unbind"));
+    static PyObject* const unbind =
+        _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("unbind"));
     CallArgs args;
     Ref zero = checked(PyLong_FromLong(0));
     args.values = {value, zero.get()};
@@ -581,7 +582,8 @@ Ref Capture::iterate(PyObject* value) {
   Ref object = resolve(value);
   PyTypeObject* type = Py_TYPE(object.get());
   if (type->tp_iter == PyObject_SelfIter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return object;
-  if (PyObject* method = PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ? type_lookup(type, MAGNETO_STR("__iter__")) : nullptr) {
+  if (PyObject* method =
+          PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ? type_lookup(type, MAGNETO_STR("__iter__")) : nullptr) {
     if (PyFunction_Check(method)) return call(wrap(method, sources.constant(method)).get(), {object.get()});
   }
   if (is_outside(object.get()) && object.get() == value && !PyType_Check(value)) object = contents_of(value);

@@ -6,10 +6,9 @@
 
 #include <algorithm>
 
-#include "python/frame.h"
-
 #include "capture/rebuild.h"
 #include "graph/orphans.h"
+#include "python/frame.h"
 
 namespace magneto::capture {
 
@@ -47,8 +46,10 @@ struct Capture::ThreadState {
 
   ~ThreadState() {
     at::GradMode::set_enabled(grad_mode);
-    if (at::autocast::is_autocast_enabled(at::kCPU) != autocast_cpu) at::autocast::set_autocast_enabled(at::kCPU, autocast_cpu);
-    if (at::autocast::is_autocast_enabled(at::kCUDA) != autocast_cuda) at::autocast::set_autocast_enabled(at::kCUDA, autocast_cuda);
+    if (at::autocast::is_autocast_enabled(at::kCPU) != autocast_cpu)
+      at::autocast::set_autocast_enabled(at::kCPU, autocast_cpu);
+    if (at::autocast::is_autocast_enabled(at::kCUDA) != autocast_cuda)
+      at::autocast::set_autocast_enabled(at::kCUDA, autocast_cuda);
     at::autocast::set_autocast_dtype(at::kCPU, cpu_dtype);
     at::autocast::set_autocast_dtype(at::kCUDA, cuda_dtype);
     at::autocast::set_autocast_cache_enabled(autocast_cache);
@@ -161,8 +162,8 @@ Trace Capture::run() {
   return finish(std::move(value));
 }
 
-/// Generators that are alive at the end hold fakes, and closing them would run the user's `finally` blocks: they are sent
-/// back to their first instruction, which no handler covers, and closed there.
+/// Generators that are alive at the end hold fakes, and closing them would run the user's `finally` blocks: they are
+/// sent back to their first instruction, which no handler covers, and closed there.
 void Capture::close_generators() {
   SavedError saved;
   callbacks_allowed_ = false;

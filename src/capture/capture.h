@@ -1,9 +1,10 @@
 // One capture: a segment of a user's frame, interpreted on real objects.
 //
 // The interpreter executes the function's own bytecode. Values are plain `PyObject*`: tensors are fakes, objects made
-// during the capture are real and fresh, and objects from outside are the user's own. What is known of an outside object
-// hangs on its identity: its source, its overlay (attribute writes kept back), its shadow (the canonical stand-in of a
-// built-in container). Nothing outside changes during a capture, so it can be abandoned at any instruction.
+// during the capture are real and fresh, and objects from outside are the user's own. What is known of an outside
+// object hangs on its identity: its source, its overlay (attribute writes kept back), its shadow (the canonical
+// stand-in of a built-in container). Nothing outside changes during a capture, so it can be abandoned at any
+// instruction.
 //
 // Control flow inside the capture uses C++ exceptions:
 //   PythonError  the interpreted program raised; handled by the frame's exception table
@@ -55,18 +56,18 @@ struct InterpFrame {
   const guards::Source* function_source = nullptr;  // null: a fresh function
   PyObject* globals = nullptr;
   PyObject* builtins = nullptr;
-  Frame* real = nullptr;                 // frames that C code called back keep their slots in the real frame
-  std::vector<PyObject*> storage;        // the slots of all others
+  Frame* real = nullptr;           // frames that C code called back keep their slots in the real frame
+  std::vector<PyObject*> storage;  // the slots of all others
   PyObject** slots = nullptr;
-  int32_t depth = 0;                     // entries on the value stack
-  int32_t pc = 0;                        // instruction being executed
-  std::vector<uint8_t> raw;              // root frame: slots not read yet, still the user's own values
-  PyObject* kw_names = nullptr;          // set by KW_NAMES for the next CALL; borrowed
-  bool callback = false;                 // entered from C code: can't be cut
+  int32_t depth = 0;             // entries on the value stack
+  int32_t pc = 0;                // instruction being executed
+  std::vector<uint8_t> raw;      // root frame: slots not read yet, still the user's own values
+  PyObject* kw_names = nullptr;  // set by KW_NAMES for the next CALL; borrowed
+  bool callback = false;         // entered from C code: can't be cut
   // While this frame calls another one: how it goes on when the callee returns.
-  bool result_is_pushed = false;         // pop `pops` entries, push the result, next instruction; else can't be cut
+  bool result_is_pushed = false;  // pop `pops` entries, push the result, next instruction; else can't be cut
   int32_t pops = 0;
-  Ref result_override;                   // pushed instead of the result (the instance, after __init__)
+  Ref result_override;  // pushed instead of the result (the instance, after __init__)
   InterpFrame* caller = nullptr;
 
   PyObject** stack() { return slots + info->nlocals; }
@@ -95,7 +96,7 @@ struct CallArgs {
 /// Attribute and item writes to an outside object, in order of first write.
 struct Overlay {
   PyObject* object;
-  bool items = false;  // dict entries instead of attributes
+  bool items = false;                        // dict entries instead of attributes
   std::vector<std::pair<Ref, Ref>> entries;  // name, value (null: deleted)
   std::pair<Ref, Ref>* find(PyObject* name);
   void set(PyObject* name, PyObject* value);
@@ -122,11 +123,11 @@ struct Trace {
 
 /// Where a segment starts.
 struct Start {
-  PyObject* function;        // the function object
+  PyObject* function;  // the function object
   const CodeInfo* info;
   int32_t instr = 0;
-  PyObject* const* slots;    // localsplus, then the stack; borrowed
-  int32_t depth = 0;         // stack entries
+  PyObject* const* slots;      // localsplus, then the stack; borrowed
+  int32_t depth = 0;           // stack entries
   bool prologue_done = false;  // cells are made, free variables filled
 };
 
@@ -280,10 +281,10 @@ class Capture {
     const guards::Source* source;
   };
   std::unordered_map<graph::ValueId, Input> inputs_;
-  std::unordered_map<PyObject*, Shadow> shadows_;               // by original
-  std::unordered_map<PyObject*, PyObject*> shadow_original_;    // shadow -> original
-  std::vector<std::unique_ptr<Overlay>> overlays_;              // in order of first write
-  std::unordered_map<PyObject*, Overlay*> overlay_of_[2];       // [items]
+  std::unordered_map<PyObject*, Shadow> shadows_;                       // by original
+  std::unordered_map<PyObject*, PyObject*> shadow_original_;            // shadow -> original
+  std::vector<std::unique_ptr<Overlay>> overlays_;                      // in order of first write
+  std::unordered_map<PyObject*, Overlay*> overlay_of_[2];               // [items]
   std::unordered_map<PyObject*, const guards::Source*> cell_contents_;  // outside cell -> source of what it holds
   std::vector<Ref> kept_;
   Ref handled_at_start_;
@@ -292,7 +293,7 @@ class Capture {
   std::unique_ptr<runtime::Exit> exit_;
   std::unique_ptr<runtime::Plan> plan_;
   std::unique_ptr<Rebuilder> rebuilder_;
-  std::exception_ptr sticky_;     // what a callback threw; rethrown after the C call
+  std::exception_ptr sticky_;  // what a callback threw; rethrown after the C call
   bool callbacks_allowed_ = false;
   guards::GlobalState start_state_;
   int32_t start_depth_ = 0;
@@ -320,10 +321,10 @@ std::string callable_name(PyObject* callable);
 void keep_forever(PyObject* object);
 
 /// An interned string constant, made once per call site.
-#define MAGNETO_STR(text)                                                   \
-  ([]() -> PyObject* {                                                      \
-    static PyObject* const interned = PyUnicode_InternFromString(text);     \
-    return interned;                                                        \
+#define MAGNETO_STR(text)                                               \
+  ([]() -> PyObject* {                                                  \
+    static PyObject* const interned = PyUnicode_InternFromString(text); \
+    return interned;                                                    \
   }())
 
 }  // namespace magneto::capture

@@ -1,8 +1,8 @@
 // The interpreter loop: one case per opcode.
 //
-// Handlers look at their operands in place and pop them only when the instruction is done, so that a side exit finds the
-// stack as it was in front of the instruction. An instruction that calls Python code sets `result_is_pushed` and `pops`
-// first: then a side exit inside the callee knows how this frame goes on.
+// Handlers look at their operands in place and pop them only when the instruction is done, so that a side exit finds
+// the stack as it was in front of the instruction. An instruction that calls Python code sets `result_is_pushed` and
+// `pops` first: then a side exit inside the callee knows how this frame goes on.
 #include <frameobject.h>
 
 #include <stdexcept>
@@ -158,11 +158,13 @@ void Capture::add_traceback(const InterpFrame& f) {
     if (!tracebacks_.count(previous.get())) previous = Ref();
     if (!reraised) {
       const Instr& at = f.instr();
-      Ref frame_object = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.info->code, f.globals, nullptr)));
+      Ref frame_object =
+          Ref::steal(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.info->code, f.globals, nullptr)));
       if (!frame_object) throw PythonError{};
       frame_set_running(frame_of_object(frame_object.get()), *f.info, f.pc, 0);
       previous = checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii",
-                                               previous ? previous.get() : Py_None, frame_object.get(), at.offset * 2, at.line));
+                                               previous ? previous.get() : Py_None, frame_object.get(), at.offset * 2,
+                                               at.line));
       tracebacks_.insert(previous.get());
       keep(previous);
     }
@@ -190,8 +192,9 @@ void Interpreter::handle_error() {
   if (!handler) {
     if (c.raise_site_.empty()) {
       for (const InterpFrame* at = &f; at; at = at->caller) {
-        c.raise_site_ = std::string(PyUnicode_AsUTF8(at->info->code->co_filename)) + ":" + std::to_string(at->instr().line) +
-                        " in " + PyUnicode_AsUTF8(at->info->code->co_qualname) + "\n" + c.raise_site_;
+        c.raise_site_ = std::string(PyUnicode_AsUTF8(at->info->code->co_filename)) + ":" +
+                        std::to_string(at->instr().line) + " in " + PyUnicode_AsUTF8(at->info->code->co_qualname) +
+                        "\n" + c.raise_site_;
       }
     }
     c.add_traceback(f);
@@ -520,7 +523,8 @@ int32_t Interpreter::step(const Instr& in) {
     case Op::SET_UPDATE: {
       Ref items = c.list_of(f.top());
       Ref set = c.resolve(f.top(in.arg), true);
-      c.call_native([&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
+      c.call_native(
+          [&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);
       break;
     }
@@ -528,7 +532,8 @@ int32_t Interpreter::step(const Instr& in) {
     case Op::DICT_MERGE: {
       Ref target = c.resolve(f.top(in.arg), true);
       Ref other = c.resolve(f.top());
-      if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) other = c.contents_of(f.top());
+      if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get()))
+        other = c.contents_of(f.top());
       c.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
                                                     : _PyDict_MergeEx(target.get(), other.get(), 2);
@@ -624,7 +629,8 @@ int32_t Interpreter::step(const Instr& in) {
       if (c.is_outside(raised)) c.side_exit(BreakReason::Exception, "an exception from outside leaves a `with` block");
       Ref traceback = Ref::steal(PyException_GetTraceback(raised));
       cuttable(0);
-      f.push(c.call(f.top(3), {reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised, traceback ? traceback.get() : Py_None}));
+      f.push(c.call(f.top(3),
+                    {reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised, traceback ? traceback.get() : Py_None}));
       break;
     }
 
@@ -765,7 +771,8 @@ void Interpreter::op_call_function_ex(const Instr& in) {
   const bool has_keywords = in.arg & 1;
   const int32_t pops = has_keywords ? 4 : 3;  // NULL, callable, args, kwargs
   PyObject* callable = f.top(has_keywords ? 2 : 1);
-  Ref positional = PyTuple_CheckExact(f.top(has_keywords)) ? c.resolve(f.top(has_keywords)) : c.list_of(f.top(has_keywords));
+  Ref positional =
+      PyTuple_CheckExact(f.top(has_keywords)) ? c.resolve(f.top(has_keywords)) : c.list_of(f.top(has_keywords));
   CallArgs args;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(positional.get()); ++i) {
     args.values.push_back(PySequence_Fast_GET_ITEM(positional.get(), i));
@@ -812,7 +819,8 @@ void Interpreter::op_unpack(PyObject* sequence, int32_t before, int32_t after, b
     if (!star && size > before) {
       PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", before);
     } else if (star) {
-      PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %d)", before + after, size);
+      PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %d)", before + after,
+                   size);
     } else {
       PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %d, got %d)", before, size);
     }

@@ -69,7 +69,8 @@ Ref operand(Capture& capture, PyObject* value) {
   Ref object = capture.resolve(value);
   if (object.get() == value && capture.is_outside(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) &&
       !is_identity_constant(value) && !PyFunction_Check(value) && !PyMethod_Check(value)) {
-    capture.side_exit(BreakReason::OpaqueObject, std::string("an operator is applied to an object of type ") + Py_TYPE(value)->tp_name);
+    capture.side_exit(BreakReason::OpaqueObject,
+                      std::string("an operator is applied to an object of type ") + Py_TYPE(value)->tp_name);
   }
   if (object.get() == value && capture.is_outside(value) && !capture.is_shadow(value) &&
       (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value))) {
@@ -115,7 +116,8 @@ Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
     PyObject*& function = functions[static_cast<int>(op)];
     if (!function) function = operator_function(row.name);
     PyObject* args[] = {value};
-    return capture.record(graph::TorchNode::Kind::CallFunction, function, args, nullptr, [&] { return row.run(value); });
+    return capture.record(graph::TorchNode::Kind::CallFunction, function, args, nullptr,
+                          [&] { return row.run(value); });
   }
   Ref object = operand(capture, value);
   return capture.call_native([&] { return row.run(object.get()); });

@@ -1,9 +1,8 @@
 #include "capture/rebuild.h"
 
+#include <structmember.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
-
-#include <structmember.h>
 
 #include <cstring>
 
@@ -103,7 +102,8 @@ int32_t Rebuilder::build(PyObject* value) {
   if (Py_TYPE(value) == &PySuper_Type) {
     Ref type = checked(PyObject_GetAttrString(value, "__thisclass__"));
     Ref self = checked(PyObject_GetAttrString(value, "__self__"));
-    std::vector<int32_t> args = {build(reinterpret_cast<PyObject*>(&PySuper_Type)), build(type.get()), build(self.get())};
+    std::vector<int32_t> args = {build(reinterpret_cast<PyObject*>(&PySuper_Type)), build(type.get()),
+                                 build(self.get())};
     return memo_[value] = emit(PlanOp::Call, std::move(args));
   }
   if (PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) && !PyCFunction_Check(value)) {
@@ -205,7 +205,8 @@ int32_t Rebuilder::build_instance(PyObject* value) {
     return memo_[value] = emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
   }
   if (type->tp_itemsize != 0) {
-    throw Abandon{BreakReason::Rebuild, std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
+    throw Abandon{BreakReason::Rebuild,
+                  std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
   }
   const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
   if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
@@ -253,7 +254,8 @@ int32_t Rebuilder::build_instance(PyObject* value) {
 int32_t Rebuilder::build_generator(PyObject* value) {
   Frame* suspended = generator_frame(value);
   if (!suspended || reinterpret_cast<PyGenObject*>(value)->gi_exc_state.exc_value) {
-    throw Abandon{BreakReason::Rebuild, "a generator that has ended, runs, or handles an exception is alive at the segment's end"};
+    throw Abandon{BreakReason::Rebuild,
+                  "a generator that has ended, runs, or handles an exception is alive at the segment's end"};
   }
   const CodeInfo& info = decode(frame_code(suspended));
   const int32_t generator = memo_[value] = emit(PlanOp::NewGenerator, {build(frame_function(suspended))});
@@ -277,7 +279,8 @@ int32_t Rebuilder::build_function(PyObject* value) {
   auto* function = reinterpret_cast<PyFunctionObject*>(value);
   std::vector<int32_t> args = {build(function->func_defaults), build(function->func_kwdefaults),
                                build(function->func_annotations), build(function->func_closure)};
-  Ref facts = checked(PyTuple_Pack(4, function->func_code, function->func_globals, function->func_name, function->func_qualname));
+  Ref facts = checked(
+      PyTuple_Pack(4, function->func_code, function->func_globals, function->func_name, function->func_qualname));
   const int32_t made = memo_[value] = emit(PlanOp::Function, std::move(args), facts.get());
   if (function->func_dict && PyDict_Size(function->func_dict)) {
     emit_to(made, PlanOp::InstanceFill, build_entries(function->func_dict));
@@ -287,15 +290,36 @@ int32_t Rebuilder::build_function(PyObject* value) {
 
 int32_t Rebuilder::build_reduced(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
-  static const char* const reducible[] = {
-      "list_iterator", "list_reverseiterator", "tuple_iterator", "range_iterator", "longrange_iterator", "str_iterator",
-      "str_ascii_iterator", "set_iterator", "dict_keyiterator", "dict_valueiterator", "dict_itemiterator", "enumerate", "zip",
-      "reversed", "map", "filter", "functools.partial", "collections.deque", "collections.defaultdict", "odict_iterator",
-      "itertools.chain", "itertools.count", "itertools.repeat", "itertools.islice", "itertools.product"};
+  static const char* const reducible[] = {"list_iterator",
+                                          "list_reverseiterator",
+                                          "tuple_iterator",
+                                          "range_iterator",
+                                          "longrange_iterator",
+                                          "str_iterator",
+                                          "str_ascii_iterator",
+                                          "set_iterator",
+                                          "dict_keyiterator",
+                                          "dict_valueiterator",
+                                          "dict_itemiterator",
+                                          "enumerate",
+                                          "zip",
+                                          "reversed",
+                                          "map",
+                                          "filter",
+                                          "functools.partial",
+                                          "collections.deque",
+                                          "collections.defaultdict",
+                                          "odict_iterator",
+                                          "itertools.chain",
+                                          "itertools.count",
+                                          "itertools.repeat",
+                                          "itertools.islice",
+                                          "itertools.product"};
   bool known = false;
   for (const char* name : reducible) known |= std::strcmp(type->tp_name, name) == 0;
   if (!known) {
-    throw Abandon{BreakReason::Rebuild, std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
+    throw Abandon{BreakReason::Rebuild,
+                  std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
   }
   Ref reduced = checked(PyObject_CallMethod(value, "__reduce__", nullptr));
   c.keep(reduced);
@@ -452,8 +476,8 @@ void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalStat
   auto boolean = [](bool value) { return value ? Py_True : Py_False; };
   struct Device {
     const char* name;
-    bool guards::GlobalState::* enabled;
-    at::ScalarType guards::GlobalState::* dtype;
+    bool guards::GlobalState::*enabled;
+    at::ScalarType guards::GlobalState::*dtype;
   };
   static constexpr Device devices[] = {
       {"cpu", &guards::GlobalState::autocast_cpu, &guards::GlobalState::autocast_cpu_dtype},

@@ -67,7 +67,8 @@ PyTypeObject* defaultdict_type() {
 bool is_static_place(const Source* source) {
   for (; source; source = source->base) {
     if (source->kind == SourceKind::Const) return true;
-    if (source->kind != SourceKind::DictItem && source->kind != SourceKind::Closure && source->kind != SourceKind::Cell) {
+    if (source->kind != SourceKind::DictItem && source->kind != SourceKind::Closure &&
+        source->kind != SourceKind::Cell) {
       return false;
     }
   }
@@ -220,7 +221,8 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
     }
     if (Overlay* written = find_overlay(original, true)) {
       for (const auto& [name, item] : written->entries) {
-        if ((item ? PyObject_SetItem(shadow.get(), name.get(), item.get()) : PyObject_DelItem(shadow.get(), name.get())) < 0) {
+        if ((item ? PyObject_SetItem(shadow.get(), name.get(), item.get())
+                  : PyObject_DelItem(shadow.get(), name.get())) < 0) {
           throw PythonError{};
         }
       }

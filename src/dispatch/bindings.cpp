@@ -1,5 +1,6 @@
 // What the Python layer calls: compile, reset, stats, explain and the marks.
 #include "api/bindings.h"
+
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
 #include "dispatch/stats.h"
@@ -45,10 +46,10 @@ PyObject* counts(const std::map<std::string, int64_t>& map) {
 PyObject* stats(PyObject*, PyObject*) {
   return guarded([] {
     const dispatch::Stats& s = dispatch::stats();
-    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:L}", "frames", s.frames, "graphs", s.graphs, "ops", s.ops,
-                         "breaks", s.breaks, "break_reasons", counts(s.break_reasons), "recompiles", s.recompiles,
-                         "cache_entries", s.cache_entries, "fallbacks", counts(s.fallbacks), "meta_kernels",
-                         counts(s.meta_kernels), "autograd_graphs", s.autograd_graphs);
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:L}", "frames", s.frames, "graphs", s.graphs, "ops",
+                         s.ops, "breaks", s.breaks, "break_reasons", counts(s.break_reasons), "recompiles",
+                         s.recompiles, "cache_entries", s.cache_entries, "fallbacks", counts(s.fallbacks),
+                         "meta_kernels", counts(s.meta_kernels), "autograd_graphs", s.autograd_graphs);
   });
 }
 
@@ -60,7 +61,8 @@ Ref list_of_refs(const std::vector<Ref>& items) {
 
 PyObject* explain(PyObject*, PyObject* args) {
   PyObject *callable, *call_args, *call_kwargs;
-  if (!PyArg_ParseTuple(args, "OO!O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OO!O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
+    return nullptr;
   return guarded([&]() -> PyObject* {
     Ref options = checked(PyDict_New());
     Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
@@ -95,15 +97,17 @@ PyObject* explain(PyObject*, PyObject* args) {
       }
     }
     return Py_BuildValue("{s:N,s:n,s:n,s:L,s:N,s:N,s:N,s:{s:d,s:d}}", "graphs", list_of_refs(report.graphs).release(),
-                         "graph_count", report.graphs.size(), "graph_break_count", report.breaks.size(), "op_count", count,
-                         "break_reasons", breaks.release(), "ops_per_graph", ops.release(), "out_guards", guards.release(),
-                         "compile_times", "capture", report.capture_seconds, "backend", report.backend_seconds);
+                         "graph_count", report.graphs.size(), "graph_break_count", report.breaks.size(), "op_count",
+                         count, "break_reasons", breaks.release(), "ops_per_graph", ops.release(), "out_guards",
+                         guards.release(), "compile_times", "capture", report.capture_seconds, "backend",
+                         report.backend_seconds);
   });
 }
 
 PyObject* capture_text(PyObject*, PyObject* args) {
   PyObject *callable, *call_args, *call_kwargs = nullptr;
-  if (!PyArg_ParseTuple(args, "OO!|O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs)) return nullptr;
+  if (!PyArg_ParseTuple(args, "OO!|O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
+    return nullptr;
   return guarded([&]() -> PyObject* {
     Ref options = checked(PyDict_New());
     Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
@@ -155,7 +159,8 @@ PyObject* disable(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "Op", &function, &recursive)) return nullptr;
   return guarded([&]() -> PyObject* {
     Ref module = checked(PyImport_ImportModule("magneto._forward"));
-    Ref wrapper = checked(PyObject_CallMethod(module.get(), "disabled", "OO", function, recursive ? Py_True : Py_False));
+    Ref wrapper =
+        checked(PyObject_CallMethod(module.get(), "disabled", "OO", function, recursive ? Py_True : Py_False));
     capture::mark_disabled(wrapper.get());
     return wrapper.release();
   });

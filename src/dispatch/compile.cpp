@@ -34,9 +34,7 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyOb
 
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string place_of(const CodeInfo& info, int32_t instr) {
   return std::string(PyUnicode_AsUTF8(info.code->co_qualname)) + " (" + PyUnicode_AsUTF8(info.code->co_filename) + ":" +
@@ -111,7 +109,8 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     log("graph_code", std::string("TRACED GRAPH\n") + PyUnicode_AsUTF8(code.get()));
   }
   if (context.backend_name == "eager") {
-    trace.plan->computation = runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size());
+    trace.plan->computation =
+        runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size());
     return true;
   }
   if (!context.backend_name.empty()) {
@@ -150,7 +149,8 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     Py_XDECREF(traceback);
     return false;
   }
-  trace.plan->computation = runtime::make_callable_computation(std::move(callable), graph.inputs.size(), graph.outputs.size());
+  trace.plan->computation =
+      runtime::make_callable_computation(std::move(callable), graph.inputs.size(), graph.outputs.size());
   return true;
 }
 
@@ -161,18 +161,21 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   std::string reasons;
   for (const auto& entry : segment.entries) reasons += "    - " + entry->guards->explain(roots) + "\n";
   if (log_enabled("recompiles")) {
-    log("recompiles", "Recompiling function " + place_of(start) + "\n    triggered by the following guard failure(s):\n" + reasons);
+    log("recompiles",
+        "Recompiling function " + place_of(start) + "\n    triggered by the following guard failure(s):\n" + reasons);
   }
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
   if (error) {
-    raise("RecompileError", "Recompiling " + place_of(start) + ", triggered by the following guard failure(s):\n" + reasons);
+    raise("RecompileError",
+          "Recompiling " + place_of(start) + ", triggered by the following guard failure(s):\n" + reasons);
     return false;
   }
   const int64_t limit = context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
   if (static_cast<int64_t>(segment.entries.size()) < limit) return true;
   segment.given_up = true;
   warn("Magneto hit config.cache_size_limit (" + std::to_string(limit) + ") for " + place_of(start) +
-       " and runs new cases under CPython from here on. Last reason:\n" + segment.entries.front()->guards->explain(roots));
+       " and runs new cases under CPython from here on. Last reason:\n" +
+       segment.entries.front()->guards->explain(roots));
   ++stats().fallbacks["cache_size_limit"];
   return false;
 }
@@ -203,7 +206,8 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
         }
       }
       if (*alive != 0) {
-        fall_back(context, segment, place_of(start), "leaked fake tensors", std::to_string(*alive) + " fake tensors outlive the capture");
+        fall_back(context, segment, place_of(start), "leaked fake tensors",
+                  std::to_string(*alive) + " fake tensors outlive the capture");
         return nullptr;
       }
       const double captured = now();
@@ -226,7 +230,8 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
         ++stats().graphs;
         stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
         if (!apply_backend(context, trace)) {
-          if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+          if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
+            return nullptr;
           fall_back(context, segment, place_of(start), "backend error", take_error_text());
           return nullptr;
         }

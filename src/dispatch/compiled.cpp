@@ -11,11 +11,10 @@ namespace magneto::dispatch {
 namespace {
 
 struct CompiledFunction {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
-  PyObject* original;   // what the user gave
-  PyObject* function;   // the Python function that runs
-  PyObject* self;       // its first argument, or null
+  PyObject_HEAD vectorcallfunc vectorcall;
+  PyObject* original;  // what the user gave
+  PyObject* function;  // the Python function that runs
+  PyObject* self;      // its first argument, or null
   PyObject* dict;
   PyObject* weakrefs;
   const CodeInfo* info;
@@ -36,7 +35,8 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
     return PyObject_Vectorcall(compiled->original, args, nargs, kwnames);
   }
   const CodeInfo* info = compiled->info;
-  if (reinterpret_cast<PyObject*>(info->code) != PyFunction_GET_CODE(compiled->function)) {  // its __code__ was replaced
+  if (reinterpret_cast<PyObject*>(info->code) !=
+      PyFunction_GET_CODE(compiled->function)) {  // its __code__ was replaced
     try {
       info = compiled->info = &decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(compiled->function)));
     } catch (const PythonError&) {
@@ -63,7 +63,8 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
   }
   PyObject* result = nullptr;
   try {
-    result = run_call(context, context.segment(info->code, 0), compiled->function, *info, localsplus.data(), args, given, kwnames);
+    result = run_call(context, context.segment(info->code, 0), compiled->function, *info, localsplus.data(), args,
+                      given, kwnames);
   } catch (const PythonError&) {
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
@@ -137,8 +138,7 @@ PyObject* compiled_getattro(PyObject* self, PyObject* name) {
 }
 
 PyTypeObject CompiledFunctionType = {
-    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0)
-    .tp_name = "magneto._C.CompiledFunction",
+    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0).tp_name = "magneto._C.CompiledFunction",
     .tp_basicsize = sizeof(CompiledFunction),
     .tp_dealloc = compiled_dealloc,
     .tp_vectorcall_offset = offsetof(CompiledFunction, vectorcall),
@@ -172,8 +172,7 @@ PyObject* mixin_call(PyObject* self, PyObject* args, PyObject* kwargs) {
 }
 
 PyTypeObject CallMixinType = {
-    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0)
-    .tp_name = "magneto._C.CallMixin",
+    .ob_base = PyVarObject_HEAD_INIT(nullptr, 0).tp_name = "magneto._C.CallMixin",
     .tp_basicsize = sizeof(PyObject),
     .tp_call = mixin_call,
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
@@ -192,7 +191,8 @@ bool split_callable(PyObject* callable, Ref& function, Ref& self) {
     self = Ref::borrow(PyMethod_GET_SELF(callable));
     return true;
   }
-  PyObject* call = PyType_Check(callable) ? nullptr : _PyType_Lookup(Py_TYPE(callable), PyUnicode_InternFromString("__call__"));
+  PyObject* call =
+      PyType_Check(callable) ? nullptr : _PyType_Lookup(Py_TYPE(callable), PyUnicode_InternFromString("__call__"));
   if (call && PyFunction_Check(call)) {
     function = Ref::borrow(call);
     self = Ref::borrow(callable);

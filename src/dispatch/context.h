@@ -32,8 +32,8 @@ struct Entry {
 struct Segment {
   std::vector<std::unique_ptr<Entry>> entries;
   std::set<capture::BreakSite> known_breaks;
-  std::string raised;        // what the program raised in the last capture, until it is known that it does so for real
-  bool given_up = false;     // runs under CPython from here on; said and counted when it was decided
+  std::string raised;     // what the program raised in the last capture, until it is known that it does so for real
+  bool given_up = false;  // runs under CPython from here on; said and counted when it was decided
 };
 
 /// One graph break or capture, for `explain`.
@@ -52,13 +52,13 @@ struct Report {
 
 struct Context {
   bool fullgraph = false;
-  Ref backend;               // str or callable
-  std::string backend_name;  // empty for callables
+  Ref backend;                    // str or callable
+  std::string backend_name;       // empty for callables
   int64_t cache_size_limit = -1;  // -1: the process's setting
   int error_on_recompile = -1;
   std::map<std::pair<PyCodeObject*, int32_t>, Segment> segments;
   Report* report = nullptr;
-  uint64_t generation = 0;   // segments older than the last reset are dropped before use
+  uint64_t generation = 0;  // segments older than the last reset are dropped before use
 
   Segment& segment(PyCodeObject* code, int32_t instr) { return segments[{code, instr}]; }
 };
@@ -73,8 +73,8 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyOb
 /// the call fails (Unsupported under fullgraph, strict mode, a backend's error).
 Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start);
 
-/// After CPython has run what a capture saw raise (Segment::raised): an ordinary result means that the capture was wrong,
-/// which is said like any failure of ours. Gives the result, or null when the user asked for an error.
+/// After CPython has run what a capture saw raise (Segment::raised): an ordinary result means that the capture was
+/// wrong, which is said like any failure of ours. Gives the result, or null when the user asked for an error.
 PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result);
 
 }  // namespace magneto::dispatch

@@ -6,8 +6,8 @@
 #include "dispatch/driver.h"
 
 #include "dispatch/step.h"
-#include "python/c_stack.h"
 #include "python/bind.h"
+#include "python/c_stack.h"
 #include "python/frame.h"
 
 namespace magneto::dispatch {
@@ -25,8 +25,8 @@ struct Resume {
 
 thread_local Resume* pending = nullptr;
 
-PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr, int32_t depth,
-                bool step_first);
+PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr,
+                int32_t depth, bool step_first);
 PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request);
 
 PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
@@ -85,8 +85,8 @@ int32_t fill(Frame* frame, const CodeInfo& info, const runtime::FrameState& stat
   return depth;
 }
 
-/// With the outermost frame of an exit filled: runs the frames inside it. True: go on at *instr (`*step_first`: run that
-/// instruction for real first). False: the frame has to raise the current error.
+/// With the outermost frame of an exit filled: runs the frames inside it. True: go on at *instr (`*step_first`: run
+/// that instruction for real first). False: the frame has to raise the current error.
 bool enter(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, const runtime::Exit& exit,
            const runtime::Registers& registers, size_t index, int32_t* instr, int32_t* depth, bool* step_first) {
   const runtime::FrameState& state = exit.frames[index];
@@ -111,15 +111,16 @@ PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request) {
   int32_t depth = fill(frame, info, state, *request.registers, 0);
   int32_t instr;
   bool step_first;
-  if (!enter(thread, frame, *request.context, info, *request.exit, *request.registers, request.index, &instr, &depth, &step_first)) {
+  if (!enter(thread, frame, *request.context, info, *request.exit, *request.registers, request.index, &instr, &depth,
+             &step_first)) {
     frame_set_running(frame, info, state.instr, depth);
     return frame_raise(thread, frame);
   }
   return drive(thread, frame, *request.context, info, instr, depth, step_first);
 }
 
-PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr, int32_t depth,
-                bool step_first) {
+PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr,
+                int32_t depth, bool step_first) {
   std::vector<PyObject*> slots;
   while (true) {
     if (step_first) {
@@ -186,8 +187,8 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
 
 }  // namespace
 
-PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info, PyObject* const* localsplus,
-                   PyObject* const* args, size_t nargs, PyObject* kwnames) {
+PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info,
+                   PyObject* const* localsplus, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   thread_local std::vector<PyObject*> shared_slots;
   std::vector<PyObject*> slots = std::move(shared_slots);
   struct GiveBack {

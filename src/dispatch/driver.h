@@ -8,7 +8,7 @@ namespace magneto::dispatch {
 /// A call of a Python function under a context: on a guard hit its plan, on a miss a capture, then the plan; side exits
 /// run in real frames. `localsplus`: the bound arguments (see bind_arguments), borrowed; `args`: the same call as a
 /// vectorcall, for the frames that have to be made. New reference, or null with an exception.
-PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info, PyObject* const* localsplus,
-                   PyObject* const* args, size_t nargs, PyObject* kwnames);
+PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info,
+                   PyObject* const* localsplus, PyObject* const* args, size_t nargs, PyObject* kwnames);
 
 }  // namespace magneto::dispatch

@@ -51,9 +51,11 @@ std::string break_text(const runtime::Exit& exit) {
     SavedError saved;
     Ref linecache = Ref::steal(PyImport_ImportModule("linecache"));
     Ref line = linecache ? Ref::steal(PyObject_CallMethod(linecache.get(), "getline", "Oi", code->co_filename,
-                                                          frame.info->instrs[frame.instr].line)) : Ref();
+                                                          frame.info->instrs[frame.instr].line))
+                         : Ref();
     Ref stripped = line ? Ref::steal(PyObject_CallMethod(line.get(), "strip", nullptr)) : Ref();
-    if (stripped && PyUnicode_GET_LENGTH(stripped.get())) text += std::string("    ") + PyUnicode_AsUTF8(stripped.get()) + "\n";
+    if (stripped && PyUnicode_GET_LENGTH(stripped.get()))
+      text += std::string("    ") + PyUnicode_AsUTF8(stripped.get()) + "\n";
     PyErr_Clear();
   }
   return text;

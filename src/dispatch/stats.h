@@ -12,16 +12,16 @@
 namespace magneto::dispatch {
 
 struct Stats {
-  int64_t frames = 0;       // segments captured
-  int64_t graphs = 0;       // of these, those with operators
-  int64_t ops = 0;          // torch calls in them
+  int64_t frames = 0;  // segments captured
+  int64_t graphs = 0;  // of these, those with operators
+  int64_t ops = 0;     // torch calls in them
   int64_t breaks = 0;
   std::map<std::string, int64_t> break_reasons;
   int64_t recompiles = 0;
   int64_t cache_entries = 0;
-  std::map<std::string, int64_t> fallbacks;    // captures that failed by our own fault, by cause
-  std::map<std::string, int64_t> meta_kernels; // operators inferred by the dispatcher's meta kernels
-  int64_t autograd_graphs = 0;                 // graphs run at the torch level, under autograd
+  std::map<std::string, int64_t> fallbacks;     // captures that failed by our own fault, by cause
+  std::map<std::string, int64_t> meta_kernels;  // operators inferred by the dispatcher's meta kernels
+  int64_t autograd_graphs = 0;                  // graphs run at the torch level, under autograd
 };
 Stats& stats();
 

@@ -30,12 +30,32 @@ struct Stack {
 
 PyObject* binary(int op, PyObject* a, PyObject* b) {
   using Function = PyObject* (*)(PyObject*, PyObject*);
-  static const Function functions[] = {
-      PyNumber_Add, PyNumber_And, PyNumber_FloorDivide, PyNumber_Lshift, PyNumber_MatrixMultiply, PyNumber_Multiply,
-      PyNumber_Remainder, PyNumber_Or, nullptr, PyNumber_Rshift, PyNumber_Subtract, PyNumber_TrueDivide, PyNumber_Xor,
-      PyNumber_InPlaceAdd, PyNumber_InPlaceAnd, PyNumber_InPlaceFloorDivide, PyNumber_InPlaceLshift,
-      PyNumber_InPlaceMatrixMultiply, PyNumber_InPlaceMultiply, PyNumber_InPlaceRemainder, PyNumber_InPlaceOr, nullptr,
-      PyNumber_InPlaceRshift, PyNumber_InPlaceSubtract, PyNumber_InPlaceTrueDivide, PyNumber_InPlaceXor};
+  static const Function functions[] = {PyNumber_Add,
+                                       PyNumber_And,
+                                       PyNumber_FloorDivide,
+                                       PyNumber_Lshift,
+                                       PyNumber_MatrixMultiply,
+                                       PyNumber_Multiply,
+                                       PyNumber_Remainder,
+                                       PyNumber_Or,
+                                       nullptr,
+                                       PyNumber_Rshift,
+                                       PyNumber_Subtract,
+                                       PyNumber_TrueDivide,
+                                       PyNumber_Xor,
+                                       PyNumber_InPlaceAdd,
+                                       PyNumber_InPlaceAnd,
+                                       PyNumber_InPlaceFloorDivide,
+                                       PyNumber_InPlaceLshift,
+                                       PyNumber_InPlaceMatrixMultiply,
+                                       PyNumber_InPlaceMultiply,
+                                       PyNumber_InPlaceRemainder,
+                                       PyNumber_InPlaceOr,
+                                       nullptr,
+                                       PyNumber_InPlaceRshift,
+                                       PyNumber_InPlaceSubtract,
+                                       PyNumber_InPlaceTrueDivide,
+                                       PyNumber_InPlaceXor};
   if (op == 8) return PyNumber_Power(a, b, Py_None);
   if (op == 21) return PyNumber_InPlacePower(a, b, Py_None);
   return functions[op](a, b);
@@ -44,7 +64,8 @@ PyObject* binary(int op, PyObject* a, PyObject* b) {
 PyObject* call(Stack& stack, int32_t count, PyObject* kw_names) {
   PyObject** base = stack.base + *stack.depth - count;
   PyObject* callable = base[-2];
-  if (callable) return PyObject_Vectorcall(callable, base - 1, count + 1 - (kw_names ? PyTuple_GET_SIZE(kw_names) : 0), kw_names);
+  if (callable)
+    return PyObject_Vectorcall(callable, base - 1, count + 1 - (kw_names ? PyTuple_GET_SIZE(kw_names) : 0), kw_names);
   return PyObject_Vectorcall(base[-1], base, count - (kw_names ? PyTuple_GET_SIZE(kw_names) : 0), kw_names);
 }
 
@@ -66,7 +87,8 @@ PyObject* special(PyObject* owner, const char* name) {
   Ref text = Ref::steal(PyUnicode_InternFromString(name));
   PyObject* found = _PyType_Lookup(Py_TYPE(owner), text.get());
   if (!found) {
-    PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol", Py_TYPE(owner)->tp_name);
+    PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol",
+                 Py_TYPE(owner)->tp_name);
     return nullptr;
   }
   descrgetfunc get = Py_TYPE(found)->tp_descr_get;

@@ -7,9 +7,9 @@
 namespace magneto::dispatch {
 
 enum class StepResult : uint8_t {
-  Done,       // go on at `*next`
-  Raised,     // the error indicator is set; the frame is as it was in front of the instruction
-  NotOurs,    // an instruction that CPython itself should run, and the rest of the frame with it
+  Done,     // go on at `*next`
+  Raised,   // the error indicator is set; the frame is as it was in front of the instruction
+  NotOurs,  // an instruction that CPython itself should run, and the rest of the frame with it
 };
 
 /// Runs the instruction at `instr` (with the KW_NAMES and PRECALL that belong to a CALL) on a frame whose state was set

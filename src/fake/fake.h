@@ -1,9 +1,9 @@
 // Fake tensors: real `torch.Tensor` objects with metadata and autograd state but no data.
 //
 // During a capture each tensor is a fake. PyTorch's own Python bindings, composite operators and autograd run on it
-// unchanged; below autograd, a boxed kernel on the `Fake` dispatch key (on while a session is active) catches every ATen operator, appends it to the
-// session's graph and infers the results' metadata, with a native rule (rules.def) or, counted, with the dispatcher's
-// meta kernel.
+// unchanged; below autograd, a boxed kernel on the `Fake` dispatch key (on while a session is active) catches every
+// ATen operator, appends it to the session's graph and infers the results' metadata, with a native rule (rules.def) or,
+// counted, with the dispatcher's meta kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>

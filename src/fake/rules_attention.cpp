@@ -7,8 +7,8 @@
 namespace magneto::fake {
 namespace {
 
-/// (query, key, value, dropout_p, is_causal, attn_mask, scale) gives the output, laid out like the query, and logsumexp,
-/// laid out as (batch, length, heads).
+/// (query, key, value, dropout_p, is_causal, attn_mask, scale) gives the output, laid out like the query, and
+/// logsumexp, laid out as (batch, length, heads).
 bool flash_attention_for_cpu(Call& call) {
   const at::Tensor &query = call.tensor(0), &key = call.tensor(1), &value = call.tensor(2);
   const at::Tensor mask = call.optional_tensor(5);

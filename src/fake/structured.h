@@ -86,8 +86,8 @@ template <class Meta, class Signature>
 class OutputHook;
 
 template <class Meta, class... Names>
-class OutputHook<Meta, void (at::impl::MetaBase::*)(int64_t, at::IntArrayRef, at::IntArrayRef, at::TensorOptions, Names...)>
-    : public Meta {
+class OutputHook<Meta, void (at::impl::MetaBase::*)(int64_t, at::IntArrayRef, at::IntArrayRef, at::TensorOptions,
+                                                    Names...)> : public Meta {
  public:
   void set_output_strided(int64_t i, at::IntArrayRef sizes, at::IntArrayRef strides, at::TensorOptions options,
                           Names...) override {

@@ -40,7 +40,8 @@ struct Fx {
                             imported("torch", "layout").get(), imported("torch", "memory_format").get()));
   Ref meta = text("meta"), stack_trace = text("stack_trace"), create_node = text("create_node");
   Ref placeholder = text("placeholder"), get_attr = text("get_attr"), call_function = text("call_function"),
-      call_method = text("call_method"), output = text("output"), clone = text("clone"), target_to_str = text("_target_to_str");
+      call_method = text("call_method"), output = text("output"), clone = text("clone"),
+      target_to_str = text("_target_to_str");
   Ref no_args = checked(PyTuple_New(0));
 
   static const Fx& get() {
@@ -174,10 +175,11 @@ class ModuleBuilder {
         });
   }
 
-  /// False for functions of torch's modules that their name does not lead to (TorchScript functions, closures): fx prints
-  /// the name of whatever says that it is torch's. They are called through an attribute of the module instead.
+  /// False for functions of torch's modules that their name does not lead to (TorchScript functions, closures): fx
+  /// prints the name of whatever says that it is torch's. They are called through an attribute of the module instead.
   bool has_name(const Ref& target) const {
-    if (!PyFunction_Check(target.get()) && reinterpret_cast<PyObject*>(Py_TYPE(target.get())) != fx_.script_function.get()) {
+    if (!PyFunction_Check(target.get()) &&
+        reinterpret_cast<PyObject*>(Py_TYPE(target.get())) != fx_.script_function.get()) {
       return true;
     }
     Ref module_name = attribute(target.get(), "__module__");
@@ -207,7 +209,8 @@ class ModuleBuilder {
     const bool method = node.kind == TorchNode::Kind::CallMethod;
     Ref target = node.target;
     if (!method && !has_name(target)) {
-      std::vector<PyObject*> items(PySequence_Fast_ITEMS(args.get()), PySequence_Fast_ITEMS(args.get()) + PyTuple_GET_SIZE(args.get()));
+      std::vector<PyObject*> items(PySequence_Fast_ITEMS(args.get()),
+                                   PySequence_Fast_ITEMS(args.get()) + PyTuple_GET_SIZE(args.get()));
       Ref function = attribute_node("_function", target);
       Ref with_function = checked(PyTuple_New(PyTuple_GET_SIZE(args.get()) + 1));
       PyTuple_SET_ITEM(with_function.get(), 0, function.release());

@@ -9,9 +9,9 @@
 // value, views alias. Running the ATen nodes in order on real tensors is what eager does.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <string>

@@ -1,8 +1,8 @@
-#include "python/types.h"
 #include "guards/text.h"
 
 #include "guards/constants.h"
 #include "guards/tensor_check.h"
+#include "python/types.h"
 
 namespace magneto::guards {
 

@@ -26,9 +26,7 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 
 }  // namespace
 
-PyObject* type_dict(PyTypeObject* type) {
-  return type->tp_dict;
-}
+PyObject* type_dict(PyTypeObject* type) { return type->tp_dict; }
 
 PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(frame->f_func); }
 

@@ -16,7 +16,8 @@ constexpr uint8_t kCellOrFree = 0x40 | 0x80;  // CO_FAST_CELL, CO_FAST_FREE
 
 /// A function that names one of these may look at its own locals by other ways than its bytecode.
 bool sees_its_frame(const CodeInfo& info) {
-  static const char* const names[] = {"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "stack", "breakpoint", "set_trace"};
+  static const char* const names[] = {"locals",    "vars",         "dir",   "eval",       "exec",
+                                      "_getframe", "currentframe", "stack", "breakpoint", "set_trace"};
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(info.names.get()); ++i) {
     PyObject* name = PyTuple_GET_ITEM(info.names.get(), i);
     for (const char* known : names) {

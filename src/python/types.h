@@ -5,8 +5,8 @@
 
 namespace magneto {
 
-/// A type's own attributes (`vars(type)` as a dict), borrowed. From 3.12 built-in types keep theirs per interpreter, and
-/// `tp_dict` is null.
+/// A type's own attributes (`vars(type)` as a dict), borrowed. From 3.12 built-in types keep theirs per interpreter,
+/// and `tp_dict` is null.
 PyObject* type_dict(PyTypeObject* type);
 
 }  // namespace magneto

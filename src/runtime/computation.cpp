@@ -66,14 +66,17 @@ class CallableComputation final : public Computation {
       outputs[0] = Py_NewRef(value);
       return;
     }
-    if ((!PyTuple_Check(value) && !PyList_Check(value)) || static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != outputs_) {
-      PyErr_Format(PyExc_TypeError, "the backend's callable must return a tuple or list of %zu tensors, not %R", outputs_, value);
+    if ((!PyTuple_Check(value) && !PyList_Check(value)) ||
+        static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != outputs_) {
+      PyErr_Format(PyExc_TypeError, "the backend's callable must return a tuple or list of %zu tensors, not %R",
+                   outputs_, value);
       throw PythonError{};
     }
     for (size_t i = 0; i < outputs_; ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, i);
       if (!THPVariable_Check(item)) {
-        PyErr_Format(PyExc_TypeError, "the backend's callable returned %R where the graph has a tensor (output %zu)", item, i);
+        PyErr_Format(PyExc_TypeError, "the backend's callable returned %R where the graph has a tensor (output %zu)",
+                     item, i);
         throw PythonError{};
       }
     }

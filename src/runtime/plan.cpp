@@ -44,7 +44,8 @@ PyObject* require(PyObject* object) {
 /// Makes an instance without state: what its class's C-level constructor gives without arguments.
 PyObject* new_instance(PyTypeObject* type, const PlanInstr& instr, const Registers& registers) {
   Ref args = checked(PyTuple_New(static_cast<Py_ssize_t>(instr.args.size())));
-  for (size_t i = 0; i < instr.args.size(); ++i) PyTuple_SET_ITEM(args.get(), i, Py_NewRef(registers.get(instr.args[i])));
+  for (size_t i = 0; i < instr.args.size(); ++i)
+    PyTuple_SET_ITEM(args.get(), i, Py_NewRef(registers.get(instr.args[i])));
   return require(type->tp_new(type, args.get(), nullptr));
 }
 
@@ -77,7 +78,8 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
     case PlanOp::Output: {
       PyObject* tensor = outputs[instr.index];
       if (instr.object && Py_TYPE(tensor) != reinterpret_cast<PyTypeObject*>(instr.object.get())) {
-        registers.set(instr.dst, require(THPVariable_Wrap(THPVariable_Unpack(tensor), reinterpret_cast<PyTypeObject*>(instr.object.get()))));
+        registers.set(instr.dst, require(THPVariable_Wrap(THPVariable_Unpack(tensor),
+                                                          reinterpret_cast<PyTypeObject*>(instr.object.get()))));
       } else {
         registers.set(instr.dst, Py_NewRef(tensor));
       }
@@ -165,7 +167,8 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
       check(PyObject_GenericSetAttr(dst, instr.object.get(), instr.args.empty() ? nullptr : arg(0)));
       break;
     case PlanOp::StoreItem:
-      check(instr.args.empty() ? PyDict_DelItem(dst, instr.object.get()) : PyDict_SetItem(dst, instr.object.get(), arg(0)));
+      check(instr.args.empty() ? PyDict_DelItem(dst, instr.object.get())
+                               : PyDict_SetItem(dst, instr.object.get(), arg(0)));
       break;
     case PlanOp::ReplaceList:
       check(PyList_SetSlice(dst, 0, PyList_GET_SIZE(dst), arg(0)));
@@ -191,7 +194,8 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
         if (!kept) slots[i] = instr.args[i] < 0 ? nullptr : Py_NewRef(arg(i));
         Py_XDECREF(old);
       }
-      generator_set(dst, info, instr.index, static_cast<int32_t>(instr.args.size()) - info.nlocals, instr.object.get() == Py_True);
+      generator_set(dst, info, instr.index, static_cast<int32_t>(instr.args.size()) - info.nlocals,
+                    instr.object.get() == Py_True);
       break;
     }
     case PlanOp::ExceptionState: {
@@ -279,9 +283,11 @@ std::string Plan::print() const {
     result += std::string("  exit ") + break_info(exit->reason).name + ": " + exit->message + "\n";
     for (const FrameState& frame : exit->frames) {
       int32_t instr = frame.instr;
-      while (frame.info->instrs[instr].op == Op::PRECALL) instr = frame.info->instrs[instr].next;  // only some versions have it
+      while (frame.info->instrs[instr].op == Op::PRECALL)
+        instr = frame.info->instrs[instr].next;  // only some versions have it
       result += std::string("    frame ") + PyUnicode_AsUTF8(frame.info->code->co_qualname) + " at " +
-                op_name(frame.info->instrs[instr].op) + " line " + std::to_string(frame.info->instrs[instr].line) + "\n";
+                op_name(frame.info->instrs[instr].op) + " line " + std::to_string(frame.info->instrs[instr].line) +
+                "\n";
     }
   }
   return result + "}\n";

@@ -2,8 +2,8 @@
 //
 // A plan computes the graph from the tensors in the guard program's slots, builds the Python objects that the segment
 // hands on, replays the writes that the capture kept back, and ends: by returning a value, or at a side exit with the
-// state of the user's frames. Printable (`print`); runs no Python code of the user before its end except what rebuilding
-// an object needs.
+// state of the user's frames. Printable (`print`); runs no Python code of the user before its end except what
+// rebuilding an object needs.
 #pragma once
 
 #include <Python.h>
@@ -21,40 +21,44 @@
 namespace magneto::runtime {
 
 /// X(op, doc): `dst` is the register written (or written to), `args` are registers.
-#define MAGNETO_PLAN_OPS(X)                                                                              \
-  X(Slot, "dst = guard slot `index`")                                                                    \
-  X(Const, "dst = object")                                                                               \
-  X(Output, "dst = graph output `index` as a Python tensor (object: the type to wrap it as, or null)")   \
-  X(Tuple, "dst = tuple of args (object: the tuple subclass, or null)")                                  \
-  X(FrozenSet, "dst = frozenset of args")                                                                \
-  X(Slice, "dst = slice(args)")                                                                          \
-  X(Method, "dst = bound method of args[0] (function) and args[1] (self)")                               \
-  X(Function, "dst = function: object is (code, globals, name, qualname); args: defaults, kwdefaults, annotations, closure; -1 absent") \
-  X(NewList, "dst = []")                                                                                 \
-  X(NewDict, "dst = {}")                                                                                 \
-  X(NewSet, "dst = set()")                                                                               \
-  X(NewCell, "dst = empty cell")                                                                         \
-  X(NewInstance, "dst = instance of the class `object` with no state (its C-level tp_new)")              \
-  X(Call, "dst = args[0](*args[1:]) for a C callable (iterators and the like, from their __reduce__)")   \
-  X(ListFill, "list dst gets args appended (past any override)")                                         \
-  X(DictFill, "dict dst gets args as key, value, key, value... (past any override)")                     \
-  X(SetFill, "set dst gets args added")                                                                  \
-  X(CellFill, "cell dst gets args[0]")                                                                   \
-  X(InstanceFill, "instance dst's __dict__ gets args as key, value...")                                  \
-  X(SlotFill, "instance dst: slot descriptor `object` set to args[0]")                                   \
-  X(ExtendFrom, "dst.extend(args[0]) for a deque")                                                       \
-  X(SetState, "dst.__setstate__(args[0])")                                                               \
-  X(StoreAttr, "instance dict of dst: entry `object` = args[0]; no args: deleted")                       \
-  X(StoreItem, "dict dst: entry `object` = args[0]; no args: deleted")                                   \
-  X(StoreCell, "cell dst = args[0]; no args: emptied")                                                   \
-  X(ReplaceList, "list dst[:] = list args[0]")                                                           \
-  X(ReplaceDict, "dict dst: cleared, then updated from args[0]")                                         \
-  X(ReplaceSet, "set dst: cleared, then updated from args[0]")                                           \
-  X(NewGenerator, "dst = generator of the function args[0], whose frame GeneratorFill fills")                   \
-  X(GeneratorFill, "generator dst: args are its locals (-1: as they are), then its stack; goes on at instruction index; object: it has begun") \
-  X(ExceptionState, "exception dst: context, cause, traceback; object: the context is suppressed")         \
-  X(Handled, "dst = the exception that the thread handles, or None")                                     \
-  X(SetHandled, "the thread handles the exception args[0], None: nothing")                               \
+#define MAGNETO_PLAN_OPS(X)                                                                                            \
+  X(Slot, "dst = guard slot `index`")                                                                                  \
+  X(Const, "dst = object")                                                                                             \
+  X(Output, "dst = graph output `index` as a Python tensor (object: the type to wrap it as, or null)")                 \
+  X(Tuple, "dst = tuple of args (object: the tuple subclass, or null)")                                                \
+  X(FrozenSet, "dst = frozenset of args")                                                                              \
+  X(Slice, "dst = slice(args)")                                                                                        \
+  X(Method, "dst = bound method of args[0] (function) and args[1] (self)")                                             \
+  X(Function,                                                                                                          \
+    "dst = function: object is (code, globals, name, qualname); args: defaults, kwdefaults, annotations, closure; -1 " \
+    "absent")                                                                                                          \
+  X(NewList, "dst = []")                                                                                               \
+  X(NewDict, "dst = {}")                                                                                               \
+  X(NewSet, "dst = set()")                                                                                             \
+  X(NewCell, "dst = empty cell")                                                                                       \
+  X(NewInstance, "dst = instance of the class `object` with no state (its C-level tp_new)")                            \
+  X(Call, "dst = args[0](*args[1:]) for a C callable (iterators and the like, from their __reduce__)")                 \
+  X(ListFill, "list dst gets args appended (past any override)")                                                       \
+  X(DictFill, "dict dst gets args as key, value, key, value... (past any override)")                                   \
+  X(SetFill, "set dst gets args added")                                                                                \
+  X(CellFill, "cell dst gets args[0]")                                                                                 \
+  X(InstanceFill, "instance dst's __dict__ gets args as key, value...")                                                \
+  X(SlotFill, "instance dst: slot descriptor `object` set to args[0]")                                                 \
+  X(ExtendFrom, "dst.extend(args[0]) for a deque")                                                                     \
+  X(SetState, "dst.__setstate__(args[0])")                                                                             \
+  X(StoreAttr, "instance dict of dst: entry `object` = args[0]; no args: deleted")                                     \
+  X(StoreItem, "dict dst: entry `object` = args[0]; no args: deleted")                                                 \
+  X(StoreCell, "cell dst = args[0]; no args: emptied")                                                                 \
+  X(ReplaceList, "list dst[:] = list args[0]")                                                                         \
+  X(ReplaceDict, "dict dst: cleared, then updated from args[0]")                                                       \
+  X(ReplaceSet, "set dst: cleared, then updated from args[0]")                                                         \
+  X(NewGenerator, "dst = generator of the function args[0], whose frame GeneratorFill fills")                          \
+  X(GeneratorFill,                                                                                                     \
+    "generator dst: args are its locals (-1: as they are), then its stack; goes on at instruction index; object: it "  \
+    "has begun")                                                                                                       \
+  X(ExceptionState, "exception dst: context, cause, traceback; object: the context is suppressed")                     \
+  X(Handled, "dst = the exception that the thread handles, or None")                                                   \
+  X(SetHandled, "the thread handles the exception args[0], None: nothing")                                             \
   X(GradMode, "grad mode = index")
 
 enum class PlanOp : uint8_t {
@@ -77,17 +81,17 @@ constexpr int32_t kUnchanged = -2;
 /// The state of one user frame at a side exit; registers, -1 for NULL slots.
 struct FrameState {
   const CodeInfo* info = nullptr;
-  int32_t function = -1;            // register of the function object; -1 for the frame that the plan was entered with
-  int32_t instr = 0;                // the instruction that is about to run (innermost) or is calling (others)
-  std::vector<int32_t> locals;      // info->nlocals entries
-  std::vector<int32_t> stack;       // bottom first
-  int32_t result = -1;              // outer frames: pushed instead of the callee's result (a class call's instance)
+  int32_t function = -1;        // register of the function object; -1 for the frame that the plan was entered with
+  int32_t instr = 0;            // the instruction that is about to run (innermost) or is calling (others)
+  std::vector<int32_t> locals;  // info->nlocals entries
+  std::vector<int32_t> stack;   // bottom first
+  int32_t result = -1;          // outer frames: pushed instead of the callee's result (a class call's instance)
 };
 
 struct Exit {
-  std::vector<FrameState> frames;   // outermost first
+  std::vector<FrameState> frames;  // outermost first
   BreakReason reason{};
-  std::string message;              // the break's text for logs and fullgraph errors
+  std::string message;  // the break's text for logs and fullgraph errors
 };
 
 /// Runs a graph: the ATen level from C++, the torch level under autograd, or a backend's callable.
@@ -106,8 +110,8 @@ struct Plan {
   int32_t output_count = 0;
   std::vector<PlanInstr> instrs;
   int32_t register_count = 0;
-  int32_t return_register = -1;              // >= 0: the segment returns
-  std::unique_ptr<Exit> exit;                // otherwise
+  int32_t return_register = -1;  // >= 0: the segment returns
+  std::unique_ptr<Exit> exit;    // otherwise
 
   std::string print() const;
 };

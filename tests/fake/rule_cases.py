@@ -7,8 +7,17 @@ import itertools
 
 import torch
 
-CLASSES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float16, torch.bfloat16, torch.float32,
-           torch.float64, torch.complex64]
+CLASSES = [
+    torch.bool,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+]
 F, H, I, B = torch.float32, torch.bfloat16, torch.int64, torch.bool
 
 
@@ -139,14 +148,36 @@ INDEX = torch.tensor([0, 1, 0])
 
 
 def indexing():
-    for base in [make(3, 4, 5), make(3, 4, 5).transpose(0, 1), make(3, 4, 5).permute(2, 0, 1), make(3, 1, 5),
-                 make(2, 3, 4, 5).to(memory_format=torch.channels_last), make(4), make(2, 3)]:
+    for base in [
+        make(3, 4, 5),
+        make(3, 4, 5).transpose(0, 1),
+        make(3, 4, 5).permute(2, 0, 1),
+        make(3, 1, 5),
+        make(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        make(4),
+        make(2, 3),
+    ]:
         i, j = INDEX % 2, torch.tensor([[0], [1]])
-        for indices in [[i], [None, i], [None, None, i], [i, i], [i, None, i], [j, i], [i, j.expand(2, 3).t()], [None, i, j],
-                        [i.int()], [torch.tensor(0)], [torch.tensor(0), None, i], [i, torch.tensor([0, 1])],
-                        [torch.zeros(0, dtype=I)], [i.float()], [j.expand(2, 3), None], [i[::2]],
-                        [torch.zeros(2, 3, 2, dtype=I).permute(2, 0, 1)]]:
-            if any(index is not None and base.size(dim) < 2 for dim, index in enumerate(indices[:base.dim()])):
+        for indices in [
+            [i],
+            [None, i],
+            [None, None, i],
+            [i, i],
+            [i, None, i],
+            [j, i],
+            [i, j.expand(2, 3).t()],
+            [None, i, j],
+            [i.int()],
+            [torch.tensor(0)],
+            [torch.tensor(0), None, i],
+            [i, torch.tensor([0, 1])],
+            [torch.zeros(0, dtype=I)],
+            [i.float()],
+            [j.expand(2, 3), None],
+            [i[::2]],
+            [torch.zeros(2, 3, 2, dtype=I).permute(2, 0, 1)],
+        ]:
+            if any(index is not None and base.size(dim) < 2 for dim, index in enumerate(indices[: base.dim()])):
                 continue
             yield base, indices
 
@@ -182,7 +213,9 @@ def scatters(*rest, source):
             yield (base, dim, index, 2, *rest), {}
 
 
-def images(*rest, dtypes=(F, H, torch.float64), sizes=((2, 3, 8, 8), (3, 8, 8), (2, 4, 6, 9), (1, 1, 8, 8)), **keywords):
+def images(
+    *rest, dtypes=(F, H, torch.float64), sizes=((2, 3, 8, 8), (3, 8, 8), (2, 4, 6, 9), (1, 1, 8, 8)), **keywords
+):
     for dtype in dtypes:
         for size in sizes:
             yield (make(*size, dtype=dtype), *rest), keywords
@@ -193,18 +226,43 @@ def images(*rest, dtypes=(F, H, torch.float64), sizes=((2, 3, 8, 8), (3, 8, 8), 
 
 def convolutions():
     last = torch.channels_last
-    for groups, stride, padding, dilation in [(1, 1, 0, 1), (1, 2, 1, 1), (1, 1, 2, 2), (2, 1, 1, 1), (4, 1, 1, 1), (1, 4, 0, 1)]:
+    for groups, stride, padding, dilation in [
+        (1, 1, 0, 1),
+        (1, 2, 1, 1),
+        (1, 1, 2, 2),
+        (2, 1, 1, 1),
+        (4, 1, 1, 1),
+        (1, 4, 0, 1),
+    ]:
         for kernel in (1, 3):
             for dtype in (F, H, torch.float64):
                 image, weight = make(2, 4, 9, 8, dtype=dtype), make(8, 4 // groups, kernel, kernel, dtype=dtype)
                 parameters = ([stride] * 2, [padding] * 2, [dilation] * 2, False, [0, 0], groups)
-                for x, w in [(image, weight), (image.to(memory_format=last), weight), (image, weight.to(memory_format=last)),
-                             (image.to(memory_format=last), weight.to(memory_format=last)), (image.transpose(2, 3), weight)]:
+                for x, w in [
+                    (image, weight),
+                    (image.to(memory_format=last), weight),
+                    (image, weight.to(memory_format=last)),
+                    (image.to(memory_format=last), weight.to(memory_format=last)),
+                    (image.transpose(2, 3), weight),
+                ]:
                     yield (x, w, None, *parameters), {}
                     yield (x, w, make(8, dtype=dtype), *parameters), {}
                 line, weight = make(2, 4, 9, dtype=dtype), make(8, 4 // groups, kernel, dtype=dtype)
                 yield (line, weight, None, [stride], [padding], [dilation], False, [0], groups), {}
-                yield (line.transpose(0, 1).contiguous().transpose(0, 1), weight, make(8, dtype=dtype), [stride], [padding], [dilation], False, [0], groups), {}
+                yield (
+                    (
+                        line.transpose(0, 1).contiguous().transpose(0, 1),
+                        weight,
+                        make(8, dtype=dtype),
+                        [stride],
+                        [padding],
+                        [dilation],
+                        False,
+                        [0],
+                        groups,
+                    ),
+                    {},
+                )
     plain = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
     yield (make(2, 1, 9, 8), make(8, 1, 3, 3), None, *plain), {}
     yield (make(2, 1, 9, 8).to(memory_format=last), make(8, 1, 3, 3), None, *plain), {}
@@ -316,10 +374,26 @@ def grouped():
 def cats():
     last = torch.channels_last
     x, image = make(2, 3, 4), make(2, 3, 4, 5)
-    lists = [[x, x], [x], [x, x.transpose(0, 1).contiguous().transpose(0, 1)], [x, make(0)], [x, make(2, 3, 4, dtype=H)],
-             [x.long(), x], [image.to(memory_format=last)] * 2, [image, image.to(memory_format=last)], [x, make(3, 3)],
-             [x, make(5, 3, 4)], [x, make(2, 5, 4)], [make(), make()], [make(4), make(3)], [x.permute(2, 0, 1)] * 2,
-             [image.to(memory_format=last)[:, :2]] * 3, [make(0, 3), make(2, 3)], [x > 1, x > 1], [make(3, dtype=torch.complex64), make(3)]]
+    lists = [
+        [x, x],
+        [x],
+        [x, x.transpose(0, 1).contiguous().transpose(0, 1)],
+        [x, make(0)],
+        [x, make(2, 3, 4, dtype=H)],
+        [x.long(), x],
+        [image.to(memory_format=last)] * 2,
+        [image, image.to(memory_format=last)],
+        [x, make(3, 3)],
+        [x, make(5, 3, 4)],
+        [x, make(2, 5, 4)],
+        [make(), make()],
+        [make(4), make(3)],
+        [x.permute(2, 0, 1)] * 2,
+        [image.to(memory_format=last)[:, :2]] * 3,
+        [make(0, 3), make(2, 3)],
+        [x > 1, x > 1],
+        [make(3, dtype=torch.complex64), make(3)],
+    ]
     for tensors in lists:
         for dim in (0, 1, -1, 6):
             yield (tensors, dim), {}
@@ -340,18 +414,53 @@ def views(*argument_lists, **keywords):
 CASES = {
     # views
     **{f"aten::{name}": list(views([])) for name in ["alias", "detach", "t", "squeeze"]},
-    "aten::view": list(views([[-1]], [[2, 12]], [[2, -1]], [[6, 4]], [[1, 2, 3, 4]], [[0, -1]], [[-1, -1]], [[2, 3, 4, 5]], [[]], [[7, -1]], [[2, 3, 20]])),
+    "aten::view": list(
+        views(
+            [[-1]],
+            [[2, 12]],
+            [[2, -1]],
+            [[6, 4]],
+            [[1, 2, 3, 4]],
+            [[0, -1]],
+            [[-1, -1]],
+            [[2, 3, 4, 5]],
+            [[]],
+            [[7, -1]],
+            [[2, 3, 20]],
+        )
+    ),
     "aten::_unsafe_view": list(views([[-1]], [[2, 12]], [[6, 4]], [[5]])),
     "aten::_reshape_alias": [((make(2, 3, 4), [6, 4], [4, 1]), {}), ((make(2, 3, 4)[:, 1:], [2, 8], [12, 1]), {})],
-    "aten::expand": list(views([[2, 3, 4]], [[5, 2, 3, 4]], [[-1, -1, -1]], [[2, 3, 4, 5]], [[4]], [[2, -1, -1, -1]], [[-1, 2]], [[]], [[5, -1]], [[3, 3]])),
-    "aten::permute": list(views([[0, 1, 2]], [[2, 0, 1]], [[-1, 0, 1]], [[0, 2, 3, 1]], [[0, 0, 1]], [[0]], [[]], [[0, 1, 7]])),
+    "aten::expand": list(
+        views(
+            [[2, 3, 4]],
+            [[5, 2, 3, 4]],
+            [[-1, -1, -1]],
+            [[2, 3, 4, 5]],
+            [[4]],
+            [[2, -1, -1, -1]],
+            [[-1, 2]],
+            [[]],
+            [[5, -1]],
+            [[3, 3]],
+        )
+    ),
+    "aten::permute": list(
+        views([[0, 1, 2]], [[2, 0, 1]], [[-1, 0, 1]], [[0, 2, 3, 1]], [[0, 0, 1]], [[0]], [[]], [[0, 1, 7]])
+    ),
     "aten::transpose.int": list(views([0, 1], [-1, 0], [1, 1], [2, 3], [0, 9])),
     "aten::squeeze.dim": list(all_dims()),
     "aten::squeeze.dims": list(views([[0]], [[0, 1]], [[-1, 2]], [[0, 0]], [[]], [[8]])),
     "aten::unsqueeze": list(views([0], [1], [-1], [3], [-4], [6])),
     "aten::select.int": list(views([0, 0], [1, -1], [2, 1], [-1, 0], [0, 7], [0, -8], [5, 0])),
-    "aten::slice.Tensor": list(views([], [0, 1], [1, 0, 2], [-1, 1, 9, 2], [0, -1], [0, 2, 1], [0, None, -1], [1, 9, 10], [7], [0, 0, 1, 0])),
-    "aten::as_strided": list(views([[2, 2], [1, 2]], [[2], [3], 1], [[3, 3], [0, 0]], [[99], [1]], [[2], [1, 1]], [[2], [-1]], [[2], [1], -1])),
+    "aten::slice.Tensor": list(
+        views([], [0, 1], [1, 0, 2], [-1, 1, 9, 2], [0, -1], [0, 2, 1], [0, None, -1], [1, 9, 10], [7], [0, 0, 1, 0])
+    ),
+    "aten::as_strided": list(
+        views(
+            [[2, 2], [1, 2]], [[2], [3], 1], [[3, 3], [0, 0]], [[99], [1]], [[2], [1, 1]], [[2], [-1]], [[2], [1], -1]
+        )
+    ),
     "aten::diagonal": list(views([], [1], [-1], [0, 1, 2], [0, -1, 0], [9], [-9], [0, 1, 1], [0, 0, 7])),
     "aten::unfold": list(views([0, 1, 1], [1, 2, 1], [-1, 2, 2], [0, 9, 1], [0, 1, 0], [7, 1, 1], [1, 0, 1])),
     "aten::split.Tensor": list(views([1], [2, 1], [2, -1], [0, 0], [0, 1], [-1], [9], [1, 8])),
@@ -360,7 +469,20 @@ CASES = {
     "aten::unsafe_split_with_sizes": list(views([[1, 1]], [[1, 2], 1])),
     "aten::unbind.int": list(all_dims()),
     "aten::view_as_real": list(each(dtypes=[torch.complex64, torch.complex128, F])),
-    "aten::view_as_complex": [((t,), {}) for t in [make(3, 2), make(2, 3, 2).transpose(0, 1), make(2, 3), make(), make(3, 2, dtype=I), make(2, 3).t(), make(5, 3)[:, :2], make(3, 2, dtype=torch.float64), make(3, 3, 2)[1:]]],
+    "aten::view_as_complex": [
+        ((t,), {})
+        for t in [
+            make(3, 2),
+            make(2, 3, 2).transpose(0, 1),
+            make(2, 3),
+            make(),
+            make(3, 2, dtype=I),
+            make(2, 3).t(),
+            make(5, 3)[:, :2],
+            make(3, 2, dtype=torch.float64),
+            make(3, 3, 2)[1:],
+        ]
+    ],
     "aten::view.dtype": both(*([*each(to, dtypes=[F, torch.int32])] for to in [torch.int32, F, I, torch.int16])),
     "aten::transpose_": list(views([0, 1], [-1, 0], [0, 9])),
     "aten::t_": list(views([])),
@@ -374,32 +496,59 @@ CASES = {
     "aten::bmm": [(pair, {}) for pair in batches()],
     "aten::addmm": list(added(matrices(), [make(5), make(3, 5), make(1, 5), make(), make(4)])),
     "aten::addmm_": list(added(matrices(), [make(3, 5), make(5)])),
-    "aten::_addmm_activation": list(added(matrices([F, H]), [make(5)])) + list(added(matrices([F]), [make(5)], use_gelu=True)),
+    "aten::_addmm_activation": list(added(matrices([F, H]), [make(5)]))
+    + list(added(matrices([F]), [make(5)], use_gelu=True)),
     "aten::baddbmm": list(added(batches(), [make(2, 3, 5), make(5), make(2, 1, 5), make(4)])),
     "aten::baddbmm_": list(added(batches(), [make(2, 3, 5), make(5)])),
-    "aten::addmv": [((make(3, dtype=d), make(3, 4, dtype=d), make(4, dtype=d)), {}) for d in CLASSES] + [((make(), make(3, 4), make(4)), {}), ((make(2), make(3, 4), make(4)), {}), ((make(3), make(3, 4), make(3)), {})],
-    "aten::mv": [((make(3, 4, dtype=d), make(4, dtype=d)), {}) for d in CLASSES] + [((make(4, 3).t(), make(4)), {}), ((make(3, 4), make(3)), {}), ((make(3), make(3)), {}), ((make(3, 4), make(4, dtype=H)), {})],
-    "aten::dot": [((make(4, dtype=d), make(4, dtype=d)), {}) for d in CLASSES] + [((make(3), make(4)), {}), ((make(3, 1), make(3)), {}), ((make(3), make(3, dtype=H)), {}), ((make(0), make(0)), {})],
+    "aten::addmv": [((make(3, dtype=d), make(3, 4, dtype=d), make(4, dtype=d)), {}) for d in CLASSES]
+    + [((make(), make(3, 4), make(4)), {}), ((make(2), make(3, 4), make(4)), {}), ((make(3), make(3, 4), make(3)), {})],
+    "aten::mv": [((make(3, 4, dtype=d), make(4, dtype=d)), {}) for d in CLASSES]
+    + [
+        ((make(4, 3).t(), make(4)), {}),
+        ((make(3, 4), make(3)), {}),
+        ((make(3), make(3)), {}),
+        ((make(3, 4), make(4, dtype=H)), {}),
+    ],
+    "aten::dot": [((make(4, dtype=d), make(4, dtype=d)), {}) for d in CLASSES]
+    + [
+        ((make(3), make(4)), {}),
+        ((make(3, 1), make(3)), {}),
+        ((make(3), make(3, dtype=H)), {}),
+        ((make(0), make(0)), {}),
+    ],
     "aten::_grouped_mm": list(grouped()),
     # factories
-    "aten::empty.memory_format": list(options([[2, 3]], [[]], [[0, 2]], [[-1]])) + [(([2, 3, 4, 5],), {"memory_format": torch.channels_last}), (([2, 3],), {"memory_format": torch.channels_last})],
-    "aten::empty_strided": list(options([[2, 3], [1, 2]], [[], []], [[2], [0]], [[2], [1, 1]], [[-1], [1]], [[2], [-1]])),
+    "aten::empty.memory_format": list(options([[2, 3]], [[]], [[0, 2]], [[-1]]))
+    + [(([2, 3, 4, 5],), {"memory_format": torch.channels_last}), (([2, 3],), {"memory_format": torch.channels_last})],
+    "aten::empty_strided": list(
+        options([[2, 3], [1, 2]], [[], []], [[2], [0]], [[2], [1, 1]], [[-1], [1]], [[2], [-1]])
+    ),
     **{f"aten::{name}": list(options([[2, 3]], [[]], [[0, 2]], [[-1]])) for name in ["zeros", "ones", "rand", "randn"]},
     "aten::full": list(options([[2, 3], 1], [[2], 1.5], [[], True], [[2], 1j], dtypes=[F, I, torch.complex64])),
     "aten::scalar_tensor": list(options([1], [1.5], [True])),
     "aten::arange": list(options([5], [5.5], [0], [-1], dtypes=[F, I, H, torch.int32])),
     "aten::arange.start": list(options([1, 5], [1.5, 5], [5, 1], dtypes=[F, I, H])),
-    "aten::arange.start_step": list(options([1, 5, 2], [5, 1, -2], [0, 1, 0.1], [1, 5, 0], [0, 7, 3], dtypes=[F, I, H])),
+    "aten::arange.start_step": list(
+        options([1, 5, 2], [5, 1, -2], [0, 1, 0.1], [1, 5, 0], [0, 7, 3], dtypes=[F, I, H])
+    ),
     "aten::linspace": list(options([0, 1, 5], [0.5, 1, 0], [0, 1, -1], dtypes=[F, I, H])),
     "aten::eye": list(options([3], [0], [-1], dtypes=[F, I])),
     "aten::eye.m": list(options([3, 4], [0, 2], [1, -1], dtypes=[F, I])),
     "aten::randint": list(options([5, [2, 3]], [0, [2]], dtypes=[F, I])),
     "aten::randint.low": list(options([1, 5, [2, 3]], [5, 5, [2]], dtypes=[F, I])),
     "aten::randperm": list(options([5], [-1], dtypes=[I, torch.int32])),
-    **{f"aten::{name}": list(like()) for name in ["empty_like", "zeros_like", "ones_like", "rand_like", "randn_like", "_to_copy"]},
+    **{
+        f"aten::{name}": list(like())
+        for name in ["empty_like", "zeros_like", "ones_like", "rand_like", "randn_like", "_to_copy"]
+    },
     "aten::full_like": list(like(2)),
     "aten::clone": [(t, {"memory_format": k["memory_format"]}) for t, k in like() if "memory_format" in k],
-    **{f"aten::{name}": [((make(2, 3, dtype=d), size), k) for d in CLASSES for size in ([4, 5], [], [-1]) for k in ({}, {"dtype": H})] for name in ["new_empty", "new_zeros", "new_ones"]},
+    **{
+        f"aten::{name}": [
+            ((make(2, 3, dtype=d), size), k) for d in CLASSES for size in ([4, 5], [], [-1]) for k in ({}, {"dtype": H})
+        ]
+        for name in ["new_empty", "new_zeros", "new_ones"]
+    },
     "aten::new_full": [((make(2, 3, dtype=d), [4], 2), k) for d in CLASSES for k in ({}, {"dtype": H})],
     "aten::new_empty_strided": [((make(2, 3, dtype=d), [4, 2], [1, 4]), {}) for d in CLASSES],
     **{f"aten::{name}": list(each()) + list(classes(1)) for name in ["tril", "triu", "tril_", "triu_"]},
@@ -417,7 +566,10 @@ CASES = {
     "aten::_softmax_backward_data": [((t, t, d, F), {}) for t in geometries() for d in (0, -1)],
     "aten::_log_softmax_backward_data": [((t, t, d, F), {}) for t in geometries() for d in (0, -1)],
     "aten::_safe_softmax": list(all_dims()) + [((make(2, 3, dtype=H), 1, F), {})],
-    "aten::_weight_norm_interface": [((make(4, 3, 5, dtype=d), make(4, 1, 1, dtype=d), 0), {}) for d in (F, H, torch.float64, torch.float16)] + [((make(4, 3, 5).transpose(0, 2), make(1, 1, 4), 2), {})],
+    "aten::_weight_norm_interface": [
+        ((make(4, 3, 5, dtype=d), make(4, 1, 1, dtype=d), 0), {}) for d in (F, H, torch.float64, torch.float16)
+    ]
+    + [((make(4, 3, 5).transpose(0, 2), make(1, 1, 4), 2), {})],
     # reductions
     "aten::sum": both(each(), classes(), classes(dtype=H)),
     "aten::prod": both(each(), classes(), classes(dtype=F)),
@@ -428,34 +580,83 @@ CASES = {
     "aten::prod.dim_int": both(dims_and_keepdim(lists=False)),
     **{f"aten::{name}": both(dims_and_keepdim()) for name in ["amax", "amin", "logsumexp"]},
     "aten::aminmax": both(each(), ((t, {"dim": 0, "keepdim": True}) for t, _ in each())),
-    **{f"aten::{name}": both(dims_and_keepdim(lists=False), each(), [((make(2, 3), None, True), {})]) for name in ["argmax", "argmin"]},
-    **{f"aten::{name}": both(dims_and_keepdim(lists=False)) for name in ["max.dim", "min.dim", "median.dim", "mode", "any.dim", "all.dim"]},
+    **{
+        f"aten::{name}": both(dims_and_keepdim(lists=False), each(), [((make(2, 3), None, True), {})])
+        for name in ["argmax", "argmin"]
+    },
+    **{
+        f"aten::{name}": both(dims_and_keepdim(lists=False))
+        for name in ["max.dim", "min.dim", "median.dim", "mode", "any.dim", "all.dim"]
+    },
     "aten::any.dims": both(dims_and_keepdim(), [((make(2, 3), None), {})]),
     "aten::all.dims": both(dims_and_keepdim(), [((make(2, 3), None), {})]),
-    **{f"aten::{name}": list(correction()) for name in ["var.correction", "std.correction", "var_mean.correction", "std_mean.correction"]},
-    "aten::linalg_vector_norm": both(each(), classes(2), [((make(2, 3), p, [0], True), {"dtype": d}) for p in (1, 2.5, float("inf")) for d in (None, torch.float64)]),
-    "aten::norm.ScalarOpt_dim": [((t, p, d, k), {}) for t in geometries() for p in (None, 2) for d in ([0], [0, -1], []) for k in (False, True)],
+    **{
+        f"aten::{name}": list(correction())
+        for name in ["var.correction", "std.correction", "var_mean.correction", "std_mean.correction"]
+    },
+    "aten::linalg_vector_norm": both(
+        each(),
+        classes(2),
+        [((make(2, 3), p, [0], True), {"dtype": d}) for p in (1, 2.5, float("inf")) for d in (None, torch.float64)],
+    ),
+    "aten::norm.ScalarOpt_dim": [
+        ((t, p, d, k), {}) for t in geometries() for p in (None, 2) for d in ([0], [0, -1], []) for k in (False, True)
+    ],
     **{f"aten::{name}": both(all_dims(), classes(0, dtype=F)) for name in ["cumsum", "cumprod", "cumsum_"]},
     **{f"aten::{name}": list(all_dims()) for name in ["cummax", "cummin", "sort"]},
-    "aten::sort.stable": [((t,), {"stable": True, "dim": d}) for t in geometries() for d in (0, -1)] + list(classes(stable=False)),
+    "aten::sort.stable": [((t,), {"stable": True, "dim": d}) for t in geometries() for d in (0, -1)]
+    + list(classes(stable=False)),
     "aten::topk": [((t, k, d), {}) for t in geometries() for k in (0, 1, 2, 99) for d in (0, -1)] + list(classes(1)),
     "aten::mse_loss": [((a, b, r), {}) for a, b in [*pairs()][:120] for r in (0, 1)],
     "aten::smooth_l1_loss": [((a, b, r), {}) for a, b in [*pairs()][:120] for r in (0, 1)],
-    "aten::nll_loss_forward": [((make(4, 5, dtype=d), torch.tensor([0, 1, 2, 3]), w, r, -100), {}) for d in (F, H) for r in (0, 1, 2) for w in (None, make(5, dtype=d))] + [((make(4, 5), torch.tensor([0, 1]), None, 1, -100), {})],
-    "aten::nll_loss_backward": [((make(*([4] if r == 0 else [])), make(4, 5), torch.tensor([0, 1, 2, 3]), None, r, -100, make()), {}) for r in (0, 1, 2)],
+    "aten::nll_loss_forward": [
+        ((make(4, 5, dtype=d), torch.tensor([0, 1, 2, 3]), w, r, -100), {})
+        for d in (F, H)
+        for r in (0, 1, 2)
+        for w in (None, make(5, dtype=d))
+    ]
+    + [((make(4, 5), torch.tensor([0, 1]), None, 1, -100), {})],
+    "aten::nll_loss_backward": [
+        ((make(*([4] if r == 0 else [])), make(4, 5), torch.tensor([0, 1, 2, 3]), None, r, -100, make()), {})
+        for r in (0, 1, 2)
+    ],
     # indexing
     "aten::index.Tensor": [((b, i), {}) for b, i in indexing()],
     "aten::_unsafe_index.Tensor": [((b, i), {}) for b, i in indexing()][:20],
     "aten::index_put": list(put()),
     "aten::index_put_": list(put()),
     "aten::_index_put_impl_": list(put()),
-    "aten::index_select": both(*([((t, d, i), {}) for t in geometries() if t.numel() for d in (0, -1, 9)] for i in [torch.tensor([0]), torch.tensor(0), torch.tensor([0], dtype=torch.int32), torch.tensor([[0]]), torch.tensor([0.0])])),
-    "aten::embedding": [((w, i), {}) for w in (make(3, 4), make(4, 3).t(), make(3, 4, dtype=H), make(3)) for i in (INDEX, INDEX.int(), INDEX[:0], torch.tensor(1), INDEX.expand(2, 3).t(), INDEX.float())],
-    "aten::embedding_dense_backward": [((make(3, 4), INDEX, 5, -1, False), {}), ((make(2, 3, 4), INDEX.expand(2, 3), 5, 0, False), {})],
+    "aten::index_select": both(
+        *(
+            [((t, d, i), {}) for t in geometries() if t.numel() for d in (0, -1, 9)]
+            for i in [
+                torch.tensor([0]),
+                torch.tensor(0),
+                torch.tensor([0], dtype=torch.int32),
+                torch.tensor([[0]]),
+                torch.tensor([0.0]),
+            ]
+        )
+    ),
+    "aten::embedding": [
+        ((w, i), {})
+        for w in (make(3, 4), make(4, 3).t(), make(3, 4, dtype=H), make(3))
+        for i in (INDEX, INDEX.int(), INDEX[:0], torch.tensor(1), INDEX.expand(2, 3).t(), INDEX.float())
+    ],
+    "aten::embedding_dense_backward": [
+        ((make(3, 4), INDEX, 5, -1, False), {}),
+        ((make(2, 3, 4), INDEX.expand(2, 3), 5, 0, False), {}),
+    ],
     "aten::one_hot": [((t % 3, n), {}) for t in geometries(I) for n in (3, 5)] + [((make(3), 3), {})],
-    "aten::take": [((t, i), {}) for t in geometries() for i in (torch.tensor([0, 0]), torch.tensor([[0]]), torch.tensor([0], dtype=torch.int32))],
-    "aten::masked_scatter": [((t, t > 1, make(240)), {}) for t in geometries()] + [((make(2, 3), make(3) > 1, make(6)), {}), ((make(2, 3), make(3) > 1, make(6, dtype=H)), {})],
-    "aten::gather": [(call, {}) for call in gathers()] + [((make(3, 4, dtype=d), 0, torch.zeros(2, 2, dtype=I)), {}) for d in CLASSES],
+    "aten::take": [
+        ((t, i), {})
+        for t in geometries()
+        for i in (torch.tensor([0, 0]), torch.tensor([[0]]), torch.tensor([0], dtype=torch.int32))
+    ],
+    "aten::masked_scatter": [((t, t > 1, make(240)), {}) for t in geometries()]
+    + [((make(2, 3), make(3) > 1, make(6)), {}), ((make(2, 3), make(3) > 1, make(6, dtype=H)), {})],
+    "aten::gather": [(call, {}) for call in gathers()]
+    + [((make(3, 4, dtype=d), 0, torch.zeros(2, 2, dtype=I)), {}) for d in CLASSES],
     "aten::scatter.src": list(scatters(source=True)),
     "aten::scatter_.src": list(scatters(source=True)),
     "aten::scatter.value": list(scatters(source=False)),
@@ -463,36 +664,89 @@ CASES = {
     "aten::scatter.reduce": [(a, {"reduce": "add"}) for a, _ in scatters(source=True)],
     "aten::scatter_.reduce": [(a, {"reduce": "multiply"}) for a, _ in scatters(source=True)],
     "aten::scatter.value_reduce": [(a, {"reduce": "add"}) for a, _ in scatters(source=False)],
-    "aten::scatter_.value_reduce": [(a, {"reduce": "bad"}) for a, _ in scatters(source=False)] + [(a, {"reduce": "add"}) for a, _ in scatters(source=False)],
+    "aten::scatter_.value_reduce": [(a, {"reduce": "bad"}) for a, _ in scatters(source=False)]
+    + [(a, {"reduce": "add"}) for a, _ in scatters(source=False)],
     "aten::scatter_add": list(scatters(source=True)),
     "aten::scatter_add_": list(scatters(source=True)),
     "aten::scatter_reduce.two": list(scatters("sum", source=True)) + list(scatters("amax", source=True)),
     "aten::scatter_reduce_.two": list(scatters("mean", source=True)),
-    **{f"aten::{name}": [((t, d, torch.tensor([0]), t.narrow(d, 0, 1).contiguous()), {}) for t in geometries() if t.numel() and t.dim() for d in (0, -1)] + [((make(3, 4), 0, torch.tensor([0, 1]), make(2, 3)), {}), ((make(3, 4), 0, torch.tensor([0, 1]), make(2, 4, dtype=H)), {})] for name in ["index_add", "index_add_", "index_copy", "index_copy_"]},
+    **{
+        f"aten::{name}": [
+            ((t, d, torch.tensor([0]), t.narrow(d, 0, 1).contiguous()), {})
+            for t in geometries()
+            if t.numel() and t.dim()
+            for d in (0, -1)
+        ]
+        + [
+            ((make(3, 4), 0, torch.tensor([0, 1]), make(2, 3)), {}),
+            ((make(3, 4), 0, torch.tensor([0, 1]), make(2, 4, dtype=H)), {}),
+        ]
+        for name in ["index_add", "index_add_", "index_copy", "index_copy_"]
+    },
     "aten::cat": list(cats()),
     "aten::stack": list(cats()),
-    "aten::repeat": list(views([[1]], [[2, 1, 1]], [[2, 3, 1, 1]], [[0, 1, 1, 1]], [[-1, 1, 1, 1]], [[]], [[2, 1, 1, 2, 1]])),
+    "aten::repeat": list(
+        views([[1]], [[2, 1, 1]], [[2, 3, 1, 1]], [[0, 1, 1, 1]], [[-1, 1, 1, 1]], [[]], [[2, 1, 1, 2, 1]])
+    ),
     "aten::flip": list(views([[0]], [[0, 1]], [[-1]], [[0, 0]], [[]], [[8]])),
     "aten::roll": list(views([[1], [0]], [[1, 1], [0, 1]], [[2]], [[-1], [-1]], [[1], [0, 1]], [[1], [9]])),
-    "aten::constant_pad_nd": list(views([[1, 1]], [[1, 2, 0, 1]], [[-1, 0]], [[-1, -1, 0, 0]], [[0, 0]], [[-9, 0]], [[1]], [[1, 1, 1, 1, 1, 1, 1, 1]])),
+    "aten::constant_pad_nd": list(
+        views(
+            [[1, 1]],
+            [[1, 2, 0, 1]],
+            [[-1, 0]],
+            [[-1, -1, 0, 0]],
+            [[0, 0]],
+            [[-9, 0]],
+            [[1]],
+            [[1, 1, 1, 1, 1, 1, 1, 1]],
+        )
+    ),
     "aten::reflection_pad1d": list(views([[1, 1]], [[0, 2]], [[9, 9]])) + [((make(2, 3, 9), [1, 2]), {})],
     "aten::replication_pad1d": list(views([[1, 1]], [[0, 2]])) + [((make(2, 3, 9), [1, 2]), {})],
     "aten::reflection_pad2d": list(images([1, 1, 2, 0])) + list(images([9, 9, 9, 9])),
     "aten::replication_pad2d": list(images([1, 1, 2, 0])),
     "aten::bucketize.Tensor": [((t, make(3).cumsum(0)), {"out_int32": k}) for t in geometries() for k in (False, True)],
-    "aten::searchsorted.Tensor": [((make(3).cumsum(0), t), {"out_int32": k}) for t in geometries() for k in (False, True)],
-    "aten::multinomial": [((t, n, r), {}) for t in (make(4), make(2, 4), make(2, 4, dtype=H), make(2, 2, 2), make(4, dtype=I)) for n in (0, 1, 3, 9) for r in (True, False)],
+    "aten::searchsorted.Tensor": [
+        ((make(3).cumsum(0), t), {"out_int32": k}) for t in geometries() for k in (False, True)
+    ],
+    "aten::multinomial": [
+        ((t, n, r), {})
+        for t in (make(4), make(2, 4), make(2, 4, dtype=H), make(2, 2, 2), make(4, dtype=I))
+        for n in (0, 1, 3, 9)
+        for r in (True, False)
+    ],
     "aten::histc": [((t, 5, 0, 4), {}) for t in geometries()],
     # convolutions and images
     "aten::convolution": list(convolutions()),
-    "aten::max_pool2d_with_indices": both(images([2, 2]), images([3, 3], [2, 2], [1, 1]), images([9, 9]), images([2, 2], [1, 1], [0, 0], [2, 2], True)),
-    "aten::max_pool2d_with_indices_backward": [((make(2, 3, 4, 4), make(2, 3, 8, 8), [2, 2], [2, 2], [0, 0], [1, 1], False, torch.zeros(2, 3, 4, 4, dtype=I)), {})],
+    "aten::max_pool2d_with_indices": both(
+        images([2, 2]), images([3, 3], [2, 2], [1, 1]), images([9, 9]), images([2, 2], [1, 1], [0, 0], [2, 2], True)
+    ),
+    "aten::max_pool2d_with_indices_backward": [
+        (
+            (
+                make(2, 3, 4, 4),
+                make(2, 3, 8, 8),
+                [2, 2],
+                [2, 2],
+                [0, 0],
+                [1, 1],
+                False,
+                torch.zeros(2, 3, 4, 4, dtype=I),
+            ),
+            {},
+        )
+    ],
     "aten::avg_pool2d": both(images([2, 2]), images([3, 3], [2, 2], [1, 1]), images([9, 9])),
-    "aten::avg_pool2d_backward": [((make(2, 3, 4, 4), make(2, 3, 8, 8), [2, 2], [2, 2], [0, 0], False, True, None), {})],
+    "aten::avg_pool2d_backward": [
+        ((make(2, 3, 4, 4), make(2, 3, 8, 8), [2, 2], [2, 2], [0, 0], False, True, None), {})
+    ],
     "aten::adaptive_max_pool2d": list(images([2, 3])),
     "aten::_adaptive_avg_pool2d": both(images([2, 3]), images([1, 1])),
-    "aten::upsample_nearest1d": [((make(2, 3, 4, dtype=d), [7]), {}) for d in (F, H)] + [((make(2, 3), [7]), {}), ((make(2, 4, 3).transpose(1, 2), [7]), {})],
-    "aten::upsample_linear1d": [((make(2, 3, 4, dtype=d), [7], False), {}) for d in (F, H)] + [((make(2, 3), [7], False), {})],
+    "aten::upsample_nearest1d": [((make(2, 3, 4, dtype=d), [7]), {}) for d in (F, H)]
+    + [((make(2, 3), [7]), {}), ((make(2, 4, 3).transpose(1, 2), [7]), {})],
+    "aten::upsample_linear1d": [((make(2, 3, 4, dtype=d), [7], False), {}) for d in (F, H)]
+    + [((make(2, 3), [7], False), {})],
     "aten::upsample_nearest2d": list(images([7, 9])),
     "aten::upsample_bilinear2d": list(images([7, 9], False)),
     "aten::upsample_bicubic2d": list(images([7, 9], True)),
@@ -501,25 +755,90 @@ CASES = {
     "aten::native_dropout": both(each(0.5, True), each(0.5, False), each(0.5, None)),
     "aten::bernoulli": [((t / 4,), {}) for t in geometries()],
     "aten::bernoulli.p": list(each(0.5)),
-    **{f"aten::{name}": list(each()) + list(classes()) for name in ["bernoulli_.float", "uniform_", "normal_", "exponential_", "zero_"]},
+    **{
+        f"aten::{name}": list(each()) + list(classes())
+        for name in ["bernoulli_.float", "uniform_", "normal_", "exponential_", "zero_"]
+    },
     "aten::fill_.Scalar": both(each(2), classes(2), classes(2.5)),
     "aten::fill_.Tensor": both(each(make()), classes(make()), each(make(2))),
-    "aten::glu": list(all_dims()) + [((make(2, 4, 6).transpose(0, 1), d), {}) for d in (0, 1, 2)] + [((make(2, 4, 6, 8).to(memory_format=torch.channels_last), d), {}) for d in range(4)],
+    "aten::glu": list(all_dims())
+    + [((make(2, 4, 6).transpose(0, 1), d), {}) for d in (0, 1, 2)]
+    + [((make(2, 4, 6, 8).to(memory_format=torch.channels_last), d), {}) for d in range(4)],
     "aten::log_sigmoid_forward": both(each(), classes()),
     "aten::isin.Tensor_Tensor": [((t, make(3)), {}) for t in geometries()],
-    "aten::complex": [((a, b), {}) for a, b in [*pairs()]] + [((make(2, dtype=a), make(2, dtype=b)), {}) for a in CLASSES for b in CLASSES],
-    "aten::polar": [((a, b), {}) for a, b in [*pairs()]] + [((make(2, dtype=a), make(2, dtype=b)), {}) for a in CLASSES for b in CLASSES],
-    **{f"aten::{name}": [((t, m, v), {}) for t, m in [(t, m > 1) for t, m in pairs()] for v in values] + [((make(2, 3, dtype=d), make(3) > 1, v), {}) for d in CLASSES for v in values] + [((make(2, 3), make(3), values[0]), {})]
-       for name, values in {"masked_fill.Scalar": NUMBERS[:3], "masked_fill_.Scalar": NUMBERS[:3], "masked_fill.Tensor": [make(), make(2)], "masked_fill_.Tensor": [make()]}.items()},
-    **{f"aten::{name}": [((t, *limits), {}) for t in geometries() + [make(2, 3, dtype=d) for d in CLASSES] for limits in ([1, 2], [1.5, None], [None, 2], [None, None], [0.5, 2])] for name in ["clamp", "clamp_"]},
-    **{f"aten::{name}": [((t, *limits), {}) for t in geometries() + [make(2, 3, dtype=d) for d in CLASSES] for limits in ([make(), make()], [make(4), None], [None, make(3, 4)], [None, None], [make(dtype=I), make(4, dtype=torch.float64)])] for name in ["clamp.Tensor", "clamp_.Tensor"]},
-    "aten::where.self": [((a > 1, a, b), {}) for a, b in pairs()] + [((b > 1, a, a), {}) for a, b in pairs()] + [((make(2, 3) > 1, a, b), {}) for a, b in promotions()] + [((make(2, 3), make(3), make(3)), {})],
+    "aten::complex": [((a, b), {}) for a, b in [*pairs()]]
+    + [((make(2, dtype=a), make(2, dtype=b)), {}) for a in CLASSES for b in CLASSES],
+    "aten::polar": [((a, b), {}) for a, b in [*pairs()]]
+    + [((make(2, dtype=a), make(2, dtype=b)), {}) for a in CLASSES for b in CLASSES],
+    **{
+        f"aten::{name}": [((t, m, v), {}) for t, m in [(t, m > 1) for t, m in pairs()] for v in values]
+        + [((make(2, 3, dtype=d), make(3) > 1, v), {}) for d in CLASSES for v in values]
+        + [((make(2, 3), make(3), values[0]), {})]
+        for name, values in {
+            "masked_fill.Scalar": NUMBERS[:3],
+            "masked_fill_.Scalar": NUMBERS[:3],
+            "masked_fill.Tensor": [make(), make(2)],
+            "masked_fill_.Tensor": [make()],
+        }.items()
+    },
+    **{
+        f"aten::{name}": [
+            ((t, *limits), {})
+            for t in geometries() + [make(2, 3, dtype=d) for d in CLASSES]
+            for limits in ([1, 2], [1.5, None], [None, 2], [None, None], [0.5, 2])
+        ]
+        for name in ["clamp", "clamp_"]
+    },
+    **{
+        f"aten::{name}": [
+            ((t, *limits), {})
+            for t in geometries() + [make(2, 3, dtype=d) for d in CLASSES]
+            for limits in (
+                [make(), make()],
+                [make(4), None],
+                [None, make(3, 4)],
+                [None, None],
+                [make(dtype=I), make(4, dtype=torch.float64)],
+            )
+        ]
+        for name in ["clamp.Tensor", "clamp_.Tensor"]
+    },
+    "aten::where.self": [((a > 1, a, b), {}) for a, b in pairs()]
+    + [((b > 1, a, a), {}) for a, b in pairs()]
+    + [((make(2, 3) > 1, a, b), {}) for a, b in promotions()]
+    + [((make(2, 3), make(3), make(3)), {})],
     "aten::copy_": [((a, b), {}) for a, b in both(pairs(), promotions())],
-    **{f"aten::{name}": [((a, b, w), {}) for a, b in [*pairs()] for w in (a, b)] + [((make(3, dtype=d), make(3, dtype=d), make(3, dtype=e)), {}) for d in CLASSES for e in CLASSES] for name in ["lerp.Tensor", "lerp_.Tensor"]},
-    **{f"aten::{name}": [((a, b, 0.5), {}) for a, b in both(pairs(), promotions())] for name in ["lerp.Scalar", "lerp_.Scalar"]},
-    **{f"aten::{name}": [((t, e), {}) for t in geometries() + [make(2, 3, dtype=d) for d in CLASSES] for e in [0, 1, 2, -1, 2.5, True, 1j]] for name in ["pow.Tensor_Scalar", "pow_.Scalar"]},
+    **{
+        f"aten::{name}": [((a, b, w), {}) for a, b in [*pairs()] for w in (a, b)]
+        + [((make(3, dtype=d), make(3, dtype=d), make(3, dtype=e)), {}) for d in CLASSES for e in CLASSES]
+        for name in ["lerp.Tensor", "lerp_.Tensor"]
+    },
+    **{
+        f"aten::{name}": [((a, b, 0.5), {}) for a, b in both(pairs(), promotions())]
+        for name in ["lerp.Scalar", "lerp_.Scalar"]
+    },
+    **{
+        f"aten::{name}": [
+            ((t, e), {})
+            for t in geometries() + [make(2, 3, dtype=d) for d in CLASSES]
+            for e in [0, 1, 2, -1, 2.5, True, 1j]
+        ]
+        for name in ["pow.Tensor_Scalar", "pow_.Scalar"]
+    },
     "aten::_prelu_kernel": [((a, b), {}) for a, b in pairs()],
-    **{f"aten::{name}": [((a, b, *rest), {}) for a, b in same_sizes()] for name, rest in
-       {"gelu_backward": [], "silu_backward": [], "sigmoid_backward": [], "tanh_backward": [], "leaky_relu_backward": [0.1, False], "threshold_backward": [0.5], "hardtanh_backward": [-1, 1],
-        "softplus_backward": [1, 20], "hardsigmoid_backward": [], "hardswish_backward": []}.items()},
+    **{
+        f"aten::{name}": [((a, b, *rest), {}) for a, b in same_sizes()]
+        for name, rest in {
+            "gelu_backward": [],
+            "silu_backward": [],
+            "sigmoid_backward": [],
+            "tanh_backward": [],
+            "leaky_relu_backward": [0.1, False],
+            "threshold_backward": [0.5],
+            "hardtanh_backward": [-1, 1],
+            "softplus_backward": [1, 20],
+            "hardsigmoid_backward": [],
+            "hardswish_backward": [],
+        }.items()
+    },
 }

@@ -28,8 +28,9 @@ def elementwise_cases(op):
     fill = {"number": 2, "Scalar": 2, "float": 0.5, "int": 1, "str": "none", "Optional[str]": None}
     if tensors == 1 and "number" in kinds:
         position = kinds.index("number")
-        operands = [(make(2, 3, dtype=d), n) for n in NUMBERS for d in CLASSES
-                    if (d, n) != (torch.float16, 1 + 2j)]  # complex32, which rules decline
+        operands = [
+            (make(2, 3, dtype=d), n) for n in NUMBERS for d in CLASSES if (d, n) != (torch.float16, 1 + 2j)
+        ]  # complex32, which rules decline
         operands += [(t, 2) for t in geometries()]
         for tensor, number in operands:
             arguments = [tensor if kind == "Tensor" else fill.get(kind) for kind in kinds]
