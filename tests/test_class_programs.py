@@ -449,7 +449,7 @@ def strings(start: Start) -> None:
     def program(name: str, n: int, x: torch.Tensor) -> Any:
         key = f"{name}_{n:03d}"
         parts = key.split("_")
-        text = "%s-%d" % (name, n) + "{}{!r:>5}".format(n, name)
+        text = "%s-%d" % (name, n) + "{}{!r:>5}".format(n, name)  # noqa: UP031, UP032
         joined = ",".join(p.upper() for p in parts)
         return x * len(key), key, parts, text, joined, name.startswith("a"), key.replace("_", "."), f"{tuple(x.shape)}"
 
