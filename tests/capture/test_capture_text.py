@@ -31,7 +31,9 @@ def capture(source: str, file_name: str) -> str:
     with contextlib.redirect_stdout(io.StringIO()):
         segments = _C.capture_text(function, args, *kwargs)
     text = "".join(f"{graph}guards\n{guards}{plan}\n" for graph, guards, plan in segments)
-    text = re.sub(r"/\S*/(?:site|dist)-packages/", "", text)  # where PyTorch is installed does not matter
+    text = re.sub(
+        r"/\S*/(?:site|dist)-packages/(\S+?):\d+", r"\1", text
+    )  # which PyTorch is installed where does not matter
     return re.sub(r"0x[0-9a-f]+", "0x?", text).strip() + "\n"
 
 
