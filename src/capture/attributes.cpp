@@ -43,6 +43,18 @@ bool has_instance_dict(PyTypeObject* type) {
   return type->tp_dictoffset != 0 || PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
 }
 
+/// A Python-level `__getattr__` for `owner`; null: it raised AttributeError.
+Ref call_attribute_hook(Capture& capture, PyObject* hook, PyObject* owner, PyObject* name) {
+  Capture::Uncuttable scope(capture);
+  try {
+    return capture.call(capture.wrap(hook, capture.sources.constant(hook)).get(), {owner, name});
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+    return {};
+  }
+}
+
 }  // namespace
 
 PyObject* Capture::type_lookup(PyTypeObject* type, PyObject* name) {
@@ -90,14 +102,7 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
         PyErr_Clear();
         if (!hook) return {};
       }
-      Uncuttable scope(*this);
-      try {
-        return call(wrap(hook, sources.constant(hook)).get(), {owner, name});
-      } catch (const PythonError&) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
-        PyErr_Clear();
-        return {};
-      }
+      return call_attribute_hook(*this, hook, owner, name);
     }
   }
   Ref value = lookup_instance_attr(owner, name, unbound);
@@ -107,14 +112,7 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   if (!hook) return {};
   static PyObject* const module_hook = class_entry(torch_module_class(), "__getattr__");
   if (hook == module_hook) return module_getattr(owner, name);
-  Uncuttable scope(*this);
-  try {
-    return call(wrap(hook, sources.constant(hook)).get(), {owner, name});
-  } catch (const PythonError&) {
-    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
-    PyErr_Clear();
-    return {};
-  }
+  return call_attribute_hook(*this, hook, owner, name);
 }
 
 /// What a descriptor found on a type gives for an instance; `owner` null: for the class itself.

@@ -59,17 +59,24 @@ Ref list_of_refs(const std::vector<Ref>& items) {
   return list;
 }
 
+/// Compiles `callable` afresh, calls it once and gives what was captured on the way.
+Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs) {
+  Ref options = checked(PyDict_New());
+  Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
+  Report report;
+  dispatch::context_of(compiled.get())->report = &report;
+  Ref result = Ref::steal(PyObject_Call(compiled.get(), args, kwargs));
+  dispatch::context_of(compiled.get())->report = nullptr;  // also when the call raised: the report goes with this frame
+  if (!result) throw PythonError{};
+  return report;
+}
+
 PyObject* explain(PyObject*, PyObject* args) {
   PyObject *callable, *call_args, *call_kwargs;
   if (!PyArg_ParseTuple(args, "OO!O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
     return nullptr;
   return guarded([&]() -> PyObject* {
-    Ref options = checked(PyDict_New());
-    Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
-    Report report;
-    dispatch::context_of(compiled.get())->report = &report;
-    Ref result = checked(PyObject_Call(compiled.get(), call_args, call_kwargs));
-    dispatch::context_of(compiled.get())->report = nullptr;
+    const Report report = reported_call(callable, call_args, call_kwargs);
     Ref ops = checked(PyList_New(0));
     int64_t count = 0;
     for (const auto& graph : report.ops) {
@@ -109,12 +116,7 @@ PyObject* capture_text(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OO!|O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
     return nullptr;
   return guarded([&]() -> PyObject* {
-    Ref options = checked(PyDict_New());
-    Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
-    Report report;
-    dispatch::context_of(compiled.get())->report = &report;
-    Ref result = checked(PyObject_Call(compiled.get(), call_args, call_kwargs));
-    dispatch::context_of(compiled.get())->report = nullptr;
+    const Report report = reported_call(callable, call_args, call_kwargs);
     Ref segments = checked(PyList_New(0));
     for (size_t i = 0; i < report.plan_texts.size(); ++i) {
       Ref texts = checked(Py_BuildValue("(sss)", report.graph_texts[i].c_str(), report.guards[i].c_str(),
