@@ -528,9 +528,9 @@ CASES = {
     "aten::scalar_tensor": list(options([1], [1.5], [True])),
     "aten::arange": list(options([5], [5.5], [0], [-1], dtypes=[F, I, H, torch.int32])),
     "aten::arange.start": list(options([1, 5], [1.5, 5], [5, 1], dtypes=[F, I, H])),
-    "aten::arange.start_step": list(
-        options([1, 5, 2], [5, 1, -2], [0, 1, 0.1], [1, 5, 0], [0, 7, 3], dtypes=[F, I, H])
-    ),
+    "aten::arange.start_step": list(options([1, 5, 2], [5, 1, -2], [1, 5, 0], [0, 7, 3], dtypes=[F, I, H]))
+    # PyTorch 2.11 divides by the step as an integer: the process dies in eager.
+    + list(options([0, 1, 0.1], dtypes=[F, H] if torch.__version__ < "2.12" else [F, I, H])),
     "aten::linspace": list(options([0, 1, 5], [0.5, 1, 0], [0, 1, -1], dtypes=[F, I, H])),
     "aten::eye": list(options([3], [0], [-1], dtypes=[F, I])),
     "aten::eye.m": list(options([3, 4], [0, 2], [1, -1], dtypes=[F, I])),
