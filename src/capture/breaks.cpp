@@ -1,5 +1,7 @@
 #include "capture/breaks.h"
 
+#include <cstring>
+
 namespace magneto {
 
 const BreakInfo& break_info(BreakReason reason) {
@@ -9,6 +11,14 @@ const BreakInfo& break_info(BreakReason reason) {
 #undef X
   };
   return infos[static_cast<size_t>(reason)];
+}
+
+BreakReason reason_named(const char* name) {
+#define X(reason, explanation, hint) \
+  if (std::strcmp(name, #reason) == 0) return BreakReason::reason;
+#include "capture/breaks.def"
+#undef X
+  return BreakReason::OpaqueCall;
 }
 
 }  // namespace magneto

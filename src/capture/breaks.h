@@ -19,5 +19,7 @@ struct BreakInfo {
 };
 
 const BreakInfo& break_info(BreakReason reason);
+/// The reason that a table names; OpaqueCall for a name that is none.
+BreakReason reason_named(const char* name);
 
 }  // namespace magneto

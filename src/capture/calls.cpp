@@ -28,14 +28,6 @@ constexpr FunctionRow kFunctions[] = {
 #undef X
 };
 
-BreakReason reason_named(const char* name) {
-#define X(reason, explanation, hint) \
-  if (std::strcmp(name, #reason) == 0) return BreakReason::reason;
-#include "capture/breaks.def"
-#undef X
-  return BreakReason::OpaqueCall;
-}
-
 struct Decision {
   Treatment treatment = Treatment::Interpret;
   BreakReason reason = BreakReason::None;

@@ -187,7 +187,7 @@ class Capture {
   Ref generic_getattr(PyObject* owner, PyObject* name) { return lookup_instance_attr(owner, name, nullptr); }
   void generic_setattr(PyObject* owner, PyObject* name, PyObject* value);
 
-  // -- calls (calls.cpp, builtins.cpp) ---------------------------------------------------------------------------
+  // -- calls (calls.cpp, effects.cpp, classes.cpp) ---------------------------------------------------------------
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);

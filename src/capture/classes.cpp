@@ -1,0 +1,177 @@
+// Calls of classes: how instances are made.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "capture/capture.h"
+#include "capture/handlers.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// C types whose construction reads its arguments only.
+bool is_pure_type(PyTypeObject* type) {
+  static const auto* types = [] {
+    auto* set = new std::unordered_map<PyTypeObject*, bool>;
+    for (PyTypeObject* t :
+         {&PyBaseObject_Type,   &PyLong_Type,        &PyFloat_Type,     &PyBool_Type,  &PyComplex_Type,
+          &PyBytes_Type,        &PyList_Type,        &PyTuple_Type,     &PyDict_Type,  &PySet_Type,
+          &PyFrozenSet_Type,    &PyRange_Type,       &PyEnum_Type,      &PyZip_Type,   &PyMap_Type,
+          &PyFilter_Type,       &PyReversed_Type,    &PySlice_Type,     &PyODict_Type, &PyProperty_Type,
+          &PyStaticMethod_Type, &PyClassMethod_Type, &PyDictProxy_Type, &PyMethod_Type}) {
+      (*set)[t] = true;
+    }
+    auto add = [&](const char* module_name, std::initializer_list<const char*> names) {
+      Ref module = Ref::steal(PyImport_ImportModule(module_name));
+      for (const char* name : names) {
+        Ref t = Ref::steal(PyObject_GetAttrString(module.get(), name));
+        if (!t) {
+          PyErr_Clear();
+          continue;
+        }
+        if (PyType_Check(t.get())) (*set)[reinterpret_cast<PyTypeObject*>(t.release())] = true;
+      }
+    };
+    add("collections", {"deque", "defaultdict"});
+    add("functools", {"partial"});
+    add("itertools",
+        {"chain", "product", "repeat", "count", "islice", "zip_longest", "accumulate", "starmap", "permutations",
+         "combinations", "takewhile", "dropwhile", "compress", "groupby", "cycle", "pairwise", "filterfalse"});
+    add("operator", {"itemgetter", "attrgetter", "methodcaller"});
+    add("torch", {"Size", "device", "finfo", "iinfo"});
+    return set;
+  }();
+  return types->count(type) != 0;
+}
+
+}  // namespace
+
+Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
+  PyObject* object = reinterpret_cast<PyObject*>(type);
+  if (type == &PyType_Type && args.values.size() == 1) {
+    PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(args.values[0]));
+    return wrap(of, sources.constant(of));
+  }
+  if (type == &PySuper_Type) return make_super(args);
+  PyTypeObject* meta = Py_TYPE(object);
+  if (meta != &PyType_Type) {
+    PyObject* meta_call = type_lookup(meta, MAGNETO_STR("__call__"));
+    if (meta_call && PyFunction_Check(meta_call)) {
+      CallArgs with_class = args;
+      with_class.values.insert(with_class.values.begin(), object);
+      return call(wrap(meta_call, sources.constant(meta_call)).get(), std::move(with_class));
+    }
+  }
+  if (type == &PyUnicode_Type) {
+    if (args.values.empty()) return checked(PyUnicode_New(0, 0));
+    if (args.values.size() == 1) return text_of(*this, args);
+  }
+  const bool exception = PyExceptionClass_Check(object);
+  PyObject* init = type_lookup(type, MAGNETO_STR("__init__"));
+  PyObject* maker = type_lookup(type, MAGNETO_STR("__new__"));
+  const bool python_init = init && PyFunction_Check(init);
+  const bool python_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
+  if (is_pure_type(type) || (exception && !python_init && !python_new)) {
+    Uncuttable scope(*this);
+    std::vector<Ref> held;
+    CallArgs values;
+    values.kwnames = args.kwnames;
+    bool tensor = false;
+    for (PyObject* arg : args.values) {
+      tensor |= is_tensor(arg);
+      Ref value = resolve(arg);
+      if (value.get() == arg && is_outside(arg) && !is_builtin_container(arg) && type != &PyMethod_Type &&
+          (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {
+        value = contents_of(arg);
+      }
+      if (PyIter_Check(arg) && is_outside(arg)) {
+        side_exit(BreakReason::OpaqueIterator, std::string(type->tp_name) + "() of an iterator from outside");
+      }
+      held.push_back(value);
+      values.values.push_back(value.get());
+    }
+    const bool number =
+        type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
+    if (tensor && number) {
+      if (type == &PyBool_Type) return Ref::borrow(truth(args.values[0]) ? Py_True : Py_False);
+      return call_torch(object, values);
+    }
+    return call_native(
+        [&] { return PyObject_Vectorcall(object, values.values.data(), values.positional(), values.kwnames); });
+  }
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    side_exit(BreakReason::OpaqueCall, std::string("an object of the C type ") + type->tp_name + " is made");
+  }
+  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
+    side_exit(BreakReason::UnsupportedTensor, std::string("a tensor of type ") + type->tp_name + " is made");
+  }
+  Ref instance;
+  if (python_new) {
+    Uncuttable scope(*this);
+    Ref function = checked(PyObject_GetAttr(maker, MAGNETO_STR("__func__")));
+    CallArgs with_class = args;
+    with_class.values.insert(with_class.values.begin(), object);
+    instance = call(wrap(function.get(), sources.constant(function.get())).get(), std::move(with_class));
+  } else {
+    const auto known_new = [&](PyTypeObject* base) { return type->tp_new == base->tp_new; };
+    if (!known_new(&PyBaseObject_Type) && !known_new(&PyDict_Type) && !known_new(&PyList_Type) &&
+        !known_new(&PyTuple_Type) && !known_new(&PySet_Type) && !known_new(&PyODict_Type) && !exception) {
+      side_exit(BreakReason::OpaqueCall, std::string("an object of type ") + type->tp_name + " is made by C code");
+    }
+    Uncuttable scope(*this);
+    Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional())));
+    for (size_t i = 0; i < args.positional(); ++i) {
+      PyTuple_SET_ITEM(positional.get(), i, resolve(args.values[i]).release());
+    }
+    Ref keywords;
+    for (size_t i = 0; i < args.keywords(); ++i) {
+      if (!keywords) keywords = checked(PyDict_New());
+      if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(args.kwnames, i), args.values[args.positional() + i]) < 0) {
+        throw PythonError{};
+      }
+    }
+    instance = call_native([&] { return type->tp_new(type, positional.get(), keywords.get()); });
+    if (!python_init && type->tp_init != PyBaseObject_Type.tp_init) {
+      call_native([&]() -> PyObject* {
+        return type->tp_init(instance.get(), positional.get(), keywords.get()) < 0 ? nullptr : Py_NewRef(Py_None);
+      });
+    }
+  }
+  if (!python_init || !PyObject_TypeCheck(instance.get(), type)) return instance;
+  CallArgs with_self = args;
+  with_self.values.insert(with_self.values.begin(), instance.get());
+  frame->result_override = instance;
+  Ref none = call(wrap(init, sources.constant(init)).get(), std::move(with_self));
+  frame->result_override = Ref();
+  if (none.get() != Py_None) {
+    PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(none.get())->tp_name);
+    throw PythonError{};
+  }
+  return instance;
+}
+
+Ref Capture::make_super(const CallArgs& args) {
+  PyObject *type = nullptr, *self = nullptr;
+  if (args.values.size() == 2) {
+    type = args.values[0];
+    self = args.values[1];
+  } else if (args.values.empty()) {
+    const CodeInfo& info = *frame->info;
+    self = frame->slots[0];
+    if (self && PyCell_Check(self) && !is_outside(self)) self = PyCell_GET(self);
+    for (int32_t i = 0; i < info.free_count; ++i) {
+      const int32_t slot = info.first_free + i;
+      if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(info.localsplus_names.get(), slot), "__class__") == 0) {
+        type = PyCell_GET(frame->slots[slot]);
+        if (type) wrap(type, sources.constant(type));
+      }
+    }
+  }
+  if (!type || !self) {
+    PyErr_SetString(PyExc_RuntimeError, "super(): no arguments");
+    throw PythonError{};
+  }
+  if (frame->slots[0] == self && frame == &root_) self = read_raw(0).get();
+  return checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PySuper_Type), type, self, nullptr));
+}
+
+}  // namespace magneto::capture

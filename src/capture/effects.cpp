@@ -1,0 +1,196 @@
+// Calls of C functions: the effect table (effects.def) applied.
+#include <cstring>
+#include <optional>
+#include <string_view>
+
+#include "capture/capture.h"
+#include "capture/handlers.h"
+#include "python/types.h"
+
+namespace magneto::capture {
+
+namespace {
+
+enum class Policy : uint8_t { Unknown, Torch, State, Pure, Method, Mutate, Handler, Break };
+
+struct Effect {
+  Policy policy = Policy::Unknown;
+  BreakReason reason = BreakReason::OpaqueCall;
+  HandlerFunction handler = nullptr;
+  bool recorded = true;  // State
+  std::string name;
+};
+
+struct EffectRow {
+  const char* name;
+  Policy policy;
+  const char* note;
+};
+
+constexpr EffectRow kEffects[] = {
+#define X(name, policy, note) {name, Policy::policy, note},
+#include "capture/effects.def"
+#undef X
+};
+
+Effect find_effect(const std::string& name) {
+  static const auto* rows = [] {
+    auto* map = new std::unordered_map<std::string, const EffectRow*>;
+    for (const EffectRow& row : kEffects) map->emplace(row.name, &row);
+    return map;
+  }();
+  Effect effect;
+  effect.name = name;
+  auto found = rows->find(name);
+  if (found == rows->end()) found = rows->find(name.substr(0, name.rfind('.')) + ".*");
+  if (found == rows->end()) return effect;
+  effect.policy = found->second->policy;
+  effect.recorded = std::strcmp(found->second->note, "unrecorded") != 0;
+  if (effect.policy == Policy::Break) {
+    effect.reason = reason_named(found->second->note);
+  }
+  if (effect.policy == Policy::Handler) {
+    for (const auto family : {builtin_handlers(), text_handlers(), object_handlers()}) {
+      for (const HandlerRow& row : family) {
+        if (name == row.name) effect.handler = row.function;
+      }
+    }
+  }
+  return effect;
+}
+
+/// The name under which a method of `type` stands in the effect table.
+std::string method_name(PyTypeObject* type, const char* method) {
+  std::string_view name = type->tp_name;
+  if (PyExceptionClass_Check(reinterpret_cast<PyObject*>(type))) name = "BaseException";
+  return std::string(name) + "." + method;
+}
+
+const Effect& effect_of(const void* key, const std::function<std::string()>& name) {
+  static auto* known = new std::unordered_map<const void*, Effect>;
+  auto found = known->find(key);
+  if (found != known->end()) return found->second;
+  return known->emplace(key, find_effect(name())).first->second;
+}
+
+bool is_module_function(PyCFunctionObject* function) {
+  PyObject* self = function->m_self;
+  if (!self || PyModule_Check(self)) return true;
+  return function->m_module && !PyType_Check(self) &&
+         (std::strncmp(Py_TYPE(self)->tp_name, "pybind11", 8) == 0 || PyCapsule_CheckExact(self));
+}
+
+}  // namespace
+
+Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) {
+  PyTypeObject* kind = Py_TYPE(callable);
+  CallArgs args = original_args;
+  Ref unbound = Ref::borrow(callable);
+  const Effect* effect;
+  if (kind == &PyCFunction_Type || kind == &PyCMethod_Type) {
+    auto* function = reinterpret_cast<PyCFunctionObject*>(callable);
+    PyObject* self = function->m_self;
+    if (is_module_function(function)) {
+      effect = &effect_of(function->m_ml, [&] {
+        const char* module = function->m_module && PyUnicode_Check(function->m_module)
+                                 ? PyUnicode_AsUTF8(function->m_module)
+                                 : (self && PyModule_Check(self) ? PyModule_GetName(self) : "");
+        return std::string(module) + "." + function->m_ml->ml_name;
+      });
+    } else if (PyType_Check(self)) {
+      auto* type = reinterpret_cast<PyTypeObject*>(self);
+      if (std::strcmp(function->m_ml->ml_name, "__new__") == 0) {
+        effect = &effect_of(type, [&] { return method_name(type, "__new__"); });
+      } else {
+        effect = &effect_of(function->m_ml, [&] { return method_name(type, function->m_ml->ml_name); });
+      }
+    } else {
+      // A bound method: call its descriptor with the receiver first.
+      PyObject* descriptor = nullptr;
+      for (Py_ssize_t i = 0; !descriptor && i < PyTuple_GET_SIZE(Py_TYPE(self)->tp_mro); ++i) {
+        auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(Py_TYPE(self)->tp_mro, i));
+        PyObject* found = PyDict_GetItemString(type_dict(base), function->m_ml->ml_name);
+        if (found && Py_TYPE(found) == &PyMethodDescr_Type &&
+            reinterpret_cast<PyMethodDescrObject*>(found)->d_method == function->m_ml) {
+          descriptor = found;
+        }
+      }
+      if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
+      args.values.insert(args.values.begin(), self);
+      return call_c_function(descriptor, args);
+    }
+  } else if (kind == &_PyMethodWrapper_Type) {
+    Ref self = checked(PyObject_GetAttrString(callable, "__self__"));
+    Ref name = checked(PyObject_GetAttrString(callable, "__name__"));
+    PyObject* descriptor = _PyType_Lookup(Py_TYPE(self.get()), name.get());
+    if (!descriptor || Py_TYPE(descriptor) != &PyWrapperDescr_Type) {
+      Ref owner = checked(PyObject_GetAttrString(callable, "__objclass__"));
+      descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner.get()), name.get());
+    }
+    if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
+    args.values.insert(args.values.begin(), self.get());
+    return call_c_function(descriptor, args);
+  } else {
+    PyTypeObject* type = PyDescr_TYPE(callable);
+    const char* name = PyUnicode_AsUTF8(PyDescr_NAME(callable));
+    effect = &effect_of(callable, [&] {
+      keep_forever(callable);
+      return method_name(type, name);
+    });
+  }
+
+  const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
+  std::optional<Uncuttable> scope;
+  if (!allows_cut && frame) scope.emplace(*this);
+  auto run_resolved = [&](bool mutate) -> Ref {
+    std::vector<Ref> held;
+    CallArgs values;
+    values.kwnames = args.kwnames;
+    bool tensors = false;
+    for (size_t i = 0; i < args.values.size(); ++i) {
+      Ref value = resolve(args.values[i], mutate && i == 0);
+      if (value.get() == args.values[i] && is_outside(value.get()) && i == 0 &&
+          (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&
+          !has_shadow(value.get()) && !is_shadow(value.get())) {
+        if (mutate)
+          side_exit(BreakReason::Mutation,
+                    "an instance of " + std::string(Py_TYPE(value.get())->tp_name) + " from outside is changed");
+        value = contents_of(value.get());
+      }
+      tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
+      held.push_back(value);
+      values.values.push_back(value.get());
+    }
+    if (tensors && effect->policy == Policy::Pure) return call_torch(callable, args);
+    return call_native(
+        [&] { return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames); });
+  };
+  switch (effect->policy) {
+    case Policy::Torch:
+      return call_torch(callable, args);
+    case Policy::State: {
+      Ref result = Ref::steal(PyObject_Vectorcall(callable, args.values.data(), args.positional(), args.kwnames));
+      if (!result) throw PythonError{};
+      if (!effect->recorded) return result;
+      graph::TorchNode node;
+      node.target = Ref::borrow(callable);
+      for (PyObject* value : args.values) node.args.push_back(py_arg(value));
+      graph.torch_nodes.push_back(std::move(node));
+      return result;
+    }
+    case Policy::Handler:
+      return effect->handler(*this, args);
+    case Policy::Mutate:
+      return run_resolved(true);
+    case Policy::Pure:
+    case Policy::Method:
+      return run_resolved(false);
+    case Policy::Break:
+      side_exit(effect->reason, "call of " + effect->name);
+    case Policy::Unknown:
+      break;
+  }
+  side_exit(BreakReason::OpaqueCall, "call of the C function " + effect->name);
+}
+
+}  // namespace magneto::capture

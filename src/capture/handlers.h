@@ -1,0 +1,29 @@
+// C functions that are interpreted specially: the handlers that rows of effects.def name with "Handler".
+//
+// Each family of handlers is a file with a table of its own; effects.cpp looks a name up in all of them.
+#pragma once
+
+#include <span>
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+using HandlerFunction = Ref (*)(Capture&, const CallArgs&);
+
+struct HandlerRow {
+  const char* name;  // as in effects.def
+  HandlerFunction function;
+};
+
+std::span<const HandlerRow> builtin_handlers();  // functions of `builtins`
+std::span<const HandlerRow> text_handlers();     // repr, str, format
+std::span<const HandlerRow> object_handlers();   // methods of object, type, dict and the `__new__` of built-in types
+
+/// Raises TypeError unless there are `least` to `most` positional arguments and no others.
+void check_count(const CallArgs& args, size_t least, size_t most, const char* name);
+inline Ref boolean(bool value) { return Ref::borrow(value ? Py_True : Py_False); }
+/// str(value), for one argument.
+Ref text_of(Capture& capture, const CallArgs& args);
+
+}  // namespace magneto::capture

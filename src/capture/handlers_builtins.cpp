@@ -1,0 +1,218 @@
+// Functions of the module `builtins` that are interpreted.
+#include <cstring>
+
+#include "capture/handlers.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+
+void check_count(const CallArgs& args, size_t least, size_t most, const char* name) {
+  if (args.keywords() == 0 && args.positional() >= least && args.positional() <= most) return;
+  PyErr_Format(PyExc_TypeError, "%s expected %zu to %zu positional arguments, got %zu", name, least, most,
+               args.values.size());
+  throw PythonError{};
+}
+
+namespace {
+
+Ref handle_isinstance(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "isinstance");
+  Ref classes = capture.resolve_deep(args.values[1]);
+  const int result = PyObject_IsInstance(args.values[0], classes.get());
+  if (result < 0) throw PythonError{};
+  return boolean(result);
+}
+
+Ref handle_len(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "len");
+  PyObject* value = args.values[0];
+  if (is_tensor(value)) return checked(PyLong_FromSsize_t(PyObject_Size(value)));
+  const Source* source = capture.source_of(value);
+  if (source && !capture.has_shadow(value) && !capture.is_shadow(value) && !capture.find_overlay(value, true)) {
+    PyTypeObject* type = Py_TYPE(value);
+    const bool plain = type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
+                       type == &PyFrozenSet_Type || type == &PyODict_Type;
+    if (plain) {
+      const Py_ssize_t size = PyObject_Size(value);
+      capture.guards.length(source, type, size);
+      return checked(PyLong_FromSsize_t(size));
+    }
+  }
+  Ref object = capture.resolve(value);
+  if (PyObject* method = PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)
+                             ? capture.type_lookup(Py_TYPE(value), MAGNETO_STR("__len__"))
+                             : nullptr) {
+    if (PyFunction_Check(method))
+      return capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value});
+  }
+  if (capture.is_outside(object.get()) && object.get() == value) object = capture.contents_of(value);
+  return capture.call_native([&]() -> PyObject* {
+    const Py_ssize_t size = PyObject_Size(object.get());
+    return size < 0 ? nullptr : PyLong_FromSsize_t(size);
+  });
+}
+
+Ref handle_getattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 3, "getattr");
+  if (!PyUnicode_Check(args.values[1])) {
+    PyErr_SetString(PyExc_TypeError, "attribute name must be string");
+    throw PythonError{};
+  }
+  Ref name = Ref::borrow(args.values[1]);
+  PyObject* interned = name.release();
+  PyUnicode_InternInPlace(&interned);
+  name = Ref::steal(interned);
+  if (args.positional() == 2) return capture.load_attr(args.values[0], name.get());
+  try {
+    Ref value = capture.lookup_attr(args.values[0], name.get());
+    return value ? value : Ref::borrow(args.values[2]);
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+    return Ref::borrow(args.values[2]);
+  }
+}
+
+Ref handle_hasattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "hasattr");
+  CallArgs with_default = args;
+  static PyObject* const missing = PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  with_default.values.push_back(missing);
+  return boolean(handle_getattr(capture, with_default).get() != missing);
+}
+
+Ref handle_setattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 3, 3, "setattr");
+  capture.store_attr(args.values[0], args.values[1], args.values[2]);
+  return Ref::borrow(Py_None);
+}
+
+Ref handle_delattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "delattr");
+  capture.store_attr(args.values[0], args.values[1], nullptr);
+  return Ref::borrow(Py_None);
+}
+
+Ref handle_iter(Capture& capture, const CallArgs& args) {
+  if (args.values.size() == 1) return capture.iterate(args.values[0]);
+  return capture.call_native([&] { return PyCallIter_New(args.values[0], args.values[1]); });
+}
+
+Ref handle_next(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 2, "next");
+  PyObject* iterator = args.values[0];
+  if (capture.is_outside(iterator))
+    capture.side_exit(BreakReason::OpaqueIterator, "next() of an iterator from outside");
+  return capture.call_native([&]() -> PyObject* {
+    if (!Py_TYPE(iterator)->tp_iternext) {
+      PyErr_Format(PyExc_TypeError, "'%.200s' object is not an iterator", Py_TYPE(iterator)->tp_name);
+      return nullptr;
+    }
+    PyObject* item = Py_TYPE(iterator)->tp_iternext(iterator);
+    if (item) return item;
+    if (args.values.size() == 2 && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_StopIteration))) {
+      PyErr_Clear();
+      return Py_NewRef(args.values[1]);
+    }
+    if (!PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
+    return nullptr;
+  });
+}
+
+bool contains_tensor(PyObject* list) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    if (is_tensor(PyList_GET_ITEM(list, i))) return true;
+  }
+  return false;
+}
+
+/// sum, min, max over one iterable: tensors among its items make it a torch call.
+Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
+  PyObject* function = PyDict_GetItemString(PyEval_GetBuiltins(), name);
+  CallArgs copy = args;
+  Ref items;
+  if (args.positional() == 1 || std::strcmp(name, "sum") == 0) {
+    items = capture.list_of(args.values[0]);
+    copy.values[0] = items.get();
+  }
+  bool tensors = items && contains_tensor(items.get());
+  for (PyObject* value : copy.values) tensors |= is_tensor(value);
+  // A key is a callback, which the capture has to see.
+  const bool calls_back = copy.kwnames && PySequence_Contains(copy.kwnames, MAGNETO_STR("key")) == 1;
+  if (tensors && !calls_back) return capture.call_torch(function, copy);
+  return capture.call_native(
+      [&] { return PyObject_Vectorcall(function, copy.values.data(), copy.positional(), copy.kwnames); });
+}
+
+Ref handle_sum(Capture& capture, const CallArgs& args) { return reduce_with(capture, "sum", args); }
+Ref handle_min(Capture& capture, const CallArgs& args) { return reduce_with(capture, "min", args); }
+Ref handle_max(Capture& capture, const CallArgs& args) { return reduce_with(capture, "max", args); }
+
+/// any and all, item by item, so that a tensor's truth is seen by the capture.
+Ref quantify(Capture& capture, const CallArgs& args, bool stop_at) {
+  Ref iterator = capture.iterate(args.values.at(0));
+  if (capture.is_outside(iterator.get())) {
+    capture.side_exit(BreakReason::OpaqueIterator, "any() or all() over an iterator from outside");
+  }
+  while (true) {
+    bool end = false;
+    Ref item = capture.call_native([&]() -> PyObject* {
+      PyObject* next = Py_TYPE(iterator.get())->tp_iternext(iterator.get());
+      if (next) return next;
+      if (PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_StopIteration)) return nullptr;
+        PyErr_Clear();
+      }
+      end = true;
+      return Py_NewRef(Py_None);
+    });
+    if (end) break;
+    if (capture.truth(item.get()) == stop_at) {
+      // A generator left half way is closed by its destructor, which may run its `finally` blocks.
+      capture.call_native([&] {
+        iterator = Ref();
+        return Py_NewRef(Py_None);
+      });
+      return boolean(stop_at);
+    }
+  }
+  return boolean(!stop_at);
+}
+
+Ref handle_any(Capture& capture, const CallArgs& args) { return quantify(capture, args, true); }
+Ref handle_all(Capture& capture, const CallArgs& args) { return quantify(capture, args, false); }
+
+Ref handle_globals(Capture& capture, const CallArgs& args) {
+  return capture.wrap(capture.frame->globals, capture.sources.constant(capture.frame->globals));
+}
+
+Ref handle_vars(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "vars");
+  return capture.load_attr(args.values[0], MAGNETO_STR("__dict__"));
+}
+
+}  // namespace
+
+std::span<const HandlerRow> builtin_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"builtins.isinstance", handle_isinstance},
+      {"builtins.len", handle_len},
+      {"builtins.getattr", handle_getattr},
+      {"builtins.setattr", handle_setattr},
+      {"builtins.hasattr", handle_hasattr},
+      {"builtins.delattr", handle_delattr},
+      {"builtins.iter", handle_iter},
+      {"builtins.next", handle_next},
+      {"builtins.sum", handle_sum},
+      {"builtins.min", handle_min},
+      {"builtins.max", handle_max},
+      {"builtins.any", handle_any},
+      {"builtins.all", handle_all},
+      {"builtins.globals", handle_globals},
+      {"builtins.vars", handle_vars},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture

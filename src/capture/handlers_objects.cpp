@@ -1,0 +1,136 @@
+// Methods of built-in types that are interpreted: object's protocol, reading dicts, making containers.
+#include "capture/handlers.h"
+
+namespace magneto::capture {
+
+namespace {
+
+Ref handle_object_new(Capture& capture, const CallArgs& args) {
+  if (args.values.empty() || !PyType_Check(args.values[0])) {
+    PyErr_SetString(PyExc_TypeError, "object.__new__(): not enough arguments");
+    throw PythonError{};
+  }
+  Ref none = checked(PyTuple_New(0));
+  auto* type = reinterpret_cast<PyTypeObject*>(args.values[0]);
+  return checked(PyBaseObject_Type.tp_new(type, none.get(), nullptr));
+}
+
+/// `T.__new__(cls, *args)` of a built-in container type.
+template <PyTypeObject* base>
+Ref handle_container_new(Capture& capture, const CallArgs& args) {
+  if (args.values.empty() || !PyType_Check(args.values[0])) {
+    PyErr_SetString(PyExc_TypeError, "__new__(): not enough arguments");
+    throw PythonError{};
+  }
+  auto* type = reinterpret_cast<PyTypeObject*>(args.values[0]);
+  Ref rest = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional()) - 1));
+  for (size_t i = 1; i < args.positional(); ++i) {
+    PyTuple_SET_ITEM(rest.get(), i - 1, capture.resolve(args.values[i]).release());
+  }
+  return capture.call_native([&] { return base->tp_new(type, rest.get(), nullptr); });
+}
+
+Ref handle_exception_new(Capture& capture, const CallArgs& args) {
+  auto* type = reinterpret_cast<PyTypeObject*>(args.values.at(0));
+  Ref rest = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional()) - 1));
+  for (size_t i = 1; i < args.positional(); ++i) PyTuple_SET_ITEM(rest.get(), i - 1, Py_NewRef(args.values[i]));
+  return checked(type->tp_new(type, rest.get(), nullptr));
+}
+
+Ref handle_object_init(Capture&, const CallArgs&) { return Ref::borrow(Py_None); }
+
+Ref handle_object_getattribute(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "__getattribute__");
+  Ref value = capture.generic_getattr(args.values[0], args.values[1]);
+  if (value) return value;
+  PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(args.values[0])->tp_name,
+               args.values[1]);
+  throw PythonError{};
+}
+
+Ref handle_object_setattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 3, 3, "__setattr__");
+  capture.generic_setattr(args.values[0], args.values[1], args.values[2]);
+  return Ref::borrow(Py_None);
+}
+
+Ref handle_object_delattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "__delattr__");
+  capture.generic_setattr(args.values[0], args.values[1], nullptr);
+  return Ref::borrow(Py_None);
+}
+
+/// copy and deepcopy of a plain instance: (copyreg.__newobj__, (cls,), state), without reading the state.
+Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
+  PyObject* object = args.values.at(0);
+  PyTypeObject* type = Py_TYPE(object);
+  const bool plain =
+      !PyType_HasFeature(type, Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS) &&
+      type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0 &&
+      !_PyType_Lookup(type, MAGNETO_STR("__getnewargs__")) && !_PyType_Lookup(type, MAGNETO_STR("__getnewargs_ex__")) &&
+      !_PyType_Lookup(type, MAGNETO_STR("__slots__"));
+  PyObject* getstate = _PyType_Lookup(type, MAGNETO_STR("__getstate__"));
+  if (!plain || (getstate && PyFunction_Check(getstate))) {
+    capture.side_exit(BreakReason::OpaqueObject, std::string("__reduce_ex__ of an object of type ") + type->tp_name);
+  }
+  static PyObject* const newobj = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("copyreg"));
+    return PyObject_GetAttrString(module.get(), "__newobj__");
+  }();
+  Ref function = capture.wrap(newobj, capture.sources.constant(newobj));
+  Ref state = capture.lookup_attr(object, MAGNETO_STR("__dict__"));
+  if (!state) state = Ref::borrow(Py_None);
+  return checked(
+      Py_BuildValue("(O(O)OOO)", function.get(), reinterpret_cast<PyObject*>(type), state.get(), Py_None, Py_None));
+}
+
+Ref handle_type_getattribute(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "__getattribute__");
+  return capture.load_attr(args.values[0], args.values[1]);
+}
+
+Ref dict_get(Capture& capture, PyObject* dict, PyObject* key) {
+  if (PyObject_Hash(key) == -1) throw PythonError{};
+  return capture.dict_lookup(dict, key);
+}
+
+Ref handle_dict_get(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 3, "get");
+  Ref value = dict_get(capture, args.values[0], args.values[1]);
+  return value ? value : Ref::borrow(args.positional() > 2 ? args.values[2] : Py_None);
+}
+
+Ref handle_dict_getitem(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "__getitem__");
+  return capture.subscript(args.values[0], args.values[1], /*past_override=*/true);
+}
+
+Ref handle_dict_contains(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "__contains__");
+  return boolean(static_cast<bool>(dict_get(capture, args.values[0], args.values[1])));
+}
+
+}  // namespace
+
+std::span<const HandlerRow> object_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"object.__new__", handle_object_new},
+      {"object.__init__", handle_object_init},
+      {"object.__getattribute__", handle_object_getattribute},
+      {"object.__setattr__", handle_object_setattr},
+      {"object.__delattr__", handle_object_delattr},
+      {"object.__reduce_ex__", handle_reduce_ex},
+      {"type.__getattribute__", handle_type_getattribute},
+      {"dict.get", handle_dict_get},
+      {"dict.__getitem__", handle_dict_getitem},
+      {"dict.__contains__", handle_dict_contains},
+      {"dict.__new__", handle_container_new<&PyDict_Type>},
+      {"collections.OrderedDict.__new__", handle_container_new<&PyODict_Type>},
+      {"list.__new__", handle_container_new<&PyList_Type>},
+      {"tuple.__new__", handle_container_new<&PyTuple_Type>},
+      {"BaseException.__new__", handle_exception_new},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,68 @@
+// The text of objects: repr, str, format.
+#include "capture/handlers.h"
+#include "python/types.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// repr, format, str of values whose text depends on nothing but themselves.
+bool has_constant_text(Capture& capture, PyObject* value) {
+  if (is_scalar(value) || PyType_Check(value) || is_identity_constant(value)) return true;
+  if (is_tensor(value) || capture.is_outside(value)) return false;
+  return PyExceptionInstance_Check(value) || PyTuple_CheckExact(value) || PyList_CheckExact(value);
+}
+
+template <PyObject* (*function)(PyObject*)>
+Ref handle_text(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 2, "repr");
+  Ref value = capture.resolve(args.values[0]);
+  PyTypeObject* type = Py_TYPE(value.get());
+  if (!has_constant_text(capture, value.get()) && !is_builtin_container(value.get()) &&
+      !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
+  }
+  if (is_tensor(value.get())) capture.side_exit(BreakReason::DataDependentValue, "the text of a tensor");
+  return capture.call_native([&] { return function(value.get()); });
+}
+
+PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr); }
+
+Ref handle_format(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 2, "format");
+  if (!has_constant_text(capture, args.values[0])) {
+    capture.side_exit(BreakReason::OpaqueObject,
+                      std::string("the text of an object of type ") + Py_TYPE(args.values[0])->tp_name);
+  }
+  return checked(PyObject_Format(args.values[0], args.values.size() > 1 ? args.values[1] : nullptr));
+}
+
+Ref handle_str_format(Capture& capture, const CallArgs& args) {
+  for (PyObject* value : args.values) {
+    if (!has_constant_text(capture, value)) {
+      capture.side_exit(BreakReason::OpaqueObject,
+                        std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);
+    }
+  }
+  static PyObject* const format = PyDict_GetItemString(type_dict(&PyUnicode_Type), "format");
+  return checked(PyObject_Vectorcall(format, args.values.data(), args.positional(), args.kwnames));
+}
+
+}  // namespace
+
+Ref text_of(Capture& capture, const CallArgs& args) { return handle_text<PyObject_Str>(capture, args); }
+
+std::span<const HandlerRow> text_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"builtins.repr", handle_text<PyObject_Repr>},
+      {"builtins.ascii", handle_text<PyObject_ASCII>},
+      {"builtins.format", handle_format},
+      {"object.__repr__", handle_text<PyObject_Repr>},
+      {"object.__str__", handle_text<PyObject_Str>},
+      {"object.__format__", handle_text<format_plain>},
+      {"str.format", handle_str_format},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture
