@@ -1,0 +1,59 @@
+// Machine code for kernels: what the runtime calls.
+//
+// The compiler itself is in a library of its own (LLVM, no Python, no PyTorch), loaded at the first compile that finds
+// no finished code; this folder's part in the core keeps and runs the code.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "loops/ir.h"
+
+namespace magneto::codegen {
+
+/// What a kernel writes when an index is out of bounds. Zero before the call; the first error is kept.
+struct KernelError {
+  int64_t message = 0;  // 1 + position in Kernel::messages
+  int64_t index = 0;
+  int64_t size = 0;
+};
+
+/// Computes the units [begin, end) of a kernel's range. `buffers` has one pointer for each buffer that is not scratch,
+/// in order, each to element 0 of the index expressions; and behind them a KernelError* if the kernel may raise.
+/// `symbols`: the values of Kernel::symbols. Any alignment of the data will do.
+using Entry = void (*)(void* const* buffers, const int64_t* symbols, int64_t begin, int64_t end) noexcept;
+
+/// Finished code. Shared by all equal kernels; thread-safe; its memory goes with the last reference.
+class CompiledKernel {
+ public:
+  virtual ~CompiledKernel() = default;
+
+  Entry entry = nullptr;
+  loops::Kernel kernel;
+  /// How many units the range has: any split of it may run on any threads. Of symbols. Not always the product of the
+  /// parallel extents: a unit may be a tile of them.
+  shapes::Expr units;
+  /// Bytes read and written by one unit, dearer computation counted as more bytes. Of symbols; at least 1.
+  shapes::Expr cost;
+
+  int64_t units_of(const int64_t* symbols) const;
+  /// Units that are worth a thread.
+  int64_t grain_of(const int64_t* symbols) const;
+  /// For people.
+  std::string llvm_ir() const;
+  std::string assembly() const;
+};
+
+/// Compiles kernels, in parallel when there are several; equal ones (whatever their names and origins) once, also
+/// across calls. Throws std::invalid_argument for a kernel that does not verify, std::runtime_error without a code
+/// generator.
+std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels);
+
+/// Runs a kernel on PyTorch's threads. `buffers` as for Entry, without the error. Throws c10::IndexError with the
+/// kernel's message when an index is out of bounds.
+void run(const CompiledKernel& kernel, std::span<void* const> buffers, const int64_t* symbols = nullptr);
+
+}  // namespace magneto::codegen
