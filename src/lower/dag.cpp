@@ -1,0 +1,448 @@
+#include "lower/dag.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+namespace magneto::lower {
+
+int64_t count(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+namespace {
+
+bool same(const Node& a, const Node& b) {
+  return a.kind == b.kind && a.op == b.op && a.dtype == b.dtype && a.sizes == b.sizes && a.operands == b.operands &&
+         a.map == b.map && a.data == b.data && std::bit_cast<int64_t>(a.number) == std::bit_cast<int64_t>(b.number);
+}
+
+size_t hash(const Node& node) {
+  size_t result = static_cast<size_t>(node.kind) * 31 + static_cast<size_t>(node.op) * 7 + static_cast<size_t>(node.dtype);
+  const auto mix = [&](size_t value) { result = (result ^ value) * 0x9e3779b97f4a7c15ull + (result >> 29); };
+  for (const int64_t size : node.sizes) mix(static_cast<size_t>(size));
+  for (const NodeId id : node.operands) mix(static_cast<size_t>(id) + 1000003);
+  for (const Expr expr : node.map) mix(reinterpret_cast<size_t>(expr.identity()));
+  for (const int64_t item : node.data) mix(static_cast<size_t>(item));
+  mix(std::bit_cast<size_t>(node.number));
+  return result;
+}
+
+bool commutes(Op op) {
+  switch (op) {
+    case Op::Add:
+    case Op::Mul:
+    case Op::And:
+    case Op::Or:
+    case Op::Xor:
+    case Op::Eq:
+    case Op::Ne:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+NodeId Dag::add(Node node) {
+  const size_t key = hash(node);
+  const auto [first, last] = known_.equal_range(key);
+  for (auto entry = first; entry != last; ++entry) {
+    if (same(nodes_[entry->second], node)) return entry->second;
+  }
+  const NodeId id = size();
+  nodes_.push_back(std::move(node));
+  known_.emplace(key, id);
+  return id;
+}
+
+Expr Dag::simplify(Expr expr, const Sizes& sizes) {
+  if (expr.is_constant() || expr.kind() == shapes::ExprKind::Variable) {
+    if (!expr.is_constant() && static_cast<size_t>(expr.id()) < sizes.size() && sizes[expr.id()] == 1) return Expr(0);
+    return expr;
+  }
+  return shapes::simplify(expr, [&](Expr leaf) {
+    if (leaf.kind() != shapes::ExprKind::Variable || static_cast<size_t>(leaf.id()) >= sizes.size()) return shapes::Range{};
+    return shapes::Range{0, std::max<int64_t>(sizes[leaf.id()] - 1, 0)};
+  });
+}
+
+NodeId Dag::leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const std::vector<int64_t>& strides, int64_t offset) {
+  Node node{NodeKind::Leaf, Op::Load, value_dtype};
+  node.data = {buffer, offset};
+  for (size_t i = 0; i < sizes.size(); ++i) node.data.push_back(sizes[i] == 1 ? 0 : strides[i]);
+  node.sizes = std::move(sizes);
+  return add(std::move(node));
+}
+
+NodeId Dag::number(Dtype dtype, double value, Sizes sizes) {
+  if (!loops::is_float(dtype)) return integer(dtype, static_cast<int64_t>(value), std::move(sizes));
+  Node node{NodeKind::Number, Op::Constant, dtype, std::move(sizes)};
+  node.number = dtype == Dtype::F32 ? static_cast<double>(static_cast<float>(value)) : value;
+  // One NaN is enough.
+  if (node.number != node.number) node.number = std::nan("");
+  return add(std::move(node));
+}
+
+NodeId Dag::integer(Dtype dtype, int64_t value, Sizes sizes) {
+  if (loops::is_float(dtype)) return number(dtype, static_cast<double>(value), std::move(sizes));
+  Node node{NodeKind::Number, Op::Constant, dtype, std::move(sizes)};
+  switch (dtype) {
+    case Dtype::Bool:
+      value = value != 0;
+      break;
+    case Dtype::I8:
+      value = static_cast<int8_t>(value);
+      break;
+    case Dtype::U8:
+      value = static_cast<uint8_t>(value);
+      break;
+    case Dtype::I16:
+      value = static_cast<int16_t>(value);
+      break;
+    case Dtype::I32:
+      value = static_cast<int32_t>(value);
+      break;
+    default:
+      break;
+  }
+  node.data = {value};
+  return add(std::move(node));
+}
+
+NodeId Dag::index(Expr expr, Sizes sizes) {
+  expr = simplify(expr, sizes);
+  if (expr.is_constant()) return integer(Dtype::I64, expr.number(), std::move(sizes));
+  Node node{NodeKind::Index, Op::Index, Dtype::I64, std::move(sizes)};
+  node.map = {expr};
+  return add(std::move(node));
+}
+
+NodeId Dag::cast(Dtype dtype, NodeId operand) {
+  const Node& from = nodes_[operand];
+  if (from.dtype == dtype) return operand;
+  if (from.kind == NodeKind::Number) {
+    const bool to_float = loops::is_float(dtype), was_float = loops::is_float(from.dtype);
+    if (to_float) return number(dtype, was_float ? from.number : static_cast<double>(from.data[0]), from.sizes);
+    if (!was_float) return integer(dtype, from.data[0], from.sizes);
+    if (dtype == Dtype::Bool) return integer(dtype, from.number != 0, from.sizes);
+    // Out of range is the CPU's affair: left to it.
+    if (std::abs(from.number) < 1e9) return integer(dtype, static_cast<int64_t>(from.number), from.sizes);
+  }
+  // Widening first changes nothing: bool -> i64 -> f32, f32 -> f64 -> f32.
+  if (from.kind == NodeKind::Math && from.op == Op::Cast) {
+    const NodeId inner = from.operands[0];
+    const Dtype first = nodes_[inner].dtype, middle = from.dtype;
+    const bool exact = first == Dtype::Bool || (first == Dtype::F32 && middle == Dtype::F64) ||
+                       (!loops::is_float(first) && !loops::is_float(middle) && middle == Dtype::I64);
+    if (exact && middle != Dtype::Bool) return cast(dtype, inner);
+  }
+  Node node{NodeKind::Math, Op::Cast, dtype, from.sizes, {operand}};
+  return add(std::move(node));
+}
+
+NodeId Dag::broadcast(NodeId operand, const Sizes& sizes) {
+  const Node& node = nodes_[operand];
+  if (node.sizes == sizes) return operand;
+  if (node.sizes.size() > sizes.size()) throw std::logic_error("broadcast to fewer dimensions");
+  const size_t added = sizes.size() - node.sizes.size();
+  std::vector<Expr> map;
+  for (size_t i = 0; i < node.sizes.size(); ++i) {
+    const int64_t from = node.sizes[i], to = sizes[added + i];
+    if (from != to && from != 1) throw std::logic_error("sizes do not broadcast");
+    map.push_back(from == 1 ? Expr(0) : Expr::variable(static_cast<int32_t>(added + i)));
+  }
+  return view(operand, std::move(map), sizes);
+}
+
+NodeId Dag::view(NodeId operand, std::vector<Expr> map, Sizes sizes) {
+  const Node source = nodes_[operand];
+  bool identity = source.sizes == sizes;
+  for (size_t i = 0; i < map.size(); ++i) {
+    map[i] = source.sizes[i] == 1 ? Expr(0) : simplify(map[i], sizes);
+    identity = identity && (source.sizes[i] == 1 || map[i] == Expr::variable(static_cast<int32_t>(i)));
+  }
+  if (identity) return operand;
+  const auto through = [&](Expr expr) {
+    return simplify(shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
+      if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
+      return map[leaf.id()];
+    }), sizes);
+  };
+  switch (source.kind) {
+    case NodeKind::Number: {
+      Node node = source;
+      node.sizes = std::move(sizes);
+      return add(std::move(node));
+    }
+    case NodeKind::Index:
+      return index(through(source.map[0]), std::move(sizes));
+    case NodeKind::View: {
+      std::vector<Expr> composed;
+      for (const Expr expr : source.map) composed.push_back(through(expr));
+      return view(source.operands[0], std::move(composed), std::move(sizes));
+    }
+    case NodeKind::Leaf: {
+      // Still a strided leaf if each index is linear in the variables.
+      std::vector<int64_t> strides(sizes.size(), 0);
+      Expr position(source.data[1]);
+      for (size_t i = 0; i < map.size(); ++i) position += map[i] * Expr(source.data[2 + i]);
+      position = simplify(position, sizes);
+      bool strided = true;
+      for (size_t i = 0; strided && i < sizes.size(); ++i) {
+        const auto linear = shapes::linear_in(position, Expr::variable(static_cast<int32_t>(i)));
+        strided = linear && linear->coefficient.is_constant();
+        if (!strided) break;
+        strides[i] = linear->coefficient.number();
+        position = linear->rest;
+      }
+      if (strided && position.is_constant()) {
+        return leaf(source.buffer(), source.dtype, std::move(sizes), strides, position.number());
+      }
+      break;
+    }
+    default:
+      break;
+  }
+  Node node{NodeKind::View, Op::Load, source.dtype, std::move(sizes), {operand}, std::move(map)};
+  return add(std::move(node));
+}
+
+std::vector<Expr> delinearise(Expr position, const Sizes& sizes, const std::vector<int64_t>& strides) {
+  // The dimension with the greatest stride needs no modulo: positions are in range.
+  size_t outermost = sizes.size();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1 && (outermost == sizes.size() || strides[i] > strides[outermost])) outermost = i;
+  }
+  std::vector<Expr> index;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    Expr expr = sizes[i] <= 1 ? Expr(0) : shapes::floor_div(position, Expr(strides[i]));
+    index.push_back(i == outermost || sizes[i] <= 1 ? expr : shapes::mod(expr, Expr(sizes[i])));
+  }
+  return index;
+}
+
+namespace {
+
+std::vector<int64_t> row_major(const Sizes& sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+}  // namespace
+
+NodeId Dag::reshape(NodeId operand, const Sizes& sizes) {
+  const Sizes from = nodes_[operand].sizes;
+  if (from == sizes) return operand;
+  Expr position(0);
+  const std::vector<int64_t> to_strides = row_major(sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) position += Expr::variable(static_cast<int32_t>(i)) * Expr(to_strides[i]);
+  return view(operand, delinearise(position, from, row_major(from)), sizes);
+}
+
+NodeId Dag::gather(NodeId leaf, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
+                   Sizes sizes) {
+  Node node{NodeKind::Gather, Op::Load, nodes_[leaf].dtype, std::move(sizes), {leaf}, std::move(map), std::move(checks)};
+  node.operands.insert(node.operands.end(), indices.begin(), indices.end());
+  return add(std::move(node));
+}
+
+NodeId Dag::guard(const std::vector<Condition>& conditions, NodeId inside, NodeId outside) {
+  Node node{NodeKind::Guard, Op::Select, nodes_[inside].dtype, nodes_[inside].sizes, {inside, outside}};
+  for (const Condition& condition : conditions) {
+    const Expr expr = simplify(condition.expr, node.sizes);
+    node.map.push_back(expr);
+    node.data.push_back(condition.low);
+    node.data.push_back(condition.high);
+  }
+  if (node.map.empty()) return inside;
+  return add(std::move(node));
+}
+
+NodeId Dag::reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId index) {
+  Node node{NodeKind::Reduce, op, nodes_[operand].dtype, nodes_[operand].sizes, {operand}};
+  if (op == Op::ReduceArgmax || op == Op::ReduceArgmin) {
+    node.dtype = Dtype::I64;
+    node.operands.push_back(index);
+  }
+  for (const int64_t dim : dims) node.sizes[dim] = 1;
+  node.data = std::move(dims);
+  return add(std::move(node));
+}
+
+NodeId Dag::extra(NodeId reduce) {
+  Node node{NodeKind::Extra, Op::WelfordM2, nodes_[reduce].dtype, nodes_[reduce].sizes, {reduce}};
+  return add(std::move(node));
+}
+
+NodeId Dag::scan(Op op, NodeId operand, int64_t dim, NodeId index) {
+  Node node{NodeKind::Scan, op, nodes_[operand].dtype, nodes_[operand].sizes, {operand}};
+  if (op == Op::ScanArgmax || op == Op::ScanArgmin) {
+    node.dtype = Dtype::I64;
+    node.operands.push_back(index);
+  }
+  node.data = {dim};
+  return add(std::move(node));
+}
+
+NodeId Dag::math(Op op, const std::vector<NodeId>& given) {
+  // Broadcast.
+  Sizes sizes;
+  for (const NodeId id : given) {
+    const Sizes& other = nodes_[id].sizes;
+    if (other.size() > sizes.size()) sizes.insert(sizes.begin(), other.size() - sizes.size(), 1);
+    for (size_t i = 0; i < other.size(); ++i) {
+      int64_t& size = sizes[sizes.size() - other.size() + i];
+      if (size == 1) size = other[i];
+    }
+  }
+  std::vector<NodeId> operands;
+  for (const NodeId id : given) operands.push_back(broadcast(id, sizes));
+  if (const NodeId simple = simplified(op, operands); simple != kNoNode) return simple;
+  if (commutes(op) && operands[0] > operands[1]) std::swap(operands[0], operands[1]);
+  const bool compares = loops::facts(op).op_class == loops::OpClass::Compare;
+  const Dtype dtype = compares ? Dtype::Bool : nodes_[operands[op == Op::Select ? 1 : 0]].dtype;
+  Node node{NodeKind::Math, op, dtype, std::move(sizes), std::move(operands)};
+  return add(std::move(node));
+}
+
+NodeId Dag::simplified(Op op, const std::vector<NodeId>& operands) {
+  const auto is_number = [&](size_t i) { return nodes_[operands[i]].kind == NodeKind::Number; };
+  const auto is = [&](size_t i, double value) {
+    const Node& node = nodes_[operands[i]];
+    if (node.kind != NodeKind::Number) return false;
+    if (!loops::is_float(node.dtype)) return node.data[0] == static_cast<int64_t>(value);
+    return node.number == value && std::signbit(node.number) == std::signbit(value);
+  };
+  const Node& first = nodes_[operands[0]];
+  const bool is_float = loops::is_float(first.dtype);
+  const bool single = first.dtype == Dtype::F32;
+  const auto folded = [&](double value) {
+    return number(first.dtype, single ? static_cast<double>(static_cast<float>(value)) : value, first.sizes);
+  };
+  if (is_float && is_number(0) && operands.size() == 2 && is_number(1)) {
+    // In double: the four operations of floats are then rounded twice, which changes no result.
+    const double a = first.number, b = nodes_[operands[1]].number;
+    if (op == Op::Add) return folded(a + b);
+    if (op == Op::Sub) return folded(a - b);
+    if (op == Op::Mul) return folded(a * b);
+    if (op == Op::Div) return folded(a / b);
+  }
+  if (is_float && is_number(0) && op == Op::Neg) return folded(-first.number);
+  if (is_float && is_number(0) && op == Op::Sqrt) return folded(std::sqrt(first.number));
+  if (first.dtype == Dtype::I64 && is_number(0) && operands.size() == 2 && is_number(1)) {
+    const auto a = static_cast<uint64_t>(first.data[0]), b = static_cast<uint64_t>(nodes_[operands[1]].data[0]);
+    if (op == Op::Add) return integer(Dtype::I64, static_cast<int64_t>(a + b), first.sizes);
+    if (op == Op::Sub) return integer(Dtype::I64, static_cast<int64_t>(a - b), first.sizes);
+    if (op == Op::Mul) return integer(Dtype::I64, static_cast<int64_t>(a * b), first.sizes);
+  }
+  switch (op) {
+    case Op::Add:
+      // x + 0 is no identity: -0 + 0 is 0. x + -0 is one.
+      if (is(1, is_float ? -0.0 : 0)) return operands[0];
+      if (is(0, is_float ? -0.0 : 0)) return operands[1];
+      break;
+    case Op::Sub:
+      if (is(1, 0.0)) return operands[0];
+      break;
+    case Op::Mul:
+      if (is(1, 1)) return operands[0];
+      if (is(0, 1)) return operands[1];
+      break;
+    case Op::Div:
+      if (is(1, 1)) return operands[0];
+      break;
+    case Op::Neg:
+      if (first.kind == NodeKind::Math && first.op == Op::Neg) return first.operands[0];
+      break;
+    case Op::RoundBF16:
+    case Op::RoundF16:
+      if (first.kind == NodeKind::Math && first.op == op) return operands[0];
+      break;
+    case Op::And:
+      if (first.dtype == Dtype::Bool && is(1, 1)) return operands[0];
+      if (first.dtype == Dtype::Bool && is(0, 1)) return operands[1];
+      if (first.dtype == Dtype::Bool && is(1, 0)) return operands[1];
+      if (first.dtype == Dtype::Bool && is(0, 0)) return operands[0];
+      if (operands[0] == operands[1]) return operands[0];
+      break;
+    case Op::Or:
+      if (first.dtype == Dtype::Bool && is(1, 0)) return operands[0];
+      if (first.dtype == Dtype::Bool && is(0, 0)) return operands[1];
+      if (operands[0] == operands[1]) return operands[0];
+      break;
+    case Op::Not:
+      if (first.kind == NodeKind::Math && first.op == Op::Not) return first.operands[0];
+      if (first.dtype == Dtype::Bool && is_number(0)) return integer(Dtype::Bool, !first.data[0], first.sizes);
+      break;
+    case Op::Ne:
+      if (first.dtype == Dtype::Bool && is(1, 0)) return operands[0];
+      break;
+    case Op::Select:
+      if (is(0, 1)) return operands[1];
+      if (is(0, 0)) return operands[2];
+      if (operands[1] == operands[2]) return operands[1];
+      break;
+    default:
+      break;
+  }
+  return kNoNode;
+}
+
+// -- text ----------------------------------------------------------------------------------------------------------------
+
+std::string print(const Dag& dag, const std::vector<NodeId>& roots) {
+  std::vector<bool> needed(dag.size(), false);
+  for (const NodeId id : roots) needed[id] = true;
+  for (NodeId id = dag.size(); id-- > 0;) {
+    if (!needed[id]) continue;
+    for (const NodeId operand : dag[id].operands) needed[operand] = true;
+  }
+  std::string out;
+  const auto list = [&](const auto& items, auto text) {
+    std::string joined = "[";
+    for (size_t i = 0; i < items.size(); ++i) joined += (i ? ", " : "") + text(items[i]);
+    return joined + "]";
+  };
+  const auto number = [](int64_t value) { return std::to_string(value); };
+  for (NodeId id = 0; id < dag.size(); ++id) {
+    if (!needed[id]) continue;
+    const Node& node = dag[id];
+    out += "n" + std::to_string(id) + ": " + std::string(loops::dtype_text(node.dtype)) + list(node.sizes, number) + " = ";
+    switch (node.kind) {
+      case NodeKind::Leaf:
+        out += "leaf b" + number(node.data[0]) + " + " + number(node.data[1]) + " " +
+               list(std::vector<int64_t>(node.data.begin() + 2, node.data.end()), number);
+        break;
+      case NodeKind::Number:
+        out += loops::is_float(node.dtype) ? std::to_string(node.number) : number(node.data[0]);
+        break;
+      case NodeKind::View:
+        out += "view";
+        break;
+      case NodeKind::Gather:
+        out += "gather";
+        break;
+      case NodeKind::Guard:
+        out += "guard";
+        break;
+      default:
+        out += loops::facts(node.op).text;
+    }
+    for (const NodeId operand : node.operands) out += " n" + std::to_string(operand);
+    if (!node.map.empty()) out += " " + list(node.map, [](Expr expr) { return shapes::text(expr); });
+    if (!node.data.empty() && node.kind != NodeKind::Leaf && node.kind != NodeKind::Number) out += " " + list(node.data, number);
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace magneto::lower

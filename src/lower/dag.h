@@ -1,0 +1,107 @@
+// Tensor expressions: what the operators of a graph compute, element by element, before it is decided which loops do it.
+//
+// A node is a tensor by its value: it has sizes and a dtype and no memory. Equal nodes are one node, so that common
+// subexpressions need no pass, and making a node simplifies it. The law of simplification: the result is the same number,
+// NaN, infinity and the sign of zero included.
+//
+// A view is a map of indices: node `v` of sizes [3, 2] over `x` with map [i1, i0] is x transposed. Variable `i` stands for
+// the index in dimension i of the node that has the map.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "loops/ir.h"
+
+namespace magneto::lower {
+
+using loops::Dtype;
+using loops::Op;
+using shapes::Expr;
+using NodeId = int32_t;
+using Sizes = std::vector<int64_t>;
+inline constexpr NodeId kNoNode = -1;
+
+enum class NodeKind : uint8_t {
+  Leaf,    // a buffer: element offset + sum(index * stride)
+  Number,  // the same number everywhere
+  Index,   // map[0] as an i64
+  Math,    // `op` of the operands (math, comparison, cast to `dtype`, select), all of the node's sizes
+  View,    // operand[map]
+  Gather,  // operand 0, a leaf, at map; %k in the map is operand k+1, an index that is checked: size, message and dimension in data
+  Guard,   // operand 0 where every condition holds (low <= map[k] < high), else operand 1; operand 0 is read nowhere else
+  Reduce,  // `op` over `dims`, which stay with size 1. Argmax: operand 1 is the index
+  Extra,   // the second result of the Reduce operand 0 (welford: the sum of squared distances)
+  Scan,    // `op` along dims[0]
+};
+
+struct Node {
+  NodeKind kind = NodeKind::Leaf;
+  Op op = Op::Load;
+  /// The dtype of the value (f32 for bf16 and f16).
+  Dtype dtype = Dtype::F32;
+  Sizes sizes;
+  std::vector<NodeId> operands;
+  std::vector<Expr> map;
+  /// Leaf: buffer, offset, strides. Number of an integer dtype: the number. Reduce, Scan: the dims. Guard: low, high,
+  /// low, high... Gather, for each index: the size that it is checked against, the message (IndexMessage), the dimension.
+  std::vector<int64_t> data;
+  double number = 0;
+
+  int32_t buffer() const { return static_cast<int32_t>(data[0]); }
+};
+
+/// What eager says of an index that is out of bounds.
+enum IndexMessage : int64_t { kInSelf, kNamed };
+
+/// How many elements.
+int64_t count(const Sizes& sizes);
+
+class Dag {
+ public:
+  const Node& operator[](NodeId id) const { return nodes_[id]; }
+  NodeId size() const { return static_cast<NodeId>(nodes_.size()); }
+
+  NodeId leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const std::vector<int64_t>& strides, int64_t offset);
+  NodeId number(Dtype dtype, double value, Sizes sizes = {});
+  NodeId integer(Dtype dtype, int64_t value, Sizes sizes = {});
+  NodeId index(Expr expr, Sizes sizes);
+  NodeId cast(Dtype dtype, NodeId operand);
+  /// Math and Compare ops and Select; operands are broadcast against each other.
+  NodeId math(Op op, const std::vector<NodeId>& operands);
+  NodeId view(NodeId operand, std::vector<Expr> map, Sizes sizes);
+  /// Spreads dimensions of size one and adds leading ones.
+  NodeId broadcast(NodeId operand, const Sizes& sizes);
+  /// The same elements in row-major order under other sizes.
+  NodeId reshape(NodeId operand, const Sizes& sizes);
+  NodeId gather(NodeId leaf, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
+                Sizes sizes);
+  struct Condition {
+    Expr expr;
+    int64_t low, high;
+  };
+  NodeId guard(const std::vector<Condition>& conditions, NodeId inside, NodeId outside);
+  NodeId reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId index = kNoNode);
+  NodeId extra(NodeId reduce);
+  NodeId scan(Op op, NodeId operand, int64_t dim, NodeId index = kNoNode);
+
+  /// What `leaf` may be in an expression over a node of these sizes.
+  static Expr simplify(Expr expr, const Sizes& sizes);
+
+ private:
+  NodeId add(Node node);
+  NodeId simplified(Op op, const std::vector<NodeId>& operands);
+
+  std::vector<Node> nodes_;
+  std::unordered_multimap<size_t, NodeId> known_;
+};
+
+/// The index in each dimension for the row-major position `position` in a tensor of `sizes` with dense `strides`.
+std::vector<Expr> delinearise(Expr position, const Sizes& sizes, const std::vector<int64_t>& strides);
+
+/// One line per node that `roots` need, operands first.
+std::string print(const Dag& dag, const std::vector<NodeId>& roots);
+
+}  // namespace magneto::lower

@@ -1,0 +1,614 @@
+// Groups to kernels of the loop IR.
+//
+// Blocks of a kernel alternate: even ones are rows, odd ones stages. An op is computed in the first block of its kind
+// behind everything that it reads; a stage that needs an expression of an earlier stage loads it from where it was stored,
+// or from scratch memory if it is dear, or computes it again.
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "graph/text.h"
+#include "lower/groups.h"
+
+namespace magneto::lower {
+namespace {
+
+using loops::ValueId;
+
+/// An expression that costs more than this is kept in scratch memory for later stages.
+constexpr float kDear = 2.5f;
+
+/// Where a kernel's results go.
+struct Store {
+  BufferId buffer;
+  std::vector<int64_t> strides;
+};
+
+class Emitter {
+ public:
+  Emitter(Lowering& lowering, const Groups& groups) : lowering_(lowering), dag_(lowering.dag), groups_(groups) {}
+
+  void run() {
+    for (const Root& root : lowering_.roots) stores_[root.node].push_back({root.buffer, root.strides});
+    find_handed_over();
+    for (size_t g = 0; g < groups_.groups.size(); ++g) {
+      Step step;
+      if (groups_.groups[g].call >= 0) {
+        step.call = {lowering_.externs[groups_.groups[g].call].node};
+      } else {
+        step.kernel = std::make_unique<KernelStep>(kernel(groups_.groups[g], static_cast<int32_t>(g)));
+      }
+      lowering_.program.steps.push_back(std::move(step));
+    }
+    write_inputs();
+  }
+
+ private:
+  /// Ops that another group reads get a buffer.
+  void find_handed_over() {
+    for (const Group& group : groups_.groups) {
+      for (const NodeId op : group.ops) {
+        for (const Read& read : groups_.reads[op]) {
+          if (groups_.group_of[read.op] == groups_.group_of[op] || stores_.count(read.op)) continue;
+          const Node& node = dag_[read.op];
+          Buffer buffer;
+          buffer.kind = BufferKind::Kernel;
+          buffer.dtype = stored_dtype(read.op);
+          buffer.sizes = node.sizes;
+          buffer.strides = graph::contiguous_strides(node.sizes);
+          lowering_.program.buffers.push_back(buffer);
+          stores_[read.op].push_back({static_cast<BufferId>(lowering_.program.buffers.size() - 1), buffer.strides});
+        }
+      }
+    }
+  }
+
+  c10::ScalarType stored_dtype(NodeId id) const {
+    switch (dag_[id].dtype) {
+      case Dtype::F32:
+        if (lowering_.is_rounded(id, Dtype::BF16)) return c10::kBFloat16;
+        if (lowering_.is_rounded(id, Dtype::F16)) return c10::kHalf;
+        return c10::kFloat;
+      case Dtype::F64:
+        return c10::kDouble;
+      case Dtype::I8:
+        return c10::kChar;
+      case Dtype::I16:
+        return c10::kShort;
+      case Dtype::I32:
+        return c10::kInt;
+      case Dtype::I64:
+        return c10::kLong;
+      case Dtype::U8:
+        return c10::kByte;
+      default:
+        return c10::kBool;
+    }
+  }
+
+  // -- one kernel ----------------------------------------------------------------------------------------------------------
+
+  KernelStep kernel(const Group& group, int32_t number) {
+    group_ = &group;
+    number_ = number;
+    builder_.emplace(name_of(group));
+    step_ = {};
+    buffers_.clear();
+    scratch_.clear();
+    reduced_.clear();
+    row_values_.clear();
+    row_variables_.clear();
+    ranges_.clear();
+    for (const Axis& axis : group.axes) {
+      if (!axis.inner) row_variables_.emplace(axis.variable, bind(axis, builder_->parallel(Expr(axis.extent))));
+    }
+    place();
+    add_origins();
+    int32_t last = 0;
+    for (const int32_t block : block_) last = std::max(last, block);
+    for (int32_t block = 0; block <= last + 1; ++block) emit_block(block);
+    step_.kernel = builder_->take();
+    return std::move(step_);
+  }
+
+  Expr bind(const Axis& axis, Expr variable) {
+    ranges_.resize(std::max<size_t>(ranges_.size(), variable.id() + 1));
+    ranges_[variable.id()] = axis.extent;
+    return variable;
+  }
+
+  std::string name_of(const Group& group) const {
+    std::string name;
+    for (const NodeId op : group.ops) {
+      const int32_t origin = origin_of(op);
+      if (origin < 0) continue;
+      std::string text = lowering_.graph().aten_nodes[origin].op.operator_name().name.substr(6);
+      if (name.size() >= text.size() && name.compare(name.size() - text.size(), text.size(), text) == 0) continue;
+      if (name.size() + text.size() > 40) break;
+      name += (name.empty() ? "" : "+") + text;
+    }
+    return name.empty() ? "kernel" : name;
+  }
+
+  int32_t origin_of(NodeId id) const {
+    return static_cast<size_t>(id) < lowering_.node_origin.size() ? lowering_.node_origin[id] : -1;
+  }
+
+  void add_origins() {
+    std::vector<int32_t> operators;
+    std::vector<NodeId> stack(group_->ops.begin(), group_->ops.end());
+    std::vector<NodeId> seen;
+    while (!stack.empty()) {
+      const NodeId id = stack.back();
+      stack.pop_back();
+      if (std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
+      seen.push_back(id);
+      const bool elsewhere = groups_.is_op[id] && groups_.group_of[id] != number_;
+      if (elsewhere || dag_[id].kind == NodeKind::Leaf) continue;
+      if (const int32_t origin = origin_of(id); origin >= 0) operators.push_back(origin);
+      for (const NodeId operand : dag_[id].operands) stack.push_back(operand);
+    }
+    std::sort(operators.begin(), operators.end());
+    operators.erase(std::unique(operators.begin(), operators.end()), operators.end());
+    for (const int32_t index : operators) {
+      const graph::AtenNode& node = lowering_.graph().aten_nodes[index];
+      std::string text = graph::operator_text(node.op);
+      if (node.torch_node >= 0) {
+        const graph::TorchNode& call = lowering_.graph().torch_nodes[node.torch_node];
+        if (!call.file.empty()) text += " at " + call.file + ":" + std::to_string(call.line) + " in " + call.function;
+      }
+      builder_->origin(std::move(text));
+    }
+  }
+
+  /// Which block each op is computed in, and which expressions go through scratch.
+  void place() {
+    const bool staged = group_->has_inner();
+    block_.assign(group_->ops.size(), 0);
+    full_.assign(group_->ops.size(), false);
+    for (size_t i = 0; i < group_->ops.size(); ++i) {
+      const NodeId op = group_->ops[i];
+      full_[i] = staged && (is_reduction(op) || uses_inner(i));
+      int32_t block = full_[i] ? 1 : 0;
+      for (const Read& read : groups_.reads[op]) {
+        const int j = position(read.op);
+        if (j < 0) continue;
+        // Behind a reduction; in the block of a row or of an expression, or later.
+        block = std::max(block, block_[j] + (is_reduction(read.op) && dag_[read.op].kind == NodeKind::Reduce ? 1 : 0));
+      }
+      if ((block % 2 == 1) != full_[i]) ++block;
+      block_[i] = block;
+    }
+    if (!staged) return;
+    int64_t inner = 1;
+    for (const Axis& axis : group_->axes) inner *= axis.inner ? axis.extent : 1;
+    for (size_t i = 0; i < group_->ops.size(); ++i) {
+      const NodeId op = group_->ops[i];
+      for (const Read& read : groups_.reads[op]) {
+        const int j = position(read.op);
+        if (j < 0 || !full_[j] || block_[j] == block_[i] || dag_[read.op].kind == NodeKind::Reduce) continue;
+        const bool must = dag_[read.op].kind == NodeKind::Scan;
+        if (stores_.count(read.op) || scratch_.count(read.op)) continue;
+        const int64_t bytes = inner * loops::dtype_bytes(dag_[read.op].dtype);
+        if (bytes <= loops::kScratchBytes && (must || groups_.weight[read.op] > kDear)) {
+          scratch_[read.op] = builder_->buffer(dag_[read.op].dtype, loops::Role::Scratch, Expr(inner));
+          step_scratch_.push_back(scratch_[read.op]);
+        }
+      }
+    }
+  }
+
+  int position(NodeId op) const {
+    if (groups_.group_of[op] != number_ || !groups_.is_op[op]) return -1;
+    const auto found = std::find(group_->ops.begin(), group_->ops.end(), op);
+    return found == group_->ops.end() ? -1 : static_cast<int>(found - group_->ops.begin());
+  }
+  bool is_reduction(NodeId op) const { return dag_[op].kind == NodeKind::Reduce || dag_[op].kind == NodeKind::Scan; }
+  bool uses_inner(size_t i) const {
+    for (const Axis& axis : group_->axes) {
+      if (!axis.inner) continue;
+      const Expr variable = Expr::variable(axis.variable);
+      for (const Expr expr : group_->index[i]) {
+        if (shapes::depends_on(expr, variable)) return true;
+      }
+    }
+    // Only if the inner axes have one iteration each: then rows do as well.
+    return false;
+  }
+
+  void emit_block(int32_t block) {
+    std::vector<size_t> ops, finished;
+    for (size_t i = 0; i < group_->ops.size(); ++i) {
+      if (block_[i] == block) ops.push_back(i);
+      // A reduction is stored behind its stage.
+      if (block_[i] == block - 1 && dag_[group_->ops[i]].kind == NodeKind::Reduce && stores_.count(group_->ops[i])) finished.push_back(i);
+    }
+    if (ops.empty() && finished.empty()) return;
+    variables_ = row_variables_;
+    inner_position_ = Expr(0);
+    if (block % 2 == 1) {
+      std::vector<Expr> extents;
+      for (const Axis& axis : group_->axes) {
+        if (axis.inner) extents.push_back(Expr(axis.extent));
+      }
+      const std::vector<Expr> variables = builder_->stage(extents);
+      size_t next = 0;
+      for (const Axis& axis : group_->axes) {
+        if (!axis.inner) continue;
+        variables_[axis.variable] = bind(axis, variables[next]);
+        inner_position_ = inner_position_ * Expr(axis.extent) + variables[next++];
+      }
+    } else {
+      builder_->row();
+    }
+    current_block_ = block;
+    values_.clear();
+    for (const size_t i : finished) store(i, reduced_.at(group_->ops[i]));
+    for (const size_t i : ops) {
+      const NodeId op = group_->ops[i];
+      const Node& node = dag_[op];
+      const std::vector<Expr> index = bound(group_->index[i]);
+      if (node.kind == NodeKind::Reduce) {
+        const ValueId value = eval(node.operands[0], index);
+        const ValueId extra = node.operands.size() > 1 ? eval(node.operands[1], index) : loops::kNoValue;
+        reduced_[op] = builder_->op(node.op, value, extra);
+        continue;
+      }
+      const ValueId value = eval(op, index);
+      if (!full_[i] && group_->has_inner()) row_values_[op] = value;
+      store(i, value);
+      if (const auto scratch = scratch_.find(op); scratch != scratch_.end()) {
+        builder_->store(scratch->second, simplify(inner_position_), value);
+      }
+    }
+  }
+
+  void store(size_t i, ValueId value) {
+    const auto found = stores_.find(group_->ops[i]);
+    if (found == stores_.end()) return;
+    const std::vector<Expr> index = bound(group_->index[i]);
+    const Node& node = dag_[group_->ops[i]];
+    for (const Store& target : found->second) {
+      Expr at(0);
+      for (size_t d = 0; d < node.sizes.size(); ++d) {
+        if (node.sizes[d] != 1) at += index[d] * Expr(target.strides[d]);
+      }
+      builder_->store(kernel_buffer(target.buffer, loops::Role::Out), simplify(at), value);
+    }
+  }
+
+  /// Axis variables replaced by the kernel's.
+  std::vector<Expr> bound(const std::vector<Expr>& index) const {
+    std::vector<Expr> result;
+    for (const Expr expr : index) {
+      result.push_back(simplify(shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
+        if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
+        const auto found = variables_.find(leaf.id());
+        // A reduced dimension, asked for behind its stage: only one of size one can be.
+        return found == variables_.end() ? Expr(0) : found->second;
+      })));
+    }
+    return result;
+  }
+
+  Expr simplify(Expr expr) const {
+    if (expr.is_constant()) return expr;
+    return shapes::simplify(expr, [&](Expr leaf) {
+      if (leaf.kind() != shapes::ExprKind::Variable) return shapes::Range{};
+      return shapes::Range{0, std::max<int64_t>(ranges_[leaf.id()] - 1, 0)};
+    });
+  }
+
+  loops::BufferId kernel_buffer(BufferId buffer, loops::Role role) {
+    const auto [entry, added] = buffers_.try_emplace(buffer, -1);
+    if (added) {
+      const Buffer& info = lowering_.program.buffers[buffer];
+      const std::string name = info.value == graph::kNoValue ? "" : "%" + std::to_string(info.value);
+      entry->second = builder_->buffer(*loop_dtype(info.dtype), role, Expr(lowering_.program.span(buffer)), name);
+      while (step_.buffers.size() <= static_cast<size_t>(entry->second)) step_.buffers.push_back(kNoBuffer);
+      step_.buffers[entry->second] = buffer;
+    }
+    return entry->second;
+  }
+
+  // -- expressions -----------------------------------------------------------------------------------------------------------
+
+  ValueId load(BufferId buffer, Expr index) {
+    const loops::BufferId argument = kernel_buffer(buffer, loops::Role::In);
+    return load_argument(argument, index);
+  }
+  ValueId load_argument(loops::BufferId argument, Expr index) {
+    index = simplify(index);
+    if (mask_ == loops::kNoValue) return builder_->load(argument, index);
+    return builder_->load(argument, index, mask_);
+  }
+
+  ValueId eval(NodeId id, const std::vector<Expr>& index) {
+    std::vector<const void*> key;
+    for (const Expr expr : index) key.push_back(expr.identity());
+    const auto full_key = std::make_tuple(id, mask_, std::move(key));
+    if (const auto known = values_.find(full_key); known != values_.end()) return known->second;
+    const ValueId value = compute(id, index);
+    values_.emplace(full_key, value);
+    return value;
+  }
+
+  ValueId compute(NodeId id, const std::vector<Expr>& index) {
+    const Node& node = dag_[id];
+    if (groups_.is_op[id]) {
+      const int i = position(id);
+      if (i < 0) return load_stored(id, index);
+      if (const auto found = reduced_.find(id); found != reduced_.end()) return found->second;
+      if (const auto found = row_values_.find(id); found != row_values_.end()) return found->second;
+      if (block_[i] < current_block_) {
+        if (stores_.count(id)) return load_stored(id, index);
+        if (const auto scratch = scratch_.find(id); scratch != scratch_.end()) {
+          return load_argument(scratch->second, inner_position_);
+        }
+      }
+    }
+    switch (node.kind) {
+      case NodeKind::Leaf: {
+        Expr at(node.data[1]);
+        for (size_t d = 0; d < index.size(); ++d) at += index[d] * Expr(node.data[2 + d]);
+        return load(node.buffer(), at);
+      }
+      case NodeKind::Number:
+        return loops::is_float(node.dtype) ? builder_->constant(node.dtype, node.number)
+                                           : builder_->constant_int(node.dtype, node.data[0]);
+      case NodeKind::Index:
+        return builder_->index(mapped(node.map, index)[0]);
+      case NodeKind::View:
+        return eval(node.operands[0], mapped(node.map, index));
+      case NodeKind::Gather:
+        return gather(node, index);
+      case NodeKind::Guard:
+        return guard(node, index);
+      case NodeKind::Math: {
+        std::array<ValueId, 3> operands = {loops::kNoValue, loops::kNoValue, loops::kNoValue};
+        for (size_t k = 0; k < node.operands.size(); ++k) operands[k] = eval(node.operands[k], index);
+        if (node.op == Op::Cast) return builder_->cast(node.dtype, operands[0]);
+        if (node.op == Op::Select) return builder_->select(operands[0], operands[1], operands[2]);
+        return builder_->op(node.op, operands[0], operands[1], operands[2]);
+      }
+      case NodeKind::Scan: {
+        const ValueId value = eval(node.operands[0], index);
+        return builder_->op(node.op, value, node.operands.size() > 1 ? eval(node.operands[1], index) : loops::kNoValue);
+      }
+      case NodeKind::Extra:
+        return builder_->op(node.op, eval(node.operands[0], index));
+      case NodeKind::Reduce:
+        break;
+    }
+    throw std::logic_error("a reduction is read in its own stage");
+  }
+
+  std::vector<Expr> mapped(const std::vector<Expr>& map, const std::vector<Expr>& index) const {
+    std::vector<Expr> result;
+    for (const Expr expr : map) {
+      result.push_back(simplify(shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
+        if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
+        return index[leaf.id()];
+      })));
+    }
+    return result;
+  }
+
+  ValueId load_stored(NodeId id, const std::vector<Expr>& index) {
+    const Store& store = stores_.at(id).front();
+    Expr at(0);
+    for (size_t d = 0; d < index.size(); ++d) {
+      if (dag_[id].sizes[d] != 1) at += index[d] * Expr(store.strides[d]);
+    }
+    return load(store.buffer, at);
+  }
+
+  ValueId gather(const Node& node, const std::vector<Expr>& index) {
+    const Node& data = dag_[node.operands[0]];
+    std::vector<Expr> checked;
+    for (size_t k = 1; k < node.operands.size(); ++k) {
+      const int64_t size = node.data[3 * (k - 1)], message = node.data[3 * (k - 1) + 1], dim = node.data[3 * (k - 1) + 2];
+      const std::string text = message == kInSelf ? "index out of range in self"
+                                                  : "index {index} is out of bounds for dimension " + std::to_string(dim) + " with size {size}";
+      const ValueId at = eval(node.operands[k], index);
+      checked.push_back(Expr::value(builder_->bounds(at, Expr(size), text, mask_)));
+    }
+    Expr position(data.data[1]);
+    for (size_t d = 0; d < node.map.size(); ++d) {
+      const Expr at = simplify(shapes::substitute(node.map[d], [&](Expr leaf) -> std::optional<Expr> {
+        if (leaf.kind() == shapes::ExprKind::Variable) return index[leaf.id()];
+        if (leaf.kind() == shapes::ExprKind::Value) return checked[leaf.id()];
+        return std::nullopt;
+      }));
+      position += at * Expr(data.data[2 + d]);
+    }
+    return load(data.buffer(), position);
+  }
+
+  ValueId guard(const Node& node, const std::vector<Expr>& index) {
+    const std::vector<Expr> exprs = mapped(node.map, index);
+    ValueId inside = loops::kNoValue;
+    const auto also = [&](ValueId condition) {
+      inside = inside == loops::kNoValue ? condition : builder_->op(Op::And, inside, condition);
+    };
+    for (size_t k = 0; k < exprs.size(); ++k) {
+      const int64_t low = node.data[2 * k], high = node.data[2 * k + 1];
+      const shapes::Range range = shapes::range_of(exprs[k], [&](Expr leaf) {
+        if (leaf.kind() != shapes::ExprKind::Variable) return shapes::Range{};
+        return shapes::Range{0, std::max<int64_t>(ranges_[leaf.id()] - 1, 0)};
+      });
+      if (range.low < low) also(builder_->op(Op::Ge, builder_->index(exprs[k]), builder_->constant_int(Dtype::I64, low)));
+      if (range.high >= high) also(builder_->op(Op::Lt, builder_->index(exprs[k]), builder_->constant_int(Dtype::I64, high)));
+    }
+    if (inside == loops::kNoValue) return eval(node.operands[0], index);
+    const ValueId outer = mask_;
+    const auto under = [&](ValueId condition, NodeId operand) {
+      mask_ = outer == loops::kNoValue ? condition : builder_->op(Op::And, outer, condition);
+      const ValueId value = eval(operand, index);
+      mask_ = outer;
+      return value;
+    };
+    const ValueId a = under(inside, node.operands[0]);
+    const ValueId b = under(builder_->op(Op::Not, inside), node.operands[1]);
+    return builder_->select(inside, a, b);
+  }
+
+  // -- inputs that are written -----------------------------------------------------------------------------------------------
+
+  /// A kernel writes an input directly if nothing reads its old contents later, or at another element in that kernel.
+  void write_inputs() {
+    LoopProgram& program = lowering_.program;
+    for (const auto& write : program.functional.writes) {
+      if (write.input == write.value) continue;
+      if (!write_directly(write)) program.copies.push_back(write);
+    }
+  }
+
+  bool write_directly(const passes::Functional::Write& write) {
+    LoopProgram& program = lowering_.program;
+    const BufferId to = program.places[write.input].buffer, from = program.places[write.value].buffer;
+    const Buffer& input = program.buffers[to];
+    const Buffer& value = program.buffers[from];
+    if (value.kind != BufferKind::Kernel || value.escapes || value.value != write.value) return false;
+    if (input.dtype != value.dtype || input.sizes != value.sizes || input.strides != value.strides) return false;
+    for (const auto& other : program.functional.writes) {
+      if (&other != &write && program.places[other.value].buffer == from) return false;
+    }
+    bool written = false;
+    for (const Step& step : program.steps) {
+      if (!step.kernel) {
+        if (written && extern_reads(step.call.node, to)) return false;
+        continue;
+      }
+      const KernelStep& kernel = *step.kernel;
+      const bool reads = argument_of(kernel, to) >= 0;
+      if (written && reads) return false;
+      const int argument = argument_of(kernel, from);
+      if (argument < 0 || kernel.kernel.buffers[argument].role != loops::Role::Out) continue;
+      written = true;
+      if (reads && !touches_same(kernel.kernel, argument_of(kernel, to), argument)) return false;
+    }
+    if (!written) return false;
+    // Whoever reads the new value reads the input.
+    for (Step& step : program.steps) {
+      if (!step.kernel) continue;
+      for (BufferId& buffer : step.kernel->buffers) {
+        if (buffer == from) buffer = to;
+      }
+    }
+    for (Place& place : program.places) {
+      if (place.buffer == from) place.buffer = to;
+    }
+    return true;
+  }
+
+  bool extern_reads(int32_t node, BufferId buffer) const {
+    bool reads = false;
+    for (const graph::AtenArg& arg : lowering_.graph().aten_nodes[node].args) {
+      const auto visit = [&](graph::ValueId id) { reads = reads || (id != graph::kNoValue && lowering_.program.places[id].buffer == buffer); };
+      if (const auto* id = std::get_if<graph::ValueId>(&arg)) visit(*id);
+      if (const auto* ids = std::get_if<std::vector<graph::ValueId>>(&arg)) std::for_each(ids->begin(), ids->end(), visit);
+    }
+    return reads;
+  }
+
+  static int argument_of(const KernelStep& kernel, BufferId buffer) {
+    const auto found = std::find(kernel.buffers.begin(), kernel.buffers.end(), buffer);
+    return found == kernel.buffers.end() ? -1 : static_cast<int>(found - kernel.buffers.begin());
+  }
+
+  /// All loads of buffer `in` stand in the block that stores `out`, at the element that it stores.
+  static bool touches_same(const loops::Kernel& kernel, int in, int out) {
+    for (const loops::Block& block : kernel.blocks) {
+      std::vector<Expr> loaded, stored;
+      for (const loops::Instruction& instruction : block.code) {
+        if (instruction.op == Op::Load && instruction.buffer == in) loaded.push_back(instruction.index);
+        if (instruction.op == Op::Store && instruction.buffer == out) stored.push_back(instruction.index);
+      }
+      for (const Expr index : loaded) {
+        if (stored.size() != 1 || index != stored[0]) return false;
+      }
+    }
+    return true;
+  }
+
+  Lowering& lowering_;
+  const Dag& dag_;
+  const Groups& groups_;
+  std::map<NodeId, std::vector<Store>> stores_;
+
+  // Of the kernel at hand.
+  const Group* group_ = nullptr;
+  int32_t number_ = -1;
+  std::optional<loops::Builder> builder_;
+  KernelStep step_;
+  std::vector<loops::BufferId> step_scratch_;
+  std::map<BufferId, loops::BufferId> buffers_;
+  std::map<NodeId, loops::BufferId> scratch_;
+  std::vector<int32_t> block_;
+  std::vector<bool> full_;
+  std::map<int32_t, Expr> row_variables_, variables_;
+  std::vector<int64_t> ranges_;
+  std::map<NodeId, ValueId> reduced_, row_values_;
+  std::map<std::tuple<NodeId, ValueId, std::vector<const void*>>, ValueId> values_;
+  Expr inner_position_;
+  ValueId mask_ = loops::kNoValue;
+  int32_t current_block_ = 0;
+};
+
+}  // namespace
+
+void emit(Lowering& lowering, const Groups& groups) { Emitter(lowering, groups).run(); }
+
+LoopProgram lower(passes::Functional functional) {
+  Lowering lowering(std::move(functional));
+  lowering.run();
+  emit(lowering, find_groups(lowering));
+  for (Step& step : lowering.program.steps) {
+    if (!step.kernel) continue;
+    // Scratch buffers are no arguments.
+    std::vector<BufferId>& buffers = step.kernel->buffers;
+    std::erase(buffers, kNoBuffer);
+    if (const auto violations = loops::verify(step.kernel->kernel); !violations.empty()) {
+      throw std::logic_error("kernel " + step.kernel->kernel.name + ": " + violations.front() + "\n" + loops::print(step.kernel->kernel));
+    }
+  }
+  return std::move(lowering.program);
+}
+
+int64_t LoopProgram::span(BufferId buffer) const {
+  const Buffer& info = buffers[buffer];
+  int64_t span = 1;
+  for (size_t i = 0; i < info.sizes.size(); ++i) {
+    if (info.sizes[i] == 0) return 0;
+    span += (info.sizes[i] - 1) * info.strides[i];
+  }
+  return span;
+}
+
+std::string print(const LoopProgram& program) {
+  std::string out;
+  for (size_t b = 0; b < program.buffers.size(); ++b) {
+    const Buffer& buffer = program.buffers[b];
+    constexpr const char* kinds[] = {"input", "constant", "extern", "kernel"};
+    out += "buffer " + std::to_string(b) + ": " + kinds[static_cast<int>(buffer.kind)];
+    if (buffer.value != graph::kNoValue) out += " %" + std::to_string(buffer.value);
+    out += std::string(" ") + std::string(graph::dtype_name(buffer.dtype)) + "[";
+    for (size_t i = 0; i < buffer.sizes.size(); ++i) out += (i ? ", " : "") + std::to_string(buffer.sizes[i]);
+    out += buffer.escapes ? "] escapes\n" : "]\n";
+  }
+  for (const Step& step : program.steps) {
+    if (!step.kernel) {
+      out += "call " + graph::operator_text(program.functional.graph.aten_nodes[step.call.node].op) + " (operator " +
+             std::to_string(step.call.node) + ")\n";
+      continue;
+    }
+    out += "buffers (";
+    for (size_t i = 0; i < step.kernel->buffers.size(); ++i) out += (i ? ", " : "") + std::to_string(step.kernel->buffers[i]);
+    out += ")\n" + loops::print(step.kernel->kernel);
+  }
+  for (const auto& copy : program.copies) out += "copy %" + std::to_string(copy.value) + " to %" + std::to_string(copy.input) + "\n";
+  return out;
+}
+
+}  // namespace magneto::lower

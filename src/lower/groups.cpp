@@ -1,0 +1,401 @@
+#include "lower/groups.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace magneto::lower {
+namespace {
+
+/// Per element, in loads from memory.
+float own_weight(const Node& node) {
+  switch (node.kind) {
+    case NodeKind::Leaf:
+      return 1;
+    case NodeKind::Gather:
+      return 2;
+    case NodeKind::Number:
+    case NodeKind::View:
+      return 0;
+    case NodeKind::Math:
+      break;
+    default:
+      return 0.25f;
+  }
+  switch (node.op) {
+    case Op::Div:
+    case Op::Sqrt:
+    case Op::Rsqrt:
+    case Op::Reciprocal:
+    case Op::Mod:
+    case Op::Fmod:
+    case Op::FloorDiv:
+      return 1;
+    case Op::Neg:
+    case Op::Abs:
+    case Op::Add:
+    case Op::Sub:
+    case Op::Mul:
+    case Op::Min:
+    case Op::Max:
+    case Op::Select:
+    case Op::Cast:
+    case Op::And:
+    case Op::Or:
+    case Op::Xor:
+    case Op::Not:
+    case Op::Fma:
+    case Op::Floor:
+    case Op::Ceil:
+    case Op::Trunc:
+    case Op::Round:
+    case Op::Sign:
+    case Op::RoundBF16:
+    case Op::RoundF16:
+      return 0.25f;
+    default:
+      return loops::facts(node.op).op_class == loops::OpClass::Compare ? 0.25f : 4;
+  }
+}
+
+/// Above this an expression that has several readers is computed once.
+constexpr float kShared = 1.9f;
+constexpr size_t kMostOps = 48;
+constexpr size_t kLookBack = 6;
+/// A reduction takes a pointwise group's loops over only if enough rows stay to run in parallel, or all is small.
+constexpr int64_t kFewRows = 8, kSmall = 1 << 16;
+
+class Grouper {
+ public:
+  explicit Grouper(const Lowering& lowering) : lowering_(lowering), dag_(lowering.dag) {}
+
+  Groups run() {
+    const auto count = static_cast<size_t>(dag_.size());
+    out_.is_op.assign(count, false);
+    out_.group_of.assign(count, -1);
+    out_.weight.assign(count, 0);
+    out_.reads.resize(count);
+    choose_ops();
+    size_t next_call = 0;
+    const auto& externs = lowering_.externs;
+    for (NodeId id = 0; id <= dag_.size(); ++id) {
+      while (next_call < externs.size() && externs[next_call].position <= id) add_call(static_cast<int32_t>(next_call++));
+      if (id < dag_.size() && out_.is_op[id]) add_op(id);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void choose_ops() {
+    std::vector<int32_t> readers(dag_.size(), 0);
+    std::vector<bool> root(dag_.size(), false);
+    std::vector<bool> needed(dag_.size(), false);
+    for (const Root& entry : lowering_.roots) needed[entry.node] = root[entry.node] = true;
+    for (NodeId id = dag_.size(); id-- > 0;) {
+      if (!needed[id]) continue;
+      for (const NodeId operand : dag_[id].operands) {
+        needed[operand] = true;
+        ++readers[operand];
+      }
+    }
+    for (NodeId id = 0; id < dag_.size(); ++id) {
+      if (!needed[id]) continue;
+      const Node& node = dag_[id];
+      float weight = own_weight(node);
+      for (const NodeId operand : node.operands) weight += out_.is_op[operand] ? 1 : out_.weight[operand];
+      out_.weight[id] = weight;
+      const bool reduces = node.kind == NodeKind::Reduce || node.kind == NodeKind::Scan;
+      const bool computes = node.kind == NodeKind::Math || node.kind == NodeKind::Gather || node.kind == NodeKind::Guard;
+      out_.is_op[id] = reduces || root[id] || (computes && readers[id] > 1 && weight > kShared);
+    }
+  }
+
+  void add_call(int32_t call) {
+    Group group;
+    group.call = call;
+    call_group_[lowering_.externs[call].node] = static_cast<int32_t>(out_.groups.size());
+    out_.groups.push_back(std::move(group));
+  }
+
+  /// What is read below `op`: other ops with their index, and the groups that made what is loaded.
+  struct Found {
+    std::vector<Read> reads;
+    /// Groups that must have run before.
+    int32_t after = -1;
+    std::set<int32_t> buffers;
+  };
+
+  void walk(NodeId id, const std::vector<Expr>& index, const Sizes& domain, Found& found,
+            std::set<std::pair<NodeId, std::vector<const void*>>>& seen) {
+    std::vector<const void*> key;
+    for (const Expr expr : index) key.push_back(expr.identity());
+    if (!seen.emplace(id, std::move(key)).second) return;
+    const Node& node = dag_[id];
+    if (out_.is_op[id]) {
+      found.reads.push_back({id, index});
+      return;
+    }
+    const auto mapped = [&](const std::vector<Expr>& map) {
+      std::vector<Expr> result;
+      for (const Expr expr : map) {
+        result.push_back(Dag::simplify(
+            shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
+              if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
+              return index[leaf.id()];
+            }),
+            domain));
+      }
+      return result;
+    };
+    switch (node.kind) {
+      case NodeKind::Leaf:
+        load(node.buffer(), found);
+        return;
+      case NodeKind::View:
+        return walk(node.operands[0], mapped(node.map), domain, found, seen);
+      case NodeKind::Gather:
+        load(dag_[node.operands[0]].buffer(), found);
+        for (size_t k = 1; k < node.operands.size(); ++k) walk(node.operands[k], index, domain, found, seen);
+        return;
+      default:
+        for (const NodeId operand : node.operands) walk(operand, index, domain, found, seen);
+    }
+  }
+
+  void load(int32_t buffer, Found& found) {
+    found.buffers.insert(buffer);
+    const Buffer& info = lowering_.program.buffers[buffer];
+    if (info.kind == BufferKind::Extern) found.after = std::max(found.after, call_group_.at(info.node));
+    if (info.kind == BufferKind::Kernel) found.after = std::max(found.after, out_.group_of[lowering_.root_of(buffer)]);
+  }
+
+  void add_op(NodeId op) {
+    const Node& node = dag_[op];
+    const Sizes& domain = domain_of(dag_, op);
+    Found found;
+    std::set<std::pair<NodeId, std::vector<const void*>>> seen;
+    std::vector<Expr> identity;
+    for (size_t i = 0; i < domain.size(); ++i) {
+      identity.push_back(domain[i] == 1 ? Expr(0) : Expr::variable(static_cast<int32_t>(i)));
+    }
+    out_.is_op[op] = false;  // look below it
+    if (node.kind == NodeKind::Reduce || node.kind == NodeKind::Scan) {
+      for (const NodeId operand : node.operands) walk(operand, identity, domain, found, seen);
+    } else {
+      walk(op, identity, domain, found, seen);
+    }
+    out_.is_op[op] = true;
+    int32_t first = found.after + 1;
+    for (const Read& read : found.reads) first = std::max(first, out_.group_of[read.op]);
+    out_.reads[op] = std::move(found.reads);
+    const auto last = static_cast<int32_t>(out_.groups.size()) - 1;
+    // The group of what it reads; then groups that read the same.
+    for (int32_t g = std::max(first, last - static_cast<int32_t>(kLookBack)); g <= last; ++g) {
+      Group& group = out_.groups[g];
+      if (group.call >= 0 || group.ops.size() >= kMostOps) continue;
+      const bool reads_it = std::any_of(out_.reads[op].begin(), out_.reads[op].end(),
+                                        [&](const Read& read) { return out_.group_of[read.op] == g; });
+      if (!reads_it && !shares(g, found.buffers)) continue;
+      if (join(op, g)) {
+        buffers_[g].insert(found.buffers.begin(), found.buffers.end());
+        return;
+      }
+    }
+    start_group(op);
+    buffers_[static_cast<int32_t>(out_.groups.size()) - 1] = found.buffers;
+  }
+
+  bool shares(int32_t g, const std::set<int32_t>& buffers) const {
+    const auto& theirs = buffers_.at(g);
+    return std::any_of(buffers.begin(), buffers.end(), [&](int32_t buffer) { return theirs.count(buffer) != 0; });
+  }
+
+  std::vector<bool> inner_dims(NodeId op) const {
+    const Node& node = dag_[op];
+    std::vector<bool> inner(domain_of(dag_, op).size(), false);
+    if (node.kind == NodeKind::Reduce || node.kind == NodeKind::Scan) {
+      for (const int64_t dim : node.data) inner[dim] = true;
+    }
+    return inner;
+  }
+
+  void start_group(NodeId op) {
+    Group group;
+    const Sizes& domain = domain_of(dag_, op);
+    const std::vector<bool> inner = inner_dims(op);
+    std::vector<Expr> index;
+    for (size_t i = 0; i < domain.size(); ++i) {
+      if (domain[i] == 1 && !(inner[i] && dag_[op].kind == NodeKind::Scan)) {
+        index.push_back(Expr(0));
+        continue;
+      }
+      index.push_back(Expr::variable(next_variable_));
+      group.axes.push_back({next_variable_++, domain[i], inner[i]});
+    }
+    // A reduction over nothing but dimensions of size one still is one.
+    if (dag_[op].kind == NodeKind::Reduce && !group.has_inner()) group.axes.push_back({next_variable_++, 1, true});
+    group.locked = dag_[op].kind == NodeKind::Scan;
+    group.ops.push_back(op);
+    group.index.push_back(std::move(index));
+    out_.group_of[op] = static_cast<int32_t>(out_.groups.size());
+    out_.groups.push_back(std::move(group));
+  }
+
+  // -- joining -------------------------------------------------------------------------------------------------------------
+
+  bool join(NodeId op, int32_t g) {
+    const Node& node = dag_[op];
+    if (node.kind == NodeKind::Scan) return false;
+    const bool reduces = node.kind == NodeKind::Reduce;
+    Group trial = out_.groups[g];
+    std::vector<Expr> index;
+    // Over all axes; or, for what is computed once a row, over the rows.
+    if (match(op, trial, /*rows_only=*/false, index) && fits(op, trial, index, reduces)) return accept(op, g, trial, index);
+    if (reduces || !trial.has_inner()) return false;
+    trial = out_.groups[g];
+    if (match(op, trial, /*rows_only=*/true, index) && fits(op, trial, index, false)) return accept(op, g, trial, index);
+    return false;
+  }
+
+  bool accept(NodeId op, int32_t g, Group& trial, std::vector<Expr>& index) {
+    trial.ops.push_back(op);
+    trial.index.push_back(std::move(index));
+    out_.groups[g] = std::move(trial);
+    out_.group_of[op] = g;
+    return true;
+  }
+
+  /// Names the op's dimensions by axes, splitting axes where the op's dimensions are finer. False: they are not the same
+  /// space.
+  bool match(NodeId op, Group& group, bool rows_only, std::vector<Expr>& index) {
+    const Sizes& domain = domain_of(dag_, op);
+    index.assign(domain.size(), Expr(0));
+    size_t dim = 0, axis = 0;
+    const auto skip_dims = [&] {
+      while (dim < domain.size() && domain[dim] == 1) ++dim;
+    };
+    const auto skip_axes = [&] {
+      while (axis < group.axes.size() && (group.axes[axis].extent == 1 || (rows_only && group.axes[axis].inner))) ++axis;
+    };
+    skip_dims();
+    skip_axes();
+    int64_t left = dim < domain.size() ? domain[dim] : 0;  // of the dimension, not yet named
+    while (dim < domain.size() && axis < group.axes.size()) {
+      if (left == 0) return false;
+      const int64_t extent = group.axes[axis].extent;
+      if (extent == 0) return false;
+      if (left % extent == 0) {
+        left /= extent;
+        index[dim] += Expr::variable(group.axes[axis].variable) * Expr(left);
+        ++axis;
+        skip_axes();
+        if (left == 1) {
+          ++dim;
+          skip_dims();
+          left = dim < domain.size() ? domain[dim] : 0;
+        }
+      } else if (extent % left == 0 && !group.locked) {
+        split(group, axis, left);
+      } else {
+        return false;
+      }
+    }
+    return dim >= domain.size() && axis >= group.axes.size();
+  }
+
+  /// Axis i becomes two: of extent `outer`, and the rest inside it.
+  void split(Group& group, size_t axis, int64_t outer) {
+    const Axis old = group.axes[axis];
+    const Axis first{next_variable_++, outer, old.inner}, second{next_variable_++, old.extent / outer, old.inner};
+    const Expr combined = Expr::variable(first.variable) * Expr(second.extent) + Expr::variable(second.variable);
+    for (auto& index : group.index) {
+      for (Expr& expr : index) {
+        expr = shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
+          if (leaf == Expr::variable(old.variable)) return combined;
+          return std::nullopt;
+        });
+      }
+    }
+    group.axes[axis] = first;
+    group.axes.insert(group.axes.begin() + static_cast<int64_t>(axis) + 1, second);
+  }
+
+  Expr simplify(Expr expr, const Group& group) const {
+    return shapes::simplify(expr, [&](Expr leaf) {
+      for (const Axis& axis : group.axes) {
+        if (leaf == Expr::variable(axis.variable)) return shapes::Range{0, std::max<int64_t>(axis.extent - 1, 0)};
+      }
+      return shapes::Range{};
+    });
+  }
+
+  bool fits(NodeId op, Group& group, const std::vector<Expr>& index, bool reduces) {
+    if (reduces && !take_inner(op, group, index)) return false;
+    for (const Read& read : out_.reads[op]) {
+      const auto found = std::find(group.ops.begin(), group.ops.end(), read.op);
+      if (found == group.ops.end()) continue;
+      const std::vector<Expr>& theirs = group.index[found - group.ops.begin()];
+      const Node& source = dag_[read.op];
+      for (size_t d = 0; d < read.index.size(); ++d) {
+        const bool reduced = source.kind == NodeKind::Reduce && std::find(source.data.begin(), source.data.end(), static_cast<int64_t>(d)) != source.data.end();
+        if (reduced || source.sizes[d] == 1) continue;
+        const Expr mine = simplify(shapes::substitute(read.index[d],
+                                                      [&](Expr leaf) -> std::optional<Expr> {
+                                                        if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
+                                                        return index[leaf.id()];
+                                                      }),
+                                   group);
+        if (mine != simplify(theirs[d], group)) return false;
+      }
+    }
+    return true;
+  }
+
+  /// The axes that a reduction runs over are the group's inner ones, or become them.
+  bool take_inner(NodeId op, Group& group, const std::vector<Expr>& index) {
+    const std::vector<bool> inner = inner_dims(op);
+    std::vector<bool> mine(group.axes.size(), false);
+    for (size_t a = 0; a < group.axes.size(); ++a) {
+      const Expr variable = Expr::variable(group.axes[a].variable);
+      for (size_t d = 0; d < index.size(); ++d) mine[a] = mine[a] || (inner[d] && shapes::depends_on(index[d], variable));
+    }
+    const bool any = std::find(mine.begin(), mine.end(), true) != mine.end();
+    if (!any) return false;
+    if (group.has_inner()) {
+      for (size_t a = 0; a < group.axes.size(); ++a) {
+        if (group.axes[a].extent != 1 && group.axes[a].inner != mine[a]) return false;
+      }
+      return true;
+    }
+    int64_t rows = 1, all = 1;
+    for (size_t a = 0; a < group.axes.size(); ++a) {
+      all *= group.axes[a].extent;
+      if (!mine[a]) rows *= group.axes[a].extent;
+    }
+    if (rows < kFewRows && all > kSmall) return false;
+    for (size_t a = 0; a < group.axes.size(); ++a) group.axes[a].inner = mine[a];
+    return true;
+  }
+
+  const Lowering& lowering_;
+  const Dag& dag_;
+  Groups out_;
+  std::map<int32_t, int32_t> call_group_;  // operator of the graph -> group
+  std::map<int32_t, std::set<int32_t>> buffers_;
+  int32_t next_variable_ = 0;
+};
+
+}  // namespace
+
+bool Group::has_inner() const {
+  return std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.inner; });
+}
+
+const Sizes& domain_of(const Dag& dag, NodeId op) {
+  const Node& node = dag[op];
+  return node.kind == NodeKind::Reduce ? dag[node.operands[0]].sizes : node.sizes;
+}
+
+Groups find_groups(const Lowering& lowering) { return Grouper(lowering).run(); }
+
+}  // namespace magneto::lower

@@ -1,0 +1,409 @@
+#include "lower/lowering.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "graph/aliases.h"
+#include "graph/text.h"
+#include "passes/effects.h"
+
+namespace magneto::lower {
+
+using graph::AtenNode;
+using graph::kNoValue;
+using graph::TensorMeta;
+using graph::ValueId;
+using graph::ValueKind;
+
+std::optional<Dtype> loop_dtype(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::kFloat:
+      return Dtype::F32;
+    case c10::kDouble:
+      return Dtype::F64;
+    case c10::kBFloat16:
+      return Dtype::BF16;
+    case c10::kHalf:
+      return Dtype::F16;
+    case c10::kChar:
+      return Dtype::I8;
+    case c10::kShort:
+      return Dtype::I16;
+    case c10::kInt:
+      return Dtype::I32;
+    case c10::kLong:
+      return Dtype::I64;
+    case c10::kByte:
+      return Dtype::U8;
+    case c10::kBool:
+      return Dtype::Bool;
+    default:
+      return std::nullopt;
+  }
+}
+
+Rule find_rule(const c10::OperatorHandle& op) {
+  static const auto* rules = [] {
+    auto* table = new std::unordered_map<std::string, Rule>;
+    const auto add = [&](std::span<const RuleRow> rows) {
+      for (const RuleRow& row : rows) {
+        TORCH_CHECK(table->emplace(row.op, row.rule).second, "magneto: two lowering rules for ", std::string(row.op));
+      }
+    };
+#define X(family) add(family##_rules());
+    MAGNETO_LOWERING_FAMILIES(X)
+#undef X
+    return table;
+  }();
+  const auto found = rules->find(c10::toString(op.operator_name()));
+  return found == rules->end() ? nullptr : found->second;
+}
+
+namespace {
+
+/// Strides that count each element once, with no gap: an index can be told from a position.
+bool is_dense(const TensorMeta& meta) {
+  std::vector<std::pair<int64_t, int64_t>> dims;
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    if (meta.sizes[i] == 0) return true;
+    if (meta.sizes[i] != 1) dims.emplace_back(meta.strides[i], meta.sizes[i]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t expected = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != expected) return false;
+    expected *= size;
+  }
+  return true;
+}
+
+}  // namespace
+
+Lowering::Lowering(passes::Functional functional) {
+  program.functional = std::move(functional);
+  const size_t count = graph().values.size();
+  program.places.resize(count);
+  bindings_.resize(count);
+}
+
+void Lowering::run() {
+  const graph::Graph& graph = this->graph();
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    const BufferId buffer = add_buffer(BufferKind::Input, graph.inputs[i]);
+    program.buffers[buffer].input = static_cast<int32_t>(i);
+    add_leaf(graph.inputs[i], buffer);
+  }
+  for (ValueId id = 0; id < static_cast<ValueId>(graph.values.size()); ++id) {
+    const graph::Value& value = graph.values[id];
+    if (value.kind != ValueKind::Constant) continue;
+    bindings_[id].base = id;
+    const auto dtype = loop_dtype(value.meta.dtype);
+    // One element: a number.
+    if (dtype && value.constant.numel() == 1 && value.constant.is_cpu()) {
+      const c10::Scalar number = value.constant.item();
+      const Dtype wide = loops::value_dtype(*dtype);
+      bindings_[id].node = loops::is_float(wide) ? dag.number(wide, number.toDouble(), value.meta.sizes)
+                                                 : dag.integer(wide, number.toLong(), value.meta.sizes);
+      continue;
+    }
+    add_leaf(id, add_buffer(BufferKind::Constant, id));
+  }
+  for (int32_t i = 0; i < static_cast<int32_t>(graph.aten_nodes.size()); ++i) add(i);
+  current_ = -1;
+  finish_outputs();
+}
+
+BufferId Lowering::add_buffer(BufferKind kind, ValueId value) {
+  Buffer buffer;
+  buffer.kind = kind;
+  buffer.value = value;
+  buffer.dtype = meta(value).dtype;
+  buffer.sizes = meta(value).sizes;
+  buffer.strides = meta(value).strides;
+  program.buffers.push_back(buffer);
+  const auto id = static_cast<BufferId>(program.buffers.size() - 1);
+  program.places[value] = {id, 0};
+  return id;
+}
+
+/// The value is a buffer: an expression that reads it, if kernels know its dtype.
+void Lowering::add_leaf(ValueId id, BufferId buffer) {
+  bindings_[id].base = id;
+  const TensorMeta& meta = this->meta(id);
+  const auto dtype = loop_dtype(meta.dtype);
+  if (!dtype || meta.strides.size() != meta.sizes.size() || !meta.device.is_cpu()) return;
+  bindings_[id].node = dag.leaf(buffer, loops::value_dtype(*dtype), meta.sizes, meta.strides, 0);
+}
+
+void Lowering::add(int32_t index) {
+  current_ = index;
+  const AtenNode& node = graph().aten_nodes[index];
+  if (passes::traits_of(node.op).view) return add_view(node);
+  if (!passes::is_pinned(node) && try_rule(index)) return;
+  add_extern(index);
+}
+
+void Lowering::add_view(const AtenNode& node) {
+  const ValueId source = std::get<ValueId>(node.args[0]);
+  for (const ValueId id : node.results) {
+    if (id != kNoValue) bindings_[id].base = bindings_[source].base;
+  }
+}
+
+NodeId Lowering::node_of(ValueId id) {
+  Binding& binding = bindings_[id];
+  if (binding.node != kNoNode || binding.base == id) return binding.node;
+  // A view: by its position in the memory that its base has, or would have.
+  const Binding& base = bindings_[binding.base];
+  if (base.node == kNoNode) return kNoNode;
+  const TensorMeta& from = meta(binding.base);
+  const TensorMeta& to = meta(id);
+  const int64_t offset = to.storage_offset - from.storage_offset;
+  const Node& source = dag[base.node];
+  if (source.kind == NodeKind::Leaf && program.places[binding.base].buffer == source.buffer()) {
+    return binding.node = dag.leaf(source.buffer(), source.dtype, to.sizes, to.strides, offset);
+  }
+  if (source.kind == NodeKind::Number) {
+    return binding.node = dag.view(base.node, std::vector<Expr>(source.sizes.size()), to.sizes);
+  }
+  if (!is_dense(from)) return kNoNode;
+  Expr position(offset);
+  for (size_t i = 0; i < to.sizes.size(); ++i) {
+    position += Expr::variable(static_cast<int32_t>(i)) * Expr(to.sizes[i] == 1 ? 0 : to.strides[i]);
+  }
+  return binding.node = dag.view(base.node, delinearise(position, from.sizes, from.strides), to.sizes);
+}
+
+bool Lowering::try_rule(int32_t index) {
+  const AtenNode& node = graph().aten_nodes[index];
+  const Rule rule = find_rule(node.op);
+  if (!rule) return false;
+  for (const ValueId id : node.results) {
+    if (id == kNoValue) continue;
+    if (!meta(id).device.is_cpu() || !loop_dtype(meta(id).dtype) || !is_dense(meta(id))) return false;
+  }
+  bool known = true;
+  graph::for_each_operand(node, [&](ValueId id) { known = known && node_of(id) != kNoNode; });
+  if (!known) return false;
+  Call call(*this, node);
+  if (!rule(call)) {
+    for (const ValueId id : node.results) {
+      if (id != kNoValue) bindings_[id] = {};
+    }
+    return false;
+  }
+  for (const ValueId id : node.results) {
+    if (id != kNoValue && bindings_[id].node == kNoNode) {
+      throw std::logic_error("the rule of " + graph::operator_text(node.op) + " gave too few results");
+    }
+  }
+  return true;
+}
+
+void Lowering::give(ValueId id, T value) {
+  const TensorMeta& meta = this->meta(id);
+  const Dtype dtype = *loop_dtype(meta.dtype);
+  value = value.to(loops::value_dtype(dtype));
+  if (dtype == Dtype::BF16 || dtype == Dtype::F16) {
+    if (!is_rounded(value.id, dtype)) value = value.apply(dtype == Dtype::BF16 ? Op::RoundBF16 : Op::RoundF16);
+  }
+  if (value.sizes() != meta.sizes) value = broadcast(value, meta.sizes);
+  bindings_[id] = {value.id, id};
+  node_origin.resize(dag.size(), current_);
+}
+
+bool Lowering::is_rounded(NodeId id, Dtype dtype) const {
+  const Node& node = dag[id];
+  switch (node.kind) {
+    case NodeKind::Leaf:
+      return loop_dtype(meta(program.buffers[node.buffer()].value).dtype) == dtype;
+    case NodeKind::View:
+    case NodeKind::Gather:
+      return is_rounded(node.operands[0], dtype);
+    case NodeKind::Guard:
+      return is_rounded(node.operands[0], dtype) && is_rounded(node.operands[1], dtype);
+    case NodeKind::Number:
+      return node.number == 0 || node.number == 1;
+    case NodeKind::Math:
+      if (node.op == (dtype == Dtype::BF16 ? Op::RoundBF16 : Op::RoundF16)) return true;
+      if (node.op == Op::Select) return is_rounded(node.operands[1], dtype) && is_rounded(node.operands[2], dtype);
+      if (node.op == Op::Neg || node.op == Op::Abs) return is_rounded(node.operands[0], dtype);
+      return false;
+    default:
+      return false;
+  }
+}
+
+BufferId Lowering::materialise(ValueId id) {
+  const ValueId base = bindings_[id].base;
+  const BufferId known = program.places[base].buffer;
+  if (known != kNoBuffer) {
+    if (id != base) program.places[id] = {known, meta(id).storage_offset - meta(base).storage_offset};
+    return known;
+  }
+  const NodeId node = bindings_[base].node;
+  BufferId buffer;
+  if (graph().values[base].kind == ValueKind::Constant) {
+    buffer = add_buffer(BufferKind::Constant, base);
+  } else {
+    buffer = add_buffer(BufferKind::Kernel, base);
+    root_of_buffer_[buffer] = roots.size();
+    roots.push_back({node, buffer, meta(base).strides, current_});
+  }
+  if (id != base) program.places[id] = {buffer, meta(id).storage_offset - meta(base).storage_offset};
+  return buffer;
+}
+
+NodeId Lowering::root_of(BufferId buffer) const {
+  const auto found = root_of_buffer_.find(buffer);
+  return found == root_of_buffer_.end() ? kNoNode : roots[found->second].node;
+}
+
+NodeId Lowering::leaf_of(ValueId id) {
+  const BufferId buffer = materialise(id);
+  const TensorMeta& meta = this->meta(id);
+  return dag.leaf(buffer, loops::value_dtype(*loop_dtype(meta.dtype)), meta.sizes, meta.strides, program.places[id].offset);
+}
+
+void Lowering::add_extern(int32_t index) {
+  const AtenNode& node = graph().aten_nodes[index];
+  graph::for_each_operand(node, [&](ValueId id) {
+    const BufferId buffer = materialise(id);
+    if (passes::traits_of(node.op).aliases) program.buffers[buffer].escapes = true;
+  });
+  externs.push_back({index, dag.size()});
+  for (const ValueId id : node.results) {
+    if (id == kNoValue) continue;
+    const BufferId buffer = add_buffer(BufferKind::Extern, id);
+    program.buffers[buffer].node = index;
+    add_leaf(id, buffer);
+  }
+  node_origin.resize(dag.size(), index);
+}
+
+void Lowering::finish_outputs() {
+  const graph::Graph& graph = this->graph();
+  for (const auto& write : program.functional.writes) {
+    // Nothing to do where an input is written with itself.
+    materialise(write.value);
+  }
+  std::vector<bool> needed(graph.values.size(), false);
+  for (const ValueId id : graph.outputs) {
+    const BufferId buffer = materialise(id);
+    program.buffers[buffer].escapes = true;
+    needed[id] = true;
+  }
+  // The views that lead to outputs, and their bases.
+  for (int32_t i = static_cast<int32_t>(graph.aten_nodes.size()); i-- > 0;) {
+    const AtenNode& node = graph.aten_nodes[i];
+    if (!passes::traits_of(node.op).view) continue;
+    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId id) { return id != kNoValue && needed[id]; })) continue;
+    program.output_views.push_back(i);
+    needed[std::get<ValueId>(node.args[0])] = true;
+  }
+  std::reverse(program.output_views.begin(), program.output_views.end());
+}
+
+// -- what rules see ------------------------------------------------------------------------------------------------------
+
+int Call::at(std::string_view name) const {
+  const auto& arguments = node_.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool Call::given(int i) const {
+  if (i < 0 || static_cast<size_t>(i) >= node_.args.size()) return false;
+  if (const auto* id = std::get_if<ValueId>(&node_.args[i])) return *id != kNoValue;
+  const auto* constant = std::get_if<c10::IValue>(&node_.args[i]);
+  return !constant || !constant->isNone();
+}
+
+bool Call::is_tensor(int i) const { return std::holds_alternative<ValueId>(node_.args[i]); }
+double Call::number(int i) const {
+  const auto& value = std::get<c10::IValue>(node_.args[i]);
+  return value.isBool() ? value.toBool() : value.toScalar().toDouble();
+}
+bool Call::is_integral(int i) const {
+  const auto* value = std::get_if<c10::IValue>(&node_.args[i]);
+  return value && (value->isInt() || value->isBool());
+}
+int64_t Call::integer(int i) const { return std::get<c10::IValue>(node_.args[i]).toInt(); }
+bool Call::flag(int i) const { return std::get<c10::IValue>(node_.args[i]).toBool(); }
+std::vector<int64_t> Call::integers(int i) const {
+  const auto& value = std::get<c10::IValue>(node_.args[i]);
+  if (value.isInt()) return {value.toInt()};
+  return value.toIntVector();
+}
+std::string Call::text(int i) const { return std::get<c10::IValue>(node_.args[i]).toStringRef(); }
+const TensorMeta& Call::meta(int i) const { return lowering_.meta(std::get<ValueId>(node_.args[i])); }
+const TensorMeta& Call::result_meta(size_t k) const { return lowering_.meta(node_.results.at(k)); }
+
+Dtype Call::compute() const { return loops::value_dtype(*loop_dtype(result_meta().dtype)); }
+
+T Call::number(Dtype dtype, double value) const { return {&lowering_.dag, lowering_.dag.number(dtype, value)}; }
+T Call::index(Expr expr, Sizes sizes) const { return {&lowering_.dag, lowering_.dag.index(expr, std::move(sizes))}; }
+
+T Call::raw(int i) { return {&lowering_.dag, lowering_.node_of(std::get<ValueId>(node_.args[i]))}; }
+
+T Call::in(int i, std::optional<Dtype> dtype) {
+  const Dtype wanted = dtype.value_or(compute());
+  if (is_tensor(i)) return raw(i).to(wanted);
+  const c10::Scalar value = std::get<c10::IValue>(node_.args[i]).toScalar();
+  if (value.isIntegral(true) && !loops::is_float(wanted)) {
+    return {&lowering_.dag, lowering_.dag.integer(wanted, value.toLong())};
+  }
+  return number(wanted, value.toDouble());
+}
+
+std::vector<T> Call::list(int i) {
+  std::vector<T> result;
+  for (const ValueId id : std::get<std::vector<ValueId>>(node_.args[i])) {
+    result.push_back({&lowering_.dag, lowering_.node_of(id)});
+  }
+  return result;
+}
+
+T Call::stored(int i) { return {&lowering_.dag, lowering_.leaf_of(std::get<ValueId>(node_.args[i]))}; }
+
+std::optional<c10::ScalarType> Call::promoted(int a, int b) const {
+  // As at::native::update_result_type_state: tensors with dimensions before those without before numbers.
+  c10::ScalarType found[3] = {c10::ScalarType::Undefined, c10::ScalarType::Undefined, c10::ScalarType::Undefined};
+  const auto add = [&](int rank, c10::ScalarType dtype) {
+    found[rank] = found[rank] == c10::ScalarType::Undefined ? dtype : c10::promoteTypes(found[rank], dtype);
+  };
+  for (const int i : {a, b}) {
+    if (const auto* id = std::get_if<ValueId>(&node_.args[i])) {
+      const graph::Value& value = lowering_.graph().values[*id];
+      const bool wrapped = value.constant.defined() && value.constant.unsafeGetTensorImpl()->is_wrapped_number();
+      c10::ScalarType dtype = value.meta.dtype;
+      if (wrapped && c10::isFloatingType(dtype)) dtype = c10::get_default_dtype_as_scalartype();
+      add(wrapped ? 2 : value.meta.sizes.empty() ? 1 : 0, dtype);
+    } else {
+      const auto& constant = std::get<c10::IValue>(node_.args[i]);
+      if (constant.isComplexDouble()) return std::nullopt;
+      add(2, constant.isBool()     ? c10::kBool
+             : constant.isInt()    ? c10::kLong
+                                   : c10::get_default_dtype_as_scalartype());
+    }
+  }
+  // A lower rank decides only if it is of a higher category: bool, integer, float.
+  const auto category = [](c10::ScalarType dtype) {
+    return dtype == c10::ScalarType::Undefined ? 0 : dtype == c10::kBool ? 1 : c10::isIntegralType(dtype, false) ? 2 : 3;
+  };
+  c10::ScalarType result = found[2];
+  for (const int rank : {1, 0}) {
+    if (category(found[rank]) >= category(result)) result = found[rank];
+  }
+  if (category(result) == 0 || c10::isComplexType(result)) return std::nullopt;
+  return result;
+}
+
+bool Call::give(T value, size_t k) {
+  if (wanted(k)) lowering_.give(node_.results[k], value);
+  return true;
+}
+
+}  // namespace magneto::lower

@@ -1,0 +1,83 @@
+// From the functional graph to tensor expressions: which values are expressions, which are made by extern calls, which
+// must be in memory.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "lower/dag.h"
+#include "lower/program.h"
+#include "lower/rules.h"
+
+namespace magneto::lower {
+
+/// A node that must be in memory: `buffer` is written by the kernel that computes it.
+struct Root {
+  NodeId node;
+  BufferId buffer;
+  /// The buffer's index for each index of the node: strides in elements.
+  std::vector<int64_t> strides;
+  /// How many nodes there were when it was asked for: it is computed before the extern calls that come later.
+  int32_t origin = -1;
+};
+
+/// An extern call, and where it stands among the nodes: behind all nodes below `position`.
+struct ExternCall {
+  int32_t node;  // of the graph
+  NodeId position;
+};
+
+class Lowering {
+ public:
+  explicit Lowering(passes::Functional functional);
+
+  /// Lowers all operators. Afterwards `dag`, `roots`, `externs` and the program's buffers and places are complete.
+  void run();
+
+  Dag dag;
+  std::vector<Root> roots;
+  std::vector<ExternCall> externs;
+  LoopProgram program;
+  /// The operator of the graph that made a node first, for messages; -1 for none.
+  std::vector<int32_t> node_origin;
+
+  // -- for rules ---------------------------------------------------------------------------------------------------------
+  const graph::Graph& graph() const { return program.functional.graph; }
+  const graph::TensorMeta& meta(graph::ValueId id) const { return graph().values[id].meta; }
+  /// The value as an expression. kNoNode if kernels don't know its dtype.
+  NodeId node_of(graph::ValueId id);
+  /// The value in memory: a leaf.
+  NodeId leaf_of(graph::ValueId id);
+  /// The values of `node` fit the narrow dtype exactly.
+  bool is_rounded(NodeId node, Dtype dtype) const;
+  void give(graph::ValueId id, T value);
+
+  /// The node that a kernel writes to `buffer`; kNoNode for buffers that no kernel writes.
+  NodeId root_of(BufferId buffer) const;
+
+ private:
+  void add(int32_t node);
+  void add_view(const graph::AtenNode& node);
+  void add_extern(int32_t node);
+  bool try_rule(int32_t node);
+  /// Puts the value (or what it is a view of) in memory.
+  BufferId materialise(graph::ValueId id);
+  BufferId add_buffer(BufferKind kind, graph::ValueId value);
+  void add_leaf(graph::ValueId id, BufferId buffer);
+  void finish_outputs();
+
+  struct Binding {
+    NodeId node = kNoNode;
+    /// The value that this one is a view of; itself for others.
+    graph::ValueId base = graph::kNoValue;
+  };
+  std::vector<Binding> bindings_;
+  std::unordered_map<BufferId, size_t> root_of_buffer_;
+  int32_t current_ = -1;
+};
+
+
+/// The whole way from a functional graph.
+LoopProgram lower(passes::Functional functional);
+
+}  // namespace magneto::lower

@@ -1,0 +1,81 @@
+// What lowering makes of a graph: kernels and calls over buffers.
+//
+//     graph -> Functional -> [tensor expressions, roots] -> [groups] -> LoopProgram
+//
+// A buffer is the memory of one tensor of the graph. Views have none: they are a geometry over a buffer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "loops/ir.h"
+#include "passes/passes.h"
+
+namespace magneto::lower {
+
+using BufferId = int32_t;
+inline constexpr BufferId kNoBuffer = -1;
+
+enum class BufferKind : uint8_t {
+  Input,     // given by the caller
+  Constant,  // kept by the program
+  Extern,    // made by an operator's own kernel
+  Kernel,    // made by a generated kernel
+};
+
+struct Buffer {
+  BufferKind kind = BufferKind::Kernel;
+  /// The tensor whose memory it is; kNoValue for what only kernels hand each other.
+  graph::ValueId value = graph::kNoValue;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  std::vector<int64_t> sizes, strides;
+  /// The position among the graph's inputs.
+  int32_t input = -1;
+  /// The operator that made it (Extern), or of an alias the buffer whose memory it shares.
+  int32_t node = -1;
+  /// Leaves the program, or is shared by a tensor that an operator made: memory of its own, not the arena's.
+  bool escapes = false;
+};
+
+/// Where a value of the graph is found.
+struct Place {
+  BufferId buffer = kNoBuffer;
+  /// Elements from the buffer's first.
+  int64_t offset = 0;
+};
+
+struct KernelStep {
+  loops::Kernel kernel;
+  /// The program's buffer for each buffer of the kernel that is no scratch, in order.
+  std::vector<BufferId> buffers;
+};
+
+/// A call of an operator of the graph.
+struct ExternStep {
+  int32_t node;
+};
+
+struct Step {
+  std::unique_ptr<KernelStep> kernel;  // null: an extern
+  ExternStep call{-1};
+};
+
+struct LoopProgram {
+  passes::Functional functional;
+  std::vector<Buffer> buffers;
+  /// By ValueId; without a buffer where only kernels know the value.
+  std::vector<Place> places;
+  std::vector<Step> steps;
+  /// View operators that make outputs, in order: run as eager runs them, so that outputs are real views.
+  std::vector<int32_t> output_views;
+  /// The functional graph's writes that are left to be done at the end; kernels do the others.
+  std::vector<passes::Functional::Write> copies;
+
+  /// How many elements the buffer's memory spans.
+  int64_t span(BufferId buffer) const;
+};
+
+std::string print(const LoopProgram& program);
+
+}  // namespace magneto::lower

@@ -1,0 +1,135 @@
+// Rules: what an operator computes, as an expression over its operands. One row per operator, in families; an operator
+// without a row (or whose row declines the case) is called as eager calls it.
+//
+//     {"aten::silu", [](Call& call) { const T x = call.in(0); return call.give(x / (1.0 + exp(-x))); }}
+//
+// `in` gives an operand in the dtype in which eager computes (float for bfloat16); `give` rounds to the result's dtype.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "graph/graph.h"
+#include "lower/dag.h"
+
+namespace magneto::lower {
+
+/// A tensor in a rule. Arithmetic makes nodes; numbers take the dtype of the other operand.
+struct T {
+  Dag* dag = nullptr;
+  NodeId id = kNoNode;
+
+  const Node& node() const { return (*dag)[id]; }
+  /// A copy: making nodes moves the others.
+  Sizes sizes() const { return node().sizes; }
+  Dtype dtype() const { return node().dtype; }
+  int64_t rank() const { return static_cast<int64_t>(node().sizes.size()); }
+  T number(double value) const { return {dag, dag->number(dtype(), value)}; }
+  T to(Dtype dtype) const { return {dag, dag->cast(dtype, id)}; }
+  T apply(Op op) const { return {dag, dag->math(op, {id})}; }
+  T apply(Op op, T other) const { return {dag, dag->math(op, {id, other.id})}; }
+  T apply(Op op, double other) const { return apply(op, number(other)); }
+};
+
+// X(function, op): two operands, both tensors or one of them a number.
+#define MAGNETO_BINARY(X)                                                                                              \
+  X(operator+, Add) X(operator-, Sub) X(operator*, Mul) X(operator/, Div) X(operator==, Eq) X(operator!=, Ne)          \
+  X(operator<, Lt) X(operator<=, Le) X(operator>, Gt) X(operator>=, Ge) X(operator&, And) X(operator|, Or)             \
+  X(minimum, Min) X(maximum, Max) X(power, Pow)
+#define X(function, op)                                                           \
+  inline T function(T a, T b) { return a.apply(Op::op, b); }                      \
+  inline T function(T a, double b) { return a.apply(Op::op, b); }                 \
+  inline T function(double a, T b) { return b.number(a).apply(Op::op, b); }
+MAGNETO_BINARY(X)
+#undef X
+inline T operator-(T a) { return a.apply(Op::Neg); }
+inline T operator!(T a) { return a.apply(Op::Not); }
+#define MAGNETO_UNARY(X)                                                                                               \
+  X(exp, Exp) X(log, Log) X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(tanh, Tanh) X(erf, Erf) X(sigmoid, Sigmoid) X(log1p, Log1p)  \
+  X(expm1, Expm1) X(abs, Abs) X(reciprocal, Reciprocal)
+#define X(function, op) \
+  inline T function(T a) { return a.apply(Op::op); }
+MAGNETO_UNARY(X)
+#undef X
+inline T select(T condition, T a, T b) { return {a.dag, a.dag->math(Op::Select, {condition.id, a.id, b.id})}; }
+inline T reduce(Op op, T a, const std::vector<int64_t>& dims) { return {a.dag, a.dag->reduce(op, a.id, dims)}; }
+inline T reshape(T a, const Sizes& sizes) { return {a.dag, a.dag->reshape(a.id, sizes)}; }
+inline T broadcast(T a, const Sizes& sizes) { return {a.dag, a.dag->broadcast(a.id, sizes)}; }
+
+class Lowering;
+
+/// One call of an operator, as its rule sees it.
+class Call {
+ public:
+  Call(Lowering& lowering, const graph::AtenNode& node) : lowering_(lowering), node_(node) {}
+
+  // -- arguments, by position in the schema ------------------------------------------------------------------------------
+  /// The position of the argument `name`; -1 without one.
+  int at(std::string_view name) const;
+  /// Not None, not an absent tensor, not missing.
+  bool given(int i) const;
+  bool is_tensor(int i) const;
+  double number(int i) const;
+  /// The number is an integer or a bool.
+  bool is_integral(int i) const;
+  int64_t integer(int i) const;
+  bool flag(int i) const;
+  std::vector<int64_t> integers(int i) const;
+  std::string text(int i) const;
+  const graph::TensorMeta& meta(int i) const;
+  const graph::TensorMeta& result_meta(size_t k = 0) const;
+  size_t result_count() const { return node_.results.size(); }
+  /// Somebody uses result k.
+  bool wanted(size_t k) const { return k < node_.results.size() && node_.results[k] != graph::kNoValue; }
+  /// A dimension, negative ones counted from the end of `rank` dimensions.
+  static int64_t wrap(int64_t dim, int64_t rank) { return dim < 0 ? dim + std::max<int64_t>(rank, 1) : dim; }
+
+  // -- operands as tensors ----------------------------------------------------------------------------------------------
+  /// Argument `i`, a tensor or a number, in `dtype`; by default the dtype in which the result is computed.
+  T in(int i, std::optional<Dtype> dtype = std::nullopt);
+  /// As it is.
+  T raw(int i);
+  std::vector<T> list(int i);
+  T number(Dtype dtype, double value) const;
+  T index(Expr expr, Sizes sizes) const;
+  /// Argument `i` in memory, to be read at computed indices; `strides` (elements) are those of its leaf.
+  T stored(int i);
+  /// The dtype in which result 0 is computed.
+  Dtype compute() const;
+  /// What arguments `a` and `b` (tensors or numbers) promote to, as a dtype of values.
+  std::optional<c10::ScalarType> promoted(int a, int b) const;
+
+  // -- results -----------------------------------------------------------------------------------------------------------
+  /// Result `k` is `value`, rounded to its dtype. True, so that rules can end with it.
+  bool give(T value, size_t k = 0);
+  /// The same elements in row-major order, under the result's sizes.
+  bool give_reshaped(T value, size_t k = 0) { return give(reshape(value, result_meta(k).sizes), k); }
+
+  Lowering& lowering() { return lowering_; }
+
+ private:
+  Lowering& lowering_;
+  const graph::AtenNode& node_;
+};
+
+/// False: this case is not for the rule.
+using Rule = bool (*)(Call& call);
+struct RuleRow {
+  std::string_view op;
+  Rule rule;
+};
+
+// X(family): `family_rules()` in rules_<family>.cpp.
+#define MAGNETO_LOWERING_FAMILIES(X) X(pointwise) X(reduction) X(index)
+#define X(family) std::span<const RuleRow> family##_rules();
+MAGNETO_LOWERING_FAMILIES(X)
+#undef X
+
+/// The rule for an operator, or null.
+Rule find_rule(const c10::OperatorHandle& op);
+
+/// The loop dtype of a PyTorch dtype; nothing for those that kernels do not know.
+std::optional<Dtype> loop_dtype(c10::ScalarType dtype);
+
+}  // namespace magneto::lower

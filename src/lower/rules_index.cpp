@@ -1,0 +1,254 @@
+// Operators that move elements: which element of which operand stands where. (Views by metadata alone have no row: their
+// index maps follow from strides, see lowering.cpp.)
+#include "lower/rules.h"
+
+namespace magneto::lower {
+namespace {
+
+Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
+
+std::vector<Expr> identity(int64_t rank) {
+  std::vector<Expr> map;
+  for (int64_t i = 0; i < rank; ++i) map.push_back(variable(i));
+  return map;
+}
+
+T view(T x, std::vector<Expr> map, const Sizes& sizes) { return {x.dag, x.dag->view(x.id, std::move(map), sizes)}; }
+T guard(const std::vector<Dag::Condition>& conditions, T inside, T outside) {
+  return {inside.dag, inside.dag->guard(conditions, inside.id, outside.id)};
+}
+
+/// More operands than this are copied one by one by eager's kernel, which reads each of them once.
+constexpr size_t kMostPieces = 4;
+
+bool is_computed(const T& x) {
+  NodeId id = x.id;
+  while (x.dag->operator[](id).kind == NodeKind::View) id = (*x.dag)[id].operands[0];
+  return (*x.dag)[id].kind != NodeKind::Leaf;
+}
+
+bool cat(Call& call) {
+  std::vector<T> pieces;
+  const graph::TensorMeta& meta = call.result_meta();
+  for (const T& piece : call.list(0)) {
+    // Eager skips empty tensors of one dimension, whatever the others are.
+    if (piece.rank() == 1 && piece.sizes()[0] == 0) continue;
+    pieces.push_back(piece);
+  }
+  if (pieces.empty() || pieces.size() > kMostPieces) return false;
+  // Operands that are in memory anyway are copied as fast by eager.
+  if (std::none_of(pieces.begin(), pieces.end(), is_computed)) return false;
+  const int64_t dim = Call::wrap(call.integer(1), static_cast<int64_t>(meta.sizes.size()));
+  const Dtype dtype = call.compute();
+  std::vector<int64_t> starts;
+  int64_t start = 0;
+  for (const T& piece : pieces) {
+    starts.push_back(start);
+    start += piece.sizes()[dim];
+  }
+  const auto placed = [&](size_t i) {
+    std::vector<Expr> map = identity(pieces[i].rank());
+    map[dim] = map[dim] - Expr(starts[i]);
+    return view(pieces[i].to(dtype), std::move(map), meta.sizes);
+  };
+  T result = placed(pieces.size() - 1);
+  for (size_t i = pieces.size() - 1; i-- > 0;) {
+    result = guard({{variable(dim), 0, starts[i + 1]}}, placed(i), result);
+  }
+  return call.give(result);
+}
+
+/// (self, pad, value): pad names the dimensions from the last one on, two numbers each.
+bool pad(Call& call) {
+  const T x = call.raw(0);
+  const std::vector<int64_t> amounts = call.integers(1);
+  const Sizes from = x.sizes(), to = call.result_meta().sizes;
+  std::vector<Expr> map = identity(x.rank());
+  std::vector<Dag::Condition> conditions;
+  for (size_t i = 0; i < amounts.size() / 2; ++i) {
+    const int64_t dim = x.rank() - 1 - static_cast<int64_t>(i), before = amounts[2 * i];
+    map[dim] = map[dim] - Expr(before);
+    if (before > 0 || amounts[2 * i + 1] > 0) conditions.push_back({variable(dim), before, before + from[dim]});
+  }
+  const T outside = broadcast(call.number(x.dtype(), call.number(2)), to);
+  return call.give(guard(conditions, view(x, std::move(map), to), outside));
+}
+
+/// (self, src, dim, start, end, step).
+bool slice_scatter(Call& call) {
+  const T x = call.raw(0), part = call.in(1);
+  const int64_t dim = Call::wrap(call.integer(2), x.rank()), size = x.sizes()[dim];
+  int64_t start = call.given(3) ? call.integer(3) : 0;
+  if (start < 0) start += size;
+  start = std::clamp<int64_t>(start, 0, size);
+  const int64_t step = call.integer(5), length = part.sizes()[dim];
+  if (length == 0) return call.give(x);
+  const Expr from_start = variable(dim) - Expr(start);
+  std::vector<Dag::Condition> conditions{{variable(dim), start, start + (length - 1) * step + 1}};
+  std::vector<Expr> map = identity(x.rank());
+  map[dim] = from_start;
+  if (step != 1) {
+    conditions.push_back({shapes::mod(from_start, Expr(step)), 0, 1});
+    map[dim] = shapes::floor_div(from_start, Expr(step));
+  }
+  return call.give(guard(conditions, view(part, std::move(map), x.sizes()), x));
+}
+
+/// (self, src, dim, index).
+bool select_scatter(Call& call) {
+  const T x = call.raw(0), part = call.in(1);
+  const int64_t dim = Call::wrap(call.integer(2), x.rank());
+  const int64_t index = Call::wrap(call.integer(3), x.sizes()[dim]);
+  std::vector<Expr> map = identity(x.rank());
+  map.erase(map.begin() + dim);
+  return call.give(guard({{variable(dim), index, index + 1}}, view(part, std::move(map), x.sizes()), x));
+}
+
+/// (self, src, offset, dim1, dim2).
+bool diagonal_scatter(Call& call) {
+  const T x = call.raw(0), part = call.in(1);
+  const int64_t offset = call.integer(2);
+  const int64_t first = Call::wrap(call.integer(3), x.rank()), second = Call::wrap(call.integer(4), x.rank());
+  const int64_t length = part.sizes().back();
+  if (length == 0) return call.give(x);
+  // Element (i + max(-offset, 0), i + max(offset, 0)).
+  const int64_t down = std::max<int64_t>(-offset, 0), right = std::max<int64_t>(offset, 0);
+  std::vector<Expr> map;
+  for (int64_t i = 0; i < x.rank(); ++i) {
+    if (i != first && i != second) map.push_back(variable(i));
+  }
+  map.push_back(variable(first) - Expr(down));
+  const std::vector<Dag::Condition> conditions{{variable(first), down, down + length},
+                                               {variable(second) - variable(first), right - down, right - down + 1}};
+  return call.give(guard(conditions, view(part, std::move(map), x.sizes()), x));
+}
+
+template <bool upper>
+bool triangle(Call& call) {
+  const T x = call.raw(0);
+  const Expr distance = variable(x.rank() - 1) - variable(x.rank() - 2);
+  const T at = call.index(distance, x.sizes());
+  const auto diagonal = static_cast<double>(call.integer(1));
+  const T zero = broadcast(x.number(0), x.sizes());
+  return call.give(select(upper ? at >= diagonal : at <= diagonal, x, zero));
+}
+
+bool flip(Call& call) {
+  const T x = call.raw(0);
+  std::vector<Expr> map = identity(x.rank());
+  for (const int64_t given : call.integers(1)) {
+    const int64_t dim = Call::wrap(given, x.rank());
+    if (x.rank()) map[dim] = Expr(x.sizes()[dim] - 1) - variable(dim);
+  }
+  return call.give(view(x, std::move(map), x.sizes()));
+}
+
+bool roll(Call& call) {
+  const T x = call.raw(0);
+  const auto shifts = call.integers(1), dims = call.integers(2);
+  if (dims.size() != shifts.size() || count(x.sizes()) == 0) return false;
+  std::vector<Expr> map = identity(x.rank());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const int64_t dim = Call::wrap(dims[i], x.rank());
+    map[dim] = shapes::mod(map[dim] - Expr(shifts[i]), Expr(x.sizes()[dim]));
+  }
+  return call.give(view(x, std::move(map), x.sizes()));
+}
+
+bool repeat(Call& call) {
+  const T x = call.raw(0);
+  const Sizes to = call.result_meta().sizes;
+  if (count(x.sizes()) == 0) return false;
+  std::vector<Expr> map;
+  const auto added = static_cast<int64_t>(to.size()) - x.rank();
+  for (int64_t i = 0; i < x.rank(); ++i) map.push_back(shapes::mod(variable(added + i), Expr(x.sizes()[i])));
+  return call.give(view(x, std::move(map), to));
+}
+
+/// Reshape of a value: a view where eager has one, a copy where not.
+bool reshape_rule(Call& call) { return call.give_reshaped(call.raw(0)); }
+
+/// start + step * position, in eager's accumulation dtype. `first` is the position of start, -1 without one.
+bool arange_from(Call& call, int first, int last_of_numbers) {
+  const Dtype dtype = call.compute();
+  const graph::TensorMeta& meta = call.result_meta();
+  const bool exact = !loops::is_float(dtype);
+  const bool has_step = call.at("step") >= 0;
+  for (int i = 0; i <= last_of_numbers; ++i) {
+    if (exact && !call.is_integral(i)) return false;
+  }
+  const T position = call.index(variable(0), meta.sizes);
+  const Dtype wide = exact ? Dtype::I64 : Dtype::F64;
+  const T start = first < 0 ? call.number(wide, 0) : call.in(first, wide);
+  const T step = has_step ? call.in(call.at("step"), wide) : call.number(wide, 1);
+  return call.give((start + position.to(wide) * step).to(dtype));
+}
+
+/// (weight, indices, padding_idx, ...).
+bool embedding(Call& call) {
+  const T weight = call.stored(0);
+  T rows = call.raw(1).to(Dtype::I64);
+  const int64_t size = weight.sizes()[0];
+  // Eager does not wrap negative indices here: they are as wrong as those past the end.
+  rows = select(rows < 0.0, rows.number(static_cast<double>(size)), rows);
+  const Sizes to = call.result_meta().sizes;
+  std::vector<Expr> map{Expr::value(0), variable(static_cast<int64_t>(to.size()) - 1)};
+  Sizes spread = rows.sizes();
+  spread.push_back(1);
+  const T at = broadcast(reshape(rows, spread), to);
+  return call.give({weight.dag, weight.dag->gather(weight.id, {at.id}, std::move(map), {size, kInSelf, 0}, to)});
+}
+
+/// (self, dim, index) with an index vector.
+bool index_select(Call& call) {
+  const int64_t rank = static_cast<int64_t>(call.meta(0).sizes.size());
+  if (rank == 0 || call.meta(2).sizes.size() != 1) return false;
+  const T data = call.stored(0);
+  const int64_t dim = Call::wrap(call.integer(1), rank), size = data.sizes()[dim];
+  T rows = call.raw(2).to(Dtype::I64);
+  rows = select(rows < 0.0, rows.number(static_cast<double>(size)), rows);
+  const Sizes to = call.result_meta().sizes;
+  std::vector<Expr> map = identity(rank);
+  map[dim] = Expr::value(0);
+  const T at = view(rows, {variable(dim)}, to);
+  return call.give({data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kInSelf, dim}, to)});
+}
+
+/// (self, dim, index, sparse_grad).
+bool gather(Call& call) {
+  const int64_t rank = static_cast<int64_t>(call.meta(0).sizes.size());
+  if (rank == 0 || static_cast<int64_t>(call.meta(2).sizes.size()) != rank) return false;
+  const T data = call.stored(0);
+  const int64_t dim = Call::wrap(call.integer(1), rank), size = data.sizes()[dim];
+  T at = call.raw(2).to(Dtype::I64);
+  at = select(at < 0.0, at.number(static_cast<double>(size)), at);
+  std::vector<Expr> map = identity(rank);
+  map[dim] = Expr::value(0);
+  return call.give({data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kNamed, dim}, call.result_meta().sizes)});
+}
+
+constexpr RuleRow kRows[] = {
+    {"aten::cat", cat},
+    {"aten::constant_pad_nd", pad},
+    {"aten::slice_scatter", slice_scatter},
+    {"aten::select_scatter", select_scatter},
+    {"aten::diagonal_scatter", diagonal_scatter},
+    {"aten::triu", triangle<true>},
+    {"aten::tril", triangle<false>},
+    {"aten::flip", flip},
+    {"aten::roll", roll},
+    {"aten::repeat", repeat},
+    {"aten::reshape", reshape_rule},
+    {"aten::arange", [](Call& call) { return arange_from(call, -1, 0); }},
+    {"aten::arange.start", [](Call& call) { return arange_from(call, 0, 1); }},
+    {"aten::arange.start_step", [](Call& call) { return arange_from(call, 0, 2); }},
+    {"aten::embedding", embedding},
+    {"aten::index_select", index_select},
+    {"aten::gather", gather},
+};
+
+}  // namespace
+
+std::span<const RuleRow> index_rules() { return kRows; }
+
+}  // namespace magneto::lower

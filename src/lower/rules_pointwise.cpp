@@ -1,0 +1,345 @@
+// Elementwise operators.
+#include <cmath>
+
+#include "lower/rules.h"
+
+namespace magneto::lower {
+namespace {
+
+bool is_float(Dtype dtype) { return loops::is_float(dtype); }
+
+template <Op op>
+bool unary(Call& call) {
+  const T x = call.in(0);
+  if (loops::facts(op).dtypes.find(is_float(x.dtype()) ? 'F' : x.dtype() == Dtype::Bool ? 'B' : 'I') == std::string_view::npos)
+    return false;
+  return call.give(x.apply(op));
+}
+
+/// Floor and its like leave integers alone.
+template <Op op>
+bool rounding(Call& call) {
+  const T x = call.in(0);
+  return call.give(is_float(x.dtype()) ? x.apply(op) : x);
+}
+
+template <Op op>
+bool binary(Call& call) {
+  const T a = call.in(0), b = call.in(1);
+  if (a.dtype() == Dtype::Bool) return false;
+  return call.give(a.apply(op, b));
+}
+
+template <Op op>
+bool compare(Call& call) {
+  const auto promoted = call.promoted(0, 1);
+  const auto dtype = promoted ? loop_dtype(*promoted) : std::nullopt;
+  if (!dtype) return false;
+  const Dtype value = loops::value_dtype(*dtype);
+  T a = call.in(0, value), b = call.in(1, value);
+  // A number beyond the dtype's precision would be rounded on one side only.
+  if (value != *dtype) {
+    const Op round = *dtype == Dtype::BF16 ? Op::RoundBF16 : Op::RoundF16;
+    a = a.apply(round);
+    b = b.apply(round);
+  }
+  return call.give(a.apply(op, b));
+}
+
+template <Op op>
+bool logical(Call& call) {
+  return call.give(call.raw(0).to(Dtype::Bool).apply(op, call.raw(1).to(Dtype::Bool)));
+}
+
+template <Op op>
+bool bitwise(Call& call) {
+  const T a = call.in(0), b = call.in(1);
+  if (is_float(a.dtype())) return false;
+  return call.give(a.apply(op, b));
+}
+
+/// add and sub: (self, other, alpha).
+template <Op op>
+bool add_like(Call& call) {
+  const Dtype dtype = call.compute();
+  if (dtype == Dtype::Bool) {
+    // True + True is True.
+    if (op != Op::Add || call.number(2) != 1) return false;
+    return call.give(call.in(0) | call.in(1));
+  }
+  return call.give(call.in(0).apply(op, call.in(1) * call.in(2)));
+}
+
+bool multiply(Call& call) {
+  if (call.compute() == Dtype::Bool) return call.give(call.in(0) & call.in(1));
+  return call.give(call.in(0) * call.in(1));
+}
+
+/// Integer division by zero raises in eager: only for numbers that are not zero.
+bool divides_safely(Call& call) {
+  return is_float(call.compute()) || (!call.is_tensor(1) && call.number(1) != 0 && call.compute() != Dtype::Bool);
+}
+
+bool divide(Call& call) { return call.give(call.in(0) / call.in(1)); }
+
+bool divide_mode(Call& call) {
+  if (!call.given(2)) return divide(call);
+  if (!divides_safely(call)) return false;
+  const T a = call.in(0), b = call.in(1);
+  if (call.text(2) == "floor") return call.give(a.apply(Op::FloorDiv, b));
+  return call.give(is_float(a.dtype()) ? (a / b).apply(Op::Trunc) : a / b);
+}
+
+template <Op op>
+bool modulo(Call& call) {
+  if (!divides_safely(call)) return false;
+  return call.give(call.in(0).apply(op, call.in(1)));
+}
+
+bool pow_number(Call& call) {
+  const T x = call.in(0);
+  const double exponent = call.number(1);
+  if (!is_float(x.dtype())) {
+    if (x.dtype() == Dtype::Bool || exponent < 0 || !call.is_integral(1)) return false;
+    return call.give(power(x, call.in(1)));
+  }
+  if (exponent == 0) return call.give(broadcast(x.number(1), x.sizes()));
+  if (exponent == 1) return call.give(x);
+  if (exponent == 2) return call.give(x * x);
+  if (exponent == 3) return call.give(x * x * x);
+  if (exponent == 0.5) return call.give(sqrt(x));
+  if (exponent == -0.5) return call.give(1.0 / sqrt(x));
+  if (exponent == -1) return call.give(1.0 / x);
+  if (exponent == -2) return call.give(1.0 / (x * x));
+  return call.give(power(x, exponent));
+}
+
+bool pow_tensor(Call& call) {
+  if (!is_float(call.compute())) return false;
+  return call.give(power(call.in(0), call.in(1)));
+}
+
+bool clamp(Call& call) {
+  T x = call.in(0);
+  if (x.dtype() == Dtype::Bool) return false;
+  if (call.given(1)) x = maximum(x, call.in(1));
+  if (call.given(2)) x = minimum(x, call.in(2));
+  return call.give(x);
+}
+
+bool gelu(Call& call) {
+  const T x = call.in(0);
+  if (call.text(1) == "tanh") {
+    const T inner = 0.7978845608028654 * (x + 0.044715 * (x * x * x));
+    return call.give(0.5 * x * (1.0 + tanh(inner)));
+  }
+  return call.give(x * 0.5 * (1.0 + erf(x * 0.70710678118654752440)));
+}
+
+bool softplus(Call& call) {
+  const T x = call.in(0), scaled = x * call.number(1);
+  return call.give(select(scaled > call.number(2), x, log1p(exp(scaled)) / call.number(1)));
+}
+
+bool elu(Call& call) {
+  const T x = call.in(0);
+  const double alpha = call.number(1), scale = call.number(2), input_scale = call.number(3);
+  return call.give(select(x <= 0.0, expm1(x * input_scale) * (alpha * scale), x * scale));
+}
+
+bool hardsigmoid_of(Call& call, bool times_x) {
+  const T x = call.in(0);
+  const T clipped = minimum(maximum(x + 3.0, 0.0), 6.0);
+  return call.give((times_x ? x * clipped : clipped) / 6.0);
+}
+
+bool where(Call& call) { return call.give(select(call.raw(0).to(Dtype::Bool), call.in(1), call.in(2))); }
+
+bool masked_fill(Call& call) {
+  const T x = call.in(0);
+  const T value = call.in(2);
+  if (value.rank() != 0) return false;
+  return call.give(select(call.raw(1).to(Dtype::Bool), value, x));
+}
+
+/// The elements in another dtype or layout: no arithmetic.
+bool copy(Call& call) { return call.give(call.raw(0)); }
+
+/// (self, src): src's elements in self's sizes and dtype.
+bool copy_from(Call& call) { return call.give(broadcast(call.raw(1), call.result_meta().sizes)); }
+
+template <int number>
+bool filled_with(Call& call) {
+  return call.give(broadcast(call.number(call.compute(), number), call.result_meta().sizes));
+}
+
+/// The number or the tensor without dimensions at `argument`, everywhere.
+template <int argument>
+bool filled_from(Call& call) {
+  return call.give(broadcast(call.in(argument), call.result_meta().sizes));
+}
+
+constexpr RuleRow kRows[] = {
+    {"aten::exp", unary<Op::Exp>},
+    {"aten::exp2", unary<Op::Exp2>},
+    {"aten::expm1", unary<Op::Expm1>},
+    {"aten::log", unary<Op::Log>},
+    {"aten::log2", unary<Op::Log2>},
+    {"aten::log10", unary<Op::Log10>},
+    {"aten::log1p", unary<Op::Log1p>},
+    {"aten::sigmoid", unary<Op::Sigmoid>},
+    {"aten::tanh", unary<Op::Tanh>},
+    {"aten::erf", unary<Op::Erf>},
+    {"aten::erfc", unary<Op::Erfc>},
+    {"aten::sin", unary<Op::Sin>},
+    {"aten::cos", unary<Op::Cos>},
+    {"aten::tan", unary<Op::Tan>},
+    {"aten::asin", unary<Op::Asin>},
+    {"aten::acos", unary<Op::Acos>},
+    {"aten::atan", unary<Op::Atan>},
+    {"aten::sinh", unary<Op::Sinh>},
+    {"aten::cosh", unary<Op::Cosh>},
+    {"aten::asinh", unary<Op::Asinh>},
+    {"aten::acosh", unary<Op::Acosh>},
+    {"aten::atanh", unary<Op::Atanh>},
+    {"aten::sqrt", unary<Op::Sqrt>},
+    {"aten::rsqrt", unary<Op::Rsqrt>},
+    {"aten::reciprocal", unary<Op::Reciprocal>},
+    {"aten::neg", unary<Op::Neg>},
+    {"aten::abs", unary<Op::Abs>},
+    {"aten::bitwise_not", unary<Op::Not>},
+    {"aten::floor", rounding<Op::Floor>},
+    {"aten::ceil", rounding<Op::Ceil>},
+    {"aten::trunc", rounding<Op::Trunc>},
+    {"aten::round", rounding<Op::Round>},
+
+    {"aten::add.Tensor", add_like<Op::Add>},
+    {"aten::add.Scalar", add_like<Op::Add>},
+    {"aten::sub.Tensor", add_like<Op::Sub>},
+    {"aten::sub.Scalar", add_like<Op::Sub>},
+    {"aten::rsub.Tensor", [](Call& call) { return call.give(call.in(1) - call.in(0) * call.in(2)); }},
+    {"aten::rsub.Scalar", [](Call& call) { return call.give(call.in(1) - call.in(0) * call.in(2)); }},
+    {"aten::mul.Tensor", multiply},
+    {"aten::mul.Scalar", multiply},
+    {"aten::div.Tensor", divide},
+    {"aten::div.Scalar", divide},
+    {"aten::div.Tensor_mode", divide_mode},
+    {"aten::div.Scalar_mode", divide_mode},
+    {"aten::remainder.Tensor", modulo<Op::Mod>},
+    {"aten::remainder.Scalar", modulo<Op::Mod>},
+    {"aten::fmod.Tensor", modulo<Op::Fmod>},
+    {"aten::fmod.Scalar", modulo<Op::Fmod>},
+    {"aten::floor_divide", modulo<Op::FloorDiv>},
+    {"aten::floor_divide.Scalar", modulo<Op::FloorDiv>},
+    {"aten::minimum", binary<Op::Min>},
+    {"aten::maximum", binary<Op::Max>},
+    {"aten::atan2", binary<Op::Atan2>},
+    {"aten::pow.Tensor_Scalar", pow_number},
+    {"aten::pow.Tensor_Tensor", pow_tensor},
+    {"aten::pow.Scalar", pow_tensor},
+    {"aten::addcmul", [](Call& call) { return call.give(call.in(0) + call.in(3) * call.in(1) * call.in(2)); }},
+    {"aten::addcdiv", [](Call& call) { return call.give(call.in(0) + call.in(3) * call.in(1) / call.in(2)); }},
+    {"aten::lerp.Scalar",
+     [](Call& call) {
+       const T a = call.in(0), b = call.in(1);
+       const double weight = call.number(2);
+       return call.give(std::abs(weight) < 0.5 ? a + weight * (b - a) : b - (b - a) * (1 - weight));
+     }},
+
+    {"aten::eq.Tensor", compare<Op::Eq>},
+    {"aten::eq.Scalar", compare<Op::Eq>},
+    {"aten::ne.Tensor", compare<Op::Ne>},
+    {"aten::ne.Scalar", compare<Op::Ne>},
+    {"aten::lt.Tensor", compare<Op::Lt>},
+    {"aten::lt.Scalar", compare<Op::Lt>},
+    {"aten::le.Tensor", compare<Op::Le>},
+    {"aten::le.Scalar", compare<Op::Le>},
+    {"aten::gt.Tensor", compare<Op::Gt>},
+    {"aten::gt.Scalar", compare<Op::Gt>},
+    {"aten::ge.Tensor", compare<Op::Ge>},
+    {"aten::ge.Scalar", compare<Op::Ge>},
+    {"aten::isnan",
+     [](Call& call) {
+       const T x = call.raw(0);
+       return call.give(x != x);
+     }},
+    {"aten::isinf",
+     [](Call& call) {
+       const T x = call.raw(0);
+       if (!is_float(x.dtype())) return call.give(broadcast(call.number(Dtype::Bool, 0), x.sizes()));
+       return call.give(abs(x) == static_cast<double>(INFINITY));
+     }},
+    {"aten::logical_not", [](Call& call) { return call.give(!call.raw(0).to(Dtype::Bool)); }},
+    {"aten::logical_and", logical<Op::And>},
+    {"aten::logical_or", logical<Op::Or>},
+    {"aten::logical_xor", logical<Op::Xor>},
+    {"aten::bitwise_and.Tensor", bitwise<Op::And>},
+    {"aten::bitwise_and.Scalar", bitwise<Op::And>},
+    {"aten::bitwise_or.Tensor", bitwise<Op::Or>},
+    {"aten::bitwise_or.Scalar", bitwise<Op::Or>},
+    {"aten::bitwise_xor.Tensor", bitwise<Op::Xor>},
+    {"aten::bitwise_xor.Scalar", bitwise<Op::Xor>},
+    {"aten::__and__.Tensor", bitwise<Op::And>},
+    {"aten::__or__.Tensor", bitwise<Op::Or>},
+
+    {"aten::relu", [](Call& call) { return call.give(maximum(call.in(0), 0.0)); }},
+    {"aten::gelu", gelu},
+    {"aten::silu",
+     [](Call& call) {
+       const T x = call.in(0);
+       return call.give(x / (1.0 + exp(-x)));
+     }},
+    {"aten::mish",
+     [](Call& call) {
+       const T x = call.in(0);
+       return call.give(x * tanh(log1p(exp(x))));
+     }},
+    {"aten::softplus", softplus},
+    {"aten::elu", elu},
+    {"aten::leaky_relu",
+     [](Call& call) {
+       const T x = call.in(0);
+       return call.give(select(x > 0.0, x, x * call.number(1)));
+     }},
+    {"aten::threshold",
+     [](Call& call) {
+       const T x = call.in(0);
+       return call.give(select(x <= call.in(1), broadcast(call.in(2), x.sizes()), x));
+     }},
+    {"aten::hardtanh", clamp},
+    {"aten::hardsigmoid", [](Call& call) { return hardsigmoid_of(call, false); }},
+    {"aten::hardswish", [](Call& call) { return hardsigmoid_of(call, true); }},
+    {"aten::clamp", clamp},
+    {"aten::clamp.Tensor", clamp},
+    {"aten::clamp_min",
+     [](Call& call) { return call.compute() != Dtype::Bool && call.give(maximum(call.in(0), call.in(1))); }},
+    {"aten::clamp_max",
+     [](Call& call) { return call.compute() != Dtype::Bool && call.give(minimum(call.in(0), call.in(1))); }},
+    {"aten::where.self", where},
+    {"aten::masked_fill.Scalar", masked_fill},
+    {"aten::masked_fill.Tensor", masked_fill},
+
+    {"aten::clone", copy},
+    {"aten::_to_copy", copy},
+    {"aten::contiguous", copy},
+    {"aten::copy", copy_from},
+    {"aten::zero", filled_with<0>},
+    {"aten::zeros", filled_with<0>},
+    {"aten::zeros_like", filled_with<0>},
+    {"aten::new_zeros", filled_with<0>},
+    {"aten::ones", filled_with<1>},
+    {"aten::ones_like", filled_with<1>},
+    {"aten::new_ones", filled_with<1>},
+    {"aten::full", filled_from<1>},
+    {"aten::full_like", filled_from<1>},
+    {"aten::new_full", filled_from<2>},
+    {"aten::fill.Scalar", filled_from<1>},
+    {"aten::fill.Tensor", filled_from<1>},
+    {"aten::scalar_tensor", filled_from<0>},
+};
+
+}  // namespace
+
+std::span<const RuleRow> pointwise_rules() { return kRows; }
+
+}  // namespace magneto::lower

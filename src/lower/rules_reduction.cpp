@@ -1,0 +1,296 @@
+// Reductions, and the operators that are made of them: softmax, norms, running sums.
+//
+// Means and variances go over the data twice, first for the mean, then for the squared distances from it: a row that a
+// kernel works on is in the nearest cache, and nothing cancels.
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "lower/rules.h"
+
+namespace magneto::lower {
+namespace {
+
+/// The dimensions that argument `i` names; all of them for None or an empty list.
+std::vector<int64_t> dims_of(Call& call, int i, int64_t rank) {
+  std::vector<int64_t> dims;
+  if (i >= 0 && call.given(i)) {
+    for (const int64_t dim : call.integers(i)) dims.push_back(Call::wrap(dim, rank));
+  }
+  if (dims.empty()) {
+    dims.resize(rank);
+    std::iota(dims.begin(), dims.end(), 0);
+  }
+  if (rank == 0) dims.clear();
+  return dims;
+}
+
+int64_t elements(const T& x, const std::vector<int64_t>& dims) {
+  int64_t number = 1;
+  for (const int64_t dim : dims) number *= x.node().sizes[dim];
+  return number;
+}
+
+T sum(T x, const std::vector<int64_t>& dims) { return dims.empty() ? x : reduce(Op::ReduceSum, x, dims); }
+T greatest(T x, const std::vector<int64_t>& dims) { return dims.empty() ? x : reduce(Op::ReduceMax, x, dims); }
+
+/// sum(dim_IntList) and mean: (self, dim, keepdim, dtype), or (self, dtype).
+template <bool mean>
+bool sum_rule(Call& call) {
+  const T x = call.in(0);
+  if (x.dtype() == Dtype::Bool) return false;
+  const auto dims = dims_of(call, call.at("dim"), x.rank());
+  T result = sum(x, dims);
+  if (mean) result = result / static_cast<double>(elements(x, dims));
+  return call.give_reshaped(result);
+}
+
+bool product(Call& call) {
+  const T x = call.in(0);
+  if (x.dtype() == Dtype::Bool) return false;
+  const auto dims = dims_of(call, call.at("dim"), x.rank());
+  return call.give_reshaped(dims.empty() ? x : reduce(Op::ReduceProd, x, dims));
+}
+
+template <Op op>
+bool extreme(Call& call) {
+  const T x = call.in(0);
+  if (x.dtype() == Dtype::Bool) return false;
+  const auto dims = dims_of(call, call.at("dim"), x.rank());
+  return call.give_reshaped(dims.empty() ? x : reduce(op, x, dims));
+}
+
+/// max.dim, min.dim: values and indices.
+template <Op op, Op arg>
+bool extreme_with_index(Call& call) {
+  const T x = call.raw(0);
+  if (x.dtype() == Dtype::Bool || x.rank() == 0) return false;
+  const int64_t dim = Call::wrap(call.integer(1), x.rank());
+  const T position = call.index(Expr::variable(static_cast<int32_t>(dim)), x.sizes());
+  call.give_reshaped(reduce(op, x, {dim}), 0);
+  if (call.wanted(1)) call.give_reshaped({x.dag, x.dag->reduce(arg, x.id, {dim}, position.id)}, 1);
+  return true;
+}
+
+template <Op op>
+bool arg_extreme(Call& call) {
+  T x = call.raw(0);
+  if (x.rank() == 0 || x.dtype() == Dtype::Bool) return false;
+  int64_t dim = 0;
+  if (call.given(1)) {
+    dim = Call::wrap(call.integer(1), x.rank());
+  } else {
+    x = reshape(x, {count(x.sizes())});
+  }
+  const T position = call.index(Expr::variable(static_cast<int32_t>(dim)), x.sizes());
+  return call.give_reshaped({x.dag, x.dag->reduce(op, x.id, {dim}, position.id)});
+}
+
+template <Op op>
+bool truth(Call& call) {
+  const T x = call.raw(0).to(Dtype::Bool);
+  const auto dims = dims_of(call, call.at("dim"), x.rank());
+  return call.give_reshaped(dims.empty() ? x : reduce(op, x, dims));
+}
+
+struct Moments {
+  T mean, squares;  // of the distances from the mean
+};
+Moments moments(T x, const std::vector<int64_t>& dims) {
+  const T mean = sum(x, dims) / static_cast<double>(elements(x, dims));
+  const T distance = x - mean;
+  return {mean, sum(distance * distance, dims)};
+}
+
+/// var and std, with the mean or without: (self, dim, correction, keepdim).
+bool variance(Call& call, bool root, bool with_mean) {
+  const T x = call.in(0);
+  if (!loops::is_float(x.dtype())) return false;
+  const auto dims = dims_of(call, 1, x.rank());
+  const double correction = call.given(2) ? call.number(2) : 1;
+  const Moments both = moments(x, dims);
+  const double degrees = std::max(0.0, static_cast<double>(elements(x, dims)) - correction);
+  const T result = both.squares / degrees;
+  call.give_reshaped(root ? sqrt(result) : result);
+  if (with_mean) call.give_reshaped(both.mean, 1);
+  return true;
+}
+
+bool vector_norm(Call& call) {
+  const T x = call.in(0);
+  if (!loops::is_float(x.dtype())) return false;
+  const auto dims = dims_of(call, 2, x.rank());
+  const double order = call.number(1);
+  if (order == 2) return call.give_reshaped(sqrt(sum(x * x, dims)));
+  if (order == 1) return call.give_reshaped(sum(abs(x), dims));
+  if (order == INFINITY && elements(x, dims) > 0) return call.give_reshaped(greatest(abs(x), dims));
+  return false;
+}
+
+/// _softmax and its like: (self, dim, half_to_float).
+bool softmax(Call& call) {
+  const T x = call.in(0);
+  if (x.rank() == 0) return false;
+  const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
+  const T weights = exp(x - greatest(x, dims));
+  return call.give(weights / sum(weights, dims));
+}
+
+/// Rows of nothing but -inf give zeros.
+bool safe_softmax(Call& call) {
+  const T x = call.in(0);
+  if (x.rank() == 0) return false;
+  const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
+  const T top = greatest(x, dims);
+  const T weights = exp(x - top);
+  return call.give(select(top == static_cast<double>(-INFINITY), broadcast(x.number(0), x.sizes()), weights / sum(weights, dims)));
+}
+
+bool log_softmax(Call& call) {
+  const T x = call.in(0);
+  if (x.rank() == 0) return false;
+  const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
+  const T shifted = x - greatest(x, dims);
+  return call.give(shifted - log(sum(exp(shifted), dims)));
+}
+
+bool logsumexp(Call& call) {
+  const T x = call.in(0);
+  if (!loops::is_float(x.dtype()) || x.rank() == 0) return false;
+  const auto dims = dims_of(call, 1, x.rank());
+  if (elements(x, dims) == 0) return false;
+  const T top = greatest(x, dims);
+  // inf - inf is no number: eager takes zero as the shift there.
+  const T shift = select(abs(top) == static_cast<double>(INFINITY), broadcast(x.number(0), top.sizes()), top);
+  return call.give_reshaped(log(sum(exp(x - shift), dims)) + shift);
+}
+
+T scale_and_shift(Call& call, T x, int weight, int bias, Dtype dtype, const Sizes& sizes) {
+  if (call.given(weight)) x = x * reshape(call.in(weight, dtype), sizes);
+  if (call.given(bias)) x = x + reshape(call.in(bias, dtype), sizes);
+  return x;
+}
+
+/// (input, normalized_shape, weight, bias, eps) -> output, mean, rstd.
+bool layer_norm(Call& call) {
+  const T x = call.in(0);
+  const Sizes inner = call.integers(1);
+  std::vector<int64_t> dims(inner.size());
+  std::iota(dims.begin(), dims.end(), x.rank() - static_cast<int64_t>(inner.size()));
+  if (elements(x, dims) == 0) return false;
+  const Moments both = moments(x, dims);
+  const T scale = rsqrt(both.squares / static_cast<double>(elements(x, dims)) + call.number(4));
+  call.give(scale_and_shift(call, (x - both.mean) * scale, 2, 3, x.dtype(), inner));
+  if (call.wanted(1)) call.give_reshaped(both.mean, 1);
+  if (call.wanted(2)) call.give_reshaped(scale, 2);
+  return true;
+}
+
+/// (input, normalized_shape, weight, eps).
+bool rms_norm(Call& call) {
+  const T x = call.in(0);
+  const Sizes inner = call.integers(1);
+  std::vector<int64_t> dims(inner.size());
+  std::iota(dims.begin(), dims.end(), x.rank() - static_cast<int64_t>(inner.size()));
+  if (elements(x, dims) == 0 || call.result_count() > 2) return false;
+  double epsilon = x.dtype() == Dtype::F64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  if (call.given(3)) epsilon = call.number(3);
+  const T scale = rsqrt(sum(x * x, dims) / static_cast<double>(elements(x, dims)) + epsilon);
+  call.give(scale_and_shift(call, x * scale, 2, -1, x.dtype(), inner));
+  if (call.wanted(1)) call.give_reshaped(scale, 1);
+  return true;
+}
+
+/// (input, weight, bias, N, C, HxW, group, eps) -> output, mean, rstd.
+bool group_norm(Call& call) {
+  const T x = call.in(0);
+  const int64_t batch = call.integer(3), channels = call.integer(4), area = call.integer(5), groups = call.integer(6);
+  if (count(x.sizes()) == 0) return false;
+  const T grouped = reshape(x, {batch, groups, channels / groups, area});
+  const std::vector<int64_t> dims{2, 3};
+  const Moments both = moments(grouped, dims);
+  const T scale = rsqrt(both.squares / static_cast<double>(elements(grouped, dims)) + call.number(7));
+  const Sizes per_channel{1, groups, channels / groups, 1};
+  call.give_reshaped(scale_and_shift(call, (grouped - both.mean) * scale, 1, 2, x.dtype(), per_channel));
+  if (call.wanted(1)) call.give_reshaped(both.mean, 1);
+  if (call.wanted(2)) call.give_reshaped(scale, 2);
+  return true;
+}
+
+/// Batch norm with running statistics: (input, weight, bias, mean, var, ..., eps). `epsilon` is that argument.
+bool batch_norm_with(Call& call, int epsilon) {
+  const T x = call.in(0);
+  if (x.rank() < 2 || !call.given(3) || !call.given(4)) return false;
+  Sizes per_channel(x.rank(), 1);
+  per_channel[1] = x.sizes()[1];
+  const auto channel = [&](int i) { return reshape(call.in(i, x.dtype()), per_channel); };
+  // As eager: one factor and one term for each channel.
+  T factor = 1.0 / sqrt(channel(4) + call.number(epsilon));
+  if (call.given(1)) factor = factor * channel(1);
+  T term = -(channel(3) * factor);
+  if (call.given(2)) term = channel(2) + term;
+  call.give(x * factor + term);
+  for (size_t k = 1; k < call.result_count(); ++k) {
+    if (!call.wanted(k)) continue;
+    if (count(call.result_meta(k).sizes) != 0) return false;
+    call.give(broadcast(call.number(x.dtype(), 0), call.result_meta(k).sizes), k);
+  }
+  return true;
+}
+
+bool batch_norm(Call& call) { return !call.flag(5) && batch_norm_with(call, 7); }
+bool batch_norm_no_training(Call& call) { return batch_norm_with(call, 6); }
+
+template <Op op>
+bool running(Call& call) {
+  const T x = call.in(0);
+  if (x.dtype() == Dtype::Bool || x.rank() == 0) return false;
+  const int64_t dim = Call::wrap(call.integer(1), x.rank());
+  return call.give({x.dag, x.dag->scan(op, x.id, dim)});
+}
+
+constexpr RuleRow kRows[] = {
+    {"aten::sum", sum_rule<false>},
+    {"aten::sum.dim_IntList", sum_rule<false>},
+    {"aten::mean", sum_rule<true>},
+    {"aten::mean.dim", sum_rule<true>},
+    {"aten::prod", product},
+    {"aten::prod.dim_int", product},
+    {"aten::amax", extreme<Op::ReduceMax>},
+    {"aten::amin", extreme<Op::ReduceMin>},
+    {"aten::max", extreme<Op::ReduceMax>},
+    {"aten::min", extreme<Op::ReduceMin>},
+    {"aten::max.dim", extreme_with_index<Op::ReduceMax, Op::ReduceArgmax>},
+    {"aten::min.dim", extreme_with_index<Op::ReduceMin, Op::ReduceArgmin>},
+    {"aten::argmax", arg_extreme<Op::ReduceArgmax>},
+    {"aten::argmin", arg_extreme<Op::ReduceArgmin>},
+    {"aten::any", truth<Op::ReduceAny>},
+    {"aten::any.dim", truth<Op::ReduceAny>},
+    {"aten::any.dims", truth<Op::ReduceAny>},
+    {"aten::all", truth<Op::ReduceAll>},
+    {"aten::all.dim", truth<Op::ReduceAll>},
+    {"aten::all.dims", truth<Op::ReduceAll>},
+    {"aten::var.correction", [](Call& call) { return variance(call, false, false); }},
+    {"aten::std.correction", [](Call& call) { return variance(call, true, false); }},
+    {"aten::var_mean.correction", [](Call& call) { return variance(call, false, true); }},
+    {"aten::std_mean.correction", [](Call& call) { return variance(call, true, true); }},
+    {"aten::linalg_vector_norm", vector_norm},
+    {"aten::logsumexp", logsumexp},
+    {"aten::_softmax", softmax},
+    {"aten::_safe_softmax", safe_softmax},
+    {"aten::_log_softmax", log_softmax},
+    {"aten::native_layer_norm", layer_norm},
+    {"aten::_fused_rms_norm", rms_norm},
+    {"aten::rms_norm", rms_norm},
+    {"aten::native_group_norm", group_norm},
+    {"aten::native_batch_norm", batch_norm},
+    {"aten::_native_batch_norm_legit_no_training", batch_norm_no_training},
+    {"aten::cumsum", running<Op::ScanSum>},
+    {"aten::cumprod", running<Op::ScanProd>},
+};
+
+}  // namespace
+
+std::span<const RuleRow> reduction_rules() { return kRows; }
+
+}  // namespace magneto::lower

@@ -1,0 +1,465 @@
+// Functionalisation.
+//
+// The captured graph writes into memory that several values may share. Here each piece of memory (an input's, a
+// constant's, a new result's) has one current value, its base's; a view is a path of view operators from that base. A
+// write to a view makes a new value of the view, and from it, operator by operator backwards along the path, a new value
+// of each tensor that it is a view of, up to the base (select's inverse is select_scatter). A view that is read after such
+// a write is made again from the base. So each write costs as many operators as its path is long, and values that nobody
+// reads again are left to dead code elimination.
+#include <algorithm>
+#include <string_view>
+
+#include "graph/aliases.h"
+#include "graph/text.h"
+#include "passes/effects.h"
+#include "passes/passes.h"
+#include "passes/rewriter.h"
+#include "passes/view_meta.h"
+
+namespace magneto::passes {
+namespace {
+
+using graph::AtenArg;
+using graph::AtenNode;
+using graph::Graph;
+using graph::kNoValue;
+using graph::TensorMeta;
+using graph::ValueId;
+using graph::ValueKind;
+
+/// A tensor object of the captured program.
+struct Tensor {
+  /// What it is a view of, by which operator and which of its results; kNoValue for a base.
+  ValueId parent = kNoValue;
+  int32_t node = -1;
+  int32_t result = 0;
+  int32_t memory = -1;
+  /// Its value in the new graph, true while `version` is the memory's.
+  ValueId now = kNoValue;
+  int32_t version = 0;
+};
+
+struct Memory {
+  ValueId base = kNoValue;
+  int32_t version = 0;
+  int32_t writes = 0;
+};
+
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const char* why) {
+  throw Unsupported(graph::operator_text(op) + ": " + why);
+}
+
+/// The operator that gives what `op` writes: `add_.Tensor` has `add.Tensor`, `add.out` too.
+std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto fits = [&](const c10::OperatorHandle& candidate) {
+    if (graph::effects_of(candidate).writes || graph::effects_of(candidate).aliases) return false;
+    // The same arguments without those named `out`.
+    std::vector<const c10::Argument*> left;
+    for (const c10::Argument& argument : op.schema().arguments()) {
+      if (!argument.is_out()) left.push_back(&argument);
+    }
+    const auto& right = candidate.schema().arguments();
+    if (left.size() != right.size()) return false;
+    for (size_t i = 0; i < left.size(); ++i) {
+      if (left[i]->name() != right[i].name() || *left[i]->type() != *right[i].type()) return false;
+    }
+    return true;
+  };
+  std::vector<c10::OperatorName> candidates;
+  if (name.name.ends_with('_') && !name.name.ends_with("__")) {
+    candidates.emplace_back(name.name.substr(0, name.name.size() - 1), name.overload_name);
+  } else {
+    const std::string& overload = name.overload_name;
+    for (std::string other : {std::string(), std::string("Tensor"),
+                              overload.ends_with("_out") ? overload.substr(0, overload.size() - 4) : std::string("Scalar"),
+                              std::string("default")}) {
+      candidates.emplace_back(name.name, std::move(other));
+    }
+  }
+  for (const c10::OperatorName& candidate : candidates) {
+    if (auto found = dispatcher.findSchema(candidate); found && fits(*found)) return found;
+  }
+  return std::nullopt;
+}
+
+class Functionaliser {
+ public:
+  explicit Functionaliser(Graph graph) : out_(std::move(graph)), tensors_(out_.old().values.size()) {}
+
+  Functional run() {
+    const Graph& old = out_.old();
+    for (ValueId id = 0; id < static_cast<ValueId>(old.values.size()); ++id) {
+      if (old.values[id].kind != ValueKind::Result) make_base(id, out_.map(id));
+    }
+    for (int32_t i = 0; i < static_cast<int32_t>(old.aten_nodes.size()); ++i) {
+      node_ = i;
+      add(old.aten_nodes[i]);
+    }
+    return finish();
+  }
+
+ private:
+  const TensorMeta& meta(ValueId old) const { return out_.old().values[old].meta; }
+  const TensorMeta& new_meta(ValueId now) { return out_.graph().values[now].meta; }
+  int32_t torch_node() const { return torch_node_; }
+
+  /// The new graph's input for an old one: the memory itself, whatever was written to it.
+  ValueId input_value(ValueId old) const {
+    const auto& inputs = out_.old().inputs;
+    return out_.graph().inputs[std::find(inputs.begin(), inputs.end(), old) - inputs.begin()];
+  }
+
+  void make_base(ValueId id, ValueId now) {
+    tensors_[id].memory = static_cast<int32_t>(memories_.size());
+    tensors_[id].now = now;
+    memories_.push_back({id, 0, 0});
+  }
+
+  void set_now(ValueId id, ValueId now) {
+    tensors_[id].now = now;
+    tensors_[id].version = memories_[tensors_[id].memory].version;
+    out_.set(id, now);
+  }
+
+  ValueId add_one(c10::OperatorHandle op, std::vector<AtenArg> args, const TensorMeta& result) {
+    return out_.add(op, std::move(args), {&result}, torch_node())[0];
+  }
+
+  /// The value of `id` as of now.
+  ValueId read(ValueId id) {
+    if (id == kNoValue) return id;
+    Tensor& tensor = tensors_[id];
+    const Memory& memory = memories_[tensor.memory];
+    if (tensor.version == memory.version) return tensor.now;
+    // Bases are always up to date, so this has a parent.
+    const ValueId parent = read(tensor.parent);
+    set_now(id, make_view(tensor, parent));
+    return tensor.now;
+  }
+
+  /// `tensor`'s view operator applied to `source` (a new value).
+  ValueId make_view(const Tensor& tensor, ValueId source) {
+    const AtenNode& node = out_.old().aten_nodes[tensor.node];
+    const std::vector<TensorMeta> metas = view_metas(node, new_meta(source));
+    std::vector<AtenArg> args = node.args;
+    args[0] = source;
+    std::vector<const TensorMeta*> results;
+    for (const TensorMeta& result : metas) results.push_back(&result);
+    return out_.add(node.op, std::move(args), results, torch_node())[tensor.result];
+  }
+
+  void add(const AtenNode& node) {
+    torch_node_ = node.torch_node;
+    const OperatorTraits& traits = traits_of(node.op);
+    if (traits.writes) return write(node);
+    refuse_hidden(node);
+    if (traits.view) return add_view(node);
+    if (traits.aliases) return add_alias(node);
+    std::vector<AtenArg> args = read_args(node);
+    std::vector<const TensorMeta*> metas;
+    for (const ValueId id : node.results) metas.push_back(id == kNoValue ? nullptr : &meta(id));
+    const std::vector<ValueId> results = out_.add(node.op, std::move(args), metas, node.torch_node);
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (node.results[i] == kNoValue) continue;
+      make_base(node.results[i], results[i]);
+      set_now(node.results[i], results[i]);
+    }
+  }
+
+  void refuse_hidden(const AtenNode& node) {
+    if (!traits_of(node.op).effect || !is_pinned(node)) return;
+    if (!node.op.operator_name().name.starts_with("aten::")) refuse(node.op, "may do what its schema does not say");
+    if (!node.op.schema().returns().empty()) refuse(node.op, "writes what its schema does not show");
+  }
+
+  std::vector<AtenArg> read_args(const AtenNode& node) {
+    std::vector<AtenArg> args = node.args;
+    for (AtenArg& arg : args) {
+      if (auto* id = std::get_if<ValueId>(&arg)) {
+        *id = read(*id);
+      } else if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
+        for (ValueId& item : *ids) item = read(item);
+      }
+    }
+    return args;
+  }
+
+  void add_view(const AtenNode& node) {
+    const ValueId source = std::get<ValueId>(node.args[0]);
+    const ValueId now = read(source);
+    // While nothing was written, the recorded geometry is right; after that the value may be laid out otherwise.
+    const bool recorded = new_meta(now) == meta(source);
+    std::vector<TensorMeta> metas;
+    if (recorded) {
+      for (const ValueId id : node.results) metas.push_back(meta(id));
+    } else {
+      metas = view_metas(node, new_meta(now));
+    }
+    std::vector<AtenArg> args = node.args;
+    args[0] = now;
+    std::vector<const TensorMeta*> pointers;
+    for (const TensorMeta& result : metas) pointers.push_back(&result);
+    const std::vector<ValueId> results = out_.add(node.op, std::move(args), pointers, node.torch_node);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ValueId id = node.results[i];
+      if (id == kNoValue || id == source) continue;
+      tensors_[id] = {source, node_, static_cast<int32_t>(i), tensors_[source].memory, results[i], 0};
+      set_now(id, results[i]);
+    }
+  }
+
+  /// An operator that may hand its argument on, as itself or as a view that is no plain geometry. Fine as long as the
+  /// memory is never written, before or after.
+  void add_alias(const AtenNode& node) {
+    ValueId source = kNoValue;
+    for (size_t i = 0; i < node.args.size(); ++i) {
+      if (!node.op.schema().arguments()[i].alias_info()) continue;
+      graph::for_each_tensor(node.args[i], [&](ValueId id) {
+        if (source != kNoValue) refuse(node.op, "gives a view of one of several tensors");
+        source = id;
+      });
+    }
+    if (source == kNoValue) refuse(node.op, "gives a view of something unknown");
+    std::vector<AtenArg> args = read_args(node);
+    std::vector<const TensorMeta*> metas;
+    for (const ValueId id : node.results) metas.push_back(id == kNoValue ? nullptr : &meta(id));
+    const std::vector<ValueId> results = out_.add(node.op, std::move(args), metas, node.torch_node);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ValueId id = node.results[i];
+      if (id == kNoValue || id == source) continue;
+      tensors_[id] = {source, node_, -1, tensors_[source].memory, results[i], 0};
+      set_now(id, results[i]);
+    }
+    opaque_.push_back(tensors_[source].memory);
+  }
+
+  // -- writes ----------------------------------------------------------------------------------------------------------
+
+  void write(const AtenNode& node) {
+    const auto functional = functional_of(node.op);
+    if (!functional) refuse(node.op, "writes its arguments and has no functional form");
+    refuse_hidden(node);
+    // What the functional operator gives: for each of its results the tensor (or the list) that receives it.
+    std::vector<ValueId> targets;
+    const auto& arguments = node.op.schema().arguments();
+    std::vector<AtenArg> args;
+    for (size_t i = 0; i < node.args.size(); ++i) {
+      if (graph::writes_argument(node.op.schema(), i)) graph::for_each_tensor(node.args[i], [&](ValueId id) { targets.push_back(id); });
+      if (!arguments[i].is_out()) args.push_back(node.args[i]);
+    }
+    for (size_t i = 0; i < targets.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (tensors_[targets[i]].memory == tensors_[targets[j]].memory) refuse(node.op, "writes one memory twice");
+      }
+    }
+    for (AtenArg& arg : args) {
+      if (auto* id = std::get_if<ValueId>(&arg)) {
+        *id = read(*id);
+      } else if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
+        for (ValueId& item : *ids) item = read(item);
+      }
+    }
+    // Random numbers, and what else a kernel computes, depend on nothing but sizes and dtypes of its arguments.
+    std::vector<TensorMeta> metas = result_metas(*functional, args, out_.graph());
+    if (metas.size() != targets.size()) refuse(node.op, "gives another number of tensors than it writes");
+    std::vector<const TensorMeta*> pointers;
+    for (const TensorMeta& result : metas) pointers.push_back(&result);
+    std::vector<ValueId> results = out_.add(*functional, std::move(args), pointers, node.torch_node);
+    for (size_t i = 0; i < targets.size(); ++i) {
+      const TensorMeta& target = meta(targets[i]);
+      if (metas[i].sizes != target.sizes) refuse(node.op, "changes the size of what it writes");
+      ValueId now = results[i];
+      if (metas[i].dtype != target.dtype) now = cast(now, target.dtype);
+      assign(targets[i], now);
+    }
+    // Results that are no written arguments (none of PyTorch's operators has both) keep no value: refused above.
+  }
+
+  ValueId cast(ValueId value, c10::ScalarType dtype) {
+    static const auto to_copy = find_op("aten::_to_copy");
+    TensorMeta result = new_meta(value);
+    result.dtype = dtype;
+    result.storage_offset = 0;
+    return add_one(to_copy, {value, c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(false), c10::IValue()},
+                   result);
+  }
+
+  /// `now` becomes the contents of the tensor `id`.
+  void assign(ValueId id, ValueId now) {
+    const int32_t memory = tensors_[id].memory;
+    // The values of the tensors on the path, as they were before this write.
+    std::vector<ValueId> path;
+    for (ValueId at = id; at != kNoValue; at = tensors_[at].parent) path.push_back(at);
+    std::vector<ValueId> before;
+    for (const ValueId at : path) before.push_back(read(at));
+    ++memories_[memory].version;
+    ++memories_[memory].writes;
+    set_now(id, now);
+    for (size_t i = 0; i + 1 < path.size(); ++i) {
+      now = put_back(tensors_[path[i]], before[i + 1], now);
+      set_now(path[i + 1], now);
+    }
+  }
+
+  /// The value of a tensor with base value `parent` after its view `tensor` became `value`.
+  ValueId put_back(const Tensor& tensor, ValueId parent, ValueId value) {
+    const AtenNode& node = out_.old().aten_nodes[tensor.node];
+    const std::string_view name = std::string_view(node.op.operator_name().name).substr(6);
+    const TensorMeta whole = new_meta(parent), part = new_meta(value);
+    const auto integer = [&](size_t i) { return std::get<c10::IValue>(node.args[i]).toInt(); };
+    const auto rank = static_cast<int64_t>(whole.sizes.size());
+    const auto dimension = [&](size_t i) {
+      const int64_t dim = integer(i);
+      return dim < 0 ? dim + rank : dim;
+    };
+    const auto fresh = [&](const TensorMeta& like) {
+      TensorMeta result = like;
+      result.storage_offset = 0;
+      return dense(result);
+    };
+    const auto permuted = [&](const std::vector<int64_t>& order) {
+      // order[i]: the dimension of `whole` that dimension i of the view shows.
+      std::vector<int64_t> inverse(order.size());
+      for (size_t i = 0; i < order.size(); ++i) inverse[order[i] < 0 ? order[i] + rank : order[i]] = static_cast<int64_t>(i);
+      static const auto permute = find_op("aten::permute");
+      TensorMeta result = part;
+      for (size_t i = 0; i < inverse.size(); ++i) {
+        result.sizes[i] = part.sizes[inverse[i]];
+        result.strides[i] = part.strides[inverse[i]];
+      }
+      return add_one(permute, {value, c10::IValue(inverse)}, result);
+    };
+    const auto slice = [&](int64_t dim, const AtenArg& start, const AtenArg& end, const AtenArg& step) {
+      static const auto scatter = find_op("aten::slice_scatter");
+      return add_one(scatter, {parent, value, c10::IValue(dim), start, end, step}, fresh(whole));
+    };
+    if (name == "alias" || name == "detach" || name == "lift_fresh") return value;
+    if (whole.sizes == part.sizes && name == "expand") return value;
+    if (name == "view" || name == "_unsafe_view" || name == "_reshape_alias" || name == "unsqueeze" || name == "squeeze") {
+      static const auto reshape = find_op("aten::reshape");
+      TensorMeta result = whole;
+      result.storage_offset = 0;
+      result.strides = graph::contiguous_strides(result.sizes);
+      return add_one(reshape, {value, c10::IValue(whole.sizes)}, result);
+    }
+    if (name == "t" || name == "numpy_T") {
+      std::vector<int64_t> order;
+      for (int64_t i = rank; i-- > 0;) order.push_back(i);
+      return permuted(order);
+    }
+    if (name == "transpose" || name == "swapaxes") {
+      std::vector<int64_t> order;
+      for (int64_t i = 0; i < rank; ++i) order.push_back(i);
+      if (rank) std::swap(order[dimension(1)], order[dimension(2)]);
+      return permuted(order);
+    }
+    if (name == "permute") return permuted(std::get<c10::IValue>(node.args[1]).toIntVector());
+    if (name == "select") {
+      static const auto scatter = find_op("aten::select_scatter");
+      return add_one(scatter, {parent, value, node.args[1], node.args[2]}, fresh(whole));
+    }
+    if (name == "slice") return slice(integer(1), node.args[2], node.args[3], node.args[4]);
+    if (name == "diagonal") {
+      static const auto scatter = find_op("aten::diagonal_scatter");
+      return add_one(scatter, {parent, value, node.args[1], node.args[2], node.args[3]}, fresh(whole));
+    }
+    if (name == "unbind") {
+      static const auto scatter = find_op("aten::select_scatter");
+      return add_one(scatter, {parent, value, node.args[1], c10::IValue(static_cast<int64_t>(tensor.result))}, fresh(whole));
+    }
+    if (name == "split" || name == "split_with_sizes") {
+      const int64_t dim = dimension(2);
+      int64_t start = 0;
+      for (int32_t i = 0; i < tensor.result; ++i) {
+        start += name == "split" ? integer(1) : std::get<c10::IValue>(node.args[1]).toIntVector()[i];
+      }
+      return slice(dim, c10::IValue(start), c10::IValue(start + part.sizes[dim]), c10::IValue(int64_t{1}));
+    }
+    refuse(node.op, "a view that is written has no inverse here");
+  }
+
+  // -- the end -----------------------------------------------------------------------------------------------------------
+
+  Functional finish() {
+    const Graph& old = out_.old();
+    torch_node_ = -1;
+    Functional result;
+    for (const int32_t memory : opaque_) {
+      if (memories_[memory].writes) throw Unsupported("memory is written that a view of another dtype or form shares");
+    }
+    // Outputs that share written memory are views of what the base is now.
+    std::vector<ValueId> outputs;
+    for (const ValueId id : old.outputs) outputs.push_back(leave(id));
+    for (size_t m = 0; m < memories_.size(); ++m) {
+      const Memory& memory = memories_[m];
+      if (!memory.writes) continue;
+      if (old.values[memory.base].kind == ValueKind::Input) {
+        const ValueId input = input_value(memory.base);
+        result.writes.push_back({input, tensors_[memory.base].now});
+        result.bumps.push_back({input, memory.writes});
+      }
+    }
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const Memory& memory = memories_[tensors_[old.outputs[i]].memory];
+      if (memory.writes && old.values[memory.base].kind != ValueKind::Input) add_bump(result, memory, outputs[i]);
+    }
+    // Two outputs of one value: one of them is a view of the other in eager only if it was one.
+    std::vector<ValueId> seen;
+    for (ValueId& id : outputs) {
+      if (std::find(seen.begin(), seen.end(), id) != seen.end()) throw Unsupported("two outputs are one value");
+      seen.push_back(id);
+    }
+    result.graph = out_.finish(std::move(outputs));
+    return result;
+  }
+
+  /// The version counter is shared by all views of one memory: it is moved once.
+  void add_bump(Functional& result, const Memory& memory, ValueId output) {
+    for (const int32_t seen : bumped_) {
+      if (&memories_[seen] == &memory) return;
+    }
+    bumped_.push_back(static_cast<int32_t>(&memory - memories_.data()));
+    result.bumps.push_back({output, memory.writes});
+  }
+
+  /// The value to hand out for output `id`. For memory of an input it is the input, or a view of it.
+  ValueId leave(ValueId id) {
+    const Tensor& tensor = tensors_[id];
+    const Memory& memory = memories_[tensor.memory];
+    const bool of_input = out_.old().values[memory.base].kind == ValueKind::Input;
+    if (!memory.writes) return tensor.now;
+    if (id == memory.base) {
+      if (of_input) return input_value(id);
+      return tensor.now;
+    }
+    // Its path again, from the base as it is: of an input the memory itself.
+    std::vector<const Tensor*> path;
+    for (ValueId at = id; tensors_[at].parent != kNoValue; at = tensors_[at].parent) path.push_back(&tensors_[at]);
+    ValueId value = of_input ? input_value(memory.base) : tensors_[memory.base].now;
+    for (size_t i = path.size(); i-- > 0;) value = make_view(*path[i], value);
+    return value;
+  }
+
+  Rewriter out_;
+  std::vector<Tensor> tensors_;
+  std::vector<Memory> memories_;
+  /// Memories with views that are no plain geometry.
+  std::vector<int32_t> opaque_;
+  std::vector<int32_t> bumped_;
+  int32_t node_ = 0;
+  int32_t torch_node_ = -1;
+};
+
+}  // namespace
+
+Functional functionalise(Graph graph) {
+  const bool writes = std::any_of(graph.aten_nodes.begin(), graph.aten_nodes.end(),
+                                  [](const AtenNode& node) { return traits_of(node.op).writes || is_pinned(node); });
+  // Views alone are no trouble, and most graphs write nothing.
+  if (!writes) return {std::move(graph), {}, {}};
+  return Functionaliser(std::move(graph)).run();
+}
+
+}  // namespace magneto::passes

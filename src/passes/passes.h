@@ -1,0 +1,60 @@
+// From the captured graph to the normal form that is lowered: no operator writes, nothing is computed twice or for
+// nobody. Each pass takes a graph and gives one; `normalise` runs them in order, with the verifier in between.
+#pragma once
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::passes {
+
+/// The graph holds something that a pass has no answer for: it runs as it was captured, and says why.
+class Unsupported : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A functional graph, and what is owed to the outside once all of it has been computed.
+struct Functional {
+  /// No operator writes. Outputs that are inputs or views of inputs stand for that memory, after the writes below.
+  graph::Graph graph;
+  struct Write {
+    graph::ValueId input, value;
+  };
+  /// `value` replaces the contents of `input`.
+  std::vector<Write> writes;
+  struct Bump {
+    graph::ValueId value;
+    int32_t count;
+  };
+  /// Version counters as eager leaves them: an output's, or an input's, goes up by `count`.
+  std::vector<Bump> bumps;
+};
+
+/// `print(graph)` with a line per write and bump.
+std::string print(const Functional& functional);
+/// `graph::verify`, and: no operator writes. Empty when sound.
+std::vector<std::string> verify(const Functional& functional);
+
+// -- the passes --------------------------------------------------------------------------------------------------------
+
+/// Turns writes into new values:
+///     %1 = add_(%1, 1)        becomes   %2 = add(%1, 1), and %2 stands for %1 from here on
+///     select(%1, 0, 0).mul_() becomes   select, mul, select_scatter
+/// Views are made again from the new value of their base. Throws Unsupported for writes it cannot express.
+Functional functionalise(graph::Graph graph);
+/// Takes out operators that nobody needs. Keeps effects: random numbers drawn, assertions.
+void eliminate_dead(Functional& functional);
+/// Merges operators that compute the same from the same.
+void merge_common(Functional& functional);
+/// Computes now what depends on constants only, up to `kFoldedBytes` each.
+void fold_constants(Functional& functional);
+constexpr int64_t kFoldedBytes = 16 * 1024;
+
+/// All of them. `observe` sees the name of each pass and its result.
+Functional normalise(graph::Graph graph, const std::function<void(const char*, const Functional&)>& observe = {});
+
+}  // namespace magneto::passes

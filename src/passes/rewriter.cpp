@@ -1,0 +1,87 @@
+#include "passes/rewriter.h"
+
+namespace magneto::passes {
+
+using graph::AtenArg;
+using graph::AtenNode;
+using graph::Graph;
+using graph::kNoValue;
+using graph::PyArg;
+using graph::ValueId;
+using graph::ValueKind;
+
+namespace {
+
+void rename(PyArg& arg, const std::vector<ValueId>& map) {
+  // A tensor that no operator needs any more has no value: the call's text shows None.
+  if (arg.kind == PyArg::Kind::Value && arg.value != kNoValue) arg.value = map.at(arg.value);
+  for (PyArg& item : arg.items) rename(item, map);
+}
+
+}  // namespace
+
+Rewriter::Rewriter(Graph old) : old_(std::move(old)), map_(old_.values.size(), kNoValue) {
+  for (const ValueId id : old_.inputs) map_[id] = graph_.add_input(old_.values[id].name, old_.values[id].meta);
+  for (size_t id = 0; id < old_.values.size(); ++id) {
+    if (old_.values[id].kind != ValueKind::Constant) continue;
+    // The type as it was, not the tensor's: a constant may stand for a fake that was made from it.
+    map_[id] = graph_.add_constant(old_.values[id].constant);
+  }
+  graph_.aten_nodes.reserve(old_.aten_nodes.size());
+}
+
+std::vector<AtenArg> Rewriter::map_args(const AtenNode& node) const {
+  std::vector<AtenArg> args = node.args;
+  for (AtenArg& arg : args) {
+    if (auto* id = std::get_if<ValueId>(&arg)) {
+      *id = map(*id);
+    } else if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
+      for (ValueId& item : *ids) item = map(item);
+    }
+  }
+  return args;
+}
+
+std::vector<ValueId> Rewriter::add(c10::OperatorHandle op, std::vector<AtenArg> args,
+                                   const std::vector<const graph::TensorMeta*>& results, int32_t torch_node) {
+  AtenNode node{op, std::move(args), {}, torch_node};
+  const auto index = static_cast<int32_t>(graph_.aten_nodes.size());
+  for (const graph::TensorMeta* meta : results) node.results.push_back(meta ? graph_.add_result(*meta, index) : kNoValue);
+  graph_.aten_nodes.push_back(std::move(node));
+  return graph_.aten_nodes.back().results;
+}
+
+void Rewriter::copy(const AtenNode& node) {
+  std::vector<const graph::TensorMeta*> metas;
+  for (const ValueId id : node.results) metas.push_back(id == kNoValue ? nullptr : &old_.values[id].meta);
+  const std::vector<ValueId> results = add(node.op, map_args(node), metas, node.torch_node);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (node.results[i] != kNoValue) set(node.results[i], results[i]);
+  }
+}
+
+Graph Rewriter::finish(std::vector<ValueId> outputs) {
+  graph_.outputs = std::move(outputs);
+  graph_.torch_nodes = std::move(old_.torch_nodes);
+  for (graph::TorchNode& node : graph_.torch_nodes) {
+    for (PyArg& arg : node.args) rename(arg, map_);
+    for (auto& [name, arg] : node.kwargs) rename(arg, map_);
+    std::erase_if(node.results, [&](graph::TorchResult& result) {
+      if (result.value != kNoValue) result.value = map_.at(result.value);
+      return result.value == kNoValue;
+    });
+  }
+  return std::move(graph_);
+}
+
+Graph Rewriter::finish() {
+  std::vector<ValueId> outputs;
+  for (const ValueId id : old_.outputs) outputs.push_back(map(id));
+  return finish(std::move(outputs));
+}
+
+c10::OperatorHandle find_op(const char* name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
+}
+
+}  // namespace magneto::passes

@@ -1,0 +1,75 @@
+#include "passes/view_meta.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/List.h>
+
+#include "fake/strides.h"
+#include "graph/text.h"
+#include "passes/passes.h"
+
+namespace magneto::passes {
+
+using graph::AtenArg;
+using graph::TensorMeta;
+using graph::ValueId;
+
+namespace {
+
+/// A tensor without data. Its storage is made large enough for the offset, which as_strided looks at.
+at::Tensor stand_in(const TensorMeta& meta, bool wrapped) {
+  at::Tensor tensor = at::detail::empty_strided_meta(meta.sizes, meta.strides, meta.dtype);
+  if (wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+std::vector<TensorMeta> call(const c10::OperatorHandle& op, torch::jit::Stack stack, const TensorMeta* view_of) {
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+  } catch (const c10::Error& error) {
+    throw Unsupported(graph::operator_text(op) + ": " + error.what_without_backtrace());
+  }
+  std::vector<TensorMeta> results;
+  const auto add = [&](const at::Tensor& tensor) {
+    TensorMeta meta = graph::meta_of(tensor);
+    meta.device = at::kCPU;
+    if (view_of) meta.storage_offset += view_of->storage_offset;
+    results.push_back(std::move(meta));
+  };
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) add(value.toTensor());
+    if (!value.isTensorList()) continue;
+    for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
+  }
+  return results;
+}
+
+}  // namespace
+
+std::vector<TensorMeta> view_metas(const graph::AtenNode& node, const TensorMeta& source) {
+  if (node.op.operator_name().name == "aten::as_strided") throw Unsupported("as_strided of memory that is written");
+  torch::jit::Stack stack;
+  stack.emplace_back(stand_in(source, false));
+  for (size_t i = 1; i < node.args.size(); ++i) stack.push_back(std::get<c10::IValue>(node.args[i]));
+  return call(node.op, std::move(stack), &source);
+}
+
+std::vector<TensorMeta> result_metas(const c10::OperatorHandle& op, const std::vector<AtenArg>& args,
+                                     const graph::Graph& graph) {
+  torch::jit::Stack stack;
+  const auto tensor = [&](ValueId id) {
+    const graph::Value& value = graph.values[id];
+    const bool wrapped = value.constant.defined() && value.constant.unsafeGetTensorImpl()->is_wrapped_number();
+    return stand_in(value.meta, wrapped);
+  };
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < args.size(); ++i) stack.push_back(boxed(args[i], *arguments[i].real_type(), tensor));
+  return call(op, std::move(stack), nullptr);
+}
+
+TensorMeta dense(TensorMeta meta) {
+  const fake::Layout layout = fake::like_layout(fake::Geometry(meta.sizes, meta.strides));
+  meta.strides.assign(layout.strides.begin(), layout.strides.end());
+  return meta;
+}
+
+}  // namespace magneto::passes
