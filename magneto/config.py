@@ -57,6 +57,11 @@ SETTINGS: Mapping[str, Setting] = {
     "error_on_recompile": Setting(False, "A recompile is an error that names the guards that failed."),
     "assume_static_by_default": Setting(True, "Sizes are constants until they turn out to vary."),
     "automatic_dynamic_shapes": Setting(True, "A size that varied becomes symbolic in the next capture."),
+    "interpret_kernels": Setting(
+        False,
+        "For tests: fused kernels run in the slow interpreter of the loop IR instead of machine code.",
+        environment="MAGNETO_INTERPRET_KERNELS",
+    ),
 }
 
 if TYPE_CHECKING:  # for type checkers and editors; the values come from the table
@@ -69,6 +74,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     error_on_recompile: bool
     assume_static_by_default: bool
     automatic_dynamic_shapes: bool
+    interpret_kernels: bool
 
 
 def check(name: str, value: Any) -> None:

@@ -91,6 +91,39 @@ std::string take_error_text() {
   return text ? PyUnicode_AsUTF8(text.get()) : reinterpret_cast<PyTypeObject*>(type)->tp_name;
 }
 
+/// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
+void compile_graph(capture::Trace& trace) {
+  // Stages, and the names under which TORCH_LOGS knows them.
+  static constexpr struct {
+    const char *stage, *artifact;
+  } artifacts[] = {{"functionalise", "aot_graphs"},
+                   {"normalised", "post_grad_graphs"},
+                   {"expressions", "ir_pre_fusion"},
+                   {"loops", "ir_post_fusion"},
+                   {"plan", "output_code"}};
+  const auto artifact_of = [](const char* stage) -> const char* {
+    for (const auto& row : artifacts) {
+      if (std::string_view(row.stage) == stage) return row.artifact;
+    }
+    return nullptr;
+  };
+  runtime::StageSink sink;
+  sink.wanted = [&](const char* stage) {
+    const char* artifact = artifact_of(stage);
+    return artifact && log_enabled(artifact);
+  };
+  sink.emit = [&](const char* stage, const std::string& text) {
+    log(artifact_of(stage), std::string(stage) + "\n" + text);
+  };
+  runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, settings().interpret_kernels, sink);
+  trace.plan->computation = std::move(compiled.computation);
+  stats().kernels += compiled.kernels;
+  for (const std::string& name : compiled.externs) ++stats().externs[name];
+  if (!compiled.uncompiled.empty() && ++stats().uncompiled[compiled.uncompiled] == 1 && log_enabled("perf_hints")) {
+    log("perf_hints", "a graph runs operator by operator: " + compiled.uncompiled);
+  }
+}
+
 /// Gives the plan its computation. False: the backend failed, with the error set.
 bool apply_backend(Context& context, capture::Trace& trace) {
   graph::Graph& graph = trace.graph;
@@ -117,8 +150,10 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     if (trace.needs_grad) {
       ++stats().autograd_graphs;
       trace.plan->computation = runtime::make_torch_computation(graph);
-    } else {
+    } else if (context.backend_name == "aot_eager") {
       trace.plan->computation = runtime::make_aten_computation(graph);
+    } else {
+      compile_graph(trace);
     }
     return true;
   }

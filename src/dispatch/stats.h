@@ -21,6 +21,9 @@ struct Stats {
   int64_t cache_entries = 0;
   std::map<std::string, int64_t> fallbacks;     // captures that failed by our own fault, by cause
   std::map<std::string, int64_t> meta_kernels;  // operators inferred by the dispatcher's meta kernels
+  int64_t kernels = 0;                          // fused kernels generated
+  std::map<std::string, int64_t> externs;       // operators called by compiled programs, by name
+  std::map<std::string, int64_t> uncompiled;    // graphs whose operators run one by one after all, by cause
   int64_t autograd_graphs = 0;                  // graphs run at the torch level, under autograd
 };
 Stats& stats();

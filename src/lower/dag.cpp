@@ -20,7 +20,8 @@ bool same(const Node& a, const Node& b) {
 }
 
 size_t hash(const Node& node) {
-  size_t result = static_cast<size_t>(node.kind) * 31 + static_cast<size_t>(node.op) * 7 + static_cast<size_t>(node.dtype);
+  size_t result =
+      static_cast<size_t>(node.kind) * 31 + static_cast<size_t>(node.op) * 7 + static_cast<size_t>(node.dtype);
   const auto mix = [&](size_t value) { result = (result ^ value) * 0x9e3779b97f4a7c15ull + (result >> 29); };
   for (const int64_t size : node.sizes) mix(static_cast<size_t>(size));
   for (const NodeId id : node.operands) mix(static_cast<size_t>(id) + 1000003);
@@ -65,7 +66,8 @@ Expr Dag::simplify(Expr expr, const Sizes& sizes) {
     return expr;
   }
   return shapes::simplify(expr, [&](Expr leaf) {
-    if (leaf.kind() != shapes::ExprKind::Variable || static_cast<size_t>(leaf.id()) >= sizes.size()) return shapes::Range{};
+    if (leaf.kind() != shapes::ExprKind::Variable || static_cast<size_t>(leaf.id()) >= sizes.size())
+      return shapes::Range{};
     return shapes::Range{0, std::max<int64_t>(sizes[leaf.id()] - 1, 0)};
   });
 }
@@ -167,10 +169,12 @@ NodeId Dag::view(NodeId operand, std::vector<Expr> map, Sizes sizes) {
   }
   if (identity) return operand;
   const auto through = [&](Expr expr) {
-    return simplify(shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
-      if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
-      return map[leaf.id()];
-    }), sizes);
+    return simplify(shapes::substitute(expr,
+                                       [&](Expr leaf) -> std::optional<Expr> {
+                                         if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
+                                         return map[leaf.id()];
+                                       }),
+                    sizes);
   };
   switch (source.kind) {
     case NodeKind::Number: {
@@ -250,7 +254,8 @@ NodeId Dag::reshape(NodeId operand, const Sizes& sizes) {
 
 NodeId Dag::gather(NodeId leaf, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
                    Sizes sizes) {
-  Node node{NodeKind::Gather, Op::Load, nodes_[leaf].dtype, std::move(sizes), {leaf}, std::move(map), std::move(checks)};
+  Node node{NodeKind::Gather, Op::Load,       nodes_[leaf].dtype, std::move(sizes),
+            {leaf},           std::move(map), std::move(checks)};
   node.operands.insert(node.operands.end(), indices.begin(), indices.end());
   return add(std::move(node));
 }
@@ -397,7 +402,8 @@ NodeId Dag::simplified(Op op, const std::vector<NodeId>& operands) {
   return kNoNode;
 }
 
-// -- text ----------------------------------------------------------------------------------------------------------------
+// -- text
+// ----------------------------------------------------------------------------------------------------------------
 
 std::string print(const Dag& dag, const std::vector<NodeId>& roots) {
   std::vector<bool> needed(dag.size(), false);
@@ -416,7 +422,8 @@ std::string print(const Dag& dag, const std::vector<NodeId>& roots) {
   for (NodeId id = 0; id < dag.size(); ++id) {
     if (!needed[id]) continue;
     const Node& node = dag[id];
-    out += "n" + std::to_string(id) + ": " + std::string(loops::dtype_text(node.dtype)) + list(node.sizes, number) + " = ";
+    out +=
+        "n" + std::to_string(id) + ": " + std::string(loops::dtype_text(node.dtype)) + list(node.sizes, number) + " = ";
     switch (node.kind) {
       case NodeKind::Leaf:
         out += "leaf b" + number(node.data[0]) + " + " + number(node.data[1]) + " " +
@@ -439,7 +446,8 @@ std::string print(const Dag& dag, const std::vector<NodeId>& roots) {
     }
     for (const NodeId operand : node.operands) out += " n" + std::to_string(operand);
     if (!node.map.empty()) out += " " + list(node.map, [](Expr expr) { return shapes::text(expr); });
-    if (!node.data.empty() && node.kind != NodeKind::Leaf && node.kind != NodeKind::Number) out += " " + list(node.data, number);
+    if (!node.data.empty() && node.kind != NodeKind::Leaf && node.kind != NodeKind::Number)
+      out += " " + list(node.data, number);
     out += "\n";
   }
   return out;

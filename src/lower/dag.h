@@ -1,11 +1,12 @@
-// Tensor expressions: what the operators of a graph compute, element by element, before it is decided which loops do it.
+// Tensor expressions: what the operators of a graph compute, element by element, before it is decided which loops do
+// it.
 //
 // A node is a tensor by its value: it has sizes and a dtype and no memory. Equal nodes are one node, so that common
-// subexpressions need no pass, and making a node simplifies it. The law of simplification: the result is the same number,
-// NaN, infinity and the sign of zero included.
+// subexpressions need no pass, and making a node simplifies it. The law of simplification: the result is the same
+// number, NaN, infinity and the sign of zero included.
 //
-// A view is a map of indices: node `v` of sizes [3, 2] over `x` with map [i1, i0] is x transposed. Variable `i` stands for
-// the index in dimension i of the node that has the map.
+// A view is a map of indices: node `v` of sizes [3, 2] over `x` with map [i1, i0] is x transposed. Variable `i` stands
+// for the index in dimension i of the node that has the map.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,10 @@ enum class NodeKind : uint8_t {
   Index,   // map[0] as an i64
   Math,    // `op` of the operands (math, comparison, cast to `dtype`, select), all of the node's sizes
   View,    // operand[map]
-  Gather,  // operand 0, a leaf, at map; %k in the map is operand k+1, an index that is checked: size, message and dimension in data
-  Guard,   // operand 0 where every condition holds (low <= map[k] < high), else operand 1; operand 0 is read nowhere else
+  Gather,  // operand 0, a leaf, at map; %k in the map is operand k+1, an index that is checked: size, message and
+           // dimension in data
+  Guard,   // operand 0 where every condition holds (low <= map[k] < high), else operand 1; operand 0 is read nowhere
+           // else
   Reduce,  // `op` over `dims`, which stay with size 1. Argmax: operand 1 is the index
   Extra,   // the second result of the Reduce operand 0 (welford: the sum of squared distances)
   Scan,    // `op` along dims[0]
@@ -46,7 +49,8 @@ struct Node {
   std::vector<NodeId> operands;
   std::vector<Expr> map;
   /// Leaf: buffer, offset, strides. Number of an integer dtype: the number. Reduce, Scan: the dims. Guard: low, high,
-  /// low, high... Gather, for each index: the size that it is checked against, the message (IndexMessage), the dimension.
+  /// low, high... Gather, for each index: the size that it is checked against, the message (IndexMessage), the
+  /// dimension.
   std::vector<int64_t> data;
   double number = 0;
 

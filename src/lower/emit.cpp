@@ -1,8 +1,8 @@
 // Groups to kernels of the loop IR.
 //
 // Blocks of a kernel alternate: even ones are rows, odd ones stages. An op is computed in the first block of its kind
-// behind everything that it reads; a stage that needs an expression of an earlier stage loads it from where it was stored,
-// or from scratch memory if it is dear, or computes it again.
+// behind everything that it reads; a stage that needs an expression of an earlier stage loads it from where it was
+// stored, or from scratch memory if it is dear, or computes it again.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -86,7 +86,8 @@ class Emitter {
     }
   }
 
-  // -- one kernel ----------------------------------------------------------------------------------------------------------
+  // -- one kernel
+  // ----------------------------------------------------------------------------------------------------------
 
   KernelStep kernel(const Group& group, int32_t number) {
     group_ = &group;
@@ -95,6 +96,7 @@ class Emitter {
     step_ = {};
     buffers_.clear();
     scratch_.clear();
+    argument_dtypes_.clear();
     reduced_.clear();
     row_values_.clear();
     row_variables_.clear();
@@ -192,7 +194,7 @@ class Emitter {
         const int64_t bytes = inner * loops::dtype_bytes(dag_[read.op].dtype);
         if (bytes <= loops::kScratchBytes && (must || groups_.weight[read.op] > kDear)) {
           scratch_[read.op] = builder_->buffer(dag_[read.op].dtype, loops::Role::Scratch, Expr(inner));
-          step_scratch_.push_back(scratch_[read.op]);
+          note_dtype(scratch_[read.op], dag_[read.op].dtype);
         }
       }
     }
@@ -221,7 +223,8 @@ class Emitter {
     for (size_t i = 0; i < group_->ops.size(); ++i) {
       if (block_[i] == block) ops.push_back(i);
       // A reduction is stored behind its stage.
-      if (block_[i] == block - 1 && dag_[group_->ops[i]].kind == NodeKind::Reduce && stores_.count(group_->ops[i])) finished.push_back(i);
+      if (block_[i] == block - 1 && dag_[group_->ops[i]].kind == NodeKind::Reduce && stores_.count(group_->ops[i]))
+        finished.push_back(i);
     }
     if (ops.empty() && finished.empty()) return;
     variables_ = row_variables_;
@@ -305,13 +308,20 @@ class Emitter {
       const Buffer& info = lowering_.program.buffers[buffer];
       const std::string name = info.value == graph::kNoValue ? "" : "%" + std::to_string(info.value);
       entry->second = builder_->buffer(*loop_dtype(info.dtype), role, Expr(lowering_.program.span(buffer)), name);
+      note_dtype(entry->second, *loop_dtype(info.dtype));
       while (step_.buffers.size() <= static_cast<size_t>(entry->second)) step_.buffers.push_back(kNoBuffer);
       step_.buffers[entry->second] = buffer;
     }
     return entry->second;
   }
 
-  // -- expressions -----------------------------------------------------------------------------------------------------------
+  // -- expressions
+  // -----------------------------------------------------------------------------------------------------------
+
+  void note_dtype(loops::BufferId argument, Dtype dtype) {
+    argument_dtypes_.resize(std::max<size_t>(argument_dtypes_.size(), argument + 1));
+    argument_dtypes_[argument] = dtype;
+  }
 
   ValueId load(BufferId buffer, Expr index) {
     const loops::BufferId argument = kernel_buffer(buffer, loops::Role::In);
@@ -320,7 +330,9 @@ class Emitter {
   ValueId load_argument(loops::BufferId argument, Expr index) {
     index = simplify(index);
     if (mask_ == loops::kNoValue) return builder_->load(argument, index);
-    return builder_->load(argument, index, mask_);
+    const Dtype dtype = loops::value_dtype(argument_dtypes_[argument]);
+    const ValueId other = loops::is_float(dtype) ? builder_->constant(dtype, 0) : builder_->constant_int(dtype, 0);
+    return builder_->load(argument, index, mask_, other);
   }
 
   ValueId eval(NodeId id, const std::vector<Expr>& index) {
@@ -407,9 +419,11 @@ class Emitter {
     const Node& data = dag_[node.operands[0]];
     std::vector<Expr> checked;
     for (size_t k = 1; k < node.operands.size(); ++k) {
-      const int64_t size = node.data[3 * (k - 1)], message = node.data[3 * (k - 1) + 1], dim = node.data[3 * (k - 1) + 2];
+      const int64_t size = node.data[3 * (k - 1)], message = node.data[3 * (k - 1) + 1],
+                    dim = node.data[3 * (k - 1) + 2];
       const std::string text = message == kInSelf ? "index out of range in self"
-                                                  : "index {index} is out of bounds for dimension " + std::to_string(dim) + " with size {size}";
+                                                  : "index {index} is out of bounds for dimension " +
+                                                        std::to_string(dim) + " with size {size}";
       const ValueId at = eval(node.operands[k], index);
       checked.push_back(Expr::value(builder_->bounds(at, Expr(size), text, mask_)));
     }
@@ -437,8 +451,10 @@ class Emitter {
         if (leaf.kind() != shapes::ExprKind::Variable) return shapes::Range{};
         return shapes::Range{0, std::max<int64_t>(ranges_[leaf.id()] - 1, 0)};
       });
-      if (range.low < low) also(builder_->op(Op::Ge, builder_->index(exprs[k]), builder_->constant_int(Dtype::I64, low)));
-      if (range.high >= high) also(builder_->op(Op::Lt, builder_->index(exprs[k]), builder_->constant_int(Dtype::I64, high)));
+      if (range.low < low)
+        also(builder_->op(Op::Ge, builder_->index(exprs[k]), builder_->constant_int(Dtype::I64, low)));
+      if (range.high >= high)
+        also(builder_->op(Op::Lt, builder_->index(exprs[k]), builder_->constant_int(Dtype::I64, high)));
     }
     if (inside == loops::kNoValue) return eval(node.operands[0], index);
     const ValueId outer = mask_;
@@ -453,7 +469,8 @@ class Emitter {
     return builder_->select(inside, a, b);
   }
 
-  // -- inputs that are written -----------------------------------------------------------------------------------------------
+  // -- inputs that are written
+  // -----------------------------------------------------------------------------------------------
 
   /// A kernel writes an input directly if nothing reads its old contents later, or at another element in that kernel.
   void write_inputs() {
@@ -505,9 +522,12 @@ class Emitter {
   bool extern_reads(int32_t node, BufferId buffer) const {
     bool reads = false;
     for (const graph::AtenArg& arg : lowering_.graph().aten_nodes[node].args) {
-      const auto visit = [&](graph::ValueId id) { reads = reads || (id != graph::kNoValue && lowering_.program.places[id].buffer == buffer); };
+      const auto visit = [&](graph::ValueId id) {
+        reads = reads || (id != graph::kNoValue && lowering_.program.places[id].buffer == buffer);
+      };
       if (const auto* id = std::get_if<graph::ValueId>(&arg)) visit(*id);
-      if (const auto* ids = std::get_if<std::vector<graph::ValueId>>(&arg)) std::for_each(ids->begin(), ids->end(), visit);
+      if (const auto* ids = std::get_if<std::vector<graph::ValueId>>(&arg))
+        std::for_each(ids->begin(), ids->end(), visit);
     }
     return reads;
   }
@@ -542,7 +562,7 @@ class Emitter {
   int32_t number_ = -1;
   std::optional<loops::Builder> builder_;
   KernelStep step_;
-  std::vector<loops::BufferId> step_scratch_;
+  std::vector<Dtype> argument_dtypes_;  // by buffer of the kernel
   std::map<BufferId, loops::BufferId> buffers_;
   std::map<NodeId, loops::BufferId> scratch_;
   std::vector<int32_t> block_;
@@ -570,7 +590,8 @@ LoopProgram lower(passes::Functional functional) {
     std::vector<BufferId>& buffers = step.kernel->buffers;
     std::erase(buffers, kNoBuffer);
     if (const auto violations = loops::verify(step.kernel->kernel); !violations.empty()) {
-      throw std::logic_error("kernel " + step.kernel->kernel.name + ": " + violations.front() + "\n" + loops::print(step.kernel->kernel));
+      throw std::logic_error("kernel " + step.kernel->kernel.name + ": " + violations.front() + "\n" +
+                             loops::print(step.kernel->kernel));
     }
   }
   return std::move(lowering.program);
@@ -604,10 +625,12 @@ std::string print(const LoopProgram& program) {
       continue;
     }
     out += "buffers (";
-    for (size_t i = 0; i < step.kernel->buffers.size(); ++i) out += (i ? ", " : "") + std::to_string(step.kernel->buffers[i]);
+    for (size_t i = 0; i < step.kernel->buffers.size(); ++i)
+      out += (i ? ", " : "") + std::to_string(step.kernel->buffers[i]);
     out += ")\n" + loops::print(step.kernel->kernel);
   }
-  for (const auto& copy : program.copies) out += "copy %" + std::to_string(copy.value) + " to %" + std::to_string(copy.input) + "\n";
+  for (const auto& copy : program.copies)
+    out += "copy %" + std::to_string(copy.value) + " to %" + std::to_string(copy.input) + "\n";
   return out;
 }
 

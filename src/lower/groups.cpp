@@ -79,7 +79,8 @@ class Grouper {
     size_t next_call = 0;
     const auto& externs = lowering_.externs;
     for (NodeId id = 0; id <= dag_.size(); ++id) {
-      while (next_call < externs.size() && externs[next_call].position <= id) add_call(static_cast<int32_t>(next_call++));
+      while (next_call < externs.size() && externs[next_call].position <= id)
+        add_call(static_cast<int32_t>(next_call++));
       if (id < dag_.size() && out_.is_op[id]) add_op(id);
     }
     return std::move(out_);
@@ -105,7 +106,8 @@ class Grouper {
       for (const NodeId operand : node.operands) weight += out_.is_op[operand] ? 1 : out_.weight[operand];
       out_.weight[id] = weight;
       const bool reduces = node.kind == NodeKind::Reduce || node.kind == NodeKind::Scan;
-      const bool computes = node.kind == NodeKind::Math || node.kind == NodeKind::Gather || node.kind == NodeKind::Guard;
+      const bool computes =
+          node.kind == NodeKind::Math || node.kind == NodeKind::Gather || node.kind == NodeKind::Guard;
       out_.is_op[id] = reduces || root[id] || (computes && readers[id] > 1 && weight > kShared);
     }
   }
@@ -138,12 +140,13 @@ class Grouper {
     const auto mapped = [&](const std::vector<Expr>& map) {
       std::vector<Expr> result;
       for (const Expr expr : map) {
-        result.push_back(Dag::simplify(
-            shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
-              if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
-              return index[leaf.id()];
-            }),
-            domain));
+        result.push_back(Dag::simplify(shapes::substitute(expr,
+                                                          [&](Expr leaf) -> std::optional<Expr> {
+                                                            if (leaf.kind() != shapes::ExprKind::Variable)
+                                                              return std::nullopt;
+                                                            return index[leaf.id()];
+                                                          }),
+                                       domain));
       }
       return result;
     };
@@ -241,7 +244,8 @@ class Grouper {
     out_.groups.push_back(std::move(group));
   }
 
-  // -- joining -------------------------------------------------------------------------------------------------------------
+  // -- joining
+  // -------------------------------------------------------------------------------------------------------------
 
   bool join(NodeId op, int32_t g) {
     const Node& node = dag_[op];
@@ -250,10 +254,12 @@ class Grouper {
     Group trial = out_.groups[g];
     std::vector<Expr> index;
     // Over all axes; or, for what is computed once a row, over the rows.
-    if (match(op, trial, /*rows_only=*/false, index) && fits(op, trial, index, reduces)) return accept(op, g, trial, index);
+    if (match(op, trial, /*rows_only=*/false, index) && fits(op, trial, index, reduces))
+      return accept(op, g, trial, index);
     if (reduces || !trial.has_inner()) return false;
     trial = out_.groups[g];
-    if (match(op, trial, /*rows_only=*/true, index) && fits(op, trial, index, false)) return accept(op, g, trial, index);
+    if (match(op, trial, /*rows_only=*/true, index) && fits(op, trial, index, false))
+      return accept(op, g, trial, index);
     return false;
   }
 
@@ -265,8 +271,8 @@ class Grouper {
     return true;
   }
 
-  /// Names the op's dimensions by axes, splitting axes where the op's dimensions are finer. False: they are not the same
-  /// space.
+  /// Names the op's dimensions by axes, splitting axes where the op's dimensions are finer. False: they are not the
+  /// same space.
   bool match(NodeId op, Group& group, bool rows_only, std::vector<Expr>& index) {
     const Sizes& domain = domain_of(dag_, op);
     index.assign(domain.size(), Expr(0));
@@ -275,7 +281,8 @@ class Grouper {
       while (dim < domain.size() && domain[dim] == 1) ++dim;
     };
     const auto skip_axes = [&] {
-      while (axis < group.axes.size() && (group.axes[axis].extent == 1 || (rows_only && group.axes[axis].inner))) ++axis;
+      while (axis < group.axes.size() && (group.axes[axis].extent == 1 || (rows_only && group.axes[axis].inner)))
+        ++axis;
     };
     skip_dims();
     skip_axes();
@@ -337,11 +344,13 @@ class Grouper {
       const std::vector<Expr>& theirs = group.index[found - group.ops.begin()];
       const Node& source = dag_[read.op];
       for (size_t d = 0; d < read.index.size(); ++d) {
-        const bool reduced = source.kind == NodeKind::Reduce && std::find(source.data.begin(), source.data.end(), static_cast<int64_t>(d)) != source.data.end();
+        const bool reduced = source.kind == NodeKind::Reduce && std::find(source.data.begin(), source.data.end(),
+                                                                          static_cast<int64_t>(d)) != source.data.end();
         if (reduced || source.sizes[d] == 1) continue;
         const Expr mine = simplify(shapes::substitute(read.index[d],
                                                       [&](Expr leaf) -> std::optional<Expr> {
-                                                        if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
+                                                        if (leaf.kind() != shapes::ExprKind::Variable)
+                                                          return std::nullopt;
                                                         return index[leaf.id()];
                                                       }),
                                    group);
@@ -357,7 +366,8 @@ class Grouper {
     std::vector<bool> mine(group.axes.size(), false);
     for (size_t a = 0; a < group.axes.size(); ++a) {
       const Expr variable = Expr::variable(group.axes[a].variable);
-      for (size_t d = 0; d < index.size(); ++d) mine[a] = mine[a] || (inner[d] && shapes::depends_on(index[d], variable));
+      for (size_t d = 0; d < index.size(); ++d)
+        mine[a] = mine[a] || (inner[d] && shapes::depends_on(index[d], variable));
     }
     const bool any = std::find(mine.begin(), mine.end(), true) != mine.end();
     if (!any) return false;

@@ -1,12 +1,13 @@
 // Fusion: which nodes one kernel computes.
 //
 // Some nodes are *ops*: reductions, scans, roots, and expressions that several others share and that cost too much to
-// compute again. Every other node is computed where it is read. A group is a kernel to be: ops over one index space, whose
-// dimensions ("axes") are rows (parallel) or inner (the loops of stages). An op joins a group when its own dimensions are
-// axes of the group, and whatever it reads of the group's ops it reads at the very element that the kernel is working on.
+// compute again. Every other node is computed where it is read. A group is a kernel to be: ops over one index space,
+// whose dimensions ("axes") are rows (parallel) or inner (the loops of stages). An op joins a group when its own
+// dimensions are axes of the group, and whatever it reads of the group's ops it reads at the very element that the
+// kernel is working on.
 //
-// Groups run in the order in which they were made. An op may join a group if all that it reads belongs to that group or to
-// an earlier one; so no cycle can arise, and each op looks at a few groups only: the cost is linear.
+// Groups run in the order in which they were made. An op may join a group if all that it reads belongs to that group or
+// to an earlier one; so no cycle can arise, and each op looks at a few groups only: the cost is linear.
 #pragma once
 
 #include <vector>

@@ -262,7 +262,8 @@ NodeId Lowering::root_of(BufferId buffer) const {
 NodeId Lowering::leaf_of(ValueId id) {
   const BufferId buffer = materialise(id);
   const TensorMeta& meta = this->meta(id);
-  return dag.leaf(buffer, loops::value_dtype(*loop_dtype(meta.dtype)), meta.sizes, meta.strides, program.places[id].offset);
+  return dag.leaf(buffer, loops::value_dtype(*loop_dtype(meta.dtype)), meta.sizes, meta.strides,
+                  program.places[id].offset);
 }
 
 void Lowering::add_extern(int32_t index) {
@@ -297,14 +298,17 @@ void Lowering::finish_outputs() {
   for (int32_t i = static_cast<int32_t>(graph.aten_nodes.size()); i-- > 0;) {
     const AtenNode& node = graph.aten_nodes[i];
     if (!passes::traits_of(node.op).view) continue;
-    if (std::none_of(node.results.begin(), node.results.end(), [&](ValueId id) { return id != kNoValue && needed[id]; })) continue;
+    if (std::none_of(node.results.begin(), node.results.end(),
+                     [&](ValueId id) { return id != kNoValue && needed[id]; }))
+      continue;
     program.output_views.push_back(i);
     needed[std::get<ValueId>(node.args[0])] = true;
   }
   std::reverse(program.output_views.begin(), program.output_views.end());
 }
 
-// -- what rules see ------------------------------------------------------------------------------------------------------
+// -- what rules see
+// ------------------------------------------------------------------------------------------------------
 
 int Call::at(std::string_view name) const {
   const auto& arguments = node_.op.schema().arguments();
@@ -384,14 +388,15 @@ std::optional<c10::ScalarType> Call::promoted(int a, int b) const {
     } else {
       const auto& constant = std::get<c10::IValue>(node_.args[i]);
       if (constant.isComplexDouble()) return std::nullopt;
-      add(2, constant.isBool()     ? c10::kBool
-             : constant.isInt()    ? c10::kLong
-                                   : c10::get_default_dtype_as_scalartype());
+      add(2, constant.isBool() ? c10::kBool : constant.isInt() ? c10::kLong : c10::get_default_dtype_as_scalartype());
     }
   }
   // A lower rank decides only if it is of a higher category: bool, integer, float.
   const auto category = [](c10::ScalarType dtype) {
-    return dtype == c10::ScalarType::Undefined ? 0 : dtype == c10::kBool ? 1 : c10::isIntegralType(dtype, false) ? 2 : 3;
+    return dtype == c10::ScalarType::Undefined ? 0
+           : dtype == c10::kBool               ? 1
+           : c10::isIntegralType(dtype, false) ? 2
+                                               : 3;
   };
   c10::ScalarType result = found[2];
   for (const int rank : {1, 0}) {

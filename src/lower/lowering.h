@@ -41,7 +41,8 @@ class Lowering {
   /// The operator of the graph that made a node first, for messages; -1 for none.
   std::vector<int32_t> node_origin;
 
-  // -- for rules ---------------------------------------------------------------------------------------------------------
+  // -- for rules
+  // ---------------------------------------------------------------------------------------------------------
   const graph::Graph& graph() const { return program.functional.graph; }
   const graph::TensorMeta& meta(graph::ValueId id) const { return graph().values[id].meta; }
   /// The value as an expression. kNoNode if kernels don't know its dtype.
@@ -75,7 +76,6 @@ class Lowering {
   std::unordered_map<BufferId, size_t> root_of_buffer_;
   int32_t current_ = -1;
 };
-
 
 /// The whole way from a functional graph.
 LoopProgram lower(passes::Functional functional);

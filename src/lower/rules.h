@@ -33,21 +33,23 @@ struct T {
 };
 
 // X(function, op): two operands, both tensors or one of them a number.
-#define MAGNETO_BINARY(X)                                                                                              \
-  X(operator+, Add) X(operator-, Sub) X(operator*, Mul) X(operator/, Div) X(operator==, Eq) X(operator!=, Ne)          \
-  X(operator<, Lt) X(operator<=, Le) X(operator>, Gt) X(operator>=, Ge) X(operator&, And) X(operator|, Or)             \
-  X(minimum, Min) X(maximum, Max) X(power, Pow)
-#define X(function, op)                                                           \
-  inline T function(T a, T b) { return a.apply(Op::op, b); }                      \
-  inline T function(T a, double b) { return a.apply(Op::op, b); }                 \
+#define MAGNETO_BINARY(X)                                                                                     \
+  X(operator+, Add)                                                                                           \
+  X(operator-, Sub) X(operator*, Mul) X(operator/, Div) X(operator==, Eq) X(operator!=, Ne) X(operator<, Lt)  \
+      X(operator<=, Le) X(operator>, Gt) X(operator>=, Ge) X(operator&, And) X(operator|, Or) X(minimum, Min) \
+          X(maximum, Max) X(power, Pow)
+#define X(function, op)                                           \
+  inline T function(T a, T b) { return a.apply(Op::op, b); }      \
+  inline T function(T a, double b) { return a.apply(Op::op, b); } \
   inline T function(double a, T b) { return b.number(a).apply(Op::op, b); }
 MAGNETO_BINARY(X)
 #undef X
 inline T operator-(T a) { return a.apply(Op::Neg); }
 inline T operator!(T a) { return a.apply(Op::Not); }
-#define MAGNETO_UNARY(X)                                                                                               \
-  X(exp, Exp) X(log, Log) X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(tanh, Tanh) X(erf, Erf) X(sigmoid, Sigmoid) X(log1p, Log1p)  \
-  X(expm1, Expm1) X(abs, Abs) X(reciprocal, Reciprocal)
+#define MAGNETO_UNARY(X)                                                                                  \
+  X(exp, Exp)                                                                                             \
+  X(log, Log) X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(tanh, Tanh) X(erf, Erf) X(sigmoid, Sigmoid) X(log1p, Log1p) \
+      X(expm1, Expm1) X(abs, Abs) X(reciprocal, Reciprocal)
 #define X(function, op) \
   inline T function(T a) { return a.apply(Op::op); }
 MAGNETO_UNARY(X)
@@ -64,7 +66,8 @@ class Call {
  public:
   Call(Lowering& lowering, const graph::AtenNode& node) : lowering_(lowering), node_(node) {}
 
-  // -- arguments, by position in the schema ------------------------------------------------------------------------------
+  // -- arguments, by position in the schema
+  // ------------------------------------------------------------------------------
   /// The position of the argument `name`; -1 without one.
   int at(std::string_view name) const;
   /// Not None, not an absent tensor, not missing.
@@ -85,7 +88,8 @@ class Call {
   /// A dimension, negative ones counted from the end of `rank` dimensions.
   static int64_t wrap(int64_t dim, int64_t rank) { return dim < 0 ? dim + std::max<int64_t>(rank, 1) : dim; }
 
-  // -- operands as tensors ----------------------------------------------------------------------------------------------
+  // -- operands as tensors
+  // ----------------------------------------------------------------------------------------------
   /// Argument `i`, a tensor or a number, in `dtype`; by default the dtype in which the result is computed.
   T in(int i, std::optional<Dtype> dtype = std::nullopt);
   /// As it is.
@@ -100,7 +104,8 @@ class Call {
   /// What arguments `a` and `b` (tensors or numbers) promote to, as a dtype of values.
   std::optional<c10::ScalarType> promoted(int a, int b) const;
 
-  // -- results -----------------------------------------------------------------------------------------------------------
+  // -- results
+  // -----------------------------------------------------------------------------------------------------------
   /// Result `k` is `value`, rounded to its dtype. True, so that rules can end with it.
   bool give(T value, size_t k = 0);
   /// The same elements in row-major order, under the result's sizes.

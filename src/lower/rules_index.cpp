@@ -1,5 +1,5 @@
-// Operators that move elements: which element of which operand stands where. (Views by metadata alone have no row: their
-// index maps follow from strides, see lowering.cpp.)
+// Operators that move elements: which element of which operand stands where. (Views by metadata alone have no row:
+// their index maps follow from strides, see lowering.cpp.)
 #include "lower/rules.h"
 
 namespace magneto::lower {
@@ -224,7 +224,8 @@ bool gather(Call& call) {
   at = select(at < 0.0, at.number(static_cast<double>(size)), at);
   std::vector<Expr> map = identity(rank);
   map[dim] = Expr::value(0);
-  return call.give({data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kNamed, dim}, call.result_meta().sizes)});
+  return call.give(
+      {data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kNamed, dim}, call.result_meta().sizes)});
 }
 
 constexpr RuleRow kRows[] = {

@@ -6,12 +6,12 @@
 namespace magneto::lower {
 namespace {
 
-bool is_float(Dtype dtype) { return loops::is_float(dtype); }
-
 template <Op op>
 bool unary(Call& call) {
   const T x = call.in(0);
-  if (loops::facts(op).dtypes.find(is_float(x.dtype()) ? 'F' : x.dtype() == Dtype::Bool ? 'B' : 'I') == std::string_view::npos)
+  if (loops::facts(op).dtypes.find(is_float(x.dtype())        ? 'F'
+                                   : x.dtype() == Dtype::Bool ? 'B'
+                                                              : 'I') == std::string_view::npos)
     return false;
   return call.give(x.apply(op));
 }

@@ -143,7 +143,8 @@ bool safe_softmax(Call& call) {
   const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
   const T top = greatest(x, dims);
   const T weights = exp(x - top);
-  return call.give(select(top == static_cast<double>(-INFINITY), broadcast(x.number(0), x.sizes()), weights / sum(weights, dims)));
+  return call.give(
+      select(top == static_cast<double>(-INFINITY), broadcast(x.number(0), x.sizes()), weights / sum(weights, dims)));
 }
 
 bool log_softmax(Call& call) {
@@ -193,7 +194,8 @@ bool rms_norm(Call& call) {
   std::vector<int64_t> dims(inner.size());
   std::iota(dims.begin(), dims.end(), x.rank() - static_cast<int64_t>(inner.size()));
   if (elements(x, dims) == 0 || call.result_count() > 2) return false;
-  double epsilon = x.dtype() == Dtype::F64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  double epsilon =
+      x.dtype() == Dtype::F64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
   if (call.given(3)) epsilon = call.number(3);
   const T scale = rsqrt(sum(x * x, dims) / static_cast<double>(elements(x, dims)) + epsilon);
   call.give(scale_and_shift(call, x * scale, 2, -1, x.dtype(), inner));

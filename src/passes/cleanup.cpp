@@ -83,13 +83,15 @@ void merge_common(Functional& functional) {
   for (size_t i = functional.graph.aten_nodes.size(); i-- > 0;) {
     const AtenNode& node = functional.graph.aten_nodes[i];
     if (!traits_of(node.op).aliases) continue;
-    const bool leaves = std::any_of(node.results.begin(), node.results.end(), [&](ValueId id) { return id != kNoValue && handed_out[id]; });
+    const bool leaves = std::any_of(node.results.begin(), node.results.end(),
+                                    [&](ValueId id) { return id != kNoValue && handed_out[id]; });
     if (leaves) graph::for_each_operand(node, [&](ValueId id) { handed_out[id] = true; });
   }
   std::unordered_map<std::string, std::vector<ValueId>> seen;
   rewrite(functional, [&](Rewriter& out) {
     for (const AtenNode& node : out.old().aten_nodes) {
-      const bool leaves = std::any_of(node.results.begin(), node.results.end(), [&](ValueId id) { return id != kNoValue && handed_out[id]; });
+      const bool leaves = std::any_of(node.results.begin(), node.results.end(),
+                                      [&](ValueId id) { return id != kNoValue && handed_out[id]; });
       const std::string key = leaves || is_pinned(node) ? std::string() : key_of(node, out);
       if (key.empty()) {
         out.copy(node);
@@ -146,9 +148,8 @@ void fold_constants(Functional& functional) {
     for (size_t i = 0; i < fold.size(); ++i) {
       const AtenNode& node = out.old().aten_nodes[i];
       bool ready = fold[i];
-      graph::for_each_operand(node, [&](ValueId id) {
-        ready = ready && out.graph().values[out.map(id)].kind == ValueKind::Constant;
-      });
+      graph::for_each_operand(
+          node, [&](ValueId id) { ready = ready && out.graph().values[out.map(id)].kind == ValueKind::Constant; });
       if (!ready) {
         out.copy(node);
         continue;

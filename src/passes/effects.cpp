@@ -14,25 +14,36 @@ namespace {
 /// Geometry over the first argument. as_strided is none: it counts from the start of the storage, and where in it an
 /// input begins is known at run time only.
 constexpr std::string_view kViews[] = {
-    "aten::view",      "aten::_unsafe_view", "aten::_reshape_alias",    "aten::t",          "aten::transpose",
-    "aten::permute",   "aten::unsqueeze",    "aten::squeeze",           "aten::slice",      "aten::select",
-    "aten::expand",    "aten::diagonal",     "aten::unfold",            "aten::split",      "aten::unbind",
-    "aten::alias",     "aten::detach",       "aten::split_with_sizes",  "aten::lift_fresh",
-    "aten::numpy_T",   "aten::movedim",      "aten::swapaxes",
+    "aten::view",    "aten::_unsafe_view", "aten::_reshape_alias",   "aten::t",          "aten::transpose",
+    "aten::permute", "aten::unsqueeze",    "aten::squeeze",          "aten::slice",      "aten::select",
+    "aten::expand",  "aten::diagonal",     "aten::unfold",           "aten::split",      "aten::unbind",
+    "aten::alias",   "aten::detach",       "aten::split_with_sizes", "aten::lift_fresh", "aten::numpy_T",
+    "aten::movedim", "aten::swapaxes",
 };
 
 /// Effects that no schema shows: batch norm in training moves its running statistics.
 constexpr std::string_view kHidden[] = {
-    "aten::native_batch_norm",   "aten::batch_norm",           "aten::cudnn_batch_norm", "aten::miopen_batch_norm",
-    "aten::_batch_norm_with_update", "aten::_assert_async", "aten::_assert_scalar", "aten::_assert_tensor_metadata",
-    "aten::sym_constrain_range", "aten::sym_constrain_range_for_size", "aten::_print", "aten::_functional_assert_async",
+    "aten::native_batch_norm",
+    "aten::batch_norm",
+    "aten::cudnn_batch_norm",
+    "aten::miopen_batch_norm",
+    "aten::_batch_norm_with_update",
+    "aten::_assert_async",
+    "aten::_assert_scalar",
+    "aten::_assert_tensor_metadata",
+    "aten::sym_constrain_range",
+    "aten::sym_constrain_range_for_size",
+    "aten::_print",
+    "aten::_functional_assert_async",
 };
 
 OperatorTraits find(const c10::OperatorHandle& op) {
   OperatorTraits traits;
   const std::string& name = op.operator_name().name;
   const graph::Effects effects = graph::effects_of(op);
-  const auto listed = [&](const auto& list) { return std::find(std::begin(list), std::end(list), name) != std::end(list); };
+  const auto listed = [&](const auto& list) {
+    return std::find(std::begin(list), std::end(list), name) != std::end(list);
+  };
   traits.writes = effects.writes;
   traits.view = listed(kViews) && op.operator_name().overload_name != "dtype";
   traits.aliases = effects.aliases || traits.view;

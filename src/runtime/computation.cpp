@@ -2,7 +2,14 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <mutex>
+
+#include "lower/lowering.h"
+#include "passes/passes.h"
 #include "runtime/aten_program.h"
+#include "runtime/compiled_program.h"
+#include "runtime/kernel_code.h"
 #include "runtime/torch_errors.h"
 #include "runtime/torch_program.h"
 
@@ -34,6 +41,52 @@ class AtenComputation final : public Computation {
 
  private:
   AtenProgram program_;
+};
+
+/// Inputs of a run: references of our own, because operators may run Python code that drops the last one.
+class HeldInputs {
+ public:
+  HeldInputs(PyObject* const* inputs, size_t count) {
+    held_.reserve(count);
+    pointers_.reserve(count);
+    for (size_t i = 0; i < count; ++i) held_.push_back(THPVariable_Unpack(inputs[i]));
+    for (const at::Tensor& tensor : held_) pointers_.push_back(&tensor);
+  }
+  const at::Tensor* const* data() const { return pointers_.data(); }
+
+ private:
+  c10::SmallVector<at::Tensor, 8> held_;
+  c10::SmallVector<const at::Tensor*, 8> pointers_;
+};
+
+class CompiledComputation final : public Computation {
+ public:
+  CompiledComputation(CompiledProgram program, graph::Graph graph)
+      : program_(std::move(program)), graph_(std::move(graph)) {}
+
+  void run(PyObject* const* inputs, PyObject** outputs) const override {
+    const HeldInputs tensors(inputs, program_.input_count());
+    c10::SmallVector<at::Tensor, 4> results(program_.output_count());
+    const bool ok = with_torch_errors([&] {
+      const WithoutGil without_gil;
+      if (!program_.run(tensors.data(), results.data())) plain_program().run(tensors.data(), results.data());
+    });
+    if (!ok) throw PythonError{};
+    for (size_t i = 0; i < results.size(); ++i) outputs[i] = checked(THPVariable_Wrap(std::move(results[i]))).release();
+  }
+  std::string print() const override { return program_.print(); }
+
+ private:
+  /// The captured operators one by one, for when something unusual is around.
+  const AtenProgram& plain_program() const {
+    std::call_once(plain_once_, [&] { plain_ = std::make_unique<AtenProgram>(graph_); });
+    return *plain_;
+  }
+
+  CompiledProgram program_;
+  graph::Graph graph_;
+  mutable std::once_flag plain_once_;
+  mutable std::unique_ptr<AtenProgram> plain_;
 };
 
 class TorchComputation final : public Computation {
@@ -93,6 +146,61 @@ class CallableComputation final : public Computation {
 
 std::unique_ptr<Computation> make_aten_computation(const graph::Graph& graph) {
   return std::make_unique<AtenComputation>(graph);
+}
+namespace {
+
+/// Tensors that kernels and direct calls can take: dense, strided, real, on the CPU.
+bool is_plain_graph(const graph::Graph& graph) {
+  return std::all_of(graph.values.begin(), graph.values.end(), [](const graph::Value& value) {
+    const graph::TensorMeta& meta = value.meta;
+    return meta.device.is_cpu() && meta.strides.size() == meta.sizes.size() && !c10::isComplexType(meta.dtype) &&
+           !c10::isQIntType(meta.dtype);
+  });
+}
+
+}  // namespace
+
+Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, const StageSink& sink) {
+  Compiled result;
+  const auto as_it_is = [&](const char* why) {
+    result.computation = make_aten_computation(graph);
+    result.uncompiled = why;
+  };
+  if (!is_plain_graph(graph)) {
+    as_it_is("tensors that are no plain tensors of the CPU");
+    return result;
+  }
+  if (!interpret && !has_code_generator()) {
+    as_it_is("this build has no code generator");
+    return result;
+  }
+  try {
+    const auto observe = [&](const char* pass, const passes::Functional& functional) {
+      if (sink.wanted(pass)) sink.emit(pass, passes::print(functional));
+    };
+    graph::Graph kept = graph;
+    kept.torch_nodes.clear();
+    for (graph::AtenNode& node : kept.aten_nodes) node.torch_node = -1;
+    passes::Functional functional = passes::normalise(graph, observe);
+    if (sink.wanted("normalised")) sink.emit("normalised", passes::print(functional));
+    lower::LoopProgram lowered = lower::lower(std::move(functional));
+    if (sink.wanted("loops")) sink.emit("loops", lower::print(lowered));
+    for (const lower::Step& step : lowered.steps) {
+      if (step.kernel) {
+        ++result.kernels;
+      } else {
+        result.externs.push_back(lowered.functional.graph.aten_nodes[step.call.node].op.operator_name().name);
+      }
+    }
+    CompiledProgram program(std::move(lowered), interpret ? KernelMode::Interpret : KernelMode::Machine);
+    if (sink.wanted("plan")) sink.emit("plan", program.print());
+    result.computation = std::make_unique<CompiledComputation>(std::move(program), std::move(kept));
+  } catch (const passes::Unsupported& refusal) {
+    as_it_is(refusal.what());
+  } catch (const NoCodeGenerator& missing) {
+    as_it_is(missing.what());
+  }
+  return result;
 }
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph) {
   return std::make_unique<TorchComputation>(graph);

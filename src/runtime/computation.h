@@ -1,7 +1,10 @@
 // The ways to run a graph: the ATen level from C++, the torch level under autograd, a backend's callable.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "graph/graph.h"
 #include "runtime/plan.h"
@@ -10,6 +13,22 @@ namespace magneto::runtime {
 
 /// The ATen operators in order, below autograd: for graphs none of whose results requires grad.
 std::unique_ptr<Computation> make_aten_computation(const graph::Graph& graph);
+
+/// Generated kernels for a graph none of whose results requires grad.
+struct Compiled {
+  std::unique_ptr<Computation> computation;
+  /// Not empty: why the operators run one by one after all.
+  std::string uncompiled;
+  int64_t kernels = 0;
+  /// Operators that are called, by name.
+  std::vector<std::string> externs;
+};
+/// What a stage made, for logs: its name and text. Texts are made only if `wanted(name)`.
+struct StageSink {
+  std::function<bool(const char* stage)> wanted;
+  std::function<void(const char* stage, const std::string& text)> emit;
+};
+Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, const StageSink& sink);
 /// The torch calls in order, through their Python callables, under the current grad mode.
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph);
 /// `callable(*inputs)` gives a tuple or list of the graph's outputs (or one tensor for a single output).

@@ -1,0 +1,313 @@
+// From a LoopProgram to steps over registers: which tensors live where, and the arena's plan.
+#include <algorithm>
+
+#include "graph/aliases.h"
+#include "graph/text.h"
+#include "passes/effects.h"
+#include "runtime/compiled_steps.h"
+#include "runtime/dispatch_scope.h"
+
+namespace magneto::runtime {
+namespace {
+
+using graph::AtenArg;
+using graph::AtenNode;
+using graph::kNoValue;
+using graph::ValueId;
+using lower::BufferId;
+using lower::BufferKind;
+
+constexpr int64_t kAlignment = 64;
+
+class Builder {
+ public:
+  explicit Builder(CompiledProgram::Impl& impl)
+      : impl_(impl), program_(impl.program), graph_(program_.functional.graph) {}
+
+  void run() {
+    impl_.input_count = graph_.inputs.size();
+    buffer_register_.assign(program_.buffers.size(), -1);
+    value_register_.assign(graph_.values.size(), -1);
+    for (const lower::Step& step : program_.steps) add_step(step);
+    add_copies();
+    add_outputs();
+    find_last_steps();
+    plan_arena();
+  }
+
+ private:
+  int32_t end() const { return static_cast<int32_t>(impl_.steps.size()); }
+
+  int32_t register_of(BufferId id) {
+    int32_t& known = buffer_register_[id];
+    if (known >= 0) return known;
+    const lower::Buffer& buffer = program_.buffers[id];
+    Register made;
+    made.dtype = buffer.dtype;
+    made.sizes = buffer.sizes;
+    made.strides = buffer.strides;
+    made.bytes = program_.span(id) * static_cast<int64_t>(c10::elementSize(buffer.dtype));
+    switch (buffer.kind) {
+      case BufferKind::Input:
+        made.source = Source::Input;
+        made.index = buffer.input;
+        break;
+      case BufferKind::Constant:
+        made.source = buffer.escapes ? Source::Copy : Source::Constant;
+        made.index = static_cast<int32_t>(impl_.constants.size());
+        impl_.constants.push_back(graph_.values[buffer.value].constant);
+        break;
+      case BufferKind::Extern:
+        made.source = Source::Returned;
+        break;
+      case BufferKind::Kernel:
+        made.source = buffer.escapes ? Source::Fresh : Source::Arena;
+        break;
+    }
+    impl_.registers.push_back(std::move(made));
+    return known = static_cast<int32_t>(impl_.registers.size() - 1);
+  }
+
+  /// The register of a value that an operator sees; views are made before step `impl_.steps.size()`.
+  int32_t register_of_value(ValueId id, std::vector<int32_t>& views) {
+    if (value_register_[id] >= 0) return value_register_[id];
+    const lower::Place& place = program_.places.at(id);
+    const int32_t base = register_of(place.buffer);
+    const graph::TensorMeta& meta = graph_.values[id].meta;
+    const lower::Buffer& buffer = program_.buffers[place.buffer];
+    if (buffer.value == id || (place.offset == 0 && buffer.sizes == meta.sizes && buffer.strides == meta.strides)) {
+      return value_register_[id] = base;
+    }
+    Register view;
+    view.source = Source::View;
+    view.index = base;
+    view.dtype = meta.dtype;
+    view.sizes = meta.sizes;
+    view.strides = meta.strides;
+    view.offset = place.offset;
+    impl_.registers.push_back(std::move(view));
+    const auto made = static_cast<int32_t>(impl_.registers.size() - 1);
+    // A view of planned memory is made once, with the arena.
+    if (impl_.registers[base].source != Source::Arena) views.push_back(made);
+    return value_register_[id] = made;
+  }
+
+  void add_step(const lower::Step& step) {
+    CompiledStep compiled;
+    if (step.kernel) {
+      compiled.kernel = static_cast<int32_t>(impl_.kernels.size());
+      KernelCall call;
+      call.kernel = &step.kernel->kernel;
+      call.name = "magneto::" + step.kernel->kernel.name;
+      for (const BufferId buffer : step.kernel->buffers) call.registers.push_back(register_of(buffer));
+      impl_.kernels.push_back(std::move(call));
+    } else {
+      compiled.call = static_cast<int32_t>(impl_.calls.size());
+      impl_.calls.push_back(make_call(step.call.node, compiled.views));
+      const Step& call = impl_.calls.back();
+      const AtenNode& node = graph_.aten_nodes[step.call.node];
+      // Into planned memory, if the operator can; the result must not leave.
+      if (node.results.size() == 1 && call.results[0] >= 0) {
+        Register& result = impl_.registers[call.results[0]];
+        compiled.out = find_out_call(call);
+        if (compiled.out) {
+          result.source =
+              program_.buffers[program_.places[node.results[0]].buffer].escapes ? Source::Fresh : Source::Arena;
+        }
+      }
+    }
+    impl_.steps.push_back(std::move(compiled));
+  }
+
+  Step make_call(int32_t index, std::vector<int32_t>& views) {
+    const AtenNode& node = graph_.aten_nodes[index];
+    Step step{node.op};
+    step.node = index;
+    const auto& arguments = node.op.schema().arguments();
+    const auto operand = [&](ValueId id) {
+      return id == kNoValue ? Operand{Place::Register, false, -1}
+                            : Operand{Place::Register, false, register_of_value(id, views)};
+    };
+    for (size_t i = 0; i < node.args.size(); ++i) {
+      Argument argument;
+      const c10::Type& type = *arguments[i].real_type();
+      if (const auto* constant = std::get_if<c10::IValue>(&node.args[i])) {
+        argument.constant = *constant;
+      } else if (const auto* id = std::get_if<ValueId>(&node.args[i])) {
+        if (*id == kNoValue) {
+          argument.constant = type.kind() == c10::TypeKind::OptionalType ? c10::IValue() : c10::IValue(at::Tensor());
+        } else {
+          argument.kind = Argument::Kind::Tensor;
+          argument.tensor = operand(*id);
+        }
+      } else {
+        const c10::Type* list = &type;
+        while (list->kind() == c10::TypeKind::OptionalType)
+          list = list->castRaw<c10::OptionalType>()->getElementType().get();
+        const auto& element = *list->castRaw<c10::ListType>()->getElementType();
+        argument.kind = element.kind() == c10::TypeKind::OptionalType ? Argument::Kind::OptionalTensorList
+                                                                      : Argument::Kind::TensorList;
+        for (const ValueId id : std::get<std::vector<ValueId>>(node.args[i])) argument.list.push_back(operand(id));
+      }
+      step.arguments.push_back(std::move(argument));
+    }
+    for (const ValueId id : node.results) {
+      const bool kept = id != kNoValue && program_.places[id].buffer != lower::kNoBuffer &&
+                        program_.buffers[program_.places[id].buffer].value == id;
+      step.results.push_back(kept ? register_of(program_.places[id].buffer) : -1);
+    }
+    step.keys = c10::DispatchKeySet(c10::DispatchKey::CPU);
+    const bool composite = node.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
+    const bool custom = !node.op.operator_name().name.starts_with("aten::");
+    step.mode = composite || custom ? CallMode::Dispatched : CallMode::Direct;
+    if (step.mode == CallMode::Direct) step.typed = find_typed_call(step);
+    return step;
+  }
+
+  void add_copies() {
+    for (const auto& bump : program_.functional.bumps) {
+      const graph::Value& value = graph_.values[bump.value];
+      if (value.kind != graph::ValueKind::Input) continue;
+      const auto input = static_cast<int32_t>(std::find(graph_.inputs.begin(), graph_.inputs.end(), bump.value) -
+                                              graph_.inputs.begin());
+      InputWrite write{input, register_of(program_.places[bump.value].buffer), bump.count};
+      for (const auto& copy : program_.copies) {
+        if (copy.input == bump.value) write.from = register_of_value(copy.value, impl_.last_views);
+      }
+      impl_.writes.push_back(write);
+    }
+  }
+
+  void add_outputs() {
+    for (const int32_t node : program_.output_views) {
+      // Made anew at the end, whatever registers the same value has for operators inside.
+      const AtenNode& view = graph_.aten_nodes[node];
+      Step step{view.op};
+      step.node = node;
+      step.mode = CallMode::Dispatched;
+      for (size_t i = 0; i < view.args.size(); ++i) {
+        Argument argument;
+        if (const auto* constant = std::get_if<c10::IValue>(&view.args[i])) {
+          argument.constant = *constant;
+        } else {
+          argument.kind = Argument::Kind::Tensor;
+          argument.tensor = {Place::Register, false, output_register(std::get<ValueId>(view.args[i]))};
+        }
+        step.arguments.push_back(std::move(argument));
+      }
+      for (const ValueId id : view.results) {
+        Register result;
+        result.source = Source::Returned;
+        impl_.registers.push_back(result);
+        step.results.push_back(static_cast<int32_t>(impl_.registers.size() - 1));
+        if (id != kNoValue) output_register_[id] = step.results.back();
+      }
+      impl_.output_views.push_back(std::move(step));
+    }
+    for (const ValueId id : graph_.outputs) impl_.outputs.push_back(output_register(id));
+    for (const auto& bump : program_.functional.bumps) {
+      if (graph_.values[bump.value].kind != graph::ValueKind::Input)
+        impl_.bumps.emplace_back(output_register(bump.value), bump.count);
+    }
+  }
+
+  /// The tensor to hand out, or to make a handed out view of.
+  int32_t output_register(ValueId id) {
+    if (const auto found = output_register_.find(id); found != output_register_.end()) return found->second;
+    return register_of_value(id, impl_.last_views);
+  }
+
+  // -- memory
+  // --------------------------------------------------------------------------------------------------------------
+
+  template <typename Visit>
+  void for_each_register(const CompiledStep& step, Visit visit) const {
+    if (step.kernel >= 0) {
+      for (const int32_t index : impl_.kernels[step.kernel].registers) visit(index);
+      return;
+    }
+    visit_call(impl_.calls[step.call], visit);
+  }
+  template <typename Visit>
+  static void visit_call(const Step& call, Visit visit) {
+    for (const Argument& argument : call.arguments) {
+      if (argument.kind == Argument::Kind::Tensor) visit(argument.tensor.index);
+      for (const Operand& operand : argument.list) {
+        if (operand.index >= 0) visit(operand.index);
+      }
+    }
+    for (const int32_t index : call.results) {
+      if (index >= 0) visit(index);
+    }
+  }
+
+  void find_last_steps() {
+    first_step_.assign(impl_.registers.size(), end());
+    const auto use = [&](int32_t index, int32_t step) {
+      const int32_t base = impl_.registers[index].source == Source::View ? impl_.registers[index].index : index;
+      for (const int32_t one : {index, base}) {
+        impl_.registers[one].last_step = std::max(impl_.registers[one].last_step, step);
+        first_step_[one] = std::min(first_step_[one], step);
+      }
+    };
+    for (int32_t s = 0; s < end(); ++s) for_each_register(impl_.steps[s], [&](int32_t index) { use(index, s); });
+    for (const InputWrite& write : impl_.writes) {
+      use(write.target, end());
+      if (write.from >= 0) use(write.from, end());
+    }
+    for (const Step& view : impl_.output_views) visit_call(view, [&](int32_t index) { use(index, end()); });
+    for (const int32_t index : impl_.outputs) use(index, end());
+    for (const int32_t index : impl_.last_views) use(index, end());
+    for (size_t r = 0; r < impl_.registers.size(); ++r) {
+      const Register& info = impl_.registers[r];
+      const bool kept = info.source == Source::Arena || info.source == Source::Constant ||
+                        (info.source == Source::View && impl_.registers[info.index].source == Source::Arena);
+      if (!kept) impl_.transient.push_back(static_cast<int32_t>(r));
+      const bool own = info.source == Source::Returned || info.source == Source::Fresh || info.source == Source::Copy ||
+                       (info.source == Source::View && impl_.registers[info.index].source != Source::Arena);
+      if (own && info.last_step >= 0 && info.last_step < end())
+        impl_.steps[info.last_step].dead.push_back(static_cast<int32_t>(r));
+    }
+  }
+
+  /// Largest first, each at the lowest offset that is free while it lives.
+  void plan_arena() {
+    std::vector<int32_t> order;
+    for (size_t r = 0; r < impl_.registers.size(); ++r) {
+      if (impl_.registers[r].source == Source::Arena) order.push_back(static_cast<int32_t>(r));
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int32_t a, int32_t b) { return impl_.registers[a].bytes > impl_.registers[b].bytes; });
+    std::vector<int32_t> placed;  // by offset
+    for (const int32_t index : order) {
+      Register& info = impl_.registers[index];
+      const int64_t bytes = (std::max<int64_t>(info.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+      int64_t offset = 0;
+      for (const int32_t other : placed) {
+        const Register& there = impl_.registers[other];
+        if (there.last_step < first_step_[index] || info.last_step < first_step_[other]) continue;
+        if (offset + bytes <= there.offset) break;
+        offset = std::max(
+            offset, there.offset + (std::max<int64_t>(there.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment);
+      }
+      info.offset = offset;
+      impl_.arena_bytes = std::max(impl_.arena_bytes, offset + bytes);
+      placed.insert(
+          std::upper_bound(placed.begin(), placed.end(), index,
+                           [&](int32_t a, int32_t b) { return impl_.registers[a].offset < impl_.registers[b].offset; }),
+          index);
+    }
+  }
+
+  CompiledProgram::Impl& impl_;
+  const lower::LoopProgram& program_;
+  const graph::Graph& graph_;
+  std::vector<int32_t> buffer_register_, value_register_, first_step_;
+  std::unordered_map<ValueId, int32_t> output_register_;
+};
+
+}  // namespace
+
+void build_compiled(CompiledProgram::Impl& impl) { Builder(impl).run(); }
+
+}  // namespace magneto::runtime

@@ -1,0 +1,47 @@
+// Runs a LoopProgram: generated kernels and operators' own kernels over planned memory.
+//
+// Memory of one call: intermediate tensors lie at planned offsets of one arena, which is kept and used again by later
+// calls, as are the tensor objects over it. Outputs have memory of their own. Calls at the same time have an arena
+// each.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+
+#include "lower/program.h"
+
+namespace magneto::runtime {
+
+/// How kernels are run.
+enum class KernelMode : uint8_t {
+  Machine,    // machine code
+  Interpret,  // the loop IR's interpreter: for tests
+};
+
+class CompiledProgram {
+ public:
+  /// Compiles the kernels. Throws std::runtime_error without a code generator.
+  CompiledProgram(lower::LoopProgram program, KernelMode mode);
+  ~CompiledProgram();
+  CompiledProgram(CompiledProgram&&) noexcept;
+
+  /// As AtenProgram::run. False: nothing was done, because something unusual is around (tensor subclasses, modes, lazy
+  /// tensors, inputs that share memory with one that is written): the captured operators must be run one by one.
+  bool run(const at::Tensor* const* inputs, at::Tensor* outputs) const;
+
+  size_t input_count() const;
+  size_t output_count() const;
+  size_t kernel_count() const;
+  size_t extern_count() const;
+  /// Steps, memory, kernels.
+  std::string print() const;
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace magneto::runtime

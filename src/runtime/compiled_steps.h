@@ -1,0 +1,103 @@
+// What a CompiledProgram is made of. Built by compiled_builder.cpp, run by compiled_program.cpp.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+#include "runtime/compiled_program.h"
+#include "runtime/kernel_code.h"
+#include "runtime/program_steps.h"
+
+namespace magneto::runtime {
+
+/// The tensor objects of a call, by register: one per buffer that an operator or the caller sees, one per view of such.
+enum class Source : uint8_t {
+  Input,     // the caller's tensor
+  Constant,  // the program's tensor
+  Copy,      // a copy of a constant for each call
+  Arena,     // planned memory; the tensor object is kept with the arena
+  Fresh,     // made for each call: outputs and what they share memory with
+  Returned,  // what an operator's kernel gave
+  View,      // geometry over another register
+};
+
+struct Register {
+  Source source = Source::Fresh;
+  /// Input, Constant, Copy: which. View: the register it is a view of.
+  int32_t index = -1;
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  std::vector<int64_t> sizes, strides;
+  /// Arena: bytes. View: elements.
+  int64_t offset = 0;
+  int64_t bytes = 0;
+  /// The register is given up behind this step.
+  int32_t last_step = -1;
+};
+
+/// An operator's kernel that writes its result into a tensor that is there.
+using OutCall = void (*)(const Step& step, c10::DispatchKeySet keys, const Registers& registers, at::Tensor& out);
+/// The out call for `step`'s operator; null if it has none.
+OutCall find_out_call(const Step& step);
+
+struct CompiledStep {
+  /// The kernel, or:
+  int32_t kernel = -1;
+  /// The operator: its arguments are registers, its results too.
+  int32_t call = -1;
+  OutCall out = nullptr;
+  /// Registers that die with this step: tensor objects that are no part of the arena.
+  std::vector<int32_t> dead;
+  /// Views to be made before this step.
+  std::vector<int32_t> views;
+};
+
+struct InputWrite {
+  int32_t input;
+  int32_t target;  // its register
+  int32_t versions;
+  /// The register to copy from; -1: a kernel has written the input.
+  int32_t from = -1;
+};
+
+/// The memory of one call.
+struct CallFrame {
+  at::Storage arena;
+  std::vector<at::Tensor> registers;
+  torch::jit::Stack stack;
+};
+
+struct CompiledProgram::Impl {
+  lower::LoopProgram program;
+  KernelMode mode;
+  std::vector<Register> registers;
+  std::vector<KernelCall> kernels;
+  std::vector<Step> calls;
+  std::vector<CompiledStep> steps;
+  std::vector<at::Tensor> constants;
+  std::vector<InputWrite> writes;
+  /// View operators that make outputs, run as eager runs them.
+  std::vector<Step> output_views;
+  std::vector<int32_t> last_views;  // views to be made for them and for copies
+  std::vector<int32_t> outputs;     // registers
+  std::vector<std::pair<int32_t, int32_t>> bumps;
+  /// Registers that hold nothing between calls.
+  std::vector<int32_t> transient;
+  int64_t arena_bytes = 0;
+  size_t input_count = 0;
+  /// All tensors are dense, strided, real and on the CPU.
+  bool plain = true;
+
+  /// A call's memory: kept from an earlier call, or new.
+  std::unique_ptr<CallFrame> take_frame() const;
+  void give_frame(std::unique_ptr<CallFrame> frame) const;
+  std::unique_ptr<CallFrame> make_frame() const;
+
+  ~Impl() { delete spare.load(); }
+  mutable std::atomic<CallFrame*> spare{nullptr};
+  mutable std::mutex mutex;
+  mutable std::vector<std::unique_ptr<CallFrame>> frames;
+};
+
+void build_compiled(CompiledProgram::Impl& impl);
+
+}  // namespace magneto::runtime
