@@ -99,16 +99,32 @@ class Grouper {
         ++readers[operand];
       }
     }
+    // Nodes that spread over more elements than they have, and nodes that a reduction's result goes into.
+    std::vector<bool> spread(dag_.size(), false), of_reduction(dag_.size(), false);
+    for (NodeId id = 0; id < dag_.size(); ++id) {
+      if (!needed[id] || dag_[id].kind != NodeKind::View) continue;
+      const NodeId operand = dag_[id].operands[0];
+      if (count(dag_[id].sizes) > count(dag_[operand].sizes)) spread[operand] = true;
+    }
     for (NodeId id = 0; id < dag_.size(); ++id) {
       if (!needed[id]) continue;
       const Node& node = dag_[id];
-      float weight = own_weight(node);
-      for (const NodeId operand : node.operands) weight += out_.is_op[operand] ? 1 : out_.weight[operand];
-      out_.weight[id] = weight;
       const bool reduces = node.kind == NodeKind::Reduce || node.kind == NodeKind::Scan;
       const bool computes =
           node.kind == NodeKind::Math || node.kind == NodeKind::Gather || node.kind == NodeKind::Guard;
-      out_.is_op[id] = reduces || root[id] || (computes && readers[id] > 1 && weight > kShared);
+      float weight = own_weight(node);
+      for (const NodeId operand : node.operands) {
+        const bool reduction = out_.is_op[operand] && dag_[operand].kind == NodeKind::Reduce;
+        const float below = reduction ? 0 : out_.is_op[operand] ? 1 : out_.weight[operand];
+        // What is spread costs its share of each element.
+        const auto from = static_cast<float>(count(dag_[operand].sizes)), to = static_cast<float>(count(node.sizes));
+        weight += node.kind == NodeKind::View && from < to ? below * from / to : below;
+        of_reduction[id] = of_reduction[id] || reduction || (of_reduction[operand] && !out_.is_op[operand]);
+      }
+      out_.weight[id] = weight;
+      // A row's mean, scale and the like are computed once a row, not for each element.
+      const bool once_a_row = node.kind == NodeKind::Math && spread[id] && of_reduction[id];
+      out_.is_op[id] = reduces || root[id] || once_a_row || (computes && readers[id] > 1 && weight > kShared);
     }
   }
 

@@ -33,11 +33,12 @@ struct T {
 };
 
 // X(function, op): two operands, both tensors or one of them a number.
-#define MAGNETO_BINARY(X)                                                                                     \
-  X(operator+, Add)                                                                                           \
-  X(operator-, Sub) X(operator*, Mul) X(operator/, Div) X(operator==, Eq) X(operator!=, Ne) X(operator<, Lt)  \
-      X(operator<=, Le) X(operator>, Gt) X(operator>=, Ge) X(operator&, And) X(operator|, Or) X(minimum, Min) \
-          X(maximum, Max) X(power, Pow)
+#define MAGNETO_BINARY(X)                                                                                   \
+  X(operator+, Add)                                                                                         \
+  X(operator-, Sub)                                                                                         \
+  X(operator*, Mul)                                                                                         \
+  X(operator/, Div) X(operator==, Eq) X(operator!=, Ne) X(operator<, Lt) X(operator<=, Le) X(operator>, Gt) \
+      X(operator>=, Ge) X(operator&, And) X(operator|, Or) X(minimum, Min) X(maximum, Max) X(power, Pow)
 #define X(function, op)                                           \
   inline T function(T a, T b) { return a.apply(Op::op, b); }      \
   inline T function(T a, double b) { return a.apply(Op::op, b); } \
@@ -46,10 +47,12 @@ MAGNETO_BINARY(X)
 #undef X
 inline T operator-(T a) { return a.apply(Op::Neg); }
 inline T operator!(T a) { return a.apply(Op::Not); }
-#define MAGNETO_UNARY(X)                                                                                  \
-  X(exp, Exp)                                                                                             \
-  X(log, Log) X(sqrt, Sqrt) X(rsqrt, Rsqrt) X(tanh, Tanh) X(erf, Erf) X(sigmoid, Sigmoid) X(log1p, Log1p) \
-      X(expm1, Expm1) X(abs, Abs) X(reciprocal, Reciprocal)
+#define MAGNETO_UNARY(X)                                                                                    \
+  X(exp, Exp)                                                                                               \
+  X(log, Log)                                                                                               \
+  X(sqrt, Sqrt)                                                                                             \
+  X(rsqrt, Rsqrt) X(tanh, Tanh) X(erf, Erf) X(sigmoid, Sigmoid) X(log1p, Log1p) X(expm1, Expm1) X(abs, Abs) \
+      X(reciprocal, Reciprocal)
 #define X(function, op) \
   inline T function(T a) { return a.apply(Op::op); }
 MAGNETO_UNARY(X)

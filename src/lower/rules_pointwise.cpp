@@ -107,8 +107,10 @@ bool pow_number(Call& call) {
   if (exponent == 1) return call.give(x);
   if (exponent == 2) return call.give(x * x);
   if (exponent == 3) return call.give(x * x * x);
-  if (exponent == 0.5) return call.give(sqrt(x));
-  if (exponent == -0.5) return call.give(1.0 / sqrt(x));
+  // Of -inf a root is no number and a power is infinity; eager takes the power for half.
+  const bool half = call.meta(0).dtype == c10::kHalf;
+  if (exponent == 0.5 && !half) return call.give(sqrt(x));
+  if (exponent == -0.5 && !half) return call.give(1.0 / sqrt(x));
   if (exponent == -1) return call.give(1.0 / x);
   if (exponent == -2) return call.give(1.0 / (x * x));
   return call.give(power(x, exponent));

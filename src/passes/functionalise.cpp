@@ -273,6 +273,8 @@ class Functionaliser {
     std::vector<ValueId> results = out_.add(*functional, std::move(args), pointers, node.torch_node);
     for (size_t i = 0; i < targets.size(); ++i) {
       const TensorMeta& target = meta(targets[i]);
+      // The memory keeps its layout, whatever the functional operator would choose.
+      out_.graph().values[results[i]].meta.strides = dense(target).strides;
       if (metas[i].sizes != target.sizes) refuse(node.op, "changes the size of what it writes");
       ValueId now = results[i];
       if (metas[i].dtype != target.dtype) now = cast(now, target.dtype);
@@ -347,9 +349,7 @@ class Functionaliser {
     if (name == "view" || name == "_unsafe_view" || name == "_reshape_alias" || name == "unsqueeze" ||
         name == "squeeze") {
       static const auto reshape = find_op("aten::reshape");
-      TensorMeta result = whole;
-      result.storage_offset = 0;
-      result.strides = graph::contiguous_strides(result.sizes);
+      const TensorMeta result = fresh(whole);
       return add_one(reshape, {value, c10::IValue(whole.sizes)}, result);
     }
     if (name == "t" || name == "numpy_T") {

@@ -15,11 +15,9 @@ using graph::ValueId;
 
 namespace {
 
-/// A tensor without data. Its storage is made large enough for the offset, which as_strided looks at.
-at::Tensor stand_in(const TensorMeta& meta, bool wrapped) {
-  at::Tensor tensor = at::detail::empty_strided_meta(meta.sizes, meta.strides, meta.dtype);
-  if (wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
-  return tensor;
+/// A tensor without data.
+at::Tensor stand_in(const TensorMeta& meta) {
+  return at::detail::empty_strided_meta(meta.sizes, meta.strides, meta.dtype);
 }
 
 std::vector<TensorMeta> call(const c10::OperatorHandle& op, torch::jit::Stack stack, const TensorMeta* view_of) {
@@ -48,7 +46,7 @@ std::vector<TensorMeta> call(const c10::OperatorHandle& op, torch::jit::Stack st
 std::vector<TensorMeta> view_metas(const graph::AtenNode& node, const TensorMeta& source) {
   if (node.op.operator_name().name == "aten::as_strided") throw Unsupported("as_strided of memory that is written");
   torch::jit::Stack stack;
-  stack.emplace_back(stand_in(source, false));
+  stack.emplace_back(stand_in(source));
   for (size_t i = 1; i < node.args.size(); ++i) stack.push_back(std::get<c10::IValue>(node.args[i]));
   return call(node.op, std::move(stack), &source);
 }
@@ -58,8 +56,9 @@ std::vector<TensorMeta> result_metas(const c10::OperatorHandle& op, const std::v
   torch::jit::Stack stack;
   const auto tensor = [&](ValueId id) {
     const graph::Value& value = graph.values[id];
+    // Numbers stay what they are: Python's kernels look into them.
     const bool wrapped = value.constant.defined() && value.constant.unsafeGetTensorImpl()->is_wrapped_number();
-    return stand_in(value.meta, wrapped);
+    return wrapped ? value.constant : stand_in(value.meta);
   };
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < args.size(); ++i) stack.push_back(boxed(args[i], *arguments[i].real_type(), tensor));

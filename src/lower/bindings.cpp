@@ -1,0 +1,82 @@
+// What tests and tools reach of the passes and of lowering: text in, text out.
+#include "api/bindings.h"
+
+#include "lower/groups.h"
+#include "lower/lowering.h"
+#include "passes/passes.h"
+#include "python/ref.h"
+
+namespace magneto {
+namespace {
+
+std::string_view text_argument(PyObject* text) {
+  Py_ssize_t size = 0;
+  const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size);
+  if (!utf8) throw PythonError{};
+  return {utf8, static_cast<size_t>(size)};
+}
+
+PyObject* text_result(std::string_view text) {
+  return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
+}
+
+graph::Graph parse_sound(PyObject* text) {
+  graph::Graph graph = graph::parse(text_argument(text));
+  if (const auto violations = graph::verify(graph); !violations.empty()) {
+    throw std::invalid_argument("unsound graph: " + violations.front());
+  }
+  return graph;
+}
+
+/// (text, pass): the graph after functionalisation and then that one pass; "" for all of them.
+PyObject* passes_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 2) throw std::invalid_argument("passes_run(text, pass)");
+    const std::string_view pass = text_argument(args[1]);
+    try {
+      if (pass.empty()) return text_result(passes::print(passes::normalise(parse_sound(args[0]))));
+      passes::Functional functional = passes::functionalise(parse_sound(args[0]));
+      if (pass == "eliminate_dead") {
+        passes::eliminate_dead(functional);
+      } else if (pass == "merge_common") {
+        passes::merge_common(functional);
+      } else if (pass == "fold_constants") {
+        passes::fold_constants(functional);
+      } else if (pass != "functionalise") {
+        throw std::invalid_argument("there is no pass " + std::string(pass));
+      }
+      if (const auto violations = passes::verify(functional); !violations.empty()) {
+        throw std::logic_error(violations.front());
+      }
+      return text_result(passes::print(functional));
+    } catch (const passes::Unsupported& refusal) {
+      return text_result(std::string("unsupported: ") + refusal.what() + "\n");
+    }
+  });
+}
+
+PyObject* lower_expressions(PyObject*, PyObject* text) {
+  return guarded([&] {
+    lower::Lowering lowering(passes::normalise(parse_sound(text)));
+    lowering.run();
+    std::vector<lower::NodeId> roots;
+    for (const lower::Root& root : lowering.roots) roots.push_back(root.node);
+    return text_result(lower::print(lowering.dag, roots));
+  });
+}
+
+PyObject* lower_program(PyObject*, PyObject* text) {
+  return guarded([&] { return text_result(lower::print(lower::lower(passes::normalise(parse_sound(text))))); });
+}
+
+}  // namespace
+
+PyMethodDef lower_methods[] = {
+    {"passes_run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(passes_run)), METH_FASTCALL,
+     "A graph in text form after a pass."},
+    {"lower_expressions", lower_expressions, METH_O, "The tensor expressions of a graph in text form."},
+    {"lower_program", lower_program, METH_O, "The kernels and calls that a graph in text form becomes."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace magneto
