@@ -43,21 +43,24 @@ bool has_instance_dict(PyTypeObject* type) {
   return type->tp_dictoffset != 0 || PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
 }
 
-/// A Python-level `__getattr__` for `owner`; null: it raised AttributeError.
+/// A Python-level `__getattr__` for `owner`.
 Ref call_attribute_hook(Capture& capture, PyObject* hook, PyObject* owner, PyObject* name) {
   Capture::Uncuttable scope(capture);
-  try {
-    return capture.call(capture.wrap(hook, capture.sources.constant(hook)).get(), {owner, name});
-  } catch (const PythonError&) {
-    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
-    PyErr_Clear();
-    return {};
-  }
+  return capture.call(capture.wrap(hook, capture.sources.constant(hook)).get(), {owner, name});
+}
+
+/// The current error is an AttributeError that a hook may still turn into a value; clears it. Else goes on raising.
+void expect_attribute_error(PyObject* hook) {
+  if (!hook || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
+  PyErr_Clear();
 }
 
 }  // namespace
 
 PyObject* Capture::type_lookup(PyTypeObject* type, PyObject* name) {
+  if (classes_written_) {
+    if (const auto* written = find_class_write(type, name)) return written->second.get();
+  }
   PyObject* found = _PyType_Lookup(type, name);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) guards.type_lookup(type, name, found);
   return found;
@@ -77,7 +80,8 @@ Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
   } else if (PyModule_Check(owner)) {
     PyErr_Format(PyExc_AttributeError, "module '%.50s' has no attribute '%U'", PyModule_GetName(owner), name);
   } else {
-    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(owner)->tp_name, name);
+    PyObject* of = PyMethod_Check(owner) ? PyMethod_GET_FUNCTION(owner) : owner;
+    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(of)->tp_name, name);
   }
   throw PythonError{};
 }
@@ -98,17 +102,25 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
         Uncuttable scope(*this);
         return call(wrap(getattribute, sources.constant(getattribute)).get(), {owner, name});
       } catch (const PythonError&) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
-        PyErr_Clear();
-        if (!hook) return {};
+        expect_attribute_error(hook);
       }
       return call_attribute_hook(*this, hook, owner, name);
     }
   }
-  Ref value = lookup_instance_attr(owner, name, unbound);
-  if (value) return value;
-  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
-  PyObject* hook = type_lookup(type, MAGNETO_STR("__getattr__"));
+  PyObject* hook = nullptr;
+  try {
+    if (Ref value = lookup_instance_attr(owner, name, unbound)) return value;
+    if (PyMethod_Check(owner)) {  // what it lacks itself is its function's
+      const Source* source = source_of(owner);
+      PyObject* function = PyMethod_GET_FUNCTION(owner);
+      return lookup_attr(source ? wrap(function, sources.bound_function(source)).get() : function, name);
+    }
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
+    hook = type_lookup(type, MAGNETO_STR("__getattr__"));
+  } catch (const PythonError&) {  // of a property or another descriptor
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) hook = type_lookup(type, MAGNETO_STR("__getattr__"));
+    expect_attribute_error(hook);
+  }
   if (!hook) return {};
   static PyObject* const module_hook = class_entry(torch_module_class(), "__getattr__");
   if (hook == module_hook) return module_getattr(owner, name);
@@ -138,6 +150,27 @@ Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, boo
     }
     return bound;
   }
+  static PyObject* const cached_property = [] {
+    Ref module = checked(PyImport_ImportModule("functools"));
+    return PyObject_GetAttrString(module.get(), "cached_property");
+  }();
+  if (reinterpret_cast<PyObject*>(kind) == cached_property && owner && has_instance_dict(type)) {
+    // As its __get__ does it, but for the lock of 3.11.
+    Uncuttable scope(*this);
+    Ref self = wrap(descriptor, sources.constant(descriptor));
+    Ref function = load_attr(descriptor, MAGNETO_STR("func"));
+    Ref name = load_attr(descriptor, MAGNETO_STR("attrname"));
+    Ref value = call(function.get(), {owner});
+    PyObject* dict = instance_dict_of(owner);
+    if (!is_outside(owner)) {
+      if (PyDict_SetItem(dict, name.get(), value.get()) < 0) throw PythonError{};
+    } else if (is_written(dict)) {
+      store_entry(dict, name.get(), value.get());
+    } else {
+      overlay(owner, false).set(name.get(), value.get());
+    }
+    return value;
+  }
   if (kind == &PyProperty_Type) {
     if (!owner) return wrap(descriptor, sources.constant(descriptor));
     Ref getter = checked(PyObject_GetAttr(descriptor, MAGNETO_STR("fget")));
@@ -160,6 +193,20 @@ Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, boo
     side_exit(BreakReason::OpaqueObject, std::string("attribute read through a descriptor of type ") + kind->tp_name);
   }
   return call_native([&] { return kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)); });
+}
+
+/// The instance dict is about to be used as a dict: attributes written so far become entries written.
+void Capture::move_writes_to_dict(PyObject* owner, PyObject* dict) {
+  Overlay* written = find_overlay(owner, false);
+  if (!written) return;
+  std::vector<std::pair<Ref, Ref>> entries;
+  std::erase_if(written->entries, [&](std::pair<Ref, Ref>& entry) {
+    PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), entry.first.get());
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return false;  // a slot
+    entries.push_back(std::move(entry));
+    return true;
+  });
+  for (const auto& [name, value] : entries) store_entry(dict, name.get(), value.get());
 }
 
 Ref Capture::instance_dict_entry(PyObject* owner, PyObject* name) {
@@ -215,10 +262,11 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
     if (name == MAGNETO_STR("__class__"))
       return wrap(reinterpret_cast<PyObject*>(type), sources.constant(reinterpret_cast<PyObject*>(type)));
     if (source && name == MAGNETO_STR("__dict__") && has_instance_dict(type)) {
-      if (find_overlay(owner, false)) side_exit(BreakReason::OpaqueObject, "__dict__ of an object that was changed");
       PyObject* dict = instance_dict_of(owner);
       if (!dict) return {};
-      return wrap(dict, sources.instance_dict(source));
+      Ref value = wrap(dict, sources.instance_dict(source));
+      move_writes_to_dict(owner, dict);
+      return value;
     }
     if (source && source->kind != guards::SourceKind::Const && !holds_guarded_state(type, descriptor)) {
       side_exit(BreakReason::OpaqueObject,
@@ -273,23 +321,10 @@ Ref Capture::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
     keep(value);
     return wrap(value.get(), sources.constant(value.get()));
   }
-  if (PyObject* found = type_lookup(owner, name)) {
-    if (Overlay* written = find_overlay(reinterpret_cast<PyObject*>(owner), false)) {
-      if (auto* entry = written->find(name)) return entry->second;
-    }
-    return bind(found, nullptr, owner, nullptr);
-  }
+  if (PyObject* found = type_lookup(owner, name)) return bind(found, nullptr, owner, nullptr);
   if (on_meta) return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
   PyObject* hook = type_lookup(meta, MAGNETO_STR("__getattr__"));
-  if (!hook) return {};
-  try {
-    Uncuttable scope(*this);
-    return call(wrap(hook, sources.constant(hook)).get(), {reinterpret_cast<PyObject*>(owner), name});
-  } catch (const PythonError&) {
-    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
-    PyErr_Clear();
-    return {};
-  }
+  return hook ? call_attribute_hook(*this, hook, reinterpret_cast<PyObject*>(owner), name) : Ref();
 }
 
 Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
@@ -305,20 +340,12 @@ Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
   }
   // A module's __getattr__ (PEP 562, or of a subclass such as a lazy module).
   PyObject* hook = PyDict_GetItemString(dict, "__getattr__");
-  try {
-    Uncuttable scope(*this);
-    if (hook)
-      return call(wrap(hook, sources.dict_item(sources.constant(dict), MAGNETO_STR("__getattr__"))).get(), {name});
-    if (Py_TYPE(owner) != &PyModule_Type) {
-      if (PyObject* method = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"))) {
-        return call(wrap(method, sources.constant(method)).get(), {owner, name});
-      }
-    }
-  } catch (const PythonError&) {
-    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
-    PyErr_Clear();
-  }
-  return {};
+  Uncuttable scope(*this);
+  if (hook)
+    return call(wrap(hook, sources.dict_item(sources.constant(dict), MAGNETO_STR("__getattr__"))).get(), {name});
+  if (Py_TYPE(owner) == &PyModule_Type) return {};
+  PyObject* method = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"));
+  return method ? call(wrap(method, sources.constant(method)).get(), {owner, name}) : Ref();
 }
 
 Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) {
@@ -407,10 +434,19 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
   PyTypeObject* type = Py_TYPE(owner);
   PyObject* setter = type_lookup(type, value ? MAGNETO_STR("__setattr__") : MAGNETO_STR("__delattr__"));
   static PyObject* const module_setattr = class_entry(torch_module_class(), "__setattr__");
-  if (PyType_Check(owner) || PyModule_Check(owner)) {
-    side_exit(BreakReason::Mutation,
-              std::string("an attribute of a ") + (PyType_Check(owner) ? "class" : "module") + " is set");
+  if (PyType_Check(owner) && !(setter && PyFunction_Check(setter))) {
+    return store_class_attr(reinterpret_cast<PyTypeObject*>(owner), name, value);
   }
+  if (type == &PyModule_Type) {
+    PyObject* dict = PyModule_GetDict(owner);
+    wrap(dict, sources.constant(dict));
+    if (!value && !dict_lookup(dict, name)) {
+      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", type->tp_name, name);
+      throw PythonError{};
+    }
+    return store_entry(dict, name, value);
+  }
+  if (PyModule_Check(owner)) side_exit(BreakReason::Mutation, "an attribute of a module is set");
   if (is_tensor(owner)) {
     if (inputs_.count(session->value_of(THPVariable_Unpack(owner))) || !value) {
       side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
@@ -451,6 +487,58 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
     return;
   }
   generic_setattr(owner, name, value);
+}
+
+/// A write to a class of the user, seen by all look-ups in it and its subclasses from here on.
+void Capture::store_class_attr(PyTypeObject* owner, PyObject* name, PyObject* value) {
+  auto* object = reinterpret_cast<PyObject*>(owner);
+  const char* text = PyUnicode_AsUTF8(name);
+  const bool special = std::strncmp(text, "__", 2) == 0;  // CPython copies them to slots, which C code reads
+  PyObject* on_meta = type_lookup(Py_TYPE(owner), name);
+  if (special || !is_outside(object) || !PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) ||
+      PyType_HasFeature(owner, Py_TPFLAGS_IMMUTABLETYPE) || (on_meta && Py_TYPE(on_meta)->tp_descr_set)) {
+    side_exit(BreakReason::Mutation, std::string("the attribute ") + text + " of a class is set");
+  }
+  PyObject* own = PyDict_GetItemWithError(type_dict(owner), name);
+  type_lookup(owner, name);
+  classes_written_ = true;
+  if (value) {
+    if (!is_scalar(value) && !is_outside(value) && !is_identity_constant(value)) class_values_.insert(value);
+    keep(Ref::borrow(value));
+    overlay(object, false).set(name, value);
+    return;
+  }
+  const Overlay* written = find_overlay(object, false);
+  auto* entry = written ? const_cast<Overlay*>(written)->find(name) : nullptr;
+  if (entry ? !entry->second : !own) {
+    PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", owner->tp_name, name);
+    throw PythonError{};
+  }
+  overlay(object, false).erase(name, own != nullptr);
+}
+
+/// The write that a look-up finds first (its value null: nothing is found at all); null: none, or an original comes
+/// first.
+const std::pair<Ref, Ref>* Capture::find_class_write(PyTypeObject* type, PyObject* name) {
+  static const std::pair<Ref, Ref> nothing;
+  bool hidden = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
+    if (Overlay* written = find_overlay(base, false)) {
+      if (const auto* entry = written->find(name)) {
+        if (entry->second) return entry;
+        hidden = true;  // deleted here: what follows counts
+        continue;
+      }
+    }
+    if (PyObject* found = PyDict_GetItemWithError(type_dict(reinterpret_cast<PyTypeObject*>(base)), name)) {
+      if (!hidden) return nullptr;
+      type_lookup(reinterpret_cast<PyTypeObject*>(base), name);
+      overlay_reads_.push_back(std::make_unique<std::pair<Ref, Ref>>(Ref::borrow(name), Ref::borrow(found)));
+      return overlay_reads_.back().get();
+    }
+  }
+  return hidden ? &nothing : nullptr;
 }
 
 void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) {

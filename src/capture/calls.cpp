@@ -1,5 +1,7 @@
 // Calls: which callable is interpreted, recorded, run natively, or ends the segment.
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
@@ -162,8 +164,7 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     return call(wrap(wrapped, sources.constant(wrapped)).get(), std::move(args));
   }
   if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {
-    Ref wrapped = load_attr(callable, MAGNETO_STR("__wrapped__"));
-    return call(wrapped.get(), std::move(args));
+    return call_cached(callable, args);
   }
   if (std::strcmp(type->tp_name, "functools.partial") == 0) {
     Ref function = load_attr(callable, MAGNETO_STR("func"));
@@ -189,9 +190,17 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     merged.kwnames = PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr;
     return call(function.get(), std::move(merged));
   }
+  if (std::strncmp(type->tp_name, "operator.", 9) == 0) return call_getter(callable, args);
   static PyTypeObject* const operator_types[] = {torch_operator_type("OpOverload"),
                                                  torch_operator_type("OpOverloadPacket")};
   if (type == operator_types[0] || type == operator_types[1]) return call_torch(callable, args);
+  if (type == &Py_GenericAliasType) {  // list[int](...)
+    Ref origin = load_attr(callable, MAGNETO_STR("__origin__"));
+    if (PyType_Check(origin.get()) &&
+        !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(origin.get()), Py_TPFLAGS_HEAPTYPE)) {
+      return call(origin.get(), std::move(args));
+    }
+  }
   if (type == script_function_type()) return call_script_function(callable, args);
   PyObject* method = type_lookup(type, MAGNETO_STR("__call__"));
   if (method && PyFunction_Check(method)) {
@@ -205,6 +214,78 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
   side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
 }
 
+/// operator.itemgetter, attrgetter and methodcaller, which C code would apply to originals.
+Ref Capture::call_getter(PyObject* getter, const CallArgs& args) {
+  Ref reduced = checked(PyObject_CallMethod(getter, "__reduce__", nullptr));
+  PyObject* parts = PyTuple_GET_ITEM(reduced.get(), 1);
+  const Py_ssize_t count = PyTuple_GET_SIZE(parts);
+  const std::string kind = Py_TYPE(getter)->tp_name + 9;
+  if (args.values.size() != 1 || PyTuple_GET_ITEM(reduced.get(), 0) != reinterpret_cast<PyObject*>(Py_TYPE(getter))) {
+    side_exit(BreakReason::OpaqueCall, "call of an object of type operator." + kind);
+  }
+  Uncuttable scope(*this);
+  PyObject* object = args.values[0];
+  auto part = [&](Py_ssize_t i) {
+    PyObject* item = PyTuple_GET_ITEM(parts, i);
+    return is_outside(getter) ? wrap(item, sources.constant(item)) : Ref::borrow(item);
+  };
+  if (kind == "methodcaller") {
+    Ref method = load_attr(object, part(0).get());
+    std::vector<Ref> held;
+    CallArgs rest;
+    for (Py_ssize_t i = 1; i < count; ++i) {
+      held.push_back(part(i));
+      rest.values.push_back(held.back().get());
+    }
+    return call(method.get(), std::move(rest));
+  }
+  auto get = [&](PyObject* what) {
+    if (kind == "itemgetter") return subscript(object, what);
+    Ref value = Ref::borrow(object);
+    Ref names = checked(PyUnicode_Split(what, MAGNETO_STR("."), -1));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); ++i) {
+      PyObject* name = Py_NewRef(PyList_GET_ITEM(names.get(), i));
+      PyUnicode_InternInPlace(&name);
+      value = load_attr(value.get(), Ref::steal(name).get());
+    }
+    return value;
+  };
+  if (count == 1) return get(part(0).get());
+  Ref all = checked(PyTuple_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(all.get(), i, get(part(i).get()).release());
+  return all;
+}
+
+namespace {
+
+bool is_immutable(PyObject* value) {
+  if (is_scalar(value) || is_identity_constant(value)) return true;
+  if (!PyTuple_CheckExact(value)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    if (!is_immutable(PyTuple_GET_ITEM(value, i))) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+/// A function under functools.lru_cache. The cache is out of sight, so that the function is interpreted as if there
+/// were none, which nobody notices if it has no effect and gives an immutable value. Any other is called for real.
+Ref Capture::call_cached(PyObject* callable, const CallArgs& args) {
+  if (!is_outside(callable)) side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
+  const int64_t writes = writes_;
+  const size_t operators = graph.aten_nodes.size();
+  Ref result;
+  {
+    Uncuttable scope(*this);
+    Ref wrapped = load_attr(callable, MAGNETO_STR("__wrapped__"));
+    result = call(wrapped.get(), args);
+  }
+  if (writes == writes_ && operators == graph.aten_nodes.size() && is_immutable(result.get())) return result;
+  restart_site_ = {frame->info->code, frame->pc};
+  throw Restart{};
+}
+
 // -- Python functions ------------------------------------------------------------------------------------------------
 
 void Capture::register_closure(PyObject* function, const Source* source) {
@@ -212,7 +293,12 @@ void Capture::register_closure(PyObject* function, const Source* source) {
   if (!closure || !source) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i) {
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
-    if (cell_contents_.count(cell)) continue;
+    if (auto known = cell_contents_.find(cell); known != cell_contents_.end()) {
+      if (source->kind != guards::SourceKind::Const || known->second->base->kind != guards::SourceKind::Const) {
+        cell_aliases_.emplace_back(known->second, sources.closure_cell(source, i));
+      }
+      continue;
+    }
     PyObject* name =
         PyTuple_GET_ITEM(decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).localsplus_names.get(),
                          decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).first_free + i);
@@ -265,6 +351,12 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
         PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
         type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
       }
+      // What such a function keeps in dicts of its closure (the registry of a singledispatch function) is guarded.
+      PyObject* closure = PyFunction_GET_CLOSURE(function);
+      for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
+        PyObject* contents = PyCell_GET(PyTuple_GET_ITEM(closure, i));
+        if (contents && PyDict_CheckExact(contents)) resolve(wrap(contents, sources.constant(contents)).get());
+      }
       std::vector<Ref> resolved;
       std::vector<PyObject*> values;
       for (PyObject* arg : args.values) {
@@ -274,6 +366,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
       check_refusal();
       if (!result) throw PythonError{};
+      if (closure && PyFunction_Check(result.get())) return wrap(result.get(), sources.constant(result.get()));
       return result;
     }
     case Treatment::Interpret:
@@ -360,8 +453,32 @@ void Capture::check_refusal() {
   }
 }
 
+/// A mode sees every torch call, and does with it what it likes: such calls are made for real. torch.device as a
+/// context only adds an argument, and may run on fakes.
+void Capture::check_torch_function_modes() {
+  if (!at::impl::torch_function_mode_enabled()) return;
+  static PyObject* const device_context = [] {
+    Ref module = checked(PyImport_ImportModule("torch.utils._device"));
+    return PyObject_GetAttrString(module.get(), "DeviceContext");
+  }();
+  for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); ++i) {
+    PyObject* mode = at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
+    if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) == device_context) continue;
+    side_exit(BreakReason::OpaqueCall,
+              std::string("a torch function mode of type ") + Py_TYPE(mode)->tp_name + " is active");
+  }
+}
+
 Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
                     const std::function<PyObject*()>& run) {
+  check_torch_function_modes();
+  for (PyObject* arg : args) {
+    if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&
+        _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__torch_function__"))) {
+      side_exit(BreakReason::OpaqueObject,
+                std::string("__torch_function__ of an object of type ") + Py_TYPE(arg)->tp_name);
+    }
+  }
   const auto mark = session->mark();
   const auto index = static_cast<int32_t>(graph.torch_nodes.size());
   const size_t operators = graph.aten_nodes.size();
@@ -545,6 +662,14 @@ Ref Capture::contents_of(PyObject* object) {
     for (PyObject* k : keys) {
       Ref item = wrap(PyDict_GetItem(object, k), sources.dict_item(source, k));
       if (PyObject_SetItem(result.get(), k, item.get()) < 0) throw PythonError{};
+    }
+    if (Overlay* written = find_overlay(object, true)) {
+      for (const auto& [name, item] : written->entries) {
+        if ((item ? PyObject_SetItem(result.get(), name.get(), item.get())
+                  : PyObject_DelItem(result.get(), name.get())) < 0) {
+          throw PythonError{};
+        }
+      }
     }
     return result;
   }

@@ -154,7 +154,9 @@ Trace Capture::run() {
         frame = nullptr;
         Py_SETREF(root_.stack()[i], wrapped.release());
       }
+      root_.raw_stack = i + 1;
     }
+    reading_start_ = false;
     value = run_frame(root_);
   } catch (const SideExit&) {
     return finish(Ref());
@@ -186,6 +188,26 @@ void Capture::abandon(BreakReason reason, std::string message) {
   throw Abandon{reason, std::move(message)};
 }
 
+void Capture::note_birth(PyObject* object) {
+  if (is_scalar(object) || is_tensor(object) || is_builtin_container(object) || PyFunction_Check(object) ||
+      PyMethod_Check(object) || is_outside(object)) {
+    return;
+  }
+  // The object is not kept, its end may be noticed: an address used again leads to an early end of the segment at
+  // worst.
+  births_[object] = {frame->info->code, frame->pc};
+}
+
+/// An object that can't be made anew is alive at the end: the segment is captured again, to end in front of the
+/// instruction that made it, so that the program makes it for real.
+void Capture::restart_before_birth(const Abandon& abandon) {
+  if (!abandon.object) return;
+  auto born = births_.find(abandon.object);
+  if (born == births_.end() || known_breaks_.count(born->second)) return;
+  restart_site_ = born->second;
+  throw Restart{};
+}
+
 void Capture::side_exit(BreakReason reason, std::string message) {
   PyErr_Clear();
   if (!frame) abandon(reason, std::move(message));
@@ -208,6 +230,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
   try {
     for (InterpFrame* f : frames) exit_->frames.push_back(rebuilder_->frame_state(*f, f == frame));
   } catch (Abandon& abandon) {
+    restart_before_birth(abandon);
     abandon.message += "; it ends in " + std::string(PyUnicode_AsUTF8(frame->info->code->co_qualname)) + ", line " +
                        std::to_string(frame->instr().line) + ", because of " + break_info(reason).name + ": " +
                        exit_->message;
@@ -219,13 +242,18 @@ void Capture::side_exit(BreakReason reason, std::string message) {
 
 Trace Capture::finish(Ref value) {
   Trace trace;
-  if (!plan_) {
-    plan_ = std::make_unique<runtime::Plan>();
-    rebuilder_ = std::make_unique<Rebuilder>(*this, *plan_);
-    plan_->return_register = rebuilder_->build(value.get());
-    rebuilder_->handled_exception();
+  try {
+    if (!plan_) {
+      plan_ = std::make_unique<runtime::Plan>();
+      rebuilder_ = std::make_unique<Rebuilder>(*this, *plan_);
+      plan_->return_register = rebuilder_->build(value.get());
+      rebuilder_->handled_exception();
+    }
+    rebuilder_->journal();
+  } catch (const Abandon& abandon) {
+    restart_before_birth(abandon);
+    throw;
   }
-  rebuilder_->journal();
   rebuilder_->set_handled_exception();
   rebuilder_->modes(start_state_, guards::GlobalState::read(), autocast_nesting() - thread_state_->nesting);
   graph::adopt_orphans(graph);

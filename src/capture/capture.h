@@ -43,6 +43,7 @@ struct Restart {};
 struct Abandon {
   BreakReason reason;
   std::string message;
+  PyObject* object = nullptr;  // Rebuild: what can't be made anew; the capture keeps it
 };
 
 /// (code, instruction index) of a call that a segment must end in front of.
@@ -62,6 +63,7 @@ struct InterpFrame {
   int32_t depth = 0;             // entries on the value stack
   int32_t pc = 0;                // instruction being executed
   std::vector<uint8_t> raw;      // root frame: slots not read yet, still the user's own values
+  int32_t raw_stack = 0;         // root frame: entries from here to the start's depth have not been read either
   PyObject* kw_names = nullptr;  // set by KW_NAMES for the next CALL; borrowed
   bool callback = false;         // entered from C code: can't be cut
   // While this frame calls another one: how it goes on when the callee returns.
@@ -148,6 +150,8 @@ class Capture {
 
   /// Where the program raised what left the segment: the interpreted frames, outermost first.
   const std::string& raise_site() const { return raise_site_; }
+  /// Notes what the current instruction made, should it turn out that no plan can make it: the segment then ends here.
+  void note_birth(PyObject* object);
   BreakSite restart_site() const { return restart_site_; }
   std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
 
@@ -168,14 +172,18 @@ class Capture {
   void keep(Ref object) { kept_.push_back(std::move(object)); }
   Overlay& overlay(PyObject* object, bool items);
   Overlay* find_overlay(PyObject* object, bool items);
+  /// The key as an outside dict knows it, under guards that pin it, or null: a look-up with it could run Python code.
+  PyObject* original_key(PyObject* key);
   /// The wrapped entry of an outside dict (overlay and shadow respected); null: no such key.
   Ref dict_lookup(PyObject* dict, PyObject* key);
+  /// A cell from outside is about to be written: it becomes an outside object itself, not only what it holds.
+  void adopt_cell(PyObject* cell);
   /// An entry of an outside dict is written; null value: deleted (it exists).
   void store_entry(PyObject* dict, PyObject* key, PyObject* value);
 
   // -- attributes (attributes.cpp) -------------------------------------------------------------------------------
-  /// Null: no such attribute (no error set). `unbound`: a function or method descriptor found on the type is returned
-  /// itself and *unbound set, instead of making a bound method.
+  /// Null: no such attribute (no error set); an AttributeError that a hook raises is thrown. `unbound`: a function or
+  /// method descriptor found on the type is returned itself and *unbound set, instead of making a bound method.
   Ref lookup_attr(PyObject* owner, PyObject* name, bool* unbound = nullptr);
   Ref load_attr(PyObject* owner, PyObject* name, bool* unbound = nullptr);  // throws AttributeError
   void store_attr(PyObject* owner, PyObject* name, PyObject* value);        // null value: delete
@@ -247,6 +255,9 @@ class Capture {
   Ref lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound);
   Ref lookup_super_attr(PyObject* owner, PyObject* name);
   Ref module_getattr(PyObject* owner, PyObject* name);
+  void store_class_attr(PyTypeObject* owner, PyObject* name, PyObject* value);
+  const std::pair<Ref, Ref>* find_class_write(PyTypeObject* type, PyObject* name);
+  void move_writes_to_dict(PyObject* owner, PyObject* dict);
   Ref instance_dict_entry(PyObject* owner, PyObject* name);
   Ref bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound);
   Ref call_type(PyTypeObject* type, const CallArgs& args);
@@ -264,7 +275,11 @@ class Capture {
   void add_traceback(const InterpFrame& f);
   void close_generators();
   void check_refusal();
+  void check_torch_function_modes();
+  Ref call_getter(PyObject* getter, const CallArgs& args);
+  Ref call_cached(PyObject* callable, const CallArgs& args);
   void check_sticky();
+  void restart_before_birth(const Abandon& abandon);
   graph::PyArg py_arg(PyObject* object);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
                        int depth);
@@ -286,10 +301,16 @@ class Capture {
   std::vector<std::unique_ptr<Overlay>> overlays_;                      // in order of first write
   std::unordered_map<PyObject*, Overlay*> overlay_of_[2];               // [items]
   std::unordered_map<PyObject*, const guards::Source*> cell_contents_;  // outside cell -> source of what it holds
+  std::vector<std::pair<const guards::Source*, const guards::Source*>> cell_aliases_;  // one cell, read in two ways
+  bool classes_written_ = false;
+  std::set<PyObject*> class_values_;                                 // fresh objects written to classes
+  std::vector<std::unique_ptr<std::pair<Ref, Ref>>> overlay_reads_;  // what deleted class attributes uncover
+  int64_t writes_ = 0;                                               // to outside objects so far
   std::vector<Ref> kept_;
   Ref handled_at_start_;
-  std::set<PyObject*> tracebacks_;  // made by us; kept_ has them
-  std::vector<Ref> generators_;     // weak references to those made during the capture
+  std::set<PyObject*> tracebacks_;                   // made by us; kept_ has them
+  std::unordered_map<PyObject*, BreakSite> births_;  // address of a fresh object -> the instruction that gave it
+  std::vector<Ref> generators_;                      // weak references to those made during the capture
   std::unique_ptr<runtime::Exit> exit_;
   std::unique_ptr<runtime::Plan> plan_;
   std::unique_ptr<Rebuilder> rebuilder_;
@@ -297,6 +318,7 @@ class Capture {
   bool callbacks_allowed_ = false;
   guards::GlobalState start_state_;
   int32_t start_depth_ = 0;
+  bool reading_start_ = true;  // the stack that the segment starts with is being read
   struct ThreadState;
   std::unique_ptr<ThreadState> thread_state_;
   std::shared_ptr<const int64_t> alive_fakes_;
@@ -307,6 +329,12 @@ class Capture {
 bool is_scalar(PyObject* object);
 /// Types, modules, C functions, descriptors, torch dtypes...: guarded by identity, constants after that.
 bool is_identity_constant(PyObject* object);
+/// Instances of a class that neither hashes nor compares in its own way.
+bool is_identity_key(PyObject* object);
+/// A method of a C type bound to an object (`items.append`, `x.__add__`).
+bool is_bound_builtin(PyObject* object);
+/// The method or slot wrapper that a bound builtin is made from (borrowed), or null.
+PyObject* descriptor_of(PyObject* bound_builtin);
 /// Exact list, dict, set, frozenset, tuple, deque, OrderedDict, defaultdict.
 bool is_builtin_container(PyObject* object);
 bool is_tensor(PyObject* object);

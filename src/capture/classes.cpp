@@ -13,11 +13,11 @@ bool is_pure_type(PyTypeObject* type) {
   static const auto* types = [] {
     auto* set = new std::unordered_map<PyTypeObject*, bool>;
     for (PyTypeObject* t :
-         {&PyBaseObject_Type,   &PyLong_Type,        &PyFloat_Type,     &PyBool_Type,  &PyComplex_Type,
-          &PyBytes_Type,        &PyList_Type,        &PyTuple_Type,     &PyDict_Type,  &PySet_Type,
-          &PyFrozenSet_Type,    &PyRange_Type,       &PyEnum_Type,      &PyZip_Type,   &PyMap_Type,
-          &PyFilter_Type,       &PyReversed_Type,    &PySlice_Type,     &PyODict_Type, &PyProperty_Type,
-          &PyStaticMethod_Type, &PyClassMethod_Type, &PyDictProxy_Type, &PyMethod_Type}) {
+         {&PyBaseObject_Type, &PyLong_Type,         &PyFloat_Type,       &PyBool_Type,      &PyComplex_Type,
+          &PyBytes_Type,      &PyByteArray_Type,    &PyList_Type,        &PyTuple_Type,     &PyDict_Type,
+          &PySet_Type,        &PyFrozenSet_Type,    &PyRange_Type,       &PyEnum_Type,      &PyZip_Type,
+          &PyMap_Type,        &PyFilter_Type,       &PyReversed_Type,    &PySlice_Type,     &PyODict_Type,
+          &PyProperty_Type,   &PyStaticMethod_Type, &PyClassMethod_Type, &PyDictProxy_Type, &PyMethod_Type}) {
       (*set)[t] = true;
     }
     auto add = [&](const char* module_name, std::initializer_list<const char*> names) {
@@ -33,9 +33,9 @@ bool is_pure_type(PyTypeObject* type) {
     };
     add("collections", {"deque", "defaultdict"});
     add("functools", {"partial"});
-    add("itertools",
-        {"chain", "product", "repeat", "count", "islice", "zip_longest", "accumulate", "starmap", "permutations",
-         "combinations", "takewhile", "dropwhile", "compress", "groupby", "cycle", "pairwise", "filterfalse"});
+    add("itertools", {"chain", "product", "repeat", "count", "islice", "zip_longest", "accumulate", "starmap",
+                      "permutations", "combinations", "combinations_with_replacement", "takewhile", "dropwhile",
+                      "compress", "groupby", "cycle", "pairwise", "filterfalse"});
     add("operator", {"itemgetter", "attrgetter", "methodcaller"});
     add("torch", {"Size", "device", "finfo", "iinfo"});
     return set;

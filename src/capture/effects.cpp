@@ -82,6 +82,25 @@ bool is_module_function(PyCFunctionObject* function) {
 
 }  // namespace
 
+PyObject* descriptor_of(PyObject* bound_builtin) {
+  if (Py_TYPE(bound_builtin) == &_PyMethodWrapper_Type) {
+    Ref owner = checked(PyObject_GetAttrString(bound_builtin, "__objclass__"));
+    Ref name = checked(PyObject_GetAttrString(bound_builtin, "__name__"));
+    return PyDict_GetItem(type_dict(reinterpret_cast<PyTypeObject*>(owner.get())), name.get());
+  }
+  auto* function = reinterpret_cast<PyCFunctionObject*>(bound_builtin);
+  PyObject* mro = Py_TYPE(function->m_self)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    PyObject* found = PyDict_GetItemString(type_dict(base), function->m_ml->ml_name);
+    if (found && Py_TYPE(found) == &PyMethodDescr_Type &&
+        reinterpret_cast<PyMethodDescrObject*>(found)->d_method == function->m_ml) {
+      return found;
+    }
+  }
+  return nullptr;
+}
+
 Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) {
   PyTypeObject* kind = Py_TYPE(callable);
   CallArgs args = original_args;
@@ -106,28 +125,17 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       }
     } else {
       // A bound method: call its descriptor with the receiver first.
-      PyObject* descriptor = nullptr;
-      for (Py_ssize_t i = 0; !descriptor && i < PyTuple_GET_SIZE(Py_TYPE(self)->tp_mro); ++i) {
-        auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(Py_TYPE(self)->tp_mro, i));
-        PyObject* found = PyDict_GetItemString(type_dict(base), function->m_ml->ml_name);
-        if (found && Py_TYPE(found) == &PyMethodDescr_Type &&
-            reinterpret_cast<PyMethodDescrObject*>(found)->d_method == function->m_ml) {
-          descriptor = found;
-        }
-      }
+      PyObject* descriptor = descriptor_of(callable);
       if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
-      args.values.insert(args.values.begin(), self);
+      Ref receiver = is_outside(callable) ? wrap(self, sources.constant(self)) : Ref::borrow(self);
+      args.values.insert(args.values.begin(), receiver.get());
       return call_c_function(descriptor, args);
     }
   } else if (kind == &_PyMethodWrapper_Type) {
     Ref self = checked(PyObject_GetAttrString(callable, "__self__"));
-    Ref name = checked(PyObject_GetAttrString(callable, "__name__"));
-    PyObject* descriptor = _PyType_Lookup(Py_TYPE(self.get()), name.get());
-    if (!descriptor || Py_TYPE(descriptor) != &PyWrapperDescr_Type) {
-      Ref owner = checked(PyObject_GetAttrString(callable, "__objclass__"));
-      descriptor = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(owner.get()), name.get());
-    }
+    PyObject* descriptor = descriptor_of(callable);
     if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
+    if (is_outside(callable)) self = wrap(self.get(), sources.constant(self.get()));
     args.values.insert(args.values.begin(), self.get());
     return call_c_function(descriptor, args);
   } else {
@@ -156,6 +164,10 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
           side_exit(BreakReason::Mutation,
                     "an instance of " + std::string(Py_TYPE(value.get())->tp_name) + " from outside is changed");
         value = contents_of(value.get());
+      } else if (i == 0 && value.get() == args.values[i] && is_outside(value.get()) && !is_shadow(value.get()) &&
+                 (mutate || PyIter_Check(value.get()) || PyByteArray_Check(value.get())) &&
+                 effect->policy != Policy::Pure) {
+        side_exit(BreakReason::OpaqueObject, "call of " + effect->name + " on an object from outside");
       }
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
       held.push_back(value);

@@ -94,6 +94,18 @@ Ref handle_delattr(Capture& capture, const CallArgs& args) {
   return Ref::borrow(Py_None);
 }
 
+Ref handle_setitem(Capture& capture, const CallArgs& args) {
+  check_count(args, 3, 3, "setitem");
+  capture.store_subscript(args.values[0], args.values[1], args.values[2]);
+  return Ref::borrow(Py_None);
+}
+
+Ref handle_delitem(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "delitem");
+  capture.store_subscript(args.values[0], args.values[1], nullptr);
+  return Ref::borrow(Py_None);
+}
+
 Ref handle_iter(Capture& capture, const CallArgs& args) {
   if (args.values.size() == 1) return capture.iterate(args.values[0]);
   return capture.call_native([&] { return PyCallIter_New(args.values[0], args.values[1]); });
@@ -202,6 +214,8 @@ std::span<const HandlerRow> builtin_handlers() {
       {"builtins.setattr", handle_setattr},
       {"builtins.hasattr", handle_hasattr},
       {"builtins.delattr", handle_delattr},
+      {"_operator.setitem", handle_setitem},
+      {"_operator.delitem", handle_delitem},
       {"builtins.iter", handle_iter},
       {"builtins.next", handle_next},
       {"builtins.sum", handle_sum},

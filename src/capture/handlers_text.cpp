@@ -1,4 +1,6 @@
 // The text of objects: repr, str, format.
+#include <cstring>
+
 #include "capture/handlers.h"
 #include "python/types.h"
 
@@ -9,6 +11,8 @@ namespace {
 /// repr, format, str of values whose text depends on nothing but themselves.
 bool has_constant_text(Capture& capture, PyObject* value) {
   if (is_scalar(value) || PyType_Check(value) || is_identity_constant(value)) return true;
+  if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PySlice_Type) return true;
+  if (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0) return true;
   if (is_tensor(value) || capture.is_outside(value)) return false;
   return PyExceptionInstance_Check(value) || PyTuple_CheckExact(value) || PyList_CheckExact(value);
 }
@@ -30,6 +34,23 @@ PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr)
 
 Ref handle_format(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "format");
+  PyObject* value = args.values[0];
+  PyTypeObject* type = Py_TYPE(value);
+  static PyObject* const plain = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__format__");
+  if (!has_constant_text(capture, value) && !is_tensor(value)) {
+    PyObject* method = capture.type_lookup(type, MAGNETO_STR("__format__"));
+    if (method && PyFunction_Check(method)) {
+      Ref empty = checked(PyUnicode_New(0, 0));
+      Ref text = capture.call(capture.wrap(method, capture.sources.constant(method)).get(),
+                              {value, args.values.size() > 1 ? args.values[1] : empty.get()});
+      if (PyUnicode_Check(text.get())) return text;
+      PyErr_Format(PyExc_TypeError, "__format__ must return a str, not %.200s", Py_TYPE(text.get())->tp_name);
+      throw PythonError{};
+    }
+    const bool no_spec =
+        args.values.size() < 2 || (PyUnicode_Check(args.values[1]) && !PyUnicode_GET_LENGTH(args.values[1]));
+    if (method == plain && no_spec) return capture.call(reinterpret_cast<PyObject*>(&PyUnicode_Type), {value});
+  }
   if (!has_constant_text(capture, args.values[0])) {
     capture.side_exit(BreakReason::OpaqueObject,
                       std::string("the text of an object of type ") + Py_TYPE(args.values[0])->tp_name);

@@ -29,11 +29,14 @@ namespace {
 /// Reads a slot of the root frame for the first time: what is there is the user's own object.
 Ref Capture::read_raw(int32_t slot) {
   if (root_.raw.empty() || !root_.raw[slot]) return Ref::borrow(root_.slots[slot]);
-  root_.raw[slot] = 0;
   PyObject* value = root_.slots[slot];
-  if (!value) return {};
+  if (!value) {
+    root_.raw[slot] = 0;
+    return {};
+  }
   PyObject* name = PyTuple_GET_ITEM(root_.info->localsplus_names.get(), slot);
   Ref wrapped = wrap(value, sources.local(slot, name));
+  root_.raw[slot] = 0;  // now: an exit in `wrap` finds the slot as it was
   root_.set_local(slot, wrapped);
   return wrapped;
 }
@@ -337,7 +340,7 @@ void Interpreter::store_cell(int32_t slot, PyObject* value) {
     PyCell_Set(cell, value);
     return;
   }
-  if (!c.is_outside(cell)) c.side_exit(BreakReason::Mutation, "a variable of an enclosing function is set");
+  c.adopt_cell(cell);
   c.overlay(cell, false).set(Py_None, value);
 }
 
@@ -345,7 +348,7 @@ void Interpreter::op_load_attr(PyObject* attribute, bool method) {
   PyObject* owner = f.top();
   if (!method) {
     cuttable(1);
-    replace(1, c.load_attr(owner, attribute));
+    deliver(1, c.load_attr(owner, attribute));
     return;
   }
   bool unbound = false;

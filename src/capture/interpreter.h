@@ -23,6 +23,11 @@ class Interpreter {
   int32_t step(const Instr& in);          // stack, names, attributes (interpreter.cpp)
   int32_t step_data(const Instr& in);     // operators, items, building containers and text (interpreter_data.cpp)
   int32_t step_control(const Instr& in);  // jumps, iteration, calls, exceptions, `with` (interpreter_control.cpp)
+  int32_t step_match(const Instr& in);    // pattern matching, exception groups (interpreter_match.cpp)
+  void op_match_keys();
+  Ref match_class(PyObject* subject, PyObject* type, int32_t positional, PyObject* names);
+  void op_check_exception_group();
+  void op_prepare_reraise();
   void handle_error();
   void op_call(const Instr& in);
   void op_call_function_ex(const Instr& in);
@@ -38,6 +43,7 @@ class Interpreter {
   void op_raise(const Instr& in);
   void op_format(const Instr& in);
   void op_import_name(const Instr& in);
+  Ref import_from(PyObject* attribute);
   void op_before_with();
   PyObject* name(int32_t index) { return PyTuple_GET_ITEM(f.info->names.get(), index); }
   PyObject* constant(int32_t index) { return PyTuple_GET_ITEM(f.info->consts.get(), index); }
@@ -45,6 +51,11 @@ class Interpreter {
   void cuttable(int32_t pops) {
     f.result_is_pushed = true;
     f.pops = pops;
+  }
+  /// replace with an object that C code may have made.
+  void deliver(int32_t pops, Ref value) {
+    c.note_birth(value.get());
+    replace(pops, std::move(value));
   }
   void replace(int32_t pops, Ref value) {
     f.drop(pops);

@@ -44,7 +44,7 @@ int32_t Interpreter::step_control(const Instr& in) {
     // -- iteration -------------------------------------------------------------------------------------------------
     case Op::GET_ITER:
       cuttable(1);
-      replace(1, c.iterate(f.top()));
+      deliver(1, c.iterate(f.top()));
       break;
     case Op::FOR_ITER:
       return op_for_iter(in);
@@ -72,12 +72,7 @@ int32_t Interpreter::step_control(const Instr& in) {
       op_import_name(in);
       break;
     case Op::IMPORT_FROM: {
-      Ref value = c.lookup_attr(f.top(), name(in.arg));
-      if (!value) {
-        PyErr_Format(PyExc_ImportError, "cannot import name %R", name(in.arg));
-        throw PythonError{};
-      }
-      f.push(std::move(value));
+      f.push(import_from(name(in.arg)));
       break;
     }
 
@@ -139,9 +134,14 @@ int32_t Interpreter::step_control(const Instr& in) {
         result = f.pop();
         return kReturned;
       }
-      [[fallthrough]];
+      c.side_exit(BreakReason::Generator, "a generator that was made outside the segment yields");
+    case Op::LOAD_BUILD_CLASS: {
+      static PyObject* const build_class = PyDict_GetItemString(PyEval_GetBuiltins(), "__build_class__");
+      f.push(Ref::borrow(build_class));
+      break;
+    }
     default:
-      c.side_exit(BreakReason::Opcode, std::string("the instruction ") + op_name(in.op) + " is not interpreted");
+      return step_match(in);
   }
   return in.next;
 }
@@ -160,7 +160,7 @@ void Interpreter::op_call(const Instr& in) {
   }
   args.values.insert(args.values.end(), base, base + count);
   cuttable(count + 2);
-  replace(count + 2, c.call(callable, std::move(args)));
+  deliver(count + 2, c.call(callable, std::move(args)));
 }
 
 void Interpreter::op_call_function_ex(const Instr& in) {
@@ -189,7 +189,7 @@ void Interpreter::op_call_function_ex(const Instr& in) {
     if (PyTuple_GET_SIZE(names.get())) args.kwnames = names.get();
   }
   cuttable(pops);
-  replace(pops, c.call(callable, std::move(args)));
+  deliver(pops, c.call(callable, std::move(args)));
 }
 
 void Interpreter::op_make_function(const Instr& in) {
@@ -279,6 +279,17 @@ void Interpreter::op_raise(const Instr& in) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
   throw PythonError{};
 }
+Ref Interpreter::import_from(PyObject* attribute) {
+  try {
+    if (Ref value = c.lookup_attr(f.top(), attribute)) return value;
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+  }
+  // What a package lacks may be a submodule whose import is under way; otherwise CPython words the error.
+  c.side_exit(BreakReason::Exception, "a name is imported that the module does not have");
+}
+
 void Interpreter::op_import_name(const Instr& in) {
   const long level = PyLong_AsLong(f.top(1));
   Ref names = c.resolve(f.top());

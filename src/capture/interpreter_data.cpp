@@ -4,12 +4,31 @@
 
 namespace magneto::capture {
 
+namespace {
+
+/// The errors of `callable(**target, **other)`, in CPython's words.
+void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
+  if (!PyDict_Check(other)) return;
+  PyObject* key;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(other, &position, &key, nullptr)) {
+    const int known = PyDict_Contains(target, key);
+    if (known < 0) throw PythonError{};
+    if (!known) continue;
+    Ref name = checked(_PyObject_FunctionStr(callable));
+    PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(), key);
+    throw PythonError{};
+  }
+}
+
+}  // namespace
+
 int32_t Interpreter::step_data(const Instr& in) {
   switch (in.op) {
     // -- items and operators ---------------------------------------------------------------------------------------
     case Op::BINARY_SUBSCR:
       cuttable(2);
-      replace(2, c.subscript(f.top(1), f.top()));
+      deliver(2, c.subscript(f.top(1), f.top()));
       break;
     case Op::BINARY_SLICE: {
       Ref slice = checked(PySlice_New(f.top(1), f.top(), nullptr));
@@ -31,7 +50,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       f.drop(2);
       break;
     case Op::BINARY_OP:
-      replace(2, binary_operator(c, in.arg, f.top(1), f.top()));
+      deliver(2, binary_operator(c, in.arg, f.top(1), f.top()));
       break;
     case Op::UNARY_NEGATIVE:
       replace(1, unary_operator(c, UnaryOperator::Negative, f.top()));
@@ -169,6 +188,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       Ref other = c.resolve(f.top());
       if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get()))
         other = c.contents_of(f.top());
+      if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(2 + in.arg));
       c.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
                                                     : _PyDict_MergeEx(target.get(), other.get(), 2);
@@ -235,11 +255,7 @@ void Interpreter::op_format(const Instr& in) {
   if (PyObject* convert = functions[in.arg & 0x03]) text = c.call(convert, {value});
   if (!PyUnicode_CheckExact(text.get()) || has_spec) {
     static PyObject* const format = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
-    if (!has_spec && !is_scalar(text.get())) {
-      text = c.call(reinterpret_cast<PyObject*>(&PyUnicode_Type), {text.get()});
-    } else {
-      text = has_spec ? c.call(format, {text.get(), f.top()}) : c.call(format, {text.get()});
-    }
+    text = has_spec ? c.call(format, {text.get(), f.top()}) : c.call(format, {text.get()});
   }
   replace(has_spec ? 2 : 1, std::move(text));
 }

@@ -3,6 +3,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <string_view>
+
 namespace magneto::capture {
 
 using guards::Source;
@@ -64,8 +66,19 @@ PyObject* const* cached_functions(const char* const* names, size_t count) {
   return functions;
 }
 
+/// The class implements the operator in Python: `add` as __add__, __radd__ or __iadd__.
+bool has_python_operator(Capture& capture, PyTypeObject* type, std::string_view name) {
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return false;
+  if (name.ends_with('_')) name.remove_suffix(1);
+  for (const char* prefix : {"", "r", "i"}) {
+    PyObject* method = capture.type_lookup(type, ("__" + (prefix + std::string(name)) + "__").c_str());
+    if (method && PyFunction_Check(method)) return true;
+  }
+  return false;
+}
+
 /// Operands that a C operator may read: containers from outside are replaced; opaque C objects end the segment.
-Ref operand(Capture& capture, PyObject* value) {
+Ref operand(Capture& capture, PyObject* value, std::string_view name) {
   Ref object = capture.resolve(value);
   if (object.get() == value && capture.is_outside(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) &&
       !is_identity_constant(value) && !PyFunction_Check(value) && !PyMethod_Check(value)) {
@@ -73,10 +86,36 @@ Ref operand(Capture& capture, PyObject* value) {
                       std::string("an operator is applied to an object of type ") + Py_TYPE(value)->tp_name);
   }
   if (object.get() == value && capture.is_outside(value) && !capture.is_shadow(value) &&
-      (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value))) {
+      (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value)) &&
+      !has_python_operator(capture, Py_TYPE(value), name)) {
     return capture.contents_of(value);
   }
   return object;
+}
+
+Ref call_operator(Capture& capture, PyObject* owner, const std::string& name, PyObject* other) {
+  PyObject* method = capture.type_lookup(Py_TYPE(owner), name.c_str());
+  if (!method || !PyFunction_Check(method)) return {};
+  Capture::Uncuttable scope(capture);
+  Ref result = capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {owner, other});
+  return result.get() == Py_NotImplemented ? Ref() : result;
+}
+
+/// An operator between a tensor and an instance of a Python class: a tensor knows nothing of the other, so that the
+/// class's own method decides. Null: it has none.
+Ref tensor_and_instance(Capture& capture, int index, PyObject* left, PyObject* right) {
+  PyObject* other = is_tensor(left) ? right : left;
+  if (is_tensor(other) || is_scalar(other) || !PyType_HasFeature(Py_TYPE(other), Py_TPFLAGS_HEAPTYPE)) return {};
+  if (_PyType_Lookup(Py_TYPE(other), MAGNETO_STR("__torch_function__"))) return {};
+  const bool in_place = kBinaryOperators[index].in_place;
+  std::string_view name = kBinaryOperators[in_place ? index - kFirstInPlace : index].name;
+  if (name.ends_with('_')) name.remove_suffix(1);
+  const std::string plain = std::string(name) + "__";
+  if (other == right) return call_operator(capture, right, "__r" + plain, left);
+  if (in_place) {
+    if (Ref result = call_operator(capture, left, "__i" + plain, right)) return result;
+  }
+  return call_operator(capture, left, "__" + plain, right);
 }
 
 }  // namespace
@@ -84,6 +123,7 @@ Ref operand(Capture& capture, PyObject* value) {
 Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right) {
   const BinaryOperator& op = kBinaryOperators[index];
   if (is_tensor(left) || is_tensor(right)) {
+    if (Ref result = tensor_and_instance(capture, index, left, right)) return result;
     static PyObject* functions[std::size(kBinaryOperators)] = {};
     // `number += tensor` changes nothing in place; as an in-place node it would print as an assignment to the number.
     if (op.in_place && is_scalar(left)) return binary_operator(capture, index - kFirstInPlace, left, right);
@@ -95,12 +135,14 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   if (op.in_place && is_builtin_container(left) && (capture.is_outside(left) || capture.is_shadow(left)) &&
       !PyTuple_Check(left) && !PyFrozenSet_Check(left)) {
     Ref target = capture.resolve(left, /*will_mutate=*/true);
-    Ref other = operand(capture, right);
+    Ref other = operand(capture, right, op.name);
     capture.call_native([&] { return op.run(target.get(), other.get()); });
     return Ref::borrow(left);
   }
-  Ref a = operand(capture, left);
-  Ref b = operand(capture, right);
+  // `x += y` asks for __iadd__ first, and then for what `x + y` asks for.
+  const std::string_view name = kBinaryOperators[op.in_place ? index - kFirstInPlace : index].name;
+  Ref a = operand(capture, left, name);
+  Ref b = operand(capture, right, name);
   return capture.call_native([&] { return op.run(a.get(), b.get()); });
 }
 
@@ -119,7 +161,7 @@ Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
     return capture.record(graph::TorchNode::Kind::CallFunction, function, args, nullptr,
                           [&] { return row.run(value); });
   }
-  Ref object = operand(capture, value);
+  Ref object = operand(capture, value, row.name);
   return capture.call_native([&] { return row.run(object.get()); });
 }
 
@@ -130,8 +172,8 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
     return capture.record(graph::TorchNode::Kind::CallFunction, functions[op], args, nullptr,
                           [&] { return PyObject_RichCompare(left, right, op); });
   }
-  Ref a = operand(capture, left);
-  Ref b = operand(capture, right);
+  Ref a = operand(capture, left, kComparisons[op]);
+  Ref b = operand(capture, right, kComparisons[op]);
   return capture.call_native([&] { return PyObject_RichCompare(a.get(), b.get(), op); });
 }
 
@@ -155,11 +197,15 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     Ref object = resolve(container);
     if (past_override && PyDict_Check(object.get())) {
       PyObject* value = PyDict_GetItemWithError(object.get(), key);
-      if (!value) {
-        if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, key);
-        throw PythonError{};
+      if (value) return Ref::borrow(value);
+      if (PyErr_Occurred()) throw PythonError{};
+      PyObject* missing = PyDict_CheckExact(object.get()) ? nullptr : type_lookup(type, MAGNETO_STR("__missing__"));
+      if (missing && PyFunction_Check(missing)) {
+        return call(wrap(missing, sources.constant(missing)).get(), {container, key});
       }
-      return Ref::borrow(value);
+      if (missing) return call_native([&] { return PyObject_CallFunctionObjArgs(missing, container, key, nullptr); });
+      PyErr_SetObject(PyExc_KeyError, key);
+      throw PythonError{};
     }
     Ref resolved_key = resolve(key);
     return call_native([&] { return PyObject_GetItem(object.get(), resolved_key.get()); });
@@ -171,7 +217,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
   if (PyDict_Check(container)) {
     if (PyObject_Hash(key) == -1) throw PythonError{};
     if (Ref value = dict_lookup(container, key)) return value;
-    if (type == &PyDict_Type || type == &PyODict_Type || past_override) {
+    if (type == &PyDict_Type || type == &PyODict_Type) {
       PyErr_SetObject(PyExc_KeyError, key);
       throw PythonError{};
     }
@@ -179,6 +225,10 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     if (missing && PyFunction_Check(missing)) {
       type_lookup(type, MAGNETO_STR("__missing__"));
       return call(wrap(missing, sources.constant(missing)).get(), {container, key});
+    }
+    if (missing && is_builtin_container(container)) {  // a defaultdict: the key is made
+      Ref object = resolve(container, /*will_mutate=*/true);
+      return call_native([&] { return PyObject_GetItem(object.get(), key); });
     }
     if (missing) side_exit(BreakReason::OpaqueObject, std::string("a missing key of a ") + type->tp_name);
     PyErr_SetObject(PyExc_KeyError, key);
@@ -231,7 +281,8 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
       return;
     }
   }
-  if (is_outside(container) && type == &PyDict_Type && (is_scalar(key) || is_identity_constant(key))) {
+  // Subclasses too, but those that keep an order of their own.
+  if (is_outside(container) && PyDict_Check(container) && !PyODict_Check(container) && original_key(key)) {
     if (!value && !dict_lookup(container, key)) {
       PyErr_SetObject(PyExc_KeyError, key);
       throw PythonError{};
@@ -271,7 +322,7 @@ bool Capture::contains(PyObject* container, PyObject* item) {
     if (PyObject_Hash(item) == -1) throw PythonError{};
     return static_cast<bool>(dict_lookup(container, item));
   }
-  Ref object = operand(*this, container);
+  Ref object = operand(*this, container, "contains");
   Ref needle = resolve(item);
   return call_native([&]() -> PyObject* {
            const int found = PySequence_Contains(object.get(), needle.get());

@@ -14,6 +14,15 @@ namespace magneto::capture {
 using runtime::PlanInstr;
 using runtime::PlanOp;
 
+namespace {
+
+Abandon unbuildable(PyObject* value) {
+  return {BreakReason::Rebuild,
+          std::string("an object of type ") + Py_TYPE(value)->tp_name + " is alive at the segment's end", value};
+}
+
+}  // namespace
+
 const at::Tensor& Rebuilder::tensor_of(PyObject* object) const { return THPVariable_Unpack(object); }
 
 int32_t Rebuilder::emit(PlanOp op, std::vector<int32_t> args, PyObject* object, int32_t index) {
@@ -63,6 +72,31 @@ bool Rebuilder::is_constant(PyObject* value) {
   return false;
 }
 
+namespace {
+
+/// Made by a class statement: its instances have a dict and slots as state, and what a built-in base holds.
+bool is_python_class(PyTypeObject* type) {
+  static const destructor python_destructor = [] {
+    Ref module = checked(PyImport_ImportModule("enum"));
+    Ref sample = checked(PyObject_GetAttrString(module.get(), "auto"));
+    return reinterpret_cast<PyTypeObject*>(sample.get())->tp_dealloc;
+  }();
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == python_destructor;
+}
+
+}  // namespace
+
+/// `items.append` of a list that is made anew: the method of the new list.
+int32_t Rebuilder::build_bound_builtin(PyObject* value) {
+  Ref self = checked(PyObject_GetAttrString(value, "__self__"));
+  c.keep(self);
+  PyObject* descriptor = descriptor_of(value);
+  if (!descriptor) throw unbuildable(value);
+  Ref bind = checked(PyObject_GetAttrString(descriptor, "__get__"));
+  std::vector<int32_t> args = {emit(PlanOp::Const, {}, bind.get()), build(self.get())};
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
+}
+
 int32_t Rebuilder::build(PyObject* value) {
   if (!value) return -1;
   auto known = memo_.find(value);
@@ -91,6 +125,7 @@ int32_t Rebuilder::build(PyObject* value) {
     std::vector<int32_t> parts = {build(slice->start), build(slice->stop), build(slice->step)};
     return memo_[value] = emit(PlanOp::Slice, std::move(parts));
   }
+  if (is_bound_builtin(value)) return build_bound_builtin(value);
   if (PyCell_Check(value)) {
     const int32_t cell = memo_[value] = emit(PlanOp::NewCell);
     if (PyObject* contents = PyCell_GET(value)) {
@@ -106,14 +141,7 @@ int32_t Rebuilder::build(PyObject* value) {
                                  build(self.get())};
     return memo_[value] = emit(PlanOp::Call, std::move(args));
   }
-  if (PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) && !PyCFunction_Check(value)) {
-    static PyObject* const partial = [] {
-      Ref module = Ref::steal(PyImport_ImportModule("functools"));
-      return PyObject_GetAttrString(module.get(), "partial");
-    }();
-    if (reinterpret_cast<PyObject*>(Py_TYPE(value)) != partial) return build_instance(value);
-  }
-  if (PyExceptionInstance_Check(value)) return build_instance(value);
+  if (is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value)) return build_instance(value);
   return build_reduced(value);
 }
 
@@ -141,7 +169,7 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
   const at::Tensor& tensor = THPVariable_Unpack(value);
   const graph::ValueId id = c.session->value_of(tensor);
   if (id == graph::kNoValue) {
-    throw Abandon{BreakReason::Rebuild, "a tensor that the capture did not record"};
+    throw unbuildable(value);
   }
   auto input = c.inputs_.find(id);
   if (input != c.inputs_.end()) {
@@ -204,10 +232,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
     Ref items = checked(PySequence_List(value));
     return memo_[value] = emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
   }
-  if (type->tp_itemsize != 0) {
-    throw Abandon{BreakReason::Rebuild,
-                  std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
-  }
+  if (type->tp_itemsize != 0) throw unbuildable(value);
   const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
   if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
   if (PyList_Check(value) && PyList_GET_SIZE(value)) emit_to(instance, PlanOp::ListFill, build_items(value));
@@ -254,8 +279,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
 int32_t Rebuilder::build_generator(PyObject* value) {
   Frame* suspended = generator_frame(value);
   if (!suspended || reinterpret_cast<PyGenObject*>(value)->gi_exc_state.exc_value) {
-    throw Abandon{BreakReason::Rebuild,
-                  "a generator that has ended, runs, or handles an exception is alive at the segment's end"};
+    throw unbuildable(value);
   }
   const CodeInfo& info = decode(frame_code(suspended));
   const int32_t generator = memo_[value] = emit(PlanOp::NewGenerator, {build(frame_function(suspended))});
@@ -290,37 +314,54 @@ int32_t Rebuilder::build_function(PyObject* value) {
 
 int32_t Rebuilder::build_reduced(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
-  static const char* const reducible[] = {"list_iterator",
-                                          "list_reverseiterator",
-                                          "tuple_iterator",
-                                          "range_iterator",
-                                          "longrange_iterator",
-                                          "str_iterator",
-                                          "str_ascii_iterator",
-                                          "set_iterator",
-                                          "dict_keyiterator",
-                                          "dict_valueiterator",
-                                          "dict_itemiterator",
-                                          "enumerate",
-                                          "zip",
-                                          "reversed",
-                                          "map",
-                                          "filter",
-                                          "functools.partial",
-                                          "collections.deque",
-                                          "collections.defaultdict",
-                                          "odict_iterator",
-                                          "itertools.chain",
-                                          "itertools.count",
-                                          "itertools.repeat",
-                                          "itertools.islice",
-                                          "itertools.product"};
+  static constexpr const char* reducible[] = {"list_iterator",
+                                              "list_reverseiterator",
+                                              "tuple_iterator",
+                                              "range_iterator",
+                                              "longrange_iterator",
+                                              "str_iterator",
+                                              "str_ascii_iterator",
+                                              "set_iterator",
+                                              "dict_keyiterator",
+                                              "dict_valueiterator",
+                                              "dict_itemiterator",
+                                              "enumerate",
+                                              "zip",
+                                              "reversed",
+                                              "map",
+                                              "filter",
+                                              "functools.partial",
+                                              "collections.deque",
+                                              "collections.defaultdict",
+                                              "odict_iterator",
+                                              "itertools.chain",
+                                              "itertools.count",
+                                              "itertools.repeat",
+                                              "itertools.islice",
+                                              "itertools.product",
+                                              "itertools.accumulate",
+                                              "itertools.starmap",
+                                              "itertools.takewhile",
+                                              "itertools.dropwhile",
+                                              "itertools.filterfalse",
+                                              "itertools.compress",
+                                              "itertools.zip_longest",
+                                              "itertools.permutations",
+                                              "itertools.combinations",
+                                              "itertools.combinations_with_replacement",
+                                              "itertools.cycle",
+                                              "operator.itemgetter",
+                                              "operator.attrgetter",
+                                              "operator.methodcaller",
+                                              "types.GenericAlias",
+                                              "bytearray_iterator",
+                                              "bytes_iterator",
+                                              "callable_iterator",
+                                              "iterator",
+                                              "bytearray"};
   bool known = false;
   for (const char* name : reducible) known |= std::strcmp(type->tp_name, name) == 0;
-  if (!known) {
-    throw Abandon{BreakReason::Rebuild,
-                  std::string("an object of type ") + type->tp_name + " is alive at the segment's end"};
-  }
+  if (!known) throw unbuildable(value);
   Ref reduced = checked(PyObject_CallMethod(value, "__reduce__", nullptr));
   c.keep(reduced);
   PyObject* tuple = reduced.get();
@@ -399,7 +440,10 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
     }
   }
   const int32_t depth = innermost ? f.depth : f.depth - f.pops;
-  for (int32_t i = 0; i < depth; ++i) state.stack.push_back(build(f.stack()[i]));
+  for (int32_t i = 0; i < depth; ++i) {
+    const bool raw = &f == &c.root_ && i >= f.raw_stack && i < c.start_depth_;
+    state.stack.push_back(raw && c.reading_start_ ? runtime::kUnchanged : build(f.stack()[i]));
+  }
   if (!innermost) state.result = build(f.result_override.get());
   return state;
 }

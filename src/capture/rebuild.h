@@ -44,6 +44,7 @@ class Rebuilder {
   bool is_plain_data(PyObject* value, int depth);
   int32_t build_function(PyObject* value);
   int32_t build_reduced(PyObject* value);
+  int32_t build_bound_builtin(PyObject* value);
   bool is_constant(PyObject* value);
   std::vector<int32_t> build_items(PyObject* sequence);
   std::vector<int32_t> build_entries(PyObject* dict);

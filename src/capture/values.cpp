@@ -3,9 +3,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "capture/capture.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -84,8 +86,27 @@ bool is_scalar(PyObject* object) {
          object == Py_NotImplemented;
 }
 
+bool is_identity_key(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_hash == PyBaseObject_Type.tp_hash &&
+         type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
+bool is_bound_builtin(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &_PyMethodWrapper_Type) return true;
+  if (type != &PyCFunction_Type && type != &PyCMethod_Type) return false;
+  auto* function = reinterpret_cast<PyCFunctionObject*>(object);
+  PyObject* self = function->m_self;
+  if (!self || PyModule_Check(self) || PyType_Check(self)) return false;
+  // Functions of pybind11 and the like belong to their module.
+  return !function->m_module ||
+         (std::strncmp(Py_TYPE(self)->tp_name, "pybind11", 8) != 0 && !PyCapsule_CheckExact(self));
+}
+
 bool is_identity_constant(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
+  if (is_bound_builtin(object)) return false;
   if (PyType_Check(object) || PyModule_Check(object) || is_constant_type(type)) return true;
   return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type()));
 }
@@ -111,6 +132,7 @@ const Source* Capture::source_of(PyObject* object) const {
 }
 
 Ref Capture::wrap(PyObject* raw, const Source* source) {
+  if (!class_values_.empty() && class_values_.count(raw)) return Ref::borrow(raw);
   if (is_scalar(raw)) {
     if (source->kind != SourceKind::Const) guards.equals(source, raw);
     return Ref::borrow(raw);
@@ -128,7 +150,8 @@ Ref Capture::wrap(PyObject* raw, const Source* source) {
     return Ref::borrow(raw);
   }
   kept_.push_back(Ref::borrow(raw));
-  if (is_identity_constant(raw) || (PyFunction_Check(raw) && is_static_place(source))) {
+  // A bound method of a C type: what it is bound to is read from it, as a constant, when it is called.
+  if (is_identity_constant(raw) || is_bound_builtin(raw) || (PyFunction_Check(raw) && is_static_place(source))) {
     if (source->kind != SourceKind::Const) guards.identity(source, raw);
     outside_[raw] = sources.constant(raw);
   } else {
@@ -172,17 +195,22 @@ Ref Capture::resolve(PyObject* object, bool will_mutate) {
   auto shadow = shadows_.find(object);
   if (shadow != shadows_.end()) {
     shadow->second.dirty |= will_mutate;
+    writes_ += will_mutate;
     return shadow->second.object;
   }
   auto of_shadow = shadow_original_.find(object);
   if (of_shadow != shadow_original_.end()) {
     shadows_.at(of_shadow->second).dirty |= will_mutate;
+    writes_ += will_mutate;
     return Ref::borrow(object);
   }
   const Source* source = source_of(object);
   if (!source) return Ref::borrow(object);
   Ref made = make_shadow(object, source);
-  if (will_mutate) shadows_.at(object).dirty = true;
+  if (will_mutate) {
+    shadows_.at(object).dirty = true;
+    ++writes_;
+  }
   return made;
 }
 
@@ -201,23 +229,35 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
         PyList_SET_ITEM(shadow.get(), i, item.release());
       }
     }
-  } else if (PyDict_Check(original) && type != defaultdict_type()) {
+  } else if (PyDict_Check(original)) {
     std::vector<PyObject*> keys;
     Ref order = checked(PySequence_List(original));  // OrderedDict's order is its own
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
       PyObject* key = PyList_GET_ITEM(order.get(), i);
-      if (!is_scalar(key) && !is_identity_constant(key)) {
+      if (!is_scalar(key) && !is_identity_constant(key) && !is_identity_key(key) && !is_tensor(key)) {
         side_exit(BreakReason::OpaqueObject, source->name() + " is a dict with keys of type " + Py_TYPE(key)->tp_name);
       }
       keys.push_back(key);
     }
     guards.dict_keys(source, type, keys);
     shadow = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(type)));
+    if (type == defaultdict_type()) {
+      PyObject* member = PyDict_GetItemString(type_dict(type), "default_factory");
+      Ref factory = checked(PyObject_GetAttrString(original, "default_factory"));
+      Ref known = wrap(factory.get(), sources.slot(source, member));
+      if (PyObject_SetAttrString(shadow.get(), "default_factory", known.get()) < 0) throw PythonError{};
+    }
     for (PyObject* k : keys) {
       PyObject* value = PyDict_GetItemWithError(original, k);
       if (!value) throw PythonError{};
       Ref item = wrap(value, sources.dict_item(source, k));
-      if (PyObject_SetItem(shadow.get(), k, item.get()) < 0) throw PythonError{};
+      // The guard pins the keys; what is read of one is read as of a constant.
+      Ref known = is_scalar(k) ? Ref::borrow(k) : wrap(k, sources.constant(k));
+      if (PyDict_Check(shadow.get()) && !PyODict_Check(shadow.get())
+              ? PyDict_SetItem(shadow.get(), known.get(), item.get()) < 0
+              : PyObject_SetItem(shadow.get(), known.get(), item.get()) < 0) {
+        throw PythonError{};
+      }
     }
     if (Overlay* written = find_overlay(original, true)) {
       for (const auto& [name, item] : written->entries) {
@@ -307,10 +347,33 @@ Overlay* Capture::find_overlay(PyObject* object, bool items) {
 }
 
 Overlay& Capture::overlay(PyObject* object, bool items) {
+  ++writes_;
   if (Overlay* known = find_overlay(object, items)) return *known;
   overlays_.push_back(std::make_unique<Overlay>(Overlay{object, items, {}}));
   overlay_of_[items][object] = overlays_.back().get();
   return *overlays_.back();
+}
+
+PyObject* Capture::original_key(PyObject* key) {
+  if (is_scalar(key) || is_identity_constant(key)) return key;
+  if (PyTuple_CheckExact(key) && !is_outside(key)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(key, i);
+      if (!is_scalar(item) && !is_identity_constant(item)) return nullptr;
+    }
+    return key;
+  }
+  if (is_tensor(key)) {
+    if (!fake::is_fake(THPVariable_Unpack(key))) return nullptr;
+    auto input = inputs_.find(session->value_of(THPVariable_Unpack(key)));
+    if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != key) return nullptr;
+    guards.identity(input->second.source, input->second.real.get());
+    return input->second.real.get();
+  }
+  if (!is_identity_key(key) && !PyFunction_Check(key)) return nullptr;
+  const Source* source = source_of(key);
+  if (source && source->kind != SourceKind::Const) guards.identity(source, key);
+  return key;
 }
 
 Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
@@ -327,9 +390,12 @@ Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
   if (Overlay* written = find_overlay(dict, true)) {
     if (auto* entry = written->find(key)) return entry->second;
   }
-  if (!is_scalar(key) && !is_identity_constant(key) && !PyFunction_Check(key)) {
+  PyObject* original = original_key(key);
+  if (!original) {
     side_exit(BreakReason::OpaqueObject, source->name() + " is looked up with a key of type " + Py_TYPE(key)->tp_name);
   }
+  if (!is_outside(key) && is_identity_key(key)) return {};  // made here: it can't be in there
+  key = original;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) throw PythonError{};
   const Source* item = sources.dict_item(source, key);
@@ -345,7 +411,8 @@ void Capture::store_entry(PyObject* dict, PyObject* key, PyObject* value) {
   if (value) {
     overlay(dict, true).set(key, value);
   } else {
-    const int in_original = PyDict_Contains(dict, key);
+    PyObject* original = original_key(key);
+    const int in_original = original ? PyDict_Contains(dict, original) : 0;
     if (in_original < 0) throw PythonError{};
     overlay(dict, true).erase(key, in_original != 0);
   }
@@ -371,9 +438,33 @@ bool Capture::is_identical(PyObject* a, PyObject* b) {
   return false;
 }
 
+namespace {
+
+/// The cell whose contents `contents` is.
+const Source* cell_of(guards::SourceTable& sources, const Source* contents) {
+  return contents->kind == SourceKind::Closure ? sources.closure_cell(contents->base, contents->index) : contents->base;
+}
+
+}  // namespace
+
+void Capture::adopt_cell(PyObject* cell) {
+  if (is_outside(cell)) return;
+  const Source* source = cell_of(sources, cell_contents_.at(cell));
+  guards.type(source, &PyCell_Type);
+  outside_[cell] = source;
+  keep(Ref::borrow(cell));
+}
+
 void Capture::guard_distinct() {
   std::set<PyTypeObject*> written;
   for (const auto& overlay : overlays_) written.insert(Py_TYPE(overlay->object));
+  if (written.count(&PyCell_Type)) {
+    for (const auto& [contents, other] : cell_aliases_) guards.alias(other, cell_of(sources, contents));
+    std::vector<const Source*> cells;
+    for (const auto& [cell, contents] : cell_contents_) cells.push_back(cell_of(sources, contents));
+    std::sort(cells.begin(), cells.end(), [](const Source* a, const Source* b) { return a->id < b->id; });
+    guards.distinct(cells);
+  }
   for (const auto& [original, shadow] : shadows_) {
     if (shadow.dirty) written.insert(Py_TYPE(original));
   }

@@ -78,7 +78,10 @@ int32_t fill(Frame* frame, const CodeInfo& info, const runtime::FrameState& stat
     }
   }
   const auto depth = static_cast<int32_t>(state.stack.size());
-  for (int32_t i = 0; i < depth; ++i) slots[info.nlocals + i] = value(state.stack[i]);
+  for (int32_t i = 0; i < depth; ++i) {
+    PyObject*& slot = slots[info.nlocals + i];
+    slot = state.stack[i] == runtime::kUnchanged ? Py_XNewRef(slot) : value(state.stack[i]);
+  }
   for (int32_t i = depth; i < old_depth; ++i) slots[info.nlocals + i] = nullptr;
   frame_set_running(frame, info, state.instr, depth);
   for (PyObject* object : old) Py_XDECREF(object);

@@ -229,6 +229,9 @@ class Compiler {
       case SourceKind::Closure:
         op.kind = OpKind::LoadClosure;
         break;
+      case SourceKind::ClosureCell:
+        op.kind = OpKind::LoadClosureCell;
+        break;
       case SourceKind::Cell:
         op.kind = OpKind::LoadCell;
         break;

@@ -23,10 +23,14 @@ PyObject* load_member(PyObject* object, const void* descriptor) {
   return value || member->d_member->type == T_OBJECT_EX ? value : Py_None;
 }
 
-PyObject* load_closure(PyObject* function, Py_ssize_t index) {
+PyObject* load_closure_cell(PyObject* function, Py_ssize_t index) {
   PyObject* cells = PyFunction_GET_CLOSURE(function);
-  if (!cells || index >= PyTuple_GET_SIZE(cells)) return nullptr;
-  return PyCell_GET(PyTuple_GET_ITEM(cells, index));
+  return cells && index < PyTuple_GET_SIZE(cells) ? PyTuple_GET_ITEM(cells, index) : nullptr;
+}
+
+PyObject* load_closure(PyObject* function, Py_ssize_t index) {
+  PyObject* cell = load_closure_cell(function, index);
+  return cell ? PyCell_GET(cell) : nullptr;
 }
 
 bool same_function(const Check& check, PyObject* object) {
@@ -131,6 +135,9 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::LoadClosure:
       if (base && !PyFunction_Check(base)) return wrong_base();
       return stored(base ? load_closure(base, op.number) : nullptr);
+    case OpKind::LoadClosureCell:
+      if (base && !PyFunction_Check(base)) return wrong_base();
+      return stored(base ? load_closure_cell(base, op.number) : nullptr);
     case OpKind::LoadCell:
       if (base && !PyCell_Check(base)) return wrong_base();
       return stored(base ? PyCell_GET(base) : nullptr);

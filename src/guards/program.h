@@ -27,6 +27,7 @@ enum class OpKind : uint8_t {
   LoadFunction,
   LoadConst,
   LoadClosure,
+  LoadClosureCell,
   LoadCell,
   LoadMember,
   LoadInstanceDict,

@@ -68,6 +68,8 @@ std::string Source::name() const {
       return constant_name(key.get());
     case SourceKind::Closure:
       return "L['" + text_of(key.get()) + "']";
+    case SourceKind::ClosureCell:
+      return base->name() + ".__closure__[" + std::to_string(index) + "]";
     case SourceKind::Cell:
       return base->name() + ".cell_contents";
     case SourceKind::Attr:
@@ -118,6 +120,10 @@ const Source* SourceTable::constant(PyObject* object) { return intern(SourceKind
 const Source* SourceTable::closure(const Source* function, Py_ssize_t index, PyObject* name) {
   return intern(SourceKind::Closure, function, name, index);
 }
+const Source* SourceTable::closure_cell(const Source* function, Py_ssize_t index) {
+  return intern(SourceKind::ClosureCell, function, nullptr, index);
+}
+
 const Source* SourceTable::cell(const Source* base) { return intern(SourceKind::Cell, base, nullptr, 0); }
 
 const Source* SourceTable::attr(const Source* base, PyObject* name) {

@@ -24,6 +24,7 @@ namespace magneto::guards {
   X(Function, false, "the function object that the frame runs")                                             \
   X(Const, false, "the object `key` itself, kept alive by the source (module dicts, classes, functions)")   \
   X(Closure, true, "base: a function; contents of its closure cell `index`")                                \
+  X(ClosureCell, true, "base: a function; its closure cell `index` itself")                                 \
   X(Cell, true, "base: a cell; its contents")                                                               \
   X(Attr, true, "base: any object; entry `key` of its instance dict (no descriptors, no __getattr__)")      \
   X(Slot, true, "base: any object; the member descriptor `key` of its type read from it (__slots__)")       \
@@ -60,6 +61,7 @@ class SourceTable {
   const Source* function();
   const Source* constant(PyObject* object);
   const Source* closure(const Source* function, Py_ssize_t index, PyObject* name);
+  const Source* closure_cell(const Source* function, Py_ssize_t index);
   const Source* cell(const Source* base);
   const Source* attr(const Source* base, PyObject* name);
   const Source* slot(const Source* base, PyObject* descriptor);

@@ -160,15 +160,23 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
     case PlanOp::ExtendFrom:
       Py_DECREF(require(PyObject_CallMethod(dst, "extend", "O", arg(0))));
       break;
-    case PlanOp::SetState:
-      Py_DECREF(require(PyObject_CallMethod(dst, "__setstate__", "O", arg(0))));
+    case PlanOp::SetState: {
+      static PyObject* const set_state = PyUnicode_InternFromString("__setstate__");
+      Py_DECREF(require(PyObject_CallMethodOneArg(dst, set_state, arg(0))));
       break;
+    }
     case PlanOp::StoreAttr:
-      check(PyObject_GenericSetAttr(dst, instr.object.get(), instr.args.empty() ? nullptr : arg(0)));
+      check((PyType_Check(dst) ? PyType_Type.tp_setattro : PyObject_GenericSetAttr)(
+          dst, instr.object.get(), instr.args.empty() ? nullptr : arg(0)));
       break;
     case PlanOp::StoreItem:
-      check(instr.args.empty() ? PyDict_DelItem(dst, instr.object.get())
-                               : PyDict_SetItem(dst, instr.object.get(), arg(0)));
+      if (PyODict_Check(dst)) {
+        check(instr.args.empty() ? PyODict_DelItem(dst, instr.object.get())
+                                 : PyODict_SetItem(dst, instr.object.get(), arg(0)));
+      } else {
+        check(instr.args.empty() ? PyDict_DelItem(dst, instr.object.get())
+                                 : PyDict_SetItem(dst, instr.object.get(), arg(0)));
+      }
       break;
     case PlanOp::ReplaceList:
       check(PyList_SetSlice(dst, 0, PyList_GET_SIZE(dst), arg(0)));

@@ -75,7 +75,7 @@ struct PlanInstr {
   std::vector<int32_t> args;
 };
 
-/// A local of the frame that the plan was entered with that the segment did not touch.
+/// A local or stack entry of the frame that the plan was entered with that the segment did not touch.
 constexpr int32_t kUnchanged = -2;
 
 /// The state of one user frame at a side exit; registers, -1 for NULL slots.

@@ -1,0 +1,26 @@
+"""All programs of this folder, compiled, against eager."""
+
+from __future__ import annotations
+
+import classes_programs
+import flow_programs
+import pytest
+import types_programs
+from programs import Programs
+from scenario import BACKENDS, check
+
+FILES: dict[str, Programs] = {
+    "flow": flow_programs.programs,
+    "types": types_programs.programs,
+    "classes": classes_programs.programs,
+}
+
+CASES = [
+    pytest.param(*case, id=f"{file}-{name}") for file, table in FILES.items() for name, case in table.scenarios.items()
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("scenario", "breaks"), CASES)
+def test_program(scenario, breaks: bool, backend: str) -> None:  # type: ignore[no-untyped-def]
+    check(scenario, breaks, backend=backend)
