@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "capture/capture.h"
+#include "python/imported.h"
 #include "python/types.h"
 
 namespace magneto::capture {
@@ -18,11 +19,8 @@ using guards::Source;
 namespace {
 
 PyObject* torch_module_class() {
-  static PyObject* const type = [] {
-    Ref module = Ref::steal(PyImport_ImportModule("torch.nn.modules.module"));
-    return PyObject_GetAttrString(module.get(), "Module");
-  }();
-  return type;
+  static constinit Imported type("torch.nn.modules.module", "Module");
+  return type.get();
 }
 
 PyObject* class_entry(PyObject* type, const char* name) {
@@ -150,11 +148,8 @@ Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, boo
     }
     return bound;
   }
-  static PyObject* const cached_property = [] {
-    Ref module = checked(PyImport_ImportModule("functools"));
-    return PyObject_GetAttrString(module.get(), "cached_property");
-  }();
-  if (reinterpret_cast<PyObject*>(kind) == cached_property && owner && has_instance_dict(type)) {
+  static constinit Imported cached_property("functools", "cached_property");
+  if (kind == cached_property.type() && owner && has_instance_dict(type)) {
     // As its __get__ does it, but for the lock of 3.11.
     Uncuttable scope(*this);
     Ref self = wrap(descriptor, sources.constant(descriptor));

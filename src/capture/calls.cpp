@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "capture/capture.h"
+#include "python/imported.h"
 #include "python/bind.h"
 
 namespace magneto::capture {
@@ -64,11 +65,6 @@ Decision decide(PyObject* function) {
   return decision;
 }
 
-PyTypeObject* torch_operator_type(const char* name) {
-  Ref module = Ref::steal(PyImport_ImportModule("torch._ops"));
-  return reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(module.get(), name));
-}
-
 /// True if a method of a logger gets past the logger's level. Asking fills the logger's own memo of its levels, which
 /// the interpreted method then reads under guards: setting a level anywhere empties it.
 bool log_is_written(PyObject* function, const CallArgs& args) {
@@ -85,11 +81,14 @@ bool log_is_written(PyObject* function, const CallArgs& args) {
 }
 
 PyTypeObject* script_function_type() {
-  static PyObject* const type = [] {
-    Ref module = checked(PyImport_ImportModule("torch.jit"));
-    return PyObject_GetAttrString(module.get(), "ScriptFunction");
-  }();
-  return reinterpret_cast<PyTypeObject*>(type);
+  static constinit Imported type("torch.jit", "ScriptFunction");
+  return type.type();
+}
+
+/// OpOverload and OpOverloadPacket: torch.ops.namespace.name and its overloads.
+bool is_operator_type(PyTypeObject* type) {
+  static constinit Imported overload("torch._ops", "OpOverload"), packet("torch._ops", "OpOverloadPacket");
+  return type == overload.type() || type == packet.type();
 }
 
 /// What a TorchScript function does besides calling operators, or null: what may not happen during a capture.
@@ -191,9 +190,7 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     return call(function.get(), std::move(merged));
   }
   if (std::strncmp(type->tp_name, "operator.", 9) == 0) return call_getter(callable, args);
-  static PyTypeObject* const operator_types[] = {torch_operator_type("OpOverload"),
-                                                 torch_operator_type("OpOverloadPacket")};
-  if (type == operator_types[0] || type == operator_types[1]) return call_torch(callable, args);
+  if (is_operator_type(type)) return call_torch(callable, args);
   if (type == &Py_GenericAliasType) {  // list[int](...)
     Ref origin = load_attr(callable, MAGNETO_STR("__origin__"));
     if (PyType_Check(origin.get()) &&
@@ -282,7 +279,7 @@ Ref Capture::call_cached(PyObject* callable, const CallArgs& args) {
     result = call(wrapped.get(), args);
   }
   if (writes == writes_ && operators == graph.aten_nodes.size() && is_immutable(result.get())) return result;
-  restart_site_ = {frame->info->code, frame->pc};
+  restart_ = {{frame->info->code, frame->pc}, callable_name(callable) + " keeps what it gives in an lru_cache"};
   throw Restart{};
 }
 
@@ -414,23 +411,16 @@ Ref Capture::apply_autograd_function(const CallArgs& args) {
   if ((needs_grad && at::GradMode::is_enabled()) || args.values.empty()) {
     side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to tensors that need gradients");
   }
-  static PyObject* const context_class = [] {
-    Ref module = Ref::steal(PyImport_ImportModule("torch.autograd.function"));
-    return PyObject_GetAttrString(module.get(), "FunctionCtx");
-  }();
+  static constinit Imported context_class("torch.autograd.function", "FunctionCtx");
   PyObject* owner = args.values[0];
-  static PyObject* const plain_setup = [] {
-    Ref module = Ref::steal(PyImport_ImportModule("torch.autograd.function"));
-    Ref base = Ref::steal(PyObject_GetAttrString(module.get(), "_SingleLevelFunction"));
-    return PyObject_GetAttrString(base.get(), "setup_context");
-  }();
+  static constinit Imported plain_setup("torch.autograd.function", "_SingleLevelFunction.setup_context");
   Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
-  if (setup.get() != plain_setup) {
+  if (setup.get() != plain_setup.get()) {
     side_exit(BreakReason::AutogradCall, "a custom autograd function with setup_context is applied");
   }
   Uncuttable scope(*this);
   Ref none = checked(PyTuple_New(0));
-  Ref context = checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class), none.get(), nullptr));
+  Ref context = checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class.get()), none.get(), nullptr));
   Ref forward = load_attr(owner, MAGNETO_STR("forward"));
   CallArgs forward_args = args;
   forward_args.values[0] = context.get();
@@ -457,13 +447,10 @@ void Capture::check_refusal() {
 /// context only adds an argument, and may run on fakes.
 void Capture::check_torch_function_modes() {
   if (!at::impl::torch_function_mode_enabled()) return;
-  static PyObject* const device_context = [] {
-    Ref module = checked(PyImport_ImportModule("torch.utils._device"));
-    return PyObject_GetAttrString(module.get(), "DeviceContext");
-  }();
+  static constinit Imported device_context("torch.utils._device", "DeviceContext");
   for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); ++i) {
     PyObject* mode = at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
-    if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) == device_context) continue;
+    if (Py_TYPE(mode) == device_context.type()) continue;
     side_exit(BreakReason::OpaqueCall,
               std::string("a torch function mode of type ") + Py_TYPE(mode)->tp_name + " is active");
   }
@@ -485,12 +472,17 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   graph.torch_nodes.emplace_back();
   session->torch_node = index;
   const bool callbacks = std::exchange(callbacks_allowed_, false);
+  const bool recording = std::exchange(recording_, true);
+  const bool trusted = std::exchange(trusted_, PyFunction_Check(target));
   Ref result = Ref::steal(run());
+  trusted_ = trusted;
+  recording_ = recording;
   callbacks_allowed_ = callbacks;
   session->torch_node = -1;
-  if (session->refused() || !result) {
+  if (session->refused() || !result || sticky_) {
     session->rollback(mark);
     graph.torch_nodes.resize(index);
+    check_sticky();
     check_refusal();
     throw PythonError{};
   }

@@ -8,6 +8,7 @@
 
 #include "capture/rebuild.h"
 #include "graph/orphans.h"
+#include "python/imported.h"
 #include "python/frame.h"
 
 namespace magneto::capture {
@@ -23,6 +24,20 @@ Capture* Capture::current() { return current_capture; }
 void keep_forever(PyObject* object) { Py_INCREF(object); }
 
 namespace {
+
+PyObject* run_frame_plainly(PyThreadState* thread, Frame* frame, int throwflag) {
+  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
+}
+
+/// While a capture runs on this thread, frames that C code calls go to it.
+PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
+  if (current_capture) {
+    bool handled = false;
+    PyObject* result = current_capture->run_callback(thread, frame, throwflag, &handled);
+    if (handled) return result;
+  }
+  return run_frame_plainly(thread, frame, throwflag);
+}
 
 int autocast_nesting() {
   at::autocast::increment_nesting();
@@ -42,7 +57,7 @@ struct Capture::ThreadState {
   int nesting = autocast_nesting();
   int collecting = PyGC_Disable();
   Ref handled = Ref::steal(PyErr_GetHandledException());
-  EvalHook hook = get_eval_hook();
+  FrameHook hook{capture_hook};
 
   ~ThreadState() {
     at::GradMode::set_enabled(grad_mode);
@@ -56,7 +71,7 @@ struct Capture::ThreadState {
     for (int now = autocast_nesting(); now < nesting; ++now) at::autocast::increment_nesting();
     for (int now = autocast_nesting(); now > nesting; --now) at::autocast::decrement_nesting();
     PyErr_SetHandledException(handled.get());
-    set_eval_hook(hook);
+    hook.end();
     if (collecting) PyGC_Enable();
   }
 };
@@ -67,30 +82,17 @@ namespace {
 /// collected meanwhile, so that they are in the youngest generation.
 void collect_cycles() {
   SavedError saved;
-  static PyObject* const collect = [] {
-    Ref module = Ref::steal(PyImport_ImportModule("gc"));
-    return PyObject_GetAttrString(module.get(), "collect");
-  }();
+  static constinit Imported collect("gc", "collect");
   Ref youngest = Ref::steal(PyLong_FromLong(0));
-  Ref count = Ref::steal(PyObject_CallOneArg(collect, youngest.get()));
+  Ref count = Ref::steal(PyObject_CallOneArg(collect.get(), youngest.get()));
   PyErr_Clear();
-}
-
-/// While a capture runs on this thread, frames that C code calls go to it.
-PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
-  if (current_capture) {
-    bool handled = false;
-    PyObject* result = current_capture->run_callback(thread, frame, throwflag, &handled);
-    if (handled) return result;
-  }
-  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
 }
 
 }  // namespace
 
 PyObject* Capture::start_handled() const { return thread_state_->handled.get(); }
 
-Capture::Capture(const Start& start, const std::set<BreakSite>& known_breaks)
+Capture::Capture(const Start& start, const KnownBreaks& known_breaks)
     : guards(sources), known_breaks_(known_breaks) {
   thread_state_ = std::make_unique<ThreadState>();
   handled_at_start_ = checked(PyBaseObject_Type.tp_alloc(&PyBaseObject_Type, 0));
@@ -126,7 +128,6 @@ Capture::Capture(const Start& start, const std::set<BreakSite>& known_breaks)
     register_closure(start.function, root_.function_source);
   }
   current_capture = this;
-  set_eval_hook(capture_hook);
 }
 
 Capture::~Capture() {
@@ -181,6 +182,49 @@ void Capture::close_generators() {
   generators_.clear();
 }
 
+// -- what comes from outside while a capture runs ---------------------------------------------------------------------
+
+/// While alive, this thread runs as if there were no capture: for code that interrupts it (signal handlers).
+class Capture::Suspended {
+ public:
+  explicit Suspended(Capture& capture) : capture_(capture), hook_(run_frame_plainly) {
+    current_capture = nullptr;
+    fake::include_keys(false);
+    at::GradMode::set_enabled(capture.thread_state_->grad_mode);
+  }
+  ~Suspended() {
+    at::GradMode::set_enabled(grad_mode_);
+    fake::include_keys(true);
+    current_capture = &capture_;
+  }
+
+ private:
+  Capture& capture_;
+  bool grad_mode_ = at::GradMode::is_enabled();
+  FrameHook hook_;
+};
+
+void Capture::handle_signals() {
+  const Suspended suspended(*this);
+  if (PyErr_CheckSignals() < 0) {
+    // A handler raised: that reaches the program at some instruction, and it is not the program's own doing.
+    interrupt_ = take_error();
+    throw Interrupted{};
+  }
+}
+
+void Capture::check_interrupt() {
+  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) return;
+  Ref raised = take_error();
+  const Op op = frame->instr().op;
+  if (op == Op::RAISE_VARARGS) program_interrupt_ = raised;
+  if (raised.get() != program_interrupt_.get()) {
+    interrupt_ = std::move(raised);
+    throw Interrupted{};
+  }
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+}
+
 // -- ends ------------------------------------------------------------------------------------------------------------
 
 void Capture::abandon(BreakReason reason, std::string message) {
@@ -204,7 +248,7 @@ void Capture::restart_before_birth(const Abandon& abandon) {
   if (!abandon.object) return;
   auto born = births_.find(abandon.object);
   if (born == births_.end() || known_breaks_.count(born->second)) return;
-  restart_site_ = born->second;
+  restart_ = {born->second, abandon.message};
   throw Restart{};
 }
 
@@ -217,7 +261,8 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     if (f->callback || (f->caller && !f->caller->result_is_pushed)) cut = f->caller;
   }
   if (cut) {
-    restart_site_ = {cut->info->code, cut->pc};
+    restart_ = {{cut->info->code, cut->pc}, "in a Python function that C code calls from here, " +
+                                                std::string(break_info(reason).name) + ": " + message};
     throw Restart{};
   }
   exit_ = std::make_unique<runtime::Exit>();
@@ -298,8 +343,72 @@ Trace Capture::finish(Ref value) {
 
 // -- callbacks -------------------------------------------------------------------------------------------------------
 
+namespace {
+
+/// A new frame that CPython makes for a signal: its arguments are the signal's number and the interrupted frame.
+bool is_signal_handler(Frame* real) {
+  PyCodeObject* code = frame_code(real);
+  PyObject** slots = frame_localsplus(real);
+  const auto is_pair = [](PyObject* number, PyObject* frame) {
+    return number && frame && PyLong_CheckExact(number) && PyFrame_Check(frame);
+  };
+  const int count = code->co_argcount;
+  if (count >= 2 && is_pair(slots[count - 2], slots[count - 1])) return true;
+  if (!(code->co_flags & CO_VARARGS)) return false;
+  PyObject* rest = slots[count + code->co_kwonlyargcount];
+  return rest && PyTuple_CheckExact(rest) && PyTuple_GET_SIZE(rest) == 2 &&
+         is_pair(PyTuple_GET_ITEM(rest, 0), PyTuple_GET_ITEM(rest, 1));
+}
+
+/// Code of PyTorch, which C code of PyTorch may call as it likes.
+bool is_torch_code(Frame* real) {
+  PyObject* module = PyDict_GetItemWithError(frame_globals(real), MAGNETO_STR("__name__"));
+  if (!module || !PyUnicode_Check(module)) return false;
+  const std::string_view name = PyUnicode_AsUTF8(module);
+  return name == "torch" || name.starts_with("torch.");
+}
+
+}  // namespace
+
+/// A frame that is called while a torch call is recorded. PyTorch's own code runs as it is, with all that it calls. Code
+/// of the user that C code calls (an operand's __radd__, an argument's __index__) must be interpreted: the segment ends
+/// in front of the torch call.
+PyObject* Capture::run_recorded(PyThreadState* thread, Frame* real, int throwflag) {
+  if (trusted_ || throwflag || is_torch_code(real)) {
+    const bool trusted = std::exchange(trusted_, true);
+    PyObject* result = run_frame_plainly(thread, real, throwflag);
+    trusted_ = trusted;
+    return result;
+  }
+  const CodeInfo& info = decode(frame_code(real));
+  restart_ = {{frame->info->code, frame->pc},
+              std::string("a torch function calls ") + PyUnicode_AsUTF8(info.code->co_qualname)};
+  sticky_ = std::make_exception_ptr(Restart{});
+  end_frame(thread, real, info, frame_next_instr(real, info), frame_stack_depth(real));
+  PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
+  return nullptr;
+}
+
+/// Ends a frame that will not be run.
+void Capture::end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth) {
+  SavedError saved;
+  frame_set(real, info, instr, depth);
+  PyObject* none = frame_return(thread, real, info, Py_NewRef(Py_None));
+  Py_XDECREF(none);
+  PyErr_Clear();
+}
+
 PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwflag, bool* handled) {
-  if (!callbacks_allowed_ || sticky_) return nullptr;
+  if (!throwflag && is_signal_handler(real)) {
+    *handled = true;
+    const Suspended suspended(*this);
+    return run_frame_plainly(thread, real, throwflag);
+  }
+  if (sticky_) return nullptr;
+  if (!callbacks_allowed_) {
+    *handled = recording_;
+    return recording_ ? run_recorded(thread, real, throwflag) : nullptr;
+  }
   const CodeInfo& info = decode(frame_code(real));
   const int flags = info.code->co_flags;
   PyObject* function = frame_function(real);
@@ -346,13 +455,9 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   }
   callbacks_allowed_ = callbacks;
   if (raised) {
-    SavedError saved;
-    frame_set(real, info, f.pc, f.depth);
-    PyObject* none = frame_return(thread, real, info, Py_NewRef(Py_None));
-    Py_XDECREF(none);
-    PyErr_Clear();
+    end_frame(thread, real, info, f.pc, f.depth);
+    return nullptr;
   }
-  if (raised) return nullptr;
   frame_set(real, info, f.pc, f.depth);
   if (info.instrs[f.pc].op == Op::YIELD_VALUE) return frame_yield(thread, real, info, f.pc, value.release());
   return frame_return(thread, real, info, value.release());

@@ -12,12 +12,14 @@
 //   Restart      a break was found where frames can't be cut (inside a callback of C code): `known_breaks` has the
 //                call site, and the segment is captured again, to end in front of it
 //   Abandon      the segment can't be captured; CPython runs it
+//   Interrupted  Ctrl-C while capturing: the capture is dropped, and the current error is the interrupt
 #pragma once
 
 #include <Python.h>
 
 #include <functional>
 #include <memory>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -40,6 +42,7 @@ class Rebuilder;
 
 struct SideExit {};
 struct Restart {};
+struct Interrupted {};
 struct Abandon {
   BreakReason reason;
   std::string message;
@@ -48,6 +51,8 @@ struct Abandon {
 
 /// (code, instruction index) of a call that a segment must end in front of.
 using BreakSite = std::pair<PyCodeObject*, int32_t>;
+/// ...with what was found in the functions that it calls.
+using KnownBreaks = std::map<BreakSite, std::string>;
 
 /// A user's frame as the interpreter runs it. Slots are laid out as CPython's localsplus: locals, cells, free
 /// variables, then the value stack; each owns its reference.
@@ -135,7 +140,7 @@ struct Start {
 
 class Capture {
  public:
-  Capture(const Start& start, const std::set<BreakSite>& known_breaks);
+  Capture(const Start& start, const KnownBreaks& known_breaks);
   ~Capture();
   Capture(const Capture&) = delete;
 
@@ -152,7 +157,10 @@ class Capture {
   const std::string& raise_site() const { return raise_site_; }
   /// Notes what the current instruction made, should it turn out that no plan can make it: the segment then ends here.
   void note_birth(PyObject* object);
-  BreakSite restart_site() const { return restart_site_; }
+  /// The break that a Restart is for.
+  const std::pair<BreakSite, std::string>& restart() const { return restart_; }
+  /// The exception of an Interrupted.
+  Ref take_interrupt() { return std::move(interrupt_); }
   std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
 
   // -- values (values.cpp) ---------------------------------------------------------------------------------------
@@ -278,6 +286,13 @@ class Capture {
   void check_torch_function_modes();
   Ref call_getter(PyObject* getter, const CallArgs& args);
   Ref call_cached(PyObject* callable, const CallArgs& args);
+  /// The current error, raised by the frame's instruction, is no Ctrl-C; throws Interrupted if it is.
+  void check_interrupt();
+  /// Runs the handlers of signals that have arrived, outside of the capture.
+  void handle_signals();
+  class Suspended;
+  PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
+  static void end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth);
   void check_sticky();
   void restart_before_birth(const Abandon& abandon);
   graph::PyArg py_arg(PyObject* object);
@@ -285,8 +300,8 @@ class Capture {
                        int depth);
   Trace finish(Ref result);
 
-  const std::set<BreakSite>& known_breaks_;
-  BreakSite restart_site_{nullptr, 0};
+  const KnownBreaks& known_breaks_;
+  std::pair<BreakSite, std::string> restart_;
   std::string raise_site_;
   InterpFrame root_;
   std::unordered_map<PyObject*, const guards::Source*> outside_;
@@ -314,8 +329,13 @@ class Capture {
   std::unique_ptr<runtime::Exit> exit_;
   std::unique_ptr<runtime::Plan> plan_;
   std::unique_ptr<Rebuilder> rebuilder_;
+  uint32_t steps_ = 0;     // instructions executed
+  Ref program_interrupt_;  // a KeyboardInterrupt that the program itself raised
+  Ref interrupt_;          // one that came from outside
   std::exception_ptr sticky_;  // what a callback threw; rethrown after the C call
   bool callbacks_allowed_ = false;
+  bool recording_ = false;  // a torch call runs
+  bool trusted_ = false;    // ...and is in Python code that may call whatever it likes
   guards::GlobalState start_state_;
   int32_t start_depth_ = 0;
   bool reading_start_ = true;  // the stack that the segment starts with is being read

@@ -104,6 +104,9 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
   if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass))) {
     side_exit(BreakReason::UnsupportedTensor, std::string("a tensor of type ") + type->tp_name + " is made");
   }
+  if (type_lookup(type, MAGNETO_STR("__del__"))) {
+    side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is made");
+  }
   Ref instance;
   if (python_new) {
     Uncuttable scope(*this);

@@ -1,5 +1,6 @@
 // Methods of built-in types that are interpreted: object's protocol, reading dicts, making containers.
 #include "capture/handlers.h"
+#include "python/imported.h"
 
 namespace magneto::capture {
 
@@ -73,11 +74,8 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
   if (!plain || (getstate && PyFunction_Check(getstate))) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("__reduce_ex__ of an object of type ") + type->tp_name);
   }
-  static PyObject* const newobj = [] {
-    Ref module = Ref::steal(PyImport_ImportModule("copyreg"));
-    return PyObject_GetAttrString(module.get(), "__newobj__");
-  }();
-  Ref function = capture.wrap(newobj, capture.sources.constant(newobj));
+  static constinit Imported newobj("copyreg", "__newobj__");
+  Ref function = capture.wrap(newobj.get(), capture.sources.constant(newobj.get()));
   Ref state = capture.lookup_attr(object, MAGNETO_STR("__dict__"));
   if (!state) state = Ref::borrow(Py_None);
   return checked(

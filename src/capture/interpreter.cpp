@@ -63,7 +63,7 @@ Ref Capture::run_frame(InterpFrame& callee, bool raise_first) {
   for (InterpFrame* outer = frame; outer; outer = outer->caller) ++depth;
   if (depth > Py_GetRecursionLimit() || depth > 2000 || c_stack_is_low()) {
     // CPython runs the outermost call, and raises RecursionError where it does so in eager.
-    restart_site_ = {root_.info->code, root_.pc};
+    restart_ = {{root_.info->code, root_.pc}, "the calls go deeper than a capture follows"};
     throw Restart{};
   }
   FrameScope scope(*this, callee);
@@ -75,32 +75,22 @@ Ref Interpreter::run(bool raise_first) {
   while (true) {
     f.result_is_pushed = false;
     f.pops = 0;
-    if (!c.known_breaks_.empty() && c.known_breaks_.count({f.info->code, f.pc})) {
-      c.side_exit(BreakReason::Callback, "a break inside a Python function that C code calls from here");
+    if (!c.known_breaks_.empty()) {
+      if (auto known = c.known_breaks_.find({f.info->code, f.pc}); known != c.known_breaks_.end()) {
+        c.side_exit(BreakReason::Callback, known->second);
+      }
     }
+    if ((++c.steps_ & 0xfff) == 0) c.handle_signals();
     try {
       const int32_t next = step(f.instr());
       if (next == kReturned) return std::move(result);
       f.pc = next;
     } catch (const PythonError&) {
+      c.check_interrupt();
       handle_error();
     }
   }
 }
-
-namespace {
-
-/// The current error as a normalized exception object; clears it.
-Ref take_error() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return Ref::steal(value);
-}
-
-}  // namespace
 
 /// Adds the frame to the traceback of the current error, as CPython does while it unwinds. The frame objects are our
 /// own and hold no values: what the exception drags along has no fakes in it, and serves all runs.

@@ -1,5 +1,6 @@
 // Operators and item access of the interpreted program.
 #include "capture/operations.h"
+#include "python/imported.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -12,8 +13,8 @@ using guards::Source;
 namespace {
 
 PyObject* operator_function(const char* name) {
-  static PyObject* const module = PyImport_ImportModule("operator");
-  return PyObject_GetAttrString(module, name);
+  static constinit Imported module("operator");
+  return PyObject_GetAttrString(module.get(), name);
 }
 
 PyObject* inplace_power(PyObject* a, PyObject* b) { return PyNumber_InPlacePower(a, b, Py_None); }

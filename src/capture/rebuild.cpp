@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "python/imported.h"
 #include "python/liveness.h"
 #include "python/types.h"
 

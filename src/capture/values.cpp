@@ -7,6 +7,7 @@
 #include <map>
 
 #include "capture/capture.h"
+#include "python/imported.h"
 #include "python/types.h"
 
 namespace magneto::capture {
@@ -43,11 +44,8 @@ bool is_constant_type(PyTypeObject* type) {
 }
 
 PyObject* enum_type() {
-  static PyObject* const type = [] {
-    Ref module = Ref::steal(PyImport_ImportModule("enum"));
-    return PyObject_GetAttrString(module.get(), "Enum");
-  }();
-  return type;
+  static constinit Imported type("enum", "Enum");
+  return type.get();
 }
 
 PyObject* collections_type(const char* name) {

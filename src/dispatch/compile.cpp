@@ -19,6 +19,22 @@ uint64_t& reset_generation() {
   return generation;
 }
 
+Context::InFlight::InFlight(Context& context) : context_(context) {
+  ++context.calls_;
+  if (context.generation_ == reset_generation()) return;
+  context.generation_ = reset_generation();
+  context.first_info_ = nullptr;
+  if (!context.segments_.empty()) context.retired_.push_back(std::exchange(context.segments_, {}));
+  if (context.calls_ == 1) std::exchange(context.retired_, {});
+}
+
+Context::InFlight::~InFlight() {
+  if (--context_.calls_ == 0 && !context_.retired_.empty()) std::exchange(context_.retired_, {});
+}
+
+namespace {
+
+/// The entry whose guards hold for `roots` (moved to the front of its segment), or null. Fills `slots`.
 Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyObject*>& slots) {
   auto& entries = segment.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -31,8 +47,6 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyOb
   }
   return nullptr;
 }
-
-namespace {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
@@ -217,12 +231,14 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
 
 }  // namespace
 
-Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
+/// Captures a segment and adds its entry. Null as for `entry_for`.
+static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
   if (segment.given_up) return nullptr;
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   if (!allow_another(context, segment, start, roots)) return nullptr;
   const double begin = now();
   std::string raise_site;
+  Ref interrupt;
   for (int attempt = 0; attempt < 100; ++attempt) {
     std::shared_ptr<const int64_t> alive;
     try {
@@ -233,8 +249,11 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
         try {
           trace = capture.run();
         } catch (const capture::Restart&) {
-          segment.known_breaks.insert(capture.restart_site());
+          segment.known_breaks.insert(capture.restart());
           continue;
+        } catch (const capture::Interrupted&) {
+          interrupt = capture.take_interrupt();
+          throw;
         } catch (const PythonError&) {
           raise_site = capture.raise_site();
           throw;
@@ -282,6 +301,9 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
       entry->plan = std::move(trace.plan);
       segment.entries.insert(segment.entries.begin(), std::move(entry));
       return segment.entries.front().get();
+    } catch (const capture::Interrupted&) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.get())), interrupt.get());
+      return nullptr;
     } catch (const capture::Abandon& abandon) {
       fall_back(context, segment, place_of(start), break_info(abandon.reason).name, abandon.message);
       return nullptr;
@@ -305,6 +327,21 @@ Entry* compile_segment(Context& context, Segment& segment, const capture::Start&
     }
   }
   fall_back(context, segment, place_of(start), "internal error", "the segment was restarted too often");
+  return nullptr;
+}
+
+Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, std::vector<PyObject*>& slots) {
+  const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
+  if (Entry* entry = find_entry(segment, roots, slots)) return entry;
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    Entry* captured = compile_segment(context, segment, start);
+    if (!captured) return nullptr;
+    if (Entry* entry = find_entry(segment, roots, slots)) return entry;
+    // What was captured changed meanwhile: by another thread, a signal handler, a finaliser.
+  }
+  segment.given_up = true;
+  fall_back(context, segment, place_of(start), "unstable state",
+            "what it reads changes while it is captured: " + segment.entries.front()->guards->explain(roots));
   return nullptr;
 }
 

@@ -44,10 +44,7 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
     }
   }
   Context& context = *compiled->context;
-  if (context.generation != reset_generation()) {
-    context.segments.clear();
-    context.generation = reset_generation();
-  }
+  const Context::InFlight in_flight(context);
   // The receiver goes in front.
   c10::SmallVector<PyObject*, 16> all;
   if (compiled->self) {
@@ -63,7 +60,7 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
   }
   PyObject* result = nullptr;
   try {
-    result = run_call(context, context.segment(info->code, 0), compiled->function, *info, localsplus.data(), args,
+    result = run_call(context, context.segment(*info, 0), compiled->function, *info, localsplus.data(), args,
                       given, kwnames);
   } catch (const PythonError&) {
   } catch (const std::exception& error) {
@@ -222,7 +219,6 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   Ref function, self;
   if (!split_callable(callable, function, self)) return nullptr;
   auto context = std::make_unique<Context>();
-  context->generation = reset_generation();
   context->fullgraph = PyDict_GetItemString(options, "fullgraph") == Py_True;
   PyObject* backend = PyDict_GetItemString(options, "backend");
   if (!backend) {

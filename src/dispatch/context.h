@@ -31,7 +31,7 @@ struct Entry {
 /// All captures that start at one instruction of one code object.
 struct Segment {
   std::vector<std::unique_ptr<Entry>> entries;
-  std::set<capture::BreakSite> known_breaks;
+  capture::KnownBreaks known_breaks;
   std::string raised;     // what the program raised in the last capture, until it is known that it does so for real
   bool given_up = false;  // runs under CPython from here on; said and counted when it was decided
 };
@@ -50,28 +50,52 @@ struct Report {
   double capture_seconds = 0, backend_seconds = 0;
 };
 
+/// Counts resets; contexts notice on their next call.
+uint64_t& reset_generation();
+
 struct Context {
   bool fullgraph = false;
   Ref backend;                    // str or callable
   std::string backend_name;       // empty for callables
   int64_t cache_size_limit = -1;  // -1: the process's setting
   int error_on_recompile = -1;
-  std::map<std::pair<PyCodeObject*, int32_t>, Segment> segments;
   Report* report = nullptr;
-  uint64_t generation = 0;  // segments older than the last reset are dropped before use
 
-  Segment& segment(PyCodeObject* code, int32_t instr) { return segments[{code, instr}]; }
+  /// The captures that start at that instruction. Valid while an InFlight lives.
+  Segment& segment(const CodeInfo& info, int32_t instr) {
+    if (instr != 0) return segments_[{info.code, instr}];
+    if (first_info_ != &info) {
+      first_ = &segments_[{info.code, 0}];
+      first_info_ = &info;
+    }
+    return *first_;
+  }
+
+  /// One call. Captures from before the last reset are dropped at a call's start; those that other calls (of other
+  /// threads, or around this one) still run are kept until these end.
+  class InFlight {
+   public:
+    explicit InFlight(Context& context);
+    ~InFlight();
+
+   private:
+    Context& context_;
+  };
+
+ private:
+  using Segments = std::map<std::pair<PyCodeObject*, int32_t>, Segment>;
+  Segments segments_;
+  const CodeInfo* first_info_ = nullptr;  // the last code whose first segment was asked for
+  Segment* first_ = nullptr;
+  uint64_t generation_ = reset_generation();
+  int calls_ = 0;
+  std::vector<Segments> retired_;
 };
 
-/// Counts resets; contexts notice on their next call.
-uint64_t& reset_generation();
-
-/// The entry whose guards hold for `roots` (moved to the front of its segment), or null. Fills `slots`.
-Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyObject*>& slots);
-
-/// Captures a segment and adds its entry. Null: CPython runs the frame from here (no error set), or, with an error set,
-/// the call fails (Unsupported under fullgraph, strict mode, a backend's error).
-Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start);
+/// The entry whose guards hold, captured if there is none yet; its guards fill `slots`. Null: CPython runs the frame from
+/// here (no error set), or, with an error set, the call fails (Unsupported under fullgraph, strict mode, a backend's
+/// error, Ctrl-C).
+Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, std::vector<PyObject*>& slots);
 
 /// After CPython has run what a capture saw raise (Segment::raised): an ordinary result means that the capture was
 /// wrong, which is said like any failure of ours. Gives the result, or null when the user asked for an error.

@@ -20,7 +20,7 @@ struct Resume {
   const runtime::Exit* exit;
   const runtime::Registers* registers;
   size_t index;
-  EvalHook previous_hook;
+  FrameHook* hook = nullptr;
 };
 
 thread_local Resume* pending = nullptr;
@@ -35,7 +35,7 @@ PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
     return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
   }
   pending = nullptr;
-  set_eval_hook(request->previous_hook);
+  request->hook->end();
   return resume(thread, frame, *request);
 }
 
@@ -46,20 +46,17 @@ PyObject* call_resumed(Resume& request, const Call& call) {
     PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded");
     return nullptr;
   }
-  request.previous_hook = get_eval_hook();
+  FrameHook hook(resume_hook);
+  request.hook = &hook;
   pending = &request;
-  set_eval_hook(resume_hook);
   PyObject* result = call();
-  if (pending) {  // the frame was never made
-    pending = nullptr;
-    set_eval_hook(request.previous_hook);
-  }
+  if (pending == &request) pending = nullptr;  // the frame was never made
   return result;
 }
 
 /// Calls an inlined callee: what it is called with does not matter, its frame is filled by the hook.
 PyObject* call_inner(Context& context, const runtime::Exit& exit, const runtime::Registers& registers, size_t index) {
-  Resume request{&context, &exit, &registers, index, nullptr};
+  Resume request{&context, &exit, &registers, index};
   return call_resumed(request, [&] { return call_for_frame(registers.get(exit.frames[index].function)); });
 }
 
@@ -145,27 +142,17 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       instr = next;
     }
     frame_set_running(frame, info, instr, depth);
-    Segment& segment = context.segment(info.code, instr);
-    PyObject** localsplus = frame_localsplus(frame);
-    const guards::Roots roots{frame_function(frame), localsplus, localsplus + info.nlocals};
-    Entry* entry = find_entry(segment, roots, slots);
+    Segment& segment = context.segment(info, instr);
+    Entry* entry;
+    {
+      CurrentFrame current(thread, frame);
+      entry = entry_for(context, segment, {frame_function(frame), &info, instr, frame_localsplus(frame), depth, true},
+                        slots);
+    }
     if (!entry) {
-      const capture::Start start{frame_function(frame), &info, instr, localsplus, depth, true};
-      {
-        CurrentFrame current(thread, frame);
-        entry = compile_segment(context, segment, start);
-      }
-      if (!entry) {
-        if (PyErr_Occurred()) return frame_raise(thread, frame);
-        frame_set(frame, info, instr, depth);
-        return check_raised(context, segment, info, instr, frame_continue(thread, frame));
-      }
-      if (find_entry(segment, roots, slots) != entry) {
-        // The capture's own guards do not hold for what it was made from: never run it.
-        segment.given_up = true;
-        frame_set(frame, info, instr, depth);
-        return frame_continue(thread, frame);
-      }
+      if (PyErr_Occurred()) return frame_raise(thread, frame);
+      frame_set(frame, info, instr, depth);
+      return check_raised(context, segment, info, instr, frame_continue(thread, frame));
     }
     runtime::Registers registers(entry->plan->register_count);
     try {
@@ -198,20 +185,10 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
     std::vector<PyObject*>& slots;
     ~GiveBack() { shared_slots = std::move(slots); }
   } give_back{slots};
-  const guards::Roots roots{function, localsplus, localsplus + info.nlocals};
-  Entry* entry = find_entry(first, roots, slots);
+  Entry* entry = entry_for(context, first, {function, &info, 0, localsplus, 0, false}, slots);
   if (!entry) {
-    const capture::Start start{function, &info, 0, localsplus, 0, false};
-    entry = compile_segment(context, first, start);
-    if (!entry && PyErr_Occurred()) return nullptr;
-    if (entry && find_entry(first, roots, slots) != entry) {
-      first.given_up = true;
-      entry = nullptr;
-      PyErr_Format(PyExc_RuntimeError, "magneto: the guards of a new capture do not hold: %s",
-                   first.entries.front()->guards->explain(roots).c_str());
-      return nullptr;
-    }
-    if (!entry) return check_raised(context, first, info, 0, PyObject_Vectorcall(function, args, nargs, kwnames));
+    if (PyErr_Occurred()) return nullptr;
+    return check_raised(context, first, info, 0, PyObject_Vectorcall(function, args, nargs, kwnames));
   }
   runtime::Registers registers(entry->plan->register_count);
   try {
@@ -220,7 +197,7 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
     return nullptr;
   }
   if (!entry->plan->exit) return registers.take(entry->plan->return_register);
-  Resume request{&context, entry->plan->exit.get(), &registers, 0, nullptr};
+  Resume request{&context, entry->plan->exit.get(), &registers, 0};
   return call_resumed(request, [&] { return PyObject_Vectorcall(function, args, nargs, kwnames); });
 }
 

@@ -1,5 +1,6 @@
 #include "dispatch/stats.h"
 
+#include "python/imported.h"
 #include "python/ref.h"
 
 namespace magneto::dispatch {
@@ -12,8 +13,8 @@ Stats& stats() {
 namespace {
 
 PyObject* log_module() {
-  static PyObject* const module = PyImport_ImportModule("magneto._log");
-  return module;
+  static constinit Imported module("magneto._log");
+  return module.get();
 }
 
 }  // namespace

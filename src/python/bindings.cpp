@@ -153,11 +153,12 @@ PyObject* resume_test_binding(PyObject*, PyObject* args) {
          (!PyList_Check(takeover.stack) || PyList_GET_SIZE(takeover.stack) > info.stack_size))) {
       throw std::invalid_argument("this state does not fit the code object");
     }
-    EvalHook previous = get_eval_hook();
     pending = &takeover;
-    set_eval_hook(resume_hook);
-    Ref result = Ref::steal(PyObject_CallNoArgs(call));
-    set_eval_hook(previous);
+    Ref result;
+    {
+      FrameHook hook(resume_hook);
+      result = Ref::steal(PyObject_CallNoArgs(call));
+    }
     if (std::exchange(pending, nullptr) && result) throw std::invalid_argument("no frame of this code was entered");
     return result.release();
   });

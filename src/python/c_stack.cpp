@@ -25,8 +25,8 @@ uintptr_t lowest_address() {
 bool c_stack_is_low() {
   constexpr uintptr_t reserve = 1 << 20;
   thread_local const uintptr_t lowest = lowest_address();
-  const char here = 0;
-  return reinterpret_cast<uintptr_t>(&here) < lowest + reserve;
+  // Not the address of a local: under AddressSanitizer those may live elsewhere.
+  return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) < lowest + reserve;
 }
 
 }  // namespace magneto

@@ -2,6 +2,8 @@
 // once, by the version's cpython_3xx.cpp, after that version's definition of _PyInterpreterFrame.
 #pragma once
 
+#include <utility>
+
 #include "python/frame.h"
 
 namespace magneto {
@@ -30,13 +32,30 @@ void unlink_if_current(PyThreadState* thread, Frame* frame) {
 
 }  // namespace
 
-void set_eval_hook(EvalHook hook) {
-  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), hook ? hook : _PyEval_EvalFrameDefault);
+namespace {
+
+thread_local FrameHandler thread_handler = nullptr;
+// Scopes alive in all threads, and what stood in CPython's slot before the first; both under the GIL.
+int hook_scopes = 0;
+FrameHandler replaced = nullptr;
+
+PyObject* eval_hook(PyThreadState* thread, Frame* frame, int throwflag) {
+  return (thread_handler ? thread_handler : replaced)(thread, frame, throwflag);
 }
 
-EvalHook get_eval_hook() {
-  EvalHook hook = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
-  return hook == _PyEval_EvalFrameDefault ? nullptr : hook;
+}  // namespace
+
+FrameHook::FrameHook(FrameHandler handler) : previous_(std::exchange(thread_handler, handler)) {
+  if (hook_scopes++ > 0) return;
+  replaced = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), eval_hook);
+}
+
+void FrameHook::end() {
+  if (!std::exchange(active_, false)) return;
+  thread_handler = previous_;
+  if (--hook_scopes > 0 || _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) != eval_hook) return;
+  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), replaced);
 }
 
 PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }

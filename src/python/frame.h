@@ -15,12 +15,24 @@ namespace magneto {
 
 using Frame = _PyInterpreterFrame;
 
-/// A PEP 523 frame evaluation function.
-using EvalHook = PyObject* (*)(PyThreadState*, Frame*, int);
+/// Takes the place of CPython's evaluator for one frame, as PEP 523 has it: consumes the frame, gives its result.
+using FrameHandler = PyObject* (*)(PyThreadState*, Frame*, int throwflag);
 
-/// Installs `hook` (null: CPython's own). Cheap; counted by the caller.
-void set_eval_hook(EvalHook hook);
-EvalHook get_eval_hook();
+/// While alive, new frames of this thread go to `handler`; scopes nest, and the innermost one gets the frame. CPython has
+/// one evaluation function for all threads: ours is installed while any thread has a scope, lets the frames of others
+/// pass, and puts back what stood there before.
+class FrameHook {
+ public:
+  explicit FrameHook(FrameHandler handler);
+  ~FrameHook() { end(); }
+  FrameHook(const FrameHook&) = delete;
+  /// Ends the scope early; it must be the innermost one.
+  void end();
+
+ private:
+  FrameHandler previous_;
+  bool active_ = true;
+};
 
 PyCodeObject* frame_code(Frame* frame);     // borrowed
 PyObject* frame_function(Frame* frame);     // borrowed; the PyFunctionObject

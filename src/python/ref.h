@@ -62,4 +62,14 @@ class SavedError {
   PyObject *type_, *value_, *traceback_;
 };
 
+/// The current error as a normalized exception object, without its traceback; clears it.
+inline Ref take_error() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return Ref::steal(value);
+}
+
 }  // namespace magneto
