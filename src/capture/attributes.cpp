@@ -575,6 +575,7 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
   }
   const bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   PyObject* dict = slot ? nullptr : instance_dict_of(owner);
+  if (dict) check_last_words(PyDict_GetItemWithError(dict, name));
   if (value) {
     dict&& is_written(dict) ? store_entry(dict, name, value) : overlay(owner, false).set(name, value);
     return;

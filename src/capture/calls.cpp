@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "capture/capture.h"
-#include "python/imported.h"
 #include "python/bind.h"
+#include "python/imported.h"
 
 namespace magneto::capture {
 
@@ -420,7 +420,8 @@ Ref Capture::apply_autograd_function(const CallArgs& args) {
   }
   Uncuttable scope(*this);
   Ref none = checked(PyTuple_New(0));
-  Ref context = checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class.get()), none.get(), nullptr));
+  Ref context =
+      checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class.get()), none.get(), nullptr));
   Ref forward = load_attr(owner, MAGNETO_STR("forward"));
   CallArgs forward_args = args;
   forward_args.values[0] = context.get();

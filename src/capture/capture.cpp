@@ -7,9 +7,10 @@
 #include <algorithm>
 
 #include "capture/rebuild.h"
+#include "fake/dispatch_key.h"
 #include "graph/orphans.h"
-#include "python/imported.h"
 #include "python/frame.h"
+#include "python/imported.h"
 
 namespace magneto::capture {
 
@@ -92,8 +93,7 @@ void collect_cycles() {
 
 PyObject* Capture::start_handled() const { return thread_state_->handled.get(); }
 
-Capture::Capture(const Start& start, const KnownBreaks& known_breaks)
-    : guards(sources), known_breaks_(known_breaks) {
+Capture::Capture(const Start& start, const KnownBreaks& known_breaks) : guards(sources), known_breaks_(known_breaks) {
   thread_state_ = std::make_unique<ThreadState>();
   handled_at_start_ = checked(PyBaseObject_Type.tp_alloc(&PyBaseObject_Type, 0));
   start_state_ = guards::GlobalState::read();
@@ -261,8 +261,9 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     if (f->callback || (f->caller && !f->caller->result_is_pushed)) cut = f->caller;
   }
   if (cut) {
-    restart_ = {{cut->info->code, cut->pc}, "in a Python function that C code calls from here, " +
-                                                std::string(break_info(reason).name) + ": " + message};
+    restart_ = {
+        {cut->info->code, cut->pc},
+        "in a Python function that C code calls from here, " + std::string(break_info(reason).name) + ": " + message};
     throw Restart{};
   }
   exit_ = std::make_unique<runtime::Exit>();
@@ -370,9 +371,9 @@ bool is_torch_code(Frame* real) {
 
 }  // namespace
 
-/// A frame that is called while a torch call is recorded. PyTorch's own code runs as it is, with all that it calls. Code
-/// of the user that C code calls (an operand's __radd__, an argument's __index__) must be interpreted: the segment ends
-/// in front of the torch call.
+/// A frame that is called while a torch call is recorded. PyTorch's own code runs as it is, with all that it calls.
+/// Code of the user that C code calls (an operand's __radd__, an argument's __index__) must be interpreted: the segment
+/// ends in front of the torch call.
 PyObject* Capture::run_recorded(PyThreadState* thread, Frame* real, int throwflag) {
   if (trusted_ || throwflag || is_torch_code(real)) {
     const bool trusted = std::exchange(trusted_, true);

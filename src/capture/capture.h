@@ -18,8 +18,8 @@
 #include <Python.h>
 
 #include <functional>
-#include <memory>
 #include <map>
+#include <memory>
 #include <set>
 #include <span>
 #include <string>
@@ -184,8 +184,11 @@ class Capture {
   PyObject* original_key(PyObject* key);
   /// The wrapped entry of an outside dict (overlay and shadow respected); null: no such key.
   Ref dict_lookup(PyObject* dict, PyObject* key);
-  /// A cell from outside is about to be written: it becomes an outside object itself, not only what it holds.
+  /// A cell from outside is about to be written, or handed on: it becomes an outside object itself, not only what it holds.
   void adopt_cell(PyObject* cell);
+  /// The program drops a reference to an outside object. Were it the last one, and had the object a finaliser or a weak
+  /// reference with a callback, that would have to run here: the segment ends.
+  void check_last_words(PyObject* dropped);
   /// An entry of an outside dict is written; null value: deleted (it exists).
   void store_entry(PyObject* dict, PyObject* key, PyObject* value);
 
@@ -329,9 +332,9 @@ class Capture {
   std::unique_ptr<runtime::Exit> exit_;
   std::unique_ptr<runtime::Plan> plan_;
   std::unique_ptr<Rebuilder> rebuilder_;
-  uint32_t steps_ = 0;     // instructions executed
-  Ref program_interrupt_;  // a KeyboardInterrupt that the program itself raised
-  Ref interrupt_;          // one that came from outside
+  uint32_t steps_ = 0;         // instructions executed
+  Ref program_interrupt_;      // a KeyboardInterrupt that the program itself raised
+  Ref interrupt_;              // one that came from outside
   std::exception_ptr sticky_;  // what a callback threw; rethrown after the C call
   bool callbacks_allowed_ = false;
   bool recording_ = false;  // a torch call runs

@@ -200,10 +200,12 @@ int32_t Interpreter::step(const Instr& in) {
       break;
     case Op::STORE_FAST:
     case Op::STORE_FAST_MAYBE_NULL:
+      if (&f == &c.root_) c.check_last_words(f.slots[in.arg]);
       if (&f == &c.root_ && !f.raw.empty()) f.raw[in.arg] = 0;
       f.set_local(in.arg, f.pop());
       break;
     case Op::DELETE_FAST:
+      if (&f == &c.root_) c.check_last_words(f.slots[in.arg]);
       if (&f == &c.root_ && !f.raw.empty()) f.raw[in.arg] = 0;
       if (!f.slots[in.arg]) {
         raise_unbound(f, in.arg, "cannot access local variable '%U' where it is not associated with a value");

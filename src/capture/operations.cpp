@@ -1,10 +1,10 @@
 // Operators and item access of the interpreted program.
 #include "capture/operations.h"
-#include "python/imported.h"
 
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <string_view>
+#include "python/imported.h"
 
 namespace magneto::capture {
 

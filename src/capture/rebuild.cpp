@@ -105,6 +105,7 @@ int32_t Rebuilder::build(PyObject* value) {
   c.keep(Ref::borrow(value));  // keys of the memo stay alive
   if (is_scalar(value)) return constant(value);
   if (is_tensor(value)) return build_tensor(value);
+  if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
   if (const guards::Source* source = c.source_of(value)) {
     if (source->kind == guards::SourceKind::Const) {
       auto original = c.shadow_original_.find(value);

@@ -404,8 +404,22 @@ Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
   return wrap(value, item);
 }
 
+void Capture::check_last_words(PyObject* dropped) {
+  if (!dropped || !(is_outside(dropped) || (!root_.raw.empty() && !is_scalar(dropped)))) return;
+  PyTypeObject* type = Py_TYPE(dropped);
+  bool speaks = type->tp_finalize || type->tp_del;
+  if (PyType_SUPPORTS_WEAKREFS(type)) {
+    for (auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(dropped)); reference;
+         reference = reference->wr_next) {
+      speaks |= reference->wr_callback != nullptr;
+    }
+  }
+  if (speaks) side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is dropped");
+}
+
 void Capture::store_entry(PyObject* dict, PyObject* key, PyObject* value) {
   if (auto original = shadow_original_.find(dict); original != shadow_original_.end()) dict = original->second;
+  if (is_scalar(key)) check_last_words(PyDict_GetItemWithError(dict, key));
   if (value) {
     overlay(dict, true).set(key, value);
   } else {

@@ -60,8 +60,8 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
   }
   PyObject* result = nullptr;
   try {
-    result = run_call(context, context.segment(*info, 0), compiled->function, *info, localsplus.data(), args,
-                      given, kwnames);
+    result = run_call(context, context.segment(*info, 0), compiled->function, *info, localsplus.data(), args, given,
+                      kwnames);
   } catch (const PythonError&) {
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());

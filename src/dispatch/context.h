@@ -92,9 +92,9 @@ struct Context {
   std::vector<Segments> retired_;
 };
 
-/// The entry whose guards hold, captured if there is none yet; its guards fill `slots`. Null: CPython runs the frame from
-/// here (no error set), or, with an error set, the call fails (Unsupported under fullgraph, strict mode, a backend's
-/// error, Ctrl-C).
+/// The entry whose guards hold, captured if there is none yet; its guards fill `slots`. Null: CPython runs the frame
+/// from here (no error set), or, with an error set, the call fails (Unsupported under fullgraph, strict mode, a
+/// backend's error, Ctrl-C).
 Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, std::vector<PyObject*>& slots);
 
 /// After CPython has run what a capture saw raise (Segment::raised): an ordinary result means that the capture was

@@ -18,7 +18,7 @@ namespace {
 struct Resume {
   Context* context;
   const runtime::Exit* exit;
-  const runtime::Registers* registers;
+  runtime::Registers* registers;
   size_t index;
   FrameHook* hook = nullptr;
 };
@@ -55,7 +55,7 @@ PyObject* call_resumed(Resume& request, const Call& call) {
 }
 
 /// Calls an inlined callee: what it is called with does not matter, its frame is filled by the hook.
-PyObject* call_inner(Context& context, const runtime::Exit& exit, const runtime::Registers& registers, size_t index) {
+PyObject* call_inner(Context& context, const runtime::Exit& exit, runtime::Registers& registers, size_t index) {
   Resume request{&context, &exit, &registers, index};
   return call_resumed(request, [&] { return call_for_frame(registers.get(exit.frames[index].function)); });
 }
@@ -88,18 +88,22 @@ int32_t fill(Frame* frame, const CodeInfo& info, const runtime::FrameState& stat
 /// With the outermost frame of an exit filled: runs the frames inside it. True: go on at *instr (`*step_first`: run
 /// that instruction for real first). False: the frame has to raise the current error.
 bool enter(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, const runtime::Exit& exit,
-           const runtime::Registers& registers, size_t index, int32_t* instr, int32_t* depth, bool* step_first) {
+           runtime::Registers& registers, size_t index, int32_t* instr, int32_t* depth, bool* step_first) {
   const runtime::FrameState& state = exit.frames[index];
   *instr = state.instr;
   *step_first = index + 1 == exit.frames.size();
-  if (*step_first) return true;
+  if (*step_first) {
+    registers.clear();  // the frames hold all values now, and drop them when the program does
+    return true;
+  }
+  const Ref instance = state.result < 0 ? Ref() : Ref::borrow(registers.get(state.result));
   PyObject* result;
   {
     CurrentFrame current(thread, frame);
     result = call_inner(context, exit, registers, index + 1);
   }
   if (!result) return false;
-  if (state.result >= 0) Py_SETREF(result, Py_NewRef(registers.get(state.result)));
+  if (instance) Py_SETREF(result, Py_NewRef(instance.get()));
   frame_localsplus(frame)[info.nlocals + (*depth)++] = result;
   *instr = info.instrs[state.instr].next;
   return true;

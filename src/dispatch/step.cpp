@@ -1,5 +1,6 @@
 #include "dispatch/step.h"
 
+#include <utility>
 #include <vector>
 
 namespace magneto::dispatch {
@@ -126,6 +127,16 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         stack.drop(1);
         if (method) stack.push(nullptr);
         stack.push(value);
+        return StepResult::Done;
+      }
+      case Op::STORE_FAST:
+      case Op::DELETE_FAST: {
+        PyObject** slot = frame_localsplus(frame) + in.arg;
+        if (in.op == Op::DELETE_FAST && !*slot) return StepResult::NotOurs;
+        // The slot changes first: a finaliser may look at the frame.
+        PyObject* old = std::exchange(*slot, in.op == Op::STORE_FAST ? Py_NewRef(stack.top()) : nullptr);
+        if (in.op == Op::STORE_FAST) stack.drop(1);
+        Py_XDECREF(old);
         return StepResult::Done;
       }
       case Op::STORE_ATTR:

@@ -18,9 +18,9 @@ using Frame = _PyInterpreterFrame;
 /// Takes the place of CPython's evaluator for one frame, as PEP 523 has it: consumes the frame, gives its result.
 using FrameHandler = PyObject* (*)(PyThreadState*, Frame*, int throwflag);
 
-/// While alive, new frames of this thread go to `handler`; scopes nest, and the innermost one gets the frame. CPython has
-/// one evaluation function for all threads: ours is installed while any thread has a scope, lets the frames of others
-/// pass, and puts back what stood there before.
+/// While alive, new frames of this thread go to `handler`; scopes nest, and the innermost one gets the frame. CPython
+/// has one evaluation function for all threads: ours is installed while any thread has a scope, lets the frames of
+/// others pass, and puts back what stood there before.
 class FrameHook {
  public:
   explicit FrameHook(FrameHandler handler);

@@ -21,8 +21,8 @@ Registers::Registers(size_t count) : count_(count) {
   std::fill_n(values_, count, nullptr);
 }
 
-Registers::~Registers() {
-  for (size_t i = 0; i < count_; ++i) Py_XDECREF(values_[i]);
+void Registers::clear() {
+  for (size_t i = 0; i < count_; ++i) Py_XDECREF(std::exchange(values_[i], nullptr));
 }
 
 void Registers::set(int32_t index, PyObject* value) {

@@ -120,11 +120,13 @@ struct Plan {
 class Registers {
  public:
   explicit Registers(size_t count);
-  ~Registers();
+  ~Registers() { clear(); }
   Registers(const Registers&) = delete;
   PyObject* get(int32_t index) const { return values_[index]; }
   /// Steals.
   void set(int32_t index, PyObject* value);
+  /// Drops all values.
+  void clear();
   PyObject* take(int32_t index) { return std::exchange(values_[index], nullptr); }
 
  private:
