@@ -184,7 +184,8 @@ class Capture {
   PyObject* original_key(PyObject* key);
   /// The wrapped entry of an outside dict (overlay and shadow respected); null: no such key.
   Ref dict_lookup(PyObject* dict, PyObject* key);
-  /// A cell from outside is about to be written, or handed on: it becomes an outside object itself, not only what it holds.
+  /// A cell from outside is about to be written, or handed on: it becomes an outside object itself, not only what it
+  /// holds.
   void adopt_cell(PyObject* cell);
   /// The program drops a reference to an outside object. Were it the last one, and had the object a finaliser or a weak
   /// reference with a callback, that would have to run here: the segment ends.

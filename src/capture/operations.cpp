@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <string_view>
+
 #include "python/imported.h"
 
 namespace magneto::capture {
