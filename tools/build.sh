@@ -4,6 +4,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$1 jobs=$2
 shift 2
+# A finished code generator for machines without LLVM.
+[[ -z ${MAGNETO_CODEGEN_LIBRARY:-} ]] || set -- "$@" -DMAGNETO_CODEGEN_LIBRARY="$MAGNETO_CODEGEN_LIBRARY"
 PATH=$PATH:$PWD/.venv/bin
 
 # A folder configured for another Python or PyTorch can't be reused.

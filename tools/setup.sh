@@ -69,8 +69,18 @@ pip_install() {
   rm -f "$pin"
 }
 
+# What libmagneto_codegen is linked with; cmake/codegen.cmake.
+need_llvm() {
+  local -a packages=()
+  command -v llvm-config-19 > /dev/null || [[ -x /usr/lib/llvm-19/bin/llvm-config ]] || packages+=(llvm-19-dev)
+  [[ -e /usr/include/zlib.h ]] || packages+=(zlib1g-dev)
+  [[ -e /usr/include/zstd.h ]] || packages+=(libzstd-dev)
+  [[ ${#packages[@]} == 0 ]] || need_packages "${packages[@]}"
+}
+
 set_up_build() {
   command -v g++ > /dev/null || need_packages g++
+  [[ -n ${MAGNETO_CODEGEN_LIBRARY:-} ]] || need_llvm
   local python missing torch_folder
   if ! python=$(find_python); then
     [[ -n ${PYTHON:-} ]] && fail "PYTHON=$PYTHON is no CPython 3.11 or 3.12"

@@ -1,7 +1,7 @@
 // Machine code for kernels: what the runtime calls.
 //
-// The compiler itself is in a library of its own (LLVM, no Python, no PyTorch), loaded at the first compile that finds
-// no finished code; this folder's part in the core keeps and runs the code.
+// The compiler itself is in a library of its own (codegen/llvm: LLVM, no Python, no PyTorch), loaded at the first
+// compile that finds no finished code; this part is in the core, keeps the code and runs it.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,16 @@ struct KernelError {
 /// `symbols`: the values of Kernel::symbols. Any alignment of the data will do.
 using Entry = void (*)(void* const* buffers, const int64_t* symbols, int64_t begin, int64_t end) noexcept;
 
-/// Finished code. Shared by all equal kernels; thread-safe; its memory goes with the last reference.
+struct CompileOptions {
+  /// Code for AVX2 on any CPU that has it, so that tests see both kinds of code.
+  bool avx2 = false;
+};
+
+class Code;
+
+/// Finished code. Immutable, thread-safe; equal kernels share the code, whose memory goes with the last of them.
 class CompiledKernel {
  public:
-  virtual ~CompiledKernel() = default;
-
   Entry entry = nullptr;
   loops::Kernel kernel;
   /// How many units the range has: any split of it may run on any threads. Of symbols. Not always the product of the
@@ -38,22 +43,34 @@ class CompiledKernel {
   shapes::Expr units;
   /// Bytes read and written by one unit, dearer computation counted as more bytes. Of symbols; at least 1.
   shapes::Expr cost;
+  std::shared_ptr<const Code> code;
 
   int64_t units_of(const int64_t* symbols) const;
   /// Units that are worth a thread.
   int64_t grain_of(const int64_t* symbols) const;
-  /// For people.
-  std::string llvm_ir() const;
-  std::string assembly() const;
 };
 
 /// Compiles kernels, in parallel when there are several; equal ones (whatever their names and origins) once, also
 /// across calls. Throws std::invalid_argument for a kernel that does not verify, std::runtime_error without a code
 /// generator.
-std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels);
+std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels,
+                                                           const CompileOptions& options = {});
 
 /// Runs a kernel on PyTorch's threads. `buffers` as for Entry, without the error. Throws c10::IndexError with the
-/// kernel's message when an index is out of bounds.
+/// kernel's message when an index is out of bounds. Call it without the GIL where the kernel is large.
 void run(const CompiledKernel& kernel, std::span<void* const> buffers, const int64_t* symbols = nullptr);
+
+/// For people: LLVM's IR as it was emitted, and the machine code as assembly.
+struct KernelTexts {
+  std::string llvm_ir, assembly;
+};
+KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options = {});
+
+/// How often what happened, since the start: kernels asked for, compiled by LLVM; nanoseconds that took, added up over
+/// threads.
+struct CompileStats {
+  int64_t requested = 0, compiled = 0, nanoseconds = 0;
+};
+CompileStats compile_stats();
 
 }  // namespace magneto::codegen

@@ -1,0 +1,221 @@
+// Compiling: one entry for each content, the library loaded when it is needed, threads for several kernels.
+#include "codegen/kernel.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+#include <unordered_map>
+
+#include "codegen/llvm/library.h"
+#include "codegen/object_loader.h"
+
+namespace magneto::codegen {
+
+/// What one content compiles to.
+class Code {
+ public:
+  Code(std::string_view object, shapes::Expr units, shapes::Expr cost)
+      : object(object),
+        units(units),
+        cost(cost),
+        entry(reinterpret_cast<Entry>(this->object.symbol("magneto_kernel"))) {}
+  const LoadedObject object;
+  const shapes::Expr units, cost;
+  const Entry entry;
+};
+
+namespace {
+
+/// The library's functions.
+struct Library {
+  decltype(&magneto_codegen_compile) compile;
+  decltype(&magneto_codegen_part) part;
+  decltype(&magneto_codegen_free) free;
+};
+
+template <typename Function>
+void resolve(void* handle, const char* name, Function& function) {
+  function = reinterpret_cast<Function>(dlsym(handle, name));
+  if (!function) throw std::runtime_error(std::string("libmagneto_codegen.so has no ") + name);
+}
+
+/// Beside the file that this function is in.
+const Library& library() {
+  static const Library loaded = [] {
+    Dl_info self{};
+    dladdr(reinterpret_cast<void*>(&library), &self);
+    std::string path = self.dli_fname ? self.dli_fname : "";
+    path = path.substr(0, path.rfind('/') + 1) + "libmagneto_codegen.so";
+    // Local and never closed: another LLVM may live in the process, and LLVM has destructors at exit.
+    void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!handle) throw std::runtime_error(std::string("the code generator can't be loaded: ") + dlerror());
+    decltype(&magneto_codegen_version) version = nullptr;
+    resolve(handle, "magneto_codegen_version", version);
+    if (version() != MAGNETO_CODEGEN_VERSION) throw std::runtime_error(path + " is of another version of Magneto");
+    Library found{};
+    resolve(handle, "magneto_codegen_compile", found.compile);
+    resolve(handle, "magneto_codegen_part", found.part);
+    resolve(handle, "magneto_codegen_free", found.free);
+    return found;
+  }();
+  return loaded;
+}
+
+std::atomic<int64_t> requested{0}, compiled{0}, nanoseconds{0};
+
+/// A compile's result, read once.
+class Result {
+ public:
+  Result(const std::string& text, int options)
+      : library_(library()), compiled_(library_.compile(text.data(), text.size(), options)) {
+    if (const std::string_view error = part(MAGNETO_ERROR); !error.empty()) {
+      const std::string message(error);
+      library_.free(compiled_);
+      throw std::runtime_error("a kernel can't be compiled: " + message + "\n" + text);
+    }
+  }
+  ~Result() { library_.free(compiled_); }
+  Result(const Result&) = delete;
+  Result& operator=(const Result&) = delete;
+
+  std::string_view part(int which) const {
+    size_t length = 0;
+    const char* data = library_.part(compiled_, which, &length);
+    return {data, length};
+  }
+  shapes::Expr expr(int which) const {
+    size_t position = 0;
+    return shapes::parse_expr(part(which), position);
+  }
+
+ private:
+  const Library& library_;
+  MagnetoCompiled* compiled_;
+};
+
+int option_bits(const CompileOptions& options) { return options.avx2 ? MAGNETO_AVX2 : 0; }
+
+std::shared_ptr<const Code> generate(const std::string& text, int options) {
+  const auto start = std::chrono::steady_clock::now();
+  const Result result(text, options);
+  auto code =
+      std::make_shared<const Code>(result.part(MAGNETO_OBJECT), result.expr(MAGNETO_UNITS), result.expr(MAGNETO_COST));
+  nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
+  ++compiled;
+  return code;
+}
+
+/// Code that is in use, by content. Code that nobody uses any more is freed; its entry stays until it is asked for
+/// again or until the table has doubled.
+class Table {
+ public:
+  std::shared_ptr<const Code> find(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    const auto found = codes_.find(key);
+    return found == codes_.end() ? nullptr : found->second.lock();
+  }
+  void put(const std::string& key, const std::shared_ptr<const Code>& code) {
+    std::lock_guard lock(mutex_);
+    codes_[key] = code;
+    if (codes_.size() < limit_) return;
+    std::erase_if(codes_, [](const auto& entry) { return entry.second.expired(); });
+    limit_ = std::max<size_t>(256, codes_.size() * 2);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<const Code>> codes_;
+  size_t limit_ = 256;
+};
+
+Table& table() {
+  static Table& instance = *new Table;
+  return instance;
+}
+
+int64_t value_of(shapes::Expr expr, const loops::Kernel& kernel, const int64_t* symbols) {
+  if (expr.is_constant()) return expr.number();
+  return shapes::evaluate(expr, [&](shapes::Expr leaf) -> int64_t {
+    const auto found = std::find(kernel.symbols.begin(), kernel.symbols.end(), leaf.id());
+    return found == kernel.symbols.end() ? 0 : symbols[found - kernel.symbols.begin()];
+  });
+}
+
+/// Bytes below which handing work to another thread costs more than it saves.
+constexpr int64_t kThreadBytes = 128 * 1024;
+
+}  // namespace
+
+int64_t CompiledKernel::units_of(const int64_t* symbols) const { return value_of(units, kernel, symbols); }
+
+int64_t CompiledKernel::grain_of(const int64_t* symbols) const {
+  return std::max<int64_t>(1, kThreadBytes / std::max<int64_t>(1, value_of(cost, kernel, symbols)));
+}
+
+std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels,
+                                                           const CompileOptions& options) {
+  const int bits = option_bits(options);
+  requested += static_cast<int64_t>(kernels.size());
+  std::vector<std::string> texts;
+  std::vector<std::shared_ptr<const Code>> codes(kernels.size());
+  std::unordered_map<std::string, size_t> first;  // key -> the first kernel of that content
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (const auto violations = loops::verify(kernels[i]); !violations.empty()) {
+      throw std::invalid_argument("kernel \"" + kernels[i].name + "\": " + violations[0]);
+    }
+    texts.push_back(loops::print(kernels[i], /*bare=*/true));
+    const std::string key = std::to_string(bits) + texts.back();
+    if (!first.emplace(key, i).second) continue;
+    codes[i] = table().find(key);
+    if (!codes[i]) missing.push_back(i);
+  }
+
+  std::atomic<size_t> next{0};
+  std::mutex failure_mutex;
+  std::exception_ptr failure;
+  const auto work = [&] {
+    for (size_t at = next++; at < missing.size(); at = next++) {
+      try {
+        codes[missing[at]] = generate(texts[missing[at]], bits);
+      } catch (...) {
+        std::lock_guard lock(failure_mutex);
+        failure = std::current_exception();
+      }
+    }
+  };
+  const size_t wanted = std::min<size_t>({missing.size(), std::max(1u, std::thread::hardware_concurrency()), 16});
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+  for (const size_t i : missing) table().put(std::to_string(bits) + texts[i], codes[i]);
+
+  std::vector<std::shared_ptr<const CompiledKernel>> result;
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    auto finished = std::make_shared<CompiledKernel>();
+    finished->code = codes[first.at(std::to_string(bits) + texts[i])];
+    finished->entry = finished->code->entry;
+    finished->units = finished->code->units;
+    finished->cost = finished->code->cost;
+    finished->kernel = kernels[i];
+    result.push_back(std::move(finished));
+  }
+  return result;
+}
+
+KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options) {
+  const Result result(loops::print(kernel), option_bits(options) | MAGNETO_TEXTS);
+  return {std::string(result.part(MAGNETO_IR)), std::string(result.part(MAGNETO_ASSEMBLY))};
+}
+
+CompileStats compile_stats() { return {requested, compiled, nanoseconds}; }
+
+}  // namespace magneto::codegen

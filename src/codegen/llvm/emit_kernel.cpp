@@ -1,0 +1,288 @@
+#include <algorithm>
+
+#include "codegen/llvm/emitter.h"
+#include "loops/normalize.h"
+
+namespace magneto::codegen {
+
+using llvm::BasicBlock;
+using loops::Block;
+using loops::Instruction;
+using loops::Loop;
+using loops::Op;
+using loops::OpClass;
+using shapes::Expr;
+using shapes::ExprKind;
+
+Emitter::Emitter(llvm::Module& module, const Schedule& schedule)
+    : module_(module), context_(module.getContext()), schedule_(schedule), kernel_(schedule.kernel), b(context_) {
+  variables_.resize(kernel_.variable_count);
+  values_.resize(kernel_.value_count);
+  dtypes_.resize(kernel_.value_count);
+  accumulators_.resize(kernel_.value_count);
+  welford_.resize(kernel_.value_count);
+  welford_varying_.resize(kernel_.value_count);
+  for (const Block& block : kernel_.blocks) {
+    for (const Instruction& instruction : block.code) {
+      if (instruction.result != loops::kNoValue) dtypes_[instruction.result] = instruction.dtype;
+    }
+  }
+}
+
+void Emitter::run() {
+  Type* pointer = b.getPtrTy();
+  Type* i64 = b.getInt64Ty();
+  auto* type = llvm::FunctionType::get(b.getVoidTy(), {pointer, pointer, i64, i64}, false);
+  function_ = llvm::Function::Create(type, llvm::Function::ExternalLinkage, kEntryName, module_);
+  function_->setDoesNotThrow();
+  function_->addFnAttr("prefer-vector-width", "512");
+  function_->addFnAttr("min-legal-vector-width", "512");
+  function_->addFnAttr("no-trapping-math", "true");
+  function_->addFnAttr("denormal-fp-math", "ieee,ieee");
+  BasicBlock* entry = BasicBlock::Create(context_, "entry", function_);
+  BasicBlock* body = BasicBlock::Create(context_, "body", function_);
+  exit_ = BasicBlock::Create(context_, "exit", function_);
+  b.SetInsertPoint(entry);
+  emit_prologue();
+  b.CreateBr(body);
+  b.SetInsertPoint(body);
+  emit_range();
+  b.CreateBr(exit_);
+  b.SetInsertPoint(exit_);
+  b.CreateRetVoid();
+}
+
+void Emitter::emit_prologue() {
+  Value* pointers = function_->getArg(0);
+  unsigned argument = 0;
+  for (const loops::Buffer& buffer : kernel_.buffers) {
+    if (buffer.role == loops::Role::Scratch) {
+      auto* type = llvm::ArrayType::get(memory_type(buffer.dtype),
+                                        static_cast<uint64_t>(std::max<int64_t>(1, buffer.size.number())));
+      llvm::AllocaInst* memory = b.CreateAlloca(type);
+      memory->setAlignment(llvm::Align(64));
+      buffers_.push_back(memory);
+    } else {
+      buffers_.push_back(b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), pointers, argument++)));
+    }
+  }
+  if (kernel_.may_raise()) {
+    error_ = b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), pointers, argument));
+  }
+  for (size_t i = 0; i < kernel_.symbols.size(); ++i) {
+    symbols_.push_back(b.CreateLoad(b.getInt64Ty(), b.CreateConstGEP1_64(b.getInt64Ty(), function_->getArg(1), i)));
+  }
+}
+
+BasicBlock* Emitter::new_block(const char* name) { return BasicBlock::Create(context_, name, function_); }
+
+llvm::Value* Emitter::stack_slot(Type* type) {
+  llvm::IRBuilder<> entry(&function_->getEntryBlock(), function_->getEntryBlock().begin());
+  return entry.CreateAlloca(type);
+}
+
+void Emitter::emit_range() {
+  Value* begin = function_->getArg(2);
+  Value* end = function_->getArg(3);
+  if (schedule_.rows.variable >= 0) {
+    emit_rows_across(begin, end);
+  } else {
+    emit_rows_within(begin, end);
+  }
+}
+
+/// The variables of flattened loops, the last one fastest.
+void Emitter::decompose(Value* flat, const std::vector<Loop>& loops) {
+  for (size_t i = loops.size(); i-- > 0;) {
+    if (i == 0) {
+      variables_[loops[i].variable] = flat;
+      return;
+    }
+    Value* extent = uniform(loops[i].extent);
+    variables_[loops[i].variable] = b.CreateURem(flat, extent);
+    flat = b.CreateUDiv(flat, extent);
+  }
+}
+
+void Emitter::emit_loop(Value* begin, Value* end, int64_t step, const std::function<void(Value*)>& body) {
+  Value* slot = stack_slot(b.getInt64Ty());
+  b.CreateStore(begin, slot);
+  BasicBlock* head = new_block("head");
+  BasicBlock* inside = new_block("inside");
+  BasicBlock* after = new_block("after");
+  b.CreateBr(head);
+  b.SetInsertPoint(head);
+  Value* i = b.CreateLoad(b.getInt64Ty(), slot);
+  b.CreateCondBr(b.CreateICmpSLT(i, end), inside, after);
+  b.SetInsertPoint(inside);
+  body(i);
+  b.CreateStore(b.CreateNSWAdd(i, b.getInt64(static_cast<uint64_t>(step))), slot);
+  b.CreateBr(head);
+  b.SetInsertPoint(after);
+}
+
+/// Whole vectors first, then what is left: by masked vectors, or one by one.
+void Emitter::emit_lane_loop(const Loop& loop, const codegen::Lanes& lanes, Value* begin, Value* end,
+                             const std::function<void()>& body) {
+  const Lanes outside = lanes_;
+  const auto whole = [&](Value* from, Value* to, unsigned width) {
+    emit_loop(from, to, width, [&](Value* i) {
+      variables_[loop.variable] = i;
+      lanes_ = {width, width > 1 ? loop.variable : -1, nullptr};
+      body();
+    });
+  };
+  const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
+  const auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
+  const int64_t count = first && last ? last->getSExtValue() - first->getSExtValue() : -1;
+  const auto wide = static_cast<unsigned>(lanes.wide), narrow = static_cast<unsigned>(lanes.narrow);
+  Value* middle = begin;
+  if (count < 0 || count >= lanes.wide) {
+    // The last start of a whole vector, plus one: begin <= i <= end - wide.
+    Value* span = b.CreateSub(end, begin);
+    Value* vectors = b.CreateAnd(span, b.getInt64(~static_cast<uint64_t>(wide - 1)));
+    middle = b.CreateAdd(begin, vectors);
+    whole(begin, middle, wide);
+  }
+  if (count < 0 || count % lanes.wide != 0) {
+    if (narrow == 1 || (count >= 0 && count % lanes.wide % narrow == 0)) {
+      whole(middle, end, narrow);
+    } else {
+      emit_loop(middle, end, narrow, [&](Value* i) {
+        variables_[loop.variable] = i;
+        lanes_ = {narrow, loop.variable, nullptr};
+        // i32 lane numbers: one register.
+        Value* left = b.CreateTrunc(
+            b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(end, i), b.getInt64(narrow)), b.getInt32Ty());
+        lanes_.mask = b.CreateICmpULT(lane_numbers(b.getInt32Ty(), narrow), splat(left, narrow));
+        body();
+      });
+    }
+  }
+  lanes_ = outside;
+}
+
+/// Lanes along the last parallel loop: each run of rows that differ only in it is one lane loop.
+void Emitter::emit_rows_across(Value* begin, Value* end) {
+  const std::vector<Loop>& loops = kernel_.parallel;
+  const Loop& inner = loops.back();
+  if (loops.size() == 1) {
+    emit_lane_loop(inner, schedule_.rows, begin, end, [&] { emit_blocks(); });
+    return;
+  }
+  Value* slot = stack_slot(b.getInt64Ty());
+  b.CreateStore(begin, slot);
+  BasicBlock* head = new_block("rows");
+  BasicBlock* inside = new_block("row");
+  BasicBlock* after = new_block("done");
+  b.CreateBr(head);
+  b.SetInsertPoint(head);
+  Value* flat = b.CreateLoad(b.getInt64Ty(), slot);
+  b.CreateCondBr(b.CreateICmpSLT(flat, end), inside, after);
+  b.SetInsertPoint(inside);
+  decompose(flat, loops);
+  Value* extent = uniform(inner.extent);
+  Value* start = variables_[inner.variable];
+  Value* run = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(extent, start), b.CreateSub(end, flat));
+  emit_lane_loop(inner, schedule_.rows, start, b.CreateAdd(start, run), [&] { emit_blocks(); });
+  b.CreateStore(b.CreateAdd(flat, run), slot);
+  b.CreateBr(head);
+  b.SetInsertPoint(after);
+}
+
+void Emitter::emit_rows_within(Value* begin, Value* end) {
+  lanes_ = {};
+  emit_loop(begin, end, 1, [&](Value* flat) {
+    decompose(flat, kernel_.parallel);
+    emit_blocks();
+  });
+}
+
+void Emitter::emit_blocks() {
+  for (size_t i = 0; i < kernel_.blocks.size(); ++i) emit_block(i);
+}
+
+/// For each instruction how many of the stage's loops are around it, so that it runs as seldom as it may.
+std::vector<size_t> Emitter::depths_of(const Block& block) const {
+  std::vector<size_t> by_value(kernel_.value_count, 0), result;
+  std::vector<bool> stored(kernel_.buffers.size(), false);
+  for (const Instruction& instruction : block.code) {
+    if (instruction.op == Op::Store || instruction.op == Op::StoreAdd) stored[instruction.buffer] = true;
+  }
+  const bool in_order = loops::runs_in_order(block);
+  for (const Instruction& instruction : block.code) {
+    size_t depth = 0;
+    const auto use = [&](loops::ValueId id) {
+      if (id != loops::kNoValue) depth = std::max(depth, by_value[id]);
+    };
+    for (const loops::ValueId operand : instruction.operands) use(operand);
+    shapes::any_leaf(instruction.index, [&](Expr leaf) {
+      if (leaf.kind() == ExprKind::Value) use(leaf.id());
+      for (size_t i = 0; i < block.loops.size(); ++i) {
+        if (leaf == Expr::variable(block.loops[i].variable)) depth = std::max(depth, i + 1);
+      }
+      return false;
+    });
+    const OpClass op_class = loops::facts(instruction.op).op_class;
+    const bool stays = op_class == OpClass::Reduce || op_class == OpClass::Scan || instruction.op == Op::Store ||
+                       instruction.op == Op::StoreAdd ||
+                       (instruction.op == Op::Load && (stored[instruction.buffer] || in_order));
+    if (stays) depth = block.loops.size();
+    if (instruction.result != loops::kNoValue && op_class != OpClass::Reduce) by_value[instruction.result] = depth;
+    result.push_back(depth);
+  }
+  return result;
+}
+
+void Emitter::emit_block(size_t number) {
+  const Block& block = kernel_.blocks[number];
+  if (!block.is_stage()) {
+    for (const Instruction& instruction : block.code) emit_instruction(instruction);
+    return;
+  }
+  const codegen::Lanes& stage = schedule_.stages[number];
+  const bool own_lanes = stage.variable >= 0;
+  start_reductions(block, own_lanes ? static_cast<unsigned>(stage.wide) : lanes_.width,
+                   own_lanes ? static_cast<unsigned>(stage.narrow) : lanes_.width);
+  // Instructions leave loops that they do not depend on; so the stage must have iterations before any of them runs.
+  Value* some = nullptr;
+  for (const Loop& loop : block.loops) {
+    if (loop.extent.is_constant() && loop.extent.number() > 0) continue;
+    Value* positive = b.CreateICmpSGT(uniform(loop.extent), b.getInt64(0));
+    some = some ? b.CreateAnd(some, positive) : positive;
+  }
+  BasicBlock* after = nullptr;
+  if (some) {
+    BasicBlock* inside = new_block("stage");
+    after = new_block("behind");
+    b.CreateCondBr(some, inside, after);
+    b.SetInsertPoint(inside);
+  }
+  depths_ = depths_of(block);
+  emit_level(number, 0);
+  if (after) {
+    b.CreateBr(after);
+    b.SetInsertPoint(after);
+  }
+  finish_reductions(block);
+}
+
+void Emitter::emit_level(size_t number, size_t depth) {
+  const Block& block = kernel_.blocks[number];
+  for (size_t i = 0; i < block.code.size(); ++i) {
+    if (depths_[i] == depth) emit_instruction(block.code[i]);
+  }
+  if (depth == block.loops.size()) return;
+  const Loop& loop = block.loops[depth];
+  const codegen::Lanes& stage = schedule_.stages[number];
+  if (stage.variable == loop.variable) {
+    emit_lane_loop(loop, stage, b.getInt64(0), uniform(loop.extent), [&] { emit_level(number, depth + 1); });
+  } else {
+    emit_loop(b.getInt64(0), uniform(loop.extent), 1, [&](Value* i) {
+      variables_[loop.variable] = i;
+      emit_level(number, depth + 1);
+    });
+  }
+}
+
+}  // namespace magneto::codegen

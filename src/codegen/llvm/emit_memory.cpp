@@ -1,0 +1,334 @@
+// Expressions, loads and stores.
+#include "codegen/llvm/emitter.h"
+#include "codegen/llvm/vector_math.h"
+
+namespace magneto::codegen {
+
+using llvm::BasicBlock;
+using loops::Dtype;
+using loops::Instruction;
+using loops::Op;
+using shapes::Expr;
+using shapes::ExprKind;
+
+llvm::Type* Emitter::type_of(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::F32:
+    case Dtype::BF16:
+    case Dtype::F16:
+      return b.getFloatTy();
+    case Dtype::F64:
+      return b.getDoubleTy();
+    case Dtype::Bool:
+      return b.getInt1Ty();
+    default:
+      return b.getIntNTy(static_cast<unsigned>(loops::dtype_bytes(dtype)) * 8);
+  }
+}
+
+llvm::Type* Emitter::memory_type(Dtype dtype) {
+  if (dtype == Dtype::BF16 || dtype == Dtype::F16) return b.getInt16Ty();
+  return dtype == Dtype::Bool ? b.getInt8Ty() : type_of(dtype);
+}
+
+llvm::Type* Emitter::lanes_type(Type* scalar, unsigned width) const {
+  return width == 1 ? scalar : llvm::FixedVectorType::get(scalar, width);
+}
+
+llvm::Value* Emitter::splat(Value* scalar, unsigned width) {
+  return width == 1 || scalar->getType()->isVectorTy() ? scalar : b.CreateVectorSplat(width, scalar);
+}
+
+llvm::Value* Emitter::broadcast(Register reg) { return splat(reg.value); }
+
+/// 0, 1, 2, ...
+llvm::Value* Emitter::lane_numbers(Type* scalar, unsigned width) {
+  if (width == 1) return llvm::ConstantInt::get(scalar, 0);
+  std::vector<llvm::Constant*> numbers;
+  for (unsigned i = 0; i < width; ++i) numbers.push_back(llvm::ConstantInt::get(scalar, i));
+  return llvm::ConstantVector::get(numbers);
+}
+
+bool Emitter::is_varying(Expr expr) const {
+  return lanes_.width > 1 && shapes::any_leaf(expr, [&](Expr leaf) {
+           if (leaf.kind() == ExprKind::Variable) return leaf.id() == lanes_.variable;
+           return leaf.kind() == ExprKind::Value && values_[leaf.id()].varying;
+         });
+}
+
+Emitter::Register Emitter::expression(Expr expr) {
+  if (is_varying(expr)) return {varying_expression(expr), true};
+  return {uniform(expr), false};
+}
+
+namespace {
+
+/// Python's division of i64 scalars or vectors. A positive constant divisor, the usual one, takes no selects.
+struct Division {
+  llvm::Value* quotient;
+  llvm::Value* rest;
+};
+Division divide(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y, bool never_negative) {
+  llvm::Type* type = x->getType();
+  if (never_negative) return {b.CreateUDiv(x, y), b.CreateURem(x, y)};
+  llvm::Value* zero = llvm::Constant::getNullValue(type);
+  llvm::Value* one = llvm::ConstantInt::get(type, 1);
+  llvm::Value* none = b.CreateICmpEQ(y, zero);
+  llvm::Value* minus = b.CreateICmpEQ(y, llvm::ConstantInt::getSigned(type, -1));
+  llvm::Value* divisor = b.CreateSelect(b.CreateOr(none, minus), one, y);
+  llvm::Value* quotient = b.CreateSDiv(x, divisor);
+  llvm::Value* rest = b.CreateSub(x, b.CreateMul(quotient, divisor));
+  llvm::Value* apart = b.CreateICmpSLT(b.CreateXor(rest, divisor), zero);
+  llvm::Value* adjust = b.CreateAnd(b.CreateICmpNE(rest, zero), apart);
+  quotient = b.CreateSub(quotient, b.CreateZExt(adjust, type));
+  rest = b.CreateSelect(adjust, b.CreateAdd(rest, divisor), rest);
+  quotient = b.CreateSelect(minus, b.CreateNeg(x), quotient);
+  quotient = b.CreateSelect(none, zero, quotient);
+  rest = b.CreateSelect(b.CreateOr(none, minus), zero, rest);
+  return {quotient, rest};
+}
+
+}  // namespace
+
+/// An expression with the same value in all lanes: an i64.
+llvm::Value* Emitter::uniform(Expr expr) {
+  switch (expr.kind()) {
+    case ExprKind::Constant:
+      return b.getInt64(static_cast<uint64_t>(expr.number()));
+    case ExprKind::Symbol:
+      for (size_t i = 0; i < kernel_.symbols.size(); ++i) {
+        if (kernel_.symbols[i] == expr.id()) return symbols_[i];
+      }
+      return b.getInt64(0);
+    case ExprKind::Variable:
+      return variables_[expr.id()];
+    case ExprKind::Value: {
+      Value* value = values_[expr.id()].value;
+      return dtype_of(expr.id()) == Dtype::U8 ? b.CreateZExt(value, b.getInt64Ty())
+                                              : b.CreateSExtOrTrunc(value, b.getInt64Ty());
+    }
+    default:
+      return varying_expression(expr);
+  }
+}
+
+llvm::Value* Emitter::varying_expression(Expr expr) {
+  // The same code for scalars and vectors: uniform parts are computed once and broadcast.
+  const bool varying = is_varying(expr);
+  const auto part = [&](Expr operand) {
+    Value* value = is_varying(operand) ? varying_expression(operand) : uniform(operand);
+    return varying ? splat(value) : value;
+  };
+  const auto number = [&](int64_t value) {
+    Value* constant = b.getInt64(static_cast<uint64_t>(value));
+    return varying ? splat(constant) : constant;
+  };
+  switch (expr.kind()) {
+    case ExprKind::Variable:
+      return b.CreateAdd(splat(variables_[expr.id()]), lane_numbers(b.getInt64Ty(), lanes_.width));
+    case ExprKind::Value: {
+      Value* value = broadcast(values_[expr.id()]);
+      Type* wide = lanes_type(b.getInt64Ty(), lanes_.width);
+      return dtype_of(expr.id()) == Dtype::U8 ? b.CreateZExt(value, wide) : b.CreateSExtOrTrunc(value, wide);
+    }
+    case ExprKind::Sum: {
+      Value* uniform_sum = b.getInt64(static_cast<uint64_t>(expr.number()));
+      Value* varying_sum = nullptr;
+      for (size_t i = 0; i < expr.operands().size(); ++i) {
+        const Expr operand = expr.operands()[i];
+        const bool here = is_varying(operand);
+        Value* term = here ? varying_expression(operand) : uniform(operand);
+        if (expr.coefficients()[i] != 1) {
+          Value* scale = b.getInt64(static_cast<uint64_t>(expr.coefficients()[i]));
+          term = b.CreateMul(term, here ? splat(scale) : scale);
+        }
+        if (!here) {
+          uniform_sum = b.CreateAdd(uniform_sum, term);
+        } else {
+          varying_sum = varying_sum ? b.CreateAdd(varying_sum, term) : term;
+        }
+      }
+      return varying_sum ? b.CreateAdd(varying_sum, splat(uniform_sum)) : uniform_sum;
+    }
+    case ExprKind::Product: {
+      Value* result = nullptr;
+      for (const Expr factor : expr.operands()) result = result ? b.CreateMul(result, part(factor)) : part(factor);
+      return result;
+    }
+    case ExprKind::FloorDiv:
+    case ExprKind::Mod: {
+      const Expr x = expr.operands()[0], y = expr.operands()[1];
+      // Variables count from zero and symbols are sizes: a sum of them with positive coefficients is never negative.
+      const auto low = shapes::range_of(x, [](Expr leaf) -> shapes::Range {
+        return leaf.kind() == ExprKind::Value ? shapes::Range{} : shapes::Range{0, INT64_MAX};
+      });
+      const bool plain = low.low >= 0 && y.is_constant() && y.number() > 0;
+      const Division parts = divide(b, part(x), part(y), plain);
+      return expr.kind() == ExprKind::FloorDiv ? parts.quotient : parts.rest;
+    }
+    case ExprKind::Min:
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, part(expr.operands()[0]), part(expr.operands()[1]));
+    case ExprKind::Max:
+      return b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, part(expr.operands()[0]), part(expr.operands()[1]));
+    default:
+      return varying ? splat(number(expr.number())) : number(expr.number());
+  }
+}
+
+/// What memory holds, as the value that a kernel computes with.
+llvm::Value* Emitter::read(Dtype dtype, Value* bits) {
+  if (dtype == Dtype::BF16) return emit_from_bf16(b, bits);
+  if (dtype == Dtype::F16) return emit_from_f16(b, bits);
+  if (dtype == Dtype::Bool) return b.CreateICmpNE(bits, llvm::Constant::getNullValue(bits->getType()));
+  return bits;
+}
+
+llvm::Value* Emitter::written(Dtype dtype, Value* value) {
+  if (dtype == Dtype::BF16) return emit_to_bf16(b, value);
+  if (dtype == Dtype::F16) return emit_to_f16(b, value);
+  if (dtype == Dtype::Bool) return b.CreateZExt(value, with_lanes_of(b.getInt8Ty(), value->getType()));
+  return value;
+}
+
+llvm::Value* Emitter::access_mask(loops::ValueId mask) {
+  if (mask == loops::kNoValue) return lanes_.mask;
+  Value* own = broadcast(get(mask));
+  return lanes_.mask ? b.CreateAnd(lanes_.mask, own) : own;
+}
+
+llvm::Value* Emitter::guarded(Value* condition, Value* otherwise, const std::function<Value*()>& body) {
+  BasicBlock* before = b.GetInsertBlock();
+  BasicBlock* inside = new_block("allowed");
+  BasicBlock* after = new_block("joined");
+  b.CreateCondBr(condition, inside, after);
+  b.SetInsertPoint(inside);
+  Value* value = body();
+  BasicBlock* last = b.GetInsertBlock();
+  b.CreateBr(after);
+  b.SetInsertPoint(after);
+  if (!otherwise) return nullptr;
+  llvm::PHINode* phi = b.CreatePHI(otherwise->getType(), 2);
+  phi->addIncoming(value, last);
+  phi->addIncoming(otherwise, before);
+  return phi;
+}
+
+namespace {
+
+/// How the elements of an access lie: by the lane's coefficient.
+std::optional<int64_t> constant_stride(Expr index, int32_t variable, bool indirect) {
+  if (indirect) return std::nullopt;
+  const auto linear = shapes::linear_in(index, Expr::variable(variable));
+  if (!linear || !linear->coefficient.is_constant()) return std::nullopt;
+  return linear->coefficient.number();
+}
+
+}  // namespace
+
+llvm::Value* Emitter::lane_pointers(Dtype dtype, Value* base, Expr index) {
+  return b.CreateGEP(memory_type(dtype), base, splat(expression(index).value));
+}
+
+/// The bits of an element for each lane. `mask` and `other` (bits too) may be null.
+llvm::Value* Emitter::raw_load(const Instruction& instruction, Value* mask, Value* other) {
+  const Dtype dtype = kernel_.buffers[instruction.buffer].dtype;
+  Type* type = memory_type(dtype);
+  Value* base = buffers_[instruction.buffer];
+  const llvm::Align align(1);
+  Type* vector = lanes_type(type, lanes_.width);
+  const bool indirect = shapes::any_leaf(
+      instruction.index, [&](Expr leaf) { return leaf.kind() == ExprKind::Value && values_[leaf.id()].varying; });
+  if (!other) other = llvm::Constant::getNullValue(vector);
+  const auto stride = constant_stride(instruction.index, lanes_.variable, indirect);
+  if (stride == 1) {
+    const auto linear = shapes::linear_in(instruction.index, Expr::variable(lanes_.variable));
+    Value* start = b.CreateAdd(uniform(linear->rest), variables_[lanes_.variable]);
+    Value* pointer = b.CreateGEP(type, base, start);
+    if (!mask) return b.CreateAlignedLoad(vector, pointer, align);
+    return b.CreateMaskedLoad(vector, pointer, align, mask, other);
+  }
+  Value* pointers = lane_pointers(dtype, base, instruction.index);
+  Value* all = mask ? mask : splat(b.getTrue());
+  return b.CreateMaskedGather(vector, pointers, align, all, other);
+}
+
+void Emitter::emit_load(const Instruction& instruction) {
+  const Dtype dtype = kernel_.buffers[instruction.buffer].dtype;
+  Type* type = memory_type(dtype);
+  const auto [mask, other, unused] = instruction.operands;
+  const bool varying = is_varying(instruction.index) || (mask != loops::kNoValue && get(mask).varying);
+  if (!varying) {
+    // One element for all lanes.
+    const auto load = [&]() -> Value* {
+      Value* pointer = b.CreateGEP(type, buffers_[instruction.buffer], uniform(instruction.index));
+      return read(dtype, b.CreateAlignedLoad(type, pointer, llvm::Align(1)));
+    };
+    if (mask == loops::kNoValue) return set(instruction.result, load(), false);
+    const bool other_varies = get(other).varying;
+    Value* otherwise = get(other).value;
+    Value* value = guarded(get(mask).value, otherwise, [&] {
+      Value* loaded = load();
+      return other_varies ? splat(loaded) : loaded;
+    });
+    return set(instruction.result, value, other_varies);
+  }
+  Value* bits = raw_load(instruction, access_mask(mask), nullptr);
+  Value* value = read(dtype, bits);
+  if (mask != loops::kNoValue) value = b.CreateSelect(broadcast(get(mask)), value, broadcast(get(other)));
+  set(instruction.result, value, true);
+}
+
+void Emitter::raw_store(const Instruction& instruction, Value* value, Value* mask) {
+  const Dtype dtype = kernel_.buffers[instruction.buffer].dtype;
+  Type* type = memory_type(dtype);
+  Value* base = buffers_[instruction.buffer];
+  const llvm::Align align(1);
+  const bool indirect = shapes::any_leaf(
+      instruction.index, [&](Expr leaf) { return leaf.kind() == ExprKind::Value && values_[leaf.id()].varying; });
+  if (constant_stride(instruction.index, lanes_.variable, indirect) == 1) {
+    const auto linear = shapes::linear_in(instruction.index, Expr::variable(lanes_.variable));
+    Value* start = b.CreateAdd(uniform(linear->rest), variables_[lanes_.variable]);
+    Value* pointer = b.CreateGEP(type, base, start);
+    if (mask) {
+      b.CreateMaskedStore(value, pointer, align, mask);
+    } else {
+      b.CreateAlignedStore(value, pointer, align);
+    }
+    return;
+  }
+  b.CreateMaskedScatter(value, lane_pointers(dtype, base, instruction.index), align, mask ? mask : splat(b.getTrue()));
+}
+
+void Emitter::emit_store(const Instruction& instruction) {
+  const Dtype dtype = kernel_.buffers[instruction.buffer].dtype;
+  Type* type = memory_type(dtype);
+  const auto [stored, mask, unused] = instruction.operands;
+  const bool adds = instruction.op == Op::StoreAdd;
+  if (lanes_.width == 1) {
+    const auto store = [&]() -> Value* {
+      Value* pointer = b.CreateGEP(type, buffers_[instruction.buffer], uniform(instruction.index));
+      Value* value = get(stored).value;
+      if (adds) {
+        Value* pair[2] = {read(dtype, b.CreateAlignedLoad(type, pointer, llvm::Align(1))), value};
+        value = loops::is_float(dtype) ? b.CreateFAdd(pair[0], pair[1]) : b.CreateAdd(pair[0], pair[1]);
+      }
+      b.CreateAlignedStore(written(dtype, value), pointer, llvm::Align(1));
+      return nullptr;
+    };
+    if (mask == loops::kNoValue) {
+      store();
+    } else {
+      guarded(get(mask).value, nullptr, store);
+    }
+    return;
+  }
+  Value* allowed = access_mask(mask);
+  Value* value = broadcast(get(stored));
+  if (adds) {
+    Value* before = read(dtype, raw_load(instruction, allowed, nullptr));
+    value = loops::is_float(dtype) ? b.CreateFAdd(before, value) : b.CreateAdd(before, value);
+  }
+  raw_store(instruction, written(dtype, value), allowed);
+}
+
+}  // namespace magneto::codegen

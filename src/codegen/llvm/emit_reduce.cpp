@@ -1,0 +1,248 @@
+// Reductions and scans. A reduction's state is kept per lane, in one set for whole vectors and one for what is left;
+// behind the stage the lanes and the sets are combined. Lanes across rows are rows: they stay apart.
+#include <limits>
+
+#include "codegen/llvm/emitter.h"
+#include "codegen/llvm/vector_math.h"
+
+namespace magneto::codegen {
+
+using loops::Dtype;
+using loops::Instruction;
+using loops::Op;
+using loops::OpClass;
+
+namespace {
+
+/// The least or greatest value of a dtype as a constant.
+llvm::Constant* extreme(llvm::Type* type, Dtype dtype, bool greatest) {
+  if (loops::is_float(dtype)) return llvm::ConstantFP::getInfinity(type, !greatest);
+  const unsigned bits = type->getScalarSizeInBits();
+  if (dtype == Dtype::U8 || dtype == Dtype::Bool) {
+    return llvm::ConstantInt::get(type, greatest ? llvm::APInt::getAllOnes(bits) : llvm::APInt::getZero(bits));
+  }
+  return llvm::ConstantInt::get(type,
+                                greatest ? llvm::APInt::getSignedMaxValue(bits) : llvm::APInt::getSignedMinValue(bits));
+}
+
+}  // namespace
+
+std::vector<llvm::Value*> Emitter::identity(const Instruction& instruction, unsigned width) {
+  const Dtype dtype = dtype_of(instruction.operands[0]);
+  Type* type = lanes_type(type_of(dtype), width);
+  Type* i64 = lanes_type(b.getInt64Ty(), width);
+  switch (instruction.op) {
+    case Op::ReduceProd:
+    case Op::ScanProd:
+      return {loops::is_float(dtype) ? llvm::ConstantFP::get(type, 1.0) : llvm::ConstantInt::get(type, 1)};
+    case Op::ReduceMax:
+    case Op::ScanMax:
+      return {extreme(type, dtype, false)};
+    case Op::ReduceMin:
+    case Op::ScanMin:
+      return {extreme(type, dtype, true)};
+    case Op::ReduceAll:
+      return {llvm::ConstantInt::getAllOnesValue(type)};
+    case Op::ReduceArgmax:
+    case Op::ScanArgmax:
+      return {extreme(type, dtype, false), llvm::ConstantInt::get(i64, INT64_MAX)};
+    case Op::ReduceArgmin:
+    case Op::ScanArgmin:
+      return {extreme(type, dtype, true), llvm::ConstantInt::get(i64, INT64_MAX)};
+    case Op::ReduceWelford:  // mean, sum of squares, count
+      return {llvm::Constant::getNullValue(type), llvm::Constant::getNullValue(type),
+              llvm::Constant::getNullValue(type)};
+    default:
+      return {llvm::Constant::getNullValue(type)};
+  }
+}
+
+/// Two states of one width as one. Not for scans' indices, whose latest of equal values wins.
+std::vector<llvm::Value*> Emitter::combine(const Instruction& instruction, const std::vector<Value*>& x,
+                                           const std::vector<Value*>& y) {
+  const Dtype dtype = dtype_of(instruction.operands[0]);
+  const bool real = loops::is_float(dtype);
+  Value* pair[2] = {x[0], y[0]};
+  const auto math = [&](Op op) {
+    return std::vector<Value*>{real ? emit_float_math(b, op, pair) : integer_math(op, dtype, pair)};
+  };
+  switch (instruction.op) {
+    case Op::ReduceSum:
+    case Op::ScanSum:
+      return math(Op::Add);
+    case Op::ReduceProd:
+    case Op::ScanProd:
+      return math(Op::Mul);
+    case Op::ReduceMax:
+    case Op::ScanMax:
+      return math(Op::Max);
+    case Op::ReduceMin:
+    case Op::ScanMin:
+      return math(Op::Min);
+    case Op::ReduceAny:
+      return {b.CreateOr(x[0], y[0])};
+    case Op::ReduceAll:
+      return {b.CreateAnd(x[0], y[0])};
+    case Op::ReduceArgmax:
+    case Op::ReduceArgmin: {
+      Value* better = compare(instruction.op == Op::ReduceArgmax ? Op::Gt : Op::Lt, dtype, y[0], x[0]);
+      Value* same = compare(Op::Eq, dtype, y[0], x[0]);
+      if (real) {
+        Value* old_nan = b.CreateFCmpUNO(x[0], x[0]);
+        Value* new_nan = b.CreateFCmpUNO(y[0], y[0]);
+        better = b.CreateOr(better, b.CreateAnd(new_nan, b.CreateNot(old_nan)));
+        same = b.CreateOr(same, b.CreateAnd(new_nan, old_nan));
+      }
+      Value* wins = b.CreateOr(better, b.CreateAnd(same, b.CreateICmpSLT(y[1], x[1])));
+      return {b.CreateSelect(wins, y[0], x[0]), b.CreateSelect(wins, y[1], x[1])};
+    }
+    case Op::ReduceWelford: {
+      Value* count = b.CreateFAdd(x[2], y[2]);
+      Value* zero = llvm::Constant::getNullValue(count->getType());
+      Value* one = llvm::ConstantFP::get(count->getType(), 1.0);
+      Value* share = b.CreateFDiv(y[2], b.CreateSelect(b.CreateFCmpOGT(count, zero), count, one));
+      Value* delta = b.CreateFSub(y[0], x[0]);
+      Value* mean = b.CreateFAdd(x[0], b.CreateFMul(delta, share));
+      Value* between = b.CreateFMul(b.CreateFMul(delta, delta), b.CreateFMul(x[2], share));
+      return {mean, b.CreateFAdd(b.CreateFAdd(x[1], y[1]), between), count};
+    }
+    default:
+      return x;
+  }
+}
+
+void Emitter::start_reductions(const loops::Block& block, unsigned wide, unsigned narrow) {
+  for (const Instruction& instruction : block.code) {
+    const OpClass op_class = loops::facts(instruction.op).op_class;
+    if (op_class != OpClass::Reduce && op_class != OpClass::Scan) continue;
+    std::vector<Accumulator>& layouts = accumulators_[instruction.result];
+    layouts.clear();
+    for (const unsigned width : {wide, narrow}) {
+      if (!layouts.empty() && layouts[0].width == width) continue;
+      Accumulator accumulator{width, {}};
+      for (Value* start : identity(instruction, width)) {
+        accumulator.slots.push_back(stack_slot(start->getType()));
+        b.CreateStore(start, accumulator.slots.back());
+      }
+      layouts.push_back(std::move(accumulator));
+    }
+  }
+}
+
+void Emitter::emit_reduce(const Instruction& instruction) {
+  std::vector<Accumulator>& layouts = accumulators_[instruction.result];
+  Accumulator* accumulator = &layouts[0];
+  for (Accumulator& layout : layouts) {
+    if (layout.width == lanes_.width) accumulator = &layout;
+  }
+  std::vector<Value*> state;
+  for (Value* slot : accumulator->slots) {
+    state.push_back(b.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot));
+  }
+  Value* x = broadcast(get(instruction.operands[0]));
+  std::vector<Value*> next;
+  if (instruction.op == Op::ReduceWelford) {
+    Type* type = x->getType();
+    Value* one = llvm::ConstantFP::get(type, 1.0);
+    Value* count = b.CreateFAdd(state[2], one);
+    Value* inverse = nullptr;
+    if (!lanes_.mask && lanes_.width > 1) {
+      // All lanes have seen as many: one division does.
+      Value* scalar = b.CreateExtractElement(count, uint64_t{0});
+      inverse = splat(b.CreateFDiv(llvm::ConstantFP::get(scalar->getType(), 1.0), scalar));
+    } else {
+      inverse = b.CreateFDiv(one, count);
+    }
+    Value* delta = b.CreateFSub(x, state[0]);
+    Value* mean = b.CreateFAdd(state[0], b.CreateFMul(delta, inverse));
+    next = {mean, b.CreateFAdd(state[1], b.CreateFMul(delta, b.CreateFSub(x, mean))), count};
+  } else if (instruction.operands[1] != loops::kNoValue) {
+    next = combine(instruction, state, {x, broadcast(get(instruction.operands[1]))});
+  } else {
+    next = combine(instruction, state, {x});
+  }
+  for (size_t i = 0; i < next.size(); ++i) {
+    if (lanes_.mask) next[i] = b.CreateSelect(lanes_.mask, next[i], state[i]);
+    b.CreateStore(next[i], accumulator->slots[i]);
+  }
+}
+
+/// The lanes of a state as one scalar state: halves on halves.
+std::vector<llvm::Value*> Emitter::add_up_lanes(const Instruction& instruction, std::vector<Value*> state) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(state[0]->getType());
+  if (!vector) return state;
+  for (unsigned width = vector->getNumElements() / 2; width >= 1; width /= 2) {
+    std::vector<int> low, high;
+    for (unsigned i = 0; i < width; ++i) {
+      low.push_back(static_cast<int>(i));
+      high.push_back(static_cast<int>(i + width));
+    }
+    std::vector<Value*> a, c;
+    for (Value* part : state) {
+      if (width == 1) {
+        a.push_back(b.CreateExtractElement(part, uint64_t{0}));
+        c.push_back(b.CreateExtractElement(part, uint64_t{1}));
+      } else {
+        a.push_back(b.CreateShuffleVector(part, low));
+        c.push_back(b.CreateShuffleVector(part, high));
+      }
+    }
+    state = combine(instruction, a, c);
+  }
+  return state;
+}
+
+void Emitter::finish_reductions(const loops::Block& block) {
+  for (const Instruction& instruction : block.code) {
+    if (loops::facts(instruction.op).op_class != OpClass::Reduce) continue;
+    std::vector<Value*> result;
+    // Lanes of the stage's own loop end here; lanes across rows go on.
+    const bool across = lanes_.width > 1;
+    for (Accumulator& accumulator : accumulators_[instruction.result]) {
+      std::vector<Value*> state;
+      for (Value* slot : accumulator.slots) {
+        state.push_back(b.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot));
+      }
+      if (!across) state = add_up_lanes(instruction, std::move(state));
+      result = result.empty() ? state : combine(instruction, result, state);
+    }
+    const loops::ValueId id = instruction.result;
+    if (instruction.op == Op::ReduceWelford) {
+      welford_[id] = result;
+      welford_varying_[id] = across;
+    }
+    Value* value = result[0];
+    if (instruction.op == Op::ReduceArgmax || instruction.op == Op::ReduceArgmin) {
+      Value* none = b.CreateICmpEQ(result[1], llvm::ConstantInt::get(result[1]->getType(), INT64_MAX));
+      value = b.CreateSelect(none, llvm::Constant::getNullValue(result[1]->getType()), result[1]);
+    }
+    set(id, value, across);
+  }
+}
+
+/// The running value. Lanes are rows here, or there are none: a stage with a scan has no lanes of its own.
+void Emitter::emit_scan(const Instruction& instruction) {
+  Accumulator& accumulator = accumulators_[instruction.result][0];
+  std::vector<Value*> state;
+  for (Value* slot : accumulator.slots) {
+    state.push_back(b.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot));
+  }
+  Value* x = broadcast(get(instruction.operands[0]));
+  std::vector<Value*> next;
+  if (instruction.op == Op::ScanArgmax || instruction.op == Op::ScanArgmin) {
+    const Dtype dtype = dtype_of(instruction.operands[0]);
+    Value* index = broadcast(get(instruction.operands[1]));
+    Value* wins = compare(instruction.op == Op::ScanArgmax ? Op::Ge : Op::Le, dtype, x, state[0]);
+    if (loops::is_float(dtype)) {
+      Value* old_nan = b.CreateFCmpUNO(state[0], state[0]);
+      wins = b.CreateOr(b.CreateFCmpUNO(x, x), b.CreateAnd(wins, b.CreateNot(old_nan)));
+    }
+    next = {b.CreateSelect(wins, x, state[0]), b.CreateSelect(wins, index, state[1])};
+  } else {
+    next = combine(instruction, state, {x});
+  }
+  for (size_t i = 0; i < next.size(); ++i) b.CreateStore(next[i], accumulator.slots[i]);
+  set(instruction.result, next.back(), lanes_.width > 1);
+}
+
+}  // namespace magneto::codegen

@@ -1,0 +1,134 @@
+// A scheduled kernel as one LLVM function. The class is cut by subject into emit_kernel.cpp (loops), emit_code.cpp
+// (instructions), emit_memory.cpp (expressions, loads, stores) and emit_reduce.cpp (reductions and scans).
+#pragma once
+
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "codegen/llvm/schedule.h"
+#include "loops/ir.h"
+
+namespace magneto::codegen {
+
+/// The name of a kernel's function in its object file.
+inline constexpr const char* kEntryName = "magneto_kernel";
+
+class Emitter {
+ public:
+  Emitter(llvm::Module& module, const Schedule& schedule);
+  /// Adds the function to the module.
+  void run();
+
+ private:
+  using Value = llvm::Value;
+  using Type = llvm::Type;
+
+  /// A value of the kernel: one number for all lanes, or one for each.
+  struct Register {
+    Value* value = nullptr;
+    bool varying = false;
+  };
+  /// The lanes that instructions are emitted for now.
+  struct Lanes {
+    unsigned width = 1;
+    int32_t variable = -1;
+    Value* mask = nullptr;  // which lanes are there at all; null: all
+  };
+  /// The running state of one reduction for one lane layout: 1 to 3 memory slots that become registers.
+  struct Accumulator {
+    unsigned width = 1;
+    std::vector<Value*> slots;
+  };
+
+  // emit_kernel.cpp
+  void emit_prologue();
+  void emit_range();
+  void emit_rows_across(Value* begin, Value* end);
+  void emit_rows_within(Value* begin, Value* end);
+  void decompose(Value* flat, const std::vector<loops::Loop>& loops);
+  void emit_blocks();
+  void emit_block(size_t number);
+  void emit_level(size_t number, size_t depth);
+  /// `for (i = begin; i < end; i += step) body(i)`, of signed i64.
+  void emit_loop(Value* begin, Value* end, int64_t step, const std::function<void(Value*)>& body);
+  void emit_lane_loop(const loops::Loop& loop, const codegen::Lanes& lanes, Value* begin, Value* end,
+                      const std::function<void()>& body);
+  llvm::BasicBlock* new_block(const char* name);
+  Value* stack_slot(Type* type);
+  std::vector<size_t> depths_of(const loops::Block& block) const;
+
+  // emit_code.cpp
+  void emit_instruction(const loops::Instruction& instruction);
+  void emit_math(const loops::Instruction& instruction);
+  Value* integer_math(loops::Op op, loops::Dtype dtype, Value* const* operands);
+  Value* compare(loops::Op op, loops::Dtype dtype, Value* a, Value* b);
+  Value* cast(loops::Dtype from, loops::Dtype to, Value* value);
+  void emit_bounds(const loops::Instruction& instruction);
+  Value* constant(const loops::Instruction& instruction);
+
+  // emit_memory.cpp
+  Register expression(shapes::Expr expr);
+  Value* uniform(shapes::Expr expr);
+  Value* varying_expression(shapes::Expr expr);
+  bool is_varying(shapes::Expr expr) const;
+  void emit_load(const loops::Instruction& instruction);
+  void emit_store(const loops::Instruction& instruction);
+  Value* read(loops::Dtype dtype, Value* bits);
+  Value* written(loops::Dtype dtype, Value* value);
+  Type* memory_type(loops::Dtype dtype);
+  Value* lane_pointers(loops::Dtype dtype, Value* base, shapes::Expr index);
+  /// The mask of an access: lanes that are there and that the kernel's own mask allows; null: all.
+  Value* access_mask(loops::ValueId mask);
+  /// Runs `body` where a scalar condition holds; gives `body`'s result or `otherwise`.
+  Value* guarded(Value* condition, Value* otherwise, const std::function<Value*()>& body);
+  Value* raw_load(const loops::Instruction& instruction, Value* mask, Value* other);
+  void raw_store(const loops::Instruction& instruction, Value* value, Value* mask);
+
+  // emit_reduce.cpp
+  void start_reductions(const loops::Block& block, unsigned wide, unsigned narrow);
+  void emit_reduce(const loops::Instruction& instruction);
+  void finish_reductions(const loops::Block& block);
+  std::vector<Value*> identity(const loops::Instruction& instruction, unsigned width);
+  std::vector<Value*> combine(const loops::Instruction& instruction, const std::vector<Value*>& a,
+                              const std::vector<Value*>& b);
+  std::vector<Value*> add_up_lanes(const loops::Instruction& instruction, std::vector<Value*> state);
+  void emit_scan(const loops::Instruction& instruction);
+
+  // Small helpers, everywhere used.
+  Type* type_of(loops::Dtype dtype);
+  Type* lanes_type(Type* scalar, unsigned width) const;
+  Value* broadcast(Register reg);
+  Value* splat(Value* scalar) { return splat(scalar, lanes_.width); }
+  Value* splat(Value* scalar, unsigned width);
+  Value* lane_numbers(Type* scalar, unsigned width);
+  const Register& get(loops::ValueId id) const { return values_[id]; }
+  void set(loops::ValueId id, Value* value, bool varying) { values_[id] = {value, varying}; }
+  loops::Dtype dtype_of(loops::ValueId id) const { return dtypes_[id]; }
+
+  llvm::Module& module_;
+  llvm::LLVMContext& context_;
+  const Schedule& schedule_;
+  const loops::Kernel& kernel_;
+  llvm::IRBuilder<> b;
+  llvm::Function* function_ = nullptr;
+  llvm::BasicBlock* exit_ = nullptr;
+
+  std::vector<Value*> buffers_;
+  std::vector<Value*> symbols_;    // by position in Kernel::symbols
+  std::vector<Value*> variables_;  // i64; of the lane variable: lane 0's
+  std::vector<Register> values_;
+  std::vector<loops::Dtype> dtypes_;
+  std::vector<size_t> depths_;  // of the current block's instructions
+  Value* error_ = nullptr;
+  Lanes lanes_;
+  /// By value: the layouts of the current stage (wide, narrow).
+  std::vector<std::vector<Accumulator>> accumulators_;
+  std::vector<std::vector<Value*>> welford_;  // by value: the finished state
+  std::vector<bool> welford_varying_;
+};
+
+}  // namespace magneto::codegen

@@ -1,0 +1,183 @@
+#include "codegen/llvm/library.h"
+
+#include <llvm/Analysis/TargetLibraryInfo.h>
+#include <llvm/Analysis/TargetTransformInfo.h>
+#include <llvm/CodeGen/TargetPassConfig.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/InitializePasses.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/PassRegistry.h>
+#include <llvm/Support/CommandLine.h>
+#include <llvm/Support/SmallVectorMemoryBuffer.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/TargetParser/Host.h>
+#include <llvm/Transforms/Scalar.h>
+#include <llvm/Transforms/Utils.h>
+#include <llvm/Transforms/Utils/Cloning.h>
+
+#include <mutex>
+
+#include "codegen/llvm/emitter.h"
+#include "codegen/llvm/schedule.h"
+#include "loops/normalize.h"
+
+extern "C" {
+void LLVMInitializeX86TargetInfo();
+void LLVMInitializeX86Target();
+void LLVMInitializeX86TargetMC();
+void LLVMInitializeX86AsmPrinter();
+}
+
+struct MagnetoCompiled {
+  std::string parts[6];
+};
+
+namespace magneto::codegen {
+namespace {
+
+constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
+
+struct Target {
+  std::string cpu, features;
+  Machine machine;
+};
+
+Target host_target() {
+  Target target;
+  target.cpu = llvm::sys::getHostCPUName().str();
+  bool avx512 = false;
+  const llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
+  for (const auto& feature : features) {
+    if (!target.features.empty()) target.features += ',';
+    target.features += (feature.second ? "+" : "-") + feature.first().str();
+  }
+  avx512 = features.lookup("avx512f") && features.lookup("avx512bw") && features.lookup("avx512vl") &&
+           features.lookup("avx512dq");
+  target.machine = avx512 ? Machine{64, true} : features.lookup("avx2") ? Machine{32, false} : Machine{16, false};
+  return target;
+}
+
+Target target_of(int options) {
+  static const Target host = host_target();
+  if (options & MAGNETO_AVX2) return {"haswell", "", {32, false}};
+  return host;
+}
+
+void initialize_llvm() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+  });
+}
+
+std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
+  std::string error;
+  const llvm::Target* found = llvm::TargetRegistry::lookupTarget(kTriple, error);
+  if (!found) throw std::runtime_error("LLVM has no " + std::string(kTriple) + ": " + error);
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;  // eager rounds between a product and a sum
+  std::unique_ptr<llvm::TargetMachine> machine(found->createTargetMachine(kTriple, target.cpu, target.features, options,
+                                                                          llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                                                          llvm::CodeGenOptLevel::Default));
+  if (!machine) throw std::runtime_error("LLVM can't make code for " + target.cpu);
+  return machine;
+}
+
+/// Small on purpose: the emitter's code is in the shape that it should have; what is left are stack slots, repeated
+/// address arithmetic, and invariants of loops.
+void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::legacy::PassManager passes;
+  passes.add(llvm::createTargetTransformInfoWrapperPass(machine.getTargetIRAnalysis()));
+  passes.add(llvm::createPromoteMemoryToRegisterPass());
+  passes.add(llvm::createEarlyCSEPass(false));
+  passes.add(llvm::createCFGSimplificationPass());
+  passes.add(llvm::createLICMPass());
+  passes.run(module);
+}
+
+void compile(std::string_view text, int options, MagnetoCompiled& out) {
+  initialize_llvm();
+  loops::Kernel kernel = loops::parse(text);
+  if (const auto violations = loops::verify(kernel); !violations.empty()) throw std::invalid_argument(violations[0]);
+  loops::normalize(kernel);
+  const Target target = target_of(options);
+  const Schedule schedule = make_schedule(std::move(kernel), target.machine);
+
+  shapes::Expr units = 1;
+  for (const loops::Loop& loop : schedule.kernel.parallel) units *= shapes::max(loop.extent, 0);
+  out.parts[MAGNETO_UNITS] = shapes::text(units);
+  out.parts[MAGNETO_COST] = shapes::text(unit_cost(schedule.kernel));
+
+  llvm::LLVMContext context;
+  llvm::Module module("kernel", context);
+  const auto machine = make_machine(target);
+  module.setTargetTriple(kTriple);
+  module.setDataLayout(machine->createDataLayout());
+  Emitter(module, schedule).run();
+  std::string broken;
+  llvm::raw_string_ostream report(broken);
+  if (llvm::verifyModule(module, &report)) throw std::logic_error("the kernel became broken LLVM IR: " + report.str());
+  if (options & MAGNETO_TEXTS) {
+    llvm::raw_string_ostream stream(out.parts[MAGNETO_IR]);
+    module.print(stream, nullptr);
+  }
+  optimize(module, *machine);
+  if (options & MAGNETO_TEXTS) {
+    const auto copy_machine = make_machine(target);
+    llvm::SmallVector<char, 0> buffer;
+    llvm::raw_svector_ostream stream(buffer);
+    llvm::legacy::PassManager passes;
+    copy_machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::AssemblyFile);
+    passes.run(*llvm::CloneModule(module));  // code generation changes the module
+    out.parts[MAGNETO_ASSEMBLY].assign(buffer.begin(), buffer.end());
+  }
+  llvm::SmallVector<char, 0> buffer;
+  llvm::raw_svector_ostream stream(buffer);
+  llvm::legacy::PassManager passes;
+  if (machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
+    throw std::runtime_error("LLVM can't write object files");
+  }
+  passes.run(module);
+  out.parts[MAGNETO_OBJECT].assign(buffer.begin(), buffer.end());
+}
+
+}  // namespace
+}  // namespace magneto::codegen
+
+#define EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+EXPORT MagnetoCompiled* magneto_codegen_compile(const char* kernel, size_t length, int options) {
+  auto* result = new MagnetoCompiled;
+  try {
+    magneto::codegen::compile({kernel, length}, options, *result);
+  } catch (const std::exception& error) {
+    result->parts[MAGNETO_ERROR] = error.what();
+  }
+  return result;
+}
+
+EXPORT const char* magneto_codegen_part(const MagnetoCompiled* compiled, int part, size_t* length) {
+  *length = compiled->parts[part].size();
+  return compiled->parts[part].data();
+}
+
+EXPORT void magneto_codegen_free(MagnetoCompiled* compiled) { delete compiled; }
+
+EXPORT int magneto_codegen_version(void) { return MAGNETO_CODEGEN_VERSION; }
+
+EXPORT const char* magneto_codegen_target(void) {
+  static const std::string target = [] {
+    const magneto::codegen::Target host = magneto::codegen::target_of(0);
+    return host.cpu + " " + host.features;
+  }();
+  return target.c_str();
+}
+}

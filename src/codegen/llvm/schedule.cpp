@@ -1,0 +1,261 @@
+#include "codegen/llvm/schedule.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "loops/normalize.h"
+
+namespace magneto::codegen {
+namespace {
+
+using loops::Block;
+using loops::Dtype;
+using loops::Expr;
+using loops::Instruction;
+using loops::Kernel;
+using loops::Loop;
+using loops::Op;
+using loops::OpClass;
+using shapes::ExprKind;
+
+constexpr double kUnknownExtent = 256;
+
+/// A guess at an extent, for choosing only.
+double guess(Expr extent) {
+  return static_cast<double>(std::max<int64_t>(1, shapes::evaluate(extent, [](Expr leaf) -> int64_t {
+                                                 return leaf.kind() == ExprKind::Symbol
+                                                            ? static_cast<int64_t>(kUnknownExtent)
+                                                            : 0;
+                                               })));
+}
+
+bool is_access(Op op) { return op == Op::Load || op == Op::Store || op == Op::StoreAdd; }
+
+/// What a scalar instruction that touches no memory costs.
+double weight(Op op) {
+  if (op == Op::Pow || op == Op::Atan2) return 20;
+  return op >= Op::Exp && op <= Op::Lgamma ? 6 : 0.5;
+}
+
+/// What an instruction costs by element when the lanes run along `variable`; one is a scalar instruction.
+double cost_along(const Instruction& instruction, Expr variable, double lanes) {
+  if (!is_access(instruction.op)) return weight(instruction.op) / lanes;
+  const bool indirect = shapes::any_leaf(instruction.index, [](Expr leaf) { return leaf.kind() == ExprKind::Value; });
+  const auto linear = shapes::linear_in(instruction.index, variable);
+  const bool store = instruction.op != Op::Load;
+  if (indirect || !linear || !linear->coefficient.is_constant()) return store ? 2.0 : 1.2;
+  if (linear->coefficient.is_constant(0)) return store ? 1.0 : 0.3 / lanes;
+  if (linear->coefficient.is_constant(1)) return 1.0 / lanes;
+  return store ? 2.0 : 1.2;
+}
+
+/// The part of the lanes that do work.
+double utilisation(double extent, double lanes) {
+  const double vectors = std::max(1.0, static_cast<double>(static_cast<int64_t>((extent + lanes - 1) / lanes)));
+  return extent / (vectors * lanes);
+}
+
+double iterations(const Block& block) {
+  double result = 1;
+  for (const Loop& loop : block.loops) result *= guess(loop.extent);
+  return result;
+}
+
+/// Bytes of the widest value that takes part: it decides how many lanes a register has.
+int widest(const Kernel& kernel) {
+  int64_t bytes = 1;
+  bool floats = false;
+  for (const Block& block : kernel.blocks) {
+    for (const Instruction& instruction : block.code) {
+      if (instruction.op == Op::Index || instruction.op == Op::Constant) continue;
+      bytes = std::max(bytes, loops::dtype_bytes(instruction.dtype));
+      floats |= loops::is_float(instruction.dtype);
+    }
+  }
+  // A few indices beside f32 arithmetic take two registers each; that is cheaper than half-filled ones.
+  return static_cast<int>(floats ? std::min<int64_t>(bytes, 8) : bytes);
+}
+
+/// Instructions that make a body heavy: several vectors at once would only spill registers.
+bool is_heavy(const Block& block) {
+  double weight = 0;
+  for (const Instruction& instruction : block.code) {
+    const OpClass op_class = loops::facts(instruction.op).op_class;
+    if (op_class == OpClass::Math && instruction.op >= Op::Exp && instruction.op <= Op::Lgamma) weight += 8;
+    if (instruction.op == Op::Pow || instruction.op == Op::Atan2) weight += 30;
+    if (instruction.op == Op::ReduceWelford) weight += 6;
+    weight += 1;
+  }
+  return weight > 24;
+}
+
+int power_of_two_at_least(double number, int limit) {
+  int result = 1;
+  while (result < limit && result < number) result *= 2;
+  return result;
+}
+
+bool has_reduction(const Block& block) {
+  return std::any_of(block.code.begin(), block.code.end(),
+                     [](const Instruction& i) { return loops::facts(i.op).op_class == OpClass::Reduce; });
+}
+
+class Scheduler {
+ public:
+  Scheduler(Kernel kernel, const Machine& machine) : machine_(machine) { schedule_.kernel = std::move(kernel); }
+
+  Schedule run() {
+    Kernel& kernel = schedule_.kernel;
+    schedule_.stages.resize(kernel.blocks.size());
+    register_lanes_ = std::max(1, machine_.vector_bytes / std::max(4, widest(kernel)));
+    if (widest(kernel) < 4) register_lanes_ = machine_.vector_bytes / widest(kernel);
+
+    double within = 0;
+    std::vector<size_t> lane_loops(kernel.blocks.size(), 0);
+    for (size_t i = 0; i < kernel.blocks.size(); ++i) within += cost_within(kernel.blocks[i], lane_loops[i]);
+    double across = 1e300;
+    size_t row_loop = 0;
+    for (size_t i = 0; i < kernel.parallel.size(); ++i) {
+      const double cost = cost_across(kernel.parallel[i]);
+      // The later loop where it makes no difference: that is the order of the memory.
+      if (cost <= across) {
+        across = cost;
+        row_loop = i;
+      }
+    }
+    // Scratch is one row's; lanes across rows would share it.
+    const bool scratch = std::any_of(kernel.buffers.begin(), kernel.buffers.end(),
+                                     [](const loops::Buffer& buffer) { return buffer.role == loops::Role::Scratch; });
+    if (!kernel.parallel.empty() && across < within && !scratch) {
+      std::rotate(kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop),
+                  kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop) + 1, kernel.parallel.end());
+      bool heavy = false, long_stage = false;
+      for (const Block& block : kernel.blocks) {
+        heavy |= is_heavy(block);
+        long_stage |= block.is_stage();
+      }
+      schedule_.rows = lanes_for(kernel.parallel.back(), heavy ? 1 : long_stage ? 4 : 2);
+    } else {
+      for (size_t i = 0; i < kernel.blocks.size(); ++i) {
+        Block& block = kernel.blocks[i];
+        if (!block.is_stage() || loops::runs_in_order(block)) continue;
+        const auto chosen = block.loops.begin() + static_cast<ptrdiff_t>(lane_loops[i]);
+        std::rotate(chosen, chosen + 1, block.loops.end());
+        schedule_.stages[i] = lanes_for(block.loops.back(), is_heavy(block)        ? (has_reduction(block) ? 2 : 1)
+                                                            : has_reduction(block) ? 4
+                                                                                   : 2);
+      }
+    }
+    return std::move(schedule_);
+  }
+
+ private:
+  Lanes lanes_for(const Loop& loop, int registers) {
+    Lanes lanes;
+    lanes.variable = loop.variable;
+    lanes.narrow = machine_.masks ? register_lanes_ : 1;
+    lanes.wide = register_lanes_ * registers;
+    if (loop.extent.is_constant()) {
+      const auto extent = static_cast<double>(loop.extent.number());
+      // Not wider than the loop is long; where one register holds all of it, one masked vector does it.
+      while (lanes.wide > register_lanes_ && lanes.wide > extent) lanes.wide /= 2;
+      if (machine_.masks) {
+        lanes.narrow = power_of_two_at_least(extent, register_lanes_);
+        lanes.wide = std::max(lanes.wide, lanes.narrow);
+        if (extent < lanes.wide) lanes.wide = lanes.narrow;
+      } else {
+        while (lanes.wide > 1 && lanes.wide > extent) lanes.wide /= 2;
+      }
+    }
+    return lanes;
+  }
+
+  double cost_within(const Block& block, size_t& lane_loop) const {
+    if (!block.is_stage()) {
+      double cost = 0;
+      for (const Instruction& instruction : block.code)
+        cost += is_access(instruction.op) ? 1.0 : weight(instruction.op);
+      return cost;
+    }
+    if (loops::runs_in_order(block)) {
+      double cost = 0;
+      for (const Instruction& instruction : block.code)
+        cost += is_access(instruction.op) ? 1.0 : weight(instruction.op);
+      return cost * iterations(block);
+    }
+    double best = 1e300;
+    for (size_t i = 0; i < block.loops.size(); ++i) {
+      double cost = 0;
+      const double extent = guess(block.loops[i].extent);
+      const double lanes = register_lanes_;
+      for (const Instruction& instruction : block.code) {
+        cost += cost_along(instruction, Expr::variable(block.loops[i].variable), lanes);
+      }
+      cost *= iterations(block) /
+              utilisation(extent, std::min<double>(lanes, power_of_two_at_least(extent, register_lanes_)));
+      if (cost <= best) {
+        best = cost;
+        lane_loop = i;
+      }
+    }
+    for (const Instruction& instruction : block.code) {
+      if (loops::facts(instruction.op).op_class == OpClass::Reduce) best += 6;  // adding up the lanes
+    }
+    return best + 4;  // starting and ending the loop
+  }
+
+  double cost_across(const Loop& loop) const {
+    const Expr variable = Expr::variable(loop.variable);
+    double cost = 0;
+    for (const Block& block : schedule_.kernel.blocks) {
+      for (const Loop& inner : block.loops) {
+        if (shapes::depends_on(inner.extent, variable)) return 1e301;  // the lanes would not leave the loop together
+      }
+      double body = 0;
+      for (const Instruction& instruction : block.code) body += cost_along(instruction, variable, register_lanes_);
+      cost += body * iterations(block);
+    }
+    const double extent = guess(loop.extent);
+    return cost / utilisation(extent, register_lanes_);
+  }
+
+  const Machine& machine_;
+  Schedule schedule_;
+  int register_lanes_ = 1;
+};
+
+}  // namespace
+
+Schedule make_schedule(Kernel kernel, const Machine& machine) { return Scheduler(std::move(kernel), machine).run(); }
+
+Expr unit_cost(const Kernel& kernel) {
+  Expr cost = 0;
+  // Extents that depend on parallel variables count as the greatest they can be, roughly: the variables are zero.
+  const auto at_start = [](Expr extent) {
+    return shapes::substitute(extent, [](Expr leaf) -> std::optional<Expr> {
+      if (leaf.kind() == ExprKind::Variable) return Expr(0);
+      return std::nullopt;
+    });
+  };
+  for (const Block& block : kernel.blocks) {
+    int64_t bytes = 0;
+    for (const Instruction& instruction : block.code) {
+      if (is_access(instruction.op)) {
+        bytes += loops::dtype_bytes(kernel.buffers[instruction.buffer].dtype);
+      } else if (instruction.op >= Op::Exp && instruction.op <= Op::Lgamma) {
+        bytes += 8;
+      } else if (instruction.op == Op::Pow || instruction.op == Op::Atan2 || instruction.op == Op::Fmod) {
+        bytes += 32;
+      } else {
+        bytes += 1;
+      }
+    }
+    Expr times = 1;
+    for (const Loop& loop : block.loops) times *= at_start(loop.extent);
+    cost += times * bytes;
+  }
+  return shapes::max(cost, 1);
+}
+
+}  // namespace magneto::codegen

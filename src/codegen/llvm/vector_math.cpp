@@ -1,0 +1,600 @@
+// The polynomials are Chebyshev fits of the function named beside them on the reduced range, highest power first.
+#include "codegen/llvm/vector_math.h"
+
+#include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/Module.h>
+
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+namespace magneto::codegen {
+
+using llvm::IRBuilder;
+using llvm::Type;
+using llvm::Value;
+using loops::Op;
+
+Type* with_lanes_of(Type* type, Type* like) {
+  if (const auto* vector = llvm::dyn_cast<llvm::VectorType>(like)) {
+    return llvm::VectorType::get(type, vector->getElementCount());
+  }
+  return type;
+}
+
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+const double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// One function's code in the making: LLVM's builder under the names of arithmetic. `like` gives constants their type.
+class Math {
+ public:
+  Math(IRBuilder<>& builder, Value* like) : b(builder), type_(like->getType()) {
+    wide_ = type_->getScalarType()->isDoubleTy();
+  }
+
+  bool wide() const { return wide_; }
+  Value* number(double value) const { return llvm::ConstantFP::get(type_, value); }
+  Type* int_type() const { return with_lanes_of(wide_ ? b.getInt64Ty() : b.getInt32Ty(), type_); }
+  Value* integer(int64_t value) const { return llvm::ConstantInt::get(int_type(), static_cast<uint64_t>(value), true); }
+
+  Value* add(Value* x, Value* y) const { return b.CreateFAdd(x, y); }
+  Value* sub(Value* x, Value* y) const { return b.CreateFSub(x, y); }
+  Value* mul(Value* x, Value* y) const { return b.CreateFMul(x, y); }
+  Value* div(Value* x, Value* y) const { return b.CreateFDiv(x, y); }
+  Value* neg(Value* x) const { return b.CreateFNeg(x); }
+  Value* fma(Value* x, Value* y, Value* z) const { return b.CreateIntrinsic(llvm::Intrinsic::fma, {type_}, {x, y, z}); }
+  Value* abs(Value* x) const { return b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); }
+  Value* sqrt(Value* x) const { return b.CreateUnaryIntrinsic(llvm::Intrinsic::sqrt, x); }
+  Value* round(Value* x) const { return b.CreateUnaryIntrinsic(llvm::Intrinsic::roundeven, x); }
+  Value* copysign(Value* x, Value* sign) const { return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, x, sign); }
+  Value* select(Value* condition, Value* x, Value* y) const { return b.CreateSelect(condition, x, y); }
+  Value* bits(Value* x) const { return b.CreateBitCast(x, int_type()); }
+  Value* from_bits(Value* x) const { return b.CreateBitCast(x, type_); }
+  /// Within [low, high]; NaN gives low.
+  Value* clamp(Value* x, double low, double high) const {
+    x = select(b.CreateFCmpOGT(x, number(low)), x, number(low));
+    return select(b.CreateFCmpOLT(x, number(high)), x, number(high));
+  }
+
+  Value* polynomial(Value* x, std::initializer_list<double> coefficients) const {
+    Value* result = nullptr;
+    for (const double coefficient : coefficients) {
+      result = result ? fma(result, x, number(coefficient)) : number(coefficient);
+    }
+    return result;
+  }
+
+  Value* is_nan(Value* x) const { return b.CreateFCmpUNO(x, x); }
+
+  /// 2^n for n (an integer in a float) within the normal exponents.
+  Value* power_of_two(Value* n) const {
+    Value* whole = b.CreateFPToSI(n, int_type());
+    const int mantissa = wide_ ? 52 : 23, bias = wide_ ? 1023 : 127;
+    return from_bits(b.CreateShl(b.CreateAdd(whole, integer(bias)), integer(mantissa)));
+  }
+
+  /// x * 2^n, also where 2^n or the result is denormal or too large.
+  Value* scale(Value* x, Value* n) const {
+    Value* half = b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, mul(n, number(0.5)));
+    return mul(mul(x, power_of_two(half)), power_of_two(sub(n, half)));
+  }
+
+  /// (exp(r) - 1 - r)/r^2 for |r| <= ln(2)/2.
+  Value* exp_tail(Value* r) const {
+    if (wide_) {
+      return polynomial(r,
+                        {1.6087177234380782e-10, 2.0918961837795778e-09, 2.5052069594795685e-08, 2.755726102934377e-07,
+                         2.7557319248633827e-06, 2.4801587338565345e-05, 0.00019841269841262761, 0.0013888888888878269,
+                         0.008333333333333333, 0.04166666666666668, 0.16666666666666666, 0.5});
+    }
+    return polynomial(r, {1.392692661e-03, 8.363773874e-03, 4.166655011e-02, 1.666657338e-01, 5.000000000e-01});
+  }
+
+  /// x == n*ln(2) + r, n an integer.
+  std::pair<Value*, Value*> by_ln2(Value* x) const {
+    Value* n = round(mul(x, number(1.4426950408889634)));
+    Value* r = fma(n, number(wide_ ? -0x1.62e42fee00000p-1 : -0.693359375), x);
+    r = fma(n, number(wide_ ? -0x1.a39ef35793c76p-33 : 0.00021219444170128554), r);
+    return {n, r};
+  }
+
+  Value* exp(Value* x) const {
+    // Beyond these the result is 0 or infinity anyway, and 2^n stays in reach of `scale`.
+    Value* inside = wide_ ? clamp(x, -746, 710) : clamp(x, -104, 89);
+    const auto [n, r] = by_ln2(inside);
+    Value* result = scale(add(fma(mul(r, r), exp_tail(r), r), number(1)), n);
+    return select(is_nan(x), x, result);
+  }
+
+  Value* exp2(Value* x) const {
+    Value* inside = wide_ ? clamp(x, -1076, 1025) : clamp(x, -151, 129);
+    Value* n = round(inside);
+    // ln(2) in two parts, so that the product's rounding does not show.
+    Value* f = sub(inside, n);
+    Value* r = mul(f, number(0.6931471805599453));
+    if (wide_) r = fma(f, number(2.3190468138462996e-17), r);
+    Value* result = scale(add(fma(mul(r, r), exp_tail(r), r), number(1)), n);
+    return select(is_nan(x), x, result);
+  }
+
+  Value* expm1(Value* x) const {
+    Value* inside = wide_ ? clamp(x, -40, 710) : clamp(x, -18, 89);
+    const auto [n, r] = by_ln2(inside);
+    Value* p = fma(mul(r, r), exp_tail(r), r);
+    // (p + 1)*2^n - 1, by halves so that 2^n is finite.
+    Value* half = power_of_two(sub(n, number(1)));
+    Value* result = mul(fma(half, p, sub(half, number(0.5))), number(2));
+    result = select(b.CreateFCmpOEQ(n, number(0)), p, result);
+    // Denormals and -0 are their own result; so is NaN.
+    Value* tiny = b.CreateFCmpOLT(abs(x), number(wide_ ? 1e-300 : 1e-30));
+    return select(b.CreateOr(tiny, is_nan(x)), x, result);
+  }
+
+  struct Split {
+    Value* exponent;
+    Value* fraction;  // in [sqrt(1/2) - 1, sqrt(2) - 1]
+  };
+  /// A positive finite x == 2^exponent * (1 + fraction).
+  Split split(Value* x) const {
+    const int mantissa = wide_ ? 52 : 23;
+    // Denormals are scaled into the normal range first.
+    Value* small = b.CreateFCmpOLT(x, number(wide_ ? 0x1p-1022 : 0x1p-126));
+    x = select(small, mul(x, number(wide_ ? 0x1p54 : 0x1p25)), x);
+    Value* word = bits(x);
+    // The bits of sqrt(1/2): below it the exponent steps.
+    Value* offset = b.CreateSub(word, integer(wide_ ? 0x3FE6A09E667F3BCD : 0x3F3504F3));
+    Value* exponent = b.CreateAShr(offset, integer(mantissa));
+    Value* m = from_bits(b.CreateSub(word, b.CreateShl(exponent, integer(mantissa))));
+    Value* e = b.CreateSIToFP(exponent, type_);
+    e = sub(e, select(small, number(wide_ ? 54 : 25), number(0)));
+    return {e, sub(m, number(1))};
+  }
+
+  /// log(1 + f) == f + result.
+  Value* log_tail(Value* f) const {
+    if (wide_) {
+      Value* s = div(f, add(f, number(2)));
+      Value* z = mul(s, s);
+      Value* tail =
+          mul(z, polynomial(z, {0.13088193319166916, 0.13268623200325125, 0.15386245304628174, 0.18181795537085654,
+                                0.22222222392678806, 0.2857142857079935, 0.40000000000000885, 0.6666666666666666}));
+      Value* half = mul(mul(f, f), number(0.5));
+      return sub(mul(s, add(half, tail)), half);
+    }
+    Value* g = polynomial(f, {6.972518634e-02, -1.148121206e-01, 1.168578472e-01, -1.242552336e-01, 1.424900724e-01,
+                              -1.666780713e-01, 2.000071721e-01, -2.499999693e-01, 3.333333117e-01});
+    Value* square = mul(f, f);
+    return mul(square, fma(f, g, number(-0.5)));
+  }
+
+  /// log's results outside (0, infinity).
+  Value* log_special(Value* x, Value* result) const {
+    result = select(b.CreateFCmpOEQ(x, number(kInfinity)), x, result);
+    result = select(b.CreateFCmpOEQ(x, number(0)), number(-kInfinity), result);
+    return select(b.CreateFCmpULT(x, number(0)), select(is_nan(x), x, number(kNan)), result);
+  }
+
+  Value* log(Value* x) const { return log_special(x, log_of(split(x))); }
+  Value* log_of(Split parts) const {
+    const auto [e, f] = parts;
+    Value* tail = log_tail(f);
+    Value* low = wide_ ? number(0x1.a39ef35793c76p-33) : number(-0.00021219444170128554);
+    Value* high = wide_ ? number(0x1.62e42fee00000p-1) : number(0.693359375);
+    return fma(e, high, add(f, fma(e, low, tail)));
+  }
+
+  /// e*unit + log(1 + f)*factor, all numbers in two parts.
+  Value* log_scaled(Value* x, double unit_high, double unit_low, double factor, double factor_low) const {
+    const auto [e, f] = split(x);
+    Value* tail = log_tail(f);
+    Value* head = mul(f, number(factor));
+    Value* rest = fma(f, number(factor), neg(head));  // what rounding the head lost
+    rest = fma(f, number(factor_low), rest);
+    rest = fma(tail, number(factor), rest);
+    rest = fma(e, number(unit_low), rest);
+    return log_special(x, fma(e, number(unit_high), add(head, rest)));
+  }
+  Value* log2(Value* x) const {
+    return wide_ ? log_scaled(x, 1, 0, 1.4426950408889634, 2.0355273740931033e-17)
+                 : log_scaled(x, 1, 0, 1.4426950216293335, 1.925963033500011e-08);
+  }
+  Value* log10(Value* x) const {
+    return wide_ ? log_scaled(x, 0x1.34413509f6000p-2, 3.694239077158931e-13, 0.4342944819032518, 1.098319650216765e-17)
+                 : log_scaled(x, 0.30078125, 0.00024874566588550806, 0.4342944920063019, -1.0103049952192578e-08);
+  }
+
+  Value* log1p(Value* x) const {
+    // log(u) for the rounded u = 1 + x, and what rounding lost, relative to u.
+    Value* u = add(number(1), x);
+    Value* lost = sub(x, sub(u, number(1)));
+    // Where x is the greater part, 1 is what loses digits.
+    Value* large = b.CreateFCmpOGT(x, number(1));
+    lost = select(large, sub(number(1), sub(u, x)), lost);
+    Value* result = add(log_of(split(u)), div(lost, u));
+    result = log_special(u, result);
+    Value* tiny = b.CreateFCmpOLT(abs(x), number(wide_ ? 1e-17 : 1e-8));
+    return select(tiny, x, result);
+  }
+
+  Value* sigmoid(Value* x) const {
+    Value* z = exp(neg(abs(x)));
+    Value* top = select(b.CreateFCmpOLT(x, number(0)), z, number(1));
+    return div(top, add(number(1), z));  // NaN comes out of exp
+  }
+
+  Value* tanh(Value* x) const {
+    Value* a = abs(x);
+    Value* z = mul(x, x);
+    Value* p = polynomial(
+        z, {2.269501684e-03, -8.323187058e-03, 2.176250291e-02, -5.395846163e-02, 1.333330015e-01, -3.333333315e-01});
+    Value* small = fma(mul(x, z), p, x);
+    Value* big = sub(number(1), div(number(2), add(exp(add(a, a)), number(1))));
+    return copysign(select(b.CreateFCmpOLT(a, number(0.625)), small, big), x);
+  }
+
+  Value* erf(Value* x) const {
+    Value* a = abs(x);
+    Value* p = polynomial(mul(x, x), {8.347686559e-05, -8.137793761e-04, 5.200641545e-03, -2.685926176e-02,
+                                      1.128369351e-01, -3.761263365e-01, 1.283791666e-01});
+    Value* small = fma(p, x, x);
+    // erfc(a) = exp(-a + a*q(a))
+    Value* inside = clamp(a, 0, 4.1);
+    Value* q =
+        polynomial(inside, {2.231732541e-07, -3.443915345e-06, 4.051715536e-06, 3.163990723e-04, -3.780389619e-03,
+                            2.421256110e-02, -1.068686493e-01, -6.347244700e-01, -1.287617472e-01});
+    Value* big = sub(number(1), exp(fma(q, inside, neg(inside))));
+    big = select(is_nan(x), x, copysign(big, x));
+    return select(b.CreateFCmpOLT(a, number(0.9277)), small, big);
+  }
+
+  Value* atan(Value* x) const {
+    Value* a = abs(x);
+    Value* large = b.CreateFCmpOGT(a, number(1));
+    Value* t = select(large, div(number(1), a), a);
+    Value* z = mul(t, t);
+    Value* p = polynomial(z, {1.488691939e-03, -9.144629761e-03, 2.630500111e-02, -4.896051403e-02, 7.031914250e-02,
+                              -8.931826777e-02, 1.108826163e-01, -1.428400379e-01, 1.999994932e-01, -3.333333308e-01});
+    Value* r = fma(mul(t, z), p, t);
+    Value* turned = add(sub(number(1.5707963705062866), r), number(-4.371138828673793e-08));
+    return copysign(select(large, turned, r), x);
+  }
+
+  /// asin of |x| <= 1/2 by z = x^2.
+  Value* asin_small(Value* x, Value* z) const {
+    Value* p = polynomial(
+        z, {3.369084720e-02, 1.714923836e-02, 3.110066274e-02, 4.459940153e-02, 7.500094543e-02, 1.666666634e-01});
+    return fma(mul(x, z), p, x);
+  }
+  Value* asin(Value* x) const {
+    Value* a = abs(x);
+    Value* large = b.CreateFCmpOGT(a, number(0.5));
+    Value* z = select(large, mul(sub(number(1), a), number(0.5)), mul(a, a));
+    Value* t = select(large, sqrt(z), a);
+    Value* r = asin_small(t, z);
+    Value* turned = add(fma(r, number(-2), number(1.5707963705062866)), number(-4.371138828673793e-08));
+    return copysign(select(large, turned, r), x);
+  }
+  Value* acos(Value* x) const {
+    Value* a = abs(x);
+    Value* large = b.CreateFCmpOGT(a, number(0.5));
+    Value* z = select(large, mul(sub(number(1), a), number(0.5)), mul(a, a));
+    Value* t = select(large, sqrt(z), a);
+    Value* r = asin_small(t, z);
+    Value* negative = b.CreateFCmpOLT(x, number(0));
+    Value* doubled = add(r, r);
+    Value* far =
+        select(negative, add(sub(number(3.1415927410125732), doubled), number(-8.742277657347586e-08)), doubled);
+    Value* near = add(sub(number(1.5707963705062866), copysign(r, x)), number(-4.371138828673793e-08));
+    return select(large, far, near);
+  }
+
+  IRBuilder<>& b;
+
+ private:
+  Type* type_;
+  bool wide_;
+};
+
+/// sin and cos of an f32 below 2^30, reduced in f64: exact enough that no cancellation shows.
+Value* sine(IRBuilder<>& b, Value* x, int quarters) {
+  Math m(b, x);
+  Value* wide = b.CreateFPExt(x, with_lanes_of(b.getDoubleTy(), x->getType()));
+  Math d(b, wide);
+  Value* n = d.round(d.mul(wide, d.number(0x1.45f306dc9c883p-1)));
+  Value* r = d.fma(n, d.number(-0x1.921fb54442d18p+0), wide);
+  r = d.fma(n, d.number(-0x1.1a62633145c07p-54), r);
+  Value* t = b.CreateFPTrunc(r, x->getType());
+  Value* quadrant = b.CreateTrunc(b.CreateFreeze(b.CreateFPToSI(n, d.int_type())), m.int_type());
+  quadrant = b.CreateAdd(quadrant, m.integer(quarters));
+  Value* z = m.mul(t, t);
+  Value* sin_value =
+      m.fma(m.mul(t, z), m.polynomial(z, {2.724990116e-06, -1.984008655e-04, 8.333331874e-03, -1.666666666e-01}), t);
+  Value* cos_value =
+      m.fma(m.mul(z, z), m.polynomial(z, {-2.730093863e-07, 2.480060022e-05, -1.388888767e-03, 4.166666666e-02}),
+            m.fma(z, m.number(-0.5), m.number(1)));
+  Value* odd = b.CreateICmpNE(b.CreateAnd(quadrant, m.integer(1)), m.integer(0));
+  Value* result = m.select(odd, cos_value, sin_value);
+  Value* flip = b.CreateShl(b.CreateAnd(quadrant, m.integer(2)), m.integer(30));
+  result = m.from_bits(b.CreateXor(m.bits(result), flip));
+  if (quarters) return result;
+  return m.select(b.CreateFCmpOLT(m.abs(x), m.number(1e-4)), x, result);  // -0 and denormals are their own sines
+}
+
+/// sin (0) or cos (1). Arguments from 2^30 on go to the C library, if there are any.
+Value* sine_or_library(IRBuilder<>& b, Value* x, int quarters) {
+  Math m(b, x);
+  // An infinity times zero is NaN, as wanted, and takes no call.
+  Value* is_large = b.CreateFCmpOGE(m.abs(x), m.number(0x1p30));
+  Value* infinite = b.CreateFCmpOEQ(m.abs(x), m.number(kInfinity));
+  Value* inside = m.select(is_large, m.number(0), x);
+  Value* result = sine(b, inside, quarters);
+  Value* call = b.CreateAnd(is_large, b.CreateNot(infinite));
+  Value* any = call->getType()->isVectorTy() ? b.CreateOrReduce(call) : call;
+  llvm::Function* function = b.GetInsertBlock()->getParent();
+  auto* before = b.GetInsertBlock();
+  auto* slow = llvm::BasicBlock::Create(b.getContext(), "large", function);
+  auto* after = llvm::BasicBlock::Create(b.getContext(), "reduced", function);
+  b.CreateCondBr(any, slow, after);
+  b.SetInsertPoint(slow);
+  Value* called = emit_library_call(b, quarters ? "cos" : "sin", &x, 1);
+  auto* slow_end = b.GetInsertBlock();
+  b.CreateBr(after);
+  b.SetInsertPoint(after);
+  llvm::PHINode* phi = b.CreatePHI(x->getType(), 2);
+  phi->addIncoming(result, before);
+  phi->addIncoming(called, slow_end);
+  Value* joined = m.select(call, phi, result);
+  return m.select(infinite, m.number(kNan), joined);
+}
+
+/// pow of f32 through f64: the product's error stays far below f32's half unit.
+Value* power(IRBuilder<>& b, Value* x, Value* y) {
+  Math m(b, x);
+  Type* wide_type = with_lanes_of(b.getDoubleTy(), x->getType());
+  Value* a = b.CreateFPExt(m.abs(x), wide_type);
+  Value* exponent = b.CreateFPExt(y, wide_type);
+  Math d(b, a);
+  Value* size = b.CreateFPTrunc(d.exp(d.mul(exponent, d.log(a))), x->getType());
+  Value* whole = b.CreateFCmpOEQ(b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, y), y);
+  Value* half = m.mul(y, m.number(0.5));
+  Value* odd = b.CreateAnd(whole, b.CreateFCmpONE(b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, half), half));
+  Value* negative = b.CreateICmpSLT(m.bits(x), m.integer(0));
+  Value* result = m.select(b.CreateAnd(negative, odd), m.neg(size), size);
+  // A negative finite base has a power only for whole exponents.
+  Value* finite = b.CreateFCmpOLT(m.abs(x), m.number(kInfinity));
+  Value* no_power = b.CreateAnd(b.CreateAnd(b.CreateFCmpOLT(x, m.number(0)), finite), b.CreateNot(whole));
+  result = m.select(no_power, m.number(kNan), result);
+  result = m.select(b.CreateOr(m.is_nan(x), m.is_nan(y)), m.add(x, y), result);
+  // (+-1)^infinity, 1^anything and anything^0 are 1, of NaN too.
+  Value* unit = b.CreateFCmpOEQ(m.abs(x), m.number(1));
+  Value* endless = b.CreateFCmpOEQ(m.abs(y), m.number(kInfinity));
+  Value* one = b.CreateOr(b.CreateAnd(unit, endless),
+                          b.CreateOr(b.CreateFCmpOEQ(x, m.number(1)), b.CreateFCmpOEQ(y, m.number(0))));
+  return m.select(one, m.number(1), result);
+}
+
+Value* floor_modulo(IRBuilder<>& b, Op op, Value* x, Value* y) {
+  Math m(b, x);
+  Value* operands[2] = {x, y};
+  Value* rest = emit_library_call(b, "fmod", operands, 2);
+  Value* zero = m.number(0);
+  Value* apart =
+      b.CreateAnd(b.CreateFCmpUNE(rest, zero), b.CreateXor(b.CreateFCmpOLT(y, zero), b.CreateFCmpOLT(rest, zero)));
+  if (op == Op::Mod) return m.select(apart, m.add(rest, y), rest);
+  Value* quotient = m.div(m.sub(x, rest), y);
+  quotient = m.select(apart, m.sub(quotient, m.number(1)), quotient);
+  Value* floor = b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, quotient);
+  floor = m.select(b.CreateFCmpOGT(m.sub(quotient, floor), m.number(0.5)), m.add(floor, m.number(1)), floor);
+  Value* plain = m.div(x, y);
+  floor = m.select(b.CreateFCmpOEQ(quotient, zero), m.copysign(zero, plain), floor);
+  return m.select(b.CreateFCmpOEQ(y, zero), plain, floor);
+}
+
+/// The C library's name of a function that has no vector form of its own for this type.
+const char* library_name(Op op, bool wide) {
+  switch (op) {
+    case Op::Tan:
+      return "tan";
+    case Op::Sinh:
+      return "sinh";
+    case Op::Cosh:
+      return "cosh";
+    case Op::Asinh:
+      return "asinh";
+    case Op::Acosh:
+      return "acosh";
+    case Op::Atanh:
+      return "atanh";
+    case Op::Lgamma:
+      return "lgamma";
+    case Op::Erfc:
+      return "erfc";
+    case Op::Atan2:
+      return "atan2";
+    case Op::Fmod:
+      return "fmod";
+    default:
+      break;
+  }
+  if (!wide) return nullptr;
+  switch (op) {
+    case Op::Tanh:
+      return "tanh";
+    case Op::Erf:
+      return "erf";
+    case Op::Sin:
+      return "sin";
+    case Op::Cos:
+      return "cos";
+    case Op::Asin:
+      return "asin";
+    case Op::Acos:
+      return "acos";
+    case Op::Atan:
+      return "atan";
+    case Op::Pow:
+      return "pow";
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+Value* emit_library_call(IRBuilder<>& b, const char* name, Value* const* operands, int count) {
+  Type* type = operands[0]->getType();
+  Type* scalar = type->getScalarType();
+  llvm::Module* module = b.GetInsertBlock()->getModule();
+  const std::string symbol = std::string(name) + (scalar->isDoubleTy() ? "" : "f");
+  const std::vector<Type*> parameters(static_cast<size_t>(count), scalar);
+  llvm::FunctionCallee callee = module->getOrInsertFunction(symbol, llvm::FunctionType::get(scalar, parameters, false));
+  auto* function = llvm::cast<llvm::Function>(callee.getCallee());
+  function->setDoesNotThrow();
+  function->setDoesNotAccessMemory();
+  if (!type->isVectorTy()) {
+    return b.CreateCall(callee, llvm::ArrayRef<Value*>(operands, static_cast<size_t>(count)));
+  }
+  // Through memory, in a loop: a vector unrolled would be a page of code for each call.
+  const auto lanes = llvm::cast<llvm::FixedVectorType>(type)->getNumElements();
+  llvm::Function* self = b.GetInsertBlock()->getParent();
+  IRBuilder<> entry(&self->getEntryBlock(), self->getEntryBlock().begin());
+  std::vector<Value*> slots;
+  for (int i = 0; i < count; ++i) {
+    slots.push_back(entry.CreateAlloca(type));
+    b.CreateStore(operands[i], slots.back());
+  }
+  auto* before = b.GetInsertBlock();
+  auto* loop = llvm::BasicBlock::Create(b.getContext(), "call", self);
+  auto* after = llvm::BasicBlock::Create(b.getContext(), "called", self);
+  b.CreateBr(loop);
+  b.SetInsertPoint(loop);
+  llvm::PHINode* lane = b.CreatePHI(b.getInt64Ty(), 2);
+  lane->addIncoming(b.getInt64(0), before);
+  std::vector<Value*> arguments;
+  for (Value* slot : slots) arguments.push_back(b.CreateLoad(scalar, b.CreateGEP(scalar, slot, lane)));
+  Value* result = b.CreateCall(callee, arguments);
+  b.CreateStore(result, b.CreateGEP(scalar, slots[0], lane));
+  Value* next = b.CreateAdd(lane, b.getInt64(1));
+  lane->addIncoming(next, loop);
+  b.CreateCondBr(b.CreateICmpULT(next, b.getInt64(lanes)), loop, after);
+  b.SetInsertPoint(after);
+  return b.CreateLoad(type, slots[0]);
+}
+
+Value* emit_to_bf16(IRBuilder<>& b, Value* value) {
+  Math m(b, value);
+  Value* word = m.bits(value);
+  Value* odd = b.CreateAnd(b.CreateLShr(word, m.integer(16)), m.integer(1));
+  Value* rounded = b.CreateLShr(b.CreateAdd(word, b.CreateAdd(odd, m.integer(0x7FFF))), m.integer(16));
+  rounded = b.CreateSelect(m.is_nan(value), m.integer(0x7FC0), rounded);
+  return b.CreateTrunc(rounded, with_lanes_of(b.getInt16Ty(), value->getType()));
+}
+
+Value* emit_from_bf16(IRBuilder<>& b, Value* bits) {
+  Type* words = with_lanes_of(b.getInt32Ty(), bits->getType());
+  Value* word = b.CreateShl(b.CreateZExt(bits, words), llvm::ConstantInt::get(words, 16));
+  return b.CreateBitCast(word, with_lanes_of(b.getFloatTy(), bits->getType()));
+}
+
+Value* emit_to_f16(IRBuilder<>& b, Value* value) {
+  Value* half = b.CreateFPTrunc(value, with_lanes_of(b.getHalfTy(), value->getType()));
+  return b.CreateBitCast(half, with_lanes_of(b.getInt16Ty(), value->getType()));
+}
+
+Value* emit_from_f16(IRBuilder<>& b, Value* bits) {
+  Value* half = b.CreateBitCast(bits, with_lanes_of(b.getHalfTy(), bits->getType()));
+  return b.CreateFPExt(half, with_lanes_of(b.getFloatTy(), bits->getType()));
+}
+
+Value* emit_float_math(IRBuilder<>& b, Op op, Value* const* operands) {
+  Value* x = operands[0];
+  Value* y = loops::facts(op).operands > 1 ? operands[1] : nullptr;
+  const Math m(b, x);
+  if (const char* name = library_name(op, m.wide()))
+    return emit_library_call(b, name, operands, loops::facts(op).operands);
+  switch (op) {
+    case Op::RoundBF16:
+      return emit_from_bf16(b, emit_to_bf16(b, x));
+    case Op::RoundF16:
+      return emit_from_f16(b, emit_to_f16(b, x));
+    case Op::Neg:
+      return m.neg(x);
+    case Op::Abs:
+      return m.abs(x);
+    case Op::Sign: {
+      Value* up = m.select(b.CreateFCmpOGT(x, m.number(0)), m.number(1), m.number(0));
+      return m.select(b.CreateFCmpOLT(x, m.number(0)), m.number(-1), up);
+    }
+    case Op::Floor:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x);
+    case Op::Ceil:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::ceil, x);
+    case Op::Trunc:
+      return b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, x);
+    case Op::Round:
+      return m.round(x);
+    case Op::Sqrt:
+      return m.sqrt(x);
+    case Op::Rsqrt:
+      return m.div(m.number(1), m.sqrt(x));
+    case Op::Reciprocal:
+      return m.div(m.number(1), x);
+    case Op::Exp:
+      return m.exp(x);
+    case Op::Exp2:
+      return m.exp2(x);
+    case Op::Expm1:
+      return m.expm1(x);
+    case Op::Log:
+      return m.log(x);
+    case Op::Log2:
+      return m.log2(x);
+    case Op::Log10:
+      return m.log10(x);
+    case Op::Log1p:
+      return m.log1p(x);
+    case Op::Sigmoid:
+      return m.sigmoid(x);
+    case Op::Tanh:
+      return m.tanh(x);
+    case Op::Erf:
+      return m.erf(x);
+    case Op::Sin:
+      return sine_or_library(b, x, 0);
+    case Op::Cos:
+      return sine_or_library(b, x, 1);
+    case Op::Atan:
+      return m.atan(x);
+    case Op::Asin:
+      return m.asin(x);
+    case Op::Acos:
+      return m.acos(x);
+    case Op::Add:
+      return m.add(x, y);
+    case Op::Sub:
+      return m.sub(x, y);
+    case Op::Mul:
+      return m.mul(x, y);
+    case Op::Div:
+      return m.div(x, y);
+    case Op::FloorDiv:
+    case Op::Mod:
+      return floor_modulo(b, op, x, y);
+    case Op::Min:
+      return m.select(b.CreateOr(b.CreateFCmpOLT(x, y), m.is_nan(x)), x, y);
+    case Op::Max:
+      return m.select(b.CreateOr(b.CreateFCmpOGT(x, y), m.is_nan(x)), x, y);
+    case Op::Pow:
+      return power(b, x, y);
+    case Op::Copysign:
+      return m.copysign(x, y);
+    case Op::Fma:
+      return m.fma(x, y, operands[2]);
+    default:
+      return llvm::PoisonValue::get(x->getType());
+  }
+}
+
+}  // namespace magneto::codegen

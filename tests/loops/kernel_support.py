@@ -1,0 +1,72 @@
+"""Running kernels in text form on tensors, by machine code and by the interpreter."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from magneto import _C
+
+DTYPES = {
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "bf16": torch.bfloat16,
+    "f16": torch.float16,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+
+TARGETS = ["host", "avx2"]
+
+
+def compiled(text: str, target: str = "host"):
+    return _C.kernel_compile(text, target == "avx2")
+
+
+def run(text: str, tensors, symbols=(), target: str = "host") -> None:
+    _C.kernel_run(compiled(text, target), tuple(tensors), tuple(symbols))
+
+
+def interpret(text: str, tensors, symbols=()) -> None:
+    _C.kernel_interpret(text, tuple(tensors), tuple(symbols))
+
+
+def pointwise(op: str, dtype: str, size: int, operands: int = 1) -> str:
+    """A kernel that applies `op` to each element of its inputs."""
+    lines = [f"b{i} in {dtype}[{size}]" for i in range(operands)] + [f"b{operands} out {dtype}[{size}]"]
+    value = {"bf16": "f32", "f16": "f32"}.get(dtype, dtype)
+    lines += [f"parallel i0 < {size}", "row {"]
+    lines += [f"%{i}:{value} = load b{i}[i0]" for i in range(operands)]
+    lines += [f"%{operands}:{value} = {op} " + ", ".join(f"%{i}" for i in range(operands))]
+    lines += [f"store b{operands}[i0], %{operands}", "}"]
+    return 'kernel "pointwise" {\n' + "\n".join(lines) + "\n}\n"
+
+
+def apply(op: str, dtype: str, *inputs: torch.Tensor, target: str = "host") -> torch.Tensor:
+    out = torch.empty_like(inputs[0])
+    run(pointwise(op, dtype, inputs[0].numel(), len(inputs)), [*inputs, out], target=target)
+    return out
+
+
+def units_in_last_place(actual: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """|actual - exact| in units of actual's dtype at exact (float64, or actual's own dtype); what is not finite must
+    agree. Denormals count in the least unit."""
+    exact = exact.double()
+    rounded = exact.to(actual.dtype)
+    info = torch.finfo(actual.dtype)
+    digits = {torch.float32: 23, torch.float64: 52}[actual.dtype]
+    exponent = torch.frexp(exact.abs().clamp(min=info.smallest_normal)).exponent - 1
+    unit = torch.ldexp(torch.ones_like(exact), (exponent - digits).double())
+    error = (actual.double() - exact).abs() / unit
+    same = (actual == rounded) | (actual.isnan() & rounded.isnan())
+    error = torch.where(same, torch.zeros_like(error), error)
+    # A result one step from overflow may round either way.
+    edge = rounded.isinf() ^ actual.isinf()
+    near = edge & (exact.abs() > info.max * 0.999999) & (actual.double().abs() > info.max * 0.999999)
+    error = torch.where(near, torch.ones_like(error), error)
+    return torch.where(error.isnan(), torch.full_like(error, math.inf), error)
