@@ -250,6 +250,20 @@ class Builder {
         first_step_[one] = std::min(first_step_[one], step);
       }
     };
+    for (const KernelCall& call : impl_.kernels) {
+      for (const int32_t index : call.registers) impl_.registers[index].read = true;
+    }
+    for (const Step& call : impl_.calls) {
+      for (const Argument& argument : call.arguments) {
+        if (argument.kind == Argument::Kind::Tensor) impl_.registers[argument.tensor.index].read = true;
+        for (const Operand& item : argument.list) {
+          if (item.index >= 0) impl_.registers[item.index].read = true;
+        }
+      }
+    }
+    for (const Register& info : impl_.registers) {
+      if (info.source == Source::View) impl_.registers[info.index].read = true;
+    }
     for (int32_t s = 0; s < end(); ++s) for_each_register(impl_.steps[s], [&](int32_t index) { use(index, s); });
     for (const InputWrite& write : impl_.writes) {
       use(write.target, end());

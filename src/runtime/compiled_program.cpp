@@ -151,14 +151,19 @@ class Run {
       const Register& info = impl_.registers[index];
       if (info.source != Source::Returned) continue;
       at::Tensor& tensor = registers_[index];
-      TORCH_CHECK(
-          tensor.defined() && tensor.scalar_type() == info.dtype && tensor.sizes() == c10::IntArrayRef(info.sizes),
-          graph::operator_text(call.op), " gave another tensor than when it was captured");
+      const bool in_arena = tensor.defined() && frame_.arena &&
+                            tensor.storage().unsafeGetStorageImpl() == frame_.arena.unsafeGetStorageImpl();
+      if (!info.read) {
+        if (in_arena) tensor = tensor.clone();
+        continue;
+      }
+      TORCH_CHECK(tensor.defined() && tensor.scalar_type() == info.dtype &&
+                      tensor.sizes() == c10::IntArrayRef(info.sizes),
+                  graph::operator_text(call.op), " gave another tensor than when it was captured");
       bool same = true;
-      for (size_t d = 0; d < info.sizes.size(); ++d)
+      for (size_t d = 0; d < info.sizes.size(); ++d) {
         same = same && (info.sizes[d] <= 1 || tensor.stride(static_cast<int64_t>(d)) == info.strides[d]);
-      const bool in_arena =
-          frame_.arena && tensor.storage().unsafeGetStorageImpl() == frame_.arena.unsafeGetStorageImpl();
+      }
       if ((same || tensor.numel() == 0) && !in_arena) continue;
       at::Tensor copy = at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
       copy.copy_(tensor);

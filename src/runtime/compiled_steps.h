@@ -30,6 +30,8 @@ struct Register {
   /// Arena: bytes. View: elements.
   int64_t offset = 0;
   int64_t bytes = 0;
+  /// A later step reads it: it must be what the capture saw.
+  bool read = false;
   /// The register is given up behind this step.
   int32_t last_step = -1;
 };
