@@ -252,10 +252,10 @@ NodeId Dag::reshape(NodeId operand, const Sizes& sizes) {
   return view(operand, delinearise(position, from, row_major(from)), sizes);
 }
 
-NodeId Dag::gather(NodeId leaf, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
+NodeId Dag::gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
                    Sizes sizes) {
-  Node node{NodeKind::Gather, Op::Load,       nodes_[leaf].dtype, std::move(sizes),
-            {leaf},           std::move(map), std::move(checks)};
+  Node node{NodeKind::Gather, Op::Load,       nodes_[data].dtype, std::move(sizes),
+            {data},           std::move(map), std::move(checks)};
   node.operands.insert(node.operands.end(), indices.begin(), indices.end());
   return add(std::move(node));
 }
@@ -272,7 +272,48 @@ NodeId Dag::guard(const std::vector<Condition>& conditions, NodeId inside, NodeI
   return add(std::move(node));
 }
 
+namespace {
+
+/// A reduction of this many elements into this few would run on one thread.
+constexpr int64_t kSplitFrom = 1 << 16, kSplitRows = 8, kSplitParts = 32;
+
+/// The greatest divisor of `extent` that makes a good number of parts; 1 if there is none.
+int64_t parts_of(int64_t extent) {
+  for (int64_t parts = 2 * kSplitParts; parts >= kSplitParts / 4; --parts) {
+    if (extent % parts == 0) return parts;
+  }
+  return 1;
+}
+
+bool splits(Op op) {
+  return op == Op::ReduceSum || op == Op::ReduceProd || op == Op::ReduceMax || op == Op::ReduceMin ||
+         op == Op::ReduceAny || op == Op::ReduceAll;
+}
+
+}  // namespace
+
 NodeId Dag::reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId index) {
+  if (splits(op)) {
+    // Few results of many elements: parts first, then the parts' results.
+    const Sizes sizes = nodes_[operand].sizes;
+    int64_t reduced = 1, widest = dims[0];
+    for (const int64_t dim : dims) {
+      reduced *= sizes[dim];
+      if (sizes[dim] > sizes[widest]) widest = dim;
+    }
+    const int64_t parts = reduced >= kSplitFrom && count(sizes) / reduced < kSplitRows ? parts_of(sizes[widest]) : 1;
+    if (parts > 1) {
+      Sizes split = sizes;
+      split[widest] = sizes[widest] / parts;
+      split.insert(split.begin() + widest, parts);
+      std::vector<int64_t> inner;
+      for (const int64_t dim : dims) inner.push_back(dim >= widest ? dim + 1 : dim);
+      const NodeId partial = reduce(op, reshape(operand, split), inner);
+      Sizes kept = nodes_[partial].sizes;
+      kept.erase(kept.begin() + widest + 1);
+      return reduce(op, reshape(partial, kept), {widest});
+    }
+  }
   Node node{NodeKind::Reduce, op, nodes_[operand].dtype, nodes_[operand].sizes, {operand}};
   if (op == Op::ReduceArgmax || op == Op::ReduceArgmin) {
     node.dtype = Dtype::I64;

@@ -31,8 +31,7 @@ enum class NodeKind : uint8_t {
   Index,   // map[0] as an i64
   Math,    // `op` of the operands (math, comparison, cast to `dtype`, select), all of the node's sizes
   View,    // operand[map]
-  Gather,  // operand 0, a leaf, at map; %k in the map is operand k+1, an index that is checked: size, message and
-           // dimension in data
+  Gather,  // operand 0 at map; %k in the map is operand k+1, an index that is checked: size, message, dimension in data
   Guard,   // operand 0 where every condition holds (low <= map[k] < high), else operand 1; operand 0 is read nowhere
            // else
   Reduce,  // `op` over `dims`, which stay with size 1. Argmax: operand 1 is the index
@@ -58,7 +57,7 @@ struct Node {
 };
 
 /// What eager says of an index that is out of bounds.
-enum IndexMessage : int64_t { kInSelf, kNamed };
+enum IndexMessage : int64_t { kInSelf, kNamed, kTarget };
 
 /// How many elements.
 int64_t count(const Sizes& sizes);
@@ -80,7 +79,7 @@ class Dag {
   NodeId broadcast(NodeId operand, const Sizes& sizes);
   /// The same elements in row-major order under other sizes.
   NodeId reshape(NodeId operand, const Sizes& sizes);
-  NodeId gather(NodeId leaf, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
+  NodeId gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
                 Sizes sizes);
   struct Condition {
     Expr expr;

@@ -415,28 +415,28 @@ class Emitter {
     return load(store.buffer, at);
   }
 
+  static std::string message_text(int64_t message, int64_t dim) {
+    if (message == kInSelf) return "index out of range in self";
+    if (message == kTarget) return "Target {index} is out of bounds.";
+    return "index {index} is out of bounds for dimension " + std::to_string(dim) + " with size {size}";
+  }
+
   ValueId gather(const Node& node, const std::vector<Expr>& index) {
-    const Node& data = dag_[node.operands[0]];
     std::vector<Expr> checked;
     for (size_t k = 1; k < node.operands.size(); ++k) {
-      const int64_t size = node.data[3 * (k - 1)], message = node.data[3 * (k - 1) + 1],
-                    dim = node.data[3 * (k - 1) + 2];
-      const std::string text = message == kInSelf ? "index out of range in self"
-                                                  : "index {index} is out of bounds for dimension " +
-                                                        std::to_string(dim) + " with size {size}";
+      const int64_t* check = &node.data[3 * (k - 1)];
       const ValueId at = eval(node.operands[k], index);
-      checked.push_back(Expr::value(builder_->bounds(at, Expr(size), text, mask_)));
+      checked.push_back(Expr::value(builder_->bounds(at, Expr(check[0]), message_text(check[1], check[2]), mask_)));
     }
-    Expr position(data.data[1]);
-    for (size_t d = 0; d < node.map.size(); ++d) {
-      const Expr at = simplify(shapes::substitute(node.map[d], [&](Expr leaf) -> std::optional<Expr> {
+    std::vector<Expr> at;
+    for (const Expr expr : node.map) {
+      at.push_back(simplify(shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
         if (leaf.kind() == shapes::ExprKind::Variable) return index[leaf.id()];
         if (leaf.kind() == shapes::ExprKind::Value) return checked[leaf.id()];
         return std::nullopt;
-      }));
-      position += at * Expr(data.data[2 + d]);
+      })));
     }
-    return load(data.buffer(), position);
+    return eval(node.operands[0], at);
   }
 
   ValueId guard(const Node& node, const std::vector<Expr>& index) {

@@ -173,7 +173,8 @@ class Grouper {
       case NodeKind::View:
         return walk(node.operands[0], mapped(node.map), domain, found, seen);
       case NodeKind::Gather:
-        load(dag_[node.operands[0]].buffer(), found);
+        // %k stays in the index: no op of a group is computed at such an element.
+        walk(node.operands[0], mapped(node.map), domain, found, seen);
         for (size_t k = 1; k < node.operands.size(); ++k) walk(node.operands[k], index, domain, found, seen);
         return;
       default:

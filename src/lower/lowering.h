@@ -61,6 +61,7 @@ class Lowering {
   void add_view(const graph::AtenNode& node);
   void add_extern(int32_t node);
   bool try_rule(int32_t node);
+  bool try_rule(const graph::AtenNode& node);
   /// Puts the value (or what it is a view of) in memory.
   BufferId materialise(graph::ValueId id);
   BufferId add_buffer(BufferKind kind, graph::ValueId value);

@@ -37,8 +37,10 @@ struct T {
   X(operator+, Add)                                                                                         \
   X(operator-, Sub)                                                                                         \
   X(operator*, Mul)                                                                                         \
-  X(operator/, Div) X(operator==, Eq) X(operator!=, Ne) X(operator<, Lt) X(operator<=, Le) X(operator>, Gt) \
-      X(operator>=, Ge) X(operator&, And) X(operator|, Or) X(minimum, Min) X(maximum, Max) X(power, Pow)
+  X(operator/, Div)                                                                                         \
+  X(operator==, Eq)                                                                                         \
+  X(operator!=, Ne) X(operator<, Lt) X(operator<=, Le) X(operator>, Gt) X(operator>=, Ge) X(operator&, And) \
+      X(operator|, Or) X(minimum, Min) X(maximum, Max) X(power, Pow)
 #define X(function, op)                                           \
   inline T function(T a, T b) { return a.apply(Op::op, b); }      \
   inline T function(T a, double b) { return a.apply(Op::op, b); } \
@@ -47,12 +49,12 @@ MAGNETO_BINARY(X)
 #undef X
 inline T operator-(T a) { return a.apply(Op::Neg); }
 inline T operator!(T a) { return a.apply(Op::Not); }
-#define MAGNETO_UNARY(X)                                                                                    \
-  X(exp, Exp)                                                                                               \
-  X(log, Log)                                                                                               \
-  X(sqrt, Sqrt)                                                                                             \
-  X(rsqrt, Rsqrt) X(tanh, Tanh) X(erf, Erf) X(sigmoid, Sigmoid) X(log1p, Log1p) X(expm1, Expm1) X(abs, Abs) \
-      X(reciprocal, Reciprocal)
+#define MAGNETO_UNARY(X) \
+  X(exp, Exp)            \
+  X(log, Log)            \
+  X(sqrt, Sqrt)          \
+  X(rsqrt, Rsqrt)        \
+  X(tanh, Tanh) X(erf, Erf) X(sigmoid, Sigmoid) X(log1p, Log1p) X(expm1, Expm1) X(abs, Abs) X(reciprocal, Reciprocal)
 #define X(function, op) \
   inline T function(T a) { return a.apply(Op::op); }
 MAGNETO_UNARY(X)
@@ -100,8 +102,10 @@ class Call {
   std::vector<T> list(int i);
   T number(Dtype dtype, double value) const;
   T index(Expr expr, Sizes sizes) const;
-  /// Argument `i` in memory, to be read at computed indices; `strides` (elements) are those of its leaf.
-  T stored(int i);
+  /// Argument `i` to be read at computed indices: in memory if it would be computed more often than it has elements.
+  T indexable(int i);
+  /// The values of a list argument, absent ones included.
+  std::vector<graph::ValueId> values(int i) const { return std::get<std::vector<graph::ValueId>>(node_.args[i]); }
   /// The dtype in which result 0 is computed.
   Dtype compute() const;
   /// What arguments `a` and `b` (tensors or numbers) promote to, as a dtype of values.

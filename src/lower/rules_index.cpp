@@ -1,6 +1,8 @@
 // Operators that move elements: which element of which operand stands where. (Views by metadata alone have no row:
 // their index maps follow from strides, see lowering.cpp.)
-#include "lower/rules.h"
+#include <algorithm>
+
+#include "lower/lowering.h"
 
 namespace magneto::lower {
 namespace {
@@ -186,7 +188,7 @@ bool arange_from(Call& call, int first, int last_of_numbers) {
 
 /// (weight, indices, padding_idx, ...).
 bool embedding(Call& call) {
-  const T weight = call.stored(0);
+  const T weight = call.indexable(0);
   T rows = call.raw(1).to(Dtype::I64);
   const int64_t size = weight.sizes()[0];
   // Eager does not wrap negative indices here: they are as wrong as those past the end.
@@ -203,7 +205,7 @@ bool embedding(Call& call) {
 bool index_select(Call& call) {
   const int64_t rank = static_cast<int64_t>(call.meta(0).sizes.size());
   if (rank == 0 || call.meta(2).sizes.size() != 1) return false;
-  const T data = call.stored(0);
+  const T data = call.indexable(0);
   const int64_t dim = Call::wrap(call.integer(1), rank), size = data.sizes()[dim];
   T rows = call.raw(2).to(Dtype::I64);
   rows = select(rows < 0.0, rows.number(static_cast<double>(size)), rows);
@@ -218,7 +220,7 @@ bool index_select(Call& call) {
 bool gather(Call& call) {
   const int64_t rank = static_cast<int64_t>(call.meta(0).sizes.size());
   if (rank == 0 || static_cast<int64_t>(call.meta(2).sizes.size()) != rank) return false;
-  const T data = call.stored(0);
+  const T data = call.indexable(0);
   const int64_t dim = Call::wrap(call.integer(1), rank), size = data.sizes()[dim];
   T at = call.raw(2).to(Dtype::I64);
   at = select(at < 0.0, at.number(static_cast<double>(size)), at);
@@ -226,6 +228,68 @@ bool gather(Call& call) {
   map[dim] = Expr::value(0);
   return call.give(
       {data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kNamed, dim}, call.result_meta().sizes)});
+}
+
+/// (self, indices): indices for some dimensions, broadcast against each other.
+bool index_tensor(Call& call) {
+  const std::vector<graph::ValueId> given = call.values(1);
+  const T data = call.indexable(0);
+  std::vector<T> indices;
+  std::vector<int64_t> dims;
+  for (size_t dim = 0; dim < given.size(); ++dim) {
+    if (given[dim] == graph::kNoValue) continue;
+    const c10::ScalarType dtype = call.lowering().meta(given[dim]).dtype;
+    if (dtype != c10::kLong && dtype != c10::kInt) return false;  // masks
+    indices.push_back(T{data.dag, call.lowering().node_of(given[dim])}.to(Dtype::I64));
+    dims.push_back(static_cast<int64_t>(dim));
+  }
+  if (dims.empty()) return false;
+  int64_t rank = 0;
+  for (const T& index : indices) rank = std::max(rank, index.rank());
+  // Dimensions side by side are replaced where they stand, others move to the front.
+  const bool adjacent = dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size());
+  const int64_t first = adjacent ? dims.front() : 0;
+  const Sizes to = call.result_meta().sizes;
+  if (count(to) == 0) return false;
+  std::vector<Expr> map;
+  std::vector<int64_t> checks;
+  std::vector<NodeId> operands;
+  int64_t next = 0;  // the result's dimension for the next one that is not indexed
+  for (int64_t dim = 0; dim < data.rank(); ++dim) {
+    const auto found = std::find(dims.begin(), dims.end(), dim);
+    if (found == dims.end()) {
+      if (next == first) next += rank;
+      map.push_back(variable(next++));
+      continue;
+    }
+    const T& index = indices[found - dims.begin()];
+    map.push_back(Expr::value(static_cast<int32_t>(operands.size())));
+    checks.insert(checks.end(), {data.sizes()[dim], kNamed, dim});
+    std::vector<Expr> at;
+    for (int64_t i = 0; i < index.rank(); ++i) {
+      at.push_back(index.sizes()[i] == 1 ? Expr(0) : variable(first + rank - index.rank() + i));
+    }
+    operands.push_back(view(index, std::move(at), to).id);
+  }
+  return call.give({data.dag, data.dag->gather(data.id, operands, std::move(map), std::move(checks), to)});
+}
+
+/// (self, target, weight, reduction, ignore_index) -> output, total_weight.
+bool nll_loss(Call& call) {
+  const int64_t reduction = call.integer(3), ignored = call.integer(4);
+  if (call.given(2) || reduction == 0 || call.meta(0).sizes.size() != 2 || call.meta(1).sizes.size() != 1) return false;
+  const T x = call.in(0);
+  const int64_t classes = x.sizes()[1];
+  const T target = call.raw(1).to(Dtype::I64);
+  const T valid = target != static_cast<double>(ignored);
+  T at = select(valid, target, broadcast(target.number(0), target.sizes()));
+  at = select(at < 0.0, broadcast(at.number(static_cast<double>(classes)), at.sizes()), at);
+  const T picked{x.dag, x.dag->gather(x.id, {at.id}, {variable(0), Expr::value(0)}, {classes, kTarget, 1}, at.sizes())};
+  const T losses = select(valid, -picked, broadcast(x.number(0), at.sizes()));
+  const T sum = reduce(Op::ReduceSum, losses, {0}), total = reduce(Op::ReduceSum, valid.to(x.dtype()), {0});
+  call.give_reshaped(reduction == 1 ? sum / total : sum);
+  if (call.wanted(1)) call.give_reshaped(total, 1);
+  return true;
 }
 
 constexpr RuleRow kRows[] = {
@@ -246,6 +310,8 @@ constexpr RuleRow kRows[] = {
     {"aten::embedding", embedding},
     {"aten::index_select", index_select},
     {"aten::gather", gather},
+    {"aten::index.Tensor", index_tensor},
+    {"aten::nll_loss_forward", nll_loss},
 };
 
 }  // namespace

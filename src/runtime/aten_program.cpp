@@ -74,6 +74,12 @@ class Run {
 
  private:
   void run_step(const Step& step) {
+    if (direct_) {
+      for (const Operand& operand : step.bumped) {
+        const at::Tensor& tensor = tensors_[operand];
+        if (!tensor.is_inference()) tensor.unsafeGetTensorImpl()->bump_version();
+      }
+    }
     if (direct_ && step.mode == CallMode::Direct) {
       if (step.view && make_view(step)) return;
       if (step.typed) return call_typed(step);

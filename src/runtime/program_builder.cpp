@@ -225,9 +225,14 @@ class Builder {
     const auto is_observed = [&](ValueId id) { return id != kNoValue && observed_[id]; };
     const graph::Effects effects = graph::effects_of(node.op);
     bool tracked = effects.aliases && std::any_of(node.results.begin(), node.results.end(), is_observed);
+    std::vector<Operand> written;
     for (size_t i = 0; i < node.args.size(); ++i) {
       if (!graph::writes_argument(node.op.schema(), i)) continue;
-      graph::for_each_tensor(node.args[i], [&](ValueId id) { tracked |= aliases_.input(id) || aliases_.output(id); });
+      graph::for_each_tensor(node.args[i], [&](ValueId id) {
+        if (!aliases_.input(id) && !aliases_.output(id)) return;
+        tracked = true;
+        written.push_back(places_[id]);
+      });
     }
     // In inference mode composite operators are recorded whole; what they call must be tracked in its turn. So must
     // what custom operators call, as their kernels are written for the state that eager leaves them in.
@@ -239,6 +244,7 @@ class Builder {
       step.mode = CallMode::Tracked;
     } else {
       step.mode = CallMode::Direct;
+      step.bumped = std::move(written);
     }
   }
 

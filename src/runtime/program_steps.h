@@ -61,6 +61,8 @@ struct Step {
   std::vector<int32_t> results;
   TypedCall typed = nullptr;
   std::unique_ptr<StaticView> view;
+  /// Written tensors whose version counter nobody else moves: the operator has no kernel that does (_foreach_add_).
+  std::vector<Operand> bumped;
   int32_t node = -1;
 };
 

@@ -447,3 +447,38 @@ def test_optimizer_step() -> None:
         p.addcdiv_(m, v.abs().sqrt().add_(1e-8), value=-0.01)
 
     check(adam, p, g, m, v)
+
+
+def test_one_index_per_dimension() -> None:
+    x = torch.randn(5, 6, 7)
+    i, j = torch.tensor([0, -1, 3]), torch.tensor([[1], [-2]])
+    check(lambda x, i, j: (x[i], x[:, i], x[i, j], x[i, :, j], x[:, i, j], (x * 2)[..., i], x[j]), x, i, j)
+
+
+@pytest.mark.parametrize("shape", [(1 << 17,), (3, 1 << 16), (256, 256), (65537,), (2, 300, 500)])
+def test_reductions_over_threads(shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape)
+    check(lambda x: (x.sum(), x.double().sum(), x.max(), (x > 3).any(), x.double().mean(-1)), x, calls=1)
+
+
+def test_lists_of_tensors() -> None:
+    xs, ys = [torch.randn(3), torch.randn(2, 2)], [torch.randn(3), torch.randn(2, 2)]
+
+    def f(xs: list[torch.Tensor], ys: list[torch.Tensor]) -> Any:
+        torch._foreach_mul_(xs, 0.9)
+        torch._foreach_add_(xs, ys, alpha=2)
+        torch._foreach_addcmul_(xs, ys, ys, 0.5)
+        return torch._foreach_sqrt(torch._foreach_abs(xs)), torch._foreach_add(ys, [1.0, 2.0])
+
+    check(f, xs, ys)
+    assert not [name for name in magneto.stats()["externs"] if "foreach" in name]
+
+
+def test_targets() -> None:
+    x, target = torch.randn(8, 10), torch.tensor([0, 9, -100, 3, 3, -100, 1, 2])
+    check(lambda x, t: F.cross_entropy(x, t), x, target)
+    check(lambda x, t: F.cross_entropy(x, t, reduction="sum", ignore_index=3), x, target.clamp(min=0))
+    compiled = magneto.compile(lambda x, t: F.cross_entropy(x, t))
+    compiled(x, target)
+    with pytest.raises(IndexError, match="out of bounds"):
+        compiled(x, target + 5)

@@ -32,7 +32,12 @@ except ImportError:
 from torch.testing._internal.common_methods_invocations import op_db
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int64": torch.int64, "bool": torch.bool}
-TOLERANCE = {torch.float32: (1e-4, 1e-5), torch.bfloat16: (2e-2, 1e-2), torch.float16: (2e-3, 1e-3), torch.float64: (1e-7, 1e-7)}
+TOLERANCE = {
+    torch.float32: (1e-4, 1e-5),
+    torch.bfloat16: (2e-2, 1e-2),
+    torch.float16: (2e-3, 1e-3),
+    torch.float64: (1e-7, 1e-7),
+}
 # Results that are uninitialised memory, or random beyond the seed, or of no meaning without a look at the values.
 SKIPPED = {
     "empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided", "resize_", "resize_as_",
@@ -81,6 +86,21 @@ def samples_of(info: Any, dtype: torch.dtype, most: int) -> Iterator[Any]:
     yield from itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=False), most)
 
 
+# How the ops seen so far ran: op -> ways.
+ways: dict[str, set[str]] = {}
+
+
+def note_way(name: str) -> None:
+    stats = magneto.stats()
+    seen = ways.setdefault(name, set())
+    if stats["breaks"] or not stats["graphs"]:
+        seen.add("not captured")
+    elif stats["uncompiled"]:
+        seen.add("operator by operator: " + ", ".join(stats["uncompiled"]))
+    else:
+        seen.update(["generated"] * bool(stats["kernels"]) + ["extern " + op for op in stats["externs"]])
+
+
 def check(info: Any, dtype: torch.dtype, most: int) -> Iterator[str]:
     """A line for each sample that is not eager's."""
     try:
@@ -115,6 +135,7 @@ def check(info: Any, dtype: torch.dtype, most: int) -> Iterator[str]:
                 if failure is None:
                     yield f"{label}: raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 break
+            note_way(info.name)
             if failure is not None:
                 yield f"{label}: raised nothing, eager {failure.__name__}"
                 break
@@ -146,6 +167,8 @@ def main() -> int:
             for line in check(info, dtype, options.samples):
                 failures += 1
                 print(line, flush=True)
+    for op, seen in ways.items():
+        print(f"{op}: {', '.join(sorted(seen)) or 'nothing to compute'}")
     print(f"{failures} failures")
     return failures > 0
 
