@@ -151,6 +151,8 @@ def test_layouts(layout: str) -> None:
 @pytest.mark.parametrize("dim", [0, 1, 2, -1])
 def test_reductions_of_hostile_values(dim: int) -> None:
     x = hostile(4, 6, 8)
+    # What cancels depends on the order of a sum, which is nobody's promise.
+    x = torch.where(x.isfinite() & (x.abs() > 1e30), torch.ones(()), x)
 
     def f(x: torch.Tensor) -> Any:
         return (
