@@ -97,7 +97,7 @@ class Run {
   }
 
   void run_code(const KernelCall& call, std::span<void* const> pointers) {
-    if (impl_.mode == KernelMode::Machine) return run_machine_code(*call.code, pointers);
+    if (impl_.mode == KernelMode::Machine) return run_machine_code(call, pointers);
     try {
       loops::interpret(*call.kernel, pointers, {});
     } catch (const loops::BoundsError& error) {

@@ -170,10 +170,6 @@ Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, co
     as_it_is("tensors that are no plain tensors of the CPU");
     return result;
   }
-  if (!interpret && !has_code_generator()) {
-    as_it_is("this build has no code generator");
-    return result;
-  }
   try {
     const auto observe = [&](const char* pass, const passes::Functional& functional) {
       if (sink.wanted(pass)) sink.emit(pass, passes::print(functional));

@@ -1,13 +1,36 @@
 #include "runtime/kernel_code.h"
 
+#include <string_view>
+
+#include "codegen/kernel.h"
+
 namespace magneto::runtime {
 
-bool has_code_generator() { return false; }
-
 void compile_kernels(std::vector<KernelCall>& calls) {
-  if (!calls.empty()) throw NoCodeGenerator("this build has no code generator");
+  std::vector<loops::Kernel> kernels;
+  kernels.reserve(calls.size());
+  for (const KernelCall& call : calls) kernels.push_back(*call.kernel);
+  try {
+    const auto compiled = codegen::compile(kernels);
+    for (size_t i = 0; i < calls.size(); ++i) calls[i].code = compiled[i];
+  } catch (const std::runtime_error& error) {
+    // A library that is not there is a fact of the installation; anything else is a bug of ours.
+    if (std::string_view(error.what()).starts_with("the code generator can't be loaded")) {
+      throw NoCodeGenerator(error.what());
+    }
+    throw;
+  }
+  for (KernelCall& call : calls) {
+    call.units = call.code->units_of(nullptr);
+    call.serial = call.units <= call.code->grain_of(nullptr) && !call.kernel->may_raise();
+    call.entry = call.code->entry;
+  }
 }
 
-void run_machine_code(const codegen::CompiledKernel&, std::span<void* const>) {}
+void run_machine_code(const KernelCall& call, std::span<void* const> pointers) {
+  // Small kernels, which is where a microsecond counts, need no threads and no bookkeeping.
+  if (call.serial) return call.units > 0 ? call.entry(pointers.data(), nullptr, 0, call.units) : void();
+  codegen::run(*call.code, pointers);
+}
 
 }  // namespace magneto::runtime

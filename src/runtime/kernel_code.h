@@ -11,7 +11,7 @@
 
 namespace magneto::codegen {
 class CompiledKernel;
-}
+}  // namespace magneto::codegen
 
 namespace magneto::runtime {
 
@@ -21,6 +21,10 @@ struct KernelCall {
   /// The register of each buffer that is no scratch.
   std::vector<int32_t> registers;
   std::string name;
+  /// Machine code for one thread, where no more is worth it.
+  void (*entry)(void* const* buffers, const int64_t* symbols, int64_t begin, int64_t end) noexcept = nullptr;
+  int64_t units = 0;
+  bool serial = false;
 };
 
 class NoCodeGenerator : public std::runtime_error {
@@ -28,12 +32,10 @@ class NoCodeGenerator : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-bool has_code_generator();
-
 /// Gives each call its code. Throws NoCodeGenerator without one.
 void compile_kernels(std::vector<KernelCall>& calls);
 
-/// Runs code on PyTorch's threads.
-void run_machine_code(const codegen::CompiledKernel& code, std::span<void* const> pointers);
+/// Runs a kernel's code, on PyTorch's threads if it is worth that.
+void run_machine_code(const KernelCall& call, std::span<void* const> pointers);
 
 }  // namespace magneto::runtime
