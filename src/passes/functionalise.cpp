@@ -6,6 +6,8 @@
 // value of each tensor that it is a view of, up to the base (select's inverse is select_scatter). A view that is read
 // after such a write is made again from the base. So each write costs as many operators as its path is long, and values
 // that nobody reads again are left to dead code elimination.
+#include <ATen/core/enum_tag.h>
+
 #include <algorithm>
 #include <string_view>
 
@@ -26,6 +28,22 @@ using graph::kNoValue;
 using graph::TensorMeta;
 using graph::ValueId;
 using graph::ValueKind;
+
+// What functional operators give, by name, where it is not simply the dtype of their first argument.
+constexpr std::string_view kGivesBool[] = {"eq",          "ne",         "lt",          "le",          "gt",   "ge",
+                                           "logical_and", "logical_or", "logical_xor", "logical_not", "isnan"};
+constexpr std::string_view kPromotes[] = {
+    "add",     "sub",         "mul",        "div",         "remainder", "fmod",    "floor_divide", "pow",   "minimum",
+    "maximum", "clamp",       "clamp_min",  "clamp_max",   "addcmul",   "addcdiv", "lerp",         "atan2", "where",
+    "rsub",    "bitwise_and", "bitwise_or", "bitwise_xor", "exp",       "sqrt",    "neg",          "abs",   "sigmoid",
+    "tanh",    "relu",        "sin",        "cos",         "log",       "rsqrt",   "reciprocal"};
+/// Of these, those that give a float for integers.
+constexpr std::string_view kFloats[] = {"exp", "sqrt", "sigmoid", "tanh",  "sin",
+                                        "cos", "log",  "rsqrt",   "atan2", "reciprocal"};
+constexpr std::string_view kKeeps[] = {"copy",        "fill",    "zero",        "masked_fill", "masked_scatter",
+                                       "index_put",   "scatter", "scatter_add", "index_copy",  "index_add",
+                                       "index_fill",  "put",     "uniform",     "bernoulli",   "random",
+                                       "exponential", "cauchy",  "log_normal",  "geometric",   "_index_put_impl"};
 
 /// A tensor object of the captured program.
 struct Tensor {
@@ -265,22 +283,84 @@ class Functionaliser {
         for (ValueId& item : *ids) item = read(item);
       }
     }
-    // Random numbers, and what else a kernel computes, depend on nothing but sizes and dtypes of its arguments.
-    std::vector<TensorMeta> metas = result_metas(*functional, args, out_.graph());
-    if (metas.size() != targets.size()) refuse(node.op, "gives another number of tensors than it writes");
+    std::vector<TensorMeta> metas;
+    for (size_t k = 0; k < targets.size(); ++k) {
+      metas.push_back(dense(meta(targets[k])));
+      metas.back().storage_offset = 0;
+      metas.back().dtype = computed_dtype(node, *functional, args, k, targets[k]);
+    }
     std::vector<const TensorMeta*> pointers;
     for (const TensorMeta& result : metas) pointers.push_back(&result);
     std::vector<ValueId> results = out_.add(*functional, std::move(args), pointers, node.torch_node);
     for (size_t i = 0; i < targets.size(); ++i) {
       const TensorMeta& target = meta(targets[i]);
-      // The memory keeps its layout, whatever the functional operator would choose.
-      out_.graph().values[results[i]].meta.strides = dense(target).strides;
-      if (metas[i].sizes != target.sizes) refuse(node.op, "changes the size of what it writes");
       ValueId now = results[i];
       if (metas[i].dtype != target.dtype) now = cast(now, target.dtype);
       assign(targets[i], now);
     }
     // Results that are no written arguments (none of PyTorch's operators has both) keep no value: refused above.
+  }
+
+  /// The dtype in which the functional operator gives its k-th result, from the promotion of its operands. The sizes
+  /// and the layout are those of the memory: writes do not change them.
+  c10::ScalarType computed_dtype(const AtenNode& node, const c10::OperatorHandle& functional,
+                                 const std::vector<AtenArg>& args, size_t k, ValueId target) {
+    const TensorMeta& memory = meta(target);
+    const std::string_view name = std::string_view(functional.operator_name().name).substr(6);
+    const auto listed = [&](const auto& list) {
+      return std::find(std::begin(list), std::end(list), name) != std::end(list);
+    };
+    const bool is_out = std::any_of(node.op.schema().arguments().begin(), node.op.schema().arguments().end(),
+                                    [](const c10::Argument& argument) { return argument.is_out(); });
+    // An out argument of another size is resized; only elementwise operators tell the size without computing.
+    if (is_out && !functional.hasTag(at::Tag::pointwise)) refuse(node.op, "writes to `out` what is not elementwise");
+    std::vector<int64_t> sizes;
+    c10::ScalarType dims = c10::ScalarType::Undefined, zero = dims, number = dims;
+    const auto add = [](c10::ScalarType& to, c10::ScalarType dtype) {
+      to = to == c10::ScalarType::Undefined ? dtype : c10::promoteTypes(to, dtype);
+    };
+    const auto add_tensor = [&](ValueId id) {
+      if (id == kNoValue) return;
+      const graph::Value& value = out_.graph().values[id];
+      const bool wrapped = value.constant.defined() && value.constant.unsafeGetTensorImpl()->is_wrapped_number();
+      add(wrapped ? number : value.meta.sizes.empty() ? zero : dims, value.meta.dtype);
+      const std::vector<int64_t>& other = value.meta.sizes;
+      if (other.size() > sizes.size()) sizes.insert(sizes.begin(), other.size() - sizes.size(), 1);
+      for (size_t i = 0; i < other.size(); ++i) {
+        int64_t& size = sizes[sizes.size() - other.size() + i];
+        if (size == 1) size = other[i];
+      }
+    };
+    for (const AtenArg& arg : args) {
+      if (const auto* id = std::get_if<ValueId>(&arg)) {
+        add_tensor(*id);
+      } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
+        if (k < ids->size()) add_tensor((*ids)[k]);
+      } else if (const auto& constant = std::get<c10::IValue>(arg); constant.isDouble()) {
+        add(number, c10::get_default_dtype_as_scalartype());
+      }
+    }
+    if (is_out && sizes != memory.sizes) refuse(node.op, "changes the size of what it writes");
+    if (listed(kGivesBool)) return c10::kBool;
+    if (!listed(kPromotes)) {
+      // Of its own dtype (fill, copy, scatter, random numbers); for others that is known if nothing else takes part.
+      const bool alone = (dims == c10::ScalarType::Undefined || dims == memory.dtype) &&
+                         (zero == c10::ScalarType::Undefined || zero == memory.dtype);
+      if (!is_out && (alone || listed(kKeeps))) return memory.dtype;
+      refuse(node.op, "writes a dtype that is not known beforehand");
+    }
+    const auto category = [](c10::ScalarType dtype) {
+      return dtype == c10::ScalarType::Undefined ? 0
+             : dtype == c10::kBool               ? 1
+             : c10::isIntegralType(dtype, false) ? 2
+             : !c10::isComplexType(dtype)        ? 3
+                                                 : 4;
+    };
+    c10::ScalarType result = number;
+    if (category(zero) >= category(result)) result = zero;
+    if (category(dims) >= category(result)) result = dims;
+    if (listed(kFloats) && category(result) < 3) result = c10::get_default_dtype_as_scalartype();
+    return category(result) == 0 ? memory.dtype : result;
   }
 
   ValueId cast(ValueId value, c10::ScalarType dtype) {

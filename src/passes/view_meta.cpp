@@ -51,20 +51,6 @@ std::vector<TensorMeta> view_metas(const graph::AtenNode& node, const TensorMeta
   return call(node.op, std::move(stack), &source);
 }
 
-std::vector<TensorMeta> result_metas(const c10::OperatorHandle& op, const std::vector<AtenArg>& args,
-                                     const graph::Graph& graph) {
-  torch::jit::Stack stack;
-  const auto tensor = [&](ValueId id) {
-    const graph::Value& value = graph.values[id];
-    // Numbers stay what they are: Python's kernels look into them.
-    const bool wrapped = value.constant.defined() && value.constant.unsafeGetTensorImpl()->is_wrapped_number();
-    return wrapped ? value.constant : stand_in(value.meta);
-  };
-  const auto& arguments = op.schema().arguments();
-  for (size_t i = 0; i < args.size(); ++i) stack.push_back(boxed(args[i], *arguments[i].real_type(), tensor));
-  return call(op, std::move(stack), nullptr);
-}
-
 TensorMeta dense(TensorMeta meta) {
   const fake::Layout layout = fake::like_layout(fake::Geometry(meta.sizes, meta.strides));
   meta.strides.assign(layout.strides.begin(), layout.strides.end());

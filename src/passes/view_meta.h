@@ -1,4 +1,4 @@
-// Sizes and strides of results, asked of PyTorch's own meta kernels: for operators that a pass puts in.
+// Sizes and strides of views that a pass makes anew, asked of the view operators' own kernels.
 #pragma once
 
 #include <vector>
@@ -9,10 +9,6 @@ namespace magneto::passes {
 
 /// The results of view operator `node` on a first argument of type `source`. Throws Unsupported if PyTorch refuses it.
 std::vector<graph::TensorMeta> view_metas(const graph::AtenNode& node, const graph::TensorMeta& source);
-
-/// The tensors that `op` gives for operands of `graph`; nothing is computed.
-std::vector<graph::TensorMeta> result_metas(const c10::OperatorHandle& op, const std::vector<graph::AtenArg>& args,
-                                            const graph::Graph& graph);
 
 /// `meta` as a tensor of its own has it: the same order of strides, no gaps, no overlap.
 graph::TensorMeta dense(graph::TensorMeta meta);
