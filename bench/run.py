@@ -25,6 +25,8 @@ HERE = Path(__file__).parent
 FRAMEWORKS = ("magneto", "peer")
 # Our backend that runs everything from C++, and the peer's that adds the least to a call.
 CALL_BACKENDS = {"magneto": "aot_eager", "peer": "eager"}
+# Generated code against generated code.
+STEADY_BACKENDS = {"magneto": "magneto", "peer": "inductor"}
 # A column each: framework, backend and lengths. The peer takes minutes for longer ones.
 CHAINS = {
     "magneto, eager": ("magneto", "eager", [1000, 5000, 20000]),
@@ -152,11 +154,48 @@ def bench_chained(rounds: int) -> Section:
     return headers, rows, {"seconds": medians, "growth": growth, "rounds": rounds}, verdict
 
 
+def bench_steady(kind: str) -> Callable[[int], Section]:
+    def bench(rounds: int) -> Section:
+        raw = interleaved("steady", rounds, lambda framework: {"backend": STEADY_BACKENDS[framework], "kind": kind})
+        rows, data, over_eager, over_peer = [], {}, [], []
+        for program in raw["magneto"][0]:
+            times = {name: statistics.median(run[program]["call"] for run in runs) for name, runs in raw.items()}
+            firsts = {name: statistics.median(run[program]["first"] for run in runs) for name, runs in raw.items()}
+            eager = statistics.median(run[program]["eager"] for runs in raw.values() for run in runs)
+            over_eager.append(eager / times["magneto"])
+            over_peer.append(times["peer"] / times["magneto"])
+            rows.append(
+                [program, f"{eager * 1e6:.1f}"]
+                + [f"{times[name] * 1e6:.1f}" for name in FRAMEWORKS]
+                + [f"{over_eager[-1]:.2f}x", f"{over_peer[-1]:.2f}x"]
+                + [f"{firsts[name] * 1e3:.0f}" for name in FRAMEWORKS]
+            )
+            data[program] = {"eager": eager, "call": times, "first": firsts}
+        headers = [
+            kind,
+            "eager us",
+            "magneto us",
+            "peer us",
+            "over eager",
+            "over peer",
+            "magneto first ms",
+            "peer first ms",
+        ]
+        verdict = (
+            f"steady state, {kind}: {geomean(over_eager):.2f}x eager, {geomean(over_peer):.2f}x the peer (geomeans)"
+        )
+        return headers, rows, data, verdict
+
+    return bench
+
+
 BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "import": bench_import,
     "overhead": bench_overhead,
     "chained": bench_chained,
     "first_call": bench_first_call,
+    "patterns": bench_steady("patterns"),
+    "models": bench_steady("models"),
 }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))  # the model zoo
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tests")]  # the patterns, the model zoo
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import torch
@@ -178,6 +178,36 @@ def overhead(framework: Framework, backend: str) -> dict[str, Any]:
     return result
 
 
+def steady(framework: Framework, backend: str, kind: str) -> dict[str, Any]:
+    """Time of a call once compiled, and the first call, of the patterns or of the models."""
+    import models
+    from patterns import patterns
+
+    result: dict[str, Any] = {}
+    with torch.no_grad():
+        programs: dict[str, tuple[Function, Function]] = {}
+        if kind == "patterns":
+            for name, (function, arguments) in patterns().items():
+                compiled = framework.compile(function, backend=backend)
+                programs[name] = (
+                    lambda compiled=compiled, arguments=arguments: compiled(*arguments),
+                    lambda function=function, arguments=arguments: function(*arguments),
+                )
+        else:
+            for name, (sizes, shape) in FIRST_CALL.items():
+                model, given = models.build(name, **sizes), models.inputs(name, **shape)
+                compiled = framework.compile(model, backend=backend)
+                programs[name] = (
+                    lambda compiled=compiled, given=given: compiled(**given),
+                    lambda model=model, given=given: model(**given),
+                )
+        for name, (ours, eager) in programs.items():
+            eager()
+            first = timed(ours)
+            result[name] = {"first": first, "call": per_call(ours, ()), "eager": per_call(eager, ())}
+    return result
+
+
 def operators(framework: Framework | None) -> dict[str, Any]:
     """The time of the operators of each overhead program."""
     with torch.no_grad():
@@ -214,7 +244,9 @@ def main() -> None:
     elif benchmark == "operators":
         result = operators(None)
     else:
-        function: Function = {"first_call": first_call, "overhead": overhead, "chained": chained}[benchmark]
+        function: Function = {"first_call": first_call, "overhead": overhead, "chained": chained, "steady": steady}[
+            benchmark
+        ]
         result = function(Framework(name), **options)
     print(json.dumps(result))
 
