@@ -21,10 +21,12 @@ namespace magneto::codegen {
 class Code {
  public:
   Code(std::string_view object, shapes::Expr units, shapes::Expr cost)
-      : object(object),
+      : bytes(object),
+        object(object),
         units(units),
         cost(cost),
         entry(reinterpret_cast<Entry>(this->object.symbol("magneto_kernel"))) {}
+  const std::string bytes;  // a few kilobytes, for finished_code
   const LoadedObject object;
   const shapes::Expr units, cost;
   const Entry entry;
@@ -37,6 +39,7 @@ struct Library {
   decltype(&magneto_codegen_compile) compile;
   decltype(&magneto_codegen_part) part;
   decltype(&magneto_codegen_free) free;
+  decltype(&magneto_codegen_target) target;
 };
 
 template <typename Function>
@@ -62,6 +65,7 @@ const Library& library() {
     resolve(handle, "magneto_codegen_compile", found.compile);
     resolve(handle, "magneto_codegen_part", found.part);
     resolve(handle, "magneto_codegen_free", found.free);
+    resolve(handle, "magneto_codegen_target", found.target);
     return found;
   }();
   return loaded;
@@ -209,6 +213,32 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
     result.push_back(std::move(finished));
   }
   return result;
+}
+
+std::string target() { return library().target(); }
+
+FinishedCode finished_code(const CompiledKernel& kernel) {
+  return {loops::print(kernel.kernel, /*bare=*/true), kernel.code->bytes, shapes::text(kernel.units),
+          shapes::text(kernel.cost)};
+}
+
+std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const FinishedCode& code) {
+  if (loops::print(kernel, /*bare=*/true) != code.key) throw std::runtime_error("the code is of another kernel");
+  const auto expr = [](const std::string& text) {
+    size_t position = 0;
+    try {
+      return shapes::parse_expr(text, position);
+    } catch (const std::invalid_argument& error) {
+      throw std::runtime_error(std::string("a kernel's kept facts are damaged: ") + error.what());
+    }
+  };
+  auto finished = std::make_shared<CompiledKernel>();
+  finished->code = std::make_shared<const Code>(code.object, expr(code.units), expr(code.cost));
+  finished->entry = finished->code->entry;
+  finished->units = finished->code->units;
+  finished->cost = finished->code->cost;
+  finished->kernel = kernel;
+  return finished;
 }
 
 KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options) {

@@ -60,6 +60,19 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
 /// kernel's message when an index is out of bounds. Call it without the GIL where the kernel is large.
 void run(const CompiledKernel& kernel, std::span<void* const> buffers, const int64_t* symbols = nullptr);
 
+/// What compiling made, to be kept outside this process. It is for this CPU's
+/// features (target()); on another it is not to be used.
+struct FinishedCode {
+  std::string key;  // the kernel's content
+  std::string object, units, cost;
+};
+/// The CPU and the features that code is made for. Loads the code generator.
+std::string target();
+FinishedCode finished_code(const CompiledKernel& kernel);
+/// The kernel with code that was kept, without LLVM. Throws std::runtime_error when the code is damaged or of another
+/// kernel.
+std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const FinishedCode& code);
+
 /// For people: LLVM's IR as it was emitted, and the machine code as assembly.
 struct KernelTexts {
   std::string llvm_ir, assembly;

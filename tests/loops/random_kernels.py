@@ -238,6 +238,8 @@ class Generator:
         return any(line.startswith(f"    %{value[0]}:") and "welford" in line for line in self.lines)
 
     def fold(self, what: str, name: str, x: tuple[int, str], loops: list[tuple[int, int]]) -> tuple[int, str]:
+        if name == "welford":  # of infinities a mean is NaN or infinite, by the order
+            x = self.define(x[1], f"tanh %{x[0]}")
         if not name.startswith("arg"):
             return self.define(x[1], f"{what}.{name} %{x[0]}")
         flat = "0"

@@ -84,7 +84,9 @@ llvm::Value* Emitter::stack_slot(Type* type) {
 void Emitter::emit_range() {
   Value* begin = function_->getArg(2);
   Value* end = function_->getArg(3);
-  if (schedule_.rows.variable >= 0) {
+  if (schedule_.tile.across >= 0) {
+    emit_tiles(begin, end);
+  } else if (schedule_.rows.variable >= 0) {
     emit_rows_across(begin, end);
   } else {
     emit_rows_within(begin, end);

@@ -248,8 +248,12 @@ llvm::Value* Emitter::raw_load(const Instruction& instruction, Value* mask, Valu
     return b.CreateMaskedLoad(vector, pointer, align, mask, other);
   }
   Value* pointers = lane_pointers(dtype, base, instruction.index);
-  Value* all = mask ? mask : splat(b.getTrue());
-  return b.CreateMaskedGather(vector, pointers, align, all, other);
+  if (mask && loops::dtype_bytes(dtype) < 4) {
+    // The CPU gathers no narrow elements: LLVM loads them one by one, and with a mask each behind a branch of its own.
+    pointers = b.CreateSelect(mask, pointers, splat(stack_slot(type)));
+    return b.CreateSelect(mask, b.CreateMaskedGather(vector, pointers, align, splat(b.getTrue()), other), other);
+  }
+  return b.CreateMaskedGather(vector, pointers, align, mask ? mask : splat(b.getTrue()), other);
 }
 
 void Emitter::emit_load(const Instruction& instruction) {
@@ -296,7 +300,12 @@ void Emitter::raw_store(const Instruction& instruction, Value* value, Value* mas
     }
     return;
   }
-  b.CreateMaskedScatter(value, lane_pointers(dtype, base, instruction.index), align, mask ? mask : splat(b.getTrue()));
+  Value* pointers = lane_pointers(dtype, base, instruction.index);
+  if (mask && (loops::dtype_bytes(dtype) < 4 || !schedule_.machine.masks)) {
+    pointers = b.CreateSelect(mask, pointers, splat(stack_slot(type)));  // as for loads
+    mask = nullptr;
+  }
+  b.CreateMaskedScatter(value, pointers, align, mask ? mask : splat(b.getTrue()));
 }
 
 void Emitter::emit_store(const Instruction& instruction) {

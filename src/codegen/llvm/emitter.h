@@ -49,6 +49,9 @@ class Emitter {
   void emit_range();
   void emit_rows_across(Value* begin, Value* end);
   void emit_rows_within(Value* begin, Value* end);
+  // emit_tile.cpp
+  void emit_tiles(Value* begin, Value* end);
+  void emit_turned(const Tile::Load& load, Value* lanes_end, Value* across_end);
   void decompose(Value* flat, const std::vector<loops::Loop>& loops);
   void emit_blocks();
   void emit_block(size_t number);

@@ -89,6 +89,35 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
   return machine;
 }
 
+/// Making one takes as long as compiling a small kernel, so they are kept: one for each thread that compiles at once.
+class MachinePool {
+ public:
+  std::unique_ptr<llvm::TargetMachine> take(const Target& target, bool avx2) {
+    {
+      std::lock_guard lock(mutex_);
+      auto& free = free_[avx2];
+      if (!free.empty()) {
+        auto machine = std::move(free.back());
+        free.pop_back();
+        return machine;
+      }
+    }
+    return make_machine(target);
+  }
+  void give(std::unique_ptr<llvm::TargetMachine> machine, bool avx2) {
+    std::lock_guard lock(mutex_);
+    free_[avx2].push_back(std::move(machine));
+  }
+  static MachinePool& instance() {
+    static MachinePool& pool = *new MachinePool;  // LLVM's own statics may be gone at exit
+    return pool;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<llvm::TargetMachine>> free_[2];
+};
+
 /// Small on purpose: the emitter's code is in the shape that it should have; what is left are stack slots, repeated
 /// address arithmetic, and invariants of loops.
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
@@ -109,14 +138,13 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   const Target target = target_of(options);
   const Schedule schedule = make_schedule(std::move(kernel), target.machine);
 
-  shapes::Expr units = 1;
-  for (const loops::Loop& loop : schedule.kernel.parallel) units *= shapes::max(loop.extent, 0);
-  out.parts[MAGNETO_UNITS] = shapes::text(units);
-  out.parts[MAGNETO_COST] = shapes::text(unit_cost(schedule.kernel));
+  out.parts[MAGNETO_UNITS] = shapes::text(schedule.units);
+  out.parts[MAGNETO_COST] = shapes::text(unit_cost(schedule.kernel) * schedule.rows_per_unit);
 
   llvm::LLVMContext context;
   llvm::Module module("kernel", context);
-  const auto machine = make_machine(target);
+  const bool avx2 = options & MAGNETO_AVX2;
+  auto machine = MachinePool::instance().take(target, avx2);
   module.setTargetTriple(kTriple);
   module.setDataLayout(machine->createDataLayout());
   Emitter(module, schedule).run();
@@ -145,6 +173,7 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   }
   passes.run(module);
   out.parts[MAGNETO_OBJECT].assign(buffer.begin(), buffer.end());
+  MachinePool::instance().give(std::move(machine), avx2);
 }
 
 }  // namespace

@@ -103,7 +103,10 @@ bool has_reduction(const Block& block) {
 
 class Scheduler {
  public:
-  Scheduler(Kernel kernel, const Machine& machine) : machine_(machine) { schedule_.kernel = std::move(kernel); }
+  Scheduler(Kernel kernel, const Machine& machine) : machine_(machine) {
+    schedule_.kernel = std::move(kernel);
+    schedule_.machine = machine;
+  }
 
   Schedule run() {
     Kernel& kernel = schedule_.kernel;
@@ -136,6 +139,7 @@ class Scheduler {
         long_stage |= block.is_stage();
       }
       schedule_.rows = lanes_for(kernel.parallel.back(), heavy ? 1 : long_stage ? 4 : 2);
+      if (!long_stage) find_tile();
     } else {
       for (size_t i = 0; i < kernel.blocks.size(); ++i) {
         Block& block = kernel.blocks[i];
@@ -147,10 +151,79 @@ class Scheduler {
                                                                                    : 2);
       }
     }
+    schedule_.units = 1;
+    for (const Loop& loop : kernel.parallel) {
+      const bool lanes = schedule_.tile.across >= 0 && loop.variable == schedule_.rows.variable;
+      const Expr extent = shapes::max(loop.extent, 0);
+      if (loop.variable == schedule_.tile.across) {
+        schedule_.units *= shapes::ceil_div(extent, Tile::kSide);
+      } else if (lanes) {
+        schedule_.rows_per_unit = extent * Tile::kSide;
+        schedule_.units *= shapes::min(extent, 1);  // no unit at all where there is no row
+      } else {
+        schedule_.units *= extent;
+      }
+    }
     return std::move(schedule_);
   }
 
  private:
+  /// The parallel loop (not the lanes') along which a strided load is contiguous; -1: none.
+  int32_t turned_along(const Instruction& instruction) const {
+    const Kernel& kernel = schedule_.kernel;
+    const auto indirect = [](Expr leaf) { return leaf.kind() == ExprKind::Value; };
+    if (instruction.op != Op::Load || instruction.operands[0] != loops::kNoValue ||
+        kernel.buffers[instruction.buffer].role != loops::Role::In || shapes::any_leaf(instruction.index, indirect)) {
+      return -1;
+    }
+    const auto along = shapes::linear_in(instruction.index, Expr::variable(schedule_.rows.variable));
+    if (!along || along->coefficient.is_constant(0) || along->coefficient.is_constant(1)) return -1;
+    for (const Loop& loop : kernel.parallel) {
+      if (loop.variable == schedule_.rows.variable) continue;
+      const auto other = shapes::linear_in(instruction.index, Expr::variable(loop.variable));
+      const bool apart = !shapes::depends_on(along->coefficient, Expr::variable(loop.variable));
+      if (other && other->coefficient.is_constant(1) && apart) return loop.variable;
+    }
+    return -1;
+  }
+
+  void find_tile() {
+    Kernel& kernel = schedule_.kernel;
+    int32_t across = -1;
+    for (const Block& block : kernel.blocks) {
+      for (const Instruction& instruction : block.code) {
+        if (across < 0) across = turned_along(instruction);
+      }
+    }
+    if (across < 0) return;
+    const auto loop = std::find_if(kernel.parallel.begin(), kernel.parallel.end(),
+                                   [&](const Loop& candidate) { return candidate.variable == across; });
+    const auto suits = [&](Expr extent) {
+      if (guess(extent) < 16) return false;
+      return machine_.masks || (extent.is_constant() && extent.number() % Tile::kSide == 0);
+    };
+    if (!suits(loop->extent) || !suits(kernel.parallel.back().extent)) return;
+    std::rotate(loop, loop + 1, kernel.parallel.end() - 1);
+    Tile& tile = schedule_.tile;
+    tile.across = across;
+    tile.lane_origin = kernel.variable_count++;
+    tile.across_origin = kernel.variable_count++;
+    for (Block& block : kernel.blocks) {
+      for (Instruction& instruction : block.code) {
+        if (turned_along(instruction) != across) continue;
+        const Dtype dtype = kernel.buffers[instruction.buffer].dtype;
+        const auto scratch = static_cast<loops::BufferId>(kernel.buffers.size());
+        kernel.buffers.push_back({dtype, loops::Role::Scratch, Tile::kSide * Tile::kSide, {}});
+        tile.loads.push_back({instruction.buffer, scratch, instruction.index});
+        instruction.buffer = scratch;
+        instruction.index = Tile::kSide * (Expr::variable(across) - Expr::variable(tile.across_origin)) +
+                            Expr::variable(schedule_.rows.variable) - Expr::variable(tile.lane_origin);
+      }
+    }
+    // Tiles are squares of single vectors' multiples.
+    schedule_.rows.wide = std::min(schedule_.rows.wide, Tile::kSide);
+  }
+
   Lanes lanes_for(const Loop& loop, int registers) {
     Lanes lanes;
     lanes.variable = loop.variable;

@@ -25,13 +25,31 @@ struct Lanes {
   int wide = 1, narrow = 1;
 };
 
+/// Loads that are contiguous along another parallel loop than the lanes' (a transpose): a square of both loops at a
+/// time is read the way it lies, turned in registers into scratch memory, and the kernel's load reads the scratch.
+struct Tile {
+  static constexpr int kSide = 64;
+  struct Load {
+    loops::BufferId buffer, scratch;
+    loops::Expr index;  // as it was in the kernel
+  };
+  int32_t across = -1;                           // the other loop's variable; -1: no tile
+  int32_t lane_origin = -1, across_origin = -1;  // variables: where the tile starts
+  std::vector<Load> loads;
+};
+
 struct Schedule {
+  Machine machine;
   /// The kernel's own, reordered: the lane loop is innermost where there is one.
   loops::Kernel kernel;
   /// Across rows: lanes in the last parallel loop.
   Lanes rows;
   /// Within rows: for each block.
   std::vector<Lanes> stages;
+  /// Across rows, in kernels without stages: the second last parallel loop and the lanes' in squares.
+  Tile tile;
+  /// The range that callers split, and the rows in one unit of it.
+  loops::Expr units, rows_per_unit = 1;
 };
 
 Schedule make_schedule(loops::Kernel kernel, const Machine& machine);
