@@ -537,17 +537,22 @@ class Emitter {
     return found == kernel.buffers.end() ? -1 : static_cast<int>(found - kernel.buffers.begin());
   }
 
-  /// All loads of buffer `in` stand in the block that stores `out`, at the element that it stores.
+  /// All loads of buffer `in` stand in the block that stores `out`, at the element that it stores, and before it does.
   static bool touches_same(const loops::Kernel& kernel, int in, int out) {
     for (const loops::Block& block : kernel.blocks) {
-      std::vector<Expr> loaded, stored;
+      std::optional<Expr> loaded;
+      bool stored = false;
       for (const loops::Instruction& instruction : block.code) {
-        if (instruction.op == Op::Load && instruction.buffer == in) loaded.push_back(instruction.index);
-        if (instruction.op == Op::Store && instruction.buffer == out) stored.push_back(instruction.index);
+        if (instruction.op == Op::Load && instruction.buffer == in) {
+          if (stored || (loaded && *loaded != instruction.index)) return false;
+          loaded = instruction.index;
+        }
+        if (instruction.op == Op::Store && instruction.buffer == out) {
+          if (stored || (loaded && *loaded != instruction.index)) return false;
+          stored = true;
+        }
       }
-      for (const Expr index : loaded) {
-        if (stored.size() != 1 || index != stored[0]) return false;
-      }
+      if (loaded && !stored) return false;
     }
     return true;
   }

@@ -326,6 +326,24 @@ def test_writes_and_views(function: Callable[..., Any], layout: str) -> None:
     check(function, x)
 
 
+def test_inputs_that_change_places() -> None:
+    """One kernel may write an input only after its last read of it."""
+
+    def swap(x: torch.Tensor, y: torch.Tensor) -> Any:
+        old = x + 0
+        x.copy_(y)
+        y.copy_(old)
+        return x + y
+
+    def chain(x: torch.Tensor, y: torch.Tensor) -> None:
+        before = x * 2
+        x.add_(y)
+        y.add_(before).mul_(x)
+
+    check(swap, torch.randn(64), torch.randn(64))
+    check(chain, torch.randn(64), torch.randn(64))
+
+
 def test_outputs_share_memory_as_in_eager() -> None:
     x = torch.randn(3, 4)
     compiled = magneto.compile(views_of_results)
