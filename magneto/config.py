@@ -54,6 +54,9 @@ SETTINGS: Mapping[str, Setting] = {
         "For tests: any fallback that is our own fault, and any fake tensor alive after its capture, is an error.",
         environment="MAGNETO_STRICT",
     ),
+    "exit_every": Setting(
+        0, "For tests: each segment ends after so many instructions, where it can; 0: only where it must.", 0
+    ),
     "error_on_recompile": Setting(False, "A recompile is an error that names the guards that failed."),
     "assume_static_by_default": Setting(True, "Sizes are constants until they turn out to vary."),
     "automatic_dynamic_shapes": Setting(True, "A size that varied becomes symbolic in the next capture."),
@@ -71,6 +74,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     suppress_errors: bool
     verbose: bool
     strict: bool
+    exit_every: int
     error_on_recompile: bool
     assume_static_by_default: bool
     automatic_dynamic_shapes: bool

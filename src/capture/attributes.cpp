@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
+#include <optional>
 
 #include "capture/capture.h"
 #include "python/imported.h"
@@ -106,6 +107,11 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
     }
   }
   PyObject* hook = nullptr;
+  // An AttributeError of a property leads to the hook: the property can't be cut off from here.
+  std::optional<Uncuttable> scope;
+  if (frame && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && _PyType_Lookup(type, MAGNETO_STR("__getattr__"))) {
+    scope.emplace(*this);
+  }
   try {
     if (Ref value = lookup_instance_attr(owner, name, unbound)) return value;
     if (PyMethod_Check(owner)) {  // what it lacks itself is its function's

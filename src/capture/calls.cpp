@@ -696,13 +696,16 @@ Ref Capture::iterate(PyObject* value) {
           PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ? type_lookup(type, MAGNETO_STR("__iter__")) : nullptr) {
     if (PyFunction_Check(method)) return call(wrap(method, sources.constant(method)).get(), {object.get()});
   }
-  if (is_outside(object.get()) && object.get() == value && !PyType_Check(value)) object = contents_of(value);
+  if (is_outside(object.get()) && object.get() == value && !PyType_Check(value) && !is_pinned_range(value)) {
+    object = contents_of(value);
+  }
   return call_native([&] { return PyObject_GetIter(object.get()); });
 }
 
 Ref Capture::list_of(PyObject* iterable) {
   Uncuttable scope(*this);
   Ref iterator = iterate(iterable);
+  refuse_opaque_iterable(iterator.get());
   return call_native([&] { return PySequence_List(iterator.get()); });
 }
 

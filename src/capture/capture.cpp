@@ -333,6 +333,7 @@ Trace Capture::finish(Ref value) {
   trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
   rebuilder_->resolve_slots(*trace.guards);
   for (graph::ValueId id : graph.inputs) plan_->input_slots.push_back(trace.guards->slot_of(inputs_.at(id).source));
+  plan_->undo = graph::undo_of(graph);
   plan_->output_count = static_cast<int32_t>(graph.outputs.size());
   plan_->exit = std::move(exit_);
   rebuilder_.reset();

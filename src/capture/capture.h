@@ -144,6 +144,9 @@ class Capture {
   ~Capture();
   Capture(const Capture&) = delete;
 
+  /// Ends the segment after so many instructions (tests); 0: never.
+  int64_t exit_every = 0;
+
   /// Runs the segment to its return or side exit. Throws Restart, Abandon, or PythonError when the program itself
   /// raises out of the frame.
   Trace run();
@@ -171,6 +174,12 @@ class Capture {
   bool is_outside(PyObject* object) const { return source_of(object) != nullptr; }
   /// The object itself, or its shadow when it is a built-in container from outside: what C code may read.
   Ref resolve(PyObject* object, bool will_mutate = false);
+  /// A range that is a constant: it is immutable, so that nothing of it needs a guard.
+  bool is_pinned_range(PyObject* value) const;
+  /// C code is about to iterate over `value`: an iterator or view from outside ends the segment.
+  void refuse_opaque_iterable(PyObject* value);
+  /// C code compares what is in `value`, also in containers in it: guards all of it.
+  void guard_contents(PyObject* value);
   /// Like resolve, for nested containers too.
   Ref resolve_deep(PyObject* object);
   bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0; }
@@ -180,6 +189,8 @@ class Capture {
   void keep(Ref object) { kept_.push_back(std::move(object)); }
   Overlay& overlay(PyObject* object, bool items);
   Overlay* find_overlay(PyObject* object, bool items);
+  /// The user's own object that `object` is or stands for, under a guard on its identity; a fresh object itself.
+  PyObject* pinned(PyObject* object);
   /// The key as an outside dict knows it, under guards that pin it, or null: a look-up with it could run Python code.
   PyObject* original_key(PyObject* key);
   /// The wrapped entry of an outside dict (overlay and shadow respected); null: no such key.
@@ -260,6 +271,7 @@ class Capture {
   /// `raise_first`: the current error is raised at the frame's instruction. (interpreter.cpp)
   Ref run_frame(InterpFrame& frame, bool raise_first = false);
   Ref wrap_tensor(PyObject* raw, const guards::Source* source);
+  Ref resolve_bound_builtin(PyObject* method);
   Ref make_shadow(PyObject* original, const guards::Source* source);
   Ref lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound);
   Ref lookup_type_attr(PyTypeObject* owner, PyObject* name);
@@ -298,6 +310,7 @@ class Capture {
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
   static void end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth);
   void check_sticky();
+  void force_exit();
   void restart_before_birth(const Abandon& abandon);
   graph::PyArg py_arg(PyObject* object);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
@@ -341,6 +354,7 @@ class Capture {
   bool recording_ = false;  // a torch call runs
   bool trusted_ = false;    // ...and is in Python code that may call whatever it likes
   guards::GlobalState start_state_;
+  int64_t executed_ = 0;  // instructions, counted for exit_every
   int32_t start_depth_ = 0;
   bool reading_start_ = true;  // the stack that the segment starts with is being read
   struct ThreadState;

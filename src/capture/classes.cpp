@@ -1,6 +1,8 @@
 // Calls of classes: how instances are made.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstring>
+
 #include "capture/capture.h"
 #include "capture/handlers.h"
 
@@ -78,7 +80,11 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
     bool tensor = false;
     for (PyObject* arg : args.values) {
       tensor |= is_tensor(arg);
-      Ref value = resolve(arg);
+      refuse_opaque_iterable(arg);
+      Ref value = PyType_IsSubtype(type, &PyDict_Type) ? resolve_deep(arg) : resolve(arg);
+      if (value.get() == arg && is_outside(arg) && std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
+        side_exit(BreakReason::OpaqueObject, "a partial of a partial from outside is made");  // C code merges them
+      }
       if (value.get() == arg && is_outside(arg) && !is_builtin_container(arg) && type != &PyMethod_Type &&
           (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {
         value = contents_of(arg);

@@ -150,13 +150,22 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
   std::optional<Uncuttable> scope;
   if (!allows_cut && frame) scope.emplace(*this);
+  // What compares items reads them all the way down; what takes pairs, two levels.
+  const bool compares = effect->name == "builtins.sorted" || effect->name == "list.sort" ||
+                        effect->name.ends_with(".index") || effect->name.ends_with(".count") ||
+                        effect->name.ends_with(".remove") || effect->name.ends_with(".__contains__");
+  const bool takes_pairs = effect->name.ends_with("dict.update") || effect->name.ends_with("Dict.update");
   auto run_resolved = [&](bool mutate) -> Ref {
     std::vector<Ref> held;
+    for (PyObject* value : args.values) {
+      if (compares) guard_contents(value);
+    }
     CallArgs values;
     values.kwnames = args.kwnames;
     bool tensors = false;
     for (size_t i = 0; i < args.values.size(); ++i) {
-      Ref value = resolve(args.values[i], mutate && i == 0);
+      Ref value = takes_pairs && i > 0 ? resolve_deep(args.values[i]) : resolve(args.values[i], mutate && i == 0);
+      if (i > 0) refuse_opaque_iterable(value.get());
       if (value.get() == args.values[i] && is_outside(value.get()) && i == 0 &&
           (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&
           !has_shadow(value.get()) && !is_shadow(value.get())) {
@@ -165,8 +174,10 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
                     "an instance of " + std::string(Py_TYPE(value.get())->tp_name) + " from outside is changed");
         value = contents_of(value.get());
       } else if (i == 0 && value.get() == args.values[i] && is_outside(value.get()) && !is_shadow(value.get()) &&
-                 (mutate || PyIter_Check(value.get()) || PyByteArray_Check(value.get())) &&
-                 effect->policy != Policy::Pure) {
+                 (mutate ||
+                  (effect->policy == Policy::Method && !is_scalar(value.get()) && !is_builtin_container(value.get()) &&
+                   !PyType_HasFeature(Py_TYPE(value.get()), Py_TPFLAGS_HEAPTYPE) && !PyFunction_Check(value.get()) &&
+                   (PyIter_Check(value.get()) || source_of(value.get())->kind != guards::SourceKind::Const)))) {
         side_exit(BreakReason::OpaqueObject, "call of " + effect->name + " on an object from outside");
       }
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);

@@ -94,6 +94,16 @@ Ref handle_delattr(Capture& capture, const CallArgs& args) {
   return Ref::borrow(Py_None);
 }
 
+/// Of an object from outside: under a guard on its identity. The module copy needs only that stand-ins differ.
+Ref handle_id(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "id");
+  PyObject* value = args.values[0];
+  PyObject* module = PyDict_GetItemString(capture.frame->globals, "__name__");
+  const bool for_memo = module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "copy") == 0;
+  if (!for_memo && !is_scalar(value)) value = capture.pinned(value);
+  return checked(PyLong_FromVoidPtr(value));
+}
+
 Ref handle_setitem(Capture& capture, const CallArgs& args) {
   check_count(args, 3, 3, "setitem");
   capture.store_subscript(args.values[0], args.values[1], args.values[2]);
@@ -216,6 +226,7 @@ std::span<const HandlerRow> builtin_handlers() {
       {"builtins.delattr", handle_delattr},
       {"_operator.setitem", handle_setitem},
       {"_operator.delitem", handle_delitem},
+      {"builtins.id", handle_id},
       {"builtins.iter", handle_iter},
       {"builtins.next", handle_next},
       {"builtins.sum", handle_sum},

@@ -11,9 +11,9 @@ namespace {
 /// repr, format, str of values whose text depends on nothing but themselves.
 bool has_constant_text(Capture& capture, PyObject* value) {
   if (is_scalar(value) || PyType_Check(value) || is_identity_constant(value)) return true;
+  if (is_tensor(value) || capture.is_outside(value)) return false;
   if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PySlice_Type) return true;
   if (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0) return true;
-  if (is_tensor(value) || capture.is_outside(value)) return false;
   return PyExceptionInstance_Check(value) || PyTuple_CheckExact(value) || PyList_CheckExact(value);
 }
 

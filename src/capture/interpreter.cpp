@@ -70,6 +70,20 @@ Ref Capture::run_frame(InterpFrame& callee, bool raise_first) {
   return Interpreter(*this, callee).run(raise_first);
 }
 
+/// Tests ask for exits at instructions that have no need of one.
+void Capture::force_exit() {
+  if (frame->pc <= frame->info->entry) return;  // the frame is still being made
+  if (frame->pc > 0 &&
+      (frame->info->instrs[frame->pc - 1].op == Op::PRECALL || frame->info->instrs[frame->pc - 1].op == Op::KW_NAMES)) {
+    return;  // in the middle of a call
+  }
+  if (++executed_ < exit_every) return;
+  for (const InterpFrame* f = frame; f; f = f->caller) {
+    if (f->callback || (f->caller && !f->caller->result_is_pushed)) return;  // no frame can be cut here
+  }
+  side_exit(BreakReason::Forced, "an exit is forced");
+}
+
 Ref Interpreter::run(bool raise_first) {
   if (raise_first) handle_error();
   while (true) {
@@ -81,6 +95,7 @@ Ref Interpreter::run(bool raise_first) {
       }
     }
     if ((++c.steps_ & 0xfff) == 0) c.handle_signals();
+    if (c.exit_every) c.force_exit();
     try {
       const int32_t next = step(f.instr());
       if (next == kReturned) return std::move(result);
@@ -345,6 +360,7 @@ void Interpreter::op_load_attr(PyObject* attribute, bool method) {
   }
   bool unbound = false;
   Ref value = c.load_attr(owner, attribute, &unbound);
+  c.note_birth(value.get());
   if (unbound) {
     Ref self = f.pop();
     f.push(std::move(value));

@@ -199,7 +199,7 @@ void Interpreter::op_make_function(const Instr& in) {
   int32_t below = 1;
   auto take = [&](int flag, PyObject*& place) {
     if (!(in.arg & flag)) return;
-    place = Py_NewRef(f.top(below++));
+    place = c.resolve(f.top(below++)).release();
   };
   take(0x08, made->func_closure);
   take(0x04, made->func_annotations);

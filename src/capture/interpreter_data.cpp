@@ -149,7 +149,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       op_format(in);
       break;
     case Op::LIST_TO_TUPLE:
-      replace(1, checked(PyList_AsTuple(f.top())));
+      replace(1, checked(PyList_AsTuple(c.resolve(f.top()).get())));
       break;
     case Op::LIST_APPEND:
       // The container of a comprehension is fresh, unless the frame was entered in the middle of it.
@@ -201,7 +201,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       if (in.arg == 5) {  // INTRINSIC_UNARY_POSITIVE
         replace(1, unary_operator(c, UnaryOperator::Positive, f.top()));
       } else if (in.arg == 6) {  // INTRINSIC_LIST_TO_TUPLE
-        replace(1, checked(PyList_AsTuple(f.top())));
+        replace(1, checked(PyList_AsTuple(c.resolve(f.top()).get())));
       } else if (in.arg == 3) {  // INTRINSIC_STOPITERATION_ERROR: an exception that leaves a generator
         if (PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
           Ref error = checked(PyObject_CallFunction(PyExc_RuntimeError, "s", "generator raised StopIteration"));

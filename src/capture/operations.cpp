@@ -174,6 +174,10 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
     return capture.record(graph::TorchNode::Kind::CallFunction, functions[op], args, nullptr,
                           [&] { return PyObject_RichCompare(left, right, op); });
   }
+  if (is_builtin_container(left) && is_builtin_container(right)) {
+    capture.guard_contents(left);
+    capture.guard_contents(right);
+  }
   Ref a = operand(capture, left, kComparisons[op]);
   Ref b = operand(capture, right, kComparisons[op]);
   return capture.call_native([&] { return PyObject_RichCompare(a.get(), b.get(), op); });
@@ -296,8 +300,10 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
     side_exit(BreakReason::Mutation, source_of(container)->name() + " of type " + type->tp_name + " is changed");
   }
   Ref object = resolve(container, /*will_mutate=*/true);
+  Ref items = value && PySlice_Check(key) ? resolve(value) : Ref::borrow(value);
+  if (value && PySlice_Check(key)) refuse_opaque_iterable(value);
   call_native([&]() -> PyObject* {
-    const int failed = value ? PyObject_SetItem(object.get(), key, value) : PyObject_DelItem(object.get(), key);
+    const int failed = value ? PyObject_SetItem(object.get(), key, items.get()) : PyObject_DelItem(object.get(), key);
     return failed < 0 ? nullptr : Py_NewRef(Py_None);
   });
 }
@@ -324,6 +330,8 @@ bool Capture::contains(PyObject* container, PyObject* item) {
     if (PyObject_Hash(item) == -1) throw PythonError{};
     return static_cast<bool>(dict_lookup(container, item));
   }
+  guard_contents(container);
+  guard_contents(item);
   Ref object = operand(*this, container, "contains");
   Ref needle = resolve(item);
   return call_native([&]() -> PyObject* {

@@ -159,6 +159,7 @@ Ref Capture::wrap(PyObject* raw, const Source* source) {
       guards.type(source, Py_TYPE(raw));
     }
     outside_[raw] = source;
+    if (PyCell_Check(raw)) cell_contents_.emplace(raw, sources.cell(source));
   }
   return Ref::borrow(raw);
 }
@@ -189,6 +190,7 @@ Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
 // -- containers ------------------------------------------------------------------------------------------------------
 
 Ref Capture::resolve(PyObject* object, bool will_mutate) {
+  if (is_bound_builtin(object)) return resolve_bound_builtin(object);
   if (!is_builtin_container(object)) return Ref::borrow(object);
   auto shadow = shadows_.find(object);
   if (shadow != shadows_.end()) {
@@ -210,6 +212,48 @@ Ref Capture::resolve(PyObject* object, bool will_mutate) {
     ++writes_;
   }
   return made;
+}
+
+/// `items.append` handed to C code, which may call it: it has to change the stand-in of `items`.
+Ref Capture::resolve_bound_builtin(PyObject* method) {
+  Ref self = checked(PyObject_GetAttrString(method, "__self__"));
+  if (is_outside(method)) self = wrap(self.get(), sources.constant(self.get()));
+  if (!is_outside(self.get()) || is_shadow(self.get())) return Ref::borrow(method);
+  PyObject* descriptor = descriptor_of(method);
+  if (!descriptor || !is_builtin_container(self.get())) {
+    side_exit(BreakReason::OpaqueObject, "a method of an object from outside is handed to C code");
+  }
+  const bool may_change = !PyTuple_Check(self.get()) && !PyFrozenSet_Check(self.get());
+  Ref stand_in = resolve(self.get(), may_change);
+  return checked(Py_TYPE(descriptor)
+                     ->tp_descr_get(descriptor, stand_in.get(), reinterpret_cast<PyObject*>(Py_TYPE(stand_in.get()))));
+}
+
+bool Capture::is_pinned_range(PyObject* value) const {
+  const Source* source = source_of(value);
+  return Py_TYPE(value) == &PyRange_Type && source && source->kind == SourceKind::Const;
+}
+
+void Capture::refuse_opaque_iterable(PyObject* value) {
+  if (!is_outside(value) || is_shadow(value) || is_builtin_container(value) || is_tensor(value) || PyType_Check(value))
+    return;
+  PyTypeObject* type = Py_TYPE(value);
+  if (PyIter_Check(value) ||
+      (type->tp_iter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_pinned_range(value))) {
+    side_exit(BreakReason::OpaqueIterator,
+              std::string("an object of type ") + type->tp_name + " from outside is iterated over");
+  }
+}
+
+void Capture::guard_contents(PyObject* value) {
+  if (!is_builtin_container(value)) return;
+  resolve_deep(value);
+  for (const auto& [original, shadow] : shadows_) {
+    // C code sees nested containers as they were.
+    if (shadow.dirty && original != value && shadow.object.get() != value) {
+      side_exit(BreakReason::OpaqueObject, "containers are compared while others have been changed");
+    }
+  }
 }
 
 Ref Capture::make_shadow(PyObject* original, const Source* source) {
@@ -350,6 +394,19 @@ Overlay& Capture::overlay(PyObject* object, bool items) {
   overlays_.push_back(std::make_unique<Overlay>(Overlay{object, items, {}}));
   overlay_of_[items][object] = overlays_.back().get();
   return *overlays_.back();
+}
+
+PyObject* Capture::pinned(PyObject* object) {
+  if (auto original = shadow_original_.find(object); original != shadow_original_.end()) object = original->second;
+  if (is_tensor(object)) {
+    auto input = inputs_.find(session->value_of(THPVariable_Unpack(object)));
+    if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != object) return object;
+    guards.identity(input->second.source, input->second.real.get());
+    return input->second.real.get();
+  }
+  const Source* source = source_of(object);
+  if (source && source->kind != SourceKind::Const) guards.identity(source, object);
+  return object;
 }
 
 PyObject* Capture::original_key(PyObject* key) {

@@ -46,11 +46,12 @@ PyObject* counts(const std::map<std::string, int64_t>& map) {
 PyObject* stats(PyObject*, PyObject*) {
   return guarded([] {
     const dispatch::Stats& s = dispatch::stats();
-    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N}", "frames", s.frames, "graphs",
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N}", "frames", s.frames, "graphs",
                          s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons", counts(s.break_reasons),
                          "recompiles", s.recompiles, "cache_entries", s.cache_entries, "fallbacks", counts(s.fallbacks),
-                         "meta_kernels", counts(s.meta_kernels), "autograd_graphs", s.autograd_graphs, "kernels",
-                         s.kernels, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled));
+                         "meta_kernels", counts(s.meta_kernels), "undone", counts(s.undone), "autograd_graphs",
+                         s.autograd_graphs, "kernels", s.kernels, "externs", counts(s.externs), "uncompiled",
+                         counts(s.uncompiled));
   });
 }
 

@@ -229,6 +229,18 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   return false;
 }
 
+/// The program itself raised in the capture: CPython runs it, and is expected to raise the same; clears the error.
+void expect_raise(Segment& segment, const std::string& where) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Ref held[] = {Ref::steal(type), Ref::steal(value), Ref::steal(traceback)};
+  Ref text = Ref::steal(PyObject_Str(value));
+  segment.raised = std::string(reinterpret_cast<PyTypeObject*>(type)->tp_name) + ": " +
+                   (text ? PyUnicode_AsUTF8(text.get()) : "") + "\n" + where;
+  PyErr_Clear();
+}
+
 }  // namespace
 
 /// Captures a segment and adds its entry. Null as for `entry_for`.
@@ -245,6 +257,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       capture::Trace trace;
       {
         capture::Capture capture(start, segment.known_breaks);
+        capture.exit_every = settings().exit_every;
         alive = capture.alive_fakes();
         try {
           trace = capture.run();
@@ -309,16 +322,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       return nullptr;
     } catch (const PythonError&) {
       // The program itself raises: CPython runs it and raises the real thing.
-      PyObject *type, *value, *traceback;
-      PyErr_Fetch(&type, &value, &traceback);
-      PyErr_NormalizeException(&type, &value, &traceback);
-      Ref text = Ref::steal(PyObject_Str(value));
-      segment.raised = std::string(reinterpret_cast<PyTypeObject*>(type)->tp_name) + ": " +
-                       (text ? PyUnicode_AsUTF8(text.get()) : "") + "\n" + raise_site;
-      PyErr_Clear();
-      Py_XDECREF(type);
-      Py_XDECREF(value);
-      Py_XDECREF(traceback);
+      expect_raise(segment, raise_site);
       return nullptr;
     } catch (const std::exception& error) {
       PyErr_Clear();
@@ -343,6 +347,19 @@ Entry* entry_for(Context& context, Segment& segment, const capture::Start& start
   fall_back(context, segment, place_of(start), "unstable state",
             "what it reads changes while it is captured: " + segment.entries.front()->guards->explain(roots));
   return nullptr;
+}
+
+void report_undone(const CodeInfo& info, int32_t instr) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Ref held[] = {Ref::steal(type), Ref::steal(value), Ref::steal(traceback)};
+  const std::string name = reinterpret_cast<PyTypeObject*>(type)->tp_name;
+  ++stats().undone[name];
+  if (log_enabled("graph_breaks")) {
+    log("graph_breaks", "An operator in the graph of " + place_of(info, instr) + " raised " + name +
+                            "; the run is undone, and CPython runs the segment, to raise at the right line");
+  }
 }
 
 PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result) {

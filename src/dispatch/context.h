@@ -97,6 +97,9 @@ struct Context {
 /// backend's error, Ctrl-C).
 Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, std::vector<PyObject*>& slots);
 
+/// An operator of a plan raised, and the run was undone: counted, logged, and the current error cleared.
+void report_undone(const CodeInfo& info, int32_t instr);
+
 /// After CPython has run what a capture saw raise (Segment::raised): an ordinary result means that the capture was
 /// wrong, which is said like any failure of ours. Gives the result, or null when the user asked for an error.
 PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result);

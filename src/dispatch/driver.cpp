@@ -5,6 +5,8 @@
 // CPython, in the middle of the function.
 #include "dispatch/driver.h"
 
+#include <frameobject.h>
+
 #include "dispatch/step.h"
 #include "python/bind.h"
 #include "python/c_stack.h"
@@ -123,6 +125,33 @@ PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request) {
   return drive(thread, frame, *request.context, info, instr, depth, step_first);
 }
 
+/// The instruction raised: goes to its handler in this frame, as CPython's evaluator does. False: there is none.
+bool enter_handler(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t* instr, int32_t* depth) {
+  const Handler* handler = info.handler_of(*instr);
+  if (!handler || !PyErr_ExceptionMatches(PyExc_Exception)) return false;
+  {
+    CurrentFrame current(thread, frame);
+    Ref object = Ref::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(thread)));
+    if (object && frame_of_object(object.get()) == frame)
+      PyTraceBack_Here(reinterpret_cast<PyFrameObject*>(object.get()));
+  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyException_SetTraceback(value, traceback ? traceback : Py_None);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  PyObject** stack = frame_localsplus(frame) + info.nlocals;
+  while (*depth > handler->depth) {
+    PyObject* dropped = std::exchange(stack[--*depth], nullptr);
+    Py_XDECREF(dropped);
+  }
+  if (handler->lasti) stack[(*depth)++] = PyLong_FromLong(info.instrs[*instr].offset);
+  stack[(*depth)++] = value;
+  *instr = handler->target;
+  return true;
+}
+
 PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr,
                 int32_t depth, bool step_first) {
   std::vector<PyObject*> slots;
@@ -137,7 +166,9 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       }
       if (result == StepResult::Raised) {
         frame_set_running(frame, info, instr, depth);
-        return frame_raise(thread, frame);
+        if (!enter_handler(thread, frame, info, &instr, &depth)) return frame_raise(thread, frame);
+        step_first = false;
+        continue;
       }
       if (result == StepResult::NotOurs) {
         frame_set(frame, info, instr, depth);
@@ -162,6 +193,10 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
     try {
       CurrentFrame current(thread, frame);
       run_plan(*entry->plan, slots.data(), registers);
+    } catch (const runtime::ComputationError&) {  // undone: CPython runs the segment, and raises at the right place
+      report_undone(info, instr);
+      frame_set(frame, info, instr, depth);
+      return frame_continue(thread, frame);
     } catch (const PythonError&) {
       frame_set_running(frame, info, instr, depth);
       return frame_raise(thread, frame);
@@ -197,6 +232,9 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
   runtime::Registers registers(entry->plan->register_count);
   try {
     run_plan(*entry->plan, slots.data(), registers);
+  } catch (const runtime::ComputationError&) {
+    report_undone(info, 0);
+    return PyObject_Vectorcall(function, args, nargs, kwnames);
   } catch (const PythonError&) {
     return nullptr;
   }

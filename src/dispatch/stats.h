@@ -24,6 +24,7 @@ struct Stats {
   int64_t kernels = 0;                          // fused kernels generated
   std::map<std::string, int64_t> externs;       // operators called by compiled programs, by name
   std::map<std::string, int64_t> uncompiled;    // graphs whose operators run one by one after all, by cause
+  std::map<std::string, int64_t> undone;        // runs of plans that an operator ended by raising, by exception
   int64_t autograd_graphs = 0;                  // graphs run at the torch level, under autograd
 };
 Stats& stats();

@@ -98,6 +98,201 @@ PyObject* special(PyObject* owner, const char* name) {
 
 }  // namespace
 
+namespace {
+
+StepResult finished(bool ok) { return ok ? StepResult::Done : StepResult::Raised; }
+
+bool is_jump_on_none(Op op) {
+  return op == Op::POP_JUMP_FORWARD_IF_NONE || op == Op::POP_JUMP_BACKWARD_IF_NONE || op == Op::POP_JUMP_IF_NONE;
+}
+
+/// Instructions that need no exit of their own, where an exit was forced or something else of theirs was opaque. What
+/// is left to CPython (NotOurs) ends the frame's capture: returns, yields, exception handling.
+StepResult step_plain(Frame* frame, const CodeInfo& info, const Instr& in, Stack& stack, int32_t* next) {
+  PyObject** slots = frame_localsplus(frame);
+  auto name = [&](int32_t index) { return PyTuple_GET_ITEM(info.names.get(), index); };
+  switch (in.op) {
+    case Op::NOP:
+    case Op::RESUME:
+      return StepResult::Done;
+    case Op::POP_TOP:
+      stack.drop(1);
+      return StepResult::Done;
+    case Op::PUSH_NULL:
+      stack.push(nullptr);
+      return StepResult::Done;
+    case Op::COPY:
+      stack.push(Py_XNewRef(stack.top(in.arg - 1)));
+      return StepResult::Done;
+    case Op::SWAP:
+      std::swap(stack.base[*stack.depth - 1], stack.base[*stack.depth - in.arg]);
+      return StepResult::Done;
+    case Op::LOAD_CONST:
+      stack.push(Py_NewRef(PyTuple_GET_ITEM(info.consts.get(), in.arg)));
+      return StepResult::Done;
+    case Op::LOAD_FAST:
+    case Op::LOAD_FAST_CHECK:
+    case Op::LOAD_CLOSURE:
+      if (!slots[in.arg]) return StepResult::NotOurs;
+      stack.push(Py_NewRef(slots[in.arg]));
+      return StepResult::Done;
+    case Op::STORE_FAST: {
+      PyObject* old = std::exchange(slots[in.arg], std::exchange(stack.base[*stack.depth - 1], nullptr));
+      --*stack.depth;
+      Py_XDECREF(old);
+      return StepResult::Done;
+    }
+    case Op::DELETE_FAST:
+      if (!slots[in.arg]) return StepResult::NotOurs;
+      Py_CLEAR(slots[in.arg]);
+      return StepResult::Done;
+    case Op::LOAD_DEREF: {
+      PyObject* value = PyCell_GET(slots[in.arg]);
+      if (!value) return StepResult::NotOurs;
+      stack.push(Py_NewRef(value));
+      return StepResult::Done;
+    }
+    case Op::STORE_DEREF:
+      PyCell_Set(slots[in.arg], stack.top());
+      stack.drop(1);
+      return StepResult::Done;
+    case Op::LOAD_GLOBAL: {
+      PyObject* value = PyDict_GetItemWithError(frame_globals(frame), name(in.arg >> 1));
+      if (!value && !PyErr_Occurred()) value = PyDict_GetItemWithError(frame_builtins(frame), name(in.arg >> 1));
+      if (!value) {
+        PyErr_Clear();
+        return StepResult::NotOurs;
+      }
+      if (in.arg & 1) stack.push(nullptr);
+      stack.push(Py_NewRef(value));
+      return StepResult::Done;
+    }
+    case Op::STORE_GLOBAL:
+      if (PyDict_SetItem(frame_globals(frame), name(in.arg), stack.top()) < 0) return StepResult::Raised;
+      stack.drop(1);
+      return StepResult::Done;
+    case Op::IS_OP: {
+      const bool same = stack.top(1) == stack.top();
+      return finished(stack.replace(2, PyBool_FromLong(same != (in.arg != 0))));
+    }
+    case Op::JUMP_FORWARD:
+    case Op::JUMP_BACKWARD:
+    case Op::JUMP_BACKWARD_NO_INTERRUPT:
+      *next = in.target;
+      return StepResult::Done;
+    case Op::POP_JUMP_FORWARD_IF_NONE:
+    case Op::POP_JUMP_BACKWARD_IF_NONE:
+    case Op::POP_JUMP_IF_NONE:
+    case Op::POP_JUMP_FORWARD_IF_NOT_NONE:
+    case Op::POP_JUMP_BACKWARD_IF_NOT_NONE:
+    case Op::POP_JUMP_IF_NOT_NONE:
+      if ((stack.top() == Py_None) == is_jump_on_none(in.op)) *next = in.target;
+      stack.drop(1);
+      return StepResult::Done;
+    case Op::BUILD_TUPLE:
+    case Op::BUILD_LIST: {
+      const bool tuple = in.op == Op::BUILD_TUPLE;
+      PyObject* made = tuple ? PyTuple_New(in.arg) : PyList_New(in.arg);
+      if (!made) return StepResult::Raised;
+      for (int32_t i = in.arg - 1; i >= 0; --i) {
+        PyObject* item = std::exchange(stack.base[--*stack.depth], nullptr);
+        if (tuple) {
+          PyTuple_SET_ITEM(made, i, item);
+        } else {
+          PyList_SET_ITEM(made, i, item);
+        }
+      }
+      stack.push(made);
+      return StepResult::Done;
+    }
+    case Op::BUILD_SET: {
+      Ref made = Ref::steal(PySet_New(nullptr));
+      for (int32_t i = in.arg - 1; made && i >= 0; --i) {
+        if (PySet_Add(made.get(), stack.top(i)) < 0) return StepResult::Raised;
+      }
+      return finished(stack.replace(in.arg, made.release()));
+    }
+    case Op::BUILD_MAP: {
+      Ref made = Ref::steal(PyDict_New());
+      for (int32_t i = in.arg - 1; made && i >= 0; --i) {
+        if (PyDict_SetItem(made.get(), stack.top(2 * i + 1), stack.top(2 * i)) < 0) return StepResult::Raised;
+      }
+      return finished(stack.replace(2 * in.arg, made.release()));
+    }
+    case Op::BUILD_CONST_KEY_MAP: {
+      Ref made = Ref::steal(PyDict_New());
+      for (int32_t i = 0; made && i < in.arg; ++i) {
+        if (PyDict_SetItem(made.get(), PyTuple_GET_ITEM(stack.top(), i), stack.top(in.arg - i)) < 0)
+          return StepResult::Raised;
+      }
+      return finished(stack.replace(in.arg + 1, made.release()));
+    }
+    case Op::BUILD_SLICE:
+      return finished(stack.replace(
+          in.arg, PySlice_New(stack.top(in.arg - 1), stack.top(in.arg - 2), in.arg == 3 ? stack.top() : nullptr)));
+    case Op::BUILD_STRING: {
+      Ref empty = Ref::steal(PyUnicode_New(0, 0));
+      return finished(
+          stack.replace(in.arg, _PyUnicode_JoinArray(empty.get(), &stack.base[*stack.depth - in.arg], in.arg)));
+    }
+    case Op::BINARY_SLICE: {
+      Ref slice = Ref::steal(PySlice_New(stack.top(1), stack.top(), nullptr));
+      return finished(stack.replace(3, slice ? PyObject_GetItem(stack.top(2), slice.get()) : nullptr));
+    }
+    case Op::STORE_SLICE: {
+      Ref slice = Ref::steal(PySlice_New(stack.top(1), stack.top(), nullptr));
+      if (!slice || PyObject_SetItem(stack.top(2), slice.get(), stack.top(3)) < 0) return StepResult::Raised;
+      stack.drop(4);
+      return StepResult::Done;
+    }
+    case Op::LIST_TO_TUPLE:
+      return finished(stack.replace(1, PyList_AsTuple(stack.top())));
+    case Op::LIST_EXTEND: {
+      // CPython words the error about a value that can't be iterated.
+      if (!Py_TYPE(stack.top())->tp_iter && !PySequence_Check(stack.top())) return StepResult::NotOurs;
+      Ref none = Ref::steal(_PyList_Extend(reinterpret_cast<PyListObject*>(stack.top(in.arg)), stack.top()));
+      if (!none) return StepResult::Raised;
+      stack.drop(1);
+      return StepResult::Done;
+    }
+    case Op::SET_ADD:
+      if (PySet_Add(stack.top(in.arg), stack.top()) < 0) return StepResult::Raised;
+      stack.drop(1);
+      return StepResult::Done;
+    case Op::SET_UPDATE:
+      if (_PySet_Update(stack.top(in.arg), stack.top()) < 0) return StepResult::Raised;
+      stack.drop(1);
+      return StepResult::Done;
+    case Op::MAP_ADD:
+      if (PyDict_SetItem(stack.top(in.arg + 1), stack.top(1), stack.top()) < 0) return StepResult::Raised;
+      stack.drop(2);
+      return StepResult::Done;
+    case Op::UNARY_POSITIVE:
+      return finished(stack.replace(1, PyNumber_Positive(stack.top())));
+    case Op::UNPACK_SEQUENCE: {
+      PyObject* sequence = stack.top();
+      if ((!PyTuple_CheckExact(sequence) && !PyList_CheckExact(sequence)) ||
+          PySequence_Fast_GET_SIZE(sequence) != in.arg) {
+        return StepResult::NotOurs;
+      }
+      Ref held = Ref::borrow(sequence);
+      stack.drop(1);
+      for (int32_t i = in.arg - 1; i >= 0; --i) stack.push(Py_NewRef(PySequence_Fast_GET_ITEM(held.get(), i)));
+      return StepResult::Done;
+    }
+    case Op::GET_LEN: {
+      const Py_ssize_t size = PyObject_Size(stack.top());
+      if (size < 0) return StepResult::Raised;
+      stack.push(PyLong_FromSsize_t(size));
+      return StepResult::Done;
+    }
+    default:
+      return StepResult::NotOurs;
+  }
+}
+
+}  // namespace
+
 StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next, int32_t* depth) {
   Stack stack{frame_localsplus(frame) + info.nlocals, depth};
   PyObject* kw_names = nullptr;
@@ -243,7 +438,7 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         stack.drop(1);
         return StepResult::Done;
       default:
-        return StepResult::NotOurs;
+        return step_plain(frame, info, in, stack, next);
     }
   }
 }

@@ -1,6 +1,9 @@
 #include "runtime/plan.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/clone.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -60,6 +63,19 @@ PyObject* new_function(const PlanInstr& instr, const Registers& registers) {
     if (instr.args[i] >= 0) Py_XSETREF(*places[i], Py_NewRef(registers.get(instr.args[i])));
   }
   return function.release();
+}
+
+/// Past any override; an ordered dict keeps its order in a list of its own, which dict's functions leave alone.
+void replace_dict(PyObject* dict, PyObject* contents) {
+  if (!PyODict_Check(dict)) {
+    PyDict_Clear(dict);
+    return check(PyDict_Update(dict, contents));
+  }
+  static PyObject* const clear = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyODict_Type), "clear");
+  Py_DECREF(require(PyObject_CallOneArg(clear, dict)));
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(contents, &position, &key, &value)) check(PyODict_SetItem(dict, key, value));
 }
 
 void fill_set(PyObject* set, const PlanInstr& instr, const Registers& registers) {
@@ -182,8 +198,7 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
       check(PyList_SetSlice(dst, 0, PyList_GET_SIZE(dst), arg(0)));
       break;
     case PlanOp::ReplaceDict:
-      PyDict_Clear(dst);
-      check(PyDict_Update(dst, arg(0)));
+      replace_dict(dst, arg(0));
       break;
     case PlanOp::ReplaceSet:
       check(PySet_Clear(dst));
@@ -228,6 +243,35 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
   }
 }
 
+/// What the computation may change before it raises.
+class SavedState {
+ public:
+  SavedState(const graph::Undo& undo, PyObject* const* inputs) {
+    if (undo.empty()) return;
+    const at::NoGradGuard no_grad;
+    for (const size_t index : undo.written_inputs) {
+      const at::Tensor& tensor = THPVariable_Unpack(inputs[index]);
+      tensors_.emplace_back(tensor, tensor.clone());
+    }
+    if (undo.random) random_ = generator().get_state();
+  }
+  void restore() {
+    SavedError error;
+    const at::NoGradGuard no_grad;
+    for (auto& [tensor, saved] : tensors_) {
+      const c10::InferenceMode mode(tensor.is_inference());
+      tensor.copy_(saved);
+    }
+    if (random_.defined()) generator().set_state(random_);
+  }
+
+ private:
+  static at::Generator generator() { return at::globalContext().defaultGenerator(at::kCPU); }
+
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;
+  at::Tensor random_;
+};
+
 /// The computation's results, owned.
 class Outputs {
  public:
@@ -252,7 +296,14 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
   if (plan.computation) {
     c10::SmallVector<PyObject*, 32> inputs;
     for (int32_t slot : plan.input_slots) inputs.push_back(slots[slot]);
-    plan.computation->run(inputs.data(), outputs.data());
+    SavedState saved(plan.undo, inputs.data());
+    try {
+      plan.computation->run(inputs.data(), outputs.data());
+    } catch (const PythonError&) {
+      saved.restore();
+      if (PyErr_ExceptionMatches(PyExc_Exception)) throw ComputationError{};
+      throw;  // KeyboardInterrupt and the like
+    }
   }
   for (const PlanInstr& instr : plan.instrs) run_instr(instr, outputs.data(), registers);
 }

@@ -14,6 +14,7 @@
 
 #include "capture/breaks.h"
 #include "graph/graph.h"
+#include "graph/undo.h"
 #include "guards/guards.h"
 #include "python/code.h"
 #include "python/ref.h"
@@ -107,6 +108,7 @@ class Computation {
 struct Plan {
   std::unique_ptr<Computation> computation;  // null: the segment has no operators
   std::vector<int32_t> input_slots;          // guard slots of graph.inputs
+  graph::Undo undo;                          // what is put back when the computation raises
   int32_t output_count = 0;
   std::vector<PlanInstr> instrs;
   int32_t register_count = 0;
@@ -137,8 +139,12 @@ class Registers {
   size_t count_;
 };
 
+/// The computation raised. All is as it was before the run, so that CPython can run the segment, and raise as eager
+/// does.
+struct ComputationError : PythonError {};
+
 /// Computes, builds and replays; afterwards the return register or the exit's registers hold the results. `slots` are
-/// the borrowed references of a successful guard check. Throws PythonError.
+/// the borrowed references of a successful guard check. Throws ComputationError or PythonError.
 void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers);
 
 }  // namespace magneto::runtime

@@ -5,12 +5,14 @@ from __future__ import annotations
 import classes_programs
 import flow_programs
 import pytest
+import raising_programs
 import types_programs
 from programs import Programs
 from scenario import BACKENDS, check
 
 FILES: dict[str, Programs] = {
     "flow": flow_programs.programs,
+    "raising": raising_programs.programs,
     "types": types_programs.programs,
     "classes": classes_programs.programs,
 }

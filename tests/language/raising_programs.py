@@ -1,0 +1,237 @@
+"""Operators that raise because of values, which only the run shows: as in eager, at the same line, handlers included."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from programs import Programs, vector
+
+programs = Programs()
+
+GOOD = torch.eye(3)
+BAD = -torch.eye(3)
+
+
+def calls(*makers):
+    """A good call first, which is captured; then one that raises under the same guards; then a good one again."""
+    return makers
+
+
+def matrices():
+    return calls(lambda: (GOOD * 2,), lambda: (BAD * 2,), lambda: (GOOD * 3,))
+
+
+def indices(good=1, bad=9):
+    return tuple((lambda n=n: (vector(), torch.tensor([0, n]))) for n in (good, bad, good))
+
+
+@programs(*matrices())
+def cholesky_leaves(a):
+    b = a + 1
+    return torch.linalg.cholesky(a) + b
+
+
+@programs(*matrices())
+def cholesky_in_try(a):
+    log = []
+    b = a * 2
+    try:
+        log.append("try")
+        c = torch.linalg.cholesky(b)
+        log.append("done")
+    except RuntimeError as error:
+        log.append(type(error).__name__)
+        c = b
+    finally:
+        log.append("finally")
+    return c, log
+
+
+@programs.made(*matrices())
+def writes_up_to_the_error_stay():
+    log = []
+    state = {"n": 0}
+
+    def program(a):
+        log.append("before")
+        state["n"] += 1
+        b = torch.linalg.cholesky(a)
+        state["n"] += 10
+        log.append("after")
+        return b
+
+    program.watched = (log, state)
+    return program
+
+
+@programs(*matrices())
+def input_changed_in_place_before_the_error(a):
+    a.add_(0.0)
+    a.mul_(2)
+    return torch.linalg.cholesky(a)
+
+
+@programs.made(*matrices())
+def outside_tensor_changed_in_place_before_the_error():
+    counter = torch.zeros(2)
+
+    def program(a):
+        counter[0] += 1
+        try:
+            b = torch.linalg.cholesky(a)
+        except RuntimeError:
+            counter[1] += 1
+            return a
+        return b * counter[0]
+
+    program.watched = (counter,)
+    return program
+
+
+@programs(*matrices())
+def random_numbers_drawn_before_the_error(a):
+    noise = torch.rand(3)
+    try:
+        b = torch.linalg.cholesky(a)
+    except RuntimeError:
+        b = a
+    return b, noise, torch.rand(2)
+
+
+@programs(*indices())
+def index_out_of_range(x, i):
+    y = x * 2
+    return y[i]
+
+
+@programs(*indices())
+def index_out_of_range_in_try(x, i):
+    y = x * 2
+    try:
+        return y[i] + 1
+    except IndexError:
+        return y - 1
+
+
+@programs(*indices())
+def gather_out_of_range(x, i):
+    try:
+        return x.gather(0, i)
+    except (RuntimeError, IndexError):
+        return x
+
+
+@programs(*indices())
+def embedding_out_of_range(x, i):
+    table = x.view(3, 2)
+    try:
+        return torch.nn.functional.embedding(i, table)
+    except IndexError:
+        return table
+
+
+@programs(*indices())
+def index_put_out_of_range(x, i):
+    x[i] = 7.0
+    return x
+
+
+@programs(*indices())
+def error_in_a_called_function(x, i):
+    def pick(v):
+        w = v + 1
+        return w[i]
+
+    try:
+        return pick(x) * 2
+    except IndexError:
+        return x, "caught"
+
+
+@programs(*indices())
+def error_in_a_loop(x, i):
+    out = []
+    for k in range(3):
+        try:
+            out.append(x[i + k])
+        except IndexError:
+            out.append(k)
+    return out
+
+
+@programs(*indices())
+def error_in_with(x, i):
+    log = []
+
+    class Manager:
+        def __enter__(self):
+            log.append("enter")
+
+        def __exit__(self, kind, value, traceback):
+            log.append(kind.__name__ if kind else None)
+            return True
+
+    with Manager():
+        y = x[i]
+        return y, log
+    return x, log
+
+
+@programs(*tuple((lambda n=n: (torch.tensor([6, 4]), torch.tensor([2, n]))) for n in (2, 0, 1)))
+def integer_division_by_zero(a, b):
+    try:
+        return a // b
+    except RuntimeError as error:
+        return a, str(error)
+
+
+@programs(*indices(), breaks=True)
+def error_after_a_break(x, i):
+    x = x + 1
+    print("break")
+    try:
+        y = x * 2
+        return y[i]
+    except IndexError:
+        print("handler")
+        return x
+
+
+@programs(*tuple((lambda n=n: (vector(), torch.ones(n))) for n in (6, 4, 6)))
+def shape_error_in_second_branch(x, y):
+    try:
+        return x + y
+    except RuntimeError as error:
+        return x, str(error)
+
+
+@programs(*matrices())
+def generator_raises_at_an_operator(a):
+    def rows():
+        yield a.sum()
+        yield torch.linalg.cholesky(a).sum()
+
+    out = []
+    try:
+        for row in rows():
+            out.append(row)
+    except RuntimeError:
+        out.append("stopped")
+    return out
+
+
+@programs(*matrices(), breaks=True)
+def handler_goes_on_after_a_stepped_error(a):
+    log = []
+    for i in range(3):
+        try:
+            a = a + 1
+            time.sleep(-1)
+            log.append(i)
+        except ValueError as error:
+            log.append(error.args)
+            a = a * 2
+        else:
+            log.append("never")
+    return a * 2, log

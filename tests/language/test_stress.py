@@ -1,0 +1,20 @@
+"""All programs of this folder once more, with an exit forced after every n-th instruction."""
+
+from __future__ import annotations
+
+import pytest
+from scenario import observe
+from test_language import CASES
+
+import magneto
+
+
+@pytest.mark.parametrize("every", [1, 2, 3, 7])
+@pytest.mark.parametrize(("scenario", "breaks"), CASES)
+def test_program(scenario, breaks: bool, every: int) -> None:  # type: ignore[no-untyped-def]
+    expected = observe(scenario, None)
+    magneto.reset()
+    with magneto.config.patch(exit_every=every, cache_size_limit=1000):
+        actual = observe(scenario, lambda function: magneto.compile(function, backend="aot_eager"))
+    for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
+        assert left == right, f"call {index + 1}:\n{left}\ninstead of\n{right}"
