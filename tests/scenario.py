@@ -44,12 +44,13 @@ class Describer:
             return repr(value)
         if isinstance(value, _NAMED):
             return f"<{type(value).__name__} {getattr(value, '__qualname__', value)}>"
-        if id(value) in self.numbers and type(value) is not tuple:
+        if type(value) is tuple:  # equal ones may be one object or two: nobody should care
+            return self.contents(value)
+        if id(value) in self.numbers:
             return f"#{self.numbers[id(value)]}"
         number = self.numbers.setdefault(id(value), len(self.numbers) + 1)
         self.kept.append(value)
-        label = f"#{number}=" if type(value) is not tuple else ""
-        return label + self.contents(value)
+        return f"#{number}=" + self.contents(value)
 
     def contents(self, value: Any) -> str:
         name = type(value).__qualname__

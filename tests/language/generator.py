@@ -1,7 +1,7 @@
 """Random Python programs around tensors: deterministic by seed, compared with eager, made smaller when they differ.
 
-    python tests/language/generator.py 0 2000        # seeds, by hand
-    python tests/language/generator.py 0 200 3       # with an exit forced after every third instruction
+python tests/language/generator.py 0 2000        # seeds, by hand
+python tests/language/generator.py 0 200 3       # with an exit forced after every third instruction
 """
 
 from __future__ import annotations
@@ -162,7 +162,14 @@ class Writer:
         if kind == 1:
             return [f"if t.sum() > {self.integer()}:", *body]
         if kind == 2:
-            over = self.pick(f"range({self.integer()} % 4)", "list(v)", "(x, t)", "enumerate([x, u])", "numbers(3)", "list(d.items())")
+            over = self.pick(
+                f"range({self.integer()} % 4)",
+                "list(v)",
+                "(x, t)",
+                "enumerate([x, u])",
+                "numbers(3)",
+                "list(d.items())",
+            )
             return [f"for {name} in {over}:", *loop, *self.pick([], ["else:", *other])]
         if kind == 3:
             return [f"{name} = 0", f"while {name} < {self.integer()} % 4:", f"    {name} += 1", *loop]
@@ -178,7 +185,13 @@ class Writer:
             function = self.fresh("f")
             lines = [
                 f"def {function}(q, k={self.integer(2)}):",
-                *indent([self.pick("nonlocal m", "pass"), *self.pick(["m = k"], []), *self.pick(["q = q + k"], ["q = q * 2"])]),
+                *indent(
+                    [
+                        self.pick("nonlocal m", "pass"),
+                        *self.pick(["m = k"], []),
+                        *self.pick(["q = q + k"], ["q = q * 2"]),
+                    ]
+                ),
                 f"    return {self.pick('q', 'q + t', 'o.step(q)')}",
                 f"t = {function}({self.tensor(1)})",
             ]
@@ -186,12 +199,30 @@ class Writer:
                 self.functions.append(function)
             return lines
         if kind == 8:
-            cases = ["match [m, d, o]:", "    case [0, _, _]:", *indent(body), "    case [_, {'k': int() as got}, _] if got > 1:"]
-            return [*cases, *indent(other), "    case [_, _, Thing(n=2)]:", "        log.append('two')", "    case _:", "        m += 1"]
+            cases = [
+                "match [m, d, o]:",
+                "    case [0, _, _]:",
+                *indent(body),
+                "    case [_, {'k': int() as got}, _] if got > 1:",
+            ]
+            return [
+                *cases,
+                *indent(other),
+                "    case [_, _, Thing(n=2)]:",
+                "        log.append('two')",
+                "    case _:",
+                "        m += 1",
+            ]
         if kind == 9:
-            lines = [f"def {name}(k):", *indent(["for j in range(k):", "    got = yield t + j", "    log.append(got is None)"])]
+            lines = [
+                f"def {name}(k):",
+                *indent(["for j in range(k):", "    got = yield t + j", "    log.append(got is None)"]),
+            ]
             return [*lines, f"for {name}x in {name}({self.integer()} % 3):", f"    u = u + {name}x"]
-        return [f"t = functools.reduce(lambda a, b: a + b, [{self.tensor(1)}, {self.tensor(1)}])", f"m = next(iter([{self.integer()}]))"]
+        return [
+            f"t = functools.reduce(lambda a, b: a + b, [{self.tensor(1)}, {self.tensor(1)}])",
+            f"m = next(iter([{self.integer()}]))",
+        ]
 
     def program(self) -> str:
         body: list[str] = []
@@ -246,7 +277,9 @@ def smaller(source: str) -> Iterator[str]:
                 if place <= index < place + len(body):
                     statement = body[index - place]
                     inner = getattr(statement, "body", None) if unwrap else []
-                    if isinstance(inner, list) and not isinstance(statement, (ast.FunctionDef, ast.ClassDef)) | (not unwrap):
+                    if isinstance(inner, list) and not isinstance(statement, (ast.FunctionDef, ast.ClassDef)) | (
+                        not unwrap
+                    ):
                         body[index - place : index - place + 1] = inner or ([] if len(body) > 1 else [ast.Pass()])
                         yield ast.unparse(ast.fix_missing_locations(tree))
                     break
