@@ -230,7 +230,8 @@ def test_threads_that_call_compile_and_reset_one_function(backend: str) -> None:
             if index == 0 and turn % 10 == 9:
                 magneto.reset()
 
-    run_threads(4, work)
+    with magneto.config.patch(accumulated_cache_size_limit=10_000):
+        run_threads(4, work)
 
 
 def test_thread_running_eagerly_beside_a_capture() -> None:
