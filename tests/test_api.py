@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import logging
 import os
@@ -18,7 +19,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import exc
+from magneto import _C, exc
 
 X = torch.arange(4.0)
 
@@ -363,17 +364,11 @@ def test_module_containers() -> None:
 
 def test_a_hit_runs_no_python() -> None:
     compiled = magneto.compile(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU()), backend="aot_eager")
-    called: list[str] = []
     with torch.no_grad():
         compiled(X)
         compiled(X)
-        sys.setprofile(lambda frame, event, arg: called.append(frame.f_code.co_qualname) if event == "call" else None)
-        try:
-            compiled(X)
-        finally:
-            sys.setprofile(None)
-    # The profile function above sees no frame at all: neither of the module nor of Magneto.
-    assert called == []
+        assert _C.frames_test(functools.partial(compiled, X)) == 0
+        assert _C.frames_test(lambda: compiled(X)) == 1
 
 
 # -- guards and recompiling ------------------------------------------------------------------------------------------
@@ -425,6 +420,23 @@ def test_cache_limit_is_visible() -> None:
             for number in range(4):
                 assert torch.equal(compiled(X, number), X + number)
     assert magneto.stats()["cache_entries"] == 2
+
+
+@pytest.mark.lenient
+def test_accumulated_cache_limit_is_visible() -> None:
+    def make(number: int) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda x: x + number
+
+    with magneto.config.patch(accumulated_cache_size_limit=3):
+        compiled = [magneto.compile(make(number)) for number in range(5)]
+        with pytest.warns(RuntimeWarning, match="accumulated_cache_size_limit"):
+            for number, function in enumerate(compiled):
+                assert torch.equal(function(X), X + number)
+        assert magneto.stats()["cache_entries"] == 3
+        assert magneto.stats()["fallbacks"] == {"accumulated_cache_size_limit": 2}
+        del compiled, function  # what is gone does not count
+        assert torch.equal(magneto.compile(make(9), fullgraph=True)(X), X + 9)
+        assert magneto.stats()["cache_entries"] == 4
 
 
 def test_error_on_recompile() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 import weakref
@@ -229,7 +230,8 @@ def test_threads_that_call_compile_and_reset_one_function(backend: str) -> None:
             if index == 0 and turn % 10 == 9:
                 magneto.reset()
 
-    run_threads(4, work)
+    with magneto.config.patch(accumulated_cache_size_limit=10_000):
+        run_threads(4, work)
 
 
 def test_thread_running_eagerly_beside_a_capture() -> None:
@@ -287,3 +289,38 @@ def test_fresh_closure_over_a_variable_from_outside() -> None:
         _, remember = compiled(torch.ones(2))
         assert events == ["closure", "after"]
         assert remember.__closure__[0] is program.__closure__[0]
+
+
+@pytest.mark.lenient
+def test_tracers_see_each_line() -> None:
+    """Under a tracer compiled functions run in CPython, and that is said; a tracer set inside goes on from there."""
+    lines: list[int] = []
+
+    def trace(frame: object, event: str, arg: object) -> object:
+        if event == "line" and frame.f_code is program.__code__:
+            lines.append(frame.f_lineno - program.__code__.co_firstlineno)
+        return trace
+
+    def program(x: torch.Tensor, inside: bool) -> torch.Tensor:
+        y = x + 1
+        if inside:
+            sys._getframe().f_trace = trace
+            sys.settrace(trace)
+        y = y * 2
+        return y - 1
+
+    compiled = magneto.compile(program, backend="eager")
+    x = torch.ones(2)
+    before = sys.gettrace()
+    try:
+        for inside, seen in ((True, [5, 6]), (False, [1, 2, 5, 6])):
+            if not inside:
+                sys.settrace(trace)
+            lines.clear()
+            result = compiled(x, inside)
+            sys.settrace(before)
+            assert torch.equal(result, torch.full((2,), 3.0))
+            assert lines == seen
+    finally:
+        sys.settrace(before)
+    assert magneto.stats()["fallbacks"]["tracing"] == 2

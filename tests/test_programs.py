@@ -748,6 +748,21 @@ def return_in_finally_and_loops(start: Start) -> None:
     call(vector(), 2)
 
 
+@scenario
+def membership_in_a_set_of_classes(start: Start) -> None:
+    kinds = {int, float}
+
+    def program(x: torch.Tensor, n: object) -> torch.Tensor:
+        return x * 2 if type(n) in kinds else x
+
+    call = start(program, kinds)
+    call(vector(), 1)
+    call.hits(vector(2), 1)
+    call(vector(), "text")
+    kinds.discard(int)
+    call(vector(), 1)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", scenario.scenarios)
 def test_program(name: str, backend: str) -> None:

@@ -313,7 +313,7 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
     Ref items = checked(PySequence_List(original));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
       PyObject* item = PyList_GET_ITEM(items.get(), i);
-      if (!is_scalar(item)) {
+      if (!is_scalar(item) && !(PyType_Check(item) && Py_TYPE(item) == &PyType_Type)) {
         side_exit(BreakReason::OpaqueObject, source->name() + " is a set with items of type " + Py_TYPE(item)->tp_name);
       }
     }

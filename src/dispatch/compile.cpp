@@ -19,6 +19,11 @@ uint64_t& reset_generation() {
   return generation;
 }
 
+int64_t& captures_at(const Place& place) {
+  static auto* counts = new std::map<Place, int64_t>;
+  return (*counts)[place];
+}
+
 Context::InFlight::InFlight(Context& context) : context_(context) {
   ++context.calls_;
   if (context.generation_ == reset_generation()) return;
@@ -203,8 +208,23 @@ bool apply_backend(Context& context, capture::Trace& trace) {
   return true;
 }
 
-/// False: the limit is reached, or the recompile is an error.
+/// A limit on captures is reached: false.
+bool give_up(Segment& segment, const capture::Start& start, const char* setting, int64_t limit,
+             const std::string& detail) {
+  segment.given_up = true;
+  warn(std::string("Magneto hit config.") + setting + " (" + std::to_string(limit) + ") for " + place_of(start) +
+       " and runs new cases under CPython from here on. " + detail);
+  ++stats().fallbacks[setting];
+  return false;
+}
+
+/// False: a limit is reached, or the recompile is an error.
 bool allow_another(Context& context, Segment& segment, const capture::Start& start, const guards::Roots& roots) {
+  const int64_t accumulated = settings().accumulated_cache_size_limit;
+  if (captures_at({start.info->code, start.instr, context.subject}) >= accumulated) {
+    return give_up(segment, start, "accumulated_cache_size_limit", accumulated,
+                   "That many captures were made of it, for different modules, closures or calls of compile.");
+  }
   if (segment.entries.empty()) return true;
   ++stats().recompiles;
   std::string reasons;
@@ -221,12 +241,8 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   }
   const int64_t limit = context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
   if (static_cast<int64_t>(segment.entries.size()) < limit) return true;
-  segment.given_up = true;
-  warn("Magneto hit config.cache_size_limit (" + std::to_string(limit) + ") for " + place_of(start) +
-       " and runs new cases under CPython from here on. Last reason:\n" +
-       segment.entries.front()->guards->explain(roots));
-  ++stats().fallbacks["cache_size_limit"];
-  return false;
+  return give_up(segment, start, "cache_size_limit", limit,
+                 "Last reason:\n" + segment.entries.front()->guards->explain(roots));
 }
 
 /// The program itself raised in the capture: CPython runs it, and is expected to raise the same; clears the error.
@@ -309,7 +325,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         context.report->plan_texts.push_back(trace.plan->print());
       }
       ++stats().cache_entries;
-      auto entry = std::make_unique<Entry>();
+      auto entry = std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject));
       entry->guards = std::move(trace.guards);
       entry->plan = std::move(trace.plan);
       segment.entries.insert(segment.entries.begin(), std::move(entry));

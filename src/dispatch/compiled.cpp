@@ -4,6 +4,7 @@
 
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
+#include "dispatch/stats.h"
 #include "python/bind.h"
 
 namespace magneto::dispatch {
@@ -42,6 +43,10 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
     } catch (const PythonError&) {
       return nullptr;
     }
+  }
+  if (is_traced(PyThreadState_Get())) {
+    if (!say_traced()) return nullptr;
+    return PyObject_Vectorcall(compiled->original, args, nargs, kwnames);
   }
   Context& context = *compiled->context;
   const Context::InFlight in_flight(context);
@@ -219,6 +224,7 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   Ref function, self;
   if (!split_callable(callable, function, self)) return nullptr;
   auto context = std::make_unique<Context>();
+  if (self) context->subject = Py_TYPE(self.get());
   context->fullgraph = PyDict_GetItemString(options, "fullgraph") == Py_True;
   PyObject* backend = PyDict_GetItemString(options, "backend");
   if (!backend) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "capture/capture.h"
@@ -22,10 +23,28 @@ struct Settings {
 };
 Settings& settings();
 
+/// Where captures start: code object, instruction, and the class whose instances were compiled (all modules share the
+/// code of Module.__call__) or null.
+using Place = std::tuple<PyCodeObject*, int32_t, PyTypeObject*>;
+
+/// All captures that start at one place, over all compiled callables: what accumulated_cache_size_limit bounds.
+int64_t& captures_at(const Place& place);
+
 /// A captured segment: guards, and the plan that holds under them.
 struct Entry {
+  explicit Entry(const Place& place)
+      : place_(place), code_(Ref::borrow(reinterpret_cast<PyObject*>(std::get<PyCodeObject*>(place)))) {
+    ++captures_at(place_);
+  }
+  ~Entry() { --captures_at(place_); }
+  Entry(const Entry&) = delete;
+
   std::unique_ptr<guards::GuardProgram> guards;
   std::unique_ptr<runtime::Plan> plan;
+
+ private:
+  Place place_;
+  Ref code_;  // an address in use
 };
 
 /// All captures that start at one instruction of one code object.
@@ -54,6 +73,7 @@ struct Report {
 uint64_t& reset_generation();
 
 struct Context {
+  PyTypeObject* subject = nullptr;  // the class of the instance that was compiled; an address only
   bool fullgraph = false;
   Ref backend;                    // str or callable
   std::string backend_name;       // empty for callables

@@ -7,6 +7,7 @@
 
 #include <frameobject.h>
 
+#include "dispatch/stats.h"
 #include "dispatch/step.h"
 #include "python/bind.h"
 #include "python/c_stack.h"
@@ -175,6 +176,11 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
         return frame_continue(thread, frame);
       }
       instr = next;
+    }
+    if (is_traced(thread)) {  // since the last step: breakpoint() was called
+      if (!say_traced()) return frame_raise(thread, frame);
+      frame_set(frame, info, instr, depth);
+      return frame_continue(thread, frame);
     }
     frame_set_running(frame, info, instr, depth);
     Segment& segment = context.segment(info, instr);

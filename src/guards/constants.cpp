@@ -72,6 +72,13 @@ KeyMatch tuples_match(PyObject* a, PyObject* b) {
   return result;
 }
 
+/// What a constant set may hold: classes too, which are equal only to themselves unless their metaclass says otherwise.
+bool is_set_constant(PyObject* object) {
+  return is_constant(object) ||
+         (PyType_Check(object) && Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare &&
+          Py_TYPE(object)->tp_hash == PyBaseObject_Type.tp_hash);
+}
+
 }  // namespace
 
 bool is_constant(PyObject* object) {
@@ -90,7 +97,7 @@ bool is_constant(PyObject* object) {
     PyObject* key;
     Py_hash_t hash;
     while (_PySet_NextEntry(object, &position, &key, &hash)) {
-      if (!is_constant(key)) return false;
+      if (!is_set_constant(key)) return false;
     }
     return true;
   }
@@ -103,7 +110,7 @@ bool is_constant_set(PyObject* object) {
   PyObject* key;
   Py_hash_t hash;
   while (_PySet_NextEntry(object, &position, &key, &hash)) {
-    if (!is_constant(key)) return false;
+    if (!is_set_constant(key)) return false;
   }
   return true;
 }

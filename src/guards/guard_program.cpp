@@ -277,7 +277,7 @@ int32_t GuardProgram::slot_of(const Source* source) const {
 
 bool GuardProgram::check(const Roots& roots, PyObject** slots) {
   if (!impl_->run(roots, true)) return false;
-  std::memcpy(slots, impl_->values.data(), impl_->values.size() * sizeof(PyObject*));
+  std::copy(impl_->values.begin(), impl_->values.end(), slots);
   return true;
 }
 

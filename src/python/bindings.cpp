@@ -164,6 +164,23 @@ PyObject* resume_test_binding(PyObject*, PyObject* args) {
   });
 }
 
+int64_t counted_frames = 0;
+
+PyObject* count_frame(PyThreadState* thread, Frame* frame, int throwflag) {
+  ++counted_frames;
+  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
+}
+
+/// frames_test(call) -> how many Python frames call() runs, its own included.
+PyObject* frames_test_binding(PyObject*, PyObject* call) {
+  return guarded([&] {
+    counted_frames = 0;
+    const FrameHook hook(count_frame);
+    Ref result = checked(PyObject_CallNoArgs(call));
+    return PyLong_FromLongLong(counted_frames);
+  });
+}
+
 /// generator_state(generator) -> (index of the next instruction, stack depth), or None if it runs or has ended.
 PyObject* generator_state_binding(PyObject*, PyObject* generator) {
   return guarded([&] {
@@ -222,6 +239,7 @@ PyMethodDef python_methods[] = {
      "bind_test(function, *args, **kwargs) -> list of slots, or None if they do not fit"},
     {"resume_test", resume_test_binding, METH_VARARGS,
      "resume_test(code, call, instr, locals=None, stack=None, action='continue', operand=None, handled=None)"},
+    {"frames_test", frames_test_binding, METH_O, "frames_test(call) -> how many Python frames call() runs"},
     {"snapshot_test", snapshot_test_binding, METH_O, "snapshot_test(frame) -> (instruction, slots, stack)"},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -26,6 +26,8 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 
 }  // namespace
 
+bool is_traced(PyThreadState* thread) { return thread->cframe->use_tracing != 0; }
+
 PyObject* type_dict(PyTypeObject* type) { return type->tp_dict; }
 
 PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(frame->f_func); }

@@ -11,6 +11,7 @@
 
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
 #undef Py_BUILD_CORE
 
 #include "python/cpython_common.h"
@@ -37,6 +38,14 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 }
 
 }  // namespace
+
+bool is_traced(PyThreadState* thread) {
+  if (thread->c_tracefunc || thread->c_profilefunc) return true;
+  for (const auto tools : thread->interp->monitors.tools) {
+    if (tools != 0) return true;
+  }
+  return false;
+}
 
 PyObject* type_dict(PyTypeObject* type) {
   PyObject* dict = PyType_GetDict(type);

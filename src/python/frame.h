@@ -34,6 +34,9 @@ class FrameHook {
   bool active_ = true;
 };
 
+/// A tracer, profiler or monitoring tool sees what this thread runs (sys.settrace, pdb, coverage, cProfile).
+bool is_traced(PyThreadState* thread);
+
 PyCodeObject* frame_code(Frame* frame);     // borrowed
 PyObject* frame_function(Frame* frame);     // borrowed; the PyFunctionObject
 PyObject* frame_globals(Frame* frame);      // borrowed
