@@ -62,6 +62,22 @@ PyObject* new_function(const PlanInstr& instr, const Registers& registers) {
   return function.release();
 }
 
+/// An OrderedDict keeps its order in a list of its own, which the functions of plain dicts leave behind.
+int replace_dict(PyObject* dict, PyObject* contents) {
+  if (!PyODict_Check(dict)) {
+    PyDict_Clear(dict);
+    return PyDict_Update(dict, contents);
+  }
+  Ref cleared = Ref::steal(PyObject_CallMethod(reinterpret_cast<PyObject*>(&PyODict_Type), "clear", "O", dict));
+  if (!cleared) return -1;
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(contents, &position, &key, &value)) {
+    if (PyODict_SetItem(dict, key, value) < 0) return -1;
+  }
+  return 0;
+}
+
 void fill_set(PyObject* set, const PlanInstr& instr, const Registers& registers) {
   for (int32_t arg : instr.args) check(PySet_Add(set, registers.get(arg)));
 }
@@ -182,8 +198,7 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
       check(PyList_SetSlice(dst, 0, PyList_GET_SIZE(dst), arg(0)));
       break;
     case PlanOp::ReplaceDict:
-      PyDict_Clear(dst);
-      check(PyDict_Update(dst, arg(0)));
+      check(replace_dict(dst, arg(0)));
       break;
     case PlanOp::ReplaceSet:
       check(PySet_Clear(dst));
