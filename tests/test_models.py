@@ -69,7 +69,7 @@ def check(actual: Any, name: str, seed: int, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", models.FIRST)
 def test_one_graph(name: str, backend: str) -> None:
     expected(name, 0), expected(name, 1)
     chosen = BACKENDS[backend]()
@@ -89,7 +89,7 @@ def test_one_graph(name: str, backend: str) -> None:
         assert len(placeholders) == len(example_inputs)
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", models.FIRST)
 def test_inference_mode(name: str) -> None:
     expected(name, 0)
     compiled = magneto.compile(model(name), backend="aot_eager", fullgraph=True)
@@ -98,25 +98,29 @@ def test_inference_mode(name: str) -> None:
         check(compiled(**models.inputs(name, 0)), name, 0, "aot_eager")
 
 
-@pytest.mark.parametrize("name", models.MODELS)
+@pytest.mark.parametrize("name", models.FIRST)
 @pytest.mark.parametrize("backend", ["aot_eager", "eager"])
 def test_another_shape_is_another_capture(name: str, backend: str) -> None:
     compiled = magneto.compile(model(name), backend=backend, fullgraph=True, dynamic=False)
     with torch.no_grad():
         for batch in (2, 3, 2):
-            given = models.MODELS[name].inputs(batch=batch)
+            given = models.FIRST[name].inputs(batch=batch)
             assert_same(compiled(**copy.deepcopy(given)), model(name)(**given))
     assert magneto.stats()["graphs"] == 2
     assert magneto.stats()["recompiles"] == 1
 
 
-@pytest.mark.parametrize("name", ["bert", "gpt2", "llama", "t5", "vit", "resnet", "clip"])
+# These apply an autograd.Function of their own, which is a side exit where gradients are needed.
+OWN_BACKWARD = {"bloom"}
+
+
+@pytest.mark.parametrize("name", models.FIRST)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
 def test_gradients(name: str, backend: str) -> None:
     """With gradients the torch level runs under autograd: results and gradients are eager's."""
     ours = models.build(name)
     theirs = copy.deepcopy(ours)
-    compiled = magneto.compile(ours, backend=backend, fullgraph=True)
+    compiled = magneto.compile(ours, backend=backend, fullgraph=name not in OWN_BACKWARD)
     for seed in (0, 1):
         for module, call in ((ours, compiled), (theirs, theirs)):
             module.zero_grad()

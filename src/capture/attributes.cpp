@@ -177,6 +177,10 @@ Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, boo
     Ref getter = checked(PyObject_GetAttr(descriptor, MAGNETO_STR("fget")));
     return call(wrap(getter.get(), sources.constant(getter.get())).get(), {owner});
   }
+  if (std::strcmp(kind->tp_name, "functools._lru_cache_wrapper") == 0) {
+    Ref function = wrap(descriptor, sources.constant(descriptor));
+    return owner ? checked(PyMethod_New(function.get(), owner)) : function;
+  }
   PyObject* get = _PyType_Lookup(kind, MAGNETO_STR("__get__"));
   if (!get) return wrap(descriptor, sources.constant(descriptor));
   Ref descriptor_value = wrap(descriptor, sources.constant(descriptor));
@@ -369,6 +373,11 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
         return wrap(grad.get(), sources.grad(input->second.source));
       }
       PyObject* args[] = {owner, name};
+      if (name == MAGNETO_STR("data") && THPVariable_Unpack(owner).requires_grad()) {
+        // A value of its own: writing to it in place is allowed where writing to the tensor is not.
+        return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                      [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
+      }
       return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
                     [&] { return PyObject_GetAttr(owner, name); });
     }
@@ -429,6 +438,15 @@ Ref Capture::module_getattr(PyObject* owner, PyObject* name) {
   return {};
 }
 
+namespace {
+
+bool same_data(const at::Tensor& a, const at::Tensor& b) {
+  return a.unsafeGetTensorImpl()->storage().is_alias_of(b.unsafeGetTensorImpl()->storage()) && a.dtype() == b.dtype() &&
+         a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
+}
+
+}  // namespace
+
 // -- writes ----------------------------------------------------------------------------------------------------------
 
 void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
@@ -449,6 +467,11 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
   }
   if (PyModule_Check(owner)) side_exit(BreakReason::Mutation, "an attribute of a module is set");
   if (is_tensor(owner)) {
+    // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
+    if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
+        same_data(THPVariable_Unpack(owner), THPVariable_Unpack(value))) {
+      return;
+    }
     if (inputs_.count(session->value_of(THPVariable_Unpack(owner))) || !value) {
       side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
     }
@@ -468,6 +491,10 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
     Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
     const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
     const bool module = PyObject_IsInstance(value, torch_module_class()) == 1;
+    if (value && (parameter || module)) {
+      Ref present = dict_lookup(parameter ? parameters.get() : modules.get(), name);
+      if (present.get() == value) return;
+    }
     if (parameter || module || dict_lookup(parameters.get(), name) || dict_lookup(modules.get(), name)) {
       side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
     }

@@ -1,6 +1,8 @@
 // Calls: which callable is interpreted, recorded, run natively, or ends the segment.
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/lift_fresh.h>
+#include <structmember.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -108,6 +110,17 @@ const char* script_effect(PyObject* function) {
 
 }  // namespace
 
+namespace {
+
+/// A member descriptor of weak references for what they refer to, for a guard to read it by.
+PyObject* weak_referent() {
+  static PyMemberDef member = {"__referent__", T_OBJECT, offsetof(PyWeakReference, wr_object), READONLY, nullptr};
+  static PyObject* const descriptor = PyDescr_NewMember(&_PyWeakref_RefType, &member);
+  return descriptor;
+}
+
+}  // namespace
+
 PyObject* (*original_of_compiled)(PyObject*) = nullptr;
 
 void mark_allow_in_graph(PyObject* function) {
@@ -199,6 +212,11 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     }
   }
   if (type == script_function_type()) return call_script_function(callable, args);
+  if (PyWeakref_CheckRefExact(callable) && args.values.empty()) {
+    if (const Source* source = source_of(callable)) {
+      return wrap(PyWeakref_GET_OBJECT(callable), sources.slot(source, weak_referent()));
+    }
+  }
   PyObject* method = type_lookup(type, MAGNETO_STR("__call__"));
   if (method && PyFunction_Check(method)) {
     args.values.insert(args.values.begin(), callable);
@@ -458,7 +476,7 @@ void Capture::check_torch_function_modes() {
 }
 
 Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
-                    const std::function<PyObject*()>& run) {
+                    const std::function<PyObject*()>& run, bool always) {
   check_torch_function_modes();
   for (PyObject* arg : args) {
     if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&
@@ -478,6 +496,11 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   Ref result = Ref::steal(run());
   trusted_ = trusted;
   recording_ = recording;
+  if (result && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
+      THPVariable_Unpack(result.get()).has_storage()) {
+    // Made without the dispatcher (by a TorchScript function from a number): known, like what torch.tensor gives.
+    result = Ref::steal(THPVariable_Wrap(at::lift_fresh(THPVariable_Unpack(result.get()))));
+  }
   callbacks_allowed_ = callbacks;
   session->torch_node = -1;
   if (session->refused() || !result || sticky_) {
@@ -487,7 +510,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
     check_refusal();
     throw PythonError{};
   }
-  if (graph.aten_nodes.size() == operators) {
+  if (graph.aten_nodes.size() == operators && !always) {
     graph.torch_nodes.pop_back();
     return result;
   }
@@ -674,7 +697,10 @@ Ref Capture::contents_of(PyObject* object) {
       PyList_SET_ITEM(result.get(), i,
                       wrap(PySequence_Fast_GET_ITEM(object, i), sources.seq_item(source, i)).release());
     }
-    return PyList_Check(object) ? result : checked(PyList_AsTuple(result.get()));
+    if (PyList_Check(object)) return result;
+    Ref tuple = checked(PyList_AsTuple(result.get()));
+    if (std::strcmp(type->tp_name, "torch.Size") != 0) return tuple;
+    return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), tuple.get()));
   }
   side_exit(BreakReason::OpaqueObject, source->name() + " is an object of type " + type->tp_name);
 }

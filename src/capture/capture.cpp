@@ -9,6 +9,7 @@
 #include "capture/rebuild.h"
 #include "fake/dispatch_key.h"
 #include "graph/orphans.h"
+#include "graph/torch_values.h"
 #include "python/frame.h"
 #include "python/imported.h"
 
@@ -318,6 +319,10 @@ Trace Capture::finish(Ref value) {
     }
   }
   for (graph::ValueId id : graph.outputs) use(id);
+  for (const graph::TorchNode& node : graph.torch_nodes) {  // `x.view_as(y)` reads no data of y, but is called with it
+    for (const graph::PyArg& arg : node.args) graph::for_each_value(arg, use);
+    for (const auto& [name, arg] : node.kwargs) graph::for_each_value(arg, use);
+  }
   std::erase_if(graph.inputs, [&](graph::ValueId id) { return !used[id]; });
   for (graph::ValueId id : graph.inputs) {
     const Input& input = inputs_.at(id);
@@ -326,6 +331,8 @@ Trace Capture::finish(Ref value) {
     const at::Tensor& fake = rebuilder_->tensor_of(fake_of_.at(input.real.get()).get());
     const at::Tensor& real = rebuilder_->tensor_of(input.real.get());
     if (fake.requires_grad() != real.requires_grad()) trace.needs_grad = true;
+    // Written in place, it has a longer history behind the segment.
+    if (fake.requires_grad() && !real.is_inference() && fake._version() != real._version()) trace.needs_grad = true;
   }
   trace.needs_grad |= rebuilder_->needs_grad();
   rebuilder_->require_sources();

@@ -222,9 +222,12 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
-  /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did.
+  /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did, or
+  /// `always`.
   Ref record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
-             const std::function<PyObject*()>& run);
+             const std::function<PyObject*()>& run, bool always = false);
+  /// The tensor is one from outside.
+  bool is_input(PyObject* tensor) const;
   Ref call_torch(PyObject* callable, const CallArgs& args);
   Ref call_script_function(PyObject* function, const CallArgs& args);
   /// C code that reads its arguments' contents and may call Python functions back.

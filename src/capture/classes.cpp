@@ -54,6 +54,11 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
     return wrap(of, sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);
+  static PyObject* const variable = [] {
+    Ref module = checked(PyImport_ImportModule("torch.autograd"));
+    return PyObject_GetAttrString(module.get(), "Variable");
+  }();
+  if (object == variable && !args.values.empty() && is_tensor(args.values[0])) return call_torch(object, args);
   PyTypeObject* meta = Py_TYPE(object);
   if (meta != &PyType_Type) {
     PyObject* meta_call = type_lookup(meta, MAGNETO_STR("__call__"));

@@ -50,7 +50,7 @@ Effect find_effect(const std::string& name) {
     effect.reason = reason_named(found->second->note);
   }
   if (effect.policy == Policy::Handler) {
-    for (const auto family : {builtin_handlers(), text_handlers(), object_handlers()}) {
+    for (const auto family : {builtin_handlers(), text_handlers(), object_handlers(), tensor_handlers()}) {
       for (const HandlerRow& row : family) {
         if (name == row.name) effect.handler = row.function;
       }

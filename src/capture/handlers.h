@@ -18,7 +18,8 @@ struct HandlerRow {
 
 std::span<const HandlerRow> builtin_handlers();  // functions of `builtins`
 std::span<const HandlerRow> text_handlers();     // repr, str, format
-std::span<const HandlerRow> object_handlers();   // methods of object, type, dict and the `__new__` of built-in types
+std::span<const HandlerRow> tensor_handlers();
+std::span<const HandlerRow> object_handlers();  // methods of object, type, dict and the `__new__` of built-in types
 
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);

@@ -1,6 +1,7 @@
 // Methods of built-in types that are interpreted: object's protocol, reading dicts, making containers.
 #include "capture/handlers.h"
 #include "python/imported.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -71,6 +72,13 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
       type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0 &&
       !_PyType_Lookup(type, MAGNETO_STR("__getnewargs__")) && !_PyType_Lookup(type, MAGNETO_STR("__getnewargs_ex__")) &&
       !_PyType_Lookup(type, MAGNETO_STR("__slots__"));
+  if (is_builtin_container(object)) {
+    Ref contents = capture.resolve(object);
+    std::vector<PyObject*> values = args.values;
+    values[0] = contents.get();
+    static PyObject* const reduce = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__reduce_ex__");
+    return capture.call_native([&] { return PyObject_Vectorcall(reduce, values.data(), values.size(), nullptr); });
+  }
   PyObject* getstate = _PyType_Lookup(type, MAGNETO_STR("__getstate__"));
   if (!plain || (getstate && PyFunction_Check(getstate))) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("__reduce_ex__ of an object of type ") + type->tp_name);
@@ -109,6 +117,13 @@ Ref handle_dict_contains(Capture& capture, const CallArgs& args) {
   return boolean(static_cast<bool>(dict_get(capture, args.values[0], args.values[1])));
 }
 
+/// `function.__get__(instance)`: a bound method.
+Ref handle_function_get(Capture&, const CallArgs& args) {
+  check_count(args, 2, 3, "__get__");
+  if (args.values[1] == Py_None) return Ref::borrow(args.values[0]);
+  return checked(PyMethod_New(args.values[0], args.values[1]));
+}
+
 }  // namespace
 
 std::span<const HandlerRow> object_handlers() {
@@ -120,6 +135,7 @@ std::span<const HandlerRow> object_handlers() {
       {"object.__delattr__", handle_object_delattr},
       {"object.__reduce_ex__", handle_reduce_ex},
       {"type.__getattribute__", handle_type_getattribute},
+      {"function.__get__", handle_function_get},
       {"dict.get", handle_dict_get},
       {"dict.__getitem__", handle_dict_getitem},
       {"dict.__contains__", handle_dict_contains},

@@ -82,7 +82,8 @@ bool has_python_operator(Capture& capture, PyTypeObject* type, std::string_view 
 /// Operands that a C operator may read: containers from outside are replaced; opaque C objects end the segment.
 Ref operand(Capture& capture, PyObject* value, std::string_view name) {
   Ref object = capture.resolve(value);
-  if (object.get() == value && capture.is_outside(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) &&
+  if (object.get() == value && capture.is_outside(value) && !capture.is_shadow(value) &&
+      !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) && !PyTuple_Check(value) &&
       !is_identity_constant(value) && !PyFunction_Check(value) && !PyMethod_Check(value)) {
     capture.side_exit(BreakReason::OpaqueObject,
                       std::string("an operator is applied to an object of type ") + Py_TYPE(value)->tp_name);

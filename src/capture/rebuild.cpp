@@ -52,6 +52,21 @@ int32_t Rebuilder::load(const guards::Source* source) {
   return reg;
 }
 
+namespace {
+
+/// What a method of C code is bound to (`x.sum`, `list.append` of a certain list); null for all else. Borrowed.
+PyObject* bound_receiver(PyObject* value) {
+  PyObject* self = nullptr;
+  if (PyCFunction_CheckExact(value)) {
+    self = PyCFunction_GET_SELF(value);
+  } else if (Py_TYPE(value) == &_PyMethodWrapper_Type) {
+    self = Ref::steal(PyObject_GetAttrString(value, "__self__")).get();  // the wrapper keeps it alive
+  }
+  return self && !PyModule_Check(self) && !PyType_Check(self) && !PyCapsule_CheckExact(self) ? self : nullptr;
+}
+
+}  // namespace
+
 /// Immutable all the way down, with nothing from outside in it: one object serves all runs.
 bool Rebuilder::is_constant(PyObject* value) {
   if (is_scalar(value) || is_identity_constant(value)) return true;
@@ -62,6 +77,11 @@ bool Rebuilder::is_constant(PyObject* value) {
     return true;
   }
   if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PyCode_Type) return true;
+  static const PyTypeObject* const union_type = [] {  // int | None
+    Ref types = checked(PyImport_ImportModule("types"));
+    return reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(types.get(), "UnionType"));
+  }();
+  if (Py_TYPE(value) == union_type || Py_TYPE(value) == &Py_GenericAliasType) return true;
   if (PyTraceBack_Check(value)) return true;  // of Capture::add_traceback: frames without values
   if (Py_TYPE(value) == &PyFrozenSet_Type) {
     Ref items = checked(PySequence_List(value));
@@ -114,6 +134,12 @@ int32_t Rebuilder::build(PyObject* value) {
     return memo_[value] = load(source);
   }
   if (value == c.handled_at_start_.get() || value == c.start_handled()) return memo_[value] = emit(PlanOp::Handled);
+  if (PyObject* self = bound_receiver(value)) {
+    std::vector<int32_t> args = {constant(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr")), build(self)};
+    Ref name = checked(PyObject_GetAttrString(value, "__name__"));
+    args.push_back(build(name.get()));
+    return memo_[value] = emit(PlanOp::Call, std::move(args));
+  }
   if (is_constant(value)) return constant(value);
   if (PyGen_CheckExact(value)) return build_generator(value);
   if (PyFunction_Check(value)) return build_function(value);

@@ -164,6 +164,10 @@ Ref Capture::wrap(PyObject* raw, const Source* source) {
   return Ref::borrow(raw);
 }
 
+bool Capture::is_input(PyObject* tensor) const {
+  return inputs_.count(session->value_of(THPVariable_Unpack(tensor))) != 0;
+}
+
 Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
   auto known = fake_of_.find(raw);
   if (known != fake_of_.end()) {

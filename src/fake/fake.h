@@ -108,6 +108,9 @@ class Session {
 /// True for tensors made by a Session.
 bool is_fake(const at::Tensor& tensor);
 
+/// What a fake holds where that follows from the code alone (torch.tensor([1, 2])), or null. Not to be changed.
+const at::Tensor* known_value(const at::Tensor& tensor);
+
 /// Registers the boxed kernel on the Fake key. The first Session does it by itself (it rebuilds a column of the
 /// dispatch table of every operator, a few milliseconds that `import magneto` need not pay); further calls do nothing.
 void register_kernels();

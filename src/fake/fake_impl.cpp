@@ -29,7 +29,18 @@ void FakeImpl::release_resources() {
   if (counted_) count(-1);
   counted_ = false;
   identity_.reset();
+  known_.reset();
   TensorImpl::release_resources();
+}
+
+void FakeImpl::know(at::Tensor value) {
+  known_ = std::move(value);
+  known_at_ = state_->writes[storage_.unsafeGetStorageImpl()];
+}
+
+const at::Tensor* FakeImpl::known() const {
+  if (!known_.defined() || !state_->graph) return nullptr;
+  return state_->writes[storage_.unsafeGetStorageImpl()] == known_at_ ? &known_ : nullptr;
 }
 
 void FakeImpl::count(int64_t change) {
@@ -69,6 +80,11 @@ void FakeImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) {
   static constexpr const char* kMessage = "assigning to the `data` of a tensor can't be captured";
   state_->refuse(Refusal::Kind::Unsupported, "aten.set_data.default", kMessage);
   C10_THROW_ERROR(Error, kMessage);
+}
+
+const at::Tensor* known_value(const at::Tensor& tensor) {
+  FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;
+  return fake ? fake->known() : nullptr;
 }
 
 bool is_fake(const at::Tensor& tensor) { return tensor.defined() && as_fake(tensor) != nullptr; }

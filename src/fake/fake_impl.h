@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <typeinfo>
+#include <unordered_map>
 
 #include "fake/fake.h"
 
@@ -28,6 +29,8 @@ struct SessionState {
   std::optional<Refusal> refusal;
   /// Set by FakeImpl::has_storage.
   bool data_touched = false;
+  /// How often storages were written: values known of an older state are void.
+  std::unordered_map<const c10::StorageImpl*, uint32_t> writes;
 
   /// Keeps the first refusal.
   void refuse(Refusal::Kind kind, std::string op, std::string message);
@@ -63,6 +66,12 @@ class FakeImpl final : public c10::TensorImpl {
     return id < state_->serials.size() && state_->serials[id] == identity_->serial ? identity_->id : graph::kNoValue;
   }
 
+  /// The tensor's contents where they follow from the code alone (known.h); null if they don't, or were written over.
+  const at::Tensor* known() const;
+  void know(at::Tensor value);
+  /// An operator writes to the storage.
+  void note_write() { ++state_->writes[storage_.unsafeGetStorageImpl()]; }
+
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version_counter,
                                                          bool allow_tensor_metadata_change) const override;
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version_counter,
@@ -84,6 +93,8 @@ class FakeImpl final : public c10::TensorImpl {
 
   std::shared_ptr<SessionState> state_;
   c10::intrusive_ptr<ValueIdentity> identity_;
+  at::Tensor known_;
+  uint32_t known_at_ = 0;  // writes to the storage so far
   bool counted_ = true;
 };
 

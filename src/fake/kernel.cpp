@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "fake/dispatch_key.h"
+#include "fake/known.h"
 #include "fake/meta_kernel.h"
 #include "fake/operator_facts.h"
 #include "fake/record.h"
@@ -58,6 +59,7 @@ void lift(Session& session, Stack* stack) {
   const at::Tensor& fake = constant.toTensor();
   c10::IValue result = session.impl().empty(fake.sizes(), fake.strides(), fake.scalar_type(), fake.device());
   record(session, copy, facts_of(copy), {&constant, 1}, {&result, 1});
+  as_fake(result.toTensor())->know(tensor);
   stack->back() = std::move(result);
 }
 
@@ -96,21 +98,38 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     BelowFake guard;
     inferred = facts.rule(call);
   }
+  const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);
   if (inferred) {
     ++session.counters.native;
+  } else if (auto known = facts.data_dependent || dynamic ? known_results(op, facts, args) : std::nullopt) {
+    if (!facts.recorded) {  // `.item()` of a known value is a number of the code
+      torch::jit::drop(*stack, count);
+      for (c10::IValue& result : *known) stack->push_back(std::move(result));
+      return;
+    }
+    call.results() = fakes_like(session, *known);
+  } else if (auto indices = dynamic && facts.rule ? without_masks(session, args) : std::nullopt) {
+    Call without(*indices);
+    BelowFake guard;
+    if (!facts.rule(without)) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
+    call.results() = std::move(without.results());
   } else {
     const bool own_kernel =
         facts.has_backend_kernels && op.hasKernelForDispatchKey(c10::highestPriorityBackendTypeId(keys));
     if (facts.composite && !own_kernel) {
       return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
     }
-    if (facts.data_dependent || (facts.dynamic_shape && has_dynamic_shape(op, args))) {
+    if (facts.data_dependent || dynamic) {
       session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
     }
     call.results() = run_meta_kernel(session, op, args);
     count_meta(session.counters, op);
   }
-  if (facts.recorded) record(session, op, facts, args, call.results());
+  if (facts.mutates) write_known(op, facts, args);
+  if (facts.recorded) {
+    record(session, op, facts, args, call.results());
+    keep_known(op, facts, args, call.results());
+  }
   torch::jit::drop(*stack, count);
   for (c10::IValue& result : call.results()) stack->push_back(std::move(result));
 }

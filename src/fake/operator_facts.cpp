@@ -25,7 +25,7 @@ constexpr struct {
 };
 
 /// Data dependent operators that PyTorch does not tag so.
-constexpr std::string_view kUntaggedDataDependent[] = {"aten::is_nonzero", "aten::_is_all_true", "aten::to_dense"};
+constexpr std::string_view kUntaggedDataDependent[] = {"aten::is_nonzero", "aten::to_dense"};
 
 const std::unordered_map<std::string_view, Rule>& rules() {
   static const auto* table = [] {
@@ -68,6 +68,12 @@ OperatorFacts find_facts(const c10::OperatorHandle& op) {
     facts.takes_storage |= argument.type()->kind() == c10::TypeKind::StorageType;
     mutates |= argument.alias_info() && argument.alias_info()->isWrite();
   }
+  facts.mutates = mutates;
+  const bool determined = !facts.takes_storage && !op.hasTag(at::Tag::nondeterministic_seeded) &&
+                          name.starts_with("aten::") && name.find("empty") == std::string::npos &&
+                          name.find("resize") == std::string::npos;
+  facts.computes = determined && !mutates;
+  facts.follows = determined && mutates;
   facts.recorded = mutates || std::ranges::any_of(schema.returns(), [](const c10::Argument& result) {
                      return is_tensor_like(*result.type());
                    });

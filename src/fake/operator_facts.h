@@ -18,6 +18,11 @@ struct OperatorFacts {
   /// Its result (data_dependent) or the shape of its result (dynamic_shape) depends on data.
   bool data_dependent = false;
   bool dynamic_shape = false;
+  /// Its results follow from its arguments: no write, no random number, no memory that nobody filled.
+  bool computes = false;
+  /// The same of an in-place operator, for what it writes.
+  bool follows = false;
+  bool mutates = false;
   /// Takes a Storage: works on bytes, behind the back of every graph.
   bool takes_storage = false;
   /// Gives the tensor other storage (set_).

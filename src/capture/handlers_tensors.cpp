@@ -1,0 +1,43 @@
+// Methods of tensors that are more than one recorded operator.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "capture/handlers.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// A list of numbers, where the tensor's values follow from the code.
+Ref handle_tolist(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "tolist");
+  const at::Tensor* known = fake::known_value(THPVariable_Unpack(args.values[0]));
+  if (!known) capture.side_exit(BreakReason::DataDependentValue, "call of torch._C.TensorBase.tolist");
+  fake::Session::Pause pause;
+  Ref real = checked(THPVariable_Wrap(*known));
+  return checked(PyObject_CallMethod(real.get(), "tolist", nullptr));
+}
+
+/// Of a tensor made in the segment: no operator, but a call that the torch level has to repeat.
+Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
+  PyObject* tensor = args.values.at(0);
+  if (capture.is_input(tensor)) {
+    capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside");
+  }
+  static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "requires_grad_");
+  return capture.record(
+      graph::TorchNode::Kind::CallMethod, MAGNETO_STR("requires_grad_"), args.values, args.kwnames,
+      [&] { return PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames); },
+      /*always=*/true);
+}
+
+}  // namespace
+
+std::span<const HandlerRow> tensor_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"torch._C.TensorBase.tolist", handle_tolist},
+      {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture

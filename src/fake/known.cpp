@@ -1,0 +1,182 @@
+#include "fake/known.h"
+
+#include <ATen/ops/clone.h>
+#include <ATen/ops/nonzero.h>
+
+#include <algorithm>
+
+#include "fake/dispatch_key.h"
+#include "fake/session.h"
+
+namespace magneto::fake {
+
+namespace {
+
+/// Most elements of a tensor whose values are kept.
+constexpr int64_t kMostKnown = 1024;
+
+/// The value of a tensor of the call: undefined ones, numbers that PyTorch wrapped, and known fakes.
+std::optional<at::Tensor> value_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return tensor;
+  if (FakeImpl* fake = as_fake(tensor)) {
+    const at::Tensor* known = fake->known();
+    return known ? std::optional(*known) : std::nullopt;
+  }
+  return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? std::optional(tensor) : std::nullopt;
+}
+
+std::optional<c10::IValue> value_of(const c10::IValue& arg) {
+  if (arg.isTensor()) {
+    auto value = value_of(arg.toTensor());
+    return value ? std::optional<c10::IValue>(*value) : std::nullopt;
+  }
+  if (arg.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& item : arg.toTensorVector()) {
+      auto value = value_of(item);
+      if (!value) return std::nullopt;
+      list.push_back(*value);
+    }
+    return list;
+  }
+  if (arg.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& item : arg.toListRef()) {
+      auto value = item.isNone() ? at::Tensor() : value_of(item.toTensor());
+      if (!value) return std::nullopt;
+      list.push_back(item.isNone() ? std::nullopt : value);
+    }
+    return list;
+  }
+  return arg;
+}
+
+bool is_small(const c10::IValue& result) {
+  const auto small = [](const at::Tensor& tensor) {
+    return !tensor.defined() || (tensor.numel() <= kMostKnown && tensor.device().is_cpu());
+  };
+  if (result.isTensor()) return small(result.toTensor());
+  if (result.isTensorList()) return std::ranges::all_of(result.toTensorVector(), small);
+  return false;
+}
+
+void keep(const at::Tensor& fake, const at::Tensor& value) {
+  FakeImpl* impl = fake.defined() ? as_fake(fake) : nullptr;
+  if (impl && value.defined() && fake.sizes() == value.sizes() && fake.dtype() == value.dtype()) impl->know(value);
+}
+
+}  // namespace
+
+std::optional<std::vector<c10::IValue>> known_results(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                                      std::span<const c10::IValue> args) {
+  if (!facts.computes) return std::nullopt;
+  torch::jit::Stack stack;
+  for (const c10::IValue& arg : args) {
+    if (arg.isDevice() && !arg.toDevice().is_cpu()) return std::nullopt;
+    auto value = value_of(arg);
+    if (!value) return std::nullopt;
+    stack.push_back(std::move(*value));
+  }
+  BelowFake guard;
+  op.callBoxed(&stack);
+  return std::vector<c10::IValue>(stack.begin(), stack.end());
+}
+
+std::vector<c10::IValue> fakes_like(Session& session, std::span<const c10::IValue> values) {
+  std::vector<c10::IValue> fakes;
+  const auto fake_of = [&](const at::Tensor& value) {
+    return session.impl().empty(value.sizes(), value.strides(), value.scalar_type(), value.device());
+  };
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) {
+      fakes.emplace_back(fake_of(value.toTensor()));
+    } else {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& item : value.toTensorVector()) list.push_back(fake_of(item));
+      fakes.emplace_back(std::move(list));
+    }
+  }
+  return fakes;
+}
+
+void keep_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std::span<const c10::IValue> args,
+                std::span<const c10::IValue> results) {
+  if (!facts.computes || !std::ranges::all_of(results, is_small)) return;
+  auto values = known_results(op, facts, args);
+  if (!values || values->size() != results.size()) return;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].isTensor()) {
+      keep(results[i].toTensor(), (*values)[i].toTensor());
+      continue;
+    }
+    const auto fakes = results[i].toTensorVector();
+    const auto items = (*values)[i].toTensorVector();
+    for (size_t k = 0; k < std::min(fakes.size(), items.size()); ++k) keep(fakes[k], items[k]);
+  }
+}
+
+namespace {
+
+/// What an in-place operator leaves in its first argument, if that follows from known values.
+std::optional<at::Tensor> written_value(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                        std::span<const c10::IValue> args) {
+  const auto& schema = op.schema().arguments();
+  if (!facts.follows || args.empty() || !args[0].isTensor()) return std::nullopt;
+  torch::jit::Stack stack;
+  for (size_t i = 0; i < args.size(); ++i) {
+    const bool written = schema[i].alias_info() && schema[i].alias_info()->isWrite();
+    auto value = written == (i == 0) ? value_of(args[i]) : std::nullopt;
+    if (!value) return std::nullopt;
+    stack.push_back(std::move(*value));
+  }
+  BelowFake guard;
+  at::Tensor target = at::clone(stack[0].toTensor());
+  stack[0] = target;
+  op.callBoxed(&stack);
+  return target;
+}
+
+}  // namespace
+
+void write_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std::span<const c10::IValue> args) {
+  const auto& schema = op.schema().arguments();
+  const std::optional<at::Tensor> written = written_value(op, facts, args);
+  const auto forget = [](const at::Tensor& tensor) {
+    if (FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr) fake->note_write();
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!schema[i].alias_info() || !schema[i].alias_info()->isWrite()) continue;
+    if (args[i].isTensor()) forget(args[i].toTensor());
+    if (args[i].isTensorList()) std::ranges::for_each(args[i].toTensorVector(), forget);
+  }
+  if (written) keep(args[0].toTensor(), *written);
+}
+
+std::optional<std::vector<c10::IValue>> without_masks(Session& session, std::span<const c10::IValue> args) {
+  std::vector<c10::IValue> changed(args.begin(), args.end());
+  for (c10::IValue& arg : changed) {
+    if (!arg.isOptionalTensorList()) continue;
+    c10::List<std::optional<at::Tensor>> list;
+    for (const c10::IValue& item : arg.toListRef()) {
+      const at::Tensor index = item.isNone() ? at::Tensor() : item.toTensor();
+      if (!index.defined() || (index.scalar_type() != c10::kBool && index.scalar_type() != c10::kByte)) {
+        list.push_back(item.isNone() ? std::nullopt : std::optional(index));
+        continue;
+      }
+      auto mask = value_of(index);
+      if (!mask) return std::nullopt;
+      int64_t count = 0;
+      {
+        BelowFake guard;
+        count = at::nonzero(*mask).size(0);
+      }
+      for (int64_t k = 0; k < index.dim(); ++k) {
+        list.push_back(session.impl().empty({count}, {1}, c10::kLong, index.device()));
+      }
+    }
+    arg = std::move(list);
+  }
+  return changed;
+}
+
+}  // namespace magneto::fake

@@ -1,0 +1,1 @@
+"""`transformers` architectures by kind; tests/models.py puts them together."""

@@ -1,0 +1,75 @@
+"""Every row of tests/architectures: eager's results bit for bit, in one graph where nothing in the model reads data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import models
+import pytest
+import torch
+from compare import assert_same
+from test_models import compiled_path
+
+import magneto
+
+# Models that read a tensor's data, draw from Python's random numbers or call NumPy on the way: side exits of one cold
+# call. torch.compile has more in total (bench/breaks.py); whoever makes one of these numbers smaller, change it here.
+BREAKS: dict[str, int] = {
+    "canine": 1,
+    "ctrl": 1,
+    "d_fine": 2,
+    "dbrx": 11,
+    "encodec": 28,
+    "falcon_mamba": 2,
+    "fastspeech2": 3,
+    "flaubert": 1,
+    "jamba": 1,
+    "jetmoe": 3,
+    "led": 1,
+    "llava": 2,
+    "longcat_flash": 9,
+    "longformer": 2,
+    "mamba": 2,
+    "mimi": 13,
+    "musicgen": 2,
+    "nllb_moe": 10,
+    "paligemma": 2,
+    "pegasus_x": 4,
+    "reformer": 2,
+    "rt_detr_v2": 2,
+    "smolvlm": 5,
+    "superpoint": 4,
+    "switch_transformers": 13,
+    "udop": 5,
+    "vilt": 13,
+    "xlm": 1,
+}
+
+
+def call(function: Any, name: str, seed: int) -> Any:
+    torch.manual_seed(seed)
+    return function(**models.inputs(name, seed))
+
+
+@pytest.mark.parametrize("name", [name for name in models.MODELS if name not in models.FIRST])
+def test_architecture(name: str) -> None:
+    module = models.build(name)
+    with torch.no_grad():
+        call(module, name, 0)
+        with compiled_path():
+            expected = [call(module, name, seed) for seed in (0, 1)]
+        for backend in ("eager", "aot_eager"):
+            magneto.reset()
+            # Each break resumes in torch's own Module.__call__: one place, with a result of another type each time.
+            with magneto.config.patch(cache_size_limit=100, accumulated_cache_size_limit=1000):
+                check(module, name, backend, expected)
+
+
+def check(module: torch.nn.Module, name: str, backend: str, expected: list[Any]) -> None:
+    compiled = magneto.compile(module, backend=backend, fullgraph=name not in BREAKS)
+    assert_same(call(compiled, name, 0), expected[0], exact=True)
+    assert magneto.stats()["breaks"] == BREAKS.get(name, 0)
+    assert_same(call(compiled, name, 0), expected[0], exact=True)
+    assert_same(call(compiled, name, 1), expected[1], exact=True)
+    if name not in BREAKS:
+        assert magneto.stats()["recompiles"] == 0
