@@ -11,7 +11,6 @@
 
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
-#include <internal/pycore_interp.h>
 #undef Py_BUILD_CORE
 
 #include "python/cpython_common.h"
@@ -39,13 +38,7 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 
 }  // namespace
 
-bool is_traced(PyThreadState* thread) {
-  if (thread->c_tracefunc || thread->c_profilefunc) return true;
-  for (const auto tools : thread->interp->monitors.tools) {
-    if (tools != 0) return true;
-  }
-  return false;
-}
+bool is_traced(PyThreadState* thread) { return thread->c_tracefunc || thread->c_profilefunc; }
 
 PyObject* type_dict(PyTypeObject* type) {
   PyObject* dict = PyType_GetDict(type);
