@@ -180,6 +180,8 @@ class Capture {
   void refuse_opaque_iterable(PyObject* value);
   /// C code compares what is in `value`, also in containers in it: guards all of it.
   void guard_contents(PyObject* value);
+  /// A container inside `value` has been changed: C code sees nested ones as they were.
+  bool holds_changed(PyObject* value, int depth);
   /// Like resolve, for nested containers too.
   Ref resolve_deep(PyObject* object);
   bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0; }

@@ -252,12 +252,31 @@ void Capture::refuse_opaque_iterable(PyObject* value) {
 void Capture::guard_contents(PyObject* value) {
   if (!is_builtin_container(value)) return;
   resolve_deep(value);
-  for (const auto& [original, shadow] : shadows_) {
-    // C code sees nested containers as they were.
-    if (shadow.dirty && original != value && shadow.object.get() != value) {
-      side_exit(BreakReason::OpaqueObject, "containers are compared while others have been changed");
+  if (holds_changed(value, 0)) {
+    side_exit(BreakReason::OpaqueObject, "a container is compared that holds one that has been changed");
+  }
+}
+
+bool Capture::holds_changed(PyObject* value, int depth) {
+  if (depth > 50) return true;  // in a circle, perhaps
+  Ref seen = resolve(value);
+  auto changed = [&](PyObject* item) {
+    if (!is_builtin_container(item)) return false;
+    auto shadow = shadows_.find(item);
+    return (shadow != shadows_.end() && shadow->second.dirty) || holds_changed(item, depth + 1);
+  };
+  if (PyTuple_Check(seen.get()) || PyList_Check(seen.get())) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(seen.get()); ++i) {
+      if (changed(PySequence_Fast_GET_ITEM(seen.get(), i))) return true;
+    }
+  } else if (PyDict_Check(seen.get())) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(seen.get(), &position, &key, &item)) {
+      if (changed(item)) return true;
     }
   }
+  return false;
 }
 
 Ref Capture::make_shadow(PyObject* original, const Source* source) {
