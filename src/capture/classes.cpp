@@ -88,7 +88,15 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
       refuse_opaque_iterable(arg);
       Ref value = PyType_IsSubtype(type, &PyDict_Type) ? resolve_deep(arg) : resolve(arg);
       if (value.get() == arg && is_outside(arg) && std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
-        side_exit(BreakReason::OpaqueObject, "a partial of a partial from outside is made");  // C code merges them
+        // C code merges the two: what the outer one holds is read under guards.
+        PyObject** dict = _PyObject_GetDictPtr(arg);
+        if (dict && *dict) side_exit(BreakReason::OpaqueObject, "a partial of a partial with attributes is made");
+        Ref function = load_attr(arg, MAGNETO_STR("func"));
+        Ref bound = load_attr(arg, MAGNETO_STR("args")), keywords = load_attr(arg, MAGNETO_STR("keywords"));
+        Ref first = checked(PyTuple_Pack(1, function.get()));
+        Ref all = checked(PySequence_Concat(first.get(), resolve(bound.get()).get()));
+        Ref named = checked(PyDict_Copy(resolve(keywords.get()).get()));
+        value = checked(PyObject_Call(reinterpret_cast<PyObject*>(Py_TYPE(arg)), all.get(), named.get()));
       }
       if (value.get() == arg && is_outside(arg) && !is_builtin_container(arg) && type != &PyMethod_Type &&
           (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {

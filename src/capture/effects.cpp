@@ -158,7 +158,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
   auto run_resolved = [&](bool mutate) -> Ref {
     std::vector<Ref> held;
     for (PyObject* value : args.values) {
-      if (compares) guard_contents(value);
+      if (compares && !PyDict_Check(value)) guard_contents(value);  // of a dict, the keys
     }
     CallArgs values;
     values.kwnames = args.kwnames;

@@ -331,7 +331,7 @@ bool Capture::contains(PyObject* container, PyObject* item) {
     if (PyObject_Hash(item) == -1) throw PythonError{};
     return static_cast<bool>(dict_lookup(container, item));
   }
-  guard_contents(container);
+  if (!PyDict_Check(container)) guard_contents(container);  // of a dict, the keys
   guard_contents(item);
   Ref object = operand(*this, container, "contains");
   Ref needle = resolve(item);

@@ -329,7 +329,7 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         PyObject** slot = frame_localsplus(frame) + in.arg;
         if (in.op == Op::DELETE_FAST && !*slot) return StepResult::NotOurs;
         // The slot changes first: a finaliser may look at the frame.
-        PyObject* old = std::exchange(*slot, in.op == Op::STORE_FAST ? Py_NewRef(stack.top()) : nullptr);
+        PyObject* old = std::exchange(*slot, in.op == Op::STORE_FAST ? Py_XNewRef(stack.top()) : nullptr);
         if (in.op == Op::STORE_FAST) stack.drop(1);
         Py_XDECREF(old);
         return StepResult::Done;
