@@ -175,8 +175,6 @@ constexpr RuleRow rows[] = {
     {"aten::any.dim", when<kAll, structured<meta::structured_any_dim>>},
     {"aten::any.dims", when<kAll, structured<meta::structured_any_dims>>},
     {"aten::all", when<kAll, structured<meta::structured_all>>},
-    {"aten::_is_all_true", when<kAll, structured<meta::structured_all>>},
-    {"aten::_is_any_true", when<kAll, structured<meta::structured_any>>},
     {"aten::all.dim", when<kAll, structured<meta::structured_all_dim>>},
     {"aten::all.dims", when<kAll, structured<meta::structured_all_dims>>},
     {"aten::var.correction", variance<false>},
