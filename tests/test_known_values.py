@@ -201,13 +201,19 @@ def test_metadata_argument_only() -> None:
 
 
 def test_device_context_is_left_once() -> None:
+    """Each call leaves the thread without a mode. (The bound `__exit__` on the stack is new at each call, and guarded by
+    identity: the second segment is captured anew until the limit; see docs/coverage.md.)"""
+
     def f(x):
         with torch.device("cpu"):
             y = torch.ones(3)
         return x + y
 
-    # One break to enter; each call's own __exit__ is a new object that the segment behind is captured for.
-    check(f, torch.randn(3), breaks=4)
+    x = torch.randn(3)
+    compiled = magneto.compile(f, backend="aot_eager")
+    for _ in range(3):
+        assert_same(compiled(x), f(x), exact=True)
+        assert torch._C._len_torch_function_stack() == 0
 
 
 def test_weak_reference_is_called() -> None:

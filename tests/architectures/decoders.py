@@ -1,6 +1,6 @@
 """Text decoders, state-space models and linear attention."""
 
-from .base import BERT, LLAMA, SPECIAL, TEXT, VOCAB, Row, masked_tokens, tokens
+from .base import BERT, LLAMA, SPECIAL, VOCAB, Row, masked_tokens, tokens
 
 
 def row(model: str, config: str, settings: dict = LLAMA, inputs=tokens, **nested: dict) -> Row:

@@ -2,7 +2,7 @@
 
 import torch
 
-from .base import BERT, VIT, VOCAB, Inputs, Row, image, masked_tokens
+from .base import BERT, VIT, Inputs, Row, image, masked_tokens
 
 
 def row(model: str, config: str, settings: dict, inputs=image, **nested: dict) -> Row:

@@ -422,7 +422,7 @@ class ShiftedWindows(nn.Module):
                 cnt += 1
         m = window_partition(mask, 4).view(-1, 16)
         attn_mask = m.unsqueeze(1) - m.unsqueeze(2)
-        attn_mask = attn_mask.masked_fill(attn_mask != 0, float(-100.0)).masked_fill(attn_mask == 0, float(0.0))
+        attn_mask = attn_mask.masked_fill(attn_mask != 0, (-100.0)).masked_fill(attn_mask == 0, 0.0)
         q = window_partition(torch.roll(x, shifts=(-2, -2), dims=(1, 2)), 4).view(-1, 16, 4)
         a = (q @ q.transpose(-2, -1)).view(2, 4, 16, 16) + attn_mask.unsqueeze(0)
         return F.softmax(a, -1).view(-1, 16, 16) @ q
