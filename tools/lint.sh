@@ -3,7 +3,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=${1:-2}
-PATH=$PATH:$PWD/.venv/bin
+PATH=$PWD/.venv/bin:$PATH
 failed=()
 check() {
   local name=$1
@@ -29,7 +29,7 @@ tidy() {
   other=$(.venv/bin/python -c 'import sys; print("312" if sys.version_info[:2] == (3, 11) else "311")')
   cmake -S . -B build/lint -G Ninja -DPython_EXECUTABLE="$PWD/.venv/bin/python" -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON > /dev/null &&
     find src -name '*.cpp' ! -name "cpython_$other.cpp" -print0 |
-    xargs -0 -P "$jobs" -n 1 clang-tidy -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option
+    xargs -0 -P "$jobs" -n 1 clang-tidy -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-fno-openmp
 }
 check clang-tidy tidy
 [[ ${#failed[@]} == 0 ]] || { echo "lint failed: ${failed[*]}"; exit 1; }

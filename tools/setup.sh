@@ -126,18 +126,9 @@ print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][
   pip_install "${requirements[@]}"
 }
 
-set_up_lint() {
-  set_up_group lint
-  local tool
-  for tool in clang-format clang-tidy; do
-    command -v "$tool" > /dev/null || pip_install "$tool"
-  done
-}
-
 case ${1:-} in
   build) set_up_build ;;
-  test) set_up_group test ;;
-  lint) set_up_lint ;;
+  test | lint) set_up_group "$1" ;;
   *) fail "usage: setup.sh build|test|lint" ;;
 esac
 touch ".venv/.ready-$1"

@@ -163,7 +163,7 @@ Trace Capture::run() {
   } catch (const SideExit&) {
     return finish(Ref());
   }
-  return finish(std::move(value));
+  return finish(value);
 }
 
 /// Generators that are alive at the end hold fakes, and closing them would run the user's `finally` blocks: they are
@@ -254,6 +254,7 @@ void Capture::restart_before_birth(const Abandon& abandon) {
 }
 
 void Capture::side_exit(BreakReason reason, std::string message) {
+  check_sticky();
   PyErr_Clear();
   if (!frame) abandon(reason, std::move(message));
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
@@ -287,7 +288,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
   throw SideExit{};
 }
 
-Trace Capture::finish(Ref value) {
+Trace Capture::finish(const Ref& value) {
   Trace trace;
   try {
     if (!plan_) {
@@ -407,6 +408,28 @@ void Capture::end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info
   PyErr_Clear();
 }
 
+/// What an object says when its last reference goes, between calls of C code: a generator is closed, or a weak
+/// reference's callback is called. Nothing from outside dies meanwhile: the object is the capture's own. (Objects with
+/// a __del__ are not made during captures: Finalizer.)
+bool Capture::is_last_word(Frame* real, int throwflag) const {
+  if (!frame || recording_) return false;
+  if (throwflag) return frame_is_generator(real);
+  PyCodeObject* code = frame_code(real);
+  if (code->co_argcount < 1) return false;
+  PyObject* last = frame_localsplus(real)[code->co_argcount - 1];
+  return last && PyWeakref_Check(last) && PyWeakref_GET_OBJECT(last) == Py_None;
+}
+
+/// What is raised in an object's last words is printed, and the program goes on: that has to happen in each run.
+void Capture::mute_last_word() {
+  if (!sticky_ && PyErr_ExceptionMatches(PyExc_GeneratorExit)) return;
+  if (!sticky_) {
+    restart_ = {{frame->info->code, frame->pc}, "an exception is raised where an object dies"};
+    sticky_ = std::make_exception_ptr(Restart{});
+  }
+  PyErr_SetNone(PyExc_GeneratorExit);  // a generator that is closed may raise it
+}
+
 PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwflag, bool* handled) {
   if (!throwflag && is_signal_handler(real)) {
     *handled = true;
@@ -414,7 +437,8 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
     return run_frame_plainly(thread, real, throwflag);
   }
   if (sticky_) return nullptr;
-  if (!callbacks_allowed_) {
+  const bool last_word = !callbacks_allowed_ && is_last_word(real, throwflag);
+  if (!callbacks_allowed_ && !last_word) {
     *handled = recording_;
     return recording_ ? run_recorded(thread, real, throwflag) : nullptr;
   }
@@ -464,8 +488,11 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   }
   callbacks_allowed_ = callbacks;
   if (raised) {
+    if (last_word) mute_last_word();
     end_frame(thread, real, info, f.pc, f.depth);
-    return nullptr;
+    if (!last_word || throwflag) return nullptr;
+    PyErr_Clear();
+    return Py_NewRef(Py_None);
   }
   frame_set(real, info, f.pc, f.depth);
   if (info.instrs[f.pc].op == Op::YIELD_VALUE) return frame_yield(thread, real, info, f.pc, value.release());

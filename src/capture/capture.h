@@ -89,7 +89,9 @@ struct InterpFrame {
     Py_XDECREF(old);
   }
   const Instr& instr() const { return info->instrs[pc]; }
-  ~InterpFrame();
+  /// Drops the values, as the frame does at its end.
+  void clear();
+  ~InterpFrame() { clear(); }
 };
 
 /// Arguments in vectorcall layout: positional ones, then the values of `kwnames` (a tuple, or null). Borrowed.
@@ -312,6 +314,8 @@ class Capture {
   /// Runs the handlers of signals that have arrived, outside of the capture.
   void handle_signals();
   class Suspended;
+  bool is_last_word(Frame* real, int throwflag) const;
+  void mute_last_word();
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
   static void end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth);
   void check_sticky();
@@ -320,7 +324,7 @@ class Capture {
   graph::PyArg py_arg(PyObject* object);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
                        int depth);
-  Trace finish(Ref result);
+  Trace finish(const Ref& result);
 
   const KnownBreaks& known_breaks_;
   std::pair<BreakSite, std::string> restart_;
@@ -354,7 +358,7 @@ class Capture {
   uint32_t steps_ = 0;         // instructions executed
   Ref program_interrupt_;      // a KeyboardInterrupt that the program itself raised
   Ref interrupt_;              // one that came from outside
-  std::exception_ptr sticky_;  // what a callback threw; rethrown after the C call
+  std::exception_ptr sticky_;  // what a callback threw; rethrown after the C call, or the instruction
   bool callbacks_allowed_ = false;
   bool recording_ = false;  // a torch call runs
   bool trusted_ = false;    // ...and is in Python code that may call whatever it likes

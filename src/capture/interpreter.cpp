@@ -10,11 +10,8 @@
 
 namespace magneto::capture {
 
-using guards::Source;
-
-InterpFrame::~InterpFrame() {
-  if (real) return;
-  for (PyObject* slot : storage) Py_XDECREF(slot);
+void InterpFrame::clear() {
+  for (PyObject*& slot : storage) Py_CLEAR(slot);
 }
 
 namespace {
@@ -98,9 +95,15 @@ Ref Interpreter::run(bool raise_first) {
     if (c.exit_every) c.force_exit();
     try {
       const int32_t next = step(f.instr());
-      if (next == kReturned) return std::move(result);
+      if (next == kReturned) {
+        if (&f == &c.root_) f.clear();  // what dies with the frame may have last words
+        c.check_sticky();
+        return std::move(result);
+      }
+      c.check_sticky();
       f.pc = next;
     } catch (const PythonError&) {
+      c.check_sticky();
       c.check_interrupt();
       handle_error();
     }

@@ -548,8 +548,8 @@ void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalStat
   auto boolean = [](bool value) { return value ? Py_True : Py_False; };
   struct Device {
     const char* name;
-    bool guards::GlobalState::*enabled;
-    at::ScalarType guards::GlobalState::*dtype;
+    bool guards::GlobalState::* enabled;
+    at::ScalarType guards::GlobalState::* dtype;
   };
   static constexpr Device devices[] = {
       {"cpu", &guards::GlobalState::autocast_cpu, &guards::GlobalState::autocast_cpu_dtype},

@@ -147,7 +147,7 @@ void LoadedObject::load(std::string_view object) {
       if (!function) damaged("it calls " + std::string(name_of(symbol)));
       static constexpr unsigned char kJump[] = {0xff, 0x25, 2, 0, 0, 0, 0x90, 0x90};
       memcpy(thunk, kJump, sizeof kJump);
-      memcpy(thunk + kThunkAddress, &function, sizeof function);
+      memcpy(thunk + kThunkAddress, static_cast<const void*>(&function), sizeof function);
       addresses[i] = reinterpret_cast<uint64_t>(thunk);
       outside[i] = true;
     } else if (symbol.st_shndx < sections.size() && offsets[symbol.st_shndx] != UINT64_MAX) {

@@ -19,7 +19,6 @@ Context* context_of(PyObject* compiled);
 
 namespace {
 
-using dispatch::Context;
 using dispatch::Report;
 
 PyObject* compile(PyObject*, PyObject* args) {

@@ -71,8 +71,7 @@ void replace_real_tensors(Session& session, std::span<c10::IValue> args) {
     } else if (arg.isTensorList()) {
       c10::List<at::Tensor> list = arg.toTensorList();
       for (size_t i = 0; i < list.size(); ++i) {
-        const at::Tensor tensor = list.get(i);
-        if (is_real(tensor)) list.set(i, session.make_constant(tensor));
+        if (const at::Tensor& tensor = list.get(i); is_real(tensor)) list.set(i, session.make_constant(tensor));
       }
     } else if (arg.isOptionalTensorList()) {
       c10::List<std::optional<at::Tensor>> list = arg.toOptionalTensorList();

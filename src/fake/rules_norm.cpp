@@ -106,7 +106,7 @@ bool batch_norm_no_stats(Call& call) {
 /// _batch_norm_with_update and _no_update: a fourth result, the reserve, is empty on CPU.
 template <bool training>
 bool batch_norm_with_reserve(Call& call) {
-  if (!batch_norm < training ? 1 : 0 > (call)) return false;
+  if (!batch_norm<training ? 1 : 0>(call)) return false;
   call.result(call.empty({0}, c10::ScalarType::Byte, call.tensor(0).device()));
   return true;
 }

@@ -71,7 +71,7 @@ graph::ValueId Session::Impl::value_of(const FakeImpl& fake) const {
   return value;
 }
 
-void Session::Impl::refuse(Refusal::Kind kind, const c10::OperatorHandle& op, std::string message) {
+void Session::Impl::refuse(Refusal::Kind kind, const c10::OperatorHandle& op, const std::string& message) {
   std::string name = operator_name(op);
   state->refuse(kind, name, message);
   C10_THROW_ERROR(Error, name + ": " + message);

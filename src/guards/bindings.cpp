@@ -176,7 +176,7 @@ PyObject* compile(PyObject*, PyObject* descriptions) {
     PyObject* capsule = PyCapsule_New(result.get(), kCapsule, [](PyObject* object) {
       delete static_cast<TestProgram*>(PyCapsule_GetPointer(object, kCapsule));
     });
-    if (capsule) result.release();
+    if (capsule) (void)result.release();  // the capsule owns it
     return capsule;
   });
 }

@@ -1,6 +1,7 @@
 #include "guards/constants.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -13,6 +14,9 @@ namespace {
 bool is_singleton(PyObject* object) {
   return object == Py_None || object == Py_Ellipsis || object == Py_NotImplemented;
 }
+
+/// Tells 0.0 from -0.0, and a NaN from another.
+bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
 /// Compares two objects whose `tp_richcompare` is C code that calls nothing else.
 bool plainly_equal(PyObject* a, PyObject* b) {
@@ -121,12 +125,11 @@ bool constants_equal(PyObject* a, PyObject* b) {
   if (type != Py_TYPE(b)) return false;
   if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type) return plainly_equal(a, b);
   if (type == &PyFloat_Type) {
-    double x = PyFloat_AS_DOUBLE(a), y = PyFloat_AS_DOUBLE(b);
-    return std::memcmp(&x, &y, sizeof x) == 0;
+    return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
   }
   if (type == &PyComplex_Type) {
     Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
-    return std::memcmp(&x, &y, sizeof x) == 0;
+    return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
   }
   if (type == &PyTuple_Type) {
     if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;

@@ -1,6 +1,8 @@
 // What tests reach of the loop IR: text in, text out.
 #include "api/bindings.h"
 
+#include <stdexcept>
+
 #include "loops/ir.h"
 #include "python/ref.h"
 

@@ -12,8 +12,8 @@ namespace magneto::loops {
 
 /// An index was out of bounds in a `bounds` instruction.
 struct BoundsError : std::runtime_error {
-  BoundsError(std::string text, int32_t message, int64_t index, int64_t size)
-      : std::runtime_error(std::move(text)), message(message), index(index), size(size) {}
+  BoundsError(const std::string& text, int32_t message, int64_t index, int64_t size)
+      : std::runtime_error(text), message(message), index(index), size(size) {}
   int32_t message;
   int64_t index, size;
 };

@@ -28,7 +28,7 @@ class Verifier {
   };
   enum class Variable : uint8_t { Undefined, Parallel, Here, Gone };
 
-  void report(std::string violation) { violations_.push_back(where_ + violation); }
+  void report(const std::string& violation) { violations_.push_back(where_ + violation); }
   static std::string name(ValueId id) { return "%" + std::to_string(id); }
 
   void check_buffer(const Buffer& buffer) {

@@ -142,7 +142,7 @@ class Functionaliser {
     out_.set(id, now);
   }
 
-  ValueId add_one(c10::OperatorHandle op, std::vector<AtenArg> args, const TensorMeta& result) {
+  ValueId add_one(const c10::OperatorHandle& op, std::vector<AtenArg> args, const TensorMeta& result) {
     return out_.add(op, std::move(args), {&result}, torch_node())[0];
   }
 

@@ -42,7 +42,7 @@ std::vector<AtenArg> Rewriter::map_args(const AtenNode& node) const {
   return args;
 }
 
-std::vector<ValueId> Rewriter::add(c10::OperatorHandle op, std::vector<AtenArg> args,
+std::vector<ValueId> Rewriter::add(const c10::OperatorHandle& op, std::vector<AtenArg> args,
                                    const std::vector<const graph::TensorMeta*>& results, int32_t torch_node) {
   AtenNode node{op, std::move(args), {}, torch_node};
   const auto index = static_cast<int32_t>(graph_.aten_nodes.size());

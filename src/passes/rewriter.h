@@ -25,7 +25,7 @@ class Rewriter {
   std::vector<graph::AtenArg> map_args(const graph::AtenNode& node) const;
 
   /// Adds an operator with new results of these types (a result without one is absent) and returns their values.
-  std::vector<graph::ValueId> add(c10::OperatorHandle op, std::vector<graph::AtenArg> args,
+  std::vector<graph::ValueId> add(const c10::OperatorHandle& op, std::vector<graph::AtenArg> args,
                                   const std::vector<const graph::TensorMeta*>& results, int32_t torch_node);
   /// Adds `node` as it is and maps its results.
   void copy(const graph::AtenNode& node);

@@ -34,8 +34,8 @@ class FrameHook {
   bool active_ = true;
 };
 
-/// A tracer or profiler sees what this thread runs: sys.settrace or sys.setprofile was called (pdb, coverage, cProfile).
-/// Tools of 3.12's sys.monitoring are not noticed: CPython keeps no public trace of them.
+/// A tracer or profiler sees what this thread runs: sys.settrace or sys.setprofile was called (pdb, coverage,
+/// cProfile). Tools of 3.12's sys.monitoring are not noticed: CPython keeps no public trace of them.
 bool is_traced(PyThreadState* thread);
 
 PyCodeObject* frame_code(Frame* frame);     // borrowed

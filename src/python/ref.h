@@ -26,8 +26,10 @@ class Ref {
   }
   Ref(const Ref& other) : object_(other.object_) { Py_XINCREF(object_); }
   Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
-  Ref& operator=(Ref other) noexcept {
-    std::swap(object_, other.object_);
+  Ref& operator=(const Ref& other) { return *this = Ref(other); }
+  Ref& operator=(Ref&& other) noexcept {
+    Ref taken(std::move(other));
+    std::swap(object_, taken.object_);
     return *this;
   }
   ~Ref() { Py_XDECREF(object_); }

@@ -68,7 +68,11 @@ class Run {
     for (const Step& step : program_.steps) run_step(step);
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const Operand& output = program_.outputs[i];
-      outputs[i] = output.place == Place::Register ? std::move(tensors_.registers[output.index]) : tensors_[output];
+      if (output.place == Place::Register) {
+        outputs[i] = std::move(tensors_.registers[output.index]);
+      } else {
+        outputs[i] = tensors_[output];
+      }
     }
   }
 
@@ -124,7 +128,8 @@ class Run {
 
   at::Tensor take(const Operand& operand) {
     if (operand.index < 0) return {};
-    return operand.last_use ? std::move(tensors_.registers[operand.index]) : tensors_[operand];
+    if (operand.last_use) return std::move(tensors_.registers[operand.index]);
+    return tensors_[operand];
   }
 
   void push_arguments(const Step& step) {

@@ -55,7 +55,7 @@ PyObject* aten_compile(PyObject*, PyObject* text) {
     Ref capsule = checked(PyCapsule_New(program.get(), kCapsule, [](PyObject* self) {
       delete static_cast<runtime::AtenProgram*>(PyCapsule_GetPointer(self, kCapsule));
     }));
-    program.release();
+    (void)program.release();  // the capsule owns it
     return capsule.release();
   });
 }
@@ -97,7 +97,7 @@ PyObject* torch_graph(PyObject*, PyObject* const* args, Py_ssize_t count) {
     Ref capsule = checked(PyCapsule_New(graph.get(), kGraphCapsule, [](PyObject* self) {
       delete static_cast<graph::Graph*>(PyCapsule_GetPointer(self, kGraphCapsule));
     }));
-    graph.release();
+    (void)graph.release();  // the capsule owns it
     return capsule.release();
   });
 }

@@ -157,9 +157,9 @@ class Run {
         if (in_arena) tensor = tensor.clone();
         continue;
       }
-      TORCH_CHECK(tensor.defined() && tensor.scalar_type() == info.dtype &&
-                      tensor.sizes() == c10::IntArrayRef(info.sizes),
-                  graph::operator_text(call.op), " gave another tensor than when it was captured");
+      TORCH_CHECK(
+          tensor.defined() && tensor.scalar_type() == info.dtype && tensor.sizes() == c10::IntArrayRef(info.sizes),
+          graph::operator_text(call.op), " gave another tensor than when it was captured");
       bool same = true;
       for (size_t d = 0; d < info.sizes.size(); ++d) {
         same = same && (info.sizes[d] <= 1 || tensor.stride(static_cast<int64_t>(d)) == info.strides[d]);
@@ -286,7 +286,7 @@ std::unique_ptr<CallFrame> CompiledProgram::Impl::take_frame() const {
 void CompiledProgram::Impl::give_frame(std::unique_ptr<CallFrame> frame) const {
   CallFrame* expected = nullptr;
   if (spare.compare_exchange_strong(expected, frame.get(), std::memory_order_acq_rel)) {
-    frame.release();
+    (void)frame.release();  // `spare` owns it
     return;
   }
   const std::lock_guard lock(mutex);

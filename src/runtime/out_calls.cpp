@@ -1,4 +1,5 @@
 // Operators that write into planned memory: their out-variants, called with C++ arguments.
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/baddbmm_ops.h>
 #include <ATen/ops/bmm_ops.h>
@@ -34,8 +35,7 @@ struct Out<Operator, at::Tensor&(Types...)> {
     using All = std::tuple<std::remove_cvref_t<Types>...>;
     [&]<size_t... I>(std::index_sequence<I...>) {
       Operator::redispatch(keys, argument<std::tuple_element_t<I, All>>(step, registers, I)..., out);
-    }
-    (std::make_index_sequence<sizeof...(Types) - 1>{});
+    }(std::make_index_sequence<sizeof...(Types) - 1>{});
   }
 };
 

@@ -1,5 +1,6 @@
 // Typed calls for frequent operators: the backend kernel with C++ arguments, without boxing them on a stack (30 to 60
 // ns an operator). Everything else goes boxed.
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/_softmax_ops.h>
 #include <ATen/ops/add_ops.h>
 #include <ATen/ops/addmm_ops.h>
@@ -52,8 +53,7 @@ struct Typed<Operator, at::Tensor(Types...)> {
   static at::Tensor call(const Step& step, c10::DispatchKeySet keys, const Registers& registers) {
     return [&]<size_t... I>(std::index_sequence<I...>) {
       return Operator::redispatch(keys, argument<std::remove_cvref_t<Types>>(step, registers, I)...);
-    }
-    (std::index_sequence_for<Types...>{});
+    }(std::index_sequence_for<Types...>{});
   }
 };
 
