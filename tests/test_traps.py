@@ -182,8 +182,7 @@ def test_10_generator_is_closed_by_a_break() -> None:
 
         def numbers() -> Any:
             try:
-                for i in range(5):
-                    yield i
+                yield from range(5)
             finally:
                 log.append("closed")
 

@@ -29,7 +29,7 @@ struct Session::Impl {
   void change_metadata(FakeImpl& fake, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
 
   /// Records the refusal and throws it as c10::Error (RuntimeError in Python).
-  [[noreturn]] void refuse(Refusal::Kind kind, const c10::OperatorHandle& op, std::string message);
+  [[noreturn]] void refuse(Refusal::Kind kind, const c10::OperatorHandle& op, const std::string& message);
 
   at::Tensor wrap(const at::Tensor& real, graph::ValueId value);
 
