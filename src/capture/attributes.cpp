@@ -407,9 +407,15 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
 }
 
 Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
-  Ref start = checked(PyObject_GetAttr(owner, MAGNETO_STR("__thisclass__")));
-  Ref self = checked(PyObject_GetAttr(owner, MAGNETO_STR("__self__")));
-  Ref self_class = checked(PyObject_GetAttr(owner, MAGNETO_STR("__self_class__")));
+  const Source* source = source_of(owner);
+  const auto member = [&](PyObject* member_name) {
+    Ref value = checked(PyObject_GetAttr(owner, member_name));
+    if (!source) return value;
+    return wrap(value.get(), sources.slot(source, PyDict_GetItemWithError(PySuper_Type.tp_dict, member_name)));
+  };
+  Ref start = member(MAGNETO_STR("__thisclass__"));
+  Ref self = member(MAGNETO_STR("__self__"));
+  Ref self_class = member(MAGNETO_STR("__self_class__"));
   auto* type = reinterpret_cast<PyTypeObject*>(self_class.get());
   const bool for_class = self.get() == self_class.get();
   PyObject* mro = type->tp_mro;

@@ -18,7 +18,7 @@ using guards::Source;
 
 namespace {
 
-enum class Treatment : uint8_t { Interpret, TorchCall, Native, AutogradFunction, Log, True, False, Break };
+enum class Treatment : uint8_t { Interpret, TorchCall, Native, Members, AutogradFunction, Log, True, False, Break };
 
 struct FunctionRow {
   const char* module;
@@ -361,7 +361,8 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       break;
     case Treatment::Break:
       side_exit(decision.reason, "call of " + callable_name(function));
-    case Treatment::Native: {
+    case Treatment::Native:
+    case Treatment::Members: {
       for (PyObject* arg : args.values) {  // e.g. dataclasses.fields: reads the class
         PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
         type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
@@ -382,6 +383,12 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       check_refusal();
       if (!result) throw PythonError{};
       if (closure && PyFunction_Check(result.get())) return wrap(result.get(), sources.constant(result.get()));
+      if (decision.treatment == Treatment::Members) {
+        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result.get()); ++i) {
+          PyObject* item = PyTuple_GET_ITEM(result.get(), i);
+          wrap(item, sources.constant(item));
+        }
+      }
       return result;
     }
     case Treatment::Interpret:

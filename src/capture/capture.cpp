@@ -412,7 +412,7 @@ void Capture::end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info
 /// reference's callback is called. Nothing from outside dies meanwhile: the object is the capture's own. (Objects with
 /// a __del__ are not made during captures: Finalizer.)
 bool Capture::is_last_word(Frame* real, int throwflag) const {
-  if (!frame || recording_) return false;
+  if (!frame || recording_ || plain_) return false;
   if (throwflag) return frame_is_generator(real);
   PyCodeObject* code = frame_code(real);
   if (code->co_argcount < 1) return false;
@@ -439,8 +439,12 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   if (sticky_) return nullptr;
   const bool last_word = !callbacks_allowed_ && is_last_word(real, throwflag);
   if (!callbacks_allowed_ && !last_word) {
-    *handled = recording_;
-    return recording_ ? run_recorded(thread, real, throwflag) : nullptr;
+    *handled = true;
+    if (recording_) return run_recorded(thread, real, throwflag);
+    const bool plain = std::exchange(plain_, true);
+    PyObject* result = run_frame_plainly(thread, real, throwflag);
+    plain_ = plain;
+    return result;
   }
   const CodeInfo& info = decode(frame_code(real));
   const int flags = info.code->co_flags;

@@ -360,6 +360,7 @@ class Capture {
   Ref interrupt_;              // one that came from outside
   std::exception_ptr sticky_;  // what a callback threw; rethrown after the C call, or the instruction
   bool callbacks_allowed_ = false;
+  bool plain_ = false;      // Python code runs that is no part of the program (an import)
   bool recording_ = false;  // a torch call runs
   bool trusted_ = false;    // ...and is in Python code that may call whatever it likes
   guards::GlobalState start_state_;

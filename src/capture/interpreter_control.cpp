@@ -100,6 +100,18 @@ int32_t Interpreter::step_control(const Instr& in) {
       replace(1, Ref::borrow(match ? Py_True : Py_False));
       break;
     }
+    case Op::CLEANUP_THROW: {  // the iterator, what was sent to it last, what was raised: its end, or an exception
+      if (!PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
+        Ref raised = f.pop();
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+        throw PythonError{};
+      }
+      Ref value = c.load_attr(f.top(), MAGNETO_STR("value"));
+      f.drop(3);
+      f.push(Ref::borrow(Py_None));
+      f.push(std::move(value));
+      break;
+    }
     case Op::RERAISE: {
       Ref raised = f.pop();
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());

@@ -15,14 +15,10 @@ namespace magneto::capture {
 using runtime::PlanInstr;
 using runtime::PlanOp;
 
-namespace {
-
-Abandon unbuildable(PyObject* value) {
+Abandon Rebuilder::unbuildable(PyObject* value) {
   return {BreakReason::Rebuild,
           std::string("an object of type ") + Py_TYPE(value)->tp_name + " is alive at the segment's end", value};
 }
-
-}  // namespace
 
 const at::Tensor& Rebuilder::tensor_of(PyObject* object) const { return THPVariable_Unpack(object); }
 
@@ -135,6 +131,8 @@ int32_t Rebuilder::build(PyObject* value) {
   }
   if (value == c.handled_at_start_.get() || value == c.start_handled()) return memo_[value] = emit(PlanOp::Handled);
   if (PyObject* self = bound_receiver(value)) {
+    // By its own descriptor: a class may have overridden the name (`super().__init__`).
+    if (descriptor_of(value)) return build_bound_builtin(value);
     std::vector<int32_t> args = {constant(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr")), build(self)};
     Ref name = checked(PyObject_GetAttrString(value, "__name__"));
     args.push_back(build(name.get()));
@@ -170,6 +168,7 @@ int32_t Rebuilder::build(PyObject* value) {
     return memo_[value] = emit(PlanOp::Call, std::move(args));
   }
   if (is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value)) return build_instance(value);
+  if (std::strncmp(Py_TYPE(value)->tp_name, "dict_", 5) == 0 && PyIter_Check(value)) return build_dict_iterator(value);
   return build_reduced(value);
 }
 
@@ -337,76 +336,6 @@ int32_t Rebuilder::build_function(PyObject* value) {
   if (function->func_dict && PyDict_Size(function->func_dict)) {
     emit_to(made, PlanOp::InstanceFill, build_entries(function->func_dict));
   }
-  return made;
-}
-
-int32_t Rebuilder::build_reduced(PyObject* value) {
-  PyTypeObject* type = Py_TYPE(value);
-  static constexpr const char* reducible[] = {"list_iterator",
-                                              "list_reverseiterator",
-                                              "tuple_iterator",
-                                              "range_iterator",
-                                              "longrange_iterator",
-                                              "str_iterator",
-                                              "str_ascii_iterator",
-                                              "set_iterator",
-                                              "dict_keyiterator",
-                                              "dict_valueiterator",
-                                              "dict_itemiterator",
-                                              "enumerate",
-                                              "zip",
-                                              "reversed",
-                                              "map",
-                                              "filter",
-                                              "functools.partial",
-                                              "collections.deque",
-                                              "collections.defaultdict",
-                                              "odict_iterator",
-                                              "itertools.chain",
-                                              "itertools.count",
-                                              "itertools.repeat",
-                                              "itertools.islice",
-                                              "itertools.product",
-                                              "itertools.accumulate",
-                                              "itertools.starmap",
-                                              "itertools.takewhile",
-                                              "itertools.dropwhile",
-                                              "itertools.filterfalse",
-                                              "itertools.compress",
-                                              "itertools.zip_longest",
-                                              "itertools.permutations",
-                                              "itertools.combinations",
-                                              "itertools.combinations_with_replacement",
-                                              "itertools.cycle",
-                                              "operator.itemgetter",
-                                              "operator.attrgetter",
-                                              "operator.methodcaller",
-                                              "types.GenericAlias",
-                                              "bytearray_iterator",
-                                              "bytes_iterator",
-                                              "callable_iterator",
-                                              "iterator",
-                                              "bytearray"};
-  bool known = false;
-  for (const char* name : reducible) known |= std::strcmp(type->tp_name, name) == 0;
-  if (!known) throw unbuildable(value);
-  Ref reduced = checked(PyObject_CallMethod(value, "__reduce__", nullptr));
-  c.keep(reduced);
-  PyObject* tuple = reduced.get();
-  std::vector<int32_t> args = {build(PyTuple_GET_ITEM(tuple, 0))};
-  PyObject* call_args = PyTuple_GET_ITEM(tuple, 1);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call_args); ++i) args.push_back(build(PyTuple_GET_ITEM(call_args, i)));
-  const int32_t made = memo_[value] = emit(PlanOp::Call, std::move(args));
-  const Py_ssize_t size = PyTuple_GET_SIZE(tuple);
-  if (size > 2 && PyTuple_GET_ITEM(tuple, 2) != Py_None) {
-    emit_to(made, PlanOp::SetState, {build(PyTuple_GET_ITEM(tuple, 2))});
-  }
-  if (size > 3 && PyTuple_GET_ITEM(tuple, 3) != Py_None) {  // deque: items to append, through a list
-    Ref items = checked(PySequence_List(PyTuple_GET_ITEM(tuple, 3)));
-    c.keep(items);
-    emit_to(made, PlanOp::ExtendFrom, {build(items.get())});
-  }
-  if (size > 4 && PyTuple_GET_ITEM(tuple, 4) != Py_None) emit_to(made, PlanOp::DictFill, build_entries(value));
   return made;
 }
 

@@ -32,6 +32,7 @@ class Rebuilder {
   const at::Tensor& tensor_of(PyObject* object) const;
 
  private:
+  static Abandon unbuildable(PyObject* value);
   int32_t emit(runtime::PlanOp op, std::vector<int32_t> args = {}, PyObject* object = nullptr, int32_t index = 0);
   void emit_to(int32_t dst, runtime::PlanOp op, std::vector<int32_t> args = {}, PyObject* object = nullptr);
   int32_t constant(PyObject* value);
@@ -43,6 +44,7 @@ class Rebuilder {
   int32_t build_dead(PyObject* value);
   bool is_plain_data(PyObject* value, int depth);
   int32_t build_function(PyObject* value);
+  int32_t build_dict_iterator(PyObject* value);
   int32_t build_reduced(PyObject* value);
   int32_t build_bound_builtin(PyObject* value);
   bool is_constant(PyObject* value);

@@ -1,7 +1,7 @@
 """Random Python programs around tensors: deterministic by seed, compared with eager, made smaller when they differ.
 
-python tests/language/generator.py 0 2000        # seeds, by hand
-python tests/language/generator.py 0 200 3       # with an exit forced after every third instruction
+PYTHONPATH=tests python tests/language/generator.py 0 2000        # seeds, by hand
+PYTHONPATH=tests python tests/language/generator.py 0 200 3       # with an exit forced after every third instruction
 """
 
 from __future__ import annotations
