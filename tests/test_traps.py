@@ -224,6 +224,30 @@ def test_10_generator_that_prints_or_raises_when_it_is_closed() -> None:
     same_as_eager(scenario)
 
 
+def test_10_generator_from_before_an_exit_is_closed_by_a_break() -> None:
+    def scenario(start: Callable[..., Any]) -> None:
+        log: list[Any] = []
+
+        def numbers() -> Any:
+            try:
+                yield from range(5)
+            finally:
+                log.append("closed")
+
+        def f(x: torch.Tensor) -> Any:
+            for _ in numbers():
+                x = x + 1
+                if x.sum() > 4:
+                    break
+            return x, list(log)
+
+        call = start(f, log)
+        for _ in range(3):
+            call(torch.ones(2))
+
+    same_as_eager(scenario)
+
+
 def test_10_weak_reference_of_a_fresh_object() -> None:
     def scenario(start: Callable[..., Any]) -> None:
         log: list[Any] = []

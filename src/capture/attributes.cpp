@@ -411,7 +411,7 @@ Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
   const auto member = [&](PyObject* member_name) {
     Ref value = checked(PyObject_GetAttr(owner, member_name));
     if (!source) return value;
-    return wrap(value.get(), sources.slot(source, PyDict_GetItemWithError(PySuper_Type.tp_dict, member_name)));
+    return wrap(value.get(), sources.slot(source, PyDict_GetItemWithError(type_dict(&PySuper_Type), member_name)));
   };
   Ref start = member(MAGNETO_STR("__thisclass__"));
   Ref self = member(MAGNETO_STR("__self__"));

@@ -183,6 +183,7 @@ int32_t Interpreter::step(const Instr& in) {
 
     // -- stack -----------------------------------------------------------------------------------------------------
     case Op::POP_TOP:
+      if (&f == &c.root_) c.check_last_words(f.top());
       f.drop(1);
       break;
     case Op::PUSH_NULL:

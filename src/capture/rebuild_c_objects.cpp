@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "capture/rebuild.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -36,8 +37,10 @@ int32_t Rebuilder::build_dict_iterator(PyObject* value) {
   PyObject* dict = referent(value, &PyDict_Type);
   if (!dict) return build_reduced(value);  // it has ended
   Ref reduced = Ref::steal(PyObject_CallMethod(value, "__reduce__", nullptr));
-  // Of an outside dict, the iterator belongs to a stand-in; and one that has noticed a change can't be made.
-  if (!reduced || c.is_outside(dict) || c.is_shadow(dict)) {
+  auto stand_in = c.shadow_original_.find(dict);
+  PyObject* original = stand_in == c.shadow_original_.end() ? dict : stand_in->second;
+  const bool written = c.find_overlay(original, true) || (c.has_shadow(original) && c.shadows_.at(original).dirty);
+  if (!reduced || written) {  // it has noticed a change, or would notice the replay of one
     PyErr_Clear();
     throw unbuildable(value);
   }
@@ -45,7 +48,7 @@ int32_t Rebuilder::build_dict_iterator(PyObject* value) {
   const Py_ssize_t consumed = PyDict_Size(dict) - PyList_GET_SIZE(rest.get());
   const char* type = Py_TYPE(value)->tp_name;
   const char* view = std::strstr(type, "key") ? "keys" : std::strstr(type, "value") ? "values" : "items";
-  std::vector<int32_t> args = {constant(PyDict_GetItemString(PyDict_Type.tp_dict, view)), build(dict)};
+  std::vector<int32_t> args = {constant(PyDict_GetItemString(type_dict(&PyDict_Type), view)), build(dict)};
   args = {constant(standard("builtins", "iter")), emit(PlanOp::Call, std::move(args))};
   const int32_t made = memo_[value] = emit(PlanOp::Call, std::move(args));
   if (consumed == 0) return made;

@@ -484,10 +484,24 @@ Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
   return wrap(value, item);
 }
 
+namespace {
+
+/// Closing the generator runs code: it is suspended where a handler waits. (From 3.12 on, one that turns StopIteration
+/// into RuntimeError waits everywhere.)
+bool has_finally(PyObject* generator) {
+  Frame* suspended = generator_frame(generator);
+  if (!suspended || !generator_is_started(generator)) return false;
+  const CodeInfo& info = decode(frame_code(suspended));
+  const Handler* handler = info.handler_of(std::max(frame_next_instr(suspended, info) - 1, 0));
+  return handler && info.instrs[handler->target].op != Op::CALL_INTRINSIC_1;
+}
+
+}  // namespace
+
 void Capture::check_last_words(PyObject* dropped) {
   if (!dropped || !(is_outside(dropped) || (!root_.raw.empty() && !is_scalar(dropped)))) return;
   PyTypeObject* type = Py_TYPE(dropped);
-  bool speaks = type->tp_finalize || type->tp_del;
+  bool speaks = PyGen_CheckExact(dropped) ? has_finally(dropped) : type->tp_finalize || type->tp_del;
   if (PyType_SUPPORTS_WEAKREFS(type)) {
     for (auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(dropped)); reference;
          reference = reference->wr_next) {
