@@ -114,6 +114,14 @@ int32_t Rebuilder::build_bound_builtin(PyObject* value) {
   return memo_[value] = emit(PlanOp::Call, std::move(args));
 }
 
+namespace {
+
+bool is_dict_iterator(const PyTypeObject* type) {
+  return type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type;
+}
+
+}  // namespace
+
 int32_t Rebuilder::build(PyObject* value) {
   if (!value) return -1;
   auto known = memo_.find(value);
@@ -168,7 +176,7 @@ int32_t Rebuilder::build(PyObject* value) {
     return memo_[value] = emit(PlanOp::Call, std::move(args));
   }
   if (is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value)) return build_instance(value);
-  if (std::strncmp(Py_TYPE(value)->tp_name, "dict_", 5) == 0 && PyIter_Check(value)) return build_dict_iterator(value);
+  if (is_dict_iterator(Py_TYPE(value))) return build_dict_iterator(value);
   return build_reduced(value);
 }
 

@@ -34,8 +34,20 @@ bool flash_attention_for_cpu(Call& call) {
   return true;
 }
 
+/// (src, embed_dim, num_heads, ...) gives what it got, contiguous. What eager refuses is left to it.
+bool transformer_encoder_layer(Call& call) {
+  const at::Tensor& source = call.tensor(0);
+  if (class_of(source.scalar_type()) == kNone || !c10::isFloatingType(source.scalar_type()) || source.dim() != 3 ||
+      source.size(2) != call.integer(1)) {
+    return false;
+  }
+  call.result(call.empty(source.sizes(), source.scalar_type(), source.device()));
+  return true;
+}
+
 constexpr RuleRow rows[] = {
     {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention_for_cpu},
+    {"aten::_transformer_encoder_layer_fwd", transformer_encoder_layer},
 };
 
 }  // namespace

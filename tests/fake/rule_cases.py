@@ -328,6 +328,19 @@ def attention():
     yield (make(2, 4, 5, 8), make(2, 4, 5, 8), make(2, 4, 5, 8), 0.5), {}
 
 
+def encoder_layers():
+    size = 8
+    norms = [make(size) for _ in range(4)]
+    feed = [make(16, size), make(16), make(size, 16), make(size)]
+    for source in (make(3, 5, size), make(5, 3, size).transpose(0, 1)):
+        for norm_first in (False, True):
+            yield (
+                (source, size, 2, make(3 * size, size), make(3 * size), make(size, size), make(size))
+                + (False, norm_first, 1e-5, *norms, *feed),
+                {},
+            )
+
+
 def matrices(dtypes=CLASSES):
     for dtype in dtypes:
         yield make(3, 4, dtype=dtype), make(4, 5, dtype=dtype)
@@ -751,6 +764,7 @@ CASES = {
     "aten::upsample_bilinear2d": list(images([7, 9], False)),
     "aten::upsample_bicubic2d": list(images([7, 9], True)),
     "aten::_scaled_dot_product_flash_attention_for_cpu": list(attention()),
+    "aten::_transformer_encoder_layer_fwd": list(encoder_layers()),
     # elementwise operators with arguments of their own
     "aten::native_dropout": both(each(0.5, True), each(0.5, False), each(0.5, None)),
     "aten::bernoulli": [((t / 4,), {}) for t in geometries()],
