@@ -5,7 +5,7 @@
 #   make build      .venv with the package in place: .venv/bin/python -c "import magneto"
 #   make bench      the figures against torch.compile; results in bench/results/
 #   make lint       clang-format, clang-tidy, ruff, mypy
-#   make sanitize   the core's tests under AddressSanitizer and UBSan
+#   make sanitize   the tests under AddressSanitizer and UBSan, then the threaded ones under ThreadSanitizer
 #   make clean      removes what was built (not .venv; `make distclean` does)
 #
 # PYTHON: the interpreter to use; its PyTorch is used if it has one that Magneto supports. TORCH: what is installed

@@ -33,3 +33,4 @@ def strict(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lenient: provokes an internal fallback: runs without strict mode")
+    config.addinivalue_line("markers", "threads: uses threads: runs under ThreadSanitizer too (tools/sanitize.sh)")

@@ -468,6 +468,7 @@ def test_wrong_call_is_pythons_error() -> None:
         assert str(got.value) == str(want.value)
 
 
+@pytest.mark.threads
 def test_threads() -> None:
     compiled = magneto.compile(Network())
     network = compiled._orig_mod

@@ -216,6 +216,7 @@ def breaking(x: torch.Tensor, scale: int, log: list[int]) -> torch.Tensor:
     return y
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_threads_that_call_compile_and_reset_one_function(backend: str) -> None:
     compiled = magneto.compile(breaking, backend=backend, options={"cache_size_limit": 1000})
@@ -234,6 +235,7 @@ def test_threads_that_call_compile_and_reset_one_function(backend: str) -> None:
         run_threads(4, work)
 
 
+@pytest.mark.threads
 def test_thread_running_eagerly_beside_a_capture() -> None:
     """Another thread's frames are its own: its calls run once each, in eager, while captures come and go."""
     stop = threading.Event()

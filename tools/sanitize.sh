@@ -1,18 +1,43 @@
 #!/usr/bin/env bash
-# Builds the core with AddressSanitizer and UBSan beside the normal one and runs the tests on it. `sanitize.sh <jobs>`
+# Builds the core with sanitizers beside the normal one and runs the tests on it: all of them under AddressSanitizer and
+# UBSan, then those that use threads under ThreadSanitizer. `sanitize.sh <jobs> [address] [thread]`; ARGS: other tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=build/sanitize
-package=$PWD/$folder/package/magneto
+jobs=${1:-2}
+shift || true
+kinds=("${@:-address}")
+[[ $# != 0 ]] || kinds=(address thread)
 
-mkdir -p "$package"
-for file in magneto/*.py; do ln -sf "$PWD/$file" "$package/"; done
-tools/build.sh "$folder" "${1:-2}" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMAGNETO_SANITIZE=ON -DMAGNETO_PACKAGE_DIR="$package"
+library() { g++ -print-file-name="$1"; }
 
-# Leaks: CPython and PyTorch keep much on purpose; tests/test_leaks.py counts ours. The libraries come first in the
-# process, and Python uses plain malloc so that ASan sees each object.
+# Leaks: CPython and PyTorch keep much on purpose; tests/test_leaks.py counts ours (and can't here: freed memory is kept
+# aside). Python uses plain malloc so that ASan sees each object.
 export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_odr_violation=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
-export PYTHONMALLOC=malloc PYTHONPATH=$PWD/$folder/package
-LD_PRELOAD="$(g++ -print-file-name=libasan.so) $(g++ -print-file-name=libubsan.so) $(g++ -print-file-name=libstdc++.so)" \
-  .venv/bin/python -P -m pytest ${ARGS:-tests -k "not isolation and not setup"}
+# CPython, PyTorch and OpenMP are not instrumented: what happens inside them is not judged.
+export TSAN_OPTIONS="halt_on_error=1 abort_on_error=1 suppressions=$PWD/tools/thread-sanitizer.txt"
+export OMP_NUM_THREADS=1
+
+run() {
+  local kind=$1 sanitizers=$2 libraries=$3 tests=$4
+  local folder=build/sanitize-$kind package=$PWD/build/sanitize-$kind/package/magneto
+  mkdir -p "$package"
+  local file
+  for file in magneto/*.py; do ln -sf "$PWD/$file" "$package/"; done
+  tools/build.sh "$folder" "$jobs" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMAGNETO_SANITIZE="$sanitizers" \
+    -DMAGNETO_PACKAGE_DIR="$package"
+  # The sanitizers' libraries come first in the process.
+  PYTHONMALLOC=malloc PYTHONPATH=$PWD/$folder/package LD_PRELOAD=$libraries \
+    bash -c ".venv/bin/python -P -m pytest ${ARGS:-$tests}"
+}
+
+for kind in "${kinds[@]}"; do
+  case $kind in
+    address)
+      run address address,undefined "$(library libasan.so) $(library libubsan.so) $(library libstdc++.so)" \
+        "tests -k 'not isolation and not setup and not leak_nothing'"
+      ;;
+    thread) run thread thread "$(library libtsan.so) $(library libstdc++.so)" "tests -m threads" ;;
+    *) echo "sanitize.sh: $kind is neither address nor thread" >&2 && exit 2 ;;
+  esac
+done

@@ -411,6 +411,7 @@ def test_random_numbers_are_eagers() -> None:
             assert_same(compiled(x), expected)
 
 
+@pytest.mark.threads
 def test_threads_have_memory_of_their_own() -> None:
     """Concurrent calls of one program."""
     w = torch.randn(32, 32)

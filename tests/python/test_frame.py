@@ -468,6 +468,7 @@ def test_fault_handler_walks_the_frames(tmp_path):
         assert [line.split()[-1] for line in current] == ["<lambda>", "visible", "<lambda>", "enter"]
 
 
+@pytest.mark.threads
 def test_threads():
     seen = []
 

@@ -383,6 +383,7 @@ def test_factories_and_random_numbers():
     assert torch.equal(run(text, torch.zeros(2, 3))[0], expected)
 
 
+@pytest.mark.threads
 def test_threads_and_reentrance():
     """One program, many threads; operators written in Python come back into the runtime."""
     lines = [X] + [f"%{i + 1}: f32[2, 3] = aten.add.Scalar(%{i}, {i}, 1)" for i in range(50)]

@@ -218,4 +218,4 @@ def test_nothing_of_the_peer_is_imported():
         "bad = [m for m in new() if m.startswith(('torch._dynamo', 'torch._inductor', 'sympy', 'torch.fx.experimental.sym'))]\n"
         "assert not bad, bad\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-P", "-c", code], check=True)
