@@ -128,6 +128,15 @@ PyObject* capture_text(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* time_guards(PyObject*, PyObject* args) {
+  PyObject *compiled, *call_args;
+  Py_ssize_t rounds, evicted = 0;
+  if (!PyArg_ParseTuple(args, "OO!n|n", &compiled, &PyTuple_Type, &call_args, &rounds, &evicted)) return nullptr;
+  return guarded([&] {
+    return PyFloat_FromDouble(dispatch::time_guards(compiled, call_args, rounds, static_cast<size_t>(evicted)));
+  });
+}
+
 PyObject* is_compiling(PyObject*, PyObject*) { return PyBool_FromLong(capture::Capture::current() != nullptr); }
 
 PyObject* set_disabled(PyObject*, PyObject* on) {
@@ -178,6 +187,8 @@ PyMethodDef dispatch_methods[] = {
     {"explain", explain, METH_VARARGS, "explain(callable, args, kwargs) -> report dict"},
     {"capture_text", capture_text, METH_VARARGS,
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
+    {"time_guards", time_guards, METH_VARARGS,
+     "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},
     {"set_disabled", set_disabled, METH_O, "Turns compiled code off or on for this thread; gives the previous state."},
     {"set_config", set_config, METH_VARARGS, "set_config(name, value)"},

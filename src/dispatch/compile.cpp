@@ -39,14 +39,13 @@ Context::InFlight::~InFlight() {
 
 namespace {
 
-/// The entry whose guards hold for `roots` (moved to the front of its segment), or null. Fills `slots`.
-Entry* find_entry(Segment& segment, const guards::Roots& roots, std::vector<PyObject*>& slots) {
+/// The entry whose guards hold for `roots` (moved to the front of its segment), or null. `*slots`: what they loaded.
+Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const** slots) {
   auto& entries = segment.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     Entry* entry = entries[i].get();
-    const auto count = static_cast<size_t>(entry->guards->slot_count());
-    if (slots.size() < count) slots.resize(count);
-    if (!entry->guards->check(roots, slots.data())) continue;
+    *slots = entry->guards->check(roots);
+    if (!*slots) continue;
     if (i > 0) std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
     return entry;
   }
@@ -350,7 +349,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   return nullptr;
 }
 
-Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, std::vector<PyObject*>& slots) {
+Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, PyObject* const** slots) {
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   if (Entry* entry = find_entry(segment, roots, slots)) return entry;
   for (int attempt = 0; attempt < 3; ++attempt) {

@@ -2,6 +2,10 @@
 
 #include <structmember.h>
 
+#include <algorithm>
+#include <chrono>
+#include <stdexcept>
+
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/stats.h"
@@ -258,6 +262,34 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
     }
   }
   return reinterpret_cast<PyObject*>(compiled);
+}
+
+double time_guards(PyObject* object, PyObject* args, Py_ssize_t rounds, size_t evicted) {
+  auto* compiled = reinterpret_cast<CompiledFunction*>(object);
+  if (Py_TYPE(object) != &CompiledFunctionType) throw std::invalid_argument("expected a compiled function");
+  const Context::InFlight in_flight(*compiled->context);
+  Segment& segment = compiled->context->segment(*compiled->info, 0);
+  if (segment.entries.empty()) throw std::invalid_argument("nothing is captured");
+  std::vector<PyObject*> all(compiled->self != nullptr, compiled->self);
+  all.insert(all.end(), PySequence_Fast_ITEMS(args), PySequence_Fast_ITEMS(args) + PyTuple_Size(args));
+  std::vector<PyObject*> locals(compiled->info->nlocals, nullptr);
+  if (!bind_arguments(compiled->function, all.data(), all.size(), nullptr, locals.data())) {
+    throw std::invalid_argument("the arguments do not fit");
+  }
+  guards::GuardProgram& guards = *segment.entries.front()->guards;
+  const guards::Roots roots{compiled->function, locals.data(), nullptr};
+  std::vector<char> other(evicted);
+  double least = 1;
+  bool holds = true;
+  for (Py_ssize_t i = 0; i < rounds; ++i) {
+    for (size_t at = 0; at < other.size(); at += 64) ++other[at];
+    const auto begin = std::chrono::steady_clock::now();
+    holds &= guards.check(roots) != nullptr;
+    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+  }
+  for (PyObject* local : locals) Py_XDECREF(local);
+  if (!holds) throw std::invalid_argument("the guards do not hold");
+  return least;
 }
 
 Context* context_of(PyObject* compiled) { return reinterpret_cast<CompiledFunction*>(compiled)->context; }

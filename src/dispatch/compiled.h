@@ -11,6 +11,10 @@ bool add_types(PyObject* module);
 /// A new CompiledFunction for a Python function, bound method or callable object.
 PyObject* make_compiled(PyObject* callable, PyObject* options);
 
+/// Seconds of one check of the guards that the call `compiled(*args)` has just met: the least of `rounds`, between
+/// which so many bytes of other memory are written. For benchmarks; throws where no capture holds.
+double time_guards(PyObject* compiled, PyObject* args, Py_ssize_t rounds, size_t evicted);
+
 /// True while capture and compiled code are off on this thread.
 bool& disabled_on_this_thread();
 

@@ -112,10 +112,10 @@ struct Context {
   std::vector<Segments> retired_;
 };
 
-/// The entry whose guards hold, captured if there is none yet; its guards fill `slots`. Null: CPython runs the frame
-/// from here (no error set), or, with an error set, the call fails (Unsupported under fullgraph, strict mode, a
+/// The entry whose guards hold, captured if there is none yet; `*slots` are what they loaded. Null: CPython runs the
+/// frame from here (no error set), or, with an error set, the call fails (Unsupported under fullgraph, strict mode, a
 /// backend's error, Ctrl-C).
-Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, std::vector<PyObject*>& slots);
+Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, PyObject* const** slots);
 
 /// An operator of a plan raised, and the run was undone: counted, logged, and the current error cleared.
 void report_undone(const CodeInfo& info, int32_t instr);

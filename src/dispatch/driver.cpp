@@ -155,7 +155,6 @@ bool enter_handler(PyThreadState* thread, Frame* frame, const CodeInfo& info, in
 
 PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr,
                 int32_t depth, bool step_first) {
-  std::vector<PyObject*> slots;
   while (true) {
     if (step_first) {
       frame_set_running(frame, info, instr, depth);
@@ -185,10 +184,11 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
     frame_set_running(frame, info, instr, depth);
     Segment& segment = context.segment(info, instr);
     Entry* entry;
+    PyObject* const* slots = nullptr;
     {
       CurrentFrame current(thread, frame);
       entry = entry_for(context, segment, {frame_function(frame), &info, instr, frame_localsplus(frame), depth, true},
-                        slots);
+                        &slots);
     }
     if (!entry) {
       if (PyErr_Occurred()) return frame_raise(thread, frame);
@@ -198,7 +198,7 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
     runtime::Registers registers(entry->plan->register_count);
     try {
       CurrentFrame current(thread, frame);
-      run_plan(*entry->plan, slots.data(), registers);
+      run_plan(*entry->plan, slots, registers);
     } catch (const runtime::ComputationError&) {  // undone: CPython runs the segment, and raises at the right place
       report_undone(info, instr);
       frame_set(frame, info, instr, depth);
@@ -224,20 +224,15 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
 
 PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info,
                    PyObject* const* localsplus, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  thread_local std::vector<PyObject*> shared_slots;
-  std::vector<PyObject*> slots = std::move(shared_slots);
-  struct GiveBack {
-    std::vector<PyObject*>& slots;
-    ~GiveBack() { shared_slots = std::move(slots); }
-  } give_back{slots};
-  Entry* entry = entry_for(context, first, {function, &info, 0, localsplus, 0, false}, slots);
+  PyObject* const* slots = nullptr;
+  Entry* entry = entry_for(context, first, {function, &info, 0, localsplus, 0, false}, &slots);
   if (!entry) {
     if (PyErr_Occurred()) return nullptr;
     return check_raised(context, first, info, 0, PyObject_Vectorcall(function, args, nargs, kwnames));
   }
   runtime::Registers registers(entry->plan->register_count);
   try {
-    run_plan(*entry->plan, slots.data(), registers);
+    run_plan(*entry->plan, slots, registers);
   } catch (const runtime::ComputationError&) {
     report_undone(info, 0);
     return PyObject_Vectorcall(function, args, nargs, kwnames);

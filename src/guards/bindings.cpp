@@ -185,8 +185,8 @@ PyObject* check(PyObject*, PyObject* arguments) {
   return guarded([&]() -> PyObject* {
     TestProgram& program = program_of(item(arguments, 0));
     TestRoots roots(item(arguments, 1));
-    std::vector<PyObject*> slots(program.program->slot_count(), nullptr);
-    if (!program.program->check(roots.get(), slots.data())) Py_RETURN_NONE;
+    PyObject* const* slots = program.program->check(roots.get());
+    if (!slots) Py_RETURN_NONE;
     Ref values = checked(PyTuple_New(static_cast<Py_ssize_t>(program.slots.size())));
     for (size_t i = 0; i < program.slots.size(); ++i) {
       PyObject* value = program.slots[i] >= 0 ? slots[program.slots[i]] : nullptr;
@@ -237,10 +237,9 @@ PyObject* bench(PyObject*, PyObject* arguments) {
     TestRoots held(item(arguments, 1));
     Py_ssize_t rounds = number(item(arguments, 2));
     Roots roots = held.get();
-    std::vector<PyObject*> slots(program.program->slot_count(), nullptr);
     Py_ssize_t hits = 0;
     double start = thread_nanoseconds();
-    for (Py_ssize_t i = 0; i < rounds; ++i) hits += program.program->check(roots, slots.data());
+    for (Py_ssize_t i = 0; i < rounds; ++i) hits += program.program->check(roots) != nullptr;
     double time = thread_nanoseconds() - start;
     return Py_BuildValue("(dni)", time / static_cast<double>(rounds), hits, program.program->slot_count());
   });

@@ -39,6 +39,9 @@ class Compiler {
       if (program_.checks[i].kind == CheckKind::AllDistinct) emit_all_distinct(static_cast<int32_t>(i));
     }
     flatten_groups();
+    for (int32_t slot = 0; slot < slot_count(); ++slot) {
+      if (owner_[slot] >= 0) program_.owner[slot] = group_op_[owner_[slot]];
+    }
   }
 
  private:
@@ -70,7 +73,9 @@ class Compiler {
       copy.base = original->base ? &program_.sources[slot_of(original->base)] : nullptr;
       base_.push_back(original->base ? slot_of(original->base) : -1);
     }
+    program_.values.reserve(slot_count() + 1);  // its address is never null
     program_.values.assign(slot_count(), nullptr);
+    program_.owner.assign(slot_count(), -1);
     program_.writer.assign(slot_count(), -1);
     program_.bare.assign(slot_count(), true);
     for (int32_t base : base_) {
@@ -223,6 +228,7 @@ class Compiler {
         break;
       case SourceKind::Const:
         program_.values[slot] = from.key.get();
+        program_.owner[slot] = kConstant;
         if (!op.absent) return;  // a constant is always there
         op.kind = OpKind::LoadConst;
         break;
@@ -311,14 +317,8 @@ class Compiler {
         return place(op, has_dict_version(check) ? group_on(slot, false) : -1);
       case CheckKind::Tensor: {
         const TensorGuard& guard = *check.tensor;
-        auto& block = program_.sizes_and_strides;
-        const int64_t* start = block.data() + block.size();
-        block.insert(block.end(), guard.sizes.begin(), guard.sizes.end());
-        block.insert(block.end(), guard.strides.begin(), guard.strides.end());
-        program_.tensors.push_back({guard.type, guard.dispatch_keys, start, static_cast<int32_t>(guard.sizes.size()),
-                                    guard.dtype, guard.requires_grad, guard.device});
         op.kind = OpKind::CheckTensor;
-        op.pointer = &program_.tensors.back();
+        op.pointer = tensor_check(guard);
         return place(op, -1);
       }
       case CheckKind::Alias:
@@ -337,6 +337,24 @@ class Compiler {
     }
   }
 
+  /// Tensors of one kind and shape share what they are compared with.
+  const TensorCheck* tensor_check(const TensorGuard& guard) {
+    std::vector<int64_t> key = {reinterpret_cast<int64_t>(guard.type),     static_cast<int64_t>(guard.dispatch_keys),
+                                static_cast<int64_t>(guard.dtype),         guard.requires_grad,
+                                static_cast<int64_t>(guard.device.type()), guard.device.index()};
+    key.insert(key.end(), guard.sizes.begin(), guard.sizes.end());
+    key.insert(key.end(), guard.strides.begin(), guard.strides.end());
+    const TensorCheck*& known = tensor_checks_[key];
+    if (known) return known;
+    auto& block = program_.sizes_and_strides;
+    const int64_t* start = block.data() + block.size();
+    block.insert(block.end(), guard.sizes.begin(), guard.sizes.end());
+    block.insert(block.end(), guard.strides.begin(), guard.strides.end());
+    program_.tensors.push_back({guard.type, guard.dispatch_keys, start, static_cast<int32_t>(guard.sizes.size()),
+                                guard.dtype, guard.requires_grad, guard.device});
+    return known = &program_.tensors.back();
+  }
+
   void emit_all_distinct(int32_t index) {
     DistinctSet set;
     for (const Source* each : program_.checks[index].sources) set.slots.push_back(slot_of(each));
@@ -349,7 +367,7 @@ class Compiler {
   /// The dict's version covers its length and its keys, and the dict stays of this type.
   static bool has_dict_version(const Check& check) {
     return keeps_type(check.python_type()) &&
-           (check.kind != CheckKind::DictKeys || order_has_version(check.python_type()));
+           (check.kind != CheckKind::DictKeys || check.keys.size() <= 1 || order_has_version(check.python_type()));
   }
 
   void emit_length(Op op, const Check& check, int32_t owner) {
@@ -407,6 +425,7 @@ class Compiler {
   std::vector<GroupPlan> plans_;
   std::map<std::pair<int32_t, bool>, int32_t> group_by_base_;
   std::map<int32_t, int32_t> group_op_;
+  std::map<std::vector<int64_t>, const TensorCheck*> tensor_checks_;
 };
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include <c10/util/SmallVector.h>
 #include <structmember.h>
 
 #include <algorithm>
@@ -85,24 +86,46 @@ bool GuardProgram::Impl::check_type_attributes(TypeAttributes& attributes) {
   return true;
 }
 
+PyObject** DistinctSet::place_of(PyObject* value) {
+  const size_t mask = seen.size() - 1;
+  // Objects are aligned to 16 bytes; the product spreads the rest over the high bits.
+  size_t position = (reinterpret_cast<uintptr_t>(value) >> 4) * 0x9e3779b97f4a7c15ull >> 32 & mask;
+  while (seen[position] && seen[position] != value) position = (position + 1) & mask;
+  return &seen[position];
+}
+
 bool GuardProgram::Impl::check_all_distinct(DistinctSet& set) {
-  std::fill(set.seen.begin(), set.seen.end(), nullptr);
-  size_t mask = set.seen.size() - 1;
+  snapshot.valid = false;  // which has its own use for `seen`
+  std::ranges::fill(set.seen, nullptr);
   for (int32_t slot : set.slots) {
     PyObject* value = values[slot];
     if (!value) continue;
-    // Objects are aligned to 16 bytes; the product spreads the rest over the high bits.
-    size_t position = (reinterpret_cast<uintptr_t>(value) >> 4) * 0x9e3779b97f4a7c15ull >> 32 & mask;
-    while (set.seen[position] && set.seen[position] != value) position = (position + 1) & mask;
-    if (set.seen[position]) {
+    PyObject** place = set.place_of(value);
+    if (*place) {
       failed_slots[1] = slot;
       failed_slots[0] =
           *std::find_if(set.slots.begin(), set.slots.end(), [&](int32_t s) { return values[s] == value; });
       return false;
     }
-    set.seen[position] = value;
+    *place = value;
   }
   return true;
+}
+
+bool GuardProgram::Impl::check_moving_distinct(DistinctSet& set) {
+  c10::SmallVector<PyObject**, 16> added;
+  bool distinct = true;
+  for (int32_t slot : set.moving) {
+    if (!values[slot]) continue;
+    PyObject** place = set.place_of(values[slot]);
+    distinct = !*place;
+    if (!distinct) break;
+    *place = values[slot];
+    added.push_back(place);
+  }
+  // The last first: each leaves the chain of places as it found it.
+  while (!added.empty()) *added.pop_back_val() = nullptr;
+  return distinct;
 }
 
 inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
@@ -197,29 +220,53 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
   return fail();
 }
 
-bool GuardProgram::Impl::run(const Roots& roots, bool use_hint) {
-  failed_op = nullptr;
-  failed_entry = failed_check = -1;
-  failed_unknown = false;
-  if (global_state && !(*global_state == GlobalState::read())) return false;
-  if (use_hint && !hint.empty()) {
-    for (int32_t index : hint) {
-      if (!step(ops[index], roots)) {
-        hint_passes = 0;
-        return false;
-      }
-    }
-    if (++hint_passes == kHintPasses) hint.clear();
-  }
-  const Op* first = ops.data();
-  const Op* last = first + ops.size();
-  for (const Op* op = first; op != last; ++op) {
-    if (!step(*op, roots)) {
-      if (use_hint) remember_failure(static_cast<int32_t>(op - first));
+bool GuardProgram::Impl::run_hint(const Roots& roots) {
+  if (hint.empty()) return true;
+  for (int32_t index : hint) {
+    if (!step(ops[index], roots)) {
+      hint_passes = 0;
       return false;
     }
   }
+  if (++hint_passes == kHintPasses) hint.clear();
   return true;
+}
+
+bool GuardProgram::Impl::check(const Roots& roots) {
+  if (global_state && !(*global_state == GlobalState::read())) return false;
+  // A hint may load what the snapshot has values of: right if all turns out unchanged, else not to be relied on.
+  const bool mixes = snapshot.valid && std::ranges::any_of(hint, [&](int32_t op) { return steady[op] != 0; });
+  Answer answer = Answer::Fails;
+  if (run_hint(roots)) answer = snapshot.valid ? run_snapshot(roots) : Answer::Changed;
+  if (answer == Answer::Holds) return true;
+  if (answer == Answer::Fails) {
+    if (mixes) snapshot.valid = false;
+    return false;
+  }
+  if (!run(roots)) return false;
+  take_snapshot();
+  return true;
+}
+
+bool GuardProgram::Impl::run(const Roots& roots) {
+  snapshot.valid = false;
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (step(ops[i], roots)) continue;
+    remember_failure(static_cast<int32_t>(i));
+    return false;
+  }
+  return true;
+}
+
+std::string GuardProgram::Impl::explain(const Roots& roots) {
+  failed_op = nullptr;
+  failed_entry = failed_check = -1;
+  failed_unknown = false;
+  if (global_state) {
+    const std::string difference = global_state->difference(GlobalState::read());
+    if (!difference.empty()) return "global state: " + difference;
+  }
+  return run(roots) ? "" : describe_failure();
 }
 
 void GuardProgram::Impl::remember_failure(int32_t failed) {
@@ -243,7 +290,6 @@ void GuardProgram::Impl::remember_failure(int32_t failed) {
 }
 
 std::string GuardProgram::Impl::describe_failure() {
-  if (!failed_op) return "global state: " + global_state->difference(GlobalState::read());
   if (failed_check >= 0) return check_failure(checks[failed_check], nullptr, nullptr);
   if (failed_entry >= 0) {
     const GroupEntry& entry = entries[failed_entry];
@@ -275,15 +321,11 @@ int32_t GuardProgram::slot_of(const Source* source) const {
   return id < impl_->slot_by_source.size() ? impl_->slot_by_source[id] : -1;
 }
 
-bool GuardProgram::check(const Roots& roots, PyObject** slots) {
-  if (!impl_->run(roots, true)) return false;
-  std::copy(impl_->values.begin(), impl_->values.end(), slots);
-  return true;
+PyObject* const* GuardProgram::check(const Roots& roots) {
+  return impl_->check(roots) ? impl_->values.data() : nullptr;
 }
 
-std::string GuardProgram::explain(const Roots& roots) {
-  return impl_->run(roots, false) ? "" : impl_->describe_failure();
-}
+std::string GuardProgram::explain(const Roots& roots) { return impl_->explain(roots); }
 
 std::string GuardProgram::print() const {
   std::string text;

@@ -117,15 +117,15 @@ class GuardProgram {
   GuardProgram(const GuardSet& set, const SourceTable& sources);
   ~GuardProgram();
 
-  /// Number of slots that `check` fills.
+  /// Number of slots that `check` gives.
   int32_t slot_count() const;
   /// The slot a source is loaded into; -1 if the program does not load it.
   int32_t slot_of(const Source* source) const;
 
-  /// Runs all checks, cheapest and most failing first. On success slots[0..slot_count) hold borrowed references, valid
-  /// until Python code runs (absent sources: null). Never raises, runs no Python code. Not reentrant for one thread,
-  /// safe under the GIL.
-  bool check(const Roots& roots, PyObject** slots);
+  /// Runs all checks, cheapest and most failing first. On success gives the slots, slot_count() borrowed references,
+  /// valid until Python code runs or the program checks again (absent sources: null); null if a check fails. Never
+  /// raises, runs no Python code. Not reentrant for one thread, safe under the GIL.
+  PyObject* const* check(const Roots& roots);
 
   /// Why `check` fails for these roots, as the recompile log words it, e.g.
   /// "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"; empty when it holds. May allocate; not hot.

@@ -53,6 +53,10 @@ struct OrderedDict {
   PyDictObject dict;
   OrderedNode* first;
   OrderedNode* last;
+  OrderedNode** fast_nodes;
+  Py_ssize_t fast_node_count;
+  void* resize_sentinel;
+  size_t changes;  // of the list
 };
 
 bool same_key(PyObject* a, PyObject* b) { return a == b || constants_equal(a, b); }
@@ -70,6 +74,20 @@ PyObject* find_instance_dict(PyObject* object) {
   NoCollection no_collection;
   PyObject** dict = _PyObject_GetDictPtr(object);
   return dict ? *dict : nullptr;
+}
+
+const void* instance_dict_place(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
+    const uintptr_t* place = reinterpret_cast<uintptr_t*>(object) - 3;
+    return *place && !(*place & 1) ? place : nullptr;
+  }
+#if PY_VERSION_HEX >= 0x030C0000
+  if (PyType_Check(object)) return nullptr;
+#endif
+  NoCollection no_collection;
+  PyObject** place = _PyObject_GetDictPtr(object);
+  return place && *place ? place : nullptr;
 }
 
 PyObject* make_instance_dict(PyObject* object) {
@@ -133,6 +151,8 @@ bool has_keys(PyObject* dict, const std::vector<Ref>& keys) {
   }
   return true;
 }
+
+const void* order_count_place(PyObject* ordered_dict) { return &reinterpret_cast<OrderedDict*>(ordered_dict)->changes; }
 
 DictEntry find_type_attribute(PyTypeObject* type, PyObject* name) {
   PyObject* mro = type->tp_mro;

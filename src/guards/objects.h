@@ -5,6 +5,7 @@
 
 #include <Python.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,6 +26,11 @@ inline uint64_t dict_version(PyObject* dict) {
 #pragma GCC diagnostic pop
 }
 
+/// Where the dict keeps its version.
+inline const void* dict_version_place(PyObject* dict) {
+  return reinterpret_cast<char*>(dict) + offsetof(PyDictObject, ma_version_tag);
+}
+
 inline Py_ssize_t dict_length(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_used; }
 
 PyObject* find_instance_dict(PyObject* object);
@@ -41,6 +47,10 @@ inline PyObject* instance_dict(PyObject* object) {
   return find_instance_dict(object);
 }
 
+/// Where the pointer to the object's instance dict is, while the object is alive; null: it has no dict now, or one that
+/// is not reached by a pointer of its own.
+const void* instance_dict_place(PyObject* object);
+
 /// As `instance_dict`, but makes an empty dict for an object that may have one and has not yet.
 PyObject* make_instance_dict(PyObject* object);
 
@@ -55,6 +65,8 @@ DictEntry find_item(PyObject* dict, PyObject* key, Py_hash_t hash);
 bool has_keys(PyObject* dict, const std::vector<Ref>& keys);
 /// The keys of an ordered dict may change their order without a new version.
 inline bool order_has_version(PyTypeObject* type) { return !PyType_IsSubtype(type, &PyODict_Type); }
+/// Where an ordered dict counts the changes of its order.
+const void* order_count_place(PyObject* ordered_dict);
 
 /// `_PyType_Lookup` without Python code: unknown if a class on the way has keys that are not plain strings.
 DictEntry find_type_attribute(PyTypeObject* type, PyObject* name);

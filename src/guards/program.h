@@ -3,6 +3,9 @@
 // Values read from one dict form a group. A group remembers the dict and its version at the last time when all its
 // entries were read and all checks that depend on nothing else passed; while both are unchanged, the values in the
 // slots are still right and none of that is done again.
+//
+// Behind a run that passed, a snapshot is taken of all that it read (snapshot.h). The next runs compare the snapshot;
+// ops whose memory keeps changing are taken out of it and run each time.
 #pragma once
 
 #include <Python.h>
@@ -15,9 +18,12 @@
 
 #include "guards/checks.h"
 #include "guards/guards.h"
+#include "guards/snapshot.h"
 #include "guards/tensor_check.h"
 
 namespace magneto::guards {
+
+constexpr int32_t kConstant = -2;
 
 enum class OpKind : uint8_t {
   // Loads. They write `slot`, read `other` (the slot of the base), and fail if the value is missing (or, with `absent`,
@@ -87,20 +93,39 @@ struct TypeAttributes {
 
 struct DistinctSet {
   std::vector<int32_t> slots;
-  std::vector<PyObject*>
-      seen;  // a hash set, empty between checks; its size is a power of two, at least twice the slots
+  std::vector<PyObject*> seen;  // a hash set; its size is a power of two, at least twice the slots
+  std::vector<int32_t> moving;  // the slots that the snapshot does not hold fast; `seen` has the values of all others
+
+  /// Where the value is, or would be.
+  PyObject** place_of(PyObject* value);
 };
 
 struct GuardProgram::Impl {
   Impl(const GuardSet& set, const SourceTable& table);
 
-  /// Runs the checks; fills `values`. With `use_hint`, what failed last goes first.
-  bool run(const Roots& roots, bool use_hint);
+  /// Checks, by the snapshot where it serves; fills `values`. What failed last goes first.
+  bool check(const Roots& roots);
+  /// What failed last, with all that it needs: false if it fails again.
+  bool run_hint(const Roots& roots);
+  /// Runs all ops.
+  bool run(const Roots& roots);
+  std::string explain(const Roots& roots);
+  enum class Answer : uint8_t { Holds, Fails, Changed };  // Changed: the ops have to tell
+  Answer run_snapshot(const Roots& roots);
+  /// After a run that passed.
+  void take_snapshot();
+  void prepare_snapshots();
+  bool add_to_snapshot(int32_t op, const Snapshot& before);
+  void let_move(int32_t slot);
+  template <typename Visit>
+  void for_each_written(const Op& op, const Visit& visit) const;
   bool step(const Op& op, const Roots& roots);
   bool store(const Op& op, PyObject* value);
   bool enter(Group& group, PyObject* dict, const Roots& roots);
   bool check_type_attributes(TypeAttributes& attributes);
   bool check_all_distinct(DistinctSet& set);
+  /// The same under a valid snapshot: only what it does not hold fast is looked at.
+  bool check_moving_distinct(DistinctSet& set);
   void remember_failure(int32_t op);
   std::string describe_failure();
 
@@ -115,11 +140,19 @@ struct GuardProgram::Impl {
   std::vector<int64_t> sizes_and_strides;
   std::vector<PyObject*> values;  // by slot; borrowed
   std::vector<int32_t> writer;    // by slot: the op that fills it, -1 for constants
+  std::vector<int32_t> owner;     // by slot: the group op whose dict holds the value, kConstant, or -1
 
   std::deque<Source> sources;  // the program's own copies, by slot; they and the checks keep the objects alive
   std::vector<Check> checks;
   std::vector<bool> bare;               // by slot: nothing but its presence is checked
   std::vector<int32_t> slot_by_source;  // by Source::id of the table
+
+  Snapshot snapshot;
+  std::vector<uint8_t> steady;        // by op: in the snapshot
+  std::vector<uint8_t> op_changes;    // by op: how often its words have changed lately
+  std::vector<uint8_t> slot_changes;  // by slot: how often a pinned value has
+  std::vector<bool> moves;            // by slot: nothing below it belongs in a snapshot
+  std::vector<Ref> equal_constants;   // by op: the value that CheckEquals found, alive so that it is known again
 
   // The op that failed last, with all that it needs before it, in order; runs first while it goes on failing.
   std::vector<int32_t> hint;

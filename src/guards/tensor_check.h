@@ -5,7 +5,9 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <deque>
 #include <string>
+#include <vector>
 
 #include "guards/guards.h"
 
@@ -29,6 +31,36 @@ bool is_tensor(PyObject* object);
 TensorGuard read_tensor(PyObject* object);
 
 bool tensor_matches(const TensorCheck& check, PyObject* object);
+
+/// What a tensor that passed a check looks like: the part of its TensorImpl that has sizes, strides, dtype, device and
+/// dispatch keys, as bytes under a mask, and what its autograd metadata says.
+struct TensorLook {
+  static constexpr size_t kBytes = 128;
+  alignas(32) unsigned char bytes[kBytes];
+  alignas(32) unsigned char mask[kBytes];
+  const TensorCheck* check;
+  bool has_meta;
+  bool comparable;  // false: the check has to tell
+};
+
+/// Tensors that have passed, to be checked again: one that looks as it did passes, others go to their check.
+class SeenTensors {
+ public:
+  void add(PyObject* object, const TensorCheck* check);
+  bool all_match() const;
+
+ private:
+  struct Seen {
+    PyObject* object;
+    const TensorLook* look;
+  };
+  template <typename Block>
+  bool all_match_by() const;
+  bool all_match_avx2() const;
+
+  std::vector<Seen> tensors_;
+  std::deque<TensorLook> looks_;  // few: tensors of one kind and shape look alike
+};
 
 /// What differs, as the peer words it: "tensor 'L['x']' rank mismatch. expected 2, actual 3"; empty when nothing does.
 std::string tensor_mismatch(const TensorCheck& check, PyObject* object, const std::string& name);

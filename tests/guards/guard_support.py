@@ -22,9 +22,14 @@ class Guards:
         return (function, values, stack)
 
     def __call__(self, *values, **roots):
-        """Whether the guards hold; `explain` must agree, and asking twice must not change the answer."""
+        """Whether the guards hold; `explain` must agree, and asking again must not change the answer.
+
+        The second answer comes from a snapshot if the first one was yes, and so does the next call's first."""
         roots = self.roots(values, **roots)
         first = _C.guards_check(self.program, roots)
+        again = _C.guards_check(self.program, roots)
+        assert (first is None) == (again is None)
+        assert first is None or all(a is b for a, b in zip(first, again, strict=True))
         reason = _C.guards_explain(self.program, roots)
         second = _C.guards_check(self.program, roots)
         assert (first is None) == (second is None) == (reason != "")
