@@ -217,7 +217,8 @@ def stats() -> dict[str, Any]:
     """What has happened since the start or the last `reset`, as a dict.
 
     Keys: frames, graphs, ops, breaks, break_reasons (reason -> count), recompiles, cache_entries, fallbacks
-    (reason -> count).
+    (reason -> count), kernels, externs (operator -> count), uncompiled (reason -> count), and of the cache on disk
+    cache_hits, cache_misses, cache_damaged, cache_removed.
     """
     return _C.stats()
 

@@ -1,6 +1,7 @@
 // What the Python layer calls: compile, reset, stats, explain and the marks.
 #include "api/bindings.h"
 
+#include "cache/cache.h"
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
 #include "dispatch/stats.h"
@@ -30,6 +31,7 @@ PyObject* compile(PyObject*, PyObject* args) {
 PyObject* reset(PyObject*, PyObject*) {
   ++dispatch::reset_generation();
   dispatch::stats() = {};
+  cache::reset_counters();
   Py_RETURN_NONE;
 }
 
@@ -45,12 +47,14 @@ PyObject* counts(const std::map<std::string, int64_t>& map) {
 PyObject* stats(PyObject*, PyObject*) {
   return guarded([] {
     const dispatch::Stats& s = dispatch::stats();
-    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N}", "frames", s.frames, "graphs",
-                         s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons", counts(s.break_reasons),
-                         "recompiles", s.recompiles, "cache_entries", s.cache_entries, "fallbacks", counts(s.fallbacks),
-                         "meta_kernels", counts(s.meta_kernels), "undone", counts(s.undone), "autograd_graphs",
-                         s.autograd_graphs, "kernels", s.kernels, "externs", counts(s.externs), "uncompiled",
-                         counts(s.uncompiled));
+    const cache::Counters disk = cache::counters();
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L}", "frames",
+                         s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
+                         counts(s.break_reasons), "recompiles", s.recompiles, "cache_entries", s.cache_entries,
+                         "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "undone",
+                         counts(s.undone), "autograd_graphs", s.autograd_graphs, "kernels", s.kernels, "externs",
+                         counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits, "cache_misses",
+                         disk.misses, "cache_damaged", disk.damaged, "cache_removed", disk.removed);
   });
 }
 
@@ -136,17 +140,35 @@ PyObject* set_disabled(PyObject*, PyObject* on) {
   return PyBool_FromLong(previous);
 }
 
+void assign(std::string& setting, PyObject* value) {
+  const char* text = PyUnicode_AsUTF8(value);
+  if (!text) throw PythonError{};
+  setting = text;
+}
+
+template <typename Number>
+void assign(Number& setting, PyObject* value) {
+  const int64_t number = PyLong_AsLongLong(value);
+  if (PyErr_Occurred()) throw PythonError{};
+  setting = static_cast<Number>(number);
+}
+
 PyObject* set_config(PyObject*, PyObject* args) {
   const char* name;
-  long long value;
-  if (!PyArg_ParseTuple(args, "sL", &name, &value)) return nullptr;
-  const std::string key = name;
-  dispatch::Settings& settings = dispatch::settings();
+  PyObject* value;
+  if (!PyArg_ParseTuple(args, "sO", &name, &value)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const std::string key = name;
+    dispatch::Settings& settings = dispatch::settings();
 #define X(type, setting, initial) \
-  if (key == #setting) settings.setting = static_cast<type>(value);
+  if (key == #setting) assign(settings.setting, value);
 #include "dispatch/settings.def"
 #undef X
-  Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core
+    if (key.starts_with("disk_cache")) {
+      cache::configure({settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20});
+    }
+    Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core
+  });
 }
 
 template <void (*mark)(PyObject*)>

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cache/cache.h"
 #include "dispatch/context.h"
 #include "dispatch/stats.h"
 #include "graph/gm.h"
@@ -110,6 +111,14 @@ std::string take_error_text() {
   return text ? PyUnicode_AsUTF8(text.get()) : reinterpret_cast<PyTypeObject*>(type)->tp_name;
 }
 
+/// What is to be said of the cache on disk. It costs time at most, even where warnings are errors.
+void say_of_cache() {
+  const std::string notice = cache::take_notice();
+  if (notice.empty()) return;
+  SavedError saved;
+  if (!warn(notice)) PyErr_WriteUnraisable(nullptr);
+}
+
 /// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
 void compile_graph(capture::Trace& trace) {
   // Stages, and the names under which TORCH_LOGS knows them.
@@ -136,6 +145,7 @@ void compile_graph(capture::Trace& trace) {
   };
   runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, settings().interpret_kernels, sink);
   trace.plan->computation = std::move(compiled.computation);
+  say_of_cache();
   stats().kernels += compiled.kernels;
   for (const std::string& name : compiled.externs) ++stats().externs[name];
   if (!compiled.uncompiled.empty() && ++stats().uncompiled[compiled.uncompiled] == 1 && log_enabled("perf_hints")) {

@@ -201,12 +201,4 @@ EXPORT const char* magneto_codegen_part(const MagnetoCompiled* compiled, int par
 EXPORT void magneto_codegen_free(MagnetoCompiled* compiled) { delete compiled; }
 
 EXPORT int magneto_codegen_version(void) { return MAGNETO_CODEGEN_VERSION; }
-
-EXPORT const char* magneto_codegen_target(void) {
-  static const std::string target = [] {
-    const magneto::codegen::Target host = magneto::codegen::target_of(0);
-    return host.cpu + " " + host.features;
-  }();
-  return target.c_str();
-}
 }

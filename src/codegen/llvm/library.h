@@ -32,8 +32,6 @@ MagnetoCompiled* magneto_codegen_compile(const char* kernel, size_t length, int 
 const char* magneto_codegen_part(const MagnetoCompiled* compiled, int part, size_t* length);
 void magneto_codegen_free(MagnetoCompiled* compiled);
 int magneto_codegen_version(void);
-/* The CPU and its features that code is made for: part of a cache key. */
-const char* magneto_codegen_target(void);
 
 #ifdef __cplusplus
 }
