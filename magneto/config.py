@@ -65,6 +65,14 @@ SETTINGS: Mapping[str, Setting] = {
         "For tests: fused kernels run in the slow interpreter of the loop IR instead of machine code.",
         environment="MAGNETO_INTERPRET_KERNELS",
     ),
+    "debug_dump": Setting(
+        False,
+        "Writes all stages of each compiled graph to torch_compile_debug/ in debug_dir.",
+        environment="TORCH_COMPILE_DEBUG",
+    ),
+    "debug_dir": Setting(
+        "", "Where debug_dump writes; empty: the current directory.", environment="TORCH_COMPILE_DEBUG_DIR"
+    ),
     "disk_cache": Setting(
         True,
         "Machine code is kept on disk, so that other processes need not make it again.",
@@ -92,6 +100,8 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     assume_static_by_default: bool
     automatic_dynamic_shapes: bool
     interpret_kernels: bool
+    debug_dump: bool
+    debug_dir: str
     disk_cache: bool
     disk_cache_dir: str
     disk_cache_mb: int

@@ -255,7 +255,7 @@ std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const F
 
 KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options) {
   const Result result(loops::print(kernel), option_bits(options) | MAGNETO_TEXTS);
-  return {std::string(result.part(MAGNETO_IR)), std::string(result.part(MAGNETO_ASSEMBLY))};
+  return {result.text(MAGNETO_SCHEDULE), result.text(MAGNETO_IR), result.text(MAGNETO_ASSEMBLY)};
 }
 
 CompileStats compile_stats() { return {requested, compiled, nanoseconds}; }

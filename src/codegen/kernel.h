@@ -70,9 +70,9 @@ FinishedCode generate(const loops::Kernel& kernel, const CompileOptions& options
 /// The kernel with finished code, without LLVM. Throws std::runtime_error when the code is damaged.
 std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const FinishedCode& code);
 
-/// For people: LLVM's IR as it was emitted, and the machine code as assembly.
+/// For people: the schedule in words, LLVM's IR as it was emitted, and the machine code as assembly.
 struct KernelTexts {
-  std::string llvm_ir, assembly;
+  std::string schedule, llvm_ir, assembly;
 };
 KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options = {});
 

@@ -65,10 +65,11 @@ Ref list_of_refs(const std::vector<Ref>& items) {
 }
 
 /// Compiles `callable` afresh, calls it once and gives what was captured on the way.
-Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs) {
+Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs, bool wants_stages = false) {
   Ref options = checked(PyDict_New());
   Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
   Report report;
+  report.wants_stages = wants_stages;
   dispatch::context_of(compiled.get())->report = &report;
   Ref result = Ref::steal(PyObject_Call(compiled.get(), args, kwargs));
   dispatch::context_of(compiled.get())->report = nullptr;  // also when the call raised: the report goes with this frame
@@ -129,6 +130,25 @@ PyObject* capture_text(PyObject*, PyObject* args) {
       if (PyList_Append(segments.get(), texts.get()) < 0) throw PythonError{};
     }
     return segments.release();
+  });
+}
+
+PyObject* debug_dump(PyObject*, PyObject* args) {
+  PyObject *callable, *call_args, *call_kwargs;
+  if (!PyArg_ParseTuple(args, "OO!O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
+    return nullptr;
+  return guarded([&]() -> PyObject* {
+    const Report report = reported_call(callable, call_args, call_kwargs, /*wants_stages=*/true);
+    Ref graphs = checked(PyList_New(0));
+    for (const auto& stages : report.stages) {
+      Ref texts = checked(PyDict_New());
+      for (const auto& [name, text] : stages) {
+        Ref value = checked(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+        if (PyDict_SetItemString(texts.get(), name.c_str(), value.get()) < 0) throw PythonError{};
+      }
+      if (PyList_Append(graphs.get(), texts.get()) < 0) throw PythonError{};
+    }
+    return graphs.release();
   });
 }
 
@@ -198,6 +218,7 @@ PyMethodDef dispatch_methods[] = {
     {"reset", reset, METH_NOARGS, "Forgets all captures and counters."},
     {"stats", stats, METH_NOARGS, "Counters as a dict."},
     {"explain", explain, METH_VARARGS, "explain(callable, args, kwargs) -> report dict"},
+    {"debug_dump", debug_dump, METH_VARARGS, "debug_dump(callable, args, kwargs) -> [{stage: text}], one per graph"},
     {"capture_text", capture_text, METH_VARARGS,
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},

@@ -32,7 +32,7 @@ void LLVMInitializeX86AsmPrinter();
 }
 
 struct MagnetoCompiled {
-  std::string parts[6];
+  std::string parts[7];
 };
 
 namespace magneto::codegen {
@@ -152,6 +152,7 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   llvm::raw_string_ostream report(broken);
   if (llvm::verifyModule(module, &report)) throw std::logic_error("the kernel became broken LLVM IR: " + report.str());
   if (options & MAGNETO_TEXTS) {
+    out.parts[MAGNETO_SCHEDULE] = print(schedule);
     llvm::raw_string_ostream stream(out.parts[MAGNETO_IR]);
     module.print(stream, nullptr);
   }
