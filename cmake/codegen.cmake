@@ -37,7 +37,8 @@ target_include_directories(magneto_codegen PRIVATE src)
 target_include_directories(magneto_codegen SYSTEM PRIVATE ${LLVM_INCLUDE})
 target_compile_options(magneto_codegen PRIVATE -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
                                                -ffunction-sections -fdata-sections)
-target_link_options(magneto_codegen PRIVATE -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-s -Wl,-Bsymbolic -Wl,--no-undefined)
+# The build id is the compiler's version for the cache on disk: src/cache.
+target_link_options(magneto_codegen PRIVATE -Wl,--build-id=sha1 -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-s -Wl,-Bsymbolic -Wl,--no-undefined)
 target_link_libraries(magneto_codegen PRIVATE -Wl,--start-group ${LLVM_ARCHIVES} -Wl,--end-group ${ZSTD_ARCHIVE}
                                               ${ZLIB_ARCHIVE} pthread dl m)
 if(SKBUILD)

@@ -199,6 +199,23 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return inner(*args, **kwargs) if args or kwargs else inner
 
 
+def debug_dump(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Compiles a call of `fn` afresh and gives the stages of each graph as text: a list of dicts, stage -> text.
+
+    Stages, in order: captured, guards, functional, normal_form, expressions, fusion, loops, schedule, llvm_ir,
+    assembly, buffers, plan, hints. `debug_dump(fn)(*args, **kwargs)` and `debug_dump(fn, *args, **kwargs)` are the
+    same. The call happens: its side effects do too. Nothing is left in `fn`'s own cache.
+    """
+    original = _original(fn)
+    if not callable(original):
+        raise exc.InvalidValue(f"magneto.debug_dump takes a callable, not an object of type {type(fn).__name__}")
+
+    def inner(*args: Any, **kwargs: Any) -> list[dict[str, str]]:
+        return _C.debug_dump(original, args, kwargs)
+
+    return inner(*args, **kwargs) if args or kwargs else inner
+
+
 def _original(value: Any) -> Any:
     """What a compiled callable was made from; other values are themselves."""
     if isinstance(value, OptimizedModule):
@@ -217,7 +234,8 @@ def stats() -> dict[str, Any]:
     """What has happened since the start or the last `reset`, as a dict.
 
     Keys: frames, graphs, ops, breaks, break_reasons (reason -> count), recompiles, cache_entries, fallbacks
-    (reason -> count).
+    (reason -> count), kernels, externs (operator -> count), uncompiled (reason -> count), and of the cache on disk
+    cache_hits, cache_misses, cache_damaged, cache_removed.
     """
     return _C.stats()
 

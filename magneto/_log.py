@@ -24,6 +24,11 @@ def enabled(artifact: str) -> bool:
     return _logger(artifact).isEnabledFor(logging.DEBUG)
 
 
+def announce(text: str) -> None:
+    """Shown whatever TORCH_LOGS says: where something is that the user asked for."""
+    logging.getLogger(_PARENT).warning("%s", text, stacklevel=2)
+
+
 def emit(artifact: str, text: str) -> None:
     """Writes `text` (graph_breaks, guards, recompiles, graph_code...) to the artifact's log."""
     _logger(artifact).debug("%s", text, stacklevel=2)

@@ -27,10 +27,10 @@ from magneto import _C, exc
 class Setting:
     """One row of the table."""
 
-    default: bool | int
+    default: bool | int | str
     doc: str
     minimum: int | None = None  # for int
-    environment: str | None = None  # a variable that changes the default: "1" and "0" for bool
+    environment: str | None = None  # a variable that changes the default: "1" and "0" for bool, text for str
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -65,6 +65,27 @@ SETTINGS: Mapping[str, Setting] = {
         "For tests: fused kernels run in the slow interpreter of the loop IR instead of machine code.",
         environment="MAGNETO_INTERPRET_KERNELS",
     ),
+    "debug_dump": Setting(
+        False,
+        "Writes all stages of each compiled graph to torch_compile_debug/ in debug_dir.",
+        environment="TORCH_COMPILE_DEBUG",
+    ),
+    "debug_dir": Setting(
+        "", "Where debug_dump writes; empty: the current directory.", environment="TORCH_COMPILE_DEBUG_DIR"
+    ),
+    "disk_cache": Setting(
+        True,
+        "Machine code is kept on disk, so that other processes need not make it again.",
+        environment="MAGNETO_DISK_CACHE",
+    ),
+    "disk_cache_dir": Setting(
+        "",
+        "The directory of the cache on disk; empty: magneto in $XDG_CACHE_HOME or in ~/.cache.",
+        environment="MAGNETO_CACHE_DIR",
+    ),
+    "disk_cache_mb": Setting(
+        128, "Megabytes that the cache on disk may take; what was not used for longest goes first.", 1
+    ),
 }
 
 if TYPE_CHECKING:  # for type checkers and editors; the values come from the table
@@ -79,6 +100,11 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     assume_static_by_default: bool
     automatic_dynamic_shapes: bool
     interpret_kernels: bool
+    debug_dump: bool
+    debug_dir: str
+    disk_cache: bool
+    disk_cache_dir: str
+    disk_cache_mb: int
 
 
 def check(name: str, value: Any) -> None:
@@ -89,7 +115,7 @@ def check(name: str, value: Any) -> None:
     kind = type(setting.default)
     if type(value) is not kind:
         raise exc.InvalidValue(f"config.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})")
-    if setting.minimum is not None and value < setting.minimum:
+    if setting.minimum is not None and int(value) < setting.minimum:
         raise exc.InvalidValue(f"config.{name} must be at least {setting.minimum}, not {value}")
 
 
@@ -147,10 +173,12 @@ def _assign(name: str, value: Any) -> None:
     _values[name] = value
 
 
-def _initial(setting: Setting) -> bool | int:
+def _initial(setting: Setting) -> bool | int | str:
     text = os.environ.get(setting.environment) if setting.environment else None
     if text is None:
         return setting.default
+    if isinstance(setting.default, str):
+        return text
     if text not in ("0", "1"):
         raise exc.InvalidValue(f"The environment variable {setting.environment} must be 0 or 1, not {text!r}")
     return text == "1"

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the models have random weights; nothing is downloaded
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# A cache on disk of this run's own, in child processes too.
+os.environ["MAGNETO_CACHE_DIR"] = tempfile.mkdtemp(prefix="magneto-tests-")
+atexit.register(shutil.rmtree, os.environ["MAGNETO_CACHE_DIR"], ignore_errors=True)
 
 import pytest
 import torch

@@ -114,39 +114,39 @@ PyObject* kernel_interpret(PyObject*, PyObject* args) {
   });
 }
 
-/// (text, avx2=False) -> (LLVM IR, assembly).
+/// (text, avx2=False) -> (schedule, LLVM IR, assembly).
 PyObject* kernel_texts(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject* text = nullptr;
     int avx2 = 0;
     if (!PyArg_ParseTuple(args, "U|p", &text, &avx2)) return nullptr;
     const codegen::KernelTexts texts = codegen::texts_of(loops::parse(text_argument(text)), {.avx2 = avx2 != 0});
-    Ref ir = checked(text_result(texts.llvm_ir)), assembly = checked(text_result(texts.assembly));
-    return PyTuple_Pack(2, ir.get(), assembly.get());
+    Ref schedule = checked(text_result(texts.schedule)), ir = checked(text_result(texts.llvm_ir)),
+        assembly = checked(text_result(texts.assembly));
+    return PyTuple_Pack(3, schedule.get(), ir.get(), assembly.get());
   });
 }
 
-/// (compiled) -> (key, object, units, cost): what a cache would keep.
-PyObject* kernel_finished(PyObject*, PyObject* capsule) {
+/// (text, avx2=False) -> (object, units, cost): what LLVM makes of it now, and a cache keeps.
+PyObject* kernel_generate(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
-    auto* holder = static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kCapsule));
-    if (!holder) return nullptr;
-    const codegen::FinishedCode code = codegen::finished_code(**holder);
-    Ref key = checked(text_result(code.key)), units = checked(text_result(code.units)),
-        cost = checked(text_result(code.cost));
+    PyObject* text = nullptr;
+    int avx2 = 0;
+    if (!PyArg_ParseTuple(args, "U|p", &text, &avx2)) return nullptr;
+    const codegen::FinishedCode code = codegen::generate(loops::parse(text_argument(text)), {.avx2 = avx2 != 0});
+    Ref units = checked(text_result(code.units)), cost = checked(text_result(code.cost));
     Ref object = checked(PyBytes_FromStringAndSize(code.object.data(), static_cast<Py_ssize_t>(code.object.size())));
-    return PyTuple_Pack(4, key.get(), object.get(), units.get(), cost.get());
+    return PyTuple_Pack(3, object.get(), units.get(), cost.get());
   });
 }
 
-/// (text, key, object, units, cost) -> a compiled kernel, without LLVM.
+/// (text, object, units, cost) -> a compiled kernel, without LLVM.
 PyObject* kernel_adopt(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
-    PyObject *text = nullptr, *key = nullptr, *object = nullptr, *units = nullptr, *cost = nullptr;
-    if (!PyArg_ParseTuple(args, "UUSUU", &text, &key, &object, &units, &cost)) return nullptr;
+    PyObject *text = nullptr, *object = nullptr, *units = nullptr, *cost = nullptr;
+    if (!PyArg_ParseTuple(args, "USUU", &text, &object, &units, &cost)) return nullptr;
     const loops::Kernel kernel = loops::parse(text_argument(text));
-    codegen::FinishedCode code{
-        std::string(text_argument(key)), {}, std::string(text_argument(units)), std::string(text_argument(cost))};
+    codegen::FinishedCode code{{}, std::string(text_argument(units)), std::string(text_argument(cost))};
     code.object.assign(PyBytes_AS_STRING(object), static_cast<size_t>(PyBytes_GET_SIZE(object)));
     auto* holder = new Compiled(codegen::adopt(kernel, code));
     return PyCapsule_New(holder, kCapsule, [](PyObject* capsule) {
@@ -170,9 +170,9 @@ PyMethodDef codegen_methods[] = {
     {"kernel_range", kernel_range, METH_VARARGS, "(compiled, symbols=()): how many units it has, and its grain."},
     {"kernel_interpret", kernel_interpret, METH_VARARGS,
      "(text, tensors, symbols=()): runs a kernel by the interpreter."},
-    {"kernel_texts", kernel_texts, METH_VARARGS, "(text, avx2=False): LLVM IR and assembly of a kernel."},
-    {"kernel_finished", kernel_finished, METH_O, "(compiled): key, object code, units and cost, to be kept."},
-    {"kernel_adopt", kernel_adopt, METH_VARARGS, "(text, key, object, units, cost): a kernel with kept code."},
+    {"kernel_texts", kernel_texts, METH_VARARGS, "(text, avx2=False): schedule, LLVM IR and assembly of a kernel."},
+    {"kernel_generate", kernel_generate, METH_VARARGS, "(text, avx2=False): object code, units and cost from LLVM."},
+    {"kernel_adopt", kernel_adopt, METH_VARARGS, "(text, object, units, cost): a kernel with finished code."},
     {"kernel_stats", kernel_stats, METH_NOARGS, "Kernels asked for, kernels compiled, nanoseconds."},
     {nullptr, nullptr, 0, nullptr},
 };

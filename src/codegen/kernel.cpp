@@ -1,4 +1,5 @@
-// Compiling: one entry for each content, the library loaded when it is needed, threads for several kernels.
+// Compiling: one entry for each content, the library loaded when neither this process nor the cache on disk has it,
+// threads for several kernels.
 #include "codegen/kernel.h"
 
 #include <dlfcn.h>
@@ -12,21 +13,33 @@
 #include <thread>
 #include <unordered_map>
 
+#include "codegen/kept_code.h"
 #include "codegen/llvm/library.h"
 #include "codegen/object_loader.h"
 
 namespace magneto::codegen {
 
+namespace {
+
+shapes::Expr parse_fact(const std::string& text) {
+  size_t position = 0;
+  try {
+    return shapes::parse_expr(text, position);
+  } catch (const std::invalid_argument& error) {
+    throw std::runtime_error(std::string("a kernel's kept facts are damaged: ") + error.what());
+  }
+}
+
+}  // namespace
+
 /// What one content compiles to.
 class Code {
  public:
-  Code(std::string_view object, shapes::Expr units, shapes::Expr cost)
-      : bytes(object),
-        object(object),
-        units(units),
-        cost(cost),
-        entry(reinterpret_cast<Entry>(this->object.symbol("magneto_kernel"))) {}
-  const std::string bytes;  // a few kilobytes, for finished_code
+  explicit Code(const FinishedCode& code)
+      : object(code.object),
+        units(parse_fact(code.units)),
+        cost(parse_fact(code.cost)),
+        entry(reinterpret_cast<Entry>(object.symbol("magneto_kernel"))) {}
   const LoadedObject object;
   const shapes::Expr units, cost;
   const Entry entry;
@@ -39,7 +52,6 @@ struct Library {
   decltype(&magneto_codegen_compile) compile;
   decltype(&magneto_codegen_part) part;
   decltype(&magneto_codegen_free) free;
-  decltype(&magneto_codegen_target) target;
 };
 
 template <typename Function>
@@ -49,12 +61,16 @@ void resolve(void* handle, const char* name, Function& function) {
 }
 
 /// Beside the file that this function is in.
+std::string library_path() {
+  Dl_info self{};
+  dladdr(reinterpret_cast<void*>(&library_path), &self);
+  const std::string path = self.dli_fname ? self.dli_fname : "";
+  return path.substr(0, path.rfind('/') + 1) + "libmagneto_codegen.so";
+}
+
 const Library& library() {
   static const Library loaded = [] {
-    Dl_info self{};
-    dladdr(reinterpret_cast<void*>(&library), &self);
-    std::string path = self.dli_fname ? self.dli_fname : "";
-    path = path.substr(0, path.rfind('/') + 1) + "libmagneto_codegen.so";
+    const std::string path = library_path();
     // Local and never closed: another LLVM may live in the process, and LLVM has destructors at exit.
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!handle) throw std::runtime_error(std::string("the code generator can't be loaded: ") + dlerror());
@@ -65,7 +81,6 @@ const Library& library() {
     resolve(handle, "magneto_codegen_compile", found.compile);
     resolve(handle, "magneto_codegen_part", found.part);
     resolve(handle, "magneto_codegen_free", found.free);
-    resolve(handle, "magneto_codegen_target", found.target);
     return found;
   }();
   return loaded;
@@ -93,10 +108,7 @@ class Result {
     const char* data = library_.part(compiled_, which, &length);
     return {data, length};
   }
-  shapes::Expr expr(int which) const {
-    size_t position = 0;
-    return shapes::parse_expr(part(which), position);
-  }
+  std::string text(int which) const { return std::string(part(which)); }
 
  private:
   const Library& library_;
@@ -105,14 +117,24 @@ class Result {
 
 int option_bits(const CompileOptions& options) { return options.avx2 ? MAGNETO_AVX2 : 0; }
 
-std::shared_ptr<const Code> generate(const std::string& text, int options) {
+FinishedCode ask_llvm(const std::string& text, int options) {
   const auto start = std::chrono::steady_clock::now();
   const Result result(text, options);
-  auto code =
-      std::make_shared<const Code>(result.part(MAGNETO_OBJECT), result.expr(MAGNETO_UNITS), result.expr(MAGNETO_COST));
+  FinishedCode code{result.text(MAGNETO_OBJECT), result.text(MAGNETO_UNITS), result.text(MAGNETO_COST)};
   nanoseconds += std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start).count();
   ++compiled;
   return code;
+}
+
+/// Null: there is none.
+std::shared_ptr<const Code> kept_code(const std::string& text, int options) {
+  const auto code = find_kept(text, options, library_path());
+  if (!code) return nullptr;
+  try {
+    return std::make_shared<const Code>(*code);
+  } catch (const std::runtime_error&) {
+    return nullptr;  // whole, but not for this build of ours: compiled again
+  }
 }
 
 /// Code that is in use, by content. Code that nobody uses any more is freed; its entry stays until it is asked for
@@ -151,6 +173,16 @@ int64_t value_of(shapes::Expr expr, const loops::Kernel& kernel, const int64_t* 
   });
 }
 
+std::shared_ptr<const CompiledKernel> with_code(const loops::Kernel& kernel, std::shared_ptr<const Code> code) {
+  auto finished = std::make_shared<CompiledKernel>();
+  finished->entry = code->entry;
+  finished->units = code->units;
+  finished->cost = code->cost;
+  finished->kernel = kernel;
+  finished->code = std::move(code);
+  return finished;
+}
+
 /// Bytes below which handing work to another thread costs more than it saves.
 constexpr int64_t kThreadBytes = 128 * 1024;
 
@@ -178,6 +210,7 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
     const std::string key = std::to_string(bits) + texts.back();
     if (!first.emplace(key, i).second) continue;
     codes[i] = table().find(key);
+    if (!codes[i] && (codes[i] = kept_code(texts[i], bits))) table().put(key, codes[i]);
     if (!codes[i]) missing.push_back(i);
   }
 
@@ -187,7 +220,10 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
   const auto work = [&] {
     for (size_t at = next++; at < missing.size(); at = next++) {
       try {
-        codes[missing[at]] = generate(texts[missing[at]], bits);
+        const size_t i = missing[at];
+        const FinishedCode code = ask_llvm(texts[i], bits);
+        codes[i] = std::make_shared<const Code>(code);
+        keep(texts[i], bits, library_path(), code);
       } catch (...) {
         std::lock_guard lock(failure_mutex);
         failure = std::current_exception();
@@ -204,46 +240,22 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
 
   std::vector<std::shared_ptr<const CompiledKernel>> result;
   for (size_t i = 0; i < kernels.size(); ++i) {
-    auto finished = std::make_shared<CompiledKernel>();
-    finished->code = codes[first.at(std::to_string(bits) + texts[i])];
-    finished->entry = finished->code->entry;
-    finished->units = finished->code->units;
-    finished->cost = finished->code->cost;
-    finished->kernel = kernels[i];
-    result.push_back(std::move(finished));
+    result.push_back(with_code(kernels[i], codes[first.at(std::to_string(bits) + texts[i])]));
   }
   return result;
 }
 
-std::string target() { return library().target(); }
-
-FinishedCode finished_code(const CompiledKernel& kernel) {
-  return {loops::print(kernel.kernel, /*bare=*/true), kernel.code->bytes, shapes::text(kernel.units),
-          shapes::text(kernel.cost)};
+FinishedCode generate(const loops::Kernel& kernel, const CompileOptions& options) {
+  return ask_llvm(loops::print(kernel, /*bare=*/true), option_bits(options));
 }
 
 std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const FinishedCode& code) {
-  if (loops::print(kernel, /*bare=*/true) != code.key) throw std::runtime_error("the code is of another kernel");
-  const auto expr = [](const std::string& text) {
-    size_t position = 0;
-    try {
-      return shapes::parse_expr(text, position);
-    } catch (const std::invalid_argument& error) {
-      throw std::runtime_error(std::string("a kernel's kept facts are damaged: ") + error.what());
-    }
-  };
-  auto finished = std::make_shared<CompiledKernel>();
-  finished->code = std::make_shared<const Code>(code.object, expr(code.units), expr(code.cost));
-  finished->entry = finished->code->entry;
-  finished->units = finished->code->units;
-  finished->cost = finished->code->cost;
-  finished->kernel = kernel;
-  return finished;
+  return with_code(kernel, std::make_shared<const Code>(code));
 }
 
 KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options) {
   const Result result(loops::print(kernel), option_bits(options) | MAGNETO_TEXTS);
-  return {std::string(result.part(MAGNETO_IR)), std::string(result.part(MAGNETO_ASSEMBLY))};
+  return {result.text(MAGNETO_SCHEDULE), result.text(MAGNETO_IR), result.text(MAGNETO_ASSEMBLY)};
 }
 
 CompileStats compile_stats() { return {requested, compiled, nanoseconds}; }

@@ -1,7 +1,7 @@
 // Machine code for kernels: what the runtime calls.
 //
 // The compiler itself is in a library of its own (codegen/llvm: LLVM, no Python, no PyTorch), loaded at the first
-// compile that finds no finished code; this part is in the core, keeps the code and runs it.
+// compile that finds no finished code; this part is in the core, finds, keeps and runs the code.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@ class CompiledKernel {
 };
 
 /// Compiles kernels, in parallel when there are several; equal ones (whatever their names and origins) once, also
-/// across calls. Throws std::invalid_argument for a kernel that does not verify, std::runtime_error without a code
-/// generator.
+/// across calls and, through the cache on disk, across processes. Throws std::invalid_argument for a kernel that does
+/// not verify, std::runtime_error without a code generator.
 std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels,
                                                            const CompileOptions& options = {});
 
@@ -60,27 +60,24 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
 /// kernel's message when an index is out of bounds. Call it without the GIL where the kernel is large.
 void run(const CompiledKernel& kernel, std::span<void* const> buffers, const int64_t* symbols = nullptr);
 
-/// What compiling made, to be kept outside this process. It is for this CPU's
-/// features (target()); on another it is not to be used.
+/// What the compiler makes of a kernel's text: an object file, and the range's units and cost. For the features of this
+/// CPU.
 struct FinishedCode {
-  std::string key;  // the kernel's content
   std::string object, units, cost;
 };
-/// The CPU and the features that code is made for. Loads the code generator.
-std::string target();
-FinishedCode finished_code(const CompiledKernel& kernel);
-/// The kernel with code that was kept, without LLVM. Throws std::runtime_error when the code is damaged or of another
-/// kernel.
+/// Asks LLVM, whatever is kept.
+FinishedCode generate(const loops::Kernel& kernel, const CompileOptions& options = {});
+/// The kernel with finished code, without LLVM. Throws std::runtime_error when the code is damaged.
 std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const FinishedCode& code);
 
-/// For people: LLVM's IR as it was emitted, and the machine code as assembly.
+/// For people: the schedule in words, LLVM's IR as it was emitted, and the machine code as assembly.
 struct KernelTexts {
-  std::string llvm_ir, assembly;
+  std::string schedule, llvm_ir, assembly;
 };
 KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options = {});
 
 /// How often what happened, since the start: kernels asked for, compiled by LLVM; nanoseconds that took, added up over
-/// threads.
+/// threads. What the cache on disk gave: cache::counters().
 struct CompileStats {
   int64_t requested = 0, compiled = 0, nanoseconds = 0;
 };

@@ -1,6 +1,7 @@
 // What the Python layer calls: compile, reset, stats, explain and the marks.
 #include "api/bindings.h"
 
+#include "cache/cache.h"
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
 #include "dispatch/stats.h"
@@ -30,6 +31,7 @@ PyObject* compile(PyObject*, PyObject* args) {
 PyObject* reset(PyObject*, PyObject*) {
   ++dispatch::reset_generation();
   dispatch::stats() = {};
+  cache::reset_counters();
   Py_RETURN_NONE;
 }
 
@@ -45,12 +47,14 @@ PyObject* counts(const std::map<std::string, int64_t>& map) {
 PyObject* stats(PyObject*, PyObject*) {
   return guarded([] {
     const dispatch::Stats& s = dispatch::stats();
-    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N}", "frames", s.frames, "graphs",
-                         s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons", counts(s.break_reasons),
-                         "recompiles", s.recompiles, "cache_entries", s.cache_entries, "fallbacks", counts(s.fallbacks),
-                         "meta_kernels", counts(s.meta_kernels), "undone", counts(s.undone), "autograd_graphs",
-                         s.autograd_graphs, "kernels", s.kernels, "externs", counts(s.externs), "uncompiled",
-                         counts(s.uncompiled));
+    const cache::Counters disk = cache::counters();
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L}", "frames",
+                         s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
+                         counts(s.break_reasons), "recompiles", s.recompiles, "cache_entries", s.cache_entries,
+                         "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "undone",
+                         counts(s.undone), "autograd_graphs", s.autograd_graphs, "kernels", s.kernels, "externs",
+                         counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits, "cache_misses",
+                         disk.misses, "cache_damaged", disk.damaged, "cache_removed", disk.removed);
   });
 }
 
@@ -61,10 +65,11 @@ Ref list_of_refs(const std::vector<Ref>& items) {
 }
 
 /// Compiles `callable` afresh, calls it once and gives what was captured on the way.
-Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs) {
+Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs, bool wants_stages = false) {
   Ref options = checked(PyDict_New());
   Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
   Report report;
+  report.wants_stages = wants_stages;
   dispatch::context_of(compiled.get())->report = &report;
   Ref result = Ref::steal(PyObject_Call(compiled.get(), args, kwargs));
   dispatch::context_of(compiled.get())->report = nullptr;  // also when the call raised: the report goes with this frame
@@ -137,6 +142,25 @@ PyObject* time_guards(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* debug_dump(PyObject*, PyObject* args) {
+  PyObject *callable, *call_args, *call_kwargs;
+  if (!PyArg_ParseTuple(args, "OO!O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
+    return nullptr;
+  return guarded([&]() -> PyObject* {
+    const Report report = reported_call(callable, call_args, call_kwargs, /*wants_stages=*/true);
+    Ref graphs = checked(PyList_New(0));
+    for (const auto& stages : report.stages) {
+      Ref texts = checked(PyDict_New());
+      for (const auto& [name, text] : stages) {
+        Ref value = checked(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+        if (PyDict_SetItemString(texts.get(), name.c_str(), value.get()) < 0) throw PythonError{};
+      }
+      if (PyList_Append(graphs.get(), texts.get()) < 0) throw PythonError{};
+    }
+    return graphs.release();
+  });
+}
+
 PyObject* is_compiling(PyObject*, PyObject*) { return PyBool_FromLong(capture::Capture::current() != nullptr); }
 
 PyObject* set_disabled(PyObject*, PyObject* on) {
@@ -145,17 +169,35 @@ PyObject* set_disabled(PyObject*, PyObject* on) {
   return PyBool_FromLong(previous);
 }
 
+void assign(std::string& setting, PyObject* value) {
+  const char* text = PyUnicode_AsUTF8(value);
+  if (!text) throw PythonError{};
+  setting = text;
+}
+
+template <typename Number>
+void assign(Number& setting, PyObject* value) {
+  const int64_t number = PyLong_AsLongLong(value);
+  if (PyErr_Occurred()) throw PythonError{};
+  setting = static_cast<Number>(number);
+}
+
 PyObject* set_config(PyObject*, PyObject* args) {
   const char* name;
-  long long value;
-  if (!PyArg_ParseTuple(args, "sL", &name, &value)) return nullptr;
-  const std::string key = name;
-  dispatch::Settings& settings = dispatch::settings();
+  PyObject* value;
+  if (!PyArg_ParseTuple(args, "sO", &name, &value)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const std::string key = name;
+    dispatch::Settings& settings = dispatch::settings();
 #define X(type, setting, initial) \
-  if (key == #setting) settings.setting = static_cast<type>(value);
+  if (key == #setting) assign(settings.setting, value);
 #include "dispatch/settings.def"
 #undef X
-  Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core
+    if (key.starts_with("disk_cache")) {
+      cache::configure({settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20});
+    }
+    Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core
+  });
 }
 
 template <void (*mark)(PyObject*)>
@@ -185,6 +227,7 @@ PyMethodDef dispatch_methods[] = {
     {"reset", reset, METH_NOARGS, "Forgets all captures and counters."},
     {"stats", stats, METH_NOARGS, "Counters as a dict."},
     {"explain", explain, METH_VARARGS, "explain(callable, args, kwargs) -> report dict"},
+    {"debug_dump", debug_dump, METH_VARARGS, "debug_dump(callable, args, kwargs) -> [{stage: text}], one per graph"},
     {"capture_text", capture_text, METH_VARARGS,
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"time_guards", time_guards, METH_VARARGS,

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "cache/cache.h"
 #include "dispatch/context.h"
+#include "dispatch/stages.h"
 #include "dispatch/stats.h"
 #include "graph/gm.h"
 #include "runtime/computation.h"
@@ -109,41 +111,28 @@ std::string take_error_text() {
   return text ? PyUnicode_AsUTF8(text.get()) : reinterpret_cast<PyTypeObject*>(type)->tp_name;
 }
 
+/// What is to be said of the cache on disk. It costs time at most, even where warnings are errors.
+void say_of_cache() {
+  const std::string notice = cache::take_notice();
+  if (notice.empty()) return;
+  SavedError saved;
+  if (!warn(notice)) PyErr_WriteUnraisable(nullptr);
+}
+
 /// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
-void compile_graph(capture::Trace& trace) {
-  // Stages, and the names under which TORCH_LOGS knows them.
-  static constexpr struct {
-    const char *stage, *artifact;
-  } artifacts[] = {{"functionalise", "aot_graphs"},
-                   {"normalised", "post_grad_graphs"},
-                   {"expressions", "ir_pre_fusion"},
-                   {"loops", "ir_post_fusion"},
-                   {"plan", "output_code"}};
-  const auto artifact_of = [](const char* stage) -> const char* {
-    for (const auto& row : artifacts) {
-      if (std::string_view(row.stage) == stage) return row.artifact;
-    }
-    return nullptr;
-  };
-  runtime::StageSink sink;
-  sink.wanted = [&](const char* stage) {
-    const char* artifact = artifact_of(stage);
-    return artifact && log_enabled(artifact);
-  };
-  sink.emit = [&](const char* stage, const std::string& text) {
-    log(artifact_of(stage), std::string(stage) + "\n" + text);
-  };
-  runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, settings().interpret_kernels, sink);
+void compile_graph(capture::Trace& trace, Stages& stages) {
+  runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, settings().interpret_kernels, stages);
   trace.plan->computation = std::move(compiled.computation);
+  say_of_cache();
   stats().kernels += compiled.kernels;
   for (const std::string& name : compiled.externs) ++stats().externs[name];
-  if (!compiled.uncompiled.empty() && ++stats().uncompiled[compiled.uncompiled] == 1 && log_enabled("perf_hints")) {
-    log("perf_hints", "a graph runs operator by operator: " + compiled.uncompiled);
-  }
+  if (compiled.uncompiled.empty()) return;
+  ++stats().uncompiled[compiled.uncompiled];
+  stages.offer(graph::Stage::hints, [&] { return "the operators run one by one: " + compiled.uncompiled + "\n"; });
 }
 
 /// Gives the plan its computation. False: the backend failed, with the error set.
-bool apply_backend(Context& context, capture::Trace& trace) {
+bool apply_backend(Context& context, capture::Trace& trace, Stages& stages) {
   graph::Graph& graph = trace.graph;
   const bool wants_module = context.backend_name.empty() || context.backend_name == "eager";
   const bool log_code = log_enabled("graph_code");
@@ -167,11 +156,15 @@ bool apply_backend(Context& context, capture::Trace& trace) {
   if (!context.backend_name.empty()) {
     if (trace.needs_grad) {
       ++stats().autograd_graphs;
+      stages.offer(graph::Stage::hints, [] {
+        return "results require grad: the torch calls run one by one, under autograd. For inference, call it under "
+               "torch.no_grad() or torch.inference_mode()\n";
+      });
       trace.plan->computation = runtime::make_torch_computation(graph);
     } else if (context.backend_name == "aot_eager") {
       trace.plan->computation = runtime::make_aten_computation(graph);
     } else {
-      compile_graph(trace);
+      compile_graph(trace, stages);
     }
     return true;
   }
@@ -311,7 +304,10 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
         ++stats().graphs;
         stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
-        if (!apply_backend(context, trace)) {
+        Stages stages(context, PyUnicode_AsUTF8(start.info->code->co_name));
+        stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
+        stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
+        if (!apply_backend(context, trace, stages)) {
           if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
             return nullptr;
           fall_back(context, segment, place_of(start), "backend error", take_error_text());

@@ -66,6 +66,9 @@ struct Report {
   std::vector<Break> breaks;
   std::vector<std::string> guards;
   std::vector<std::string> graph_texts, plan_texts;
+  /// For each graph what its stages are, by name; only if asked for.
+  bool wants_stages = false;
+  std::vector<std::vector<std::pair<std::string, std::string>>> stages;
   double capture_seconds = 0, backend_seconds = 0;
 };
 
@@ -79,6 +82,7 @@ struct Context {
   std::string backend_name;       // empty for callables
   int64_t cache_size_limit = -1;  // -1: the process's setting
   int error_on_recompile = -1;
+  int debug_dump = -1;
   Report* report = nullptr;
 
   /// The captures that start at that instruction. Valid while an InFlight lives.

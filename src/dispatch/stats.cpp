@@ -32,6 +32,12 @@ void log(const char* artifact, const std::string& text) {
   if (!done) PyErr_WriteUnraisable(nullptr);
 }
 
+void announce(const std::string& text) {
+  SavedError saved;
+  Ref done = Ref::steal(PyObject_CallMethod(log_module(), "announce", "s", text.c_str()));
+  if (!done) PyErr_WriteUnraisable(nullptr);
+}
+
 bool warn(const std::string& text) { return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) == 0; }
 
 bool say_traced() {

@@ -340,6 +340,14 @@ std::string operator_text(const c10::OperatorHandle& op) {
   return text;
 }
 
+std::string origin_text(const Graph& graph, const AtenNode& node) {
+  std::string text = operator_text(node.op);
+  if (node.torch_node < 0) return text;
+  const TorchNode& call = graph.torch_nodes[node.torch_node];
+  return call.file.empty() ? text
+                           : text + " at " + call.file + ":" + std::to_string(call.line) + " in " + call.function;
+}
+
 std::string callable_or_repr(PyObject* object) {
   // Only for callables that are known to be plain: asking anything else for its name could run user code.
   const bool plain = PyType_Check(object) || PyFunction_Check(object) || PyCFunction_Check(object) ||

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "graph/graph.h"
+
 namespace magneto::graph {
 
 /// The strides of a contiguous tensor of these sizes; they are not printed.
@@ -15,6 +17,9 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
 
 /// `aten.add.Tensor`, `aten.relu.default`: the name users find in torch.ops.
 std::string operator_text(const c10::OperatorHandle& op);
+
+/// `aten.add.Tensor at model.py:12 in forward`: an operator of the graph and the user's line that it came from.
+std::string origin_text(const Graph& graph, const AtenNode& node);
 
 /// `torch.add` for functions and types, a short `repr` for other objects. Needs the GIL; never fails, never raises.
 std::string callable_or_repr(PyObject* object);

@@ -66,7 +66,10 @@ PyObject* lower_expressions(PyObject*, PyObject* text) {
 }
 
 PyObject* lower_program(PyObject*, PyObject* text) {
-  return guarded([&] { return text_result(lower::print(lower::lower(passes::normalise(parse_sound(text))))); });
+  return guarded([&] {
+    graph::NoSink sink;
+    return text_result(lower::print(lower::lower(passes::normalise(parse_sound(text)), sink)));
+  });
 }
 
 }  // namespace

@@ -446,7 +446,7 @@ NodeId Dag::simplified(Op op, const std::vector<NodeId>& operands) {
 // -- text
 // ----------------------------------------------------------------------------------------------------------------
 
-std::string print(const Dag& dag, const std::vector<NodeId>& roots) {
+std::string print(const Dag& dag, const std::vector<NodeId>& roots, const std::function<std::string(NodeId)>& comment) {
   std::vector<bool> needed(dag.size(), false);
   for (const NodeId id : roots) needed[id] = true;
   for (NodeId id = dag.size(); id-- > 0;) {
@@ -489,6 +489,7 @@ std::string print(const Dag& dag, const std::vector<NodeId>& roots) {
     if (!node.map.empty()) out += " " + list(node.map, [](Expr expr) { return shapes::text(expr); });
     if (!node.data.empty() && node.kind != NodeKind::Leaf && node.kind != NodeKind::Number)
       out += " " + list(node.data, number);
+    if (const std::string text = comment ? comment(id) : ""; !text.empty()) out += "  # " + text;
     out += "\n";
   }
   return out;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -104,7 +105,8 @@ class Dag {
 /// The index in each dimension for the row-major position `position` in a tensor of `sizes` with dense `strides`.
 std::vector<Expr> delinearise(Expr position, const Sizes& sizes, const std::vector<int64_t>& strides);
 
-/// One line per node that `roots` need, operands first.
-std::string print(const Dag& dag, const std::vector<NodeId>& roots);
+/// One line per node that `roots` need, operands first; `comment` of a node stands behind it.
+std::string print(const Dag& dag, const std::vector<NodeId>& roots,
+                  const std::function<std::string(NodeId)>& comment = {});
 
 }  // namespace magneto::lower

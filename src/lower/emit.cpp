@@ -122,7 +122,7 @@ class Emitter {
   std::string name_of(const Group& group) const {
     std::string name;
     for (const NodeId op : group.ops) {
-      const int32_t origin = origin_of(op);
+      const int32_t origin = lowering_.origin_of(op);
       if (origin < 0) continue;
       std::string text = lowering_.graph().aten_nodes[origin].op.operator_name().name.substr(6);
       if (name.size() >= text.size() && name.compare(name.size() - text.size(), text.size(), text) == 0) continue;
@@ -130,10 +130,6 @@ class Emitter {
       name += (name.empty() ? "" : "+") + text;
     }
     return name.empty() ? "kernel" : name;
-  }
-
-  int32_t origin_of(NodeId id) const {
-    return static_cast<size_t>(id) < lowering_.node_origin.size() ? lowering_.node_origin[id] : -1;
   }
 
   void add_origins() {
@@ -147,19 +143,13 @@ class Emitter {
       seen.push_back(id);
       const bool elsewhere = groups_.is_op[id] && groups_.group_of[id] != number_;
       if (elsewhere || dag_[id].kind == NodeKind::Leaf) continue;
-      if (const int32_t origin = origin_of(id); origin >= 0) operators.push_back(origin);
+      if (const int32_t origin = lowering_.origin_of(id); origin >= 0) operators.push_back(origin);
       for (const NodeId operand : dag_[id].operands) stack.push_back(operand);
     }
     std::sort(operators.begin(), operators.end());
     operators.erase(std::unique(operators.begin(), operators.end()), operators.end());
     for (const int32_t index : operators) {
-      const graph::AtenNode& node = lowering_.graph().aten_nodes[index];
-      std::string text = graph::operator_text(node.op);
-      if (node.torch_node >= 0) {
-        const graph::TorchNode& call = lowering_.graph().torch_nodes[node.torch_node];
-        if (!call.file.empty()) text += " at " + call.file + ":" + std::to_string(call.line) + " in " + call.function;
-      }
-      builder_->origin(std::move(text));
+      builder_->origin(graph::origin_text(lowering_.graph(), lowering_.graph().aten_nodes[index]));
     }
   }
 
@@ -585,10 +575,13 @@ class Emitter {
 
 void emit(Lowering& lowering, const Groups& groups) { Emitter(lowering, groups).run(); }
 
-LoopProgram lower(passes::Functional functional) {
+LoopProgram lower(passes::Functional functional, graph::StageSink& sink) {
   Lowering lowering(std::move(functional));
   lowering.run();
-  emit(lowering, find_groups(lowering));
+  sink.offer(graph::Stage::expressions, [&] { return print(lowering); });
+  const Groups groups = find_groups(lowering);
+  sink.offer(graph::Stage::fusion, [&] { return print(lowering, groups); });
+  emit(lowering, groups);
   for (Step& step : lowering.program.steps) {
     if (!step.kernel) continue;
     // Scratch buffers are no arguments.
@@ -599,6 +592,7 @@ LoopProgram lower(passes::Functional functional) {
                              loops::print(step.kernel->kernel));
     }
   }
+  sink.offer(graph::Stage::loops, [&] { return print(lowering.program); });
   return std::move(lowering.program);
 }
 
@@ -610,33 +604,6 @@ int64_t LoopProgram::span(BufferId buffer) const {
     span += (info.sizes[i] - 1) * info.strides[i];
   }
   return span;
-}
-
-std::string print(const LoopProgram& program) {
-  std::string out;
-  for (size_t b = 0; b < program.buffers.size(); ++b) {
-    const Buffer& buffer = program.buffers[b];
-    constexpr const char* kinds[] = {"input", "constant", "extern", "kernel"};
-    out += "buffer " + std::to_string(b) + ": " + kinds[static_cast<int>(buffer.kind)];
-    if (buffer.value != graph::kNoValue) out += " %" + std::to_string(buffer.value);
-    out += std::string(" ") + std::string(graph::dtype_name(buffer.dtype)) + "[";
-    for (size_t i = 0; i < buffer.sizes.size(); ++i) out += (i ? ", " : "") + std::to_string(buffer.sizes[i]);
-    out += buffer.escapes ? "] escapes\n" : "]\n";
-  }
-  for (const Step& step : program.steps) {
-    if (!step.kernel) {
-      out += "call " + graph::operator_text(program.functional.graph.aten_nodes[step.call.node].op) + " (operator " +
-             std::to_string(step.call.node) + ")\n";
-      continue;
-    }
-    out += "buffers (";
-    for (size_t i = 0; i < step.kernel->buffers.size(); ++i)
-      out += (i ? ", " : "") + std::to_string(step.kernel->buffers[i]);
-    out += ")\n" + loops::print(step.kernel->kernel);
-  }
-  for (const auto& copy : program.copies)
-    out += "copy %" + std::to_string(copy.value) + " to %" + std::to_string(copy.input) + "\n";
-  return out;
 }
 
 }  // namespace magneto::lower

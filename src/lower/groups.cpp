@@ -212,14 +212,19 @@ class Grouper {
     // The group of what it reads; then groups that read the same.
     for (int32_t g = std::max(first, last - static_cast<int32_t>(kLookBack)); g <= last; ++g) {
       Group& group = out_.groups[g];
-      if (group.call >= 0 || group.ops.size() >= kMostOps) continue;
+      if (group.call >= 0) continue;
       const bool reads_it = std::any_of(out_.reads[op].begin(), out_.reads[op].end(),
                                         [&](const Read& read) { return out_.group_of[read.op] == g; });
       if (!reads_it && !shares(g, found.buffers)) continue;
+      if (group.ops.size() >= kMostOps) {
+        out_.refusals.push_back({op, g, "it has as many expressions as a kernel may"});
+        continue;
+      }
       if (join(op, g)) {
         buffers_[g].insert(found.buffers.begin(), found.buffers.end());
         return;
       }
+      out_.refusals.push_back({op, g, refusal_});
     }
     start_group(op);
     buffers_[static_cast<int32_t>(out_.groups.size()) - 1] = found.buffers;
@@ -266,6 +271,7 @@ class Grouper {
 
   bool join(NodeId op, int32_t g) {
     const Node& node = dag_[op];
+    refusal_ = "its loops are others";
     if (node.kind == NodeKind::Scan) return false;
     const bool reduces = node.kind == NodeKind::Reduce;
     Group trial = out_.groups[g];
@@ -371,7 +377,10 @@ class Grouper {
                                                         return index[leaf.id()];
                                                       }),
                                    group);
-        if (mine != simplify(theirs[d], group)) return false;
+        if (mine != simplify(theirs[d], group)) {
+          refusal_ = "it reads a value at another element than the one at hand";
+          return false;
+        }
       }
     }
     return true;
@@ -388,6 +397,7 @@ class Grouper {
     }
     const bool any = std::find(mine.begin(), mine.end(), true) != mine.end();
     if (!any) return false;
+    refusal_ = "it reduces over other loops";
     if (group.has_inner()) {
       for (size_t a = 0; a < group.axes.size(); ++a) {
         if (group.axes[a].extent != 1 && group.axes[a].inner != mine[a]) return false;
@@ -399,7 +409,10 @@ class Grouper {
       all *= group.axes[a].extent;
       if (!mine[a]) rows *= group.axes[a].extent;
     }
-    if (rows < kFewRows && all > kSmall) return false;
+    if (rows < kFewRows && all > kSmall) {
+      refusal_ = "too few rows would be left to run in parallel";
+      return false;
+    }
     for (size_t a = 0; a < group.axes.size(); ++a) group.axes[a].inner = mine[a];
     return true;
   }
@@ -410,6 +423,7 @@ class Grouper {
   std::map<int32_t, int32_t> call_group_;  // operator of the graph -> group
   std::map<int32_t, std::set<int32_t>> buffers_;
   int32_t next_variable_ = 0;
+  const char* refusal_ = "";  // of the last join
 };
 
 }  // namespace

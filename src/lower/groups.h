@@ -42,8 +42,16 @@ struct Read {
   std::vector<Expr> index;
 };
 
+/// Why an op is not in a group that it could have been in, for people.
+struct Refusal {
+  NodeId op;
+  int32_t group;
+  const char* why;
+};
+
 struct Groups {
   std::vector<Group> groups;
+  std::vector<Refusal> refusals;
   /// By node: an op.
   std::vector<bool> is_op;
   /// By node: the group of an op; -1.
@@ -55,6 +63,9 @@ struct Groups {
 };
 
 Groups find_groups(const Lowering& lowering);
+
+/// Kernels to be and calls in order, and what was decided.
+std::string print(const Lowering& lowering, const Groups& groups);
 
 /// The index space that an op is computed over: of a reduction its operand's.
 const Sizes& domain_of(const Dag& dag, NodeId op);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "graph/stages.h"
 #include "lower/dag.h"
 #include "lower/program.h"
 #include "lower/rules.h"
@@ -40,6 +41,7 @@ class Lowering {
   LoopProgram program;
   /// The operator of the graph that made a node first, for messages; -1 for none.
   std::vector<int32_t> node_origin;
+  int32_t origin_of(NodeId id) const { return static_cast<size_t>(id) < node_origin.size() ? node_origin[id] : -1; }
 
   // -- for rules
   // ---------------------------------------------------------------------------------------------------------
@@ -78,7 +80,10 @@ class Lowering {
   int32_t current_ = -1;
 };
 
-/// The whole way from a functional graph.
-LoopProgram lower(passes::Functional functional);
+/// The expressions, where they are to be in memory, and the calls between them.
+std::string print(const Lowering& lowering);
+
+/// The whole way from a functional graph. `sink` is offered the stages.
+LoopProgram lower(passes::Functional functional, graph::StageSink& sink);
 
 }  // namespace magneto::lower

@@ -44,6 +44,7 @@ class Builder {
     const lower::Buffer& buffer = program_.buffers[id];
     Register made;
     made.dtype = buffer.dtype;
+    made.value = buffer.value;
     made.sizes = buffer.sizes;
     made.strides = buffer.strides;
     made.bytes = program_.span(id) * static_cast<int64_t>(c10::elementSize(buffer.dtype));
@@ -82,6 +83,7 @@ class Builder {
     view.source = Source::View;
     view.index = base;
     view.dtype = meta.dtype;
+    view.value = id;
     view.sizes = meta.sizes;
     view.strides = meta.strides;
     view.offset = place.offset;
@@ -242,12 +244,11 @@ class Builder {
   }
 
   void find_last_steps() {
-    first_step_.assign(impl_.registers.size(), end());
     const auto use = [&](int32_t index, int32_t step) {
       const int32_t base = impl_.registers[index].source == Source::View ? impl_.registers[index].index : index;
       for (const int32_t one : {index, base}) {
         impl_.registers[one].last_step = std::max(impl_.registers[one].last_step, step);
-        first_step_[one] = std::min(first_step_[one], step);
+        impl_.registers[one].first_step = std::min(impl_.registers[one].first_step, step);
       }
     };
     for (const KernelCall& call : impl_.kernels) {
@@ -299,7 +300,7 @@ class Builder {
       int64_t offset = 0;
       for (const int32_t other : placed) {
         const Register& there = impl_.registers[other];
-        if (there.last_step < first_step_[index] || info.last_step < first_step_[other]) continue;
+        if (there.last_step < info.first_step || info.last_step < there.first_step) continue;
         if (offset + bytes <= there.offset) break;
         offset = std::max(
             offset, there.offset + (std::max<int64_t>(there.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment);
@@ -316,7 +317,7 @@ class Builder {
   CompiledProgram::Impl& impl_;
   const lower::LoopProgram& program_;
   const graph::Graph& graph_;
-  std::vector<int32_t> buffer_register_, value_register_, first_step_;
+  std::vector<int32_t> buffer_register_, value_register_;
   std::unordered_map<ValueId, int32_t> output_register_;
 };
 

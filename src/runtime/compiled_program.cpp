@@ -342,47 +342,4 @@ bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs) 
   return true;
 }
 
-std::string CompiledProgram::print() const {
-  std::string out = "arena: " + std::to_string(impl_->arena_bytes) + " bytes\n";
-  constexpr const char* sources[] = {"input", "constant", "copy of constant", "arena", "fresh", "returned", "view of"};
-  for (size_t r = 0; r < impl_->registers.size(); ++r) {
-    const Register& info = impl_->registers[r];
-    out += "r" + std::to_string(r) + ": " + sources[static_cast<int>(info.source)];
-    if (info.index >= 0) out += " " + std::to_string(info.index);
-    if (info.source == Source::Arena)
-      out += " +" + std::to_string(info.offset) + ", " + std::to_string(info.bytes) + " bytes";
-    out += "\n";
-  }
-  const auto name = [](int32_t index) { return index < 0 ? std::string("None") : "r" + std::to_string(index); };
-  for (const CompiledStep& step : impl_->steps) {
-    if (step.kernel >= 0) {
-      const KernelCall& call = impl_->kernels[step.kernel];
-      out += "kernel " + call.name + "(";
-      for (size_t i = 0; i < call.registers.size(); ++i) out += (i ? ", " : "") + name(call.registers[i]);
-      out += ")\n";
-      continue;
-    }
-    const Step& call = impl_->calls[step.call];
-    for (size_t i = 0; i < call.results.size(); ++i) out += (i ? ", " : "") + name(call.results[i]);
-    out += std::string(call.results.empty() ? "" : " = ") + (step.out                        ? "out "
-                                                             : call.typed                    ? "typed "
-                                                             : call.mode == CallMode::Direct ? "direct "
-                                                                                             : "dispatched ");
-    out += graph::operator_text(call.op) + "(";
-    bool comma = false;
-    for (const Argument& argument : call.arguments) {
-      if (argument.kind == Argument::Kind::Tensor)
-        out += (std::exchange(comma, true) ? ", " : "") + name(argument.tensor.index);
-      for (const Operand& item : argument.list) out += (std::exchange(comma, true) ? ", " : "") + name(item.index);
-    }
-    out += ")\n";
-  }
-  for (const InputWrite& write : impl_->writes) {
-    out += "input " + std::to_string(write.input) + (write.from < 0 ? " was written" : " = " + name(write.from)) + "\n";
-  }
-  out += "return (";
-  for (size_t i = 0; i < impl_->outputs.size(); ++i) out += (i ? ", " : "") + name(impl_->outputs[i]);
-  return out + ")\n";
-}
-
 }  // namespace magneto::runtime

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "graph/stages.h"
 #include "lower/program.h"
 
 namespace magneto::runtime {
@@ -35,8 +36,10 @@ class CompiledProgram {
   size_t output_count() const;
   size_t kernel_count() const;
   size_t extern_count() const;
-  /// Steps, memory, kernels.
+  /// Buffers and steps.
   std::string print() const;
+  /// The stages from kernels to the plan.
+  void offer(graph::StageSink& sink) const;
 
   struct Impl;
 

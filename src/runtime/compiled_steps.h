@@ -32,8 +32,10 @@ struct Register {
   int64_t bytes = 0;
   /// A later step reads it: it must be what the capture saw.
   bool read = false;
-  /// The register is given up behind this step.
-  int32_t last_step = -1;
+  /// The steps that use it; it is given up behind the last one.
+  int32_t first_step = INT32_MAX, last_step = -1;
+  /// The graph's value that it holds, for people.
+  graph::ValueId value = graph::kNoValue;
 };
 
 /// An operator's kernel that writes its result into a tensor that is there.

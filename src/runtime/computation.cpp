@@ -160,7 +160,7 @@ bool is_plain_graph(const graph::Graph& graph) {
 
 }  // namespace
 
-Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, const StageSink& sink) {
+Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, graph::StageSink& sink) {
   Compiled result;
   const auto as_it_is = [&](const char* why) {
     result.computation = make_aten_computation(graph);
@@ -172,15 +172,15 @@ Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, co
   }
   try {
     const auto observe = [&](const char* pass, const passes::Functional& functional) {
-      if (sink.wanted(pass)) sink.emit(pass, passes::print(functional));
+      if (std::string_view(pass) != "functionalise") return;
+      sink.offer(graph::Stage::functional, [&] { return passes::print(functional); });
     };
     graph::Graph kept = graph;
     kept.torch_nodes.clear();
     for (graph::AtenNode& node : kept.aten_nodes) node.torch_node = -1;
     passes::Functional functional = passes::normalise(graph, observe);
-    if (sink.wanted("normalised")) sink.emit("normalised", passes::print(functional));
-    lower::LoopProgram lowered = lower::lower(std::move(functional));
-    if (sink.wanted("loops")) sink.emit("loops", lower::print(lowered));
+    sink.offer(graph::Stage::normal_form, [&] { return passes::print(functional); });
+    lower::LoopProgram lowered = lower::lower(std::move(functional), sink);
     for (const lower::Step& step : lowered.steps) {
       if (step.kernel) {
         ++result.kernels;
@@ -189,7 +189,7 @@ Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, co
       }
     }
     CompiledProgram program(std::move(lowered), interpret ? KernelMode::Interpret : KernelMode::Machine);
-    if (sink.wanted("plan")) sink.emit("plan", program.print());
+    program.offer(sink);
     result.computation = std::make_unique<CompiledComputation>(std::move(program), std::move(kept));
   } catch (const passes::Unsupported& refusal) {
     as_it_is(refusal.what());

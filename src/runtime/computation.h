@@ -1,12 +1,12 @@
 // The ways to run a graph: the ATen level from C++, the torch level under autograd, a backend's callable.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/stages.h"
 #include "runtime/plan.h"
 
 namespace magneto::runtime {
@@ -23,12 +23,8 @@ struct Compiled {
   /// Operators that are called, by name.
   std::vector<std::string> externs;
 };
-/// What a stage made, for logs: its name and text. Texts are made only if `wanted(name)`.
-struct StageSink {
-  std::function<bool(const char* stage)> wanted;
-  std::function<void(const char* stage, const std::string& text)> emit;
-};
-Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, const StageSink& sink);
+/// `sink` is offered the stages.
+Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, graph::StageSink& sink);
 /// The torch calls in order, through their Python callables, under the current grad mode.
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph);
 /// `callable(*inputs)` gives a tuple or list of the graph's outputs (or one tensor for a single output).

@@ -32,7 +32,7 @@ void LLVMInitializeX86AsmPrinter();
 }
 
 struct MagnetoCompiled {
-  std::string parts[6];
+  std::string parts[7];
 };
 
 namespace magneto::codegen {
@@ -152,6 +152,7 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   llvm::raw_string_ostream report(broken);
   if (llvm::verifyModule(module, &report)) throw std::logic_error("the kernel became broken LLVM IR: " + report.str());
   if (options & MAGNETO_TEXTS) {
+    out.parts[MAGNETO_SCHEDULE] = print(schedule);
     llvm::raw_string_ostream stream(out.parts[MAGNETO_IR]);
     module.print(stream, nullptr);
   }
@@ -201,12 +202,4 @@ EXPORT const char* magneto_codegen_part(const MagnetoCompiled* compiled, int par
 EXPORT void magneto_codegen_free(MagnetoCompiled* compiled) { delete compiled; }
 
 EXPORT int magneto_codegen_version(void) { return MAGNETO_CODEGEN_VERSION; }
-
-EXPORT const char* magneto_codegen_target(void) {
-  static const std::string target = [] {
-    const magneto::codegen::Target host = magneto::codegen::target_of(0);
-    return host.cpu + " " + host.features;
-  }();
-  return target.c_str();
-}
 }

@@ -17,23 +17,22 @@ enum MagnetoPart {
   MAGNETO_COST = 3,     /* the cost of one unit in bytes, an expression too */
   MAGNETO_IR = 4,       /* LLVM's IR, if asked for */
   MAGNETO_ASSEMBLY = 5, /* machine code as text, if asked for */
+  MAGNETO_SCHEDULE = 6, /* the schedule in words, if asked for */
 };
 
 enum MagnetoOption {
-  MAGNETO_TEXTS = 1, /* make IR and assembly too */
+  MAGNETO_TEXTS = 1, /* make schedule, IR and assembly too */
   MAGNETO_AVX2 = 2,  /* code for AVX2 whatever the CPU has: for tests */
 };
 
 /* Version of this boundary; the core refuses another. */
-#define MAGNETO_CODEGEN_VERSION 1
+#define MAGNETO_CODEGEN_VERSION 2
 
 /* Compiles a verified kernel. Never null. Thread-safe. */
 MagnetoCompiled* magneto_codegen_compile(const char* kernel, size_t length, int options);
 const char* magneto_codegen_part(const MagnetoCompiled* compiled, int part, size_t* length);
 void magneto_codegen_free(MagnetoCompiled* compiled);
 int magneto_codegen_version(void);
-/* The CPU and its features that code is made for: part of a cache key. */
-const char* magneto_codegen_target(void);
 
 #ifdef __cplusplus
 }

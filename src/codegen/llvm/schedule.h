@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "loops/ir.h"
@@ -53,6 +54,7 @@ struct Schedule {
 };
 
 Schedule make_schedule(loops::Kernel kernel, const Machine& machine);
+std::string print(const Schedule& schedule);
 
 /// Bytes that one unit moves, with arithmetic counted in; of symbols.
 shapes::Expr unit_cost(const loops::Kernel& kernel);

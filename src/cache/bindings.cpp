@@ -1,0 +1,32 @@
+// What tests reach of the cache.
+#include "api/bindings.h"
+
+#include "cache/digest.h"
+#include "cache/identity.h"
+
+namespace magneto {
+namespace {
+
+PyObject* cache_digest(PyObject*, PyObject* bytes) {
+  return guarded([&]() -> PyObject* {
+    char* data = nullptr;
+    Py_ssize_t size = 0;
+    if (PyBytes_AsStringAndSize(bytes, &data, &size) < 0) return nullptr;
+    const cache::Digest digest = cache::Hasher().add({data, static_cast<size_t>(size)}).finish();
+    return PyUnicode_FromString(cache::hex(digest).c_str());
+  });
+}
+
+PyObject* cache_machine(PyObject*, PyObject*) {
+  return guarded([] { return PyUnicode_FromString(cache::machine().c_str()); });
+}
+
+}  // namespace
+
+PyMethodDef cache_methods[] = {
+    {"cache_digest", cache_digest, METH_O, "(bytes): their BLAKE2b digest in hexadecimal."},
+    {"cache_machine", cache_machine, METH_NOARGS, "What code is made for, as text."},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace magneto

@@ -1,0 +1,41 @@
+// The process's cache on disk: one directory, counters, and what the user is to be told.
+//
+// Whatever is wrong with it costs time only: nothing here throws, a missing or broken cache finds nothing.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cache/digest.h"
+
+namespace magneto::cache {
+
+struct Settings {
+  bool enabled = true;
+  /// Empty: default_directory().
+  std::string directory;
+  int64_t limit_bytes = 0;
+};
+/// Takes effect with the next find or keep.
+void configure(const Settings& settings);
+bool enabled();
+
+/// What was kept under this key, unless it is damaged.
+std::optional<std::string> find(const Digest& key);
+/// Keeps `content` under this key, for other processes.
+void keep(const Digest& key, std::string_view content);
+
+struct Counters {
+  int64_t hits = 0, misses = 0, damaged = 0, removed = 0;
+};
+Counters counters();
+void reset_counters();
+
+/// The user is to be told; each text once.
+void say(const std::string& text);
+/// What is to be said and was not yet; empty: nothing.
+std::string take_notice();
+
+}  // namespace magneto::cache

@@ -1,0 +1,32 @@
+// BLAKE2b with 32 bytes of result (RFC 7693, no key): names of entries, and checksums of what they hold.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace magneto::cache {
+
+using Digest = std::array<uint8_t, 32>;
+
+/// Takes text piece by piece. Pieces are not told apart: put a length or a separator between them.
+class Hasher {
+ public:
+  Hasher();
+  Hasher& add(std::string_view bytes);
+  /// Once, at the end.
+  Digest finish();
+
+ private:
+  void compress(bool last);
+
+  uint64_t state_[8];
+  uint8_t block_[128];
+  size_t filled_ = 0;
+  uint64_t count_ = 0;
+};
+
+std::string hex(const Digest& digest);
+
+}  // namespace magneto::cache

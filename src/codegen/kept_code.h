@@ -1,0 +1,15 @@
+// Finished code in the cache on disk (src/cache), by all that it depends on.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "codegen/kernel.h"
+
+namespace magneto::codegen {
+
+/// What was kept for a kernel's text and options, made by the compiler in that file for this CPU.
+std::optional<FinishedCode> find_kept(const std::string& text, int options, const std::string& compiler);
+void keep(const std::string& text, int options, const std::string& compiler, const FinishedCode& code);
+
+}  // namespace magneto::codegen

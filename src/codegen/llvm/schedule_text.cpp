@@ -1,0 +1,44 @@
+// A schedule in words, for people.
+#include "codegen/llvm/schedule.h"
+
+namespace magneto::codegen {
+namespace {
+
+std::string loops_text(const std::vector<loops::Loop>& loops, const Lanes& lanes) {
+  std::string out;
+  for (const loops::Loop& loop : loops) {
+    out += (out.empty() ? "" : ", ") + ("i" + std::to_string(loop.variable)) + " < " + shapes::text(loop.extent);
+    if (loop.variable != lanes.variable) continue;
+    out += " by " + std::to_string(lanes.wide) + " lanes";
+    if (lanes.narrow != lanes.wide) {
+      out += lanes.narrow == 1 ? ", the rest one by one" : ", the rest by " + std::to_string(lanes.narrow) + " masked";
+    }
+  }
+  return out.empty() ? "once" : out;
+}
+
+}  // namespace
+
+std::string print(const Schedule& schedule) {
+  const loops::Kernel& kernel = schedule.kernel;
+  const bool across = schedule.rows.variable >= 0;
+  std::string out = "vectors of " + std::to_string(schedule.machine.vector_bytes) + " bytes, lanes " +
+                    (across ? "across rows" : "within rows") + "\n";
+  out += "rows: " + loops_text(kernel.parallel, schedule.rows) + "\n";
+  for (size_t i = 0; i < kernel.blocks.size(); ++i) {
+    const loops::Block& block = kernel.blocks[i];
+    if (block.is_stage()) out += "  stage: " + loops_text(block.loops, schedule.stages[i]) + "\n";
+  }
+  if (schedule.tile.across >= 0) {
+    out += "squares of " + std::to_string(Tile::kSide) + " over i" + std::to_string(schedule.tile.across) + " and i" +
+           std::to_string(schedule.rows.variable) + ", turned:";
+    for (const Tile::Load& load : schedule.tile.loads) {
+      out += " b" + std::to_string(load.buffer) + "[" + shapes::text(load.index) + "]";
+    }
+    out += "\n";
+  }
+  return out + "units: " + shapes::text(schedule.units) + ", of " + shapes::text(schedule.rows_per_unit) + " rows, " +
+         shapes::text(unit_cost(kernel) * schedule.rows_per_unit) + " bytes each\n";
+}
+
+}  // namespace magneto::codegen

@@ -1,0 +1,87 @@
+#include "dispatch/stages.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include "dispatch/stats.h"
+
+namespace magneto::dispatch {
+namespace {
+
+using graph::Stage;
+
+/// `run_2026_11_21_15_30_00_123456-pid_789`, as torch.compile names it: one for a process.
+const std::string& run_name() {
+  static const std::string name = [] {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+    const auto seconds = static_cast<time_t>(micros / 1'000'000);
+    tm parts{};
+    localtime_r(&seconds, &parts);
+    char text[80];
+    const size_t length = strftime(text, sizeof text, "run_%Y_%m_%d_%H_%M_%S_", &parts);
+    snprintf(text + length, sizeof text - length, "%06d-pid_%d", static_cast<int>(micros % 1'000'000), getpid());
+    return std::string(text);
+  }();
+  return name;
+}
+
+/// What may stand in a file's name.
+std::string file_name(std::string text) {
+  for (char& c : text) {
+    if (!isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '.' && c != '-') c = '_';
+  }
+  return text.substr(0, 80);
+}
+
+void say_once(const std::string& text) {
+  static auto* said = new std::set<std::string>;
+  if (said->insert(text).second) announce(text);
+}
+
+}  // namespace
+
+Stages::Stages(const Context& context, std::string function)
+    : report_(context.report && context.report->wants_stages ? context.report : nullptr),
+      dump_(context.debug_dump >= 0 ? context.debug_dump != 0 : settings().debug_dump),
+      function_(std::move(function)) {
+  if (report_) report_->stages.emplace_back();
+  for (size_t i = 0; i < std::size(graph::kStages); ++i) {
+    const char* artifact = graph::kStages[i].artifact;
+    logged_[i] = *artifact && log_enabled(artifact);
+  }
+}
+
+bool Stages::wanted(Stage stage) const { return report_ || dump_ || logged_[static_cast<size_t>(stage)]; }
+
+void Stages::take(Stage stage, const std::string& text) {
+  const graph::StageFacts& facts = graph::facts(stage);
+  if (report_) report_->stages.back().emplace_back(facts.name, text);
+  if (dump_) write(stage, text);
+  if (logged_[static_cast<size_t>(stage)] && !text.empty()) {
+    log(facts.artifact, std::string(facts.title) + " (" + function_ + ")\n" + text);
+  }
+}
+
+void Stages::write(Stage stage, const std::string& text) {
+  namespace fs = std::filesystem;
+  static int number = 0;
+  std::error_code error;
+  if (folder_.empty()) {
+    fs::path base = settings().debug_dir.empty() ? fs::current_path(error) : fs::path(settings().debug_dir);
+    base = base / "torch_compile_debug" / run_name() / "magneto";
+    folder_ = base / (std::to_string(number++) + "_" + file_name(function_));
+    fs::create_directories(folder_, error);
+    if (!error) say_once("Magneto writes all stages of what it compiles to " + base.string());
+  }
+  std::ofstream file(fs::path(folder_) / graph::facts(stage).file);
+  file << text;
+  file.close();
+  if (!file) say_once("Magneto can't write stages to " + folder_);
+}
+
+}  // namespace magneto::dispatch

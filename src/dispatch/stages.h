@@ -1,0 +1,30 @@
+// Who sees the stages of a compile: TORCH_LOGS, the debug directory (TORCH_COMPILE_DEBUG), `magneto.debug_dump`.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "dispatch/context.h"
+#include "graph/stages.h"
+
+namespace magneto::dispatch {
+
+/// For one graph. What is wanted is asked once, when it is made.
+class Stages final : public graph::StageSink {
+ public:
+  /// `function`: the captured function's name, for the graph's folder.
+  Stages(const Context& context, std::string function);
+  bool wanted(graph::Stage stage) const override;
+  void take(graph::Stage stage, const std::string& text) override;
+
+ private:
+  void write(graph::Stage stage, const std::string& text);
+
+  Report* report_;
+  bool dump_;
+  std::string function_, folder_;
+  bool logged_[std::size(graph::kStages)];
+};
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,492 @@
+"""The cache on disk: used by the next process; whatever is wrong with it costs time only, and is said once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import magneto
+from magneto import _C
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[Path]:
+    """A directory of its own for a test; it is made by the first use."""
+    with magneto.config.patch(disk_cache_dir=str(tmp_path / "cache")):
+        yield tmp_path / "cache"
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted(path for path in cache.glob("?/*") if path.is_file())
+
+
+def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.softmax(x * 2, -1), (x.sin() + 1).sum(0)
+
+
+X = torch.linspace(-3, 3, 6 * 37).view(6, 37)
+
+
+def run() -> dict[str, Any]:
+    """Compiles `program` as a new process would, checks its results, and gives the counters."""
+    magneto.reset()
+    compiled = magneto.compile(program)
+    with torch.no_grad():
+        # torch.testing.assert_close imports far more than children need.
+        assert all(torch.allclose(got, want) for got, want in zip(compiled(X), program(X), strict=True))
+    stats = magneto.stats()
+    assert stats["kernels"] >= 2
+    return stats  # the captured code goes with `compiled`
+
+
+def said(call: Callable[[], Any]) -> tuple[Any, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = call()
+    return result, [str(item.message) for item in caught]
+
+
+def child(code: str, **environment: str) -> subprocess.Popen[str]:
+    prelude = """
+        import json, os, signal, sys, torch, magneto
+        from magneto import _C
+        sys.path.insert(0, os.environ["TESTS"])
+        torch.set_num_threads(1)
+    """
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", textwrap.dedent(prelude) + textwrap.dedent(code)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TESTS": str(Path(__file__).parent), **environment},
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[Any, str]:
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, out + err
+    return json.loads(out.splitlines()[-1]), err
+
+
+RUN = """
+    from test_disk_cache import run
+    stats = run()
+    llvm = "libmagneto_codegen" in open("/proc/self/maps").read()
+    print(json.dumps([stats, llvm]))
+"""
+
+
+# -- it works ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 256, 1000])
+def test_digest_is_blake2b(size: int) -> None:
+    data = bytes(range(256)) * 4
+    assert _C.cache_digest(data[:size]) == hashlib.blake2b(data[:size], digest_size=32).hexdigest()
+
+
+def test_machine_is_the_same_on_all_cores() -> None:
+    """The key holds no number of the core that asks."""
+    allowed = os.sched_getaffinity(0)
+    texts = set()
+    for core in sorted(allowed)[:2]:
+        process = child(f"os.sched_setaffinity(0, {{{core}}}); print(json.dumps(_C.cache_machine()))")
+        texts.add(finish(process)[0])
+    assert len(texts) == 1
+
+
+def test_second_process_loads_no_llvm(tmp_path: Path) -> None:
+    place = {"MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
+    (first, llvm), _ = finish(child(RUN, **place))
+    assert llvm and first["cache_misses"] >= 2 and first["cache_hits"] == 0
+    (second, llvm), _ = finish(child(RUN, **place))
+    assert not llvm and second["cache_misses"] == 0 and second["cache_hits"] == first["cache_misses"]
+
+
+def test_files_are_the_owners_only(cache: Path) -> None:
+    run()
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    assert entries(cache)
+    for path in entries(cache):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600 and stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_code_for_other_features_is_another_entry(cache: Path) -> None:
+    text = """kernel "k" {
+      b0 in f32[77]
+      b1 out f32[77]
+      parallel i0 < 77
+      row {
+        %0:f32 = load b0[i0]
+        store b1[i0], %0
+      }
+    }"""
+    _C.kernel_compile(text)
+    _C.kernel_compile(text, True)
+    assert len(entries(cache)) == 2
+
+
+def test_off_writes_nothing(cache: Path) -> None:
+    with magneto.config.patch(disk_cache=False):
+        stats = run()
+    assert not cache.exists() and stats["cache_hits"] == stats["cache_misses"] == 0
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(magneto.exc.InvalidValue, match="disk_cache_dir takes str"):
+        magneto.config.disk_cache_dir = 3
+    with pytest.raises(magneto.exc.InvalidValue, match="at least 1"):
+        magneto.config.disk_cache_mb = 0
+
+
+def test_xdg_cache_home_is_the_default(tmp_path: Path) -> None:
+    finish(child(RUN, MAGNETO_CACHE_DIR="", XDG_CACHE_HOME=str(tmp_path / "base")))
+    assert entries(tmp_path / "base" / "magneto")
+    finish(child(RUN, MAGNETO_CACHE_DIR="", XDG_CACHE_HOME="relative", HOME=str(tmp_path / "home")))
+    assert entries(tmp_path / "home" / ".cache" / "magneto")
+    assert not Path("relative").exists()
+
+
+# -- damage ------------------------------------------------------------------------------------------------------------
+
+# What an entry consists of, and where: magic, key, checksum, length, then parts behind their lengths.
+PLACES = {"magic": 0, "version": 7, "key": 8, "checksum": 40, "length": 72, "first length": 80, "object": 88}
+
+
+def damaged(cache: Path, change: Callable[[Path], None]) -> None:
+    """Any change of the entries is noticed, said once, and mended."""
+    first = run()
+    before = {path: path.read_bytes() for path in entries(cache)}
+    assert len(before) == first["cache_misses"]
+    for path in before:
+        change(path)
+    stats, messages = said(run)
+    assert stats["cache_hits"] == 0 and stats["cache_misses"] == len(before)
+    assert stats["cache_damaged"] == len(before)
+    assert len([text for text in messages if "damaged" in text]) == 1, messages
+    assert {path: path.read_bytes() for path in entries(cache)} == before
+    stats, messages = said(run)
+    assert stats["cache_hits"] == len(before) and not messages
+
+
+@pytest.mark.parametrize("where", [*PLACES, "middle", "end"])
+def test_flipped_bits(cache: Path, where: str) -> None:
+    def flip(path: Path) -> None:
+        content = bytearray(path.read_bytes())
+        at = {**PLACES, "middle": len(content) // 2, "end": len(content) - 1}[where]
+        content[at] ^= 0x10
+        path.write_bytes(content)
+
+    damaged(cache, flip)
+
+
+@pytest.mark.parametrize("length", [0, 1, 79, 80, 81, 500, -1])
+def test_truncated(cache: Path, length: int) -> None:
+    damaged(cache, lambda path: os.truncate(path, length if length >= 0 else path.stat().st_size - 1))
+
+
+def test_something_behind_the_end(cache: Path) -> None:
+    damaged(cache, lambda path: path.open("ab").write(b"\0" * 16) and None)
+
+
+def test_an_entry_under_another_name(cache: Path) -> None:
+    """Whole, but not what was asked for."""
+    run()
+    content = entries(cache)[0].read_bytes()
+    stranger = cache.parent / "stranger"
+    stranger.write_bytes(content)
+    for path in entries(cache)[1:]:
+        path.write_bytes(content)
+    stats, _ = said(run)
+    assert stats["cache_damaged"] == stats["cache_misses"] == len(entries(cache)) - 1
+
+
+@pytest.mark.parametrize("what", ["pipe", "link", "folder", "writable by others"])
+def test_things_that_are_no_entries(cache: Path, what: str) -> None:
+    first = run()
+    other = cache.parent / "elsewhere"
+    for path in entries(cache):
+        if what == "writable by others":
+            path.chmod(0o666)
+            continue
+        content = path.read_bytes()
+        path.unlink()
+        if what == "pipe":
+            os.mkfifo(path, 0o600)
+        elif what == "link":
+            other.write_bytes(content)
+            path.symlink_to(other)
+        else:
+            path.mkdir()
+    stats, messages = said(run)
+    assert stats["cache_hits"] == 0 and stats["cache_misses"] == first["cache_misses"]
+    assert messages
+
+
+# -- no place ----------------------------------------------------------------------------------------------------------
+
+
+def refused(reason: str) -> None:
+    """Everything works without a cache; the reason is said once a process."""
+    stats, messages = said(run)
+    assert stats["cache_hits"] == stats["cache_misses"] == 0
+    assert len(messages) == 1 and reason in messages[0], messages
+    _, messages = said(run)
+    assert not messages
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+def test_a_directory_that_others_can_write(cache: Path, mode: int) -> None:
+    cache.mkdir()
+    cache.chmod(mode)
+    refused("can be written by other users")
+    assert not any(cache.iterdir())
+
+
+def test_a_directory_of_another_user(cache: Path) -> None:
+    if os.geteuid() == 0:
+        cache.mkdir(mode=0o700)
+        os.chown(cache, 54321, 54321)
+        place = str(cache)
+    else:
+        place = "/usr"
+    with magneto.config.patch(disk_cache_dir=place):
+        refused("belongs to another user")
+
+
+@pytest.mark.parametrize("place", ["/dev/null", "/dev/null/below", "/proc/nowhere/cache"])
+def test_a_place_that_is_none(place: str) -> None:
+    with magneto.config.patch(disk_cache_dir=place):
+        refused(place)
+
+
+def test_a_home_that_can_not_be_written() -> None:
+    (stats, _), err = finish(child(RUN, MAGNETO_CACHE_DIR="", XDG_CACHE_HOME="", HOME="/proc/nowhere"))
+    assert err.count("RuntimeWarning") == 1 and "/proc/nowhere/.cache/magneto can't be made" in err
+    assert stats["cache_misses"] == 0
+
+
+def test_where_warnings_are_errors() -> None:
+    (stats, _), err = finish(child(RUN, MAGNETO_CACHE_DIR="/dev/null/below", PYTHONWARNINGS="error::RuntimeWarning"))
+    assert "can't be opened" in err and stats["kernels"] >= 2 and not stats["fallbacks"]
+
+
+# As a user who may not write there: root can write anywhere, so it becomes another user first.
+UNPRIVILEGED = """
+    with magneto.config.patch(disk_cache=False):
+        magneto.compile(lambda x: x * 2 + 1)(torch.ones(2))  # imports what a compile needs
+    from test_disk_cache import run, said
+    if os.geteuid() == 0:
+        os.seteuid(54321)
+"""
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A cache that another user could reach; pytest's own folders are the user's only."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        cache = Path(folder) / "cache"
+        with magneto.config.patch(disk_cache_dir=str(cache)):
+            yield cache
+
+
+def owned(*paths: Path) -> None:
+    if os.geteuid() == 0:
+        for path in paths:
+            os.chown(path, 54321, 54321)
+
+
+def test_read_only_cache_is_read(reachable: Path) -> None:
+    """What is there is used, what is missing is compiled; that it can't be kept is said once."""
+    cache = reachable
+    count = run()["cache_misses"]
+    gone = entries(cache)[0]
+    gone.unlink()
+    owned(cache, *cache.glob("*"), *entries(cache))
+    for path in [*cache.glob("*"), cache]:
+        path.chmod(0o500)
+    try:
+        code = """
+            (stats, messages), (_, later) = said(run), said(run)
+            print(json.dumps([stats, messages, later]))
+        """
+        process = child(textwrap.dedent(UNPRIVILEGED) + textwrap.dedent(code), MAGNETO_CACHE_DIR=str(cache))
+        (stats, messages, later), _ = finish(process)
+    finally:
+        for path in [cache, *cache.glob("*")]:
+            path.chmod(0o700)
+    assert (stats["cache_hits"], stats["cache_misses"]) == (count - 1, 1)
+    assert len(messages) == 1 and "can't be written (Permission denied)" in messages[0] and not later
+
+
+def test_no_permission_and_no_home(reachable: Path) -> None:
+    cache = reachable
+    cache.mkdir()
+    owned(cache)
+    cache.chmod(0)
+    code = """
+        (stats, messages), (_, later) = said(run), said(run)
+        magneto.config.disk_cache_dir = ""
+        os.environ["HOME"], os.environ["XDG_CACHE_HOME"] = "", ""
+        _, homeless = said(run)
+        print(json.dumps([stats, messages, later, homeless]))
+    """
+    process = child(textwrap.dedent(UNPRIVILEGED) + textwrap.dedent(code), MAGNETO_CACHE_DIR=str(cache))
+    (stats, messages, later, homeless), _ = finish(process)
+    cache.chmod(0o700)
+    assert len(messages) == 1 and "can't be opened (Permission denied)" in messages[0] and not later
+    assert stats["cache_hits"] == stats["cache_misses"] == 0
+    if os.geteuid() == 0:
+        assert len(homeless) == 1 and "no home directory" in homeless[0]
+
+
+@pytest.mark.parametrize("bytes_left", [0, 60, 1000])
+def test_full_disk(tmp_path: Path, bytes_left: int) -> None:
+    """A limit on the size of files stands for a full disk: writing fails in the middle of an entry."""
+    cache = tmp_path / "cache"
+    code = f"""
+        import resource
+        from test_disk_cache import run, said
+        resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes_left}, resource.RLIM_INFINITY))
+        (stats, messages), (_, later) = said(run), said(run)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        print(json.dumps([stats, messages, later]))
+    """
+    (stats, messages, later), _ = finish(child(code, MAGNETO_CACHE_DIR=str(cache)))
+    assert len(messages) == 1 and "can't be written (File too large)" in messages[0] and not later
+    assert entries(cache) == []
+    (stats, _), _ = finish(child(RUN, MAGNETO_CACHE_DIR=str(cache)))
+    assert stats["cache_damaged"] == 0 and len(entries(cache)) == stats["cache_misses"] > 0
+
+
+# -- many processes ----------------------------------------------------------------------------------------------------
+
+# Many small kernels, each another; `count` of them from `first` on.
+MANY = """
+    def text(n):
+        return f'''kernel "k" {{
+          b0 in f32[{n}]
+          b1 out f32[{n}]
+          parallel i0 < {n}
+          row {{
+            %0:f32 = load b0[i0]
+            %1:f32 = constant {n}
+            %2:f32 = mul %0, %1
+            store b1[i0], %2
+          }}
+        }}'''
+
+    def use(n):
+        x, y = torch.ones(n), torch.empty(n)
+        _C.kernel_run(_C.kernel_compile(text(n)), (x, y))
+        assert torch.equal(y, x * n), n
+"""
+
+
+def many(code: str, cache: Path) -> subprocess.Popen[str]:
+    return child(textwrap.dedent(MANY) + textwrap.dedent(code), MAGNETO_CACHE_DIR=str(cache))
+
+
+CHECK = """
+    for n in range(1, 1000):
+        if magneto.stats()["cache_misses"] > 3: break
+        use(n)
+    print(json.dumps(magneto.stats()))
+"""
+
+
+def test_killed_while_it_writes(tmp_path: Path) -> None:
+    """kill -9 at any time: what others find is whole."""
+    cache = tmp_path / "cache"
+    for number in range(5):
+        process = many("print('ready', flush=True)\nfor n in range(1, 100000): use(n)", cache)
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        time.sleep(0.05 + 0.07 * number)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    count = len([path for path in entries(cache) if not path.name.startswith("new-")])
+    stats, _ = finish(many(CHECK, cache))
+    assert stats["cache_damaged"] == 0 and stats["cache_hits"] == count > 5
+
+
+def test_ten_processes_at_once(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    code = "for n in range(1, 25): use(n)\nprint(json.dumps(magneto.stats()))"
+    results = [finish(process)[0] for process in [many(code, cache) for _ in range(10)]]
+    for stats in results:
+        assert stats["cache_damaged"] == 0 and stats["cache_hits"] + stats["cache_misses"] == 24
+    assert len(entries(cache)) == 24
+    stats, _ = finish(many(code, cache))
+    assert stats["cache_hits"] == 24
+
+
+def test_ten_processes_that_fill_it(tmp_path: Path) -> None:
+    """They remove each other's entries while these are read."""
+    cache = tmp_path / "cache"
+    code = """
+        magneto.config.disk_cache_mb = 1
+        for round in range(3):
+            for n in range(1, 300, 7): use(n)
+        print(json.dumps(magneto.stats()))
+    """
+    for process in [many(code, cache) for _ in range(10)]:
+        assert finish(process)[0]["cache_damaged"] == 0
+
+
+# -- size --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_go(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    fill = """
+        magneto.config.disk_cache_mb = 1
+        for n in range(1, 301): use(n)
+        print(json.dumps(magneto.stats()))
+    """
+    stats, _ = finish(many(fill, cache))
+    assert stats["cache_removed"] > 0
+    kept = entries(cache)
+    assert sum((path.stat().st_size + 4095) // 4096 * 4096 for path in kept) <= 1 << 20
+    # Half of what is left was used long ago: it goes before the other half.
+    old, new = kept[::2], kept[1::2]
+    for path in old:
+        os.utime(path, (1e9, 1e9))
+    more = "magneto.config.disk_cache_mb = 1\nfor n in range(1001, 1060): use(n)\nprint(json.dumps(magneto.stats()))"
+    finish(many(more, cache))
+    remaining = set(entries(cache))
+    assert len(remaining.intersection(old)) < len(remaining.intersection(new))
+
+
+def test_use_makes_an_entry_young(cache: Path) -> None:
+    run()
+    path = entries(cache)[0]
+    os.utime(path, (1e9, 1e9))
+    run()
+    assert path.stat().st_mtime > time.time() - 100
+
+
+def test_what_dead_processes_left_goes(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    finish(many("for n in range(1, 40): use(n)\nprint(1)", cache))
+    young, old = cache / "3" / "new-1-2-abc", cache / "3" / "new-1-3-abc"
+    for path in (young, old):
+        path.write_bytes(b"half")
+    os.utime(old, (1e9, 1e9))
+    finish(many("for n in range(40, 150): use(n)\nprint(1)", cache))
+    assert young.exists() and not old.exists()
