@@ -168,6 +168,7 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
     """Cold: the first call in a process with empty caches; warm: in the next process. Both without an eager call."""
 
     def bench(rounds: int) -> Section:
+        sys.path.insert(0, str(HERE))
         from steady_models import BATCHES, MODELS
 
         rows = [("", 0)] if kind == "patterns" else [(row, batch) for row in MODELS for batch in BATCHES]
