@@ -17,6 +17,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ FRAMEWORKS = ("magneto", "peer")
 CALL_BACKENDS = {"magneto": "aot_eager", "peer": "eager"}
 # Generated code against generated code.
 STEADY_BACKENDS = {"magneto": "magneto", "peer": "inductor"}
+# Of the steady state: all, unless told.
+CHOSEN_ROWS: list[str] = []
+CHOSEN_THREADS = [1, 2]
 # A column each: framework, backend and lengths. The peer takes minutes for longer ones.
 CHAINS = {
     "magneto, eager": ("magneto", "eager", [1000, 5000, 20000]),
@@ -35,13 +39,13 @@ CHAINS = {
 }
 
 
-def worker(benchmark: str, framework: str, **options: Any) -> Any:
+def worker(benchmark: str, framework: str, environment: dict[str, str] | None = None, **options: Any) -> Any:
     """One measurement; fails loudly with what the worker wrote."""
     process = subprocess.run(
         [sys.executable, "-P", str(HERE / "worker.py"), benchmark, framework, json.dumps(options)],
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
     )
     if process.returncode:
         raise RuntimeError(f"{benchmark} with {framework} failed:\n{process.stdout}{process.stderr}")
@@ -154,39 +158,74 @@ def bench_chained(rounds: int) -> Section:
     return headers, rows, {"seconds": medians, "growth": growth, "rounds": rounds}, verdict
 
 
+def measured(framework: str, threads: int, folder: str, **options: Any) -> Any:
+    """A steady-state measurement with the framework's caches in `folder`."""
+    environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_CACHE_DIR": folder, "MAGNETO_CACHE_DIR": folder}
+    return worker("steady", framework, environment, backend=STEADY_BACKENDS[framework], **options)
+
+
 def bench_steady(kind: str) -> Callable[[int], Section]:
+    """Cold: the first call in a process with empty caches; warm: in the next process. Both without an eager call."""
+
     def bench(rounds: int) -> Section:
-        raw = interleaved("steady", rounds, lambda framework: {"backend": STEADY_BACKENDS[framework], "kind": kind})
-        rows, data, over_eager, over_peer = [], {}, [], []
-        for program in raw["magneto"][0]:
-            times = {name: statistics.median(run[program]["call"] for run in runs) for name, runs in raw.items()}
-            firsts = {name: statistics.median(run[program]["first"] for run in runs) for name, runs in raw.items()}
-            eager = statistics.median(run[program]["eager"] for runs in raw.values() for run in runs)
-            over_eager.append(eager / times["magneto"])
-            over_peer.append(times["peer"] / times["magneto"])
-            rows.append(
-                [program, f"{eager * 1e6:.1f}"]
-                + [f"{times[name] * 1e6:.1f}" for name in FRAMEWORKS]
-                + [f"{over_eager[-1]:.2f}x", f"{over_peer[-1]:.2f}x"]
-                + [f"{firsts[name] * 1e3:.0f}" for name in FRAMEWORKS]
-            )
-            data[program] = {"eager": eager, "call": times, "first": firsts}
-        headers = [
-            kind,
-            "eager us",
-            "magneto us",
-            "peer us",
-            "over eager",
-            "over peer",
-            "magneto first ms",
-            "peer first ms",
-        ]
-        verdict = (
-            f"steady state, {kind}: {geomean(over_eager):.2f}x eager, {geomean(over_peer):.2f}x the peer (geomeans)"
-        )
-        return headers, rows, data, verdict
+        sys.path.insert(0, str(HERE))
+        from steady_models import BATCHES, MODELS
+
+        rows = [("", 0)] if kind == "patterns" else [(row, batch) for row in MODELS for batch in BATCHES]
+        if CHOSEN_ROWS:
+            rows = [(row, batch) for row, batch in rows if row in CHOSEN_ROWS] or [(",".join(CHOSEN_ROWS), 0)]
+        found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+        for row, batch in rows:
+            for threads in CHOSEN_THREADS:
+                for framework in FRAMEWORKS:
+                    print(f"  {kind}: {row} {batch or ''} {framework}, {threads} thread(s)", flush=True)
+                    with tempfile.TemporaryDirectory() as folder:
+                        given = {"kind": kind, "row": row, "batch": batch, "budget": 1.0}
+                        runs = [measured(framework, threads, folder, **given) for _ in range(max(2, rounds))]
+                    for name in runs[0]:
+                        of = [run[name] for run in runs]
+                        found.setdefault((name, threads), {})[framework] = {
+                            "cold": of[0]["compile"],
+                            "warm": min(run["compile"] for run in of[1:]),
+                            "call": min(run["call"] for run in of),
+                            "eager": min(run["eager"] for run in of),
+                            "memory": of[0]["memory"],
+                        }
+        return steady_section(kind, found)
 
     return bench
+
+
+def steady_section(kind: str, found: dict[tuple[str, int], dict[str, dict[str, float]]]) -> Section:
+    rows, data = [], {}
+    ratios: dict[str, list[float]] = {"eager": [], "peer": [], "cold": [], "warm": []}
+    worst: dict[str, float] = {"cold": 0, "warm": 0}
+    for (name, threads), both in found.items():
+        ours, peer = both["magneto"], both["peer"]
+        # Each framework's call relative to eager in its own process, where the two took turns.
+        eager = min(ours["eager"], peer["eager"])
+        over_eager, peer_over_eager = ours["eager"] / ours["call"], peer["eager"] / peer["call"]
+        ratios["eager"].append(over_eager)
+        ratios["peer"].append(over_eager / peer_over_eager)
+        for key in ("cold", "warm"):
+            ratios[key].append(peer[key] / ours[key])
+            worst[key] = max(worst[key], ours[key])
+        rows.append(
+            [name, str(threads), f"{eager * 1e6:.1f}", f"{ours['call'] * 1e6:.1f}", f"{peer['call'] * 1e6:.1f}"]
+            + [f"{over_eager:.2f}x", f"{peer_over_eager:.2f}x", f"{ratios['peer'][-1]:.2f}x"]
+            + [f"{one[key] * 1e3:.0f}" for key in ("cold", "warm") for one in (ours, peer)]
+            + [f"{one['memory'] / 2**20:.0f}" for one in (ours, peer)]
+        )
+        data[f"{name}, {threads} threads"] = both
+    means = {key: geomean(values) for key, values in ratios.items()}
+    headers = [kind, "threads", "eager us", "magneto us", "peer us", "over eager", "peer over eager", "over peer"]
+    headers += ["cold ms", "peer cold ms", "warm ms", "peer warm ms", "MB", "peer MB"]
+    verdict = (
+        f"steady state, {kind}: {means['eager']:.2f}x eager (least {min(ratios['eager']):.2f}), "
+        f"{means['peer']:.2f}x the peer (least {min(ratios['peer']):.2f}); cold compile 1/{means['cold']:.0f} of the "
+        f"peer's (most {worst['cold']:.2f} s), warm 1/{means['warm']:.0f} (most {worst['warm']:.2f} s). Geomeans."
+    )
+    return headers, rows, {"rows": data, "means": means}, verdict
 
 
 BENCHMARKS: dict[str, Callable[[int], Section]] = {
@@ -207,11 +246,17 @@ def markdown(headers: list[str], rows: list[list[str]]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help=f"comma-separated: {', '.join(BENCHMARKS)}")
+    parser.add_argument("--rows", help="of patterns or models, comma-separated")
+    parser.add_argument("--threads", help="of patterns and models (default 1,2)")
     parser.add_argument("--rounds", type=int, default=3, help="processes per framework (default 3)")
     arguments = parser.parse_args()
     chosen = arguments.only.split(",") if arguments.only else list(BENCHMARKS)
     if unknown := set(chosen) - set(BENCHMARKS):
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; valid: {', '.join(BENCHMARKS)}")
+
+    CHOSEN_ROWS.extend(arguments.rows.split(",") if arguments.rows else [])
+    if arguments.threads:
+        CHOSEN_THREADS[:] = map(int, arguments.threads.split(","))
 
     import torch
 
@@ -231,7 +276,7 @@ def main() -> int:
         "# Magneto beside torch.compile",
         "",
         f"{machine['time']}; Magneto {machine['magneto']}, PyTorch {machine['torch']}, CPython {machine['python']}, "
-        f"{machine['cores']} cores, load {machine['load']:.1f} at the start, one thread each. Medians.",
+        f"{machine['cores']} cores, load {machine['load']:.1f} at the start, one thread unless said.",
     ]
     results: dict[str, Any] = {"machine": machine}
     for name in chosen:

@@ -178,33 +178,65 @@ def overhead(framework: Framework, backend: str) -> dict[str, Any]:
     return result
 
 
-def steady(framework: Framework, backend: str, kind: str) -> dict[str, Any]:
-    """Time of a call once compiled, and the first call, of the patterns or of the models."""
-    import models
-    from patterns import patterns
+# -- steady state ------------------------------------------------------------------------------------------------------
 
+
+def interleaved(ours: Function, eager: Function, budget: float) -> tuple[float, float]:
+    """Seconds of a call of each: the least of batches that take turns, so that a busy machine is so for both."""
+
+    def batch(function: Function, loops: int) -> float:
+        return timed(lambda: [function() for _ in range(loops)]) / loops
+
+    loops = [max(1, round(budget / 40 / max(batch(function, 1), 1e-7))) for function in (ours, eager)]
+    times: tuple[list[float], list[float]] = ([], [])
+    start = time.perf_counter()
+    while len(times[0]) < 5 or time.perf_counter() - start < budget:
+        for function, number, found in zip((ours, eager), loops, times, strict=True):
+            found.append(batch(function, number))
+    return min(times[0]), min(times[1])
+
+
+def resident() -> int:
+    """Bytes of memory that the process holds."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, budget: float) -> dict[str, Any]:
+    """Of patterns or of a model: the first call, a later call, and eager's."""
+    programs: dict[str, tuple[Function, dict[str, Any], tuple[Any, ...]]] = {}
+    if kind == "patterns":
+        from patterns import patterns
+
+        chosen = row.split(",") if row else None
+        for name, (function, arguments) in patterns().items():
+            if chosen is None or name in chosen:
+                programs[name] = (function, {}, arguments)
+    else:
+        import steady_models
+
+        programs[f"{row}, batch {batch}"] = (steady_models.build(row), steady_models.inputs(row, batch), ())
     result: dict[str, Any] = {}
     with torch.no_grad():
-        programs: dict[str, tuple[Function, Function]] = {}
-        if kind == "patterns":
-            for name, (function, arguments) in patterns().items():
-                compiled = framework.compile(function, backend=backend)
-                programs[name] = (
-                    lambda compiled=compiled, arguments=arguments: compiled(*arguments),
-                    lambda function=function, arguments=arguments: function(*arguments),
-                )
-        else:
-            for name, (sizes, shape) in FIRST_CALL.items():
-                model, given = models.build(name, **sizes), models.inputs(name, **shape)
-                compiled = framework.compile(model, backend=backend)
-                programs[name] = (
-                    lambda compiled=compiled, given=given: compiled(**given),
-                    lambda model=model, given=given: model(**given),
-                )
-        for name, (ours, eager) in programs.items():
+        for name, (function, named, arguments) in programs.items():
+
+            def eager(function: Function = function, named: Any = named, arguments: Any = arguments) -> Any:
+                return function(*arguments, **named)
+
             eager()
+            least = min(timed(eager) for _ in range(3))
+            framework.reset()
+            before = resident()
+            compiled = framework.compile(function, backend=backend)
+
+            def ours(compiled: Function = compiled, named: Any = named, arguments: Any = arguments) -> Any:
+                return compiled(*arguments, **named)
+
             first = timed(ours)
-            result[name] = {"first": first, "call": per_call(ours, ()), "eager": per_call(eager, ())}
+            grown = resident() - before
+            ours()
+            call, call_eager = interleaved(ours, eager, budget)
+            result[name] = {"compile": max(first - least, 1e-6), "call": call, "eager": call_eager, "memory": grown}
     return result
 
 
@@ -237,7 +269,7 @@ def chained(framework: Framework, backend: str, lengths: list[int]) -> dict[str,
 
 def main() -> None:
     benchmark, name, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     sys.setrecursionlimit(100_000)
     if benchmark == "import":
         result = import_time(name)

@@ -106,6 +106,8 @@ class Call {
   T index(Expr expr, Sizes sizes) const;
   /// Argument `i` to be read at computed indices: in memory if it would be computed more often than it has elements.
   T indexable(int i);
+  /// The tensor argument `i`, by its number in the graph.
+  graph::ValueId value(int i) const { return std::get<graph::ValueId>(node_.args[i]); }
   /// The values of a list argument, absent ones included.
   std::vector<graph::ValueId> values(int i) const { return std::get<std::vector<graph::ValueId>>(node_.args[i]); }
   /// The dtype in which result 0 is computed.
@@ -135,7 +137,7 @@ struct RuleRow {
 };
 
 // X(family): `family_rules()` in rules_<family>.cpp.
-#define MAGNETO_LOWERING_FAMILIES(X) X(pointwise) X(reduction) X(index)
+#define MAGNETO_LOWERING_FAMILIES(X) X(pointwise) X(reduction) X(index) X(matmul)
 #define X(family) std::span<const RuleRow> family##_rules();
 MAGNETO_LOWERING_FAMILIES(X)
 #undef X

@@ -33,6 +33,7 @@ class Builder {
     add_outputs();
     find_last_steps();
     plan_arena();
+    plan_pointers();
   }
 
  private:
@@ -101,7 +102,12 @@ class Builder {
       KernelCall call;
       call.kernel = &step.kernel->kernel;
       call.name = "magneto::" + step.kernel->kernel.name;
-      for (const BufferId buffer : step.kernel->buffers) call.registers.push_back(register_of(buffer));
+      for (size_t i = 0; i < step.kernel->buffers.size(); ++i) {
+        const int32_t reg = register_of(step.kernel->buffers[i]);
+        call.registers.push_back(reg);
+        impl_.registers[reg].written |= step.kernel->kernel.buffers[argument_buffer(step.kernel->kernel, i)].role !=
+                                        loops::Role::In;
+      }
       impl_.kernels.push_back(std::move(call));
     } else {
       compiled.call = static_cast<int32_t>(impl_.calls.size());
@@ -119,6 +125,13 @@ class Builder {
       }
     }
     impl_.steps.push_back(std::move(compiled));
+  }
+
+  /// The kernel's buffer for its argument `i`: scratch is no argument.
+  static size_t argument_buffer(const loops::Kernel& kernel, size_t i) {
+    for (size_t b = 0;; ++b) {
+      if (kernel.buffers[b].role != loops::Role::Scratch && i-- == 0) return b;
+    }
   }
 
   Step make_call(int32_t index, std::vector<int32_t>& views) {
@@ -265,16 +278,33 @@ class Builder {
     for (const Register& info : impl_.registers) {
       if (info.source == Source::View) impl_.registers[info.index].read = true;
     }
-    for (int32_t s = 0; s < end(); ++s) for_each_register(impl_.steps[s], [&](int32_t index) { use(index, s); });
-    for (const InputWrite& write : impl_.writes) {
-      use(write.target, end());
-      if (write.from >= 0) use(write.from, end());
+    const auto hold = [&](int32_t index) {
+      Register& info = impl_.registers[index];
+      info.held = true;
+      if (info.source == Source::View) impl_.registers[info.index].held = true;
+    };
+    for (int32_t s = 0; s < end(); ++s) {
+      for_each_register(impl_.steps[s], [&](int32_t index) {
+        use(index, s);
+        if (impl_.steps[s].kernel < 0) hold(index);
+      });
     }
-    for (const Step& view : impl_.output_views) visit_call(view, [&](int32_t index) { use(index, end()); });
-    for (const int32_t index : impl_.outputs) use(index, end());
-    for (const int32_t index : impl_.last_views) use(index, end());
+    const auto last = [&](int32_t index) {
+      use(index, end());
+      hold(index);
+    };
+    for (const InputWrite& write : impl_.writes) {
+      last(write.target);
+      if (write.from >= 0) last(write.from);
+    }
+    for (const Step& view : impl_.output_views) visit_call(view, last);
+    for (const int32_t index : impl_.outputs) last(index);
+    for (const int32_t index : impl_.last_views) last(index);
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
       const Register& info = impl_.registers[r];
+      if (info.source == Source::Input && !info.held) continue;
+      if (info.source == Source::Input || info.source == Source::Copy || info.source == Source::Fresh)
+        impl_.starting.push_back(static_cast<int32_t>(r));
       const bool kept = info.source == Source::Arena || info.source == Source::Constant ||
                         (info.source == Source::View && impl_.registers[info.index].source == Source::Arena);
       if (!kept) impl_.transient.push_back(static_cast<int32_t>(r));
@@ -311,6 +341,44 @@ class Builder {
           std::upper_bound(placed.begin(), placed.end(), index,
                            [&](int32_t a, int32_t b) { return impl_.registers[a].offset < impl_.registers[b].offset; }),
           index);
+    }
+  }
+
+  /// Kernels find their arguments in one row of pointers; those to planned memory and constants stay in it.
+  void plan_pointers() {
+    std::vector<int32_t> kernel_step(impl_.kernels.size());
+    for (int32_t s = 0; s < end(); ++s) {
+      if (impl_.steps[s].kernel >= 0) kernel_step[impl_.steps[s].kernel] = s;
+    }
+    for (size_t k = 0; k < impl_.kernels.size(); ++k) {
+      KernelCall& call = impl_.kernels[k];
+      call.first_pointer = impl_.pointer_count;
+      for (const int32_t reg : call.registers) {
+        const PointerFill fill{reg, static_cast<int32_t>(impl_.pointer_count++)};
+        switch (impl_.registers[reg].source) {
+          case Source::Input:
+            impl_.input_fills.push_back(fill);
+            break;
+          case Source::Constant:
+          case Source::Arena:
+            impl_.kept_fills.push_back(fill);
+            break;
+          case Source::Copy:
+          case Source::Fresh:
+            impl_.starting_fills.push_back(fill);
+            break;
+          case Source::Returned:
+          case Source::View:
+            impl_.steps[kernel_step[k]].fills.push_back(fill);
+            break;
+        }
+      }
+    }
+    impl_.output_memory.resize(impl_.registers.size());
+    for (size_t r = 0; r < impl_.registers.size(); ++r) {
+      const Register& info = impl_.registers[r];
+      if (info.source == Source::Fresh && info.bytes >= OutputMemory::kLeastBytes)
+        impl_.output_memory[r].emplace(static_cast<size_t>(info.bytes));
     }
   }
 

@@ -51,7 +51,8 @@ class Run {
 
   void run(const at::Tensor* const* inputs, at::Tensor* outputs) {
     recording_ = at::hasCallbacks();
-    for (size_t r = 0; r < impl_.registers.size(); ++r) {
+    quick_ = !recording_ && impl_.mode == KernelMode::Machine;
+    for (const int32_t r : impl_.starting) {
       const Register& info = impl_.registers[r];
       switch (info.source) {
         case Source::Input:
@@ -60,13 +61,15 @@ class Run {
         case Source::Copy:
           registers_[r] = at::clone(impl_.constants[info.index]);
           break;
-        case Source::Fresh:
-          registers_[r] = at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
-          break;
         default:
-          break;
+          registers_[r] = fresh(r);
       }
     }
+    for (const PointerFill& fill : impl_.input_fills) {
+      const Register& info = impl_.registers[fill.reg];
+      frame_.pointers[fill.position] = pointer(*inputs[info.index], info);
+    }
+    for (const PointerFill& fill : impl_.starting_fills) fill_pointer(fill);
     for (const CompiledStep& step : impl_.steps) run_step(step);
     for (const int32_t view : impl_.last_views) make_view(view);
     write_inputs();
@@ -78,7 +81,14 @@ class Run {
  private:
   void run_step(const CompiledStep& step) {
     if (step.kernel >= 0) {
-      run_kernel(impl_.kernels[step.kernel]);
+      for (const PointerFill& fill : step.fills) fill_pointer(fill);
+      const KernelCall& call = impl_.kernels[step.kernel];
+      if (quick_ && call.serial) {
+        // Small kernels, which is where a microsecond counts, need no threads and no bookkeeping.
+        if (call.units > 0) call.entry(&frame_.pointers[call.first_pointer], nullptr, 0, call.units);
+      } else {
+        run_kernel(call);
+      }
     } else {
       for (const int32_t view : step.views) make_view(view);
       run_call(step);
@@ -87,8 +97,7 @@ class Run {
   }
 
   void run_kernel(const KernelCall& call) {
-    c10::SmallVector<void*, 16> pointers;
-    for (const int32_t index : call.registers) pointers.push_back(registers_[index].data_ptr());
+    const std::span<void* const> pointers(&frame_.pointers[call.first_pointer], call.registers.size());
     if (recording_) {
       RECORD_USER_SCOPE(call.name.c_str());
       return run_code(call, pointers);
@@ -103,6 +112,24 @@ class Run {
     } catch (const loops::BoundsError& error) {
       TORCH_CHECK_INDEX(false, error.what());
     }
+  }
+
+  /// Reading leaves the memory of lazily copied tensors shared.
+  static void* pointer(const at::Tensor& tensor, const Register& info) {
+    return info.written ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
+  }
+  void fill_pointer(const PointerFill& fill) {
+    frame_.pointers[fill.position] = pointer(registers_[fill.reg], impl_.registers[fill.reg]);
+  }
+
+  at::Tensor fresh(int32_t index) {
+    const Register& info = impl_.registers[index];
+    const std::optional<OutputMemory>& memory = impl_.output_memory[index];
+    if (!memory) return at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        memory->take(), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(info.dtype));
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides);
+    return tensor;
   }
 
   void make_view(int32_t index) {
@@ -251,6 +278,8 @@ class Run {
   std::vector<at::Tensor>& registers_;
   DispatchScope& scope_;
   bool recording_ = false;
+  /// Nobody watches, and kernels are machine code.
+  bool quick_ = false;
 };
 
 /// Some input shares memory with one that the program writes.
@@ -298,7 +327,11 @@ std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
   const c10::InferenceMode no_inference(false);
   auto frame = std::make_unique<CallFrame>();
   frame->registers.resize(registers.size());
-  if (arena_bytes) frame->arena = at::detail::empty_cpu({arena_bytes}, c10::kByte).storage();
+  frame->pointers.resize(pointer_count);
+  if (arena_bytes) {
+    frame->arena = at::detail::empty_cpu({arena_bytes}, c10::kByte).storage();
+    prefer_huge_pages(frame->arena.mutable_data(), static_cast<size_t>(arena_bytes));
+  }
   for (size_t r = 0; r < registers.size(); ++r) {
     const Register& info = registers[r];
     if (info.source == Source::Constant) frame->registers[r] = constants[info.index];
@@ -311,6 +344,9 @@ std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
     if (info.source != Source::View || registers[info.index].source != Source::Arena) continue;
     const at::Tensor& base = frame->registers[info.index];
     frame->registers[r] = strided_over(frame->arena, info.dtype, base.storage_offset() + info.offset, info);
+  }
+  for (const PointerFill& fill : kept_fills) {
+    frame->pointers[fill.position] = const_cast<void*>(frame->registers[fill.reg].const_data_ptr());
   }
   return frame;
 }

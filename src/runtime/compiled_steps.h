@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 
 #include "runtime/compiled_program.h"
 #include "runtime/kernel_code.h"
+#include "runtime/output_memory.h"
 #include "runtime/program_steps.h"
 
 namespace magneto::runtime {
@@ -32,6 +34,10 @@ struct Register {
   int64_t bytes = 0;
   /// A later step reads it: it must be what the capture saw.
   bool read = false;
+  /// Something but a kernel needs the tensor object. (Kernels need pointers.)
+  bool held = false;
+  /// A kernel writes it.
+  bool written = false;
   /// The steps that use it; it is given up behind the last one.
   int32_t first_step = INT32_MAX, last_step = -1;
   /// The graph's value that it holds, for people.
@@ -43,9 +49,17 @@ using OutCall = void (*)(const Step& step, c10::DispatchKeySet keys, const Regis
 /// The out call for `step`'s operator; null if it has none.
 OutCall find_out_call(const Step& step);
 
+/// Where a register's pointer goes among the pointers of a frame.
+struct PointerFill {
+  int32_t reg;
+  int32_t position;
+};
+
 struct CompiledStep {
   /// The kernel, or:
   int32_t kernel = -1;
+  /// Pointers that are known only now: an operator has just made their tensors.
+  std::vector<PointerFill> fills;
   /// The operator: its arguments are registers, its results too.
   int32_t call = -1;
   OutCall out = nullptr;
@@ -67,6 +81,8 @@ struct InputWrite {
 struct CallFrame {
   at::Storage arena;
   std::vector<at::Tensor> registers;
+  /// The arguments of all kernels, one after another.
+  std::vector<void*> pointers;
   torch::jit::Stack stack;
 };
 
@@ -86,6 +102,13 @@ struct CompiledProgram::Impl {
   std::vector<std::pair<int32_t, int32_t>> bumps;
   /// Registers that hold nothing between calls.
   std::vector<int32_t> transient;
+  /// Registers to be given a tensor before the first step: inputs that somebody holds, copies, outputs.
+  std::vector<int32_t> starting;
+  /// Memory of the outputs that kernels and out calls write, by register; without a slot for small ones.
+  std::vector<std::optional<OutputMemory>> output_memory;
+  /// Pointers to fill at the start of a call, and once for all calls.
+  std::vector<PointerFill> input_fills, starting_fills, kept_fills;
+  size_t pointer_count = 0;
   int64_t arena_bytes = 0;
   size_t input_count = 0;
   /// All tensors are dense, strided, real and on the CPU.

@@ -28,7 +28,6 @@ void compile_kernels(std::vector<KernelCall>& calls) {
 }
 
 void run_machine_code(const KernelCall& call, std::span<void* const> pointers) {
-  // Small kernels, which is where a microsecond counts, need no threads and no bookkeeping.
   if (call.serial) return call.units > 0 ? call.entry(pointers.data(), nullptr, 0, call.units) : void();
   codegen::run(*call.code, pointers);
 }

@@ -20,6 +20,8 @@ struct KernelCall {
   const loops::Kernel* kernel = nullptr;
   /// The register of each buffer that is no scratch.
   std::vector<int32_t> registers;
+  /// Of its first argument among the frame's pointers.
+  size_t first_pointer = 0;
   std::string name;
   /// Machine code for one thread, where no more is worth it.
   void (*entry)(void* const* buffers, const int64_t* symbols, int64_t begin, int64_t end) noexcept = nullptr;

@@ -1,6 +1,6 @@
 """Generated kernels against eager and the machine's copy bandwidth, 64 MB of data each way at most:
 
-.venv/bin/python -P bench/kernels.py [threads]
+.venv/bin/python -P bench/bandwidth.py [threads]
 """
 
 from __future__ import annotations

@@ -1,0 +1,76 @@
+// Small matrix products as sums of products: calling a library for them costs more than the arithmetic, and what is
+// around them (bias, activation, residual) becomes part of the same kernel. Large ones are extern calls.
+#include "lower/lowering.h"
+
+namespace magneto::lower {
+namespace {
+
+/// Up to so many multiplications generated code is as fast as a library's call.
+constexpr int64_t kSmallProduct = 1 << 15;
+
+Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
+
+/// Argument `i` as it can be read many times: what takes computing is in memory.
+T stored(Call& call, int i, bool read_once) {
+  const T value = call.raw(i);
+  NodeId id = value.id;
+  while ((*value.dag)[id].kind == NodeKind::View) id = (*value.dag)[id].operands[0];
+  const NodeKind kind = (*value.dag)[id].kind;
+  if (read_once || kind == NodeKind::Leaf || kind == NodeKind::Number) return value;
+  return {value.dag, call.lowering().leaf_of(call.value(i))};
+}
+
+/// a[..., m, k] times b[..., k, n] for equal leading sizes, in the dtype of the result; nothing if it is too large.
+std::optional<T> product(Call& call, int first, int second) {
+  const Dtype dtype = call.compute();
+  const Sizes left = call.meta(first).sizes, right = call.meta(second).sizes;
+  const int64_t rank = static_cast<int64_t>(left.size());
+  const int64_t m = left[rank - 2], k = left[rank - 1], n = right[rank - 1];
+  int64_t multiplications = k;
+  for (int64_t dim = 0; dim + 2 < rank; ++dim) multiplications *= left[dim];
+  multiplications *= m * n;
+  if (!loops::is_float(dtype) || k == 0 || multiplications == 0 || multiplications > kSmallProduct) return std::nullopt;
+  // All operands are read in the same space: [..., m, n, k].
+  Sizes space(left.begin(), left.end() - 2);
+  space.insert(space.end(), {m, n, k});
+  std::vector<Expr> a_map, b_map;
+  for (int64_t dim = 0; dim + 2 < rank; ++dim) a_map.push_back(variable(dim));
+  b_map = a_map;
+  a_map.insert(a_map.end(), {variable(rank - 2), variable(rank)});
+  b_map.insert(b_map.end(), {variable(rank), variable(rank - 1)});
+  const T a = stored(call, first, n == 1).to(dtype), b = stored(call, second, m == 1).to(dtype);
+  const T spread_a{a.dag, a.dag->view(a.id, std::move(a_map), space)};
+  const T spread_b{b.dag, b.dag->view(b.id, std::move(b_map), space)};
+  const T sum = reduce(Op::ReduceSum, spread_a * spread_b, {rank});
+  Sizes sizes(space.begin(), space.end() - 1);
+  return reshape(sum, sizes);
+}
+
+/// mm and bmm: (self, mat2).
+bool multiply(Call& call) {
+  const std::optional<T> result = product(call, 0, 1);
+  return result && call.give(*result);
+}
+
+/// addmm and baddbmm: (self, mat1, mat2, beta, alpha). With beta zero, self counts for nothing, not even as NaN.
+bool multiply_and_add(Call& call) {
+  const double beta = call.number(3), alpha = call.number(4);
+  std::optional<T> result = product(call, 1, 2);
+  if (!result) return false;
+  result = *result * alpha;
+  if (beta != 0) result = *result + call.in(0) * beta;
+  return call.give(*result);
+}
+
+constexpr RuleRow kRows[] = {
+    {"aten::mm", multiply},
+    {"aten::bmm", multiply},
+    {"aten::addmm", multiply_and_add},
+    {"aten::baddbmm", multiply_and_add},
+};
+
+}  // namespace
+
+std::span<const RuleRow> matmul_rules() { return kRows; }
+
+}  // namespace magneto::lower
