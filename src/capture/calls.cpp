@@ -427,11 +427,35 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   return run_frame(callee);
 }
 
-/// A custom autograd function where nothing needs gradients: its forward, with a context that nobody reads.
+namespace {
+
+/// What autograd gives for a result of `forward` that is an argument it has not marked as changed: a view of it.
+Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, PyObject* dirty) {
+  const auto holds = [&](std::span<PyObject* const> objects) {
+    return std::find(objects.begin(), objects.end(), result) != objects.end();
+  };
+  if (!is_tensor(result) || !holds(args.values)) return Ref::borrow(result);
+  if (dirty && PyTuple_CheckExact(dirty) &&
+      holds(std::span(&PyTuple_GET_ITEM(dirty, 0), static_cast<size_t>(PyTuple_GET_SIZE(dirty))))) {
+    return Ref::borrow(result);
+  }
+  static PyObject* const view_as =
+      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("view_as"));
+  CallArgs self;
+  self.values = {result, result};
+  return capture.call_torch(view_as, self);
+}
+
+}  // namespace
+
+/// A custom autograd function where nothing needs gradients: its forward, with a context that no backward reads.
 Ref Capture::apply_autograd_function(const CallArgs& args) {
   bool needs_grad = false;
-  for (PyObject* arg : args.values) {
-    if (is_tensor(arg)) needs_grad |= THPVariable_Unpack(arg).requires_grad();
+  Ref needs_input_grad = checked(PyTuple_New(std::max<Py_ssize_t>(0, args.values.size() - 1)));
+  for (size_t i = 1; i < args.values.size(); ++i) {
+    const bool needs = is_tensor(args.values[i]) && THPVariable_Unpack(args.values[i]).requires_grad();
+    needs_grad |= needs;
+    PyTuple_SET_ITEM(needs_input_grad.get(), i - 1, PyBool_FromLong(needs));
   }
   if ((needs_grad && at::GradMode::is_enabled()) || args.values.empty()) {
     side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to tensors that need gradients");
@@ -443,14 +467,28 @@ Ref Capture::apply_autograd_function(const CallArgs& args) {
   if (setup.get() != plain_setup.get()) {
     side_exit(BreakReason::AutogradCall, "a custom autograd function with setup_context is applied");
   }
+  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
   Uncuttable scope(*this);
   Ref none = checked(PyTuple_New(0));
   Ref context =
       checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class.get()), none.get(), nullptr));
+  if (PyObject_SetAttr(context.get(), MAGNETO_STR("needs_input_grad"), needs_input_grad.get()) < 0) {
+    throw PythonError{};
+  }
   Ref forward = load_attr(owner, MAGNETO_STR("forward"));
   CallArgs forward_args = args;
   forward_args.values[0] = context.get();
-  return call(forward.get(), std::move(forward_args));
+  Ref result = call(forward.get(), std::move(forward_args));
+  Ref dirty = Ref::steal(PyObject_GetAttr(context.get(), MAGNETO_STR("dirty_tensors")));
+  if (!dirty) PyErr_Clear();
+  if (!PyTuple_CheckExact(result.get())) return result_of_apply(*this, result.get(), args, dirty.get());
+  Ref values = resolve(result.get());
+  Ref all = checked(PyTuple_New(PyTuple_GET_SIZE(values.get())));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
+    PyTuple_SET_ITEM(all.get(), i,
+                     result_of_apply(*this, PyTuple_GET_ITEM(values.get(), i), args, dirty.get()).release());
+  }
+  return all;
 }
 
 // -- torch calls -----------------------------------------------------------------------------------------------------

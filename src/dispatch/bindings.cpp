@@ -3,6 +3,7 @@
 
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
+#include "dispatch/eager.h"
 #include "dispatch/stats.h"
 
 namespace magneto {
@@ -143,7 +144,7 @@ PyObject* set_config(PyObject*, PyObject* args) {
   const std::string key = name;
   dispatch::Settings& settings = dispatch::settings();
 #define X(type, setting, initial) \
-  if (key == #setting) settings.setting = static_cast<type>(value);
+  if (key == #setting) settings.setting = static_cast<decltype(settings.setting)>(value);
 #include "dispatch/settings.def"
 #undef X
   Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core

@@ -11,7 +11,4 @@ bool add_types(PyObject* module);
 /// A new CompiledFunction for a Python function, bound method or callable object.
 PyObject* make_compiled(PyObject* callable, PyObject* options);
 
-/// True while capture and compiled code are off on this thread.
-bool& disabled_on_this_thread();
-
 }  // namespace magneto::dispatch

@@ -31,9 +31,6 @@ Stats& stats();
 
 bool log_enabled(const char* artifact);
 void log(const char* artifact, const std::string& text);
-/// A tracer is active, and a compiled function runs under CPython: said once, counted each time. False: with an error.
-bool say_traced();
-
 /// A Python warning (RuntimeWarning).  False: it was turned into an error.
 bool warn(const std::string& text);
 /// Raises an exception class of magneto.exc.
