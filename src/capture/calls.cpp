@@ -6,6 +6,8 @@
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "capture/capture.h"
@@ -147,6 +149,12 @@ std::string callable_name(PyObject* callable) {
   return std::string("an object of type ") + Py_TYPE(callable)->tp_name;
 }
 
+namespace {
+
+bool is_number(PyObject* object) { return is_value(object) && !PyUnicode_Check(object) && !PyBytes_Check(object); }
+
+}  // namespace
+
 Ref Capture::call(PyObject* callable, std::initializer_list<PyObject*> args) {
   CallArgs call_args;
   call_args.values = args;
@@ -212,6 +220,9 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     }
   }
   if (type == script_function_type()) return call_script_function(callable, args);
+  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0 && !args.kwnames && std::ranges::all_of(args.values, is_number)) {
+    return call_numpy_scalar_function(callable, args);
+  }
   if (PyWeakref_CheckRefExact(callable) && args.values.empty()) {
     if (const Source* source = source_of(callable)) {
       return wrap(PyWeakref_GET_OBJECT(callable), sources.slot(source, weak_referent()));
@@ -269,6 +280,14 @@ Ref Capture::call_getter(PyObject* getter, const CallArgs& args) {
   Ref all = checked(PyTuple_New(count));
   for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(all.get(), i, get(part(i).get()).release());
   return all;
+}
+
+/// A function of NumPy over arrays, called with numbers: that gives a number of NumPy, or warns and gives no finite one.
+Ref Capture::call_numpy_scalar_function(PyObject* function, const CallArgs& args) {
+  Ref result = call_native([&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
+  Ref number = is_value(result.get()) ? Ref::steal(PyNumber_Float(result.get())) : Ref();
+  if (number && std::isfinite(PyFloat_AS_DOUBLE(number.get()))) return result;
+  side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
 }
 
 namespace {
@@ -377,6 +396,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       std::vector<PyObject*> values;
       for (PyObject* arg : args.values) {
         resolved.push_back(resolve(arg));
+        refuse_opaque(resolved.back().get(), 1);
         values.push_back(resolved.back().get());
       }
       Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
@@ -524,6 +544,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
                     const std::function<PyObject*()>& run, bool always) {
   check_torch_function_modes();
   for (PyObject* arg : args) {
+    refuse_opaque(arg, 3);
     if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&
         _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__torch_function__"))) {
       side_exit(BreakReason::OpaqueObject,
@@ -695,6 +716,7 @@ bool Capture::truth(PyObject* value) {
     PyTypeObject* type = Py_TYPE(value);
     const bool custom = type_lookup(type, MAGNETO_STR("__bool__")) || type_lookup(type, MAGNETO_STR("__len__"));
     if (!custom) return true;
+    refuse_opaque(value);
     if (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value)) object = contents_of(value);
   }
   Ref result = call_native([&]() -> PyObject* {

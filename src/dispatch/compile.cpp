@@ -5,6 +5,7 @@
 #include "dispatch/context.h"
 #include "dispatch/stats.h"
 #include "graph/gm.h"
+#include "python/c_stack.h"
 #include "runtime/computation.h"
 
 namespace magneto::dispatch {
@@ -162,7 +163,7 @@ bool apply_backend(Context& context, capture::Trace& trace) {
   }
   if (context.backend_name == "eager") {
     trace.plan->computation =
-        runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size());
+        runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size(), false);
     return true;
   }
   if (!context.backend_name.empty()) {
@@ -204,7 +205,7 @@ bool apply_backend(Context& context, capture::Trace& trace) {
     return false;
   }
   trace.plan->computation =
-      runtime::make_callable_computation(std::move(callable), graph.inputs.size(), graph.outputs.size());
+      runtime::make_callable_computation(std::move(callable), graph.inputs.size(), graph.outputs.size(), true);
   return true;
 }
 
@@ -274,7 +275,7 @@ void expect_raise(Segment& segment, const std::string& where) {
 
 /// Captures a segment and adds its entry. Null as for `entry_for`.
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
-  if (segment.given_up) return nullptr;
+  if (segment.given_up || c_stack_is_low()) return nullptr;
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   if (!stance_allows(segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
   const double begin = now();

@@ -31,9 +31,13 @@ Watcher dispatch_mode{"dispatch mode",
                       "Compiled functions run under CPython while a __torch_dispatch__ mode, a transform of torch.func, "
                       "torch.jit.trace or forward-mode AD is active, so that it sees each operator."};
 
-Run leave_to(Watcher& watcher) {
+Run leave_to(PyThreadState* thread, Watcher& watcher) {
   ++stats().fallbacks[watcher.cause];
-  return std::exchange(watcher.said, true) || warn(watcher.message) ? Run::Eager : Run::Refused;
+  if (std::exchange(watcher.said, true)) return Run::Eager;
+  PyThreadState_EnterTracing(thread);  // a debugger does not stop in the code of `warnings`
+  const bool said = warn(watcher.message);
+  PyThreadState_LeaveTracing(thread);
+  return said ? Run::Eager : Run::Refused;
 }
 
 }  // namespace
@@ -42,9 +46,9 @@ Run how_to_run(PyThreadState* thread) {
   if (disabled_on_this_thread() || capture::Capture::current() || settings().stance == Stance::ForceEager) {
     return Run::Eager;
   }
-  if (is_traced(thread)) return leave_to(tracer);
+  if (is_traced(thread)) return leave_to(thread, tracer);
   if (!runtime::DispatchScope().is_plain() || torch::autograd::ForwardADLevel::try_get_by_idx(0)) {
-    return leave_to(dispatch_mode);
+    return leave_to(thread, dispatch_mode);
   }
   return Run::Compiled;
 }

@@ -4,6 +4,8 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <pybind11/pybind11.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -46,6 +48,7 @@ class MetaScope {
 
 /// The message of a C++ exception, which may stand for the Python error that is set; clears that.
 std::string first_line(const std::exception& error) {
+  const pybind11::gil_scoped_acquire gil;  // operators called from Python run without it
   std::string text = error.what();
   if (PyErr_Occurred()) {
     Ref raised = take_error();

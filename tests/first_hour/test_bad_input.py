@@ -80,8 +80,8 @@ def test_backend_returns_what_can_not_be_called(value: Any) -> None:
 
 
 WRONG_RESULTS: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda results: results[:1], "1 .* 2"),
-    (lambda results: [*results, *results], "4 .* 2"),
+    (lambda results: results[:1], "gave 1 results; the graph has 2"),
+    (lambda results: [*results, *results], "gave 4 results; the graph has 2"),
     (lambda results: None, "None"),
     (lambda results: 5, "int"),
     (lambda results: results[0], "Tensor"),
@@ -152,7 +152,7 @@ def test_backend_changes_the_graph_wrongly() -> None:
         graph_module.recompile()
         return graph_module.forward
 
-    with pytest.raises(magneto.exc.BackendFailed, match="0 .* 2"):
+    with pytest.raises(magneto.exc.BackendFailed, match="gave 0 results; the graph has 2"):
         magneto.compile(program, backend=emptied)(X)
     goes_on()
 

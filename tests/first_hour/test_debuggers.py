@@ -66,7 +66,7 @@ def test_breakpoints_are_off(tmp_path: Path) -> None:
 
 
 def test_script_under_pdb(tmp_path: Path) -> None:
-    commands = "break step\ncontinue\nnext\nnext\np 'y is', y.tolist()\nclear 1\ny\ncontinue\nquit\n"
+    commands = "break 6\ncontinue\nnext\np 'y is', y.tolist()\nclear 1\ny\ncontinue\nquit\n"
     output, _ = session(DEBUGGED.format(stop="pass", turns=2), commands, tmp_path, "-m", "pdb")
     assert "('y is', [2.0, 2.0])" in output and output.count("result [4.0, 4.0]") == 2
 
@@ -82,6 +82,7 @@ def test_post_mortem_sees_the_users_frames(tmp_path: Path) -> None:
 
     @magneto.compile
     def step(x):
+        name = "outer"
         y = x + 1
         return inner(y, 3)
 
@@ -90,8 +91,8 @@ def test_post_mortem_sees_the_users_frames(tmp_path: Path) -> None:
     except ValueError:
         pdb.post_mortem(sys.exc_info()[2])
     """
-    output, _ = session(script, "p 'here', limit, scaled.tolist()\nup\np 'there', y.tolist()\nquit\n", tmp_path)
-    assert "('here', 3, [6.0, 6.0])" in output and "('there', [2.0, 2.0])" in output
+    output, _ = session(script, "p 'here', limit, scaled.tolist()\nup\np 'there', name\nquit\n", tmp_path)
+    assert "('here', 3, [6.0, 6.0])" in output and "('there', 'outer')" in output
 
 
 def stepwise(x: torch.Tensor) -> torch.Tensor:
