@@ -28,6 +28,7 @@ from magneto._api import (
 )
 from magneto._backends import list_backends, register_backend
 from magneto._module import OptimizedModule
+from magneto._stance import set_stance
 
 __version__ = "0.1.0"
 
@@ -46,5 +47,6 @@ __all__ = [
     "list_backends",
     "register_backend",
     "reset",
+    "set_stance",
     "stats",
 ]

@@ -30,8 +30,8 @@ class OptimizedModule(_C.CallMixin, torch.nn.Module):
 
     Calls go from C straight to the compiled code (`_C.CallMixin` has the call slot): on a hit no Python runs. Reading,
     setting and deleting attributes, `len`, `in`, `[]` and iteration reach the original module, `_orig_mod`. Names in
-    `state_dict` and `named_parameters` carry the prefix `_orig_mod.`, as torch.compile's do. Copying and pickling take
-    the original along and compile the copy anew.
+    `state_dict` and `named_parameters` carry the prefix `_orig_mod.`, as torch.compile's do; `load_state_dict` takes
+    names with and without it. Copying and pickling take the original along and compile the copy anew.
     """
 
     _orig_mod: torch.nn.Module
@@ -106,6 +106,23 @@ class OptimizedModule(_C.CallMixin, torch.nn.Module):
     def __bool__(self) -> bool:
         # A module without a __len__ is true; with one, bool asks it.
         return bool(self._orig_mod)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any) -> None:
+        # A checkpoint of the plain module: its names lack the prefix of this one's.
+        inner = prefix + "_orig_mod."
+        for name in [name for name in state_dict if name.startswith(prefix) and not name.startswith(inner)]:
+            state_dict[inner + name.removeprefix(prefix)] = state_dict.pop(name)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compiles the original anew with these arguments of `magneto.compile`, in place."""
+        from magneto._api import compile  # which imports this module
+
+        again = compile(self._orig_mod, *args, **kwargs)
+        if isinstance(again, OptimizedModule):
+            self._core_options, self._compiled = again._core_options, again._compiled
+        else:  # disabled
+            self._compiled = again.__call__
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return OptimizedModule, (self._orig_mod, self._core_options)

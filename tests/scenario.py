@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 import magneto
@@ -56,6 +57,8 @@ class Describer:
         name = type(value).__qualname__
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
+        if isinstance(value, (np.ndarray, np.generic)):
+            return f"{name}({value.dtype} {value.shape} {value.strides} {value.tolist()})"
         if isinstance(value, (list, tuple, deque)):
             text = f"{name}({', '.join(map(self, value))})"
         elif isinstance(value, dict):

@@ -106,6 +106,10 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
       return call_attribute_hook(*this, hook, owner, name);
     }
   }
+  if (is_opaque(owner) && has_own_getattr(type)) {
+    side_exit(BreakReason::OpaqueObject,
+              std::string("an attribute of an object of type ") + type->tp_name + " is read, which has its own ways");
+  }
   PyObject* hook = nullptr;
   // An AttributeError of a property leads to the hook: the property can't be cut off from here.
   std::optional<Uncuttable> scope;
@@ -238,15 +242,16 @@ Ref Capture::instance_dict_entry(PyObject* owner, PyObject* name) {
 namespace {
 
 /// False for attributes of outside objects that C code computes from state that no guard sees (a frame's line, an
-/// exception's arguments).
-bool holds_guarded_state(PyTypeObject* type, PyObject* descriptor) {
+/// exception's arguments, the shape of an array).
+bool holds_guarded_state(PyObject* owner, PyObject* descriptor) {
   if (Py_TYPE(descriptor) == &PyMemberDescr_Type) {
     const int member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->type;
     return member == T_OBJECT || member == T_OBJECT_EX;
   }
   if (Py_TYPE(descriptor) != &PyGetSetDescr_Type) return true;
-  return type != &PyFrame_Type && type != &PyTraceBack_Type && type != &PyGen_Type &&
-         !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+  PyTypeObject* type = Py_TYPE(owner);
+  return type == &PyFunction_Type || type == &PyMethod_Type || type == &PyCode_Type || type == &Py_GenericAliasType ||
+         is_value(owner) || is_identity_constant(owner) || is_bound_builtin(owner);
 }
 
 }  // namespace
@@ -273,7 +278,8 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
       move_writes_to_dict(owner, dict);
       return value;
     }
-    if (source && source->kind != guards::SourceKind::Const && !holds_guarded_state(type, descriptor)) {
+    if (source && (source->kind != guards::SourceKind::Const || is_opaque(owner)) &&
+        !holds_guarded_state(owner, descriptor)) {
       side_exit(BreakReason::OpaqueObject,
                 std::string("'") + PyUnicode_AsUTF8(name) + "' of an object of type " + type->tp_name);
     }
@@ -603,6 +609,10 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
   if (!is_outside(owner)) {
     if (PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
     return;
+  }
+  if (is_opaque(owner) && has_own_setattr(type)) {
+    side_exit(BreakReason::Mutation,
+              std::string("an attribute of an object of type ") + type->tp_name + " is set, which has its own ways");
   }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
     side_exit(BreakReason::Mutation,

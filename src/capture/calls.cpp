@@ -6,6 +6,8 @@
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "capture/capture.h"
@@ -147,6 +149,12 @@ std::string callable_name(PyObject* callable) {
   return std::string("an object of type ") + Py_TYPE(callable)->tp_name;
 }
 
+namespace {
+
+bool is_number(PyObject* object) { return is_value(object) && !PyUnicode_Check(object) && !PyBytes_Check(object); }
+
+}  // namespace
+
 Ref Capture::call(PyObject* callable, std::initializer_list<PyObject*> args) {
   CallArgs call_args;
   call_args.values = args;
@@ -212,6 +220,9 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     }
   }
   if (type == script_function_type()) return call_script_function(callable, args);
+  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0 && !args.kwnames && std::ranges::all_of(args.values, is_number)) {
+    return call_numpy_scalar_function(callable, args);
+  }
   if (PyWeakref_CheckRefExact(callable) && args.values.empty()) {
     if (const Source* source = source_of(callable)) {
       return wrap(PyWeakref_GET_OBJECT(callable), sources.slot(source, weak_referent()));
@@ -269,6 +280,14 @@ Ref Capture::call_getter(PyObject* getter, const CallArgs& args) {
   Ref all = checked(PyTuple_New(count));
   for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(all.get(), i, get(part(i).get()).release());
   return all;
+}
+
+/// A function of NumPy over arrays, called with numbers: that gives a number of NumPy, or warns and gives no finite one.
+Ref Capture::call_numpy_scalar_function(PyObject* function, const CallArgs& args) {
+  Ref result = call_native([&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
+  Ref number = is_value(result.get()) ? Ref::steal(PyNumber_Float(result.get())) : Ref();
+  if (number && std::isfinite(PyFloat_AS_DOUBLE(number.get()))) return result;
+  side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
 }
 
 namespace {
@@ -377,6 +396,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       std::vector<PyObject*> values;
       for (PyObject* arg : args.values) {
         resolved.push_back(resolve(arg));
+        refuse_opaque(resolved.back().get(), 1);
         values.push_back(resolved.back().get());
       }
       Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
@@ -427,11 +447,35 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   return run_frame(callee);
 }
 
-/// A custom autograd function where nothing needs gradients: its forward, with a context that nobody reads.
+namespace {
+
+/// What autograd gives for a result of `forward` that is an argument it has not marked as changed: a view of it.
+Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, PyObject* dirty) {
+  const auto holds = [&](std::span<PyObject* const> objects) {
+    return std::find(objects.begin(), objects.end(), result) != objects.end();
+  };
+  if (!is_tensor(result) || !holds(args.values)) return Ref::borrow(result);
+  if (dirty && PyTuple_CheckExact(dirty) &&
+      holds(std::span(&PyTuple_GET_ITEM(dirty, 0), static_cast<size_t>(PyTuple_GET_SIZE(dirty))))) {
+    return Ref::borrow(result);
+  }
+  static PyObject* const view_as =
+      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("view_as"));
+  CallArgs self;
+  self.values = {result, result};
+  return capture.call_torch(view_as, self);
+}
+
+}  // namespace
+
+/// A custom autograd function where nothing needs gradients: its forward, with a context that no backward reads.
 Ref Capture::apply_autograd_function(const CallArgs& args) {
   bool needs_grad = false;
-  for (PyObject* arg : args.values) {
-    if (is_tensor(arg)) needs_grad |= THPVariable_Unpack(arg).requires_grad();
+  Ref needs_input_grad = checked(PyTuple_New(std::max<Py_ssize_t>(0, args.values.size() - 1)));
+  for (size_t i = 1; i < args.values.size(); ++i) {
+    const bool needs = is_tensor(args.values[i]) && THPVariable_Unpack(args.values[i]).requires_grad();
+    needs_grad |= needs;
+    PyTuple_SET_ITEM(needs_input_grad.get(), i - 1, PyBool_FromLong(needs));
   }
   if ((needs_grad && at::GradMode::is_enabled()) || args.values.empty()) {
     side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to tensors that need gradients");
@@ -443,14 +487,28 @@ Ref Capture::apply_autograd_function(const CallArgs& args) {
   if (setup.get() != plain_setup.get()) {
     side_exit(BreakReason::AutogradCall, "a custom autograd function with setup_context is applied");
   }
+  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
   Uncuttable scope(*this);
   Ref none = checked(PyTuple_New(0));
   Ref context =
       checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class.get()), none.get(), nullptr));
+  if (PyObject_SetAttr(context.get(), MAGNETO_STR("needs_input_grad"), needs_input_grad.get()) < 0) {
+    throw PythonError{};
+  }
   Ref forward = load_attr(owner, MAGNETO_STR("forward"));
   CallArgs forward_args = args;
   forward_args.values[0] = context.get();
-  return call(forward.get(), std::move(forward_args));
+  Ref result = call(forward.get(), std::move(forward_args));
+  Ref dirty = Ref::steal(PyObject_GetAttr(context.get(), MAGNETO_STR("dirty_tensors")));
+  if (!dirty) PyErr_Clear();
+  if (!PyTuple_CheckExact(result.get())) return result_of_apply(*this, result.get(), args, dirty.get());
+  Ref values = resolve(result.get());
+  Ref all = checked(PyTuple_New(PyTuple_GET_SIZE(values.get())));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
+    PyTuple_SET_ITEM(all.get(), i,
+                     result_of_apply(*this, PyTuple_GET_ITEM(values.get(), i), args, dirty.get()).release());
+  }
+  return all;
 }
 
 // -- torch calls -----------------------------------------------------------------------------------------------------
@@ -486,6 +544,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
                     const std::function<PyObject*()>& run, bool always) {
   check_torch_function_modes();
   for (PyObject* arg : args) {
+    refuse_opaque(arg, 3);
     if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&
         _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__torch_function__"))) {
       side_exit(BreakReason::OpaqueObject,
@@ -657,6 +716,7 @@ bool Capture::truth(PyObject* value) {
     PyTypeObject* type = Py_TYPE(value);
     const bool custom = type_lookup(type, MAGNETO_STR("__bool__")) || type_lookup(type, MAGNETO_STR("__len__"));
     if (!custom) return true;
+    refuse_opaque(value);
     if (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value)) object = contents_of(value);
   }
   Ref result = call_native([&]() -> PyObject* {

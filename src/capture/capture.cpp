@@ -1,8 +1,10 @@
 // A capture's life: its start, its end, and the frames that C code calls back in between.
 #include "capture/capture.h"
 
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
+#include <pthread.h>
 
 #include <algorithm>
 
@@ -41,6 +43,27 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   return run_frame_plainly(thread, frame, throwflag);
 }
 
+/// No garbage is collected while alive. A child that was forked beside another thread's capture collects again.
+class PausedCollector {
+ public:
+  PausedCollector() : collecting_(PyGC_Disable()) {
+    paused_ += collecting_;
+    static const int registered = pthread_atfork(nullptr, nullptr, [] {
+      if (paused_ > 0 && !current_capture) PyGC_Enable();
+    });
+    (void)registered;
+  }
+  ~PausedCollector() {
+    paused_ -= collecting_;
+    if (collecting_) PyGC_Enable();
+  }
+  PausedCollector(const PausedCollector&) = delete;
+
+ private:
+  static inline int paused_ = 0;
+  int collecting_;
+};
+
 int autocast_nesting() {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting();
@@ -57,7 +80,8 @@ struct Capture::ThreadState {
   at::ScalarType cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
   bool autocast_cache = at::autocast::is_autocast_cache_enabled();
   int nesting = autocast_nesting();
-  int collecting = PyGC_Disable();
+  bool deferring = at::SavedTensorDefaultHooks::set_tracing(true);  // what packs saved tensors sees the real ones
+  const PausedCollector paused;
   Ref handled = Ref::steal(PyErr_GetHandledException());
   FrameHook hook{capture_hook};
 
@@ -73,8 +97,8 @@ struct Capture::ThreadState {
     for (int now = autocast_nesting(); now < nesting; ++now) at::autocast::increment_nesting();
     for (int now = autocast_nesting(); now > nesting; --now) at::autocast::decrement_nesting();
     PyErr_SetHandledException(handled.get());
+    at::SavedTensorDefaultHooks::set_tracing(deferring);
     hook.end();
-    if (collecting) PyGC_Enable();
   }
 };
 
@@ -191,10 +215,12 @@ class Capture::Suspended {
   explicit Suspended(Capture& capture) : capture_(capture), hook_(run_frame_plainly) {
     current_capture = nullptr;
     fake::include_keys(false);
+    at::SavedTensorDefaultHooks::set_tracing(capture.thread_state_->deferring);
     at::GradMode::set_enabled(capture.thread_state_->grad_mode);
   }
   ~Suspended() {
     at::GradMode::set_enabled(grad_mode_);
+    at::SavedTensorDefaultHooks::set_tracing(true);
     fake::include_keys(true);
     current_capture = &capture_;
   }

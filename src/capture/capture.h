@@ -178,6 +178,11 @@ class Capture {
   Ref resolve(PyObject* object, bool will_mutate = false);
   /// A range that is a constant: it is immutable, so that nothing of it needs a guard.
   bool is_pinned_range(PyObject* value) const;
+  /// An object from outside with state that no guard sees; only handing it on is safe.
+  bool is_opaque(PyObject* object) const;
+  /// Something is about to read the value of `object`, or of what is in it (exact containers, so many levels deep): an
+  /// opaque one ends the segment.
+  void refuse_opaque(PyObject* object, int depth = 0);
   /// C code is about to iterate over `value`: an iterator or view from outside ends the segment.
   void refuse_opaque_iterable(PyObject* value);
   /// C code compares what is in `value`, also in containers in it: guards all of it.
@@ -294,6 +299,7 @@ class Capture {
   Ref call_type(PyTypeObject* type, const CallArgs& args);
   Ref call_c_function(PyObject* callable, const CallArgs& args);
   void wrap_defaults(InterpFrame& frame);
+  Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
   Ref apply_autograd_function(const CallArgs& args);
   void register_closure(PyObject* function, const guards::Source* source);
   Ref make_super(const CallArgs& args);
@@ -375,6 +381,13 @@ class Capture {
 // -- classification (values.cpp) -------------------------------------------------------------------------------------
 /// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented: guarded by value, no source after that.
 bool is_scalar(PyObject* object);
+/// An int, float, complex, str or bytes, also of a subclass, or a number of NumPy: guarded by value.
+bool is_value(PyObject* object);
+/// Made by a class statement: its instances have a dict and slots as state, and what a built-in base holds.
+bool is_python_class(PyTypeObject* type);
+/// Attributes of its instances are read, or set, by C code in a way of its own (weakref.proxy, threading.local).
+bool has_own_getattr(PyTypeObject* type);
+bool has_own_setattr(PyTypeObject* type);
 /// Types, modules, C functions, descriptors, torch dtypes...: guarded by identity, constants after that.
 bool is_identity_constant(PyObject* object);
 /// Instances of a class that neither hashes nor compares in its own way.

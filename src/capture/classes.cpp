@@ -1,6 +1,7 @@
 // Calls of classes: how instances are made.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "capture/capture.h"
@@ -78,6 +79,10 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
   const bool python_init = init && PyFunction_Check(init);
   const bool python_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
   if (is_pure_type(type) || (exception && !python_init && !python_new)) {
+    static constexpr PyTypeObject* reading[] = {&PyLong_Type,  &PyFloat_Type,     &PyBool_Type,  &PyComplex_Type,
+                                                &PyBytes_Type, &PyByteArray_Type, &PyRange_Type, &PySet_Type,
+                                                &PyFrozenSet_Type};
+    const bool reads = std::ranges::find(reading, type) != std::end(reading);
     Uncuttable scope(*this);
     std::vector<Ref> held;
     CallArgs values;
@@ -102,6 +107,7 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
           (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {
         value = contents_of(arg);
       }
+      if (reads) refuse_opaque(value.get(), 1);
       if (PyIter_Check(arg) && is_outside(arg)) {
         side_exit(BreakReason::OpaqueIterator, std::string(type->tp_name) + "() of an iterator from outside");
       }

@@ -155,6 +155,9 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
                         effect->name.ends_with(".index") || effect->name.ends_with(".count") ||
                         effect->name.ends_with(".remove") || effect->name.ends_with(".__contains__");
   const bool takes_pairs = effect->name.ends_with("dict.update") || effect->name.ends_with("Dict.update");
+  // What is stored is not read, but for keys and members, which are hashed.
+  const bool stores = effect->policy == Policy::Mutate && !compares;
+  const bool hashes = effect->name.starts_with("set.") || effect->name.find("ict.") != std::string::npos;
   auto run_resolved = [&](bool mutate) -> Ref {
     std::vector<Ref> held;
     for (PyObject* value : args.values) {
@@ -179,6 +182,9 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
                    !PyType_HasFeature(Py_TYPE(value.get()), Py_TPFLAGS_HEAPTYPE) && !PyFunction_Check(value.get()) &&
                    (PyIter_Check(value.get()) || source_of(value.get())->kind != guards::SourceKind::Const)))) {
         side_exit(BreakReason::OpaqueObject, "call of " + effect->name + " on an object from outside");
+      }
+      if (stores ? i == 1 && hashes && !takes_pairs : i > 0 || effect->policy == Policy::Pure) {
+        refuse_opaque(value.get(), stores ? 1 : 3);
       }
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
       held.push_back(value);

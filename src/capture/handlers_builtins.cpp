@@ -163,6 +163,7 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   // A key is a callback, which the capture has to see.
   const bool calls_back = copy.kwnames && PySequence_Contains(copy.kwnames, MAGNETO_STR("key")) == 1;
   if (tensors && !calls_back) return capture.call_torch(function, copy);
+  for (PyObject* value : copy.values) capture.refuse_opaque(value, 1);
   return capture.call_native(
       [&] { return PyObject_Vectorcall(function, copy.values.data(), copy.positional(), copy.kwnames); });
 }

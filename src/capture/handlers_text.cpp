@@ -11,6 +11,7 @@ namespace {
 /// repr, format, str of values whose text depends on nothing but themselves.
 bool has_constant_text(Capture& capture, PyObject* value) {
   if (is_scalar(value) || PyType_Check(value) || is_identity_constant(value)) return true;
+  if (is_value(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)) return true;  // NumPy's numbers
   if (is_tensor(value) || capture.is_outside(value)) return false;
   if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PySlice_Type) return true;
   if (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0) return true;
@@ -21,6 +22,7 @@ template <PyObject* (*function)(PyObject*)>
 Ref handle_text(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "repr");
   Ref value = capture.resolve(args.values[0]);
+  capture.refuse_opaque(value.get(), 3);
   PyTypeObject* type = Py_TYPE(value.get());
   if (!has_constant_text(capture, value.get()) && !is_builtin_container(value.get()) &&
       !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
@@ -35,6 +37,7 @@ PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr)
 Ref handle_format(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "format");
   PyObject* value = args.values[0];
+  capture.refuse_opaque(value, 3);
   PyTypeObject* type = Py_TYPE(value);
   static PyObject* const plain = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__format__");
   if (!has_constant_text(capture, value) && !is_tensor(value)) {
@@ -60,6 +63,7 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
 
 Ref handle_str_format(Capture& capture, const CallArgs& args) {
   for (PyObject* value : args.values) {
+    capture.refuse_opaque(value, 3);
     if (!has_constant_text(capture, value)) {
       capture.side_exit(BreakReason::OpaqueObject,
                         std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);

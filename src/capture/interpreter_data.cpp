@@ -113,6 +113,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       Ref made = checked(PySet_New(nullptr));
       for (int32_t i = in.arg - 1; i >= 0; --i) {
         PyObject* item = f.top(i);
+        c.refuse_opaque(item, 1);
         c.call_native([&]() -> PyObject* { return PySet_Add(made.get(), item) < 0 ? nullptr : Py_NewRef(Py_None); });
       }
       replace(in.arg, std::move(made));
@@ -159,6 +160,7 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::SET_ADD: {
       Ref set = c.resolve(f.top(in.arg), true);
       PyObject* item = f.top();
+      c.refuse_opaque(item, 1);
       c.call_native([&]() -> PyObject* { return PySet_Add(set.get(), item) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);
       break;

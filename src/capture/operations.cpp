@@ -81,10 +81,11 @@ bool has_python_operator(Capture& capture, PyTypeObject* type, std::string_view 
 
 /// Operands that a C operator may read: containers from outside are replaced; opaque C objects end the segment.
 Ref operand(Capture& capture, PyObject* value, std::string_view name) {
+  capture.refuse_opaque(value);
   Ref object = capture.resolve(value);
   if (object.get() == value && capture.is_outside(value) && !capture.is_shadow(value) &&
       !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) && !PyTuple_Check(value) &&
-      !is_identity_constant(value) && !PyFunction_Check(value) && !PyMethod_Check(value)) {
+      !is_identity_constant(value) && !PyFunction_Check(value) && !PyMethod_Check(value) && !is_value(value)) {
     capture.side_exit(BreakReason::OpaqueObject,
                       std::string("an operator is applied to an object of type ") + Py_TYPE(value)->tp_name);
   }
@@ -199,6 +200,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
       return call(wrap(method, sources.constant(method)).get(), {container, key});
     }
   }
+  refuse_opaque(key, 1);
   const Source* source = source_of(container);
   if (!source || has_shadow(container) || is_shadow(container)) {
     Ref object = resolve(container);
@@ -288,6 +290,7 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
       return;
     }
   }
+  refuse_opaque(key, 1);
   // Subclasses too, but those that keep an order of their own.
   if (is_outside(container) && PyDict_Check(container) && !PyODict_Check(container) && original_key(key)) {
     if (!value && !dict_lookup(container, key)) {
@@ -333,6 +336,7 @@ bool Capture::contains(PyObject* container, PyObject* item) {
   }
   if (!PyDict_Check(container)) guard_contents(container);  // of a dict, the keys
   guard_contents(item);
+  refuse_opaque(item);
   Ref object = operand(*this, container, "contains");
   Ref needle = resolve(item);
   return call_native([&]() -> PyObject* {

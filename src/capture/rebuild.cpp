@@ -66,6 +66,7 @@ PyObject* bound_receiver(PyObject* value) {
 /// Immutable all the way down, with nothing from outside in it: one object serves all runs.
 bool Rebuilder::is_constant(PyObject* value) {
   if (is_scalar(value) || is_identity_constant(value)) return true;
+  if (is_value(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)) return true;  // NumPy's numbers
   if (PyTuple_CheckExact(value) || (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
       if (!is_constant(PyTuple_GET_ITEM(value, i))) return false;
@@ -88,20 +89,6 @@ bool Rebuilder::is_constant(PyObject* value) {
   }
   return false;
 }
-
-namespace {
-
-/// Made by a class statement: its instances have a dict and slots as state, and what a built-in base holds.
-bool is_python_class(PyTypeObject* type) {
-  static const destructor python_destructor = [] {
-    Ref module = checked(PyImport_ImportModule("enum"));
-    Ref sample = checked(PyObject_GetAttrString(module.get(), "auto"));
-    return reinterpret_cast<PyTypeObject*>(sample.get())->tp_dealloc;
-  }();
-  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == python_destructor;
-}
-
-}  // namespace
 
 /// `items.append` of a list that is made anew: the method of the new list.
 int32_t Rebuilder::build_bound_builtin(PyObject* value) {

@@ -105,6 +105,7 @@ bool is_bound_builtin(PyObject* object) {
 bool is_identity_constant(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (is_bound_builtin(object)) return false;
+  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) return true;
   if (PyType_Check(object) || PyModule_Check(object) || is_constant_type(type)) return true;
   return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type()));
 }
@@ -157,6 +158,7 @@ Ref Capture::wrap(PyObject* raw, const Source* source) {
       guards.function(source, raw);
     } else {
       guards.type(source, Py_TYPE(raw));
+      if (is_value(raw) && source->kind != SourceKind::Const) guards.equals(source, raw);
     }
     outside_[raw] = source;
     if (PyCell_Check(raw)) cell_contents_.emplace(raw, sources.cell(source));
@@ -242,8 +244,8 @@ void Capture::refuse_opaque_iterable(PyObject* value) {
   if (!is_outside(value) || is_shadow(value) || is_builtin_container(value) || is_tensor(value) || PyType_Check(value))
     return;
   PyTypeObject* type = Py_TYPE(value);
-  if (PyIter_Check(value) ||
-      (type->tp_iter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_pinned_range(value))) {
+  if (PyIter_Check(value) || (is_opaque(value) && type->tp_iter) ||
+      (type->tp_iter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_value(value) && !is_pinned_range(value))) {
     side_exit(BreakReason::OpaqueIterator,
               std::string("an object of type ") + type->tp_name + " from outside is iterated over");
   }
@@ -251,7 +253,7 @@ void Capture::refuse_opaque_iterable(PyObject* value) {
 
 void Capture::guard_contents(PyObject* value) {
   if (!is_builtin_container(value)) return;
-  resolve_deep(value);
+  refuse_opaque(resolve_deep(value).get(), 4);
   if (holds_changed(value, 0)) {
     side_exit(BreakReason::OpaqueObject, "a container is compared that holds one that has been changed");
   }

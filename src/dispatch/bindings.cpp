@@ -4,6 +4,7 @@
 #include "cache/cache.h"
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
+#include "dispatch/eager.h"
 #include "dispatch/stats.h"
 
 namespace magneto {

@@ -7,6 +7,7 @@
 #include "dispatch/stages.h"
 #include "dispatch/stats.h"
 #include "graph/gm.h"
+#include "python/c_stack.h"
 #include "runtime/computation.h"
 
 namespace magneto::dispatch {
@@ -150,7 +151,7 @@ bool apply_backend(Context& context, capture::Trace& trace, Stages& stages) {
   }
   if (context.backend_name == "eager") {
     trace.plan->computation =
-        runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size());
+        runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size(), false);
     return true;
   }
   if (!context.backend_name.empty()) {
@@ -196,7 +197,7 @@ bool apply_backend(Context& context, capture::Trace& trace, Stages& stages) {
     return false;
   }
   trace.plan->computation =
-      runtime::make_callable_computation(std::move(callable), graph.inputs.size(), graph.outputs.size());
+      runtime::make_callable_computation(std::move(callable), graph.inputs.size(), graph.outputs.size(), true);
   return true;
 }
 
@@ -210,6 +211,24 @@ bool give_up(Segment& segment, const capture::Start& start, const char* setting,
   return false;
 }
 
+/// Why none of the entries serves, as an error or a log goes on.
+std::string failed_guards(const Segment& segment, const guards::Roots& roots) {
+  std::string text = "\n    triggered by the following guard failure(s):\n";
+  for (const auto& entry : segment.entries) text += "    - " + entry->guards->explain(roots) + "\n";
+  return text;
+}
+
+/// False: the stance forbids captures.
+bool stance_allows(const Segment& segment, const capture::Start& start, const guards::Roots& roots) {
+  if (settings().stance == Stance::FailOnRecompile) {
+    raise("RecompileError",
+          "The stance is \"fail_on_recompile\", and " + place_of(start) +
+              (segment.entries.empty() ? " has not been captured yet. Call it once under the stance \"default\" first."
+                                       : " would be captured again" + failed_guards(segment, roots)));
+  }
+  return settings().stance == Stance::Default;
+}
+
 /// False: a limit is reached, or the recompile is an error.
 bool allow_another(Context& context, Segment& segment, const capture::Start& start, const guards::Roots& roots) {
   const int64_t accumulated = settings().accumulated_cache_size_limit;
@@ -219,16 +238,11 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   }
   if (segment.entries.empty()) return true;
   ++stats().recompiles;
-  std::string reasons;
-  for (const auto& entry : segment.entries) reasons += "    - " + entry->guards->explain(roots) + "\n";
-  if (log_enabled("recompiles")) {
-    log("recompiles",
-        "Recompiling function " + place_of(start) + "\n    triggered by the following guard failure(s):\n" + reasons);
-  }
+  const std::string reasons = failed_guards(segment, roots);
+  if (log_enabled("recompiles")) log("recompiles", "Recompiling function " + place_of(start) + reasons);
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
   if (error) {
-    raise("RecompileError",
-          "Recompiling " + place_of(start) + ", triggered by the following guard failure(s):\n" + reasons);
+    raise("RecompileError", "Recompiling " + place_of(start) + reasons);
     return false;
   }
   const int64_t limit = context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
@@ -253,9 +267,9 @@ void expect_raise(Segment& segment, const std::string& where) {
 
 /// Captures a segment and adds its entry. Null as for `entry_for`.
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
-  if (segment.given_up) return nullptr;
+  if (segment.given_up || c_stack_is_low()) return nullptr;
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
-  if (!allow_another(context, segment, start, roots)) return nullptr;
+  if (!stance_allows(segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
   const double begin = now();
   std::string raise_site;
   Ref interrupt;

@@ -8,8 +8,9 @@
 
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
-#include "dispatch/stats.h"
+#include "dispatch/eager.h"
 #include "python/bind.h"
+#include "python/imported.h"
 
 namespace magneto::dispatch {
 
@@ -20,6 +21,7 @@ struct CompiledFunction {
   PyObject* original;  // what the user gave
   PyObject* function;  // the Python function that runs
   PyObject* self;      // its first argument, or null
+  PyObject* options;   // a dict: what it was compiled with
   PyObject* dict;
   PyObject* weakrefs;
   const CodeInfo* info;
@@ -36,8 +38,13 @@ PyObject* original_of(PyObject* callable) {
 PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto* compiled = reinterpret_cast<CompiledFunction*>(self);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
-  if (disabled_on_this_thread() || capture::Capture::current()) {
-    return PyObject_Vectorcall(compiled->original, args, nargs, kwnames);
+  switch (how_to_run(PyThreadState_Get())) {
+    case Run::Eager:
+      return PyObject_Vectorcall(compiled->original, args, nargs, kwnames);
+    case Run::Refused:
+      return nullptr;
+    case Run::Compiled:
+      break;
   }
   const CodeInfo* info = compiled->info;
   if (reinterpret_cast<PyObject*>(info->code) !=
@@ -47,10 +54,6 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
     } catch (const PythonError&) {
       return nullptr;
     }
-  }
-  if (is_traced(PyThreadState_Get())) {
-    if (!say_traced()) return nullptr;
-    return PyObject_Vectorcall(compiled->original, args, nargs, kwnames);
   }
   Context& context = *compiled->context;
   const Context::InFlight in_flight(context);
@@ -89,6 +92,7 @@ int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(compiled->original);
   Py_VISIT(compiled->function);
   Py_VISIT(compiled->self);
+  Py_VISIT(compiled->options);
   Py_VISIT(compiled->dict);
   return 0;
 }
@@ -99,6 +103,7 @@ int compiled_clear(PyObject* self) {
   Py_CLEAR(compiled->original);
   Py_CLEAR(compiled->function);
   Py_CLEAR(compiled->self);
+  Py_CLEAR(compiled->options);
   Py_CLEAR(compiled->dict);
   return 0;
 }
@@ -114,9 +119,27 @@ PyObject* compiled_repr(PyObject* self) {
   return PyUnicode_FromFormat("<compiled %R>", reinterpret_cast<CompiledFunction*>(self)->original);
 }
 
+/// Whether a name leads to the object, as that of a decorated function does.
+bool has_name(PyObject* self, PyObject* module, PyObject* qualname) {
+  if (!module || !qualname || !PyUnicode_Check(module) || !PyUnicode_Check(qualname)) return false;
+  Ref found = Ref::steal(PyImport_GetModule(module));
+  Ref names = Ref::steal(PyUnicode_Split(qualname, MAGNETO_STR("."), -1));
+  for (Py_ssize_t i = 0; found && i < PyList_GET_SIZE(names.get()); ++i) {
+    found = Ref::steal(PyObject_GetAttr(found.get(), PyList_GET_ITEM(names.get(), i)));
+  }
+  return found.get() == self;
+}
+
+/// Pickled and copied by name where the name leads here; else compiled anew from what was compiled.
 PyObject* compiled_reduce(PyObject* self, PyObject*) {
-  // Pickled by name, as functions are: a decorated function's name leads to the compiled object itself.
-  return PyObject_GetAttrString(reinterpret_cast<CompiledFunction*>(self)->original, "__qualname__");
+  auto* compiled = reinterpret_cast<CompiledFunction*>(self);
+  Ref module = Ref::steal(PyObject_GetAttrString(self, "__module__"));
+  Ref qualname = Ref::steal(PyObject_GetAttrString(self, "__qualname__"));
+  const bool named = has_name(self, module.get(), qualname.get());
+  PyErr_Clear();
+  if (named) return qualname.release();
+  static constinit Imported compile("magneto._C", "compile");
+  return Py_BuildValue("O(OO)", compile.get(), compiled->original, compiled->options);
 }
 
 PyMemberDef compiled_members[] = {
@@ -219,11 +242,6 @@ T option(PyObject* options, const char* name, T missing) {
 
 }  // namespace
 
-bool& disabled_on_this_thread() {
-  thread_local bool disabled = false;
-  return disabled;
-}
-
 PyObject* make_compiled(PyObject* callable, PyObject* options) {
   Ref function, self;
   if (!split_callable(callable, function, self)) return nullptr;
@@ -249,6 +267,7 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   compiled->info = &decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function.get())));
   compiled->function = function.release();
   compiled->self = self.release();
+  compiled->options = Py_NewRef(options);
   compiled->dict = PyDict_New();
   compiled->weakrefs = nullptr;
   compiled->context = context.release();

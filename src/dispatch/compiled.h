@@ -15,7 +15,4 @@ PyObject* make_compiled(PyObject* callable, PyObject* options);
 /// which so many bytes of other memory are written. For benchmarks; throws where no capture holds.
 double time_guards(PyObject* compiled, PyObject* args, Py_ssize_t rounds, size_t evicted);
 
-/// True while capture and compiled code are off on this thread.
-bool& disabled_on_this_thread();
-
 }  // namespace magneto::dispatch

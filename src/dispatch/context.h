@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "dispatch/eager.h"
 #include "guards/guards.h"
 #include "runtime/plan.h"
 

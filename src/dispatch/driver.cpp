@@ -7,6 +7,7 @@
 
 #include <frameobject.h>
 
+#include "dispatch/eager.h"
 #include "dispatch/stats.h"
 #include "dispatch/step.h"
 #include "python/bind.h"
@@ -176,8 +177,12 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       }
       instr = next;
     }
-    if (is_traced(thread)) {  // since the last step: breakpoint() was called
-      if (!say_traced()) return frame_raise(thread, frame);
+    // The last step may have called breakpoint(), entered a dispatch mode...
+    if (const Run run = how_to_run(thread); run != Run::Compiled) {
+      if (run == Run::Refused) {
+        frame_set_running(frame, info, instr, depth);
+        return frame_raise(thread, frame);
+      }
       frame_set(frame, info, instr, depth);
       return frame_continue(thread, frame);
     }

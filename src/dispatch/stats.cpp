@@ -40,15 +40,6 @@ void announce(const std::string& text) {
 
 bool warn(const std::string& text) { return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) == 0; }
 
-bool say_traced() {
-  ++stats().fallbacks["tracing"];
-  static bool said = false;
-  return std::exchange(said, true) ||
-         warn(
-             "Compiled functions run under CPython while a tracer or profiler is active (a debugger, coverage, "
-             "cProfile), so that it sees each line.");
-}
-
 void raise(const char* exception, const std::string& text) {
   Ref module = Ref::steal(PyImport_ImportModule("magneto.exc"));
   Ref type = module ? Ref::steal(PyObject_GetAttrString(module.get(), exception)) : Ref();

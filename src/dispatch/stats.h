@@ -33,9 +33,6 @@ bool log_enabled(const char* artifact);
 void log(const char* artifact, const std::string& text);
 /// For people who asked for something that takes place elsewhere: a line of the log that is always shown.
 void announce(const std::string& text);
-/// A tracer is active, and a compiled function runs under CPython: said once, counted each time. False: with an error.
-bool say_traced();
-
 /// A Python warning (RuntimeWarning).  False: it was turned into an error.
 bool warn(const std::string& text);
 /// Raises an exception class of magneto.exc.

@@ -4,10 +4,13 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <pybind11/pybind11.h>
+
 #include <algorithm>
 #include <cstring>
 
 #include "fake/dispatch_key.h"
+#include "python/ref.h"
 
 namespace magneto::fake {
 
@@ -43,6 +46,19 @@ class MetaScope {
   at::impl::TorchFunctionDisabledState torch_function_;
 };
 
+/// The message of a C++ exception, which may stand for the Python error that is set; clears that.
+std::string first_line(const std::exception& error) {
+  const pybind11::gil_scoped_acquire gil;  // operators called from Python run without it
+  std::string text = error.what();
+  if (PyErr_Occurred()) {
+    Ref raised = take_error();
+    Ref message = Ref::steal(PyObject_Str(raised.get()));
+    text = std::string(Py_TYPE(raised.get())->tp_name) + ": " + (message ? PyUnicode_AsUTF8(message.get()) : "");
+    PyErr_Clear();
+  }
+  return text.substr(0, text.find('\n'));
+}
+
 class MetaCall {
  public:
   MetaCall(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args)
@@ -63,8 +79,12 @@ class MetaCall {
       refuse(Refusal::Kind::Unsupported, error.what_without_backtrace());
     } catch (const std::exception& error) {
       // How a meta tensor answers to .item().
-      if (std::string_view(error.what()).find("on meta tensors") == std::string_view::npos) throw;
-      refuse(Refusal::Kind::DataDependent, "it needs the data of a tensor, which is not known during a capture");
+      if (std::string_view(error.what()).find("on meta tensors") != std::string_view::npos) {
+        refuse(Refusal::Kind::DataDependent, "it needs the data of a tensor, which is not known during a capture");
+      }
+      // What the fake kernel of a user's operator raises may be no business of the program; the real kernel will tell.
+      if (op_.operator_name().getNamespace() == "aten") throw;
+      refuse(Refusal::Kind::Unsupported, "its fake kernel raised " + first_line(error));
     }
     for (auto& [fake, meta] : tensors_) follow_metadata(fake, meta);
     std::vector<c10::IValue> results;

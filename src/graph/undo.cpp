@@ -112,7 +112,10 @@ Undo undo_of(const Graph& graph) {
         undo.random = random;
       }
     }
-    if (may_raise(graph, node)) known.insert(reason_key(graph, node));
+    if (may_raise(graph, node)) {
+      undo.may_raise = true;
+      known.insert(reason_key(graph, node));
+    }
     const Effects effects = effects_of(node.op);
     std::set<size_t> operands;
     for (size_t i = 0; i < node.args.size(); ++i) {

@@ -17,6 +17,8 @@ struct Undo {
   std::vector<size_t> written_inputs;
   /// Random numbers are drawn before such an operator.
   bool random = false;
+  /// Some operator may raise because of the values that it gets.
+  bool may_raise = false;
 
   bool empty() const { return written_inputs.empty() && !random; }
 };

@@ -4,8 +4,11 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "python/ref.h"
 
 namespace magneto::guards {
 
@@ -18,15 +21,39 @@ bool is_singleton(PyObject* object) {
 /// Tells 0.0 from -0.0, and a NaN from another.
 bool same_bits(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 
-/// Compares two objects whose `tp_richcompare` is C code that calls nothing else.
-bool plainly_equal(PyObject* a, PyObject* b) {
-  PyObject* result = Py_TYPE(a)->tp_richcompare(a, b, Py_EQ);
+/// Compares two instances of `type` or a subclass by the type's `tp_richcompare`, C code that calls nothing else.
+bool plainly_equal(PyTypeObject* type, PyObject* a, PyObject* b) {
+  PyObject* result = type->tp_richcompare(a, b, Py_EQ);
   bool equal = result == Py_True;
   if (result)
     Py_DECREF(result);
   else
     PyErr_Clear();
   return equal;
+}
+
+enum class NumPy : uint8_t { No, Bool, Integer, Float };
+
+/// NumPy's real numbers of up to 64 bits (its float64 is a float), told without its headers.
+NumPy numpy_kind(PyTypeObject* type) {
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return NumPy::No;
+  std::string_view name = type->tp_name;
+  if (!name.starts_with("numpy.")) return NumPy::No;
+  name.remove_prefix(6);
+  if (name == "bool" || name == "bool_") return NumPy::Bool;
+  if (name == "float16" || name == "float32") return NumPy::Float;
+  static constexpr std::string_view integers[] = {"int8",  "int16",  "int32",  "int64",  "longlong",
+                                                  "uint8", "uint16", "uint32", "uint64", "ulonglong"};
+  return std::ranges::find(integers, name) != std::end(integers) ? NumPy::Integer : NumPy::No;
+}
+
+bool numpy_numbers_equal(NumPy kind, PyObject* a, PyObject* b) {
+  if (kind == NumPy::Bool) return PyObject_IsTrue(a) == PyObject_IsTrue(b);
+  const auto convert = kind == NumPy::Integer ? PyNumber_Index : PyNumber_Float;
+  Ref x = Ref::steal(convert(a)), y = Ref::steal(convert(b));
+  if (x && y) return constants_equal(x.get(), y.get());
+  PyErr_Clear();
+  return false;
 }
 
 /// The members of a set or frozenset, ordered by hash.
@@ -108,6 +135,11 @@ bool is_constant(PyObject* object) {
   return false;
 }
 
+bool has_value(PyObject* object) {
+  return PyLong_Check(object) || PyFloat_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) ||
+         PyComplex_Check(object) || numpy_kind(Py_TYPE(object)) != NumPy::No;
+}
+
 bool is_constant_set(PyObject* object) {
   if (!PySet_CheckExact(object)) return false;
   Py_ssize_t position = 0;
@@ -123,11 +155,13 @@ bool constants_equal(PyObject* a, PyObject* b) {
   if (a == b) return true;
   PyTypeObject* type = Py_TYPE(a);
   if (type != Py_TYPE(b)) return false;
-  if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBytes_Type) return plainly_equal(a, b);
-  if (type == &PyFloat_Type) {
+  if (PyLong_Check(a)) return plainly_equal(&PyLong_Type, a, b);
+  if (PyUnicode_Check(a)) return plainly_equal(&PyUnicode_Type, a, b);
+  if (PyBytes_Check(a)) return plainly_equal(&PyBytes_Type, a, b);
+  if (PyFloat_Check(a)) {
     return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
   }
-  if (type == &PyComplex_Type) {
+  if (PyComplex_Check(a)) {
     Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
     return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
   }
@@ -138,6 +172,7 @@ bool constants_equal(PyObject* a, PyObject* b) {
     }
     return true;
   }
+  if (const NumPy kind = numpy_kind(type); kind != NumPy::No) return numpy_numbers_equal(kind, a, b);
   return (type == &PyFrozenSet_Type || type == &PySet_Type) && sets_equal(a, b);
 }
 

@@ -14,7 +14,11 @@ bool is_constant(PyObject* object);
 /// An exact set of constants: compared by value too, but not immutable.
 bool is_constant_set(PyObject* object);
 
-/// Both are constants of the same type and value, floats bit for bit; or one and the same object.
+/// An int, float, complex, str or bytes, also of a subclass, or a real number of NumPy: immutable, and comparable
+/// without running Python code.
+bool has_value(PyObject* object);
+
+/// Both are constants or values of the same type and value, floats bit for bit; or one and the same object.
 bool constants_equal(PyObject* a, PyObject* b);
 
 /// A hash under which equal constants agree (nan apart); other objects hash by address.

@@ -83,7 +83,7 @@ void GuardSet::equals(const Source* source, PyObject* constant) {
     impl_->add({.kind = CheckKind::Equals, .source = source, .object = Ref::steal(PySet_New(constant))});
     return;
   }
-  if (!is_constant(constant)) {
+  if (!is_constant(constant) && !has_value(constant)) {
     throw std::invalid_argument(std::string("a guard can't compare objects of type ") + Py_TYPE(constant)->tp_name +
                                 " by value");
   }

@@ -66,7 +66,7 @@ class GuardSet {
   /// The value is this very object (kept alive).
   void identity(const Source* source, PyObject* object);
   /// Exact type and equal value, for None, bool, int, float (bitwise: nan equals nan, 0.0 differs from -0.0), complex,
-  /// str, bytes, and tuples, sets and frozensets of those.
+  /// str, bytes, their subclasses, NumPy's real numbers, and tuples, sets and frozensets of exact ones.
   void equals(const Source* source, PyObject* constant);
   /// The source can't be loaded: no such dict entry or attribute, or an empty cell.
   void absent(const Source* source);

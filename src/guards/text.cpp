@@ -104,6 +104,12 @@ std::string object_text(PyObject* object) {
     if (text) return utf8(text.get());
     PyErr_Clear();
   }
+  for (PyTypeObject* type : {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type, &PyBytes_Type}) {
+    if (!PyObject_TypeCheck(object, type)) continue;  // the subclass may have a text of its own, in Python
+    Ref text = Ref::steal(type->tp_repr(object));
+    if (text) return std::string(Py_TYPE(object)->tp_name) + "(" + utf8(text.get()) + ")";
+    PyErr_Clear();
+  }
   if (PyType_Check(object)) return "<class '" + qualified_name(reinterpret_cast<PyTypeObject*>(object)) + "'>";
   if (PyFunction_Check(object)) {
     return "<function " + utf8(reinterpret_cast<PyFunctionObject*>(object)->func_qualname) + ">";

@@ -2,6 +2,8 @@
 // once, by the version's cpython_3xx.cpp, after that version's definition of _PyInterpreterFrame.
 #pragma once
 
+#include <pthread.h>
+
 #include <utility>
 
 #include "python/frame.h"
@@ -45,7 +47,25 @@ PyObject* eval_hook(PyThreadState* thread, Frame* frame, int throwflag) {
 
 }  // namespace
 
+namespace {
+
+void uninstall_hook() {
+  if (_PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) != eval_hook) return;
+  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), replaced);
+}
+
+/// The scopes of other threads do not exist in a forked child.
+void forget_other_threads() {
+  if (hook_scopes == 0 || thread_handler) return;
+  hook_scopes = 0;
+  uninstall_hook();
+}
+
+}  // namespace
+
 FrameHook::FrameHook(FrameHandler handler) : previous_(std::exchange(thread_handler, handler)) {
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_other_threads);
+  (void)registered;
   if (hook_scopes++ > 0) return;
   replaced = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
   _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), eval_hook);
@@ -54,8 +74,7 @@ FrameHook::FrameHook(FrameHandler handler) : previous_(std::exchange(thread_hand
 void FrameHook::end() {
   if (!std::exchange(active_, false)) return;
   thread_handler = previous_;
-  if (--hook_scopes > 0 || _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) != eval_hook) return;
-  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), replaced);
+  if (--hook_scopes == 0) uninstall_hook();
 }
 
 PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }

@@ -301,13 +301,10 @@ bool writes_overlap(const CompiledProgram::Impl& impl, const at::Tensor* const* 
 
 std::unique_ptr<CallFrame> CompiledProgram::Impl::take_frame() const {
   if (CallFrame* frame = spare.exchange(nullptr, std::memory_order_acq_rel)) return std::unique_ptr<CallFrame>(frame);
-  {
-    const std::lock_guard lock(mutex);
-    if (!frames.empty()) {
-      std::unique_ptr<CallFrame> frame = std::move(frames.back());
-      frames.pop_back();
-      return frame;
-    }
+  if (const std::unique_lock lock(mutex, std::try_to_lock); lock && !frames.empty()) {
+    std::unique_ptr<CallFrame> frame = std::move(frames.back());
+    frames.pop_back();
+    return frame;
   }
   return make_frame();
 }
@@ -318,8 +315,7 @@ void CompiledProgram::Impl::give_frame(std::unique_ptr<CallFrame> frame) const {
     (void)frame.release();  // `spare` owns it
     return;
   }
-  const std::lock_guard lock(mutex);
-  frames.push_back(std::move(frame));
+  if (const std::unique_lock lock(mutex, std::try_to_lock); lock) frames.push_back(std::move(frame));
 }
 
 std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {

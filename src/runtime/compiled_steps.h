@@ -121,7 +121,7 @@ struct CompiledProgram::Impl {
 
   ~Impl() { delete spare.load(); }
   mutable std::atomic<CallFrame*> spare{nullptr};
-  mutable std::mutex mutex;
+  mutable std::mutex mutex;  // only ever tried: another thread may hold it when the process forks
   mutable std::vector<std::unique_ptr<CallFrame>> frames;
 };
 

@@ -107,8 +107,8 @@ class TorchComputation final : public Computation {
 
 class CallableComputation final : public Computation {
  public:
-  CallableComputation(Ref callable, size_t inputs, size_t outputs)
-      : callable_(std::move(callable)), inputs_(inputs), outputs_(outputs) {}
+  CallableComputation(Ref callable, size_t inputs, size_t outputs, bool users)
+      : callable_(std::move(callable)), inputs_(inputs), outputs_(outputs), users_(users) {}
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
     std::vector<Ref> held;
@@ -119,27 +119,34 @@ class CallableComputation final : public Computation {
       outputs[0] = Py_NewRef(value);
       return;
     }
-    if ((!PyTuple_Check(value) && !PyList_Check(value)) ||
-        static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != outputs_) {
-      PyErr_Format(PyExc_TypeError, "the backend's callable must return a tuple or list of %zu tensors, not %R",
-                   outputs_, value);
+    static constinit Imported failed("magneto.exc", "BackendFailed");
+    if (!PyTuple_Check(value) && !PyList_Check(value)) {
+      PyErr_Format(failed.get(), "the backend's callable gave an object of type %s; it must give a tuple or list of %zu tensors",
+                   Py_TYPE(value)->tp_name, outputs_);
+      throw PythonError{};
+    }
+    if (static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != outputs_) {
+      PyErr_Format(failed.get(), "the backend's callable gave %zd results; the graph has %zu",
+                   PySequence_Fast_GET_SIZE(value), outputs_);
       throw PythonError{};
     }
     for (size_t i = 0; i < outputs_; ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, i);
       if (!THPVariable_Check(item)) {
-        PyErr_Format(PyExc_TypeError, "the backend's callable returned %R where the graph has a tensor (output %zu)",
-                     item, i);
+        PyErr_Format(failed.get(), "the backend's callable gave an object of type %s as result %zu; the graph has a tensor",
+                     Py_TYPE(item)->tp_name, i);
         throw PythonError{};
       }
     }
     for (size_t i = 0; i < outputs_; ++i) outputs[i] = Py_NewRef(PySequence_Fast_GET_ITEM(value, i));
   }
   std::string print() const override { return "a backend's callable\n"; }
+  bool is_users() const override { return users_; }
 
  private:
   Ref callable_;
   size_t inputs_, outputs_;
+  bool users_;
 };
 
 }  // namespace
@@ -201,8 +208,8 @@ Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, gr
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph) {
   return std::make_unique<TorchComputation>(graph);
 }
-std::unique_ptr<Computation> make_callable_computation(Ref callable, size_t inputs, size_t outputs) {
-  return std::make_unique<CallableComputation>(std::move(callable), inputs, outputs);
+std::unique_ptr<Computation> make_callable_computation(Ref callable, size_t inputs, size_t outputs, bool users) {
+  return std::make_unique<CallableComputation>(std::move(callable), inputs, outputs, users);
 }
 
 }  // namespace magneto::runtime

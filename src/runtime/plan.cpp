@@ -1,6 +1,7 @@
 #include "runtime/plan.h"
 
 #include <ATen/Context.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clone.h>
 #include <c10/core/InferenceMode.h>
@@ -10,6 +11,7 @@
 
 #include "python/bind.h"
 #include "python/frame.h"
+#include "python/imported.h"
 #include "runtime/computation.h"
 
 namespace magneto::runtime {
@@ -285,6 +287,21 @@ class Outputs {
   c10::SmallVector<PyObject*, 8> values_;
 };
 
+/// Whether what a computation raised goes to the caller as it is. Else CPython runs the segment, and raises at the
+/// program's own line.
+bool is_for_the_caller(const Plan& plan) {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return true;  // KeyboardInterrupt and the like
+  // A hook that packs saved tensors, which autograd calls, stops the run (activation checkpointing does so).
+  if (at::SavedTensorDefaultHooks::get_hooks()) return true;
+  PyObject* failed;
+  {
+    SavedError saved;
+    static constinit Imported type("magneto.exc", "BackendFailed");
+    failed = type.get();
+  }
+  return PyErr_ExceptionMatches(failed) || (plan.computation->is_users() && !plan.undo.may_raise);
+}
+
 }  // namespace
 
 void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
@@ -301,8 +318,8 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
       plan.computation->run(inputs.data(), outputs.data());
     } catch (const PythonError&) {
       saved.restore();
-      if (PyErr_ExceptionMatches(PyExc_Exception)) throw ComputationError{};
-      throw;  // KeyboardInterrupt and the like
+      if (!is_for_the_caller(plan)) throw ComputationError{};
+      throw;
     }
   }
   for (const PlanInstr& instr : plan.instrs) run_instr(instr, outputs.data(), registers);

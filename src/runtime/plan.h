@@ -103,6 +103,8 @@ class Computation {
   /// PythonError.
   virtual void run(PyObject* const* inputs, PyObject** outputs) const = 0;
   virtual std::string print() const = 0;
+  /// Calls what a user's backend made: what that raises is the backend's, where no operator could have raised it.
+  virtual bool is_users() const { return false; }
 };
 
 struct Plan {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import classes_programs
 import flow_programs
+import numpy_programs
 import pytest
 import raising_programs
 import types_programs
@@ -15,6 +16,7 @@ FILES: dict[str, Programs] = {
     "raising": raising_programs.programs,
     "types": types_programs.programs,
     "classes": classes_programs.programs,
+    "numpy": numpy_programs.programs,
 }
 
 CASES = [

@@ -1,0 +1,25 @@
+// When compiled functions run under CPython after all.
+#pragma once
+
+#include <Python.h>
+
+namespace magneto::dispatch {
+
+/// magneto.set_stance: what happens where no capture serves a call. The order is that of magneto/_stance.py.
+enum class Stance : int64_t { Default, ForceEager, EagerOnRecompile, FailOnRecompile };
+
+/// True while capture and compiled code are off on this thread.
+bool& disabled_on_this_thread();
+
+enum class Run : uint8_t {
+  Compiled,
+  Eager,    // CPython runs the function, or the rest of the frame
+  Refused,  // an error is set: a warning was turned into one
+};
+
+/// How this thread runs compiled functions just now. Eager if the user asked for it (disable, the stance), in a capture
+/// (which interprets the original), and, counted and said once, while a tool watches that compiled code would escape: a
+/// tracer each line, a dispatch mode or transform each operator.
+Run how_to_run(PyThreadState* thread);
+
+}  // namespace magneto::dispatch
