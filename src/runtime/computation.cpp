@@ -7,6 +7,7 @@
 
 #include "lower/lowering.h"
 #include "passes/passes.h"
+#include "python/imported.h"
 #include "runtime/aten_program.h"
 #include "runtime/compiled_program.h"
 #include "runtime/kernel_code.h"
