@@ -79,9 +79,9 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
   const bool python_init = init && PyFunction_Check(init);
   const bool python_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
   if (is_pure_type(type) || (exception && !python_init && !python_new)) {
-    static constexpr PyTypeObject* reading[] = {&PyLong_Type,  &PyFloat_Type,     &PyBool_Type,  &PyComplex_Type,
-                                                &PyBytes_Type, &PyByteArray_Type, &PyRange_Type, &PySet_Type,
-                                                &PyFrozenSet_Type};
+    static constexpr PyTypeObject* reading[] = {&PyLong_Type,    &PyFloat_Type, &PyBool_Type,
+                                                &PyComplex_Type, &PyBytes_Type, &PyByteArray_Type,
+                                                &PyRange_Type,   &PySet_Type,   &PyFrozenSet_Type};
     const bool reads = std::ranges::find(reading, type) != std::end(reading);
     Uncuttable scope(*this);
     std::vector<Ref> held;

@@ -27,9 +27,10 @@ struct Watcher {
 Watcher tracer{"tracing",
                "Compiled functions run under CPython while a tracer or profiler is active (a debugger, coverage, "
                "cProfile), so that it sees each line."};
-Watcher dispatch_mode{"dispatch mode",
-                      "Compiled functions run under CPython while a __torch_dispatch__ mode, a transform of torch.func, "
-                      "torch.jit.trace or forward-mode AD is active, so that it sees each operator."};
+Watcher dispatch_mode{
+    "dispatch mode",
+    "Compiled functions run under CPython while a __torch_dispatch__ mode, a transform of torch.func, "
+    "torch.jit.trace or forward-mode AD is active, so that it sees each operator."};
 
 Run leave_to(PyThreadState* thread, Watcher& watcher) {
   ++stats().fallbacks[watcher.cause];

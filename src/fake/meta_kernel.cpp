@@ -3,7 +3,6 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <pybind11/pybind11.h>
 
 #include <algorithm>

@@ -105,8 +105,8 @@ class Builder {
       for (size_t i = 0; i < step.kernel->buffers.size(); ++i) {
         const int32_t reg = register_of(step.kernel->buffers[i]);
         call.registers.push_back(reg);
-        impl_.registers[reg].written |= step.kernel->kernel.buffers[argument_buffer(step.kernel->kernel, i)].role !=
-                                        loops::Role::In;
+        impl_.registers[reg].written |=
+            step.kernel->kernel.buffers[argument_buffer(step.kernel->kernel, i)].role != loops::Role::In;
       }
       impl_.kernels.push_back(std::move(call));
     } else {

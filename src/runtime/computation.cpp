@@ -122,7 +122,8 @@ class CallableComputation final : public Computation {
     }
     static constinit Imported failed("magneto.exc", "BackendFailed");
     if (!PyTuple_Check(value) && !PyList_Check(value)) {
-      PyErr_Format(failed.get(), "the backend's callable gave an object of type %s; it must give a tuple or list of %zu tensors",
+      PyErr_Format(failed.get(),
+                   "the backend's callable gave an object of type %s; it must give a tuple or list of %zu tensors",
                    Py_TYPE(value)->tp_name, outputs_);
       throw PythonError{};
     }
@@ -134,7 +135,8 @@ class CallableComputation final : public Computation {
     for (size_t i = 0; i < outputs_; ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, i);
       if (!THPVariable_Check(item)) {
-        PyErr_Format(failed.get(), "the backend's callable gave an object of type %s as result %zu; the graph has a tensor",
+        PyErr_Format(failed.get(),
+                     "the backend's callable gave an object of type %s as result %zu; the graph has a tensor",
                      Py_TYPE(item)->tp_name, i);
         throw PythonError{};
       }

@@ -66,8 +66,8 @@ c10::Storage OutputMemory::take() const {
     data = static_cast<char*>(block) + kHeader;
   }
   return c10::Storage(c10::Storage::use_byte_size_t(), slot_->bytes,
-                      c10::DataPtr(data, data, &give_back, c10::Device(c10::DeviceType::CPU)),
-                      c10::GetCPUAllocator(), /*resizable=*/true);
+                      c10::DataPtr(data, data, &give_back, c10::Device(c10::DeviceType::CPU)), c10::GetCPUAllocator(),
+                      /*resizable=*/true);
 }
 
 }  // namespace magneto::runtime

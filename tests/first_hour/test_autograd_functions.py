@@ -111,7 +111,15 @@ def apply_in_no_grad(x: torch.Tensor) -> torch.Tensor:
     return y + x
 
 
-PROGRAMS = [apply_cube, apply_cube_with_setup, apply_straight, apply_increment, apply_parts, apply_twice, apply_in_no_grad]
+PROGRAMS = [
+    apply_cube,
+    apply_cube_with_setup,
+    apply_straight,
+    apply_increment,
+    apply_parts,
+    apply_twice,
+    apply_in_no_grad,
+]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -101,7 +101,9 @@ def test_backend_gives_wrong_results(spoil: Callable[[Any], Any], words: str) ->
 
 @pytest.mark.parametrize("results", [tuple, list, iter])
 def test_results_of_a_backend_come_in_a_tuple_or_list(results: Callable[[Any], Any]) -> None:
-    compiled = magneto.compile(program, backend=backend_that(lambda gm, inputs: lambda *args: results(gm.forward(*args))))
+    compiled = magneto.compile(
+        program, backend=backend_that(lambda gm, inputs: lambda *args: results(gm.forward(*args)))
+    )
     if results is iter:
         with pytest.raises(magneto.exc.BackendFailed, match="iterator"):
             compiled(X)
@@ -201,7 +203,9 @@ def same_outcome(function: Callable[..., Any], *args: Any) -> None:
             lines = []
             current: BaseException | None = error
             while current is not None:
-                frames = [(f.name, f.lineno) for f in traceback.extract_tb(current.__traceback__) if f.filename == __file__]
+                frames = [
+                    (f.name, f.lineno) for f in traceback.extract_tb(current.__traceback__) if f.filename == __file__
+                ]
                 lines.append((type(current).__name__, str(current), frames[1:] if current is error else frames))
                 current = current.__cause__ or current.__context__
             return lines
@@ -254,7 +258,9 @@ def test_error_in_a_handler() -> None:
     same_outcome(implicit, X)
 
 
-@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, MemoryError])
+@pytest.mark.parametrize(
+    "kind", [SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, RecursionError, MemoryError]
+)
 def test_exceptions_of_all_kinds(kind: type[BaseException]) -> None:
     def raising(x: torch.Tensor) -> torch.Tensor:
         y = x + 1

@@ -41,7 +41,9 @@ def test_into_a_compiled_module(saved_compiled: bool, captured_first: bool) -> N
     compiled = magneto.compile(target)
     if captured_first:
         compiled(X)
-    result = compiled.load_state_dict(through_a_file((magneto.compile(source) if saved_compiled else source).state_dict()))
+    result = compiled.load_state_dict(
+        through_a_file((magneto.compile(source) if saved_compiled else source).state_dict())
+    )
     assert not result.missing_keys and not result.unexpected_keys
     assert_same(target.state_dict(), source.state_dict())
     assert_same(compiled(X), source(X))

@@ -28,7 +28,12 @@ def session(script: str, commands: str, tmp_path: Path, *options: str) -> tuple[
     path.write_text(textwrap.dedent(script))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
     done = subprocess.run(
-        [sys.executable, *options, path], input=textwrap.dedent(commands), capture_output=True, text=True, timeout=300, env=environment
+        [sys.executable, *options, path],
+        input=textwrap.dedent(commands),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -61,7 +66,11 @@ def test_breakpoint_in_a_compiled_function(stop: str, tmp_path: Path) -> None:
 
 
 def test_breakpoints_are_off(tmp_path: Path) -> None:
-    output, errors = session("import os; os.environ['PYTHONBREAKPOINT'] = '0'\n" + DEBUGGED.format(stop="breakpoint()", turns=2), "", tmp_path)
+    output, errors = session(
+        "import os; os.environ['PYTHONBREAKPOINT'] = '0'\n" + DEBUGGED.format(stop="breakpoint()", turns=2),
+        "",
+        tmp_path,
+    )
     assert output == "result [4.0, 4.0]\n" * 2 and not errors
 
 

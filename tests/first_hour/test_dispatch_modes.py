@@ -169,7 +169,9 @@ def test_module_with_subclass_parameters(backend: str) -> None:
         assert type(got) is Logged and torch.equal(got.inner, want.inner)
 
 
-@pytest.mark.parametrize("make", [lambda x: x.to_sparse(), lambda x: torch.nested.nested_tensor([x, x[:2]]), lambda x: x.to_mkldnn()])
+@pytest.mark.parametrize(
+    "make", [lambda x: x.to_sparse(), lambda x: torch.nested.nested_tensor([x, x[:2]]), lambda x: x.to_mkldnn()]
+)
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_tensors_of_other_layouts(make: Callable[[torch.Tensor], torch.Tensor]) -> None:
     def doubled(x: torch.Tensor, y: torch.Tensor) -> Any:

@@ -43,7 +43,9 @@ def keyboard() -> Iterator[Any]:
 
 
 def test_ctrl_c_at_any_moment_of_a_compile(keyboard: Any) -> None:
-    model = torch.nn.Sequential(*[torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6), torch.nn.GELU()) for _ in range(6)])
+    model = torch.nn.Sequential(
+        *[torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6), torch.nn.GELU()) for _ in range(6)]
+    )
     want = model(X)
     start = time.perf_counter()
     magneto.compile(model)(X)

@@ -283,6 +283,10 @@ def test_start_methods(method: str, tmp_path: Any) -> None:
     script = tmp_path / "spawning.py"
     script.write_text(textwrap.dedent(SPAWNING))
     done = subprocess.run(
-        [sys.executable, "-P", script, method], capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        [sys.executable, "-P", script, method],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0 and done.stdout == "ok\n", done.stderr

@@ -187,7 +187,8 @@ def test_is_compiling_chooses_a_path() -> None:
 
 
 @pytest.mark.parametrize(
-    "ask", [magneto.is_compiling, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling]
+    "ask",
+    [magneto.is_compiling, torch.compiler.is_compiling, torch.compiler.is_dynamo_compiling, torch._utils.is_compiling],
 )
 def test_all_ways_to_ask(ask: Any) -> None:
     assert not ask()
