@@ -6,6 +6,7 @@
 #   make bench      the figures against torch.compile; results in bench/results/
 #   make lint       clang-format, clang-tidy, ruff, mypy
 #   make sanitize   the tests under AddressSanitizer and UBSan, then the threaded ones under ThreadSanitizer
+#   make wheel      dist/magneto-*.whl, for this Python and this PyTorch
 #   make clean      removes what was built (not .venv; `make distclean` does)
 #
 # PYTHON: the interpreter to use; its PyTorch is used if it has one that Magneto supports. TORCH: what is installed
@@ -19,7 +20,7 @@ ARGS ?=
 venv := .venv/bin/python
 setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
-.PHONY: build test demo bench lint sanitize clean distclean
+.PHONY: build test demo bench lint sanitize wheel clean distclean
 .DELETE_ON_ERROR:
 
 .venv/.ready-build: tools/setup.sh
@@ -30,6 +31,9 @@ setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
 .venv/.ready-lint: tools/setup.sh pyproject.toml .venv/.ready-build
 	@$(setup) lint
+
+.venv/.ready-wheel: tools/setup.sh pyproject.toml .venv/.ready-build
+	@$(setup) wheel
 
 build: .venv/.ready-build
 	@tools/build.sh build $(JOBS)
@@ -49,8 +53,13 @@ lint: .venv/.ready-test .venv/.ready-lint
 sanitize: .venv/.ready-test
 	@tools/sanitize.sh $(JOBS)
 
+# The core is linked with the PyTorch that it was built against: no build isolation, which would fetch another one.
+wheel: .venv/.ready-wheel
+	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(venv) -m pip wheel -q --no-deps --no-build-isolation -w dist .
+	@ls dist/*.whl
+
 clean:
-	rm -rf build magneto/_C.*.so compile_commands.json bench/results
+	rm -rf build dist magneto/_C.*.so compile_commands.json bench/results
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 distclean: clean

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv and what a make target needs in it: `setup.sh build|test|lint`. Leaves .venv/.ready-<what>.
+# Makes .venv and what a make target needs in it: `setup.sh build|test|lint|wheel`. Leaves .venv/.ready-<what>.
 # Environment: PYTHON (interpreter to use), TORCH (requirement to install where there is no supported PyTorch).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -128,7 +128,7 @@ print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][
 
 case ${1:-} in
   build) set_up_build ;;
-  test | lint) set_up_group "$1" ;;
-  *) fail "usage: setup.sh build|test|lint" ;;
+  test | lint | wheel) set_up_group "$1" ;;
+  *) fail "usage: setup.sh build|test|lint|wheel" ;;
 esac
 touch ".venv/.ready-$1"

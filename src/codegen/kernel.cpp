@@ -210,7 +210,10 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
     const std::string key = std::to_string(bits) + texts.back();
     if (!first.emplace(key, i).second) continue;
     codes[i] = table().find(key);
-    if (!codes[i] && (codes[i] = kept_code(texts[i], bits))) table().put(key, codes[i]);
+    if (!codes[i]) {
+      codes[i] = kept_code(texts[i], bits);
+      if (codes[i]) table().put(key, codes[i]);
+    }
     if (!codes[i]) missing.push_back(i);
   }
 

@@ -93,8 +93,8 @@ class MetaCall {
   }
 
  private:
-  [[noreturn]] void refuse(Refusal::Kind kind, std::string message) {
-    session_.impl().refuse(kind, op_, std::move(message));
+  [[noreturn]] void refuse(Refusal::Kind kind, const std::string& message) {
+    session_.impl().refuse(kind, op_, message);
   }
 
   c10::Device choose_stand_in(std::span<const c10::IValue> args) const {

@@ -97,7 +97,7 @@ NodeId Dag::integer(Dtype dtype, int64_t value, Sizes sizes) {
       value = value != 0;
       break;
     case Dtype::I8:
-      value = static_cast<int64_t>(static_cast<int8_t>(value));
+      value = int64_t{static_cast<int8_t>(value)};
       break;
     case Dtype::U8:
       value = static_cast<uint8_t>(value);

@@ -45,8 +45,9 @@ constexpr OutCall out_call = &Out<Operator, typename Operator::schema>::call;
 }  // namespace
 
 OutCall find_out_call(const Step& step) {
-  using namespace at::_ops;
-  static const std::unordered_map<c10::OperatorName, OutCall> rows = {
+  using Rows = std::unordered_map<c10::OperatorName, OutCall>;
+  using namespace at::_ops;  // which has a `std` of its own
+  static const Rows rows = {
       {{"aten::mm", ""}, out_call<mm_out>},
       {{"aten::bmm", ""}, out_call<bmm_out>},
       {{"aten::addmm", ""}, out_call<addmm_out>},

@@ -61,8 +61,9 @@ template <typename Operator>
 constexpr TypedCall typed = &Typed<Operator, typename Operator::schema>::call;
 
 const std::unordered_map<c10::OperatorName, TypedCall>& table() {
-  using namespace at::_ops;
-  static const std::unordered_map<c10::OperatorName, TypedCall> rows = {
+  using Rows = std::unordered_map<c10::OperatorName, TypedCall>;
+  using namespace at::_ops;  // which has a `std` of its own
+  static const Rows rows = {
       {{"aten::add", "Tensor"}, typed<add_Tensor>},
       {{"aten::sub", "Tensor"}, typed<sub_Tensor>},
       {{"aten::mul", "Tensor"}, typed<mul_Tensor>},

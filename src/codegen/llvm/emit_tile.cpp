@@ -12,19 +12,19 @@ namespace {
 
 /// rows[i][j] becomes rows[j][i]: blocks of 1, 2, 4, ... elements change places across the diagonal.
 void transpose(llvm::IRBuilder<>& b, std::vector<llvm::Value*>& rows) {
-  const int side = static_cast<int>(rows.size());
-  for (int distance = 1; distance < side; distance *= 2) {
+  const size_t side = rows.size();
+  for (size_t distance = 1; distance < side; distance *= 2) {
     std::vector<int> upper, lower;
-    for (int j = 0; j < side; ++j) {
-      upper.push_back(j & distance ? side + j - distance : j);
-      lower.push_back(j & distance ? side + j : j + distance);
+    for (size_t j = 0; j < side; ++j) {
+      upper.push_back(static_cast<int>(j & distance ? side + j - distance : j));
+      lower.push_back(static_cast<int>(j & distance ? side + j : j + distance));
     }
-    for (int i = 0; i < side; ++i) {
+    for (size_t i = 0; i < side; ++i) {
       if (i & distance) continue;
-      llvm::Value* x = rows[static_cast<size_t>(i)];
-      llvm::Value* y = rows[static_cast<size_t>(i + distance)];
-      rows[static_cast<size_t>(i)] = b.CreateShuffleVector(x, y, upper);
-      rows[static_cast<size_t>(i + distance)] = b.CreateShuffleVector(x, y, lower);
+      llvm::Value* x = rows[i];
+      llvm::Value* y = rows[i + distance];
+      rows[i] = b.CreateShuffleVector(x, y, upper);
+      rows[i + distance] = b.CreateShuffleVector(x, y, lower);
     }
   }
 }
