@@ -6,7 +6,6 @@ namespace magneto::codegen {
 
 using llvm::BasicBlock;
 using loops::Dtype;
-using loops::DtypeClass;
 using loops::Instruction;
 using loops::Op;
 using loops::OpClass;
