@@ -151,7 +151,7 @@ std::string callable_name(PyObject* callable) {
 
 namespace {
 
-bool is_number(PyObject* object) { return is_value(object) && !PyUnicode_Check(object) && !PyBytes_Check(object); }
+bool is_number(PyObject* object) { return is_value(object) && PyNumber_Check(object); }
 
 }  // namespace
 
@@ -791,7 +791,7 @@ Ref Capture::iterate(PyObject* value) {
           PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) ? type_lookup(type, MAGNETO_STR("__iter__")) : nullptr) {
     if (PyFunction_Check(method)) return call(wrap(method, sources.constant(method)).get(), {object.get()});
   }
-  if (is_outside(object.get()) && object.get() == value && !PyType_Check(value) && !is_pinned_range(value)) {
+  if (is_outside(object.get()) && object.get() == value && !PyType_Check(value) && !is_value(value)) {
     object = contents_of(value);
   }
   return call_native([&] { return PyObject_GetIter(object.get()); });

@@ -176,8 +176,6 @@ class Capture {
   bool is_outside(PyObject* object) const { return source_of(object) != nullptr; }
   /// The object itself, or its shadow when it is a built-in container from outside: what C code may read.
   Ref resolve(PyObject* object, bool will_mutate = false);
-  /// A range that is a constant: it is immutable, so that nothing of it needs a guard.
-  bool is_pinned_range(PyObject* value) const;
   /// An object from outside with state that no guard sees; only handing it on is safe.
   bool is_opaque(PyObject* object) const;
   /// Something is about to read the value of `object`, or of what is in it (exact containers, so many levels deep): an
@@ -381,7 +379,7 @@ class Capture {
 // -- classification (values.cpp) -------------------------------------------------------------------------------------
 /// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented: guarded by value, no source after that.
 bool is_scalar(PyObject* object);
-/// An int, float, complex, str or bytes, also of a subclass, or a number of NumPy: guarded by value.
+/// An int, float, complex, str or bytes, also of a subclass, a number of NumPy, a range or a slice: guarded by value.
 bool is_value(PyObject* object);
 /// Made by a class statement: its instances have a dict and slots as state, and what a built-in base holds.
 bool is_python_class(PyTypeObject* type);

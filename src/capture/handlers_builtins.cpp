@@ -46,7 +46,7 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
     if (PyFunction_Check(method))
       return capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value});
   }
-  if (capture.is_outside(object.get()) && object.get() == value) object = capture.contents_of(value);
+  if (capture.is_outside(object.get()) && object.get() == value && !is_value(value)) object = capture.contents_of(value);
   return capture.call_native([&]() -> PyObject* {
     const Py_ssize_t size = PyObject_Size(object.get());
     return size < 0 ? nullptr : PyLong_FromSsize_t(size);

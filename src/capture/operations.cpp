@@ -259,7 +259,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     Ref object = is_builtin_container(container) ? resolve(container) : contents_of(container);
     return call_native([&] { return PyObject_GetItem(object.get(), key); });
   }
-  if (is_identity_constant(container)) {
+  if (is_identity_constant(container) || is_value(container)) {
     return call_native([&] { return PyObject_GetItem(container, key); });
   }
   side_exit(BreakReason::OpaqueObject, source->name() + " of type " + type->tp_name + " is indexed");

@@ -235,17 +235,12 @@ Ref Capture::resolve_bound_builtin(PyObject* method) {
                      ->tp_descr_get(descriptor, stand_in.get(), reinterpret_cast<PyObject*>(Py_TYPE(stand_in.get()))));
 }
 
-bool Capture::is_pinned_range(PyObject* value) const {
-  const Source* source = source_of(value);
-  return Py_TYPE(value) == &PyRange_Type && source && source->kind == SourceKind::Const;
-}
-
 void Capture::refuse_opaque_iterable(PyObject* value) {
   if (!is_outside(value) || is_shadow(value) || is_builtin_container(value) || is_tensor(value) || PyType_Check(value))
     return;
   PyTypeObject* type = Py_TYPE(value);
   if (PyIter_Check(value) || (is_opaque(value) && type->tp_iter) ||
-      (type->tp_iter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_value(value) && !is_pinned_range(value))) {
+      (type->tp_iter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_value(value))) {
     side_exit(BreakReason::OpaqueIterator,
               std::string("an object of type ") + type->tp_name + " from outside is iterated over");
   }

@@ -1,6 +1,7 @@
 #include "guards/constants.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <functional>
@@ -30,6 +31,27 @@ bool plainly_equal(PyTypeObject* type, PyObject* a, PyObject* b) {
   else
     PyErr_Clear();
   return equal;
+}
+
+/// The numbers that a range is made of are in members of its own.
+Ref range_part(PyObject* range, int which) {
+  static PyObject* const names[] = {PyUnicode_InternFromString("start"), PyUnicode_InternFromString("stop"),
+                                    PyUnicode_InternFromString("step")};
+  return Ref::steal(PyObject_GetAttr(range, names[which]));
+}
+
+bool ranges_equal(PyObject* a, PyObject* b) {
+  for (int which = 0; which < 3; ++which) {
+    if (!constants_equal(range_part(a, which).get(), range_part(b, which).get())) return false;
+  }
+  return true;
+}
+
+bool slices_equal(PyObject* a, PyObject* b) {
+  const auto* left = reinterpret_cast<PySliceObject*>(a);
+  const auto* right = reinterpret_cast<PySliceObject*>(b);
+  return constants_equal(left->start, right->start) && constants_equal(left->stop, right->stop) &&
+         constants_equal(left->step, right->step);
 }
 
 enum class NumPy : uint8_t { No, Bool, Integer, Float };
@@ -136,8 +158,13 @@ bool is_constant(PyObject* object) {
 }
 
 bool has_value(PyObject* object) {
+  if (PySlice_Check(object)) {
+    const auto* slice = reinterpret_cast<PySliceObject*>(object);
+    return std::ranges::all_of(std::array{slice->start, slice->stop, slice->step},
+                               [](PyObject* part) { return is_constant(part) || has_value(part); });
+  }
   return PyLong_Check(object) || PyFloat_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) ||
-         PyComplex_Check(object) || numpy_kind(Py_TYPE(object)) != NumPy::No;
+         PyComplex_Check(object) || PyRange_Check(object) || numpy_kind(Py_TYPE(object)) != NumPy::No;
 }
 
 bool is_constant_set(PyObject* object) {
@@ -172,6 +199,8 @@ bool constants_equal(PyObject* a, PyObject* b) {
     }
     return true;
   }
+  if (PySlice_Check(a)) return slices_equal(a, b);
+  if (PyRange_Check(a)) return ranges_equal(a, b);
   if (const NumPy kind = numpy_kind(type); kind != NumPy::No) return numpy_numbers_equal(kind, a, b);
   return (type == &PyFrozenSet_Type || type == &PySet_Type) && sets_equal(a, b);
 }

@@ -14,8 +14,8 @@ bool is_constant(PyObject* object);
 /// An exact set of constants: compared by value too, but not immutable.
 bool is_constant_set(PyObject* object);
 
-/// An int, float, complex, str or bytes, also of a subclass, or a real number of NumPy: immutable, and comparable
-/// without running Python code.
+/// An int, float, complex, str or bytes, also of a subclass, a real number of NumPy, a range, or a slice of such:
+/// immutable, and comparable without running Python code.
 bool has_value(PyObject* object);
 
 /// Both are constants or values of the same type and value, floats bit for bit; or one and the same object.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ def array(scale: float = 1.0) -> np.ndarray:
 
 
 def arrays(*values: Any) -> Any:
-    return tuple((lambda value=value: (vector(), value)) for value in values)
+    return tuple((lambda value=value: (vector(), copy.copy(value))) for value in values)
 
 
 @programs(*[lambda: (vector(),)] * 2, breaks=True)
@@ -62,7 +63,7 @@ def items_of_an_array(x, a):
     return x * a[0], a[1:3], a[-1], a[a > 3]
 
 
-@programs(*arrays(array(), array(2)), breaks=True)
+@programs(*arrays(array(), array()[::-1]), breaks=True)
 def iteration_over_an_array(x, a):
     for value in a:
         x = x + value
