@@ -14,11 +14,12 @@ import torch.nn.functional as F
 import magneto
 from magneto import exc
 
-X, W, B = torch.randn(4, 16), torch.randn(16, 16), torch.randn(16)
+# Large enough that the product is the library's: small ones are generated.
+X, W, B = torch.randn(96, 64), torch.randn(64, 64), torch.randn(64)
 
 
 def block(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    y = F.layer_norm(x @ w, (16,), b, b)
+    y = F.layer_norm(x @ w, (64,), b, b)
     z = F.gelu(y) + x
     return torch.softmax(z, -1), z.sort(-1)[0]
 
@@ -31,13 +32,13 @@ STAGES = {
     "functional": ["aten._softmax.default"],
     "normal_form": ["aten.mm.default"],
     "expressions": ["reduce.sum", "erf", f"test_debugging.py:{LINE + 2} in block", "call aten.mm.default"],
-    "fusion": ["kernel, rows [4], stages over [16]", "call aten.sort.default"],
-    "loops": ['kernel "', f'origin "aten.gelu.default at {__file__}:{LINE + 2} in block"', "parallel i0 < 4"],
+    "fusion": ["kernel, rows [96], stages over [64]", "call aten.sort.default"],
+    "loops": ['kernel "', f'origin "aten.gelu.default at {__file__}:{LINE + 2} in block"', "parallel i0 < 96"],
     "schedule": ["kernel 0 magneto::", "lanes", "units"],
     "llvm_ir": ["define void @magneto_kernel", f"test_debugging.py:{LINE + 2} in block"],
     "assembly": ["magneto_kernel:", f"test_debugging.py:{LINE + 2} in block"],
     "buffers": ["arena: ", "steps 0 to "],
-    "plan": ["out aten.mm.default(", "kernel 0 magneto::", "one thread"],
+    "plan": ["out aten.mm.default(", "kernel 0 magneto::", "96 units"],
     "hints": [f"aten.sort.default at {__file__}:{LINE + 3} in block is called, not generated: it has no rule"],
 }
 
@@ -65,7 +66,8 @@ def test_debug_dump_of_several_graphs() -> None:
 
 
 def test_equal_kernels_are_shown_once() -> None:
-    graph = magneto.debug_dump(lambda x, y: (torch.mm(x.relu(), y).relu(), y), torch.randn(8, 8), torch.randn(8, 8))[0]
+    x = torch.randn(64, 64)  # two kernels around a library's product
+    graph = magneto.debug_dump(lambda x, y: torch.mm(x.relu(), y).relu(), x, x.t())[0]
     assert graph["assembly"].count("magneto_kernel:") == 1
     assert "the same code as kernel 0" in graph["assembly"]
 

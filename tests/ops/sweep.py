@@ -31,7 +31,13 @@ except ImportError:
 
 from torch.testing._internal.common_methods_invocations import op_db
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int64": torch.int64, "bool": torch.bool}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "int64": torch.int64,
+    "bool": torch.bool,
+    "complex64": torch.complex64,
+}
 TOLERANCE = {
     torch.float32: (1e-4, 1e-5),
     torch.bfloat16: (2e-2, 1e-2),

@@ -11,3 +11,9 @@ SOME = sweep.infos()[::9]
 def test_op(info):
     dtype = torch.float32 if torch.float32 in info.dtypes else torch.int64
     assert not list(sweep.check(info, dtype, 2))
+
+
+@pytest.mark.parametrize("info", sweep.infos({"mul", "exp", "nn.functional.linear", "sum"}), ids=lambda info: info.name)
+def test_complex_graphs_run_one_by_one(info):
+    assert not list(sweep.check(info, torch.complex64, 2))
+    assert any("no plain tensors" in way for way in sweep.ways[info.name])
