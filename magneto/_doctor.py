@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 
 import magneto
-from magneto import _backends, _C, config
+from magneto import _C, _backends, config
 
 OK, ADVICE, PROBLEM = "ok", "advice", "PROBLEM"
 
