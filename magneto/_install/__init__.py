@@ -53,7 +53,7 @@ class _Changes:
 
         self._undo.append(restore)
 
-    def body(self, function: types.FunctionType, replacement: Callable[..., Any]) -> None:
+    def body(self, function: Any, replacement: Callable[..., Any]) -> None:
         """Makes a Python function run `replacement`. It stays the same object, for all who hold it."""
         before = (function.__code__, function.__defaults__, function.__kwdefaults__)
         if before[0].co_freevars:
@@ -117,7 +117,7 @@ def _put_in_place(changes: _Changes) -> None:
         del sys.modules[name]
     for parent, child in (("torch", "_dynamo"), ("torch", "_inductor")):
         changes.without_attribute(sys.modules[parent], child)
-    served = table.PREFIXES
+    served: tuple[str, ...] = table.PREFIXES
     symbolic_shapes = "torch.fx.experimental.symbolic_shapes"
     if symbolic_shapes in sys.modules:  # loaded already: it works on, for who uses it
         served = tuple(prefix for prefix in served if prefix != symbolic_shapes)

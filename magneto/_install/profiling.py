@@ -85,8 +85,8 @@ class CompileProfiler:
         lines += ["", "Recompilation", "-------------"]
         if self.guard_failures:
             lines += ["Each row is a function that was captured again, and the guard that failed each time.", ""]
-            rows = [(name, len(reasons), "\n".join(reasons)) for name, reasons in self.guard_failures.items()]
-            lines += _table(("Function", "Recompiles", "Recompile Reasons"), rows)
+            again = [(name, len(reasons), "\n".join(reasons)) for name, reasons in self.guard_failures.items()]
+            lines += _table(("Function", "Recompiles", "Recompile Reasons"), again)
             most = max(map(len, self.guard_failures.values())) + 1
             lines += ["", f"Set torch._dynamo.config.cache_size_limit to {most} to avoid being cache limited."]
         else:
@@ -258,5 +258,5 @@ def run_fwd_maybe_bwd(gm: Callable[..., Any], args: Any, only_fwd: bool = False,
     outputs = out if isinstance(out, (tuple, list)) else [out]
     losses = [x.sum() for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
     if losses and not only_fwd:
-        torch.stack(losses).sum().backward()
+        torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
     return out

@@ -44,7 +44,7 @@ def _show(setting: str, artifacts: tuple[str, ...]) -> None:
     """Turns on the artifacts that all settings together ask for."""
     _artifacts[setting] = artifacts
     wanted = {name: True for names in _artifacts.values() for name in names}
-    torch._logging.set_logs(**wanted)  # type: ignore[arg-type]
+    torch._logging.set_logs(**wanted)  # type: ignore[arg-type,attr-defined]
 
 
 def _set_log_level(level: Any) -> None:
@@ -75,7 +75,7 @@ def forget_logs() -> None:
     """Ends what log settings have turned on."""
     _set_log_file(None)
     if any(_artifacts.values()):
-        torch._logging.set_logs()
+        torch._logging.set_logs()  # type: ignore[attr-defined]
     _artifacts.clear()
 
 
@@ -193,7 +193,7 @@ class ConfigModule(types.ModuleType):
         return {*self._rows, *(name for name in sources.names(self.__name__) if not name.startswith("_"))}
 
     def _row(self, name: str) -> Setting | None:
-        row = self._rows.get(name)
+        row: Setting | None = self._rows.get(name)
         if row is None and name not in sources.names(self.__name__):
             near = exc.nearest(name, self._names())  # the list is of the rows: all would be hundreds
             raise InvalidSetting(f"setting of {self.__name__}", name, {*self._rows, *([near] if near else [])})
