@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -129,8 +130,11 @@ def _put_in_place(changes: _Changes) -> None:
     changes.on_undo(settings.forget_logs)
     changes.body(torch.compile, dynamo.torch_compile)
     changes.body(torch.export.export, dynamo.export)
-    for name, module in loaded.items():
-        _change_loaded(changes, name, module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the notes are for programs that use the names
+        for name, module in loaded.items():
+            _change_loaded(changes, name, module)
+    table.forget_notes()
 
 
 def _change_loaded(changes: _Changes, name: str, module: types.ModuleType) -> None:
