@@ -22,9 +22,11 @@ from magneto._api import (
     debug_dump,
     disable,
     explain,
+    install,
     is_compiling,
     reset,
     stats,
+    uninstall,
 )
 from magneto._backends import list_backends, register_backend
 from magneto._module import OptimizedModule
@@ -43,10 +45,12 @@ __all__ = [
     "disable",
     "exc",
     "explain",
+    "install",
     "is_compiling",
     "list_backends",
     "register_backend",
     "reset",
     "set_stance",
     "stats",
+    "uninstall",
 ]

@@ -36,6 +36,7 @@ def compile(
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
     disable: bool = ...,
+    recompile_limit: int | None = ...,
 ) -> F: ...
 
 
@@ -49,6 +50,7 @@ def compile(
     mode: str | None = ...,
     options: Mapping[str, Any] | None = ...,
     disable: bool = ...,
+    recompile_limit: int | None = ...,
 ) -> Callable[[F], F]: ...
 
 
@@ -61,6 +63,7 @@ def compile(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
 ) -> Any:
     """Compiles a function, a method or a module; without `model`, gives a decorator.
 
@@ -76,6 +79,7 @@ def compile(
         mode: One of `MODES`; not together with `options`.
         options: Settings for this one callable (`OPTIONS`); another's backend gets them as its `options=` argument.
         disable: Whether to give `model` back as it is.
+        recompile_limit: Captures kept for this one callable; None: `config.cache_size_limit`.
     """
     arguments: dict[str, Any] = {
         "fullgraph": fullgraph,
@@ -84,6 +88,7 @@ def compile(
         "mode": mode,
         "options": options,
         "disable": disable,
+        "recompile_limit": recompile_limit,
     }
     core_options = _checked_options(**arguments)
     if model is None:
@@ -103,7 +108,7 @@ def compile(
 
 
 def _checked_options(
-    fullgraph: Any, dynamic: Any, backend: Any, mode: Any, options: Any, disable: Any
+    fullgraph: Any, dynamic: Any, backend: Any, mode: Any, options: Any, disable: Any, recompile_limit: Any
 ) -> dict[str, Any]:
     """What the core gets; raises for names and types that are not valid."""
     for name, value in (("fullgraph", fullgraph), ("disable", disable)):
@@ -127,6 +132,9 @@ def _checked_options(
             hint = f"They belong to the backend {backend!r}; settings of the process are in magneto.config."
             raise exc.InvalidOption("option", name, OPTIONS, hint)
         config.check(name, value)
+    if recompile_limit is not None:
+        config.check("cache_size_limit", recompile_limit)
+        options["cache_size_limit"] = recompile_limit
     return {
         "fullgraph": fullgraph,
         "dynamic": dynamic,
@@ -264,3 +272,20 @@ def assume_constant_result(fn: F) -> F:
         raise exc.InvalidValue(f"assume_constant_result takes a callable, not an object of type {type(fn).__name__}")
     _C.assume_constant_result(fn)
     return fn
+
+
+def install() -> None:
+    """Makes torch.compile and the names around it (torch._dynamo, torch._inductor...) Magneto's, for the process.
+
+    Programs written for torch.compile then run unchanged; PyTorch's compiler is not loaded. See docs/install.md.
+    """
+    from magneto import _install
+
+    _install.install()
+
+
+def uninstall() -> None:
+    """Takes `install` back; what was compiled meanwhile stays Magneto's."""
+    from magneto import _install
+
+    _install.uninstall()

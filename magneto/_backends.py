@@ -17,7 +17,7 @@ NATIVE: Mapping[str, str] = {
     "eager": "runs the captured torch-level graph module",
 }
 # Other names for native backends, so that programs written for torch.compile run unchanged.
-ALIASES: Mapping[str, str] = {"inductor": "magneto"}
+ALIASES: Mapping[str, str] = {"inductor": "magneto", "aot_eager_decomp_partition": "aot_eager"}
 
 _registered: dict[str, Backend] = {}
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import linecache
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,11 @@ class BreakReason:
 
 @dataclass(frozen=True)
 class ExplainOutput:
-    """What `explain` found. `print` it, or read the fields."""
+    """What `explain` found. `print` it, or read the fields.
+
+    Unpacking gives the four values of torch.compile's first form: explanation (a text), out_guards (a list for each
+    capture), graphs, ops_per_graph.
+    """
 
     graphs: list[Any]
     graph_count: int
@@ -41,6 +46,29 @@ class ExplainOutput:
     ops_per_graph: list[list[Any]]
     out_guards: list[str]
     compile_times: dict[str, float] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self._explanation(), self._guards_per_capture(), self.graphs, self.ops_per_graph))
+
+    def _guards_per_capture(self) -> list[list[str]]:
+        captures: list[list[str]] = []
+        for guard in self.out_guards:
+            if guard.startswith("GLOBAL_STATE") or not captures:  # the first guard of each capture
+                captures.append([])
+            captures[-1].append(guard)
+        return captures
+
+    def _explanation(self) -> str:
+        breaks = f"{self.graph_break_count} graph break" + ("s" if self.graph_break_count > 1 else "")
+        lines = [
+            f"Dynamo produced {self.graph_count} graphs, with {breaks} and {self.op_count} ops.",
+            " Break reasons: ",
+        ]
+        for number, reason in enumerate(self.break_reasons, 1):
+            lines += ["", f"{number}. {reason.reason}"]
+            for frame in reason.user_stack:
+                lines += [f"  {frame}", f"    {linecache.getline(frame.filename, frame.lineno).strip()}"]
+        return "\n".join(lines) + "\n"
 
     def __str__(self) -> str:
         lines = [

@@ -8,10 +8,24 @@ from __future__ import annotations
 
 import functools
 import logging
+import weakref
+from collections.abc import Callable
 
 from torch._logging._internal import getArtifactLogger
 
 _PARENT = "torch._dynamo.magneto"
+
+
+_listeners: dict[str, list[weakref.WeakMethod[Callable[[str], None]]]] = {}
+
+
+def listen(artifact: str, method: Callable[[str], None]) -> None:
+    """Calls a bound method with each text of an artifact, as long as its object lives."""
+    _listeners.setdefault(artifact, []).append(weakref.WeakMethod(method, lambda dead: _forget(artifact, dead)))
+
+
+def _forget(artifact: str, dead: weakref.WeakMethod[Callable[[str], None]]) -> None:
+    _listeners[artifact].remove(dead)
 
 
 @functools.cache
@@ -21,7 +35,7 @@ def _logger(artifact: str) -> logging.Logger:
 
 def enabled(artifact: str) -> bool:
     """Whether anybody listens; the core builds a text only then."""
-    return _logger(artifact).isEnabledFor(logging.DEBUG)
+    return bool(_listeners.get(artifact)) or _logger(artifact).isEnabledFor(logging.DEBUG)
 
 
 def announce(text: str) -> None:
@@ -31,4 +45,7 @@ def announce(text: str) -> None:
 
 def emit(artifact: str, text: str) -> None:
     """Writes `text` (graph_breaks, guards, recompiles, graph_code...) to the artifact's log."""
+    for listener in _listeners.get(artifact, ()):
+        if method := listener():
+            method(text)
     _logger(artifact).debug("%s", text, stacklevel=2)

@@ -1,0 +1,273 @@
+"""The functions of torch.compile and torch._dynamo, in terms of Magneto's."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from magneto import _C, _api, _backends, _stance, config, exc
+from magneto._install import settings, sources, table
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+ERRORS = (exc.MagnetoError, exc.Unsupported)
+_OWN_OPERATORS = ("torch._higher_order_ops", "torch.nn.attention.flex_attention")
+
+_default_backend: Any = None
+_disabled_by_torch: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class NeverRaised(RuntimeError):
+    """An exception of PyTorch's compiler that has no counterpart: programs name it in `except`."""
+
+
+def torch_compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: Any = None,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
+) -> Any:
+    """torch.compile. Callables never share captures, so `isolate_recompiles` holds; `name` has no reader."""
+    arguments: dict[str, Any] = {
+        "fullgraph": fullgraph,
+        "dynamic": dynamic,
+        "backend": backend if backend is not None else get_default_backend(),
+        "mode": mode,
+        "options": options,
+        "disable": disable,
+        "recompile_limit": recompile_limit,
+    }
+    if shapes_spec is not None:
+        raise table.NotYet("torch.compile(shapes_spec=...): dynamic shapes are to come.")
+    if model is None:
+        return functools.partial(torch_compile, **arguments)
+    if (getattr(model, "__module__", None) or "").startswith(_OWN_OPERATORS):
+        return model  # torch.cond and its like compile themselves when they are called eagerly: they run as they are
+    if options is not None and isinstance(_backends.resolve(arguments["backend"]), str):
+        arguments["options"] = _native_options(options)
+    return _api.compile(model, **arguments)
+
+
+def _native_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Without torch.compile's own options, which are said to change nothing."""
+    ours = {}
+    for name, value in options.items():
+        row = settings.INDUCTOR.get(name)
+        if row and row.own:
+            setattr(config, row.own, value)
+        elif name in ("guard_filter_fn", "use_aoti"):
+            table.note_once(f"torch.compile(options={{{name!r}: ...}}): changes nothing; no guard is ever left out")
+        elif row is None and name in sources.names("torch._inductor.config"):
+            table.note_once(
+                f"torch.compile(options={{{name!r}: ...}}): Magneto has no such setting; it changes nothing"
+            )
+        elif row is None:
+            ours[name] = value
+    return ours
+
+
+class optimize:
+    """torch._dynamo.optimize(backend, nopython=...): a decorator. As a context manager it is to come."""
+
+    def __init__(
+        self,
+        backend: Any = "inductor",
+        *,
+        nopython: bool = False,
+        guard_export_fn: Any = None,
+        guard_fail_fn: Any = None,
+        guard_filter_fn: Any = None,
+        disable: bool = False,
+        dynamic: bool | None = None,
+        recompile_limit: int | None = None,
+        **others: Any,
+    ) -> None:
+        for name, value in {"guard_export_fn": guard_export_fn, "guard_fail_fn": guard_fail_fn, **others}.items():
+            if value not in (None, False):
+                raise table.NotYet(f"torch._dynamo.optimize({name}=...) is to come; TORCH_LOGS=recompiles has reasons.")
+        limit = recompile_limit if recompile_limit is not None else getattr(backend, "recompile_limit", None)
+        self._arguments: dict[str, Any] = {
+            "fullgraph": nopython,
+            "dynamic": dynamic,
+            "backend": backend,
+            "disable": disable,
+            "recompile_limit": limit,
+        }
+        _backends.resolve(backend)
+
+    def __call__(self, fn: F) -> F:
+        return torch_compile(fn, **self._arguments)  # type: ignore[no-any-return]
+
+    def __enter__(self) -> None:
+        raise table.NotYet(
+            "`with torch._dynamo.optimize(...)` is to come: decorate the function, or call "
+            "torch._dynamo.optimize(...)(fn) in the block."
+        )
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+def optimize_assert(backend: Any = "inductor", **arguments: Any) -> optimize:
+    """`optimize` with nopython=True."""
+    return optimize(backend, **{**arguments, "nopython": True})
+
+
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """magneto.explain: `explain(fn)(*args)` gives an object, `explain(fn, *args)` the same, which unpacks into four."""
+    return _api.explain(fn, *args, **kwargs)
+
+
+def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
+    """magneto.disable. `wrapping=False` comes from torch's own functions, which keep what they get."""
+    disabled = _api.disable(fn, recursive=recursive)
+    if not wrapping:
+        _disabled_by_torch.add(fn)
+    return disabled
+
+
+def forget_disabled() -> None:
+    """Torch's own functions that were disabled by us ask anew when they are called next."""
+    for fn in list(_disabled_by_torch):
+        vars(fn).pop("__dynamo_disable", None)
+    _disabled_by_torch.clear()
+
+
+def run(fn: Any = None) -> Any:
+    """Uses what is captured and captures nothing more."""
+    stance = _stance.set_stance("eager_on_recompile")
+    if fn is None:
+        return stance
+    return stance(fn)
+
+
+def graph_break(msg: str = "") -> None:
+    """Ends the graph here when it is captured; else nothing."""
+
+
+graph_break = _C.disable(graph_break, False)  # a call of it is a side exit
+
+
+def set_stance(stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> Any:
+    """magneto.set_stance."""
+    if skip_guard_eval_unsafe:
+        table.note_once("set_stance(skip_guard_eval_unsafe=True): guards are checked all the same")
+    if force_backend is not None:
+        raise table.NotYet("set_stance(force_backend=...) is to come: give compile the backend.")
+    return _stance.set_stance(stance)
+
+
+def list_backends(exclude_tags: Any = ()) -> list[str]:
+    """magneto.list_backends; Magneto's have no tags."""
+    return _backends.list_backends()
+
+
+def lookup_backend(compiler_fn: Any) -> Any:
+    """What a backend's name stands for."""
+    return _backends.resolve(compiler_fn)
+
+
+def register_backend(compiler_fn: Any = None, name: str | None = None, tags: Any = ()) -> Any:
+    """magneto.register_backend; Magneto's have no tags."""
+    return _backends.register_backend(compiler_fn, name)
+
+
+def get_default_backend() -> Any:
+    """What torch.compile uses without `backend=`."""
+    return _default_backend if _default_backend is not None else "inductor"
+
+
+def set_default_backend(backend: Any) -> None:
+    """Changes what torch.compile uses without `backend=`; None: "inductor" again."""
+    global _default_backend
+    if backend is not None:
+        _backends.resolve(backend)
+    _default_backend = backend
+
+
+def mark_dynamic(t: Any, index: Any = None, **others: Any) -> None:
+    """Nothing yet: the table's note says so."""
+
+
+def nothing(*args: Any, **kwargs: Any) -> None:
+    """For calls that need nothing done."""
+
+
+def yes() -> bool:
+    """For questions whether something is supported."""
+    return True
+
+
+def same(fn: F) -> F:
+    """For decorators that need nothing done."""
+    return fn
+
+
+def substitute_in_graph(original_fn: Any, **others: Any) -> Callable[[F], F]:
+    """For decorators with arguments that need nothing done."""
+    return same
+
+
+def registers_nothing(*args: Any, **kwargs: Any) -> Callable[[F], F]:
+    """As `substitute_in_graph`."""
+    return same
+
+
+def compile_graph(gm: Callable[..., Any], example_inputs: Any = None, *others: Any, **options: Any) -> Any:
+    """compile_fx: a torch.fx.GraphModule, compiled."""
+    return _api.compile(getattr(gm, "forward", gm), fullgraph=True)
+
+
+def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:
+    """The modes; none of them is a set of other options here."""
+    options: dict[str, dict[str, Any]] = {name: {} for name in _api.MODES}
+    return options[mode] if mode else options
+
+
+def list_options() -> list[str]:
+    """What `options=` accepts."""
+    return sorted(_api.OPTIONS)
+
+
+def export(*args: Any, **kwargs: Any) -> Any:
+    """Refuses: torch.export is made of the parts that `install` replaces."""
+    raise table.NotYet(
+        "torch.export runs PyTorch's compiler, which magneto.install() replaces: use "
+        "magneto.explain(fn)(*args).graphs for the captured graph, or magneto.uninstall() first."
+    )
+
+
+class _Comptime:
+    """`comptime(fn)` and `comptime.print_graph()` and so on: nothing yet, as the table's note says."""
+
+    _NAMES = frozenset(
+        {
+            *("breakpoint", "print", "print_graph", "print_bt", "print_locals", "print_guards", "print_disas", "disas"),
+            *("print_value_stack", "print_value_stack_and_return", "get_local", "grab_locals", "sleep"),
+            *("assert_static", "force_static"),
+        }
+    )
+
+    def __call__(self, fn: Callable[..., Any], fallback_fn: Callable[[], Any] = nothing) -> None:
+        fallback_fn()
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("__") or name not in self._NAMES:
+            raise InvalidComptime("name of comptime", name, self._NAMES)
+        return nothing
+
+
+class InvalidComptime(exc.InvalidName, AttributeError):
+    """`comptime` has no such name."""
+
+
+comptime = _Comptime()

@@ -1,0 +1,246 @@
+"""Which name of PyTorch's compiler stands for what: one row per name. docs/install.md is checked against it.
+
+A row's target is `module:attribute`, a module without a dot being one of this package. Without a target the name is a
+function that raises `NotYet` when it is called.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import warnings
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+from magneto import exc
+
+WORKS = "works"
+REPLACED = "replaced"  # something else does it; the note says what
+NO_EFFECT = "no effect"  # accepted: there is nothing to do; the note says why
+TO_COME = "to come"  # the note says what to do until then
+
+
+class NotYet(exc.MagnetoError, NotImplementedError):
+    """A name of PyTorch's compiler was used for which Magneto has nothing yet."""
+
+
+class Name(NamedTuple):
+    """One row."""
+
+    name: str
+    state: str
+    target: str = ""
+    note: str = ""
+
+
+_MARK = "sizes are captured as constants for now: each size is a capture of its own (dynamic shapes are to come)"
+_STATIC = "nothing is to be done: sizes are constants"
+_CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
+_FRAMES = "Magneto's core runs frames without a Python callback"
+_EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
+_COMPTIME = "compile-time callbacks do nothing for now; use TORCH_LOGS=graph_code,guards or magneto.debug_dump"
+_MINIFIER = "the minifier is to come; narrow down with backend='eager' and backend='aot_eager'"
+_PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
+_ERRORS = "never raised by Magneto, there for `except`"
+_SHAPES = "for sizes that are plain numbers; others decide with bool()"
+
+_TOP = (
+    Name("optimize", WORKS, "dynamo:optimize"),
+    Name("optimize_assert", WORKS, "dynamo:optimize_assert"),
+    Name("explain", WORKS, "dynamo:explain"),
+    Name("reset", WORKS, "magneto:reset"),
+    Name("reset_code_caches", REPLACED, "magneto:reset", "magneto.reset() forgets the captures, and counters as well"),
+    Name("disable", WORKS, "dynamo:disable"),
+    Name("run", WORKS, "dynamo:run"),
+    Name("graph_break", WORKS, "dynamo:graph_break"),
+    Name("is_compiling", WORKS, "magneto:is_compiling"),
+    Name("allow_in_graph", WORKS, "magneto:allow_in_graph"),
+    Name("assume_constant_result", WORKS, "magneto:assume_constant_result"),
+    Name("set_stance", WORKS, "dynamo:set_stance"),
+    Name("list_backends", WORKS, "dynamo:list_backends"),
+    Name("lookup_backend", WORKS, "dynamo:lookup_backend"),
+    Name("register_backend", WORKS, "dynamo:register_backend"),
+    Name("OptimizedModule", WORKS, "magneto:OptimizedModule"),
+    Name("is_dynamo_supported", WORKS, "dynamo:yes"),
+    Name("is_inductor_supported", WORKS, "dynamo:yes"),
+    Name("patch_dynamo_config", WORKS, "settings:patch_dynamo"),
+    Name("mark_static", WORKS, "dynamo:nothing", _STATIC),
+    Name("mark_static_address", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
+    Name("mark_dynamic", TO_COME, "dynamo:mark_dynamic", _MARK),
+    Name("maybe_mark_dynamic", TO_COME, "dynamo:mark_dynamic", _MARK),
+    Name("forbid_in_graph", NO_EFFECT, "dynamo:same", "calls of it are interpreted like others"),
+    Name("substitute_in_graph", NO_EFFECT, "dynamo:substitute_in_graph", "C functions run as they are, or are a break"),
+    Name("disallow_in_graph", TO_COME, "", "decorate the function with magneto.disable"),
+    Name("nonstrict_trace", TO_COME, "", "magneto.allow_in_graph(fn) if it takes and gives tensors"),
+    Name("error_on_graph_break", TO_COME, "", "magneto.compile(fullgraph=True) makes each break an error"),
+    Name("skip_frame", TO_COME, "", "magneto.disable(recursive=False) on the function"),
+    Name("on_compile_start", TO_COME, "", _FRAMES),
+    Name("on_compile_end", TO_COME, "", _FRAMES),
+    Name("export", TO_COME, "", _EXPORT),
+    Name("replay", TO_COME, "", "record and replay are to come"),
+)
+
+_SYMBOLIC = "is_concrete_bool is_concrete_int is_concrete_float is_symbolic is_nested_int has_free_symbols"
+_SYMBOLIC += (
+    " has_free_unbacked_symbols free_symbols free_unbacked_symbols has_hint has_static_value hint_int size_hint"
+)
+_SYMBOLIC += " guard_bool guard_int guard_float guard_scalar guard_or_false guard_or_true guard_size_oblivious"
+_SYMBOLIC += " definitely_true definitely_false statically_known_true statically_known_false expect_true sym_eq sym_and"
+_SYMBOLIC += " sym_or constrain_range _constrain_range_for_size _advise_is_size _advise_is_bounded"
+
+MODULES: dict[str, tuple[Name, ...]] = {
+    "torch._dynamo": _TOP,
+    "torch._dynamo.config": (),  # settings.DYNAMO
+    "torch._dynamo.decorators": (*_TOP, Name("mark_unbacked", TO_COME, "dynamo:mark_dynamic", _MARK)),
+    "torch._dynamo.eval_frame": (
+        *_TOP,
+        Name("set_fullgraph_compiled_frame_count", NO_EFFECT, "dynamo:nothing", _FRAMES),
+    ),
+    "torch._dynamo.external_utils": (Name("is_compiling", WORKS, "magneto:is_compiling"),),
+    "torch._dynamo.backends": (),
+    "torch._dynamo.backends.registry": (
+        Name("list_backends", WORKS, "dynamo:list_backends"),
+        Name("lookup_backend", WORKS, "dynamo:lookup_backend"),
+        Name("register_backend", WORKS, "dynamo:register_backend"),
+        Name("get_default_backend", WORKS, "dynamo:get_default_backend"),
+        Name("set_default_backend", WORKS, "dynamo:set_default_backend"),
+    ),
+    "torch._dynamo.backends.debugging": (
+        Name("eager", WORKS, "profiling:eager"),
+        Name("make_eager_backend_with_torch_function_mode", WORKS, "profiling:make_eager_backend"),
+        Name("make_eager_backend_with_torch_function_modes", WORKS, "profiling:make_eager_backend"),
+    ),
+    "torch._dynamo.backends.common": (
+        Name("aot_autograd", TO_COME, "", "a callable backend gets the torch-level graph: backend=callable"),
+    ),
+    "torch._dynamo.utils": (
+        Name("CompileProfiler", WORKS, "profiling:CompileProfiler"),
+        Name("CompilationProfiler", WORKS, "profiling:CompileProfiler", "the documents' other spelling"),
+        Name("compile_times", TO_COME, "", "magneto.explain(fn)(*args).compile_times has those of one call"),
+        Name("counters", WORKS, "profiling:counters"),
+        Name("disable_cache_limit", WORKS, "profiling:disable_cache_limit"),
+        Name("clone_input", WORKS, "profiling:clone_input"),
+        Name("warn_once", WORKS, "profiling:warn_once"),
+    ),
+    "torch._dynamo.testing": (
+        Name("CompileCounter", WORKS, "profiling:CompileCounter"),
+        Name("CompileCounterWithBackend", WORKS, "profiling:CompileCounterWithBackend"),
+        Name("EagerAndRecordGraphs", WORKS, "profiling:EagerAndRecordGraphs"),
+        Name("rand_strided", WORKS, "profiling:rand_strided"),
+    ),
+    "torch._dynamo.debug_utils": (Name("run_fwd_maybe_bwd", WORKS, "profiling:run_fwd_maybe_bwd"),),
+    "torch._dynamo.exc": (
+        Name("Unsupported", WORKS, "magneto.exc:Unsupported"),
+        Name("BackendCompilerFailed", WORKS, "magneto.exc:BackendFailed"),
+        Name("InvalidBackend", WORKS, "magneto.exc:InvalidBackend"),
+        Name("RecompileError", WORKS, "magneto.exc:RecompileError"),
+        Name("TorchDynamoException", WORKS, "dynamo:ERRORS", "a tuple of Magneto's, for `except`"),
+        Name("InternalTorchDynamoError", WORKS, "magneto.exc:FailedFallback"),
+        Name("RecompileLimitExceeded", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
+        Name("FailOnRecompileLimitHit", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
+        Name("TorchRuntimeError", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
+        Name("UserError", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
+        Name("ResetRequired", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
+        Name("CondOpArgsMismatchError", WORKS, "dynamo:NeverRaised", "torch.cond raises it"),
+        Name("UncapturedHigherOrderOpError", WORKS, "dynamo:NeverRaised", "torch.cond and its like raise it"),
+    ),
+    "torch._dynamo.comptime": (Name("comptime", TO_COME, "dynamo:comptime", _COMPTIME),),
+    "torch._dynamo._trace_wrapped_higher_order_op": (
+        Name("TransformGetItemToIndex", WORKS, "attention:TransformGetItemToIndex"),
+    ),
+    "torch._inductor": (
+        Name("compile", WORKS, "dynamo:compile_graph"),
+        Name("list_mode_options", WORKS, "dynamo:list_mode_options"),
+        Name("list_options", WORKS, "dynamo:list_options"),
+        Name("aoti_compile_and_package", TO_COME, "", "compiling ahead of time is to come"),
+        Name("aoti_load_package", TO_COME, "", "compiling ahead of time is to come"),
+    ),
+    "torch._inductor.config": (),  # settings.INDUCTOR
+    "torch._inductor.compile_fx": (
+        Name("compile_fx", WORKS, "dynamo:compile_graph"),
+        Name("compile_fx_inner", WORKS, "dynamo:compile_graph"),
+    ),
+    "torch._inductor.ir": (
+        Name("get_fill_order", WORKS, "attention:fill_order"),
+        Name("get_stride_order", WORKS, "attention:stride_order"),
+    ),
+    "torch._inductor.utils": (
+        Name("fresh_cache", WORKS, "profiling:fresh_cache"),
+        Name("fresh_inductor_cache", WORKS, "profiling:fresh_cache"),
+    ),
+    "torch._inductor.decomposition": (Name("register_decomposition", TO_COME, "dynamo:registers_nothing", _PASSES),),
+    "torch._inductor.lowering": (Name("register_lowering", TO_COME, "dynamo:registers_nothing", _PASSES),),
+    "torch._inductor.pattern_matcher": (
+        Name("PatternMatcherPass", TO_COME, "", _PASSES),
+        Name("register_replacement", TO_COME, "", _PASSES),
+    ),
+    "torch.fx.experimental.symbolic_shapes": (
+        *(Name(name, WORKS, f"shapes:{name}", _SHAPES) for name in _SYMBOLIC.split()),
+        Name("GuardOnDataDependentSymNode", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
+        Name("ShapeEnv", TO_COME, "", _EXPORT),
+    ),
+}
+
+# Modules below these are served here or not at all.
+PREFIXES = ("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes")
+
+# Older names of whole packages: the same module objects.
+ALIASES = {"torchdynamo": "torch._dynamo", "torchinductor": "torch._inductor"}
+
+MINIFIER = _MINIFIER
+
+_HERE = os.path.dirname(__file__)
+_TORCH = os.path.dirname(torch.__file__)
+_noted: set[str] = set()
+
+
+def note_once(text: str) -> None:
+    """A one-line warning at the program's line, the first time in an installation."""
+    if text in _noted:
+        return
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<frozen importlib")):
+        frame = frame.f_back
+    if frame.f_code.co_filename.startswith(_TORCH):
+        return  # torch's own code sets things for itself
+    _noted.add(text)
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)
+
+
+def forget_notes() -> None:
+    """All notes are said anew."""
+    _noted.clear()
+
+
+def children(module: str) -> list[str]:
+    """The names of a served module's direct submodules."""
+    depth = module + "."
+    return [name.removeprefix(depth) for name in MODULES if name.startswith(depth) and "." not in name[len(depth) :]]
+
+
+def names_of(module: str) -> Iterable[str]:
+    """What can be written behind the module's dot."""
+    return (*(row.name for row in MODULES[module]), *children(module))
+
+
+def value_of(module: str, row: Name) -> Any:
+    """What a row stands for. What is to come or replaced is said once."""
+    if not row.target:
+        return _refusing(f"{module}.{row.name}", row.note)
+    if row.state in (TO_COME, REPLACED):
+        note_once(f"{module}.{row.name}: {row.note}")
+    where, _, attribute = row.target.partition(":")
+    home = where if where.startswith("magneto") else f"magneto._install.{where}"
+    return getattr(importlib.import_module(home), attribute)
+
+
+def _refusing(name: str, note: str) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise NotYet(f"{name} is not there under magneto.install(): {note}.")
+
+    refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
+    return refuse

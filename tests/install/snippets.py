@@ -1,0 +1,660 @@
+"""The programs of the documents that users of torch.compile read, as they stand there.
+
+A row is the snippet's text, what a test has to define before it (the documents write `model = ...`), and what the
+document says that the user sees: a function of the program's names, its output and its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+import magneto
+
+
+class Seen(NamedTuple):
+    """What a program did."""
+
+    names: Mapping[str, Any]
+    output: str
+    logs: Mapping[str, list[str]]
+    warnings: list[str]
+    error: BaseException | None
+
+
+class Snippet(NamedTuple):
+    """One row."""
+
+    text: str
+    check: Callable[[Seen], None]
+    before: str = ""
+    raises: bool = False
+    known_wrong: str = ""  # why it is not run
+
+
+def _equal(got: Any, want: Any) -> None:
+    assert got == want, (got, want)
+
+
+def _has(texts: list[str], part: str) -> None:
+    assert any(part in text for text in texts), texts
+
+
+def _runs(seen: Seen) -> None:
+    assert magneto.stats()["graphs"] >= 1
+
+
+def _nothing(seen: Seen) -> None:
+    pass
+
+
+def _explained(seen: Seen) -> None:
+    assert "Dynamo produced 3 graphs, with 2 graph breaks and 6 ops." in seen.output
+    assert "Break reasons:" in seen.output and "\n1. InputOutput: call of builtins.print\n" in seen.output
+    assert 'print("woo")' in seen.output and "if b.sum() < 0:" in seen.output
+    names = seen.names
+    assert len(names["graphs"]) == 3 and list(map(len, names["ops_per_graph"])) == [3, 2, 1]
+    assert len(names["out_guards"]) == 3 and all(isinstance(guard, str) for guard in names["out_guards"][0])
+
+
+def _profiled(seen: Seen) -> None:
+    assert "Torchdynamo Profiler Report" in seen.output
+    assert "InputOutput: call of builtins.print" in seen.output and "in my_model" in seen.output
+
+
+def _refused(word: str) -> Callable[[Seen], None]:
+    def check(seen: Seen) -> None:
+        assert word in str(seen.error), seen.error
+
+    return check
+
+
+def _backend_failed(seen: Seen) -> None:
+    assert isinstance(seen.error, magneto.exc.BackendFailed) and isinstance(seen.error.__cause__, AssertionError)
+
+
+def _breaks(*causes: str) -> Callable[[Seen], None]:
+    def check(seen: Seen) -> None:
+        text = "\n".join(seen.logs["graph_breaks"])
+        for cause in causes:
+            assert cause in text, text
+
+    return check
+
+
+def _recompiles(*reasons: str) -> Callable[[Seen], None]:
+    def check(seen: Seen) -> None:
+        text = "\n".join(seen.logs["recompiles"])
+        assert "Recompiling function fn in" in text or "Recompiling function fn" in text
+        for reason in reasons:
+            assert reason in text, text
+
+    return check
+
+
+def _guarded(seen: Seen) -> None:
+    text = "\n".join(seen.logs["guards"])
+    assert text.startswith("GUARDS:") and "TENSOR_MATCH: check_tensor(L['x'], Tensor, DispatchKeySet(CPU" in text
+    assert "torch.float32" in text and "size=[3, 3], stride=[3, 1]" in text
+
+
+def _limited(seen: Seen) -> None:
+    (text,) = [text for text in seen.warnings if "cache_size_limit (8)" in text]
+    assert "fn" in text and "size mismatch at index 0. expected" in text
+
+
+def _said(*texts: str) -> Callable[[Seen], None]:
+    def check(seen: Seen) -> None:
+        for text in texts:
+            assert any(text in warning for warning in seen.warnings), seen.warnings
+
+    return check
+
+
+def _noopython(seen: Seen) -> None:
+    assert isinstance(seen.error, torch._dynamo.exc.Unsupported) and "builtins.print" in str(seen.error)
+
+
+CRASH = "the process crashes when a training step (backward and optimizer) is compiled as a whole"
+TORCHDYNAMO = "import torch, torchdynamo\n"
+DYNAMO = "import torch\nimport torch._dynamo as dynamo\n"
+EXAMPLE = "example_input = torch.randn(4)\nmodel = torch.nn.ReLU()\n"
+
+SNIPPETS: dict[str, Snippet] = {
+    # The first troubleshooting pages, of the package torchdynamo.
+    "torchdynamo-cache-size-limit": Snippet(
+        "torchdynamo.config.cache_size_limit = 16\n",
+        lambda seen: _equal(magneto.config.cache_size_limit, 16),
+        TORCHDYNAMO,
+    ),
+    "torchdynamo-profiler": Snippet(
+        """prof = torchdynamo.utils.CompilationProfiler()
+with torchdynamo.optimize(prof):
+   my_model()
+print(prof.report())
+""",
+        _refused("decorate the function"),  # to come: the eval hook has to take whole blocks
+        TORCHDYNAMO + "def my_model(): pass\n",
+        raises=True,
+    ),
+    "torchdynamo-nopython": Snippet(
+        """torchdynamo.optimize("eager", nopython=True)(fn)(torch.ones(3))""",
+        _noopython,
+        TORCHDYNAMO + "def fn(x):\n    print(x.shape)\n    return x + 1\n",
+        raises=True,
+    ),
+    "torchdynamo-debug": Snippet(
+        "torchdynamo.config.debug = True\ntorchdynamo.optimize('eager')(lambda x: x + 1)(torch.ones(3))\n",
+        lambda seen: _has(seen.logs["graph_code"], "def forward"),
+        TORCHDYNAMO,
+    ),
+    # The Dynamo troubleshooting guide.
+    "guide-dict-key": Snippet(  # an error then; a tensor is a key like others here
+        """import torch
+
+import torch._dynamo as dynamo
+
+
+@dynamo.optimize("eager")
+def test_assertion_error():
+    y = torch.ones(200, 200)
+    z = {y: 5}
+    return z
+
+
+test_assertion_error()
+""",
+        _nothing,
+    ),
+    "guide-backend-error": Snippet(  # the operator is no longer there: eager raises the same
+        """import torch
+
+import torch._dynamo as dynamo
+
+model = torch.nn.Sequential(*[torch.nn.Linear(200, 200) for _ in range(5)])
+
+@dynamo.optimize("inductor")
+def test_backend_error():
+
+    y = torch.ones(200, 200)
+    x = torch.ones(200, 200)
+    z = x + y
+    a = torch.ops.aten._foobar(z)  # dummy function which errors
+    return model(a)
+
+
+test_backend_error()
+""",
+        _refused("_foobar"),
+        raises=True,
+    ),
+    "guide-toy-compiler": Snippet(
+        """import torch
+
+import torch._dynamo as dynamo
+
+model = torch.nn.Sequential(*[torch.nn.Linear(200, 200) for _ in range(5)])
+
+# toy compiler which fails if graph contains relu
+def toy_compiler(gm: torch.fx.GraphModule, _):
+    for node in gm.graph.nodes:
+        if node.target == torch.relu:
+            assert False
+
+    return gm
+
+
+@dynamo.optimize(toy_compiler)
+def test_backend_error():
+    y = torch.ones(200, 200)
+    x = torch.ones(200, 200)
+    z = x + y
+    a = torch.relu(z)
+    return model(a)
+
+
+test_backend_error()
+""",
+        _backend_failed,
+        raises=True,
+    ),
+    "guide-explain": Snippet(
+        """import torch
+import torch._dynamo as dynamo
+
+def toy_example(a, b):
+    x = a / (torch.abs(a) + 1)
+    print("woo")
+    if b.sum() < 0:
+        b = b * -1
+    return x * b
+
+
+explanation, out_guards, graphs, ops_per_graph = dynamo.explain(toy_example, torch.randn(10), torch.ones(10))
+print(explanation)
+""",
+        _explained,
+    ),
+    "guide-profiler": Snippet(
+        """prof = dynamo.utils.CompilationProfiler()
+
+@dynamo.optimize(prof)
+def my_model():
+    print(torch.ones(3))
+
+my_model()
+print(prof.report())
+""",
+        _profiled,
+        DYNAMO,
+    ),
+    "guide-repro-imports": Snippet(
+        """import torch
+import torch._dynamo as dynamo
+from torch import tensor, device
+import torch.fx as fx
+from torch._dynamo.testing import rand_strided
+from math import inf
+from torch._dynamo.debug_utils import run_fwd_maybe_bwd
+args = [((200, 200), (200, 1), torch.float32, 'cpu', False)]
+args = [rand_strided(sh, st, dt, dev).requires_grad_(rg) for (sh, st, dt, dev, rg) in args]
+mod = torch.nn.ReLU()
+opt_mod = dynamo.optimize("eager")(mod)
+ref = run_fwd_maybe_bwd(mod, args)
+res = run_fwd_maybe_bwd(opt_mod, args)
+""",
+        lambda seen: _equal(torch.equal(seen.names["ref"], seen.names["res"]), True),
+    ),
+    "guide-log-level": Snippet(
+        """import logging
+torch._dynamo.config.log_level = logging.DEBUG
+torch._dynamo.config.verbose = True
+torch._dynamo.optimize("eager")(lambda x: x + 1)(torch.ones(3))
+""",
+        lambda seen: _has(seen.logs["graph_code"], "def forward"),
+        "import torch\n",
+    ),
+    "guide-to-come": Snippet(
+        """torch._dynamo.config.replay_record_enabled = True
+torch._dynamo.config.repro_after = "aot"
+torch._dynamo.config.base_dir = "/tmp"
+""",
+        _said("record and replay are to come", "the minifier is to come", "magneto.config.debug_dir"),
+        "import torch\n",
+    ),
+    "guide-compile-times": Snippet(
+        "torch._dynamo.utils.compile_times()", _refused("compile_times has those"), "import torch\n", raises=True
+    ),
+    "guide-inductor-debug": Snippet(
+        "torch._inductor.config.debug = True\ntorch.compile(lambda x: x + 1)(torch.ones(3))\n",
+        lambda seen: _has(seen.logs["output_code"], "arena"),
+        "import torch\n",
+    ),
+    # Debugging Dynamo.
+    "debugging-explain": Snippet(
+        """import torch._dynamo
+
+# Explain what's happening during compilation
+explanation = torch._dynamo.explain(model)(example_input)
+print(explanation)
+""",
+        lambda seen: _has([seen.output], "Graph Count: 1\nGraph Break Count: 0\nOp Count: 1\nBreak Reasons:\n"),
+        "import torch\n" + EXAMPLE,
+    ),
+    "debugging-cache-size-limit": Snippet(
+        """import torch._dynamo
+torch._dynamo.config.cache_size_limit = 8  # Reduce to catch issues faster
+""",
+        lambda seen: _equal(magneto.config.cache_size_limit, 8),
+    ),
+    "debugging-dynamic": Snippet(
+        """# Enable dynamic shapes to avoid shape-based recompilations
+@torch.compile(dynamic=True)
+def fn(x):
+    return x * 2
+
+# Or mark specific dimensions as dynamic
+from torch._dynamo import mark_dynamic
+mark_dynamic(tensor, dim=0)  # Batch dimension is dynamic
+""",
+        _said("mark_dynamic: sizes are captured as constants for now"),
+        "import torch\ntensor = torch.ones(3)\n",
+    ),
+    "debugging-errors": Snippet(
+        """import torch._dynamo
+
+# Don't suppress errors - see the full traceback
+torch._dynamo.config.suppress_errors = False
+
+# Get verbose output
+torch._dynamo.config.verbose = True
+""",
+        lambda seen: _equal((magneto.config.suppress_errors, magneto.config.verbose), (False, True)),
+    ),
+    "debugging-configurations": Snippet(
+        """import torch._dynamo.config as config
+
+# Debugging
+config.verbose = True                    # Verbose logging
+config.suppress_errors = False           # Show full errors
+config.cache_size_limit = 8              # Max cached graphs per function
+
+# Graph break control
+config.assume_static_by_default = True   # Treat shapes as static by default
+config.automatic_dynamic_shapes = False  # Disable auto dynamic shapes
+
+# Performance tuning
+config.inline_inbuilt_nn_modules = True  # Inline nn.Module forward calls
+""",
+        lambda seen: _equal((magneto.config.automatic_dynamic_shapes, seen.warnings), (False, [])),
+    ),
+    "debugging-export": Snippet(
+        """from torch.fx import symbolic_trace
+
+@torch.compile(backend="eager")  # Use eager backend to just see the graph
+def fn(x):
+    return x * 2 + 1
+
+# Or use export to get the graph
+from torch.export import export
+exported = export(fn, (example_input,))
+print(exported.graph_module.graph)
+""",
+        _refused("magneto.explain(fn)(*args).graphs"),
+        "import torch\n" + EXAMPLE,
+        raises=True,
+    ),
+    "debugging-disable": Snippet(
+        """import torch._dynamo
+
+# Skip a function entirely
+@torch._dynamo.disable
+def do_not_compile(x):
+    # This will run in eager mode
+    return complex_python_code(x)
+
+# Or disable for a block
+with torch._dynamo.disable():
+    result = uncompilable_code()
+""",
+        lambda seen: _equal(seen.names["do_not_compile"](3), 3),
+        "complex_python_code = lambda x: x\nuncompilable_code = lambda: 1\n",
+    ),
+    # torch.compile troubleshooting.
+    "troubleshooting-graph-break": Snippet(
+        """import torch
+
+@torch.compile
+def fn(x):
+    x = x + 1
+    with open("test.txt", "r") as f:
+        return x + len(f.read())
+
+fn(torch.ones(3, 3))
+""",
+        _breaks("Graph break: ", "open", 'with open("test.txt", "r") as f:'),
+        "import os, tempfile; os.chdir(tempfile.mkdtemp()); open('test.txt', 'w').close()\n",
+    ),
+    "troubleshooting-guards": Snippet(
+        """import torch
+
+@torch.compile
+def fn(x):
+    return x + 1
+
+fn(torch.ones(3, 3))
+""",
+        _guarded,
+    ),
+    "troubleshooting-recompilation": Snippet(
+        """import torch
+
+@torch.compile
+def fn(x):
+    return x + 1
+
+fn(torch.ones(3, 3))
+fn(torch.ones(4, 4))
+""",
+        _recompiles("tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"),
+    ),
+    "troubleshooting-dynamic": Snippet(  # the recompile goes away with dynamic shapes, which are to come
+        """import torch
+
+@torch.compile(dynamic=True)
+def fn(x):
+    return x + 1
+
+fn(torch.ones(3, 3))
+fn(torch.ones(4, 4))
+""",
+        _runs,
+    ),
+    "troubleshooting-set-logs": Snippet(
+        """import logging
+torch._logging.set_logs(graph_breaks=True)
+...
+torch._logging.set_logs()
+""",
+        _nothing,
+        "import torch\n",
+    ),
+    "troubleshooting-training": Snippet(
+        """opt = torch.optim.Adam(model.parameters())
+
+@torch.compile
+def train(mod, data):
+    opt.zero_grad(True)
+    pred = mod(data[0])
+    loss = torch.nn.CrossEntropyLoss()(pred, data[1])
+    loss.backward()
+    opt.step()
+
+for _ in range(N_ITERS):
+    inp = (torch.ones(2, 3), torch.zeros(2, dtype=torch.long))
+    train(model, inp)
+""",
+        lambda seen: _equal(seen.names["model"].weight.grad is not None, True),
+        "import torch\nN_ITERS = 2\nmodel = torch.nn.Linear(3, 3)\n",
+        known_wrong=CRASH,
+    ),
+    "troubleshooting-disable": Snippet(
+        """
+def bad1_inner(x):
+    return x + 1  # skipped
+
+@torch.compiler.disable
+def bad1_outer(x):
+    # skipped
+    return bad1_inner(x)
+
+def bad2_inner(x):
+    return x + 2  # traced
+
+@torch.compiler.disable(recursive=False)
+def bad2_outer(x):
+    # skipped
+    return bad2_inner(x)
+
+@torch.compile
+def fn(x):
+    # graph break
+    x = bad1_outer(x)
+    x = x * 2
+    # graph break
+    return bad2_outer(x)
+
+result = fn(torch.ones(3))
+""",
+        lambda seen: (_breaks("DisabledFunction")(seen), _equal(seen.names["result"].tolist(), [6.0] * 3))[0],
+        "import torch\n",
+    ),
+    "troubleshooting-data-dependent": Snippet(
+        """import torch
+
+@torch.compile
+def fn(x):
+    y = x.sum()
+    if y > 0:
+        return x + y.item()
+    return x - y.item()
+
+fn(torch.ones(3, 3))
+""",
+        _breaks("DataDependentBranch", "if y > 0:", "DataDependentValue", "return x + y.item()"),
+    ),
+    "troubleshooting-constant-condition": Snippet(
+        """x = torch.randn(3, 3)
+cond = (x.sum() > 0).item()
+@torch.compile
+def fn(y):
+    if cond:
+        return y + x
+    else:
+        return y - x
+
+fn(x)
+""",
+        lambda seen: _equal(seen.logs["graph_breaks"], []),
+        "import torch\n",
+    ),
+    "troubleshooting-cond": Snippet(
+        """@torch.compile
+def fn(x):
+    return torch.cond(
+        x.sum() > 0,
+        lambda x: x + 1,
+        lambda x: x - 1,
+        (x,),
+    )
+
+result = fn(torch.ones(3))
+""",
+        lambda seen: _equal(seen.names["result"].tolist(), [2.0] * 3),
+        "import torch\n",
+    ),
+    "troubleshooting-logging": Snippet(  # the print is a graph break still
+        """import torch
+
+torch._dynamo.config.reorderable_logging_functions.add(print)
+
+@torch.compile
+def fn(x):
+    x += 1
+    print("log!")
+    return torch.sin(x)
+
+fn(torch.ones(3, 3))
+""",
+        lambda seen: (_has([seen.output], "log!"), _said("each call is a side exit for now")(seen))[0],
+    ),
+    "troubleshooting-incorrect-code": Snippet(
+        """import torch
+
+@torch.compile
+def fn(x):
+    y = torch.sin(x, x)
+    return y
+
+fn(torch.ones(3, 3))
+""",
+        _refused("sin() takes 1 positional argument but 2 were given"),
+        raises=True,
+    ),
+    "troubleshooting-cache-size-limit": Snippet(
+        """import torch
+
+@torch.compile(dynamic=False)
+def fn(x):
+    return x + 1
+
+for i in range(1, 10):
+    fn(torch.ones(i))
+""",
+        _limited,
+    ),
+    "troubleshooting-constants": Snippet(
+        """import torch
+
+@torch.compile
+def fn(x, c):
+    return x + c
+
+for i in range(1, 10):
+    fn(torch.ones(i), 0.5 + i)
+""",
+        _recompiles("expected 1, actual 2"),
+    ),
+    "troubleshooting-tensors": Snippet(
+        """for i in range(1, 10):
+    fn(torch.ones(3), torch.tensor(0.5 + i))
+""",
+        lambda seen: _equal(seen.logs["recompiles"], []),
+        "import torch\nfn = torch.compile(lambda x, c: x + c)\n",
+    ),
+    "troubleshooting-scheduler": Snippet(
+        """import torch
+
+mod = torch.nn.Linear(3, 3)
+opt = torch.optim.Adam(mod.parameters(), lr=0.01)
+sched = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+
+@torch.compile
+def fn(inp):
+    opt.zero_grad(True)
+    out = mod(inp).sum()
+    out.backward()
+    opt.step()
+    sched.step()
+
+for i in range(1, 3):
+    fn(torch.ones(3, 3))
+""",
+        lambda seen: _equal(round(seen.names["sched"].get_last_lr()[0], 6), 0.0081),
+        known_wrong=CRASH,
+    ),
+    "troubleshooting-ablation": Snippet(
+        """for backend in ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor"):
+    torch.compile(fn, backend=backend)(torch.ones(3))
+for mode in ("default", "reduce-overhead", "max-autotune"):
+    torch.compile(fn, backend="inductor", mode=mode)(torch.ones(3))
+for dynamic in (True, False, None):
+    torch.compile(fn, dynamic=dynamic)(torch.ones(3))
+""",
+        lambda seen: _equal(magneto.stats()["graphs"], 10),
+        "import torch\nfn = lambda x: x + 1\n",
+    ),
+    "troubleshooting-graph-code": Snippet(
+        """import torch
+
+def g(x, y):
+    return x + y
+
+@torch.compile(backend="eager")
+def f(x):
+    x = torch.sin(x)
+    x = g(x, x)
+    return x
+
+f(torch.ones(3, 3))
+""",
+        lambda seen: _has(seen.logs["graph_code"], "torch.sin(l_x_)"),
+    ),
+    "troubleshooting-comptime": Snippet(  # without a breakpoint for now, which is said
+        """import torch
+from torch._dynamo.comptime import comptime
+
+@torch.compile(backend="eager")
+def f(x):
+    y = x + 1
+    comptime.breakpoint()
+    y = y + 1
+    return y
+
+f(torch.ones(3, 3))
+""",
+        lambda seen: (_said("compile-time callbacks do nothing for now")(seen), _runs(seen))[0],
+    ),
+}
