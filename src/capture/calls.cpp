@@ -20,7 +20,18 @@ using guards::Source;
 
 namespace {
 
-enum class Treatment : uint8_t { Interpret, TorchCall, Native, Members, AutogradFunction, Log, True, False, Instead, Break };
+enum class Treatment : uint8_t {
+  Interpret,
+  TorchCall,
+  Native,
+  Members,
+  AutogradFunction,
+  Log,
+  True,
+  False,
+  Instead,
+  Break
+};
 
 struct FunctionRow {
   const char* module;
@@ -285,9 +296,11 @@ Ref Capture::call_getter(PyObject* getter, const CallArgs& args) {
   return all;
 }
 
-/// A function of NumPy over arrays, called with numbers: that gives a number of NumPy, or warns and gives no finite one.
+/// A function of NumPy over arrays, called with numbers: that gives a number of NumPy, or warns and gives no finite
+/// one.
 Ref Capture::call_numpy_scalar_function(PyObject* function, const CallArgs& args) {
-  Ref result = call_native([&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
+  Ref result =
+      call_native([&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
   Ref number = is_value(result.get()) ? Ref::steal(PyNumber_Float(result.get())) : Ref();
   if (number && std::isfinite(PyFloat_AS_DOUBLE(number.get()))) return result;
   side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
