@@ -9,6 +9,7 @@ for a while is so for both. Writes bench/results/<time>.md and .json, and latest
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import math
@@ -31,6 +32,8 @@ STEADY_BACKENDS = {"magneto": "magneto", "peer": "inductor"}
 # Of the steady state: all, unless told.
 CHOSEN_ROWS: list[str] = []
 CHOSEN_THREADS = [1, 2]
+# A folder in which the frameworks' caches stay: for the time of a call alone, without the minutes that the peer takes.
+KEPT_CACHES: list[str] = []
 # A column each: framework, backend and lengths. The peer takes minutes for longer ones.
 CHAINS = {
     "magneto, eager": ("magneto", "eager", [1000, 5000, 20000]),
@@ -158,6 +161,38 @@ def bench_chained(rounds: int) -> Section:
     return headers, rows, {"seconds": medians, "growth": growth, "rounds": rounds}, verdict
 
 
+def bench_long_graph(rounds: int) -> Section:
+    lengths = [2500, 5000, 10000]
+    runs = [worker("long_graph", "magneto", lengths=lengths) for _ in range(rounds)]
+    seconds = {length: min(run[str(length)] for run in runs) for length in lengths}
+    rows = [[f"{length:,}", f"{value:.2f}", f"{value / length * 1e6:.0f}"] for length, value in seconds.items()]
+    growth = seconds[10000] / 10000 / (seconds[2500] / 2500)
+    verdict = f"10,000 operators, compiled: {seconds[10000]:.2f} s (aim: 10), {growth:.2f} of the cost of each at 2,500"
+    return ["operators", "s", "us each"], rows, {"seconds": seconds, "growth": growth}, verdict
+
+
+def bench_bandwidth(rounds: int) -> Section:
+    rows, data = [], {}
+    for threads in CHOSEN_THREADS:
+        runs = [worker("bandwidth", "magneto", {"OMP_NUM_THREADS": str(threads)}) for _ in range(rounds)]
+        data[threads] = runs
+        for name in runs[0]["kernels"]:
+            of = [run["kernels"][name] for run in runs]
+            best = min(of, key=lambda row: row["seconds"])
+            share = max(row["of copy"] for row in of)
+            eager = min(row["eager"] for row in of)
+            rows.append([name, str(threads), f"{best['seconds'] * 1e3:.2f}", f"{share:.0%}"])
+            rows[-1] += [f"{eager / best['seconds']:.2f}x", f"{best['compile'] * 1e3:.0f}"]
+    copies = {threads: max(run["copy"] for run in runs) for threads, runs in data.items()}
+    text = ", ".join(f"{copy / 1e9:.1f} GB/s with {threads} thread(s)" for threads, copy in copies.items())
+    verdict = f"bandwidth used, of a copy's ({text}; aim: 80%): least {min(row[3] for row in rows)}"
+    return ["64 MB", "threads", "ms", "of copy", "over eager", "code ms"], rows, {"runs": data}, verdict
+
+
+def kept_folder() -> contextlib.AbstractContextManager[str]:
+    return contextlib.nullcontext(KEPT_CACHES[0]) if KEPT_CACHES else tempfile.TemporaryDirectory()
+
+
 def measured(framework: str, threads: int, folder: str, **options: Any) -> Any:
     """A steady-state measurement with the framework's caches in `folder`."""
     environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_CACHE_DIR": folder, "MAGNETO_CACHE_DIR": folder}
@@ -179,17 +214,22 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
             for threads in CHOSEN_THREADS:
                 for framework in FRAMEWORKS:
                     print(f"  {kind}: {row} {batch or ''} {framework}, {threads} thread(s)", flush=True)
-                    with tempfile.TemporaryDirectory() as folder:
+                    with kept_folder() as folder:
                         given = {"kind": kind, "row": row, "batch": batch, "budget": 1.0}
-                        runs = [measured(framework, threads, folder, **given) for _ in range(max(2, rounds))]
+                        runs = [
+                            measured(framework, threads, folder, **given)
+                            for _ in range(max(1 if KEPT_CACHES else 2, rounds))
+                        ]
                     for name in runs[0]:
                         of = [run[name] for run in runs]
                         found.setdefault((name, threads), {})[framework] = {
                             "cold": of[0]["compile"],
-                            "warm": min(run["compile"] for run in of[1:]),
+                            "warm": min(run["compile"] for run in of[1:] or of),
                             "call": min(run["call"] for run in of),
                             "eager": min(run["eager"] for run in of),
                             "memory": of[0]["memory"],
+                            "peak": min(run["peak"] for run in of),
+                            "eager peak": min(run["eager peak"] for run in of),
                         }
         return steady_section(kind, found)
 
@@ -215,11 +255,13 @@ def steady_section(kind: str, found: dict[tuple[str, int], dict[str, dict[str, f
             + [f"{over_eager:.2f}x", f"{peer_over_eager:.2f}x", f"{ratios['peer'][-1]:.2f}x"]
             + [f"{one[key] * 1e3:.0f}" for key in ("cold", "warm") for one in (ours, peer)]
             + [f"{one['memory'] / 2**20:.0f}" for one in (ours, peer)]
+            + [f"{value / 2**20:.0f}" for value in (ours["peak"], peer["peak"], ours["eager peak"])]
         )
         data[f"{name}, {threads} threads"] = both
     means = {key: geomean(values) for key, values in ratios.items()}
     headers = [kind, "threads", "eager us", "magneto us", "peer us", "over eager", "peer over eager", "over peer"]
     headers += ["cold ms", "peer cold ms", "warm ms", "peer warm ms", "MB", "peer MB"]
+    headers += ["call MB", "peer call MB", "eager call MB"]
     verdict = (
         f"steady state, {kind}: {means['eager']:.2f}x eager (least {min(ratios['eager']):.2f}), "
         f"{means['peer']:.2f}x the peer (least {min(ratios['peer']):.2f}); cold compile 1/{means['cold']:.0f} of the "
@@ -235,6 +277,8 @@ BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "first_call": bench_first_call,
     "patterns": bench_steady("patterns"),
     "models": bench_steady("models"),
+    "long_graph": bench_long_graph,
+    "bandwidth": bench_bandwidth,
 }
 
 
@@ -248,6 +292,7 @@ def main() -> int:
     parser.add_argument("--only", help=f"comma-separated: {', '.join(BENCHMARKS)}")
     parser.add_argument("--rows", help="of patterns or models, comma-separated")
     parser.add_argument("--threads", help="of patterns and models (default 1,2)")
+    parser.add_argument("--caches", help="a folder for the frameworks' caches, kept: cold and warm mean nothing then")
     parser.add_argument("--rounds", type=int, default=3, help="processes per framework (default 3)")
     arguments = parser.parse_args()
     chosen = arguments.only.split(",") if arguments.only else list(BENCHMARKS)
@@ -255,6 +300,7 @@ def main() -> int:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; valid: {', '.join(BENCHMARKS)}")
 
     CHOSEN_ROWS.extend(arguments.rows.split(",") if arguments.rows else [])
+    KEPT_CACHES.extend([arguments.caches] if arguments.caches else [])
     if arguments.threads:
         CHOSEN_THREADS[:] = map(int, arguments.threads.split(","))
 

@@ -227,6 +227,7 @@ def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, 
             least = min(timed(eager) for _ in range(3))
             framework.reset()
             before = resident()
+            eager_peak = peak_during(eager) - before
             compiled = framework.compile(function, backend=backend)
 
             def ours(compiled: Function = compiled, named: Any = named, arguments: Any = arguments) -> Any:
@@ -235,8 +236,56 @@ def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, 
             first = timed(ours)
             grown = resident() - before
             ours()
+            peak = peak_during(ours) - before
             call, call_eager = interleaved(ours, eager, budget)
-            result[name] = {"compile": max(first - least, 1e-6), "call": call, "eager": call_eager, "memory": grown}
+            result[name] = {
+                "compile": max(first - least, 1e-6),
+                "call": call,
+                "eager": call_eager,
+                "memory": grown,
+                "peak": peak,
+                "eager peak": eager_peak,
+            }
+    return result
+
+
+def peak_during(call: Callable[[], Any]) -> int:
+    """The most memory, in bytes, that the process holds while `call` runs twice."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # the high-water mark starts anew
+    call()
+    call()
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
+
+
+def bandwidth() -> dict[str, Any]:
+    """Generated kernels and the machine's copy."""
+    import bandwidth as kernels
+
+    copy, found = kernels.measure()
+    return {"copy": copy, "kernels": found}
+
+
+def long_graph(framework: Framework, lengths: list[int]) -> dict[str, Any]:
+    """First call of one graph of many operators, generated code included: cheap ones, dear ones, reductions."""
+
+    def program(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
+        for _ in range(n // 10):
+            x = x * 0.5 + y
+            y = torch.tanh(y - x)
+            x = x - x.mean(-1, keepdim=True)
+            y = torch.relu(y) + x.amax(-1, keepdim=True)
+            x = x.sigmoid()
+        return x + y
+
+    x, result = torch.randn(16, 32), {}
+    with torch.no_grad():
+        for length in lengths:
+            framework.reset()
+            compiled = framework.compile(program, dynamic=False)
+            eager = timed(lambda: program(x, x, length))  # noqa: B023
+            result[str(length)] = timed(lambda: compiled(x, x, length)) - eager  # noqa: B023
     return result
 
 
@@ -275,10 +324,17 @@ def main() -> None:
         result = import_time(name)
     elif benchmark == "operators":
         result = operators(None)
+    elif benchmark == "bandwidth":
+        result = bandwidth()
     else:
-        function: Function = {"first_call": first_call, "overhead": overhead, "chained": chained, "steady": steady}[
-            benchmark
-        ]
+        functions: dict[str, Function] = {
+            "first_call": first_call,
+            "overhead": overhead,
+            "chained": chained,
+            "steady": steady,
+            "long_graph": long_graph,
+        }
+        function = functions[benchmark]
         result = function(Framework(name), **options)
     print(json.dumps(result))
 

@@ -20,7 +20,18 @@ using guards::Source;
 
 namespace {
 
-enum class Treatment : uint8_t { Interpret, TorchCall, Native, Members, AutogradFunction, Log, True, False, Break };
+enum class Treatment : uint8_t {
+  Interpret,
+  TorchCall,
+  Native,
+  Members,
+  AutogradFunction,
+  Log,
+  True,
+  False,
+  Instead,
+  Break
+};
 
 struct FunctionRow {
   const char* module;
@@ -38,6 +49,8 @@ constexpr FunctionRow kFunctions[] = {
 struct Decision {
   Treatment treatment = Treatment::Interpret;
   BreakReason reason = BreakReason::None;
+  /// Of Instead: the function's name.
+  const char* instead = nullptr;
 };
 
 /// Users' own marks (allow_in_graph, disable, assume_constant_result), by function object; held for the process's life.
@@ -62,6 +75,7 @@ Decision decide(PyObject* function) {
     if (std::strcmp(row.qualname, "*") != 0 && std::strcmp(row.qualname, qualname) != 0) continue;
     decision.treatment = row.treatment;
     if (row.treatment == Treatment::Break) decision.reason = reason_named(row.note);
+    if (row.treatment == Treatment::Instead) decision.instead = row.note;
     break;
   }
   Py_INCREF(code);
@@ -380,6 +394,12 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Log:
       if (log_is_written(function, args)) side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
       break;
+    case Treatment::Instead: {
+      if (const Source* source = source_of(function)) guards.function(source, function);
+      Ref module = checked(PyImport_ImportModule("magneto._instead"));
+      Ref instead = checked(PyObject_GetAttrString(module.get(), decision.instead));
+      return inline_function(wrap(instead.get(), sources.constant(instead.get())).get(), args);
+    }
     case Treatment::Break:
       side_exit(decision.reason, "call of " + callable_name(function));
     case Treatment::Native:

@@ -162,6 +162,10 @@ class Builder {
   ValueId op(Op op, ValueId a, ValueId b = kNoValue, ValueId c = kNoValue);
 
   Dtype dtype(ValueId value) const { return dtypes_.at(value); }
+  /// The buffer is written as well as read.
+  void written(BufferId buffer) {
+    if (kernel_.buffers[buffer].role == Role::In) kernel_.buffers[buffer].role = Role::InOut;
+  }
   void origin(std::string text) { kernel_.origins.push_back(std::move(text)); }
   Kernel take() { return std::move(kernel_); }
 

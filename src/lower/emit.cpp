@@ -22,6 +22,7 @@ constexpr float kDear = 2.5f;
 struct Store {
   BufferId buffer;
   std::vector<int64_t> strides;
+  int64_t offset = 0;
 };
 
 class Emitter {
@@ -29,7 +30,7 @@ class Emitter {
   Emitter(Lowering& lowering, const Groups& groups) : lowering_(lowering), dag_(lowering.dag), groups_(groups) {}
 
   void run() {
-    for (const Root& root : lowering_.roots) stores_[root.node].push_back({root.buffer, root.strides});
+    for (const Root& root : lowering_.roots) stores_[root.node].push_back({root.buffer, root.strides, root.offset});
     find_handed_over();
     for (size_t g = 0; g < groups_.groups.size(); ++g) {
       Step step;
@@ -262,7 +263,7 @@ class Emitter {
     const std::vector<Expr> index = bound(group_->index[i]);
     const Node& node = dag_[group_->ops[i]];
     for (const Store& target : found->second) {
-      Expr at(0);
+      Expr at(target.offset);
       for (size_t d = 0; d < node.sizes.size(); ++d) {
         if (node.sizes[d] != 1) at += index[d] * Expr(target.strides[d]);
       }
@@ -302,6 +303,7 @@ class Emitter {
       while (step_.buffers.size() <= static_cast<size_t>(entry->second)) step_.buffers.push_back(kNoBuffer);
       step_.buffers[entry->second] = buffer;
     }
+    if (role == loops::Role::Out) builder_->written(entry->second);
     return entry->second;
   }
 
@@ -398,7 +400,7 @@ class Emitter {
 
   ValueId load_stored(NodeId id, const std::vector<Expr>& index) {
     const Store& store = stores_.at(id).front();
-    Expr at(0);
+    Expr at(store.offset);
     for (size_t d = 0; d < index.size(); ++d) {
       if (dag_[id].sizes[d] != 1) at += index[d] * Expr(store.strides[d]);
     }

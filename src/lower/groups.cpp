@@ -186,7 +186,8 @@ class Grouper {
     found.buffers.insert(buffer);
     const Buffer& info = lowering_.program.buffers[buffer];
     if (info.kind == BufferKind::Extern) found.after = std::max(found.after, call_group_.at(info.node));
-    if (info.kind == BufferKind::Kernel) found.after = std::max(found.after, out_.group_of[lowering_.root_of(buffer)]);
+    if (info.kind != BufferKind::Kernel) return;
+    for (const NodeId root : lowering_.roots_of(buffer)) found.after = std::max(found.after, out_.group_of[root]);
   }
 
   void add_op(NodeId op) {

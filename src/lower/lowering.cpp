@@ -298,16 +298,28 @@ BufferId Lowering::materialise(ValueId id) {
     buffer = add_buffer(BufferKind::Constant, base);
   } else {
     buffer = add_buffer(BufferKind::Kernel, base);
-    root_of_buffer_[buffer] = roots.size();
-    roots.push_back({node, buffer, meta(base).strides, current_});
+    add_root({node, buffer, meta(base).strides, 0, current_});
   }
   if (id != base) program.places[id] = {buffer, meta(id).storage_offset - meta(base).storage_offset};
   return buffer;
 }
 
-NodeId Lowering::root_of(BufferId buffer) const {
-  const auto found = root_of_buffer_.find(buffer);
-  return found == root_of_buffer_.end() ? kNoNode : roots[found->second].node;
+void Lowering::add_root(Root root) {
+  roots_of_buffer_[root.buffer].push_back(root.node);
+  roots.push_back(std::move(root));
+}
+
+const std::vector<NodeId>& Lowering::roots_of(BufferId buffer) const {
+  static const std::vector<NodeId> none;
+  const auto found = roots_of_buffer_.find(buffer);
+  return found == roots_of_buffer_.end() ? none : found->second;
+}
+
+void Lowering::assemble(ValueId id, const std::vector<Piece>& pieces) {
+  const BufferId buffer = add_buffer(BufferKind::Kernel, id);
+  for (const Piece& piece : pieces) add_root({piece.node, buffer, piece.strides, piece.offset, current_});
+  add_leaf(id, buffer);
+  node_origin.resize(dag.size(), current_);
 }
 
 NodeId Lowering::leaf_of(ValueId id) {
@@ -459,6 +471,11 @@ std::optional<c10::ScalarType> Call::promoted(int a, int b) const {
   }
   if (category(result) == 0 || c10::isComplexType(result)) return std::nullopt;
   return result;
+}
+
+bool Call::give_assembled(const std::vector<Piece>& pieces) {
+  if (wanted(0)) lowering_.assemble(node_.results[0], pieces);
+  return true;
 }
 
 bool Call::give(T value, size_t k) {

@@ -16,8 +16,9 @@ namespace magneto::lower {
 struct Root {
   NodeId node;
   BufferId buffer;
-  /// The buffer's index for each index of the node: strides in elements.
+  /// The buffer's index for each index of the node: strides in elements, and where the node's first element is.
   std::vector<int64_t> strides;
+  int64_t offset = 0;
   /// How many nodes there were when it was asked for: it is computed before the extern calls that come later.
   int32_t origin = -1;
 };
@@ -55,8 +56,10 @@ class Lowering {
   bool is_rounded(NodeId node, Dtype dtype) const;
   void give(graph::ValueId id, T value);
 
-  /// The node that a kernel writes to `buffer`; kNoNode for buffers that no kernel writes.
-  NodeId root_of(BufferId buffer) const;
+  void assemble(graph::ValueId id, const std::vector<Piece>& pieces);
+
+  /// The nodes that kernels write to `buffer`; empty for buffers that no kernel writes.
+  const std::vector<NodeId>& roots_of(BufferId buffer) const;
 
  private:
   void add(int32_t node);
@@ -76,7 +79,8 @@ class Lowering {
     graph::ValueId base = graph::kNoValue;
   };
   std::vector<Binding> bindings_;
-  std::unordered_map<BufferId, size_t> root_of_buffer_;
+  void add_root(Root root);
+  std::unordered_map<BufferId, std::vector<NodeId>> roots_of_buffer_;
   int32_t current_ = -1;
 };
 

@@ -68,6 +68,13 @@ inline T broadcast(T a, const Sizes& sizes) { return {a.dag, a.dag->broadcast(a.
 
 class Lowering;
 
+/// A part of a tensor that is put together in memory: where the node's elements stand.
+struct Piece {
+  NodeId node;
+  std::vector<int64_t> strides;
+  int64_t offset;
+};
+
 /// One call of an operator, as its rule sees it.
 class Call {
  public:
@@ -121,6 +128,9 @@ class Call {
   bool give(T value, size_t k = 0);
   /// The same elements in row-major order, under the result's sizes.
   bool give_reshaped(T value, size_t k = 0) { return give(reshape(value, result_meta(k).sizes), k); }
+
+  /// Result 0 is put together in memory: each piece is written where it stands, by the kernel that computes it.
+  bool give_assembled(const std::vector<Piece>& pieces);
 
   Lowering& lowering() { return lowering_; }
 

@@ -20,7 +20,7 @@ T guard(const std::vector<Dag::Condition>& conditions, T inside, T outside) {
   return {inside.dag, inside.dag->guard(conditions, inside.id, outside.id)};
 }
 
-/// More operands than this are copied one by one by eager's kernel, which reads each of them once.
+/// Up to so many operands a reader computes the one that its element is in; more are written where they stand.
 constexpr size_t kMostPieces = 4;
 
 bool is_computed(const T& x) {
@@ -37,7 +37,7 @@ bool cat(Call& call) {
     if (piece.rank() == 1 && piece.sizes()[0] == 0) continue;
     pieces.push_back(piece);
   }
-  if (pieces.empty() || pieces.size() > kMostPieces) return false;
+  if (pieces.empty()) return false;
   // Operands that are in memory anyway are copied as fast by eager.
   if (std::none_of(pieces.begin(), pieces.end(), is_computed)) return false;
   const int64_t dim = Call::wrap(call.integer(1), static_cast<int64_t>(meta.sizes.size()));
@@ -47,6 +47,13 @@ bool cat(Call& call) {
   for (const T& piece : pieces) {
     starts.push_back(start);
     start += piece.sizes()[dim];
+  }
+  if (pieces.size() > kMostPieces) {
+    std::vector<Piece> placed;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      placed.push_back({pieces[i].to(dtype).id, meta.strides, starts[i] * meta.strides[dim]});
+    }
+    return call.give_assembled(placed);
   }
   const auto placed = [&](size_t i) {
     std::vector<Expr> map = identity(pieces[i].rank());
@@ -58,6 +65,21 @@ bool cat(Call& call) {
     result = guard({{variable(dim), 0, starts[i + 1]}}, placed(i), result);
   }
   return call.give(result);
+}
+
+/// (tensors, dim).
+bool stack(Call& call) {
+  const std::vector<T> pieces = call.list(0);
+  if (std::none_of(pieces.begin(), pieces.end(), is_computed)) return false;
+  const graph::TensorMeta& meta = call.result_meta();
+  const int64_t dim = Call::wrap(call.integer(1), static_cast<int64_t>(meta.sizes.size()));
+  std::vector<int64_t> strides = meta.strides;
+  strides.erase(strides.begin() + dim);
+  std::vector<Piece> placed;
+  for (const T& piece : pieces) {
+    placed.push_back({piece.to(call.compute()).id, strides, static_cast<int64_t>(placed.size()) * meta.strides[dim]});
+  }
+  return call.give_assembled(placed);
 }
 
 /// (self, pad, value): pad names the dimensions from the last one on, two numbers each.
@@ -294,6 +316,7 @@ bool nll_loss(Call& call) {
 
 constexpr RuleRow kRows[] = {
     {"aten::cat", cat},
+    {"aten::stack", stack},
     {"aten::constant_pad_nd", pad},
     {"aten::slice_scatter", slice_scatter},
     {"aten::select_scatter", select_scatter},

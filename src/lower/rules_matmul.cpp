@@ -7,6 +7,8 @@ namespace {
 
 /// Up to so many multiplications generated code is as fast as a library's call.
 constexpr int64_t kSmallProduct = 1 << 15;
+/// A product with a vector reads each element of the matrix once. Many short ones are the loads' cost, no library's.
+constexpr int64_t kShortRow = 64;
 
 Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
 
@@ -29,7 +31,9 @@ std::optional<T> product(Call& call, int first, int second) {
   int64_t multiplications = k;
   for (int64_t dim = 0; dim + 2 < rank; ++dim) multiplications *= left[dim];
   multiplications *= m * n;
-  if (!loops::is_float(dtype) || k == 0 || multiplications == 0 || multiplications > kSmallProduct) return std::nullopt;
+  const bool short_rows = rank == 3 && n == 1 && k <= kShortRow;
+  if (!loops::is_float(dtype) || k == 0 || multiplications == 0) return std::nullopt;
+  if (multiplications > kSmallProduct && !short_rows) return std::nullopt;
   // All operands are read in the same space: [..., m, n, k].
   Sizes space(left.begin(), left.end() - 2);
   space.insert(space.end(), {m, n, k});

@@ -1,0 +1,56 @@
+"""Functions that captures see in place of PyTorch's, where those hide what they compute (functions.def, Instead)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+# Longer scans run as they are written: each step is a part of the graph.
+MOST_STEPS = 256
+
+
+def as_written(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A side exit: CPython calls the function itself."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(sys.modules[module], attribute)(*args, **kwargs)
+
+
+def associative_scan(
+    combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
+) -> Any:
+    """The scan one step after the other, which is what associativity allows and what fuses into one kernel.
+
+    PyTorch's own combines pairs in a tree, through `vmap`. Each step here sees what one lane of that sees.
+    """
+    single = isinstance(xs, torch.Tensor)
+    leaves = [xs] if single else xs
+    known = (
+        combine_mode == "generic"
+        and type(dim) is int
+        and type(reverse) is bool
+        and type(leaves) in (tuple, list)
+        and len(leaves) > 0
+        and all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided for leaf in leaves)
+        and -leaves[0].dim() <= dim < leaves[0].dim()
+        and all(leaf.shape == leaves[0].shape for leaf in leaves)
+        and 2 <= leaves[0].shape[dim] <= MOST_STEPS
+    )
+    if not known:
+        name = "torch._higher_order_ops.associative_scan.associative_scan"
+        return as_written(name, combine_fn, xs, dim, reverse, combine_mode)
+    state = [leaf.select(dim, -1 if reverse else 0) for leaf in leaves]
+    steps = [[value] for value in state]
+    for count in range(1, leaves[0].shape[dim]):
+        right = [leaf.select(dim, -1 - count if reverse else count) for leaf in leaves]
+        found = combine_fn(state[0], right[0]) if single else combine_fn(type(xs)(state), type(xs)(right))
+        state = [found] if single else list(found)
+        for values, value in zip(steps, state, strict=True):
+            values.append(value)
+    if reverse:
+        for values in steps:
+            values.reverse()
+    results = [torch.movedim(torch.stack(values), 0, dim) for values in steps]
+    return results[0] if single else type(xs)(results)
