@@ -1,9 +1,11 @@
 """Side exits beside torch.compile's graph breaks: every architecture and every module of the zoo, one cold call each.
 
-    .venv/bin/python -P bench/breaks.py architectures zoo > bench/results/breaks.md
-    .venv/bin/python -P bench/breaks.py zoo --only magneto    # ours alone, with the reasons
+    make bench ARGS="--only breaks_zoo"                       # both frameworks, as a table
+    .venv/bin/python -P bench/breaks.py zoo --only peer      # one framework's reasons
 
-Each framework works through a list in a process of its own, which is started again behind a model that ends it.
+A break is what TORCH_LOGS=graph_breaks writes a line for, on either side; the peer also writes one for each function
+that it leaves to CPython because of a break in a loop, a `with` or a `try`. Each framework works through a list in a
+process of its own, which is started again behind a model that ends it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import argparse
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -20,6 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+KINDS = ("architectures", "zoo")
 TESTS = Path(__file__).parent.parent / "tests"
 Case = tuple[str, Callable[[], tuple[Any, tuple[Any, ...], dict[str, Any]]]]
 
@@ -56,21 +60,38 @@ def magneto_call(module: Any, args: Any, kwargs: Any, fullgraph: bool) -> dict[s
     return dict(stats["break_reasons"])
 
 
+class Incidents(logging.Handler):
+    """What TORCH_LOGS=graph_breaks writes: a line for each break, and for each function left to CPython for one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reasons: dict[str, int] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        found = re.search(r"Graph Break Reason: (.*)", record.getMessage())
+        reason = found[1] if found else record.getMessage().split("\n")[0]
+        self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+
 def peer_call(module: Any, args: Any, kwargs: Any, fullgraph: bool) -> dict[str, int]:
     import torch
-    from torch._dynamo.utils import counters
+    import torch._dynamo
 
     torch._dynamo.reset()
-    counters.clear()
+    torch._logging.set_logs(graph_breaks=True)
+    incidents = Incidents()
+    for name in list(logging.root.manager.loggerDict):
+        if name.endswith("__graph_breaks"):
+            logging.getLogger(name).handlers = [incidents]
     torch.compile(module, backend="eager", fullgraph=fullgraph, dynamic=False)(*args, **kwargs)
-    return {reason.split("\n")[0]: count for reason, count in counters["graph_break"].items()}
+    return incidents.reasons
 
 
 def work(framework: str, kind: str, skip: set[str], out: Path) -> None:
     import torch
 
     warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    logging.getLogger("transformers").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     call = magneto_call if framework == "magneto" else peer_call
     for name, make in cases(kind):
@@ -117,6 +138,34 @@ def total(breaks: dict[str, int] | str | None) -> int | str | None:
     return sum(breaks.values()) if isinstance(breaks, dict) else breaks
 
 
+Table = list[list[str]]
+
+
+def compare(kind: str, with_peer: bool) -> tuple[list[str], Table, dict[str, Any], str]:
+    """Headers, rows (models that neither side takes whole, and the sum), data, and one line against the aim."""
+    ours = measure("magneto", kind)
+    theirs = measure("peer", kind) if with_peer else {}
+    sums = [0, 0, 0, 0]
+    rows: Table = []
+    only_peer = []
+    for name, (full, breaks) in ours.items():
+        peer_full, peer_breaks = theirs.get(name, [None, None])
+        row = [full, total(breaks), peer_full, total(peer_breaks)]
+        for i, value in enumerate(row):
+            sums[i] += value if isinstance(value, int) else 0
+        if peer_full and not full:
+            only_peer.append(name)
+        if row[:2] != [True, 0] or (with_peer and row[2:] != [True, 0]):
+            rows.append([name, *("" if value is None else str(value) for value in row)])
+    rows.append([f"**all {len(ours)}**", *map(str, sums)])
+    verdict = f"{kind}: {sums[0]} of {len(ours)} in one graph, {sums[1]} side exits"
+    if with_peer:
+        verdict += f"; peer {sums[2]} and {sums[3]} breaks (aim: half). One graph for the peer alone: "
+        verdict += ", ".join(only_peer) or "none"
+    headers = [kind, "one graph", "side exits", "peer: one graph", "peer: breaks"]
+    return headers, rows, {"magneto": ours, "peer": theirs}, verdict
+
+
 def print_reasons(results: dict[str, list[Any]]) -> None:
     print("\n| module | side exits | reason |\n|---|---|---|")
     for name, (_, breaks) in results.items():
@@ -126,8 +175,8 @@ def print_reasons(results: dict[str, list[Any]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", default=["architectures", "zoo"])
-    parser.add_argument("--only", choices=("magneto", "peer"), help="one framework")
+    parser.add_argument("kinds", nargs="*", default=KINDS)
+    parser.add_argument("--only", choices=("magneto", "peer"), default="magneto", help="whose reasons (default: ours)")
     parser.add_argument("--worker", nargs=4)
     options = parser.parse_args()
     if options.worker:
@@ -135,21 +184,7 @@ def main() -> None:
         work(framework, kind, set(filter(None, skip.split(","))), Path(out))
         return
     for kind in options.kinds:
-        if options.only:
-            print_reasons(measure(options.only, kind))
-            continue
-        ours, theirs = measure("magneto", kind), measure("peer", kind)
-        print(f"\n| {kind} | one graph | side exits | peer: one graph | peer: breaks |\n|---|---|---|---|---|")
-        totals = [0, 0, 0, 0]
-        for name, (full, breaks) in ours.items():
-            peer_full, peer_breaks = theirs.get(name, [False, None])
-            breaks, peer_breaks = total(breaks), total(peer_breaks)
-            for i, value in enumerate((full, breaks, peer_full, peer_breaks)):
-                totals[i] += value if isinstance(value, int) else 0
-            if (full, breaks, peer_full, peer_breaks) != (True, 0, True, 0):
-                print(f"| {name} | {full} | {breaks} | {peer_full} | {peer_breaks} |")
-        print(f"| **all {len(ours)}** | {totals[0]} | {totals[1]} | {totals[2]} | {totals[3]} |")
-        print_reasons(ours)
+        print_reasons(measure(options.only, kind))
 
 
 if __name__ == "__main__":

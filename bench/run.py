@@ -24,6 +24,11 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+
+import breaks
+import exit_rows
+
 FRAMEWORKS = ("magneto", "peer")
 # Our backend that runs everything from C++, and the peer's that adds the least to a call.
 CALL_BACKENDS = {"magneto": "aot_eager", "peer": "eager"}
@@ -34,6 +39,8 @@ CHOSEN_ROWS: list[str] = []
 CHOSEN_THREADS = [1, 2]
 # A folder in which the frameworks' caches stay: for the time of a call alone, without the minutes that the peer takes.
 KEPT_CACHES: list[str] = []
+# Of the breaks: the peer needs seconds for a model.
+WITH_PEER = [True]
 # A column each: framework, backend and lengths. The peer takes minutes for longer ones.
 CHAINS = {
     "magneto, eager": ("magneto", "eager", [1000, 5000, 20000]),
@@ -203,7 +210,6 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
     """Cold: the first call in a process with empty caches; warm: in the next process. Both without an eager call."""
 
     def bench(rounds: int) -> Section:
-        sys.path.insert(0, str(HERE))
         from steady_models import BATCHES, MODELS
 
         rows = [("", 0)] if kind == "patterns" else [(row, batch) for row in MODELS for batch in BATCHES]
@@ -279,6 +285,8 @@ BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "models": bench_steady("models"),
     "long_graph": bench_long_graph,
     "bandwidth": bench_bandwidth,
+    **{name: lambda rounds, row=row: row(worker, rounds) for name, row in exit_rows.ROWS.items()},
+    **{f"breaks_{kind}": lambda _, kind=kind: breaks.compare(kind, WITH_PEER[0]) for kind in breaks.KINDS},
 }
 
 
@@ -293,6 +301,7 @@ def main() -> int:
     parser.add_argument("--rows", help="of patterns or models, comma-separated")
     parser.add_argument("--threads", help="of patterns and models (default 1,2)")
     parser.add_argument("--caches", help="a folder for the frameworks' caches, kept: cold and warm mean nothing then")
+    parser.add_argument("--no-peer", action="store_true", help="of the breaks: ours alone")
     parser.add_argument("--rounds", type=int, default=3, help="processes per framework (default 3)")
     arguments = parser.parse_args()
     chosen = arguments.only.split(",") if arguments.only else list(BENCHMARKS)
@@ -301,6 +310,7 @@ def main() -> int:
 
     CHOSEN_ROWS.extend(arguments.rows.split(",") if arguments.rows else [])
     KEPT_CACHES.extend([arguments.caches] if arguments.caches else [])
+    WITH_PEER[0] = not arguments.no_peer
     if arguments.threads:
         CHOSEN_THREADS[:] = map(int, arguments.threads.split(","))
 

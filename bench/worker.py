@@ -20,6 +20,7 @@ from typing import Any
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "tests")]  # the patterns, the model zoo
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import exits
 import torch
 
 Function = Callable[..., Any]
@@ -38,17 +39,43 @@ class Framework:
         if name == "magneto":
             import magneto
 
-            self.compile: Function = magneto.compile
+            self.compile: Function = lambda fn, backend, dynamic=None: magneto.compile(fn, backend=backend)
             self.reset: Function = magneto.reset
+            self.captures: Function = lambda: magneto.stats()["cache_entries"]
         else:
             import torch._dynamo as dynamo
+            from torch._dynamo.utils import counters
 
             dynamo.config.cache_size_limit = 1000
             self.compile = torch.compile
-            self.reset = dynamo.reset
+            self.reset = lambda: (dynamo.reset(), counters.clear())
+            self.captures = lambda: counters["stats"]["unique_graphs"]
+        self.name = name
         # What a first compile imports or initialises is not part of any figure.
         self.compile(lambda x: x * 2 + 1, backend="eager")(torch.ones(2))
         self.reset()
+
+    def guard_check(self, compiled: Function, function: Function, values: dict[str, Any]) -> Callable[[int], float]:
+        """Times one check of the guards of a function's capture, in seconds, after so many bytes were written."""
+        if self.name == "magneto":
+            from magneto import _C
+
+            return lambda evicted: _C.time_guards(compiled, (values["x"],), 20 if evicted else 2000, evicted)
+        from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+
+        (entry,) = _debug_get_cache_entry_list(function.__code__)
+        other = bytearray(64 << 20)
+
+        def check(evicted: int) -> float:
+            if not evicted:
+                return timed(lambda: [entry.guard_manager.check(values) for _ in range(50)]) / 50
+            times = []
+            for turn in range(20):
+                other[::64] = bytes([turn]) * (len(other) // 64)
+                times.append(timed(lambda: entry.guard_manager.check(values)))
+            return statistics.median(times)
+
+        return check
 
 
 # -- first call --------------------------------------------------------------------------------------------------------
@@ -336,6 +363,12 @@ def main() -> None:
         }
         function = functions[benchmark]
         result = function(Framework(name), **options)
+            "another_entry": exits.another_entry,
+            "loop": exits.loop,
+            "depth": exits.depth,
+            "module_guards": exits.module_guards,
+        }
+        result = functions[benchmark](Framework(name), **options)
     print(json.dumps(result))
 
 
