@@ -76,6 +76,8 @@ class Describer:
         return text
 
     def tensor(self, value: torch.Tensor) -> str:
+        if value.layout != torch.strided or value.is_quantized:
+            return f"{value.layout} {self.tensor(value.dequantize() if value.is_quantized else value.to_dense())}"
         storage = value.untyped_storage().data_ptr() if value.numel() else 0
         memory = self.storages.setdefault(storage, len(self.storages) + 1)
         facts = f"{value.dtype} {tuple(value.shape)} {value.stride()}+{value.storage_offset()} memory {memory}"

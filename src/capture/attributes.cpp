@@ -364,11 +364,19 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
   if (descriptor) {
     PyTypeObject* kind = Py_TYPE(descriptor);
     if (kind == &PyGetSetDescr_Type) {
-      static const char* const refused[] = {"grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks", "name"};
+      static const char* const refused[] = {
+          "grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks", "name", "retains_grad", "output_nr", "_version"};
       for (const char* attribute : refused) {
         if (PyUnicode_CompareWithASCIIString(name, attribute) == 0) {
           side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + attribute + " is read");
         }
+      }
+      if (name == MAGNETO_STR("_base")) {
+        Ref base = checked(PyObject_GetAttr(owner, name));
+        if (is_input(owner) || (base.get() != Py_None && is_input(base.get()))) {  // it may be a view itself
+          side_exit(BreakReason::AutogradCall, "the base of a tensor from outside is read");
+        }
+        return base;
       }
       static PyObject* const getattr_function = [] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); }();
       if (PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
@@ -453,7 +461,7 @@ Ref Capture::module_getattr(PyObject* owner, PyObject* name) {
 namespace {
 
 bool same_data(const at::Tensor& a, const at::Tensor& b) {
-  return a.unsafeGetTensorImpl()->storage().is_alias_of(b.unsafeGetTensorImpl()->storage()) && a.dtype() == b.dtype() &&
+  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() && a.dtype() == b.dtype() &&
          a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
 }
 

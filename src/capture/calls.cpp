@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "capture/capture.h"
 #include "python/bind.h"
@@ -22,6 +23,7 @@ namespace {
 
 enum class Treatment : uint8_t {
   Interpret,
+  Whole,
   TorchCall,
   Native,
   Members,
@@ -101,6 +103,12 @@ bool log_is_written(PyObject* function, const CallArgs& args) {
 PyTypeObject* script_function_type() {
   static constinit Imported type("torch.jit", "ScriptFunction");
   return type.type();
+}
+
+/// Module._call_impl does not run the hooks that run whatever happens when it hears that it is being compiled.
+bool leaves_hooks_out(const InterpFrame& asking) {
+  PyObject* module = PyDict_GetItemString(asking.globals, "__name__");
+  return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
 }
 
 /// OpOverload and OpOverloadPacket: torch.ops.namespace.name and its overloads.
@@ -388,7 +396,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::AutogradFunction:
       return apply_autograd_function(args);
     case Treatment::True:
-      return Ref::borrow(Py_True);
+      return Ref::borrow(frame && leaves_hooks_out(*frame) ? Py_False : Py_True);
     case Treatment::False:
       return Ref::borrow(Py_False);
     case Treatment::Log:
@@ -417,8 +425,13 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       std::vector<Ref> resolved;
       std::vector<PyObject*> values;
       for (PyObject* arg : args.values) {
-        resolved.push_back(resolve(arg));
-        refuse_opaque(resolved.back().get(), 1);
+        resolved.push_back(readable(arg));
+        refuse_opaque(resolved.back().get(), 8);
+        PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+        if (module && is_python_class(Py_TYPE(arg)) &&
+            _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__module__")) == module) {
+          pinned(arg);  // an inspect.Signature: its methods read it
+        }
         values.push_back(resolved.back().get());
       }
       Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
@@ -434,8 +447,11 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       return result;
     }
     case Treatment::Interpret:
+    case Treatment::Whole:
       break;
   }
+  std::optional<Uncuttable> whole;
+  if (decision.treatment == Treatment::Whole) whole.emplace(*this);
   const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
   const Source* source = source_of(function);
   if (source) guards.function(source, function);
@@ -738,7 +754,7 @@ bool Capture::truth(PyObject* value) {
     PyTypeObject* type = Py_TYPE(value);
     const bool custom = type_lookup(type, MAGNETO_STR("__bool__")) || type_lookup(type, MAGNETO_STR("__len__"));
     if (!custom) return true;
-    refuse_opaque(value);
+    if (!is_builtin_container(value)) refuse_opaque(value);
     if (PyDict_Check(value) || PyList_Check(value) || PyTuple_Check(value)) object = contents_of(value);
   }
   Ref result = call_native([&]() -> PyObject* {

@@ -286,6 +286,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;
   for (const InterpFrame* f = frame; f; f = f->caller) {
+    if (f == called_back_from_) cut = f;
     if (f->callback || (f->caller && !f->caller->result_is_pushed)) cut = f->caller;
   }
   if (cut) {
@@ -495,6 +496,11 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   register_closure(function, f.function_source);
   if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
   const bool callbacks = std::exchange(callbacks_allowed_, false);
+  // A loop over a generator is no C code between the two.
+  const bool direct = frame && frame_is_generator(real) && frame->depth > 0 && PyGen_CheckExact(frame->top()) &&
+                      generator_frame(frame->top()) == nullptr && frame->instr().op == Op::FOR_ITER;
+  const InterpFrame* outer = called_back_from_;
+  if (!outer) called_back_from_ = frame;
   Ref value;
   bool raised = false;
   try {
@@ -503,12 +509,14 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
       if (!info.handler_of(f.pc)) {
         frame_set_running(real, info, f.pc, f.depth);
         callbacks_allowed_ = callbacks;
+        called_back_from_ = outer;
         return frame_raise(thread, real);
       }
       value = run_frame(f, /*raise_first=*/true);
     } else {
       value = run_frame(f);
     }
+    if (!direct && !last_word) value = returned_to_c(std::move(value), frame_is_generator(real));
   } catch (const PythonError&) {
     raised = true;
   } catch (...) {
@@ -517,6 +525,7 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
     raised = true;
   }
   callbacks_allowed_ = callbacks;
+  called_back_from_ = outer;
   if (raised) {
     if (last_word) mute_last_word();
     end_frame(thread, real, info, f.pc, f.depth);

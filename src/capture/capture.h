@@ -178,9 +178,17 @@ class Capture {
   Ref resolve(PyObject* object, bool will_mutate = false);
   /// An object from outside with state that no guard sees; only handing it on is safe.
   bool is_opaque(PyObject* object) const;
-  /// Something is about to read the value of `object`, or of what is in it (exact containers, so many levels deep): an
-  /// opaque one ends the segment.
+  /// C code is about to read the value of `object`, or of what is in it (containers and iterators, so many levels
+  /// deep): an opaque one ends the segment, and a container from outside is guarded with all that is in it.
+  /// (c_readers.cpp)
   void refuse_opaque(PyObject* object, int depth = 0);
+  /// What C code gets in place of `callable` to call back: a function that the capture runs, whatever it is.
+  Ref callback(PyObject* callable);
+  /// What C code gets as the result of a function that it has called back: a stand-in for a container from outside.
+  /// `yielded`: of a generator, whose values C code mostly only hands on.
+  Ref returned_to_c(Ref value, bool yielded);
+  /// Such a function is called. Null: with the Python error set.
+  PyObject* call_from_c(PyObject* callable, PyObject* const* args, Py_ssize_t count, PyObject* kwnames);
   /// C code is about to iterate over `value`: an iterator or view from outside ends the segment.
   void refuse_opaque_iterable(PyObject* value);
   /// C code compares what is in `value`, also in containers in it: guards all of it.
@@ -188,7 +196,9 @@ class Capture {
   /// A container inside `value` has been changed: C code sees nested ones as they were.
   bool holds_changed(PyObject* value, int depth);
   /// Like resolve, for nested containers too.
-  Ref resolve_deep(PyObject* object);
+  Ref resolve_deep(PyObject* object, int depth = 0);
+  /// The object for C code to read, and perhaps to give back: itself, or its stand-in, with stand-ins in it.
+  Ref readable(PyObject* object) { return is_outside(object) ? resolve_deep(object) : resolve(object); }
   bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0; }
   /// The dict has been read or written as a dict: its entries are looked up there.
   bool is_written(PyObject* dict) { return has_shadow(dict) || find_overlay(dict, true); }
@@ -229,6 +239,8 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  /// `past_metaclass`: as type.__call__ does it.
+  Ref call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass = false);
   /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did, or
   /// `always`.
   Ref record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
@@ -294,7 +306,6 @@ class Capture {
   void move_writes_to_dict(PyObject* owner, PyObject* dict);
   Ref instance_dict_entry(PyObject* owner, PyObject* name);
   Ref bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound);
-  Ref call_type(PyTypeObject* type, const CallArgs& args);
   Ref call_c_function(PyObject* callable, const CallArgs& args);
   void wrap_defaults(InterpFrame& frame);
   Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
@@ -364,9 +375,10 @@ class Capture {
   Ref interrupt_;              // one that came from outside
   std::exception_ptr sticky_;  // what a callback threw; rethrown after the C call, or the instruction
   bool callbacks_allowed_ = false;
-  bool plain_ = false;      // Python code runs that is no part of the program (an import)
-  bool recording_ = false;  // a torch call runs
-  bool trusted_ = false;    // ...and is in Python code that may call whatever it likes
+  const InterpFrame* called_back_from_ = nullptr;  // C code called from there has called back: it can't be cut
+  bool plain_ = false;                             // Python code runs that is no part of the program (an import)
+  bool recording_ = false;                         // a torch call runs
+  bool trusted_ = false;                           // ...and is in Python code that may call whatever it likes
   guards::GlobalState start_state_;
   int64_t executed_ = 0;  // instructions, counted for exit_every
   int32_t start_depth_ = 0;
@@ -402,6 +414,8 @@ bool is_fake_tensor(PyObject* object);
 
 /// What a compiled callable was made from (borrowed), or null for all others. Set by the stage that owns the type.
 extern PyObject* (*original_of_compiled)(PyObject* callable);
+/// What a function that Capture::callback made stands for (borrowed), or null for all others.
+PyObject* callback_target(PyObject* function);
 /// "module.qualname", or what kind of object it is.
 std::string callable_name(PyObject* callable);
 /// Keeps an object for the process's life (keys of tables by address).

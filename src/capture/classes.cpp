@@ -48,7 +48,39 @@ bool is_pure_type(PyTypeObject* type) {
 
 }  // namespace
 
-Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
+namespace {
+
+/// Iterators of C code that call a function: which of their arguments it is, by position and keyword, and whether they
+/// look into their items themselves.
+struct CallingIterator {
+  enum Reads : uint8_t { Never, WithoutFunction, Always };
+  const char* type;
+  size_t position;
+  const char* keyword;
+  Reads reads;
+};
+
+constexpr CallingIterator kCallingIterators[] = {
+    {"map", 0, "", CallingIterator::Never},
+    {"filter", 0, "", CallingIterator::WithoutFunction},
+    {"itertools.filterfalse", 0, "", CallingIterator::WithoutFunction},
+    {"itertools.takewhile", 0, "", CallingIterator::Never},
+    {"itertools.dropwhile", 0, "", CallingIterator::Never},
+    {"itertools.starmap", 0, "", CallingIterator::Always},
+    {"itertools.accumulate", 1, "func", CallingIterator::WithoutFunction},
+    {"itertools.groupby", 1, "key", CallingIterator::Always},
+};
+
+const CallingIterator* calling_iterator(PyTypeObject* type) {
+  for (const CallingIterator& row : kCallingIterators) {
+    if (std::strcmp(row.type, type->tp_name) == 0) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Ref Capture::call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
   if (type == &PyType_Type && args.values.size() == 1) {
     PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(args.values[0]));
@@ -61,7 +93,7 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
   }();
   if (object == variable && !args.values.empty() && is_tensor(args.values[0])) return call_torch(object, args);
   PyTypeObject* meta = Py_TYPE(object);
-  if (meta != &PyType_Type) {
+  if (meta != &PyType_Type && !past_metaclass) {
     PyObject* meta_call = type_lookup(meta, MAGNETO_STR("__call__"));
     if (meta_call && PyFunction_Check(meta_call)) {
       CallArgs with_class = args;
@@ -88,10 +120,32 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
     CallArgs values;
     values.kwnames = args.kwnames;
     bool tensor = false;
-    for (PyObject* arg : args.values) {
+    const CallingIterator* calling = calling_iterator(type);
+    const auto is_function = [&](size_t i) {
+      if (!calling) return false;
+      if (i < args.positional()) return i == calling->position;
+      PyObject* keyword = PyTuple_GET_ITEM(args.kwnames, i - args.positional());
+      return PyUnicode_CompareWithASCIIString(keyword, calling->keyword) == 0;
+    };
+    bool reads_items = calling && calling->reads != CallingIterator::Never;
+    for (size_t i = 0; i < args.values.size(); ++i) {
+      if (calling && calling->reads == CallingIterator::WithoutFunction && is_function(i) &&
+          args.values[i] != Py_None) {
+        reads_items = false;
+      }
+    }
+    for (size_t i = 0; i < args.values.size(); ++i) {
+      PyObject* arg = args.values[i];
       tensor |= is_tensor(arg);
+      if (is_function(i)) {
+        held.push_back(callback(arg));
+        values.values.push_back(held.back().get());
+        continue;
+      }
       refuse_opaque_iterable(arg);
-      Ref value = PyType_IsSubtype(type, &PyDict_Type) ? resolve_deep(arg) : resolve(arg);
+      const bool deep = PyType_IsSubtype(type, &PyDict_Type) || reads_items;
+      Ref value = deep ? readable(arg) : resolve(arg);
+      if (reads_items) refuse_opaque(value.get(), 2);
       if (value.get() == arg && is_outside(arg) && std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
         // C code merges the two: what the outer one holds is read under guards.
         PyObject** dict = _PyObject_GetDictPtr(arg);
@@ -120,8 +174,14 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args) {
       if (type == &PyBool_Type) return Ref::borrow(truth(args.values[0]) ? Py_True : Py_False);
       return call_torch(object, values);
     }
-    return call_native(
+    Ref made = call_native(
         [&] { return PyObject_Vectorcall(object, values.values.data(), values.positional(), values.kwnames); });
+    if (PyDict_Check(made.get())) {  // its keys have been hashed
+      PyObject* key;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(made.get(), &position, &key, nullptr)) refuse_opaque(key, 1);
+    }
+    return made;
   }
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     side_exit(BreakReason::OpaqueCall, std::string("an object of the C type ") + type->tp_name + " is made");

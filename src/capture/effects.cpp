@@ -1,4 +1,5 @@
 // Calls of C functions: the effect table (effects.def) applied.
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -151,13 +152,23 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
   std::optional<Uncuttable> scope;
   if (!allows_cut && frame) scope.emplace(*this);
   // What compares items reads them all the way down; what takes pairs, two levels.
-  const bool compares = effect->name == "builtins.sorted" || effect->name == "list.sort" ||
-                        effect->name.ends_with(".index") || effect->name.ends_with(".count") ||
-                        effect->name.ends_with(".remove") || effect->name.ends_with(".__contains__");
+  static constexpr std::string_view comparing[] = {".sorted", ".sort",         ".index",  ".count",
+                                                   ".remove", ".__contains__", ".__eq__", ".__ne__",
+                                                   ".__lt__", ".__le__",       ".__gt__", ".__ge__"};
+  const bool compares =
+      effect->name.starts_with("_heapq.") || effect->name.starts_with("_bisect.") ||
+      std::ranges::any_of(comparing, [&](std::string_view end) { return effect->name.ends_with(end); });
   const bool takes_pairs = effect->name.ends_with("dict.update") || effect->name.ends_with("Dict.update");
   // What is stored is not read, but for keys and members, which are hashed.
   const bool stores = effect->policy == Policy::Mutate && !compares;
-  const bool hashes = effect->name.starts_with("set.") || effect->name.find("ict.") != std::string::npos;
+  const bool hashes = effect->name.starts_with("set.") || effect->name.find("ict.") != std::string::npos ||
+                      effect->name == "_collections._count_elements";
+  // Questions about types and modes look into nothing.
+  static constexpr std::string_view asking[] = {
+      "_abc.", "torch.", "_typing.", "_imp.", "builtins.callable", "builtins.issubclass"};
+  const bool reads = effect->policy == Policy::Pure && std::ranges::none_of(asking, [&](std::string_view start) {
+                       return effect->name.starts_with(start);
+                     });
   auto run_resolved = [&](bool mutate) -> Ref {
     std::vector<Ref> held;
     for (PyObject* value : args.values) {
@@ -167,7 +178,16 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     values.kwnames = args.kwnames;
     bool tensors = false;
     for (size_t i = 0; i < args.values.size(); ++i) {
-      Ref value = takes_pairs && i > 0 ? resolve_deep(args.values[i]) : resolve(args.values[i], mutate && i == 0);
+      const bool called = (i == 0 && effect->name == "_functools.reduce") ||
+                          (args.kwnames && i >= args.positional() &&
+                           PyTuple_GET_ITEM(args.kwnames, i - args.positional()) == MAGNETO_STR("key"));
+      if (called) {
+        held.push_back(callback(args.values[i]));
+        values.values.push_back(held.back().get());
+        continue;
+      }
+      const bool deep = reads || (compares && !mutate) || (takes_pairs && i > 0);
+      Ref value = deep ? readable(args.values[i]) : resolve(args.values[i], mutate && i == 0);
       if (i > 0) refuse_opaque_iterable(value.get());
       if (value.get() == args.values[i] && is_outside(value.get()) && i == 0 &&
           (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&
@@ -183,14 +203,16 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
                    (PyIter_Check(value.get()) || source_of(value.get())->kind != guards::SourceKind::Const)))) {
         side_exit(BreakReason::OpaqueObject, "call of " + effect->name + " on an object from outside");
       }
-      if (stores ? i == 1 && hashes && !takes_pairs : i > 0 || effect->policy == Policy::Pure) {
-        refuse_opaque(value.get(), stores ? 1 : 3);
+      if (stores ? i == 1 && hashes && !takes_pairs : i > 0 || compares || reads) {
+        refuse_opaque(value.get(), stores ? 1 : 8);
       }
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
       held.push_back(value);
       values.values.push_back(value.get());
     }
-    if (tensors && effect->policy == Policy::Pure) return call_torch(callable, args);
+    if (tensors && effect->policy == Policy::Pure && effect->name != "_functools.reduce") {
+      return call_torch(callable, args);
+    }
     return call_native(
         [&] { return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames); });
   };

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "capture/handlers.h"
+#include "capture/operations.h"
 
 namespace magneto::capture {
 
@@ -46,7 +47,8 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
     if (PyFunction_Check(method))
       return capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value});
   }
-  if (capture.is_outside(object.get()) && object.get() == value && !is_value(value)) object = capture.contents_of(value);
+  if (capture.is_outside(object.get()) && object.get() == value && !is_value(value))
+    object = capture.contents_of(value);
   return capture.call_native([&]() -> PyObject* {
     const Py_ssize_t size = PyObject_Size(object.get());
     return size < 0 ? nullptr : PyLong_FromSsize_t(size);
@@ -116,9 +118,17 @@ Ref handle_delitem(Capture& capture, const CallArgs& args) {
   return Ref::borrow(Py_None);
 }
 
+/// operator.iadd and its like: `a += b` as an expression. `index`: the argument of BINARY_OP.
+template <int index>
+Ref handle_in_place(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "operator");
+  return binary_operator(capture, index, args.values[0], args.values[1]);
+}
+
 Ref handle_iter(Capture& capture, const CallArgs& args) {
   if (args.values.size() == 1) return capture.iterate(args.values[0]);
-  return capture.call_native([&] { return PyCallIter_New(args.values[0], args.values[1]); });
+  Ref function = capture.callback(args.values[0]);
+  return capture.call_native([&] { return PyCallIter_New(function.get(), args.values[1]); });
 }
 
 Ref handle_next(Capture& capture, const CallArgs& args) {
@@ -153,17 +163,28 @@ bool contains_tensor(PyObject* list) {
 Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   PyObject* function = PyDict_GetItemString(PyEval_GetBuiltins(), name);
   CallArgs copy = args;
+  std::vector<Ref> held;
   Ref items;
   if (args.positional() == 1 || std::strcmp(name, "sum") == 0) {
     items = capture.list_of(args.values[0]);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+      PyObject* item = capture.readable(PyList_GET_ITEM(items.get(), i)).release();
+      PyList_SetItem(items.get(), i, item);
+    }
     copy.values[0] = items.get();
+  }
+  for (size_t i = 0; i < copy.values.size(); ++i) {
+    const bool key = copy.kwnames && i >= copy.positional() &&
+                     PyTuple_GET_ITEM(copy.kwnames, i - copy.positional()) == MAGNETO_STR("key");
+    held.push_back(key ? capture.callback(copy.values[i]) : capture.readable(copy.values[i]));
+    copy.values[i] = held.back().get();
   }
   bool tensors = items && contains_tensor(items.get());
   for (PyObject* value : copy.values) tensors |= is_tensor(value);
   // A key is a callback, which the capture has to see.
   const bool calls_back = copy.kwnames && PySequence_Contains(copy.kwnames, MAGNETO_STR("key")) == 1;
   if (tensors && !calls_back) return capture.call_torch(function, copy);
-  for (PyObject* value : copy.values) capture.refuse_opaque(value, 1);
+  for (PyObject* value : copy.values) capture.refuse_opaque(value, 8);
   return capture.call_native(
       [&] { return PyObject_Vectorcall(function, copy.values.data(), copy.positional(), copy.kwnames); });
 }
@@ -227,6 +248,20 @@ std::span<const HandlerRow> builtin_handlers() {
       {"builtins.delattr", handle_delattr},
       {"_operator.setitem", handle_setitem},
       {"_operator.delitem", handle_delitem},
+      {"_operator.iadd", handle_in_place<13>},
+      {"_operator.iconcat", handle_in_place<13>},
+      {"_operator.iand", handle_in_place<14>},
+      {"_operator.ifloordiv", handle_in_place<15>},
+      {"_operator.ilshift", handle_in_place<16>},
+      {"_operator.imatmul", handle_in_place<17>},
+      {"_operator.imod", handle_in_place<19>},
+      {"_operator.imul", handle_in_place<18>},
+      {"_operator.ior", handle_in_place<20>},
+      {"_operator.ipow", handle_in_place<21>},
+      {"_operator.irshift", handle_in_place<22>},
+      {"_operator.isub", handle_in_place<23>},
+      {"_operator.itruediv", handle_in_place<24>},
+      {"_operator.ixor", handle_in_place<25>},
       {"builtins.id", handle_id},
       {"builtins.iter", handle_iter},
       {"builtins.next", handle_next},

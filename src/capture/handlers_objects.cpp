@@ -96,7 +96,18 @@ Ref handle_type_getattribute(Capture& capture, const CallArgs& args) {
   return capture.load_attr(args.values[0], args.values[1]);
 }
 
+/// super().__call__ in a metaclass: makes an instance.
+Ref handle_type_call(Capture& capture, const CallArgs& args) {
+  if (args.values.empty() || !PyType_Check(args.values[0])) {
+    capture.side_exit(BreakReason::OpaqueCall, "call of type.__call__");
+  }
+  CallArgs rest = args;
+  rest.values.erase(rest.values.begin());
+  return capture.call_type(reinterpret_cast<PyTypeObject*>(args.values[0]), rest, /*past_metaclass=*/true);
+}
+
 Ref dict_get(Capture& capture, PyObject* dict, PyObject* key) {
+  capture.refuse_opaque(key, 2);
   if (PyObject_Hash(key) == -1) throw PythonError{};
   return capture.dict_lookup(dict, key);
 }
@@ -135,6 +146,7 @@ std::span<const HandlerRow> object_handlers() {
       {"object.__delattr__", handle_object_delattr},
       {"object.__reduce_ex__", handle_reduce_ex},
       {"type.__getattribute__", handle_type_getattribute},
+      {"type.__call__", handle_type_call},
       {"function.__get__", handle_function_get},
       {"dict.get", handle_dict_get},
       {"dict.__getitem__", handle_dict_getitem},

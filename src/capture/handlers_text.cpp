@@ -21,8 +21,8 @@ bool has_constant_text(Capture& capture, PyObject* value) {
 template <PyObject* (*function)(PyObject*)>
 Ref handle_text(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "repr");
-  Ref value = capture.resolve(args.values[0]);
-  capture.refuse_opaque(value.get(), 3);
+  Ref value = capture.readable(args.values[0]);
+  capture.refuse_opaque(value.get(), 8);
   PyTypeObject* type = Py_TYPE(value.get());
   if (!has_constant_text(capture, value.get()) && !is_builtin_container(value.get()) &&
       !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {

@@ -76,7 +76,8 @@ void Capture::force_exit() {
   }
   if (++executed_ < exit_every) return;
   for (const InterpFrame* f = frame; f; f = f->caller) {
-    if (f->callback || (f->caller && !f->caller->result_is_pushed)) return;  // no frame can be cut here
+    if (f == called_back_from_ || f->callback || (f->caller && !f->caller->result_is_pushed))
+      return;  // no frame can be cut here
   }
   side_exit(BreakReason::Forced, "an exit is forced");
 }

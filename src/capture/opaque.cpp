@@ -1,5 +1,5 @@
-// Objects from outside whose state C code keeps out of sight: arrays, dates, decimals, locks. They can be handed on, but
-// what reads their value ends the segment, because no guard could tell that it has changed.
+// Objects from outside whose state C code keeps out of sight: arrays, dates, decimals, locks. They can be handed on,
+// but what reads their value ends the segment, because no guard could tell that it has changed.
 #include <cstring>
 #include <string_view>
 #include <unordered_set>
@@ -26,12 +26,13 @@ PyTypeObject* layout_class(PyTypeObject* type) {
 /// C classes that the capture knows: their instances have no state, are guarded by identity, or are read under guards.
 bool is_known_layout(PyTypeObject* type) {
   static const auto* known = new std::unordered_set<PyTypeObject*>{
-      &PyBaseObject_Type,   &PyType_Type,        &PyModule_Type,           &PyFunction_Type,   &PyMethod_Type,
-      &PyCFunction_Type,    &PyCMethod_Type,     &PyMethodDescr_Type,      &PyGetSetDescr_Type, &PyMemberDescr_Type,
-      &PyWrapperDescr_Type, &PyClassMethodDescr_Type, &_PyMethodWrapper_Type, &PyCell_Type,    &PyCode_Type,
-      &PyList_Type,         &PyDict_Type,        &PyTuple_Type,            &PySet_Type,        &PyFrozenSet_Type,
-      &PyODict_Type,        &PyProperty_Type,    &PyStaticMethod_Type,     &PyClassMethod_Type, &PySuper_Type,
-      &Py_GenericAliasType, &_PyWeakref_RefType};
+      &PyBaseObject_Type,     &PyType_Type,         &PyModule_Type,       &PyFunction_Type,
+      &PyMethod_Type,         &PyCFunction_Type,    &PyCMethod_Type,      &PyMethodDescr_Type,
+      &PyGetSetDescr_Type,    &PyMemberDescr_Type,  &PyWrapperDescr_Type, &PyClassMethodDescr_Type,
+      &_PyMethodWrapper_Type, &PyCell_Type,         &PyCode_Type,         &PyList_Type,
+      &PyDict_Type,           &PyTuple_Type,        &PySet_Type,          &PyFrozenSet_Type,
+      &PyODict_Type,          &PyProperty_Type,     &PyStaticMethod_Type, &PyClassMethod_Type,
+      &PySuper_Type,          &Py_GenericAliasType, &_PyWeakref_RefType};
   if (known->count(type)) return true;
   const std::string_view name = type->tp_name;
   return name.starts_with("torch.") || name.starts_with("functools.") || name.starts_with("operator.") ||
@@ -47,42 +48,16 @@ bool Capture::is_opaque(PyObject* object) const {
          !PyExceptionInstance_Check(object) && !is_known_layout(layout_class(Py_TYPE(object)));
 }
 
-void Capture::refuse_opaque(PyObject* object, int depth) {
-  if (!object || is_scalar(object) || is_tensor(object)) return;
-  if (is_opaque(object)) {
-    side_exit(BreakReason::OpaqueObject,
-              std::string("the value of an object of type ") + Py_TYPE(object)->tp_name + " is read");
-  }
-  if (depth == 0) return;
-  if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
-      refuse_opaque(PySequence_Fast_GET_ITEM(object, i), depth - 1);
-    }
-  } else if (PyDict_CheckExact(object)) {
-    PyObject *key, *value;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(object, &position, &key, &value)) {
-      refuse_opaque(key, depth - 1);
-      refuse_opaque(value, depth - 1);
-    }
-  } else if (PySlice_Check(object)) {
-    const auto* slice = reinterpret_cast<PySliceObject*>(object);
-    for (PyObject* part : {slice->start, slice->stop, slice->step}) refuse_opaque(part, depth - 1);
-  }
-}
-
 bool has_own_getattr(PyTypeObject* type) {
   PyObject* found = _PyType_Lookup(type, MAGNETO_STR("__getattribute__"));
   return found && Py_TYPE(found) == &PyWrapperDescr_Type &&
-         reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped !=
-             reinterpret_cast<void*>(&PyObject_GenericGetAttr);
+         reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped != reinterpret_cast<void*>(&PyObject_GenericGetAttr);
 }
 
 bool has_own_setattr(PyTypeObject* type) {
   PyObject* found = _PyType_Lookup(type, MAGNETO_STR("__setattr__"));
   return found && Py_TYPE(found) == &PyWrapperDescr_Type &&
-         reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped !=
-             reinterpret_cast<void*>(&PyObject_GenericSetAttr);
+         reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped != reinterpret_cast<void*>(&PyObject_GenericSetAttr);
 }
 
 }  // namespace magneto::capture

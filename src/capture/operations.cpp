@@ -81,7 +81,7 @@ bool has_python_operator(Capture& capture, PyTypeObject* type, std::string_view 
 
 /// Operands that a C operator may read: containers from outside are replaced; opaque C objects end the segment.
 Ref operand(Capture& capture, PyObject* value, std::string_view name) {
-  capture.refuse_opaque(value);
+  if (!is_builtin_container(value)) capture.refuse_opaque(value, 3);
   Ref object = capture.resolve(value);
   if (object.get() == value && capture.is_outside(value) && !capture.is_shadow(value) &&
       !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE) && !PyTuple_Check(value) &&
@@ -147,6 +147,10 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   const std::string_view name = kBinaryOperators[op.in_place ? index - kFirstInPlace : index].name;
   Ref a = operand(capture, left, name);
   Ref b = operand(capture, right, name);
+  if (PyUnicode_Check(left) || PyBytes_Check(left)) {  // `text % values` writes all that is in the values
+    b = capture.readable(b.get());
+    capture.refuse_opaque(b.get(), 8);
+  }
   return capture.call_native([&] { return op.run(a.get(), b.get()); });
 }
 
@@ -336,7 +340,7 @@ bool Capture::contains(PyObject* container, PyObject* item) {
   }
   if (!PyDict_Check(container)) guard_contents(container);  // of a dict, the keys
   guard_contents(item);
-  refuse_opaque(item);
+  if (!is_builtin_container(item)) refuse_opaque(item);
   Ref object = operand(*this, container, "contains");
   Ref needle = resolve(item);
   return call_native([&]() -> PyObject* {

@@ -66,6 +66,8 @@ PyObject* bound_receiver(PyObject* value) {
 /// Immutable all the way down, with nothing from outside in it: one object serves all runs.
 bool Rebuilder::is_constant(PyObject* value) {
   if (is_scalar(value) || is_identity_constant(value)) return true;
+  const guards::Source* source = c.source_of(value);
+  if (source && source->kind != guards::SourceKind::Const) return false;
   if (is_value(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)) return true;  // NumPy's numbers
   if (PyTuple_CheckExact(value) || (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
@@ -116,6 +118,7 @@ int32_t Rebuilder::build(PyObject* value) {
   c.keep(Ref::borrow(value));  // keys of the memo stay alive
   if (is_scalar(value)) return constant(value);
   if (is_tensor(value)) return build_tensor(value);
+  if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
   if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
   if (const guards::Source* source = c.source_of(value)) {
     if (source->kind == guards::SourceKind::Const) {
@@ -160,6 +163,11 @@ int32_t Rebuilder::build(PyObject* value) {
     Ref self = checked(PyObject_GetAttrString(value, "__self__"));
     std::vector<int32_t> args = {build(reinterpret_cast<PyObject*>(&PySuper_Type)), build(type.get()),
                                  build(self.get())};
+    return memo_[value] = emit(PlanOp::Call, std::move(args));
+  }
+  if (PyTuple_Check(value) && std::strncmp(Py_TYPE(value)->tp_name, "torch.return_types.", 19) == 0) {
+    std::vector<int32_t> args = {constant(reinterpret_cast<PyObject*>(Py_TYPE(value))),
+                                 emit(PlanOp::Tuple, build_items(value))};
     return memo_[value] = emit(PlanOp::Call, std::move(args));
   }
   if (is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value)) return build_instance(value);

@@ -259,7 +259,8 @@ bool Capture::holds_changed(PyObject* value, int depth) {
   Ref seen = resolve(value);
   auto changed = [&](PyObject* item) {
     if (!is_builtin_container(item)) return false;
-    auto shadow = shadows_.find(item);
+    auto original = shadow_original_.find(item);
+    auto shadow = shadows_.find(original == shadow_original_.end() ? item : original->second);
     return (shadow != shadows_.end() && shadow->second.dirty) || holds_changed(item, depth + 1);
   };
   if (PyTuple_Check(seen.get()) || PyList_Check(seen.get())) {
@@ -347,33 +348,40 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
   return shadow;
 }
 
-Ref Capture::resolve_deep(PyObject* object) {
+Ref Capture::resolve_deep(PyObject* object, int depth) {
+  if (depth > 50) side_exit(BreakReason::OpaqueObject, "a container that may hold itself is read");
   Ref top = resolve(object);
   PyObject* value = top.get();
+  // A stand-in gets the stand-ins of what is in it. A container made during the capture is left as it is, and copied.
+  const bool in_place = is_shadow(value);
+  const auto deep = [&](PyObject* item) { return is_builtin_container(item) ? resolve_deep(item, depth + 1) : Ref(); };
   if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
     Ref copy;
     for (Py_ssize_t i = 0; i < size; ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, i);
-      if (!is_builtin_container(item)) continue;
-      Ref deep = resolve_deep(item);
-      if (deep.get() == item) continue;
+      Ref replacement = deep(item);
+      if (!replacement || replacement.get() == item) continue;
+      if (in_place) {
+        PySequence_Fast_ITEMS(value)[i] = replacement.release();
+        Py_DECREF(item);
+        continue;
+      }
       if (!copy) copy = checked(PySequence_List(value));
-      if (PyList_SetItem(copy.get(), i, deep.release()) < 0) throw PythonError{};
+      if (PyList_SetItem(copy.get(), i, replacement.release()) < 0) throw PythonError{};
     }
     if (!copy) return top;
     return PyTuple_CheckExact(value) ? checked(PyList_AsTuple(copy.get())) : copy;
   }
   if (PyDict_CheckExact(value)) {
-    Ref copy;
+    Ref copy = in_place ? top : Ref();
     PyObject *key, *item;
     Py_ssize_t position = 0;
     while (PyDict_Next(value, &position, &key, &item)) {
-      if (!is_builtin_container(item)) continue;
-      Ref deep = resolve_deep(item);
-      if (deep.get() == item) continue;
+      Ref replacement = deep(item);
+      if (!replacement || replacement.get() == item) continue;
       if (!copy) copy = checked(PyDict_Copy(value));
-      if (PyDict_SetItem(copy.get(), key, deep.get()) < 0) throw PythonError{};
+      if (PyDict_SetItem(copy.get(), key, replacement.get()) < 0) throw PythonError{};
     }
     return copy ? copy : top;
   }

@@ -9,9 +9,16 @@
 #error "cpython_312.cpp is for CPython 3.12"
 #endif
 
+// pycore_interp.h is written for C: its atomics are the compiler's built-in ones, and one macro of Python.h is in its
+// way.
+#undef HAVE_STD_ATOMIC
+#undef _PyGC_FINALIZED
 #define Py_BUILD_CORE 1
 #include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
 #undef Py_BUILD_CORE
+
+#include <algorithm>
 
 #include "python/cpython_common.h"
 #include "python/types.h"
@@ -38,7 +45,14 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 
 }  // namespace
 
-bool is_traced(PyThreadState* thread) { return thread->c_tracefunc || thread->c_profilefunc; }
+/// Tools of sys.monitoring (cProfile is one) see all threads; sys.settrace and sys.setprofile, which have the two
+/// highest of its ids, one.
+bool is_traced(PyThreadState* thread) {
+  if (thread->c_tracefunc || thread->c_profilefunc) return true;
+  constexpr int thread_tools = 1 << PY_MONITORING_SYS_PROFILE_ID | 1 << PY_MONITORING_SYS_TRACE_ID;
+  return std::ranges::any_of(thread->interp->monitors.tools,
+                             [](uint8_t tools) { return (tools & ~thread_tools) != 0; });
+}
 
 PyObject* type_dict(PyTypeObject* type) {
   PyObject* dict = PyType_GetDict(type);

@@ -471,3 +471,44 @@ def test_config_is_changed_wrongly_and_works_on() -> None:
     with pytest.raises(magneto.exc.InvalidValue):
         magneto.config.cache_size_limit = "8"
     goes_on()
+
+
+def test_syntax_of_a_newer_python(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that this Python can't read: the user sees Python's own SyntaxError, and the program goes on."""
+    (tmp_path / "from_the_future.py").write_text("def double(x):\n    return x |> 2\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def program(x: torch.Tensor) -> Any:
+        y = x + 1
+        try:
+            import from_the_future
+
+            return from_the_future.double(y)
+        except SyntaxError as error:
+            return y, error.filename, error.lineno
+
+    def leaves(x: torch.Tensor) -> Any:
+        import from_the_future
+
+        return from_the_future.double(x)
+
+    compiled, leaving = magneto.compile(program), magneto.compile(leaves)
+    for _ in range(2):
+        assert_same(compiled(X), program(X))
+        with pytest.raises(SyntaxError, match="invalid syntax"):
+            leaving(X)
+
+
+def test_code_with_an_opcode_that_is_unknown() -> None:
+    """Code that another compiler made, or another version: CPython runs it, and the reason is told."""
+    import opcode
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    unknown = next(number for number in range(1, 256) if opcode.opname[number].startswith("<"))
+    code = program.__code__.co_code
+    program.__code__ = program.__code__.replace(co_code=code + bytes([unknown, 0]))  # behind the return: never run
+    compiled = magneto.compile(program)
+    for _ in range(2):
+        assert_same(compiled(X), X + 1)

@@ -152,6 +152,29 @@ def test_cprofile() -> None:
     assert_same(compiled(X), stepwise(X))
 
 
+@pytest.mark.lenient
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="sys.monitoring is new in Python 3.12")
+@pytest.mark.filterwarnings("ignore:Compiled functions run under CPython")
+def test_tools_of_sys_monitoring() -> None:
+    monitoring = getattr(sys, "monitoring")  # noqa: B009
+    compiled = magneto.compile(stepwise)
+    compiled(X)
+    names: list[str] = []
+    monitoring.use_tool_id(1, "tool")
+    try:
+        monitoring.register_callback(1, monitoring.events.PY_START, lambda code, offset: names.append(code.co_name))
+        monitoring.set_events(1, monitoring.events.PY_START)
+        compiled(X)
+        monitoring.set_events(1, 0)
+        assert names.count("stepwise") == 1 and names.count("helper") == 2
+        compiled(X)
+    finally:
+        monitoring.set_events(1, 0)
+        monitoring.free_tool_id(1)
+    assert names.count("stepwise") == 1
+    assert magneto.stats()["fallbacks"] == {"tracing": 1}
+
+
 def test_torch_profiler_runs_compiled_code() -> None:
     compiled = magneto.compile(stepwise, backend="aot_eager")
     compiled(X)

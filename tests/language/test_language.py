@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import arguments_programs
 import classes_programs
 import flow_programs
+import modules_programs
 import numpy_programs
 import pytest
 import raising_programs
+import readers_programs
+import standard_programs
 import types_programs
 from programs import Programs
 from scenario import BACKENDS, check
@@ -17,6 +21,10 @@ FILES: dict[str, Programs] = {
     "types": types_programs.programs,
     "classes": classes_programs.programs,
     "numpy": numpy_programs.programs,
+    "modules": modules_programs.programs,
+    "arguments": arguments_programs.programs,
+    "standard": standard_programs.programs,
+    "readers": readers_programs.programs,
 }
 
 CASES = [
