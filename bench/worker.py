@@ -360,9 +360,6 @@ def main() -> None:
             "chained": chained,
             "steady": steady,
             "long_graph": long_graph,
-        }
-        function = functions[benchmark]
-        result = function(Framework(name), **options)
             "another_entry": exits.another_entry,
             "loop": exits.loop,
             "depth": exits.depth,
