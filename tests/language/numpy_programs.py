@@ -69,7 +69,7 @@ def iteration_over_an_array(x, a):
         x = x + value
     for i, value in enumerate(a[:2]):
         x = x * (i + value)
-    return x, [v for v in a], list(a), sum(a), max(a), sorted(a)
+    return x, [v for v in a[:3]], list(a), sum(a), max(a), sorted(a)
 
 
 @programs(*arrays(array(), array(-1)), breaks=True)
