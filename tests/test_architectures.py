@@ -1,4 +1,5 @@
-"""Every row of tests/architectures: eager's results bit for bit, in one graph where nothing in the model reads data."""
+"""Every row of tests/architectures: eager's results bit for bit (scans: but for rounding), in one graph where nothing in the
+model reads data."""
 
 from __future__ import annotations
 
@@ -19,16 +20,13 @@ BREAKS: dict[str, int] = {
     "d_fine": 2,
     "dbrx": 11,
     "encodec": 28,
-    "falcon_mamba": 2,
     "fastspeech2": 3,
     "flaubert": 1,
-    "jamba": 1,
     "jetmoe": 3,
     "led": 1,
     "llava": 2,
     "longcat_flash": 9,
     "longformer": 2,
-    "mamba": 2,
     "mimi": 13,
     "musicgen": 2,
     "nllb_moe": 10,
@@ -42,6 +40,10 @@ BREAKS: dict[str, int] = {
     "vilt": 13,
     "xlm": 1,
 }
+
+# These call associative_scan, which PyTorch combines in a tree and Magneto in the order of the steps
+# (magneto/_instead.py): equal but for rounding.
+SCANNED = {"falcon_mamba", "jamba", "mamba"}
 
 
 def call(function: Any, name: str, seed: int) -> Any:
@@ -65,9 +67,9 @@ def test_architecture(name: str) -> None:
 
 def check(module: torch.nn.Module, name: str, backend: str, expected: list[Any]) -> None:
     compiled = magneto.compile(module, backend=backend, fullgraph=name not in BREAKS)
-    assert_same(call(compiled, name, 0), expected[0], exact=True)
+    assert_same(call(compiled, name, 0), expected[0], exact=name not in SCANNED)
     assert magneto.stats()["breaks"] == BREAKS.get(name, 0)
-    assert_same(call(compiled, name, 0), expected[0], exact=True)
-    assert_same(call(compiled, name, 1), expected[1], exact=True)
+    assert_same(call(compiled, name, 0), expected[0], exact=name not in SCANNED)
+    assert_same(call(compiled, name, 1), expected[1], exact=name not in SCANNED)
     if name not in BREAKS:
         assert magneto.stats()["recompiles"] == 0
