@@ -64,17 +64,14 @@ def _code_generation() -> Finding:
     return Finding(OK, "code generation", f"{library.name}, {library.stat().st_size >> 20} MB")
 
 
-def cache_folder() -> Path:
-    """Where the cache on disk is."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(config.disk_cache_dir or os.path.join(home, "magneto"))
-
-
 def _cache() -> Finding:
-    folder = cache_folder()
     if not config.disk_cache:
         remedy = "unset MAGNETO_DISK_CACHE, so that other processes need not make the same code again"
         return Finding(ADVICE, "cache on disk", "off", remedy)
+    try:
+        folder = Path(config.disk_cache_dir or _C.cache_directory())
+    except RuntimeError as error:
+        return Finding(PROBLEM, "cache on disk", str(error), "set MAGNETO_CACHE_DIR to a folder of your own")
     if not folder.exists():
         return Finding(OK, "cache on disk", f"{folder} is made when something is compiled")
     files = [file for file in folder.rglob("*") if file.is_file()]

@@ -212,13 +212,8 @@ def same(fn: F) -> F:
     return fn
 
 
-def substitute_in_graph(original_fn: Any, **others: Any) -> Callable[[F], F]:
+def decorates_nothing(*args: Any, **kwargs: Any) -> Callable[[F], F]:
     """For decorators with arguments that need nothing done."""
-    return same
-
-
-def registers_nothing(*args: Any, **kwargs: Any) -> Callable[[F], F]:
-    """As `substitute_in_graph`."""
     return same
 
 

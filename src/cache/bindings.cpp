@@ -1,7 +1,8 @@
-// What tests reach of the cache.
+// What tests and the doctor reach of the cache.
 #include "api/bindings.h"
 
 #include "cache/digest.h"
+#include "cache/directory.h"
 #include "cache/identity.h"
 
 namespace magneto {
@@ -21,10 +22,15 @@ PyObject* cache_machine(PyObject*, PyObject*) {
   return guarded([] { return PyUnicode_FromString(cache::machine().c_str()); });
 }
 
+PyObject* cache_directory(PyObject*, PyObject*) {
+  return guarded([] { return PyUnicode_DecodeFSDefault(cache::default_directory().c_str()); });
+}
+
 }  // namespace
 
 PyMethodDef cache_methods[] = {
     {"cache_digest", cache_digest, METH_O, "(bytes): their BLAKE2b digest in hexadecimal."},
+    {"cache_directory", cache_directory, METH_NOARGS, "Where entries are kept when no directory is named."},
     {"cache_machine", cache_machine, METH_NOARGS, "What code is made for, as text."},
     {nullptr, nullptr, 0, nullptr},
 };

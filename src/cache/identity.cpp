@@ -7,23 +7,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 namespace magneto::cache {
 namespace {
 
-void append_hex(std::string& text, uint64_t value) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  if (value >= 16) append_hex(text, value / 16);
-  text += kDigits[value % 16];
-}
-
 std::string describe_machine() {
   std::string text;
   const auto add = [&](const char* what, uint64_t value) {
-    text += what;
-    append_hex(text, value);
+    char digits[16];
+    text.append(what).append(digits, std::to_chars(digits, std::end(digits), value, 16).ptr);
   };
   // Leaves of the CPUID instruction, and the registers (EAX = 1, EBX = 2, ECX = 4, EDX = 8) in which they tell the
   // model and its features; others hold the number of the core that asks, for example.

@@ -100,6 +100,8 @@ struct CallArgs {
   PyObject* kwnames = nullptr;
   size_t positional() const { return values.size() - keywords(); }
   size_t keywords() const { return kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0; }
+  /// The name under which values[i] is given, borrowed; null: by position.
+  PyObject* keyword(size_t i) const { return i < positional() ? nullptr : PyTuple_GET_ITEM(kwnames, i - positional()); }
 };
 
 /// Attribute and item writes to an outside object, in order of first write.

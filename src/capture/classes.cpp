@@ -123,9 +123,8 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args, bool past_metac
     const CallingIterator* calling = calling_iterator(type);
     const auto is_function = [&](size_t i) {
       if (!calling) return false;
-      if (i < args.positional()) return i == calling->position;
-      PyObject* keyword = PyTuple_GET_ITEM(args.kwnames, i - args.positional());
-      return PyUnicode_CompareWithASCIIString(keyword, calling->keyword) == 0;
+      PyObject* keyword = args.keyword(i);
+      return keyword ? PyUnicode_CompareWithASCIIString(keyword, calling->keyword) == 0 : i == calling->position;
     };
     bool reads_items = calling && calling->reads != CallingIterator::Never;
     for (size_t i = 0; i < args.values.size(); ++i) {

@@ -20,6 +20,12 @@ struct Effect {
   HandlerFunction handler = nullptr;
   bool recorded = true;  // State
   std::string name;
+  // What it does with its arguments, by its name and policy.
+  bool compares = false;     // items with each other: reads them all the way down
+  bool takes_pairs = false;  // reads two levels
+  bool stores = false;       // does not read, but for keys and members,
+  bool hashes = false;       // which are hashed
+  bool reads = false;
 };
 
 struct EffectRow {
@@ -60,6 +66,24 @@ Effect find_effect(const std::string& name) {
   return effect;
 }
 
+void find_habits(Effect& effect) {
+  const std::string_view name = effect.name;
+  static constexpr std::string_view comparing[] = {".sorted", ".sort",         ".index",  ".count",
+                                                   ".remove", ".__contains__", ".__eq__", ".__ne__",
+                                                   ".__lt__", ".__le__",       ".__gt__", ".__ge__"};
+  effect.compares = name.starts_with("_heapq.") || name.starts_with("_bisect.") ||
+                    std::ranges::any_of(comparing, [&](std::string_view end) { return name.ends_with(end); });
+  effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");
+  effect.stores = effect.policy == Policy::Mutate && !effect.compares;
+  effect.hashes =
+      name.starts_with("set.") || name.find("ict.") != std::string_view::npos || name == "_collections._count_elements";
+  // Questions about types and modes look into nothing.
+  static constexpr std::string_view asking[] = {
+      "_abc.", "torch.", "_typing.", "_imp.", "builtins.callable", "builtins.issubclass"};
+  effect.reads = effect.policy == Policy::Pure &&
+                 std::ranges::none_of(asking, [&](std::string_view start) { return name.starts_with(start); });
+}
+
 /// The name under which a method of `type` stands in the effect table.
 std::string method_name(PyTypeObject* type, const char* method) {
   std::string_view name = type->tp_name;
@@ -71,7 +95,9 @@ const Effect& effect_of(const void* key, const std::function<std::string()>& nam
   static auto* known = new std::unordered_map<const void*, Effect>;
   auto found = known->find(key);
   if (found != known->end()) return found->second;
-  return known->emplace(key, find_effect(name())).first->second;
+  Effect effect = find_effect(name());
+  find_habits(effect);
+  return known->emplace(key, std::move(effect)).first->second;
 }
 
 bool is_module_function(PyCFunctionObject* function) {
@@ -151,42 +177,22 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
   std::optional<Uncuttable> scope;
   if (!allows_cut && frame) scope.emplace(*this);
-  // What compares items reads them all the way down; what takes pairs, two levels.
-  static constexpr std::string_view comparing[] = {".sorted", ".sort",         ".index",  ".count",
-                                                   ".remove", ".__contains__", ".__eq__", ".__ne__",
-                                                   ".__lt__", ".__le__",       ".__gt__", ".__ge__"};
-  const bool compares =
-      effect->name.starts_with("_heapq.") || effect->name.starts_with("_bisect.") ||
-      std::ranges::any_of(comparing, [&](std::string_view end) { return effect->name.ends_with(end); });
-  const bool takes_pairs = effect->name.ends_with("dict.update") || effect->name.ends_with("Dict.update");
-  // What is stored is not read, but for keys and members, which are hashed.
-  const bool stores = effect->policy == Policy::Mutate && !compares;
-  const bool hashes = effect->name.starts_with("set.") || effect->name.find("ict.") != std::string::npos ||
-                      effect->name == "_collections._count_elements";
-  // Questions about types and modes look into nothing.
-  static constexpr std::string_view asking[] = {
-      "_abc.", "torch.", "_typing.", "_imp.", "builtins.callable", "builtins.issubclass"};
-  const bool reads = effect->policy == Policy::Pure && std::ranges::none_of(asking, [&](std::string_view start) {
-                       return effect->name.starts_with(start);
-                     });
   auto run_resolved = [&](bool mutate) -> Ref {
     std::vector<Ref> held;
     for (PyObject* value : args.values) {
-      if (compares && !PyDict_Check(value)) guard_contents(value);  // of a dict, the keys
+      if (effect->compares && !PyDict_Check(value)) guard_contents(value);  // of a dict, the keys
     }
     CallArgs values;
     values.kwnames = args.kwnames;
     bool tensors = false;
     for (size_t i = 0; i < args.values.size(); ++i) {
-      const bool called = (i == 0 && effect->name == "_functools.reduce") ||
-                          (args.kwnames && i >= args.positional() &&
-                           PyTuple_GET_ITEM(args.kwnames, i - args.positional()) == MAGNETO_STR("key"));
+      const bool called = (i == 0 && effect->name == "_functools.reduce") || args.keyword(i) == MAGNETO_STR("key");
       if (called) {
         held.push_back(callback(args.values[i]));
         values.values.push_back(held.back().get());
         continue;
       }
-      const bool deep = reads || (compares && !mutate) || (takes_pairs && i > 0);
+      const bool deep = effect->reads || (effect->compares && !mutate) || (effect->takes_pairs && i > 0);
       Ref value = deep ? readable(args.values[i]) : resolve(args.values[i], mutate && i == 0);
       if (i > 0) refuse_opaque_iterable(value.get());
       if (value.get() == args.values[i] && is_outside(value.get()) && i == 0 &&
@@ -203,8 +209,9 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
                    (PyIter_Check(value.get()) || source_of(value.get())->kind != guards::SourceKind::Const)))) {
         side_exit(BreakReason::OpaqueObject, "call of " + effect->name + " on an object from outside");
       }
-      if (stores ? i == 1 && hashes && !takes_pairs : i > 0 || compares || reads) {
-        refuse_opaque(value.get(), stores ? 1 : 8);
+      if (effect->stores ? i == 1 && effect->hashes && !effect->takes_pairs
+                         : i > 0 || effect->compares || effect->reads) {
+        refuse_opaque(value.get(), effect->stores ? 1 : 8);
       }
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
       held.push_back(value);

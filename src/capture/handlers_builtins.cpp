@@ -3,6 +3,10 @@
 
 #include "capture/handlers.h"
 #include "capture/operations.h"
+// Last: its macros have the names that our tables of opcodes have.
+// clang-format off
+#include <opcode.h>
+// clang-format on
 
 namespace magneto::capture {
 
@@ -173,16 +177,15 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
     }
     copy.values[0] = items.get();
   }
+  bool calls_back = false;  // a key is a callback, which the capture has to see
   for (size_t i = 0; i < copy.values.size(); ++i) {
-    const bool key = copy.kwnames && i >= copy.positional() &&
-                     PyTuple_GET_ITEM(copy.kwnames, i - copy.positional()) == MAGNETO_STR("key");
+    const bool key = copy.keyword(i) == MAGNETO_STR("key");
+    calls_back |= key;
     held.push_back(key ? capture.callback(copy.values[i]) : capture.readable(copy.values[i]));
     copy.values[i] = held.back().get();
   }
   bool tensors = items && contains_tensor(items.get());
   for (PyObject* value : copy.values) tensors |= is_tensor(value);
-  // A key is a callback, which the capture has to see.
-  const bool calls_back = copy.kwnames && PySequence_Contains(copy.kwnames, MAGNETO_STR("key")) == 1;
   if (tensors && !calls_back) return capture.call_torch(function, copy);
   for (PyObject* value : copy.values) capture.refuse_opaque(value, 8);
   return capture.call_native(
@@ -248,20 +251,20 @@ std::span<const HandlerRow> builtin_handlers() {
       {"builtins.delattr", handle_delattr},
       {"_operator.setitem", handle_setitem},
       {"_operator.delitem", handle_delitem},
-      {"_operator.iadd", handle_in_place<13>},
-      {"_operator.iconcat", handle_in_place<13>},
-      {"_operator.iand", handle_in_place<14>},
-      {"_operator.ifloordiv", handle_in_place<15>},
-      {"_operator.ilshift", handle_in_place<16>},
-      {"_operator.imatmul", handle_in_place<17>},
-      {"_operator.imod", handle_in_place<19>},
-      {"_operator.imul", handle_in_place<18>},
-      {"_operator.ior", handle_in_place<20>},
-      {"_operator.ipow", handle_in_place<21>},
-      {"_operator.irshift", handle_in_place<22>},
-      {"_operator.isub", handle_in_place<23>},
-      {"_operator.itruediv", handle_in_place<24>},
-      {"_operator.ixor", handle_in_place<25>},
+      {"_operator.iadd", handle_in_place<NB_INPLACE_ADD>},
+      {"_operator.iconcat", handle_in_place<NB_INPLACE_ADD>},
+      {"_operator.iand", handle_in_place<NB_INPLACE_AND>},
+      {"_operator.ifloordiv", handle_in_place<NB_INPLACE_FLOOR_DIVIDE>},
+      {"_operator.ilshift", handle_in_place<NB_INPLACE_LSHIFT>},
+      {"_operator.imatmul", handle_in_place<NB_INPLACE_MATRIX_MULTIPLY>},
+      {"_operator.imod", handle_in_place<NB_INPLACE_REMAINDER>},
+      {"_operator.imul", handle_in_place<NB_INPLACE_MULTIPLY>},
+      {"_operator.ior", handle_in_place<NB_INPLACE_OR>},
+      {"_operator.ipow", handle_in_place<NB_INPLACE_POWER>},
+      {"_operator.irshift", handle_in_place<NB_INPLACE_RSHIFT>},
+      {"_operator.isub", handle_in_place<NB_INPLACE_SUBTRACT>},
+      {"_operator.itruediv", handle_in_place<NB_INPLACE_TRUE_DIVIDE>},
+      {"_operator.ixor", handle_in_place<NB_INPLACE_XOR>},
       {"builtins.id", handle_id},
       {"builtins.iter", handle_iter},
       {"builtins.next", handle_next},

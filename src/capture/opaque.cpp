@@ -48,16 +48,24 @@ bool Capture::is_opaque(PyObject* object) const {
          !PyExceptionInstance_Check(object) && !is_known_layout(layout_class(Py_TYPE(object)));
 }
 
-bool has_own_getattr(PyTypeObject* type) {
-  PyObject* found = _PyType_Lookup(type, MAGNETO_STR("__getattribute__"));
+namespace {
+
+/// The special method is C code other than `usual`.
+template <typename Function>
+bool is_own_code(PyTypeObject* type, PyObject* method, Function* usual) {
+  PyObject* found = _PyType_Lookup(type, method);
   return found && Py_TYPE(found) == &PyWrapperDescr_Type &&
-         reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped != reinterpret_cast<void*>(&PyObject_GenericGetAttr);
+         reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped != reinterpret_cast<void*>(usual);
+}
+
+}  // namespace
+
+bool has_own_getattr(PyTypeObject* type) {
+  return is_own_code(type, MAGNETO_STR("__getattribute__"), &PyObject_GenericGetAttr);
 }
 
 bool has_own_setattr(PyTypeObject* type) {
-  PyObject* found = _PyType_Lookup(type, MAGNETO_STR("__setattr__"));
-  return found && Py_TYPE(found) == &PyWrapperDescr_Type &&
-         reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped != reinterpret_cast<void*>(&PyObject_GenericSetAttr);
+  return is_own_code(type, MAGNETO_STR("__setattr__"), &PyObject_GenericSetAttr);
 }
 
 }  // namespace magneto::capture

@@ -50,19 +50,20 @@ Stages::Stages(const Context& context, std::string function)
       dump_(context.debug_dump >= 0 ? context.debug_dump != 0 : settings().debug_dump),
       function_(std::move(function)) {
   if (report_) report_->stages.emplace_back();
-  for (size_t i = 0; i < std::size(graph::kStages); ++i) {
-    const char* artifact = graph::kStages[i].artifact;
-    logged_[i] = *artifact && log_enabled(artifact);
-  }
 }
 
-bool Stages::wanted(Stage stage) const { return report_ || dump_ || logged_[static_cast<size_t>(stage)]; }
+bool Stages::is_logged(Stage stage) {
+  const char* artifact = graph::facts(stage).artifact;
+  return *artifact && log_enabled(artifact);
+}
+
+bool Stages::wanted(Stage stage) const { return report_ || dump_ || is_logged(stage); }
 
 void Stages::take(Stage stage, const std::string& text) {
   const graph::StageFacts& facts = graph::facts(stage);
   if (report_) report_->stages.back().emplace_back(facts.name, text);
   if (dump_) write(stage, text);
-  if (logged_[static_cast<size_t>(stage)] && !text.empty()) {
+  if (!text.empty() && is_logged(stage)) {
     log(facts.artifact, std::string(facts.title) + " (" + function_ + ")\n" + text);
   }
 }

@@ -10,7 +10,7 @@
 
 namespace magneto::dispatch {
 
-/// For one graph. What is wanted is asked once, when it is made.
+/// For one graph.
 class Stages final : public graph::StageSink {
  public:
   /// `function`: the captured function's name, for the graph's folder.
@@ -19,12 +19,12 @@ class Stages final : public graph::StageSink {
   void take(graph::Stage stage, const std::string& text) override;
 
  private:
+  static bool is_logged(graph::Stage stage);
   void write(graph::Stage stage, const std::string& text);
 
   Report* report_;
   bool dump_;
   std::string function_, folder_;
-  bool logged_[std::size(graph::kStages)];
 };
 
 }  // namespace magneto::dispatch

@@ -17,6 +17,13 @@ PyObject* log_module() {
   return module.get();
 }
 
+template <typename... Texts>
+void call_log(const char* function, const char* format, Texts... texts) {
+  SavedError saved;
+  Ref done = Ref::steal(PyObject_CallMethod(log_module(), function, format, texts...));
+  if (!done) PyErr_WriteUnraisable(nullptr);
+}
+
 }  // namespace
 
 bool log_enabled(const char* artifact) {
@@ -26,17 +33,9 @@ bool log_enabled(const char* artifact) {
   return enabled && enabled.get() == Py_True;
 }
 
-void log(const char* artifact, const std::string& text) {
-  SavedError saved;
-  Ref done = Ref::steal(PyObject_CallMethod(log_module(), "emit", "ss", artifact, text.c_str()));
-  if (!done) PyErr_WriteUnraisable(nullptr);
-}
+void log(const char* artifact, const std::string& text) { call_log("emit", "ss", artifact, text.c_str()); }
 
-void announce(const std::string& text) {
-  SavedError saved;
-  Ref done = Ref::steal(PyObject_CallMethod(log_module(), "announce", "s", text.c_str()));
-  if (!done) PyErr_WriteUnraisable(nullptr);
-}
+void announce(const std::string& text) { call_log("announce", "s", text.c_str()); }
 
 bool warn(const std::string& text) { return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) == 0; }
 

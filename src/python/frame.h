@@ -35,7 +35,7 @@ class FrameHook {
 };
 
 /// A tracer or profiler sees what this thread runs: sys.settrace or sys.setprofile was called (pdb, coverage,
-/// cProfile). Tools of 3.12's sys.monitoring are not noticed: CPython keeps no public trace of them.
+/// cProfile), or, from 3.12 on, a tool of sys.monitoring asks for events.
 bool is_traced(PyThreadState* thread);
 
 PyCodeObject* frame_code(Frame* frame);     // borrowed

@@ -102,11 +102,12 @@ class Builder {
       KernelCall call;
       call.kernel = &step.kernel->kernel;
       call.name = "magneto::" + step.kernel->kernel.name;
-      for (size_t i = 0; i < step.kernel->buffers.size(); ++i) {
-        const int32_t reg = register_of(step.kernel->buffers[i]);
+      auto argument = step.kernel->buffers.begin();
+      for (const loops::Buffer& buffer : step.kernel->kernel.buffers) {
+        if (buffer.role == loops::Role::Scratch) continue;  // no argument
+        const int32_t reg = register_of(*argument++);
         call.registers.push_back(reg);
-        impl_.registers[reg].written |=
-            step.kernel->kernel.buffers[argument_buffer(step.kernel->kernel, i)].role != loops::Role::In;
+        impl_.registers[reg].written |= buffer.role != loops::Role::In;
       }
       impl_.kernels.push_back(std::move(call));
     } else {
@@ -125,13 +126,6 @@ class Builder {
       }
     }
     impl_.steps.push_back(std::move(compiled));
-  }
-
-  /// The kernel's buffer for its argument `i`: scratch is no argument.
-  static size_t argument_buffer(const loops::Kernel& kernel, size_t i) {
-    for (size_t b = 0;; ++b) {
-      if (kernel.buffers[b].role != loops::Role::Scratch && i-- == 0) return b;
-    }
   }
 
   Step make_call(int32_t index, std::vector<int32_t>& views) {
