@@ -130,6 +130,8 @@ def _put_in_place(changes: _Changes) -> None:
     changes.on_undo(settings.forget_logs)
     changes.body(torch.compile, dynamo.torch_compile)
     changes.body(torch.export.export, dynamo.export)
+    for name in ("torch._dynamo", "torch._inductor"):  # torch would import them in the middle of a capture
+        modules.load(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the notes are for programs that use the names
         for name, module in loaded.items():

@@ -48,7 +48,10 @@ class _Loader(Loader):
         return settings.MODULES[spec.name](spec.name) if spec.name in settings.MODULES else Shim(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """All rows are resolved when they are asked for."""
+        """Resolves what works, so that captured code finds plain attributes; the rest when it is asked for."""
+        for row in table.MODULES[module.__name__]:
+            if row.target and row.state in (table.WORKS, table.NO_EFFECT):
+                vars(module)[row.name] = table.value_of(module.__name__, row)
 
 
 class _AliasLoader(Loader):
