@@ -842,7 +842,7 @@ Ref Capture::check_tensor_all(const CallArgs& args) {
 
 Ref Capture::contents_of(PyObject* object) {
   const Source* source = source_of(object);
-  if (!source) return Ref::borrow(object);
+  if (!source || is_shadow(object)) return Ref::borrow(object);  // a stand-in's length is no longer the original's
   PyTypeObject* type = Py_TYPE(object);
   if (PyDict_Check(object)) {
     std::vector<PyObject*> keys;

@@ -356,7 +356,7 @@ def iter_with_a_sentinel_calls_a_method(x, v):
 # -- identity and change stay ---------------------------------------------------------------------------------------------
 
 
-@programs(*each([[[1], [2]], [[3]]], [[[1], [0]], [[3]]]))
+@programs(*each([[[1], [2]], [[3]]], [[[1], [0]], [[3]]]), breaks=True)
 def what_c_code_gives_back_is_the_object_itself(x, v):
     best = max(v)
     best.append(9)
