@@ -6,6 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from check_programs import (
+    assert_on_a_sum,
+    assert_on_a_tensor,
+    assert_on_several_elements,
+    assert_that_is_caught,
+    check_tensor_all,
+)
 from compare import assert_same
 
 import magneto
@@ -32,52 +39,27 @@ def compare(function: Any, *calls: torch.Tensor, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_assert_on_a_tensor(backend: str) -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        x.add_(1)
-        assert (x > 0).all(), f"found {x.min()}"
-        return x * 2
-
-    compare(program, torch.ones(3), -torch.ones(3) * 5, torch.ones(3), backend=backend)
+    compare(assert_on_a_tensor, torch.ones(3), -torch.ones(3) * 5, torch.ones(3), backend=backend)
     assert magneto.stats()["undone"]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_assert_that_fails_at_first(backend: str) -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        y = x + 1
-        assert y.sum() > 0
-        return y
-
-    compare(program, -torch.ones(3) * 5, torch.ones(3), backend=backend)
+    compare(assert_on_a_sum, -torch.ones(3) * 5, torch.ones(3), backend=backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_assert_that_is_caught(backend: str) -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        try:
-            assert x.sum() > 0
-        except AssertionError:
-            return x - 1
-        return x + 1
-
-    compare(program, torch.ones(3), -torch.ones(3), backend=backend)
+    compare(assert_that_is_caught, torch.ones(3), -torch.ones(3), backend=backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_assert_on_a_tensor_of_several_elements(backend: str) -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        assert x > 0
-        return x + 1
-
-    compare(program, torch.ones(1), -torch.ones(1), backend=backend)
+    compare(assert_on_several_elements, torch.ones(1), -torch.ones(1), backend=backend)
     magneto.reset()
-    compare(program, torch.ones(2), backend=backend)
+    compare(assert_on_several_elements, torch.ones(2), backend=backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_check_tensor_all(backend: str) -> None:
-    def program(x: torch.Tensor) -> torch.Tensor:
-        torch._check_tensor_all(x > 0, lambda: "must be positive")
-        return x + 1
-
-    compare(program, torch.ones(3), -torch.ones(3), torch.ones(3), backend=backend)
+    compare(check_tensor_all, torch.ones(3), -torch.ones(3), torch.ones(3), backend=backend)
