@@ -1,6 +1,7 @@
 // A capture's life: its start, its end, and the frames that C code calls back in between.
 #include "capture/capture.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -81,6 +82,8 @@ struct Capture::ThreadState {
   bool autocast_cache = at::autocast::is_autocast_cache_enabled();
   int nesting = autocast_nesting();
   bool deferring = at::SavedTensorDefaultHooks::set_tracing(true);  // what packs saved tensors sees the real ones
+  at::impl::PythonTorchFunctionTLS torch_function = at::impl::PythonTorchFunctionTLS::get_state();
+  std::vector<PyObject*> modes = function_modes();  // alive in torch_function
   const PausedCollector paused;
   Ref handled = Ref::steal(PyErr_GetHandledException());
   FrameHook hook{capture_hook};
@@ -96,6 +99,7 @@ struct Capture::ThreadState {
     at::autocast::set_autocast_cache_enabled(autocast_cache);
     for (int now = autocast_nesting(); now < nesting; ++now) at::autocast::increment_nesting();
     for (int now = autocast_nesting(); now > nesting; --now) at::autocast::decrement_nesting();
+    at::impl::PythonTorchFunctionTLS::set_state(torch_function);
     PyErr_SetHandledException(handled.get());
     at::SavedTensorDefaultHooks::set_tracing(deferring);
     hook.end();
@@ -330,7 +334,12 @@ Trace Capture::finish(const Ref& value) {
     throw;
   }
   rebuilder_->set_handled_exception();
-  rebuilder_->modes(start_state_, guards::GlobalState::read(), autocast_nesting() - thread_state_->nesting);
+  guards::GlobalState end = guards::GlobalState::read();
+  if (rebuilder_->device_contexts(thread_state_->modes, function_modes())) {
+    end.torch_function_modes = start_state_.torch_function_modes;
+    end.torch_function_stack = start_state_.torch_function_stack;
+  }
+  rebuilder_->modes(start_state_, end, autocast_nesting() - thread_state_->nesting);
   graph::adopt_orphans(graph);
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.
@@ -363,6 +372,11 @@ Trace Capture::finish(const Ref& value) {
     if (fake.requires_grad() && !real.is_inference() && fake._version() != real._version()) trace.needs_grad = true;
   }
   trace.needs_grad |= rebuilder_->needs_grad();
+  for (graph::ValueId id : session->read_inputs()) {
+    if (const auto input = inputs_.find(id); input != inputs_.end()) {
+      guards.tensor_data(input->second.source, input->second.real.get());
+    }
+  }
   rebuilder_->require_sources();
   guard_distinct();
   trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);

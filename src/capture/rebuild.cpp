@@ -1,9 +1,11 @@
 #include "capture/rebuild.h"
 
 #include <structmember.h>
+#include <torch/csrc/Device.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "python/imported.h"
@@ -460,6 +462,22 @@ void Rebuilder::journal() {
 }
 
 /// Modes of the thread that the segment leaves changed are set by the torch functions that users set them with.
+bool Rebuilder::device_contexts(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end) {
+  const auto [left, entered] = std::mismatch(start.begin(), start.end(), end.begin(), end.end());
+  const auto is_context = [](PyObject* mode) { return guards::device_of_context(mode).has_value(); };
+  if (!std::all_of(left, start.end(), is_context) || !std::all_of(entered, end.end(), is_context)) return false;
+  const auto call = [&](PyObject* mode, const char* name, int nones) {
+    Ref device = checked(THPDevice_New(*guards::device_of_context(mode)));
+    Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(device.get())), name));
+    std::vector<int32_t> args = {emit(PlanOp::Const, {}, method.get()), emit(PlanOp::Const, {}, device.get())};
+    while (nones-- > 0) args.push_back(emit(PlanOp::Const, {}, Py_None));
+    emit(PlanOp::Call, std::move(args));
+  };
+  for (auto mode = start.end(); mode != left;) call(*--mode, "__exit__", 3);
+  for (auto mode = entered; mode != end.end(); ++mode) call(*mode, "__enter__", 0);
+  return true;
+}
+
 void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalState& end, int nesting) {
   guards::GlobalState rest = end;
   rest.dispatch_included = start.dispatch_included;  // the session's own keys

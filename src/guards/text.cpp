@@ -52,6 +52,10 @@ std::string condition(const Check& check) {
       return "list(dict.keys(" + name + ")) == " + keys_text(check.keys);
     case CheckKind::Tensor:
       return tensor_text(*check.tensor, name);
+    case CheckKind::TensorData:
+      return "___check_tensor_data(" + name + ", " + object_text(check.object.get()) + ")";
+    case CheckKind::BuiltinMethod:
+      return "___check_method(" + name + ", " + object_text(check.object.get()) + ")";
     case CheckKind::Alias:
       return name + " is " + check.other->name();
     case CheckKind::AllDistinct: {
