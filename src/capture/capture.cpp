@@ -492,9 +492,6 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   f.depth = frame_stack_depth(real);
   f.pc = frame_next_instr(real, info);
   f.callback = true;
-  if (f.function_source) guards.function(f.function_source, function);
-  register_closure(function, f.function_source);
-  if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
   const bool callbacks = std::exchange(callbacks_allowed_, false);
   // A loop over a generator is no C code between the two.
   const bool direct = frame && frame_is_generator(real) && frame->depth > 0 && PyGen_CheckExact(frame->top()) &&
@@ -504,6 +501,9 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   Ref value;
   bool raised = false;
   try {
+    if (f.function_source) guards.function(f.function_source, function);
+    register_closure(function, f.function_source);
+    if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
     if (throwflag) {
       f.pc = std::max(f.pc - 1, 0);
       if (!info.handler_of(f.pc)) {

@@ -30,12 +30,23 @@ Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
       /*always=*/true);
 }
 
+/// Of a tensor made in the segment: an operator. One from outside loses its history, or refuses to, being a view.
+Ref handle_detach(Capture& capture, const CallArgs& args) {
+  if (!args.values.empty() && capture.is_input(args.values[0])) {
+    capture.side_exit(BreakReason::AutogradCall, "detach_() of a tensor from outside");
+  }
+  static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "detach_");
+  return capture.call_torch(method, args);
+}
+
 }  // namespace
 
 std::span<const HandlerRow> tensor_handlers() {
   static constexpr HandlerRow rows[] = {
       {"torch._C.TensorBase.tolist", handle_tolist},
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
+      {"torch._C.TensorBase.detach_", handle_detach},
+      {"torch._C._VariableFunctionsClass.detach_", handle_detach},
   };
   return rows;
 }
