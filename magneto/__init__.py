@@ -23,6 +23,8 @@ from magneto._api import (
     disable,
     explain,
     is_compiling,
+    list_modes,
+    list_options,
     reset,
     stats,
 )
@@ -45,6 +47,8 @@ __all__ = [
     "explain",
     "is_compiling",
     "list_backends",
+    "list_modes",
+    "list_options",
     "register_backend",
     "reset",
     "set_stance",

@@ -29,7 +29,8 @@ std::optional<T> product(Call& call, int first, int second) {
   int64_t multiplications = k;
   for (int64_t dim = 0; dim + 2 < rank; ++dim) multiplications *= left[dim];
   multiplications *= m * n;
-  if (!loops::is_float(dtype) || k == 0 || multiplications == 0 || multiplications > kSmallProduct) return std::nullopt;
+  if (!loops::is_float(dtype) || k == 0 || multiplications == 0) return std::nullopt;
+  if (multiplications > call.lowering().program.choices.small_product.value_or(kSmallProduct)) return std::nullopt;
   // All operands are read in the same space: [..., m, n, k].
   Sizes space(left.begin(), left.end() - 2);
   space.insert(space.end(), {m, n, k});

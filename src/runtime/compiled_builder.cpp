@@ -101,6 +101,7 @@ class Builder {
       compiled.kernel = static_cast<int32_t>(impl_.kernels.size());
       KernelCall call;
       call.kernel = &step.kernel->kernel;
+      call.variant = step.kernel->variant;
       call.name = "magneto::" + step.kernel->kernel.name;
       for (size_t i = 0; i < step.kernel->buffers.size(); ++i) {
         const int32_t reg = register_of(step.kernel->buffers[i]);

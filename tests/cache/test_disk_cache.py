@@ -118,6 +118,85 @@ def test_second_process_loads_no_llvm(tmp_path: Path) -> None:
     assert not llvm and second["cache_misses"] == 0 and second["cache_hits"] == first["cache_misses"]
 
 
+def test_second_process_lowers_nothing(tmp_path: Path) -> None:
+    place = {"MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
+    (first, _), _ = finish(child(RUN, **place))
+    (second, _), _ = finish(child(RUN, **place))
+    assert first["kept_programs"] == 0 and second["kept_programs"] == second["graphs"] == 1
+    assert second["kernels"] == first["kernels"]
+    # Who looks at a stage has it made.
+    (third, _), text = finish(child(RUN, TORCH_LOGS="ir_post_fusion", **place))
+    assert third["kept_programs"] == 1 and 'origin "aten.' in text
+
+
+def compiled_once_and_again(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> None:
+    """Lowered the first time, found the second, and right both times."""
+    for kept in (0, 1):
+        magneto.reset()
+        with torch.no_grad():
+            actual, expected = magneto.compile(function)(*args), function(*args)
+        assert actual.dtype == expected.dtype and actual.stride() == expected.stride()
+        assert torch.allclose(actual, expected, equal_nan=True)
+        assert magneto.stats()["kept_programs"] == kept, kept
+
+
+def test_programs_are_told_apart(cache: Path) -> None:
+    """By whatever lowering can see of them."""
+    compiled_once_and_again(lambda x: x * 2, X)
+    compiled_once_and_again(lambda x: x * 2.5, X)
+    compiled_once_and_again(lambda x: x * 2, X.double())
+    compiled_once_and_again(lambda x: x * 2, X[:3])
+    compiled_once_and_again(lambda x: x * 2, X.t())
+    compiled_once_and_again(lambda x: x + torch.tensor([1.0, 2.0, 3.0]), X[:, :3])
+    compiled_once_and_again(lambda x: x + torch.tensor([1.0, 2.0, 4.0]), X[:, :3])
+    compiled_once_and_again(lambda x: x + torch.arange(37) / 2, X)
+    compiled_once_and_again(lambda x: x + torch.arange(37).view(1, 37) * 2, X)
+    compiled_once_and_again(lambda x: x.add_(1), X.clone())
+    compiled_once_and_again(lambda x: torch.nn.functional.pad(x, (1, 2), value=float("-inf")), X)
+    compiled_once_and_again(lambda x: x.sort(descending=True)[0] + 1, X)
+    compiled_once_and_again(lambda x: torch.full((3,), float("nan"), dtype=torch.bfloat16) + 1, X)
+    whole = X.to(torch.int64)
+    compiled_once_and_again(lambda x: x * 1.5, whole)
+    torch.set_default_dtype(torch.float64)
+    try:
+        compiled_once_and_again(lambda x: x * 1.5, whole)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_equal_programs_at_other_lines_are_one(cache: Path) -> None:
+    first = lambda x: torch.softmax(x, -1)  # noqa: E731
+    compiled_once_and_again(first, X)
+    with torch.no_grad():
+        magneto.compile(lambda y: torch.softmax(y, -1))(X)
+    assert magneto.stats()["kept_programs"] == 2
+
+
+CUSTOM = """
+    @torch.library.custom_op("cachetest::change", mutates_args={arguments})
+    def change(x: torch.Tensor) -> torch.Tensor:
+        {body}
+    @change.register_fake
+    def _(x): return torch.empty_like(x)
+    def function(x):
+        y = x + 1
+        return torch.ops.cachetest.change(y), y
+    x = torch.ones(3)
+    with torch.no_grad():
+        pairs = list(zip(magneto.compile(function)(x), function(x)))
+    assert all(torch.equal(ours, eager) for ours, eager in pairs), pairs
+    print(json.dumps(magneto.stats()["kept_programs"]))
+"""
+
+
+def test_a_custom_operator_that_changed(tmp_path: Path) -> None:
+    place = str(tmp_path / "cache")
+    pure = CUSTOM.format(arguments="()", body="return x * 2")
+    writing = CUSTOM.format(arguments="('x',)", body="x.add_(5); return x * 2")
+    for code in (pure, writing, pure):
+        finish(child(code, MAGNETO_CACHE_DIR=place))
+
+
 def test_files_are_the_owners_only(cache: Path) -> None:
     run()
     assert stat.S_IMODE(cache.stat().st_mode) == 0o700
