@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from magneto import _C, _api, _backends, _stance, config, exc
+from magneto import _C, _api, _backends, _options, _stance, config, exc
 from magneto._install import settings, sources, table
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -223,14 +223,14 @@ def compile_graph(gm: Callable[..., Any], example_inputs: Any = None, *others: A
 
 
 def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:
-    """The modes; none of them is a set of other options here."""
-    options: dict[str, dict[str, Any]] = {name: {} for name in _api.MODES}
+    """The modes, each with the options that it stands for."""
+    options: dict[str, dict[str, Any]] = {name: dict(_options.MODE_OPTIONS.get(name, {})) for name in _options.MODES}
     return options[mode] if mode else options
 
 
 def list_options() -> list[str]:
     """What `options=` accepts."""
-    return sorted(_api.OPTIONS)
+    return sorted(_options.OPTIONS)
 
 
 def export(*args: Any, **kwargs: Any) -> Any:

@@ -117,7 +117,8 @@ std::vector<AtenNode> parts_of_list(const AtenNode& node) {
 
 }  // namespace
 
-Lowering::Lowering(passes::Functional functional) {
+Lowering::Lowering(passes::Functional functional, Choices choices) {
+  program.choices = std::move(choices);
   program.functional = std::move(functional);
   const size_t count = graph().values.size();
   program.places.resize(count);
@@ -177,7 +178,7 @@ void Lowering::add(int32_t index) {
   current_ = index;
   const AtenNode& node = graph().aten_nodes[index];
   if (passes::traits_of(node.op).view) return add_view(node);
-  if (!passes::is_pinned(node) && try_rule(index)) return;
+  if (!passes::is_pinned(node) && !program.choices.called.contains(index) && try_rule(index)) return;
   add_extern(index);
 }
 

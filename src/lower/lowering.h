@@ -31,7 +31,7 @@ struct ExternCall {
 
 class Lowering {
  public:
-  explicit Lowering(passes::Functional functional);
+  explicit Lowering(passes::Functional functional, Choices choices = {});
 
   /// Lowers all operators. Afterwards `dag`, `roots`, `externs` and the program's buffers and places are complete.
   void run();
@@ -88,6 +88,6 @@ class Lowering {
 std::string print(const Lowering& lowering);
 
 /// The whole way from a functional graph. `sink` is offered the stages.
-LoopProgram lower(passes::Functional functional, graph::StageSink& sink);
+LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices choices = {});
 
 }  // namespace magneto::lower

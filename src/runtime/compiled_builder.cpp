@@ -101,6 +101,7 @@ class Builder {
       compiled.kernel = static_cast<int32_t>(impl_.kernels.size());
       KernelCall call;
       call.kernel = &step.kernel->kernel;
+      call.variant = step.kernel->variant;
       call.name = "magneto::" + step.kernel->kernel.name;
       auto argument = step.kernel->buffers.begin();
       for (const loops::Buffer& buffer : step.kernel->kernel.buffers) {

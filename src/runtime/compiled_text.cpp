@@ -91,18 +91,20 @@ std::string steps_text(const CompiledProgram::Impl& impl) {
 /// What the code generator makes of the kernels, equal ones once. `comment` starts a line that is none of the text.
 std::string kernels_text(const CompiledProgram::Impl& impl, const char* comment,
                          std::string codegen::KernelTexts::* part) {
-  std::map<std::string, std::vector<size_t>> same;
-  for (size_t k = 0; k < impl.kernels.size(); ++k) {
-    same[loops::print(*impl.kernels[k].kernel, /*bare=*/true)].push_back(k);
-  }
+  using Key = std::pair<std::string, int32_t>;
+  const auto key_of = [&](size_t k) {
+    return Key(loops::print(*impl.kernels[k].kernel, /*bare=*/true), impl.kernels[k].variant);
+  };
+  std::map<Key, std::vector<size_t>> same;
+  for (size_t k = 0; k < impl.kernels.size(); ++k) same[key_of(k)].push_back(k);
   std::string out;
   for (size_t k = 0; k < impl.kernels.size(); ++k) {
     const loops::Kernel& kernel = *impl.kernels[k].kernel;
-    const std::vector<size_t>& equals = same.at(loops::print(kernel, /*bare=*/true));
+    const std::vector<size_t>& equals = same.at(key_of(k));
     out += std::string(comment) + " kernel " + std::to_string(k) + " " + impl.kernels[k].name + "\n";
     for (const std::string& origin : kernel.origins) out += std::string(comment) + "   " + origin + "\n";
     if (equals.front() == k) {
-      out += codegen::texts_of(kernel).*part + "\n";
+      out += codegen::texts_of(kernel, {.variant = impl.kernels[k].variant}).*part + "\n";
     } else {
       out += std::string(comment) + "   the same code as kernel " + std::to_string(equals.front()) + "\n\n";
     }

@@ -18,6 +18,7 @@ namespace magneto::runtime {
 struct KernelCall {
   std::shared_ptr<const codegen::CompiledKernel> code;
   const loops::Kernel* kernel = nullptr;
+  int32_t variant = 0;
   /// The register of each buffer that is no scratch.
   std::vector<int32_t> registers;
   /// Of its first argument among the frame's pointers.
