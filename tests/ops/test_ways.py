@@ -18,4 +18,6 @@ def test_the_page_is_current() -> None:
 
 
 def test_all_operators_are_listed() -> None:
-    assert {info.name for info in sweep.infos() if ways.dtype_of(info)} - set(ways.listed()) == set()
+    """But those of which the database has no sample on the CPU."""
+    missing = {info.name for info in sweep.infos() if ways.dtype_of(info)} - set(ways.listed())
+    assert {name for name in missing if not name.startswith(("jiterator_", "sparse."))} == set()
