@@ -285,16 +285,20 @@ bool Lowering::is_rounded(NodeId id, Dtype dtype) const {
   }
 }
 
-BufferId Lowering::materialise(ValueId id) {
+BufferId Lowering::materialise(ValueId id, bool shared) {
   const ValueId base = bindings_[id].base;
   const BufferId known = program.places[base].buffer;
-  if (known != kNoBuffer) {
+  // A buffer that it shares will not do for a tensor that leaves.
+  if (known != kNoBuffer && (shared || program.buffers[known].value == base)) {
     if (id != base) program.places[id] = {known, meta(id).storage_offset - meta(base).storage_offset};
     return known;
   }
   const NodeId node = bindings_[base].node;
   BufferId buffer;
-  if (graph().values[base].kind == ValueKind::Constant) {
+  if (shared && holds(node, meta(base))) {
+    buffer = dag[node].buffer();
+    program.places[base] = {buffer, 0};
+  } else if (graph().values[base].kind == ValueKind::Constant) {
     buffer = add_buffer(BufferKind::Constant, base);
   } else {
     buffer = add_buffer(BufferKind::Kernel, base);
@@ -302,6 +306,21 @@ BufferId Lowering::materialise(ValueId id) {
   }
   if (id != base) program.places[id] = {buffer, meta(id).storage_offset - meta(base).storage_offset};
   return buffer;
+}
+
+/// The node is a buffer that an operator or a kernel made, as it lies.
+bool Lowering::holds(NodeId id, const TensorMeta& meta) const {
+  const Node& node = dag[id];
+  if (node.kind != NodeKind::Leaf) return false;
+  const Buffer& buffer = program.buffers[node.buffer()];
+  if ((buffer.kind != BufferKind::Extern && buffer.kind != BufferKind::Kernel) || buffer.dtype != meta.dtype ||
+      buffer.sizes != meta.sizes || buffer.strides != meta.strides || node.sizes != meta.sizes || node.data[1] != 0) {
+    return false;
+  }
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    if (meta.sizes[i] != 1 && node.data[2 + i] != meta.strides[i]) return false;
+  }
+  return true;
 }
 
 void Lowering::add_root(Root root) {
@@ -332,8 +351,9 @@ NodeId Lowering::leaf_of(ValueId id) {
 void Lowering::add_extern(int32_t index) {
   const AtenNode& node = graph().aten_nodes[index];
   graph::for_each_operand(node, [&](ValueId id) {
-    const BufferId buffer = materialise(id);
-    if (passes::traits_of(node.op).aliases) program.buffers[buffer].escapes = true;
+    const bool aliases = passes::traits_of(node.op).aliases;
+    const BufferId buffer = materialise(id, /*shared=*/!aliases);
+    if (aliases) program.buffers[buffer].escapes = true;
   });
   externs.push_back({index, dag.size()});
   for (const ValueId id : node.results) {

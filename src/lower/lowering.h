@@ -67,8 +67,8 @@ class Lowering {
   void add_extern(int32_t node);
   bool try_rule(int32_t node);
   bool try_rule(const graph::AtenNode& node);
-  /// Puts the value (or what it is a view of) in memory.
-  BufferId materialise(graph::ValueId id);
+  /// Puts the value (or what it is a view of) in memory. `shared`: a buffer that holds the same will do.
+  BufferId materialise(graph::ValueId id, bool shared = false);
   BufferId add_buffer(BufferKind kind, graph::ValueId value);
   void add_leaf(graph::ValueId id, BufferId buffer);
   void finish_outputs();
@@ -79,6 +79,7 @@ class Lowering {
     graph::ValueId base = graph::kNoValue;
   };
   std::vector<Binding> bindings_;
+  bool holds(NodeId node, const graph::TensorMeta& meta) const;
   void add_root(Root root);
   std::unordered_map<BufferId, std::vector<NodeId>> roots_of_buffer_;
   int32_t current_ = -1;
