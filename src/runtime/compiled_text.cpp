@@ -24,6 +24,7 @@ std::string buffers_text(const CompiledProgram::Impl& impl) {
     const Register& info = impl.registers[r];
     out += register_name(static_cast<int32_t>(r)) + ": " + sources[static_cast<int>(info.source)];
     if (info.index >= 0) out += (info.source == Source::View ? " r" : " ") + std::to_string(info.index);
+    if (info.prepared) out += ", prepared";
     if (info.source == Source::Arena) {
       out += " +" + std::to_string(info.offset) + ", " + std::to_string(info.bytes) + " bytes";
     }
@@ -58,9 +59,10 @@ std::string call_text(const Step& call, const char* way) {
 
 std::string steps_text(const CompiledProgram::Impl& impl) {
   std::string out;
-  for (size_t s = 0; s < impl.steps.size(); ++s) {
-    const CompiledStep& step = impl.steps[s];
-    out += std::to_string(s) + ": ";
+  const size_t prepared = impl.prepared_steps.size();
+  for (size_t s = 0; s < prepared + impl.steps.size(); ++s) {
+    const CompiledStep& step = s < prepared ? impl.prepared_steps[s] : impl.steps[s - prepared];
+    out += s < prepared ? "once: " : std::to_string(s - prepared) + ": ";
     if (step.kernel < 0) {
       const Step& call = impl.calls[step.call];
       out += call_text(call, step.out                        ? "out "

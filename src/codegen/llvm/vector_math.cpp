@@ -2,6 +2,7 @@
 #include "codegen/llvm/vector_math.h"
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Module.h>
 
 #include <cmath>
@@ -32,6 +33,16 @@ class Math {
  public:
   Math(IRBuilder<>& builder, Value* like) : b(builder), type_(like->getType()) {
     wide_ = type_->getScalarType()->isDoubleTy();
+    const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type_);
+    const llvm::Function* function = b.GetInsertBlock()->getParent();
+    if (vector && function->hasFnAttribute(kScalesByPowers)) {
+      // Whole registers, the widest that divide the vector.
+      const unsigned lanes = vector->getNumElements();
+      for (const unsigned bytes : {64U, 32U, 16U}) {
+        const unsigned own = bytes / (wide_ ? 8 : 4);
+        if (scale_lanes_ == 0 && lanes % own == 0) scale_lanes_ = own;
+      }
+    }
   }
 
   bool wide() const { return wide_; }
@@ -77,8 +88,40 @@ class Math {
 
   /// x * 2^n, also where 2^n or the result is denormal or too large.
   Value* scale(Value* x, Value* n) const {
+    if (scale_lanes_) return scale_registers(x, n);
     Value* half = b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, mul(n, number(0.5)));
     return mul(mul(x, power_of_two(half)), power_of_two(sub(n, half)));
+  }
+
+  /// The machine's own instruction, register by register.
+  Value* scale_registers(Value* x, Value* n) const {
+    using namespace llvm::Intrinsic;
+    const unsigned lanes = llvm::cast<llvm::FixedVectorType>(type_)->getNumElements();
+    const unsigned bytes = scale_lanes_ * (wide_ ? 8 : 4);
+    const auto which = bytes == 64   ? (wide_ ? x86_avx512_mask_scalef_pd_512 : x86_avx512_mask_scalef_ps_512)
+                       : bytes == 32 ? (wide_ ? x86_avx512_mask_scalef_pd_256 : x86_avx512_mask_scalef_ps_256)
+                                     : (wide_ ? x86_avx512_mask_scalef_pd_128 : x86_avx512_mask_scalef_ps_128);
+    Type* part = llvm::FixedVectorType::get(type_->getScalarType(), scale_lanes_);
+    Type* mask = b.getIntNTy(std::max(8U, scale_lanes_));
+    Value* result = llvm::PoisonValue::get(type_);
+    for (unsigned first = 0; first < lanes; first += scale_lanes_) {
+      const auto at = [&](Value* all) {
+        return lanes == scale_lanes_ ? all : b.CreateExtractVector(part, all, b.getInt64(first));
+      };
+      llvm::SmallVector<Value*, 5> arguments = {at(x), at(n), llvm::PoisonValue::get(part),
+                                                llvm::Constant::getAllOnesValue(mask)};
+      constexpr int current_rounding = 4;
+      if (bytes == 64) arguments.push_back(b.getInt32(current_rounding));
+      Value* made = b.CreateIntrinsic(which, {}, arguments);
+      result = lanes == scale_lanes_ ? made : b.CreateInsertVector(type_, result, made, b.getInt64(first));
+    }
+    return result;
+  }
+
+  /// Within [low, high]; NaN stays.
+  Value* clamp_number(Value* x, double low, double high) const {
+    x = select(b.CreateFCmpOGT(number(low), x), number(low), x);
+    return select(b.CreateFCmpOLT(number(high), x), number(high), x);
   }
 
   /// (exp(r) - 1 - r)/r^2 for |r| <= ln(2)/2.
@@ -102,7 +145,12 @@ class Math {
 
   Value* exp(Value* x) const {
     // Beyond these the result is 0 or infinity anyway, and 2^n stays in reach of `scale`.
-    Value* inside = wide_ ? clamp(x, -746, 710) : clamp(x, -104, 89);
+    const double low = wide_ ? -746 : -104, high = wide_ ? 710 : 89;
+    if (scale_lanes_) {  // NaN goes through all of it
+      const auto [n, r] = by_ln2(clamp_number(x, low, high));
+      return scale(add(fma(mul(r, r), exp_tail(r), r), number(1)), n);
+    }
+    Value* inside = clamp(x, low, high);
     const auto [n, r] = by_ln2(inside);
     Value* result = scale(add(fma(mul(r, r), exp_tail(r), r), number(1)), n);
     return select(is_nan(x), x, result);
@@ -295,6 +343,8 @@ class Math {
  private:
   Type* type_;
   bool wide_;
+  /// Lanes of the registers that are scaled by one instruction; 0: there is none.
+  unsigned scale_lanes_ = 0;
 };
 
 /// sin and cos of an f32 below 2^30, reduced in f64: exact enough that no cancellation shows.
