@@ -7,6 +7,8 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import torch
+
 from magneto import _C, _api, _backends, _options, _stance, config, exc
 from magneto._install import settings, sources, table
 
@@ -200,6 +202,11 @@ def mark_dynamic(t: Any, index: Any = None, **others: Any) -> None:
 
 def nothing(*args: Any, **kwargs: Any) -> None:
     """For calls that need nothing done."""
+
+
+def is_compile_supported(device_type: str | torch.device) -> bool:
+    """There is generated code for the device."""
+    return torch.device(device_type).type == "cpu"
 
 
 def yes() -> bool:

@@ -122,6 +122,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("compile_times", TO_COME, "", "magneto.explain(fn)(*args).compile_times has those of one call"),
         Name("counters", WORKS, "profiling:counters"),
         Name("disable_cache_limit", WORKS, "profiling:disable_cache_limit"),
+        Name("is_compile_supported", WORKS, "dynamo:is_compile_supported"),
         Name("clone_input", WORKS, "profiling:clone_input"),
         Name("warn_once", WORKS, "profiling:warn_once"),
     ),

@@ -274,12 +274,7 @@ int32_t Interpreter::step(const Instr& in) {
 
     // -- attributes and items --------------------------------------------------------------------------------------
     case Op::LOAD_ATTR:
-      // Before 3.12 methods have an opcode of their own.
-      if (PY_VERSION_HEX >= 0x030C0000) {
-        op_load_attr(name(in.arg >> 1), in.arg & 1);
-      } else {
-        op_load_attr(name(in.arg), false);
-      }
+      op_load_attr(name(in.arg), false);
       break;
     case Op::LOAD_METHOD:
       op_load_attr(name(in.arg), true);

@@ -234,9 +234,7 @@ int32_t Interpreter::op_send(const Instr& in) {
     f.push(std::move(value));
     return in.next;
   }
-#if PY_VERSION_HEX < 0x030C0000
-  f.pop();  // later versions leave the iterator to END_SEND
-#endif
+  if (!send_leaves_iterator) f.pop();  // else END_SEND does
   f.push(std::move(value));
   return in.target;
 }

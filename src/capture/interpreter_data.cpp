@@ -66,11 +66,9 @@ int32_t Interpreter::step_data(const Instr& in) {
       replace(1, Ref::borrow(value ? Py_False : Py_True));
       break;
     }
-    case Op::COMPARE_OP: {
-      const int op = PY_VERSION_HEX >= 0x030C0000 ? in.arg >> 4 : in.arg;
-      replace(2, compare(c, op, f.top(1), f.top()));
+    case Op::COMPARE_OP:
+      replace(2, compare(c, in.arg, f.top(1), f.top()));
       break;
-    }
     case Op::IS_OP: {
       const bool same = c.is_identical(f.top(1), f.top());
       replace(2, Ref::borrow((same != (in.arg != 0)) ? Py_True : Py_False));

@@ -31,13 +31,15 @@ bool is_constant_type(PyTypeObject* type) {
         {"torch._ops", {"OpOverload", "OpOverloadPacket"}},
         {"torch.jit", {"ScriptFunction"}},
     };
-    for (const auto& [module_name, type_names] : names) {
+    const auto add = [set](const char* module_name, const std::vector<const char*>& type_names) {
       Ref module = checked(PyImport_ImportModule(module_name));
       for (const char* name : type_names) {
         Ref t = checked(PyObject_GetAttrString(module.get(), name));
         (*set)[reinterpret_cast<PyTypeObject*>(t.release())] = true;
       }
-    }
+    };
+    for (const auto& [module_name, type_names] : names) add(module_name, type_names);
+    if (typing_variables_in_c) add("typing", {"TypeVar", "ParamSpec", "TypeVarTuple"});
     return set;
   }();
   return types->count(type) != 0;

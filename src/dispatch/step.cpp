@@ -298,7 +298,6 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
   PyObject* kw_names = nullptr;
   auto done = [&](bool ok) { return ok ? StepResult::Done : StepResult::Raised; };
   auto name = [&](int32_t index) { return PyTuple_GET_ITEM(info.names.get(), index); };
-  constexpr bool is_312 = PY_VERSION_HEX >= 0x030C0000;
   while (true) {
     const Instr& in = info.instrs[instr];
     *next = in.next;
@@ -315,12 +314,10 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         return done(stack.replace(in.arg & 1 ? 4 : 3, call_ex(stack, in.arg & 1)));
       case Op::LOAD_ATTR:
       case Op::LOAD_METHOD: {
-        const bool method = in.op == Op::LOAD_METHOD || (is_312 && (in.arg & 1));
-        PyObject* attribute = name(is_312 ? in.arg >> 1 : in.arg);
-        PyObject* value = PyObject_GetAttr(stack.top(), attribute);
+        PyObject* value = PyObject_GetAttr(stack.top(), name(in.arg));
         if (!value) return StepResult::Raised;
         stack.drop(1);
-        if (method) stack.push(nullptr);
+        if (in.op == Op::LOAD_METHOD) stack.push(nullptr);
         stack.push(value);
         return StepResult::Done;
       }
@@ -355,7 +352,7 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
       case Op::BINARY_OP:
         return done(stack.replace(2, binary(in.arg, stack.top(1), stack.top())));
       case Op::COMPARE_OP:
-        return done(stack.replace(2, PyObject_RichCompare(stack.top(1), stack.top(), is_312 ? in.arg >> 4 : in.arg)));
+        return done(stack.replace(2, PyObject_RichCompare(stack.top(1), stack.top(), in.arg)));
       case Op::CONTAINS_OP: {
         const int found = PySequence_Contains(stack.top(), stack.top(1));
         if (found < 0) return StepResult::Raised;

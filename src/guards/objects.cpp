@@ -1,6 +1,7 @@
 #include "guards/objects.h"
 
 #include "guards/constants.h"
+#include "python/types.h"
 
 namespace magneto::guards {
 
@@ -64,13 +65,7 @@ bool same_key(PyObject* a, PyObject* b) { return a == b || constants_equal(a, b)
 }  // namespace
 
 PyObject* find_instance_dict(PyObject* object) {
-#if PY_VERSION_HEX >= 0x030C0000
-  if (PyType_Check(object)) {  // the dict of a built-in type is the interpreter's
-    PyObject* dict = PyType_GetDict(reinterpret_cast<PyTypeObject*>(object));
-    Py_XDECREF(dict);
-    return dict;
-  }
-#endif
+  if (PyType_Check(object)) return type_dict(reinterpret_cast<PyTypeObject*>(object));
   NoCollection no_collection;
   PyObject** dict = _PyObject_GetDictPtr(object);
   return dict ? *dict : nullptr;
@@ -82,9 +77,10 @@ const void* instance_dict_place(PyObject* object) {
     const uintptr_t* place = reinterpret_cast<uintptr_t*>(object) - 3;
     return *place && !(*place & 1) ? place : nullptr;
   }
-#if PY_VERSION_HEX >= 0x030C0000
-  if (PyType_Check(object)) return nullptr;
-#endif
+  if (PyType_Check(object)) {
+    PyObject* const& dict = reinterpret_cast<PyTypeObject*>(object)->tp_dict;
+    return dict ? &dict : nullptr;  // the interpreter has those of built-in types
+  }
   NoCollection no_collection;
   PyObject** place = _PyObject_GetDictPtr(object);
   return place && *place ? place : nullptr;

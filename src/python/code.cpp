@@ -87,6 +87,7 @@ void read_instructions(CodeInfo& info, const uint8_t* units, int32_t count) {
     unit += 1 + row->caches;
     // A code unit for now: an index once all instructions are known.
     if (row->direction) instr.target = unit + row->direction * instr.arg;
+    normalise(instr);
     instr.next = static_cast<int32_t>(info.instrs.size()) + 1;
     info.instrs.push_back(instr);
   }

@@ -27,13 +27,19 @@ uint8_t opcode_number(Op op);
 
 struct Instr {
   Op op = Op::Unknown;
-  int32_t arg = 0;      // with EXTENDED_ARG folded in
+  int32_t arg = 0;      // with EXTENDED_ARG folded in, and of one form for all versions (`normalise`)
   int32_t start = 0;    // code unit of the first EXTENDED_ARG prefix, or of the instruction itself
   int32_t offset = 0;   // code unit of the instruction itself (what prev_instr holds while it runs)
   int32_t next = 0;     // index in CodeInfo::instrs of the instruction that follows
   int32_t target = -1;  // jumps, FOR_ITER, SEND: index in CodeInfo::instrs of the target; else -1
   int32_t line = -1;    // source line; -1 when unknown
 };
+
+/// The opcode and its argument as CPython 3.11 has them, from what this version has.
+void normalise(Instr& instr);
+
+/// SEND leaves the iterator that has ended on the stack.
+extern const bool send_leaves_iterator;
 
 /// One row of the exception table, in instruction indices.
 struct Handler {

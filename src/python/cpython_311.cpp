@@ -28,6 +28,12 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
 
 bool is_traced(PyThreadState* thread) { return thread->cframe->use_tracing != 0; }
 
+void normalise(Instr&) {}
+
+const bool send_leaves_iterator = false;
+
+const bool typing_variables_in_c = false;
+
 PyObject* type_dict(PyTypeObject* type) { return type->tp_dict; }
 
 PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(frame->f_func); }

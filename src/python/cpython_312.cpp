@@ -54,6 +54,19 @@ bool is_traced(PyThreadState* thread) {
                              [](uint8_t tools) { return (tools & ~thread_tools) != 0; });
 }
 
+void normalise(Instr& instr) {
+  if (instr.op == Op::LOAD_ATTR) {
+    if (instr.arg & 1) instr.op = Op::LOAD_METHOD;
+    instr.arg >>= 1;
+  } else if (instr.op == Op::COMPARE_OP) {
+    instr.arg >>= 4;
+  }
+}
+
+const bool send_leaves_iterator = true;
+
+const bool typing_variables_in_c = true;
+
 PyObject* type_dict(PyTypeObject* type) {
   PyObject* dict = PyType_GetDict(type);
   Py_XDECREF(dict);  // the type keeps it

@@ -9,4 +9,7 @@ namespace magneto {
 /// and `tp_dict` is null.
 PyObject* type_dict(PyTypeObject* type);
 
+/// typing.TypeVar and its like are C types.
+extern const bool typing_variables_in_c;
+
 }  // namespace magneto

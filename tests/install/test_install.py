@@ -268,9 +268,10 @@ def test_graph_break_and_stances() -> None:
     with torch.compiler.set_stance("force_eager"):
         torch.compile(add_one)(X)
     assert magneto.stats()["graphs"] == graphs
-    torch.compiler.set_default_backend("eager")
-    assert torch.compiler.get_default_backend() == "eager"
-    torch.compiler.set_default_backend(None)
+    # torch.compiler has the two from 2.12.
+    torch._dynamo.backends.registry.set_default_backend("eager")
+    assert torch._dynamo.backends.registry.get_default_backend() == "eager"
+    torch._dynamo.backends.registry.set_default_backend(None)
     torch.compiler.reset()
     assert magneto.stats()["graphs"] == 0
 
