@@ -65,7 +65,9 @@ def _native_options(options: Mapping[str, Any]) -> dict[str, Any]:
     ours = {}
     for name, value in options.items():
         row = settings.INDUCTOR.get(name)
-        if row and row.own:
+        if name in _options.OPTIONS:
+            ours[name] = value
+        elif row and row.own:
             setattr(config, row.own, value)
         elif name in ("guard_filter_fn", "use_aoti"):
             table.note_once(f"torch.compile(options={{{name!r}: ...}}): changes nothing; no guard is ever left out")

@@ -1,6 +1,7 @@
 #include "runtime/prepared.h"
 
 #include <ATen/EmptyTensor.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
 #include "runtime/output_memory.h"
