@@ -9,6 +9,8 @@
 #include <initializer_list>
 #include <limits>
 
+#include "codegen/llvm/erf_table.h"
+
 namespace magneto::codegen {
 
 using llvm::IRBuilder;
@@ -96,26 +98,44 @@ class Math {
   /// The machine's own instruction, register by register.
   Value* scale_registers(Value* x, Value* n) const {
     using namespace llvm::Intrinsic;
-    const unsigned lanes = llvm::cast<llvm::FixedVectorType>(type_)->getNumElements();
     const unsigned bytes = scale_lanes_ * (wide_ ? 8 : 4);
     const auto which = bytes == 64   ? (wide_ ? x86_avx512_mask_scalef_pd_512 : x86_avx512_mask_scalef_ps_512)
                        : bytes == 32 ? (wide_ ? x86_avx512_mask_scalef_pd_256 : x86_avx512_mask_scalef_ps_256)
                                      : (wide_ ? x86_avx512_mask_scalef_pd_128 : x86_avx512_mask_scalef_ps_128);
-    Type* part = llvm::FixedVectorType::get(type_->getScalarType(), scale_lanes_);
     Type* mask = b.getIntNTy(std::max(8U, scale_lanes_));
-    Value* result = llvm::PoisonValue::get(type_);
-    for (unsigned first = 0; first < lanes; first += scale_lanes_) {
-      const auto at = [&](Value* all) {
-        return lanes == scale_lanes_ ? all : b.CreateExtractVector(part, all, b.getInt64(first));
-      };
-      llvm::SmallVector<Value*, 5> arguments = {at(x), at(n), llvm::PoisonValue::get(part),
+    return by_registers([&](auto part) {
+      llvm::SmallVector<Value*, 5> arguments = {part(x), part(n), llvm::PoisonValue::get(part(x)->getType()),
                                                 llvm::Constant::getAllOnesValue(mask)};
       constexpr int current_rounding = 4;
       if (bytes == 64) arguments.push_back(b.getInt32(current_rounding));
-      Value* made = b.CreateIntrinsic(which, {}, arguments);
-      result = lanes == scale_lanes_ ? made : b.CreateInsertVector(type_, result, made, b.getInt64(first));
+      return b.CreateIntrinsic(which, {}, arguments);
+    });
+  }
+
+  /// A vector put together from what `make` gives for each of its registers; `part` is a vector's share in it.
+  template <typename Make>
+  Value* by_registers(Make make) const {
+    const unsigned lanes = llvm::cast<llvm::FixedVectorType>(type_)->getNumElements();
+    if (lanes == scale_lanes_) return make([](Value* all) { return all; });
+    Value* result = llvm::PoisonValue::get(type_);
+    for (unsigned first = 0; first < lanes; first += scale_lanes_) {
+      Value* made = make([&](Value* all) -> Value* {
+        Type* own = llvm::FixedVectorType::get(all->getType()->getScalarType(), scale_lanes_);
+        return b.CreateExtractVector(own, all, b.getInt64(first));
+      });
+      result = b.CreateInsertVector(type_, result, made, b.getInt64(first));
     }
     return result;
+  }
+
+  /// Whether the vector is whole registers of sixteen f32 lanes, which `look_up` needs.
+  bool looks_up() const { return !wide_ && scale_lanes_ == 16; }
+  /// table[the low four bits of index], in each lane.
+  Value* look_up(Value* index, const float (&table)[16]) const {
+    Value* row = llvm::ConstantDataVector::get(b.getContext(), llvm::ArrayRef<float>(table));
+    return by_registers([&](auto part) {
+      return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {}, {row, part(index)});
+    });
   }
 
   /// Within [low, high]; NaN stays.
@@ -282,7 +302,23 @@ class Math {
     return copysign(select(b.CreateFCmpOLT(a, number(0.625)), small, big), x);
   }
 
+  Value* erf_by_table(Value* x) const {
+    Value* a = abs(x);
+    a = select(b.CreateFCmpOLT(number(kErfEnd), a), number(kErfEnd), a);  // NaN stays
+    // Rounds to an integer, which then is in the low bits.
+    constexpr double integers = 0x1.8p23;
+    Value* k = fma(a, number(1 / kErfStep), number(integers));
+    Value* t = fma(sub(k, number(integers)), number(-kErfStep), a);
+    Value* index = bits(k);
+    Value* rest = look_up(index, kErfRows[0]);
+    for (size_t row = 1; row < std::size(kErfRows); ++row) rest = fma(rest, t, look_up(index, kErfRows[row]));
+    Value* result = fma(a, rest, mul(a, look_up(index, kErfPowers)));
+    result = select(b.CreateFCmpOLT(number(1), result), number(1), result);
+    return copysign(result, x);
+  }
+
   Value* erf(Value* x) const {
+    if (looks_up()) return erf_by_table(x);
     Value* a = abs(x);
     Value* p = polynomial(mul(x, x), {8.347686559e-05, -8.137793761e-04, 5.200641545e-03, -2.685926176e-02,
                                       1.128369351e-01, -3.761263365e-01, 1.283791666e-01});
