@@ -84,7 +84,9 @@ def test_an_operator_that_raises_while_it_is_measured(cache: Path) -> None:
     compiled = magneto.compile(lambda x, i: (x.exp() @ x)[i], mode="max-autotune")
     with pytest.raises(IndexError):
         compiled(W, torch.tensor([1000]))
-    assert torch.allclose(compiled(W, torch.tensor([3])), (W.exp() @ W)[[3]])
+    exact = (W.double().exp() @ W.double())[[3]]
+    rounding = 1e-6 * (W.double().exp() @ W.double().abs())[[3]]  # whichever way won adds in an order of its own
+    assert ((compiled(W, torch.tensor([3])) - exact).abs() <= rounding).all()
 
 
 @pytest.mark.parametrize("deterministic", ["option", "setting", "torch"])
