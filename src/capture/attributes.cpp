@@ -520,7 +520,7 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
     Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
     Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
     const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
-    const bool module = PyObject_IsInstance(value, torch_module_class()) == 1;
+    const bool module = PyObject_IsInstance(number_now(value), torch_module_class()) == 1;
     if (value && (parameter || module)) {
       Ref present = dict_lookup(parameter ? parameters.get() : modules.get(), name);
       if (present.get() == value) return;
