@@ -13,8 +13,8 @@ class Options(TypedDict):
     fullgraph: bool
     dynamic: bool | None
     backend: str | Callable[..., Any]  # str: one of _backends.NATIVE
-    mode: str  # one of _api.MODES
-    options: dict[str, Any]  # keys of _api.OPTIONS
+    mode: str  # one of _options.MODES
+    options: dict[str, Any]  # settings, by their names in magneto.config
     disable: bool
 
 class ExplainReport(TypedDict):

@@ -8,22 +8,11 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from magneto import _C, _backends, config, exc
+from magneto import _C, _backends, _options, config, exc
 from magneto._module import OptimizedModule
+from magneto._options import MODES
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-# What `mode=` accepts. They choose between kernels, so the backends that generate none run alike in all of them.
-MODES: Mapping[str, str] = {
-    "default": "balances compile time and speed",
-    "reduce-overhead": "spends memory to lower the cost per call",
-    "max-autotune": "measures kernels against each other and keeps the fastest",
-    "max-autotune-no-cudagraphs": "as max-autotune, without CUDA graphs",
-    "lite": "compiles as little as possible",
-}
-
-# What `options=` accepts for Magneto's own backends: settings that hold for one compiled callable.
-OPTIONS = ("cache_size_limit", "error_on_recompile")
 
 
 @overload
@@ -76,8 +65,9 @@ def compile(
         dynamic: True: sizes are symbolic from the start. False: never. None: when they turn out to vary.
         backend: What runs the graphs: a name of `magneto.list_backends()` or a callable
             `(graph_module, example_inputs) -> callable`.
-        mode: One of `MODES`; not together with `options`.
-        options: Settings for this one callable (`OPTIONS`); another's backend gets them as its `options=` argument.
+        mode: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"; not together with `options`.
+        options: Settings for this one callable, as `max_autotune`, `deterministic` or `debug_dump`
+            (`magneto.list_options()` has all, with their meaning); another's backend gets them as its `options=`.
         disable: Whether to give `model` back as it is.
         recompile_limit: Captures kept for this one callable; None: `config.cache_size_limit`.
     """
@@ -127,22 +117,28 @@ def _checked_options(
     if callable(resolved):
         resolved = _backends.with_arguments(resolved, mode, options)
         options = {}
-    for name, value in options.items():
-        if name not in OPTIONS:
-            hint = f"They belong to the backend {backend!r}; settings of the process are in magneto.config."
-            raise exc.InvalidOption("option", name, OPTIONS, hint)
-        config.check(name, value)
+    settings = {} if callable(resolved) else _options.resolve(mode, options, backend)
     if recompile_limit is not None:
         config.check("cache_size_limit", recompile_limit)
-        options["cache_size_limit"] = recompile_limit
+        settings["cache_size_limit"] = recompile_limit
     return {
         "fullgraph": fullgraph,
         "dynamic": dynamic,
         "backend": resolved,
         "mode": mode or "default",
-        "options": options,
+        "options": settings,
         "disable": disable,
     }
+
+
+def list_options() -> dict[str, str]:
+    """What `compile(options=...)` takes: name -> meaning. Unknown names are an error that names the nearest."""
+    return {name: option.doc for name, option in _options.OPTIONS.items()}
+
+
+def list_modes() -> dict[str, str]:
+    """What `compile(mode=...)` takes: name -> meaning."""
+    return dict(MODES)
 
 
 class _Disabler:
@@ -210,8 +206,9 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def debug_dump(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Compiles a call of `fn` afresh and gives the stages of each graph as text: a list of dicts, stage -> text.
 
-    Stages, in order: captured, guards, functional, normal_form, expressions, fusion, loops, schedule, llvm_ir,
-    assembly, buffers, plan, hints. `debug_dump(fn)(*args, **kwargs)` and `debug_dump(fn, *args, **kwargs)` are the
+    Stages, in order: captured, guards, functional, normal_form, choices (in max-autotune), expressions, fusion, loops,
+    schedule, llvm_ir, assembly, buffers, plan, hints. `debug_dump(fn)(*args, **kwargs)` and
+    `debug_dump(fn, *args, **kwargs)` are the
     same. The call happens: its side effects do too. Nothing is left in `fn`'s own cache.
     """
     original = _original(fn)
@@ -242,7 +239,8 @@ def stats() -> dict[str, Any]:
     """What has happened since the start or the last `reset`, as a dict.
 
     Keys: frames, graphs, ops, breaks, break_reasons (reason -> count), recompiles, cache_entries, fallbacks
-    (reason -> count), kernels, externs (operator -> count), uncompiled (reason -> count), and of the cache on disk
+    (reason -> count), kernels, externs (operator -> count), uncompiled (reason -> count), tuned (kernels and products
+    that measuring changed), kept_programs (graphs for which nothing had to be lowered), and of the cache on disk
     cache_hits, cache_misses, cache_damaged, cache_removed.
     """
     return _C.stats()

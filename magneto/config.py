@@ -73,9 +73,24 @@ SETTINGS: Mapping[str, Setting] = {
     "debug_dir": Setting(
         "", "Where debug_dump writes; empty: the current directory.", environment="TORCH_COMPILE_DEBUG_DIR"
     ),
+    "max_autotune": Setting(
+        False,
+        "Alternatives (kernels, products, eager's kernels) are measured on the real shapes, and the fastest kept.",
+        environment="TORCHINDUCTOR_MAX_AUTOTUNE",
+    ),
+    "max_autotune_seconds": Setting(20, "How long max_autotune may measure for one graph.", 1),
+    "max_autotune_takes": Setting(
+        -1, "For tests: the alternative of this number is taken, whatever was measured; -1: the fastest.", -1
+    ),
+    "deterministic": Setting(
+        False,
+        "Nothing is chosen by measuring: equal programs compute in the same order in each process. "
+        "torch.use_deterministic_algorithms(True) does the same.",
+        environment="TORCHINDUCTOR_DETERMINISTIC",
+    ),
     "disk_cache": Setting(
         True,
-        "Machine code is kept on disk, so that other processes need not make it again.",
+        "Programs and machine code are kept on disk, so that other processes need not make them again.",
         environment="MAGNETO_DISK_CACHE",
     ),
     "disk_cache_dir": Setting(
@@ -102,6 +117,10 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     interpret_kernels: bool
     debug_dump: bool
     debug_dir: str
+    max_autotune: bool
+    max_autotune_seconds: int
+    max_autotune_takes: int
+    deterministic: bool
     disk_cache: bool
     disk_cache_dir: str
     disk_cache_mb: int

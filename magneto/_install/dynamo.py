@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from magneto import _C, _api, _backends, _stance, config, exc
+from magneto import _C, _api, _backends, _options, _stance, config, exc
 from magneto._install import settings, sources, table
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -65,7 +65,9 @@ def _native_options(options: Mapping[str, Any]) -> dict[str, Any]:
     ours = {}
     for name, value in options.items():
         row = settings.INDUCTOR.get(name)
-        if row and row.own:
+        if name in _options.OPTIONS:
+            ours[name] = value
+        elif row and row.own:
             setattr(config, row.own, value)
         elif name in ("guard_filter_fn", "use_aoti"):
             table.note_once(f"torch.compile(options={{{name!r}: ...}}): changes nothing; no guard is ever left out")
@@ -230,14 +232,14 @@ def compile_graph(gm: Callable[..., Any], example_inputs: Any = None, *others: A
 
 
 def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:
-    """The modes; none of them is a set of other options here."""
-    options: dict[str, dict[str, Any]] = {name: {} for name in _api.MODES}
+    """The modes, each with the options that it stands for."""
+    options: dict[str, dict[str, Any]] = {name: dict(_options.MODE_OPTIONS.get(name, {})) for name in _options.MODES}
     return options[mode] if mode else options
 
 
 def list_options() -> list[str]:
     """What `options=` accepts."""
-    return sorted(_api.OPTIONS)
+    return sorted(_options.OPTIONS)
 
 
 def export(*args: Any, **kwargs: Any) -> Any:

@@ -14,6 +14,7 @@ struct State {
   std::mutex mutex;
   Settings settings;
   bool opened = false, writable = true;
+  int pauses = 0;
   std::shared_ptr<Directory> directory;
   Counters counters;
   std::set<std::string> said;
@@ -34,6 +35,7 @@ std::shared_ptr<Directory> opened_directory() {
   std::string problem;
   {
     const std::lock_guard lock(s.mutex);
+    if (s.pauses) return nullptr;
     if (s.opened || !s.settings.enabled) return s.directory;
     s.opened = true;
     try {
@@ -61,7 +63,17 @@ void configure(const Settings& settings) {
 
 bool enabled() {
   const std::lock_guard lock(state().mutex);
-  return state().settings.enabled;
+  return state().settings.enabled && !state().pauses;
+}
+
+Pause::Pause(bool pauses) : pauses_(pauses) {
+  const std::lock_guard lock(state().mutex);
+  state().pauses += pauses_;
+}
+
+Pause::~Pause() {
+  const std::lock_guard lock(state().mutex);
+  state().pauses -= pauses_;
 }
 
 std::optional<std::string> find(const Digest& key) {

@@ -22,6 +22,17 @@ struct Settings {
 void configure(const Settings& settings);
 bool enabled();
 
+/// While one lives, nothing is found and nothing kept, on any thread.
+class Pause {
+ public:
+  explicit Pause(bool pauses);
+  ~Pause();
+  Pause(const Pause&) = delete;
+
+ private:
+  const bool pauses_;
+};
+
 /// What was kept under this key, unless it is damaged.
 std::optional<std::string> find(const Digest& key);
 /// Keeps `content` under this key, for other processes.

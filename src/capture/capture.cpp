@@ -6,6 +6,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <pthread.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
@@ -481,6 +482,21 @@ void Capture::mute_last_word() {
   PyErr_SetNone(PyExc_GeneratorExit);  // a generator that is closed may raise it
 }
 
+/// The frame is Tensor.__hash__ of a stand-in, asked for by C code: the hash is that of the original, as it is where
+/// the capture interprets that function (it calls id). Null: another frame.
+Ref Capture::hash_of_stand_in(Frame* real) const {
+  static PyObject* const code = [] {
+    PyObject* hash = PyObject_GetAttrString(THPVariableClass, "__hash__");
+    return PyFunction_GET_CODE(hash);
+  }();
+  if (reinterpret_cast<PyObject*>(frame_code(real)) != code) return {};
+  PyObject* tensor = frame_localsplus(real)[0];
+  if (!tensor || !is_fake_tensor(tensor)) return {};
+  auto input = inputs_.find(session->value_of(THPVariable_Unpack(tensor)));
+  if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != tensor) return {};
+  return checked(PyLong_FromVoidPtr(input->second.real.get()));
+}
+
 PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwflag, bool* handled) {
   if (!throwflag && is_signal_handler(real)) {
     *handled = true;
@@ -491,6 +507,11 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   const bool last_word = !callbacks_allowed_ && is_last_word(real, throwflag);
   if (!callbacks_allowed_ && !last_word) {
     *handled = true;
+    if (Ref hash = hash_of_stand_in(real)) {
+      const CodeInfo& info = decode(frame_code(real));
+      frame_set(real, info, frame_next_instr(real, info), frame_stack_depth(real));
+      return frame_return(thread, real, info, hash.release());
+    }
     if (recording_) return run_recorded(thread, real, throwflag);
     const bool plain = std::exchange(plain_, true);
     PyObject* result = run_frame_plainly(thread, real, throwflag);
@@ -516,9 +537,6 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   f.depth = frame_stack_depth(real);
   f.pc = frame_next_instr(real, info);
   f.callback = true;
-  if (f.function_source) guards.function(f.function_source, function);
-  register_closure(function, f.function_source);
-  if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
   const bool callbacks = std::exchange(callbacks_allowed_, false);
   // A loop over a generator is no C code between the two.
   const bool direct = frame && frame_is_generator(real) && frame->depth > 0 && PyGen_CheckExact(frame->top()) &&
@@ -528,6 +546,9 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   Ref value;
   bool raised = false;
   try {
+    if (f.function_source) guards.function(f.function_source, function);
+    register_closure(function, f.function_source);
+    if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
     if (throwflag) {
       f.pc = std::max(f.pc - 1, 0);
       if (!info.handler_of(f.pc)) {

@@ -52,6 +52,15 @@ Ref handle_device_context(Capture& capture, const CallArgs& args) {
 constexpr const char* kEnter = "__enter__";
 constexpr const char* kExit = "__exit__";
 
+/// Of a tensor made in the segment: an operator. One from outside loses its history, or refuses to, being a view.
+Ref handle_detach(Capture& capture, const CallArgs& args) {
+  if (!args.values.empty() && capture.is_input(args.values[0])) {
+    capture.side_exit(BreakReason::AutogradCall, "detach_() of a tensor from outside");
+  }
+  static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "detach_");
+  return capture.call_torch(method, args);
+}
+
 }  // namespace
 
 std::vector<PyObject*> function_modes() {
@@ -69,6 +78,8 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
       {"torch.device.__enter__", handle_device_context<kEnter>},
       {"torch.device.__exit__", handle_device_context<kExit>},
+      {"torch._C.TensorBase.detach_", handle_detach},
+      {"torch._C._VariableFunctionsClass.detach_", handle_detach},
   };
   return rows;
 }

@@ -189,10 +189,14 @@ std::vector<int32_t> Rebuilder::build_entries(PyObject* dict) {
   std::vector<int32_t> entries;
   Ref keys = Ref::steal(PyObject_CallMethod(dict, "keys", nullptr));
   Ref order = PyODict_CheckExact(dict) ? checked(PySequence_List(keys.get())) : checked(PyDict_Keys(dict));
+  std::unordered_map<PyObject*, PyObject*> values;  // no look-up, which would call a key's __hash__
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value)) values[key] = value;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
-    PyObject* key = PyList_GET_ITEM(order.get(), i);
+    key = PyList_GET_ITEM(order.get(), i);
     entries.push_back(build(key));
-    entries.push_back(build(PyDict_GetItem(dict, key)));
+    entries.push_back(build(values.at(key)));
   }
   return entries;
 }
@@ -433,7 +437,7 @@ void Rebuilder::journal() {
       if (PyCell_Check(written->object)) {
         emit_to(target, PlanOp::StoreCell, std::move(args));
       } else {
-        emit_to(target, written->items ? PlanOp::StoreItem : PlanOp::StoreAttr, std::move(args), name.get());
+        emit_to(target, written->items ? PlanOp::StoreItem : PlanOp::StoreAttr, std::move(args), c.pinned(name.get()));
       }
     }
   }

@@ -478,8 +478,12 @@ Ref Capture::resolve_deep(PyObject* object, int depth) {
 // -- overlays --------------------------------------------------------------------------------------------------------
 
 std::pair<Ref, Ref>* Overlay::find(PyObject* name) {
+  const auto same = [name](PyObject* known) {
+    if (known == name || is_tensor(known) || is_tensor(name)) return known == name;  // tensors compare their elements
+    return PyObject_RichCompareBool(known, name, Py_EQ) == 1;
+  };
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (entry->first.get() == name || PyObject_RichCompareBool(entry->first.get(), name, Py_EQ) == 1) return &*entry;
+    if (same(entry->first.get())) return &*entry;
   }
   return nullptr;
 }

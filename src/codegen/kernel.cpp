@@ -115,7 +115,12 @@ class Result {
   MagnetoCompiled* compiled_;
 };
 
-int option_bits(const CompileOptions& options) { return options.avx2 ? MAGNETO_AVX2 : 0; }
+constexpr int kVariantBits[] = {0, MAGNETO_OTHER_LANES, MAGNETO_NARROW, MAGNETO_WIDE};
+static_assert(std::size(kVariantBits) == std::size(kVariants));
+
+int option_bits(const CompileOptions& options) {
+  return (options.avx2 ? MAGNETO_AVX2 : 0) | kVariantBits[options.variant];
+}
 
 FinishedCode ask_llvm(const std::string& text, int options) {
   const auto start = std::chrono::steady_clock::now();
@@ -195,10 +200,11 @@ int64_t CompiledKernel::grain_of(const int64_t* symbols) const {
 }
 
 std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels,
-                                                           const CompileOptions& options) {
-  const int bits = option_bits(options);
+                                                           const CompileOptions& options,
+                                                           std::span<const int32_t> variants) {
   requested += static_cast<int64_t>(kernels.size());
-  std::vector<std::string> texts;
+  std::vector<std::string> texts, keys;
+  std::vector<int> bits;
   std::vector<std::shared_ptr<const Code>> codes(kernels.size());
   std::unordered_map<std::string, size_t> first;  // key -> the first kernel of that content
   std::vector<size_t> missing;
@@ -207,12 +213,13 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
       throw std::invalid_argument("kernel \"" + kernels[i].name + "\": " + violations[0]);
     }
     texts.push_back(loops::print(kernels[i], /*bare=*/true));
-    const std::string key = std::to_string(bits) + texts.back();
-    if (!first.emplace(key, i).second) continue;
-    codes[i] = table().find(key);
+    bits.push_back(option_bits({options.avx2, variants.empty() ? options.variant : variants[i]}));
+    keys.push_back(std::to_string(bits[i]) + texts[i]);
+    if (!first.emplace(keys[i], i).second) continue;
+    codes[i] = table().find(keys[i]);
     if (!codes[i]) {
-      codes[i] = kept_code(texts[i], bits);
-      if (codes[i]) table().put(key, codes[i]);
+      codes[i] = kept_code(texts[i], bits[i]);
+      if (codes[i]) table().put(keys[i], codes[i]);
     }
     if (!codes[i]) missing.push_back(i);
   }
@@ -224,9 +231,9 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
     for (size_t at = next++; at < missing.size(); at = next++) {
       try {
         const size_t i = missing[at];
-        const FinishedCode code = ask_llvm(texts[i], bits);
+        const FinishedCode code = ask_llvm(texts[i], bits[i]);
         codes[i] = std::make_shared<const Code>(code);
-        keep(texts[i], bits, library_path(), code);
+        keep(texts[i], bits[i], library_path(), code);
       } catch (...) {
         std::lock_guard lock(failure_mutex);
         failure = std::current_exception();
@@ -239,11 +246,11 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
   work();
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
-  for (const size_t i : missing) table().put(std::to_string(bits) + texts[i], codes[i]);
+  for (const size_t i : missing) table().put(keys[i], codes[i]);
 
   std::vector<std::shared_ptr<const CompiledKernel>> result;
   for (size_t i = 0; i < kernels.size(); ++i) {
-    result.push_back(with_code(kernels[i], codes[first.at(std::to_string(bits) + texts[i])]));
+    result.push_back(with_code(kernels[i], codes[first.at(keys[i])]));
   }
   return result;
 }

@@ -26,9 +26,15 @@ struct KernelError {
 /// `symbols`: the values of Kernel::symbols. Any alignment of the data will do.
 using Entry = void (*)(void* const* buffers, const int64_t* symbols, int64_t begin, int64_t end) noexcept;
 
+/// Ways to run a kernel's loops: the schedule's own, and others that may be faster where its estimates are wrong.
+inline constexpr const char* kVariants[] = {"as scheduled", "lanes along other loops", "one register at a time",
+                                            "twice as many registers"};
+
 struct CompileOptions {
   /// Code for AVX2 on any CPU that has it, so that tests see both kinds of code.
   bool avx2 = false;
+  /// Of kVariants.
+  int32_t variant = 0;
 };
 
 class Code;
@@ -52,9 +58,10 @@ class CompiledKernel {
 
 /// Compiles kernels, in parallel when there are several; equal ones (whatever their names and origins) once, also
 /// across calls and, through the cache on disk, across processes. Throws std::invalid_argument for a kernel that does
-/// not verify, std::runtime_error without a code generator.
+/// not verify, std::runtime_error without a code generator. `variants`: of kVariants, for each kernel.
 std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels,
-                                                           const CompileOptions& options = {});
+                                                           const CompileOptions& options = {},
+                                                           std::span<const int32_t> variants = {});
 
 /// Runs a kernel on PyTorch's threads. `buffers` as for Entry, without the error. Throws c10::IndexError with the
 /// kernel's message when an index is out of bounds. Call it without the GIL where the kernel is large.

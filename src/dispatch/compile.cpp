@@ -1,4 +1,7 @@
 // From a frame's state to an entry of its cache: capture, backend, messages.
+#include <ATen/Context.h>
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -122,20 +125,52 @@ void say_of_cache() {
   if (!warn(notice)) PyErr_WriteUnraisable(nullptr);
 }
 
+/// A graph is not compiled after all: said once for each cause, whatever warnings are turned into.
+void say_uncompiled(const std::string& place, const std::string& cause) {
+  static auto* said = new std::set<std::string>;
+  if (!said->insert(cause).second) return;
+  SavedError saved;
+  if (!warn("Magneto runs the operators of " + place + " one by one, as eager does: " + cause +
+            ". magneto.stats()[\"uncompiled\"] counts such graphs; this is said once.")) {
+    PyErr_WriteUnraisable(nullptr);
+  }
+}
+
+/// A callable's own setting, or the process's.
+bool is_on(int own, bool of_process) { return own >= 0 ? own != 0 : of_process; }
+
+runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, const capture::Start& start) {
+  runtime::CompileWay way;
+  way.interpret = settings().interpret_kernels;
+  const bool deterministic =
+      is_on(context.deterministic, settings().deterministic) || at::globalContext().deterministicAlgorithms();
+  if (way.interpret || deterministic || !is_on(context.max_autotune, settings().max_autotune)) return way;
+  way.tuning.seconds = static_cast<double>(context.max_autotune_seconds >= 0 ? context.max_autotune_seconds
+                                                                             : settings().max_autotune_seconds);
+  way.tuning.takes = settings().max_autotune_takes;
+  way.tuning.name = place_of(start);
+  for (const Ref& input : trace.example_inputs) way.tuning.inputs.push_back(THPVariable_Unpack(input.get()));
+  return way;
+}
+
 /// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
-void compile_graph(capture::Trace& trace, Stages& stages) {
-  runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, settings().interpret_kernels, stages);
+void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
+  const cache::Pause without(!is_on(context.disk_cache, true));
+  runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, way_of(context, trace, start), stages);
   trace.plan->computation = std::move(compiled.computation);
   say_of_cache();
   stats().kernels += compiled.kernels;
+  stats().tuned += compiled.tuned;
+  stats().kept_programs += compiled.kept;
   for (const std::string& name : compiled.externs) ++stats().externs[name];
   if (compiled.uncompiled.empty()) return;
   ++stats().uncompiled[compiled.uncompiled];
+  say_uncompiled(place_of(start), compiled.uncompiled);
   stages.offer(graph::Stage::hints, [&] { return "the operators run one by one: " + compiled.uncompiled + "\n"; });
 }
 
 /// Gives the plan its computation. False: the backend failed, with the error set.
-bool apply_backend(Context& context, capture::Trace& trace, Stages& stages) {
+bool apply_backend(Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   graph::Graph& graph = trace.graph;
   const bool wants_module = context.backend_name.empty() || context.backend_name == "eager";
   const bool log_code = log_enabled("graph_code");
@@ -167,7 +202,11 @@ bool apply_backend(Context& context, capture::Trace& trace, Stages& stages) {
     } else if (context.backend_name == "aot_eager") {
       trace.plan->computation = runtime::make_aten_computation(graph);
     } else {
-      compile_graph(trace, stages);
+      try {
+        compile_graph(context, trace, start, stages);
+      } catch (const PythonError&) {
+        return false;  // Ctrl-C
+      }
     }
     return true;
   }
@@ -338,7 +377,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         Stages stages(context, PyUnicode_AsUTF8(start.info->code->co_name));
         stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
         stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
-        if (!apply_backend(context, trace, stages)) {
+        if (!apply_backend(context, trace, start, stages)) {
           if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
             return nullptr;
           fall_back(context, segment, place_of(start), "backend error", take_error_text());

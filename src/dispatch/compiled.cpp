@@ -258,7 +258,12 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   }
   if (PyObject* own = PyDict_GetItemString(options, "options")) {
     context->cache_size_limit = option<int64_t>(own, "cache_size_limit", -1);
+    context->max_autotune_seconds = option<int64_t>(own, "max_autotune_seconds", -1);
     context->error_on_recompile = option<int>(own, "error_on_recompile", -1);
+    context->debug_dump = option<int>(own, "debug_dump", -1);
+    context->disk_cache = option<int>(own, "disk_cache", -1);
+    context->max_autotune = option<int>(own, "max_autotune", -1);
+    context->deterministic = option<int>(own, "deterministic", -1);
   }
   auto* compiled = PyObject_GC_New(CompiledFunction, &CompiledFunctionType);
   if (!compiled) return nullptr;

@@ -81,11 +81,11 @@ uint64_t& reset_generation();
 struct Context {
   PyTypeObject* subject = nullptr;  // the class of the instance that was compiled; an address only
   bool fullgraph = false;
-  Ref backend;                    // str or callable
-  std::string backend_name;       // empty for callables
-  int64_t cache_size_limit = -1;  // -1: the process's setting
-  int error_on_recompile = -1;
-  int debug_dump = -1;
+  Ref backend;               // str or callable
+  std::string backend_name;  // empty for callables
+  // Its own settings; -1: the process's.
+  int64_t cache_size_limit = -1, max_autotune_seconds = -1;
+  int error_on_recompile = -1, debug_dump = -1, disk_cache = -1, max_autotune = -1, deterministic = -1;
   Report* report = nullptr;
 
   /// The captures that start at that instruction. Valid while an InFlight lives.

@@ -23,6 +23,8 @@ struct Stats {
   std::map<std::string, int64_t> meta_kernels;  // operators inferred by the dispatcher's meta kernels
   int64_t kernels = 0;                          // fused kernels generated
   std::map<std::string, int64_t> externs;       // operators called by compiled programs, by name
+  int64_t kept_programs = 0;                    // graphs whose programs were found in the cache on disk
+  int64_t tuned = 0;                            // kernels and products that measuring made otherwise
   std::map<std::string, int64_t> uncompiled;    // graphs whose operators run one by one after all, by cause
   std::map<std::string, int64_t> undone;        // runs of plans that an operator ended by raising, by exception
   int64_t autograd_graphs = 0;                  // graphs run at the torch level, under autograd

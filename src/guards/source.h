@@ -51,7 +51,7 @@ struct Source {
   int32_t id;                     // dense, in order of creation: a base comes before what hangs on it
   const Source* other = nullptr;  // Number
 
-  /// The user's spelling: L['x'], G['np'], L['self'].layers[0].weight.
+  /// The user's spelling: L['x'], G['np'], L['self'].layers[0].weight. Runs no Python code.
   std::string name() const;
 };
 

@@ -90,6 +90,12 @@ std::string keys_of(PyObject* dict) {
   return keys_text(keys);
 }
 
+/// Of a C type with a text of its own.
+bool is_torch_constant(PyObject* object) {
+  const std::string_view name = Py_TYPE(object)->tp_name;
+  return name == "torch.dtype" || name == "torch.device" || name == "torch.layout" || name == "torch.memory_format";
+}
+
 const char* truth(bool value) { return value ? "True" : "False"; }
 
 }  // namespace
@@ -103,7 +109,7 @@ std::string type_name(PyTypeObject* type) {
 std::string object_text(PyObject* object) {
   SavedError saved;
   if (!object) return "nothing";
-  if (is_constant(object)) {
+  if (is_constant(object) || is_torch_constant(object)) {
     Ref text = Ref::steal(PyObject_Repr(object));
     if (text) return utf8(text.get());
     PyErr_Clear();

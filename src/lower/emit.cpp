@@ -149,6 +149,7 @@ class Emitter {
     }
     std::sort(operators.begin(), operators.end());
     operators.erase(std::unique(operators.begin(), operators.end()), operators.end());
+    step_.operators = operators;
     for (const int32_t index : operators) {
       builder_->origin(graph::origin_text(lowering_.graph(), lowering_.graph().aten_nodes[index]));
     }
@@ -577,8 +578,8 @@ class Emitter {
 
 void emit(Lowering& lowering, const Groups& groups) { Emitter(lowering, groups).run(); }
 
-LoopProgram lower(passes::Functional functional, graph::StageSink& sink) {
-  Lowering lowering(std::move(functional));
+LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices choices) {
+  Lowering lowering(std::move(functional), std::move(choices));
   lowering.run();
   sink.offer(graph::Stage::expressions, [&] { return print(lowering); });
   const Groups groups = find_groups(lowering);

@@ -60,6 +60,8 @@ float own_weight(const Node& node) {
 
 /// Above this an expression that has several readers is computed once.
 constexpr float kShared = 1.9f;
+/// So many elements share what is then computed once.
+constexpr int64_t kWide = 64;
 constexpr size_t kMostOps = 48;
 constexpr size_t kLookBack = 6;
 /// A reduction takes a pointwise group's loops over only if enough rows stay to run in parallel, or all is small.
@@ -100,11 +102,13 @@ class Grouper {
       }
     }
     // Nodes that spread over more elements than they have, and nodes that a reduction's result goes into.
-    std::vector<bool> spread(dag_.size(), false), of_reduction(dag_.size(), false);
+    std::vector<bool> spread(dag_.size(), false), of_reduction(dag_.size(), false), wide(dag_.size(), false);
     for (NodeId id = 0; id < dag_.size(); ++id) {
       if (!needed[id] || dag_[id].kind != NodeKind::View) continue;
       const NodeId operand = dag_[id].operands[0];
-      if (count(dag_[id].sizes) > count(dag_[operand].sizes)) spread[operand] = true;
+      const int64_t to = count(dag_[id].sizes), from = count(dag_[operand].sizes);
+      if (to > from) spread[operand] = true;
+      if (to >= kWide * from) wide[operand] = true;
     }
     for (NodeId id = 0; id < dag_.size(); ++id) {
       if (!needed[id]) continue;
@@ -124,7 +128,10 @@ class Grouper {
       out_.weight[id] = weight;
       // A row's mean, scale and the like are computed once a row, not for each element.
       const bool once_a_row = node.kind == NodeKind::Math && spread[id] && of_reduction[id];
-      out_.is_op[id] = reduces || root[id] || once_a_row || (computes && readers[id] > 1 && weight > kShared);
+      // What a channel's elements share and takes more than loading it: a batch norm's scale.
+      const bool once_a_channel = node.kind == NodeKind::Math && wide[id] && weight > kShared;
+      out_.is_op[id] =
+          reduces || root[id] || once_a_row || once_a_channel || (computes && readers[id] > 1 && weight > kShared);
     }
   }
 

@@ -117,7 +117,8 @@ std::vector<AtenNode> parts_of_list(const AtenNode& node) {
 
 }  // namespace
 
-Lowering::Lowering(passes::Functional functional) {
+Lowering::Lowering(passes::Functional functional, Choices choices) {
+  program.choices = std::move(choices);
   program.functional = std::move(functional);
   const size_t count = graph().values.size();
   program.places.resize(count);
@@ -146,9 +147,27 @@ void Lowering::run() {
     }
     add_leaf(id, add_buffer(BufferKind::Constant, id));
   }
+  find_leaving();
   for (int32_t i = 0; i < static_cast<int32_t>(graph.aten_nodes.size()); ++i) add(i);
   current_ = -1;
   finish_outputs();
+}
+
+void Lowering::find_leaving() {
+  leaves_.resize(graph().values.size());
+  const auto mark = [&](ValueId id) {
+    while (!leaves_[id]) {
+      leaves_[id] = true;
+      const int32_t producer = graph().values[id].producer;
+      if (producer < 0 || !passes::traits_of(graph().aten_nodes[producer].op).view) return;
+      id = std::get<ValueId>(graph().aten_nodes[producer].args[0]);
+    }
+  };
+  for (const ValueId id : graph().outputs) mark(id);
+  for (const auto& write : program.functional.writes) mark(write.value);
+  for (const AtenNode& node : graph().aten_nodes) {
+    if (passes::traits_of(node.op).aliases) graph::for_each_operand(node, mark);
+  }
 }
 
 BufferId Lowering::add_buffer(BufferKind kind, ValueId value) {
@@ -177,7 +196,7 @@ void Lowering::add(int32_t index) {
   current_ = index;
   const AtenNode& node = graph().aten_nodes[index];
   if (passes::traits_of(node.op).view) return add_view(node);
-  if (!passes::is_pinned(node) && try_rule(index)) return;
+  if (!passes::is_pinned(node) && !program.choices.called.contains(index) && try_rule(index)) return;
   add_extern(index);
 }
 
@@ -294,7 +313,10 @@ BufferId Lowering::materialise(ValueId id) {
   }
   const NodeId node = bindings_[base].node;
   BufferId buffer;
-  if (graph().values[base].kind == ValueKind::Constant) {
+  if (!leaves_[base] && holds(node, meta(base))) {
+    buffer = dag[node].buffer();
+    program.places[base] = {buffer, 0};
+  } else if (graph().values[base].kind == ValueKind::Constant) {
     buffer = add_buffer(BufferKind::Constant, base);
   } else {
     buffer = add_buffer(BufferKind::Kernel, base);
@@ -302,6 +324,20 @@ BufferId Lowering::materialise(ValueId id) {
   }
   if (id != base) program.places[id] = {buffer, meta(id).storage_offset - meta(base).storage_offset};
   return buffer;
+}
+
+bool Lowering::holds(NodeId id, const TensorMeta& meta) const {
+  const Node& node = dag[id];
+  if (node.kind != NodeKind::Leaf) return false;
+  const Buffer& buffer = program.buffers[node.buffer()];
+  if ((buffer.kind != BufferKind::Extern && buffer.kind != BufferKind::Kernel) || buffer.dtype != meta.dtype ||
+      buffer.sizes != meta.sizes || buffer.strides != meta.strides || node.sizes != meta.sizes || node.data[1] != 0) {
+    return false;
+  }
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    if (meta.sizes[i] != 1 && node.data[2 + i] != meta.strides[i]) return false;
+  }
+  return true;
 }
 
 void Lowering::add_root(Root root) {

@@ -31,7 +31,7 @@ struct ExternCall {
 
 class Lowering {
  public:
-  explicit Lowering(passes::Functional functional);
+  explicit Lowering(passes::Functional functional, Choices choices = {});
 
   /// Lowers all operators. Afterwards `dag`, `roots`, `externs` and the program's buffers and places are complete.
   void run();
@@ -67,8 +67,11 @@ class Lowering {
   void add_extern(int32_t node);
   bool try_rule(int32_t node);
   bool try_rule(const graph::AtenNode& node);
-  /// Puts the value (or what it is a view of) in memory.
+  /// Puts the value (or what it is a view of) in memory. Unless it leaves, a buffer that holds the same will do.
   BufferId materialise(graph::ValueId id);
+  void find_leaving();
+  /// `node` is a buffer that an operator or a kernel made, as a tensor of this type lies.
+  bool holds(NodeId node, const graph::TensorMeta& meta) const;
   BufferId add_buffer(BufferKind kind, graph::ValueId value);
   void add_leaf(graph::ValueId id, BufferId buffer);
   void finish_outputs();
@@ -79,6 +82,8 @@ class Lowering {
     graph::ValueId base = graph::kNoValue;
   };
   std::vector<Binding> bindings_;
+  /// Values that somebody outside gets, or writes, or whose memory an operator hands on: they need memory of their own.
+  std::vector<bool> leaves_;
   void add_root(Root root);
   std::unordered_map<BufferId, std::vector<NodeId>> roots_of_buffer_;
   int32_t current_ = -1;
@@ -88,6 +93,6 @@ class Lowering {
 std::string print(const Lowering& lowering);
 
 /// The whole way from a functional graph. `sink` is offered the stages.
-LoopProgram lower(passes::Functional functional, graph::StageSink& sink);
+LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices choices = {});
 
 }  // namespace magneto::lower

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "loops/ir.h"
+#include "lower/choices.h"
 #include "passes/passes.h"
 
 namespace magneto::lower {
@@ -49,6 +50,10 @@ struct KernelStep {
   loops::Kernel kernel;
   /// The program's buffer for each buffer of the kernel that is no scratch, in order.
   std::vector<BufferId> buffers;
+  /// The operators of the graph that it computes, or parts of which it computes.
+  std::vector<int32_t> operators;
+  /// How its loops are run (codegen::kVariants).
+  int32_t variant = 0;
 };
 
 /// A call of an operator of the graph.
@@ -71,6 +76,8 @@ struct LoopProgram {
   std::vector<int32_t> output_views;
   /// The functional graph's writes that are left to be done at the end; kernels do the others.
   std::vector<passes::Functional::Write> copies;
+  /// By which it was lowered.
+  Choices choices;
 
   /// How many elements the buffer's memory spans.
   int64_t span(BufferId buffer) const;

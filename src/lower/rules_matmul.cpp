@@ -32,8 +32,9 @@ std::optional<T> product(Call& call, int first, int second) {
   for (int64_t dim = 0; dim + 2 < rank; ++dim) multiplications *= left[dim];
   multiplications *= m * n;
   const bool short_rows = rank == 3 && n == 1 && k <= kShortRow;
+  const int64_t most = call.lowering().program.choices.small_product.value_or(kSmallProduct);
   if (!loops::is_float(dtype) || k == 0 || multiplications == 0) return std::nullopt;
-  if (multiplications > kSmallProduct && !short_rows) return std::nullopt;
+  if (multiplications > most && !short_rows) return std::nullopt;
   // All operands are read in the same space: [..., m, n, k].
   Sizes space(left.begin(), left.end() - 2);
   space.insert(space.end(), {m, n, k});

@@ -1,5 +1,8 @@
 // Elementwise operators.
+#include <ATen/Context.h>
+
 #include <cmath>
+#include <limits>
 
 #include "lower/rules.h"
 
@@ -129,13 +132,27 @@ bool clamp(Call& call) {
   return call.give(x);
 }
 
+/// Eager gives dense tensors of more than one element to oneDNN. There gelu(inf) is NaN, and x doubles on the way.
+bool is_one_dnn_gelu(const graph::TensorMeta& x) {
+  int64_t elements = 1;
+  for (size_t dim = x.sizes.size(); dim-- > 0;) {
+    if (x.sizes[dim] != 1 && x.strides[dim] != elements) return false;
+    elements *= x.sizes[dim];
+  }
+  const bool narrow = x.dtype == c10::kFloat || x.dtype == c10::kBFloat16 || x.dtype == c10::kHalf;
+  return elements > 1 && narrow && at::globalContext().userEnabledMkldnn();
+}
+
 bool gelu(Call& call) {
   const T x = call.in(0);
   if (call.text(1) == "tanh") {
     const T inner = 0.7978845608028654 * (x + 0.044715 * (x * x * x));
     return call.give(0.5 * x * (1.0 + tanh(inner)));
   }
-  return call.give(x * 0.5 * (1.0 + erf(x * 0.70710678118654752440)));
+  const T twice_normal = 1.0 + erf(x * 0.70710678118654752440);
+  if (!is_one_dnn_gelu(call.meta(0))) return call.give(x * 0.5 * twice_normal);
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  return call.give(select(x == infinity, broadcast(x.number(nan), x.sizes()), x * twice_normal * 0.5));
 }
 
 bool softplus(Call& call) {

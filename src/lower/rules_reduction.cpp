@@ -31,8 +31,40 @@ int64_t elements(const T& x, const std::vector<int64_t>& dims) {
   return number;
 }
 
-T sum(T x, const std::vector<int64_t>& dims) { return dims.empty() ? x : reduce(Op::ReduceSum, x, dims); }
-T greatest(T x, const std::vector<int64_t>& dims) { return dims.empty() ? x : reduce(Op::ReduceMax, x, dims); }
+/// A reduction of everything has one row, which is one thread's. Where it is much, its leading dimensions become rows
+/// of a first kernel; a second one reduces what these give.
+constexpr int64_t kMuch = 1 << 16, kLeastRows = 16, kMostRows = 1 << 12;
+
+/// How many of the leading dimensions; 0: it stays one.
+size_t rows_of_all(const Sizes& sizes) {
+  int64_t rows = 1;
+  for (size_t dim = 0; dim + 1 < sizes.size() && rows < kLeastRows; ++dim) {
+    rows *= sizes[dim];
+    if (rows >= kLeastRows && rows <= kMostRows) return dim + 1;
+  }
+  return 0;
+}
+
+/// Sums, products and extremes.
+T reduced(Op op, T x, const std::vector<int64_t>& dims) {
+  if (dims.empty()) return x;
+  if (count(x.sizes()) < kMuch || static_cast<int64_t>(dims.size()) != x.rank()) return reduce(op, x, dims);
+  if (x.rank() == 1) {
+    const int64_t size = x.sizes()[0];
+    if (size % kLeastRows != 0) return reduce(op, x, dims);
+    return reshape(reduce(op, reduce(op, reshape(x, {kLeastRows, size / kLeastRows}), {1}), {0}), {1});
+  }
+  const size_t rows = rows_of_all(x.sizes());
+  if (rows == 0) return reduce(op, x, dims);
+  std::vector<int64_t> outer(x.rank()), inner;
+  std::iota(outer.begin(), outer.end(), 0);
+  inner.assign(outer.begin() + static_cast<ptrdiff_t>(rows), outer.end());
+  outer.resize(rows);
+  return reduce(op, reduce(op, x, inner), outer);
+}
+
+T sum(T x, const std::vector<int64_t>& dims) { return reduced(Op::ReduceSum, x, dims); }
+T greatest(T x, const std::vector<int64_t>& dims) { return reduced(Op::ReduceMax, x, dims); }
 
 /// sum(dim_IntList) and mean: (self, dim, keepdim, dtype), or (self, dtype).
 template <bool mean>
@@ -49,15 +81,14 @@ bool product(Call& call) {
   const T x = call.in(0);
   if (x.dtype() == Dtype::Bool) return false;
   const auto dims = dims_of(call, call.at("dim"), x.rank());
-  return call.give_reshaped(dims.empty() ? x : reduce(Op::ReduceProd, x, dims));
+  return call.give_reshaped(reduced(Op::ReduceProd, x, dims));
 }
 
 template <Op op>
 bool extreme(Call& call) {
   const T x = call.in(0);
   if (x.dtype() == Dtype::Bool) return false;
-  const auto dims = dims_of(call, call.at("dim"), x.rank());
-  return call.give_reshaped(dims.empty() ? x : reduce(op, x, dims));
+  return call.give_reshaped(reduced(op, x, dims_of(call, call.at("dim"), x.rank())));
 }
 
 /// max.dim, min.dim: values and indices.
@@ -133,7 +164,8 @@ bool softmax(Call& call) {
   if (x.rank() == 0) return false;
   const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
   const T weights = exp(x - greatest(x, dims));
-  return call.give(weights / sum(weights, dims));
+  // One division a row; the sum is 1 at least.
+  return call.give(weights * reciprocal(sum(weights, dims)));
 }
 
 /// Rows of nothing but -inf give zeros.
@@ -143,8 +175,8 @@ bool safe_softmax(Call& call) {
   const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
   const T top = greatest(x, dims);
   const T weights = exp(x - top);
-  return call.give(
-      select(top == static_cast<double>(-INFINITY), broadcast(x.number(0), x.sizes()), weights / sum(weights, dims)));
+  return call.give(select(top == static_cast<double>(-INFINITY), broadcast(x.number(0), x.sizes()),
+                          weights * reciprocal(sum(weights, dims))));
 }
 
 bool log_softmax(Call& call) {

@@ -21,16 +21,6 @@ using graph::kNoValue;
 using graph::ValueId;
 using graph::ValueKind;
 
-/// Rewrites the graph of `functional` and carries its writes and bumps over.
-template <typename Body>
-void rewrite(Functional& functional, Body body) {
-  Rewriter out(std::move(functional.graph));
-  body(out);
-  for (auto& write : functional.writes) write = {out.map(write.input), out.map(write.value)};
-  for (auto& bump : functional.bumps) bump.value = out.map(bump.value);
-  functional.graph = out.finish();
-}
-
 /// What two operators must have in common to be one.
 std::string key_of(const AtenNode& node, const Rewriter& out) {
   std::string key = graph::operator_text(node.op);
@@ -232,6 +222,9 @@ Functional normalise(graph::Graph graph, const std::function<void(const char*, c
   // Merging and folding leave operators without a user.
   eliminate_dead(functional);
   done("eliminate_dead");
+  // Last: layouts are for the kernels of the operators that are left.
+  prefer_channels_last(functional);
+  done("prefer_channels_last");
   return functional;
 }
 

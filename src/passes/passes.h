@@ -54,6 +54,12 @@ void merge_common(Functional& functional);
 /// Computes now what depends on constants only, up to `kFoldedBytes` each.
 void fold_constants(Functional& functional);
 constexpr int64_t kFoldedBytes = 16 * 1024;
+/// Convolutions, and pooling between them, on tensors whose channels lie next to each other:
+///     %2 = convolution(%0, %1)   becomes   %3 = clone(%0, channels_last), %4 = clone(%1, channels_last),
+///                                          %5 = convolution(%3, %4), %2 = clone(%5, contiguous)
+/// where the last clone is what the rest of the graph reads: of such copies only those are made that an operator's
+/// kernel or the caller needs in memory.
+void prefer_channels_last(Functional& functional);
 
 /// All of them. `observe` sees the name of each pass and its result.
 Functional normalise(graph::Graph graph, const std::function<void(const char*, const Functional&)>& observe = {});

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "passes/passes.h"
 
 namespace magneto::passes {
 
@@ -39,6 +40,16 @@ class Rewriter {
   graph::Graph old_, graph_;
   std::vector<graph::ValueId> map_;
 };
+
+/// Rewrites the graph of `functional` and carries its writes and bumps over.
+template <typename Body>
+void rewrite(Functional& functional, Body body) {
+  Rewriter out(std::move(functional.graph));
+  body(out);
+  for (auto& write : functional.writes) write = {out.map(write.input), out.map(write.value)};
+  for (auto& bump : functional.bumps) bump.value = out.map(bump.value);
+  functional.graph = out.finish();
+}
 
 /// An operator by its name in PyTorch, `aten::add` and `Tensor`; throws if there is none.
 c10::OperatorHandle find_op(const char* name, const char* overload = "");

@@ -7,6 +7,7 @@
 #include "graph/graph.h"
 #include "python/ref.h"
 #include "runtime/aten_program.h"
+#include "runtime/kept_program.h"
 #include "runtime/test_graphs.h"
 #include "runtime/torch_errors.h"
 #include "runtime/torch_program.h"
@@ -135,6 +136,10 @@ PyObject* torch_graph_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
   });
 }
 
+PyObject* program_key(PyObject*, PyObject*) {
+  return guarded([] { return PyUnicode_FromString(runtime::program_key().c_str()); });
+}
+
 PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
@@ -146,6 +151,7 @@ PyMethodDef runtime_methods[] = {
     {"aten_call", fast(aten_call), METH_FASTCALL, "Runs a program on a list of tensors; returns the outputs."},
     {"aten_run", fast(aten_run), METH_FASTCALL, "Compiles a graph in text form and runs it once."},
     {"aten_print", aten_print, METH_O, "A program's steps, one per line."},
+    {"program_key", program_key, METH_NOARGS, "What all programs in the cache on disk depend on, as text."},
     {"torch_graph", fast(torch_graph), METH_FASTCALL, "Builds a torch-level graph from a description, for tests."},
     {"torch_graph_module", torch_graph_module, METH_O, "The torch.fx.GraphModule of a torch-level graph."},
     {"torch_graph_print", torch_graph_print, METH_O, "The text form of a torch-level graph."},

@@ -18,6 +18,8 @@ using lower::BufferId;
 using lower::BufferKind;
 
 constexpr int64_t kAlignment = 64;
+/// So much may be kept beyond the size of the weights that it is made of.
+constexpr int64_t kPreparedBytes = 1 << 20;
 
 class Builder {
  public:
@@ -31,6 +33,7 @@ class Builder {
     for (const lower::Step& step : program_.steps) add_step(step);
     add_copies();
     add_outputs();
+    find_prepared();
     find_last_steps();
     plan_arena();
     plan_pointers();
@@ -101,12 +104,14 @@ class Builder {
       compiled.kernel = static_cast<int32_t>(impl_.kernels.size());
       KernelCall call;
       call.kernel = &step.kernel->kernel;
+      call.variant = step.kernel->variant;
       call.name = "magneto::" + step.kernel->kernel.name;
       auto argument = step.kernel->buffers.begin();
       for (const loops::Buffer& buffer : step.kernel->kernel.buffers) {
         if (buffer.role == loops::Role::Scratch) continue;  // no argument
         const int32_t reg = register_of(*argument++);
         call.registers.push_back(reg);
+        call.roles.push_back(buffer.role);
         impl_.registers[reg].written |= buffer.role != loops::Role::In;
       }
       impl_.kernels.push_back(std::move(call));
@@ -226,6 +231,69 @@ class Builder {
     return register_of_value(id, impl_.last_views);
   }
 
+  // -- weights
+  // --------------------------------------------------------------------------------------------------------------
+
+  /// Steps whose operands are weights, or made of them: those that require gradients, since others may be written
+  /// through numpy's view of them.
+  void find_prepared() {
+    std::vector<bool> known(impl_.registers.size(), false), weight(impl_.registers.size(), false);
+    for (size_t r = 0; r < impl_.registers.size(); ++r) {
+      const Register& info = impl_.registers[r];
+      known[r] = info.source == Source::Constant;
+      weight[r] = info.source == Source::Input && graph_.values[graph_.inputs[info.index]].meta.requires_grad;
+    }
+    for (const InputWrite& write : impl_.writes) weight[write.target] = false;
+    std::vector<int32_t> writers(impl_.registers.size(), 0);
+    for (const KernelCall& call : impl_.kernels) {
+      for (size_t i = 0; i < call.registers.size(); ++i) writers[call.registers[i]] += call.roles[i] != loops::Role::In;
+    }
+    std::vector<CompiledStep> others;
+    std::vector<bool> read(impl_.registers.size(), false);
+    for (CompiledStep& step : impl_.steps) {
+      const std::optional<int32_t> result = prepared_result(step, known, weight);
+      if (!result || writers[*result] > 1) {
+        others.push_back(std::move(step));
+        continue;
+      }
+      for (const int32_t reg : impl_.kernels[step.kernel].registers) {
+        if (!weight[reg] || read[reg]) continue;
+        read[reg] = true;
+        impl_.prepared.weights.push_back(impl_.registers[reg].index);
+      }
+      Register& made = impl_.registers[*result];
+      known[*result] = made.prepared = true;
+      made.offset = impl_.prepared.bytes;
+      impl_.prepared.bytes += (std::max<int64_t>(made.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+      impl_.prepared_steps.push_back(std::move(step));
+    }
+    impl_.steps = std::move(others);
+  }
+
+  /// The planned register that a kernel makes of nothing but weights; none for other steps.
+  std::optional<int32_t> prepared_result(const CompiledStep& step, const std::vector<bool>& known,
+                                         const std::vector<bool>& weight) const {
+    if (step.kernel < 0) return std::nullopt;
+    const KernelCall& call = impl_.kernels[step.kernel];
+    std::optional<int32_t> result;
+    bool any = false;
+    int64_t bytes = kPreparedBytes;
+    for (size_t i = 0; i < call.registers.size(); ++i) {
+      const int32_t reg = call.registers[i];
+      if (call.roles[i] == loops::Role::In) {
+        if (!weight[reg] && !known[reg]) return std::nullopt;
+        any = any || weight[reg] || impl_.registers[reg].prepared;
+        bytes += impl_.registers[reg].bytes;
+        continue;
+      }
+      const bool made = call.roles[i] == loops::Role::Out && impl_.registers[reg].source == Source::Arena;
+      if (result || !made) return std::nullopt;
+      result = reg;
+    }
+    const bool kept = any && result && !call.kernel->may_raise() && impl_.registers[*result].bytes <= bytes;
+    return kept ? result : std::nullopt;
+  }
+
   // -- memory
   // --------------------------------------------------------------------------------------------------------------
 
@@ -313,7 +381,8 @@ class Builder {
   void plan_arena() {
     std::vector<int32_t> order;
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
-      if (impl_.registers[r].source == Source::Arena) order.push_back(static_cast<int32_t>(r));
+      if (impl_.registers[r].source == Source::Arena && !impl_.registers[r].prepared)
+        order.push_back(static_cast<int32_t>(r));
     }
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return impl_.registers[a].bytes > impl_.registers[b].bytes; });
@@ -355,7 +424,7 @@ class Builder {
             break;
           case Source::Constant:
           case Source::Arena:
-            impl_.kept_fills.push_back(fill);
+            (impl_.registers[reg].prepared ? impl_.prepared_fills : impl_.kept_fills).push_back(fill);
             break;
           case Source::Copy:
           case Source::Fresh:

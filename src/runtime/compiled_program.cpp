@@ -70,6 +70,7 @@ class Run {
       frame_.pointers[fill.position] = pointer(*inputs[info.index], info);
     }
     for (const PointerFill& fill : impl_.starting_fills) fill_pointer(fill);
+    if (!impl_.prepared_steps.empty()) prepare(inputs);
     for (const CompiledStep& step : impl_.steps) run_step(step);
     for (const int32_t view : impl_.last_views) make_view(view);
     write_inputs();
@@ -79,6 +80,18 @@ class Run {
   }
 
  private:
+  /// What is made of weights alone: as it was kept, or made now.
+  void prepare(const at::Tensor* const* inputs) {
+    if (std::shared_ptr<PreparedMemory> kept = impl_.prepared.find(inputs)) {
+      if (frame_.prepared != kept) impl_.bind(frame_, std::move(kept));
+      return;
+    }
+    std::shared_ptr<PreparedMemory> made = impl_.prepared.make(inputs, frame_.prepared);
+    if (frame_.prepared != made) impl_.bind(frame_, std::move(made));
+    for (const CompiledStep& step : impl_.prepared_steps) run_step(step);
+    impl_.prepared.keep(frame_.prepared);
+  }
+
   void run_step(const CompiledStep& step) {
     if (step.kernel >= 0) {
       for (const PointerFill& fill : step.fills) fill_pointer(fill);
@@ -331,13 +344,14 @@ std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
   for (size_t r = 0; r < registers.size(); ++r) {
     const Register& info = registers[r];
     if (info.source == Source::Constant) frame->registers[r] = constants[info.index];
-    if (info.source != Source::Arena) continue;
+    if (info.source != Source::Arena || info.prepared) continue;
     frame->registers[r] =
         strided_over(frame->arena, info.dtype, info.offset / static_cast<int64_t>(c10::elementSize(info.dtype)), info);
   }
   for (size_t r = 0; r < registers.size(); ++r) {
     const Register& info = registers[r];
     if (info.source != Source::View || registers[info.index].source != Source::Arena) continue;
+    if (registers[info.index].prepared) continue;
     const at::Tensor& base = frame->registers[info.index];
     frame->registers[r] = strided_over(frame->arena, info.dtype, base.storage_offset() + info.offset, info);
   }
@@ -345,6 +359,24 @@ std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
     frame->pointers[fill.position] = const_cast<void*>(frame->registers[fill.reg].const_data_ptr());
   }
   return frame;
+}
+
+void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PreparedMemory> memory) const {
+  const c10::InferenceMode no_inference(false);
+  const auto over = [&](const Register& info, int64_t bytes, int64_t elements) {
+    return strided_over(memory->storage, info.dtype,
+                        bytes / static_cast<int64_t>(c10::elementSize(info.dtype)) + elements, info);
+  };
+  for (size_t r = 0; r < registers.size(); ++r) {
+    const Register& info = registers[r];
+    if (info.prepared) frame.registers[r] = over(info, info.offset, 0);
+    if (info.source == Source::View && registers[info.index].prepared)
+      frame.registers[r] = over(info, registers[info.index].offset, info.offset);
+  }
+  for (const PointerFill& fill : prepared_fills) {
+    frame.pointers[fill.position] = const_cast<void*>(frame.registers[fill.reg].const_data_ptr());
+  }
+  frame.prepared = std::move(memory);
 }
 
 CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : impl_(std::make_unique<Impl>()) {

@@ -8,6 +8,7 @@
 #include "runtime/compiled_program.h"
 #include "runtime/kernel_code.h"
 #include "runtime/output_memory.h"
+#include "runtime/prepared.h"
 #include "runtime/program_steps.h"
 
 namespace magneto::runtime {
@@ -38,6 +39,8 @@ struct Register {
   bool held = false;
   /// A kernel writes it.
   bool written = false;
+  /// Made of weights alone: in the prepared memory, at `offset`, instead of the arena.
+  bool prepared = false;
   /// The steps that use it; it is given up behind the last one.
   int32_t first_step = INT32_MAX, last_step = -1;
   /// The graph's value that it holds, for people.
@@ -80,6 +83,8 @@ struct InputWrite {
 /// The memory of one call.
 struct CallFrame {
   at::Storage arena;
+  /// What the prepared registers and pointers refer to.
+  std::shared_ptr<PreparedMemory> prepared;
   std::vector<at::Tensor> registers;
   /// The arguments of all kernels, one after another.
   std::vector<void*> pointers;
@@ -93,6 +98,9 @@ struct CompiledProgram::Impl {
   std::vector<KernelCall> kernels;
   std::vector<Step> calls;
   std::vector<CompiledStep> steps;
+  /// Steps that read weights only: run when the weights have changed.
+  std::vector<CompiledStep> prepared_steps;
+  Prepared prepared;
   std::vector<at::Tensor> constants;
   std::vector<InputWrite> writes;
   /// View operators that make outputs, run as eager runs them.
@@ -107,7 +115,7 @@ struct CompiledProgram::Impl {
   /// Memory of the outputs that kernels and out calls write, by register; without a slot for small ones.
   std::vector<std::optional<OutputMemory>> output_memory;
   /// Pointers to fill at the start of a call, and once for all calls.
-  std::vector<PointerFill> input_fills, starting_fills, kept_fills;
+  std::vector<PointerFill> input_fills, starting_fills, kept_fills, prepared_fills;
   size_t pointer_count = 0;
   int64_t arena_bytes = 0;
   size_t input_count = 0;
@@ -118,6 +126,8 @@ struct CompiledProgram::Impl {
   std::unique_ptr<CallFrame> take_frame() const;
   void give_frame(std::unique_ptr<CallFrame> frame) const;
   std::unique_ptr<CallFrame> make_frame() const;
+  /// The frame's registers and pointers over this memory.
+  void bind(CallFrame& frame, std::shared_ptr<PreparedMemory> memory) const;
 
   ~Impl() { delete spare.load(); }
   mutable std::atomic<CallFrame*> spare{nullptr};

@@ -24,6 +24,7 @@ std::string buffers_text(const CompiledProgram::Impl& impl) {
     const Register& info = impl.registers[r];
     out += register_name(static_cast<int32_t>(r)) + ": " + sources[static_cast<int>(info.source)];
     if (info.index >= 0) out += (info.source == Source::View ? " r" : " ") + std::to_string(info.index);
+    if (info.prepared) out += ", prepared";
     if (info.source == Source::Arena) {
       out += " +" + std::to_string(info.offset) + ", " + std::to_string(info.bytes) + " bytes";
     }
@@ -58,9 +59,10 @@ std::string call_text(const Step& call, const char* way) {
 
 std::string steps_text(const CompiledProgram::Impl& impl) {
   std::string out;
-  for (size_t s = 0; s < impl.steps.size(); ++s) {
-    const CompiledStep& step = impl.steps[s];
-    out += std::to_string(s) + ": ";
+  const size_t prepared = impl.prepared_steps.size();
+  for (size_t s = 0; s < prepared + impl.steps.size(); ++s) {
+    const CompiledStep& step = s < prepared ? impl.prepared_steps[s] : impl.steps[s - prepared];
+    out += s < prepared ? "once: " : std::to_string(s - prepared) + ": ";
     if (step.kernel < 0) {
       const Step& call = impl.calls[step.call];
       out += call_text(call, step.out                        ? "out "
@@ -91,18 +93,20 @@ std::string steps_text(const CompiledProgram::Impl& impl) {
 /// What the code generator makes of the kernels, equal ones once. `comment` starts a line that is none of the text.
 std::string kernels_text(const CompiledProgram::Impl& impl, const char* comment,
                          std::string codegen::KernelTexts::* part) {
-  std::map<std::string, std::vector<size_t>> same;
-  for (size_t k = 0; k < impl.kernels.size(); ++k) {
-    same[loops::print(*impl.kernels[k].kernel, /*bare=*/true)].push_back(k);
-  }
+  using Key = std::pair<std::string, int32_t>;
+  const auto key_of = [&](size_t k) {
+    return Key(loops::print(*impl.kernels[k].kernel, /*bare=*/true), impl.kernels[k].variant);
+  };
+  std::map<Key, std::vector<size_t>> same;
+  for (size_t k = 0; k < impl.kernels.size(); ++k) same[key_of(k)].push_back(k);
   std::string out;
   for (size_t k = 0; k < impl.kernels.size(); ++k) {
     const loops::Kernel& kernel = *impl.kernels[k].kernel;
-    const std::vector<size_t>& equals = same.at(loops::print(kernel, /*bare=*/true));
+    const std::vector<size_t>& equals = same.at(key_of(k));
     out += std::string(comment) + " kernel " + std::to_string(k) + " " + impl.kernels[k].name + "\n";
     for (const std::string& origin : kernel.origins) out += std::string(comment) + "   " + origin + "\n";
     if (equals.front() == k) {
-      out += codegen::texts_of(kernel).*part + "\n";
+      out += codegen::texts_of(kernel, {.variant = impl.kernels[k].variant}).*part + "\n";
     } else {
       out += std::string(comment) + "   the same code as kernel " + std::to_string(equals.front()) + "\n\n";
     }

@@ -10,6 +10,7 @@
 #include "python/imported.h"
 #include "runtime/aten_program.h"
 #include "runtime/compiled_program.h"
+#include "runtime/kept_program.h"
 #include "runtime/kernel_code.h"
 #include "runtime/torch_errors.h"
 #include "runtime/torch_program.h"
@@ -170,7 +171,52 @@ bool is_plain_graph(const graph::Graph& graph) {
 
 }  // namespace
 
-Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, graph::StageSink& sink) {
+namespace {
+
+/// Passes and lowering, unless the cache on disk has the program. What somebody looks at is made in any case.
+lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
+                                Compiled& result) {
+  const bool watched = std::any_of(std::begin(graph::kStages), std::end(graph::kStages), [&](const auto& stage) {
+    return sink.wanted(static_cast<graph::Stage>(&stage - graph::kStages));
+  });
+  const bool measures = way.tuning.seconds > 0;
+  const KeptProgram kept(graph, measures ? "measured" : "by rule");
+  std::optional<lower::LoopProgram> program;
+  if (!way.interpret) program = kept.find();
+  result.kept = program.has_value();
+  if (program && !watched) return std::move(*program);
+
+  const auto observe = [&](const char* pass, const passes::Functional& functional) {
+    if (std::string_view(pass) != "functionalise") return;
+    sink.offer(graph::Stage::functional, [&] { return passes::print(functional); });
+  };
+  passes::Functional functional = passes::normalise(graph, observe);
+  sink.offer(graph::Stage::normal_form, [&] { return passes::print(functional); });
+  if (measures) {
+    std::string report = "from the cache on disk\n";
+    if (!program) {
+      Tuned tuned = tune(functional, way.tuning);
+      program = std::move(tuned.program);
+      result.tuned = tuned.changed;
+      report = std::move(tuned.report);
+    }
+    sink.offer(graph::Stage::choices, [&] { return report; });
+  }
+  if (!program || watched) {
+    lower::LoopProgram lowered =
+        lower::lower(std::move(functional), sink, program ? program->choices : lower::Choices());
+    for (size_t i = 0; program && i < lowered.steps.size(); ++i) {
+      if (lowered.steps[i].kernel) lowered.steps[i].kernel->variant = program->steps.at(i).kernel->variant;
+    }
+    program = std::move(lowered);
+  }
+  if (!result.kept && !way.interpret) kept.keep(*program);
+  return std::move(*program);
+}
+
+}  // namespace
+
+Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
   Compiled result;
   const auto as_it_is = [&](const char* why) {
     result.computation = make_aten_computation(graph);
@@ -181,16 +227,10 @@ Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, gr
     return result;
   }
   try {
-    const auto observe = [&](const char* pass, const passes::Functional& functional) {
-      if (std::string_view(pass) != "functionalise") return;
-      sink.offer(graph::Stage::functional, [&] { return passes::print(functional); });
-    };
     graph::Graph kept = graph;
     kept.torch_nodes.clear();
     for (graph::AtenNode& node : kept.aten_nodes) node.torch_node = -1;
-    passes::Functional functional = passes::normalise(graph, observe);
-    sink.offer(graph::Stage::normal_form, [&] { return passes::print(functional); });
-    lower::LoopProgram lowered = lower::lower(std::move(functional), sink);
+    lower::LoopProgram lowered = make_program(graph, way, sink, result);
     for (const lower::Step& step : lowered.steps) {
       if (step.kernel) {
         ++result.kernels;
@@ -198,7 +238,7 @@ Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, gr
         result.externs.push_back(lowered.functional.graph.aten_nodes[step.call.node].op.operator_name().name);
       }
     }
-    CompiledProgram program(std::move(lowered), interpret ? KernelMode::Interpret : KernelMode::Machine);
+    CompiledProgram program(std::move(lowered), way.interpret ? KernelMode::Interpret : KernelMode::Machine);
     program.offer(sink);
     result.computation = std::make_unique<CompiledComputation>(std::move(program), std::move(kept));
   } catch (const passes::Unsupported& refusal) {

@@ -8,11 +8,20 @@
 #include "graph/graph.h"
 #include "graph/stages.h"
 #include "runtime/plan.h"
+#include "runtime/tune.h"
 
 namespace magneto::runtime {
 
 /// The ATen operators in order, below autograd: for graphs none of whose results requires grad.
 std::unique_ptr<Computation> make_aten_computation(const graph::Graph& graph);
+
+/// How `make_compiled_computation` goes about it.
+struct CompileWay {
+  /// Kernels run in the loop IR's interpreter.
+  bool interpret = false;
+  /// Not zero seconds: alternatives are measured. The inputs are set then.
+  Tuning tuning;
+};
 
 /// Generated kernels for a graph none of whose results requires grad.
 struct Compiled {
@@ -22,9 +31,13 @@ struct Compiled {
   int64_t kernels = 0;
   /// Operators that are called, by name.
   std::vector<std::string> externs;
+  /// It was found in the cache on disk: nothing was lowered.
+  bool kept = false;
+  /// Kernels and products that measuring made otherwise.
+  int64_t tuned = 0;
 };
-/// `sink` is offered the stages.
-Compiled make_compiled_computation(const graph::Graph& graph, bool interpret, graph::StageSink& sink);
+/// `sink` is offered the stages. Throws PythonError on Ctrl-C while something is measured.
+Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
 /// The torch calls in order, through their Python callables, under the current grad mode.
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph);
 /// `callable(*inputs)` gives a tuple or list of the graph's outputs (or one tensor for a single output). `users`: it

@@ -8,10 +8,14 @@ namespace magneto::runtime {
 
 void compile_kernels(std::vector<KernelCall>& calls) {
   std::vector<loops::Kernel> kernels;
+  std::vector<int32_t> variants;
   kernels.reserve(calls.size());
-  for (const KernelCall& call : calls) kernels.push_back(*call.kernel);
+  for (const KernelCall& call : calls) {
+    kernels.push_back(*call.kernel);
+    variants.push_back(call.variant);
+  }
   try {
-    const auto compiled = codegen::compile(kernels);
+    const auto compiled = codegen::compile(kernels, {}, variants);
     for (size_t i = 0; i < calls.size(); ++i) calls[i].code = compiled[i];
   } catch (const std::runtime_error& error) {
     // A library that is not there is a fact of the installation; anything else is a bug of ours.

@@ -18,8 +18,11 @@ namespace magneto::runtime {
 struct KernelCall {
   std::shared_ptr<const codegen::CompiledKernel> code;
   const loops::Kernel* kernel = nullptr;
+  int32_t variant = 0;
   /// The register of each buffer that is no scratch.
   std::vector<int32_t> registers;
+  /// What the kernel does with each of them.
+  std::vector<loops::Role> roles;
   /// Of its first argument among the frame's pointers.
   size_t first_pointer = 0;
   std::string name;

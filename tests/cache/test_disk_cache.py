@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -116,6 +117,157 @@ def test_second_process_loads_no_llvm(tmp_path: Path) -> None:
     assert llvm and first["cache_misses"] >= 2 and first["cache_hits"] == 0
     (second, llvm), _ = finish(child(RUN, **place))
     assert not llvm and second["cache_misses"] == 0 and second["cache_hits"] == first["cache_misses"]
+
+
+def test_second_process_lowers_nothing(tmp_path: Path) -> None:
+    place = {"MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
+    (first, _), _ = finish(child(RUN, **place))
+    (second, _), _ = finish(child(RUN, **place))
+    assert first["kept_programs"] == 0 and second["kept_programs"] == second["graphs"] == 1
+    assert second["kernels"] == first["kernels"]
+    # Who looks at a stage has it made.
+    (third, _), text = finish(child(RUN, TORCH_LOGS="ir_post_fusion", **place))
+    assert third["kept_programs"] == 1 and 'origin "aten.' in text
+
+
+def compiled_once_and_again(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> None:
+    """Lowered the first time, found the second, and right both times."""
+    for kept in (0, 1):
+        magneto.reset()
+        with torch.no_grad():
+            actual, expected = magneto.compile(function)(*args), function(*args)
+        assert actual.dtype == expected.dtype and actual.stride() == expected.stride()
+        assert torch.allclose(actual, expected, equal_nan=True)
+        assert magneto.stats()["kept_programs"] == kept, kept
+
+
+def test_programs_are_told_apart(cache: Path) -> None:
+    """By whatever lowering can see of them."""
+    compiled_once_and_again(lambda x: x * 2, X)
+    compiled_once_and_again(lambda x: x * 2.5, X)
+    compiled_once_and_again(lambda x: x * 2, X.double())
+    compiled_once_and_again(lambda x: x * 2, X[:3])
+    compiled_once_and_again(lambda x: x * 2, X.t())
+    compiled_once_and_again(lambda x: x + torch.tensor([1.0, 2.0, 3.0]), X[:, :3])
+    compiled_once_and_again(lambda x: x + torch.tensor([1.0, 2.0, 4.0]), X[:, :3])
+    compiled_once_and_again(lambda x: x + torch.arange(37) / 2, X)
+    compiled_once_and_again(lambda x: x + torch.arange(37).view(1, 37) * 2, X)
+    compiled_once_and_again(lambda x: x.add_(1), X.clone())
+    compiled_once_and_again(lambda x: torch.nn.functional.pad(x, (1, 2), value=float("-inf")), X)
+    compiled_once_and_again(lambda x: x.sort(descending=True)[0] + 1, X)
+    compiled_once_and_again(lambda x: torch.full((3,), float("nan"), dtype=torch.bfloat16) + 1, X)
+    whole = X.to(torch.int64)
+    compiled_once_and_again(lambda x: x * 1.5, whole)
+    torch.set_default_dtype(torch.float64)
+    try:
+        compiled_once_and_again(lambda x: x * 1.5, whole)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_equal_programs_at_other_lines_are_one(cache: Path) -> None:
+    first = lambda x: torch.softmax(x, -1)  # noqa: E731
+    compiled_once_and_again(first, X)
+    with torch.no_grad():
+        magneto.compile(lambda y: torch.softmax(y, -1))(X)
+    assert magneto.stats()["kept_programs"] == 2
+
+
+def test_what_all_programs_depend_on() -> None:
+    """Another build, PyTorch or machine is another key."""
+    key = _C.program_key()
+    assert f"PyTorch {torch.__version__} " in key and key.endswith(_C.cache_machine())
+    notes = subprocess.run(["readelf", "-n", _C.__file__], capture_output=True, text=True, check=True).stdout
+    assert "build " + notes.split("Build ID: ")[1].split()[0] in key
+
+
+def test_another_build_finds_no_program(tmp_path: Path) -> None:
+    """The same extension with another build id."""
+    package = Path(magneto.__file__).parent
+    other = tmp_path / "other" / "magneto"
+    shutil.copytree(package, other, ignore=lambda folder, names: [n for n in names if n.endswith((".so", ".pyc"))])
+    for library in package.glob("*.so"):
+        (other / library.name).symlink_to(library)
+    core = other / Path(_C.__file__).name
+    content = Path(_C.__file__).read_bytes()
+    number = bytes.fromhex(_C.program_key().split("build ")[1].split(",")[0])
+    assert content.count(number) == 1
+    core.unlink()
+    core.write_bytes(content.replace(number, bytes(reversed(number))))
+    place = {"MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
+    elsewhere = {**place, "PYTHONPATH": str(other.parent)}
+    path = "import magneto; assert magneto.__file__.startswith(os.environ['PYTHONPATH'])\n"
+    (first, _), _ = finish(child(RUN, **place))
+    (second, _), _ = finish(child(path + textwrap.dedent(RUN), **elsewhere))
+    assert first["kept_programs"] == second["kept_programs"] == 0
+    # Code of kernels depends on the code generator's build, which is the same.
+    assert second["cache_hits"] == first["cache_misses"] - 1 and second["cache_misses"] == 1
+    for environment in (place, elsewhere):
+        (again, _), _ = finish(child(RUN, **environment))
+        assert again["kept_programs"] == 1 and again["cache_misses"] == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "torch.set_default_dtype(torch.float64)",
+        "torch.set_num_threads(2)",
+        "torch.set_flush_denormal(True)",
+        "torch.set_float32_matmul_precision('medium')",
+        "torch.backends.mkldnn.set_flags(False)",
+    ],
+)
+def test_settings_of_the_process(tmp_path: Path, change: str) -> None:
+    """Under another setting, nothing is found; back under the first, all is."""
+    place = {"MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
+    for setting, kept in (("", 0), (change, 0), (change, 1), ("", 1)):
+        (stats, _), _ = finish(child(setting + "\n" + textwrap.dedent(RUN), **place))
+        assert stats["kept_programs"] == kept
+
+
+def test_guards_are_made_anew(tmp_path: Path) -> None:
+    """A program that is found belongs to the capture of this process: what that read is what counts."""
+    code = """
+        class Settings: scale = {scale}
+        def function(x): return torch.relu(x * Settings.scale)
+        compiled, x = magneto.compile(function), torch.randn(50)
+        with torch.no_grad():
+            assert torch.equal(compiled(x), function(x))
+            Settings.scale = -1.25
+            assert torch.equal(compiled(x), function(x))
+            assert torch.equal(compiled(x[:20]), function(x[:20]))
+        print(json.dumps([magneto.stats()["kept_programs"], magneto.stats()["recompiles"]]))
+    """
+    place = str(tmp_path / "cache")
+    results = [
+        finish(child(textwrap.dedent(code).format(scale=scale), MAGNETO_CACHE_DIR=place))[0] for scale in (2, 2, 3)
+    ]
+    assert results == [[0, 2], [3, 2], [2, 2]]
+
+
+CUSTOM = """
+    @torch.library.custom_op("cachetest::change", mutates_args={arguments})
+    def change(x: torch.Tensor) -> torch.Tensor:
+        {body}
+    @change.register_fake
+    def _(x): return torch.empty_like(x)
+    def function(x):
+        y = x + 1
+        return torch.ops.cachetest.change(y), y
+    x = torch.ones(3)
+    with torch.no_grad():
+        pairs = list(zip(magneto.compile(function)(x), function(x)))
+    assert all(torch.equal(ours, eager) for ours, eager in pairs), pairs
+    print(json.dumps(magneto.stats()["kept_programs"]))
+"""
+
+
+def test_a_custom_operator_that_changed(tmp_path: Path) -> None:
+    place = str(tmp_path / "cache")
+    pure = CUSTOM.format(arguments="()", body="return x * 2")
+    writing = CUSTOM.format(arguments="('x',)", body="x.add_(5); return x * 2")
+    for code in (pure, writing, pure):
+        finish(child(code, MAGNETO_CACHE_DIR=place))
 
 
 def test_files_are_the_owners_only(cache: Path) -> None:
@@ -425,6 +577,27 @@ def test_killed_while_it_writes(tmp_path: Path) -> None:
     assert stats["cache_damaged"] == 0 and stats["cache_hits"] == count > 5
 
 
+def test_killed_while_it_keeps_programs(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    code = """
+        print("ready", flush=True)
+        for n in range(2, {most}):
+            x = torch.arange(float(n))
+            with torch.no_grad():
+                assert torch.equal(magneto.compile(lambda x: (x + n).flip(0) * 2)(x), (x + n).flip(0) * 2)
+        print(json.dumps([magneto.stats()["kept_programs"], magneto.stats()["cache_damaged"]]))
+    """
+    code = textwrap.dedent(code)
+    for number in range(4):
+        process = child(code.format(most=100000), MAGNETO_CACHE_DIR=str(cache))
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        time.sleep(0.2 + 0.07 * number)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    (kept, damaged), _ = finish(child(code.format(most=60), MAGNETO_CACHE_DIR=str(cache)))
+    assert kept > 0 and damaged == 0
+
+
 def test_ten_processes_at_once(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     code = "for n in range(1, 25): use(n)\nprint(json.dumps(magneto.stats()))"
@@ -484,7 +657,8 @@ def test_use_makes_an_entry_young(cache: Path) -> None:
 def test_what_dead_processes_left_goes(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     finish(many("for n in range(1, 40): use(n)\nprint(1)", cache))
-    young, old = cache / "3" / "new-1-2-abc", cache / "3" / "new-1-3-abc"
+    part = entries(cache)[0].parent
+    young, old = part / "new-1-2-abc", part / "new-1-3-abc"
     for path in (young, old):
         path.write_bytes(b"half")
     os.utime(old, (1e9, 1e9))

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "codegen/llvm/emitter.h"
+#include "codegen/llvm/vector_math.h"
 #include "loops/normalize.h"
 
 namespace magneto::codegen {
@@ -37,6 +38,7 @@ void Emitter::run() {
   function_->setDoesNotThrow();
   function_->addFnAttr("prefer-vector-width", "512");
   function_->addFnAttr("min-legal-vector-width", "512");
+  if (schedule_.machine.masks) function_->addFnAttr(kScalesByPowers);
   function_->addFnAttr("no-trapping-math", "true");
   function_->addFnAttr("denormal-fp-math", "ieee,ieee");
   BasicBlock* entry = BasicBlock::Create(context_, "entry", function_);

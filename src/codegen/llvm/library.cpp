@@ -21,7 +21,7 @@
 #include <mutex>
 
 #include "codegen/llvm/emitter.h"
-#include "codegen/llvm/schedule.h"
+#include "codegen/llvm/variant.h"
 #include "loops/normalize.h"
 
 extern "C" {
@@ -136,7 +136,9 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   if (const auto violations = loops::verify(kernel); !violations.empty()) throw std::invalid_argument(violations[0]);
   loops::normalize(kernel);
   const Target target = target_of(options);
-  const Schedule schedule = make_schedule(std::move(kernel), target.machine);
+  const Variant variant{(options & MAGNETO_OTHER_LANES) != 0, (options & MAGNETO_NARROW) != 0,
+                        (options & MAGNETO_WIDE) != 0};
+  const Schedule schedule = make_schedule(std::move(kernel), target.machine, variant);
 
   out.parts[MAGNETO_UNITS] = shapes::text(schedule.units);
   out.parts[MAGNETO_COST] = shapes::text(unit_cost(schedule.kernel) * schedule.rows_per_unit);

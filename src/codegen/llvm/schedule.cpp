@@ -4,6 +4,7 @@
 #include <bit>
 #include <optional>
 
+#include "codegen/llvm/variant.h"
 #include "loops/normalize.h"
 
 namespace magneto::codegen {
@@ -103,7 +104,7 @@ bool has_reduction(const Block& block) {
 
 class Scheduler {
  public:
-  Scheduler(Kernel kernel, const Machine& machine) : machine_(machine) {
+  Scheduler(Kernel kernel, const Machine& machine, const Variant& variant) : machine_(machine), variant_(variant) {
     schedule_.kernel = std::move(kernel);
     schedule_.machine = machine;
   }
@@ -130,7 +131,9 @@ class Scheduler {
     // Scratch is one row's; lanes across rows would share it.
     const bool scratch = std::any_of(kernel.buffers.begin(), kernel.buffers.end(),
                                      [](const loops::Buffer& buffer) { return buffer.role == loops::Role::Scratch; });
-    if (!kernel.parallel.empty() && across < within && !scratch) {
+    bool across_rows = across < within;
+    if (variant_.other_lanes && across < 1e300) across_rows = !across_rows;
+    if (!kernel.parallel.empty() && across_rows && !scratch) {
       std::rotate(kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop),
                   kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop) + 1, kernel.parallel.end());
       bool heavy = false, long_stage = false;
@@ -227,6 +230,8 @@ class Scheduler {
   Lanes lanes_for(const Loop& loop, int registers) {
     Lanes lanes;
     lanes.variable = loop.variable;
+    if (variant_.narrow) registers = 1;
+    if (variant_.wide) registers *= 2;
     lanes.narrow = machine_.masks ? register_lanes_ : 1;
     lanes.wide = register_lanes_ * registers;
     if (loop.extent.is_constant()) {
@@ -294,13 +299,18 @@ class Scheduler {
   }
 
   const Machine& machine_;
+  const Variant& variant_;
   Schedule schedule_;
   int register_lanes_ = 1;
 };
 
 }  // namespace
 
-Schedule make_schedule(Kernel kernel, const Machine& machine) { return Scheduler(std::move(kernel), machine).run(); }
+Schedule make_schedule(Kernel kernel, const Machine& machine) { return make_schedule(std::move(kernel), machine, {}); }
+
+Schedule make_schedule(Kernel kernel, const Machine& machine, const Variant& variant) {
+  return Scheduler(std::move(kernel), machine, variant).run();
+}
 
 Expr unit_cost(const Kernel& kernel) {
   Expr cost = 0;

@@ -2,11 +2,14 @@
 #include "codegen/llvm/vector_math.h"
 
 #include <llvm/IR/Intrinsics.h>
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Module.h>
 
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+
+#include "codegen/llvm/erf_table.h"
 
 namespace magneto::codegen {
 
@@ -32,6 +35,16 @@ class Math {
  public:
   Math(IRBuilder<>& builder, Value* like) : b(builder), type_(like->getType()) {
     wide_ = type_->getScalarType()->isDoubleTy();
+    const auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(type_);
+    const llvm::Function* function = b.GetInsertBlock()->getParent();
+    if (vector && function->hasFnAttribute(kScalesByPowers)) {
+      // Whole registers, the widest that divide the vector.
+      const unsigned lanes = vector->getNumElements();
+      for (const unsigned bytes : {64U, 32U, 16U}) {
+        const unsigned own = bytes / (wide_ ? 8 : 4);
+        if (scale_lanes_ == 0 && lanes % own == 0) scale_lanes_ = own;
+      }
+    }
   }
 
   bool wide() const { return wide_; }
@@ -77,8 +90,58 @@ class Math {
 
   /// x * 2^n, also where 2^n or the result is denormal or too large.
   Value* scale(Value* x, Value* n) const {
+    if (scale_lanes_) return scale_registers(x, n);
     Value* half = b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, mul(n, number(0.5)));
     return mul(mul(x, power_of_two(half)), power_of_two(sub(n, half)));
+  }
+
+  /// The machine's own instruction, register by register.
+  Value* scale_registers(Value* x, Value* n) const {
+    using namespace llvm::Intrinsic;
+    const unsigned bytes = scale_lanes_ * (wide_ ? 8 : 4);
+    const auto which = bytes == 64   ? (wide_ ? x86_avx512_mask_scalef_pd_512 : x86_avx512_mask_scalef_ps_512)
+                       : bytes == 32 ? (wide_ ? x86_avx512_mask_scalef_pd_256 : x86_avx512_mask_scalef_ps_256)
+                                     : (wide_ ? x86_avx512_mask_scalef_pd_128 : x86_avx512_mask_scalef_ps_128);
+    Type* mask = b.getIntNTy(std::max(8U, scale_lanes_));
+    return by_registers([&](auto part) {
+      llvm::SmallVector<Value*, 5> arguments = {part(x), part(n), llvm::PoisonValue::get(part(x)->getType()),
+                                                llvm::Constant::getAllOnesValue(mask)};
+      constexpr int current_rounding = 4;
+      if (bytes == 64) arguments.push_back(b.getInt32(current_rounding));
+      return b.CreateIntrinsic(which, {}, arguments);
+    });
+  }
+
+  /// A vector put together from what `make` gives for each of its registers; `part` is a vector's share in it.
+  template <typename Make>
+  Value* by_registers(Make make) const {
+    const unsigned lanes = llvm::cast<llvm::FixedVectorType>(type_)->getNumElements();
+    if (lanes == scale_lanes_) return make([](Value* all) { return all; });
+    Value* result = llvm::PoisonValue::get(type_);
+    for (unsigned first = 0; first < lanes; first += scale_lanes_) {
+      Value* made = make([&](Value* all) -> Value* {
+        Type* own = llvm::FixedVectorType::get(all->getType()->getScalarType(), scale_lanes_);
+        return b.CreateExtractVector(own, all, b.getInt64(first));
+      });
+      result = b.CreateInsertVector(type_, result, made, b.getInt64(first));
+    }
+    return result;
+  }
+
+  /// Whether the vector is whole registers of sixteen f32 lanes, which `look_up` needs.
+  bool looks_up() const { return !wide_ && scale_lanes_ == 16; }
+  /// table[the low four bits of index], in each lane.
+  Value* look_up(Value* index, const float (&table)[16]) const {
+    Value* row = llvm::ConstantDataVector::get(b.getContext(), llvm::ArrayRef<float>(table));
+    return by_registers([&](auto part) {
+      return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {}, {row, part(index)});
+    });
+  }
+
+  /// Within [low, high]; NaN stays.
+  Value* clamp_number(Value* x, double low, double high) const {
+    x = select(b.CreateFCmpOGT(number(low), x), number(low), x);
+    return select(b.CreateFCmpOLT(number(high), x), number(high), x);
   }
 
   /// (exp(r) - 1 - r)/r^2 for |r| <= ln(2)/2.
@@ -102,7 +165,12 @@ class Math {
 
   Value* exp(Value* x) const {
     // Beyond these the result is 0 or infinity anyway, and 2^n stays in reach of `scale`.
-    Value* inside = wide_ ? clamp(x, -746, 710) : clamp(x, -104, 89);
+    const double low = wide_ ? -746 : -104, high = wide_ ? 710 : 89;
+    if (scale_lanes_) {  // NaN goes through all of it
+      const auto [n, r] = by_ln2(clamp_number(x, low, high));
+      return scale(add(fma(mul(r, r), exp_tail(r), r), number(1)), n);
+    }
+    Value* inside = clamp(x, low, high);
     const auto [n, r] = by_ln2(inside);
     Value* result = scale(add(fma(mul(r, r), exp_tail(r), r), number(1)), n);
     return select(is_nan(x), x, result);
@@ -234,7 +302,23 @@ class Math {
     return copysign(select(b.CreateFCmpOLT(a, number(0.625)), small, big), x);
   }
 
+  Value* erf_by_table(Value* x) const {
+    Value* a = abs(x);
+    a = select(b.CreateFCmpOLT(number(kErfEnd), a), number(kErfEnd), a);  // NaN stays
+    // Rounds to an integer, which then is in the low bits.
+    constexpr double integers = 0x1.8p23;
+    Value* k = fma(a, number(1 / kErfStep), number(integers));
+    Value* t = fma(sub(k, number(integers)), number(-kErfStep), a);
+    Value* index = bits(k);
+    Value* rest = look_up(index, kErfRows[0]);
+    for (size_t row = 1; row < std::size(kErfRows); ++row) rest = fma(rest, t, look_up(index, kErfRows[row]));
+    Value* result = fma(a, rest, mul(a, look_up(index, kErfPowers)));
+    result = select(b.CreateFCmpOLT(number(1), result), number(1), result);
+    return copysign(result, x);
+  }
+
   Value* erf(Value* x) const {
+    if (looks_up()) return erf_by_table(x);
     Value* a = abs(x);
     Value* p = polynomial(mul(x, x), {8.347686559e-05, -8.137793761e-04, 5.200641545e-03, -2.685926176e-02,
                                       1.128369351e-01, -3.761263365e-01, 1.283791666e-01});
@@ -295,6 +379,8 @@ class Math {
  private:
   Type* type_;
   bool wide_;
+  /// Lanes of the registers that are scaled by one instruction; 0: there is none.
+  unsigned scale_lanes_ = 0;
 };
 
 /// sin and cos of an f32 below 2^30, reduced in f64: exact enough that no cancellation shows.

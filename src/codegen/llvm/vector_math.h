@@ -10,6 +10,9 @@
 
 namespace magneto::codegen {
 
+/// Attribute of functions for machines that multiply by powers of two in one instruction (AVX-512's scalef).
+inline constexpr const char* kScalesByPowers = "magneto-scalef";
+
 /// The value of a Math instruction on floats whose operands are all scalars or all vectors of one length.
 llvm::Value* emit_float_math(llvm::IRBuilder<>& builder, loops::Op op, llvm::Value* const* operands);
 

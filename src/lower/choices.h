@@ -1,0 +1,17 @@
+// What measuring found (src/runtime/tune.h), where lowering would have decided by rules of thumb.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+
+namespace magneto::lower {
+
+struct Choices {
+  /// Operators of the normal form that are called although they have a rule.
+  std::set<int32_t> called;
+  /// A matrix product of at most so many multiplications is generated.
+  std::optional<int64_t> small_product;
+};
+
+}  // namespace magneto::lower

@@ -1,0 +1,75 @@
+#include "runtime/prepared.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/COW.h>
+
+#include "runtime/output_memory.h"
+
+namespace magneto::runtime {
+namespace {
+
+constexpr int kMostChanges = 3;
+
+/// Nobody else holds the memory, and PyTorch's allocator gave it (or it is shared lazily already).
+bool is_own(const c10::StorageImpl& storage) {
+  const bool lazy = c10::impl::cow::is_cow_data_ptr(storage.data_ptr());
+  return storage.device_type() == c10::DeviceType::CPU && storage.allocator() == c10::GetCPUAllocator() &&
+         (lazy || c10::impl::cow::has_simple_data_ptr(storage)) && storage.data();
+}
+
+}  // namespace
+
+std::shared_ptr<PreparedMemory> Prepared::find(const at::Tensor* const* inputs) const {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !kept_) return nullptr;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (inputs[weights[i]]->const_data_ptr() == kept_->addresses[i]) continue;
+    kept_ = nullptr;
+    ++changes_;
+    return nullptr;
+  }
+  return kept_;
+}
+
+std::shared_ptr<PreparedMemory> Prepared::make(const at::Tensor* const* inputs,
+                                               std::shared_ptr<PreparedMemory> spare) const {
+  // What is watched may be shared with other calls.
+  std::shared_ptr<PreparedMemory> memory = spare && spare->clones.empty() ? std::move(spare) : nullptr;
+  if (!memory) {
+    memory = std::make_shared<PreparedMemory>();
+    memory->storage = at::detail::empty_cpu({bytes}, c10::kByte).storage();
+    prefer_huge_pages(memory->storage.mutable_data(), static_cast<size_t>(bytes));
+  }
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock && changes_ < kMostChanges) {
+    if (!watch(inputs, *memory)) {
+      memory->clones.clear();
+      memory->addresses.clear();
+      changes_ = kMostChanges;
+    }
+  }
+  return memory;
+}
+
+bool Prepared::watch(const at::Tensor* const* inputs, PreparedMemory& memory) const {
+  for (const int32_t weight : weights) {
+    const at::Tensor& tensor = *inputs[weight];
+    // A storage that only this tensor holds: no view and no alias made before is left to write by.
+    if (tensor.storage().use_count() != 1 || !is_own(*tensor.storage().unsafeGetStorageImpl())) return false;
+  }
+  for (const int32_t weight : weights) {
+    c10::StorageImpl& storage = *inputs[weight]->storage().unsafeGetStorageImpl();
+    auto clone = c10::impl::cow::lazy_clone_storage(storage);
+    if (!clone) return false;
+    memory.clones.push_back(std::move(clone));
+    memory.addresses.push_back(inputs[weight]->const_data_ptr());
+  }
+  return true;
+}
+
+void Prepared::keep(std::shared_ptr<PreparedMemory> memory) const {
+  if (memory->clones.empty()) return;
+  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) kept_ = std::move(memory);
+}
+
+}  // namespace magneto::runtime

@@ -1,0 +1,51 @@
+// Work on weights alone (another layout, a scale), done once and kept while the weights stay as they are.
+//
+// A write to a weight is noticed by its address. The weight's memory is shared, copy on write, with a lazy clone that
+// is held here: whoever asks PyTorch for memory to write to (operators in place, optimizers, `.data`, numpy, DLPack,
+// storages) gets a copy at another address, `set_` and `share_memory_` bring another address, and the recorded one is
+// not used again while the clone lives. So a weight that is where it was is what it was: one comparison a call.
+// Memory that somebody else may write to by an address of his own (another tensor over it, memory that is not
+// PyTorch's) is not watched, and what depends on it is computed in each call.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace magneto::runtime {
+
+/// What was made of weights, and of which contents.
+struct PreparedMemory {
+  at::Storage storage;
+  /// The clones that keep the recorded addresses from being used again; empty: the weights are not watched.
+  std::vector<c10::intrusive_ptr<c10::StorageImpl>> clones;
+  std::vector<const void*> addresses;
+};
+
+/// The kept memory of a program. Thread-safe.
+class Prepared {
+ public:
+  /// The inputs that are read, and how many bytes are made of them.
+  std::vector<int32_t> weights;
+  int64_t bytes = 0;
+
+  /// What was kept, if the weights are as they were; null otherwise.
+  std::shared_ptr<PreparedMemory> find(const at::Tensor* const* inputs) const;
+  /// Memory to prepare in, of weights that are watched if they can be. `spare`: a caller's own from an earlier call.
+  std::shared_ptr<PreparedMemory> make(const at::Tensor* const* inputs, std::shared_ptr<PreparedMemory> spare) const;
+  /// `memory` is finished.
+  void keep(std::shared_ptr<PreparedMemory> memory) const;
+
+ private:
+  bool watch(const at::Tensor* const* inputs, PreparedMemory& memory) const;
+
+  mutable std::mutex mutex_;  // only ever tried: another thread may hold it when the process forks
+  mutable std::shared_ptr<PreparedMemory> kept_;
+  /// Weights that change all the time are being trained.
+  mutable int changes_ = 0;
+};
+
+}  // namespace magneto::runtime

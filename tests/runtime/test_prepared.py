@@ -1,0 +1,239 @@
+"""What is made of weights alone is kept, and every write to a weight is noticed."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import io
+import threading
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import magneto
+
+X = torch.randn(2, 16, 24, 24)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 8, 3)).eval()
+
+
+def check(model: nn.Module, compiled: Callable[..., torch.Tensor]) -> None:
+    with torch.no_grad():
+        for _ in range(2):
+            expected = model(X)
+            # Sums of some hundred products: rounded at the size of the products.
+            torch.testing.assert_close(compiled(X), expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
+
+
+def kernels_of(compiled: Callable[..., torch.Tensor]) -> int:
+    """How many kernels a call runs."""
+    with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        compiled(X)
+    return sum(event.name.startswith("magneto::") for event in profile.events())
+
+
+def test_work_on_weights_is_done_once() -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    kept = kernels_of(compiled)
+    for change in (in_place, through_numpy):
+        change(model[0].weight)
+        assert kernels_of(compiled) == kept + 2  # both weights are turned
+        assert kernels_of(compiled) == kept
+        check(model, compiled)
+    # What is changed again and again is not kept: that would copy it at each change.
+    in_place(model[0].weight)
+    assert [kernels_of(compiled) for _ in range(3)] == [kept + 2] * 3
+    address = model[0].weight.data_ptr()
+    in_place(model[0].weight)
+    assert model[0].weight.data_ptr() == address
+
+
+def in_place(weight: nn.Parameter) -> None:
+    with torch.no_grad():
+        weight.mul_(-2)
+
+
+def optimizer(weight: nn.Parameter) -> None:
+    weight.grad = torch.ones_like(weight)
+    torch.optim.SGD([weight], 0.5).step()
+
+
+def fused_optimizer(weight: nn.Parameter) -> None:
+    weight.grad = torch.ones_like(weight)
+    torch.optim.AdamW([weight], 0.5, fused=True).step()
+
+
+def through_numpy(weight: nn.Parameter) -> None:
+    weight.detach().numpy()[...] = 3
+
+
+def through_dlpack(weight: nn.Parameter) -> None:
+    torch.from_dlpack(weight.detach()).add_(1)
+
+
+def through_its_storage(weight: nn.Parameter) -> None:
+    weight.untyped_storage().copy_(torch.randn(weight.shape).untyped_storage())
+
+
+def by_address(weight: nn.Parameter) -> None:
+    ctypes.memset(weight.data_ptr(), 0, weight.numel() * 4)
+
+
+def shared(weight: nn.Parameter) -> None:
+    weight.share_memory_()
+    weight.data.mul_(3)
+
+
+def another_tensor(weight: nn.Parameter) -> None:
+    weight.data = torch.randn(weight.shape)
+
+
+def set_(weight: nn.Parameter) -> None:
+    weight.data.set_(torch.randn(weight.shape))
+
+
+def swapped(weight: nn.Parameter) -> None:
+    torch.utils.swap_tensors(weight, nn.Parameter(torch.randn(weight.shape)))
+
+
+WRITES = [
+    in_place,
+    lambda weight: weight.data.mul_(3),
+    lambda weight: weight.detach().zero_(),
+    lambda weight: weight.data.view(-1)[3:5].fill_(7),
+    lambda weight: torch.nn.init.normal_(weight),
+    lambda weight: torch._foreach_add_([weight.data], 1),
+    lambda weight: torch.mul(weight.data, 2, out=weight.data),
+    optimizer,
+    fused_optimizer,
+    through_numpy,
+    through_dlpack,
+    through_its_storage,
+    by_address,
+    shared,
+    another_tensor,
+    set_,
+    swapped,
+]
+
+
+@pytest.mark.parametrize("write", WRITES, ids=lambda write: write.__name__)
+def test_writes_are_noticed(write: Callable[[nn.Parameter], None]) -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    write(model[0].weight)
+    check(model, compiled)
+    write(model[2].weight)
+    check(model, compiled)
+
+
+def test_loading_a_state() -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    other = {name: torch.randn(value.shape) for name, value in model.state_dict().items()}
+    model.load_state_dict(other)
+    check(model, compiled)
+    model.load_state_dict({name: torch.randn(value.shape) for name, value in other.items()}, assign=True)
+    check(model, compiled)
+
+
+def test_an_alias_made_before() -> None:
+    model = network()
+    array = model[0].weight.detach().numpy()
+    view = model[2].weight.data[1:]
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    array[...] = 1
+    check(model, compiled)
+    view.mul_(5)
+    check(model, compiled)
+    array[0] = -1
+    check(model, compiled)
+
+
+def test_memory_of_somebody_else() -> None:
+    memory = torch.randn(32 * 16 * 9).numpy()
+    model = network()
+    model[0].weight = nn.Parameter(torch.from_numpy(memory).view(32, 16, 3, 3))
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    memory[:100] = 2
+    check(model, compiled)
+
+
+def test_an_alias_made_and_dropped_between_calls() -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    array = model[0].weight.detach().numpy()
+    check(model, compiled)
+    array[...] = 2
+    check(model, compiled)
+    del array
+    check(model, compiled)
+
+
+def test_trained_all_the_time() -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    for _ in range(6):
+        check(model, compiled)
+        in_place(model[0].weight)
+
+
+def test_weights_stay_the_callers() -> None:
+    model = network()
+    weight = model[0].weight
+    before, version = weight.detach().clone(), weight._version
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    assert weight._version == version and torch.equal(weight, before)
+    twin = copy.deepcopy(model)
+    torch.save(model.state_dict(), io.BytesIO())
+    in_place(weight)
+    check(model, compiled)
+    torch.testing.assert_close(twin[0].weight.detach(), before)
+    del compiled
+    magneto.reset()
+    in_place(weight)
+    assert torch.equal(weight, before * 4)
+
+
+def test_two_programs_share_a_weight() -> None:
+    model = network()
+    first, second = magneto.compile(model), magneto.compile(lambda x: model(x) + 1)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(first(X) + 1, second(X))
+            in_place(model[0].weight)
+
+
+def test_threads() -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    in_place(model[0].weight)
+    expected = model(X).detach()
+    failures = []
+
+    def work() -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                if not torch.allclose(compiled(X), expected, rtol=1e-4, atol=1e-5):
+                    failures.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
