@@ -14,6 +14,16 @@ def forward(callable: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return callable(*args, **kwargs)
 
 
+def custom_function(cls: Any) -> Callable[..., Any]:
+    """`cls.apply` of an autograd function, as a function that graphs print by the name of the class."""
+
+    def apply(*args: Any) -> Any:
+        return cls.apply(*args)
+
+    apply.__name__ = apply.__qualname__ = cls.__name__
+    return apply
+
+
 def disabled(fn: Callable[..., Any], recursive: bool) -> Callable[..., Any]:
     """`fn` as captures see it when it is disabled: a side exit. Run by CPython, compiled code off if `recursive`."""
     if not recursive:

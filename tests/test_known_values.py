@@ -267,15 +267,15 @@ def test_a_buffer_that_changes_is_read_at_each_run() -> None:
     module = Strided()
     compiled = magneto.compile(module, backend="eager")
     x = torch.arange(8.0)
-    for turn in range(8):
+    for turn in range(20):
         assert_same(compiled(x), module(x), exact=True)
         if turn % 3 == 0:
             module.counts[1] += 1
-        if turn == 4:
+        if turn == 10:
             module.stride = torch.tensor(3)
-        if turn == 6:
+        if turn == 15:
             module.counts.data = torch.tensor([0, 1, 2])
-    assert magneto.stats()["recompiles"] <= 8  # after the first change the value is no assumption any longer
+    assert magneto.stats()["recompiles"] < 16  # after the first change the value is no assumption any longer
     assert not magneto.stats()["fallbacks"]
 
 
@@ -287,7 +287,7 @@ def test_a_counter_among_the_buffers_is_no_assumption() -> None:
 
     module, other = Counting(), Counting()
     compiled = magneto.compile(module, backend="eager")
-    for _ in range(6):
+    for _ in range(20):
         assert_same(compiled(torch.ones(3)), other(torch.ones(3)), exact=True)
     assert magneto.stats()["breaks"] == 1
     assert magneto.stats()["recompiles"] < 8

@@ -110,17 +110,13 @@ def test_another_shape_is_another_capture(name: str, backend: str) -> None:
     assert magneto.stats()["recompiles"] == 1
 
 
-# These apply an autograd.Function of their own, which is a side exit where gradients are needed.
-OWN_BACKWARD = {"bloom"}
-
-
 @pytest.mark.parametrize("name", models.FIRST)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
 def test_gradients(name: str, backend: str) -> None:
     """With gradients the torch level runs under autograd: results and gradients are eager's."""
     ours = models.build(name)
     theirs = copy.deepcopy(ours)
-    compiled = magneto.compile(ours, backend=backend, fullgraph=name not in OWN_BACKWARD)
+    compiled = magneto.compile(ours, backend=backend, fullgraph=True)
     for seed in (0, 1):
         for module, call in ((ours, compiled), (theirs, theirs)):
             module.zero_grad()

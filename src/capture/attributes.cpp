@@ -3,6 +3,7 @@
 // This is CPython's attribute protocol done step by step, so that every read of an outside object leaves a guard on
 // exactly what was read (type attribute, instance dict entry, absence of one) and Python-level hooks (properties,
 // `__getattr__`, `__getattribute__`, descriptors) are interpreted like any other function.
+#include <Python.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -520,7 +521,7 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
     Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
     Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
     const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
-    const bool module = PyObject_IsInstance(value, torch_module_class()) == 1;
+    const bool module = PyObject_IsInstance(number_now(value), torch_module_class()) == 1;
     if (value && (parameter || module)) {
       Ref present = dict_lookup(parameter ? parameters.get() : modules.get(), name);
       if (present.get() == value) return;

@@ -2,6 +2,7 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/lift_fresh.h>
+#include <Python.h>
 #include <structmember.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -28,6 +29,7 @@ enum class Treatment : uint8_t {
   Native,
   Members,
   AutogradFunction,
+  Gradient,
   Check,
   Log,
   True,
@@ -243,6 +245,7 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     }
   }
   if (type == script_function_type()) return call_script_function(callable, args);
+  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) know_all(args);
   if (std::strcmp(type->tp_name, "numpy.ufunc") == 0 && !args.kwnames && std::ranges::all_of(args.values, is_number)) {
     return call_numpy_scalar_function(callable, args);
   }
@@ -318,7 +321,7 @@ Ref Capture::call_numpy_scalar_function(PyObject* function, const CallArgs& args
 namespace {
 
 bool is_immutable(PyObject* value) {
-  if (is_scalar(value) || is_identity_constant(value)) return true;
+  if (is_scalar(value) || is_unknown_number(value) || is_identity_constant(value)) return true;
   if (!PyTuple_CheckExact(value)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
     if (!is_immutable(PyTuple_GET_ITEM(value, i))) return false;
@@ -450,6 +453,13 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       return call_torch(function, args);
     case Treatment::AutogradFunction:
       return apply_autograd_function(args);
+    case Treatment::Gradient:
+      try {
+        return call_torch(function, args);
+      } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
+        PyErr_Clear();
+        side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
+      }
     case Treatment::Check:
       if (Ref checked = check_tensor_all(args)) return checked;
       break;
@@ -483,7 +493,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       std::vector<Ref> resolved;
       std::vector<PyObject*> values;
       for (PyObject* arg : args.values) {
-        resolved.push_back(readable(arg));
+        resolved.push_back(readable(known(arg).get()));
         refuse_opaque(resolved.back().get(), 8);
         PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
         if (module && is_python_class(Py_TYPE(arg)) &&
@@ -541,70 +551,6 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   wrap_defaults(callee);
   register_closure(function, source);
   return run_frame(callee);
-}
-
-namespace {
-
-/// What autograd gives for a result of `forward` that is an argument it has not marked as changed: a view of it.
-Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, PyObject* dirty) {
-  const auto holds = [&](std::span<PyObject* const> objects) {
-    return std::find(objects.begin(), objects.end(), result) != objects.end();
-  };
-  if (!is_tensor(result) || !holds(args.values)) return Ref::borrow(result);
-  if (dirty && PyTuple_CheckExact(dirty) &&
-      holds(std::span(&PyTuple_GET_ITEM(dirty, 0), static_cast<size_t>(PyTuple_GET_SIZE(dirty))))) {
-    return Ref::borrow(result);
-  }
-  static PyObject* const view_as =
-      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("view_as"));
-  CallArgs self;
-  self.values = {result, result};
-  return capture.call_torch(view_as, self);
-}
-
-}  // namespace
-
-/// A custom autograd function where nothing needs gradients: its forward, with a context that no backward reads.
-Ref Capture::apply_autograd_function(const CallArgs& args) {
-  bool needs_grad = false;
-  Ref needs_input_grad = checked(PyTuple_New(std::max<Py_ssize_t>(0, args.values.size() - 1)));
-  for (size_t i = 1; i < args.values.size(); ++i) {
-    const bool needs = is_tensor(args.values[i]) && THPVariable_Unpack(args.values[i]).requires_grad();
-    needs_grad |= needs;
-    PyTuple_SET_ITEM(needs_input_grad.get(), i - 1, PyBool_FromLong(needs));
-  }
-  if ((needs_grad && at::GradMode::is_enabled()) || args.values.empty()) {
-    side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to tensors that need gradients");
-  }
-  static constinit Imported context_class("torch.autograd.function", "FunctionCtx");
-  PyObject* owner = args.values[0];
-  static constinit Imported plain_setup("torch.autograd.function", "_SingleLevelFunction.setup_context");
-  Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
-  if (setup.get() != plain_setup.get()) {
-    side_exit(BreakReason::AutogradCall, "a custom autograd function with setup_context is applied");
-  }
-  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
-  Uncuttable scope(*this);
-  Ref none = checked(PyTuple_New(0));
-  Ref context =
-      checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class.get()), none.get(), nullptr));
-  if (PyObject_SetAttr(context.get(), MAGNETO_STR("needs_input_grad"), needs_input_grad.get()) < 0) {
-    throw PythonError{};
-  }
-  Ref forward = load_attr(owner, MAGNETO_STR("forward"));
-  CallArgs forward_args = args;
-  forward_args.values[0] = context.get();
-  Ref result = call(forward.get(), std::move(forward_args));
-  Ref dirty = Ref::steal(PyObject_GetAttr(context.get(), MAGNETO_STR("dirty_tensors")));
-  if (!dirty) PyErr_Clear();
-  if (!PyTuple_CheckExact(result.get())) return result_of_apply(*this, result.get(), args, dirty.get());
-  Ref values = resolve(result.get());
-  Ref all = checked(PyTuple_New(PyTuple_GET_SIZE(values.get())));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
-    PyTuple_SET_ITEM(all.get(), i,
-                     result_of_apply(*this, PyTuple_GET_ITEM(values.get(), i), args, dirty.get()).release());
-  }
-  return all;
 }
 
 // -- torch calls -----------------------------------------------------------------------------------------------------
@@ -706,6 +652,7 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
       values.values.push_back(arg);
     }
   }
+  know_all(values);
   PyTypeObject* type = Py_TYPE(callable);
   const bool method = type == &PyMethodDescr_Type;
   Ref name = method ? Ref::borrow(PyDescr_NAME(callable)) : Ref::borrow(callable);
@@ -794,6 +741,10 @@ Ref Capture::call_native(const std::function<PyObject*()>& run) {
 bool Capture::truth(PyObject* value) {
   if (value == Py_True) return true;
   if (value == Py_False || value == Py_None) return false;
+  if (is_unknown_number(value)) {
+    static PyObject* const zero = PyLong_FromLong(0);
+    return unknown_operation(guards::Arithmetic::NotEqual, value, zero).get() == Py_True;
+  }
   if (is_tensor(value)) {
     static PyObject* const bool_type = reinterpret_cast<PyObject*>(&PyBool_Type);
     PyObject* args[] = {value};
@@ -855,6 +806,7 @@ Ref Capture::contents_of(PyObject* object) {
       }
       keys.push_back(key);
     }
+    const InContainer scope(*this);
     guards.dict_keys(source, type, keys);
     for (PyObject* k : keys) {
       Ref item = wrap(PyDict_GetItem(object, k), sources.dict_item(source, k));
@@ -872,7 +824,8 @@ Ref Capture::contents_of(PyObject* object) {
   }
   if (PyList_Check(object) || PyTuple_Check(object)) {
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
-    guards.length(source, type, size);
+    const InContainer scope(*this);
+    guard_length(source, type, size);
     Ref result = checked(PyList_New(size));
     for (Py_ssize_t i = 0; i < size; ++i) {
       PyList_SET_ITEM(result.get(), i,

@@ -123,7 +123,8 @@ void collect_cycles() {
 
 PyObject* Capture::start_handled() const { return thread_state_->handled.get(); }
 
-Capture::Capture(const Start& start, const KnownBreaks& known_breaks) : guards(sources), known_breaks_(known_breaks) {
+Capture::Capture(const Start& start, const KnownBreaks& known_breaks, Memory& memory)
+    : guards(sources), known_breaks_(known_breaks), memory_(memory), resumed_(start.prologue_done) {
   thread_state_ = std::make_unique<ThreadState>();
   handled_at_start_ = checked(PyBaseObject_Type.tp_alloc(&PyBaseObject_Type, 0));
   start_state_ = guards::GlobalState::read();
@@ -167,6 +168,8 @@ Capture::~Capture() {
   for (PyObject*& slot : root_.storage) Py_CLEAR(slot);
   fake_of_.clear();
   shadows_.clear();
+  tails_.clear();
+  number_inputs_.clear();
   overlays_.clear();
   kept_.clear();
   sticky_ = nullptr;
@@ -373,6 +376,9 @@ Trace Capture::finish(const Ref& value) {
     if (fake.requires_grad() && !real.is_inference() && fake._version() != real._version()) trace.needs_grad = true;
   }
   trace.needs_grad |= rebuilder_->needs_grad();
+  // Gradients taken inside: by autograd itself, with all hooks that it has.
+  static constinit Imported take_gradients("torch.autograd", "grad");
+  for (const graph::TorchNode& node : graph.torch_nodes) trace.needs_grad |= node.target.get() == take_gradients.get();
   for (graph::ValueId id : session->read_inputs()) {
     if (const auto input = inputs_.find(id); input != inputs_.end()) {
       guards.tensor_data(input->second.source, input->second.real.get());
@@ -382,7 +388,11 @@ Trace Capture::finish(const Ref& value) {
   guard_distinct();
   trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
   rebuilder_->resolve_slots(*trace.guards);
-  for (graph::ValueId id : graph.inputs) plan_->input_slots.push_back(trace.guards->slot_of(inputs_.at(id).source));
+  for (graph::ValueId id : graph.inputs) {
+    const Input& input = inputs_.at(id);
+    if (input.number) plan_->number_inputs.push_back(static_cast<int32_t>(plan_->input_slots.size()));
+    plan_->input_slots.push_back(trace.guards->slot_of(input.source));
+  }
   plan_->undo = graph::undo_of(graph);
   plan_->output_count = static_cast<int32_t>(graph.outputs.size());
   plan_->exit = std::move(exit_);

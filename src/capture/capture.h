@@ -11,6 +11,7 @@
 //   SideExit     the segment ends here; `exit` holds the frames' state
 //   Restart      a break was found where frames can't be cut (inside a callback of C code): `known_breaks` has the
 //                call site, and the segment is captured again, to end in front of it
+//   Retry        the segment's memory has grown, and it is captured again
 //   Abandon      the segment can't be captured; CPython runs it
 //   Interrupted  Ctrl-C while capturing: the capture is dropped, and the current error is the interrupt
 #pragma once
@@ -42,6 +43,7 @@ class Rebuilder;
 
 struct SideExit {};
 struct Restart {};
+struct Retry {};
 struct Interrupted {};
 struct Abandon {
   BreakReason reason;
@@ -53,6 +55,15 @@ struct Abandon {
 using BreakSite = std::pair<PyCodeObject*, int32_t>;
 /// ...with what was found in the functions that it calls.
 using KnownBreaks = std::map<BreakSite, std::string>;
+
+/// What the captures that started at one place have found there: what they found different is assumed no longer.
+struct Memory {
+  /// By the name of its source: a value or a length; null: it differs from run to run.
+  std::unordered_map<std::string, Ref> found;
+  /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
+  std::set<std::string> needed;
+  bool needs_all = false;
+};
 
 /// A user's frame as the interpreter runs it. Slots are laid out as CPython's localsplus: locals, cells, free
 /// variables, then the value stack; each owns its reference.
@@ -144,7 +155,7 @@ struct Start {
 
 class Capture {
  public:
-  Capture(const Start& start, const KnownBreaks& known_breaks);
+  Capture(const Start& start, const KnownBreaks& known_breaks, Memory& memory);
   ~Capture();
   Capture(const Capture&) = delete;
 
@@ -152,6 +163,8 @@ class Capture {
   int64_t exit_every = 0;
   /// The values of small integer buffers of modules may be read, under guards.
   bool knows_buffers = true;
+  /// There are nearly as many captures as are kept: the segment ends where it needs what differs from run to run.
+  bool exits_on_change = false;
 
   /// Runs the segment to its return or side exit. Throws Restart, Abandon, or PythonError when the program itself
   /// raises out of the frame.
@@ -203,7 +216,9 @@ class Capture {
   Ref resolve_deep(PyObject* object, int depth = 0);
   /// The object for C code to read, and perhaps to give back: itself, or its stand-in, with stand-ins in it.
   Ref readable(PyObject* object) { return is_outside(object) ? resolve_deep(object) : resolve(object); }
-  bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0; }
+  bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0 || find_tail(object) != nullptr; }
+  /// list.append. What is appended to a list from outside that nobody has read is kept apart: the list needs no guards.
+  void append(PyObject* list, PyObject* item);
   /// The dict has been read or written as a dict: its entries are looked up there.
   bool is_written(PyObject* dict) { return has_shadow(dict) || find_overlay(dict, true); }
   bool is_shadow(PyObject* object) const { return shadow_original_.count(object) != 0; }
@@ -224,6 +239,21 @@ class Capture {
   void check_last_words(PyObject* dropped);
   /// An entry of an outside dict is written; null value: deleted (it exists).
   void store_entry(PyObject* dict, PyObject* key, PyObject* value);
+
+  // -- numbers that differ from run to run (numbers.cpp) ---------------------------------------------------------
+  /// The value itself: of a number that is not known yet, under a guard.
+  Ref known(PyObject* value);
+  /// The same for the arguments in front of `end`.
+  void know_all(CallArgs& args, size_t end = SIZE_MAX);
+  bool has_unknown_numbers() const { return !unknown_numbers_.empty(); }
+  /// The result, if one of the operands is an unknown number and the other one a number; else null.
+  Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  /// The other operand of a tensor: a number that has been found different becomes an input of the graph.
+  Ref beside_tensor(PyObject* value);
+  /// C code looks at an unknown number.
+  void unknown_is_read();
+  /// Guards a length, or ends the segment where it keeps changing.
+  void guard_length(const guards::Source* source, PyTypeObject* type, Py_ssize_t length);
 
   // -- attributes (attributes.cpp) -------------------------------------------------------------------------------
   /// Null: no such attribute (no error set); an AttributeError that a hook raises is thrown. `unbound`: a function or
@@ -294,16 +324,35 @@ class Capture {
     bool saved_;
   };
 
+  /// What is wrapped meanwhile goes into a container that C code may read.
+  class InContainer {
+   public:
+    explicit InContainer(Capture& capture) : flag_(capture.in_container_), saved_(std::exchange(flag_, true)) {}
+    ~InContainer() { flag_ = saved_; }
+
+   private:
+    bool& flag_;
+    bool saved_;
+  };
+
  private:
   friend class Rebuilder;
   friend class Interpreter;
   /// `raise_first`: the current error is raised at the frame's instruction. (interpreter.cpp)
   Ref run_frame(InterpFrame& frame, bool raise_first = false);
   Ref wrap_tensor(PyObject* raw, const guards::Source* source);
+  Ref wrap_scalar(PyObject* raw, const guards::Source* source);
+  Ref unknown_number(PyObject* now, const guards::Source* source, bool changes);
+  /// The value of this unknown number is needed where no guard can be left any more: throws Retry.
+  [[noreturn]] void need(PyObject* unknown);
+  /// Notes what was found; true: captures have found something else there. `what`: of the source.
+  bool has_changed(const guards::Source* source, PyObject* found, const char* what);
+  void exit_on_change(const guards::Source* source, PyObject* found, const char* what);
   /// What a method of a C type is bound to.
   Ref receiver_of(PyObject* method);
   Ref resolve_bound_builtin(PyObject* method);
   Ref make_shadow(PyObject* original, const guards::Source* source);
+  const std::vector<Ref>* find_tail(PyObject* list) const;
   Ref lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound);
   Ref lookup_type_attr(PyTypeObject* owner, PyObject* name);
   Ref lookup_module_attr(PyObject* owner, PyObject* name);
@@ -319,6 +368,7 @@ class Capture {
   void wrap_defaults(InterpFrame& frame);
   Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
   Ref apply_autograd_function(const CallArgs& args);
+  Ref record_autograd_function(const CallArgs& args);
   void register_closure(PyObject* function, const guards::Source* source);
   Ref make_super(const CallArgs& args);
   Ref read_raw(int32_t slot);
@@ -354,6 +404,10 @@ class Capture {
   Trace finish(const Ref& result);
 
   const KnownBreaks& known_breaks_;
+  Memory& memory_;
+  const bool resumed_;         // behind a side exit
+  bool in_container_ = false;  // what is wrapped goes into a container that C code may read
+  std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
   std::pair<BreakSite, std::string> restart_;
   std::string raise_site_;
   InterpFrame root_;
@@ -362,10 +416,12 @@ class Capture {
   struct Input {
     Ref real;
     const guards::Source* source;
+    bool number = false;  // `real` wraps it
   };
   std::unordered_map<graph::ValueId, Input> inputs_;
   std::unordered_map<PyObject*, Shadow> shadows_;                       // by original
   std::unordered_map<PyObject*, PyObject*> shadow_original_;            // shadow -> original
+  std::vector<std::pair<PyObject*, std::vector<Ref>>> tails_;           // list without a shadow -> what was appended
   std::vector<std::unique_ptr<Overlay>> overlays_;                      // in order of first write
   std::unordered_map<PyObject*, Overlay*> overlay_of_[2];               // [items]
   std::unordered_map<PyObject*, const guards::Source*> cell_contents_;  // outside cell -> source of what it holds
@@ -399,6 +455,11 @@ class Capture {
   std::unique_ptr<ThreadState> thread_state_;
   std::shared_ptr<const int64_t> alive_fakes_;
 };
+
+/// Stands for a number that the capture goes on without knowing (numbers.cpp).
+bool is_unknown_number(PyObject* object);
+/// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.
+PyObject* number_now(PyObject* object);
 
 /// The torch function modes of the thread, the outermost first; borrowed.
 std::vector<PyObject*> function_modes();

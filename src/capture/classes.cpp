@@ -80,10 +80,11 @@ const CallingIterator* calling_iterator(PyTypeObject* type) {
 
 }  // namespace
 
-Ref Capture::call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass) {
+Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_metaclass) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
+  CallArgs args = given;
   if (type == &PyType_Type && args.values.size() == 1) {
-    PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(args.values[0]));
+    PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(number_now(args.values[0])));
     return wrap(of, sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);
@@ -102,9 +103,11 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args, bool past_metac
     }
   }
   if (type == &PyUnicode_Type) {
+    know_all(args);
     if (args.values.empty()) return checked(PyUnicode_New(0, 0));
     if (args.values.size() == 1) return text_of(*this, args);
   }
+  if (type->tp_new != PyBaseObject_Type.tp_new && !is_python_class(type)) know_all(args);
   const bool exception = PyExceptionClass_Check(object);
   PyObject* init = type_lookup(type, MAGNETO_STR("__init__"));
   PyObject* maker = type_lookup(type, MAGNETO_STR("__new__"));
@@ -205,6 +208,7 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args, bool past_metac
       side_exit(BreakReason::OpaqueCall, std::string("an object of type ") + type->tp_name + " is made by C code");
     }
     Uncuttable scope(*this);
+    if (!known_new(&PyBaseObject_Type)) know_all(args);
     Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional())));
     for (size_t i = 0; i < args.positional(); ++i) {
       PyTuple_SET_ITEM(positional.get(), i, resolve(args.values[i]).release());

@@ -26,6 +26,8 @@ struct Effect {
   bool stores = false;       // does not read, but for keys and members,
   bool hashes = false;       // which are hashed
   bool reads = false;
+  bool sets_attribute = false;  // to its third argument, which it only hands on
+  bool asks_type = false;       // of its first argument
 };
 
 struct EffectRow {
@@ -73,6 +75,8 @@ void find_habits(Effect& effect) {
                                                    ".__lt__", ".__le__",       ".__gt__", ".__ge__"};
   effect.compares = name.starts_with("_heapq.") || name.starts_with("_bisect.") ||
                     std::ranges::any_of(comparing, [&](std::string_view end) { return name.ends_with(end); });
+  effect.sets_attribute = name.ends_with("object.__setattr__") || name == "builtins.setattr";
+  effect.asks_type = name == "builtins.isinstance";
   effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");
   effect.stores = effect.policy == Policy::Mutate && !effect.compares;
   effect.hashes =
@@ -173,6 +177,12 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     });
   }
 
+  if (effect->name == "list.append" && args.values.size() == 2 && !args.kwnames && PyList_CheckExact(args.values[0])) {
+    append(args.values[0], args.values[1]);
+    return Ref::borrow(Py_None);
+  }
+  if (effect->asks_type && !args.values.empty()) args.values[0] = number_now(args.values[0]);
+  know_all(args, effect->sets_attribute ? 2 : args.values.size());
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
   std::optional<Uncuttable> scope;
   if (!allows_cut && frame) scope.emplace(*this);

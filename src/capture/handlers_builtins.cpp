@@ -40,7 +40,7 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
                        type == &PyFrozenSet_Type || type == &PyODict_Type;
     if (plain) {
       const Py_ssize_t size = PyObject_Size(value);
-      capture.guards.length(source, type, size);
+      capture.guard_length(source, type, size);
       return checked(PyLong_FromSsize_t(size));
     }
   }

@@ -82,6 +82,60 @@ void Capture::force_exit() {
   side_exit(BreakReason::Forced, "an exit is forced");
 }
 
+namespace {
+
+/// How many of the stack's upmost entries the instruction itself looks at. Operators, calls and branches ask for the
+/// numbers that they need; all others hand on.
+int32_t operands_read(const Instr& in) {
+  switch (in.op) {
+    case Op::LOAD_ATTR:
+    case Op::LOAD_METHOD:
+    case Op::DELETE_ATTR:
+    case Op::GET_ITER:
+    case Op::GET_YIELD_FROM_ITER:
+    case Op::GET_LEN:
+    case Op::UNARY_POSITIVE:
+    case Op::CALL_INTRINSIC_1:
+    case Op::UNPACK_SEQUENCE:
+    case Op::UNPACK_EX:
+    case Op::LIST_EXTEND:
+    case Op::SET_ADD:
+    case Op::SET_UPDATE:
+    case Op::DICT_UPDATE:
+    case Op::DICT_MERGE:
+    case Op::BEFORE_WITH:
+    case Op::MATCH_MAPPING:
+    case Op::MATCH_SEQUENCE:
+      return 1;
+    case Op::BINARY_SUBSCR:
+    case Op::STORE_SUBSCR:
+    case Op::DELETE_SUBSCR:
+    case Op::CONTAINS_OP:
+    case Op::MATCH_KEYS:
+      return 2;
+    case Op::BINARY_SLICE:
+    case Op::STORE_SLICE:
+    case Op::MATCH_CLASS:
+      return 3;
+    case Op::BUILD_SLICE:
+    case Op::BUILD_SET:
+    case Op::RAISE_VARARGS:
+      return in.arg;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+void Interpreter::know_operands(const Instr& in) {
+  for (int32_t i = 0; i < operands_read(in); ++i) {
+    if (!is_unknown_number(f.top(i))) continue;
+    Ref value = c.known(f.top(i));
+    Py_SETREF(f.stack()[f.depth - 1 - i], value.release());
+  }
+}
+
 Ref Interpreter::run(bool raise_first) {
   if (raise_first) handle_error();
   while (true) {
@@ -95,6 +149,7 @@ Ref Interpreter::run(bool raise_first) {
     if ((++c.steps_ & 0xfff) == 0) c.handle_signals();
     if (c.exit_every) c.force_exit();
     try {
+      if (c.has_unknown_numbers()) know_operands(f.instr());
       const int32_t next = step(f.instr());
       if (next == kReturned) {
         if (&f == &c.root_) f.clear();  // what dies with the frame may have last words

@@ -28,6 +28,8 @@ class Interpreter {
   Ref match_class(PyObject* subject, PyObject* type, int32_t positional, PyObject* names);
   void op_check_exception_group();
   void op_prepare_reraise();
+  /// Numbers that the instruction looks at are known from here on.
+  void know_operands(const Instr& in);
   void handle_error();
   void op_call(const Instr& in);
   void op_call_function_ex(const Instr& in);

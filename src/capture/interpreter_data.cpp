@@ -152,7 +152,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       break;
     case Op::LIST_APPEND:
       // The container of a comprehension is fresh, unless the frame was entered in the middle of it.
-      if (PyList_Append(c.resolve(f.top(in.arg), true).get(), f.top()) < 0) throw PythonError{};
+      c.append(f.top(in.arg), f.top());
       f.drop(1);
       break;
     case Op::SET_ADD: {

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <optional>
 #include <string_view>
 
 #include "python/imported.h"
@@ -26,34 +27,35 @@ struct BinaryOperator {
   PyObject* (*run)(PyObject*, PyObject*);
   const char* name;
   bool in_place;
+  std::optional<guards::Arithmetic> arithmetic = {};
 };
 
 constexpr BinaryOperator kBinaryOperators[] = {
-    {PyNumber_Add, "add", false},
+    {PyNumber_Add, "add", false, guards::Arithmetic::Add},
     {PyNumber_And, "and_", false},
-    {PyNumber_FloorDivide, "floordiv", false},
+    {PyNumber_FloorDivide, "floordiv", false, guards::Arithmetic::FloorDivide},
     {PyNumber_Lshift, "lshift", false},
     {PyNumber_MatrixMultiply, "matmul", false},
-    {PyNumber_Multiply, "mul", false},
-    {PyNumber_Remainder, "mod", false},
+    {PyNumber_Multiply, "mul", false, guards::Arithmetic::Multiply},
+    {PyNumber_Remainder, "mod", false, guards::Arithmetic::Remainder},
     {PyNumber_Or, "or_", false},
     {power, "pow", false},
     {PyNumber_Rshift, "rshift", false},
-    {PyNumber_Subtract, "sub", false},
-    {PyNumber_TrueDivide, "truediv", false},
+    {PyNumber_Subtract, "sub", false, guards::Arithmetic::Subtract},
+    {PyNumber_TrueDivide, "truediv", false, guards::Arithmetic::TrueDivide},
     {PyNumber_Xor, "xor", false},
-    {PyNumber_InPlaceAdd, "iadd", true},
+    {PyNumber_InPlaceAdd, "iadd", true, guards::Arithmetic::Add},
     {PyNumber_InPlaceAnd, "iand", true},
-    {PyNumber_InPlaceFloorDivide, "ifloordiv", true},
+    {PyNumber_InPlaceFloorDivide, "ifloordiv", true, guards::Arithmetic::FloorDivide},
     {PyNumber_InPlaceLshift, "ilshift", true},
     {PyNumber_InPlaceMatrixMultiply, "imatmul", true},
-    {PyNumber_InPlaceMultiply, "imul", true},
-    {PyNumber_InPlaceRemainder, "imod", true},
+    {PyNumber_InPlaceMultiply, "imul", true, guards::Arithmetic::Multiply},
+    {PyNumber_InPlaceRemainder, "imod", true, guards::Arithmetic::Remainder},
     {PyNumber_InPlaceOr, "ior", true},
     {inplace_power, "ipow", true},
     {PyNumber_InPlaceRshift, "irshift", true},
-    {PyNumber_InPlaceSubtract, "isub", true},
-    {PyNumber_InPlaceTrueDivide, "itruediv", true},
+    {PyNumber_InPlaceSubtract, "isub", true, guards::Arithmetic::Subtract},
+    {PyNumber_InPlaceTrueDivide, "itruediv", true, guards::Arithmetic::TrueDivide},
     {PyNumber_InPlaceXor, "ixor", true},
 };
 
@@ -122,10 +124,29 @@ Ref tensor_and_instance(Capture& capture, int index, PyObject* left, PyObject* r
   return call_operator(capture, left, "__" + plain, right);
 }
 
+/// Does the same beside a tensor, whether the number is wrapped as one or not. (`2 / x` multiplies by the reciprocal.)
+bool takes_wrapped(int index, bool on_the_left) {
+  using guards::Arithmetic;
+  const auto arithmetic = kBinaryOperators[index].arithmetic;
+  return arithmetic == Arithmetic::Add || arithmetic == Arithmetic::Subtract || arithmetic == Arithmetic::Multiply ||
+         (arithmetic == Arithmetic::TrueDivide && !on_the_left);
+}
+
 }  // namespace
 
 Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right) {
+  if (const auto arithmetic = kBinaryOperators[index].arithmetic) {
+    if (Ref result = capture.unknown_operation(*arithmetic, left, right)) return result;
+  }
+  const auto known = [&](PyObject* value, PyObject* other) {
+    return is_tensor(other) && takes_wrapped(index, value == left) ? capture.beside_tensor(value)
+                                                                   : capture.known(value);
+  };
+  const Ref known_left = known(left, right), known_right = known(right, left);
+  const bool wrapped_left = left != known_left.get() && is_tensor(known_left.get());
+  if (wrapped_left && kBinaryOperators[index].in_place) index -= kFirstInPlace;  // nothing to change in place
   const BinaryOperator& op = kBinaryOperators[index];
+  left = known_left.get(), right = known_right.get();
   if (is_tensor(left) || is_tensor(right)) {
     if (Ref result = tensor_and_instance(capture, index, left, right)) return result;
     static PyObject* functions[std::size(kBinaryOperators)] = {};
@@ -161,6 +182,12 @@ Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
   };
   static constexpr Row rows[] = {{PyNumber_Negative, "neg"}, {PyNumber_Positive, "pos"}, {PyNumber_Invert, "invert"}};
   const Row& row = rows[static_cast<int>(op)];
+  if (op == UnaryOperator::Negative) {
+    static PyObject* const minus_one = PyLong_FromLong(-1);
+    if (Ref result = capture.unknown_operation(guards::Arithmetic::Multiply, value, minus_one)) return result;
+  }
+  const Ref known = capture.known(value);
+  value = known.get();
   if (is_tensor(value)) {
     static PyObject* functions[3] = {};
     PyObject*& function = functions[static_cast<int>(op)];
@@ -174,6 +201,13 @@ Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
 }
 
 Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
+  static constexpr guards::Arithmetic comparisons[] = {guards::Arithmetic::Less,    guards::Arithmetic::LessEqual,
+                                                       guards::Arithmetic::Equal,   guards::Arithmetic::NotEqual,
+                                                       guards::Arithmetic::Greater, guards::Arithmetic::GreaterEqual};
+  if (Ref result = capture.unknown_operation(comparisons[op], left, right)) return result;
+  const Ref known_left = is_tensor(right) ? capture.beside_tensor(left) : capture.known(left);
+  const Ref known_right = is_tensor(left) ? capture.beside_tensor(right) : capture.known(right);
+  left = known_left.get(), right = known_right.get();
   if (is_tensor(left) || is_tensor(right)) {
     static PyObject* const* functions = cached_functions(kComparisons, 6);
     PyObject* args[] = {left, right};
@@ -190,6 +224,8 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
 }
 
 Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
+  const Ref known_key = known(key);
+  key = known_key.get();
   if (is_tensor(container)) {
     static PyObject* const getitem = operator_function("getitem");
     Ref deep = resolve_deep(key);
@@ -251,7 +287,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
     if (index == -1 && PyErr_Occurred()) throw PythonError{};
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(container);
-    if (index < 0 || index >= size) guards.length(source, type, size);
+    if (index < 0 || index >= size) guard_length(source, type, size);
     if (index < 0) index += size;
     if (index < 0 || index >= size) {
       PyErr_Format(PyExc_IndexError, "%s index out of range", PyList_Check(container) ? "list" : "tuple");
@@ -270,7 +306,11 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
 }
 
 void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* value) {
+  const Ref known_key = known(key);
+  key = known_key.get();
   if (is_tensor(container)) {
+    const Ref known_value = value ? known(value) : Ref();
+    value = known_value.get();
     if (!value) {
       PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
       throw PythonError{};
@@ -317,6 +357,8 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
 }
 
 bool Capture::contains(PyObject* container, PyObject* item) {
+  const Ref known_item = known(item);
+  item = known_item.get();
   if (is_tensor(container)) {
     static PyObject* const function = operator_function("contains");
     PyObject* args[] = {container, item};

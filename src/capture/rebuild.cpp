@@ -441,6 +441,11 @@ void Rebuilder::journal() {
       }
     }
   }
+  for (const auto& [list, tail] : c.tails_) {
+    std::vector<int32_t> items;
+    for (const Ref& item : tail) items.push_back(build(item.get()));
+    emit_to(build(list), PlanOp::ListFill, std::move(items));
+  }
   for (const auto& [original, shadow] : c.shadows_) {
     if (!shadow.dirty) continue;
     const int32_t target = build(original);

@@ -39,7 +39,8 @@ int32_t Rebuilder::build_dict_iterator(PyObject* value) {
   Ref reduced = Ref::steal(PyObject_CallMethod(value, "__reduce__", nullptr));
   auto stand_in = c.shadow_original_.find(dict);
   PyObject* original = stand_in == c.shadow_original_.end() ? dict : stand_in->second;
-  const bool written = c.find_overlay(original, true) || (c.has_shadow(original) && c.shadows_.at(original).dirty);
+  const auto shadow = c.shadows_.find(original);
+  const bool written = c.find_overlay(original, true) || (shadow != c.shadows_.end() && shadow->second.dirty);
   if (!reduced || written) {  // it has noticed a change, or would notice the replay of one
     PyErr_Clear();
     throw unbuildable(value);

@@ -1,5 +1,6 @@
 // Values: how objects from outside enter a capture, and their stand-ins.
 #include <ATen/core/Tensor.h>
+#include <Python.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -160,10 +161,7 @@ const Source* Capture::source_of(PyObject* object) const {
 
 Ref Capture::wrap(PyObject* raw, const Source* source) {
   if (!class_values_.empty() && class_values_.count(raw)) return Ref::borrow(raw);
-  if (is_scalar(raw)) {
-    if (source->kind != SourceKind::Const) guards.equals(source, raw);
-    return Ref::borrow(raw);
-  }
+  if (is_scalar(raw)) return wrap_scalar(raw, source);
   if (is_tensor(raw)) return wrap_tensor(raw, source);
   auto known = outside_.find(raw);
   if (known != outside_.end()) {
@@ -195,7 +193,10 @@ Ref Capture::wrap(PyObject* raw, const Source* source) {
       guards.function(source, raw);
     } else {
       guards.type(source, Py_TYPE(raw));
-      if (is_value(raw) && source->kind != SourceKind::Const) guards.equals(source, raw);
+      if (is_value(raw) && source->kind != SourceKind::Const) {
+        exit_on_change(source, raw, "");
+        guards.equals(source, raw);
+      }
     }
     outside_[raw] = source;
     if (PyCell_Check(raw)) cell_contents_.emplace(raw, sources.cell(source));
@@ -320,7 +321,7 @@ bool Capture::holds_changed(PyObject* value, int depth) {
     if (!is_builtin_container(item)) return false;
     auto original = shadow_original_.find(item);
     auto shadow = shadows_.find(original == shadow_original_.end() ? item : original->second);
-    return (shadow != shadows_.end() && shadow->second.dirty) || holds_changed(item, depth + 1);
+    return find_tail(item) || (shadow != shadows_.end() && shadow->second.dirty) || holds_changed(item, depth + 1);
   };
   if (PyTuple_Check(seen.get()) || PyList_Check(seen.get())) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(seen.get()); ++i) {
@@ -337,11 +338,13 @@ bool Capture::holds_changed(PyObject* value, int depth) {
 }
 
 Ref Capture::make_shadow(PyObject* original, const Source* source) {
+  const InContainer scope(*this);
   PyTypeObject* type = Py_TYPE(original);
   Ref shadow;
+  bool dirty = false;
   if (type == &PyTuple_Type || type == &PyList_Type) {
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(original);
-    guards.length(source, type, size);
+    guard_length(source, type, size);
     shadow = checked(type == &PyTuple_Type ? PyTuple_New(size) : PyList_New(size));
     for (Py_ssize_t i = 0; i < size; ++i) {
       Ref item = wrap(PySequence_Fast_GET_ITEM(original, i), sources.seq_item(source, i));
@@ -350,6 +353,13 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
       } else {
         PyList_SET_ITEM(shadow.get(), i, item.release());
       }
+    }
+    if (const std::vector<Ref>* tail = find_tail(original)) {
+      for (const Ref& item : *tail) {
+        if (PyList_Append(shadow.get(), item.get()) < 0) throw PythonError{};
+      }
+      std::erase_if(tails_, [&](const auto& entry) { return entry.first == original; });
+      dirty = true;
     }
   } else if (PyDict_Check(original)) {
     std::vector<PyObject*> keys;
@@ -361,6 +371,7 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
       }
       keys.push_back(key);
     }
+    exit_on_change(source, checked(PyLong_FromSize_t(keys.size())).get(), ".__len__()");
     guards.dict_keys(source, type, keys);
     shadow = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(type)));
     if (type == defaultdict_type()) {
@@ -397,14 +408,32 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
         side_exit(BreakReason::OpaqueObject, source->name() + " is a set with items of type " + Py_TYPE(item)->tp_name);
       }
     }
+    exit_on_change(source, checked(PyFrozenSet_New(original)).get(), "");
     if (source->kind != SourceKind::Const || type == &PySet_Type) guards.equals(source, original);
     shadow = checked(type == &PySet_Type ? PySet_New(original) : PyFrozenSet_New(original));
   } else {
     side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);
   }
-  shadows_[original] = {Ref::borrow(original), shadow, false};
+  shadows_[original] = {Ref::borrow(original), shadow, dirty};
   shadow_original_[shadow.get()] = original;
   return shadow;
+}
+
+const std::vector<Ref>* Capture::find_tail(PyObject* list) const {
+  const auto found = std::ranges::find(tails_, list, [](const auto& entry) { return entry.first; });
+  return found == tails_.end() ? nullptr : &found->second;
+}
+
+void Capture::append(PyObject* list, PyObject* item) {
+  const bool unread = PyList_CheckExact(list) && is_outside(list) && !is_shadow(list) && !shadows_.count(list);
+  if (!unread) {
+    if (PyList_Append(resolve(list, /*will_mutate=*/true).get(), item) < 0) throw PythonError{};
+    return;
+  }
+  if (!find_tail(list)) tails_.emplace_back(list, std::vector<Ref>());
+  auto& tail = std::ranges::find(tails_, list, [](const auto& entry) { return entry.first; })->second;
+  tail.push_back(Ref::borrow(item));
+  ++writes_;
 }
 
 Ref Capture::resolve_deep(PyObject* object, int depth) {
@@ -597,6 +626,11 @@ void Capture::store_entry(PyObject* dict, PyObject* key, PyObject* value) {
 }
 
 bool Capture::is_identical(PyObject* a, PyObject* b) {
+  if ((is_unknown_number(a) || is_unknown_number(b)) && guards::is_number(number_now(a)) &&
+      guards::is_number(number_now(b))) {
+    const Ref known_a = known(a), known_b = known(b);
+    return known_a.get() == known_b.get();
+  }
   auto original = [this](PyObject* object) {
     auto found = shadow_original_.find(object);
     return found == shadow_original_.end() ? object : found->second;
@@ -639,11 +673,14 @@ void Capture::guard_distinct() {
     std::sort(cells.begin(), cells.end(), [](const Source* a, const Source* b) { return a->id < b->id; });
     guards.distinct(cells);
   }
+  if (!tails_.empty()) written.insert(&PyList_Type);
   for (const auto& [original, shadow] : shadows_) {
     if (shadow.dirty) written.insert(Py_TYPE(original));
   }
   std::map<PyTypeObject*, std::vector<const Source*>> places;  // guards keep objects of different types apart
-  for (const auto& [value, input] : inputs_) places[Py_TYPE(input.real.get())].push_back(input.source);
+  for (const auto& [value, input] : inputs_) {
+    if (!input.number) places[Py_TYPE(input.real.get())].push_back(input.source);
+  }
   for (const auto& [object, source] : outside_) {
     const bool container = is_builtin_container(object);
     const bool instance = !container && source->kind != SourceKind::Const &&

@@ -83,8 +83,10 @@ void fall_back(Context& context, Segment& segment, const std::string& place, con
   }
 }
 
-/// A side exit that is no graph break: a loop that goes on after an earlier exit.
-bool is_silent(const runtime::Exit& exit) { return exit.reason == BreakReason::OpaqueIterator; }
+/// A side exit that is no graph break: a loop goes on after an earlier exit, or a number of it is needed.
+bool is_silent(const runtime::Exit& exit) {
+  return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
+}
 
 void report_exit(Context& context, const runtime::Exit& exit) {
   if (is_silent(exit)) return;
@@ -268,6 +270,16 @@ bool stance_allows(const Segment& segment, const capture::Start& start, const gu
   return settings().stance == Stance::Default;
 }
 
+int64_t entry_limit(const Context& context) {
+  return context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
+}
+
+/// There is room for few more entries: they must not depend on values that differ from run to run.
+bool is_crowded(const Context& context, const Segment& segment) {
+  constexpr int64_t reserve = 2;
+  return static_cast<int64_t>(segment.entries.size()) + reserve >= entry_limit(context);
+}
+
 /// False: a limit is reached, or the recompile is an error.
 bool allow_another(Context& context, Segment& segment, const capture::Start& start, const guards::Roots& roots) {
   const int64_t accumulated = settings().accumulated_cache_size_limit;
@@ -285,7 +297,7 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
     raise("RecompileError", "Recompiling " + place_of(start) + reasons);
     return false;
   }
-  const int64_t limit = context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
+  const int64_t limit = entry_limit(context);
   if (static_cast<int64_t>(segment.entries.size()) < limit) return true;
   return give_up(segment, start, "cache_size_limit", limit,
                  "Last reason:\n" + segment.entries.front()->guards->explain(roots));
@@ -318,14 +330,17 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
     try {
       capture::Trace trace;
       {
-        capture::Capture capture(start, segment.known_breaks);
+        capture::Capture capture(start, segment.known_breaks, segment.memory);
         capture.exit_every = settings().exit_every;
         capture.knows_buffers = !segment.data_changes;
+        capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
         alive = capture.alive_fakes();
         try {
           trace = capture.run();
         } catch (const capture::Restart&) {
           segment.known_breaks.insert(capture.restart());
+          continue;
+        } catch (const capture::Retry&) {
           continue;
         } catch (const capture::Interrupted&) {
           interrupt = capture.take_interrupt();

@@ -52,8 +52,9 @@ struct Entry {
 struct Segment {
   std::vector<std::unique_ptr<Entry>> entries;
   capture::KnownBreaks known_breaks;
-  std::string raised;         // what the program raised in the last capture, until it is known that it does so for real
-  bool given_up = false;      // runs under CPython from here on; said and counted when it was decided
+  std::string raised;     // what the program raised in the last capture, until it is known that it does so for real
+  bool given_up = false;  // runs under CPython from here on; said and counted when it was decided
+  capture::Memory memory;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there
 };
 

@@ -10,7 +10,8 @@ bool is_real(const at::Tensor& tensor) {
 
 /// The number in a wrapped-number tensor made from a Python or C++ number; nothing for other dtypes.
 std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor) {
-  if (tensor.dim() != 0 || !tensor.is_cpu() || !tensor.unsafeGetTensorImpl()->is_wrapped_number()) return std::nullopt;
+  if (as_fake(tensor) || tensor.dim() != 0 || !tensor.is_cpu() || !tensor.unsafeGetTensorImpl()->is_wrapped_number())
+    return std::nullopt;
   switch (tensor.scalar_type()) {
     case c10::kDouble:
       return c10::Scalar(*tensor.const_data_ptr<double>());

@@ -1,5 +1,6 @@
 // Compiling a GuardSet: which values are read, in which order, and what may be remembered.
 #include <bit>
+#include <functional>
 #include <map>
 
 #include "guards/constants.h"
@@ -55,8 +56,11 @@ class Compiler {
   /// Gives a slot to each source that a check names and to its bases, in order of creation: bases come first.
   void choose_sources() {
     std::vector<bool> wanted(table_.all().size(), false);
-    auto want = [&wanted](const Source* source) {
-      for (; source && !wanted[source->id]; source = source->base) wanted[source->id] = true;
+    const std::function<void(const Source*)> want = [&](const Source* source) {
+      for (; source && !wanted[source->id]; source = source->base) {
+        wanted[source->id] = true;
+        want(source->other);
+      }
     };
     for (const Check& check : set_.checks) {
       want(check.source);
@@ -70,17 +74,23 @@ class Compiler {
       program_.slot_by_source[original->id] = slot;
       program_.sources.push_back(*original);
       Source& copy = program_.sources.back();
-      copy.base = original->base ? &program_.sources[slot_of(original->base)] : nullptr;
+      const auto copy_of = [&](const Source* old) { return old ? &program_.sources[slot_of(old)] : nullptr; };
+      copy.base = copy_of(original->base);
+      copy.other = copy_of(original->other);
       base_.push_back(original->base ? slot_of(original->base) : -1);
+      other_.push_back(original->other ? slot_of(original->other) : -1);
     }
     program_.values.reserve(slot_count() + 1);  // its address is never null
     program_.values.assign(slot_count(), nullptr);
     program_.owner.assign(slot_count(), -1);
     program_.writer.assign(slot_count(), -1);
     program_.bare.assign(slot_count(), true);
-    for (int32_t base : base_) {
-      if (base >= 0) program_.bare[base] = false;
+    for (const auto* bases : {&base_, &other_}) {
+      for (int32_t base : *bases) {
+        if (base >= 0) program_.bare[base] = false;
+      }
     }
+    program_.computed.resize(slot_count());
     absent_.assign(slot_count(), false);
     loaded_.assign(slot_count(), false);
     owner_.assign(slot_count(), -1);
@@ -259,6 +269,10 @@ class Compiler {
         op.kind = OpKind::LoadBoundFunction;
         group = owner_[base];
         break;
+      case SourceKind::Number:
+        op.kind = OpKind::LoadNumber;
+        op.number = static_cast<int64_t>(other_[slot]) << 8 | from.index;
+        break;
       case SourceKind::Grad:
         op.kind = OpKind::LoadGrad;
         break;
@@ -421,7 +435,7 @@ class Compiler {
   const SourceTable& table_;
 
   // By slot.
-  std::vector<int32_t> base_;
+  std::vector<int32_t> base_, other_;
   std::vector<bool> absent_, loaded_;
   std::vector<int32_t> owner_;  // the group whose memory covers this value, or -1
   std::vector<std::vector<int32_t>> checks_of_, pairs_of_;

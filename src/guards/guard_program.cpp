@@ -1,3 +1,4 @@
+#include <Python.h>
 #include <c10/util/SmallVector.h>
 #include <structmember.h>
 
@@ -48,6 +49,18 @@ bool same_function(const Check& check, PyObject* object) {
 }
 
 }  // namespace
+
+bool GuardProgram::Impl::load_number(const Op& op) {
+  PyObject* left = values[op.other];
+  PyObject* right = values[op.number >> 8];
+  Ref made;
+  if (left && right && is_number(left) && is_number(right)) {
+    made = compute(static_cast<Arithmetic>(op.number & 255), left, right);
+    if (!made) PyErr_Clear();  // the program raises here: that is for a capture to see
+  }
+  computed[op.slot] = made;
+  return store(op, made.get());
+}
 
 bool GuardProgram::Impl::store(const Op& op, PyObject* value) {
   values[op.slot] = value;
@@ -188,6 +201,8 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::LoadBoundFunction:
       if (base && !PyMethod_Check(base)) return wrong_base();
       return stored(base ? PyMethod_GET_FUNCTION(base) : nullptr);
+    case OpKind::LoadNumber:
+      return load_number(op) || fail();
     case OpKind::LoadGrad:
       if (base && !is_tensor(base)) return wrong_base();
       return stored(base ? load_grad(base) : nullptr);
@@ -294,6 +309,7 @@ void GuardProgram::Impl::remember_failure(int32_t failed) {
     const Op& op = ops[hint[next]];
     need(op.slot);
     need(op.other);
+    if (op.kind == OpKind::LoadNumber) need(static_cast<int32_t>(op.number >> 8));
     if (op.kind != OpKind::CheckAllDistinct) continue;
     for (int32_t slot : distinct_sets[op.number].slots) need(slot);
   }

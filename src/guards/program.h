@@ -40,6 +40,7 @@ enum class OpKind : uint8_t {
   LoadSeqItem,
   LoadBoundSelf,
   LoadBoundFunction,
+  LoadNumber,  // of `other` and the slot `number >> 8`, by the arithmetic `number & 255`
   LoadGrad,
   // Groups: group `number`, on the instance dict of `slot` or on the dict in `slot`.
   InstanceEntries,
@@ -123,6 +124,7 @@ struct GuardProgram::Impl {
   void for_each_written(const Op& op, const Visit& visit) const;
   bool step(const Op& op, const Roots& roots);
   bool store(const Op& op, PyObject* value);
+  bool load_number(const Op& op);
   bool enter(Group& group, PyObject* dict, const Roots& roots);
   bool check_type_attributes(TypeAttributes& attributes);
   bool check_all_distinct(DistinctSet& set);
@@ -141,6 +143,7 @@ struct GuardProgram::Impl {
   std::vector<TensorCheck> tensors;
   std::vector<int64_t> sizes_and_strides;
   std::vector<PyObject*> values;  // by slot; borrowed
+  std::vector<Ref> computed;      // by slot: what LoadNumber made
   std::vector<int32_t> writer;    // by slot: the op that fills it, -1 for constants
   std::vector<int32_t> owner;     // by slot: the group op whose dict holds the value, kConstant, or -1
 

@@ -77,8 +77,10 @@ bool WordReader::read(const Op& op, bool owned) {
       return !value || (add_type(value, owned) && add_version(value));
     case OpKind::CheckType:
       return add(&value->ob_type);
+    case OpKind::CheckBuiltinMethod:  // another one may lie where it was
+      add(&value->ob_type);
+      return !PyCFunction_Check(value) || add(&reinterpret_cast<PyCFunctionObject*>(value)->m_ml);
     case OpKind::CheckIdentity:
-    case OpKind::CheckBuiltinMethod:
     case OpKind::CheckAlias:
     case OpKind::CheckDistinct:
       return true;  // of objects that are the same as they were
@@ -102,6 +104,7 @@ bool WordReader::read(const Op& op, bool owned) {
     case OpKind::LoadStack:
     case OpKind::LoadFunction:
     case OpKind::LoadConst:
+    case OpKind::LoadNumber:
     case OpKind::LoadGrad:
     case OpKind::CheckTensor:  // has a list of its own
     case OpKind::CheckTensorData:
@@ -167,6 +170,9 @@ void GuardProgram::Impl::prepare_snapshots() {
   equal_constants.resize(ops.size());
   slot_changes.assign(values.size(), 0);
   moves.assign(values.size(), false);
+  for (const Op& op : ops) {
+    if (op.kind == OpKind::LoadNumber) let_move(op.slot);  // another object at each run
+  }
   for (const Op& op : ops) {  // the tensors that a caller passes are others at each call
     if (op.kind == OpKind::CheckTensor && writer[op.slot] >= 0 && ops[writer[op.slot]].kind <= OpKind::LoadStack) {
       let_move(op.slot);

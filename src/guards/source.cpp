@@ -79,25 +79,29 @@ std::string Source::name() const {
       return base->name() + ".__func__";
     case SourceKind::Grad:
       return base->name() + ".grad";
+    case SourceKind::Number:
+      return "(" + base->name() + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
   }
   return "?";
 }
 
-const Source* SourceTable::intern(SourceKind kind, const Source* base, PyObject* key, Py_ssize_t index) {
+const Source* SourceTable::intern(SourceKind kind, const Source* base, PyObject* key, Py_ssize_t index,
+                                  const Source* other) {
   // A key that is a constant stands for its value; any other object, and every object that a path starts from, for
   // itself.
   bool by_value = key && kind != SourceKind::Const;
   size_t hash = mix(mix(static_cast<size_t>(kind), std::hash<const void*>()(base)), static_cast<size_t>(index));
+  if (other) hash = mix(hash, std::hash<const void*>()(other));
   if (key) hash = mix(hash, by_value ? constant_hash(key) : std::hash<void*>()(key));
   auto [first, last] = index_.equal_range(hash);
   for (; first != last; ++first) {
     const Source* known = first->second;
-    if (known->kind != kind || known->base != base || known->index != index) continue;
-    PyObject* other = known->key.get();
-    if (other == key || (by_value && other && is_constant(key) && constants_equal(other, key))) return known;
+    if (known->kind != kind || known->base != base || known->index != index || known->other != other) continue;
+    PyObject* same = known->key.get();
+    if (same == key || (by_value && same && is_constant(key) && constants_equal(same, key))) return known;
   }
   auto id = static_cast<int32_t>(sources_.size());
-  sources_.push_back(std::make_unique<Source>(Source{kind, base, Ref::borrow(key), index, id}));
+  sources_.push_back(std::make_unique<Source>(Source{kind, base, Ref::borrow(key), index, id, other}));
   index_.emplace(hash, sources_.back().get());
   return sources_.back().get();
 }
@@ -148,6 +152,9 @@ const Source* SourceTable::seq_item(const Source* base, Py_ssize_t index) {
 const Source* SourceTable::bound_self(const Source* base) { return intern(SourceKind::BoundSelf, base, nullptr, 0); }
 const Source* SourceTable::bound_function(const Source* base) {
   return intern(SourceKind::BoundFunction, base, nullptr, 0);
+}
+const Source* SourceTable::number(Arithmetic operation, const Source* left, const Source* right) {
+  return intern(SourceKind::Number, left, nullptr, static_cast<Py_ssize_t>(operation), right);
 }
 const Source* SourceTable::grad(const Source* base) { return intern(SourceKind::Grad, base, nullptr, 0); }
 

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "guards/number.h"
 #include "python/ref.h"
 
 namespace magneto::guards {
@@ -33,7 +34,8 @@ namespace magneto::guards {
   X(SeqItem, true, "base: a list or tuple or a subclass of one; item `index` read past any override")       \
   X(BoundSelf, true, "base: a bound method; its __self__")                                                  \
   X(BoundFunction, true, "base: a bound method; its __func__")                                              \
-  X(Grad, true, "base: a tensor; its .grad")
+  X(Grad, true, "base: a tensor; its .grad")                                                                \
+  X(Number, true, "base, other: numbers; what the arithmetic `index` gives for them")
 
 enum class SourceKind : uint8_t {
 #define X(kind, has_base, doc) kind,
@@ -43,10 +45,11 @@ enum class SourceKind : uint8_t {
 
 struct Source {
   SourceKind kind;
-  const Source* base;  // null for roots
-  Ref key;             // str for Attr, any hashable for DictItem, descriptor for Slot, object for Const
-  Py_ssize_t index;    // Local, Stack, Closure, SeqItem
-  int32_t id;          // dense, in order of creation: a base comes before what hangs on it
+  const Source* base;             // null for roots
+  Ref key;                        // str for Attr, any hashable for DictItem, descriptor for Slot, object for Const
+  Py_ssize_t index;               // Local, Stack, Closure, SeqItem, Number
+  int32_t id;                     // dense, in order of creation: a base comes before what hangs on it
+  const Source* other = nullptr;  // Number
 
   /// The user's spelling: L['x'], G['np'], L['self'].layers[0].weight. Runs no Python code.
   std::string name() const;
@@ -73,11 +76,14 @@ class SourceTable {
   const Source* bound_self(const Source* base);
   const Source* bound_function(const Source* base);
   const Source* grad(const Source* base);
+  /// `left` and `right` are checked when they are loaded: exact ints and floats, else the source is missing.
+  const Source* number(Arithmetic operation, const Source* left, const Source* right);
 
   const std::vector<std::unique_ptr<Source>>& all() const { return sources_; }
 
  private:
-  const Source* intern(SourceKind kind, const Source* base, PyObject* key, Py_ssize_t index);
+  const Source* intern(SourceKind kind, const Source* base, PyObject* key, Py_ssize_t index,
+                       const Source* other = nullptr);
 
   std::vector<std::unique_ptr<Source>> sources_;
   std::unordered_multimap<size_t, const Source*> index_;

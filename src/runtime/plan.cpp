@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clone.h>
 #include <c10/core/InferenceMode.h>
@@ -304,6 +305,18 @@ bool is_for_the_caller(const Plan& plan) {
 
 }  // namespace
 
+Ref tensor_of_number(PyObject* number) {
+  c10::Scalar scalar;
+  if (PyFloat_CheckExact(number)) {
+    scalar = PyFloat_AS_DOUBLE(number);
+  } else {
+    const long long value = PyLong_AsLongLong(number);
+    if (value == -1 && PyErr_Occurred()) throw PythonError{};
+    scalar = static_cast<int64_t>(value);
+  }
+  return checked(THPVariable_Wrap(at::native::wrapped_scalar_tensor(scalar)));
+}
+
 void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
   // What the plan hands on from outside is loaded first: the slots are borrowed, and operators may run Python code.
   for (const PlanInstr& instr : plan.instrs) {
@@ -314,7 +327,12 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
     c10::SmallVector<PyObject*, 32> inputs;
     for (int32_t slot : plan.input_slots) inputs.push_back(slots[slot]);
     SavedState saved(plan.undo, inputs.data());
+    c10::SmallVector<Ref, 4> numbers;
     try {
+      for (const int32_t index : plan.number_inputs) {
+        numbers.push_back(tensor_of_number(inputs[index]));
+        inputs[index] = numbers.back().get();
+      }
       plan.computation->run(inputs.data(), outputs.data());
     } catch (const PythonError&) {
       saved.restore();

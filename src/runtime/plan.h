@@ -110,6 +110,7 @@ class Computation {
 struct Plan {
   std::unique_ptr<Computation> computation;  // null: the segment has no operators
   std::vector<int32_t> input_slots;          // guard slots of graph.inputs
+  std::vector<int32_t> number_inputs;        // those of them that are Python's numbers
   graph::Undo undo;                          // what is put back when the computation raises
   int32_t output_count = 0;
   std::vector<PlanInstr> instrs;
@@ -140,6 +141,9 @@ class Registers {
   PyObject** values_;
   size_t count_;
 };
+
+/// An int or float as PyTorch itself wraps the other operand of a tensor: without a say in the result's dtype.
+Ref tensor_of_number(PyObject* number);
 
 /// The computation raised. All is as it was before the run, so that CPython can run the segment, and raise as eager
 /// does.

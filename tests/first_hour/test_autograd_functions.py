@@ -238,3 +238,67 @@ def test_double_backward() -> None:
         return Square.apply(x) * 3
 
     assert_same(second(magneto.compile(program)), second(program))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", [apply_cube, apply_straight, apply_increment, apply_twice, apply_in_no_grad])
+def test_gradients_are_one_graph(program: Callable[..., Any], backend: str) -> None:
+    compiled = magneto.compile(program, backend=backend, fullgraph=True)
+    for scale in (1.0, 2.0):
+        results = []
+        for function in (compiled, program):
+            x = (X * scale).requires_grad_()
+            y = function(x)
+            y.sum().backward()
+            results.append((y, x.grad))
+        assert_same(results[0], results[1])
+    assert magneto.stats()["recompiles"] == 0
+
+
+def test_forward_with_an_effect_is_called_once() -> None:
+    seen: list[Any] = []
+
+    class Noting(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            seen.append(tuple(x.shape))
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            seen.append("backward")
+            return grad * 3
+
+    compiled = magneto.compile(lambda x: Noting.apply(x * 2) + 1, backend="aot_eager")
+    for turn in range(1, 4):
+        x = X.clone().requires_grad_()
+        compiled(x).sum().backward()
+        assert_same(x.grad, torch.full_like(X, 6.0))
+        assert seen == [(6,), "backward"] * turn
+
+
+def test_random_numbers_in_forward() -> None:
+    class Noisy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            mask = torch.rand_like(x) > 0.5
+            ctx.save_for_backward(mask)
+            return x * mask
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad * ctx.saved_tensors[0]
+
+    def program(x: torch.Tensor) -> Any:
+        return Noisy.apply(x) + torch.rand(6)
+
+    compiled = magneto.compile(program, backend="aot_eager", fullgraph=True)
+    for seed in range(3):
+        results = []
+        for function in (compiled, program):
+            torch.manual_seed(seed)
+            x = X.clone().requires_grad_()
+            y = function(x)
+            y.sum().backward()
+            results.append((y, x.grad, torch.rand(1)))
+        assert_same(results[0], results[1])

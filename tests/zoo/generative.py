@@ -374,7 +374,7 @@ class MinibatchStd(nn.Module):
         return torch.cat([x, std.expand(x.size(0), 1, *x.shape[2:])], 1)
 
 
-@zoo(lambda: (torch.randn(3, 4), torch.randn(3, 4)), breaks=1)
+@zoo(lambda: (torch.randn(3, 4), torch.randn(3, 4)))
 class GradientPenalty(nn.Module):
     """WGAN-GP: the gradient is taken inside."""
 
@@ -391,7 +391,7 @@ class GradientPenalty(nn.Module):
         return ((grad.norm(2, dim=1) - 1) ** 2).mean()
 
 
-@zoo(vectors(3), breaks=2)
+@zoo(vectors(3))
 class LangevinEnergy(nn.Module):
     def __init__(self):
         super().__init__()

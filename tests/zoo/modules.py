@@ -152,7 +152,7 @@ class PoolZoo(nn.Module):
                 F.avg_pool2d(x, 3, 2, 1, True, False), F.unfold(x, 3, stride=2), F.fold(F.unfold(x, 2, stride=2), 8, 2, stride=2))  # fmt: skip
 
 
-@zoo(lambda: (torch.randn(4, 3), torch.tensor([0, 2, 1, 0])), breaks=2)
+@zoo(lambda: (torch.randn(4, 3), torch.tensor([0, 2, 1, 0])))
 class LossZoo(nn.Module):
     def __init__(self):
         super().__init__()
@@ -263,7 +263,7 @@ class GeneratorArgument(nn.Module):
         return x + torch.randn(x.shape, generator=g)
 
 
-@zoo(vectors(4), breaks=2)
+@zoo(vectors(4))
 class DeviceContext(nn.Module):
     def forward(self, x):
         with torch.device("cpu"):

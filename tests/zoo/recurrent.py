@@ -311,7 +311,7 @@ class TorchTransformer(nn.Module):
         return self.encoder(x + self.pe, mask=nn.Transformer.generate_square_subsequent_mask(6))
 
 
-@zoo(sequences(8, 6), breaks=1)
+@zoo(sequences(8, 6))
 class MultiheadModule(nn.Module):
     def __init__(self):
         super().__init__()
@@ -410,7 +410,7 @@ class FastText(nn.Module):
         return F.log_softmax(self.fc(self.bag(text, offsets)), dim=1)
 
 
-@zoo(lambda: (torch.randint(0, 9, (2, 6)),), breaks=2)
+@zoo(lambda: (torch.randint(0, 9, (2, 6)),))
 class TextCNN(nn.Module):
     def __init__(self):
         super().__init__()

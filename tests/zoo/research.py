@@ -138,7 +138,7 @@ class HyperNetwork(nn.Module):
         return F.linear(x, w[:8].view(2, 4), w[8:])
 
 
-@zoo(vectors(4), breaks=1)
+@zoo(vectors(4))
 class FastWeights(nn.Module):
     """A step of MAML by hand, gradients taken inside."""
 

@@ -1,0 +1,31 @@
+#include "guards/number.h"
+
+namespace magneto::guards {
+
+namespace {
+
+template <int op>
+PyObject* compare_numbers(PyObject* left, PyObject* right) {
+  return PyObject_RichCompare(left, right, op);
+}
+
+struct Row {
+  const char* symbol;
+  PyObject* (*run)(PyObject*, PyObject*);
+};
+
+constexpr Row kRows[] = {
+#define X(name, symbol, function) {symbol, function},
+    MAGNETO_ARITHMETIC(X)
+#undef X
+};
+
+}  // namespace
+
+Ref compute(Arithmetic operation, PyObject* left, PyObject* right) {
+  return Ref::steal(kRows[static_cast<int>(operation)].run(left, right));
+}
+
+const char* symbol_of(Arithmetic operation) { return kRows[static_cast<int>(operation)].symbol; }
+
+}  // namespace magneto::guards

@@ -1,0 +1,43 @@
+// Arithmetic on Python's own numbers, as far as sources may be made of it: what a capture computes from numbers whose
+// values it does not know is computed again in front of each run.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+
+#include "python/ref.h"
+
+namespace magneto::guards {
+
+/// X(name, symbol, function of CPython). Those that compare give a bool.
+#define MAGNETO_ARITHMETIC(X)                \
+  X(Add, "+", PyNumber_Add)                  \
+  X(Subtract, "-", PyNumber_Subtract)        \
+  X(Multiply, "*", PyNumber_Multiply)        \
+  X(TrueDivide, "/", PyNumber_TrueDivide)    \
+  X(FloorDivide, "//", PyNumber_FloorDivide) \
+  X(Remainder, "%", PyNumber_Remainder)      \
+  X(Less, "<", compare_numbers<Py_LT>)       \
+  X(LessEqual, "<=", compare_numbers<Py_LE>) \
+  X(Equal, "==", compare_numbers<Py_EQ>)     \
+  X(NotEqual, "!=", compare_numbers<Py_NE>)  \
+  X(Greater, ">", compare_numbers<Py_GT>)    \
+  X(GreaterEqual, ">=", compare_numbers<Py_GE>)
+
+enum class Arithmetic : uint8_t {
+#define X(name, symbol, function) name,
+  MAGNETO_ARITHMETIC(X)
+#undef X
+};
+
+/// An exact int or float; no bool.
+inline bool is_number(PyObject* object) { return PyLong_CheckExact(object) || PyFloat_CheckExact(object); }
+
+/// Of two such numbers. Null: Python's error is set.
+Ref compute(Arithmetic operation, PyObject* left, PyObject* right);
+
+/// As it is written between its operands.
+const char* symbol_of(Arithmetic operation);
+
+}  // namespace magneto::guards
