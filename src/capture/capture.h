@@ -212,10 +212,9 @@ class Capture {
   void guard_contents(PyObject* value);
   /// A container inside `value` has been changed: C code sees nested ones as they were.
   bool holds_changed(PyObject* value, int depth);
-  /// Like resolve, for nested containers too.
+  /// The object for C code to read, and perhaps to give back: itself, or its stand-in, with stand-ins in it at all
+  /// levels.
   Ref resolve_deep(PyObject* object, int depth = 0);
-  /// The object for C code to read, and perhaps to give back: itself, or its stand-in, with stand-ins in it.
-  Ref readable(PyObject* object) { return is_outside(object) ? resolve_deep(object) : resolve(object); }
   bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0 || find_tail(object) != nullptr; }
   /// list.append. What is appended to a list from outside that nobody has read is kept apart: the list needs no guards.
   void append(PyObject* list, PyObject* item);
