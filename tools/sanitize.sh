@@ -22,8 +22,9 @@ run() {
   local kind=$1 sanitizers=$2 libraries=$3 tests=$4
   local folder=build/sanitize-$kind package=$PWD/build/sanitize-$kind/package/magneto
   mkdir -p "$package"
+  # The package's Python; the libraries are this build's own.
   local file
-  for file in magneto/*.py; do ln -sf "$PWD/$file" "$package/"; done
+  for file in magneto/*; do [[ $file == *.so || $file == *__pycache__ ]] || ln -sfn "$PWD/$file" "$package/"; done
   tools/build.sh "$folder" "$jobs" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMAGNETO_SANITIZE="$sanitizers" \
     -DMAGNETO_PACKAGE_DIR="$package"
   # The sanitizers' libraries come first in the process.

@@ -100,12 +100,14 @@ namespace {
 
 /// Where a TensorImpl has what a look shows.
 struct Layout : c10::TensorImpl {
+  /// A look is at the last bytes of a TensorImpl: not one byte behind its end is read.
   static const unsigned char* begin(const c10::TensorImpl& impl) {
-    constexpr auto sizes_and_strides = &Layout::sizes_and_strides_;
-    return reinterpret_cast<const unsigned char*>(&(impl.*sizes_and_strides));
+    static_assert(sizeof(c10::TensorImpl) >= TensorLook::kBytes);
+    return reinterpret_cast<const unsigned char*>(&impl) + sizeof(c10::TensorImpl) - TensorLook::kBytes;
   }
   /// Sets the mask's bytes that count, with `rank` sizes and strides. False: the parts lie otherwise than expected.
   static bool mask(const c10::TensorImpl& impl, size_t rank, unsigned char* mask) {
+    constexpr auto sizes_and_strides = &Layout::sizes_and_strides_;
     constexpr auto type = &Layout::data_type_;
     constexpr auto keys = &Layout::key_set_;
     const auto offset = [&](const void* part) { return static_cast<const unsigned char*>(part) - begin(impl); };
@@ -115,7 +117,8 @@ struct Layout : c10::TensorImpl {
       return true;
     };
     const auto block = static_cast<ptrdiff_t>(rank * sizeof(int64_t));
-    const ptrdiff_t rank_at = 0, type_at = offset(&(impl.*type)), keys_at = offset(&(impl.*keys));
+    const ptrdiff_t rank_at = offset(&(impl.*sizes_and_strides)), type_at = offset(&(impl.*type)),
+                    keys_at = offset(&(impl.*keys));
     // Between the dtype and the keys are the device and all flags.
     return set(rank_at, sizeof(size_t)) && set(offset(impl.sizes().data()), block) &&
            set(offset(impl.strides().data()), block) && type_at < keys_at &&
