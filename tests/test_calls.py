@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
+import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -183,3 +185,123 @@ def test_errors_of_operators_in_the_eager_backend(capfd: pytest.CaptureFixture[s
     with pytest.raises(RuntimeError, match="out of bounds"):
         compiled(torch.ones(2), torch.tensor([7]))
     assert not capfd.readouterr().err
+
+
+def test_what_an_lru_cache_has() -> None:
+    """A call that is remembered has no effect; one that is not, has."""
+    written: list[str] = []
+
+    class Log:
+        @functools.lru_cache(None)  # noqa: B019
+        def once(self, text: str) -> None:
+            written.append(text)
+
+    log = Log()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        log.once("seen")
+        return x + 1
+
+    log.once("seen")
+    compiled = magneto.compile(program, backend="eager", fullgraph=True)
+    for _ in range(3):
+        compiled(torch.ones(2))
+    log.once("other")
+    compiled(torch.ones(2))
+    assert written == ["seen", "other"] and magneto.stats()["recompiles"] == 0
+    Log.once.cache_clear()
+    compiled = magneto.compile(program, backend="eager")
+    for _ in range(3):
+        compiled(torch.ones(2))
+    assert written == ["seen", "other", "seen"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_device_context(backend: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        with torch.device("cpu"):
+            y = x + torch.ones(2)
+        return y, torch.zeros(1).device.type
+
+    compiled = magneto.compile(program, backend=backend, fullgraph=True)
+    for _ in range(3):
+        assert compiled(torch.ones(2))[0].tolist() == [2.0, 2.0]
+    assert magneto.stats()["recompiles"] == 0
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_exit_inside_a_device_context() -> None:
+    depths: list[int] = []
+
+    @magneto.disable
+    def seen() -> None:
+        depths.append(torch._C._len_torch_function_stack())
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.device("cpu"):
+            y = x + torch.ones(2)
+            seen()
+            y = y * torch.full((2,), 2.0)
+        seen()
+        return y
+
+    compiled = magneto.compile(program, backend="eager")
+    for _ in range(20):
+        assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+    assert depths == [1, 0] * 20
+    assert magneto.stats()["recompiles"] == 0 and magneto.stats()["breaks"] == 2
+
+
+def test_other_device_context() -> None:
+    def program(x: torch.Tensor) -> str:
+        with torch.device("meta"):
+            made = torch.ones(2)
+        return made.device.type
+
+    compiled = magneto.compile(program, backend="eager")
+    for _ in range(12):
+        assert compiled(torch.ones(2)) == "meta"
+    inner = magneto.compile(lambda: torch.ones(2).device.type, backend="eager")
+    for device in ("cpu", "meta", "cpu", "meta"):
+        with torch.device(device):
+            assert inner() == device
+
+
+def test_lock_held_across_an_exit() -> None:
+    """The bound `__exit__` on the stack is another object at each call."""
+    lock = threading.Lock()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with lock:
+            y = x + 1
+        return y * 2
+
+    compiled = magneto.compile(program, backend="eager")
+    for _ in range(20):
+        assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+    assert magneto.stats()["recompiles"] == 0
+    other = threading.Lock()
+    lock, released = other, lock
+    assert compiled(torch.ones(2)).tolist() == [4.0, 4.0]
+    assert not other.locked() and not released.locked()
+
+
+def test_bound_builtin_of_another_object() -> None:
+    def program(add: Callable[[Any], None], x: torch.Tensor) -> torch.Tensor:
+        add(x + 1)
+        return x
+
+    compiled = magneto.compile(program, backend="eager")
+    for _ in range(3):
+        for items in ([], [5]):
+            before = len(items)
+            compiled(items.append, torch.ones(2))
+            assert len(items) == before + 1 and items[-1].tolist() == [2.0, 2.0]
+    items = [1]
+    compiled(items.extend, torch.ones(2))
+    assert len(items) == 3
+    names = compiled = magneto.compile(lambda method, x: (x + 1, method.__self__, method.__name__), backend="eager")
+    for text in ("a", "b"):
+        assert names(text.upper, torch.ones(2))[1:] == (text, "upper")
+        assert names(text.__add__, torch.ones(2))[1:] == (text, "__add__")
+        assert names(text.__eq__, torch.ones(2))[1:] == (text, "__eq__")

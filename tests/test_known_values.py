@@ -234,3 +234,83 @@ def test_weak_reference_is_called() -> None:
         assert_same(compiled(x), x * 1, exact=True)
         owner.weight = nn.Parameter(torch.full((3,), 2.0))
         assert_same(compiled(x), x, exact=True)
+
+
+class Strided(nn.Module):
+    """Keeps its sizes in buffers, as audio codecs do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("stride", torch.tensor(2))
+        self.register_buffer("counts", torch.tensor([1, 2, 3]))
+        self.register_buffer("calls", torch.tensor(0))
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, x):
+        step = self.stride.item()
+        if self.counts.sum() > 5:
+            x = x[::step]
+        return x * self.counts.tolist()[1]
+
+
+def test_small_integer_buffers_are_read_under_guards() -> None:
+    module = Strided()
+    compiled = magneto.compile(module, backend="eager", fullgraph=True)
+    x = torch.arange(8.0)
+    for change in (lambda: None, lambda: None):
+        change()
+        assert_same(compiled(x), module(x), exact=True)
+    assert magneto.stats()["recompiles"] == 0
+
+
+def test_a_buffer_that_changes_is_read_at_each_run() -> None:
+    module = Strided()
+    compiled = magneto.compile(module, backend="eager")
+    x = torch.arange(8.0)
+    for turn in range(8):
+        assert_same(compiled(x), module(x), exact=True)
+        if turn % 3 == 0:
+            module.counts[1] += 1
+        if turn == 4:
+            module.stride = torch.tensor(3)
+        if turn == 6:
+            module.counts.data = torch.tensor([0, 1, 2])
+    assert magneto.stats()["recompiles"] <= 8  # after the first change the value is no assumption any longer
+    assert not magneto.stats()["fallbacks"]
+
+
+def test_a_counter_among_the_buffers_is_no_assumption() -> None:
+    class Counting(Strided):
+        def forward(self, x):
+            self.calls += 1
+            return x * float(self.calls) + self.scale
+
+    module, other = Counting(), Counting()
+    compiled = magneto.compile(module, backend="eager")
+    for _ in range(6):
+        assert_same(compiled(torch.ones(3)), other(torch.ones(3)), exact=True)
+    assert magneto.stats()["breaks"] == 1
+    assert magneto.stats()["recompiles"] < 8
+
+
+def test_ones_like_is_known() -> None:
+    check(lambda x: x * 2 if (torch.ones_like(x) > 0).all() else x, torch.randn(4))
+
+
+def test_max_pool1d_without_gradients() -> None:
+    x = torch.randn(2, 3, 11)
+    for options in ({}, {"stride": 2}, {"padding": 1, "ceil_mode": True}, {"dilation": 2}):
+        check(lambda x, options=options: torch.nn.functional.max_pool1d(x, 3, **options) + 1, x)
+    check(lambda x: torch.nn.functional.max_pool1d(x, 3).sum(), x.clone().requires_grad_())
+    with torch.autocast("cpu"):
+        check(lambda x: torch.nn.functional.max_pool1d(x, 3), x)
+
+
+def test_weighted_cross_entropy_with_smoothing() -> None:
+    def f(x, target, weight):
+        return torch.nn.functional.cross_entropy(x, target, weight, label_smoothing=0.1, ignore_index=2)
+
+    x, target = torch.randn(5, 4), torch.tensor([0, 1, 2, 3, 1])
+    check(f, x, target, torch.rand(4))
+    with torch.autocast("cpu"):
+        check(f, x, target, torch.rand(4))

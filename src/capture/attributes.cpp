@@ -6,8 +6,10 @@
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
+#include <span>
 
 #include "capture/capture.h"
 #include "python/imported.h"
@@ -267,6 +269,10 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
       side_exit(BreakReason::OpaqueObject, "the __context__ of an exception");
     }
   }
+  if (source && is_bound_builtin(owner)) {  // its texts depend on the receiver's type
+    Ref receiver = receiver_of(owner);
+    if (name == MAGNETO_STR("__self__")) return receiver;
+  }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
     PyTypeObject* kind = Py_TYPE(descriptor);
     if (name == MAGNETO_STR("__class__"))
@@ -364,12 +370,16 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
   if (descriptor) {
     PyTypeObject* kind = Py_TYPE(descriptor);
     if (kind == &PyGetSetDescr_Type) {
-      static const char* const refused[] = {
-          "grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks", "name", "retains_grad", "output_nr", "_version"};
-      for (const char* attribute : refused) {
-        if (PyUnicode_CompareWithASCIIString(name, attribute) == 0) {
-          side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + attribute + " is read");
-        }
+      // What no guard of a tensor tells.
+      static constexpr const char* refused[] = {"grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks",
+                                                "name",    "_version",        "output_nr"};
+      static constexpr const char* refused_with_grad[] = {"is_leaf", "retains_grad"};
+      const auto is_refused = [&](std::span<const char* const> attributes) {
+        return std::ranges::any_of(
+            attributes, [&](const char* attribute) { return PyUnicode_CompareWithASCIIString(name, attribute) == 0; });
+      };
+      if (is_refused(refused) || (THPVariable_Unpack(owner).requires_grad() && is_refused(refused_with_grad))) {
+        side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + PyUnicode_AsUTF8(name) + " is read");
       }
       if (name == MAGNETO_STR("_base")) {
         Ref base = checked(PyObject_GetAttr(owner, name));

@@ -28,6 +28,7 @@ enum class Treatment : uint8_t {
   Native,
   Members,
   AutogradFunction,
+  Check,
   Log,
   True,
   False,
@@ -327,10 +328,64 @@ bool is_immutable(PyObject* value) {
 
 }  // namespace
 
-/// A function under functools.lru_cache. The cache is out of sight, so that the function is interpreted as if there
-/// were none, which nobody notices if it has no effect and gives an immutable value. Any other is called for real.
+namespace {
+
+/// The dict of a functools.lru_cache, which the wrapper shows to the garbage collector in front of its function.
+PyObject* cache_of(PyObject* wrapper, PyObject* function) {
+  struct Visited {
+    PyObject* function;
+    PyObject* last = nullptr;
+    PyObject* cache = nullptr;
+  } visited{function};
+  const auto visit = [](PyObject* object, void* data) {
+    auto* found = static_cast<Visited*>(data);
+    if (object == found->function && found->last && PyDict_CheckExact(found->last)) found->cache = found->last;
+    found->last = object;
+    return 0;
+  };
+  Py_TYPE(wrapper)->tp_traverse(wrapper, visit, &visited);
+  return visited.cache;
+}
+
+}  // namespace
+
+/// What an unbounded lru_cache has for plain arguments, while it has it; null: nothing is known.
+Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
+  if (args.kwnames || source_of(callable)->kind != guards::SourceKind::Const) return {};
+  for (PyObject* arg : args.values) {
+    if (!is_scalar(arg) && !is_identity_constant(arg) && !is_identity_key(arg)) return {};
+  }
+  Ref parameters = checked(PyObject_CallMethod(callable, "cache_parameters", nullptr));
+  if (PyDict_GetItemString(parameters.get(), "maxsize") != Py_None ||
+      PyDict_GetItemString(parameters.get(), "typed") != Py_False) {
+    return {};
+  }
+  Ref function = checked(PyObject_GetAttrString(callable, "__wrapped__"));
+  PyObject* cache = cache_of(callable, function.get());
+  if (!cache) return {};
+  Ref wanted = checked(PyTuple_New(static_cast<Py_ssize_t>(args.values.size())));
+  for (size_t i = 0; i < args.values.size(); ++i) PyTuple_SET_ITEM(wanted.get(), i, Py_NewRef(args.values[i]));
+  if (args.values.size() == 1 && (PyUnicode_CheckExact(args.values[0]) || PyLong_CheckExact(args.values[0]))) {
+    wanted = Ref::borrow(args.values[0]);
+  }
+  const Py_hash_t hash = PyObject_Hash(wanted.get());
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(cache, &position, &key, &value)) {
+    if (PyObject_Hash(key) != hash || PyObject_RichCompareBool(key, wanted.get(), Py_EQ) != 1) continue;
+    for (PyObject* arg : args.values) pinned(arg);
+    return wrap(value, sources.dict_item(sources.constant(cache), key));
+  }
+  PyErr_Clear();
+  return {};
+}
+
+/// A function under functools.lru_cache. What the cache has, is given. Otherwise the cache is out of sight, so that the
+/// function is interpreted as if there were none, which nobody notices if it has no effect and gives an immutable
+/// value. Any other is called for real.
 Ref Capture::call_cached(PyObject* callable, const CallArgs& args) {
   if (!is_outside(callable)) side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
+  if (Ref found = find_cached(callable, args)) return found;
   const int64_t writes = writes_;
   const size_t operators = graph.aten_nodes.size();
   Ref result;
@@ -395,6 +450,9 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       return call_torch(function, args);
     case Treatment::AutogradFunction:
       return apply_autograd_function(args);
+    case Treatment::Check:
+      if (Ref checked = check_tensor_all(args)) return checked;
+      break;
     case Treatment::True:
       return Ref::borrow(frame && leaves_hooks_out(*frame) ? Py_False : Py_True);
     case Treatment::False:
@@ -762,6 +820,24 @@ bool Capture::truth(PyObject* value) {
     return truth < 0 ? nullptr : PyBool_FromLong(truth);
   });
   return result.get() == Py_True;
+}
+
+bool Capture::assume_true(PyObject* value) {
+  if (!is_tensor(value) || fake::known_value(THPVariable_Unpack(value))) return truth(value);
+  static constinit Imported check("torch", "_assert_async");
+  call(check.get(), {value});
+  return true;
+}
+
+/// torch._check_tensor_all_with(error_type, cond, message=None). Null: to be interpreted.
+Ref Capture::check_tensor_all(const CallArgs& args) {
+  if (args.positional() < 2 || !is_tensor(args.values[1])) return {};
+  const at::Tensor& condition = THPVariable_Unpack(args.values[1]);
+  if (condition.scalar_type() != at::kBool || fake::known_value(condition)) return {};
+  Uncuttable scope(*this);
+  Ref all = call(load_attr(args.values[1], MAGNETO_STR("_is_all_true")).get(), {});
+  assume_true(all.get());
+  return Ref::borrow(Py_None);
 }
 
 Ref Capture::contents_of(PyObject* object) {

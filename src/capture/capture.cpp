@@ -1,10 +1,12 @@
 // A capture's life: its start, its end, and the frames that C code calls back in between.
 #include "capture/capture.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <pthread.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
@@ -81,6 +83,8 @@ struct Capture::ThreadState {
   bool autocast_cache = at::autocast::is_autocast_cache_enabled();
   int nesting = autocast_nesting();
   bool deferring = at::SavedTensorDefaultHooks::set_tracing(true);  // what packs saved tensors sees the real ones
+  at::impl::PythonTorchFunctionTLS torch_function = at::impl::PythonTorchFunctionTLS::get_state();
+  std::vector<PyObject*> modes = function_modes();  // alive in torch_function
   const PausedCollector paused;
   Ref handled = Ref::steal(PyErr_GetHandledException());
   FrameHook hook{capture_hook};
@@ -96,6 +100,7 @@ struct Capture::ThreadState {
     at::autocast::set_autocast_cache_enabled(autocast_cache);
     for (int now = autocast_nesting(); now < nesting; ++now) at::autocast::increment_nesting();
     for (int now = autocast_nesting(); now > nesting; --now) at::autocast::decrement_nesting();
+    at::impl::PythonTorchFunctionTLS::set_state(torch_function);
     PyErr_SetHandledException(handled.get());
     at::SavedTensorDefaultHooks::set_tracing(deferring);
     hook.end();
@@ -330,7 +335,12 @@ Trace Capture::finish(const Ref& value) {
     throw;
   }
   rebuilder_->set_handled_exception();
-  rebuilder_->modes(start_state_, guards::GlobalState::read(), autocast_nesting() - thread_state_->nesting);
+  guards::GlobalState end = guards::GlobalState::read();
+  if (rebuilder_->device_contexts(thread_state_->modes, function_modes())) {
+    end.torch_function_modes = start_state_.torch_function_modes;
+    end.torch_function_stack = start_state_.torch_function_stack;
+  }
+  rebuilder_->modes(start_state_, end, autocast_nesting() - thread_state_->nesting);
   graph::adopt_orphans(graph);
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.
@@ -363,6 +373,11 @@ Trace Capture::finish(const Ref& value) {
     if (fake.requires_grad() && !real.is_inference() && fake._version() != real._version()) trace.needs_grad = true;
   }
   trace.needs_grad |= rebuilder_->needs_grad();
+  for (graph::ValueId id : session->read_inputs()) {
+    if (const auto input = inputs_.find(id); input != inputs_.end()) {
+      guards.tensor_data(input->second.source, input->second.real.get());
+    }
+  }
   rebuilder_->require_sources();
   guard_distinct();
   trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
@@ -457,6 +472,21 @@ void Capture::mute_last_word() {
   PyErr_SetNone(PyExc_GeneratorExit);  // a generator that is closed may raise it
 }
 
+/// The frame is Tensor.__hash__ of a stand-in, asked for by C code: the hash is that of the original, as it is where
+/// the capture interprets that function (it calls id). Null: another frame.
+Ref Capture::hash_of_stand_in(Frame* real) const {
+  static PyObject* const code = [] {
+    PyObject* hash = PyObject_GetAttrString(THPVariableClass, "__hash__");
+    return PyFunction_GET_CODE(hash);
+  }();
+  if (reinterpret_cast<PyObject*>(frame_code(real)) != code) return {};
+  PyObject* tensor = frame_localsplus(real)[0];
+  if (!tensor || !is_fake_tensor(tensor)) return {};
+  auto input = inputs_.find(session->value_of(THPVariable_Unpack(tensor)));
+  if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != tensor) return {};
+  return checked(PyLong_FromVoidPtr(input->second.real.get()));
+}
+
 PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwflag, bool* handled) {
   if (!throwflag && is_signal_handler(real)) {
     *handled = true;
@@ -467,6 +497,11 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   const bool last_word = !callbacks_allowed_ && is_last_word(real, throwflag);
   if (!callbacks_allowed_ && !last_word) {
     *handled = true;
+    if (Ref hash = hash_of_stand_in(real)) {
+      const CodeInfo& info = decode(frame_code(real));
+      frame_set(real, info, frame_next_instr(real, info), frame_stack_depth(real));
+      return frame_return(thread, real, info, hash.release());
+    }
     if (recording_) return run_recorded(thread, real, throwflag);
     const bool plain = std::exchange(plain_, true);
     PyObject* result = run_frame_plainly(thread, real, throwflag);
@@ -492,9 +527,6 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   f.depth = frame_stack_depth(real);
   f.pc = frame_next_instr(real, info);
   f.callback = true;
-  if (f.function_source) guards.function(f.function_source, function);
-  register_closure(function, f.function_source);
-  if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
   const bool callbacks = std::exchange(callbacks_allowed_, false);
   // A loop over a generator is no C code between the two.
   const bool direct = frame && frame_is_generator(real) && frame->depth > 0 && PyGen_CheckExact(frame->top()) &&
@@ -504,6 +536,9 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   Ref value;
   bool raised = false;
   try {
+    if (f.function_source) guards.function(f.function_source, function);
+    register_closure(function, f.function_source);
+    if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
     if (throwflag) {
       f.pc = std::max(f.pc - 1, 0);
       if (!info.handler_of(f.pc)) {

@@ -150,6 +150,8 @@ class Capture {
 
   /// Ends the segment after so many instructions (tests); 0: never.
   int64_t exit_every = 0;
+  /// The values of small integer buffers of modules may be read, under guards.
+  bool knows_buffers = true;
 
   /// Runs the segment to its return or side exit. Throws Restart, Abandon, or PythonError when the program itself
   /// raises out of the frame.
@@ -254,6 +256,9 @@ class Capture {
   /// C code that reads its arguments' contents and may call Python functions back.
   Ref call_native(const std::function<PyObject*()>& run);
   bool truth(PyObject* value);
+  /// The same where the program raises otherwise (`assert`): a tensor that is not known becomes a check in the graph.
+  /// If that fails, the run is undone, and CPython raises what is to be raised.
+  bool assume_true(PyObject* value);
   Ref iterate(PyObject* value);
   /// A fresh exact dict, list or tuple with the wrapped contents of an outside instance of a subclass of one.
   Ref contents_of(PyObject* object);
@@ -295,6 +300,8 @@ class Capture {
   /// `raise_first`: the current error is raised at the frame's instruction. (interpreter.cpp)
   Ref run_frame(InterpFrame& frame, bool raise_first = false);
   Ref wrap_tensor(PyObject* raw, const guards::Source* source);
+  /// What a method of a C type is bound to.
+  Ref receiver_of(PyObject* method);
   Ref resolve_bound_builtin(PyObject* method);
   Ref make_shadow(PyObject* original, const guards::Source* source);
   Ref lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound);
@@ -326,6 +333,8 @@ class Capture {
   void check_torch_function_modes();
   Ref call_getter(PyObject* getter, const CallArgs& args);
   Ref call_cached(PyObject* callable, const CallArgs& args);
+  Ref find_cached(PyObject* callable, const CallArgs& args);
+  Ref check_tensor_all(const CallArgs& args);
   /// The current error, raised by the frame's instruction, is no Ctrl-C; throws Interrupted if it is.
   void check_interrupt();
   /// Runs the handlers of signals that have arrived, outside of the capture.
@@ -334,6 +343,7 @@ class Capture {
   bool is_last_word(Frame* real, int throwflag) const;
   void mute_last_word();
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
+  Ref hash_of_stand_in(Frame* real) const;
   static void end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth);
   void check_sticky();
   void force_exit();
@@ -389,6 +399,9 @@ class Capture {
   std::unique_ptr<ThreadState> thread_state_;
   std::shared_ptr<const int64_t> alive_fakes_;
 };
+
+/// The torch function modes of the thread, the outermost first; borrowed.
+std::vector<PyObject*> function_modes();
 
 // -- classification (values.cpp) -------------------------------------------------------------------------------------
 /// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented: guarded by value, no source after that.

@@ -154,15 +154,14 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       // A bound method: call its descriptor with the receiver first.
       PyObject* descriptor = descriptor_of(callable);
       if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
-      Ref receiver = is_outside(callable) ? wrap(self, sources.constant(self)) : Ref::borrow(self);
+      Ref receiver = receiver_of(callable);
       args.values.insert(args.values.begin(), receiver.get());
       return call_c_function(descriptor, args);
     }
   } else if (kind == &_PyMethodWrapper_Type) {
-    Ref self = checked(PyObject_GetAttrString(callable, "__self__"));
     PyObject* descriptor = descriptor_of(callable);
     if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
-    if (is_outside(callable)) self = wrap(self.get(), sources.constant(self.get()));
+    Ref self = receiver_of(callable);
     args.values.insert(args.values.begin(), self.get());
     return call_c_function(descriptor, args);
   } else {

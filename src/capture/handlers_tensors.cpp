@@ -1,7 +1,11 @@
 // Methods of tensors that are more than one recorded operator.
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "capture/handlers.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -30,12 +34,52 @@ Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
       /*always=*/true);
 }
 
+/// torch.device as a context manager, where it changes no result: a CPU's, among such. What a torch call is given does
+/// not say on which device it makes tensors.
+template <const char* const& name>
+Ref handle_device_context(Capture& capture, const CallArgs& args) {
+  PyObject* device = args.values.at(0);
+  bool plain = THPDevice_Check(device) && reinterpret_cast<THPDevice*>(device)->device.is_cpu();
+  for (PyObject* mode : function_modes()) {
+    const std::optional<c10::Device> other = guards::device_of_context(mode);
+    plain &= other && other->is_cpu();
+  }
+  if (!plain) capture.side_exit(BreakReason::OpaqueObject, std::string("call of torch.device.") + name);
+  PyObject* method = PyDict_GetItemString(type_dict(Py_TYPE(device)), name);
+  return checked(PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames));
+}
+
+constexpr const char* kEnter = "__enter__";
+constexpr const char* kExit = "__exit__";
+
+/// Of a tensor made in the segment: an operator. One from outside loses its history, or refuses to, being a view.
+Ref handle_detach(Capture& capture, const CallArgs& args) {
+  if (!args.values.empty() && capture.is_input(args.values[0])) {
+    capture.side_exit(BreakReason::AutogradCall, "detach_() of a tensor from outside");
+  }
+  static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "detach_");
+  return capture.call_torch(method, args);
+}
+
 }  // namespace
+
+std::vector<PyObject*> function_modes() {
+  using at::impl::PythonTorchFunctionTLS;
+  std::vector<PyObject*> modes;
+  for (int64_t i = 0; i < PythonTorchFunctionTLS::stack_len(); ++i) {
+    modes.push_back(PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
+  }
+  return modes;
+}
 
 std::span<const HandlerRow> tensor_handlers() {
   static constexpr HandlerRow rows[] = {
       {"torch._C.TensorBase.tolist", handle_tolist},
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
+      {"torch.device.__enter__", handle_device_context<kEnter>},
+      {"torch.device.__exit__", handle_device_context<kExit>},
+      {"torch._C.TensorBase.detach_", handle_detach},
+      {"torch._C._VariableFunctionsClass.detach_", handle_detach},
   };
   return rows;
 }

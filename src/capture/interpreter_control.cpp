@@ -1,4 +1,6 @@
 // The interpreter's opcodes of control: jumps, iteration, calls, exceptions and context managers.
+#include <torch/csrc/Device.h>
+
 #include "capture/interpreter.h"
 #include "capture/operations.h"
 
@@ -19,7 +21,8 @@ int32_t Interpreter::step_control(const Instr& in) {
     case Op::POP_JUMP_IF_FALSE: {
       const bool on_true = in.op == Op::POP_JUMP_FORWARD_IF_TRUE || in.op == Op::POP_JUMP_BACKWARD_IF_TRUE ||
                            in.op == Op::POP_JUMP_IF_TRUE;
-      const bool value = c.truth(f.top());
+      const bool value =
+          on_true && f.info->instrs[in.next].op == Op::LOAD_ASSERTION_ERROR ? c.assume_true(f.top()) : c.truth(f.top());
       f.drop(1);
       return value == on_true ? in.target : in.next;
     }
@@ -316,6 +319,14 @@ void Interpreter::op_before_with() {
   if (!enter || !leave) {
     PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol", type->tp_name);
     throw PythonError{};
+  }
+  if (THPDevice_Check(manager)) {
+    Ref bound_exit = checked(Py_TYPE(leave)->tp_descr_get(leave, manager, reinterpret_cast<PyObject*>(type)));
+    Ref entered = c.call(enter, {manager});
+    f.drop(1);
+    f.push(std::move(bound_exit));
+    f.push(std::move(entered));
+    return;
   }
   if (!PyFunction_Check(enter) || !PyFunction_Check(leave)) {
     c.side_exit(BreakReason::OpaqueObject, std::string("a context manager of type ") + type->tp_name + " is entered");

@@ -1,9 +1,11 @@
 #include "capture/rebuild.h"
 
 #include <structmember.h>
+#include <torch/csrc/Device.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "python/imported.h"
@@ -187,10 +189,14 @@ std::vector<int32_t> Rebuilder::build_entries(PyObject* dict) {
   std::vector<int32_t> entries;
   Ref keys = Ref::steal(PyObject_CallMethod(dict, "keys", nullptr));
   Ref order = PyODict_CheckExact(dict) ? checked(PySequence_List(keys.get())) : checked(PyDict_Keys(dict));
+  std::unordered_map<PyObject*, PyObject*> values;  // no look-up, which would call a key's __hash__
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value)) values[key] = value;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
-    PyObject* key = PyList_GET_ITEM(order.get(), i);
+    key = PyList_GET_ITEM(order.get(), i);
     entries.push_back(build(key));
-    entries.push_back(build(PyDict_GetItem(dict, key)));
+    entries.push_back(build(values.at(key)));
   }
   return entries;
 }
@@ -431,7 +437,7 @@ void Rebuilder::journal() {
       if (PyCell_Check(written->object)) {
         emit_to(target, PlanOp::StoreCell, std::move(args));
       } else {
-        emit_to(target, written->items ? PlanOp::StoreItem : PlanOp::StoreAttr, std::move(args), name.get());
+        emit_to(target, written->items ? PlanOp::StoreItem : PlanOp::StoreAttr, std::move(args), c.pinned(name.get()));
       }
     }
   }
@@ -460,6 +466,22 @@ void Rebuilder::journal() {
 }
 
 /// Modes of the thread that the segment leaves changed are set by the torch functions that users set them with.
+bool Rebuilder::device_contexts(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end) {
+  const auto [left, entered] = std::mismatch(start.begin(), start.end(), end.begin(), end.end());
+  const auto is_context = [](PyObject* mode) { return guards::device_of_context(mode).has_value(); };
+  if (!std::all_of(left, start.end(), is_context) || !std::all_of(entered, end.end(), is_context)) return false;
+  const auto call = [&](PyObject* mode, const char* name, int nones) {
+    Ref device = checked(THPDevice_New(*guards::device_of_context(mode)));
+    Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(device.get())), name));
+    std::vector<int32_t> args = {emit(PlanOp::Const, {}, method.get()), emit(PlanOp::Const, {}, device.get())};
+    while (nones-- > 0) args.push_back(emit(PlanOp::Const, {}, Py_None));
+    emit(PlanOp::Call, std::move(args));
+  };
+  for (auto mode = start.end(); mode != left;) call(*--mode, "__exit__", 3);
+  for (auto mode = entered; mode != end.end(); ++mode) call(*mode, "__enter__", 0);
+  return true;
+}
+
 void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalState& end, int nesting) {
   guards::GlobalState rest = end;
   rest.dispatch_included = start.dispatch_included;  // the session's own keys

@@ -1,5 +1,6 @@
 // Values: how objects from outside enter a capture, and their stand-ins.
 #include <ATen/core/Tensor.h>
+#include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -63,6 +64,31 @@ PyTypeObject* deque_type() {
 PyTypeObject* defaultdict_type() {
   static PyObject* const type = collections_type("defaultdict");
   return reinterpret_cast<PyTypeObject*>(type);
+}
+
+/// As Objects/descrobject.c has it.
+struct MethodWrapper {
+  PyObject ob_base;
+  PyObject* descriptor;
+  PyObject* self;
+};
+
+/// Member descriptors, for guards to read by, where Python has none.
+PyObject* make_member(PyTypeObject* type, size_t offset) {
+  auto* member = new PyMemberDef{"__member__", T_OBJECT, static_cast<Py_ssize_t>(offset), READONLY, nullptr};
+  return PyDescr_NewMember(type, member);
+}
+PyObject* function_receiver() {
+  static PyObject* const member = make_member(&PyCFunction_Type, offsetof(PyCFunctionObject, m_self));
+  return member;
+}
+PyObject* wrapper_descriptor() {
+  static PyObject* const member = make_member(&_PyMethodWrapper_Type, offsetof(MethodWrapper, descriptor));
+  return member;
+}
+PyObject* wrapper_receiver() {
+  static PyObject* const member = make_member(&_PyMethodWrapper_Type, offsetof(MethodWrapper, self));
+  return member;
 }
 
 /// Rooted in a constant (module, class): the object there is normally one and the same for the process's life.
@@ -151,8 +177,17 @@ Ref Capture::wrap(PyObject* raw, const Source* source) {
     return Ref::borrow(raw);
   }
   kept_.push_back(Ref::borrow(raw));
-  // A bound method of a C type: what it is bound to is read from it, as a constant, when it is called.
-  if (is_identity_constant(raw) || is_bound_builtin(raw) || (PyFunction_Check(raw) && is_static_place(source))) {
+  const bool static_place = source->kind == SourceKind::Const || is_static_place(source);
+  if (is_bound_builtin(raw) && !static_place) {  // made anew at each look-up: what it is, and what it is bound to
+    guards.builtin_method(source, raw);
+    if (Py_TYPE(raw) == &_PyMethodWrapper_Type) {
+      const Source* wrapped = sources.slot(source, wrapper_descriptor());
+      guards.identity(wrapped, reinterpret_cast<MethodWrapper*>(raw)->descriptor);
+    }
+    outside_[raw] = source;
+    return Ref::borrow(raw);
+  }
+  if (is_identity_constant(raw) || is_bound_builtin(raw) || (PyFunction_Check(raw) && static_place)) {
     if (source->kind != SourceKind::Const) guards.identity(source, raw);
     outside_[raw] = sources.constant(raw);
   } else {
@@ -172,6 +207,19 @@ bool Capture::is_input(PyObject* tensor) const {
   return inputs_.count(session->value_of(THPVariable_Unpack(tensor))) != 0;
 }
 
+namespace {
+
+/// A module's own small integers (a stride, a length): they hardly ever change, so that their values may be guarded.
+bool is_constant_buffer(const Source* source, const at::Tensor& tensor) {
+  constexpr int64_t most = 8;
+  if (source->kind != SourceKind::DictItem || source->base->kind != SourceKind::Attr) return false;
+  return PyUnicode_CompareWithASCIIString(source->base->key.get(), "_buffers") == 0 && tensor.numel() <= most &&
+         at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) && tensor.device().is_cpu() &&
+         tensor.is_contiguous();
+}
+
+}  // namespace
+
 Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
   auto known = fake_of_.find(raw);
   if (known != fake_of_.end()) {
@@ -188,6 +236,7 @@ Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
   }
   guards.tensor(source, raw);
   at::Tensor fake = session->make_input(tensor, source->name());
+  if (knows_buffers && is_constant_buffer(source, tensor)) session->know_input(fake, tensor);
   inputs_[session->value_of(fake)] = {Ref::borrow(raw), source};
   Ref object = checked(THPVariable_Wrap(fake, Py_TYPE(raw)));
   fake_of_[raw] = object;
@@ -222,10 +271,18 @@ Ref Capture::resolve(PyObject* object, bool will_mutate) {
   return made;
 }
 
+Ref Capture::receiver_of(PyObject* method) {
+  const Source* source = source_of(method);
+  const bool wrapper = Py_TYPE(method) == &_PyMethodWrapper_Type;
+  PyObject* self = wrapper ? reinterpret_cast<MethodWrapper*>(method)->self : PyCFunction_GET_SELF(method);
+  if (!source) return Ref::borrow(self);
+  if (source->kind == SourceKind::Const) return wrap(self, sources.constant(self));
+  return wrap(self, sources.slot(source, wrapper ? wrapper_receiver() : function_receiver()));
+}
+
 /// `items.append` handed to C code, which may call it: it has to change the stand-in of `items`.
 Ref Capture::resolve_bound_builtin(PyObject* method) {
-  Ref self = checked(PyObject_GetAttrString(method, "__self__"));
-  if (is_outside(method)) self = wrap(self.get(), sources.constant(self.get()));
+  Ref self = receiver_of(method);
   if (!is_outside(self.get()) || is_shadow(self.get())) return Ref::borrow(method);
   PyObject* descriptor = descriptor_of(method);
   if (!descriptor || !is_builtin_container(self.get())) {
@@ -393,8 +450,12 @@ Ref Capture::resolve_deep(PyObject* object, int depth) {
 // -- overlays --------------------------------------------------------------------------------------------------------
 
 std::pair<Ref, Ref>* Overlay::find(PyObject* name) {
+  const auto same = [name](PyObject* known) {
+    if (known == name || is_tensor(known) || is_tensor(name)) return known == name;  // tensors compare their elements
+    return PyObject_RichCompareBool(known, name, Py_EQ) == 1;
+  };
   for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
-    if (entry->first.get() == name || PyObject_RichCompareBool(entry->first.get(), name, Py_EQ) == 1) return &*entry;
+    if (same(entry->first.get())) return &*entry;
   }
   return nullptr;
 }

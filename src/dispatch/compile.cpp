@@ -277,6 +277,7 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   }
   if (segment.entries.empty()) return true;
   ++stats().recompiles;
+  for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
   const std::string reasons = failed_guards(segment, roots);
   if (log_enabled("recompiles")) log("recompiles", "Recompiling function " + place_of(start) + reasons);
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
@@ -319,6 +320,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       {
         capture::Capture capture(start, segment.known_breaks);
         capture.exit_every = settings().exit_every;
+        capture.knows_buffers = !segment.data_changes;
         alive = capture.alive_fakes();
         try {
           trace = capture.run();

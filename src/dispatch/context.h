@@ -54,6 +54,7 @@ struct Segment {
   capture::KnownBreaks known_breaks;
   std::string raised;     // what the program raised in the last capture, until it is known that it does so for real
   bool given_up = false;  // runs under CPython from here on; said and counted when it was decided
+  bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there
 };
 
 /// One graph break or capture, for `explain`.

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,11 @@ class Session {
   /// fake (one fake per real tensor). Carries dtype, device, sizes, strides, offset, requires_grad, is_leaf and, for
   /// views of one storage, a shared fake storage. A `Parameter` is made by the caller (see `wrap_like`).
   at::Tensor make_input(const at::Tensor& real, std::string name);
+
+  /// The input holds what it holds now at each run, as far as `read_inputs` names it: its contents are known.
+  void know_input(const at::Tensor& fake, const at::Tensor& real);
+  /// The inputs whose contents the capture went on with (`.item()`, a mask): their values need guards.
+  const std::set<graph::ValueId>& read_inputs() const;
 
   /// The fake that stands for a real tensor made during the capture (torch.tensor([1, 2])): a graph constant.
   at::Tensor make_constant(const at::Tensor& real);
@@ -108,7 +114,8 @@ class Session {
 /// True for tensors made by a Session.
 bool is_fake(const at::Tensor& tensor);
 
-/// What a fake holds where that follows from the code alone (torch.tensor([1, 2])), or null. Not to be changed.
+/// What a fake holds where that follows from the code (torch.tensor([1, 2])), or null, to go on with. Not to be
+/// changed.
 const at::Tensor* known_value(const at::Tensor& tensor);
 
 /// Registers the boxed kernel on the Fake key. The first Session does it by itself (it rebuilds a column of the

@@ -33,8 +33,9 @@ void FakeImpl::release_resources() {
   TensorImpl::release_resources();
 }
 
-void FakeImpl::know(at::Tensor value) {
+void FakeImpl::know(at::Tensor value, std::vector<graph::ValueId> from) {
   known_ = std::move(value);
+  known_from_ = std::move(from);
   known_at_ = state_->writes[storage_.unsafeGetStorageImpl()];
 }
 
@@ -84,7 +85,9 @@ void FakeImpl::shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& source) {
 
 const at::Tensor* known_value(const at::Tensor& tensor) {
   FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;
-  return fake ? fake->known() : nullptr;
+  const at::Tensor* known = fake ? fake->known() : nullptr;
+  if (known) fake->state().read_inputs.insert(fake->known_from().begin(), fake->known_from().end());
+  return known;
 }
 
 bool is_fake(const at::Tensor& tensor) { return tensor.defined() && as_fake(tensor) != nullptr; }

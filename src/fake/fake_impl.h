@@ -5,6 +5,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <memory>
+#include <set>
 #include <typeinfo>
 #include <unordered_map>
 
@@ -31,6 +32,8 @@ struct SessionState {
   bool data_touched = false;
   /// How often storages were written: values known of an older state are void.
   std::unordered_map<const c10::StorageImpl*, uint32_t> writes;
+  /// Inputs whose values the capture went on with.
+  std::set<graph::ValueId> read_inputs;
 
   /// Keeps the first refusal.
   void refuse(Refusal::Kind kind, std::string op, std::string message);
@@ -66,9 +69,11 @@ class FakeImpl final : public c10::TensorImpl {
     return id < state_->serials.size() && state_->serials[id] == identity_->serial ? identity_->id : graph::kNoValue;
   }
 
-  /// The tensor's contents where they follow from the code alone (known.h); null if they don't, or were written over.
+  /// The tensor's contents where they follow from the code (known.h), and from the values of the inputs that
+  /// `known_from` names; null if they don't, or were written over.
   const at::Tensor* known() const;
-  void know(at::Tensor value);
+  const std::vector<graph::ValueId>& known_from() const { return known_from_; }
+  void know(at::Tensor value, std::vector<graph::ValueId> from = {});
   /// An operator writes to the storage.
   void note_write() { ++state_->writes[storage_.unsafeGetStorageImpl()]; }
 
@@ -94,6 +99,7 @@ class FakeImpl final : public c10::TensorImpl {
   std::shared_ptr<SessionState> state_;
   c10::intrusive_ptr<ValueIdentity> identity_;
   at::Tensor known_;
+  std::vector<graph::ValueId> known_from_;
   uint32_t known_at_ = 0;  // writes to the storage so far
   bool counted_ = true;
 };

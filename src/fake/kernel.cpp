@@ -101,7 +101,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);
   if (inferred) {
     ++session.counters.native;
-  } else if (auto known = facts.data_dependent || dynamic ? known_results(op, facts, args) : std::nullopt) {
+  } else if (auto known = facts.data_dependent || dynamic ? read_known(session, op, facts, args) : std::nullopt) {
     if (!facts.recorded) {  // `.item()` of a known value is a number of the code
       torch::jit::drop(*stack, count);
       for (c10::IValue& result : *known) stack->push_back(std::move(result));
@@ -149,6 +149,14 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
   }
 }
 
+/// Above everything. Where autocast has a say, the operator goes its usual way.
+void run_whole(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}))) {
+    return op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFirstKey), stack);
+  }
+  run_on_fakes(op, keys, stack);
+}
+
 }  // namespace
 
 void register_kernels() {
@@ -160,7 +168,7 @@ void register_kernels() {
     fall_through->fallback(torch::CppFunction::makeFallthrough());
     auto* whole = new torch::Library(torch::Library::IMPL, "aten", kFirstKey, __FILE__, __LINE__);
     for (const RuleRow& row : whole_rules()) {
-      whole->impl(std::string(row.op).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_on_fakes>());
+      whole->impl(std::string(row.op).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_whole>());
     }
     return true;
   }();

@@ -1,6 +1,7 @@
 #include "fake/known.h"
 
 #include <ATen/ops/clone.h>
+#include <ATen/ops/empty_strided.h>
 #include <ATen/ops/nonzero.h>
 
 #include <algorithm>
@@ -15,40 +16,52 @@ namespace {
 /// Most elements of a tensor whose values are kept.
 constexpr int64_t kMostKnown = 1024;
 
-/// The value of a tensor of the call: undefined ones, numbers that PyTorch wrapped, and known fakes.
-std::optional<at::Tensor> value_of(const at::Tensor& tensor) {
-  if (!tensor.defined()) return tensor;
-  if (FakeImpl* fake = as_fake(tensor)) {
-    const at::Tensor* known = fake->known();
-    return known ? std::optional(*known) : std::nullopt;
-  }
-  return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? std::optional(tensor) : std::nullopt;
-}
+/// The tensors of a call as far as they are known, and the inputs that they follow from.
+struct Values {
+  std::vector<graph::ValueId> from;
 
-std::optional<c10::IValue> value_of(const c10::IValue& arg) {
-  if (arg.isTensor()) {
-    auto value = value_of(arg.toTensor());
-    return value ? std::optional<c10::IValue>(*value) : std::nullopt;
-  }
-  if (arg.isTensorList()) {
-    c10::List<at::Tensor> list;
-    for (const at::Tensor& item : arg.toTensorVector()) {
-      auto value = value_of(item);
-      if (!value) return std::nullopt;
-      list.push_back(*value);
+  /// Undefined tensors, numbers that PyTorch wrapped, and known fakes.
+  std::optional<at::Tensor> of(const at::Tensor& tensor) {
+    if (!tensor.defined()) return tensor;
+    if (FakeImpl* fake = as_fake(tensor)) {
+      const at::Tensor* known = fake->known();
+      if (!known) return std::nullopt;
+      from.insert(from.end(), fake->known_from().begin(), fake->known_from().end());
+      return *known;
     }
-    return list;
+    return tensor.unsafeGetTensorImpl()->is_wrapped_number() ? std::optional(tensor) : std::nullopt;
   }
-  if (arg.isOptionalTensorList()) {
-    c10::List<std::optional<at::Tensor>> list;
-    for (const c10::IValue& item : arg.toListRef()) {
-      auto value = item.isNone() ? at::Tensor() : value_of(item.toTensor());
-      if (!value) return std::nullopt;
-      list.push_back(item.isNone() ? std::nullopt : value);
+
+  std::optional<c10::IValue> of(const c10::IValue& arg) {
+    if (arg.isTensor()) {
+      auto value = of(arg.toTensor());
+      return value ? std::optional<c10::IValue>(*value) : std::nullopt;
     }
-    return list;
+    if (arg.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& item : arg.toTensorVector()) {
+        auto value = of(item);
+        if (!value) return std::nullopt;
+        list.push_back(*value);
+      }
+      return list;
+    }
+    if (arg.isOptionalTensorList()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const c10::IValue& item : arg.toListRef()) {
+        auto value = item.isNone() ? at::Tensor() : of(item.toTensor());
+        if (!value) return std::nullopt;
+        list.push_back(item.isNone() ? std::nullopt : value);
+      }
+      return list;
+    }
+    return arg;
   }
-  return arg;
+};
+
+/// A real tensor that looks like the fake, for an operator that reads nothing else of it.
+at::Tensor look_alike(const at::Tensor& fake) {
+  return at::empty_strided(fake.sizes(), fake.strides(), fake.options().requires_grad(false));
 }
 
 bool is_small(const c10::IValue& result) {
@@ -60,26 +73,41 @@ bool is_small(const c10::IValue& result) {
   return false;
 }
 
-void keep(const at::Tensor& fake, const at::Tensor& value) {
+void keep(const at::Tensor& fake, const at::Tensor& value, const Values& values) {
   FakeImpl* impl = fake.defined() ? as_fake(fake) : nullptr;
-  if (impl && value.defined() && fake.sizes() == value.sizes() && fake.dtype() == value.dtype()) impl->know(value);
+  if (impl && value.defined() && fake.sizes() == value.sizes() && fake.dtype() == value.dtype()) {
+    impl->know(value, values.from);
+  }
+}
+
+/// The results for real, if all that decides them is known.
+std::optional<std::vector<c10::IValue>> known_results(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                                      std::span<const c10::IValue> args, Values& values) {
+  if (!facts.computes) return std::nullopt;
+  BelowFake guard;
+  torch::jit::Stack stack;
+  for (const c10::IValue& arg : args) {
+    if (arg.isDevice() && !arg.toDevice().is_cpu()) return std::nullopt;
+    if (stack.empty() && facts.looks_only && arg.isTensor() && arg.toTensor().device().is_cpu()) {
+      stack.emplace_back(look_alike(arg.toTensor()));
+      continue;
+    }
+    auto value = values.of(arg);
+    if (!value) return std::nullopt;
+    stack.push_back(std::move(*value));
+  }
+  op.callBoxed(&stack);
+  return std::vector<c10::IValue>(stack.begin(), stack.end());
 }
 
 }  // namespace
 
-std::optional<std::vector<c10::IValue>> known_results(const c10::OperatorHandle& op, const OperatorFacts& facts,
-                                                      std::span<const c10::IValue> args) {
-  if (!facts.computes) return std::nullopt;
-  torch::jit::Stack stack;
-  for (const c10::IValue& arg : args) {
-    if (arg.isDevice() && !arg.toDevice().is_cpu()) return std::nullopt;
-    auto value = value_of(arg);
-    if (!value) return std::nullopt;
-    stack.push_back(std::move(*value));
-  }
-  BelowFake guard;
-  op.callBoxed(&stack);
-  return std::vector<c10::IValue>(stack.begin(), stack.end());
+std::optional<std::vector<c10::IValue>> read_known(Session& session, const c10::OperatorHandle& op,
+                                                   const OperatorFacts& facts, std::span<const c10::IValue> args) {
+  Values values;
+  auto results = known_results(op, facts, args, values);
+  if (results) session.impl().state->read_inputs.insert(values.from.begin(), values.from.end());
+  return results;
 }
 
 std::vector<c10::IValue> fakes_like(Session& session, std::span<const c10::IValue> values) {
@@ -102,33 +130,37 @@ std::vector<c10::IValue> fakes_like(Session& session, std::span<const c10::IValu
 void keep_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std::span<const c10::IValue> args,
                 std::span<const c10::IValue> results) {
   if (!facts.computes || !std::ranges::all_of(results, is_small)) return;
-  auto values = known_results(op, facts, args);
-  if (!values || values->size() != results.size()) return;
+  Values values;
+  const auto known = known_results(op, facts, args, values);
+  if (!known || known->size() != results.size()) return;
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].isTensor()) {
-      keep(results[i].toTensor(), (*values)[i].toTensor());
+      keep(results[i].toTensor(), (*known)[i].toTensor(), values);
       continue;
     }
     const auto fakes = results[i].toTensorVector();
-    const auto items = (*values)[i].toTensorVector();
-    for (size_t k = 0; k < std::min(fakes.size(), items.size()); ++k) keep(fakes[k], items[k]);
+    const auto items = (*known)[i].toTensorVector();
+    for (size_t k = 0; k < std::min(fakes.size(), items.size()); ++k) keep(fakes[k], items[k], values);
   }
 }
 
 namespace {
 
-/// What an in-place operator leaves in its first argument, if that follows from known values.
+/// What an in-place operator leaves in its first argument, if that follows from the code. (A buffer that a module
+/// counts in holds another number at each run.)
 std::optional<at::Tensor> written_value(const c10::OperatorHandle& op, const OperatorFacts& facts,
                                         std::span<const c10::IValue> args) {
   const auto& schema = op.schema().arguments();
   if (!facts.follows || args.empty() || !args[0].isTensor()) return std::nullopt;
   torch::jit::Stack stack;
+  Values values;
   for (size_t i = 0; i < args.size(); ++i) {
     const bool written = schema[i].alias_info() && schema[i].alias_info()->isWrite();
-    auto value = written == (i == 0) ? value_of(args[i]) : std::nullopt;
+    auto value = written == (i == 0) ? values.of(args[i]) : std::nullopt;
     if (!value) return std::nullopt;
     stack.push_back(std::move(*value));
   }
+  if (!values.from.empty()) return std::nullopt;
   BelowFake guard;
   at::Tensor target = at::clone(stack[0].toTensor());
   stack[0] = target;
@@ -149,11 +181,20 @@ void write_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std:
     if (args[i].isTensor()) forget(args[i].toTensor());
     if (args[i].isTensorList()) std::ranges::for_each(args[i].toTensorVector(), forget);
   }
-  if (written) keep(args[0].toTensor(), *written);
+  if (written) keep(args[0].toTensor(), *written, {});
 }
+
+void Session::know_input(const at::Tensor& fake, const at::Tensor& real) {
+  FakeImpl* impl = as_fake(fake);
+  BelowFake guard;
+  impl->know(at::clone(real), {impl->value()});
+}
+
+const std::set<graph::ValueId>& Session::read_inputs() const { return impl_->state->read_inputs; }
 
 std::optional<std::vector<c10::IValue>> without_masks(Session& session, std::span<const c10::IValue> args) {
   std::vector<c10::IValue> changed(args.begin(), args.end());
+  Values values;
   for (c10::IValue& arg : changed) {
     if (!arg.isOptionalTensorList()) continue;
     c10::List<std::optional<at::Tensor>> list;
@@ -163,7 +204,7 @@ std::optional<std::vector<c10::IValue>> without_masks(Session& session, std::spa
         list.push_back(item.isNone() ? std::nullopt : std::optional(index));
         continue;
       }
-      auto mask = value_of(index);
+      auto mask = values.of(index);
       if (!mask) return std::nullopt;
       int64_t count = 0;
       {
@@ -176,6 +217,7 @@ std::optional<std::vector<c10::IValue>> without_masks(Session& session, std::spa
     }
     arg = std::move(list);
   }
+  session.impl().state->read_inputs.insert(values.from.begin(), values.from.end());
   return changed;
 }
 

@@ -1,5 +1,7 @@
 // Values that follow from the code alone: `torch.tensor(5)`, `torch.arange(3) + 1`. A small fake whose operator read
 // nothing else keeps what the operator gives, so that `.item()`, a mask or `nonzero` of it needs no data of the run.
+// Inputs that hardly ever change (a module's small integer buffers) are known too; what is computed from them remembers
+// which, and once the capture goes on with such a value, it is guarded.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -13,9 +15,10 @@
 
 namespace magneto::fake {
 
-/// The results of the operator for real, if all of its tensors are known and nothing else decides them.
-std::optional<std::vector<c10::IValue>> known_results(const c10::OperatorHandle& op, const OperatorFacts& facts,
-                                                      std::span<const c10::IValue> args);
+/// The results of the operator for real, if all of its tensors are known and nothing else decides them. The capture
+/// goes on with them.
+std::optional<std::vector<c10::IValue>> read_known(Session& session, const c10::OperatorHandle& op,
+                                                   const OperatorFacts& facts, std::span<const c10::IValue> args);
 
 /// Fakes with the geometry of results that were computed.
 std::vector<c10::IValue> fakes_like(Session& session, std::span<const c10::IValue> values);

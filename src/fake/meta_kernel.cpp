@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/ops/ones.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/pybind11.h>
 
@@ -63,7 +64,10 @@ class MetaCall {
   MetaCall(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args)
       : session_(session), op_(op) {
     stand_in_ = choose_stand_in(args);
-    for (const c10::IValue& arg : args) stack_.push_back(to_meta(arg));
+    for (size_t i = 0; i < args.size(); ++i) {
+      stack_.push_back(is_numbers(i) && args[i].isTensor() ? c10::IValue(numbers(args[i].toTensor()))
+                                                           : to_meta(args[i]));
+    }
     find_device(args);
   }
 
@@ -107,6 +111,17 @@ class MetaCall {
   }
 
   // -- there
+
+  /// A tensor on the CPU that a _foreach operator takes as a list of numbers, and reads.
+  bool is_numbers(size_t i) const {
+    return op_.schema().arguments()[i].name() == "scalars" && op_.operator_name().name.starts_with("aten::_foreach_");
+  }
+
+  /// No result's metadata depends on the numbers.
+  static at::Tensor numbers(const at::Tensor& fake) {
+    MetaScope scope;
+    return as_fake(fake) ? at::ones(fake.sizes(), at::TensorOptions(fake.scalar_type())) : fake;
+  }
 
   at::Tensor to_meta(const at::Tensor& tensor) {
     // Numbers wrapped as tensors go as they are: Python meta kernels get them as Python numbers.

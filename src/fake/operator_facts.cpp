@@ -27,6 +27,10 @@ constexpr struct {
 /// Data dependent operators that PyTorch does not tag so.
 constexpr std::string_view kUntaggedDataDependent[] = {"aten::is_nonzero", "aten::to_dense"};
 
+/// Of the first tensor they take shape, dtype and device.
+constexpr std::string_view kLooksOnly[] = {"aten::zeros_like", "aten::ones_like", "aten::full_like",
+                                           "aten::new_zeros",  "aten::new_ones",  "aten::new_full"};
+
 const std::unordered_map<std::string_view, Rule>& rules() {
   static const auto* table = [] {
     auto* table = new std::unordered_map<std::string_view, Rule>;
@@ -73,6 +77,7 @@ OperatorFacts find_facts(const c10::OperatorHandle& op) {
                           name.starts_with("aten::") && name.find("empty") == std::string::npos &&
                           name.find("resize") == std::string::npos;
   facts.computes = determined && !mutates;
+  facts.looks_only = std::ranges::find(kLooksOnly, name) != std::end(kLooksOnly);
   facts.follows = determined && mutates;
   facts.recorded = mutates || std::ranges::any_of(schema.returns(), [](const c10::Argument& result) {
                      return is_tensor_like(*result.type());

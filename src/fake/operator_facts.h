@@ -20,6 +20,8 @@ struct OperatorFacts {
   bool dynamic_shape = false;
   /// Its results follow from its arguments: no write, no random number, no memory that nobody filled.
   bool computes = false;
+  /// ...and of its first tensor they need only how it looks (ones_like).
+  bool looks_only = false;
   /// The same of an in-place operator, for what it writes.
   bool follows = false;
   bool mutates = false;

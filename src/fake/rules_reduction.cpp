@@ -72,8 +72,17 @@ bool mean_all(Call& call) {
   return add_number(call, dtype);
 }
 
-/// max, min, median of all elements.
+/// max, min of all elements.
+template <bool largest>
 bool extreme_of_all(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  TORCH_CHECK(self.numel() != 0, largest ? "max" : "min",
+              "(): Expected reduction dim to be specified for input.numel() == 0. ",
+              "Specify the reduction dim with the 'dim' argument.");
+  return add_number(call, self.scalar_type());
+}
+
+bool median_of_all(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (self.numel() == 0) return false;
   return add_number(call, self.scalar_type());
@@ -164,11 +173,11 @@ constexpr RuleRow rows[] = {
     {"aten::aminmax", when<kReals, structured<meta::structured_aminmax>>},
     {"aten::argmax", only<kNumbers, structured<meta::structured_argmax>, kBools | kComplexes>},
     {"aten::argmin", only<kNumbers, structured<meta::structured_argmin>, kBools | kComplexes>},
-    {"aten::max", when<kReals, extreme_of_all>},
-    {"aten::min", when<kReals, extreme_of_all>},
+    {"aten::max", when<kReals, extreme_of_all<true>>},
+    {"aten::min", when<kReals, extreme_of_all<false>>},
     {"aten::max.dim", when<kReals, structured<meta::structured_max_dim>>},
     {"aten::min.dim", when<kReals, structured<meta::structured_min_dim>>},
-    {"aten::median", when<kNumbers, extreme_of_all>},
+    {"aten::median", when<kNumbers, median_of_all>},
     {"aten::median.dim", when<kNumbers, values_and_indices>},
     {"aten::mode", when<kNumbers, values_and_indices>},
     {"aten::any", when<kAll, structured<meta::structured_any>>},

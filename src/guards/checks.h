@@ -23,6 +23,8 @@ namespace magneto::guards {
   X(Length, "LENGTH_CHECK")            \
   X(DictKeys, "DICT_KEYS")             \
   X(Tensor, "TENSOR_MATCH")            \
+  X(TensorData, "TENSOR_DATA")         \
+  X(BuiltinMethod, "BUILTIN_METHOD")   \
   X(Alias, "OBJECT_ALIASING")          \
   X(Distinct, "NO_OBJECT_ALIASING")    \
   X(AllDistinct, "NO_OBJECT_ALIASING") \
@@ -42,8 +44,9 @@ struct Check {
   CheckKind kind;
   const Source* source = nullptr;      // null for TypeLookup and AllDistinct
   const Source* other = nullptr;       // Alias, Distinct
-  Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup
+  Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup, BuiltinMethod
   Ref object;                          // Identity, Equals, TypeLookup: what to find; Function: its __code__
+                                       // TensorData: a bytes; BuiltinMethod: one like it
   Ref defaults, kwdefaults;            // Function
   Ref name;                            // TypeLookup
   Py_ssize_t length = 0;               // Length

@@ -321,6 +321,14 @@ class Compiler {
         op.pointer = tensor_check(guard);
         return place(op, -1);
       }
+      case CheckKind::TensorData:
+        op.kind = OpKind::CheckTensorData;
+        op.pointer = check.object.get();
+        return place(op, -1);
+      case CheckKind::BuiltinMethod:
+        op.kind = OpKind::CheckBuiltinMethod;
+        op.pointer = check.object.get();
+        return place(op, owner);
       case CheckKind::Alias:
       case CheckKind::Distinct:
         op.kind = check.kind == CheckKind::Alias ? OpKind::CheckAlias : OpKind::CheckDistinct;

@@ -5,10 +5,47 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/PyInterpreter.h>
 
 #include "guards/guards.h"
+#include "guards/objects.h"
 
 namespace magneto::guards {
+
+namespace {
+
+/// Tells stacks of modes apart: by address, or contexts of torch.device, made anew each time, by their device.
+uint64_t mode_stack() {
+  using at::impl::PythonTorchFunctionTLS;
+  uint64_t key = 0;
+  for (int64_t i = 0; i < PythonTorchFunctionTLS::stack_len(); ++i) {
+    PyObject* mode = PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
+    uint64_t one = reinterpret_cast<uint64_t>(mode);
+    if (const std::optional<c10::Device> device = device_of_context(mode)) {
+      one = 1 + static_cast<uint64_t>(std::hash<c10::Device>()(*device));
+    }
+    key = (key ^ one) * 0x9e3779b97f4a7c15ull;
+  }
+  return key;
+}
+
+}  // namespace
+
+std::optional<c10::Device> device_of_context(PyObject* mode) {
+  static PyTypeObject* const context_type = [] {
+    Ref module = Ref::steal(PyImport_ImportModule("torch.utils._device"));
+    Ref type = module ? Ref::steal(PyObject_GetAttrString(module.get(), "DeviceContext")) : Ref();
+    PyErr_Clear();
+    return reinterpret_cast<PyTypeObject*>(type.release());
+  }();
+  static PyObject* const name = PyUnicode_InternFromString("device");
+  if (Py_TYPE(mode) != context_type) return std::nullopt;
+  PyObject* dict = instance_dict(mode);
+  PyObject* device = dict ? find_item(dict, name, PyObject_Hash(name)).value : nullptr;
+  if (!device || !THPDevice_Check(device)) return std::nullopt;
+  return reinterpret_cast<THPDevice*>(device)->device;
+}
 
 // What this costs is a dozen calls that each read a thread-local word, 2 to 4 ns a call on an idle machine. None of
 // them stands out (at::get_num_threads is one of them once OpenMP runs), so none is cached: a cache would have to be
@@ -32,6 +69,7 @@ GlobalState GlobalState::read() {
   state.torch_function_enabled = torch_function == at::impl::TorchFunctionDisabledState::ENABLED;
   state.torch_function_modes_enabled = torch_function != at::impl::TorchFunctionDisabledState::ALL_DISABLED;
   state.torch_function_modes = PythonTorchFunctionTLS::stack_len();
+  if (state.torch_function_modes) state.torch_function_stack = mode_stack();
   state.default_dtype = c10::get_default_dtype_as_scalartype();
   state.autocast_cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
   state.autocast_cuda_dtype = at::autocast::get_autocast_dtype(at::kCUDA);
@@ -66,6 +104,7 @@ std::string GlobalState::difference(const GlobalState& now) const {
   COMPARE(torch_function_enabled, "torch function")
   COMPARE(torch_function_modes_enabled, "torch function modes enabled")
   COMPARE(torch_function_modes, "number of torch function modes")
+  if (torch_function_stack != now.torch_function_stack) return "torch function modes changed";
   COMPARE(default_dtype, "default dtype")
   COMPARE(num_threads, "number of threads")
   COMPARE(dispatch_included, "included dispatch keys")

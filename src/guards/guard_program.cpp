@@ -34,6 +34,13 @@ PyObject* load_closure(PyObject* function, Py_ssize_t index) {
   return cell ? PyCell_GET(cell) : nullptr;
 }
 
+/// A method of a C type, whatever it is bound to; method wrappers are told apart by what sources read of them.
+bool same_method(PyObject* a, PyObject* b) {
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  return !PyCFunction_Check(a) ||
+         reinterpret_cast<PyCFunctionObject*>(a)->m_ml == reinterpret_cast<PyCFunctionObject*>(b)->m_ml;
+}
+
 bool same_function(const Check& check, PyObject* object) {
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
   return Py_IS_TYPE(object, &PyFunction_Type) && function->func_code == check.object.get() &&
@@ -206,6 +213,10 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return (value && Py_TYPE(value) == op.pointer && has_keys(value, checks[op.check].keys)) || fail();
     case OpKind::CheckTensor:
       return (value && tensor_matches(*static_cast<const TensorCheck*>(op.pointer), value)) || fail();
+    case OpKind::CheckTensorData:
+      return (value && data_matches(value, static_cast<PyObject*>(const_cast<void*>(op.pointer)))) || fail();
+    case OpKind::CheckBuiltinMethod:
+      return (value && same_method(value, static_cast<PyObject*>(const_cast<void*>(op.pointer)))) || fail();
     case OpKind::CheckAlias:
       return value == base || fail();
     case OpKind::CheckDistinct:
@@ -323,6 +334,10 @@ int32_t GuardProgram::slot_of(const Source* source) const {
 
 PyObject* const* GuardProgram::check(const Roots& roots) {
   return impl_->check(roots) ? impl_->values.data() : nullptr;
+}
+
+bool GuardProgram::failed_on_data() const {
+  return impl_->failed_op && impl_->failed_op->kind == OpKind::CheckTensorData;
 }
 
 std::string GuardProgram::explain(const Roots& roots) { return impl_->explain(roots); }

@@ -34,8 +34,9 @@ bool Check::same_as(const Check& check) const {
       keys.size() != check.keys.size() || sources != check.sources || !same_tensor(tensor, check.tensor)) {
     return false;
   }
-  bool same_object = object.get() == check.object.get() ||
-                     (kind == CheckKind::Equals && constants_equal(object.get(), check.object.get()));
+  bool same_object =
+      object.get() == check.object.get() || ((kind == CheckKind::Equals || kind == CheckKind::TensorData) &&
+                                             constants_equal(object.get(), check.object.get()));
   bool same_name =
       name.get() == check.name.get() || (name && check.name && constants_equal(name.get(), check.name.get()));
   if (!same_object || !same_name) return false;
@@ -114,6 +115,17 @@ void GuardSet::tensor(const Source* source, PyObject* tensor) {
   Check check{.kind = CheckKind::Tensor, .source = source, .type = borrow(Py_TYPE(tensor))};
   check.tensor = read_tensor(tensor);
   impl_->add(std::move(check));
+}
+
+void GuardSet::tensor_data(const Source* source, PyObject* tensor) {
+  impl_->add({.kind = CheckKind::TensorData, .source = source, .object = read_data(tensor)});
+}
+
+void GuardSet::builtin_method(const Source* source, PyObject* method) {
+  impl_->add({.kind = CheckKind::BuiltinMethod,
+              .source = source,
+              .type = borrow(Py_TYPE(method)),
+              .object = Ref::borrow(method)});
 }
 
 void GuardSet::alias(const Source* source, const Source* same_as) {

@@ -30,6 +30,7 @@ struct GlobalState {
   bool torch_function_enabled = true;        // for subclasses
   bool torch_function_modes_enabled = true;  // for modes
   int64_t torch_function_modes = 0;          // number of modes on the stack
+  uint64_t torch_function_stack = 0;         // which modes; of torch.device contexts, which devices
   c10::ScalarType default_dtype = c10::ScalarType::Float;
   c10::ScalarType autocast_cpu_dtype = c10::ScalarType::BFloat16;
   c10::ScalarType autocast_cuda_dtype = c10::ScalarType::Half;
@@ -44,6 +45,9 @@ struct GlobalState {
   /// "grad mode changed: was True, is False"; empty when equal.
   std::string difference(const GlobalState& now) const;
 };
+
+/// The device of a mode that `with torch.device(...)` has entered; nothing for other modes.
+std::optional<c10::Device> device_of_context(PyObject* mode);
 
 /// What a tensor guard compares besides the exact Python type.
 struct TensorGuard {
@@ -76,6 +80,10 @@ class GuardSet {
   void dict_keys(const Source* source, PyTypeObject* type, const std::vector<PyObject*>& keys);
   /// A tensor with this metadata; `tensor` is the real one seen by the capture.
   void tensor(const Source* source, PyObject* tensor);
+  /// A small CPU tensor holds these bytes; its metadata is guarded too.
+  void tensor_data(const Source* source, PyObject* tensor);
+  /// A method of a C type bound to an object: this method. What it is bound to is a source of its own.
+  void builtin_method(const Source* source, PyObject* method);
   /// Both sources load the same object.
   void alias(const Source* source, const Source* same_as);
   /// The two sources load different objects.
@@ -126,6 +134,9 @@ class GuardProgram {
   /// valid until Python code runs or the program checks again (absent sources: null); null if a check fails. Never
   /// raises, runs no Python code. Not reentrant for one thread, safe under the GIL.
   PyObject* const* check(const Roots& roots);
+
+  /// The last check failed because a tensor holds other data than the capture read.
+  bool failed_on_data() const;
 
   /// Why `check` fails for these roots, as the recompile log words it, e.g.
   /// "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"; empty when it holds. May allocate; not hot.

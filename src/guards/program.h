@@ -53,6 +53,8 @@ enum class OpKind : uint8_t {
   CheckSetLength,
   CheckKeys,
   CheckTensor,
+  CheckTensorData,
+  CheckBuiltinMethod,
   CheckAlias,
   CheckDistinct,
   CheckAllDistinct,  // the slots of `distinct_sets[number]`

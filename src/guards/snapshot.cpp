@@ -78,6 +78,7 @@ bool WordReader::read(const Op& op, bool owned) {
     case OpKind::CheckType:
       return add(&value->ob_type);
     case OpKind::CheckIdentity:
+    case OpKind::CheckBuiltinMethod:
     case OpKind::CheckAlias:
     case OpKind::CheckDistinct:
       return true;  // of objects that are the same as they were
@@ -103,6 +104,7 @@ bool WordReader::read(const Op& op, bool owned) {
     case OpKind::LoadConst:
     case OpKind::LoadGrad:
     case OpKind::CheckTensor:  // has a list of its own
+    case OpKind::CheckTensorData:
     case OpKind::CheckAllDistinct:
     case OpKind::CheckTypeAttributes:
       return false;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "guards/constants.h"
+#include "guards/text.h"
 
 namespace magneto::guards {
 
@@ -15,16 +16,6 @@ std::string text_of(PyObject* str) {
   const char* text = str && PyUnicode_Check(str) ? PyUnicode_AsUTF8(str) : nullptr;
   if (!text) PyErr_Clear();
   return text ? text : "?";
-}
-
-std::string repr_of(PyObject* object) {
-  SavedError saved;
-  Ref text = Ref::steal(PyObject_Repr(object));
-  if (!text) {
-    PyErr_Clear();
-    return std::string("<") + Py_TYPE(object)->tp_name + " object>";
-  }
-  return text_of(text.get());
 }
 
 /// The value of `__name__` when `dict` is a module's globals, else null. Borrowed.
@@ -48,7 +39,7 @@ std::string constant_name(PyObject* object) {
   }
   if (PyFunction_Check(object)) return text_of(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
   if (PyCFunction_Check(object)) return reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
-  if (is_constant(object)) return repr_of(object);
+  if (is_constant(object)) return object_text(object);
   return std::string("<") + Py_TYPE(object)->tp_name + " object>";
 }
 
@@ -79,7 +70,7 @@ std::string Source::name() const {
     case SourceKind::InstanceDict:
       return base->name() + ".__dict__";
     case SourceKind::DictItem:
-      return base->name() + "[" + repr_of(key.get()) + "]";
+      return base->name() + "[" + object_text(key.get()) + "]";
     case SourceKind::SeqItem:
       return base->name() + "[" + std::to_string(index) + "]";
     case SourceKind::BoundSelf:

@@ -48,7 +48,7 @@ struct Source {
   Py_ssize_t index;    // Local, Stack, Closure, SeqItem
   int32_t id;          // dense, in order of creation: a base comes before what hangs on it
 
-  /// The user's spelling: L['x'], G['np'], L['self'].layers[0].weight.
+  /// The user's spelling: L['x'], G['np'], L['self'].layers[0].weight. Runs no Python code.
   std::string name() const;
 };
 

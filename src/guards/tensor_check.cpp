@@ -98,6 +98,39 @@ bool tensor_matches(const TensorCheck& check, PyObject* object) { return matches
 
 namespace {
 
+/// Where a plain tensor's elements are, one behind the other, and how many bytes; null: it is not that plain.
+const void* elements(PyObject* object, size_t* size) {
+  if (!is_tensor(object)) return nullptr;
+  const c10::TensorImpl& impl = *tensor_of(object).unsafeGetTensorImpl();
+  if (impl.layout() != c10::kStrided || !impl.device().is_cpu() || !Policy::plain(impl) || !impl.is_contiguous() ||
+      !impl.has_storage()) {
+    return nullptr;
+  }
+  *size = static_cast<size_t>(impl.numel()) * impl.itemsize();
+  const c10::StorageImpl& storage = *impl.unsafe_storage().unsafeGetStorageImpl();
+  const size_t offset = static_cast<size_t>(impl.storage_offset()) * impl.itemsize();
+  if (!storage.data() || offset + *size > storage.nbytes()) return nullptr;
+  return static_cast<const char*>(storage.data()) + offset;
+}
+
+}  // namespace
+
+Ref read_data(PyObject* object) {
+  size_t size = 0;
+  const void* data = elements(object, &size);
+  if (!data) throw std::invalid_argument("a guard on a tensor's data needs a plain tensor of the CPU");
+  return checked(PyBytes_FromStringAndSize(static_cast<const char*>(data), static_cast<Py_ssize_t>(size)));
+}
+
+bool data_matches(PyObject* object, PyObject* bytes) {
+  size_t size = 0;
+  const void* data = elements(object, &size);
+  return data && size == static_cast<size_t>(PyBytes_GET_SIZE(bytes)) &&
+         std::memcmp(data, PyBytes_AS_STRING(bytes), size) == 0;
+}
+
+namespace {
+
 /// Where a TensorImpl has what a look shows.
 struct Layout : c10::TensorImpl {
   /// A look is at the last bytes of a TensorImpl: not one byte behind its end is read.

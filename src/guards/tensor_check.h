@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "guards/guards.h"
+#include "python/ref.h"
 
 namespace magneto::guards {
 
@@ -31,6 +32,11 @@ bool is_tensor(PyObject* object);
 TensorGuard read_tensor(PyObject* object);
 
 bool tensor_matches(const TensorCheck& check, PyObject* object);
+
+/// The bytes of a small plain tensor, as a bytes object. Throws std::invalid_argument for others.
+Ref read_data(PyObject* object);
+/// The object is a plain tensor that holds these bytes.
+bool data_matches(PyObject* object, PyObject* bytes);
 
 /// What a tensor that passed a check looks like: the part of its TensorImpl that has sizes, strides, dtype, device and
 /// dispatch keys, as bytes under a mask, and what its autograd metadata says.

@@ -52,6 +52,10 @@ std::string condition(const Check& check) {
       return "list(dict.keys(" + name + ")) == " + keys_text(check.keys);
     case CheckKind::Tensor:
       return tensor_text(*check.tensor, name);
+    case CheckKind::TensorData:
+      return "___check_tensor_data(" + name + ", " + object_text(check.object.get()) + ")";
+    case CheckKind::BuiltinMethod:
+      return "___check_method(" + name + ", " + object_text(check.object.get()) + ")";
     case CheckKind::Alias:
       return name + " is " + check.other->name();
     case CheckKind::AllDistinct: {
@@ -86,6 +90,12 @@ std::string keys_of(PyObject* dict) {
   return keys_text(keys);
 }
 
+/// Of a C type with a text of its own.
+bool is_torch_constant(PyObject* object) {
+  const std::string_view name = Py_TYPE(object)->tp_name;
+  return name == "torch.dtype" || name == "torch.device" || name == "torch.layout" || name == "torch.memory_format";
+}
+
 const char* truth(bool value) { return value ? "True" : "False"; }
 
 }  // namespace
@@ -99,7 +109,7 @@ std::string type_name(PyTypeObject* type) {
 std::string object_text(PyObject* object) {
   SavedError saved;
   if (!object) return "nothing";
-  if (is_constant(object)) {
+  if (is_constant(object) || is_torch_constant(object)) {
     Ref text = Ref::steal(PyObject_Repr(object));
     if (text) return utf8(text.get());
     PyErr_Clear();

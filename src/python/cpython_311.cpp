@@ -20,6 +20,20 @@ namespace magneto {
 
 namespace {
 
+ThreadPosition::ThreadPosition(PyThreadState* thread)
+    : cframe(thread->cframe),
+      current(thread->cframe->current_frame),
+      exceptions(thread->exc_info),
+      recursion(thread->recursion_remaining),
+      c_recursion(0) {}
+
+void ThreadPosition::restore(PyThreadState* thread) const {
+  thread->cframe = cframe;
+  thread->cframe->current_frame = current;
+  thread->exc_info = exceptions;
+  thread->recursion_remaining = recursion;
+}
+
 PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
   return _PyEval_EvalFrameDefault(thread, frame, throwflag);
 }

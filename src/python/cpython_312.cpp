@@ -27,6 +27,21 @@ namespace magneto {
 
 namespace {
 
+ThreadPosition::ThreadPosition(PyThreadState* thread)
+    : cframe(thread->cframe),
+      current(thread->cframe->current_frame),
+      exceptions(thread->exc_info),
+      recursion(thread->py_recursion_remaining),
+      c_recursion(thread->c_recursion_remaining) {}
+
+void ThreadPosition::restore(PyThreadState* thread) const {
+  thread->cframe = cframe;
+  thread->cframe->current_frame = current;
+  thread->exc_info = exceptions;
+  thread->py_recursion_remaining = recursion;
+  thread->c_recursion_remaining = c_recursion;
+}
+
 /// Up to this sys.getrecursionlimit() the C stack holds all frames, each with a hook and an evaluator of its own.
 constexpr int safe_recursion_limit = 2000;
 /// What one evaluator takes of a thread's C recursion (PY_EVAL_C_STACK_UNITS of Python/ceval.c).

@@ -4,6 +4,8 @@
 
 #include <pthread.h>
 
+#include <exception>
+#include <string>
 #include <utility>
 
 #include "python/frame.h"
@@ -11,6 +13,18 @@
 namespace magneto {
 
 namespace {
+
+/// What an evaluator changes of its thread while it runs a frame, and puts back when that ends as it should.
+struct ThreadPosition {
+  explicit ThreadPosition(PyThreadState* thread);
+  void restore(PyThreadState* thread) const;
+
+  _PyCFrame* cframe;
+  Frame* current;
+  _PyErr_StackItem* exceptions;
+  int recursion;    // remaining
+  int c_recursion;  // remaining (3.12)
+};
 
 /// `_PyEval_EvalFrameDefault`, with what a version needs around it.
 PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag);
@@ -59,6 +73,27 @@ void forget_other_threads() {
   if (hook_scopes == 0 || thread_handler) return;
   hook_scopes = 0;
   uninstall_hook();
+}
+
+/// `evaluate`, for frames that a C++ exception may leave: a C function that does not catch its own (PyTorch has some)
+/// would unwind CPython's evaluator, which knows nothing of it. The thread is put back as it was, the frame ends, and
+/// the exception is a Python error. What lay on the frame's value stack is lost: its depth was in a register.
+PyObject* evaluate_contained(PyThreadState* thread, Frame* frame, int throwflag) {
+  const ThreadPosition before(thread);
+  std::string message = "a C function threw a C++ exception";
+  try {
+    return evaluate(thread, frame, throwflag);
+  } catch (const std::exception& exception) {
+    message += std::string(": ") + exception.what();
+  } catch (...) {
+  }
+  before.restore(thread);
+  PyErr_Clear();
+  frame->stacktop = frame->f_code->co_nlocalsplus;
+  PyObject* none = frame_return(thread, frame, decode(frame->f_code), Py_NewRef(Py_None));
+  Py_XDECREF(none);
+  PyErr_SetString(PyExc_RuntimeError, message.c_str());
+  return nullptr;
 }
 
 }  // namespace
@@ -130,12 +165,12 @@ void frame_init_cells(Frame* frame, const CodeInfo& info) {
 
 PyObject* frame_continue(PyThreadState* thread, Frame* frame) {
   unlink_if_current(thread, frame);
-  return evaluate(thread, frame, 0);
+  return evaluate_contained(thread, frame, 0);
 }
 
 PyObject* frame_raise(PyThreadState* thread, Frame* frame) {
   unlink_if_current(thread, frame);
-  return evaluate(thread, frame, 1);
+  return evaluate_contained(thread, frame, 1);
 }
 
 PyObject* frame_yield(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t yield_instr, PyObject* value) {

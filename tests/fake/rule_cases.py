@@ -661,6 +661,20 @@ CASES = {
         ((make(2, 3, 4), INDEX.expand(2, 3), 5, 0, False), {}),
     ],
     "aten::one_hot": [((t % 3, n), {}) for t in geometries(I) for n in (3, 5)] + [((make(3), 3), {})],
+    "aten::max_pool1d": [
+        ((t, 3, stride, padding, dilation, ceil), {})
+        for t in (make(2, 3, 11), make(3, 11), make(2, 3, 11, dtype=H), make(2, 11, 3).transpose(1, 2), make(2, 0, 11))
+        for stride, padding, dilation, ceil in (([], 0, 1, False), (2, 1, 1, True), (1, 0, 2, False), (9, 1, 1, True))
+    ]
+    + [((make(2, 3, 11), 3, 1, 2), {}), ((make(2, 3, 2), 3), {}), ((make(11), 3), {})],
+    "aten::cross_entropy_loss": [
+        ((x, target, weight, reduction, ignored, smoothing), {})
+        for x, target in ((make(4, 3), make(4, dtype=I) - 1), (make(2, 3, 5), make(2, 5, dtype=I) - 1))
+        for weight in (make(3), None)
+        for reduction in (0, 1, 2)
+        for ignored, smoothing in ((-100, 0.0), (-100, 0.1), (2, 0.1))
+    ]
+    + [((make(4, 3), make(4, 3), make(3), 1, -100, 0.1), {})],
     "aten::take": [
         ((t, i), {})
         for t in geometries()

@@ -117,7 +117,6 @@ def _noopython(seen: Seen) -> None:
     assert isinstance(seen.error, torch._dynamo.exc.Unsupported) and "builtins.print" in str(seen.error)
 
 
-CRASH = "the process crashes when a training step (backward and optimizer) is compiled as a whole"
 TORCHDYNAMO = "import torch, torchdynamo\n"
 DYNAMO = "import torch\nimport torch._dynamo as dynamo\n"
 EXAMPLE = "example_input = torch.randn(4)\nmodel = torch.nn.ReLU()\n"
@@ -457,7 +456,6 @@ for _ in range(N_ITERS):
 """,
         lambda seen: _equal(seen.names["model"].weight.grad is not None, True),
         "import torch\nN_ITERS = 2\nmodel = torch.nn.Linear(3, 3)\n",
-        known_wrong=CRASH,
     ),
     "troubleshooting-disable": Snippet(
         """
@@ -612,7 +610,6 @@ for i in range(1, 3):
     fn(torch.ones(3, 3))
 """,
         lambda seen: _equal(round(seen.names["sched"].get_last_lr()[0], 6), 0.0081),
-        known_wrong=CRASH,
     ),
     "troubleshooting-ablation": Snippet(
         """for backend in ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor"):

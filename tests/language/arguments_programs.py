@@ -78,7 +78,7 @@ def arguments_of_integer_types(x):
     return x + 1, x / 2, x * 1.5, x.sum(), x == 1, x.to(torch.float32).mean(), x.max()
 
 
-@programs(*each(lambda: (vector(),), lambda: (vector().requires_grad_(),), lambda: (vector(),)))
+@programs(*each(lambda: (vector(),), lambda: (vector().requires_grad_(),), lambda: (vector(),)), breaks=True)
 def argument_that_sometimes_needs_gradients(x):
     y = (x * 2).sum()
     return y, y.requires_grad, x.is_leaf, torch.is_grad_enabled()

@@ -1,0 +1,39 @@
+"""What no guard tells of a tensor is read for real, in a side exit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import magneto
+
+BACKENDS = ("aot_eager", "magneto")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x.storage_offset(),
+        lambda x: x._version,
+        lambda x: x._base is None,
+        lambda x: x._is_view(),
+        lambda x: x.output_nr,
+        lambda x: x.is_leaf,
+        lambda x: x.retains_grad,
+    ],
+    ids=range(7),
+)
+def test_what_no_guard_tells_of_a_tensor_is_read_for_real(read: Callable[[torch.Tensor], Any], backend: str) -> None:
+    compiled = magneto.compile(lambda x: (x.detach() + 1, read(x)), backend=backend)
+    kept = torch.ones(3, requires_grad=True) * 2
+    kept.retain_grad()
+    written = torch.ones(3)
+    written.add_(1)
+    leaf = torch.ones(6, requires_grad=True)
+    for x in (torch.ones(3), torch.ones(6)[3:], written, leaf[:3], leaf.split(3)[1], kept, leaf[3:].detach()):
+        assert compiled(x)[1] == read(x)
+        assert compiled(x)[1] == read(x)

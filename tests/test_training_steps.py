@@ -1,0 +1,221 @@
+"""A whole training step in one compiled function: forward, backward and optimizer, over several calls."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+
+import magneto
+
+Optimizer = torch.optim.Optimizer
+Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+OPTIMIZERS: dict[str, Callable[[Any], Optimizer]] = {
+    "sgd": lambda params: torch.optim.SGD(params, lr=0.1),
+    "sgd_momentum": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "sgd_foreach": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, foreach=True),
+    "sgd_fused": lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, fused=True),
+    "adam": lambda params: torch.optim.Adam(params, lr=0.01),
+    "adam_amsgrad": lambda params: torch.optim.Adam(params, lr=0.01, amsgrad=True, maximize=True),
+    "adam_fused": lambda params: torch.optim.Adam(params, lr=0.01, fused=True),
+    "adam_capturable": lambda params: torch.optim.Adam(params, lr=torch.tensor(0.01), foreach=False),
+    "adamw": lambda params: torch.optim.AdamW(params, lr=0.01),
+    "adamw_foreach": lambda params: torch.optim.AdamW(params, lr=0.01, foreach=True),
+    "adamax": lambda params: torch.optim.Adamax(params),
+    "nadam": lambda params: torch.optim.NAdam(params),
+    "radam": lambda params: torch.optim.RAdam(params),
+    "adagrad": lambda params: torch.optim.Adagrad(params),
+    "adadelta": lambda params: torch.optim.Adadelta(params),
+    "asgd": lambda params: torch.optim.ASGD(params),
+    "rmsprop": lambda params: torch.optim.RMSprop(params, momentum=0.5, centered=True),
+    "rprop": lambda params: torch.optim.Rprop(params),
+    "groups": lambda params: torch.optim.AdamW([{"params": [p], "lr": 0.01 * i} for i, p in enumerate(params)]),
+}
+
+
+def plain(model: torch.nn.Module, optimizer: Optimizer) -> Step:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def zeros_kept(model: torch.nn.Module, optimizer: Optimizer) -> Step:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=False)
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def clipped(model: torch.nn.Module, optimizer: Optimizer) -> Step:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = (model(x) - y).abs().sum()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        torch.nn.utils.clip_grad_value_(model.parameters(), 0.1)
+        optimizer.step()
+        return norm
+
+    return step
+
+
+def scaled(model: torch.nn.Module, optimizer: Optimizer, enabled: bool = False) -> Step:
+    scaler = torch.amp.GradScaler("cpu", enabled=enabled)
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False):
+            loss = torch.nn.functional.mse_loss(model(x), y)
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        return loss.detach()
+
+    return step
+
+
+def scheduled(model: torch.nn.Module, optimizer: Optimizer) -> Step:
+    schedulers = [
+        torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9),
+        torch.optim.lr_scheduler.StepLR(optimizer, 2),
+        torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 10),
+    ]
+
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        for scheduler in schedulers:
+            scheduler.step()
+        return loss.detach()
+
+    return step
+
+
+def closure(model: torch.nn.Module, optimizer: Optimizer) -> Step:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        def evaluate() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            return loss
+
+        return optimizer.step(evaluate).detach()
+
+    return step
+
+
+def accumulated(model: torch.nn.Module, optimizer: Optimizer) -> Step:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad()
+        total = torch.zeros(())
+        for part, target in zip(x.chunk(2), y.chunk(2), strict=True):
+            loss = torch.nn.functional.mse_loss(model(part), target) / 2
+            loss.backward()
+            total += loss.detach()
+        optimizer.step()
+        return total
+
+    return step
+
+
+STEPS = {s.__name__: s for s in (plain, zeros_kept, clipped, scaled, scheduled, closure, accumulated)}
+
+
+def make_model() -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8, bias=False),
+        torch.nn.BatchNorm1d(8),
+        torch.nn.ReLU(),
+        torch.nn.Dropout(0.25),
+        torch.nn.Linear(8, 2),
+    )
+
+
+def train(
+    make_step: Callable[[torch.nn.Module, Optimizer], Step],
+    make_optimizer: Callable[[Any], Optimizer],
+    compile: Callable[[Step], Step],
+) -> Any:
+    torch.manual_seed(0)
+    model = make_model()
+    optimizer = make_optimizer(list(model.parameters()))
+    step = compile(make_step(model, optimizer))
+    losses = [step(torch.randn(6, 4), torch.randn(6, 2)) for _ in range(5)]
+    gradients = [p.grad for p in model.parameters()]
+    return losses, gradients, copy.deepcopy(model.state_dict()), optimizer.state_dict(), torch.rand(3)
+
+
+@pytest.fixture(autouse=True)
+def many_captures() -> Iterator[None]:
+    """A learning rate that is a Python number makes a capture of its own for each of its values."""
+    with magneto.config.patch(cache_size_limit=64):
+        yield
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_training_step_with_each_optimizer(optimizer: str) -> None:
+    expected = train(plain, OPTIMIZERS[optimizer], lambda step: step)
+    assert_same(train(plain, OPTIMIZERS[optimizer], magneto.compile), expected)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd_momentum", "adam", "adamw_foreach"])
+@pytest.mark.parametrize("step", STEPS)
+def test_training_step_of_each_kind(step: str, optimizer: str) -> None:
+    expected = train(STEPS[step], OPTIMIZERS[optimizer], lambda step: step)
+    assert_same(train(STEPS[step], OPTIMIZERS[optimizer], magneto.compile), expected)
+
+
+@pytest.mark.lenient  # the numbers that it reads from losses differ in each call
+def test_line_search_is_as_eager() -> None:
+    make = lambda params: torch.optim.LBFGS(params, max_iter=4, line_search_fn="strong_wolfe")  # noqa: E731
+    expected = train(closure, make, lambda step: step)
+    assert_same(train(closure, make, magneto.compile), expected)
+
+
+def test_dict_keyed_by_tensors_is_rebuilt_with_its_own_values() -> None:
+    """The stand-ins' hash is the originals': entries were lost when a dict was built anew, and a crash followed."""
+    keys = [torch.nn.Parameter(torch.ones(2)) for _ in range(9)]
+
+    def f(state: dict[torch.Tensor, Any]) -> list[torch.Tensor]:
+        for i, key in enumerate(keys):
+            state[key] = {"step": i, "value": key.detach() * i}
+        return [state[key]["value"] for key in reversed(keys) if key in state]
+
+    states: list[dict[torch.Tensor, Any]] = [{}, {}]
+    expected, actual = f(states[0]), magneto.compile(f)(states[1])
+    assert_same(actual, expected)
+    assert [id(key) for key in states[1]] == [id(key) for key in keys]
+    assert_same(list(states[1].values()), list(states[0].values()))
+
+
+def test_name_of_a_source_runs_no_python_code() -> None:
+    """A dict's tensor keys were printed while capturing: the segment ended there, and list.append ran twice."""
+    keys = [torch.ones(3, 3), torch.ones(3)]
+    state = {key: {"value": key + 1} for key in keys}
+
+    def f() -> list[torch.Tensor]:
+        out = []
+        for key in keys:
+            values = state[key]
+            out.append(values["value"])
+        return out
+
+    assert_same(magneto.compile(f, fullgraph=True)(), f())
