@@ -222,6 +222,8 @@ Functional normalise(graph::Graph graph, const std::function<void(const char*, c
   // Merging and folding leave operators without a user.
   eliminate_dead(functional);
   done("eliminate_dead");
+  separate_bias(functional);
+  done("separate_bias");
   // Last: layouts are for the kernels of the operators that are left.
   prefer_channels_last(functional);
   done("prefer_channels_last");

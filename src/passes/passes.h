@@ -54,6 +54,9 @@ void merge_common(Functional& functional);
 /// Computes now what depends on constants only, up to `kFoldedBytes` each.
 void fold_constants(Functional& functional);
 constexpr int64_t kFoldedBytes = 16 * 1024;
+/// Where only generated kernels read a product, they add its bias:
+///     %3 = addmm(%0, %1, %2)   becomes   %4 = mm(%1, %2), %3 = add(%4, %0)
+void separate_bias(Functional& functional);
 /// Convolutions, and pooling between them, on tensors whose channels lie next to each other:
 ///     %2 = convolution(%0, %1)   becomes   %3 = clone(%0, channels_last), %4 = clone(%1, channels_last),
 ///                                          %5 = convolution(%3, %4), %2 = clone(%5, contiguous)

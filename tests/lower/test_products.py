@@ -77,3 +77,31 @@ def test_large_products_with_bias_and_activation() -> None:
         return F.gelu(y) + r, y, F.linear(x, w, b * 2), F.layer_norm(F.linear(x, w, b) + r, (128,))
 
     check(f, x, w, b, r)
+
+
+def test_bias_that_kernels_add() -> None:
+    """What a product is read by decides who adds its bias; the results are the same."""
+    torch.manual_seed(0)
+    x, w, b, r = torch.randn(96, 128), torch.randn(192, 128), torch.randn(192), torch.randn(96, 192)
+    hidden = b.clone()
+    hidden[:3] = torch.tensor([torch.inf, -torch.inf, torch.nan])
+    for bias in (b, hidden):
+        check(lambda x, w, b, r: F.gelu(F.linear(x, w, b)) + r, x, w, bias, r)
+        check(
+            lambda x, w, b, r: F.layer_norm(F.linear(x, w, b).view(2, 48, 192) + r.view(2, 48, 192), (192,)),
+            x,
+            w,
+            bias,
+            r,
+        )
+        check(
+            lambda x, w, b, r: (F.linear(x, w, b), F.linear(x, w, b).relu(), F.linear(x, w, b).t() * 2), x, w, bias, r
+        )
+        check(lambda x, w, b, r: F.linear(x, w, b).relu().sort(-1)[0], x, w, bias, r)
+        check(lambda x, w, b, r: torch.addmm(r, x, w.t()).tanh(), x, w, bias, r)
+        check(lambda x, w, b, r: torch.addmm(b, x, w.t(), beta=0.5, alpha=2).tanh(), x, w, bias, r)
+        check(lambda x, w, b, r: torch.addmm(b[:1], x, w.t()).sigmoid(), x, w, bias, r)
+    check(lambda x, w, b: F.linear(x, w, b).relu() * 2, x.double(), w.double(), b.double())
+    check(lambda x, w, b: F.linear(x, w, b).relu() * 2, x.bfloat16(), w.bfloat16(), b.bfloat16())
+    check(lambda x, w, b: F.linear(x[:0], w, b).relu() * 2, x, w, b)
+    check(lambda x, w, b: F.linear(x[:, :0], w[:, :0], b).relu() * 2, x, w, b)

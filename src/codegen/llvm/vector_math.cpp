@@ -8,6 +8,7 @@
 #include <cmath>
 #include <initializer_list>
 #include <limits>
+#include <numeric>
 
 #include "codegen/llvm/erf_table.h"
 
@@ -90,22 +91,30 @@ class Math {
 
   /// x * 2^n, also where 2^n or the result is denormal or too large.
   Value* scale(Value* x, Value* n) const {
-    if (scale_lanes_) return scale_registers(x, n);
+    if (scale_lanes_)
+      return scale_registers(x, n, llvm::Constant::getAllOnesValue(with_lanes_of(b.getInt1Ty(), type_)));
     Value* half = b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, mul(n, number(0.5)));
     return mul(mul(x, power_of_two(half)), power_of_two(sub(n, half)));
   }
 
-  /// The machine's own instruction, register by register.
-  Value* scale_registers(Value* x, Value* n) const {
+  /// The machine's own instruction, register by register; lanes that are not `alive` are 0.
+  Value* scale_registers(Value* x, Value* n, Value* alive) const {
     using namespace llvm::Intrinsic;
     const unsigned bytes = scale_lanes_ * (wide_ ? 8 : 4);
     const auto which = bytes == 64   ? (wide_ ? x86_avx512_mask_scalef_pd_512 : x86_avx512_mask_scalef_ps_512)
                        : bytes == 32 ? (wide_ ? x86_avx512_mask_scalef_pd_256 : x86_avx512_mask_scalef_ps_256)
                                      : (wide_ ? x86_avx512_mask_scalef_pd_128 : x86_avx512_mask_scalef_ps_128);
-    Type* mask = b.getIntNTy(std::max(8U, scale_lanes_));
+    const unsigned mask_bits = std::max(8U, scale_lanes_);
+    llvm::SmallVector<int, 16> widened(mask_bits, static_cast<int>(scale_lanes_));  // a lane of zeros
+    std::iota(widened.begin(), widened.begin() + scale_lanes_, 0);
     return by_registers([&](auto part) {
-      llvm::SmallVector<Value*, 5> arguments = {part(x), part(n), llvm::PoisonValue::get(part(x)->getType()),
-                                                llvm::Constant::getAllOnesValue(mask)};
+      Value* lanes = part(alive);
+      if (mask_bits > scale_lanes_) {
+        lanes = b.CreateShuffleVector(lanes, llvm::Constant::getNullValue(lanes->getType()), widened);
+      }
+      Value* base = part(x);
+      llvm::SmallVector<Value*, 5> arguments = {base, part(n), llvm::Constant::getNullValue(base->getType()),
+                                                b.CreateBitCast(lanes, b.getIntNTy(mask_bits))};
       constexpr int current_rounding = 4;
       if (bytes == 64) arguments.push_back(b.getInt32(current_rounding));
       return b.CreateIntrinsic(which, {}, arguments);
@@ -138,12 +147,6 @@ class Math {
     });
   }
 
-  /// Within [low, high]; NaN stays.
-  Value* clamp_number(Value* x, double low, double high) const {
-    x = select(b.CreateFCmpOGT(number(low), x), number(low), x);
-    return select(b.CreateFCmpOLT(number(high), x), number(high), x);
-  }
-
   /// (exp(r) - 1 - r)/r^2 for |r| <= ln(2)/2.
   Value* exp_tail(Value* r) const {
     if (wide_) {
@@ -164,16 +167,17 @@ class Math {
   }
 
   Value* exp(Value* x) const {
-    // Beyond these the result is 0 or infinity anyway, and 2^n stays in reach of `scale`.
+    // Beyond these the result is 0 or infinity anyway, and 2^n stays in reach of `scale`. What masks have hidden (-1e9,
+    // -inf) is not computed: numbers that underflow take a hundred times as long as others.
     const double low = wide_ ? -746 : -104, high = wide_ ? 710 : 89;
     if (scale_lanes_) {  // NaN goes through all of it
-      const auto [n, r] = by_ln2(clamp_number(x, low, high));
-      return scale(add(fma(mul(r, r), exp_tail(r), r), number(1)), n);
+      const auto [n, r] = by_ln2(select(b.CreateFCmpOLT(number(high), x), number(high), x));
+      return scale_registers(add(fma(mul(r, r), exp_tail(r), r), number(1)), n, b.CreateFCmpUGT(x, number(low)));
     }
-    Value* inside = clamp(x, low, high);
-    const auto [n, r] = by_ln2(inside);
+    Value* hidden = b.CreateFCmpOLT(x, number(low));
+    const auto [n, r] = by_ln2(select(hidden, number(0), clamp(x, low, high)));
     Value* result = scale(add(fma(mul(r, r), exp_tail(r), r), number(1)), n);
-    return select(is_nan(x), x, result);
+    return select(hidden, number(0), select(is_nan(x), x, result));
   }
 
   Value* exp2(Value* x) const {
