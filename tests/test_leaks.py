@@ -1,7 +1,8 @@
-"""Nothing grows: 10,000 calls of compiled code leave memory, objects and reference counts as they were."""
+"""Nothing grows: 10,000 calls and 200 recompiles leave memory, objects and reference counts as they were."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import statistics
@@ -16,6 +17,7 @@ import torch
 import magneto
 
 CALLS = 10_000
+RECOMPILES = 200
 WARM_UP = 500
 WINDOWS = 5
 
@@ -25,10 +27,28 @@ def resident() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+class Heap(ctypes.Structure):
+    """What the C library's mallinfo2 gives."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+    ]
+
+
+def allocated() -> int:
+    """Bytes of the C library's heap that are in use. (What the process holds swings by megabytes: the allocator's.)"""
+    ask = ctypes.CDLL(None).mallinfo2
+    ask.restype = Heap
+    heap = ask()
+    return heap.uordblks + heap.hblkhd
+
+
 def settle() -> None:
     """Collects garbage, and empties CPython's cache of type lookups, which keeps names alive for a while."""
     sys._clear_type_cache()
-    gc.collect()
+    while gc.collect():  # what dies may leave garbage of its own
+        pass
 
 
 def growth(run: Callable[[], Any], calls: int) -> tuple[float, float]:
@@ -50,7 +70,7 @@ def growth(run: Callable[[], Any], calls: int) -> tuple[float, float]:
 
 
 def settled_objects() -> int:
-    gc.collect()
+    settle()
     return len(gc.get_objects())
 
 
@@ -166,6 +186,43 @@ def test_calls_leak_nothing(program: Any, backend: str) -> None:
         assert all(abs(now - then) < 50 for now, then in zip(after, singletons, strict=True)), (singletons, after)
         assert settled_objects() - objects < 50  # what earlier tests left may go meanwhile
     assert magneto.stats()["recompiles"] == 0
+
+
+@pytest.mark.parametrize("program", [plain, module, writing, with_exit, handling, generating], ids=lambda p: p.__name__)
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_recompiles_leak_nothing(program: Any, backend: str) -> None:
+    """Sizes that are new each time: the captures go with the callable, and nothing else has grown."""
+    function, arguments = program()
+    others = [argument for argument in arguments if not isinstance(argument, torch.Tensor)]
+
+    def recompile() -> int:
+        compiled = magneto.compile(function, backend=backend)
+        with torch.no_grad(), magneto.config.patch(cache_size_limit=1000, accumulated_cache_size_limit=1000):
+            for size in range(1, RECOMPILES + 2):
+                compiled(*others, torch.ones(size, arguments[-1].shape[-1]))
+        recompiles = magneto.stats()["recompiles"]
+        magneto.reset()
+        return recompiles
+
+    def cycle() -> int:
+        recompiles = recompile()
+        settle()  # piled up, the cyclic garbage of one round would lie where the next one allocates
+        return recompiles
+
+    def round_growth() -> tuple[int, int]:
+        blocks, size = sys.getallocatedblocks(), allocated()
+        assert cycle() >= RECOMPILES
+        return sys.getallocatedblocks() - blocks, allocated() - size
+
+    cycle()
+    counts = [sys.getrefcount(value) for value in (function, type(arguments[-1]), *others)]
+    objects = settled_objects()
+    # Tables of the process's life reach their size, and the heap its shape; what leaks does so in every round.
+    blocks, size = (min(each) for each in zip(*[round_growth() for _ in range(4)], strict=True))
+    assert blocks < 50
+    assert size < RECOMPILES * 16  # less than the smallest allocation a recompile
+    assert [sys.getrefcount(value) for value in (function, type(arguments[-1]), *others)] == counts
+    assert settled_objects() - objects < 50
 
 
 def test_gradients_leak_nothing() -> None:
