@@ -124,16 +124,11 @@ Ref Capture::callback(PyObject* callable) {
 
 Ref Capture::returned_to_c(Ref value, bool yielded) {
   PyObject* object = value.get();
-  if (is_builtin_container(object) && is_outside(object)) return readable(object);
-  const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
-  if (sequence && Py_REFCNT(object) == 1) {  // made for this: nobody else sees it
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
-      PyObject* item = PySequence_Fast_GET_ITEM(object, i);
-      if (!is_builtin_container(item) || !is_outside(item)) continue;
-      PySequence_Fast_ITEMS(object)[i] = readable(item).release();
-      Py_DECREF(item);
-    }
+  if (is_builtin_container(object)) {
+    value = resolve_deep(object);
+    if (is_outside(object)) return value;
   }
+  const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
   if (!yielded && (sequence || is_opaque(object))) refuse_opaque(object, 2);
   return value;
 }

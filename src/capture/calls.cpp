@@ -483,7 +483,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       std::vector<Ref> resolved;
       std::vector<PyObject*> values;
       for (PyObject* arg : args.values) {
-        resolved.push_back(readable(arg));
+        resolved.push_back(resolve_deep(arg));
         refuse_opaque(resolved.back().get(), 8);
         PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
         if (module && is_python_class(Py_TYPE(arg)) &&

@@ -199,10 +199,9 @@ class Capture {
   void guard_contents(PyObject* value);
   /// A container inside `value` has been changed: C code sees nested ones as they were.
   bool holds_changed(PyObject* value, int depth);
-  /// Like resolve, for nested containers too.
+  /// The object for C code to read, and perhaps to give back: itself, or its stand-in, with stand-ins in it at all
+  /// levels.
   Ref resolve_deep(PyObject* object, int depth = 0);
-  /// The object for C code to read, and perhaps to give back: itself, or its stand-in, with stand-ins in it.
-  Ref readable(PyObject* object) { return is_outside(object) ? resolve_deep(object) : resolve(object); }
   bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0; }
   /// The dict has been read or written as a dict: its entries are looked up there.
   bool is_written(PyObject* dict) { return has_shadow(dict) || find_overlay(dict, true); }

@@ -143,7 +143,7 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& args, bool past_metac
       }
       refuse_opaque_iterable(arg);
       const bool deep = PyType_IsSubtype(type, &PyDict_Type) || reads_items;
-      Ref value = deep ? readable(arg) : resolve(arg);
+      Ref value = deep ? resolve_deep(arg) : resolve(arg);
       if (reads_items) refuse_opaque(value.get(), 2);
       if (value.get() == arg && is_outside(arg) && std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
         // C code merges the two: what the outer one holds is read under guards.

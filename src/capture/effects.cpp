@@ -192,7 +192,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
         continue;
       }
       const bool deep = effect->reads || (effect->compares && !mutate) || (effect->takes_pairs && i > 0);
-      Ref value = deep ? readable(args.values[i]) : resolve(args.values[i], mutate && i == 0);
+      Ref value = deep ? resolve_deep(args.values[i]) : resolve(args.values[i], mutate && i == 0);
       if (i > 0) refuse_opaque_iterable(value.get());
       if (value.get() == args.values[i] && is_outside(value.get()) && i == 0 &&
           (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&

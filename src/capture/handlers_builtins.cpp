@@ -172,7 +172,7 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   if (args.positional() == 1 || std::strcmp(name, "sum") == 0) {
     items = capture.list_of(args.values[0]);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
-      PyObject* item = capture.readable(PyList_GET_ITEM(items.get(), i)).release();
+      PyObject* item = capture.resolve_deep(PyList_GET_ITEM(items.get(), i)).release();
       PyList_SetItem(items.get(), i, item);
     }
     copy.values[0] = items.get();
@@ -181,7 +181,7 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   for (size_t i = 0; i < copy.values.size(); ++i) {
     const bool key = copy.keyword(i) == MAGNETO_STR("key");
     calls_back |= key;
-    held.push_back(key ? capture.callback(copy.values[i]) : capture.readable(copy.values[i]));
+    held.push_back(key ? capture.callback(copy.values[i]) : capture.resolve_deep(copy.values[i]));
     copy.values[i] = held.back().get();
   }
   bool tensors = items && contains_tensor(items.get());

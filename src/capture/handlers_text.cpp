@@ -21,7 +21,7 @@ bool has_constant_text(Capture& capture, PyObject* value) {
 template <PyObject* (*function)(PyObject*)>
 Ref handle_text(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "repr");
-  Ref value = capture.readable(args.values[0]);
+  Ref value = capture.resolve_deep(args.values[0]);
   capture.refuse_opaque(value.get(), 8);
   PyTypeObject* type = Py_TYPE(value.get());
   if (!has_constant_text(capture, value.get()) && !is_builtin_container(value.get()) &&

@@ -148,7 +148,7 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   Ref a = operand(capture, left, name);
   Ref b = operand(capture, right, name);
   if (PyUnicode_Check(left) || PyBytes_Check(left)) {  // `text % values` writes all that is in the values
-    b = capture.readable(b.get());
+    b = capture.resolve_deep(b.get());
     capture.refuse_opaque(b.get(), 8);
   }
   return capture.call_native([&] { return op.run(a.get(), b.get()); });

@@ -411,38 +411,24 @@ Ref Capture::resolve_deep(PyObject* object, int depth) {
   if (depth > 50) side_exit(BreakReason::OpaqueObject, "a container that may hold itself is read");
   Ref top = resolve(object);
   PyObject* value = top.get();
-  // A stand-in gets the stand-ins of what is in it. A container made during the capture is left as it is, and copied.
-  const bool in_place = is_shadow(value);
+  // A stand-in, or a container that the capture has made: in place, so that it stays the one that it is.
   const auto deep = [&](PyObject* item) { return is_builtin_container(item) ? resolve_deep(item, depth + 1) : Ref(); };
   if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
-    const Py_ssize_t size = PySequence_Fast_GET_SIZE(value);
-    Ref copy;
-    for (Py_ssize_t i = 0; i < size; ++i) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, i);
       Ref replacement = deep(item);
       if (!replacement || replacement.get() == item) continue;
-      if (in_place) {
-        PySequence_Fast_ITEMS(value)[i] = replacement.release();
-        Py_DECREF(item);
-        continue;
-      }
-      if (!copy) copy = checked(PySequence_List(value));
-      if (PyList_SetItem(copy.get(), i, replacement.release()) < 0) throw PythonError{};
+      PySequence_Fast_ITEMS(value)[i] = replacement.release();
+      Py_DECREF(item);
     }
-    if (!copy) return top;
-    return PyTuple_CheckExact(value) ? checked(PyList_AsTuple(copy.get())) : copy;
-  }
-  if (PyDict_CheckExact(value)) {
-    Ref copy = in_place ? top : Ref();
+  } else if (PyDict_CheckExact(value)) {
     PyObject *key, *item;
     Py_ssize_t position = 0;
     while (PyDict_Next(value, &position, &key, &item)) {
       Ref replacement = deep(item);
       if (!replacement || replacement.get() == item) continue;
-      if (!copy) copy = checked(PyDict_Copy(value));
-      if (PyDict_SetItem(copy.get(), key, replacement.get()) < 0) throw PythonError{};
+      if (PyDict_SetItem(value, key, replacement.get()) < 0) throw PythonError{};
     }
-    return copy ? copy : top;
   }
   return top;
 }

@@ -407,3 +407,16 @@ def operators_that_change_their_operand(x, v):
 def list_that_holds_itself(x, v):
     v.append(v)
     return x, len(v), v[-1] is v, v[-1][-1][0]
+
+
+@programs(
+    lambda: (vector(), [("a", vector()), ("b", vector(2))]), lambda: (vector(), [("a", vector(3)), ("c", vector(2))])
+)
+def fresh_list_of_pairs_from_outside_reaches_c_code(x, pairs):
+    first, all_of_them = pairs[:1], pairs[:2]
+    table = collections.OrderedDict(all_of_them)
+    table.update(first)
+    groups = [(key, [y + x for _, y in rows]) for key, rows in itertools.groupby(all_of_them, operator.itemgetter(0))]
+    same = operator.is_(first, first), operator.is_(first[0], pairs[0]), first[0] is pairs[0]
+    flat = [y for y in itertools.chain.from_iterable(all_of_them) if isinstance(y, torch.Tensor)]
+    return [y + x for y in table.values()], groups, same, flat[1] * x, max(all_of_them, key=len)[1] - x

@@ -8,16 +8,10 @@ from test_language import CASES
 
 import magneto
 
-# Falls back, visibly: the exit is forced where the value stack holds what no plan rebuilds yet.
-KNOWN = {("modules-sequential_is_indexed_sliced_and_iterated", 7): "fallback: Rebuild"}
-
 
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
 @pytest.mark.parametrize(("scenario", "breaks"), CASES)
-def test_program(scenario, breaks: bool, every: int, request: pytest.FixtureRequest) -> None:  # type: ignore[no-untyped-def]
-    for (name, n), reason in KNOWN.items():
-        if n == every and f"[{name}-" in request.node.name:
-            pytest.xfail(reason)
+def test_program(scenario, breaks: bool, every: int) -> None:  # type: ignore[no-untyped-def]
     expected = observe(scenario, None)
     magneto.reset()
     with magneto.config.patch(exit_every=every, cache_size_limit=1000):
