@@ -347,6 +347,18 @@ PyObject* cache_of(PyObject* wrapper, PyObject* function) {
   return visited.cache;
 }
 
+/// Like original_key, for a tuple that holds tuples, or is a tensor's shape, too.
+PyObject* cache_key(Capture& capture, PyObject* value) {
+  const bool shape = std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0;
+  if (is_tensor(value)) return nullptr;
+  if (capture.is_outside(value) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(value, i);
+    if (cache_key(capture, item) != item) return nullptr;
+  }
+  return value;
+}
+
 }  // namespace
 
 /// What an unbounded lru_cache has for plain arguments, while it has it; null: nothing is known.
@@ -385,7 +397,7 @@ Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
 Ref Capture::kept_result(PyObject* callable, const CallArgs& args) {
   CallArgs originals = args;
   for (PyObject*& value : originals.values) {
-    value = is_tensor(value) ? nullptr : original_key(value);
+    value = cache_key(*this, value);
     if (!value) return {};
   }
   Ref kept =

@@ -875,8 +875,8 @@ def lru_cache_gives_the_object_that_it_keeps():
             self.sizes = [len(pattern), *axes]
 
     @functools.lru_cache(16)
-    def prepare(pattern, *, axes=()):
-        return Recipe(pattern, axes)
+    def prepare(pattern, *, axes=(), shape=()):
+        return Recipe(pattern, [*axes, *shape])
 
     @functools.lru_cache(None)
     def sizes_of(recipe, factor):
@@ -885,7 +885,10 @@ def lru_cache_gives_the_object_that_it_keeps():
     def program(x):
         recipe = prepare("a b", axes=tuple([2, 3]))
         same = recipe is prepare("a b", axes=(2, 3)), sizes_of(recipe, 2) is sizes_of(recipe, 2)
-        return [x * size for size in sizes_of(recipe, 2)], same, recipe is prepare("a c")
+        shaped = prepare("a b", axes=(("h", 2),), shape=x.shape) is prepare(
+            "a b", axes=(("h", 2),), shape=tuple(x.shape)
+        )
+        return [x * size for size in sizes_of(recipe, 2)], same, recipe is prepare("a c"), shaped
 
     return program
 
