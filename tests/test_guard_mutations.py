@@ -133,6 +133,36 @@ def instance_attributes(start: Start) -> None:
 
 
 @scenario
+def subclasses_of_a_class(start: Start) -> None:
+    class Base:
+        pass
+
+    call = start(lambda x: (x + len(Base.__subclasses__()), [c.__name__ for c in Base.__subclasses__()]))
+    call(vector())
+    call.hits(vector())
+    first = type("First", (Base,), {})
+    call.recompiles(vector())
+    call.hits(vector())
+    second = type("Second", (first, Base), {})
+    call.recompiles(vector())
+    assert second.__mro__[1] is first
+
+
+@scenario
+def cache_of_a_function(start: Start) -> None:
+    @functools.lru_cache(8)
+    def make(n: int) -> Box:
+        return Box(n)
+
+    call = start(lambda x: make(2).run(x))
+    call(vector())
+    call.hits(vector())
+    make.cache_clear()
+    make(2).value = 5
+    call.recompiles(vector())
+
+
+@scenario
 def class_attributes_methods_and_class(start: Start) -> None:
     class Local(Box):
         pass

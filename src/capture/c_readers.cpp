@@ -75,15 +75,7 @@ void Capture::refuse_opaque(PyObject* object, int depth) {
     const auto* slice = reinterpret_cast<PySliceObject*>(object);
     for (PyObject* part : {slice->start, slice->stop, slice->step}) refuse_opaque(part, depth - 1);
   } else if (!is_outside(object) && is_reader(object)) {
-    std::vector<PyObject*> referents;
-    Py_TYPE(object)->tp_traverse(
-        object,
-        [](PyObject* found, void* all) {
-          static_cast<std::vector<PyObject*>*>(all)->push_back(found);
-          return 0;
-        },
-        &referents);
-    for (PyObject* referent : referents) {
+    for (PyObject* referent : referents(object)) {
       if (is_builtin_container(referent) || is_reader(referent)) refuse_opaque(referent, depth);
     }
   }

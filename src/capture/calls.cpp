@@ -350,6 +350,18 @@ PyObject* cache_of(PyObject* wrapper, PyObject* function) {
   return visited.cache;
 }
 
+/// Like original_key, for a tuple that holds tuples, or is a tensor's shape, too.
+PyObject* cache_key(Capture& capture, PyObject* value) {
+  const bool shape = std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0;
+  if (is_tensor(value)) return nullptr;
+  if (capture.is_outside(value) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(value, i);
+    if (cache_key(capture, item) != item) return nullptr;
+  }
+  return value;
+}
+
 }  // namespace
 
 /// What an unbounded lru_cache has for plain arguments, while it has it; null: nothing is known.
@@ -383,9 +395,43 @@ Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
   return {};
 }
 
-/// A function under functools.lru_cache. What the cache has, is given. Otherwise the cache is out of sight, so that the
-/// function is interpreted as if there were none, which nobody notices if it has no effect and gives an immutable
-/// value. Any other is called for real.
+/// What an lru_cache keeps, or will keep, for a call whose arguments follow from the code and whose function has been
+/// seen to have no effect: the object itself, under a guard on its place in the cache. Null: not such a call.
+Ref Capture::kept_result(PyObject* callable, const CallArgs& args) {
+  CallArgs originals = args;
+  for (PyObject*& value : originals.values) {
+    value = cache_key(*this, value);
+    if (!value) return {};
+  }
+  Ref kept =
+      Ref::steal(PyObject_Vectorcall(callable, originals.values.data(), originals.positional(), originals.kwnames));
+  PyObject* cache = kept ? referent(callable, &PyDict_Type) : nullptr;
+  if (!cache) return {};
+  const std::vector<PyObject*> held = referents(callable);
+  const auto holds = [&](PyObject* key, PyObject* value) {
+    if (value == kept.get()) return true;           // an unbounded cache
+    for (size_t i = 0; i + 1 < held.size(); ++i) {  // of any other, each key lies beside its result
+      if (held[i] == key && held[i + 1] == kept.get()) return true;
+    }
+    return false;
+  };
+  PyObject *place = nullptr, *holder = nullptr, *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(cache, &position, &key, &value)) {
+    if (!holds(key, value)) continue;
+    if (place) return {};  // given for other arguments, too
+    place = key;
+    holder = value;
+  }
+  if (!place) return {};
+  guards.identity(sources.dict_item(sources.constant(cache), place), holder);
+  keep(kept);
+  return wrap(kept.get(), sources.constant(kept.get()));
+}
+
+/// A function under functools.lru_cache. What the cache is known to have, is given. Otherwise the function is
+/// interpreted as if there were no cache, which nobody notices if it has no effect and gives an immutable value; of
+/// other values, the cache's own is taken. Any other is called for real.
 Ref Capture::call_cached(PyObject* callable, const CallArgs& args) {
   if (!is_outside(callable)) side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
   if (Ref found = find_cached(callable, args)) return found;
@@ -397,7 +443,11 @@ Ref Capture::call_cached(PyObject* callable, const CallArgs& args) {
     Ref wrapped = load_attr(callable, MAGNETO_STR("__wrapped__"));
     result = call(wrapped.get(), args);
   }
-  if (writes == writes_ && operators == graph.aten_nodes.size() && is_immutable(result.get())) return result;
+  if (writes == writes_ && operators == graph.aten_nodes.size()) {
+    if (is_immutable(result.get())) return result;
+    if (Ref kept = kept_result(callable, args)) return kept;
+    PyErr_Clear();
+  }
   restart_ = {{frame->info->code, frame->pc}, callable_name(callable) + " keeps what it gives in an lru_cache"};
   throw Restart{};
 }

@@ -384,6 +384,7 @@ class Capture {
   Ref call_cached(PyObject* callable, const CallArgs& args);
   Ref find_cached(PyObject* callable, const CallArgs& args);
   Ref check_tensor_all(const CallArgs& args);
+  Ref kept_result(PyObject* callable, const CallArgs& args);
   /// The current error, raised by the frame's instruction, is no Ctrl-C; throws Interrupted if it is.
   void check_interrupt();
   /// Runs the handlers of signals that have arrived, outside of the capture.
@@ -491,6 +492,10 @@ bool is_fake_tensor(PyObject* object);
 extern PyObject* (*original_of_compiled)(PyObject* callable);
 /// What a function that Capture::callback made stands for (borrowed), or null for all others.
 PyObject* callback_target(PyObject* function);
+/// The objects that a C object refers to, in its own order. Borrowed.
+std::vector<PyObject*> referents(PyObject* object);
+/// The first of them that is of type `type`, or null.
+PyObject* referent(PyObject* object, PyTypeObject* type);
 /// "module.qualname", or what kind of object it is.
 std::string callable_name(PyObject* callable);
 /// Keeps an object for the process's life (keys of tables by address).

@@ -147,6 +147,9 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
                                  : (self && PyModule_Check(self) ? PyModule_GetName(self) : "");
         return std::string(module) + "." + function->m_ml->ml_name;
       });
+    } else if (PyObject* of_metaclass = PyType_Check(self) ? descriptor_of(callable) : nullptr) {
+      args.values.insert(args.values.begin(), self);  // `cls.mro`, `cls.__subclasses__`
+      return call_c_function(of_metaclass, args);
     } else if (PyType_Check(self)) {
       auto* type = reinterpret_cast<PyTypeObject*>(self);
       if (std::strcmp(function->m_ml->ml_name, "__new__") == 0) {

@@ -135,6 +135,23 @@ Ref handle_function_get(Capture&, const CallArgs& args) {
   return checked(PyMethod_New(args.values[0], args.values[1]));
 }
 
+/// The classes are known by the dict that CPython keeps of them in the class: its keys are their addresses.
+Ref handle_subclasses(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "__subclasses__");
+  auto* type = reinterpret_cast<PyTypeObject*>(args.values[0]);
+  if (!PyType_Check(args.values[0]) || !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    capture.side_exit(BreakReason::OpaqueCall, "call of type.__subclasses__ for a class of C code");
+  }
+  if (!type->tp_subclasses) type->tp_subclasses = checked(PyDict_New()).release();  // as after the end of one
+  auto* known = static_cast<PyObject*>(type->tp_subclasses);
+  std::vector<PyObject*> keys;
+  PyObject* key;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(known, &position, &key, nullptr)) keys.push_back(key);
+  capture.guards.dict_keys(capture.sources.constant(known), &PyDict_Type, keys);
+  return checked(PyObject_CallMethod(args.values[0], "__subclasses__", nullptr));
+}
+
 }  // namespace
 
 std::span<const HandlerRow> object_handlers() {
@@ -147,6 +164,7 @@ std::span<const HandlerRow> object_handlers() {
       {"object.__reduce_ex__", handle_reduce_ex},
       {"type.__getattribute__", handle_type_getattribute},
       {"type.__call__", handle_type_call},
+      {"type.__subclasses__", handle_subclasses},
       {"function.__get__", handle_function_get},
       {"dict.get", handle_dict_get},
       {"dict.__getitem__", handle_dict_getitem},

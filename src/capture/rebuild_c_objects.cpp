@@ -8,22 +8,26 @@ namespace magneto::capture {
 
 using runtime::PlanOp;
 
-namespace {
-
-/// The first object of type `type` that `object` refers to, or null. Borrowed.
-PyObject* referent(PyObject* object, PyTypeObject* type) {
-  std::pair<PyTypeObject*, PyObject*> search{type, nullptr};
+std::vector<PyObject*> referents(PyObject* object) {
+  std::vector<PyObject*> found;
   Py_TYPE(object)->tp_traverse(
       object,
-      [](PyObject* found, void* data) {
-        auto* wanted = static_cast<std::pair<PyTypeObject*, PyObject*>*>(data);
-        if (!PyObject_TypeCheck(found, wanted->first)) return 0;
-        wanted->second = found;
-        return 1;
+      [](PyObject* each, void* all) {
+        static_cast<std::vector<PyObject*>*>(all)->push_back(each);
+        return 0;
       },
-      &search);
-  return search.second;
+      &found);
+  return found;
 }
+
+PyObject* referent(PyObject* object, PyTypeObject* type) {
+  for (PyObject* each : referents(object)) {
+    if (PyObject_TypeCheck(each, type)) return each;
+  }
+  return nullptr;
+}
+
+namespace {
 
 PyObject* standard(const char* module, const char* name) {
   Ref found = checked(PyImport_ImportModule(module));

@@ -4,6 +4,7 @@
 
 #include <cctype>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
@@ -45,8 +46,13 @@ struct Fx {
   Ref no_args = checked(PyTuple_New(0));
 
   static const Fx& get() {
-    // Never freed: the interpreter may be gone when static objects are.
-    static const Fx* fx = new Fx;
+    // Never freed: the interpreter may be gone when static objects are. Not a static with an initialiser:
+    // python/imported.h tells why.
+    static constinit const Fx* fx = nullptr;
+    if (!fx) {
+      auto made = std::make_unique<const Fx>();
+      if (!fx) fx = made.release();
+    }
     return *fx;
   }
 };

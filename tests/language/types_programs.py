@@ -868,6 +868,56 @@ def lru_cache_keeps_what_it_made():
     return lambda x: x + table(6)
 
 
+@programs.made()
+def lru_cache_gives_the_object_that_it_keeps():
+    class Recipe:
+        def __init__(self, pattern, axes):
+            self.sizes = [len(pattern), *axes]
+
+    @functools.lru_cache(16)
+    def prepare(pattern, *, axes=(), shape=()):
+        return Recipe(pattern, [*axes, *shape])
+
+    @functools.lru_cache(None)
+    def sizes_of(recipe, factor):
+        return [size * factor for size in recipe.sizes]
+
+    def program(x):
+        recipe = prepare("a b", axes=tuple([2, 3]))
+        same = recipe is prepare("a b", axes=(2, 3)), sizes_of(recipe, 2) is sizes_of(recipe, 2)
+        shaped = prepare("a b", axes=(("h", 2),), shape=x.shape) is prepare(
+            "a b", axes=(("h", 2),), shape=tuple(x.shape)
+        )
+        return [x * size for size in sizes_of(recipe, 2)], same, recipe is prepare("a c"), shaped
+
+    return program
+
+
+@programs.made()
+def subclasses_are_looked_for():
+    class Backend:
+        def suits(self, value):
+            raise NotImplementedError
+
+    class Numbers(Backend):
+        def suits(self, value):
+            return isinstance(value, float)
+
+    class Tensors(Numbers):
+        def suits(self, value):
+            return isinstance(value, torch.Tensor)
+
+    def program(x):
+        found, open_ones = [], Backend.__subclasses__()
+        while open_ones:
+            backend = open_ones.pop()
+            open_ones += backend.__subclasses__()
+            found.append(backend)
+        return [backend.__name__ for backend in found if backend().suits(x)], len(found), Tensors.mro()[1] is Numbers
+
+    return program
+
+
 @programs()
 def wraps_metadata(x):
     def deco(f):
