@@ -18,9 +18,10 @@ using graph::ValueId;
 
 /// Operators that become part of a kernel, whatever they read.
 constexpr std::array<std::string_view, 16> kGenerated = {
-    "aten::add",       "aten::sub",  "aten::mul",  "aten::div",     "aten::pow",      "aten::gelu",
-    "aten::relu",      "aten::silu", "aten::tanh", "aten::sigmoid", "aten::hardtanh", "aten::leaky_relu",
-    "aten::hardswish", "aten::elu",  "aten::neg",  "aten::native_layer_norm"};
+    "aten::add",       "aten::sub",     "aten::mul",      "aten::div",
+    "aten::pow",       "aten::gelu",    "aten::relu",     "aten::silu",
+    "aten::tanh",      "aten::sigmoid", "aten::hardtanh", "aten::leaky_relu",
+    "aten::hardswish", "aten::elu",     "aten::neg",      "aten::native_layer_norm"};
 
 bool is_one(const graph::AtenArg& arg) {
   const auto* number = std::get_if<c10::IValue>(&arg);
@@ -55,7 +56,8 @@ void separate_bias(Functional& functional) {
     return graph.values[node.results[0]].meta.dtype == c10::kFloat && is_one(node.args[3]) && is_one(node.args[4]);
   };
   const auto& nodes = functional.graph.aten_nodes;
-  if (std::none_of(nodes.begin(), nodes.end(), [&](const auto& node) { return splits(node, functional.graph); })) return;
+  if (std::none_of(nodes.begin(), nodes.end(), [&](const auto& node) { return splits(node, functional.graph); }))
+    return;
   rewrite(functional, [&](Rewriter& out) {
     const c10::OperatorHandle product = find_op("aten::mm"), sum = find_op("aten::add", "Tensor");
     for (const AtenNode& node : out.old().aten_nodes) {
