@@ -7,6 +7,7 @@ import gc
 import os
 import statistics
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -286,3 +287,28 @@ def test_arguments_and_results_are_not_kept() -> None:
     del argument, first, second
     gc.collect()
     assert [reference() for reference in dead] == [None, None, None]
+
+
+@pytest.mark.parametrize("backend", ["magneto", "eager"])
+def test_a_compiled_function_in_its_own_globals_dies(backend: str) -> None:
+    """As in a notebook's cell or a script that runpy runs: captures hold the globals, and these the callable."""
+    names: dict[str, Any] = {"torch": torch, "magneto": magneto, "scale": 2}
+    exec(f"@magneto.compile(backend={backend!r})\ndef run(x):\n    print(end='')\n    return x * scale\n", names)
+    names["run"](torch.ones(3))
+    dead = weakref.ref(names["run"])
+    del names
+    settle()
+    assert dead() is None
+
+
+@pytest.mark.parametrize("backend", ["magneto", "eager"])
+def test_a_compiled_function_in_its_own_closure_dies(backend: str) -> None:
+    @magneto.compile(backend=backend)
+    def run(x: torch.Tensor, depth: int) -> torch.Tensor:
+        return run(x + 1, depth - 1) if depth else x
+
+    assert run(torch.zeros(3), 2)[0] == 2
+    dead = weakref.ref(run)
+    del run
+    settle()
+    assert dead() is None

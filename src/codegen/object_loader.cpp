@@ -112,9 +112,10 @@ void LoadedObject::load(std::string_view object) {
     total += s.sh_size;
   }
   if (!symbols_section || symbols_section->sh_entsize != sizeof(Elf64_Sym)) damaged("no symbols");
+  // Looked at before memory is asked for: a damaged size may be a terabyte, which some systems grant.
+  const char* symbols_at = at(symbols_section->sh_offset, symbols_section->sh_size);
   std::vector<Elf64_Sym> symbols(symbols_section->sh_size / sizeof(Elf64_Sym));
-  memcpy(symbols.data(), at(symbols_section->sh_offset, symbols.size() * sizeof(Elf64_Sym)),
-         symbols.size() * sizeof(Elf64_Sym));
+  memcpy(symbols.data(), symbols_at, symbols.size() * sizeof(Elf64_Sym));
   const Elf64_Shdr& names = section(symbols_section->sh_link);
   const auto name_of = [&](const Elf64_Sym& symbol) -> std::string_view {
     const char* text = at(names.sh_offset, names.sh_size);

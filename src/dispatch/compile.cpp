@@ -30,6 +30,18 @@ int64_t& captures_at(const Place& place) {
   return (*counts)[place];
 }
 
+int Context::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(backend.get());
+  for (const auto& [place, segment] : segments_) {
+    for (const auto& entry : segment.entries) {
+      if (!entry) continue;  // being moved
+      if (const int stop = entry->guards->traverse(visit, arg)) return stop;
+      if (const int stop = entry->plan->traverse(visit, arg)) return stop;
+    }
+  }
+  return 0;
+}
+
 Context::InFlight::InFlight(Context& context) : context_(context) {
   ++context.calls_;
   if (context.generation_ == reset_generation()) return;

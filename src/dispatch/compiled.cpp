@@ -94,7 +94,7 @@ int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(compiled->self);
   Py_VISIT(compiled->options);
   Py_VISIT(compiled->dict);
-  return 0;
+  return compiled->context ? compiled->context->traverse(visit, arg) : 0;
 }
 
 int compiled_clear(PyObject* self) {

@@ -98,6 +98,10 @@ struct Context {
     return *first_;
   }
 
+  /// For the cyclic garbage collector: a callable that its own captures reach (by a module's globals, by a closure)
+  /// goes when nothing else has it.
+  int traverse(visitproc visit, void* arg) const;
+
   /// One call. Captures from before the last reset are dropped at a call's start; those that other calls (of other
   /// threads, or around this one) still run are kept until these end.
   class InFlight {

@@ -358,6 +358,21 @@ bool GuardProgram::failed_on_data() const {
 
 std::string GuardProgram::explain(const Roots& roots) { return impl_->explain(roots); }
 
+int GuardProgram::traverse(visitproc visit, void* arg) const {
+  for (const Source& source : impl_->sources) Py_VISIT(source.key.get());
+  for (const Check& check : impl_->checks) {
+    Py_VISIT(check.type.get());
+    Py_VISIT(check.object.get());
+    Py_VISIT(check.defaults.get());
+    Py_VISIT(check.kwdefaults.get());
+    Py_VISIT(check.name.get());
+    for (const Ref& key : check.keys) Py_VISIT(key.get());
+  }
+  for (const Ref& value : impl_->equal_constants) Py_VISIT(value.get());
+  for (const Ref& value : impl_->computed) Py_VISIT(value.get());
+  return 0;
+}
+
 std::string GuardProgram::print() const {
   std::string text;
   auto add = [&text](const std::string& line) { text += line + "\n"; };

@@ -145,6 +145,9 @@ class GuardProgram {
   /// The checks as text, one per line.
   std::string print() const;
 
+  /// For the cyclic garbage collector: the objects that it keeps alive, each as often as it owns it.
+  int traverse(visitproc visit, void* arg) const;
+
   struct Impl;
 
  private:

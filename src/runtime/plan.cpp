@@ -343,6 +343,11 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
   for (const PlanInstr& instr : plan.instrs) run_instr(instr, outputs.data(), registers);
 }
 
+int Plan::traverse(visitproc visit, void* arg) const {
+  for (const PlanInstr& instr : instrs) Py_VISIT(instr.object.get());
+  return 0;
+}
+
 std::string Plan::print() const {
   static const char* const names[] = {
 #define X(op, doc) #op,

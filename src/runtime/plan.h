@@ -119,6 +119,8 @@ struct Plan {
   std::unique_ptr<Exit> exit;    // otherwise
 
   std::string print() const;
+  /// For the cyclic garbage collector: the constants. What a computation holds is not visited.
+  int traverse(visitproc visit, void* arg) const;
 };
 
 /// Owned registers of one run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import struct
 
 import pytest
 import torch
@@ -341,3 +342,20 @@ def test_kept_code_runs_and_damaged_code_is_refused():
             _C.kernel_adopt(text, bytes(broken), units, cost)  # loaded at most: only checksums tell
         except RuntimeError:
             pass
+
+
+def test_damaged_sizes_ask_for_no_memory():
+    """A terabyte of symbols was asked for, and got: the process was killed."""
+    text = softmax(9, 50)
+    code, units, cost = _C.kernel_generate(text)
+    sections, count = struct.unpack_from("<Q", code, 40)[0], struct.unpack_from("<H", code, 60)[0]
+    for i in range(count):
+        at = sections + 64 * i
+        if struct.unpack_from("<I", code, at + 4)[0] == 2:  # SHT_SYMTAB
+            broken = bytearray(code)
+            struct.pack_into("<Q", broken, at + 32, 24 << 40)
+            with pytest.raises(RuntimeError, match="ends early"):
+                _C.kernel_adopt(text, bytes(broken), units, cost)
+            break
+    else:
+        pytest.fail("no symbols")
