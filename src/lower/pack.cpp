@@ -76,7 +76,9 @@ class Writer {
     if (const auto found = captured_.find(value.unsafeGetTensorImpl()); found != captured_.end()) {
       return number(found->second);
     }
-    if (!is_plain_constant(value) || (constant_bytes_ += value.nbytes()) > kMostConstantBytes) throw Unpackable{};
+    if (!is_plain_constant(value)) throw Unpackable{};
+    constant_bytes_ += value.nbytes();
+    if (constant_bytes_ > kMostConstantBytes) throw Unpackable{};
     number(int32_t{-2});
     number(value.scalar_type());
     number(value.unsafeGetTensorImpl()->is_wrapped_number());
@@ -379,10 +381,12 @@ std::optional<LoopProgram> unpack(std::string_view bytes, const graph::Graph& ca
     if (!reader.at_end()) return std::nullopt;
     return program;
   } catch (const Unpackable&) {
+    return std::nullopt;
   } catch (const std::logic_error&) {  // a text that does not parse, a number out of range
+    return std::nullopt;
   } catch (const c10::Error&) {
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 }  // namespace magneto::lower

@@ -80,12 +80,13 @@ void forget_other_threads() {
 /// the exception is a Python error. What lay on the frame's value stack is lost: its depth was in a register.
 PyObject* evaluate_contained(PyThreadState* thread, Frame* frame, int throwflag) {
   const ThreadPosition before(thread);
-  std::string message = "a C function threw a C++ exception";
+  std::string message;
   try {
     return evaluate(thread, frame, throwflag);
   } catch (const std::exception& exception) {
-    message += std::string(": ") + exception.what();
+    message = std::string("a C function threw a C++ exception: ") + exception.what();
   } catch (...) {
+    message = "a C function threw a C++ exception";
   }
   before.restore(thread);
   PyErr_Clear();
