@@ -117,6 +117,31 @@ for backend in ("eager", "aot_eager", "magneto"):
 print("isolated")
 """
 
+# Once torch.compile has run in the process, Module.__init__ keeps notes: a counter that each of its compilations raises.
+BESIDE = """
+import magneto
+
+def doubled(x):
+    return x * 2
+
+class Slicing(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+    def forward(self, x):
+        for layer in self.layers[:2]:  # a new ModuleList
+            x = layer(x).relu()
+        return x
+
+torch.compile(doubled, backend="eager")(torch.ones(2))
+model, x = Slicing(), torch.ones(2, 4)
+compiled = magneto.compile(model, backend="eager", fullgraph=True)
+for n in range(3):
+    assert torch.equal(compiled(x), model(x))
+    torch.compile(lambda x: x + n, backend="eager")(x)
+print(magneto.stats()["cache_entries"], "captures")
+"""
+
 IMPORT = """
 import time
 before = set(sys.modules)
@@ -153,6 +178,10 @@ def test_compiler_of_pytorch_is_never_used_with_transformers() -> None:
 
 def test_logs_need_no_compiler_of_pytorch() -> None:
     assert run(PROGRAM, TORCH_LOGS="graph_breaks,guards,recompiles,graph_code").endswith("isolated\n")
+
+
+def test_works_beside_the_compiler_of_pytorch() -> None:
+    assert run(BESIDE).endswith("1 captures\n")
 
 
 def test_import_is_quick_and_light() -> None:

@@ -81,10 +81,11 @@ Digest Hasher::finish() {
   return digest;
 }
 
-std::string hex(const Digest& digest) {
+std::string hex(std::string_view bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
-  for (const uint8_t byte : digest) {
+  for (const char character : bytes) {
+    const auto byte = static_cast<uint8_t>(character);
     text += kDigits[byte >> 4];
     text += kDigits[byte & 15];
   }

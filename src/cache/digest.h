@@ -27,6 +27,9 @@ class Hasher {
   uint64_t count_ = 0;
 };
 
-std::string hex(const Digest& digest);
+std::string hex(std::string_view bytes);
+inline std::string hex(const Digest& digest) {
+  return hex({reinterpret_cast<const char*>(digest.data()), digest.size()});
+}
 
 }  // namespace magneto::cache

@@ -70,8 +70,7 @@ Ref Capture::record_autograd_function(const CallArgs& args) {
       },
       /*always=*/true);
   if (writes_ != writes) {  // which the call would do again
-    restart_ = {{frame->info->code, frame->pc}, "a custom autograd function changes objects from outside"};
-    throw Restart{};
+    throw restart_before(*frame, "a custom autograd function changes objects from outside");
   }
   graph.torch_nodes.resize(index + 1);
   for (size_t i = operators; i < graph.aten_nodes.size(); ++i) graph.aten_nodes[i].torch_node = index;

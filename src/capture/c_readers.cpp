@@ -127,16 +127,11 @@ Ref Capture::returned_to_c(Ref value, bool yielded) {
 }
 
 PyObject* Capture::call_from_c(PyObject* callable, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
-  if (sticky_) {
-    PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
-    return nullptr;
-  }
+  if (sticky_) return interrupt_c_code(sticky_);
   if (!callbacks_allowed_) {
     if (!recording_) return PyObject_Vectorcall(callable, args, count, kwnames);
-    restart_ = {{frame->info->code, frame->pc}, "a torch function calls " + callable_name(callable)};
-    sticky_ = std::make_exception_ptr(Restart{});
-    PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
-    return nullptr;
+    return interrupt_c_code(
+        std::make_exception_ptr(restart_before(*frame, "a torch function calls " + callable_name(callable))));
   }
   const bool callbacks = std::exchange(callbacks_allowed_, false);
   const InterpFrame* outer = called_back_from_;
@@ -150,8 +145,7 @@ PyObject* Capture::call_from_c(PyObject* callable, PyObject* const* args, Py_ssi
     result = returned_to_c(call(callable, std::move(values)), /*yielded=*/false);
   } catch (const PythonError&) {
   } catch (...) {
-    sticky_ = std::current_exception();
-    PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
+    interrupt_c_code(std::current_exception());
   }
   called_back_from_ = outer;
   callbacks_allowed_ = callbacks;

@@ -4,7 +4,6 @@
 #include <ATen/ops/lift_fresh.h>
 #include <Python.h>
 #include <structmember.h>
-#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -34,6 +33,7 @@ enum class Treatment : uint8_t {
   Log,
   True,
   False,
+  None,
   Instead,
   Break
 };
@@ -245,9 +245,9 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     }
   }
   if (type == script_function_type()) return call_script_function(callable, args);
-  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) know_all(args);
-  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0 && !args.kwnames && std::ranges::all_of(args.values, is_number)) {
-    return call_numpy_scalar_function(callable, args);
+  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) {
+    know_all(args);
+    if (!args.kwnames && std::ranges::all_of(args.values, is_number)) return call_numpy_scalar_function(callable, args);
   }
   if (PyWeakref_CheckRefExact(callable) && args.values.empty()) {
     if (const Source* source = source_of(callable)) {
@@ -318,140 +318,6 @@ Ref Capture::call_numpy_scalar_function(PyObject* function, const CallArgs& args
   side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
 }
 
-namespace {
-
-bool is_immutable(PyObject* value) {
-  if (is_scalar(value) || is_unknown_number(value) || is_identity_constant(value)) return true;
-  if (!PyTuple_CheckExact(value)) return false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
-    if (!is_immutable(PyTuple_GET_ITEM(value, i))) return false;
-  }
-  return true;
-}
-
-}  // namespace
-
-namespace {
-
-/// The dict of a functools.lru_cache, which the wrapper shows to the garbage collector in front of its function.
-PyObject* cache_of(PyObject* wrapper, PyObject* function) {
-  struct Visited {
-    PyObject* function;
-    PyObject* last = nullptr;
-    PyObject* cache = nullptr;
-  } visited{function};
-  const auto visit = [](PyObject* object, void* data) {
-    auto* found = static_cast<Visited*>(data);
-    if (object == found->function && found->last && PyDict_CheckExact(found->last)) found->cache = found->last;
-    found->last = object;
-    return 0;
-  };
-  Py_TYPE(wrapper)->tp_traverse(wrapper, visit, &visited);
-  return visited.cache;
-}
-
-/// Like original_key, for a tuple that holds tuples, or is a tensor's shape, too.
-PyObject* cache_key(Capture& capture, PyObject* value) {
-  const bool shape = std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0;
-  if (is_tensor(value)) return nullptr;
-  if (capture.is_outside(value) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
-    PyObject* item = PyTuple_GET_ITEM(value, i);
-    if (cache_key(capture, item) != item) return nullptr;
-  }
-  return value;
-}
-
-}  // namespace
-
-/// What an unbounded lru_cache has for plain arguments, while it has it; null: nothing is known.
-Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
-  if (args.kwnames || source_of(callable)->kind != guards::SourceKind::Const) return {};
-  for (PyObject* arg : args.values) {
-    if (!is_scalar(arg) && !is_identity_constant(arg) && !is_identity_key(arg)) return {};
-  }
-  Ref parameters = checked(PyObject_CallMethod(callable, "cache_parameters", nullptr));
-  if (PyDict_GetItemString(parameters.get(), "maxsize") != Py_None ||
-      PyDict_GetItemString(parameters.get(), "typed") != Py_False) {
-    return {};
-  }
-  Ref function = checked(PyObject_GetAttrString(callable, "__wrapped__"));
-  PyObject* cache = cache_of(callable, function.get());
-  if (!cache) return {};
-  Ref wanted = checked(PyTuple_New(static_cast<Py_ssize_t>(args.values.size())));
-  for (size_t i = 0; i < args.values.size(); ++i) PyTuple_SET_ITEM(wanted.get(), i, Py_NewRef(args.values[i]));
-  if (args.values.size() == 1 && (PyUnicode_CheckExact(args.values[0]) || PyLong_CheckExact(args.values[0]))) {
-    wanted = Ref::borrow(args.values[0]);
-  }
-  const Py_hash_t hash = PyObject_Hash(wanted.get());
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(cache, &position, &key, &value)) {
-    if (PyObject_Hash(key) != hash || PyObject_RichCompareBool(key, wanted.get(), Py_EQ) != 1) continue;
-    for (PyObject* arg : args.values) pinned(arg);
-    return wrap(value, sources.dict_item(sources.constant(cache), key));
-  }
-  PyErr_Clear();
-  return {};
-}
-
-/// What an lru_cache keeps, or will keep, for a call whose arguments follow from the code and whose function has been
-/// seen to have no effect: the object itself, under a guard on its place in the cache. Null: not such a call.
-Ref Capture::kept_result(PyObject* callable, const CallArgs& args) {
-  CallArgs originals = args;
-  for (PyObject*& value : originals.values) {
-    value = cache_key(*this, value);
-    if (!value) return {};
-  }
-  Ref kept =
-      Ref::steal(PyObject_Vectorcall(callable, originals.values.data(), originals.positional(), originals.kwnames));
-  PyObject* cache = kept ? referent(callable, &PyDict_Type) : nullptr;
-  if (!cache) return {};
-  const std::vector<PyObject*> held = referents(callable);
-  const auto holds = [&](PyObject* key, PyObject* value) {
-    if (value == kept.get()) return true;           // an unbounded cache
-    for (size_t i = 0; i + 1 < held.size(); ++i) {  // of any other, each key lies beside its result
-      if (held[i] == key && held[i + 1] == kept.get()) return true;
-    }
-    return false;
-  };
-  PyObject *place = nullptr, *holder = nullptr, *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(cache, &position, &key, &value)) {
-    if (!holds(key, value)) continue;
-    if (place) return {};  // given for other arguments, too
-    place = key;
-    holder = value;
-  }
-  if (!place) return {};
-  guards.identity(sources.dict_item(sources.constant(cache), place), holder);
-  keep(kept);
-  return wrap(kept.get(), sources.constant(kept.get()));
-}
-
-/// A function under functools.lru_cache. What the cache is known to have, is given. Otherwise the function is
-/// interpreted as if there were no cache, which nobody notices if it has no effect and gives an immutable value; of
-/// other values, the cache's own is taken. Any other is called for real.
-Ref Capture::call_cached(PyObject* callable, const CallArgs& args) {
-  if (!is_outside(callable)) side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
-  if (Ref found = find_cached(callable, args)) return found;
-  const int64_t writes = writes_;
-  const size_t operators = graph.aten_nodes.size();
-  Ref result;
-  {
-    Uncuttable scope(*this);
-    Ref wrapped = load_attr(callable, MAGNETO_STR("__wrapped__"));
-    result = call(wrapped.get(), args);
-  }
-  if (writes == writes_ && operators == graph.aten_nodes.size()) {
-    if (is_immutable(result.get())) return result;
-    if (Ref kept = kept_result(callable, args)) return kept;
-    PyErr_Clear();
-  }
-  restart_ = {{frame->info->code, frame->pc}, callable_name(callable) + " keeps what it gives in an lru_cache"};
-  throw Restart{};
-}
-
 // -- Python functions ------------------------------------------------------------------------------------------------
 
 void Capture::register_closure(PyObject* function, const Source* source) {
@@ -517,6 +383,8 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       return Ref::borrow(frame && leaves_hooks_out(*frame) ? Py_False : Py_True);
     case Treatment::False:
       return Ref::borrow(Py_False);
+    case Treatment::None:
+      return Ref::borrow(Py_None);
     case Treatment::Log:
       if (log_is_written(function, args)) side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
       break;
@@ -540,12 +408,12 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
         PyObject* contents = PyCell_GET(PyTuple_GET_ITEM(closure, i));
         if (contents && PyDict_CheckExact(contents)) resolve(wrap(contents, sources.constant(contents)).get());
       }
+      PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
       std::vector<Ref> resolved;
       std::vector<PyObject*> values;
       for (PyObject* arg : args.values) {
         resolved.push_back(resolve_deep(known(arg).get()));
         refuse_opaque(resolved.back().get(), 8);
-        PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
         if (module && is_python_class(Py_TYPE(arg)) &&
             _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__module__")) == module) {
           pinned(arg);  // an inspect.Signature: its methods read it
@@ -623,10 +491,8 @@ void Capture::check_refusal() {
 /// context only adds an argument, and may run on fakes.
 void Capture::check_torch_function_modes() {
   if (!at::impl::torch_function_mode_enabled()) return;
-  static constinit Imported device_context("torch.utils._device", "DeviceContext");
-  for (int64_t i = 0; i < at::impl::PythonTorchFunctionTLS::stack_len(); ++i) {
-    PyObject* mode = at::impl::PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
-    if (Py_TYPE(mode) == device_context.type()) continue;
+  for (PyObject* mode : guards::function_modes()) {
+    if (guards::device_of_context(mode)) continue;
     side_exit(BreakReason::OpaqueCall,
               std::string("a torch function mode of type ") + Py_TYPE(mode)->tp_name + " is active");
   }

@@ -84,7 +84,7 @@ struct Capture::ThreadState {
   int nesting = autocast_nesting();
   bool deferring = at::SavedTensorDefaultHooks::set_tracing(true);  // what packs saved tensors sees the real ones
   at::impl::PythonTorchFunctionTLS torch_function = at::impl::PythonTorchFunctionTLS::get_state();
-  std::vector<PyObject*> modes = function_modes();  // alive in torch_function
+  std::vector<PyObject*> modes = guards::function_modes();  // alive in torch_function
   const PausedCollector paused;
   Ref handled = Ref::steal(PyErr_GetHandledException());
   FrameHook hook{capture_hook};
@@ -277,14 +277,24 @@ void Capture::note_birth(PyObject* object) {
   births_[object] = {frame->info->code, frame->pc};
 }
 
+Restart Capture::restart_before(const BreakSite& site, std::string reason) {
+  restart_ = {site, std::move(reason)};
+  return {};
+}
+
+PyObject* Capture::interrupt_c_code(std::exception_ptr thrown) {
+  sticky_ = std::move(thrown);
+  PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
+  return nullptr;
+}
+
 /// An object that can't be made anew is alive at the end: the segment is captured again, to end in front of the
 /// instruction that made it, so that the program makes it for real.
 void Capture::restart_before_birth(const Abandon& abandon) {
   if (!abandon.object) return;
   auto born = births_.find(abandon.object);
   if (born == births_.end() || known_breaks_.count(born->second)) return;
-  restart_ = {born->second, abandon.message};
-  throw Restart{};
+  throw restart_before(born->second, abandon.message);
 }
 
 void Capture::side_exit(BreakReason reason, std::string message) {
@@ -298,10 +308,8 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     if (f->callback || (f->caller && !f->caller->result_is_pushed)) cut = f->caller;
   }
   if (cut) {
-    restart_ = {
-        {cut->info->code, cut->pc},
-        "in a Python function that C code calls from here, " + std::string(break_info(reason).name) + ": " + message};
-    throw Restart{};
+    throw restart_before(*cut, "in a Python function that C code calls from here, " +
+                                   std::string(break_info(reason).name) + ": " + message);
   }
   exit_ = std::make_unique<runtime::Exit>();
   exit_->reason = reason;
@@ -339,7 +347,7 @@ Trace Capture::finish(const Ref& value) {
   }
   rebuilder_->set_handled_exception();
   guards::GlobalState end = guards::GlobalState::read();
-  if (rebuilder_->device_contexts(thread_state_->modes, function_modes())) {
+  if (rebuilder_->device_contexts(thread_state_->modes, guards::function_modes())) {
     end.torch_function_modes = start_state_.torch_function_modes;
     end.torch_function_stack = start_state_.torch_function_stack;
   }
@@ -443,12 +451,9 @@ PyObject* Capture::run_recorded(PyThreadState* thread, Frame* real, int throwfla
     return result;
   }
   const CodeInfo& info = decode(frame_code(real));
-  restart_ = {{frame->info->code, frame->pc},
-              std::string("a torch function calls ") + PyUnicode_AsUTF8(info.code->co_qualname)};
-  sticky_ = std::make_exception_ptr(Restart{});
   end_frame(thread, real, info, frame_next_instr(real, info), frame_stack_depth(real));
-  PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
-  return nullptr;
+  return interrupt_c_code(std::make_exception_ptr(
+      restart_before(*frame, std::string("a torch function calls ") + PyUnicode_AsUTF8(info.code->co_qualname))));
 }
 
 /// Ends a frame that will not be run.
@@ -476,8 +481,7 @@ bool Capture::is_last_word(Frame* real, int throwflag) const {
 void Capture::mute_last_word() {
   if (!sticky_ && PyErr_ExceptionMatches(PyExc_GeneratorExit)) return;
   if (!sticky_) {
-    restart_ = {{frame->info->code, frame->pc}, "an exception is raised where an object dies"};
-    sticky_ = std::make_exception_ptr(Restart{});
+    sticky_ = std::make_exception_ptr(restart_before(*frame, "an exception is raised where an object dies"));
   }
   PyErr_SetNone(PyExc_GeneratorExit);  // a generator that is closed may raise it
 }
@@ -565,8 +569,7 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   } catch (const PythonError&) {
     raised = true;
   } catch (...) {
-    sticky_ = std::current_exception();
-    PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
+    interrupt_c_code(std::current_exception());
     raised = true;
   }
   callbacks_allowed_ = callbacks;

@@ -398,6 +398,13 @@ class Capture {
   void check_sticky();
   void force_exit();
   void restart_before_birth(const Abandon& abandon);
+  /// To be thrown: the segment is captured again, to end in front of the instruction.
+  Restart restart_before(const BreakSite& site, std::string reason);
+  Restart restart_before(const InterpFrame& f, std::string reason) {
+    return restart_before({f.info->code, f.pc}, std::move(reason));
+  }
+  /// The same where C code stands in between: it gets a Python error to hand on. Null.
+  PyObject* interrupt_c_code(std::exception_ptr thrown);
   graph::PyArg py_arg(PyObject* object);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
                        int depth);
@@ -460,9 +467,6 @@ class Capture {
 bool is_unknown_number(PyObject* object);
 /// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.
 PyObject* number_now(PyObject* object);
-
-/// The torch function modes of the thread, the outermost first; borrowed.
-std::vector<PyObject*> function_modes();
 
 // -- classification (values.cpp) -------------------------------------------------------------------------------------
 /// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented: guarded by value, no source after that.

@@ -6,6 +6,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "python/imported.h"
 
 namespace magneto::capture {
 
@@ -88,11 +89,8 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
     return wrap(of, sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);
-  static PyObject* const variable = [] {
-    Ref module = checked(PyImport_ImportModule("torch.autograd"));
-    return PyObject_GetAttrString(module.get(), "Variable");
-  }();
-  if (object == variable && !args.values.empty() && is_tensor(args.values[0])) return call_torch(object, args);
+  static constinit Imported variable("torch.autograd", "Variable");
+  if (object == variable.get() && !args.values.empty() && is_tensor(args.values[0])) return call_torch(object, args);
   PyTypeObject* meta = Py_TYPE(object);
   if (meta != &PyType_Type && !past_metaclass) {
     PyObject* meta_call = type_lookup(meta, MAGNETO_STR("__call__"));

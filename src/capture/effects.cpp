@@ -28,6 +28,8 @@ struct Effect {
   bool reads = false;
   bool sets_attribute = false;  // to its third argument, which it only hands on
   bool asks_type = false;       // of its first argument
+  bool appends = false;         // its second argument to a list
+  bool calls_first = false;     // its first argument
 };
 
 struct EffectRow {
@@ -77,6 +79,8 @@ void find_habits(Effect& effect) {
                     std::ranges::any_of(comparing, [&](std::string_view end) { return name.ends_with(end); });
   effect.sets_attribute = name.ends_with("object.__setattr__") || name == "builtins.setattr";
   effect.asks_type = name == "builtins.isinstance";
+  effect.appends = name == "list.append";
+  effect.calls_first = name == "_functools.reduce";
   effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");
   effect.stores = effect.policy == Policy::Mutate && !effect.compares;
   effect.hashes =
@@ -180,7 +184,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     });
   }
 
-  if (effect->name == "list.append" && args.values.size() == 2 && !args.kwnames && PyList_CheckExact(args.values[0])) {
+  if (effect->appends && args.values.size() == 2 && !args.kwnames && PyList_CheckExact(args.values[0])) {
     append(args.values[0], args.values[1]);
     return Ref::borrow(Py_None);
   }
@@ -198,7 +202,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     values.kwnames = args.kwnames;
     bool tensors = false;
     for (size_t i = 0; i < args.values.size(); ++i) {
-      const bool called = (i == 0 && effect->name == "_functools.reduce") || args.keyword(i) == MAGNETO_STR("key");
+      const bool called = (i == 0 && effect->calls_first) || args.keyword(i) == MAGNETO_STR("key");
       if (called) {
         held.push_back(callback(args.values[i]));
         values.values.push_back(held.back().get());
@@ -229,7 +233,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       held.push_back(value);
       values.values.push_back(value.get());
     }
-    if (tensors && effect->policy == Policy::Pure && effect->name != "_functools.reduce") {
+    if (tensors && effect->policy == Policy::Pure && !effect->calls_first) {
       return call_torch(callable, args);
     }
     return call_native(

@@ -1,7 +1,5 @@
 // Methods of tensors that are more than one recorded operator.
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/Device.h>
-#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "capture/handlers.h"
@@ -40,7 +38,7 @@ template <const char* const& name>
 Ref handle_device_context(Capture& capture, const CallArgs& args) {
   PyObject* device = args.values.at(0);
   bool plain = THPDevice_Check(device) && reinterpret_cast<THPDevice*>(device)->device.is_cpu();
-  for (PyObject* mode : function_modes()) {
+  for (PyObject* mode : guards::function_modes()) {
     const std::optional<c10::Device> other = guards::device_of_context(mode);
     plain &= other && other->is_cpu();
   }
@@ -62,15 +60,6 @@ Ref handle_detach(Capture& capture, const CallArgs& args) {
 }
 
 }  // namespace
-
-std::vector<PyObject*> function_modes() {
-  using at::impl::PythonTorchFunctionTLS;
-  std::vector<PyObject*> modes;
-  for (int64_t i = 0; i < PythonTorchFunctionTLS::stack_len(); ++i) {
-    modes.push_back(PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
-  }
-  return modes;
-}
 
 std::span<const HandlerRow> tensor_handlers() {
   static constexpr HandlerRow rows[] = {

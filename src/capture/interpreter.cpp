@@ -60,8 +60,7 @@ Ref Capture::run_frame(InterpFrame& callee, bool raise_first) {
   for (InterpFrame* outer = frame; outer; outer = outer->caller) ++depth;
   if (depth > Py_GetRecursionLimit() || depth > 2000 || c_stack_is_low()) {
     // CPython runs the outermost call, and raises RecursionError where it does so in eager.
-    restart_ = {{root_.info->code, root_.pc}, "the calls go deeper than a capture follows"};
-    throw Restart{};
+    throw restart_before(root_, "the calls go deeper than a capture follows");
   }
   FrameScope scope(*this, callee);
   return Interpreter(*this, callee).run(raise_first);

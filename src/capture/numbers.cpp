@@ -33,8 +33,8 @@ struct UnknownNumber {
 };
 
 void look() {
-  if (Capture* capture = Capture::current()) capture->unknown_is_read();
-  PyErr_SetString(PyExc_RuntimeError, "the capture was interrupted");
+  if (Capture* capture = Capture::current()) return capture->unknown_is_read();
+  PyErr_SetString(PyExc_RuntimeError, "a number's value was asked for while no capture ran");
 }
 
 PyObject* look_1(PyObject*) { return look(), nullptr; }
@@ -103,9 +103,8 @@ bool is_unknown_number(PyObject* object) { return object && Py_TYPE(object) == u
 PyObject* number_now(PyObject* object) { return is_unknown_number(object) ? unknown_of(object).now : object; }
 
 void Capture::unknown_is_read() {
-  if (sticky_) return;
-  memory_.needs_all = true;
-  sticky_ = std::make_exception_ptr(Retry{});
+  memory_.needs_all |= !sticky_;
+  interrupt_c_code(sticky_ ? sticky_ : std::make_exception_ptr(Retry{}));
 }
 
 namespace {

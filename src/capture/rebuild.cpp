@@ -78,11 +78,8 @@ bool Rebuilder::is_constant(PyObject* value) {
     return true;
   }
   if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PyCode_Type) return true;
-  static const PyTypeObject* const union_type = [] {  // int | None
-    Ref types = checked(PyImport_ImportModule("types"));
-    return reinterpret_cast<PyTypeObject*>(PyObject_GetAttrString(types.get(), "UnionType"));
-  }();
-  if (Py_TYPE(value) == union_type || Py_TYPE(value) == &Py_GenericAliasType) return true;
+  static constinit Imported union_type("types", "UnionType");  // int | None
+  if (Py_TYPE(value) == union_type.type() || Py_TYPE(value) == &Py_GenericAliasType) return true;
   if (PyTraceBack_Check(value)) return true;  // of Capture::add_traceback: frames without values
   if (Py_TYPE(value) == &PyFrozenSet_Type) {
     Ref items = checked(PySequence_List(value));
@@ -470,7 +467,6 @@ void Rebuilder::journal() {
   }
 }
 
-/// Modes of the thread that the segment leaves changed are set by the torch functions that users set them with.
 bool Rebuilder::device_contexts(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end) {
   const auto [left, entered] = std::mismatch(start.begin(), start.end(), end.begin(), end.end());
   const auto is_context = [](PyObject* mode) { return guards::device_of_context(mode).has_value(); };
@@ -487,6 +483,7 @@ bool Rebuilder::device_contexts(const std::vector<PyObject*>& start, const std::
   return true;
 }
 
+/// Modes of the thread that the segment leaves changed are set by the torch functions that users set them with.
 void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalState& end, int nesting) {
   guards::GlobalState rest = end;
   rest.dispatch_included = start.dispatch_included;  // the session's own keys

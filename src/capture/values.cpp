@@ -52,19 +52,14 @@ PyObject* enum_type() {
   return type.get();
 }
 
-PyObject* collections_type(const char* name) {
-  Ref module = Ref::steal(PyImport_ImportModule("collections"));
-  return PyObject_GetAttrString(module.get(), name);
-}
-
 PyTypeObject* deque_type() {
-  static PyObject* const type = collections_type("deque");
-  return reinterpret_cast<PyTypeObject*>(type);
+  static constinit Imported type("collections", "deque");
+  return type.type();
 }
 
 PyTypeObject* defaultdict_type() {
-  static PyObject* const type = collections_type("defaultdict");
-  return reinterpret_cast<PyTypeObject*>(type);
+  static constinit Imported type("collections", "defaultdict");
+  return type.type();
 }
 
 /// As Objects/descrobject.c has it.
@@ -430,9 +425,9 @@ void Capture::append(PyObject* list, PyObject* item) {
     if (PyList_Append(resolve(list, /*will_mutate=*/true).get(), item) < 0) throw PythonError{};
     return;
   }
-  if (!find_tail(list)) tails_.emplace_back(list, std::vector<Ref>());
-  auto& tail = std::ranges::find(tails_, list, [](const auto& entry) { return entry.first; })->second;
-  tail.push_back(Ref::borrow(item));
+  auto tail = std::ranges::find(tails_, list, [](const auto& entry) { return entry.first; });
+  if (tail == tails_.end()) tail = tails_.insert(tail, {list, {}});
+  tail->second.push_back(Ref::borrow(item));
   ++writes_;
 }
 

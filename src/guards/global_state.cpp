@@ -10,6 +10,7 @@
 
 #include "guards/guards.h"
 #include "guards/objects.h"
+#include "python/imported.h"
 
 namespace magneto::guards {
 
@@ -17,10 +18,8 @@ namespace {
 
 /// Tells stacks of modes apart: by address, or contexts of torch.device, made anew each time, by their device.
 uint64_t mode_stack() {
-  using at::impl::PythonTorchFunctionTLS;
   uint64_t key = 0;
-  for (int64_t i = 0; i < PythonTorchFunctionTLS::stack_len(); ++i) {
-    PyObject* mode = PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
+  for (PyObject* mode : function_modes()) {
     uint64_t one = reinterpret_cast<uint64_t>(mode);
     if (const std::optional<c10::Device> device = device_of_context(mode)) {
       one = 1 + static_cast<uint64_t>(std::hash<c10::Device>()(*device));
@@ -32,15 +31,19 @@ uint64_t mode_stack() {
 
 }  // namespace
 
+std::vector<PyObject*> function_modes() {
+  using at::impl::PythonTorchFunctionTLS;
+  std::vector<PyObject*> modes;
+  for (int64_t i = 0; i < PythonTorchFunctionTLS::stack_len(); ++i) {
+    modes.push_back(PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
+  }
+  return modes;
+}
+
 std::optional<c10::Device> device_of_context(PyObject* mode) {
-  static PyTypeObject* const context_type = [] {
-    Ref module = Ref::steal(PyImport_ImportModule("torch.utils._device"));
-    Ref type = module ? Ref::steal(PyObject_GetAttrString(module.get(), "DeviceContext")) : Ref();
-    PyErr_Clear();
-    return reinterpret_cast<PyTypeObject*>(type.release());
-  }();
+  static constinit Imported context_type("torch.utils._device", "DeviceContext");
   static PyObject* const name = PyUnicode_InternFromString("device");
-  if (Py_TYPE(mode) != context_type) return std::nullopt;
+  if (Py_TYPE(mode) != context_type.type()) return std::nullopt;
   PyObject* dict = instance_dict(mode);
   PyObject* device = dict ? find_item(dict, name, PyObject_Hash(name)).value : nullptr;
   if (!device || !THPDevice_Check(device)) return std::nullopt;

@@ -46,6 +46,8 @@ struct GlobalState {
   std::string difference(const GlobalState& now) const;
 };
 
+/// The torch function modes of the thread, the outermost first; borrowed.
+std::vector<PyObject*> function_modes();
 /// The device of a mode that `with torch.device(...)` has entered; nothing for other modes.
 std::optional<c10::Device> device_of_context(PyObject* mode);
 

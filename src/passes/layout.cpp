@@ -1,6 +1,8 @@
 // Memory layouts: convolutions work on channels that lie next to each other. Given tensors with channels first, the
 // library reorders them at each call, or takes a slower way. What lies between convolutions is generated and works in
 // any layout, so that a network stays channels-last from its input to the last convolution.
+#include <c10/core/MemoryFormat.h>
+
 #include <unordered_map>
 
 #include "graph/aliases.h"
@@ -18,10 +20,6 @@ using graph::ValueId;
 
 bool is_image(const TensorMeta& meta) {
   return meta.sizes.size() == 4 && meta.device.is_cpu() && (meta.dtype == c10::kFloat || meta.dtype == c10::kBFloat16);
-}
-
-std::vector<int64_t> channels_last_strides(const std::vector<int64_t>& sizes) {
-  return {sizes[1] * sizes[2] * sizes[3], 1, sizes[1] * sizes[3], sizes[1]};
 }
 
 /// The same memory, dimensions of size one aside.
@@ -80,7 +78,7 @@ class Relayout {
     std::vector<TensorMeta> metas;
     for (const ValueId id : node.results) {
       metas.push_back(id == kNoValue ? TensorMeta{} : out_.old().values[id].meta);
-      if (id != kNoValue) metas.back().strides = channels_last_strides(metas.back().sizes);
+      if (id != kNoValue) metas.back().strides = c10::get_channels_last_strides_2d(metas.back().sizes);
     }
     std::vector<const TensorMeta*> given;
     for (size_t i = 0; i < metas.size(); ++i) given.push_back(node.results[i] == kNoValue ? nullptr : &metas[i]);
@@ -97,17 +95,15 @@ class Relayout {
   /// The value of a new number, channels-last.
   ValueId turned(ValueId id, int32_t torch_node) {
     TensorMeta meta = out_.graph().values[id].meta;
-    std::vector<int64_t> strides = channels_last_strides(meta.sizes);
+    std::vector<int64_t> strides = c10::get_channels_last_strides_2d(meta.sizes);
     if (same_layout(meta.sizes, meta.strides, strides)) return id;
-    const auto [entry, added] = turned_.try_emplace(id, kNoValue);
-    if (added) {
+    ValueId& made = turned_.try_emplace(id, kNoValue).first->second;
+    if (made == kNoValue) {
       meta.strides = std::move(strides);
       meta.storage_offset = 0;
-      const ValueId made = clone(id, meta, c10::MemoryFormat::ChannelsLast, torch_node);
-      turned_[id] = made;
-      return made;
+      made = clone(id, meta, c10::MemoryFormat::ChannelsLast, torch_node);
     }
-    return entry->second;
+    return made;
   }
 
   ValueId clone(ValueId id, const TensorMeta& meta, c10::MemoryFormat format, int32_t torch_node) {

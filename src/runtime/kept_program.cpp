@@ -20,12 +20,7 @@ const std::string& program_key() {
     const std::string id = cache::build_id(self.dli_fname ? self.dli_fname : "");
     if (id.empty()) return "";
     // The build id stands for our version: passes, rules, and how a program is written down.
-    std::string hex;
-    for (const unsigned char byte : id) {
-      constexpr const char* kDigits = "0123456789abcdef";
-      hex += {kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-    return "program, build " + hex + ", PyTorch " MAGNETO_TORCH_VERSION " for " + at::get_cpu_capability() +
+    return "program, build " + cache::hex(id) + ", PyTorch " MAGNETO_TORCH_VERSION " for " + at::get_cpu_capability() +
            ", machine" + cache::machine();
   }();
   return key;
