@@ -54,8 +54,8 @@ def test_ctrl_c_at_any_moment_of_a_compile(keyboard: Any) -> None:
     for moment in range(12):
         magneto.reset()
         compiled = magneto.compile(model)
-        timer = keyboard(whole * (moment + 0.5) / 12)
         try:
+            timer = keyboard(whole * (moment + 0.5) / 12)  # on a busy machine, it may be over before this returns
             try:
                 assert_same(compiled(X), want)
             finally:
@@ -71,11 +71,10 @@ def test_ctrl_c_at_any_moment_of_a_compile(keyboard: Any) -> None:
 def test_ctrl_c_while_compiled_code_runs(keyboard: Any) -> None:
     compiled = magneto.compile(lambda x: x.sin() + 1)
     compiled(X)
-    timer = keyboard(0.1)
     with pytest.raises(KeyboardInterrupt):
+        keyboard(0.1)
         while True:
             compiled(X)
-    timer.join()
     assert_same(compiled(X), X.sin() + 1)
 
 
@@ -83,6 +82,8 @@ def test_ctrl_c_in_a_side_exit(keyboard: Any) -> None:
     def waiting(x: torch.Tensor, seconds: float) -> Any:
         y = x + 1
         try:
+            if seconds:
+                keyboard(0.1)
             time.sleep(seconds)
         except KeyboardInterrupt:
             return y, "stopped"
@@ -90,9 +91,7 @@ def test_ctrl_c_in_a_side_exit(keyboard: Any) -> None:
 
     compiled = magneto.compile(waiting)
     for _ in range(2):
-        timer = keyboard(0.2)
         assert_same(compiled(X, 20.0), (X + 1, "stopped"))
-        timer.join()
         assert_same(compiled(X, 0.0), (X + 1, "done"))
 
 
