@@ -13,6 +13,7 @@ struct ExprNode {
   std::vector<Expr> operands;
   std::vector<int64_t> coefficients;
   size_t hash = 0;
+  bool polynomial = true;
 };
 
 namespace {
@@ -34,6 +35,9 @@ struct ExprTable {
     for (const Expr operand : node.operands) hash = mix(hash, operand.node_->hash);
     for (const int64_t coefficient : node.coefficients) hash = mix(hash, static_cast<size_t>(coefficient));
     node.hash = hash;
+    node.polynomial =
+        node.kind < ExprKind::FloorDiv &&
+        std::all_of(node.operands.begin(), node.operands.end(), [](Expr o) { return o.node_->polynomial; });
     static ExprTable& table = *new ExprTable;  // outlives all statics that hold expressions
     std::lock_guard lock(table.mutex_);
     auto [it, end] = table.nodes_.equal_range(hash);
@@ -170,6 +174,7 @@ int64_t Expr::number() const { return node_->number; }
 int32_t Expr::id() const { return static_cast<int32_t>(node_->number); }
 const std::vector<Expr>& Expr::operands() const { return node_->operands; }
 const std::vector<int64_t>& Expr::coefficients() const { return node_->coefficients; }
+bool Expr::is_polynomial() const { return node_->polynomial; }
 
 Expr operator+(Expr a, Expr b) {
   Terms terms;
@@ -471,6 +476,13 @@ Expr simplify(Expr expr, const std::function<Range(Expr)>& leaf) {
   if (expr.operands().empty()) {
     const Range range = expr.is_constant() ? Range{} : leaf(expr);
     return range.low == range.high ? Expr(range.low) : expr;
+  }
+  if (expr.is_polynomial()) {
+    const auto is_number = [&](Expr part) {
+      const Range range = leaf(part);
+      return range.low == range.high;
+    };
+    if (!any_leaf(expr, is_number)) return expr;
   }
   const Expr inner = rebuild(expr, [&](Expr part) { return simplify(part, leaf); });
   if (inner.operands().size() != 2 || inner.kind() == ExprKind::Sum || inner.kind() == ExprKind::Product) return inner;

@@ -53,6 +53,8 @@ class Expr {
   const std::vector<Expr>& operands() const;
   /// The coefficients of a sum's terms.
   const std::vector<int64_t>& coefficients() const;
+  /// No division, modulo, min or max is in it.
+  bool is_polynomial() const;
 
   friend bool operator==(Expr a, Expr b) { return a.node_ == b.node_; }
   const void* identity() const { return node_; }

@@ -1,0 +1,366 @@
+#include "shapes/environment.h"
+
+#include <algorithm>
+
+namespace magneto::shapes {
+
+using Kind = Relation::Kind;
+
+namespace {
+
+/// Facts beyond this many are not looked through: a question that they decide becomes one more assumption.
+constexpr size_t kMostFacts = 128;
+
+int64_t checked(std::optional<int64_t> value) {
+  if (!value) throw SizeOverflow("a size does not fit in 64 bits");
+  return *value;
+}
+
+std::optional<int64_t> product(int64_t a, int64_t b) {
+  int64_t result;
+  return __builtin_mul_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+}
+
+std::optional<int64_t> sum(int64_t a, int64_t b) {
+  int64_t result;
+  return __builtin_add_overflow(a, b, &result) ? std::nullopt : std::optional(result);
+}
+
+/// `a` divides all of `b`: the rest of the factors.
+std::optional<std::vector<Expr>> without_factor(std::vector<Expr> factors, Expr factor) {
+  const auto found = std::find(factors.begin(), factors.end(), factor);
+  if (found == factors.end()) return std::nullopt;
+  factors.erase(found);
+  return factors;
+}
+
+std::vector<Expr> factors_of(Expr term) {
+  return term.kind() == ExprKind::Product ? term.operands() : std::vector<Expr>{term};
+}
+
+}  // namespace
+
+// -- symbols ---------------------------------------------------------------------------------------------------------
+
+Expr Environment::add(Symbol symbol) {
+  symbols_.push_back(std::move(symbol));
+  forget();
+  return Expr::symbol(static_cast<int32_t>(symbols_.size()) - 1);
+}
+
+Expr Environment::symbol(int64_t value, Range range) { return add({value, range, range, {}, {}}); }
+Expr Environment::unbacked(Range range) { return add({{}, range, range, {}, {}}); }
+
+void Environment::forget() {
+  simplified_.clear();
+  for (auto& memo : decided_) memo.clear();
+}
+
+std::optional<int64_t> Environment::value(Expr expr) const {
+  switch (expr.kind()) {
+    case ExprKind::Constant:
+      return expr.number();
+    case ExprKind::Symbol:
+      return symbols_[expr.id()].value;
+    case ExprKind::Sum: {
+      int64_t total = expr.number();
+      for (size_t i = 0; i < expr.operands().size(); ++i) {
+        const std::optional<int64_t> term = value(expr.operands()[i]);
+        if (!term) return std::nullopt;
+        total = checked(sum(total, checked(product(expr.coefficients()[i], *term))));
+      }
+      return total;
+    }
+    case ExprKind::Product: {
+      int64_t total = 1;
+      for (const Expr factor : expr.operands()) {
+        const std::optional<int64_t> part = value(factor);
+        if (!part) return std::nullopt;
+        total = checked(product(total, *part));
+      }
+      return total;
+    }
+    default:
+      break;
+  }
+  if (expr.operands().size() != 2) return std::nullopt;
+  const std::optional<int64_t> a = value(expr.operands()[0]), b = value(expr.operands()[1]);
+  if (!a || !b) return std::nullopt;
+  switch (expr.kind()) {
+    case ExprKind::FloorDiv:
+      return floor_div(*a, *b);
+    case ExprKind::Mod:
+      return mod(*a, *b);
+    case ExprKind::Min:
+      return std::min(*a, *b);
+    default:
+      return std::max(*a, *b);
+  }
+}
+
+Expr Environment::simplified(Expr expr) {
+  if (expr.is_constant()) return expr;
+  const auto known = simplified_.find(expr.identity());
+  if (known != simplified_.end()) return known->second;
+  const auto replacement = [&](Expr leaf) {
+    return leaf.kind() == ExprKind::Symbol ? symbols_[leaf.id()].is : std::nullopt;
+  };
+  const bool changes = any_leaf(expr, [&](Expr leaf) { return replacement(leaf).has_value(); });
+  const Expr replaced = changes ? substitute(expr, replacement) : expr;
+  const Expr result = simplify(replaced, [&](Expr leaf) { return range(leaf); });
+  simplified_.emplace(expr.identity(), result);
+  return result;
+}
+
+Expr Environment::original(Expr expr) const {
+  return substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
+    if (leaf.kind() != ExprKind::Symbol || !symbols_[leaf.id()].of) return std::nullopt;
+    return original(*symbols_[leaf.id()].of);
+  });
+}
+
+Range Environment::range(Expr expr) {
+  return range_of(expr,
+                  [&](Expr leaf) { return leaf.kind() == ExprKind::Symbol ? symbols_[leaf.id()].range : Range{}; });
+}
+
+// -- questions -------------------------------------------------------------------------------------------------------
+
+/// With what is equal replaced, and without factors that are positive and common to all terms: s0*s1 == s0*s2 asks
+/// whether s1 == s2.
+Relation Environment::known_form(const Relation& relation) {
+  Relation known = with_difference(relation, simplified(relation.difference));
+  while (known.difference.kind() == ExprKind::Sum && known.difference.number() == 0) {
+    const std::vector<Expr>& terms = known.difference.operands();
+    std::optional<Expr> divided;
+    for (const Expr factor : factors_of(terms[0])) {
+      if (range(factor).low < 1) continue;
+      Expr rest = 0;
+      const bool common = std::all_of(terms.begin(), terms.end(), [&](const Expr& term) {
+        const auto others = without_factor(factors_of(term), factor);
+        if (!others) return false;
+        Expr left = known.difference.coefficients()[&term - terms.data()];
+        for (const Expr other : *others) left *= other;
+        rest += left;
+        return true;
+      });
+      if (common) divided = rest;
+      if (common) break;
+    }
+    if (!divided) break;
+    known = with_difference(known, simplified(*divided));
+  }
+  return known;
+}
+
+/// A fact says that the difference is at least zero.
+bool Environment::follows(Expr difference) {
+  size_t looked = 0;
+  for (const Relation& fact : facts_) {
+    if (fact.kind == Kind::NonZero || ++looked > kMostFacts) continue;
+    if (range(difference - fact.difference).low >= 0) return true;
+    if (fact.kind == Kind::Zero && range(difference + fact.difference).low >= 0) return true;
+  }
+  return false;
+}
+
+std::optional<bool> Environment::decide_known(const Relation& relation) {
+  const Expr difference = relation.difference;
+  if (difference.is_constant()) return holds(relation.kind, difference.number());
+  if (const std::optional<bool> answer = holds(relation.kind, range(difference))) return answer;
+  for (const Relation& fact : facts_) {
+    if (fact == relation) return true;
+    if (fact == !relation) return false;
+  }
+  if (facts_.empty()) return std::nullopt;
+  if (relation.kind == Kind::AtLeastZero) {
+    if (follows(difference)) return true;
+    if (follows(-1 - difference)) return false;
+    return std::nullopt;
+  }
+  if (follows(difference - 1) || follows(-1 - difference)) return relation.kind == Kind::NonZero;
+  if (follows(difference) && follows(0 - difference)) return relation.kind == Kind::Zero;
+  return std::nullopt;
+}
+
+std::optional<bool> Environment::decide(const Relation& relation) {
+  auto& memo = decided_[static_cast<int>(relation.kind)];
+  const auto known = memo.find(relation.difference.identity());
+  if (known != memo.end()) return known->second;
+  const std::optional<bool> answer = decide_known(known_form(relation));
+  memo.emplace(relation.difference.identity(), answer);
+  return answer;
+}
+
+std::optional<bool> Environment::evaluate(const Relation& relation) {
+  if (const std::optional<bool> answer = decide(relation)) return answer;
+  const std::optional<int64_t> now = value(relation.difference);
+  if (!now) return std::nullopt;
+  const bool answer = holds(relation.kind, *now);
+  assume(answer ? relation : !relation);
+  return answer;
+}
+
+std::optional<int64_t> Environment::specialise(Expr expr) {
+  const Expr known = simplified(expr);
+  if (known.is_constant()) return known.number();
+  const std::optional<int64_t> now = value(expr);
+  if (now) assume(equal(expr, *now));
+  return now;
+}
+
+bool Environment::assume(const Relation& relation) {
+  if (const std::optional<bool> answer = decide(relation)) return *answer;
+  const std::optional<int64_t> now = value(relation.difference);
+  if (now && !holds(relation.kind, *now)) return false;
+  assumed_.push_back({relation.kind, original(relation.difference)});
+  learn(relation);
+  return true;
+}
+
+// -- what is learnt --------------------------------------------------------------------------------------------------
+
+void Environment::learn(const Relation& relation) {
+  const Relation known = known_form(relation);
+  switch (known.kind) {
+    case Kind::Zero:
+      learn_zero(known.difference);
+      break;
+    case Kind::AtLeastZero:
+      learn_at_least_zero(known.difference);
+      break;
+    case Kind::NonZero: {
+      const Range bounds = range(known.difference);
+      if (bounds.low == 0) {
+        learn_at_least_zero(known.difference - 1);
+      } else if (bounds.high == 0) {
+        learn_at_least_zero(-1 - known.difference);
+      } else {
+        facts_.push_back(known);
+      }
+      break;
+    }
+  }
+  forget();
+  // Facts in terms of what is known now; those that say something in ranges or replacements are learnt by that.
+  std::vector<Relation> before = std::move(facts_);
+  facts_.clear();
+  for (const Relation& fact : before) {
+    const Relation now = known_form(fact);
+    if (now == fact) {
+      facts_.push_back(fact);
+    } else if (!decide_known(now)) {
+      learn(now);
+    }
+  }
+}
+
+void Environment::narrow(int32_t symbol, Range range) {
+  Range& known = symbols_[symbol].range;
+  known = {std::max(known.low, range.low), std::min(known.high, range.high)};
+}
+
+/// False: the symbol stands in what would replace it.
+bool Environment::replace(Expr symbol, Expr by) {
+  if (depends_on(by, symbol)) return false;
+  Symbol& replaced = symbols_[symbol.id()];
+  replaced.is = by;
+  const Range bounds = replaced.range;
+  for (Symbol& other : symbols_) {
+    if (other.is && depends_on(*other.is, symbol)) {
+      other.is = substitute(*other.is, [&](Expr leaf) { return leaf == symbol ? std::optional(by) : std::nullopt; });
+    }
+  }
+  forget();
+  // What was known of the symbol holds for what it is.
+  if (bounds.low != INT64_MIN) learn(at_most(bounds.low, by));
+  if (bounds.high != INT64_MAX) learn(at_most(by, bounds.high));
+  return true;
+}
+
+void Environment::learn_zero(Expr difference) {
+  // A symbol that stands alone is replaced: one without a value first, then the newest.
+  std::optional<Expr> best;
+  const auto better = [&](Expr leaf) {
+    if (!best) return true;
+    const bool old_backed = symbols_[best->id()].value.has_value(), backed = symbols_[leaf.id()].value.has_value();
+    return old_backed != backed ? old_backed : leaf.id() > best->id();
+  };
+  any_leaf(difference, [&](Expr leaf) {
+    if (leaf.kind() != ExprKind::Symbol) return false;
+    const std::optional<Linear> linear = linear_in(difference, leaf);
+    const bool alone = linear && (linear->coefficient == Expr(1) || linear->coefficient == Expr(-1));
+    if (alone && better(leaf)) best = leaf;
+    return false;
+  });
+  if (best) {
+    const Linear linear = *linear_in(difference, *best);
+    replace(*best, linear.coefficient == Expr(1) ? 0 - linear.rest : linear.rest);
+    return;
+  }
+  // A symbol that is a multiple of a number: s0 % 8 == 0, or 3*s0 == 8*s1.
+  const auto multiple = [&](Expr symbol, int64_t number) {
+    const Range bounds = symbols_[symbol.id()].range;
+    const std::optional<int64_t> now = symbols_[symbol.id()].value;
+    Range range;
+    if (bounds.low != INT64_MIN) range.low = -floor_div(-bounds.low, number);
+    if (bounds.high != INT64_MAX) range.high = floor_div(bounds.high, number);
+    const Expr quotient =
+        add({now ? std::optional(floor_div(*now, number)) : std::nullopt, range, range, {}, floor_div(symbol, number)});
+    replace(symbol, number * quotient);
+  };
+  if (difference.kind() == ExprKind::Mod && difference.operands()[0].kind() == ExprKind::Symbol &&
+      difference.operands()[1].is_constant() && difference.operands()[1].number() > 1) {
+    return multiple(difference.operands()[0], difference.operands()[1].number());
+  }
+  facts_.push_back({Kind::Zero, difference});
+}
+
+void Environment::learn_at_least_zero(Expr difference) {
+  // Bounds of each symbol that stands alone, from the bounds of the rest.
+  bool expressed = false;
+  std::vector<std::pair<int32_t, Range>> found;
+  any_leaf(difference, [&](Expr leaf) {
+    if (leaf.kind() != ExprKind::Symbol) return false;
+    const std::optional<Linear> linear = linear_in(difference, leaf);
+    if (!linear || !linear->coefficient.is_constant()) return false;
+    const int64_t coefficient = linear->coefficient.number();
+    const int64_t most = range(linear->rest).high;
+    if (most == INT64_MAX || coefficient == 0) return false;
+    // coefficient*leaf >= -most
+    Range bounds;
+    if (coefficient > 0) bounds.low = -floor_div(most, coefficient);
+    if (coefficient < 0) bounds.high = floor_div(most, -coefficient);
+    found.emplace_back(leaf.id(), bounds);
+    expressed = expressed || linear->rest.is_constant();
+    return false;
+  });
+  for (const auto& [symbol, bounds] : found) narrow(symbol, bounds);
+  if (!expressed) facts_.push_back({Kind::AtLeastZero, difference});
+}
+
+// -- the guards of a capture -----------------------------------------------------------------------------------------
+
+std::vector<Relation> Environment::guards() const {
+  const auto without = [&](const std::vector<Relation>& relations, size_t left_out) {
+    Environment environment;
+    for (const Symbol& symbol : symbols_) {
+      environment.symbols_.push_back({symbol.value, symbol.given, symbol.given, {}, symbol.of});
+    }
+    for (size_t i = 0; i < relations.size(); ++i) {
+      if (i != left_out) environment.assume(relations[i]);
+    }
+    return environment;
+  };
+  std::vector<Relation> kept = assumed_;
+  for (size_t i = 0; i < kept.size() && kept.size() <= kMostFacts;) {
+    if (without(kept, i).decide(kept[i]) == std::optional(true)) {
+      kept.erase(kept.begin() + static_cast<ptrdiff_t>(i));
+    } else {
+      ++i;
+    }
+  }
+  return kept;
+}
+
+}  // namespace magneto::shapes

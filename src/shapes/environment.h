@@ -1,0 +1,78 @@
+// What a capture knows of sizes: symbols with the values that they have in this run, and what was assumed of them.
+//
+// A size that may differ from call to call is a symbol, s0. Questions about sizes are decided from what is known; what
+// is not known is answered as it is in this run and assumed from there on: that is a guard of the capture. Equalities
+// replace symbols, so that what is equal is the same expression; a symbol that is a multiple of a number is written as
+// that number times a new symbol. Unbacked symbols have no value in this run (the size of a `nonzero`): a question
+// about them that what is known does not decide has no answer.
+#pragma once
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "shapes/relation.h"
+
+namespace magneto::shapes {
+
+/// A size beyond 64 bits.
+struct SizeOverflow : std::overflow_error {
+  using std::overflow_error::overflow_error;
+};
+
+class Environment {
+ public:
+  /// A symbol for a size that is `value` in this run and lies in `range` in all runs.
+  Expr symbol(int64_t value, Range range);
+  Expr unbacked(Range range);
+
+  /// True or false if that holds for all sizes that fit what is known; nothing: it depends.
+  std::optional<bool> decide(const Relation& relation);
+  /// The same; what depends is answered as in this run, and assumed. Nothing: it depends on an unbacked symbol.
+  std::optional<bool> evaluate(const Relation& relation);
+  /// The value in this run, which is assumed to be so in all runs; nothing: as above.
+  std::optional<int64_t> specialise(Expr expr);
+  /// Takes a relation for granted: torch._check. False: it contradicts what is known.
+  bool assume(const Relation& relation);
+
+  /// The value in this run; nothing: an unbacked symbol is in it. Throws SizeOverflow.
+  std::optional<int64_t> value(Expr expr) const;
+  /// In terms of what is known.
+  Expr simplified(Expr expr);
+  /// In terms of the symbols that `symbol` and `unbacked` gave.
+  Expr original(Expr expr) const;
+  Range range(Expr expr);
+
+  /// What was assumed, in order, in terms of the original symbols; with nothing that follows from the rest.
+  std::vector<Relation> guards() const;
+
+ private:
+  struct Symbol {
+    std::optional<int64_t> value;
+    Range range;             // now
+    Range given;             // at first
+    std::optional<Expr> is;  // replaced by that
+    std::optional<Expr> of;  // made for a multiple: what it stands for
+  };
+
+  Expr add(Symbol symbol);
+  Relation known_form(const Relation& relation);
+  std::optional<bool> decide_known(const Relation& relation);
+  bool follows(Expr difference);
+  void learn(const Relation& relation);
+  void learn_zero(Expr difference);
+  void learn_at_least_zero(Expr difference);
+  bool replace(Expr symbol, Expr by);
+  void narrow(int32_t symbol, Range range);
+  void forget();
+
+  std::vector<Symbol> symbols_;
+  std::vector<Relation> assumed_;                     // as they were asked, original symbols
+  std::vector<Relation> facts_;                       // known, and not expressed by ranges and replacements
+  std::unordered_map<const void*, Expr> simplified_;  // memo, by identity
+  std::unordered_map<const void*, std::optional<bool>> decided_[3];  // memo, by kind and identity of the difference
+};
+
+}  // namespace magneto::shapes
