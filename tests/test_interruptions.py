@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import sys
 import threading
@@ -233,6 +234,34 @@ def test_threads_that_call_compile_and_reset_one_function(backend: str) -> None:
 
     with magneto.config.patch(accumulated_cache_size_limit=10_000):
         run_threads(4, work)
+
+
+@pytest.mark.threads
+def test_no_garbage_is_collected_in_a_capture_beside_another() -> None:
+    """The collector's callbacks are the process's own: a capture that took one for the program's code interrupted it."""
+    compiled = magneto.compile(breaking, backend="eager", options={"cache_size_limit": 1000})
+    seen: list[str] = []
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        seen.append(str(len(info)) + phase)
+
+    def work(index: int) -> None:
+        for turn in range(40):
+            assert torch.equal(
+                compiled(torch.ones(3), (index * 7 + turn) % 11, []), torch.ones(3) * ((index * 7 + turn) % 11) + 3
+            )
+            magneto.reset()
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(callback)
+    gc.set_threshold(20)
+    try:
+        with magneto.config.patch(accumulated_cache_size_limit=10_000):
+            run_threads(4, work)
+    finally:
+        gc.callbacks.remove(callback)
+        gc.set_threshold(*threshold)
+    assert seen and set(seen) == {"3start", "3stop"}
 
 
 @pytest.mark.threads

@@ -45,25 +45,25 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   return run_frame_plainly(thread, frame, throwflag);
 }
 
-/// No garbage is collected while alive. A child that was forked beside another thread's capture collects again.
+/// No garbage is collected while one is alive, on any thread: callbacks of the collector and finalisers are no part of
+/// the program. A child that was forked beside another thread's capture collects again.
 class PausedCollector {
  public:
-  PausedCollector() : collecting_(PyGC_Disable()) {
-    paused_ += collecting_;
+  PausedCollector() {
     static const int registered = pthread_atfork(nullptr, nullptr, [] {
-      if (paused_ > 0 && !current_capture) PyGC_Enable();
+      if (std::exchange(alive_, current_capture ? 1 : 0) > 0 && alive_ == 0 && collecting_) PyGC_Enable();
     });
     (void)registered;
+    if (alive_++ == 0) collecting_ = PyGC_Disable();
   }
   ~PausedCollector() {
-    paused_ -= collecting_;
-    if (collecting_) PyGC_Enable();
+    if (--alive_ == 0 && collecting_) PyGC_Enable();
   }
   PausedCollector(const PausedCollector&) = delete;
 
  private:
-  static inline int paused_ = 0;
-  int collecting_;
+  static inline int alive_ = 0;       // under the GIL
+  static inline int collecting_ = 0;  // before the first of them
 };
 
 int autocast_nesting() {
