@@ -1,0 +1,115 @@
+// Weights in the library's own layout: oneDNN reorders a plain weight in each call of a convolution, which reads and
+// writes all of it. Of a weight that the runtime watches (runtime/prepared.h) this is done once.
+#include <ATen/Context.h>
+#include <ATen/core/List.h>
+#include <c10/core/MemoryFormat.h>
+
+#include <optional>
+#include <string_view>
+
+#include "graph/text.h"
+#include "passes/passes.h"
+#include "passes/rewriter.h"
+
+namespace magneto::passes {
+namespace {
+
+using graph::AtenNode;
+using graph::kNoValue;
+using graph::TensorMeta;
+using graph::ValueId;
+
+// What is called, as the PyTorch that this was written for has it. With another schema convolutions stay as they are.
+constexpr std::string_view kReorder =
+    "mkldnn::_reorder_convolution_weight(Tensor self, int[2] padding=0, int[2] stride=1, int[2] dilation=1, "
+    "int groups=1, int[]? input_size=None) -> Tensor Y";
+constexpr std::string_view kConvolution =
+    "mkldnn::_convolution_pointwise(Tensor X, Tensor W, Tensor? B, int[] padding, int[] stride, int[] dilation, "
+    "int groups, str attr, Scalar?[] scalars, str? algorithm) -> Tensor Y";
+
+std::optional<c10::OperatorHandle> find_exactly(std::string_view schema) {
+  const std::string name(schema.substr(0, schema.find('(')));
+  const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+  if (!op || c10::toString(op->schema()) != schema || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return {};
+  return op;
+}
+
+const c10::IValue& constant(const AtenNode& node, size_t index) { return std::get<c10::IValue>(node.args[index]); }
+
+class Reorder {
+ public:
+  Reorder(const graph::Graph& graph, const std::vector<bool>& watched)
+      : graph_(graph), reorder_(find_exactly(kReorder)), convolution_(find_exactly(kConvolution)) {
+    if (!reorder_ || !convolution_ || !at::globalContext().userEnabledMkldnn()) return;
+    weight_.resize(graph.values.size(), false);
+    for (size_t i = 0; i < watched.size(); ++i) weight_[graph.inputs[i]] = watched[i];
+    for (const AtenNode& node : graph.aten_nodes) any_ = any_ || weight_of(node) != kNoValue;
+  }
+
+  bool any() const { return any_; }
+
+  /// The weight of a convolution of channels-last images, before it was turned itself; kNoValue for other operators.
+  ValueId weight_of(const AtenNode& node) const {
+    if (node.op.operator_name().name != "aten::convolution") return kNoValue;
+    const TensorMeta& image = meta(node.args[0]);
+    const bool images = image.sizes.size() == 4 && image.dtype == c10::kFloat && image.device.is_cpu() &&
+                        meta(node.results[0]).strides == c10::get_channels_last_strides_2d(meta(node.results[0]).sizes);
+    if (!images || constant(node, 6).toBool()) return kNoValue;  // transposed
+    for (const size_t list : {3, 4, 5}) {
+      if (constant(node, list).toDimVector().size() != 2) return kNoValue;
+    }
+    ValueId weight = std::get<ValueId>(node.args[1]);
+    if (const int32_t turned = graph_.values[weight].producer; turned >= 0) {
+      const AtenNode& clone = graph_.aten_nodes[turned];
+      if (clone.op.operator_name().name != "aten::clone") return kNoValue;
+      weight = std::get<ValueId>(clone.args[0]);
+    }
+    return weight_[weight] && meta(weight).dtype == c10::kFloat ? weight : kNoValue;
+  }
+
+  void run(Rewriter& out) {
+    for (const AtenNode& node : out.old().aten_nodes) {
+      const ValueId weight = weight_of(node);
+      if (weight == kNoValue) {
+        out.copy(node);
+        continue;
+      }
+      const std::vector<graph::AtenArg> args = out.map_args(node);
+      const c10::IValue &stride = constant(node, 3), &padding = constant(node, 4), &dilation = constant(node, 5),
+                        &groups = constant(node, 8);
+      // Its strides say nothing: the layout is the library's.
+      TensorMeta reordered = out.old().values[weight].meta;
+      reordered.strides = graph::contiguous_strides(reordered.sizes);
+      reordered.storage_offset = 0;
+      reordered.requires_grad = false;
+      const ValueId kept = out.add(
+          *reorder_, {out.map(weight), padding, stride, dilation, groups, c10::IValue(meta(node.args[0]).sizes)},
+          {&reordered}, node.torch_node)[0];
+      const c10::impl::GenericList no_scalars(c10::OptionalType::create(c10::NumberType::get()));
+      const ValueId result = out.add(*convolution_,
+                                     {args[0], kept, args[2], padding, stride, dilation, groups, c10::IValue("none"),
+                                      c10::IValue(no_scalars), c10::IValue("")},
+                                     {&meta(node.results[0])}, node.torch_node)[0];
+      out.set(node.results[0], result);
+    }
+  }
+
+ private:
+  const TensorMeta& meta(const graph::AtenArg& arg) const { return meta(std::get<ValueId>(arg)); }
+  const TensorMeta& meta(ValueId id) const { return graph_.values[id].meta; }
+
+  const graph::Graph& graph_;
+  const std::optional<c10::OperatorHandle> reorder_, convolution_;
+  /// By value: an input whose every write is noticed.
+  std::vector<bool> weight_;
+  bool any_ = false;
+};
+
+}  // namespace
+
+void reorder_weights(Functional& functional, const std::vector<bool>& watched) {
+  if (!Reorder(functional.graph, watched).any()) return;
+  rewrite(functional, [&](Rewriter& out) { Reorder(out.old(), watched).run(out); });
+}
+
+}  // namespace magneto::passes
