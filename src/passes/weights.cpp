@@ -1,9 +1,11 @@
-// Weights in the library's own layout: oneDNN reorders a plain weight in each call of a convolution, which reads and
-// writes all of it. Of a weight that the runtime watches (runtime/prepared.h) this is done once.
+// Convolutions by oneDNN's own operator, whose result can be put into planned memory (runtime/placed_results.h), with
+// weights in its own layout: it reorders a plain weight in each call, which reads and writes all of it. Of a weight
+// that the runtime watches (runtime/prepared.h) this is done once.
 #include <ATen/Context.h>
 #include <ATen/core/List.h>
 #include <c10/core/MemoryFormat.h>
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 
@@ -40,54 +42,39 @@ class Reorder {
  public:
   Reorder(const graph::Graph& graph, const std::vector<bool>& watched)
       : graph_(graph), reorder_(find_exactly(kReorder)), convolution_(find_exactly(kConvolution)) {
-    if (!reorder_ || !convolution_ || !at::globalContext().userEnabledMkldnn()) return;
-    weight_.resize(graph.values.size(), false);
-    for (size_t i = 0; i < watched.size(); ++i) weight_[graph.inputs[i]] = watched[i];
-    for (const AtenNode& node : graph.aten_nodes) any_ = any_ || weight_of(node) != kNoValue;
+    watched_.resize(graph.values.size(), false);
+    for (size_t i = 0; i < watched.size(); ++i) watched_[graph.inputs[i]] = watched[i];
   }
 
-  bool any() const { return any_; }
-
-  /// The weight of a convolution of channels-last images, before it was turned itself; kNoValue for other operators.
-  ValueId weight_of(const AtenNode& node) const {
-    if (node.op.operator_name().name != "aten::convolution") return kNoValue;
-    const TensorMeta& image = meta(node.args[0]);
-    const bool images = image.sizes.size() == 4 && image.dtype == c10::kFloat && image.device.is_cpu() &&
-                        meta(node.results[0]).strides == c10::get_channels_last_strides_2d(meta(node.results[0]).sizes);
-    if (!images || constant(node, 6).toBool()) return kNoValue;  // transposed
-    for (const size_t list : {3, 4, 5}) {
-      if (constant(node, list).toDimVector().size() != 2) return kNoValue;
-    }
-    ValueId weight = std::get<ValueId>(node.args[1]);
-    if (const int32_t turned = graph_.values[weight].producer; turned >= 0) {
-      const AtenNode& clone = graph_.aten_nodes[turned];
-      if (clone.op.operator_name().name != "aten::clone") return kNoValue;
-      weight = std::get<ValueId>(clone.args[0]);
-    }
-    return weight_[weight] && meta(weight).dtype == c10::kFloat ? weight : kNoValue;
+  bool any() const {
+    if (!reorder_ || !convolution_ || !at::globalContext().userEnabledMkldnn()) return false;
+    const auto& nodes = graph_.aten_nodes;
+    return std::any_of(nodes.begin(), nodes.end(), [&](const AtenNode& node) { return fits(node); });
   }
 
-  void run(Rewriter& out) {
+  void run(Rewriter& out) const {
     for (const AtenNode& node : out.old().aten_nodes) {
-      const ValueId weight = weight_of(node);
-      if (weight == kNoValue) {
+      if (!fits(node)) {
         out.copy(node);
         continue;
       }
       const std::vector<graph::AtenArg> args = out.map_args(node);
       const c10::IValue &stride = constant(node, 3), &padding = constant(node, 4), &dilation = constant(node, 5),
                         &groups = constant(node, 8);
-      // Its strides say nothing: the layout is the library's.
-      TensorMeta reordered = out.old().values[weight].meta;
-      reordered.strides = graph::contiguous_strides(reordered.sizes);
-      reordered.storage_offset = 0;
-      reordered.requires_grad = false;
-      const ValueId kept = out.add(
-          *reorder_, {out.map(weight), padding, stride, dilation, groups, c10::IValue(meta(node.args[0]).sizes)},
-          {&reordered}, node.torch_node)[0];
+      graph::AtenArg weight = args[1];
+      if (const ValueId plain = watched_weight(node); plain != kNoValue) {
+        // Its strides say nothing: the layout is the library's.
+        TensorMeta reordered = meta(plain);
+        reordered.strides = graph::contiguous_strides(reordered.sizes);
+        reordered.storage_offset = 0;
+        reordered.requires_grad = false;
+        weight = out.add(*reorder_,
+                         {out.map(plain), padding, stride, dilation, groups, c10::IValue(meta(node.args[0]).sizes)},
+                         {&reordered}, node.torch_node)[0];
+      }
       const c10::impl::GenericList no_scalars(c10::OptionalType::create(c10::NumberType::get()));
       const ValueId result = out.add(*convolution_,
-                                     {args[0], kept, args[2], padding, stride, dilation, groups, c10::IValue("none"),
+                                     {args[0], weight, args[2], padding, stride, dilation, groups, c10::IValue("none"),
                                       c10::IValue(no_scalars), c10::IValue("")},
                                      {&meta(node.results[0])}, node.torch_node)[0];
       out.set(node.results[0], result);
@@ -95,14 +82,36 @@ class Reorder {
   }
 
  private:
+  /// A convolution of channels-last images.
+  bool fits(const AtenNode& node) const {
+    if (node.op.operator_name().name != "aten::convolution" || constant(node, 6).toBool()) return false;  // transposed
+    for (const size_t list : {3, 4, 5}) {
+      if (constant(node, list).toDimVector().size() != 2) return false;
+    }
+    const TensorMeta& result = meta(node.results[0]);
+    if (result.sizes.size() != 4 || result.strides != c10::get_channels_last_strides_2d(result.sizes)) return false;
+    const auto plain = [](const TensorMeta& meta) { return meta.dtype == c10::kFloat && meta.device.is_cpu(); };
+    return plain(result) && plain(meta(node.args[0])) && plain(meta(node.args[1]));
+  }
+
+  /// The convolution's weight, before it was turned itself, if every write to it is noticed.
+  ValueId watched_weight(const AtenNode& node) const {
+    ValueId weight = std::get<ValueId>(node.args[1]);
+    if (const int32_t turned = graph_.values[weight].producer; turned >= 0) {
+      const AtenNode& clone = graph_.aten_nodes[turned];
+      if (clone.op.operator_name().name != "aten::clone") return kNoValue;
+      weight = std::get<ValueId>(clone.args[0]);
+    }
+    return watched_[weight] ? weight : kNoValue;
+  }
+
   const TensorMeta& meta(const graph::AtenArg& arg) const { return meta(std::get<ValueId>(arg)); }
   const TensorMeta& meta(ValueId id) const { return graph_.values[id].meta; }
 
   const graph::Graph& graph_;
   const std::optional<c10::OperatorHandle> reorder_, convolution_;
-  /// By value: an input whose every write is noticed.
-  std::vector<bool> weight_;
-  bool any_ = false;
+  /// By value.
+  std::vector<bool> watched_;
 };
 
 }  // namespace

@@ -270,6 +270,7 @@ class Builder {
       known[*result] = made.prepared = true;
       if (step.kernel < 0) {
         impl_.prepared_tensors.push_back(*result);
+        impl_.prepared_tensor_bytes += made.bytes;
       } else {
         made.offset = impl_.prepared.bytes;
         impl_.prepared.bytes += (std::max<int64_t>(made.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;

@@ -101,8 +101,10 @@ class Run {
     }
     for (const CompiledStep& step : impl_.prepared_steps) run_step(step);
     for (const int32_t r : impl_.prepared_inputs) registers_[r] = *inputs[impl_.registers[r].index];
-    frame_.prepared->tensors.clear();
-    for (const int32_t r : impl_.prepared_tensors) frame_.prepared->tensors.push_back(registers_[r]);
+    PreparedMemory& memory = *frame_.prepared;
+    if (memory.tensors.empty()) memory.count(impl_.prepared_tensor_bytes);
+    memory.tensors.clear();
+    for (const int32_t r : impl_.prepared_tensors) memory.tensors.push_back(registers_[r]);
     impl_.prepared.keep(frame_.prepared);
   }
 

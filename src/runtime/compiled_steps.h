@@ -103,6 +103,7 @@ struct CompiledProgram::Impl {
   Prepared prepared;
   /// Weights that operators among these steps read, and what these make.
   std::vector<int32_t> prepared_inputs, prepared_tensors;
+  int64_t prepared_tensor_bytes = 0;
   std::vector<at::Tensor> constants;
   std::vector<InputWrite> writes;
   /// View operators that make outputs, run as eager runs them.

@@ -4,6 +4,8 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
+#include <atomic>
+
 #include "runtime/output_memory.h"
 
 namespace magneto::runtime {
@@ -14,6 +16,9 @@ namespace {
 constexpr int kMostChanges = 3;
 constexpr int kFewCalls = 16;
 constexpr int kPatience = 64;
+
+/// By all programs.
+std::atomic<int64_t> kept_bytes{0};
 
 /// Nobody else holds the memory, and PyTorch's allocator gave it (or it is shared lazily already).
 bool is_own(const c10::StorageImpl& storage) {
@@ -51,6 +56,7 @@ std::shared_ptr<PreparedMemory> Prepared::make(const at::Tensor* const* inputs,
     memory = std::make_shared<PreparedMemory>();
     memory->storage = at::detail::empty_cpu({bytes}, c10::kByte).storage();
     prefer_huge_pages(memory->storage.mutable_data(), static_cast<size_t>(bytes));
+    memory->count(bytes);
   }
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return memory;
@@ -64,6 +70,13 @@ std::shared_ptr<PreparedMemory> Prepared::make(const at::Tensor* const* inputs,
   }
   return memory;
 }
+
+void PreparedMemory::count(int64_t bytes) {
+  counted += bytes;
+  kept_bytes += bytes;
+}
+
+int64_t Prepared::room() { return kMostBytes - kept_bytes; }
 
 bool Prepared::can_watch(const at::Tensor& weight) { return weight.requires_grad() && is_alone(weight); }
 

@@ -19,6 +19,11 @@ namespace magneto::runtime {
 
 /// What was made of weights, and of which contents.
 struct PreparedMemory {
+  ~PreparedMemory() { count(-counted); }
+  /// Of the process, so many bytes more.
+  void count(int64_t bytes);
+
+  int64_t counted = 0;
   at::Storage storage;
   /// The clones that keep the recorded addresses from being used again; empty: the weights are not watched.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> clones;
@@ -33,6 +38,9 @@ class Prepared {
   /// `weight`, as it is now, can be watched: it requires gradients (of other tensors numpy may have a view that nobody
   /// knows of), and nothing else holds its memory.
   static bool can_watch(const at::Tensor& weight);
+  /// How many more bytes of weights may be kept in another layout: all programs together may keep `kMostBytes`.
+  static int64_t room();
+  static constexpr int64_t kMostBytes = int64_t{1} << 30;
 
   /// The inputs that are read, and how many bytes are made of them.
   std::vector<int32_t> weights;
