@@ -90,7 +90,10 @@ class Reorder {
     }
     const TensorMeta& result = meta(node.results[0]);
     if (result.sizes.size() != 4 || result.strides != c10::get_channels_last_strides_2d(result.sizes)) return false;
-    const auto plain = [](const TensorMeta& meta) { return meta.dtype == c10::kFloat && meta.device.is_cpu(); };
+    const auto plain = [](const TensorMeta& meta) {
+      const bool empty = std::find(meta.sizes.begin(), meta.sizes.end(), 0) != meta.sizes.end();
+      return meta.dtype == c10::kFloat && meta.device.is_cpu() && !empty;
+    };
     return plain(result) && plain(meta(node.args[0])) && plain(meta(node.args[1]));
   }
 

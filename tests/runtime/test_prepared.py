@@ -291,6 +291,18 @@ def test_convolutions(settings: dict[str, int]) -> None:
     check(model.to(memory_format=torch.channels_last), compiled)
 
 
+@pytest.mark.parametrize("sizes", [(0, 16, 9, 9), (1, 16, 3, 3), (1, 16, 9, 3), (3, 16, 3, 3)])
+def test_convolutions_of_hardly_anything(sizes: tuple[int, ...]) -> None:
+    model = nn.Conv2d(16, 32, 3).eval().to(memory_format=torch.channels_last)
+    x = torch.randn(sizes).to(memory_format=torch.channels_last)
+    compiled = magneto.compile(model)
+    with torch.no_grad():
+        for _ in range(2):
+            result, expected = compiled(x), model(x)
+            torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+            assert result.stride() == expected.stride()
+
+
 def test_no_number_is_lost_in_a_convolution() -> None:
     """The library's own activations turn NaN into zero."""
     model = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()).eval()
