@@ -12,6 +12,7 @@
 #include "graph/gm.h"
 #include "python/c_stack.h"
 #include "runtime/computation.h"
+#include "runtime/prepared.h"
 
 namespace magneto::dispatch {
 
@@ -154,6 +155,12 @@ bool is_on(int own, bool of_process) { return own >= 0 ? own != 0 : of_process; 
 runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, const capture::Start& start) {
   runtime::CompileWay way;
   way.interpret = settings().interpret_kernels;
+  int64_t room = runtime::Prepared::room();
+  for (const Ref& input : trace.example_inputs) {
+    const at::Tensor& weight = THPVariable_Unpack(input.get());
+    const bool convolution = weight.dim() == 4 && runtime::Prepared::can_watch(weight);
+    way.watched.push_back(convolution && (room -= static_cast<int64_t>(weight.nbytes())) >= 0);
+  }
   const bool deterministic =
       is_on(context.deterministic, settings().deterministic) || at::globalContext().deterministicAlgorithms();
   if (way.interpret || deterministic || !is_on(context.max_autotune, settings().max_autotune)) return way;

@@ -28,6 +28,13 @@ graph::Graph parse_sound(PyObject* text) {
   return graph;
 }
 
+/// For tests: all inputs that require gradients are weights that nobody writes unnoticed.
+std::vector<bool> weights_of(const graph::Graph& graph) {
+  std::vector<bool> weights;
+  for (const graph::ValueId id : graph.inputs) weights.push_back(graph.values[id].meta.requires_grad);
+  return weights;
+}
+
 /// (text, pass): the graph after functionalisation and then that one pass; "" for all of them.
 PyObject* passes_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
@@ -44,6 +51,8 @@ PyObject* passes_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
         passes::separate_bias(functional);
       } else if (pass == "prefer_channels_last") {
         passes::prefer_channels_last(functional);
+      } else if (pass == "reorder_weights") {
+        passes::reorder_weights(functional, weights_of(functional.graph));
       } else if (pass == "fold_constants") {
         passes::fold_constants(functional);
       } else if (pass != "functionalise") {

@@ -202,7 +202,8 @@ std::vector<std::string> verify(const Functional& functional) {
   return violations;
 }
 
-Functional normalise(graph::Graph graph, const std::function<void(const char*, const Functional&)>& observe) {
+Functional normalise(graph::Graph graph, const std::vector<bool>& watched,
+                     const std::function<void(const char*, const Functional&)>& observe) {
   Functional functional;
   const auto done = [&](const char* pass) {
     if (const auto violations = verify(functional); !violations.empty()) {
@@ -227,6 +228,8 @@ Functional normalise(graph::Graph graph, const std::function<void(const char*, c
   // Last: layouts are for the kernels of the operators that are left.
   prefer_channels_last(functional);
   done("prefer_channels_last");
+  reorder_weights(functional, watched);
+  done("reorder_weights");
   return functional;
 }
 

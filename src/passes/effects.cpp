@@ -37,6 +37,9 @@ constexpr std::string_view kHidden[] = {
     "aten::_functional_assert_async",
 };
 
+/// PyTorch's own, though not by their namespace: functions of their arguments and no more.
+constexpr std::string_view kPlain[] = {"mkldnn::_convolution_pointwise", "mkldnn::_reorder_convolution_weight"};
+
 OperatorTraits find(const c10::OperatorHandle& op) {
   OperatorTraits traits;
   const std::string& name = op.operator_name().name;
@@ -48,7 +51,7 @@ OperatorTraits find(const c10::OperatorHandle& op) {
   traits.view = listed(kViews) && op.operator_name().overload_name != "dtype";
   traits.aliases = effects.aliases || traits.view;
   traits.random = op.hasTag(at::Tag::nondeterministic_seeded);
-  traits.effect = op.schema().returns().empty() || listed(kHidden) || !name.starts_with("aten::");
+  traits.effect = op.schema().returns().empty() || listed(kHidden) || !(name.starts_with("aten::") || listed(kPlain));
   return traits;
 }
 

@@ -63,8 +63,14 @@ void separate_bias(Functional& functional);
 /// where the last clone is what the rest of the graph reads: of such copies only those are made that an operator's
 /// kernel or the caller needs in memory.
 void prefer_channels_last(Functional& functional);
+/// Convolutions of channels-last images by oneDNN's own operator, with weights in its own layout, made once:
+///     %2 = convolution(%0, %1)   becomes   %3 = mkldnn::_reorder_convolution_weight(%1),
+///                                          %2 = mkldnn::_convolution_pointwise(%0, %3)
+/// where %1 is an input whose every write is noticed (by input, `watched`). Other weights stay as they are.
+void reorder_weights(Functional& functional, const std::vector<bool>& watched);
 
-/// All of them. `observe` sees the name of each pass and its result.
-Functional normalise(graph::Graph graph, const std::function<void(const char*, const Functional&)>& observe = {});
+/// All of them. `watched`: as above. `observe` sees the name of each pass and its result.
+Functional normalise(graph::Graph graph, const std::vector<bool>& watched = {},
+                     const std::function<void(const char*, const Functional&)>& observe = {});
 
 }  // namespace magneto::passes

@@ -172,7 +172,7 @@ class Builder {
     }
     step.keys = c10::DispatchKeySet(c10::DispatchKey::CPU);
     const bool composite = node.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
-    const bool custom = !node.op.operator_name().name.starts_with("aten::");
+    const bool custom = passes::traits_of(node.op).effect && !node.op.operator_name().name.starts_with("aten::");
     step.mode = composite || custom ? CallMode::Dispatched : CallMode::Direct;
     if (step.mode == CallMode::Direct) step.typed = find_typed_call(step);
     return step;
@@ -256,24 +256,39 @@ class Builder {
         others.push_back(std::move(step));
         continue;
       }
-      for (const int32_t reg : impl_.kernels[step.kernel].registers) {
-        if (!weight[reg] || read[reg]) continue;
+      for_each_register(step, [&](int32_t reg) {
+        if (!weight[reg]) return;
+        if (step.kernel < 0) {
+          impl_.prepared_inputs.push_back(reg);
+          impl_.transient.push_back(reg);
+        }
+        if (read[reg]) return;
         read[reg] = true;
         impl_.prepared.weights.push_back(impl_.registers[reg].index);
-      }
+      });
       Register& made = impl_.registers[*result];
       known[*result] = made.prepared = true;
-      made.offset = impl_.prepared.bytes;
-      impl_.prepared.bytes += (std::max<int64_t>(made.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+      if (step.kernel < 0) {
+        impl_.prepared_tensors.push_back(*result);
+        impl_.prepared_tensor_bytes += made.bytes;
+      } else {
+        made.offset = impl_.prepared.bytes;
+        impl_.prepared.bytes += (std::max<int64_t>(made.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+      }
       impl_.prepared_steps.push_back(std::move(step));
     }
     impl_.steps = std::move(others);
   }
 
-  /// The planned register that a kernel makes of nothing but weights; none for other steps.
+  /// The register that a step makes of nothing but weights: a kernel into planned memory, or an operator that gives a
+  /// weight in its library's layout. None for other steps.
   std::optional<int32_t> prepared_result(const CompiledStep& step, const std::vector<bool>& known,
                                          const std::vector<bool>& weight) const {
-    if (step.kernel < 0) return std::nullopt;
+    if (step.kernel < 0) {
+      const Step& call = impl_.calls[step.call];
+      if (call.op.operator_name().name != "mkldnn::_reorder_convolution_weight") return std::nullopt;
+      return weight[call.arguments[0].tensor.index] ? std::optional(call.results[0]) : std::nullopt;
+    }
     const KernelCall& call = impl_.kernels[step.kernel];
     std::optional<int32_t> result;
     bool any = false;
@@ -367,10 +382,11 @@ class Builder {
       if (info.source == Source::Input && !info.held) continue;
       if (info.source == Source::Input || info.source == Source::Copy || info.source == Source::Fresh)
         impl_.starting.push_back(static_cast<int32_t>(r));
-      const bool kept = info.source == Source::Arena || info.source == Source::Constant ||
+      const bool kept = info.source == Source::Arena || info.source == Source::Constant || info.prepared ||
                         (info.source == Source::View && impl_.registers[info.index].source == Source::Arena);
       if (!kept) impl_.transient.push_back(static_cast<int32_t>(r));
-      const bool own = info.source == Source::Returned || info.source == Source::Fresh || info.source == Source::Copy ||
+      const bool own = (info.source == Source::Returned && !info.prepared) || info.source == Source::Fresh ||
+                       info.source == Source::Copy ||
                        (info.source == Source::View && impl_.registers[info.index].source != Source::Arena);
       if (own && info.last_step >= 0 && info.last_step < end())
         impl_.steps[info.last_step].dead.push_back(static_cast<int32_t>(r));

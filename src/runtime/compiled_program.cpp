@@ -27,6 +27,14 @@ at::Tensor strided_over(const at::Storage& storage, c10::ScalarType dtype, int64
   return at::Tensor(std::move(impl));
 }
 
+/// A weight for operators that only read, but ask for memory as if they would write: what is lazily copied stays so.
+at::Tensor read_only(const at::Tensor& tensor, const Register& info) {
+  const at::Storage& storage = tensor.storage();
+  at::DataPtr data(const_cast<void*>(storage.data()), c10::Device(c10::DeviceType::CPU));
+  return strided_over(at::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data)), info.dtype,
+                      tensor.storage_offset(), info);
+}
+
 class FrameLease {
  public:
   explicit FrameLease(const CompiledProgram::Impl& impl) : impl_(impl), frame_(impl.take_frame()) {}
@@ -88,7 +96,15 @@ class Run {
     }
     std::shared_ptr<PreparedMemory> made = impl_.prepared.make(inputs, frame_.prepared);
     if (frame_.prepared != made) impl_.bind(frame_, std::move(made));
+    for (const int32_t r : impl_.prepared_inputs) {
+      registers_[r] = read_only(*inputs[impl_.registers[r].index], impl_.registers[r]);
+    }
     for (const CompiledStep& step : impl_.prepared_steps) run_step(step);
+    for (const int32_t r : impl_.prepared_inputs) registers_[r] = *inputs[impl_.registers[r].index];
+    PreparedMemory& memory = *frame_.prepared;
+    if (memory.tensors.empty()) memory.count(impl_.prepared_tensor_bytes);
+    memory.tensors.clear();
+    for (const int32_t r : impl_.prepared_tensors) memory.tensors.push_back(registers_[r]);
     impl_.prepared.keep(frame_.prepared);
   }
 
@@ -191,6 +207,7 @@ class Run {
       const Register& info = impl_.registers[index];
       if (info.source != Source::Returned) continue;
       at::Tensor& tensor = registers_[index];
+      if (tensor.defined() && !tensor.has_storage()) continue;  // in a layout that only other operators know
       const bool in_arena = tensor.defined() && frame_.arena &&
                             tensor.storage().unsafeGetStorageImpl() == frame_.arena.unsafeGetStorageImpl();
       if (!info.read) {
@@ -369,10 +386,11 @@ void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PreparedMemor
   };
   for (size_t r = 0; r < registers.size(); ++r) {
     const Register& info = registers[r];
-    if (info.prepared) frame.registers[r] = over(info, info.offset, 0);
+    if (info.prepared && info.source == Source::Arena) frame.registers[r] = over(info, info.offset, 0);
     if (info.source == Source::View && registers[info.index].prepared)
       frame.registers[r] = over(info, registers[info.index].offset, info.offset);
   }
+  for (size_t i = 0; i < memory->tensors.size(); ++i) frame.registers[prepared_tensors[i]] = memory->tensors[i];
   for (const PointerFill& fill : prepared_fills) {
     frame.pointers[fill.position] = const_cast<void*>(frame.registers[fill.reg].const_data_ptr());
   }

@@ -39,7 +39,7 @@ struct Register {
   bool held = false;
   /// A kernel writes it.
   bool written = false;
-  /// Made of weights alone: in the prepared memory, at `offset`, instead of the arena.
+  /// Made of weights alone: in the prepared memory, at `offset`, instead of the arena; or Returned, among its tensors.
   bool prepared = false;
   /// The steps that use it; it is given up behind the last one.
   int32_t first_step = INT32_MAX, last_step = -1;
@@ -101,6 +101,9 @@ struct CompiledProgram::Impl {
   /// Steps that read weights only: run when the weights have changed.
   std::vector<CompiledStep> prepared_steps;
   Prepared prepared;
+  /// Weights that operators among these steps read, and what these make.
+  std::vector<int32_t> prepared_inputs, prepared_tensors;
+  int64_t prepared_tensor_bytes = 0;
   std::vector<at::Tensor> constants;
   std::vector<InputWrite> writes;
   /// View operators that make outputs, run as eager runs them.

@@ -180,7 +180,9 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
     return sink.wanted(static_cast<graph::Stage>(&stage - graph::kStages));
   });
   const bool measures = way.tuning.seconds > 0;
-  const KeptProgram kept(graph, measures ? "measured" : "by rule");
+  std::string how = measures ? "measured, weights " : "by rule, weights ";
+  for (const bool watched : way.watched) how += watched ? '1' : '0';
+  const KeptProgram kept(graph, how);
   std::optional<lower::LoopProgram> program;
   if (!way.interpret) program = kept.find();
   result.kept = program.has_value();
@@ -190,7 +192,7 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
     if (std::string_view(pass) != "functionalise") return;
     sink.offer(graph::Stage::functional, [&] { return passes::print(functional); });
   };
-  passes::Functional functional = passes::normalise(graph, observe);
+  passes::Functional functional = passes::normalise(graph, way.watched, observe);
   sink.offer(graph::Stage::normal_form, [&] { return passes::print(functional); });
   if (measures) {
     std::string report = "from the cache on disk\n";

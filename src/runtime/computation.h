@@ -19,6 +19,8 @@ std::unique_ptr<Computation> make_aten_computation(const graph::Graph& graph);
 struct CompileWay {
   /// Kernels run in the loop IR's interpreter.
   bool interpret = false;
+  /// By input: a convolution's weight whose every write is noticed (Prepared::can_watch), and that there is room for.
+  std::vector<bool> watched;
   /// Not zero seconds: alternatives are measured. The inputs are set then.
   Tuning tuning;
 };

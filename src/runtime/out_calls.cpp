@@ -1,4 +1,5 @@
-// Operators that write into planned memory: their out-variants, called with C++ arguments.
+// Operators that write into planned memory: their out-variants, called with C++ arguments; and those of
+// placed_results.h.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm_ops.h>
 #include <ATen/ops/baddbmm_ops.h>
@@ -8,7 +9,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "runtime/compiled_steps.h"
+#include "runtime/placed_results.h"
 
 namespace magneto::runtime {
 namespace {
@@ -52,6 +53,7 @@ OutCall find_out_call(const Step& step) {
       {{"aten::bmm", ""}, out_call<bmm_out>},
       {{"aten::addmm", ""}, out_call<addmm_out>},
       {{"aten::baddbmm", ""}, out_call<baddbmm_out>},
+      {{"mkldnn::_convolution_pointwise", ""}, &call_placed},
   };
   if (step.mode != CallMode::Direct) return nullptr;
   const auto row = rows.find(step.op.operator_name());

@@ -4,18 +4,32 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
+#include <atomic>
+
 #include "runtime/output_memory.h"
 
 namespace magneto::runtime {
 namespace {
 
+/// Weights are being trained that change so many times in a row with no more than `kFewCalls` in between. After
+/// `kPatience` calls they may have settled.
 constexpr int kMostChanges = 3;
+constexpr int kFewCalls = 16;
+constexpr int kPatience = 64;
+
+/// By all programs.
+std::atomic<int64_t> kept_bytes{0};
 
 /// Nobody else holds the memory, and PyTorch's allocator gave it (or it is shared lazily already).
 bool is_own(const c10::StorageImpl& storage) {
   const bool lazy = c10::impl::cow::is_cow_data_ptr(storage.data_ptr());
   return storage.device_type() == c10::DeviceType::CPU && storage.allocator() == c10::GetCPUAllocator() &&
          (lazy || c10::impl::cow::has_simple_data_ptr(storage)) && storage.data();
+}
+
+/// A storage that only this tensor holds: no view and no alias made before is left to write by.
+bool is_alone(const at::Tensor& tensor) {
+  return tensor.has_storage() && tensor.storage().use_count() == 1 && is_own(*tensor.storage().unsafeGetStorageImpl());
 }
 
 }  // namespace
@@ -26,9 +40,11 @@ std::shared_ptr<PreparedMemory> Prepared::find(const at::Tensor* const* inputs) 
   for (size_t i = 0; i < weights.size(); ++i) {
     if (inputs[weights[i]]->const_data_ptr() == kept_->addresses[i]) continue;
     kept_ = nullptr;
-    ++changes_;
+    changes_ = calls_ > kFewCalls ? 0 : changes_ + 1;
+    calls_ = 0;
     return nullptr;
   }
+  ++calls_;
   return kept_;
 }
 
@@ -40,22 +56,33 @@ std::shared_ptr<PreparedMemory> Prepared::make(const at::Tensor* const* inputs,
     memory = std::make_shared<PreparedMemory>();
     memory->storage = at::detail::empty_cpu({bytes}, c10::kByte).storage();
     prefer_huge_pages(memory->storage.mutable_data(), static_cast<size_t>(bytes));
+    memory->count(bytes);
   }
-  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock && changes_ < kMostChanges) {
-    if (!watch(inputs, *memory)) {
-      memory->clones.clear();
-      memory->addresses.clear();
-      changes_ = kMostChanges;
-    }
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return memory;
+  if (changes_ >= kMostChanges && ++calls_ >= kPatience) changes_ = kMostChanges - 1;
+  if (changes_ >= kMostChanges) return memory;
+  calls_ = 0;
+  if (!watch(inputs, *memory)) {
+    memory->clones.clear();
+    memory->addresses.clear();
+    changes_ = kMostChanges;
   }
   return memory;
 }
 
+void PreparedMemory::count(int64_t bytes) {
+  counted += bytes;
+  kept_bytes += bytes;
+}
+
+int64_t Prepared::room() { return kMostBytes - kept_bytes; }
+
+bool Prepared::can_watch(const at::Tensor& weight) { return weight.requires_grad() && is_alone(weight); }
+
 bool Prepared::watch(const at::Tensor* const* inputs, PreparedMemory& memory) const {
   for (const int32_t weight : weights) {
-    const at::Tensor& tensor = *inputs[weight];
-    // A storage that only this tensor holds: no view and no alias made before is left to write by.
-    if (tensor.storage().use_count() != 1 || !is_own(*tensor.storage().unsafeGetStorageImpl())) return false;
+    if (!is_alone(*inputs[weight])) return false;
   }
   for (const int32_t weight : weights) {
     c10::StorageImpl& storage = *inputs[weight]->storage().unsafeGetStorageImpl();

@@ -19,15 +19,29 @@ namespace magneto::runtime {
 
 /// What was made of weights, and of which contents.
 struct PreparedMemory {
+  ~PreparedMemory() { count(-counted); }
+  /// Of the process, so many bytes more.
+  void count(int64_t bytes);
+
+  int64_t counted = 0;
   at::Storage storage;
   /// The clones that keep the recorded addresses from being used again; empty: the weights are not watched.
   std::vector<c10::intrusive_ptr<c10::StorageImpl>> clones;
   std::vector<const void*> addresses;
+  /// What operators made: tensors in layouts of their own.
+  std::vector<at::Tensor> tensors;
 };
 
 /// The kept memory of a program. Thread-safe.
 class Prepared {
  public:
+  /// `weight`, as it is now, can be watched: it requires gradients (of other tensors numpy may have a view that nobody
+  /// knows of), and nothing else holds its memory.
+  static bool can_watch(const at::Tensor& weight);
+  /// How many more bytes of weights may be kept in another layout: all programs together may keep `kMostBytes`.
+  static int64_t room();
+  static constexpr int64_t kMostBytes = int64_t{1} << 30;
+
   /// The inputs that are read, and how many bytes are made of them.
   std::vector<int32_t> weights;
   int64_t bytes = 0;
@@ -44,8 +58,9 @@ class Prepared {
 
   mutable std::mutex mutex_;  // only ever tried: another thread may hold it when the process forks
   mutable std::shared_ptr<PreparedMemory> kept_;
-  /// Weights that change all the time are being trained.
-  mutable int changes_ = 0;
+  /// How often the weights changed after few calls; and the calls since what is kept was made, or since it was given
+  /// up.
+  mutable int changes_ = 0, calls_ = 0;
 };
 
 }  // namespace magneto::runtime

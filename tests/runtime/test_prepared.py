@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import io
+import resource
 import threading
 from collections.abc import Callable
 
@@ -30,26 +31,26 @@ def check(model: nn.Module, compiled: Callable[..., torch.Tensor]) -> None:
             torch.testing.assert_close(compiled(X), expected, rtol=1e-4, atol=1e-6 * float(expected.abs().max()))
 
 
-def kernels_of(compiled: Callable[..., torch.Tensor]) -> int:
-    """How many kernels a call runs."""
+def steps_of(compiled: Callable[..., torch.Tensor], kind: str = "") -> int:
+    """How many kernels and library's operators on convolutions a call runs."""
     with torch.no_grad(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         compiled(X)
-    return sum(event.name.startswith("magneto::") for event in profile.events())
+    return sum(event.name.startswith(("magneto::", "mkldnn::")) and kind in event.name for event in profile.events())
 
 
 def test_work_on_weights_is_done_once() -> None:
     model = network()
     compiled = magneto.compile(model)
     check(model, compiled)
-    kept = kernels_of(compiled)
+    kept = steps_of(compiled)
     for change in (in_place, through_numpy):
         change(model[0].weight)
-        assert kernels_of(compiled) == kept + 2  # both weights are turned
-        assert kernels_of(compiled) == kept
+        assert steps_of(compiled) == kept + 2  # both weights are reordered
+        assert steps_of(compiled) == kept
         check(model, compiled)
     # What is changed again and again is not kept: that would copy it at each change.
     in_place(model[0].weight)
-    assert [kernels_of(compiled) for _ in range(3)] == [kept + 2] * 3
+    assert [steps_of(compiled) for _ in range(3)] == [kept + 2] * 3
     address = model[0].weight.data_ptr()
     in_place(model[0].weight)
     assert model[0].weight.data_ptr() == address
@@ -206,6 +207,130 @@ def test_weights_stay_the_callers() -> None:
     magneto.reset()
     in_place(weight)
     assert torch.equal(weight, before * 4)
+
+
+def test_what_was_trained_for_a_while_is_kept_again() -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    for _ in range(6):
+        check(model, compiled)
+        in_place(model[0].weight)
+    assert steps_of(compiled, "reorder") == 2
+    for _ in range(40):
+        check(model, compiled)
+    assert steps_of(compiled, "reorder") == 0
+
+
+def test_an_evaluation_now_and_then() -> None:
+    """Many calls between two changes: what is made of the weights stays worth keeping."""
+    model = network()
+    compiled = magneto.compile(model)
+    for _ in range(5):
+        for _ in range(10):
+            check(model, compiled)
+        in_place(model[0].weight)
+    check(model, compiled)
+    assert steps_of(compiled, "reorder") == 0
+
+
+def test_training_between_evaluations() -> None:
+    """Weights and running statistics as an optimizer's step and `train()` leave them."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(16, 32, 3, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.Conv2d(32, 8, 1)).eval()
+    compiled = magneto.compile(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    for _ in range(3):
+        check(model, compiled)
+        model.train()
+        compiled(X).square().mean().backward()
+        optimizer.step()
+        model.eval()
+        check(model, compiled)
+        with torch.no_grad():
+            model[1].running_mean.numpy()[...] += 1
+        check(model, compiled)
+
+
+def test_weights_that_cannot_be_watched_stay_as_they_are() -> None:
+    model = network().requires_grad_(requires_grad=False)
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    assert steps_of(compiled, "reorder") == 0
+
+
+def test_convolutions_take_no_memory_from_the_system_at_each_call() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 3, 3)).eval()
+    x = torch.randn(4, 3, 160, 160)
+    compiled = magneto.compile(model)
+    with torch.no_grad():
+        for _ in range(3):
+            compiled(x)
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        compiled(x)
+        pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
+    assert pages < 100  # what lies between the convolutions is 3,200
+
+
+def test_a_weight_that_is_frozen_later() -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    model.requires_grad_(requires_grad=False)
+    check(model, compiled)
+    model[0].weight.numpy()[...] = 2
+    check(model, compiled)
+
+
+@pytest.mark.parametrize("settings", [{"groups": 16}, {"stride": 2, "padding": 1}, {"dilation": 2}, {"bias": False}])
+def test_convolutions(settings: dict[str, int]) -> None:
+    model = nn.Sequential(nn.Conv2d(16, 32, 3, **settings), nn.ReLU()).eval()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    assert steps_of(compiled, "mkldnn") == 1
+    check(model.to(memory_format=torch.channels_last), compiled)
+
+
+@pytest.mark.parametrize("sizes", [(0, 16, 9, 9), (1, 16, 3, 3), (1, 16, 9, 3), (3, 16, 3, 3)])
+def test_convolutions_of_hardly_anything(sizes: tuple[int, ...]) -> None:
+    model = nn.Conv2d(16, 32, 3).eval().to(memory_format=torch.channels_last)
+    x = torch.randn(sizes).to(memory_format=torch.channels_last)
+    compiled = magneto.compile(model)
+    with torch.no_grad():
+        for _ in range(2):
+            result, expected = compiled(x), model(x)
+            torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-5)
+            assert result.stride() == expected.stride()
+
+
+def test_no_number_is_lost_in_a_convolution() -> None:
+    """The library's own activations turn NaN into zero."""
+    model = nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.ReLU()).eval()
+    x = X.clone()
+    x[0, :, 3, 3], x[1, :, 9, 9] = float("nan"), float("inf")
+    with torch.no_grad():
+        torch.testing.assert_close(magneto.compile(model)(x), model(x), equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    model = network()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    assert steps_of(compiled, "mkldnn") == 0
+
+
+def test_first_called_in_inference_mode() -> None:
+    model = network()
+    compiled = magneto.compile(model)
+    with torch.inference_mode():
+        first = compiled(X)
+    check(model, compiled)
+    in_place(model[0].weight)
+    with torch.inference_mode():
+        torch.testing.assert_close(compiled(X), model(X), rtol=1e-4, atol=1e-5)
+    check(model, compiled)
+    assert first.is_inference()
 
 
 def test_two_programs_share_a_weight() -> None:
