@@ -1,12 +1,15 @@
 // Operators and item access of the interpreted program.
 #include "capture/operations.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <optional>
 #include <string_view>
 
 #include "python/imported.h"
+#include "runtime/torch_errors.h"
 
 namespace magneto::capture {
 
@@ -17,6 +20,28 @@ namespace {
 PyObject* operator_function(const char* name) {
   static constinit Imported module("operator");
   return PyObject_GetAttrString(module.get(), name);
+}
+
+bool needs_grad(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
+
+/// `tensor[index]` with a tensor of one integer that only the run knows: eager gives a view.
+bool is_unknown_element(PyObject* tensor, PyObject* index) {
+  if (!is_fake_tensor(index) || !is_fake_tensor(tensor)) return false;
+  const at::Tensor& from = THPVariable_Unpack(tensor);
+  const at::Tensor& place = THPVariable_Unpack(index);
+  const c10::ScalarType dtype = place.scalar_type();
+  return place.dim() == 0 && c10::isIntegralType(dtype, /*includeBool=*/false) && dtype != c10::kByte &&
+         from.dim() > 0 && !needs_grad(from) && !fake::known_value(place);
+}
+
+PyObject* select_unknown(PyObject* tensor, PyObject* index) {
+  static const auto select = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("magneto::select", "")
+                                 .typed<at::Tensor(const at::Tensor&, const at::Tensor&)>();
+  at::Tensor view;
+  const bool done =
+      runtime::with_torch_errors([&] { view = select.call(THPVariable_Unpack(tensor), THPVariable_Unpack(index)); });
+  return done ? THPVariable_Wrap(view) : nullptr;
 }
 
 PyObject* inplace_power(PyObject* a, PyObject* b) { return PyNumber_InPlacePower(a, b, Py_None); }
@@ -223,6 +248,38 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
   return capture.call_native([&] { return PyObject_RichCompare(a.get(), b.get(), op); });
 }
 
+bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source) {
+  for (PyObject* tensor : {target, mask, source}) {
+    if (!is_fake_tensor(tensor) || needs_grad(THPVariable_Unpack(tensor))) return false;
+  }
+  const at::Tensor& to = THPVariable_Unpack(target);
+  const at::Tensor& from = THPVariable_Unpack(source);
+  const at::Tensor& chosen = THPVariable_Unpack(mask);
+  if (to.sizes() != from.sizes() || to.scalar_type() != from.scalar_type() || to.device() != from.device() ||
+      to.device() != chosen.device() || !to.is_non_overlapping_and_dense()) {
+    return false;
+  }
+  const auto memory = [](const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  if (memory(to) == memory(chosen)) return false;  // perhaps an error
+  if (chosen.scalar_type() != c10::kBool || chosen.dim() == 0 || chosen.dim() > to.dim() ||
+      chosen.sizes() != to.sizes().slice(0, chosen.dim()) || fake::known_value(chosen)) {
+    return false;
+  }
+  static constinit Imported assign("magneto._instead", "assign_selected");
+  PyObject* args[] = {target, mask, source};
+  capture.record(graph::TorchNode::Kind::CallFunction, assign.get(), args, nullptr, [&]() -> PyObject* {
+    const bool done = runtime::with_torch_errors([&] {
+      std::vector<int64_t> sizes = chosen.sizes().vec();
+      sizes.resize(to.dim(), 1);
+      to.copy_(at::where(chosen.reshape(sizes), from, to));
+    });
+    return done ? Py_NewRef(Py_None) : nullptr;
+  });
+  return true;
+}
+
 Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
   const Ref known_key = known(key);
   key = known_key.get();
@@ -230,8 +287,10 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     static PyObject* const getitem = operator_function("getitem");
     Ref deep = resolve_deep(key);
     PyObject* args[] = {container, deep.get()};
-    return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr,
-                  [&] { return PyObject_GetItem(container, deep.get()); });
+    return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
+      return is_unknown_element(container, deep.get()) ? select_unknown(container, deep.get())
+                                                       : PyObject_GetItem(container, deep.get());
+    });
   }
   PyTypeObject* type = Py_TYPE(container);
   if (!past_override && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
