@@ -319,3 +319,174 @@ def gradient_of_a_tensor_with_a_hook():
         return gradient, list(seen)
 
     return program
+
+
+# -- custom functions -----------------------------------------------------------------------------------------------------
+
+
+class Scaled(torch.autograd.Function):
+    """With a context that is set up behind the forward."""
+
+    @staticmethod
+    def forward(x, factor=2.0, *others):
+        return x * factor + sum(others)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, factor, *others = inputs
+        ctx.factor, ctx.count = factor, len(others)
+        ctx.save_for_backward(x, output)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, output = ctx.saved_tensors
+        return gradient * ctx.factor + x - output, None, *[None] * ctx.count
+
+
+class Split(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y):
+        return x.view_as(x), x * y, y.long()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_non_differentiable(output[2])
+        ctx.save_for_backward(*inputs)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, first, second, third):
+        x, y = ctx.saved_tensors
+        return (0 if first is None else first) + second * y, second * x
+
+
+class Written(torch.autograd.Function):
+    @staticmethod
+    def forward(x):
+        return x.mul_(2)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.mark_dirty(inputs[0])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def leaf() -> torch.Tensor:
+    return vector().requires_grad_()
+
+
+@programs(lambda: (vector(),), lambda: (vector(),))
+def context_set_up_without_gradients(x):
+    return (
+        Scaled.apply(x),
+        Scaled.apply(x, 3.0),
+        Scaled.apply(x, factor=4.0),
+        Scaled.apply(x, 1.0, 2, 3),
+        Written.apply(x + 1),
+    )
+
+
+@programs(lambda: (leaf(),), lambda: (leaf(),))
+def context_set_up_with_gradients(x):
+    return (
+        Scaled.apply(x),
+        Scaled.apply(x, 3.0),
+        Scaled.apply(x, factor=4.0),
+        Scaled.apply(x, 1.0, 2, 3),
+        Written.apply(x + 1),
+    )
+
+
+class GivenBack(torch.autograd.Function):
+    @staticmethod
+    def forward(x, y):
+        return x, x * y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, first, second):
+        return first, second
+
+
+class GivenBackAndSaved(GivenBack):
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+
+@programs(lambda: (vector(), vector(2.0)), lambda: (leaf(), vector(3.0)), breaks=True)
+def context_set_up_and_an_argument_given_back(x, y):
+    results = GivenBack.apply(x, y)
+    try:
+        GivenBackAndSaved.apply(x, y)
+    except RuntimeError as error:
+        return results, str(error)
+
+
+@programs(lambda: (vector(), vector(2.0)), lambda: (leaf(), vector(3.0)), lambda: (leaf(), leaf()))
+def context_set_up_and_several_results(x, y):
+    return Split.apply(x, y)
+
+
+@programs(lambda: (leaf(),), lambda: (leaf(),), breaks=True)
+def context_set_up_and_a_backward_pass(x):
+    y = Scaled.apply(x, 3.0) * 2
+    y.sum().backward()
+    return x.grad, y
+
+
+@programs(lambda: (vector(),), lambda: (leaf(),), breaks=True)
+def context_set_up_for_too_few_arguments(x):
+    try:
+        return Scaled.apply()
+    except TypeError as error:
+        return str(error)
+
+
+class Tensors(torch.autograd.Function):
+    @staticmethod
+    def forward(x, weight=torch.ones(6)):
+        return x * weight
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0], None
+
+
+@programs(lambda: (vector(),), lambda: (leaf(),), breaks=True)
+def context_set_up_with_a_tensor_as_default(x):
+    return Tensors.apply(x), Tensors.apply(x, x * 2)
+
+
+@programs.made(lambda: (vector(),), lambda: (leaf(),), breaks=True)
+def context_set_up_with_effects():
+    seen: list[int] = []
+
+    class Effects(torch.autograd.Function):
+        @staticmethod
+        def forward(x):
+            seen.append(1)
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            seen.append(len(inputs))
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    def program(x):
+        return Effects.apply(x), list(seen)
+
+    return program
