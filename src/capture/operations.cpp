@@ -5,7 +5,9 @@
 #include <ATen/ops/where.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "python/imported.h"
@@ -24,24 +26,59 @@ PyObject* operator_function(const char* name) {
 
 bool needs_grad(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
 
-/// `tensor[index]` with a tensor of one integer that only the run knows: eager gives a view.
-bool is_unknown_element(PyObject* tensor, PyObject* index) {
-  if (!is_fake_tensor(index) || !is_fake_tensor(tensor)) return false;
-  const at::Tensor& from = THPVariable_Unpack(tensor);
-  const at::Tensor& place = THPVariable_Unpack(index);
-  const c10::ScalarType dtype = place.scalar_type();
-  return place.dim() == 0 && c10::isIntegralType(dtype, /*includeBool=*/false) && dtype != c10::kByte &&
-         from.dim() > 0 && !needs_grad(from) && !fake::known_value(place);
+/// A tensor of one integer that only the run knows.
+bool is_unknown_place(PyObject* index) {
+  if (!is_fake_tensor(index)) return false;
+  const at::Tensor& tensor = THPVariable_Unpack(index);
+  return tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) &&
+         tensor.scalar_type() != c10::kByte && !fake::known_value(tensor);
 }
 
-PyObject* select_unknown(PyObject* tensor, PyObject* index) {
+/// A key with unknown places in it: eager gives a view.
+struct UnknownPlaces {
+  std::vector<std::pair<int64_t, PyObject*>> places;  // by dimension of the tensor, ascending
+  Ref rest;                                           // the key without them
+};
+
+/// Nothing for keys without one, and for those with other tensors or lists.
+std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
+  if (!is_fake_tensor(tensor) || needs_grad(THPVariable_Unpack(tensor))) return std::nullopt;
+  const std::span<PyObject* const> items =
+      PyTuple_CheckExact(key) ? std::span(&PyTuple_GET_ITEM(key, 0), static_cast<size_t>(PyTuple_GET_SIZE(key)))
+                              : std::span(&key, 1);
+  if (std::ranges::none_of(items, is_unknown_place)) return std::nullopt;
+  const auto consumes = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };
+  const int64_t left = THPVariable_Unpack(tensor).dim() - std::ranges::count_if(items, consumes);
+  if (left < 0 || std::ranges::count(items, Py_Ellipsis) > 1) return std::nullopt;  // an error
+  UnknownPlaces found{{}, checked(PyList_New(0))};
+  int64_t dim = 0;
+  for (PyObject* item : items) {
+    if (is_unknown_place(item)) {
+      found.places.emplace_back(dim++, item);
+      continue;
+    }
+    if (!PyLong_CheckExact(item) && !PySlice_Check(item) && consumes(item)) return std::nullopt;
+    dim += item == Py_Ellipsis ? left : consumes(item);
+    if (PyList_Append(found.rest.get(), item) < 0) throw PythonError{};
+  }
+  found.rest = checked(PyList_AsTuple(found.rest.get()));
+  return found;
+}
+
+PyObject* select_unknown(PyObject* tensor, const UnknownPlaces& key) {
   static const auto select = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow("magneto::select", "")
-                                 .typed<at::Tensor(const at::Tensor&, const at::Tensor&)>();
-  at::Tensor view;
-  const bool done =
-      runtime::with_torch_errors([&] { view = select.call(THPVariable_Unpack(tensor), THPVariable_Unpack(index)); });
-  return done ? THPVariable_Wrap(view) : nullptr;
+                                 .typed<at::Tensor(const at::Tensor&, int64_t, const at::Tensor&)>();
+  at::Tensor view = THPVariable_Unpack(tensor);
+  const bool done = runtime::with_torch_errors([&] {
+    for (size_t i = key.places.size(); i-- > 0;) {
+      view = select.call(view, key.places[i].first, THPVariable_Unpack(key.places[i].second));
+    }
+  });
+  if (!done) return nullptr;
+  Ref selected = Ref::steal(THPVariable_Wrap(view));
+  if (PyTuple_GET_SIZE(key.rest.get()) == 0 || !selected) return selected.release();
+  return PyObject_GetItem(selected.get(), key.rest.get());
 }
 
 PyObject* inplace_power(PyObject* a, PyObject* b) { return PyNumber_InPlacePower(a, b, Py_None); }
@@ -287,9 +324,9 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     static PyObject* const getitem = operator_function("getitem");
     Ref deep = resolve_deep(key);
     PyObject* args[] = {container, deep.get()};
+    const auto places = unknown_places(container, deep.get());
     return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
-      return is_unknown_element(container, deep.get()) ? select_unknown(container, deep.get())
-                                                       : PyObject_GetItem(container, deep.get());
+      return places ? select_unknown(container, *places) : PyObject_GetItem(container, deep.get());
     });
   }
   PyTypeObject* type = Py_TYPE(container);

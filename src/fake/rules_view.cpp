@@ -158,11 +158,11 @@ void select(const Call& call, View& view) {
   view.erase(dim);
 }
 
-/// magneto::select(Tensor(a) self, Tensor index) -> Tensor(a): where the view begins, only the run knows.
+/// magneto::select(Tensor(a) self, int dim, Tensor index) -> Tensor(a): where the view begins, only the run knows.
 bool select_unknown(Call& call) {
   const at::Tensor& self = call.tensor(0);
   View view(self);
-  view.erase(0);
+  view.erase(call.integer(1));
   as_fake(self)->note_unplaced();
   call.result(call.view(self, view.sizes, view.strides, view.offset));
   return true;

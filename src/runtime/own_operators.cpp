@@ -24,14 +24,14 @@ void manual_seed(int64_t seed) {
 }
 
 /// `tensor[index]` with a tensor of one integer: as in eager a view, whose place is read from the data.
-at::Tensor select(const at::Tensor& self, const at::Tensor& index) {
-  return at::select(self, 0, index.item<int64_t>());
+at::Tensor select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  return at::select(self, dim, index.item<int64_t>());
 }
 
 TORCH_LIBRARY(magneto, library) {
   library.def("manual_seed(int seed) -> ()", {at::Tag::nondeterministic_seeded});
   library.impl("manual_seed", c10::DispatchKey::CompositeExplicitAutograd, manual_seed);
-  library.def("select(Tensor(a) self, Tensor index) -> Tensor(a)");
+  library.def("select(Tensor(a) self, int dim, Tensor index) -> Tensor(a)");
   library.impl("select", c10::DispatchKey::CompositeExplicitAutograd, select);
 }
 

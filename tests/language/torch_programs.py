@@ -178,6 +178,36 @@ def element_at_an_argument(x, i):
     return x[i], x[i] * 2
 
 
+@programs(*[lambda i=i: (torch.arange(60.0).view(3, 4, 5), torch.tensor(i), torch.tensor(-i)) for i in (1, 2)])
+def elements_among_other_indices(x, i, j):
+    return (
+        x[i, j],
+        x[:, i],
+        x[..., j] + 1,
+        x[None, 1:, j, i] * 2,
+        x[i, ..., j],
+        x[0, i, None],
+        x[:, i, 1:][j] + 1,
+        x[i][j, i],
+    )
+
+
+@programs(*[lambda i=i: (matrix(), torch.tensor(i)) for i in (1, 2)], breaks=True)
+def elements_among_lists_and_masks(x, i):
+    return x[[0, 1], i], x[i, x[0] > -3], x[i, True]
+
+
+@programs(*[lambda i=i: (matrix(), torch.tensor(i)) for i in (1, 5)], breaks=True)
+def too_many_indices(x, i):
+    found = []
+    for key in ((i, i, i), (i, ..., ...), (i, "a")):
+        try:
+            found.append(x[key])
+        except (IndexError, TypeError) as error:
+            found.append(str(error))
+    return found
+
+
 @programs(*[lambda i=i: (matrix(), torch.tensor(i)) for i in (1, 3, -4, 0)], breaks=True)
 def element_out_of_range(x, i):
     y = x + 1
@@ -226,6 +256,12 @@ def element_of_a_number(x, i):
         return x[i]
     except IndexError as error:
         return str(error)
+
+
+@programs(lambda: (vector(),), lambda: (vector(2.0),))
+def view_of_another_dtype_of_a_view(x):
+    y = x * 2
+    return y[2:].view(torch.int32), y[1:][None].view(torch.int32) + 1, x[1:].view(torch.int32)
 
 
 # -- lengths as data ------------------------------------------------------------------------------------------------------
