@@ -18,6 +18,11 @@ def as_written(name: str, *args: Any, **kwargs: Any) -> Any:
     return getattr(sys.modules[module], attribute)(*args, **kwargs)
 
 
+def assign_selected(target: Any, mask: Any, source: Any) -> None:
+    """What the graph shows of a masked assignment, which is captured whole."""
+    target[mask] = source[mask]
+
+
 def associative_scan(
     combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
 ) -> Any:

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "capture/capture.h"
+#include "python/bind.h"
 #include "python/imported.h"
 #include "python/types.h"
 
@@ -13,16 +14,20 @@ namespace magneto::capture {
 
 namespace {
 
+bool holds(std::span<PyObject* const> objects, PyObject* object) {
+  return std::ranges::find(objects, object) != objects.end();
+}
+
+/// The result is an argument that `forward` has not marked as changed.
+bool is_given_back(PyObject* result, const CallArgs& args, PyObject* dirty) {
+  if (!is_tensor(result) || !holds(args.values, result)) return false;
+  const bool marked = dirty && PyTuple_CheckExact(dirty);
+  return !marked || !holds({&PyTuple_GET_ITEM(dirty, 0), static_cast<size_t>(PyTuple_GET_SIZE(dirty))}, result);
+}
+
 /// What autograd gives for a result of `forward` that is an argument it has not marked as changed: a view of it.
 Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, PyObject* dirty) {
-  const auto holds = [&](std::span<PyObject* const> objects) {
-    return std::find(objects.begin(), objects.end(), result) != objects.end();
-  };
-  if (!is_tensor(result) || !holds(args.values)) return Ref::borrow(result);
-  if (dirty && PyTuple_CheckExact(dirty) &&
-      holds(std::span(&PyTuple_GET_ITEM(dirty, 0), static_cast<size_t>(PyTuple_GET_SIZE(dirty))))) {
-    return Ref::borrow(result);
-  }
+  if (!is_given_back(result, args, dirty)) return Ref::borrow(result);
   static PyObject* const view_as =
       _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("view_as"));
   CallArgs self;
@@ -35,6 +40,34 @@ Ref native_apply(PyObject* cls) {
   static constinit Imported base("torch._C", "_FunctionBase");
   PyObject* descriptor = PyDict_GetItemString(type_dict(base.type()), "apply");
   return checked(Py_TYPE(descriptor)->tp_descr_get(descriptor, nullptr, cls));
+}
+
+/// The arguments behind the class as Function.apply binds them to `forward` where there is a setup_context: all by
+/// position, defaults filled in. The class stays in front.
+CallArgs bound_to(Capture& capture, PyObject* forward, const CallArgs& args) {
+  const auto refuse = [&]() {
+    capture.side_exit(BreakReason::AutogradCall, "the arguments of " + callable_name(forward) + " could not be bound");
+  };
+  if (!PyFunction_Check(forward)) refuse();
+  const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(forward)));
+  const PyCodeObject* code = info.code;
+  if (code->co_kwonlyargcount > 0 || (code->co_flags & CO_VARKEYWORDS)) refuse();
+  std::vector<PyObject*> slots(info.nlocals);
+  if (!bind_arguments(forward, args.values.data() + 1, args.positional() - 1, args.kwnames, slots.data())) refuse();
+  CallArgs bound;
+  bound.values = {args.values[0]};
+  bound.values.insert(bound.values.end(), slots.begin(), slots.begin() + code->co_argcount);
+  if (code->co_flags & CO_VARARGS) {
+    PyObject* rest = slots[code->co_argcount];
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); ++i) bound.values.push_back(PyTuple_GET_ITEM(rest, i));
+    capture.keep(Ref::borrow(rest));
+  }
+  for (PyObject* slot : slots) capture.keep(Ref::steal(slot));
+  for (size_t i = 1; i < bound.values.size(); ++i) {
+    if (!holds(args.values, bound.values[i]) && !is_scalar(bound.values[i]))
+      refuse();  // a default: its parts would need guards
+  }
+  return bound;
 }
 
 }  // namespace
@@ -80,6 +113,15 @@ Ref Capture::record_autograd_function(const CallArgs& args) {
 Ref Capture::apply_autograd_function(const CallArgs& given) {
   CallArgs args = given;
   know_all(args);
+  if (args.values.empty()) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to nothing");
+  Uncuttable scope(*this);
+  PyObject* owner = args.values[0];
+  static constinit Imported plain_setup("torch.autograd.function", "_SingleLevelFunction.setup_context");
+  Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
+  const bool sets_up = setup.get() != plain_setup.get();
+  Ref forward = load_attr(owner, MAGNETO_STR("forward"));
+  if (sets_up) args = bound_to(*this, forward.get(), args);
+  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
   bool needs_grad = false;
   Ref needs_input_grad = checked(PyTuple_New(std::max<Py_ssize_t>(0, args.values.size() - 1)));
   for (size_t i = 1; i < args.values.size(); ++i) {
@@ -87,16 +129,7 @@ Ref Capture::apply_autograd_function(const CallArgs& given) {
     needs_grad |= needs;
     PyTuple_SET_ITEM(needs_input_grad.get(), i - 1, PyBool_FromLong(needs));
   }
-  if (args.values.empty()) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to nothing");
   static constinit Imported context_class("torch.autograd.function", "FunctionCtx");
-  PyObject* owner = args.values[0];
-  static constinit Imported plain_setup("torch.autograd.function", "_SingleLevelFunction.setup_context");
-  Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
-  if (setup.get() != plain_setup.get()) {
-    side_exit(BreakReason::AutogradCall, "a custom autograd function with setup_context is applied");
-  }
-  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
-  Uncuttable scope(*this);
   if (needs_grad && at::GradMode::is_enabled()) return record_autograd_function(args);
   Ref none = checked(PyTuple_New(0));
   Ref context =
@@ -104,18 +137,34 @@ Ref Capture::apply_autograd_function(const CallArgs& given) {
   if (PyObject_SetAttr(context.get(), MAGNETO_STR("needs_input_grad"), needs_input_grad.get()) < 0) {
     throw PythonError{};
   }
-  Ref forward = load_attr(owner, MAGNETO_STR("forward"));
   CallArgs forward_args = args;
-  forward_args.values[0] = context.get();
+  if (sets_up) {
+    forward_args.values.erase(forward_args.values.begin());
+  } else {
+    forward_args.values[0] = context.get();
+  }
   Ref result = call(forward.get(), std::move(forward_args));
+  if (sets_up) {
+    Ref inputs = checked(PyTuple_New(static_cast<Py_ssize_t>(args.values.size()) - 1));
+    for (size_t i = 1; i < args.values.size(); ++i) {
+      PyTuple_SET_ITEM(inputs.get(), i - 1, Py_NewRef(args.values[i]));
+    }
+    call(setup.get(), {context.get(), inputs.get(), result.get()});
+  }
   Ref dirty = Ref::steal(PyObject_GetAttr(context.get(), MAGNETO_STR("dirty_tensors")));
   if (!dirty) PyErr_Clear();
-  if (!PyTuple_CheckExact(result.get())) return result_of_apply(*this, result.get(), args, dirty.get());
+  const auto finished = [&](PyObject* value) {
+    // Perhaps an error: autograd looks whether it has been saved as well.
+    if (sets_up && is_given_back(value, args, dirty.get())) {
+      throw restart_before(*frame, "a custom autograd function with setup_context gives an argument back");
+    }
+    return result_of_apply(*this, value, args, dirty.get());
+  };
+  if (!PyTuple_CheckExact(result.get())) return finished(result.get());
   Ref values = resolve(result.get());
   Ref all = checked(PyTuple_New(PyTuple_GET_SIZE(values.get())));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
-    PyTuple_SET_ITEM(all.get(), i,
-                     result_of_apply(*this, PyTuple_GET_ITEM(values.get(), i), args, dirty.get()).release());
+    PyTuple_SET_ITEM(all.get(), i, finished(PyTuple_GET_ITEM(values.get(), i)).release());
   }
   return all;
 }

@@ -4,6 +4,7 @@
 #include <ATen/ops/lift_fresh.h>
 #include <Python.h>
 #include <structmember.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <optional>
 
 #include "capture/capture.h"
+#include "capture/handlers.h"
 #include "python/bind.h"
 #include "python/imported.h"
 
@@ -31,6 +33,7 @@ enum class Treatment : uint8_t {
   Gradient,
   Check,
   Log,
+  Seed,
   True,
   False,
   None,
@@ -86,6 +89,21 @@ Decision decide(PyObject* function) {
   Py_INCREF(code);
   (*known)[code] = decision;
   return decision;
+}
+
+/// torch.manual_seed as torch._dynamo leaves it, where that has been imported: marked as disabled.
+bool wraps_seed(PyObject* function) {
+  PyObject* attributes = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* wrapped = attributes ? PyDict_GetItemString(attributes, "__wrapped__") : nullptr;
+  return wrapped && PyFunction_Check(wrapped) && decide(wrapped).treatment == Treatment::Seed;
+}
+
+/// Autograd calls Python code when it comes by the tensor.
+bool has_hooks(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return false;
+  if (!torch::autograd::impl::hooks(tensor).empty()) return true;
+  const auto& node = tensor.grad_fn();
+  return node && !(node->tensor_pre_hooks().empty() && node->pre_hooks().empty() && node->post_hooks().empty());
 }
 
 /// True if a method of a logger gets past the logger's level. Asking fills the logger's own memo of its levels, which
@@ -363,13 +381,18 @@ void Capture::wrap_defaults(InterpFrame& callee) {
 }
 
 Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
-  const Decision decision = decide(function);
+  Decision decision = decide(function);
+  if (decision.reason == BreakReason::DisabledFunction && wraps_seed(function)) decision = {Treatment::Seed};
   switch (decision.treatment) {
     case Treatment::TorchCall:
       return call_torch(function, args);
     case Treatment::AutogradFunction:
       return apply_autograd_function(args);
     case Treatment::Gradient:
+      for (const auto& [id, input] : inputs_) {
+        if (!has_hooks(THPVariable_Unpack(input.real.get()))) continue;
+        side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());
+      }
       try {
         return call_torch(function, args);
       } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
@@ -388,6 +411,9 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Log:
       if (log_is_written(function, args)) side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
       break;
+    case Treatment::Seed:
+      if (Ref generator = seed_generators(*this, function, args)) return generator;
+      side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
     case Treatment::Instead: {
       if (const Source* source = source_of(function)) guards.function(source, function);
       Ref module = checked(PyImport_ImportModule("magneto._instead"));

@@ -430,23 +430,34 @@ bool is_signal_handler(Frame* real) {
          is_pair(PyTuple_GET_ITEM(rest, 0), PyTuple_GET_ITEM(rest, 1));
 }
 
-/// Code of PyTorch, which C code of PyTorch may call as it likes.
+/// Code of PyTorch, which C code of PyTorch may call as it likes, and what it logs with.
 bool is_torch_code(Frame* real) {
   PyObject* module = PyDict_GetItemWithError(frame_globals(real), MAGNETO_STR("__name__"));
   if (!module || !PyUnicode_Check(module)) return false;
   const std::string_view name = PyUnicode_AsUTF8(module);
-  return name == "torch" || name.starts_with("torch.");
+  return name == "torch" || name.starts_with("torch.") || name == "logging";
+}
+
+/// The function of PyTorch whose only call of C code is that of autograd's engine.
+bool runs_engine(Frame* real) {
+  static constinit Imported function("torch.autograd.graph", "_engine_run_backward");
+  return reinterpret_cast<PyObject*>(frame_code(real)) == PyFunction_GET_CODE(function.get());
 }
 
 }  // namespace
 
 /// A frame that is called while a torch call is recorded. PyTorch's own code runs as it is, with all that it calls.
-/// Code of the user that C code calls (an operand's __radd__, an argument's __index__) must be interpreted: the segment
-/// ends in front of the torch call.
+/// Code of the user that C code calls (an operand's __radd__, an argument's __index__, a hook or the backward of a
+/// custom function) must be interpreted: the segment ends in front of the torch call.
 PyObject* Capture::run_recorded(PyThreadState* thread, Frame* real, int throwflag) {
-  if (trusted_ || throwflag || is_torch_code(real)) {
+  if ((trusted_ && !engine_runs_) || throwflag || is_torch_code(real)) {
+    const bool engine = runs_engine(real);
     const bool trusted = std::exchange(trusted_, true);
+    const bool called_by_engine = std::exchange(engine_runs_, engine_runs_ || engine);
+    const bool engine_ran = session->set_engine_runs(engine);
     PyObject* result = run_frame_plainly(thread, real, throwflag);
+    session->set_engine_runs(engine_ran);
+    engine_runs_ = called_by_engine;
     trusted_ = trusted;
     return result;
   }

@@ -454,6 +454,7 @@ class Capture {
   bool plain_ = false;                             // Python code runs that is no part of the program (an import)
   bool recording_ = false;                         // a torch call runs
   bool trusted_ = false;                           // ...and is in Python code that may call whatever it likes
+  bool engine_runs_ = false;                       // ...but for autograd's engine, which calls the user's code back
   guards::GlobalState start_state_;
   int64_t executed_ = 0;  // instructions, counted for exit_every
   int32_t start_depth_ = 0;

@@ -21,6 +21,9 @@ std::span<const HandlerRow> text_handlers();     // repr, str, format
 std::span<const HandlerRow> tensor_handlers();
 std::span<const HandlerRow> object_handlers();  // methods of object, type, dict and the `__new__` of built-in types
 
+/// torch.manual_seed. Null: a seed that is not to be had now.
+Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& args);
+
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);
 inline Ref boolean(bool value) { return Ref::borrow(value ? Py_True : Py_False); }

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "capture/handlers.h"
+#include "python/imported.h"
 #include "python/types.h"
 
 namespace magneto::capture {
@@ -60,6 +61,23 @@ Ref handle_detach(Capture& capture, const CallArgs& args) {
 }
 
 }  // namespace
+
+Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& given) {
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::manual_seed", "").typed<void(int64_t)>();
+  static constinit Imported generator("torch._C", "default_generator");
+  CallArgs args = given;
+  capture.know_all(args);
+  if (args.values.size() != 1 || !PyLong_CheckExact(args.values[0])) return {};
+  int overflow = 0;
+  const int64_t seed = PyLong_AsLongLongAndOverflow(args.values[0], &overflow);
+  if (overflow) return {};
+  capture.record(graph::TorchNode::Kind::CallFunction, function, args.values, args.kwnames, [&] {
+    operation.call(seed);
+    return Py_NewRef(Py_None);
+  });
+  return capture.wrap(generator.get(), capture.sources.constant(generator.get()));
+}
 
 std::span<const HandlerRow> tensor_handlers() {
   static constexpr HandlerRow rows[] = {

@@ -24,6 +24,8 @@ class Interpreter {
   int32_t step_data(const Instr& in);     // operators, items, building containers and text (interpreter_data.cpp)
   int32_t step_control(const Instr& in);  // jumps, iteration, calls, exceptions, `with` (interpreter_control.cpp)
   int32_t step_match(const Instr& in);    // pattern matching, exception groups (interpreter_match.cpp)
+  /// `a[mask] = b[mask]` at `b[mask]`, done as one: the instruction behind it. -1: something else.
+  int32_t op_assign_selected(const Instr& in);
   void op_match_keys();
   Ref match_class(PyObject* subject, PyObject* type, int32_t positional, PyObject* names);
   void op_check_exception_group();

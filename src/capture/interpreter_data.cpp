@@ -28,6 +28,7 @@ int32_t Interpreter::step_data(const Instr& in) {
     // -- items and operators ---------------------------------------------------------------------------------------
     case Op::BINARY_SUBSCR:
       cuttable(2);
+      if (const int32_t behind = op_assign_selected(in); behind >= 0) return behind;
       deliver(2, c.subscript(f.top(1), f.top()));
       break;
     case Op::BINARY_SLICE: {
@@ -243,6 +244,21 @@ void Interpreter::op_unpack(PyObject* sequence, int32_t before, int32_t after, b
     f.push(std::move(middle));
   }
   for (int32_t i = before - 1; i >= 0; --i) f.push(item(i));
+}
+
+int32_t Interpreter::op_assign_selected(const Instr& in) {
+  const Instr& target = f.info->instrs[in.next];
+  if (target.op != Op::LOAD_FAST || !is_fake_tensor(f.top())) return -1;
+  const Instr& mask = f.info->instrs[target.next];
+  if (mask.op != Op::LOAD_FAST || f.info->instrs[mask.next].op != Op::STORE_SUBSCR) return -1;
+  if (&f == &c.root_) {
+    c.read_raw(target.arg);
+    c.read_raw(mask.arg);
+  }
+  if (!f.slots[target.arg] || f.slots[mask.arg] != f.top()) return -1;
+  if (!assign_selected(c, f.slots[target.arg], f.top(), f.top(1))) return -1;
+  f.drop(2);
+  return f.info->instrs[mask.next].next;
 }
 
 void Interpreter::op_format(const Instr& in) {

@@ -1,12 +1,17 @@
 // Operators and item access of the interpreted program.
 #include "capture/operations.h"
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "python/imported.h"
+#include "runtime/torch_errors.h"
 
 namespace magneto::capture {
 
@@ -17,6 +22,63 @@ namespace {
 PyObject* operator_function(const char* name) {
   static constinit Imported module("operator");
   return PyObject_GetAttrString(module.get(), name);
+}
+
+bool needs_grad(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
+
+/// A tensor of one integer that only the run knows.
+bool is_unknown_place(PyObject* index) {
+  if (!is_fake_tensor(index)) return false;
+  const at::Tensor& tensor = THPVariable_Unpack(index);
+  return tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) &&
+         tensor.scalar_type() != c10::kByte && !fake::known_value(tensor);
+}
+
+/// A key with unknown places in it: eager gives a view.
+struct UnknownPlaces {
+  std::vector<std::pair<int64_t, PyObject*>> places;  // by dimension of the tensor, ascending
+  Ref rest;                                           // the key without them
+};
+
+/// Nothing for keys without one, and for those with other tensors or lists.
+std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
+  if (!is_fake_tensor(tensor) || needs_grad(THPVariable_Unpack(tensor))) return std::nullopt;
+  const std::span<PyObject* const> items =
+      PyTuple_CheckExact(key) ? std::span(&PyTuple_GET_ITEM(key, 0), static_cast<size_t>(PyTuple_GET_SIZE(key)))
+                              : std::span(&key, 1);
+  if (std::ranges::none_of(items, is_unknown_place)) return std::nullopt;
+  const auto consumes = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };
+  const int64_t left = THPVariable_Unpack(tensor).dim() - std::ranges::count_if(items, consumes);
+  if (left < 0 || std::ranges::count(items, Py_Ellipsis) > 1) return std::nullopt;  // an error
+  UnknownPlaces found{{}, checked(PyList_New(0))};
+  int64_t dim = 0;
+  for (PyObject* item : items) {
+    if (is_unknown_place(item)) {
+      found.places.emplace_back(dim++, item);
+      continue;
+    }
+    if (!PyLong_CheckExact(item) && !PySlice_Check(item) && consumes(item)) return std::nullopt;
+    dim += item == Py_Ellipsis ? left : consumes(item);
+    if (PyList_Append(found.rest.get(), item) < 0) throw PythonError{};
+  }
+  found.rest = checked(PyList_AsTuple(found.rest.get()));
+  return found;
+}
+
+PyObject* select_unknown(PyObject* tensor, const UnknownPlaces& key) {
+  static const auto select = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("magneto::select", "")
+                                 .typed<at::Tensor(const at::Tensor&, int64_t, const at::Tensor&)>();
+  at::Tensor view = THPVariable_Unpack(tensor);
+  const bool done = runtime::with_torch_errors([&] {
+    for (size_t i = key.places.size(); i-- > 0;) {
+      view = select.call(view, key.places[i].first, THPVariable_Unpack(key.places[i].second));
+    }
+  });
+  if (!done) return nullptr;
+  Ref selected = Ref::steal(THPVariable_Wrap(view));
+  if (PyTuple_GET_SIZE(key.rest.get()) == 0 || !selected) return selected.release();
+  return PyObject_GetItem(selected.get(), key.rest.get());
 }
 
 PyObject* inplace_power(PyObject* a, PyObject* b) { return PyNumber_InPlacePower(a, b, Py_None); }
@@ -223,6 +285,38 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
   return capture.call_native([&] { return PyObject_RichCompare(a.get(), b.get(), op); });
 }
 
+bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source) {
+  for (PyObject* tensor : {target, mask, source}) {
+    if (!is_fake_tensor(tensor) || needs_grad(THPVariable_Unpack(tensor))) return false;
+  }
+  const at::Tensor& to = THPVariable_Unpack(target);
+  const at::Tensor& from = THPVariable_Unpack(source);
+  const at::Tensor& chosen = THPVariable_Unpack(mask);
+  if (to.sizes() != from.sizes() || to.scalar_type() != from.scalar_type() || to.device() != from.device() ||
+      to.device() != chosen.device() || !to.is_non_overlapping_and_dense()) {
+    return false;
+  }
+  const auto memory = [](const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+  };
+  if (memory(to) == memory(chosen)) return false;  // perhaps an error
+  if (chosen.scalar_type() != c10::kBool || chosen.dim() == 0 || chosen.dim() > to.dim() ||
+      chosen.sizes() != to.sizes().slice(0, chosen.dim()) || fake::known_value(chosen)) {
+    return false;
+  }
+  static constinit Imported assign("magneto._instead", "assign_selected");
+  PyObject* args[] = {target, mask, source};
+  capture.record(graph::TorchNode::Kind::CallFunction, assign.get(), args, nullptr, [&]() -> PyObject* {
+    const bool done = runtime::with_torch_errors([&] {
+      std::vector<int64_t> sizes = chosen.sizes().vec();
+      sizes.resize(to.dim(), 1);
+      to.copy_(at::where(chosen.reshape(sizes), from, to));
+    });
+    return done ? Py_NewRef(Py_None) : nullptr;
+  });
+  return true;
+}
+
 Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
   const Ref known_key = known(key);
   key = known_key.get();
@@ -230,8 +324,10 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     static PyObject* const getitem = operator_function("getitem");
     Ref deep = resolve_deep(key);
     PyObject* args[] = {container, deep.get()};
-    return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr,
-                  [&] { return PyObject_GetItem(container, deep.get()); });
+    const auto places = unknown_places(container, deep.get());
+    return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
+      return places ? select_unknown(container, *places) : PyObject_GetItem(container, deep.get());
+    });
   }
   PyTypeObject* type = Py_TYPE(container);
   if (!past_override && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {

@@ -12,5 +12,8 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
 Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value);
 /// `op`: Py_LT...
 Ref compare(Capture& capture, int op, PyObject* left, PyObject* right);
+/// `target[mask] = source[mask]`, of which neither half can be captured alone: how many entries the mask selects, only
+/// the run knows. Together they are a choice between two tensors. False: not so here, and nothing has been done.
+bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source);
 
 }  // namespace magneto::capture

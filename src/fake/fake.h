@@ -85,6 +85,10 @@ class Session {
   std::optional<Refusal> take_refusal();
   bool refused() const;
 
+  /// Autograd's engine itself runs, or no longer: it asks gradients for their storage before it adds to them, and reads
+  /// nothing. Gives what was set before.
+  bool set_engine_runs(bool runs);
+
   Counters counters;
 
   /// Fakes made by this session that are still alive (for the leak check after a capture; works after destruction of

@@ -28,10 +28,13 @@ struct SessionState {
   std::vector<uint32_t> serials;
   uint32_t last_serial = 0;
   std::optional<Refusal> refusal;
-  /// Set by FakeImpl::has_storage.
+  /// Set by FakeImpl::has_storage, unless autograd's engine asks.
   bool data_touched = false;
+  bool engine_runs = false;
   /// How often storages were written: values known of an older state are void.
   std::unordered_map<const c10::StorageImpl*, uint32_t> writes;
+  /// Storages with a view whose place in them only the run knows.
+  std::set<const c10::StorageImpl*> unplaced;
   /// Inputs whose values the capture went on with.
   std::set<graph::ValueId> read_inputs;
 
@@ -76,6 +79,9 @@ class FakeImpl final : public c10::TensorImpl {
   void know(at::Tensor value, std::vector<graph::ValueId> from = {});
   /// An operator writes to the storage.
   void note_write() { ++state_->writes[storage_.unsafeGetStorageImpl()]; }
+  /// A view of it is made whose place is not known: nothing can be said of writes to the storage any more.
+  void note_unplaced() { state_->unplaced.insert(storage_.unsafeGetStorageImpl()); }
+  bool is_unplaced() const { return state_->unplaced.contains(storage_.unsafeGetStorageImpl()); }
 
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version_counter,
                                                          bool allow_tensor_metadata_change) const override;
@@ -86,7 +92,7 @@ class FakeImpl final : public c10::TensorImpl {
   /// Asked by TensorImpl on the way to a data pointer, and by nothing else that runs on fakes. The storage throws next,
   /// but only this call is virtual: it is where an access is noticed even if the exception gets swallowed.
   bool has_storage() const override {
-    state_->data_touched = true;
+    state_->data_touched |= !state_->engine_runs;
     return TensorImpl::has_storage();
   }
 

@@ -43,6 +43,21 @@ bool has_dynamic_shape(const c10::OperatorHandle& op, std::span<const c10::IValu
   return !indexing || indexes_with_mask(args);
 }
 
+/// The operator writes where a view may lie, nobody knows: what the one holds then, and whether the two overlap.
+bool writes_unplaced(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  const auto& schema = op.schema().arguments();
+  const auto unplaced = [](const at::Tensor& tensor) {
+    FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;
+    return fake && fake->is_unplaced();
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (!schema[i].alias_info() || !schema[i].alias_info()->isWrite()) continue;
+    if (args[i].isTensor() && unplaced(args[i].toTensor())) return true;
+    if (args[i].isTensorList() && std::ranges::any_of(args[i].toTensorVector(), unplaced)) return true;
+  }
+  return false;
+}
+
 /// Runs the operator on the real tensors it was given (profiler calls, reading numbers).
 void run_below(const c10::OperatorHandle& op, Stack* stack) {
   BelowFake guard;
@@ -91,6 +106,10 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   // Numbers that PyTorch itself wrapped as tensors are constants of the code, and may be read.
   if (facts.data_dependent && reads_number(args)) return run_below(op, stack);
   replace_real_tensors(session, args);
+  if (facts.mutates && writes_unplaced(op, args)) {
+    session.impl().refuse(Refusal::Kind::DataDependent, op,
+                          "it writes to a tensor of which a view lies where data says");
+  }
 
   Call call(args);
   bool inferred = false;

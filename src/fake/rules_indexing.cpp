@@ -127,11 +127,29 @@ bool index(Call& call) {
   return true;
 }
 
+/// Throws as eager does if the tensors share memory, as far as it looks.
+void check_no_overlap(const at::Tensor& self, const at::Tensor& other) {
+  check_no_partial_overlap(self, other);
+  const bool same =
+      self.is_same(other) || (self.storage().unsafeGetStorageImpl() == other.storage().unsafeGetStorageImpl() &&
+                              self.storage_offset() == other.storage_offset() && self.strides() == other.strides() &&
+                              self.sizes() == other.sizes() && self.is_non_overlapping_and_dense());
+  TORCH_CHECK(!same || self.numel() == 0,
+              "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single "
+              "memory location. Please clone() the tensor before performing the operation.");
+}
+
 /// index_put(self, indices, values, accumulate, ...).
 template <bool inplace>
 bool index_put(Call& call) {
   const at::Tensor &self = call.tensor(0), &values = call.tensor(2);
   if (class_of(self.scalar_type()) == kNone) return false;
+  if (inplace) {
+    if (values.numel() != 1) check_no_overlap(self, values);
+    for (const at::Tensor& index : call.tensors(1)) {
+      if (index.defined()) check_no_overlap(self, index);
+    }
+  }
   const Indexing plan = plan_indexing(self, call.tensors(1));
   TORCH_CHECK(self.scalar_type() == values.scalar_type(),
               "Index put requires the source and destination dtypes match, got ", self.scalar_type(),

@@ -7,6 +7,7 @@
 #include <ATen/native/Resize.h>
 
 #include "fake/elementwise.h"
+#include "fake/fake_impl.h"
 
 namespace magneto::fake {
 namespace {
@@ -155,6 +156,16 @@ void select(const Call& call, View& view) {
                     self.sizes(), " at dimension ", dim);
   view.offset += (index < 0 ? index + size : index) * view.strides[dim];
   view.erase(dim);
+}
+
+/// magneto::select(Tensor(a) self, int dim, Tensor index) -> Tensor(a): where the view begins, only the run knows.
+bool select_unknown(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  View view(self);
+  view.erase(call.integer(1));
+  as_fake(self)->note_unplaced();
+  call.result(call.view(self, view.sizes, view.strides, view.offset));
+  return true;
 }
 
 void slice(const Call& call, View& view) {
@@ -346,6 +357,7 @@ constexpr RuleRow rows[] = {
     {"aten::unsqueeze", view_of<unsqueeze>},
     {"aten::unsqueeze_", reshape_inplace<unsqueeze>},
     {"aten::select.int", view_of<select>},
+    {"magneto::select", select_unknown},
     {"aten::slice.Tensor", view_of<slice>},
     {"aten::as_strided", view_of<as_strided>},
     {"aten::as_strided_", reshape_inplace<as_strided>},

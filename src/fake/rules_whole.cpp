@@ -56,7 +56,20 @@ bool cross_entropy_loss(Call& call) {
   return true;
 }
 
+/// ctc_loss.Tensor(Tensor log_probs, Tensor targets, Tensor input_lengths, Tensor target_lengths, int blank=0, int
+/// reduction=Mean, bool zero_infinity=False): reads the lengths.
+bool ctc_loss(Call& call) {
+  const at::Tensor& log_probs = call.tensor(0);
+  if (needs_grad(log_probs) || !log_probs.device().is_cpu() || log_probs.dim() != 3) return false;
+  if (log_probs.scalar_type() != c10::kFloat && log_probs.scalar_type() != c10::kDouble) return false;
+  std::vector<int64_t> sizes;
+  if (call.integer(5) == at::Reduction::None) sizes.push_back(log_probs.size(1));
+  call.result(call.empty(sizes, log_probs.scalar_type(), log_probs.device()));
+  return true;
+}
+
 constexpr RuleRow kRules[] = {
+    {"aten::ctc_loss.Tensor", ctc_loss},
     {"aten::one_hot", one_hot},
     {"aten::max_pool1d", max_pool1d},
     {"aten::cross_entropy_loss", cross_entropy_loss},

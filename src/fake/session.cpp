@@ -230,6 +230,8 @@ std::optional<Refusal> Session::take_refusal() {
 
 bool Session::refused() const { return impl_->state->refusal.has_value() || impl_->state->data_touched; }
 
+bool Session::set_engine_runs(bool runs) { return std::exchange(impl_->state->engine_runs, runs); }
+
 std::shared_ptr<const int64_t> Session::alive_count() const { return {impl_->state, &impl_->state->alive}; }
 
 struct Session::Pause::State {

@@ -479,6 +479,13 @@ class Functionaliser {
     for (const int32_t memory : opaque_) {
       if (memories_[memory].writes) throw Unsupported("memory is written that a view of another dtype or form shares");
     }
+    // A view that leaves must be of a tensor that knows what it is a view of, which tensors between kernels do not.
+    for (const ValueId id : old.outputs) {
+      for (ValueId at = id; tensors_[at].parent != kNoValue; at = tensors_[at].parent) {
+        if (tensors_[at].result >= 0 || tensors_[tensors_[at].parent].parent == kNoValue) continue;
+        throw Unsupported("a view of another dtype or form of a view is an output");
+      }
+    }
     // Outputs that share written memory are views of what the base is now.
     std::vector<ValueId> outputs;
     for (const ValueId id : old.outputs) outputs.push_back(leave(id));

@@ -11,6 +11,7 @@ import pytest
 import raising_programs
 import readers_programs
 import standard_programs
+import torch_programs
 import types_programs
 from programs import Programs
 from scenario import BACKENDS, check
@@ -25,6 +26,7 @@ FILES: dict[str, Programs] = {
     "arguments": arguments_programs.programs,
     "standard": standard_programs.programs,
     "readers": readers_programs.programs,
+    "torch": torch_programs.programs,
 }
 
 CASES = [

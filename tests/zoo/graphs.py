@@ -209,9 +209,9 @@ def farthest_point_sample(xyz, n):
     return centroids
 
 
-@zoo(cloud(), breaks=3)
+@zoo(cloud())
 class PointNet2Sampling(nn.Module):
-    """Masked assignment reads the mask: d[mask] has as many entries as the data says."""
+    """Masked assignment: d[mask] has as many entries as the data says, but d[mask] = e[mask] is a choice."""
 
     def forward(self, xyz):
         index = farthest_point_sample(xyz, 3)

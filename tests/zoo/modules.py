@@ -248,7 +248,7 @@ class GradModes(nn.Module):
         return F.mse_loss(s, t), t.requires_grad, torch.is_grad_enabled()
 
 
-@zoo(vectors(4), breaks=1)
+@zoo(vectors(4))
 class ManualSeedInside(nn.Module):
     def forward(self, x):
         torch.manual_seed(7)
