@@ -675,6 +675,18 @@ CASES = {
         for ignored, smoothing in ((-100, 0.0), (-100, 0.1), (2, 0.1))
     ]
     + [((make(4, 3), make(4, 3), make(3), 1, -100, 0.1), {})],
+    "aten::ctc_loss.Tensor": [
+        ((x, targets, torch.tensor([5, 4]), torch.tensor([3, 2]), 0, reduction, zero), {})
+        for x in (make(5, 2, 7), make(5, 2, 7).double(), make(2, 5, 7).transpose(0, 1))
+        for targets in (torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([1, 2, 3, 4, 5]))
+        for reduction in (0, 1, 2)
+        for zero in (False, True)
+    ],
+    "magneto::manual_seed": [((3,), {}), ((-3,), {})],
+    # Where another element begins, the rule can't say.
+    "magneto::select": [
+        ((t, dim, torch.tensor(0)), {}) for t in geometries() for dim in range(t.dim()) if t.shape[dim]
+    ],
     "aten::take": [
         ((t, i), {})
         for t in geometries()

@@ -11,8 +11,9 @@ warnings.filterwarnings("ignore")
 
 def resolve(name):
     """The torch.ops callable of a schema name: "aten::add.Tensor"."""
-    base, _, overload = name.removeprefix("aten::").partition(".")
-    return getattr(getattr(torch.ops.aten, base), overload or "default")
+    namespace, _, operator = name.partition("::")
+    base, _, overload = operator.partition(".")
+    return getattr(getattr(getattr(torch.ops, namespace), base), overload or "default")
 
 
 def tensors_in(value):
