@@ -14,7 +14,7 @@ import torch
 
 from magneto import _C, _log, config
 
-_RECOMPILE = re.compile(r"Recompiling function (?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)")
+_RECOMPILE = re.compile(r"Recompiling function (?P<function>.*) in (?P<file>.*):(?P<line>\d+)")
 
 
 def eager(gm: Any, example_inputs: Any = None, **options: Any) -> Callable[..., Any]:

@@ -248,6 +248,20 @@ void Capture::handle_signals() {
   }
 }
 
+void Capture::trace_instruction() {
+  SavedError saved;
+  const Suspended suspended(*this);
+  tracer->instruction(*frame);
+}
+
+void Capture::note_guard_places() {
+  guards.note_places([this]() -> std::string {
+    if (!frame) return "";
+    return std::string(PyUnicode_AsUTF8(frame->info->code->co_filename)) + ":" + std::to_string(frame->instr().line) +
+           " in " + PyUnicode_AsUTF8(frame->info->code->co_name);
+  });
+}
+
 void Capture::check_interrupt() {
   if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) return;
   Ref raised = take_error();

@@ -7,6 +7,7 @@
 
 #include "cache/cache.h"
 #include "dispatch/context.h"
+#include "dispatch/log.h"
 #include "dispatch/stages.h"
 #include "dispatch/stats.h"
 #include "graph/gm.h"
@@ -78,6 +79,23 @@ std::string place_of(const CodeInfo& info, int32_t instr) {
 }
 
 std::string place_of(const capture::Start& start) { return place_of(*start.info, start.instr); }
+
+/// "fn in playground.py:3".
+std::string function_in_file(const capture::Start& start) {
+  return std::string(PyUnicode_AsUTF8(start.info->code->co_qualname)) + " in " +
+         PyUnicode_AsUTF8(start.info->code->co_filename) + ":" + std::to_string(start.info->instrs[start.instr].line);
+}
+
+/// The id of a compile of the segment that begins now.
+CompileId next_id(Segment& segment) {
+  if (segment.frame_id < 0) segment.frame_id = stats().frame_ids++;
+  return {segment.frame_id, segment.compiles++, 0};
+}
+
+/// "Step 1: ...", as the documents number the parts of torch.compile: capture, backend, code generation.
+void log_step(const char* component, const std::string& text) {
+  if (log_enabled(component)) log(component, text);
+}
 
 /// A capture failed by our own fault: visible, counted, an error where the user asked for one.
 void fall_back(Context& context, Segment& segment, const std::string& place, const std::string& cause,
@@ -168,7 +186,10 @@ runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, 
 /// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
 void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   const cache::Pause without(!is_on(context.disk_cache, true));
+  const std::string graph_number = " FORWARDS graph " + std::to_string(stats().graphs - 1);
+  log_step("inductor", "Step 3: torchinductor compiling" + graph_number);
   runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, way_of(context, trace, start), stages);
+  log_step("inductor", "Step 3: torchinductor done compiling" + graph_number);
   trace.plan->computation = std::move(compiled.computation);
   say_of_cache();
   stats().kernels += compiled.kernels;
@@ -185,19 +206,17 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
 bool apply_backend(Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   graph::Graph& graph = trace.graph;
   const bool wants_module = context.backend_name.empty() || context.backend_name == "eager";
-  const bool log_code = log_enabled("graph_code");
+  const CompileLog& wanted = *CompileLog::current();
+  const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes"});
   Ref module;
-  if (wants_module || log_code || context.report) module = graph::graph_module(graph);
+  if (wants_module || log_module || context.report) module = graph::graph_module(graph, log_module);
   if (context.report) {
     context.report->graphs.push_back(module);
     std::vector<Ref> ops;
     for (const graph::TorchNode& node : graph.torch_nodes) ops.push_back(node.target);
     context.report->ops.push_back(std::move(ops));
   }
-  if (log_code) {
-    Ref code = checked(PyObject_GetAttrString(module.get(), "code"));
-    log("graph_code", std::string("TRACED GRAPH\n") + PyUnicode_AsUTF8(code.get()));
-  }
+  if (log_module) log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
   if (context.backend_name == "eager") {
     trace.plan->computation =
         runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size(), false);
@@ -267,7 +286,17 @@ bool give_up(Segment& segment, const capture::Start& start, const char* setting,
 /// Why none of the entries serves, as an error or a log goes on.
 std::string failed_guards(const Segment& segment, const guards::Roots& roots) {
   std::string text = "\n    triggered by the following guard failure(s):\n";
-  for (const auto& entry : segment.entries) text += "    - " + entry->guards->explain(roots) + "\n";
+  for (const auto& entry : segment.entries) text += "    - " + entry->id + ": " + entry->guards->explain(roots) + "\n";
+  return text;
+}
+
+/// The same with all guards that fail, not only the first of each entry.
+std::string all_failed_guards(const Segment& segment, const guards::Roots& roots) {
+  std::string text;
+  for (const auto& entry : segment.entries) {
+    text += "\n    triggered by the following guard failure(s):\n    guard " + entry->id + " failures:\n";
+    for (const std::string& failure : entry->guards->explain_all(roots)) text += "    - " + failure + "\n";
+  }
   return text;
 }
 
@@ -303,7 +332,9 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   ++stats().recompiles;
   for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
   const std::string reasons = failed_guards(segment, roots);
-  if (log_enabled("recompiles")) log("recompiles", "Recompiling function " + place_of(start) + reasons);
+  const std::string function = "Recompiling function " + function_in_file(start);
+  if (log_enabled("recompiles")) log("recompiles", function + reasons);
+  if (log_enabled("recompiles_verbose")) log("recompiles_verbose", function + all_failed_guards(segment, roots));
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
   if (error) {
     raise("RecompileError", "Recompiling " + place_of(start) + reasons);
@@ -333,11 +364,15 @@ void expect_raise(Segment& segment, const std::string& where) {
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
   if (segment.given_up || c_stack_is_low()) return nullptr;
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
+  CompileLog compile_log(next_id(segment));
   if (!stance_allows(segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
+  InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
   const double begin = now();
   std::string raise_site;
   Ref interrupt;
   for (int attempt = 0; attempt < 100; ++attempt) {
+    compile_log.begin_attempt(attempt);
+    log_step("dynamo", "Step 1: torchdynamo start tracing " + function_in_file(start));
     std::shared_ptr<const int64_t> alive;
     try {
       capture::Trace trace;
@@ -346,6 +381,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         capture.exit_every = settings().exit_every;
         capture.knows_buffers = !segment.data_changes;
         capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
+        if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
+        if (compile_log.wants("guards")) capture.note_guard_places();
         alive = capture.alive_fakes();
         try {
           trace = capture.run();
@@ -368,6 +405,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         return nullptr;
       }
       const double captured = now();
+      log_step("dynamo", "Step 1: torchdynamo done tracing " + function_in_file(start));
       if (trace.plan->exit) {
         if (context.fullgraph) {
           report_exit(context, *trace.plan->exit);
@@ -378,7 +416,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       }
       ++stats().frames;
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
-      if (log_enabled("guards")) log("guards", "GUARDS:\n" + trace.guards->print());
+      if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
       if (context.report) {
         context.report->guards.push_back(trace.guards->print());
         context.report->graph_texts.push_back(graph::print(trace.graph));
@@ -389,7 +427,11 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         Stages stages(context, PyUnicode_AsUTF8(start.info->code->co_name));
         stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
         stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
-        if (!apply_backend(context, trace, start, stages)) {
+        const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;
+        log_step("dynamo", "Step 2: calling compiler function " + backend);
+        const bool compiled = apply_backend(context, trace, start, stages);
+        if (compiled) log_step("dynamo", "Step 2: done compiler function " + backend);
+        if (!compiled) {
           if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
             return nullptr;
           fall_back(context, segment, place_of(start), "backend error", take_error_text());
@@ -402,7 +444,9 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         context.report->plan_texts.push_back(trace.plan->print());
       }
       ++stats().cache_entries;
-      auto entry = std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject));
+      if (compile_log.wants("bytecode")) log_bytecode(start.info->code, trace.plan->print());
+      auto entry =
+          std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject), compile_log.id().text());
       entry->guards = std::move(trace.guards);
       entry->plan = std::move(trace.plan);
       segment.entries.insert(segment.entries.begin(), std::move(entry));

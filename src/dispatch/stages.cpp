@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "dispatch/stats.h"
+#include "dispatch/log.h"
 
 namespace magneto::dispatch {
 namespace {
