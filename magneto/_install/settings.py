@@ -59,8 +59,13 @@ def _set_log_file(name: Any) -> None:
     global _log_file
     # Loggers' names: their children are ours (magneto/_log.py).
     parents = [logging.getLogger(parent.rpartition(".")[0]) for parent in _log.COMPONENTS.values()]
+    children = [
+        logging.getLogger(name)
+        for name in list(logging.Logger.manager.loggerDict)
+        if name.startswith(tuple(_log.COMPONENTS.values()))
+    ]
     if _log_file is not None:
-        for logger in parents:
+        for logger in (*parents, *children):
             logger.removeHandler(_log_file)
         _log_file.close()
         _log_file = None
@@ -69,10 +74,8 @@ def _set_log_file(name: Any) -> None:
         _log_file.setFormatter(logging.Formatter("%(levelname).1s%(asctime)s %(filename)s:%(lineno)d] %(message)s"))
         for logger in parents:
             logger.addHandler(_log_file)
-        for child in list(logging.Logger.manager.loggerDict):
-            # Artifact loggers that PyTorch has configured keep their lines to themselves.
-            artifact = logging.getLogger(child)
-            if child.startswith(tuple(_log.COMPONENTS.values())) and not artifact.propagate:
+        for artifact in children:  # some of those that PyTorch has configured keep their lines to themselves
+            if not artifact.propagate:
                 artifact.addHandler(_log_file)
 
 

@@ -191,6 +191,8 @@ class Capture {
   void note_birth(PyObject* object);
   /// The break that a Restart is for.
   const std::pair<BreakSite, std::string>& restart() const { return restart_; }
+  /// Calls the user's `callback` with a view of the capture, as it is at this instruction. (comptime.cpp)
+  Ref comptime(PyObject* callback);
   /// The exception of an Interrupted.
   Ref take_interrupt() { return std::move(interrupt_); }
   std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
@@ -400,6 +402,8 @@ class Capture {
   /// Runs the handlers of signals that have arrived, outside of the capture.
   void handle_signals();
   class Suspended;
+  /// As if there were no capture.
+  void run_suspended(const std::function<void()>& run);
   bool is_last_word(Frame* real, int throwflag) const;
   void mute_last_word();
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);

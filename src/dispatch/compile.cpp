@@ -3,9 +3,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "cache/cache.h"
+#include "dispatch/block.h"
 #include "dispatch/context.h"
 #include "dispatch/log.h"
 #include "dispatch/stages.h"
@@ -13,6 +13,7 @@
 #include "graph/gm.h"
 #include "python/c_stack.h"
 #include "runtime/computation.h"
+#include "runtime/times.h"
 
 namespace magneto::dispatch {
 
@@ -70,8 +71,6 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const*
   }
   return nullptr;
 }
-
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 std::string place_of(const CodeInfo& info, int32_t instr) {
   return std::string(PyUnicode_AsUTF8(info.code->co_qualname)) + " (" + PyUnicode_AsUTF8(info.code->co_filename) + ":" +
@@ -367,13 +366,15 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   CompileLog compile_log(next_id(segment));
   if (!stance_allows(segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
   InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
-  const double begin = now();
+  const OutsideBlocks outside;
+  runtime::StageTime whole("compile");
   std::string raise_site;
   Ref interrupt;
   for (int attempt = 0; attempt < 100; ++attempt) {
     compile_log.begin_attempt(attempt);
     log_step("dynamo", "Step 1: torchdynamo start tracing " + function_in_file(start));
     std::shared_ptr<const int64_t> alive;
+    runtime::StageTime capture_time("compile.capture");
     try {
       capture::Trace trace;
       {
@@ -404,7 +405,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
                   std::to_string(*alive) + " fake tensors outlive the capture");
         return nullptr;
       }
-      const double captured = now();
+      const double capture_seconds = capture_time.end();
       log_step("dynamo", "Step 1: torchdynamo done tracing " + function_in_file(start));
       if (trace.plan->exit) {
         if (context.fullgraph) {
@@ -429,7 +430,9 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
         const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;
         log_step("dynamo", "Step 2: calling compiler function " + backend);
+        runtime::StageTime backend_time("compile.backend");
         const bool compiled = apply_backend(context, trace, start, stages);
+        if (context.report) context.report->backend_seconds += backend_time.end();
         if (compiled) log_step("dynamo", "Step 2: done compiler function " + backend);
         if (!compiled) {
           if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
@@ -439,8 +442,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         }
       }
       if (context.report) {
-        context.report->capture_seconds += captured - begin;
-        context.report->backend_seconds += now() - captured;
+        context.report->capture_seconds += capture_seconds;
         context.report->plan_texts.push_back(trace.plan->print());
       }
       ++stats().cache_entries;

@@ -232,7 +232,11 @@ class ModuleBuilder {
     // Results of one call share the getitems of their common path.
     std::map<std::vector<int32_t>, Ref> items{{{}, call}};
     for (const TorchResult& result : node.results) {
-      if (result.value == kNoValue || !used_[result.value]) continue;
+      if (result.value == kNoValue) continue;
+      if (!used_[result.value]) {
+        if (result.path.empty()) annotate(call, result.value);
+        continue;
+      }
       std::vector<int32_t> path;
       for (const int32_t index : result.path) {
         Ref outer = items.at(path);
