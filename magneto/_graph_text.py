@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+_MADE = re.compile(r"\s+(\w+) = ")
 _STACK = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)\n\s*(?P<code>.*)')
 
 
@@ -23,11 +24,13 @@ def annotation(node: Any, full: bool = True) -> str:
 def code(module: Any, heading: str = "class GraphModule(torch.nn.Module):", full: bool = True) -> str:
     """The graph as Python, with the user's line above what it became and the tensors' dtypes and sizes."""
     nodes = {node.name: node for node in module.graph.nodes}
+    placeholders = (node for node in nodes.values() if node.op == "placeholder")
+    inputs = {node.target: f'{node.target}: "{annotation(node, full)}"' for node in placeholders}
     lines = [heading] if heading else []
     indent = "    " if heading else ""
     shown = None
     for line in module.code.strip().splitlines():
-        made = re.match(r"\s+(\w+) = ", line)
+        made = _MADE.match(line)
         node = nodes.get(made[1]) if made else None
         trace = node.meta.get("stack_trace") if node else None
         if node is not None and trace and trace != shown and (place := _STACK.match(trace)):
@@ -37,8 +40,7 @@ def code(module: Any, heading: str = "class GraphModule(torch.nn.Module):", full
             ]
             shown = trace
         if line.startswith("def forward"):
-            for input in (node for node in module.graph.nodes if node.op == "placeholder"):
-                line = re.sub(rf"\b{input.target}\b", f'{input.target}: "{annotation(input, full)}"', line, count=1)
+            line = re.sub(r"\w+", lambda word: inputs.get(word[0], word[0]), line)
         elif node is not None and node.op != "placeholder" and (tensor := annotation(node, full)):
             line = line.replace(f"{node.name} = ", f'{node.name}: "{tensor}" = ', 1)
         lines.append(indent + line)

@@ -21,7 +21,7 @@ from typing import Any
 from torch._guards import CompileContext, CompileId, compile_context
 from torch._logging._internal import getArtifactLogger
 
-from magneto import _graph_text
+from magneto import _graph_text, _trace
 
 Id = tuple[int, int, int]  # place, compile, attempt
 
@@ -81,8 +81,11 @@ def enabled(name: str) -> bool:
 
 
 def wanted() -> tuple[str, ...]:
-    """The names that somebody listens to: asked at the start of each compile."""
-    return tuple([name for name, logger, level in _all_loggers() if _is_heard(logger, level) or _listeners.get(name)])
+    """The names that somebody listens to: asked at the start of each compile. "trace" is TORCH_TRACE."""
+    names = [name for name, logger, level in _all_loggers() if _is_heard(logger, level) or _listeners.get(name)]
+    if _trace.enabled():
+        names.append("trace")
+    return tuple(names)
 
 
 def announce(text: str) -> None:

@@ -10,6 +10,7 @@
 #include "dispatch/log.h"
 #include "dispatch/stages.h"
 #include "dispatch/stats.h"
+#include "dispatch/trace.h"
 #include "graph/gm.h"
 #include "python/c_stack.h"
 #include "runtime/computation.h"
@@ -101,6 +102,7 @@ void fall_back(Context& context, Segment& segment, const std::string& place, con
                const std::string& message) {
   segment.given_up = true;
   ++stats().fallbacks[cause];
+  if (CompileTrace* trace = CompileTrace::current()) trace->failed(cause, message);
   const std::string text = "Magneto could not capture " + place + " and leaves it to CPython: " + message;
   if (context.report) context.report->breaks.push_back({cause + ": " + message, {}});
   if (context.fullgraph) {
@@ -133,6 +135,7 @@ void report_exit(Context& context, const runtime::Exit& exit) {
     context.report->breaks.push_back(std::move(entry));
   }
   if (log_enabled("graph_breaks")) log("graph_breaks", "Graph break: " + break_text(exit));
+  if (CompileTrace* trace = CompileTrace::current(); trace && trace->is_on()) trace->broken(reason, break_text(exit));
 }
 
 /// The text of the current error; clears it.
@@ -206,7 +209,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   graph::Graph& graph = trace.graph;
   const bool wants_module = context.backend_name.empty() || context.backend_name == "eager";
   const CompileLog& wanted = *CompileLog::current();
-  const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes"});
+  const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes", "trace"});
   Ref module;
   if (wants_module || log_module || context.report) module = graph::graph_module(graph, log_module);
   if (context.report) {
@@ -215,7 +218,9 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
     for (const graph::TorchNode& node : graph.torch_nodes) ops.push_back(node.target);
     context.report->ops.push_back(std::move(ops));
   }
-  if (log_module) log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
+  if (wanted.wants("trace")) CompileTrace::current()->graph(module.get());
+  if (wanted.wants_any({"graph", "graph_code", "graph_sizes"}))
+    log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
   if (context.backend_name == "eager") {
     trace.plan->computation =
         runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size(), false);
@@ -333,6 +338,7 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   const std::string reasons = failed_guards(segment, roots);
   const std::string function = "Recompiling function " + function_in_file(start);
   if (log_enabled("recompiles")) log("recompiles", function + reasons);
+  CompileTrace::current()->recompiled(function + reasons);
   if (log_enabled("recompiles_verbose")) log("recompiles_verbose", function + all_failed_guards(segment, roots));
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
   if (error) {
@@ -364,6 +370,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   if (segment.given_up || c_stack_is_low()) return nullptr;
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   CompileLog compile_log(next_id(segment));
+  CompileTrace compile_trace(compile_log, start);
   if (!stance_allows(segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
   InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
   const OutsideBlocks outside;
@@ -417,6 +424,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       }
       ++stats().frames;
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
+      compile_trace.captured(trace);
       if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
       if (context.report) {
         context.report->guards.push_back(trace.guards->print());

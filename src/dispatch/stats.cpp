@@ -21,6 +21,7 @@ std::string break_text(const runtime::Exit& exit) {
   const BreakInfo& info = break_info(exit.reason);
   std::string text = std::string(info.name) + ": " + exit.message + "\n  Explanation: " + info.explanation + "\n";
   if (*info.hint) text += std::string("  Hint: ") + info.hint + "\n";
+  text += std::string("  Page: docs/breaks/") + info.name + ".md\n";
   text += "\nfrom user code:\n";
   for (const runtime::FrameState& frame : exit.frames) {
     PyCodeObject* code = frame.info->code;

@@ -178,7 +178,7 @@ namespace {
 lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
                                 Compiled& result) {
   const bool watched = std::any_of(std::begin(graph::kStages), std::end(graph::kStages), [&](const auto& stage) {
-    return sink.wanted(static_cast<graph::Stage>(&stage - graph::kStages));
+    return sink.insists_on(static_cast<graph::Stage>(&stage - graph::kStages));
   });
   const bool measures = way.tuning.seconds > 0;
   StageTime cache_time("compile.backend.cache");

@@ -14,6 +14,14 @@ namespace magneto::runtime {
 using StageTimes = std::vector<std::pair<std::string, std::vector<double>>>;
 StageTimes& stage_times();
 
+struct StageRun {
+  const char* stage;
+  double begin;  // seconds since 1970
+  double seconds;
+};
+/// Where the runs of stages are noted one by one, in order of their ends; null: nowhere.
+std::vector<StageRun>*& recorded_runs();
+
 /// A stage, as long as it lives. One inside another has the outer one's name and a dot in front of its own:
 /// "backend.lowering".
 class StageTime {
