@@ -1,8 +1,9 @@
 """What `comptime` callbacks get: the state of a capture, as texts.
 
-from torch._dynamo.comptime import comptime
-comptime.print_graph()               # in a function that is compiled: prints when it is captured
-comptime(lambda ctx: ctx.print_locals())
+    comptime.print_graph()  # in a function that is compiled: prints when the line is captured
+    comptime(lambda ctx: ctx.print_locals())
+
+Under magneto.install() it is torch._dynamo.comptime.comptime.
 """
 
 from __future__ import annotations

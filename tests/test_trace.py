@@ -56,7 +56,12 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
         capture_output=True,
         text=True,
         timeout=120,
-        env={**clean, "OMP_NUM_THREADS": "1", "TORCH_TRACE": str(folder / "log")},
+        env={
+            **clean,
+            "OMP_NUM_THREADS": "1",
+            "TORCH_TRACE": str(folder / "log"),
+            "MAGNETO_CACHE_DIR": str(folder / "cache"),
+        },
         cwd=folder,
     )
     assert process.returncode == 0 and process.stderr == "", process.stderr

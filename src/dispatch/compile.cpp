@@ -197,6 +197,9 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   stats().kernels += compiled.kernels;
   stats().tuned += compiled.tuned;
   stats().kept_programs += compiled.kept;
+  if (CompileTrace* trace = CompileTrace::current(); compiled.kept && trace->is_on()) {
+    trace->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
+  }
   for (const std::string& name : compiled.externs) ++stats().externs[name];
   if (compiled.uncompiled.empty()) return;
   ++stats().uncompiled[compiled.uncompiled];
