@@ -62,6 +62,19 @@ def debug_dump(
     callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
 ) -> list[dict[str, str]]: ...
 def is_compiling() -> bool: ...
+def compile_times() -> dict[str, list[float]]:
+    """Seconds of each run of a compile's stages; reset() forgets them."""
+
+def enter_block(compiled: CompiledFunction, skipped: tuple[str, ...], /) -> None:
+    """Functions that this thread calls from here on run as `compiled` would run them, except for those of files whose
+    names begin with one of `skipped`."""
+
+def leave_block() -> None:
+    """Ends the innermost block of this thread."""
+
+def comptime(callback: Callable[[Any], object], /) -> bool:
+    """In a capture: calls `callback` with a view of the capture, and is True. Else False."""
+
 def cache_directory() -> str: ...
 def set_config(name: str, value: bool | int | str, /) -> None: ...
 def allow_in_graph(fn: Callable[..., Any], /) -> None: ...

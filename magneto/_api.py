@@ -108,6 +108,11 @@ def _checked_options(
         raise exc.InvalidValue(f"dynamic must be True, False or None, not {dynamic!r}")
     if mode is not None and mode not in MODES:
         raise exc.InvalidMode("mode", mode, MODES)
+    if mode in ("reduce-overhead", "max-autotune"):
+        from magneto import _log  # the core loads it with the first compile
+
+        if _log.enabled("cudagraphs"):
+            _log.emit("cudagraphs", "skipping cudagraphs due to cpu device. Plans run from C++ and need none.")
     if mode is not None and options is not None:
         raise exc.InvalidValue("Either mode or options can be given, not both at the same time")
     if options is not None and not isinstance(options, Mapping):

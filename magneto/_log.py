@@ -1,20 +1,49 @@
-"""Where the core's log lines go: PyTorch's own artifact loggers, so that TORCH_LOGS and torch._logging.set_logs apply.
+"""Where the core's log lines go: PyTorch's own loggers, so that TORCH_LOGS and torch._logging.set_logs apply.
 
-The loggers are children of the one that PyTorch configures for its compiler ("torch._dynamo" is a logger's name here,
-no module): so they have its handlers, its format and its levels, `TORCH_LOGS=+dynamo` included.
+The loggers are children of those that PyTorch configures for its compiler ("torch._dynamo" is a logger's name here, no
+module): so they have its handlers, its format and its levels, `TORCH_LOGS=+dynamo` included. A compile's id, which the
+core gives with each text, stands in front of its lines.
 """
 
 from __future__ import annotations
 
+import dis
 import functools
+import linecache
 import logging
+import os
+import re
+import types
 import weakref
 from collections.abc import Callable
+from typing import Any
 
+from torch._guards import CompileContext, CompileId, compile_context
 from torch._logging._internal import getArtifactLogger
 
-_PARENT = "torch._dynamo.magneto"
+from magneto import _graph_text, _trace
 
+Id = tuple[int, int, int]  # place, compile, attempt
+
+# The parts of torch.compile as TORCH_LOGS names them: their messages are at level INFO.
+COMPONENTS = {
+    "dynamo": "torch._dynamo.magneto",
+    "aot": "torch._functorch._aot_autograd.magneto",
+    "inductor": "torch._inductor.magneto",
+}
+# All artifacts that the core or this package emits, by the part that they belong to.
+ARTIFACTS = {
+    "dynamo": (
+        *("graph", "graph_code", "graph_sizes", "graph_breaks", "guards", "recompiles", "recompiles_verbose"),
+        *("trace_source", "trace_bytecode", "bytecode"),
+    ),
+    "aot": ("aot_graphs",),
+    "inductor": (
+        *("post_grad_graphs", "autotuning", "ir_pre_fusion", "ir_post_fusion", "fusion", "schedule"),
+        *("output_code", "kernel_code", "perf_hints", "cudagraphs"),
+    ),
+}
+_PARENTS = {artifact: COMPONENTS[part] for part, artifacts in ARTIFACTS.items() for artifact in artifacts}
 
 _listeners: dict[str, list[weakref.WeakMethod[Callable[[str], None]]]] = {}
 
@@ -29,23 +58,103 @@ def _forget(artifact: str, dead: weakref.WeakMethod[Callable[[str], None]]) -> N
 
 
 @functools.cache
-def _logger(artifact: str) -> logging.Logger:
-    return getArtifactLogger(_PARENT, artifact)
+def _logger(name: str) -> tuple[logging.Logger, int]:
+    """The logger of an artifact or of a part, and the level of its lines."""
+    if name in COMPONENTS:
+        return logging.getLogger(COMPONENTS[name]), logging.INFO
+    return getArtifactLogger(_PARENTS[name], name), logging.DEBUG
 
 
-def enabled(artifact: str) -> bool:
+@functools.cache
+def _all_loggers() -> tuple[tuple[str, logging.Logger, int], ...]:
+    return tuple((name, *_logger(name)) for name in (*COMPONENTS, *_PARENTS))
+
+
+def _is_heard(logger: logging.Logger, level: int) -> bool:
+    # PyTorch keeps the lines of some artifacts back by `propagate` alone.
+    return logger.isEnabledFor(level) and bool(logger.propagate or logger.handlers)
+
+
+def enabled(name: str) -> bool:
     """Whether anybody listens; the core builds a text only then."""
-    return bool(_listeners.get(artifact)) or _logger(artifact).isEnabledFor(logging.DEBUG)
+    return bool(_listeners.get(name)) or _is_heard(*_logger(name))
+
+
+def wanted() -> tuple[str, ...]:
+    """The names that somebody listens to: asked at the start of each compile. "trace" is TORCH_TRACE."""
+    names = [name for name, logger, level in _all_loggers() if _is_heard(logger, level) or _listeners.get(name)]
+    if _trace.enabled():
+        names.append("trace")
+    return tuple(names)
 
 
 def announce(text: str) -> None:
     """Shown whatever TORCH_LOGS says: where something is that the user asked for."""
-    logging.getLogger(_PARENT).warning("%s", text, stacklevel=2)
+    logging.getLogger(COMPONENTS["dynamo"]).warning("%s", text, stacklevel=2)
 
 
-def emit(artifact: str, text: str) -> None:
-    """Writes `text` (graph_breaks, guards, recompiles, graph_code...) to the artifact's log."""
-    for listener in _listeners.get(artifact, ()):
+def emit(name: str, text: str, compile_id: Id | None = None, stacklevel: int = 2) -> None:
+    """Writes a text of an artifact (graph_breaks, guards, recompiles...) or a message of a part."""
+    if name == "guards":
+        text = _with_source_lines(text)
+    for listener in _listeners.get(name, ()):
         if method := listener():
             method(text)
-    _logger(artifact).debug("%s", text, stacklevel=2)
+    logger, level = _logger(name)
+    if compile_id is None:
+        logger.log(level, "%s", text, stacklevel=stacklevel)
+        return
+    context = CompileContext(CompileId(frame_id=compile_id[0], frame_compile_id=compile_id[1]))
+    context.attempt = compile_id[2]
+    with compile_context(context):
+        logger.log(level, "%s", text, stacklevel=stacklevel)
+
+
+_PLACE = re.compile(r"  # (?P<file>\S.*):(?P<line>\d+) in (?P<function>\S+)$", re.MULTILINE)
+
+
+def _with_source_lines(text: str) -> str:
+    """Guards name the place that needed them: `# return x + 1  # playground.py:6 in fn`."""
+
+    def with_line(place: re.Match[str]) -> str:
+        line = linecache.getline(place["file"], int(place["line"])).strip()
+        name = f"{os.path.basename(place['file'])}:{place['line']} in {place['function']}"
+        return f"  # {line}  # {name}" if line else f"  # {name}"
+
+    return _PLACE.sub(with_line, text)
+
+
+def emit_graph(name: str, module: Any, compile_id: Id | None) -> None:
+    """`graph`, `graph_code` and `graph_sizes` of a captured torch.fx.GraphModule."""
+    for artifact, heading, text in (
+        ("graph_code", "TRACED GRAPH", _graph_text.code),
+        ("graph", "TRACED GRAPH", _graph_text.table),
+        ("graph_sizes", "TRACED GRAPH TENSOR SIZES", _graph_text.sizes),
+    ):
+        if enabled(artifact):
+            emit(artifact, f"{heading}\n===== {name} =====\n{text(module)}", compile_id, stacklevel=3)
+
+
+def emit_bytecode(code: types.CodeType, plan: str, compile_id: Id | None) -> None:
+    """`bytecode`: what CPython would run, and the plan that runs in its place."""
+    place = f"{code.co_name} {code.co_filename} line {code.co_firstlineno}"
+    original = dis.Bytecode(code).dis().rstrip()
+    emit("bytecode", f"ORIGINAL BYTECODE {place}\n{original}\n\nPLAN {place}\n{plan}", compile_id, stacklevel=3)
+
+
+def emit_line(code: types.CodeType, line: int, depth: int, compile_id: Id | None) -> None:
+    """`trace_source`: the capture goes on at another line."""
+    inlined = f" (inline depth: {depth})" if depth else ""
+    place = f"{code.co_filename}:{line} in {code.co_name} ({code.co_qualname}){inlined}"
+    source = linecache.getline(code.co_filename, line).rstrip()
+    emit("trace_source", f"TRACE starts_line {place}\n    {source}", compile_id, stacklevel=3)
+
+
+@functools.lru_cache(maxsize=32)
+def _instructions(code: types.CodeType) -> dict[int, str]:
+    return {one.offset: f"{one.opname} {one.argval}" for one in dis.get_instructions(code)}
+
+
+def emit_instruction(code: types.CodeType, offset: int, stack: str, compile_id: Id | None) -> None:
+    """`trace_bytecode`: an instruction, and the value stack in front of it."""
+    emit("trace_bytecode", f"TRACE {_instructions(code).get(offset, '?')} [{stack}]", compile_id, stacklevel=3)

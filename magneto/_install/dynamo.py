@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import os
+import sysconfig
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
+import magneto
 from magneto import _C, _api, _backends, _options, _stance, config, exc
 from magneto._install import settings, sources, table
 
@@ -81,7 +85,10 @@ def _native_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class optimize:
-    """torch._dynamo.optimize(backend, nopython=...): a decorator. As a context manager it is to come."""
+    """torch._dynamo.optimize(backend, nopython=...): a decorator, and a context manager.
+
+    In a `with` block the functions that the block calls are compiled.
+    """
 
     def __init__(
         self,
@@ -107,18 +114,43 @@ class optimize:
             "disable": disable,
             "recompile_limit": limit,
         }
+        self._left: list[bool | None] = []  # what to put back, for each time the block was entered
         _backends.resolve(backend)
 
     def __call__(self, fn: F) -> F:
         return torch_compile(fn, **self._arguments)  # type: ignore[no-any-return]
 
     def __enter__(self) -> None:
-        raise table.NotYet(
-            "`with torch._dynamo.optimize(...)` is to come: decorate the function, or call "
-            "torch._dynamo.optimize(...)(fn) in the block."
-        )
+        if self._arguments["disable"]:
+            self._left.append(_C.set_disabled(True))
+            return
+        block = _api.compile(_block, **self._arguments)
+        if isinstance(block, _C.CompiledFunction):  # else the process has compiling turned off
+            _C.enter_block(block, _not_the_programs())
+            self._left.append(None)
 
-    def __exit__(self, *exception: object) -> None: ...
+    def __exit__(self, *exception: object) -> None:
+        if not self._left:
+            return
+        disabled_before = self._left.pop()
+        if disabled_before is None:
+            _C.leave_block()
+        else:
+            _C.set_disabled(disabled_before)
+
+
+def _block() -> None:
+    """Carries the options of a `with` block."""
+
+
+@functools.cache
+def _not_the_programs() -> tuple[str, ...]:
+    """What the names of files begin with whose functions a `with` block does not compile by themselves."""
+    # The library's modules one by one: site-packages, whose code is the program's, lies below it.
+    library = sysconfig.get_paths()["stdlib"]
+    modules = (file for file in Path(library).iterdir() if file.suffix == ".py" or (file / "__init__.py").exists())
+    packages = (os.path.dirname(module.__file__ or "") for module in (torch, magneto))
+    return (*map(str, modules), *packages, "<")
 
 
 def optimize_assert(backend: Any = "inductor", **arguments: Any) -> optimize:
@@ -248,30 +280,3 @@ def export(*args: Any, **kwargs: Any) -> Any:
         "torch.export runs PyTorch's compiler, which magneto.install() replaces: use "
         "magneto.explain(fn)(*args).graphs for the captured graph, or magneto.uninstall() first."
     )
-
-
-class _Comptime:
-    """`comptime(fn)` and `comptime.print_graph()` and so on: nothing yet, as the table's note says."""
-
-    _NAMES = frozenset(
-        {
-            *("breakpoint", "print", "print_graph", "print_bt", "print_locals", "print_guards", "print_disas", "disas"),
-            *("print_value_stack", "print_value_stack_and_return", "get_local", "grab_locals", "sleep"),
-            *("assert_static", "force_static"),
-        }
-    )
-
-    def __call__(self, fn: Callable[..., Any], fallback_fn: Callable[[], Any] = nothing) -> None:
-        fallback_fn()
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        if name.startswith("__") or name not in self._NAMES:
-            raise InvalidComptime("name of comptime", name, self._NAMES)
-        return nothing
-
-
-class InvalidComptime(exc.InvalidName, AttributeError):
-    """`comptime` has no such name."""
-
-
-comptime = _Comptime()

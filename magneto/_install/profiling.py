@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from magneto import _C, _log, config
+from magneto import _C, _log, config, exc
 
-_RECOMPILE = re.compile(r"Recompiling function (?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)")
+_RECOMPILE = re.compile(r"Recompiling function (?P<function>.*) in (?P<file>.*):(?P<line>\d+)")
 
 
 def eager(gm: Any, example_inputs: Any = None, **options: Any) -> Callable[..., Any]:
@@ -105,6 +105,23 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
             lines.append("  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip())
     lines.insert(1, "  ".join("-" * width for width in widths))
     return lines
+
+
+def compile_times(repr: str = "str", aggregate: bool = False) -> Any:
+    """The seconds that each stage of each compile took: a table, or with "csv" a list of stages and one of their times.
+
+    A stage's time holds those of the stages in it: "compile.backend" that of "compile.backend.lowering". `aggregate`
+    gives sums.
+    """
+    times = {
+        stage: [sum(all_of_them)] if aggregate else all_of_them for stage, all_of_them in _C.compile_times().items()
+    }
+    if repr == "csv":
+        return list(times), [", ".join(f"{seconds:.6f}" for seconds in row) for row in times.values()]
+    if repr != "str":
+        raise exc.InvalidName("form of compile_times", repr, ("str", "csv"))
+    rows = [(stage, ", ".join(f"{seconds:.4f}" for seconds in row)) for stage, row in times.items()]
+    return "TorchDynamo compilation metrics:\n" + "\n".join(_table(("Function", "Runtimes (s)"), rows))
 
 
 class _Counters(Mapping[str, "collections.Counter[str]"]):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magneto import config, exc
+from magneto import _log, config, exc
 from magneto._install import sources, table
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
@@ -32,8 +32,8 @@ class Setting(NamedTuple):
 
 # What the old documents' settings show, as artifacts of TORCH_LOGS.
 _LEVELS = {
-    logging.DEBUG: ("graph_breaks", "recompiles", "graph_code", "guards", "aot_graphs"),
-    logging.INFO: ("graph_breaks", "recompiles", "graph_code"),
+    logging.DEBUG: ("graph_breaks", "recompiles", "graph_code", "guards", "aot_graphs", "bytecode", "trace_bytecode"),
+    logging.INFO: ("graph_breaks", "recompiles", "graph_code", "bytecode"),
     logging.WARNING: ("graph_breaks",),
 }
 _artifacts: dict[str, tuple[str, ...]] = {}  # setting -> what it asks for
@@ -43,8 +43,10 @@ _log_file: logging.Handler | None = None
 def _show(setting: str, artifacts: tuple[str, ...]) -> None:
     """Turns on the artifacts that all settings together ask for."""
     _artifacts[setting] = artifacts
-    wanted = {name: True for names in _artifacts.values() for name in names}
-    torch._logging.set_logs(**wanted)  # type: ignore[arg-type,attr-defined]
+    wanted: dict[str, Any] = {name: True for names in _artifacts.values() for name in names}
+    if "bytecode" in wanted:  # the messages of each step, too
+        wanted |= {"dynamo": logging.INFO, "inductor": logging.INFO}
+    torch._logging.set_logs(**wanted)  # type: ignore[attr-defined]
 
 
 def _set_log_level(level: Any) -> None:
@@ -55,19 +57,25 @@ def _set_log_level(level: Any) -> None:
 
 def _set_log_file(name: Any) -> None:
     global _log_file
-    logger = logging.getLogger("torch._dynamo")  # a logger's name; its children are ours (magneto/_log.py)
+    # Loggers' names: their children are ours (magneto/_log.py).
+    parents = [logging.getLogger(parent.rpartition(".")[0]) for parent in _log.COMPONENTS.values()]
+    children = [
+        logging.getLogger(name)
+        for name in list(logging.Logger.manager.loggerDict)
+        if name.startswith(tuple(_log.COMPONENTS.values()))
+    ]
     if _log_file is not None:
-        logger.removeHandler(_log_file)
+        for logger in (*parents, *children):
+            logger.removeHandler(_log_file)
         _log_file.close()
         _log_file = None
     if name:
         _log_file = logging.FileHandler(name)
         _log_file.setFormatter(logging.Formatter("%(levelname).1s%(asctime)s %(filename)s:%(lineno)d] %(message)s"))
-        logger.addHandler(_log_file)
-        for child in list(logging.Logger.manager.loggerDict):
-            # Artifact loggers that PyTorch has configured keep their lines to themselves.
-            artifact = logging.getLogger(child)
-            if child.startswith("torch._dynamo.") and not artifact.propagate:
+        for logger in parents:
+            logger.addHandler(_log_file)
+        for artifact in children:  # some of those that PyTorch has configured keep their lines to themselves
+            if not artifact.propagate:
                 artifact.addHandler(_log_file)
 
 

@@ -41,7 +41,6 @@ _STATIC = "nothing is to be done: sizes are constants"
 _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
-_COMPTIME = "compile-time callbacks do nothing for now; use TORCH_LOGS=graph_code,guards or magneto.debug_dump"
 _MINIFIER = "the minifier is to come; narrow down with backend='eager' and backend='aot_eager'"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
 _ERRORS = "never raised by Magneto, there for `except`"
@@ -119,7 +118,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
     "torch._dynamo.utils": (
         Name("CompileProfiler", WORKS, "profiling:CompileProfiler"),
         Name("CompilationProfiler", WORKS, "profiling:CompileProfiler", "the documents' other spelling"),
-        Name("compile_times", TO_COME, "", "magneto.explain(fn)(*args).compile_times has those of one call"),
+        Name("compile_times", WORKS, "profiling:compile_times"),
         Name("counters", WORKS, "profiling:counters"),
         Name("disable_cache_limit", WORKS, "profiling:disable_cache_limit"),
         Name("is_compile_supported", WORKS, "dynamo:is_compile_supported"),
@@ -148,7 +147,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("CondOpArgsMismatchError", WORKS, "dynamo:NeverRaised", "torch.cond raises it"),
         Name("UncapturedHigherOrderOpError", WORKS, "dynamo:NeverRaised", "torch.cond and its like raise it"),
     ),
-    "torch._dynamo.comptime": (Name("comptime", TO_COME, "dynamo:comptime", _COMPTIME),),
+    "torch._dynamo.comptime": (Name("comptime", WORKS, "magneto._comptime:comptime"),),
     "torch._dynamo._trace_wrapped_higher_order_op": (
         Name("TransformGetItemToIndex", WORKS, "attention:TransformGetItemToIndex"),
     ),

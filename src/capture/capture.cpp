@@ -16,6 +16,7 @@
 #include "graph/torch_values.h"
 #include "python/frame.h"
 #include "python/imported.h"
+#include "runtime/times.h"
 
 namespace magneto::capture {
 
@@ -248,6 +249,24 @@ void Capture::handle_signals() {
   }
 }
 
+void Capture::run_suspended(const std::function<void()>& run) {
+  const Suspended suspended(*this);
+  run();
+}
+
+void Capture::trace_instruction() {
+  SavedError saved;
+  run_suspended([this] { tracer->instruction(*frame); });
+}
+
+void Capture::note_guard_places() {
+  guards.note_places([this]() -> std::string {
+    if (!frame) return "";
+    return std::string(PyUnicode_AsUTF8(frame->info->code->co_filename)) + ":" + std::to_string(frame->instr().line) +
+           " in " + PyUnicode_AsUTF8(frame->info->code->co_name);
+  });
+}
+
 void Capture::check_interrupt() {
   if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) return;
   Ref raised = take_error();
@@ -333,6 +352,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
 
 Trace Capture::finish(const Ref& value) {
   Trace trace;
+  runtime::StageTime plan_time("compile.capture.plan");
   try {
     if (!plan_) {
       plan_ = std::make_unique<runtime::Plan>();
@@ -394,7 +414,10 @@ Trace Capture::finish(const Ref& value) {
   }
   rebuilder_->require_sources();
   guard_distinct();
-  trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
+  {
+    const runtime::StageTime guard_time("compile.capture.guards");
+    trace.guards = std::make_unique<guards::GuardProgram>(guards, sources);
+  }
   rebuilder_->resolve_slots(*trace.guards);
   for (graph::ValueId id : graph.inputs) {
     const Input& input = inputs_.at(id);

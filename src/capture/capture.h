@@ -143,6 +143,13 @@ struct Trace {
   fake::Counters counters;
 };
 
+/// Watches a capture: it is called in front of each instruction, outside of the capture.
+class Tracer {
+ public:
+  virtual ~Tracer() = default;
+  virtual void instruction(const InterpFrame& frame) = 0;
+};
+
 /// Where a segment starts.
 struct Start {
   PyObject* function;  // the function object
@@ -165,6 +172,9 @@ class Capture {
   bool knows_buffers = true;
   /// There are nearly as many captures as are kept: the segment ends where it needs what differs from run to run.
   bool exits_on_change = false;
+  Tracer* tracer = nullptr;
+  /// Notes the user's line beside each guard.
+  void note_guard_places();
 
   /// Runs the segment to its return or side exit. Throws Restart, Abandon, or PythonError when the program itself
   /// raises out of the frame.
@@ -181,6 +191,8 @@ class Capture {
   void note_birth(PyObject* object);
   /// The break that a Restart is for.
   const std::pair<BreakSite, std::string>& restart() const { return restart_; }
+  /// Calls the user's `callback` with a view of the capture, as it is at this instruction. (comptime.cpp)
+  Ref comptime(PyObject* callback);
   /// The exception of an Interrupted.
   Ref take_interrupt() { return std::move(interrupt_); }
   std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
@@ -390,6 +402,8 @@ class Capture {
   /// Runs the handlers of signals that have arrived, outside of the capture.
   void handle_signals();
   class Suspended;
+  /// As if there were no capture.
+  void run_suspended(const std::function<void()>& run);
   bool is_last_word(Frame* real, int throwflag) const;
   void mute_last_word();
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
@@ -397,6 +411,7 @@ class Capture {
   static void end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth);
   void check_sticky();
   void force_exit();
+  void trace_instruction();
   void restart_before_birth(const Abandon& abandon);
   /// To be thrown: the segment is captured again, to end in front of the instruction.
   Restart restart_before(const BreakSite& site, std::string reason);

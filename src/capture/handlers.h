@@ -27,6 +27,8 @@ Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& args);
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);
 inline Ref boolean(bool value) { return Ref::borrow(value ? Py_True : Py_False); }
+/// magneto._C.comptime. (comptime.cpp)
+Ref call_comptime(Capture& capture, const CallArgs& args);
 /// str(value), for one argument.
 Ref text_of(Capture& capture, const CallArgs& args);
 

@@ -243,6 +243,7 @@ Ref handle_vars(Capture& capture, const CallArgs& args) {
 
 std::span<const HandlerRow> builtin_handlers() {
   static constexpr HandlerRow rows[] = {
+      {"magneto._C.comptime", call_comptime},
       {"builtins.isinstance", handle_isinstance},
       {"builtins.len", handle_len},
       {"builtins.getattr", handle_getattr},

@@ -147,6 +147,7 @@ Ref Interpreter::run(bool raise_first) {
     }
     if ((++c.steps_ & 0xfff) == 0) c.handle_signals();
     if (c.exit_every) c.force_exit();
+    if (c.tracer) c.trace_instruction();
     try {
       if (c.has_unknown_numbers()) know_operands(f.instr());
       const int32_t next = step(f.instr());

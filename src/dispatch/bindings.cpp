@@ -2,10 +2,12 @@
 #include "api/bindings.h"
 
 #include "cache/cache.h"
+#include "dispatch/block.h"
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
 #include "dispatch/eager.h"
 #include "dispatch/stats.h"
+#include "runtime/times.h"
 
 namespace magneto {
 
@@ -32,6 +34,7 @@ PyObject* compile(PyObject*, PyObject* args) {
 PyObject* reset(PyObject*, PyObject*) {
   ++dispatch::reset_generation();
   dispatch::stats() = {};
+  runtime::stage_times().clear();
   cache::reset_counters();
   Py_RETURN_NONE;
 }
@@ -202,6 +205,37 @@ PyObject* set_config(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* compile_times(PyObject*, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    Ref times = checked(PyDict_New());
+    for (const auto& [stage, all] : runtime::stage_times()) {
+      Ref list = checked(PyList_New(0));
+      for (const double seconds : all) {
+        if (PyList_Append(list.get(), checked(PyFloat_FromDouble(seconds)).get()) < 0) throw PythonError{};
+      }
+      if (PyDict_SetItemString(times.get(), stage.c_str(), list.get()) < 0) throw PythonError{};
+    }
+    return times.release();
+  });
+}
+
+PyObject* enter_block(PyObject*, PyObject* args) {
+  PyObject *compiled, *skipped;
+  if (!PyArg_ParseTuple(args, "OO!", &compiled, &PyTuple_Type, &skipped)) return nullptr;
+  return guarded([&]() -> PyObject* {
+    dispatch::enter_block(compiled, skipped);
+    Py_RETURN_NONE;
+  });
+}
+
+PyObject* leave_block(PyObject*, PyObject*) {
+  if (!dispatch::leave_block()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+/// Captures run the callback (capture/comptime.cpp); nobody else does.
+PyObject* comptime(PyObject*, PyObject*) { Py_RETURN_FALSE; }
+
 template <void (*mark)(PyObject*)>
 PyObject* mark_function(PyObject*, PyObject* function) {
   mark(function);
@@ -234,6 +268,12 @@ PyMethodDef dispatch_methods[] = {
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"time_guards", time_guards, METH_VARARGS,
      "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
+    {"compile_times", compile_times, METH_NOARGS, "{stage: [seconds of each run]}"},
+    {"enter_block", enter_block, METH_VARARGS,
+     "enter_block(compiled, skipped): functions called from here on run as `compiled` would, except for those of files "
+     "whose names begin with one of `skipped`."},
+    {"leave_block", leave_block, METH_NOARGS, "Ends the innermost block of this thread."},
+    {"comptime", comptime, METH_O, "comptime(callback) -> whether a capture called it"},
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},
     {"set_disabled", set_disabled, METH_O, "Turns compiled code off or on for this thread; gives the previous state."},
     {"set_config", set_config, METH_VARARGS, "set_config(name, value)"},

@@ -3,16 +3,22 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <chrono>
 
 #include "cache/cache.h"
+#include "dispatch/block.h"
 #include "dispatch/context.h"
+#include "dispatch/log.h"
 #include "dispatch/stages.h"
 #include "dispatch/stats.h"
+#include "dispatch/trace.h"
 #include "graph/gm.h"
 #include "python/c_stack.h"
 #include "runtime/computation.h"
+<<<<<<< HEAD
 #include "runtime/prepared.h"
+=======
+#include "runtime/times.h"
+>>>>>>> install-6
 
 namespace magneto::dispatch {
 
@@ -71,8 +77,6 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const*
   return nullptr;
 }
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
-
 std::string place_of(const CodeInfo& info, int32_t instr) {
   return std::string(PyUnicode_AsUTF8(info.code->co_qualname)) + " (" + PyUnicode_AsUTF8(info.code->co_filename) + ":" +
          std::to_string(info.instrs[instr].line) + ")";
@@ -80,11 +84,29 @@ std::string place_of(const CodeInfo& info, int32_t instr) {
 
 std::string place_of(const capture::Start& start) { return place_of(*start.info, start.instr); }
 
+/// "fn in playground.py:3".
+std::string function_in_file(const capture::Start& start) {
+  return std::string(PyUnicode_AsUTF8(start.info->code->co_qualname)) + " in " +
+         PyUnicode_AsUTF8(start.info->code->co_filename) + ":" + std::to_string(start.info->instrs[start.instr].line);
+}
+
+/// The id of a compile of the segment that begins now.
+CompileId next_id(Segment& segment) {
+  if (segment.frame_id < 0) segment.frame_id = stats().frame_ids++;
+  return {segment.frame_id, segment.compiles++, 0};
+}
+
+/// "Step 1: ...", as the documents number the parts of torch.compile: capture, backend, code generation.
+void log_step(const char* component, const std::string& text) {
+  if (log_enabled(component)) log(component, text);
+}
+
 /// A capture failed by our own fault: visible, counted, an error where the user asked for one.
 void fall_back(Context& context, Segment& segment, const std::string& place, const std::string& cause,
                const std::string& message) {
   segment.given_up = true;
   ++stats().fallbacks[cause];
+  if (CompileTrace* trace = CompileTrace::current()) trace->failed(cause, message);
   const std::string text = "Magneto could not capture " + place + " and leaves it to CPython: " + message;
   if (context.report) context.report->breaks.push_back({cause + ": " + message, {}});
   if (context.fullgraph) {
@@ -117,6 +139,7 @@ void report_exit(Context& context, const runtime::Exit& exit) {
     context.report->breaks.push_back(std::move(entry));
   }
   if (log_enabled("graph_breaks")) log("graph_breaks", "Graph break: " + break_text(exit));
+  if (CompileTrace* trace = CompileTrace::current(); trace && trace->is_on()) trace->broken(reason, break_text(exit));
 }
 
 /// The text of the current error; clears it.
@@ -175,12 +198,18 @@ runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, 
 /// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
 void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   const cache::Pause without(!is_on(context.disk_cache, true));
+  const std::string graph_number = " FORWARDS graph " + std::to_string(stats().graphs - 1);
+  log_step("inductor", "Step 3: torchinductor compiling" + graph_number);
   runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, way_of(context, trace, start), stages);
+  log_step("inductor", "Step 3: torchinductor done compiling" + graph_number);
   trace.plan->computation = std::move(compiled.computation);
   say_of_cache();
   stats().kernels += compiled.kernels;
   stats().tuned += compiled.tuned;
   stats().kept_programs += compiled.kept;
+  if (CompileTrace* trace = CompileTrace::current(); compiled.kept && trace->is_on()) {
+    trace->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
+  }
   for (const std::string& name : compiled.externs) ++stats().externs[name];
   if (compiled.uncompiled.empty()) return;
   ++stats().uncompiled[compiled.uncompiled];
@@ -192,19 +221,19 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
 bool apply_backend(Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   graph::Graph& graph = trace.graph;
   const bool wants_module = context.backend_name.empty() || context.backend_name == "eager";
-  const bool log_code = log_enabled("graph_code");
+  const CompileLog& wanted = *CompileLog::current();
+  const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes", "trace"});
   Ref module;
-  if (wants_module || log_code || context.report) module = graph::graph_module(graph);
+  if (wants_module || log_module || context.report) module = graph::graph_module(graph, log_module);
   if (context.report) {
     context.report->graphs.push_back(module);
     std::vector<Ref> ops;
     for (const graph::TorchNode& node : graph.torch_nodes) ops.push_back(node.target);
     context.report->ops.push_back(std::move(ops));
   }
-  if (log_code) {
-    Ref code = checked(PyObject_GetAttrString(module.get(), "code"));
-    log("graph_code", std::string("TRACED GRAPH\n") + PyUnicode_AsUTF8(code.get()));
-  }
+  if (wanted.wants("trace")) CompileTrace::current()->graph(module.get());
+  if (wanted.wants_any({"graph", "graph_code", "graph_sizes"}))
+    log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
   if (context.backend_name == "eager") {
     trace.plan->computation =
         runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size(), false);
@@ -274,7 +303,17 @@ bool give_up(Segment& segment, const capture::Start& start, const char* setting,
 /// Why none of the entries serves, as an error or a log goes on.
 std::string failed_guards(const Segment& segment, const guards::Roots& roots) {
   std::string text = "\n    triggered by the following guard failure(s):\n";
-  for (const auto& entry : segment.entries) text += "    - " + entry->guards->explain(roots) + "\n";
+  for (const auto& entry : segment.entries) text += "    - " + entry->id + ": " + entry->guards->explain(roots) + "\n";
+  return text;
+}
+
+/// The same with all guards that fail, not only the first of each entry.
+std::string all_failed_guards(const Segment& segment, const guards::Roots& roots) {
+  std::string text;
+  for (const auto& entry : segment.entries) {
+    text += "\n    triggered by the following guard failure(s):\n    guard " + entry->id + " failures:\n";
+    for (const std::string& failure : entry->guards->explain_all(roots)) text += "    - " + failure + "\n";
+  }
   return text;
 }
 
@@ -310,7 +349,10 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   ++stats().recompiles;
   for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
   const std::string reasons = failed_guards(segment, roots);
-  if (log_enabled("recompiles")) log("recompiles", "Recompiling function " + place_of(start) + reasons);
+  const std::string function = "Recompiling function " + function_in_file(start);
+  if (log_enabled("recompiles")) log("recompiles", function + reasons);
+  CompileTrace::current()->recompiled(function + reasons);
+  if (log_enabled("recompiles_verbose")) log("recompiles_verbose", function + all_failed_guards(segment, roots));
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
   if (error) {
     raise("RecompileError", "Recompiling " + place_of(start) + reasons);
@@ -340,12 +382,19 @@ void expect_raise(Segment& segment, const std::string& where) {
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
   if (segment.given_up || c_stack_is_low()) return nullptr;
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
+  CompileLog compile_log(next_id(segment));
+  CompileTrace compile_trace(compile_log, start);
   if (!stance_allows(segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
-  const double begin = now();
+  InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
+  const OutsideBlocks outside;
+  runtime::StageTime whole("compile");
   std::string raise_site;
   Ref interrupt;
   for (int attempt = 0; attempt < 100; ++attempt) {
+    compile_log.begin_attempt(attempt);
+    log_step("dynamo", "Step 1: torchdynamo start tracing " + function_in_file(start));
     std::shared_ptr<const int64_t> alive;
+    runtime::StageTime capture_time("compile.capture");
     try {
       capture::Trace trace;
       {
@@ -353,6 +402,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         capture.exit_every = settings().exit_every;
         capture.knows_buffers = !segment.data_changes;
         capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
+        if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
+        if (compile_log.wants("guards")) capture.note_guard_places();
         alive = capture.alive_fakes();
         try {
           trace = capture.run();
@@ -374,7 +425,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
                   std::to_string(*alive) + " fake tensors outlive the capture");
         return nullptr;
       }
-      const double captured = now();
+      const double capture_seconds = capture_time.end();
+      log_step("dynamo", "Step 1: torchdynamo done tracing " + function_in_file(start));
       if (trace.plan->exit) {
         if (context.fullgraph) {
           report_exit(context, *trace.plan->exit);
@@ -385,7 +437,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       }
       ++stats().frames;
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
-      if (log_enabled("guards")) log("guards", "GUARDS:\n" + trace.guards->print());
+      compile_trace.captured(trace);
+      if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
       if (context.report) {
         context.report->guards.push_back(trace.guards->print());
         context.report->graph_texts.push_back(graph::print(trace.graph));
@@ -396,7 +449,13 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         Stages stages(context, PyUnicode_AsUTF8(start.info->code->co_name));
         stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
         stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
-        if (!apply_backend(context, trace, start, stages)) {
+        const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;
+        log_step("dynamo", "Step 2: calling compiler function " + backend);
+        runtime::StageTime backend_time("compile.backend");
+        const bool compiled = apply_backend(context, trace, start, stages);
+        if (context.report) context.report->backend_seconds += backend_time.end();
+        if (compiled) log_step("dynamo", "Step 2: done compiler function " + backend);
+        if (!compiled) {
           if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
             return nullptr;
           fall_back(context, segment, place_of(start), "backend error", take_error_text());
@@ -404,12 +463,13 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         }
       }
       if (context.report) {
-        context.report->capture_seconds += captured - begin;
-        context.report->backend_seconds += now() - captured;
+        context.report->capture_seconds += capture_seconds;
         context.report->plan_texts.push_back(trace.plan->print());
       }
       ++stats().cache_entries;
-      auto entry = std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject));
+      if (compile_log.wants("bytecode")) log_bytecode(start.info->code, trace.plan->print());
+      auto entry =
+          std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject), compile_log.id().text());
       entry->guards = std::move(trace.guards);
       entry->plan = std::move(trace.plan);
       segment.entries.insert(segment.entries.begin(), std::move(entry));

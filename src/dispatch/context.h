@@ -33,13 +33,16 @@ int64_t& captures_at(const Place& place);
 
 /// A captured segment: guards, and the plan that holds under them.
 struct Entry {
-  explicit Entry(const Place& place)
-      : place_(place), code_(Ref::borrow(reinterpret_cast<PyObject*>(std::get<PyCodeObject*>(place)))) {
+  Entry(const Place& place, std::string id)
+      : id(std::move(id)),
+        place_(place),
+        code_(Ref::borrow(reinterpret_cast<PyObject*>(std::get<PyCodeObject*>(place)))) {
     ++captures_at(place_);
   }
   ~Entry() { --captures_at(place_); }
   Entry(const Entry&) = delete;
 
+  std::string id;  // "0/1", as logs name its compile
   std::unique_ptr<guards::GuardProgram> guards;
   std::unique_ptr<runtime::Plan> plan;
 
@@ -51,6 +54,8 @@ struct Entry {
 /// All captures that start at one instruction of one code object.
 struct Segment {
   std::vector<std::unique_ptr<Entry>> entries;
+  int32_t frame_id = -1;  // what logs call it, from its first compile on
+  int32_t compiles = 0;
   capture::KnownBreaks known_breaks;
   std::string raised;     // what the program raised in the last capture, until it is known that it does so for real
   bool given_up = false;  // runs under CPython from here on; said and counted when it was decided

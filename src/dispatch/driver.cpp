@@ -7,6 +7,7 @@
 
 #include <frameobject.h>
 
+#include "dispatch/block.h"
 #include "dispatch/eager.h"
 #include "dispatch/stats.h"
 #include "dispatch/step.h"
@@ -203,6 +204,7 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
     runtime::Registers registers(entry->plan->register_count);
     try {
       CurrentFrame current(thread, frame);
+      const OutsideBlocks outside;
       run_plan(*entry->plan, slots, registers);
     } catch (const runtime::ComputationError&) {  // undone: CPython runs the segment, and raises at the right place
       report_undone(info, instr);
@@ -247,6 +249,45 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
   if (!entry->plan->exit) return registers.take(entry->plan->return_register);
   Resume request{&context, entry->plan->exit.get(), &registers, 0};
   return call_resumed(request, [&] { return PyObject_Vectorcall(function, args, nargs, kwnames); });
+}
+
+PyObject* run_frame(PyThreadState* thread, Frame* frame, Context& context) {
+  const CodeInfo* info = nullptr;
+  Entry* entry = nullptr;
+  PyObject* const* slots = nullptr;
+  Segment* segment = nullptr;
+  try {
+    info = &decode(frame_code(frame));
+    segment = &context.segment(*info, 0);
+    entry = entry_for(context, *segment, {frame_function(frame), info, 0, frame_localsplus(frame), 0, false}, &slots);
+  } catch (const PythonError&) {
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+  }
+  const auto raise = [&] {
+    if (info) frame_set_running(frame, *info, 0, 0);
+    return frame_raise(thread, frame);
+  };
+  if (!entry) {
+    if (PyErr_Occurred()) return raise();
+    return check_raised(context, *segment, *info, 0, frame_continue(thread, frame));
+  }
+  runtime::Registers registers(entry->plan->register_count);
+  try {
+    const OutsideBlocks outside;
+    run_plan(*entry->plan, slots, registers);
+  } catch (const runtime::ComputationError&) {
+    report_undone(*info, 0);
+    return frame_continue(thread, frame);
+  } catch (const PythonError&) {
+    return raise();
+  }
+  if (!entry->plan->exit) {
+    frame_set_running(frame, *info, 0, 0);
+    return frame_return(thread, frame, *info, registers.take(entry->plan->return_register));
+  }
+  Resume request{&context, entry->plan->exit.get(), &registers, 0};
+  return resume(thread, frame, request);
 }
 
 }  // namespace magneto::dispatch

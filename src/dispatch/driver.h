@@ -2,6 +2,7 @@
 #pragma once
 
 #include "dispatch/context.h"
+#include "python/frame.h"
 
 namespace magneto::dispatch {
 
@@ -10,5 +11,8 @@ namespace magneto::dispatch {
 /// vectorcall, for the frames that have to be made. New reference, or null with an exception.
 PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info,
                    PyObject* const* localsplus, PyObject* const* args, size_t nargs, PyObject* kwnames);
+
+/// The same for a new frame that an eval hook got: consumes the frame.
+PyObject* run_frame(PyThreadState* thread, Frame* frame, Context& context);
 
 }  // namespace magneto::dispatch

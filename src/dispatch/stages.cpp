@@ -7,7 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "dispatch/stats.h"
+#include "dispatch/log.h"
+#include "dispatch/trace.h"
 
 namespace magneto::dispatch {
 namespace {
@@ -57,12 +58,22 @@ bool Stages::is_logged(Stage stage) {
   return *artifact && log_enabled(artifact);
 }
 
-bool Stages::wanted(Stage stage) const { return report_ || dump_ || is_logged(stage); }
+/// What tlparse shows, and takes little time to make.
+bool Stages::is_traced(Stage stage) {
+  const CompileTrace* trace = CompileTrace::current();
+  return trace && trace->is_on() &&
+         (stage == Stage::functional || stage == Stage::normal_form || stage == Stage::loops || stage == Stage::plan);
+}
+
+bool Stages::insists_on(Stage stage) const { return report_ || dump_ || is_logged(stage); }
+
+bool Stages::wanted(Stage stage) const { return insists_on(stage) || is_traced(stage); }
 
 void Stages::take(Stage stage, const std::string& text) {
   const graph::StageFacts& facts = graph::facts(stage);
   if (report_) report_->stages.back().emplace_back(facts.name, text);
   if (dump_) write(stage, text);
+  if (is_traced(stage)) CompileTrace::current()->stage(facts.name, text);
   if (!text.empty() && is_logged(stage)) {
     log(facts.artifact, std::string(facts.title) + " (" + function_ + ")\n" + text);
   }

@@ -1,4 +1,5 @@
-// Who sees the stages of a compile: TORCH_LOGS, the debug directory (TORCH_COMPILE_DEBUG), `magneto.debug_dump`.
+// Who sees the stages of a compile: TORCH_LOGS, the debug directory (TORCH_COMPILE_DEBUG), `magneto.debug_dump`,
+// TORCH_TRACE.
 #pragma once
 
 #include <string>
@@ -17,9 +18,11 @@ class Stages final : public graph::StageSink {
   Stages(const Context& context, std::string function);
   bool wanted(graph::Stage stage) const override;
   void take(graph::Stage stage, const std::string& text) override;
+  bool insists_on(graph::Stage stage) const override;
 
  private:
   static bool is_logged(graph::Stage stage);
+  static bool is_traced(graph::Stage stage);
   void write(graph::Stage stage, const std::string& text);
 
   Report* report_;

@@ -1,6 +1,5 @@
 #include "dispatch/stats.h"
 
-#include "python/imported.h"
 #include "python/ref.h"
 
 namespace magneto::dispatch {
@@ -9,33 +8,6 @@ Stats& stats() {
   static Stats counters;
   return counters;
 }
-
-namespace {
-
-PyObject* log_module() {
-  static constinit Imported module("magneto._log");
-  return module.get();
-}
-
-template <typename... Texts>
-void call_log(const char* function, const char* format, Texts... texts) {
-  SavedError saved;
-  Ref done = Ref::steal(PyObject_CallMethod(log_module(), function, format, texts...));
-  if (!done) PyErr_WriteUnraisable(nullptr);
-}
-
-}  // namespace
-
-bool log_enabled(const char* artifact) {
-  SavedError saved;
-  Ref enabled = Ref::steal(PyObject_CallMethod(log_module(), "enabled", "s", artifact));
-  if (!enabled) PyErr_Clear();
-  return enabled && enabled.get() == Py_True;
-}
-
-void log(const char* artifact, const std::string& text) { call_log("emit", "ss", artifact, text.c_str()); }
-
-void announce(const std::string& text) { call_log("announce", "s", text.c_str()); }
 
 bool warn(const std::string& text) { return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) == 0; }
 
@@ -49,6 +21,7 @@ std::string break_text(const runtime::Exit& exit) {
   const BreakInfo& info = break_info(exit.reason);
   std::string text = std::string(info.name) + ": " + exit.message + "\n  Explanation: " + info.explanation + "\n";
   if (*info.hint) text += std::string("  Hint: ") + info.hint + "\n";
+  text += std::string("  Page: docs/breaks/") + info.name + ".md\n";
   text += "\nfrom user code:\n";
   for (const runtime::FrameState& frame : exit.frames) {
     PyCodeObject* code = frame.info->code;

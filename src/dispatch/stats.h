@@ -1,4 +1,4 @@
-// Counters and messages: what happened, for `magneto.stats()`, TORCH_LOGS and warnings.
+// Counters and messages: what happened, for `magneto.stats()` and warnings. TORCH_LOGS: dispatch/log.h.
 #pragma once
 
 #include <Python.h>
@@ -27,14 +27,11 @@ struct Stats {
   int64_t tuned = 0;                            // kernels and products that measuring made otherwise
   std::map<std::string, int64_t> uncompiled;    // graphs whose operators run one by one after all, by cause
   std::map<std::string, int64_t> undone;        // runs of plans that an operator ended by raising, by exception
+  int32_t frame_ids = 0;                        // places of captures that have a number
   int64_t autograd_graphs = 0;                  // graphs run at the torch level, under autograd
 };
 Stats& stats();
 
-bool log_enabled(const char* artifact);
-void log(const char* artifact, const std::string& text);
-/// For people who asked for something that takes place elsewhere: a line of the log that is always shown.
-void announce(const std::string& text);
 /// A Python warning (RuntimeWarning).  False: it was turned into an error.
 bool warn(const std::string& text);
 /// Raises an exception class of magneto.exc.

@@ -89,8 +89,9 @@ class NoCollection {
 
 class ModuleBuilder {
  public:
-  explicit ModuleBuilder(const Graph& graph)
+  ModuleBuilder(const Graph& graph, bool annotated)
       : graph_(graph),
+        annotated_(annotated),
         aliases_(graph),
         used_(values_used_by_torch(graph)),
         nodes_(graph.values.size()),
@@ -136,6 +137,7 @@ class ModuleBuilder {
     while (!names_.insert(lowered()).second) target += '_';
     const std::string name = lowered();
     nodes_[id] = create(fx_.placeholder, text(target), fx_.no_args, Py_None, text(name).get());
+    annotate(nodes_[id], id);
   }
 
   /// The fx node that stands for a value; constants get theirs at the first use.
@@ -230,7 +232,11 @@ class ModuleBuilder {
     // Results of one call share the getitems of their common path.
     std::map<std::vector<int32_t>, Ref> items{{{}, call}};
     for (const TorchResult& result : node.results) {
-      if (result.value == kNoValue || !used_[result.value]) continue;
+      if (result.value == kNoValue) continue;
+      if (!used_[result.value]) {
+        if (result.path.empty()) annotate(call, result.value);
+        continue;
+      }
       std::vector<int32_t> path;
       for (const int32_t index : result.path) {
         Ref outer = items.at(path);
@@ -242,6 +248,7 @@ class ModuleBuilder {
       }
       // Also for values that exist already: an in-place call's result is the newest name of what it changed.
       nodes_[result.value] = items.at(path);
+      annotate(nodes_[result.value], result.value);
     }
   }
 
@@ -266,7 +273,25 @@ class ModuleBuilder {
   }
 
   const Fx& fx_ = Fx::get();
+  /// Notes what the tensor is, for people.
+  void annotate(const Ref& node, ValueId id) {
+    if (!annotated_) return;
+    const TensorMeta& tensor = graph_.values[id].meta;
+    Ref described =
+        checked(Py_BuildValue("(sNNs)", std::string(dtype_name(tensor.dtype)).c_str(), tuple(tensor.sizes).release(),
+                              tuple(tensor.strides).release(), tensor.device.str().c_str()));
+    Ref meta = attribute(node.get(), "meta");
+    if (PyObject_SetItem(meta.get(), text("tensor").get(), described.get()) < 0) throw PythonError{};
+  }
+
+  static Ref tuple(const std::vector<int64_t>& numbers) {
+    Ref items = checked(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
+    for (size_t i = 0; i < numbers.size(); ++i) PyTuple_SET_ITEM(items.get(), i, PyLong_FromLongLong(numbers[i]));
+    return items;
+  }
+
   const Graph& graph_;
+  const bool annotated_;
   const Aliases aliases_;
   const std::vector<bool> used_;
   std::vector<Ref> nodes_;
@@ -281,9 +306,9 @@ class ModuleBuilder {
 
 }  // namespace
 
-Ref graph_module(const Graph& graph) {
+Ref graph_module(const Graph& graph, bool annotated) {
   const NoCollection no_collection;
-  return ModuleBuilder(graph).run();
+  return ModuleBuilder(graph, annotated).run();
 }
 
 Ref forward_of(const Ref& module) {

@@ -9,7 +9,9 @@ namespace magneto::graph {
 /// Builds a GraphModule whose forward takes the graph's inputs in order and returns a tuple of its outputs. Its Python
 /// code is generated at the first call or when `.code` is read. Imports torch.fx at the first use. Needs the GIL.
 /// Throws PythonError, or std::invalid_argument when the torch level does not make a value that it uses.
-Ref graph_module(const Graph& graph);
+///
+/// `annotated`: each node that makes a tensor has its meta["tensor"]: (dtype's short name, sizes, strides, device).
+Ref graph_module(const Graph& graph, bool annotated = false);
 
 /// The bound `forward` of what `graph_module` made, its code generated. Calling it is calling the module without the
 /// module's hooks, which nobody could have set.

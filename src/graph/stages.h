@@ -27,6 +27,8 @@ class StageSink {
   virtual ~StageSink() = default;
   virtual bool wanted(Stage stage) const = 0;
   virtual void take(Stage stage, const std::string& text) = 0;
+  /// Wanted even where the cache on disk saves making it.
+  virtual bool insists_on(Stage stage) const { return wanted(stage); }
 
   /// Texts are made only for who wants them: `make()` gives the text.
   template <typename Make>

@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -67,6 +68,8 @@ struct GuardSet::Impl {
 
   SourceTable* sources;
   std::vector<Check> checks;
+  std::function<std::string()> place;             // null: places are not noted
+  std::vector<std::string> places;                // by check
   std::unordered_multimap<size_t, size_t> index;  // hash -> position in checks
   struct HashLookup {
     size_t operator()(const std::pair<PyTypeObject*, PyObject*>& lookup) const {

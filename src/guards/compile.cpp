@@ -100,6 +100,7 @@ class Compiler {
 
   void copy_checks() {
     program_.checks = set_.checks;
+    program_.places = set_.places;
     slot_of_check_.assign(program_.checks.size(), -1);
     other_of_check_.assign(program_.checks.size(), -1);
     emitted_.assign(program_.checks.size(), false);

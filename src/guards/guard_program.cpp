@@ -295,6 +295,34 @@ std::string GuardProgram::Impl::explain(const Roots& roots) {
   return run(roots) ? "" : describe_failure();
 }
 
+std::vector<std::string> GuardProgram::Impl::explain_all(const Roots& roots) {
+  std::vector<std::string> failures;
+  if (global_state) {
+    const std::string difference = global_state->difference(GlobalState::read());
+    if (!difference.empty()) failures.push_back("global state: " + difference);
+  }
+  snapshot.valid = false;
+  // What hangs on a value that is another one than the capture saw can't be looked at.
+  std::vector<bool> unusable(values.size(), false);
+  const auto is_unusable = [&](int32_t slot) { return slot >= 0 && unusable[slot]; };
+  for (const Op& op : ops) {
+    bool skipped = is_unusable(op.other) || (!is_load(op.kind) && is_unusable(op.slot)) ||
+                   (op.kind == OpKind::LoadNumber && is_unusable(static_cast<int32_t>(op.number >> 8)));
+    if (op.kind == OpKind::CheckAllDistinct) skipped = std::ranges::any_of(distinct_sets[op.number].slots, is_unusable);
+    failed_op = nullptr;
+    failed_entry = failed_check = -1;
+    failed_unknown = false;
+    if (!skipped && step(op, roots)) continue;
+    if (!skipped) failures.push_back(describe_failure());
+    if (op.slot >= 0) unusable[op.slot] = true;
+    for_each_written(op, [&](int32_t slot) {
+      unusable[slot] = true;
+      values[slot] = nullptr;
+    });
+  }
+  return failures;
+}
+
 void GuardProgram::Impl::remember_failure(int32_t failed) {
   hint = {failed};
   hint_passes = 0;
@@ -358,6 +386,8 @@ bool GuardProgram::failed_on_data() const {
 
 std::string GuardProgram::explain(const Roots& roots) { return impl_->explain(roots); }
 
+std::vector<std::string> GuardProgram::explain_all(const Roots& roots) { return impl_->explain_all(roots); }
+
 int GuardProgram::traverse(visitproc visit, void* arg) const {
   for (const Source& source : impl_->sources) Py_VISIT(source.key.get());
   for (const Check& check : impl_->checks) {
@@ -371,35 +401,6 @@ int GuardProgram::traverse(visitproc visit, void* arg) const {
   for (const Ref& value : impl_->equal_constants) Py_VISIT(value.get());
   for (const Ref& value : impl_->computed) Py_VISIT(value.get());
   return 0;
-}
-
-std::string GuardProgram::print() const {
-  std::string text;
-  auto add = [&text](const std::string& line) { text += line + "\n"; };
-  auto add_presence = [&](int32_t slot, bool absent) {
-    if (absent || impl_->bare[slot]) add(presence_line(impl_->sources[slot], !absent));
-  };
-  auto add_op = [&](const Op& op) {
-    if (op.check >= 0)
-      add(check_line(impl_->checks[op.check]));
-    else if (op.kind <= OpKind::LoadGrad)
-      add_presence(op.slot, op.absent);
-  };
-  if (impl_->global_state) add(global_state_line(*impl_->global_state));
-  for (const Op& op : impl_->ops) {
-    if (op.kind == OpKind::CheckTypeAttributes) {
-      for (int32_t check : impl_->types[op.number].checks) add(check_line(impl_->checks[check]));
-    } else if (op.kind == OpKind::InstanceEntries || op.kind == OpKind::DictEntries) {
-      const Group& group = impl_->groups[op.number];
-      for (int32_t i = group.first_entry; i < group.last_entry; ++i) {
-        add_presence(impl_->entries[i].slot, impl_->entries[i].absent);
-      }
-      for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) add_op(impl_->fixed[i]);
-    } else {
-      add_op(op);
-    }
-  }
-  return text;
 }
 
 }  // namespace magneto::guards

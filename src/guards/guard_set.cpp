@@ -64,6 +64,10 @@ bool GuardSet::Impl::add(Check check) {
   }
   index.emplace(hash, checks.size());
   checks.push_back(std::move(check));
+  if (place) {
+    places.resize(checks.size());
+    places.back() = place();
+  }
   return true;
 }
 
@@ -167,6 +171,8 @@ void GuardSet::type_lookup(PyTypeObject* type, PyObject* name, PyObject* found) 
 void GuardSet::require(const Source* source) { impl_->add({.kind = CheckKind::Require, .source = source}); }
 
 void GuardSet::set_global_state(const GlobalState& state) { impl_->global_state = state; }
+
+void GuardSet::note_places(std::function<std::string()> place) { impl_->place = std::move(place); }
 
 std::string GuardSet::print() const { return GuardProgram(*this, *impl_->sources).print(); }
 

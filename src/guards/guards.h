@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -100,6 +101,8 @@ class GuardSet {
   void require(const Source* source);
 
   void set_global_state(const GlobalState& state);
+  /// From here on, each new check is noted with what `place` gives: "return x + 1  # playground.py:6 in fn".
+  void note_places(std::function<std::string()> place);
 
   /// One guard per line, in the order of checking, as TORCH_LOGS=guards shows them.
   std::string print() const;
@@ -144,8 +147,14 @@ class GuardProgram {
   /// "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"; empty when it holds. May allocate; not hot.
   std::string explain(const Roots& roots);
 
+  /// All checks that fail for these roots and can be looked at, each as `explain` words it.
+  std::vector<std::string> explain_all(const Roots& roots);
+
   /// The checks as text, one per line.
   std::string print() const;
+  /// The checks below the sources that they hang on, with the user's lines if they were noted, as TORCH_LOGS=guards
+  /// shows them.
+  std::string print_tree() const;
 
   /// For the cyclic garbage collector: the objects that it keeps alive, each as often as it owns it.
   int traverse(visitproc visit, void* arg) const;

@@ -63,6 +63,9 @@ enum class OpKind : uint8_t {
   CheckTypeAttributes,  // of `types[number]`
 };
 
+inline bool is_load(OpKind kind) { return kind <= OpKind::LoadGrad; }
+inline bool is_group(OpKind kind) { return kind == OpKind::InstanceEntries || kind == OpKind::DictEntries; }
+
 struct Op {
   OpKind kind;
   bool absent = false;
@@ -113,6 +116,11 @@ struct GuardProgram::Impl {
   /// Runs all ops.
   bool run(const Roots& roots);
   std::string explain(const Roots& roots);
+  std::vector<std::string> explain_all(const Roots& roots);
+  /// Calls `visit(source, check, line)` for each line that describes a guard; the source of some, and the check of
+  /// those that only load, is null.
+  template <typename Visit>
+  void for_each_line(const Visit& visit) const;
   enum class Answer : uint8_t { Holds, Fails, Changed };  // Changed: the ops have to tell
   Answer run_snapshot(const Roots& roots);
   /// After a run that passed.
@@ -149,6 +157,7 @@ struct GuardProgram::Impl {
 
   std::deque<Source> sources;  // the program's own copies, by slot; they and the checks keep the objects alive
   std::vector<Check> checks;
+  std::vector<std::string> places;      // by check: the user's line that needed it; empty unless they were noted
   std::vector<bool> bare;               // by slot: nothing but its presence is checked
   std::vector<int32_t> slot_by_source;  // by Source::id of the table
 
@@ -170,5 +179,16 @@ struct GuardProgram::Impl {
   int32_t failed_check = -1;
   int32_t failed_slots[2] = {-1, -1};  // two that hold one object
 };
+
+template <typename Visit>
+void GuardProgram::Impl::for_each_written(const Op& op, const Visit& visit) const {
+  if (is_load(op.kind)) visit(op.slot);
+  if (!is_group(op.kind)) return;
+  const Group& group = groups[op.number];
+  for (int32_t i = group.first_entry; i < group.last_entry; ++i) visit(entries[i].slot);
+  for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) {
+    if (is_load(fixed[i].kind)) visit(fixed[i].slot);
+  }
+}
 
 }  // namespace magneto::guards

@@ -17,9 +17,6 @@ constexpr uint8_t kMostChanges = 3;
 /// A snapshot that has answered so often was worth taking, whatever changed then.
 constexpr int32_t kLongLife = 16;
 
-bool is_load(OpKind kind) { return kind <= OpKind::LoadGrad; }
-bool is_group(OpKind kind) { return kind == OpKind::InstanceEntries || kind == OpKind::DictEntries; }
-
 }  // namespace
 
 bool WordReader::add_type(PyObject* object, bool owned) { return owned || add(&object->ob_type); }
@@ -116,17 +113,6 @@ bool WordReader::read(const Op& op, bool owned) {
 }
 
 // -- taking ----------------------------------------------------------------------------------------------------------
-
-template <typename Visit>
-void GuardProgram::Impl::for_each_written(const Op& op, const Visit& visit) const {
-  if (is_load(op.kind)) visit(op.slot);
-  if (!is_group(op.kind)) return;
-  const Group& group = groups[op.number];
-  for (int32_t i = group.first_entry; i < group.last_entry; ++i) visit(entries[i].slot);
-  for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) {
-    if (is_load(fixed[i].kind)) visit(fixed[i].slot);
-  }
-}
 
 /// Nothing that is reached through the slot belongs in a snapshot: another object is there too often.
 void GuardProgram::Impl::let_move(int32_t slot) {

@@ -14,6 +14,7 @@
 #include "runtime/dispatch_scope.h"
 #include "runtime/kernel_code.h"
 #include "runtime/plain.h"
+#include "runtime/times.h"
 
 namespace magneto::runtime {
 namespace {
@@ -400,7 +401,11 @@ void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PreparedMemor
 CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : impl_(std::make_unique<Impl>()) {
   impl_->program = std::move(program);
   impl_->mode = mode;
-  build_compiled(*impl_);
+  {
+    const StageTime time("compile.backend.memory");
+    build_compiled(*impl_);
+  }
+  const StageTime time("compile.backend.code_generation");
   if (mode == KernelMode::Machine) compile_kernels(impl_->kernels);
 }
 CompiledProgram::~CompiledProgram() = default;

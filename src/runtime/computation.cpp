@@ -12,6 +12,7 @@
 #include "runtime/compiled_program.h"
 #include "runtime/kept_program.h"
 #include "runtime/kernel_code.h"
+#include "runtime/times.h"
 #include "runtime/torch_errors.h"
 #include "runtime/torch_program.h"
 
@@ -177,22 +178,26 @@ namespace {
 lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
                                 Compiled& result) {
   const bool watched = std::any_of(std::begin(graph::kStages), std::end(graph::kStages), [&](const auto& stage) {
-    return sink.wanted(static_cast<graph::Stage>(&stage - graph::kStages));
+    return sink.insists_on(static_cast<graph::Stage>(&stage - graph::kStages));
   });
   const bool measures = way.tuning.seconds > 0;
   std::string how = measures ? "measured, weights " : "by rule, weights ";
-  for (const bool watched : way.watched) how += watched ? '1' : '0';
+  for (const bool weight : way.watched) how += weight ? '1' : '0';
+  StageTime cache_time("compile.backend.cache");
   const KeptProgram kept(graph, how);
   std::optional<lower::LoopProgram> program;
   if (!way.interpret) program = kept.find();
   result.kept = program.has_value();
+  cache_time.end();
   if (program && !watched) return std::move(*program);
 
   const auto observe = [&](const char* pass, const passes::Functional& functional) {
     if (std::string_view(pass) != "functionalise") return;
     sink.offer(graph::Stage::functional, [&] { return passes::print(functional); });
   };
+  StageTime pass_time("compile.backend.passes");
   passes::Functional functional = passes::normalise(graph, way.watched, observe);
+  pass_time.end();
   sink.offer(graph::Stage::normal_form, [&] { return passes::print(functional); });
   if (measures) {
     std::string report = "from the cache on disk\n";
@@ -205,6 +210,7 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
     sink.offer(graph::Stage::choices, [&] { return report; });
   }
   if (!program || watched) {
+    const StageTime lower_time("compile.backend.lowering");
     lower::LoopProgram lowered =
         lower::lower(std::move(functional), sink, program ? program->choices : lower::Choices());
     for (size_t i = 0; program && i < lowered.steps.size(); ++i) {

@@ -59,6 +59,14 @@ def _explained(seen: Seen) -> None:
     assert len(names["out_guards"]) == 3 and all(isinstance(guard, str) for guard in names["out_guards"][0])
 
 
+def _shows(seen: Seen, *texts: str) -> None:
+    position = 0
+    for text in texts:
+        found = seen.output.find(text, position)
+        assert found >= 0, (text, seen.output)
+        position = found
+
+
 def _profiled(seen: Seen) -> None:
     assert "Torchdynamo Profiler Report" in seen.output
     assert "InputOutput: call of builtins.print" in seen.output and "in my_model" in seen.output
@@ -134,9 +142,8 @@ with torchdynamo.optimize(prof):
    my_model()
 print(prof.report())
 """,
-        _refused("decorate the function"),  # to come: the eval hook has to take whole blocks
-        TORCHDYNAMO + "def my_model(): pass\n",
-        raises=True,
+        _profiled,
+        TORCHDYNAMO + "def my_model():\n    x = torch.ones(3)\n    print(end='')\n    return x + 1\n",
     ),
     "torchdynamo-nopython": Snippet(
         """torchdynamo.optimize("eager", nopython=True)(fn)(torch.ones(3))""",
@@ -283,7 +290,11 @@ torch._dynamo.config.base_dir = "/tmp"
         "import torch\n",
     ),
     "guide-compile-times": Snippet(
-        "torch._dynamo.utils.compile_times()", _refused("compile_times has those"), "import torch\n", raises=True
+        "print(torch._dynamo.utils.compile_times())",
+        lambda seen: _shows(
+            seen, "TorchDynamo compilation metrics:", "Runtimes (s)", "compile.capture ", "compile.backend"
+        ),
+        "import torch\ntorch.compile(lambda x: x + 1)(torch.ones(3))\n",
     ),
     "guide-inductor-debug": Snippet(
         "torch._inductor.config.debug = True\ntorch.compile(lambda x: x + 1)(torch.ones(3))\n",
@@ -638,7 +649,7 @@ f(torch.ones(3, 3))
 """,
         lambda seen: _has(seen.logs["graph_code"], "torch.sin(l_x_)"),
     ),
-    "troubleshooting-comptime": Snippet(  # without a breakpoint for now, which is said
+    "troubleshooting-comptime": Snippet(
         """import torch
 from torch._dynamo.comptime import comptime
 
@@ -651,6 +662,23 @@ def f(x):
 
 f(torch.ones(3, 3))
 """,
-        lambda seen: (_said("compile-time callbacks do nothing for now")(seen), _runs(seen))[0],
+        lambda seen: _shows(
+            seen,
+            'playground.py", line 16, in f\n    comptime.breakpoint()\n',
+            "x = FakeTensor(..., size=(3, 3))\ny = FakeTensor(..., size=(3, 3))\n",
+            'def forward(self, L_x_: "f32[3, 3]"):\n    l_x_ = L_x_\n\n    # File: ',
+            "playground.py:15 in f, code: y = x + 1\n",
+            ': "f32[3, 3]" = l_x_ + 1',
+        ),
+        """import sys
+
+def at_the_prompt():  # as in the document's session with pdb
+    ctx = sys._getframe(1).f_locals["ctx"]
+    ctx.print_bt()
+    ctx.print_locals()
+    ctx.print_graph()
+
+sys.breakpointhook = at_the_prompt
+""",
     ),
 }

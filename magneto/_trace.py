@@ -1,0 +1,125 @@
+"""TORCH_TRACE: what a compile did, as PyTorch's structured log, which `tlparse` makes a report of.
+
+The core tells of each compile that begins, of what it makes and of its end; PyTorch's own handler of "torch.__trace"
+writes one file for each process.
+"""
+
+from __future__ import annotations
+
+import dis
+import json
+import linecache
+import os
+import sys
+import time
+import types
+from typing import Any
+
+from torch._guards import CompileContext, CompileId, compile_context
+from torch._logging._internal import LazyTraceHandler, trace_log, trace_structured
+from torch._logging.structured import intern_string
+
+from magneto import _graph_text
+
+Id = tuple[int, int, int]  # place, compile, attempt
+
+_HERE = os.path.dirname(__file__) + os.sep
+
+
+def enabled() -> bool:
+    """TORCH_TRACE is set. Without it PyTorch's handler is there, but has nowhere to write."""
+    return any(isinstance(handler, LazyTraceHandler) and handler.root_dir is not None for handler in trace_log.handlers)
+
+
+def _write(compile_id: Id, name: str, metadata: Any = None, payload: Any = None) -> None:
+    context = CompileContext(CompileId(frame_id=compile_id[0], frame_compile_id=compile_id[1]))
+    context.attempt = compile_id[2]
+    with compile_context(context):
+        trace_structured(name, lambda: metadata or {}, payload_fn=lambda: payload, record_logging_overhead=False)
+
+
+def _frame(file: str, line: int, function: str) -> dict[str, Any]:
+    source = linecache.getline(file, line).strip()
+    return {"line": line, "name": function, "filename": intern_string(file), "loc": source}
+
+
+def begin(code: types.CodeType, line: int, compile_id: Id) -> None:
+    """A compile begins, of `code` from that line on; who called it is on this thread's stack."""
+    stack = [_frame(code.co_filename, line, code.co_name)]
+    caller: types.FrameType | None = sys._getframe(1)
+    while caller is not None:
+        if caller.f_code is not code and not caller.f_code.co_filename.startswith((_HERE, "<frozen")):
+            stack.append(_frame(caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_name))
+        caller = caller.f_back
+    _write(compile_id, "dynamo_start", {"stack": stack[::-1]})
+
+
+def graph(module: Any, compile_id: Id) -> None:
+    """The torch level, as captured."""
+    sizes = {node.name: list(node.meta["tensor"][1]) for node in module.graph.nodes if "tensor" in node.meta}
+    _write(compile_id, "dynamo_output_graph", {"sizes": sizes}, _graph_text.code(module))
+
+
+def guards(tree: str, compile_id: Id) -> None:
+    """What the capture relies on."""
+    _write(compile_id, "dynamo_cpp_guards_str", payload=tree)
+
+
+def bytecode(code: types.CodeType, plan: str, compile_id: Id) -> None:
+    """The original, and the plan that runs in its place."""
+    artifact(f"{code.co_name}_ORIGINAL_BYTECODE", dis.Bytecode(code).dis(), compile_id)
+    artifact(f"{code.co_name}_PLAN", plan, compile_id)
+
+
+# Stages of a graph that have a name of their own in the log; others are artifacts.
+_STAGES = {
+    "functional": ("aot_inference_graph", {}),
+    "normal_form": ("inductor_post_grad_graph", {}),
+    "plan": ("inductor_output_code", {"filename": "plan.txt"}),
+}
+
+
+def stage(name: str, text: str, compile_id: Id) -> None:
+    """A graph on its way to a plan (src/graph/stages.def)."""
+    if name in _STAGES:
+        _write(compile_id, _STAGES[name][0], _STAGES[name][1], text)
+    else:
+        artifact(name, text, compile_id)
+
+
+def artifact(name: str, text: str, compile_id: Id) -> None:
+    """Anything else, as text."""
+    _write(compile_id, "artifact", {"name": name, "encoding": "string"}, text)
+
+
+def end(code: types.CodeType, outcome: dict[str, Any], stages: list[tuple[str, float, float]], compile_id: Id) -> None:
+    """The compile has ended: what came of it, and when its stages began (seconds since 1970) and how long they took."""
+    seconds: dict[str, float] = {}
+    for name, _, duration in stages:
+        seconds[name] = seconds.get(name, 0.0) + duration
+    _write(
+        compile_id,
+        "compilation_metrics",
+        {
+            "co_name": code.co_name,
+            "co_filename": code.co_filename,
+            "co_firstlineno": code.co_firstlineno,
+            "start_time": min((begun for _, begun, _ in stages), default=time.time()),
+            "entire_frame_compile_time_s": seconds.get("compile"),
+            "backend_compile_time_s": seconds.get("compile.backend"),
+            "inductor_compile_time_s": seconds.get("compile.backend"),
+            "code_gen_time_s": seconds.get("compile.backend.code_generation"),
+            **outcome,
+        },
+    )
+    place = {"compile_id": f"{compile_id[0]}/{compile_id[1]}", "fn_name": code.co_name}
+    for name, begun, duration in sorted(stages, key=lambda run: run[1]):
+        event = {
+            "name": name,
+            "ph": "X",
+            "ts": begun * 1e6,
+            "dur": duration * 1e6,
+            "cat": "dynamo_timed",
+            "args": place,
+        }
+        _write(compile_id, "chromium_event", payload=json.dumps({**event, "pid": os.getpid(), "tid": 0}))

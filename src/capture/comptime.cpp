@@ -1,0 +1,73 @@
+// `comptime`: code of the user that runs while a function is captured, and sees the capture as texts.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "capture/handlers.h"
+#include "graph/gm.h"
+#include "guards/text.h"
+#include "python/imported.h"
+
+namespace magneto::capture {
+namespace {
+
+Ref text_object(const std::string& text) {
+  return checked(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+}
+
+std::string value_text(PyObject* value) {
+  value = number_now(value);
+  if (!value) return "NULL";
+  if (!THPVariable_Check(value)) return guards::object_text(value);
+  std::string sizes;
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  for (const int64_t size : tensor.sizes()) sizes += std::to_string(size) + ", ";
+  if (tensor.dim() > 1) sizes.resize(sizes.size() - 2);
+  if (tensor.dim() == 1) sizes.pop_back();
+  return "FakeTensor(..., size=(" + sizes + "))";
+}
+
+/// A frame, which calls another one: (code, offset of the instruction, line, {local: text}, [text of a stack entry]).
+Ref describe(const InterpFrame& frame) {
+  Ref locals = checked(PyDict_New());
+  for (int32_t i = 0; i < frame.info->nlocals; ++i) {
+    PyObject* value = frame.slots[i];
+    if (value && PyCell_Check(value)) value = PyCell_GET(value);
+    if (!value) continue;
+    PyObject* name = PyTuple_GET_ITEM(frame.info->localsplus_names.get(), i);
+    if (PyDict_SetItem(locals.get(), name, text_object(value_text(value)).get()) < 0) throw PythonError{};
+  }
+  Ref stack = checked(PyList_New(0));
+  for (int32_t i = 0; i < frame.depth - frame.pops; ++i) {  // without the call's own operands
+    Ref text = text_object(value_text(frame.slots[frame.info->nlocals + i]));
+    if (PyList_Append(stack.get(), text.get()) < 0) throw PythonError{};
+  }
+  return checked(Py_BuildValue("(OiiOO)", frame.info->code, frame.instr().offset * 2, frame.instr().line, locals.get(),
+                               stack.get()));
+}
+
+}  // namespace
+
+Ref Capture::comptime(PyObject* callback) {
+  run_suspended([&] {
+    Ref frames = checked(PyList_New(0));
+    for (const InterpFrame* f = frame; f; f = f->caller) {
+      if (PyList_Insert(frames.get(), 0, describe(*f).get()) < 0) throw PythonError{};
+    }
+    Ref module = graph::graph_module(graph, /*annotated=*/true);
+    Ref guard_text = text_object(guards.print());
+    static constinit Imported context_type("magneto._comptime", "ComptimeContext");
+    Ref context = checked(
+        PyObject_CallFunctionObjArgs(context_type.get(), frames.get(), module.get(), guard_text.get(), nullptr));
+    Ref done = Ref::steal(PyObject_CallOneArg(callback, context.get()));
+    if (done) return;
+    interrupt_ = take_error();  // raised by what is no part of the program: it reaches the caller
+    throw Interrupted{};
+  });
+  return Ref::borrow(Py_True);
+}
+
+Ref call_comptime(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "comptime");
+  return capture.comptime(args.values[0]);
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,81 @@
+// A block is a scope of the eval hook: each new frame that belongs to the program is run as a call of a compiled
+// callable would be, with the difference that the frame is there already.
+#include "dispatch/block.h"
+
+#include <unordered_map>
+#include <vector>
+
+#include "dispatch/driver.h"
+#include "dispatch/eager.h"
+#include "python/frame.h"
+
+namespace magneto::dispatch {
+
+Context* context_of(PyObject* compiled);
+
+namespace {
+
+PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag);
+
+struct Block {
+  Block(PyObject* compiled, PyObject* skipped)
+      : compiled(Ref::borrow(compiled)), skipped(Ref::borrow(skipped)), hook(block_hook) {}
+
+  /// Whether the code is the program's. Asked once for each code object, which is kept alive by that.
+  bool takes(PyCodeObject* code) {
+    const auto found = taken.find(code);
+    if (found != taken.end()) return found->second.second;
+    bool take = !(code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)) &&
+                (code->co_flags & CO_OPTIMIZED);
+    for (Py_ssize_t i = 0; take && i < PyTuple_GET_SIZE(skipped.get()); ++i) {
+      PyObject* prefix = PyTuple_GET_ITEM(skipped.get(), i);
+      take = PyUnicode_Tailmatch(code->co_filename, prefix, 0, PY_SSIZE_T_MAX, -1) == 0;
+    }
+    taken.emplace(code, std::pair(Ref::borrow(reinterpret_cast<PyObject*>(code)), take));
+    return take;
+  }
+
+  Ref compiled, skipped;
+  std::unordered_map<PyCodeObject*, std::pair<Ref, bool>> taken;
+  FrameHook hook;
+};
+
+// Pointers: a thread that ends inside a block has no GIL any more to free it with.
+thread_local std::vector<Block*> blocks;
+thread_local int outside = 0;
+
+PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag) {
+  if (throwflag) return frame_raise(thread, frame);
+  if (outside || blocks.empty() || !blocks.back()->takes(frame_code(frame))) return frame_continue(thread, frame);
+  switch (how_to_run(thread)) {
+    case Run::Eager:
+      return frame_continue(thread, frame);
+    case Run::Refused:
+      return frame_raise(thread, frame);
+    case Run::Compiled:
+      break;
+  }
+  const Ref alive = Ref::borrow(blocks.back()->compiled.get());  // the frame may leave the block
+  Context& context = *context_of(alive.get());
+  const Context::InFlight in_flight(context);
+  return run_frame(thread, frame, context);
+}
+
+}  // namespace
+
+void enter_block(PyObject* compiled, PyObject* skipped) { blocks.push_back(new Block(compiled, skipped)); }
+
+bool leave_block() {
+  if (blocks.empty()) {
+    PyErr_SetString(PyExc_RuntimeError, "no block was entered on this thread");
+    return false;
+  }
+  delete blocks.back();
+  blocks.pop_back();
+  return true;
+}
+
+OutsideBlocks::OutsideBlocks() { ++outside; }
+OutsideBlocks::~OutsideBlocks() { --outside; }
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,70 @@
+// Messages of a compile: to the loggers that TORCH_LOGS and torch._logging.set_logs configure (magneto/_log.py). What
+// is listened to is asked once for each compile, so that a compile that nobody watches makes no text.
+#pragma once
+
+#include <Python.h>
+
+#include <initializer_list>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "capture/capture.h"
+#include "runtime/plan.h"
+
+namespace magneto::dispatch {
+
+/// `[frame/compile]`, `[frame/compile_attempt]` in front of log lines: the place where captures start, in order of
+/// first capture; which capture of that place; how often this one was begun anew.
+struct CompileId {
+  int32_t frame = 0, compile = 0, attempt = 0;
+
+  /// "0/1": an attempt is no part of it.
+  std::string text() const { return std::to_string(frame) + "/" + std::to_string(compile); }
+};
+
+/// The compile that this thread is busy with, while it lives: its id stands in front of each line.
+class CompileLog {
+ public:
+  explicit CompileLog(CompileId id);
+  ~CompileLog();
+  CompileLog(const CompileLog&) = delete;
+
+  /// The innermost one of this thread, or null.
+  static CompileLog* current();
+
+  const CompileId& id() const { return id_; }
+  void begin_attempt(int32_t attempt) { id_.attempt = attempt; }
+  bool wants(std::string_view artifact) const { return !wanted_.empty() && wanted_.contains(artifact); }
+  bool wants_any(std::initializer_list<std::string_view> artifacts) const;
+
+ private:
+  CompileId id_;
+  std::set<std::string, std::less<>> wanted_;
+  CompileLog* outer_;
+};
+
+bool log_enabled(const char* artifact);
+void log(const char* artifact, const std::string& text);
+/// For people who asked for something that takes place elsewhere: a line of the log that is always shown.
+void announce(const std::string& text);
+
+/// What is made of objects in Python: `graph`, `graph_code`, `graph_sizes` of a torch.fx.GraphModule...
+void log_graph(const std::string& name, PyObject* module);
+/// ...and `bytecode`: the original beside the plan.
+void log_bytecode(PyCodeObject* code, const std::string& plan);
+
+/// trace_source and trace_bytecode.
+class InstructionLog final : public capture::Tracer {
+ public:
+  InstructionLog(bool sources, bool instructions) : sources_(sources), instructions_(instructions) {}
+  void instruction(const capture::InterpFrame& frame) override;
+
+ private:
+  void source(const capture::InterpFrame& frame);
+
+  bool sources_, instructions_;
+  std::vector<std::pair<const capture::InterpFrame*, int32_t>> lines_;  // of each frame the last line, outermost first
+};
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,52 @@
+// TORCH_TRACE: one compile in PyTorch's structured log (magneto/_trace.py), for tlparse.
+#pragma once
+
+#include <Python.h>
+
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "dispatch/log.h"
+#include "graph/stages.h"
+#include "runtime/times.h"
+
+namespace magneto::dispatch {
+
+/// For one compile; if nobody reads, it does nothing.
+class CompileTrace {
+ public:
+  /// Tells that the compile begins.
+  CompileTrace(const CompileLog& log, const capture::Start& start);
+  /// Tells what came of it.
+  ~CompileTrace();
+  CompileTrace(const CompileTrace&) = delete;
+
+  /// The innermost one of this thread, or null.
+  static CompileTrace* current();
+  bool is_on() const { return on_; }
+
+  /// A capture is done.
+  void captured(const capture::Trace& trace);
+  void graph(PyObject* module);
+  void stage(const char* name, const std::string& text);
+  /// It ends in a graph break.
+  void broken(const std::string& reason, const std::string& text);
+  void recompiled(const std::string& reasons);
+  void failed(const std::string& cause, const std::string& message);
+
+ private:
+  Ref outcome() const;
+  Ref stage_runs() const;
+
+  const CompileLog& log_;
+  PyCodeObject* code_;
+  bool on_;
+  CompileTrace* outer_;
+  std::vector<runtime::StageRun> runs_;
+  std::vector<runtime::StageRun>* outer_runs_ = nullptr;
+  std::string break_reason_, fail_type_, fail_reason_;
+  size_t guards_ = 0, operators_ = 0, nodes_ = 0, inputs_ = 0;
+};
+
+}  // namespace magneto::dispatch

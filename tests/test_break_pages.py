@@ -1,0 +1,48 @@
+"""docs/breaks: the pages are those of the table of reasons, and their programs break as they say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import break_programs
+import pytest
+
+import magneto
+from magneto import exc
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("break_pages", ROOT / "tools" / "break_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_pages_are_current(tool: ModuleType) -> None:
+    written = {file.name: file.read_text() for file in (ROOT / "docs" / "breaks").glob("*.md")}
+    assert written == tool.pages(), "run: python tools/break_pages.py"
+
+
+def test_each_reason_has_a_program_or_a_reason(tool: ModuleType) -> None:
+    assert set(break_programs.EXAMPLES) | set(break_programs.WITHOUT) == set(tool.rows())
+    assert not set(break_programs.EXAMPLES) & set(break_programs.WITHOUT)
+
+
+@pytest.mark.parametrize("reason", break_programs.EXAMPLES)
+def test_program_breaks(reason: str) -> None:
+    function, arguments, settings = break_programs.EXAMPLES[reason]
+    with magneto.config.patch(**settings):
+        magneto.compile(function, backend="eager")(*arguments())
+    reasons = [text.partition(":")[0] for text in magneto.stats()["break_reasons"]]
+    assert reason in reasons, reasons
+
+
+def test_errors_name_the_page() -> None:
+    function, arguments, _ = break_programs.EXAMPLES["InputOutput"]
+    with pytest.raises(exc.Unsupported, match="docs/breaks/InputOutput.md"):
+        magneto.compile(function, backend="eager", fullgraph=True)(*arguments())

@@ -1,0 +1,247 @@
+"""TORCH_LOGS: each artifact that the documents name, the messages of the steps, and the compile ids in front of lines."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import magneto
+from magneto import _log
+
+# The program of the document about what is traced; then a break, which makes it a second place, and a recompile.
+PROGRAM = """
+import torch, magneto
+
+def g(x, y):
+    return x + y
+
+@magneto.compile
+def f(x):
+    x = torch.sin(x)
+    x = g(x, x)
+    return x
+
+f(torch.ones(3, 3))
+f(torch.ones(4, 4))
+
+@magneto.compile
+def broken(x):
+    x = x.cos()
+    print(end="")
+    return x + 1
+
+broken(torch.ones(3))
+"""
+
+ALL = (
+    "graph,graph_code,graph_sizes,graph_breaks,guards,recompiles,recompiles_verbose,trace_source,trace_bytecode,bytecode,"
+    "aot_graphs,aot_joint_graph,output_code,kernel_code,schedule,fusion,perf_hints,cudagraphs,dynamic,dynamo,inductor"
+)
+
+
+def run(folder: Path, text: str, **settings: str) -> dict[str, str]:
+    """The log of the program, by artifact ("": messages that belong to none), without the time and place of each line."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
+    (folder / "playground.py").write_text(text)
+    process = subprocess.run(
+        [sys.executable, "-P", "playground.py"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**clean, "OMP_NUM_THREADS": "1", **settings},
+        cwd=folder,
+    )
+    assert process.returncode == 0, process.stderr
+    logs: dict[str, str] = collections.defaultdict(str)
+    for line in process.stderr.splitlines():
+        found = re.match(r"[VI]\d+ \S+ \d+ \S+\](?P<id> \[\S+\])?(?: \[__(?P<artifact>\w+)\])? ?(?P<text>.*)", line)
+        assert found, line
+        logs[found["artifact"] or ""] += f"{(found['id'] or '').strip()} {found['text']}\n"
+    return logs
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return run(tmp_path_factory.mktemp("logs"), PROGRAM, TORCH_LOGS=ALL)
+
+
+# What each artifact shows, in this order.
+SHOWN = {
+    "trace_source": (
+        "[0/0] TRACE starts_line ",
+        "playground.py:9 in f (f)\n[0/0]         x = torch.sin(x)",
+        "playground.py:5 in g (g) (inline depth: 1)\n[0/0]         return x + y",
+        "playground.py:11 in f (f)",
+    ),
+    "trace_bytecode": (
+        "[0/0] TRACE RESUME 0 []",
+        "TRACE LOAD_FAST x [NULL, <built-in function sin>]",
+        "TRACE BINARY_OP 0 [Tensor(f32[3, 3]), Tensor(f32[3, 3])]",
+        "[2/0] TRACE RETURN_VALUE None [Tensor(f32[3])]",
+    ),
+    "graph_code": (
+        "[0/0] TRACED GRAPH\n[0/0] ===== __compiled_fn_1 =====\n[0/0] class GraphModule(torch.nn.Module):",
+        '    def forward(self, L_x_: "f32[3, 3][3, 1]cpu"):\n[0/0]         l_x_ = L_x_',
+        "playground.py:9 in f, code: x = torch.sin(x)\n",
+        ': "f32[3, 3][3, 1]cpu" = torch.sin(l_x_);  l_x_ = None',
+        "playground.py:5 in g, code: return x + y\n",
+    ),
+    "graph": ("TRACED GRAPH", "opcode ", "-----", "placeholder ", "call_function ", "output "),
+    "graph_sizes": ("TRACED GRAPH TENSOR SIZES", "l_x_: (3, 3)\n", "[0/1] l_x_: (4, 4)\n"),
+    "guards": (
+        "[0/0] GUARDS:\n[0/0] \n[0/0] TREE_GUARD_MANAGER:\n[0/0] +- RootGuardManager\n",
+        "| +- GLOBAL_STATE: ___check_global_state(",
+        "| +- GuardManager: source=L['x'], accessed_by=DictGetItemGuardAccessor(x)\n",
+        "| | +- TENSOR_MATCH: check_tensor(L['x'], Tensor, DispatchKeySet(CPU",
+        "size=[3, 3], stride=[3, 1])  # x = torch.sin(x)  # playground.py:9 in f\n",
+    ),
+    "recompiles": (
+        "[0/1] Recompiling function f in ",
+        "playground.py:7\n[0/1]     triggered by the following guard failure(s):\n",
+        "[0/1]     - 0/0: tensor 'L['x']' size mismatch at index 0. expected 3, actual 4\n",
+    ),
+    "recompiles_verbose": ("[0/1]     guard 0/0 failures:\n[0/1]     - tensor 'L['x']' size mismatch",),
+    "graph_breaks": ("[1/0] Graph break: InputOutput", 'playground.py", line 19, in broken'),
+    "bytecode": ("[0/0] ORIGINAL BYTECODE f ", "LOAD_GLOBAL", "[0/0] PLAN f ", "plan {", "exit InputOutput"),
+    "aot_graphs": ("aten.sin.default",),
+    "output_code": ("arena: ",),
+    "kernel_code": ("magneto_kernel:",),
+    "": (
+        "[0/0] Step 1: torchdynamo start tracing f in ",
+        "[0/0] Step 1: torchdynamo done tracing f in ",
+        "[0/0] Step 2: calling compiler function magneto\n",
+        "[0/0] Step 3: torchinductor compiling FORWARDS graph 0\n",
+        "[0/0] Step 3: torchinductor done compiling FORWARDS graph 0\n",
+        "[0/0] Step 2: done compiler function magneto\n",
+        "[0/1] Step 1",
+        "[1/0] Step 1",
+        "[2/0] Step 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("artifact", SHOWN)
+def test_artifact(logs: dict[str, str], artifact: str) -> None:
+    text = logs[artifact]
+    position = 0
+    for part in SHOWN[artifact]:
+        found = text.find(part, position)
+        assert found >= 0, (part, text)
+        position = found
+
+
+def test_what_has_nothing_to_show(logs: dict[str, str]) -> None:
+    """Nothing is trained, no shape is dynamic, nothing runs on a GPU."""
+    assert not set(logs) - {*SHOWN, "schedule", "fusion", "perf_hints"}
+
+
+def test_attempts_are_in_the_id(tmp_path: Path) -> None:
+    text = """
+import torch, magneto
+
+def callback(x):
+    print(end="")
+    return x
+
+@magneto.compile
+def f(x):
+    return sorted([x.sin(), x], key=lambda x: callback(1))[0]
+
+f(torch.ones(3))
+"""
+    assert "[0/0_1] Step 1: torchdynamo start tracing f in " in run(tmp_path, text, TORCH_LOGS="dynamo")[""]
+
+
+# Setting -> artifacts that it turns on (some of them), artifacts that it does not.
+PARTS = {
+    "+all": ("graph_code guards trace_bytecode aot_graphs post_grad_graphs", "bytecode output_code"),
+    "+dynamo": ("graph_code guards trace_source recompiles", "aot_graphs post_grad_graphs"),
+    "+aot": ("aot_graphs", "graph_code post_grad_graphs"),
+    "+inductor": ("post_grad_graphs", "graph_code aot_graphs"),
+    "dynamo": ("", "graph_code guards"),
+}
+
+
+@pytest.mark.parametrize("setting", PARTS)
+def test_parts(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on, off = (texts.split() for texts in PARTS[setting])
+    for name in off:
+        monkeypatch.setattr(_log._logger(name)[0], "handlers", [])  # pytest's own
+    level = logging.DEBUG if setting.startswith("+") else logging.INFO
+    torch._logging.set_logs(**{setting.lstrip("+"): level})
+    try:
+        assert [name for name in on if not _log.enabled(name)] == []
+        assert [name for name in off if _log.enabled(name)] == []
+        assert set(_log.wanted()) >= {*on, *({"dynamo"} if setting.endswith(("all", "dynamo")) else ())}
+    finally:
+        torch._logging.set_logs()
+    assert not {*on, "dynamo", "inductor", "aot"} & set(_log.wanted())
+
+
+class Texts:
+    """Keeps what is logged."""
+
+    def __init__(self, *artifacts: str) -> None:
+        self.taken: list[str] = []
+        for artifact in artifacts:
+            _log.listen(artifact, self.take)
+
+    def take(self, text: str) -> None:
+        self.taken.append(text)
+
+
+@pytest.fixture
+def again() -> Iterator[None]:
+    """Frames are counted from nought."""
+    magneto.reset()
+    yield
+    magneto.reset()
+
+
+@pytest.mark.usefixtures("again")
+def test_all_failing_guards_are_told() -> None:
+    first, all_of_them = Texts("recompiles"), Texts("recompiles_verbose")
+
+    def f(x: torch.Tensor, n: int, names: list[str]) -> torch.Tensor:
+        return x * n + len(names)
+
+    compiled = magneto.compile(f, backend="eager")
+    compiled(torch.ones(3), 2, ["a"])
+    compiled(torch.ones(4), 5, [])
+    (text,) = all_of_them.taken
+    assert "size mismatch" in text and "L['n'] == 2: expected 2, actual 5" in text and "len(L['names']) == 1" in text
+    assert first.taken[0].count("    - ") == 1 and text.count("    - ") == 3
+
+
+@pytest.mark.usefixtures("again")
+def test_watching_does_not_change_what_is_captured() -> None:
+    """Logging runs Python code, tensors' reprs and numbers that are not known yet among what it meets."""
+
+    def f(x: torch.Tensor, n: int, scale: float) -> torch.Tensor:
+        x = x.sin() * n
+        print(end="")
+        with torch.no_grad():
+            return (x + n) * scale
+
+    texts = Texts("trace_source", "trace_bytecode", "guards", "bytecode", "graph", "graph_code", "graph_sizes")
+    for n in range(5):
+        compiled = magneto.compile(f, backend="eager")
+        x = torch.randn(4)
+        assert torch.equal(compiled(x, n, 0.5 + n), f(x, n, 0.5 + n))
+    assert any("TRACE LOAD_FAST n" in text for text in texts.taken)
+    assert not magneto.stats()["fallbacks"]
+
+
+def test_cudagraphs_are_skipped() -> None:
+    texts = Texts("cudagraphs")
+    magneto.compile(lambda x: x + 1, mode="reduce-overhead")
+    assert texts.taken and "skipping cudagraphs" in texts.taken[0]

@@ -1,0 +1,162 @@
+"""TORCH_TRACE: the structured log, and the report that the real `tlparse` makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import torch, magneto
+
+def g(x, y):
+    return x + y
+
+@magneto.compile
+def f(x):
+    x = torch.sin(x)
+    x = g(x, x)
+    return x
+
+f(torch.ones(3, 3))
+f(torch.ones(4, 4))
+
+@magneto.compile
+def broken(x):
+    x = x.cos()
+    print(end="")
+    return x + 1
+
+broken(torch.ones(3))
+
+def backend(gm, inputs):
+    raise ValueError("not this one")
+
+def failing(x):
+    return x * 5
+
+with magneto.config.patch(suppress_errors=True):
+    magneto.compile(failing, backend=backend)(torch.ones(3))
+"""
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the program's log."""
+    folder = tmp_path_factory.mktemp("trace")
+    (folder / "playground.py").write_text(PROGRAM)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
+    process = subprocess.run(
+        [sys.executable, "-P", "-W", "ignore", "playground.py"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={
+            **clean,
+            "OMP_NUM_THREADS": "1",
+            "TORCH_TRACE": str(folder / "log"),
+            "MAGNETO_CACHE_DIR": str(folder / "cache"),
+        },
+        cwd=folder,
+    )
+    assert process.returncode == 0 and process.stderr == "", process.stderr
+    return folder / "log"
+
+
+@pytest.fixture(scope="module")
+def report(traces: Path) -> Path:
+    """What tlparse makes of it; each line that it does not understand is an error."""
+    out = traces.parent / "report"
+    process = subprocess.run(
+        [
+            str(Path(sysconfig.get_path("scripts"), "tlparse")),
+            *(str(next(traces.iterdir())), "-o", str(out), "--no-browser", "--strict", "--strict-compile-id"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "fail_" not in process.stderr and "unknown" not in process.stderr, process.stderr
+    return out
+
+
+def records(traces: Path, kind: str) -> list[tuple[str, dict[str, object]]]:
+    """The log's records of that kind: compile id, metadata."""
+    (file,) = traces.iterdir()
+    found = []
+    for line in file.read_text().splitlines():
+        if not line.startswith("\t") and kind in (record := json.loads(line[line.index("{") :])):
+            found.append((f"{record.get('frame_id')}/{record.get('frame_compile_id')}", record[kind]))
+    return found
+
+
+def test_each_compile_begins_and_ends(traces: Path) -> None:
+    begun, ended = records(traces, "dynamo_start"), records(traces, "compilation_metrics")
+    assert [compile_id for compile_id, _ in begun] == [compile_id for compile_id, _ in ended]
+    assert [compile_id for compile_id, _ in begun] == ["0/0", "0/1", "1/0", "2/0", "3/0"]
+    first, _, breaks, rest, fails = (metrics for _, metrics in ended)
+    assert (first["co_name"], first["graph_op_count"], first["restart_reasons"]) == ("f", 2, [])
+    assert first["entire_frame_compile_time_s"] > first["backend_compile_time_s"] > 0
+    assert breaks["restart_reasons"] == ["InputOutput: call of builtins.print"] and rest["restart_reasons"] == []
+    assert fails["fail_type"] == "backend error" and "not this one" in fails["fail_reason"]
+    stack = begun[0][1]["stack"]
+    assert [frame["name"] for frame in stack[-2:]] == ["<module>", "f"] and stack[-2]["loc"] == "f(torch.ones(3, 3))"
+
+
+def test_what_is_made_is_there(traces: Path) -> None:
+    (file,) = traces.iterdir()
+    text = file.read_text()
+    assert records(traces, "dynamo_output_graph")[0][1]["sizes"]["l_x_"] == [3, 3]
+    for kind in ("dynamo_cpp_guards_str", "aot_inference_graph", "inductor_output_code"):
+        assert records(traces, kind), kind
+    for part in ("torch.sin(l_x_)", "TREE_GUARD_MANAGER", "aten.sin.default", "size mismatch at index 0", "ORIGINAL"):
+        assert part in text, part
+
+
+def test_stages_are_nested_events(traces: Path) -> None:
+    (file,) = traces.iterdir()
+    lines = file.read_text().splitlines()
+    events = []
+    for at, line in enumerate(lines):
+        if '"chromium_event"' in line:
+            payload = []
+            for below in lines[at + 1 :]:
+                if not below.startswith("\t"):
+                    break
+                payload.append(below[1:])
+            events.append(json.loads("\n".join(payload)))
+    names = [event["name"] for event in events]
+    assert names[:2] == ["compile", "compile.capture"] and names.count("compile") == 5
+    whole, capture = events[:2]
+    assert whole["ts"] <= capture["ts"] and capture["dur"] <= whole["dur"]
+
+
+def test_tlparse_reads_it(report: Path) -> None:
+    index = (report / "index.html").read_text()
+    for compile_id in ("[0/0]", "[0/1]", "[1/0]", "[2/0]", "[3/0]"):
+        assert compile_id in index
+    assert "playground.py" in index and "status-break" in index and "status-error" in index and "status-ok" in index
+    folder = report / "-_0_0_0"
+    names = sorted(file.name for file in folder.iterdir())
+    for start in (
+        "dynamo_output_graph",
+        "dynamo_cpp_guards_str",
+        "aot_inference_graph",
+        "inductor_output_code",
+        "compilation_metrics",
+    ):
+        assert any(name.startswith(start) for name in names), names
+    events = json.loads((report / "chromium_events.json").read_text())
+    assert any(event["name"] == "compile.capture" for event in events)
+
+
+def test_without_a_folder_nothing_is_traced() -> None:
+    from magneto import _trace
+
+    assert not _trace.enabled()
