@@ -14,11 +14,8 @@
 #include "graph/gm.h"
 #include "python/c_stack.h"
 #include "runtime/computation.h"
-<<<<<<< HEAD
 #include "runtime/prepared.h"
-=======
 #include "runtime/times.h"
->>>>>>> install-6
 
 namespace magneto::dispatch {
 
