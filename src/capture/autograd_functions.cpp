@@ -53,7 +53,7 @@ CallArgs bound_to(Capture& capture, PyObject* forward, const CallArgs& args) {
   const PyCodeObject* code = info.code;
   if (code->co_kwonlyargcount > 0 || (code->co_flags & CO_VARKEYWORDS)) refuse();
   std::vector<PyObject*> slots(info.nlocals);
-  if (!bind_arguments(forward, args.values.data() + 1, args.positional() - 1, args.kwnames, slots.data())) refuse();
+  if (!bind_arguments(forward, args.values.data() + 1, args.positional() - 1, nullptr, slots.data())) refuse();
   CallArgs bound;
   bound.values = {args.values[0]};
   bound.values.insert(bound.values.end(), slots.begin(), slots.begin() + code->co_argcount);
@@ -120,8 +120,9 @@ Ref Capture::apply_autograd_function(const CallArgs& given) {
   Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
   const bool sets_up = setup.get() != plain_setup.get();
   Ref forward = load_attr(owner, MAGNETO_STR("forward"));
-  if (sets_up) args = bound_to(*this, forward.get(), args);
+  // Some versions of PyTorch take them where there is a setup_context, others raise.
   if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
+  if (sets_up) args = bound_to(*this, forward.get(), args);
   bool needs_grad = false;
   Ref needs_input_grad = checked(PyTuple_New(std::max<Py_ssize_t>(0, args.values.size() - 1)));
   for (size_t i = 1; i < args.values.size(); ++i) {
