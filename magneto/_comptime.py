@@ -135,9 +135,7 @@ class Comptime:
         """The bytecode."""
         _C.comptime(ComptimeContext.print_disas)
 
-    def disas(self, *, stacklevel: int = 0) -> None:
-        """The bytecode."""
-        _C.comptime(ComptimeContext.print_disas)
+    disas = print_disas
 
     def breakpoint(self) -> None:
         """A debugger when the line is captured, with the view of the capture as `ctx`."""

@@ -18,12 +18,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from torch._guards import CompileContext, CompileId, compile_context
 from torch._logging._internal import getArtifactLogger
 
 from magneto import _graph_text, _trace
-
-Id = tuple[int, int, int]  # place, compile, attempt
+from magneto._trace import Id
 
 # The parts of torch.compile as TORCH_LOGS names them: their messages are at level INFO.
 COMPONENTS = {
@@ -104,9 +102,7 @@ def emit(name: str, text: str, compile_id: Id | None = None, stacklevel: int = 2
     if compile_id is None:
         logger.log(level, "%s", text, stacklevel=stacklevel)
         return
-    context = CompileContext(CompileId(frame_id=compile_id[0], frame_compile_id=compile_id[1]))
-    context.attempt = compile_id[2]
-    with compile_context(context):
+    with _trace.in_compile(compile_id):
         logger.log(level, "%s", text, stacklevel=stacklevel)
 
 

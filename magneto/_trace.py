@@ -13,6 +13,7 @@ import os
 import sys
 import time
 import types
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch._guards import CompileContext, CompileId, compile_context
@@ -31,10 +32,15 @@ def enabled() -> bool:
     return any(isinstance(handler, LazyTraceHandler) and handler.root_dir is not None for handler in trace_log.handlers)
 
 
-def _write(compile_id: Id, name: str, metadata: Any = None, payload: Any = None) -> None:
+def in_compile(compile_id: Id) -> AbstractContextManager[Any]:
+    """What is logged meanwhile is of that compile."""
     context = CompileContext(CompileId(frame_id=compile_id[0], frame_compile_id=compile_id[1]))
     context.attempt = compile_id[2]
-    with compile_context(context):
+    return compile_context(context)
+
+
+def _write(compile_id: Id, name: str, metadata: Any = None, payload: Any = None) -> None:
+    with in_compile(compile_id):
         trace_structured(name, lambda: metadata or {}, payload_fn=lambda: payload, record_logging_overhead=False)
 
 

@@ -13,34 +13,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from log_programs import PROGRAM
 
 import magneto
 from magneto import _log
-
-# The program of the document about what is traced; then a break, which makes it a second place, and a recompile.
-PROGRAM = """
-import torch, magneto
-
-def g(x, y):
-    return x + y
-
-@magneto.compile
-def f(x):
-    x = torch.sin(x)
-    x = g(x, x)
-    return x
-
-f(torch.ones(3, 3))
-f(torch.ones(4, 4))
-
-@magneto.compile
-def broken(x):
-    x = x.cos()
-    print(end="")
-    return x + 1
-
-broken(torch.ones(3))
-"""
 
 ALL = (
     "graph,graph_code,graph_sizes,graph_breaks,guards,recompiles,recompiles_verbose,trace_source,trace_bytecode,bytecode,"

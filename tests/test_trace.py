@@ -10,30 +10,10 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from log_programs import PROGRAM
 
-PROGRAM = """
-import torch, magneto
-
-def g(x, y):
-    return x + y
-
-@magneto.compile
-def f(x):
-    x = torch.sin(x)
-    x = g(x, x)
-    return x
-
-f(torch.ones(3, 3))
-f(torch.ones(4, 4))
-
-@magneto.compile
-def broken(x):
-    x = x.cos()
-    print(end="")
-    return x + 1
-
-broken(torch.ones(3))
-
+# ...and a backend that fails.
+FAILING = """
 def backend(gm, inputs):
     raise ValueError("not this one")
 
@@ -49,7 +29,7 @@ with magneto.config.patch(suppress_errors=True):
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the program's log."""
     folder = tmp_path_factory.mktemp("trace")
-    (folder / "playground.py").write_text(PROGRAM)
+    (folder / "playground.py").write_text(PROGRAM + FAILING)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
     process = subprocess.run(
         [sys.executable, "-P", "-W", "ignore", "playground.py"],

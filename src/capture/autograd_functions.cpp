@@ -114,14 +114,14 @@ Ref Capture::apply_autograd_function(const CallArgs& given) {
   CallArgs args = given;
   know_all(args);
   if (args.values.empty()) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to nothing");
+  // Some versions of PyTorch take them where there is a setup_context, others raise.
+  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
   Uncuttable scope(*this);
   PyObject* owner = args.values[0];
   static constinit Imported plain_setup("torch.autograd.function", "_SingleLevelFunction.setup_context");
   Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
   const bool sets_up = setup.get() != plain_setup.get();
   Ref forward = load_attr(owner, MAGNETO_STR("forward"));
-  // Some versions of PyTorch take them where there is a setup_context, others raise.
-  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
   if (sets_up) args = bound_to(*this, forward.get(), args);
   bool needs_grad = false;
   Ref needs_input_grad = checked(PyTuple_New(std::max<Py_ssize_t>(0, args.values.size() - 1)));

@@ -5,7 +5,6 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <pthread.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -16,6 +15,7 @@
 #include "graph/torch_values.h"
 #include "python/frame.h"
 #include "python/imported.h"
+#include "python/paused_collector.h"
 #include "runtime/times.h"
 
 namespace magneto::capture {
@@ -45,27 +45,6 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   }
   return run_frame_plainly(thread, frame, throwflag);
 }
-
-/// No garbage is collected while one is alive, on any thread: callbacks of the collector and finalisers are no part of
-/// the program. A child that was forked beside another thread's capture collects again.
-class PausedCollector {
- public:
-  PausedCollector() {
-    static const int registered = pthread_atfork(nullptr, nullptr, [] {
-      if (std::exchange(alive_, current_capture ? 1 : 0) > 0 && alive_ == 0 && collecting_) PyGC_Enable();
-    });
-    (void)registered;
-    if (alive_++ == 0) collecting_ = PyGC_Disable();
-  }
-  ~PausedCollector() {
-    if (--alive_ == 0 && collecting_) PyGC_Enable();
-  }
-  PausedCollector(const PausedCollector&) = delete;
-
- private:
-  static inline int alive_ = 0;       // under the GIL
-  static inline int collecting_ = 0;  // before the first of them
-};
 
 int autocast_nesting() {
   at::autocast::increment_nesting();

@@ -5,13 +5,10 @@
 #include "graph/gm.h"
 #include "guards/text.h"
 #include "python/imported.h"
+#include "python/text.h"
 
 namespace magneto::capture {
 namespace {
-
-Ref text_object(const std::string& text) {
-  return checked(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-}
 
 std::string value_text(PyObject* value) {
   value = number_now(value);

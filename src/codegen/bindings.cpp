@@ -6,24 +6,13 @@
 
 #include "codegen/kernel.h"
 #include "loops/interpreter.h"
-#include "python/ref.h"
+#include "python/text.h"
 
 namespace magneto {
 namespace {
 
 using Compiled = std::shared_ptr<const codegen::CompiledKernel>;
 constexpr const char* kCapsule = "magneto.kernel";
-
-std::string_view text_argument(PyObject* text) {
-  Py_ssize_t size = 0;
-  const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size);
-  if (!utf8) throw PythonError{};
-  return {utf8, static_cast<size_t>(size)};
-}
-
-PyObject* text_result(std::string_view text) {
-  return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
-}
 
 std::vector<int64_t> numbers(PyObject* tuple) {
   std::vector<int64_t> result;

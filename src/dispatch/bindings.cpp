@@ -7,6 +7,7 @@
 #include "dispatch/context.h"
 #include "dispatch/eager.h"
 #include "dispatch/stats.h"
+#include "python/text.h"
 #include "runtime/times.h"
 
 namespace magneto {
@@ -16,10 +17,6 @@ void mark_allow_in_graph(PyObject* function);
 void mark_constant_result(PyObject* function);
 void mark_disabled(PyObject* function);
 }  // namespace capture
-
-namespace dispatch {
-Context* context_of(PyObject* compiled);
-}
 
 namespace {
 
@@ -157,7 +154,7 @@ PyObject* debug_dump(PyObject*, PyObject* args) {
     for (const auto& stages : report.stages) {
       Ref texts = checked(PyDict_New());
       for (const auto& [name, text] : stages) {
-        Ref value = checked(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
+        Ref value = text_object(text);
         if (PyDict_SetItemString(texts.get(), name.c_str(), value.get()) < 0) throw PythonError{};
       }
       if (PyList_Append(graphs.get(), texts.get()) < 0) throw PythonError{};

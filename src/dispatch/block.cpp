@@ -5,13 +5,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "dispatch/compiled.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
 #include "python/frame.h"
 
 namespace magneto::dispatch {
-
-Context* context_of(PyObject* compiled);
 
 namespace {
 

@@ -94,8 +94,9 @@ CompileId next_id(Segment& segment) {
 }
 
 /// "Step 1: ...", as the documents number the parts of torch.compile: capture, backend, code generation.
-void log_step(const char* component, const std::string& text) {
-  if (log_enabled(component)) log(component, text);
+template <typename Text>
+void log_step(const char* component, const Text& text) {
+  if (log_enabled(component)) log(component, text());
 }
 
 /// A capture failed by our own fault: visible, counted, an error where the user asked for one.
@@ -195,17 +196,19 @@ runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, 
 /// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
 void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   const cache::Pause without(!is_on(context.disk_cache, true));
-  const std::string graph_number = " FORWARDS graph " + std::to_string(stats().graphs - 1);
-  log_step("inductor", "Step 3: torchinductor compiling" + graph_number);
+  const auto log_state = [number = stats().graphs - 1](const char* state) {
+    log_step("inductor", [&] { return state + (" FORWARDS graph " + std::to_string(number)); });
+  };
+  log_state("Step 3: torchinductor compiling");
   runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, way_of(context, trace, start), stages);
-  log_step("inductor", "Step 3: torchinductor done compiling" + graph_number);
+  log_state("Step 3: torchinductor done compiling");
   trace.plan->computation = std::move(compiled.computation);
   say_of_cache();
   stats().kernels += compiled.kernels;
   stats().tuned += compiled.tuned;
   stats().kept_programs += compiled.kept;
-  if (CompileTrace* trace = CompileTrace::current(); compiled.kept && trace->is_on()) {
-    trace->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
+  if (CompileTrace* log = CompileTrace::current(); compiled.kept && log->is_on()) {
+    log->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
   }
   for (const std::string& name : compiled.externs) ++stats().externs[name];
   if (compiled.uncompiled.empty()) return;
@@ -389,7 +392,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   Ref interrupt;
   for (int attempt = 0; attempt < 100; ++attempt) {
     compile_log.begin_attempt(attempt);
-    log_step("dynamo", "Step 1: torchdynamo start tracing " + function_in_file(start));
+    log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(start); });
     std::shared_ptr<const int64_t> alive;
     runtime::StageTime capture_time("compile.capture");
     try {
@@ -423,7 +426,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         return nullptr;
       }
       const double capture_seconds = capture_time.end();
-      log_step("dynamo", "Step 1: torchdynamo done tracing " + function_in_file(start));
+      log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(start); });
       if (trace.plan->exit) {
         if (context.fullgraph) {
           report_exit(context, *trace.plan->exit);
@@ -447,11 +450,11 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
         stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
         const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;
-        log_step("dynamo", "Step 2: calling compiler function " + backend);
+        log_step("dynamo", [&] { return "Step 2: calling compiler function " + backend; });
         runtime::StageTime backend_time("compile.backend");
         const bool compiled = apply_backend(context, trace, start, stages);
         if (context.report) context.report->backend_seconds += backend_time.end();
-        if (compiled) log_step("dynamo", "Step 2: done compiler function " + backend);
+        if (compiled) log_step("dynamo", [&] { return "Step 2: done compiler function " + backend; });
         if (!compiled) {
           if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
             return nullptr;

@@ -5,11 +5,16 @@
 
 namespace magneto::dispatch {
 
+struct Context;
+
 /// Adds CompiledFunction and CallMixin to the module. False with an error set.
 bool add_types(PyObject* module);
 
 /// A new CompiledFunction for a Python function, bound method or callable object.
 PyObject* make_compiled(PyObject* callable, PyObject* options);
+
+/// What a CompiledFunction keeps its captures in.
+Context* context_of(PyObject* compiled);
 
 /// Seconds of one check of the guards that the call `compiled(*args)` has just met: the least of `rounds`, between
 /// which so many bytes of other memory are written. For benchmarks; throws where no capture holds.

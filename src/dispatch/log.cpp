@@ -7,7 +7,7 @@
 #include "graph/graph.h"
 #include "guards/text.h"
 #include "python/imported.h"
-#include "python/ref.h"
+#include "python/text.h"
 
 namespace magneto::dispatch {
 namespace {
@@ -19,21 +19,13 @@ PyObject* log_module() {
   return module.get();
 }
 
-/// Logging never fails a compile. Null: it failed.
 template <typename... Arguments>
 Ref call_log(const char* function, const char* format, Arguments... arguments) {
-  SavedError saved;
-  Ref result = Ref::steal(PyObject_CallMethod(log_module(), function, format, arguments...));
-  if (!result) PyErr_WriteUnraisable(nullptr);
-  return result;
+  return call_sink(log_module(), function, format, arguments...);
 }
 
 /// The compile's id as an argument: a tuple, or None outside of compiles.
-Ref id_argument() {
-  if (!current_log) return Ref::borrow(Py_None);
-  const CompileId& id = current_log->id();
-  return Ref::steal(Py_BuildValue("(iii)", id.frame, id.compile, id.attempt));
-}
+Ref id_argument() { return current_log ? current_log->id().tuple() : Ref::borrow(Py_None); }
 
 /// An entry of the value stack. Runs no Python code.
 std::string entry_text(PyObject* value) {
@@ -74,9 +66,7 @@ bool log_enabled(const char* artifact) {
 }
 
 void log(const char* artifact, const std::string& text) {
-  // Texts may hold parts of the user's source.
-  const Ref decoded = Ref::steal(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-  call_log("emit", "sOO", artifact, decoded.get(), id_argument().get());
+  call_log("emit", "sOO", artifact, text_object(text).get(), id_argument().get());
 }
 
 void announce(const std::string& text) { call_log("announce", "s", text.c_str()); }

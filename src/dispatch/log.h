@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "capture/capture.h"
+#include "python/ref.h"
 #include "runtime/plan.h"
 
 namespace magneto::dispatch {
@@ -21,6 +22,8 @@ struct CompileId {
 
   /// "0/1": an attempt is no part of it.
   std::string text() const { return std::to_string(frame) + "/" + std::to_string(compile); }
+  /// (frame, compile, attempt).
+  Ref tuple() const { return checked(Py_BuildValue("(iii)", frame, compile, attempt)); }
 };
 
 /// The compile that this thread is busy with, while it lives: its id stands in front of each line.
@@ -35,7 +38,7 @@ class CompileLog {
 
   const CompileId& id() const { return id_; }
   void begin_attempt(int32_t attempt) { id_.attempt = attempt; }
-  bool wants(std::string_view artifact) const { return !wanted_.empty() && wanted_.contains(artifact); }
+  bool wants(std::string_view artifact) const { return wanted_.contains(artifact); }
   bool wants_any(std::initializer_list<std::string_view> artifacts) const;
 
  private:
@@ -43,6 +46,16 @@ class CompileLog {
   std::set<std::string, std::less<>> wanted_;
   CompileLog* outer_;
 };
+
+/// Calls a function of a module of ours that writes what a compile does. That never fails a compile: null, where it
+/// does.
+template <typename... Arguments>
+Ref call_sink(PyObject* module, const char* function, const char* format, Arguments... arguments) {
+  SavedError saved;
+  Ref result = Ref::steal(PyObject_CallMethod(module, function, format, arguments...));
+  if (!result) PyErr_WriteUnraisable(nullptr);
+  return result;
+}
 
 bool log_enabled(const char* artifact);
 void log(const char* artifact, const std::string& text);

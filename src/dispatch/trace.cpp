@@ -3,28 +3,17 @@
 #include <algorithm>
 
 #include "python/imported.h"
-#include "python/ref.h"
+#include "python/text.h"
 
 namespace magneto::dispatch {
 namespace {
 
 thread_local CompileTrace* current_trace = nullptr;
 
-/// Tracing never fails a compile.
 template <typename... Arguments>
 void call_trace(const char* function, const char* format, Arguments... arguments) {
   static constinit Imported module("magneto._trace");
-  SavedError saved;
-  Ref done = Ref::steal(PyObject_CallMethod(module.get(), function, format, arguments...));
-  if (!done) PyErr_WriteUnraisable(nullptr);
-}
-
-Ref text_object(const std::string& text) {
-  return checked(PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace"));
-}
-
-Ref id_object(const CompileLog& log) {
-  return checked(Py_BuildValue("(iii)", log.id().frame, log.id().compile, log.id().attempt));
+  call_sink(module.get(), function, format, arguments...);
 }
 
 }  // namespace
@@ -34,7 +23,7 @@ CompileTrace::CompileTrace(const CompileLog& log, const capture::Start& start)
   current_trace = this;
   if (!on_) return;
   outer_runs_ = std::exchange(runtime::recorded_runs(), &runs_);
-  call_trace("begin", "OiO", code_, start.info->instrs[start.instr].line, id_object(log_).get());
+  call_trace("begin", "OiO", code_, start.info->instrs[start.instr].line, log_.id().tuple().get());
 }
 
 CompileTrace::~CompileTrace() {
@@ -42,7 +31,7 @@ CompileTrace::~CompileTrace() {
   if (!on_) return;
   runtime::recorded_runs() = outer_runs_;
   SavedError saved;
-  call_trace("end", "OOOO", code_, outcome().get(), stage_runs().get(), id_object(log_).get());
+  call_trace("end", "OOOO", code_, outcome().get(), stage_runs().get(), log_.id().tuple().get());
 }
 
 CompileTrace* CompileTrace::current() { return current_trace; }
@@ -54,32 +43,32 @@ void CompileTrace::captured(const capture::Trace& trace) {
   operators_ = trace.graph.torch_nodes.size();
   nodes_ = operators_ + trace.graph.inputs.size() + 1;
   inputs_ = trace.graph.inputs.size();
-  call_trace("guards", "OO", text_object(tree).get(), id_object(log_).get());
-  call_trace("bytecode", "OOO", code_, text_object(trace.plan->print()).get(), id_object(log_).get());
+  call_trace("guards", "OO", text_object(tree).get(), log_.id().tuple().get());
+  call_trace("bytecode", "OOO", code_, text_object(trace.plan->print()).get(), log_.id().tuple().get());
 }
 
-void CompileTrace::graph(PyObject* module) { call_trace("graph", "OO", module, id_object(log_).get()); }
+void CompileTrace::graph(PyObject* module) { call_trace("graph", "OO", module, log_.id().tuple().get()); }
 
 void CompileTrace::stage(const char* name, const std::string& text) {
-  call_trace("stage", "sOO", name, text_object(text).get(), id_object(log_).get());
+  call_trace("stage", "sOO", name, text_object(text).get(), log_.id().tuple().get());
 }
 
 void CompileTrace::broken(const std::string& reason, const std::string& text) {
   if (!on_) return;
   break_reason_ = reason;
-  call_trace("artifact", "sOO", "dynamo_graph_break_reason", text_object(text).get(), id_object(log_).get());
+  call_trace("artifact", "sOO", "dynamo_graph_break_reason", text_object(text).get(), log_.id().tuple().get());
 }
 
 void CompileTrace::recompiled(const std::string& reasons) {
   if (!on_) return;
-  call_trace("artifact", "sOO", "recompile_reasons", text_object(reasons).get(), id_object(log_).get());
+  call_trace("artifact", "sOO", "recompile_reasons", text_object(reasons).get(), log_.id().tuple().get());
 }
 
 void CompileTrace::failed(const std::string& cause, const std::string& message) {
   if (!on_) return;
   fail_type_ = cause;
   fail_reason_ = message;
-  call_trace("artifact", "sOO", "dynamo_error", text_object(cause + ": " + message).get(), id_object(log_).get());
+  call_trace("artifact", "sOO", "dynamo_error", text_object(cause + ": " + message).get(), log_.id().tuple().get());
 }
 
 Ref CompileTrace::outcome() const {

@@ -2,21 +2,10 @@
 #include "api/bindings.h"
 
 #include "graph/graph.h"
-#include "python/ref.h"
+#include "python/text.h"
 
 namespace magneto {
 namespace {
-
-std::string_view text_argument(PyObject* text) {
-  Py_ssize_t size = 0;
-  const char* utf8 = PyUnicode_AsUTF8AndSize(text, &size);
-  if (!utf8) throw PythonError{};
-  return {utf8, static_cast<size_t>(size)};
-}
-
-PyObject* text_result(std::string_view text) {
-  return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
-}
 
 PyObject* graph_roundtrip(PyObject*, PyObject* text) {
   return guarded([&] { return text_result(graph::print(graph::parse(text_argument(text)))); });

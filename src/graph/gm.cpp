@@ -11,13 +11,11 @@
 
 #include "graph/aliases.h"
 #include "graph/torch_values.h"
+#include "python/paused_collector.h"
+#include "python/text.h"
 
 namespace magneto::graph {
 namespace {
-
-Ref text(std::string_view utf8) {
-  return checked(PyUnicode_DecodeUTF8(utf8.data(), static_cast<Py_ssize_t>(utf8.size()), "replace"));
-}
 
 Ref attribute(PyObject* object, const char* name) { return checked(PyObject_GetAttrString(object, name)); }
 
@@ -39,10 +37,10 @@ struct Fx {
       checked(Py_BuildValue("(OOOOOOOOO)", &PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type,
                             imported("torch", "dtype").get(), imported("torch", "device").get(),
                             imported("torch", "layout").get(), imported("torch", "memory_format").get()));
-  Ref meta = text("meta"), stack_trace = text("stack_trace"), create_node = text("create_node");
-  Ref placeholder = text("placeholder"), get_attr = text("get_attr"), call_function = text("call_function"),
-      call_method = text("call_method"), output = text("output"), clone = text("clone"),
-      target_to_str = text("_target_to_str");
+  Ref meta = text_object("meta"), stack_trace = text_object("stack_trace"), create_node = text_object("create_node");
+  Ref placeholder = text_object("placeholder"), get_attr = text_object("get_attr"),
+      call_function = text_object("call_function"), call_method = text_object("call_method"),
+      output = text_object("output"), clone = text_object("clone"), target_to_str = text_object("_target_to_str");
   Ref no_args = checked(PyTuple_New(0));
 
   static const Fx& get() {
@@ -73,19 +71,6 @@ std::string identifier(std::string_view name) {
   if (std::isdigit(static_cast<unsigned char>(out[0]))) out.insert(0, "_");
   return out;
 }
-
-/// Keeps the garbage collector from starting: a graph module is made of many objects that live on, so that each
-/// collection would go through them, and now and then through all objects there are, for nothing.
-class NoCollection {
- public:
-  NoCollection() : was_enabled_(PyGC_Disable()) {}
-  ~NoCollection() {
-    if (was_enabled_) PyGC_Enable();
-  }
-
- private:
-  int was_enabled_;
-};
 
 class ModuleBuilder {
  public:
@@ -136,7 +121,7 @@ class ModuleBuilder {
     // fx makes names unique, but the parameters of `forward` are the targets, and share a scope with the names.
     while (!names_.insert(lowered()).second) target += '_';
     const std::string name = lowered();
-    nodes_[id] = create(fx_.placeholder, text(target), fx_.no_args, Py_None, text(name).get());
+    nodes_[id] = create(fx_.placeholder, text_object(target), fx_.no_args, Py_None, text_object(name).get());
     annotate(nodes_[id], id);
   }
 
@@ -156,7 +141,7 @@ class ModuleBuilder {
 
   /// Stores `object` on the module and reads it with a get_attr node.
   Ref attribute_node(const char* prefix, const Ref& object) {
-    Ref name = text(prefix + std::to_string(attribute_count_[prefix]++));
+    Ref name = text_object(prefix + std::to_string(attribute_count_[prefix]++));
     if (PyDict_SetItem(attributes_.get(), name.get(), object.get()) < 0) throw PythonError{};
     return create(fx_.get_attr, name, fx_.no_args);
   }
@@ -211,7 +196,7 @@ class ModuleBuilder {
     if (!node.kwargs.empty()) {
       kwargs = checked(PyDict_New());
       for (const auto& [name, arg] : node.kwargs) {
-        if (PyDict_SetItem(kwargs.get(), text(name).get(), argument(arg).get()) < 0) throw PythonError{};
+        if (PyDict_SetItem(kwargs.get(), text_object(name).get(), argument(arg).get()) < 0) throw PythonError{};
       }
     }
     const bool method = node.kind == TorchNode::Kind::CallMethod;
@@ -258,10 +243,10 @@ class ModuleBuilder {
     if (trace_ && traced_->line == node.line && traced_->file == node.file && traced_->function == node.function) {
       return trace_;
     }
-    Ref line = checked(PyObject_CallFunction(fx_.getline.get(), "Oi", text(node.file).get(), node.line));
+    Ref line = checked(PyObject_CallFunction(fx_.getline.get(), "Oi", text_object(node.file).get(), node.line));
     Ref code = checked(PyObject_CallMethod(line.get(), "strip", nullptr));
-    trace_ = checked(PyUnicode_FromFormat("  File \"%U\", line %d, in %U\n    %U\n", text(node.file).get(), node.line,
-                                          text(node.function).get(), code.get()));
+    trace_ = checked(PyUnicode_FromFormat("  File \"%U\", line %d, in %U\n    %U\n", text_object(node.file).get(),
+                                          node.line, text_object(node.function).get(), code.get()));
     traced_ = &node;
     return trace_;
   }
@@ -272,7 +257,6 @@ class ModuleBuilder {
     if (PyObject_SetItem(meta.get(), fx_.stack_trace.get(), trace.get()) < 0) throw PythonError{};
   }
 
-  const Fx& fx_ = Fx::get();
   /// Notes what the tensor is, for people.
   void annotate(const Ref& node, ValueId id) {
     if (!annotated_) return;
@@ -281,7 +265,7 @@ class ModuleBuilder {
         checked(Py_BuildValue("(sNNs)", std::string(dtype_name(tensor.dtype)).c_str(), tuple(tensor.sizes).release(),
                               tuple(tensor.strides).release(), tensor.device.str().c_str()));
     Ref meta = attribute(node.get(), "meta");
-    if (PyObject_SetItem(meta.get(), text("tensor").get(), described.get()) < 0) throw PythonError{};
+    if (PyObject_SetItem(meta.get(), text_object("tensor").get(), described.get()) < 0) throw PythonError{};
   }
 
   static Ref tuple(const std::vector<int64_t>& numbers) {
@@ -290,6 +274,7 @@ class ModuleBuilder {
     return items;
   }
 
+  const Fx& fx_ = Fx::get();
   const Graph& graph_;
   const bool annotated_;
   const Aliases aliases_;
@@ -307,12 +292,12 @@ class ModuleBuilder {
 }  // namespace
 
 Ref graph_module(const Graph& graph, bool annotated) {
-  const NoCollection no_collection;
+  const PausedCollector paused;  // a graph module is made of many objects that live on
   return ModuleBuilder(graph, annotated).run();
 }
 
 Ref forward_of(const Ref& module) {
-  const NoCollection no_collection;
+  const PausedCollector paused;
   checked(PyObject_CallMethod(Fx::get().module_class.get(), "force_recompile", "O", module.get()));
   return attribute(module.get(), "forward");
 }

@@ -8,6 +8,7 @@
 #include "graph/graph.h"
 #include "graph/literal.h"
 #include "graph/text.h"
+#include "python/text.h"
 
 namespace magneto::graph {
 namespace {
@@ -98,8 +99,7 @@ class Parser {
     std::string_view call = line_.substr(0, line_.size() - (empty ? 2 : 1));
     if (call.ends_with(' ')) call.remove_suffix(1);
     TorchNode node = location_;
-    node.target = Ref::steal(PyUnicode_DecodeUTF8(call.data(), static_cast<Py_ssize_t>(call.size()), "replace"));
-    if (!node.target) throw PythonError{};
+    node.target = text_object(call);
     const auto index = static_cast<int32_t>(graph_.torch_nodes.size());
     graph_.torch_nodes.push_back(std::move(node));
     if (empty) return;

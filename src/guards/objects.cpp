@@ -1,6 +1,7 @@
 #include "guards/objects.h"
 
 #include "guards/constants.h"
+#include "python/paused_collector.h"
 #include "python/types.h"
 
 namespace magneto::guards {
@@ -66,7 +67,7 @@ bool same_key(PyObject* a, PyObject* b) { return a == b || constants_equal(a, b)
 
 PyObject* find_instance_dict(PyObject* object) {
   if (PyType_Check(object)) return type_dict(reinterpret_cast<PyTypeObject*>(object));
-  NoCollection no_collection;
+  const PausedCollector paused;
   PyObject** dict = _PyObject_GetDictPtr(object);
   return dict ? *dict : nullptr;
 }
@@ -81,7 +82,7 @@ const void* instance_dict_place(PyObject* object) {
     PyObject* const& dict = reinterpret_cast<PyTypeObject*>(object)->tp_dict;
     return dict ? &dict : nullptr;  // the interpreter has those of built-in types
   }
-  NoCollection no_collection;
+  const PausedCollector paused;
   PyObject** place = _PyObject_GetDictPtr(object);
   return place && *place ? place : nullptr;
 }
@@ -89,7 +90,7 @@ const void* instance_dict_place(PyObject* object) {
 PyObject* make_instance_dict(PyObject* object) {
   PyObject* dict = instance_dict(object);
   if (dict || PyType_Check(object)) return dict;
-  NoCollection no_collection;
+  const PausedCollector paused;
   if (!_PyObject_GetDictPtr(object)) return nullptr;
   dict = PyObject_GenericGetDict(object, nullptr);
   if (!dict) PyErr_Clear();

@@ -79,17 +79,4 @@ inline bool keeps_type(PyTypeObject* type) {
   return (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) && !PyType_IsSubtype(type, &PyModule_Type);
 }
 
-/// While alive, allocations start no garbage collection, whose finalisers would run Python code.
-class NoCollection {
- public:
-  NoCollection() : enabled_(PyGC_Disable()) {}
-  ~NoCollection() {
-    if (enabled_) PyGC_Enable();
-  }
-  NoCollection(const NoCollection&) = delete;
-
- private:
-  int enabled_;
-};
-
 }  // namespace magneto::guards

@@ -11,6 +11,7 @@
 
 #include "guards/objects.h"
 #include "guards/text.h"
+#include "python/paused_collector.h"
 
 namespace magneto::guards {
 
@@ -284,7 +285,7 @@ PyObject* load_grad(PyObject* object) {
   if (!impl->autograd_meta()) return Py_None;
   const at::Tensor& grad = impl->grad();  // not Tensor::grad(), which warns about non-leaves
   if (!grad.defined()) return Py_None;
-  NoCollection no_collection;
+  const PausedCollector paused;
   try {
     PyObject* wrapped = THPVariable_Wrap(grad);
     Py_XDECREF(wrapped);  // the gradient keeps its object

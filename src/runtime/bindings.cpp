@@ -5,7 +5,7 @@
 
 #include "graph/gm.h"
 #include "graph/graph.h"
-#include "python/ref.h"
+#include "python/text.h"
 #include "runtime/aten_program.h"
 #include "runtime/kept_program.h"
 #include "runtime/test_graphs.h"
@@ -114,10 +114,7 @@ PyObject* torch_graph_module(PyObject*, PyObject* capsule) {
 }
 
 PyObject* torch_graph_print(PyObject*, PyObject* capsule) {
-  return guarded([&] {
-    const std::string text = graph::print(graph_of(capsule));
-    return PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "replace");
-  });
+  return guarded([&] { return text_result(graph::print(graph_of(capsule))); });
 }
 
 PyObject* torch_graph_run(PyObject*, PyObject* const* args, Py_ssize_t count) {

@@ -3,7 +3,7 @@
 
 #include <stdexcept>
 
-#include "python/ref.h"
+#include "python/text.h"
 #include "shapes/environment.h"
 
 namespace magneto {
@@ -81,10 +81,8 @@ PyObject* shapes_session(PyObject*, PyObject* lines) {
     Ref items = checked(PySequence_List(lines));
     Ref answers = checked(PyList_New(PyList_GET_SIZE(items.get())));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
-      const char* line = PyUnicode_AsUTF8(PyList_GET_ITEM(items.get(), i));
-      if (!line) throw PythonError{};
-      const std::string answer = run_line(environment, line);
-      PyList_SET_ITEM(answers.get(), i, checked(PyUnicode_FromString(answer.c_str())).release());
+      const std::string answer = run_line(environment, text_argument(PyList_GET_ITEM(items.get(), i)));
+      PyList_SET_ITEM(answers.get(), i, text_object(answer).release());
     }
     return answers.release();
   });

@@ -414,24 +414,23 @@ def leaf() -> torch.Tensor:
     return vector().requires_grad_()
 
 
-@programs(lambda: (vector(),), lambda: (vector(),))
-def context_set_up_without_gradients(x):
+def applied(x):
     return (
         Scaled.apply(x),
         Scaled.apply(x, 3.0),
         Scaled.apply(x, 1.0, 2, 3),
         Written.apply(x + 1),
     )
+
+
+@programs(lambda: (vector(),), lambda: (vector(),))
+def context_set_up_without_gradients(x):
+    return applied(x)
 
 
 @programs(lambda: (leaf(),), lambda: (leaf(),))
 def context_set_up_with_gradients(x):
-    return (
-        Scaled.apply(x),
-        Scaled.apply(x, 3.0),
-        Scaled.apply(x, 1.0, 2, 3),
-        Written.apply(x + 1),
-    )
+    return applied(x)
 
 
 @programs(lambda: (vector(),), lambda: (leaf(),), breaks=True)
