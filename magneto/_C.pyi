@@ -1,5 +1,6 @@
 """The C++ core as the Python layer sees it (src/api)."""
 
+import types
 from collections.abc import Callable
 from typing import Any, TypedDict
 
@@ -62,8 +63,17 @@ def debug_dump(
     callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
 ) -> list[dict[str, str]]: ...
 def is_compiling() -> bool: ...
-def compile_times() -> dict[str, list[float]]:
-    """Seconds of each run of a compile's stages; reset() forgets them."""
+def compile_times() -> dict[str, tuple[list[float], list[int]]]:
+    """Stage -> seconds of each run, and peaks of memory in bytes, if they were measured."""
+
+def history() -> list[tuple[str, str, int, int, str, str, str, int]]:
+    """(event, file, function's first line, line, function, cause, example, count), in order of the first time."""
+
+def captured_in(code: types.CodeType) -> tuple[int, str] | None:
+    """Captures that went through the code, and where the last of them began."""
+
+def runs_of(compiled: CompiledFunction) -> tuple[dict[str, int], list[tuple[types.CodeType, int, int, bool, int]]]:
+    """Calls left to CPython by cause; (code, line, captures, given up, runs under CPython) of each segment."""
 
 def enter_block(compiled: CompiledFunction, skipped: tuple[str, ...], /) -> None:
     """Functions that this thread calls from here on run as `compiled` would run them, except for those of files whose

@@ -26,9 +26,12 @@ from magneto._api import (
     is_compiling,
     list_modes,
     list_options,
+    recompiles,
     reset,
     stats,
+    summary,
     uninstall,
+    why,
 )
 from magneto._backends import list_backends, register_backend
 from magneto._module import OptimizedModule
@@ -52,9 +55,12 @@ __all__ = [
     "list_backends",
     "list_modes",
     "list_options",
+    "recompiles",
     "register_backend",
     "reset",
     "set_stance",
     "stats",
+    "summary",
     "uninstall",
+    "why",
 ]

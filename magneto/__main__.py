@@ -2,6 +2,8 @@
 
 python -m magneto run script.py [arguments...]
 python -m magneto run -m module [arguments...]
+python -m magneto explain script.py [arguments...]          # ...and shows captures, breaks, recompiles, fallbacks
+python -m magneto why FUNCTION script.py [arguments...]     # ...and shows how that function ran, and why
 python -m magneto doctor env
 """
 
@@ -11,6 +13,7 @@ import runpy
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import magneto
 from magneto import exc
@@ -18,21 +21,59 @@ from magneto import exc
 
 def run(arguments: list[str]) -> int:
     """Runs a script or a module as `python` would, with torch.compile and the names around it Magneto's."""
+    return _run(arguments, {})
+
+
+def explain(arguments: list[str]) -> int:
+    """Runs a program as `run` does; afterwards, all captures, breaks, recompiles and fallbacks, with counts."""
+    from magneto import _history, _text_table
+
+    try:
+        return _run(arguments, {})
+    finally:
+        print("\n".join(_history.summary().lines(_text_table.in_color())))
+
+
+def why(arguments: list[str]) -> int:
+    """Runs a program as `run` does; afterwards, how a function of it ran, and where under CPython, why."""
+    from magneto import _history
+
+    if not arguments:
+        return _usage()
+    names: dict[str, Any] = {}
+    try:
+        return _run(arguments[1:], names)
+    finally:
+        print(_history.why_named(arguments[0], names), end="")
+
+
+def _run(arguments: list[str], names: dict[str, Any]) -> int:
+    """`names` gets the program's."""
     if not arguments or arguments == ["-m"]:
         return _usage()
-    magneto.install()
-    if arguments[0] == "-m":
-        sys.argv = arguments[1:]
-        sys.path.insert(0, "")
-        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
-        return 0
-    script = Path(arguments[0])
-    if not script.exists():
-        print(f"python -m magneto run: can't open file {str(script)!r}: there is no such file", file=sys.stderr)
+    if arguments[0] != "-m" and not Path(arguments[0]).exists():
+        print(f"python -m magneto: can't open file {arguments[0]!r}: there is no such file", file=sys.stderr)
         return 2
-    sys.argv = arguments
-    sys.path.insert(0, str(script.resolve().parent))
-    runpy.run_path(str(script), run_name="__main__")
+    magneto.install()
+    try:
+        if arguments[0] == "-m":
+            sys.argv = arguments[1:]
+            sys.path.insert(0, "")
+            names |= runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+        else:
+            sys.argv = arguments
+            sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+            names |= runpy.run_path(arguments[0], run_name="__main__")
+    except BaseException as error:  # also an exit
+        traceback = error.__traceback__
+        while traceback is not None:
+            if (
+                traceback.tb_frame.f_globals.get("__name__") == "__main__"
+                and "runpy" not in traceback.tb_frame.f_globals
+            ):
+                names |= traceback.tb_frame.f_globals
+            traceback = traceback.tb_next
+        raise
     return 0
 
 
@@ -45,7 +86,7 @@ def doctor(arguments: list[str]) -> int:
     return _doctor.main()
 
 
-COMMANDS: Mapping[str, Callable[[list[str]], int]] = {"run": run, "doctor": doctor}
+COMMANDS: Mapping[str, Callable[[list[str]], int]] = {"run": run, "explain": explain, "why": why, "doctor": doctor}
 
 
 def _usage() -> int:

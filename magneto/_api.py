@@ -235,6 +235,27 @@ def _original(value: Any) -> Any:
     return value
 
 
+def why(fn: Callable[..., Any]) -> Any:
+    """How calls of `fn` have run, and where under CPython, why. For any function, method or module: `print` it."""
+    from magneto import _history
+
+    return _history.why(fn)
+
+
+def recompiles() -> Any:
+    """What keeps changing from call to call, most frequent first, each with the line that would stop it: `print` it."""
+    from magneto import _history
+
+    return _history.recompiles()
+
+
+def summary() -> Any:
+    """All captures, graph breaks, recompiles and fallbacks by place, with counts: `print` it."""
+    from magneto import _history
+
+    return _history.summary()
+
+
 def reset() -> None:
     """Forgets all captures, counters and break sites; compiled callables start anew on their next call."""
     _C.reset()

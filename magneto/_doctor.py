@@ -37,7 +37,8 @@ def _versions() -> Finding:
 
 def _abi() -> Finding:
     abi = "C++11" if torch.compiled_with_cxx11_abi() else "pre-C++11"
-    return Finding(OK, "ABI", f"the core was built against PyTorch {_C.torch_version}; {abi} library ABI")
+    libc = " ".join(platform.libc_ver()) or "another C library"
+    return Finding(OK, "ABI", f"the core was built against PyTorch {_C.torch_version}; {abi} library ABI, {libc}")
 
 
 def _cpu() -> Finding:
@@ -45,7 +46,20 @@ def _cpu() -> Finding:
     if capability == "DEFAULT":
         remedy = "unset ATEN_CPU_CAPABILITY, or use a machine with AVX2: kernels use plain vectors here"
         return Finding(ADVICE, "CPU", "no vector instructions that PyTorch uses", remedy)
-    return Finding(OK, "CPU", f"{capability}, {os.cpu_count()} cores")
+    return Finding(OK, "CPU", f"{capability}, {os.cpu_count()} cores; {_features()}")
+
+
+# Of /proc/cpuinfo: what generated code and PyTorch's libraries make use of.
+_FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512vl", "avx512_bf16", "avx512_fp16", "amx_bf16", "amx_int8")
+
+
+def _features() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor() or "features unknown"
+    flags = next((line.partition(":")[2].split() for line in text.splitlines() if line.startswith("flags")), [])
+    return " ".join(name for name in _FEATURES if name in flags) or "none of " + ", ".join(_FEATURES)
 
 
 def _threads() -> Finding:
@@ -90,7 +104,8 @@ _VARIABLES = {
     "TORCHDYNAMO_DISABLE": "nothing is compiled",
     "MAGNETO_INTERPRET_KERNELS": "kernels run in the slow interpreter",
     "MAGNETO_STRICT": "fallbacks to CPython are errors",
-    "TORCHDYNAMO_SUPPRESS_ERRORS": "a backend that raises is a warning",
+    "TORCHDYNAMO_SUPPRESS_ERRORS": "what fails to compile is a line of the log, and runs under CPython",
+    "MAGNETO_STAGE_MEMORY": "compiles measure memory, which takes time",
 }
 
 

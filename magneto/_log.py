@@ -91,6 +91,11 @@ def announce(text: str) -> None:
     logging.getLogger(COMPONENTS["dynamo"]).warning("%s", text, stacklevel=2)
 
 
+def error(text: str) -> None:
+    """Shown whatever TORCH_LOGS says: a compile that failed, where the user asked to go on."""
+    logging.getLogger(COMPONENTS["dynamo"]).error("%s", text, stacklevel=2)
+
+
 def emit(name: str, text: str, compile_id: Id | None = None, stacklevel: int = 2) -> None:
     """Writes a text of an artifact (graph_breaks, guards, recompiles...) or a message of a part."""
     if name == "guards":

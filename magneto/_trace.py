@@ -98,10 +98,12 @@ def artifact(name: str, text: str, compile_id: Id) -> None:
     _write(compile_id, "artifact", {"name": name, "encoding": "string"}, text)
 
 
-def end(code: types.CodeType, outcome: dict[str, Any], stages: list[tuple[str, float, float]], compile_id: Id) -> None:
+def end(
+    code: types.CodeType, outcome: dict[str, Any], stages: list[tuple[str, float, float, int]], compile_id: Id
+) -> None:
     """The compile has ended: what came of it, and when its stages began (seconds since 1970) and how long they took."""
     seconds: dict[str, float] = {}
-    for name, _, duration in stages:
+    for name, _, duration, _ in stages:
         seconds[name] = seconds.get(name, 0.0) + duration
     _write(
         compile_id,
@@ -110,7 +112,7 @@ def end(code: types.CodeType, outcome: dict[str, Any], stages: list[tuple[str, f
             "co_name": code.co_name,
             "co_filename": code.co_filename,
             "co_firstlineno": code.co_firstlineno,
-            "start_time": min((begun for _, begun, _ in stages), default=time.time()),
+            "start_time": min((begun for _, begun, _, _ in stages), default=time.time()),
             "entire_frame_compile_time_s": seconds.get("compile"),
             "backend_compile_time_s": seconds.get("compile.backend"),
             "inductor_compile_time_s": seconds.get("compile.backend"),
@@ -119,13 +121,13 @@ def end(code: types.CodeType, outcome: dict[str, Any], stages: list[tuple[str, f
         },
     )
     place = {"compile_id": f"{compile_id[0]}/{compile_id[1]}", "fn_name": code.co_name}
-    for name, begun, duration in sorted(stages, key=lambda run: run[1]):
+    for name, begun, duration, peak in sorted(stages, key=lambda run: run[1]):
         event = {
             "name": name,
             "ph": "X",
             "ts": begun * 1e6,
             "dur": duration * 1e6,
             "cat": "dynamo_timed",
-            "args": place,
+            "args": {**place, "peak_memory_bytes": peak} if peak else place,
         }
         _write(compile_id, "chromium_event", payload=json.dumps({**event, "pid": os.getpid(), "tid": 0}))

@@ -43,16 +43,37 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "suppress_errors": Setting(
         False,
-        "A backend that raises is a warning, and the frame runs in CPython, instead of an error.",
+        "A backend that raises, and an error of Magneto's own, is a line of the log (WON'T CONVERT), and the frame "
+        "runs in CPython.",
         environment="TORCHDYNAMO_SUPPRESS_ERRORS",
     ),
     "verbose": Setting(
         False, "Messages carry the whole stack and our own part of it.", environment="TORCHDYNAMO_VERBOSE"
     ),
+    "debug_function": Setting(
+        "",
+        "Only functions of that name are captured; CPython runs the others.",
+        environment="TORCHDYNAMO_DEBUG_FUNCTION",
+    ),
     "strict": Setting(
         False,
         "For tests: any fallback that is our own fault, and any fake tensor alive after its capture, is an error.",
         environment="MAGNETO_STRICT",
+    ),
+    "fail_stage": Setting("", "For tests: that stage of compiles fails with an internal error."),
+    "stage_memory": Setting(
+        False,
+        "The peak of memory in each stage of compiles is measured, for compile_times(). That resets the peak that the "
+        "system keeps for the process.",
+        environment="MAGNETO_STAGE_MEMORY",
+    ),
+    "perf_map": Setting(
+        False,
+        "Kernels are named in /tmp/perf-<process>.map, so that `perf report` shows them by name.",
+        environment="MAGNETO_PERF_MAP",
+    ),
+    "progress_seconds": Setting(
+        1, "A compile that takes longer shows on the terminal how far it is; -1: none does.", -1
     ),
     "exit_every": Setting(
         0, "For tests: each segment ends after so many instructions, where it can; 0: only where it must.", 0
@@ -72,6 +93,9 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "debug_dir": Setting(
         "", "Where debug_dump writes; empty: the current directory.", environment="TORCH_COMPILE_DEBUG_DIR"
+    ),
+    "debug_dump_without": Setting(
+        "diagram,profile", "The stages that debug_dump leaves out: names as in magneto.debug_dump, by commas."
     ),
     "max_autotune": Setting(
         False,
@@ -109,7 +133,12 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     accumulated_cache_size_limit: int
     suppress_errors: bool
     verbose: bool
+    debug_function: str
     strict: bool
+    fail_stage: str
+    stage_memory: bool
+    perf_map: bool
+    progress_seconds: int
     exit_every: int
     error_on_recompile: bool
     assume_static_by_default: bool
@@ -117,6 +146,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     interpret_kernels: bool
     debug_dump: bool
     debug_dir: str
+    debug_dump_without: str
     max_autotune: bool
     max_autotune_seconds: int
     max_autotune_takes: int

@@ -173,11 +173,11 @@ def test_backend_that_raises() -> None:
 
 
 @pytest.mark.lenient
-def test_suppressed_errors_are_a_warning() -> None:
+def test_suppressed_errors_go_on() -> None:  # what they say: tests/test_messages.py
     def backend(graph_module: Any, example_inputs: Any) -> Callable[..., Any]:
         raise ZeroDivisionError("in the backend")
 
-    with magneto.config.patch(suppress_errors=True), pytest.warns(RuntimeWarning, match="in the backend"):
+    with magneto.config.patch(suppress_errors=True):
         assert torch.equal(magneto.compile(add_one, backend=backend)(X), X + 1)
 
 

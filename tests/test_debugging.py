@@ -34,12 +34,14 @@ STAGES = {
     "expressions": ["reduce.sum", "erf", f"test_debugging.py:{LINE + 2} in block", "call aten.mm.default"],
     "fusion": ["kernel, rows [96], stages over [64]", "call aten.sort.default"],
     "loops": ['kernel "', f'origin "aten.gelu.default at {__file__}:{LINE + 2} in block"', "parallel i0 < 96"],
+    "diagram": ["<svg ", "_softmax", "aten.sort.default", "buffer "],
     "schedule": ["kernel 0 magneto::", "lanes", "units"],
     "llvm_ir": ["define void @magneto_kernel", f"test_debugging.py:{LINE + 2} in block"],
     "assembly": ["magneto_kernel:", f"test_debugging.py:{LINE + 2} in block"],
     "buffers": ["arena: ", "steps 0 to "],
     "plan": ["out aten.mm.default(", "kernel 0 magneto::", "96 units"],
     "hints": [f"aten.sort.default at {__file__}:{LINE + 3} in block is called, not generated: it has no rule"],
+    "profile": [" ms  compile.backend\n", " ms  compile.backend.code_generation\n"],
 }
 
 
@@ -129,11 +131,11 @@ def test_each_log(artifact: str) -> None:
 def test_debug_directory(tmp_path: Path) -> None:
     text = run(TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR=str(tmp_path))
     (folder,) = (tmp_path / "torch_compile_debug").glob("run_*-pid_*/magneto")
-    assert text.count(str(folder)) == 1
+    assert text.count(" debug trace: ") == 2 and f"0_block debug trace: {folder}/0_block" in text
     graphs = sorted(folder.iterdir())
     assert [graph.name for graph in graphs] == ["0_block", "1_other"]
     for graph in graphs:
-        assert len(list(graph.iterdir())) == len(STAGES)
+        assert len(list(graph.iterdir())) == len(STAGES) - 2  # without diagram and profile
         assert "magneto_kernel" in (graph / "kernels.s").read_text()
 
 

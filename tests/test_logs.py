@@ -86,7 +86,11 @@ SHOWN = {
         "[0/1]     - 0/0: tensor 'L['x']' size mismatch at index 0. expected 3, actual 4\n",
     ),
     "recompiles_verbose": ("[0/1]     guard 0/0 failures:\n[0/1]     - tensor 'L['x']' size mismatch",),
-    "graph_breaks": ("[1/0] Graph break: InputOutput", 'playground.py", line 19, in broken'),
+    "graph_breaks": (
+        "[1/0] Graph break in user code at ",
+        "playground.py:19\n[1/0] Reason: InputOutput: call of builtins.print\n",
+        'playground.py", line 19, in broken',
+    ),
     "bytecode": ("[0/0] ORIGINAL BYTECODE f ", "LOAD_GLOBAL", "[0/0] PLAN f ", "plan {", "exit InputOutput"),
     "aot_graphs": ("aten.sin.default",),
     "output_code": ("arena: ",),

@@ -149,6 +149,7 @@ def test_what_is_not_accepted(arguments: dict[str, Any], error: type[Exception],
 PROGRAM = """
 import torch, magneto
 torch.set_num_threads(1)
+magneto.config.progress_seconds = 0
 x = torch.randn(64, 64)
 magneto.compile(lambda x: torch.softmax(x @ x, -1), mode="max-autotune")(x)
 print(magneto.stats()["kept_programs"])
@@ -180,5 +181,5 @@ def test_log_and_progress(tmp_path: Path) -> None:
         assert process.returncode == 0, text
         texts.append(text.decode())
     assert kept == ["0", "1"]
-    assert "Magneto measures" in texts[0] and "kernel _softmax:" in texts[0] and "as scheduled" in texts[0]
-    assert "Magneto measures" not in texts[1] and "from the cache on disk" in texts[1]
+    assert "magneto: <lambda> (" in texts[0] and "kernel _softmax:" in texts[0] and "as scheduled" in texts[0]
+    assert "measured [" not in texts[1] and "from the cache on disk" in texts[1]

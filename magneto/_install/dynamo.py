@@ -248,6 +248,11 @@ def yes() -> bool:
     return True
 
 
+def no_optimization() -> str:
+    """Of graphs for DistributedDataParallel: its buckets are reduced as they are without a compiler."""
+    return "no_optimization"
+
+
 def same(fn: F) -> F:
     """For decorators that need nothing done."""
     return fn
@@ -272,6 +277,14 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
 def list_options() -> list[str]:
     """What `options=` accepts."""
     return sorted(_options.OPTIONS)
+
+
+def make_fx(*args: Any, **kwargs: Any) -> Any:
+    """Refuses: it traces with the parts that `install` replaces."""
+    raise table.NotYet(
+        "torch.fx.experimental.proxy_tensor.make_fx runs PyTorch's compiler, which magneto.install() replaces: use "
+        "magneto.explain(fn)(*args).graphs for the captured graph, or magneto.uninstall() first."
+    )
 
 
 def export(*args: Any, **kwargs: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import re
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,9 +11,7 @@ from typing import Any
 
 import torch
 
-from magneto import _C, _log, config, exc
-
-_RECOMPILE = re.compile(r"Recompiling function (?P<function>.*) in (?P<file>.*):(?P<line>\d+)")
+from magneto import _C, _history, _text_table, config, exc
 
 
 def eager(gm: Any, example_inputs: Any = None, **options: Any) -> Callable[..., Any]:
@@ -42,22 +39,36 @@ class CompileProfiler:
     def __init__(self) -> None:
         self.frame_count = 0
         self.op_count = 0
-        self.guard_failures: dict[str, list[str]] = collections.defaultdict(list)
-        self.graph_breaks: collections.Counter[str] = collections.Counter()
-        _log.listen("recompiles", self._recompiled)
-        _log.listen("graph_breaks", self._broken)
+        self._before = _counts()
 
-    def _recompiled(self, text: str) -> None:
-        head, *lines = text.splitlines()
-        found = _RECOMPILE.match(head)
-        if found:
-            reasons = [line.strip().removeprefix("- ") for line in lines if line.strip().startswith("- ")]
-            self.guard_failures[f"'{found['function']}' ({found['file']}:{found['line']})"].append(reasons[0])
+    def _since(self, event: str) -> list[_history.Row]:
+        """What has happened since the profiler was made, or since a reset."""
+        found = []
+        for row in _history.rows(event):
+            before = self._before.get(row[:6], 0)
+            before = before if before <= row.total else 0
+            if row.total > before:
+                example = "\n".join(row.example.splitlines()[before:])
+                found.append(row._replace(total=row.total - before, example=example))
+        return found
 
-    def _broken(self, text: str) -> None:
-        cause, _, rest = text.removeprefix("Graph break: ").partition("\n")
-        place = [line.strip() for line in rest.splitlines() if line.startswith('  File "')]
-        self.graph_breaks[cause + (f"\n  {place[-1]}" if place else "")] += 1
+    @property
+    def guard_failures(self) -> dict[str, list[str]]:
+        """Function -> the guard that failed, for each time that it was captured again."""
+        failures: dict[str, list[str]] = {}
+        for row in self._since("recompile"):
+            failures.setdefault(f"'{row.function}' ({row.file}:{row.line})", []).extend(row.example.splitlines())
+        return failures
+
+    @property
+    def graph_breaks(self) -> collections.Counter[str]:
+        """Reason and place -> how often."""
+        return collections.Counter(
+            {
+                f'{row.cause}\n  File "{row.file}", line {row.line}, in {row.function}': row.total
+                for row in self._since("graph_break")
+            }
+        )
 
     def __call__(self, gm: Any, example_inputs: Any) -> Callable[..., Any]:
         self.frame_count += 1
@@ -71,57 +82,57 @@ class CompileProfiler:
 
     def get_metrics(self) -> dict[str, Any]:
         """The reasons, by function."""
-        return {"guard_failures": dict(self.guard_failures)}
+        return {"guard_failures": self.guard_failures}
 
     def report(self) -> str:
         """All that was recorded, as text."""
         lines = ["Torchdynamo Profiler Report", "===========================", "", "Graph Breaks", "------------"]
         if self.graph_breaks:
             lines += ["`fullgraph=True` makes the first of them an error with its stack.", ""]
-            rows = [(cause, count) for cause, count in self.graph_breaks.most_common()]
-            lines += _table(("Graph Break Reason", "Count"), rows)
+            rows = [(cause, str(count)) for cause, count in self.graph_breaks.most_common()]
+            lines += _text_table.plain(("Graph Break Reason", "Count"), rows)
         else:
             lines.append("No graph breaks detected.")
         lines += ["", "Recompilation", "-------------"]
-        if self.guard_failures:
+        if failures := self.guard_failures:
             lines += ["Each row is a function that was captured again, and the guard that failed each time.", ""]
-            again = [(name, len(reasons), "\n".join(reasons)) for name, reasons in self.guard_failures.items()]
-            lines += _table(("Function", "Recompiles", "Recompile Reasons"), again)
-            most = max(map(len, self.guard_failures.values())) + 1
+            again = [(name, str(len(reasons)), "\n".join(reasons)) for name, reasons in failures.items()]
+            lines += _text_table.plain(("Function", "Recompiles", "Recompile Reasons"), again)
+            lines += ["", "What keeps changing, and the one line that would stop it", ""]
+            lines += str(_history.Recompiles(_history.changes(self._since("recompile")))).splitlines()
+            most = max(map(len, failures.values())) + 1
             lines += ["", f"Set torch._dynamo.config.cache_size_limit to {most} to avoid being cache limited."]
         else:
             lines.append("No recompilations detected.")
         return "\n".join(lines) + "\n"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
-    """Columns as wide as their longest line; cells may have several lines."""
-    cells = [[str(cell).splitlines() or [""] for cell in row] for row in (head, *rows)]
-    widths = [max(len(line) for row in cells for line in row[column]) for column in range(len(head))]
-    lines = []
-    for row in cells:
-        for index in range(max(map(len, row))):
-            texts = [cell[index] if index < len(cell) else "" for cell in row]
-            lines.append("  ".join(text.ljust(width) for text, width in zip(texts, widths, strict=True)).rstrip())
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return lines
+def _counts() -> dict[tuple[Any, ...], int]:
+    return {row[:6]: row.total for row in _history.rows("graph_break", "recompile")}
 
 
 def compile_times(repr: str = "str", aggregate: bool = False) -> Any:
     """The seconds that each stage of each compile took: a table, or with "csv" a list of stages and one of their times.
 
     A stage's time holds those of the stages in it: "compile.backend" that of "compile.backend.lowering". `aggregate`
-    gives sums.
+    gives sums. With `magneto.config.stage_memory` the table has the process's peak of memory in each stage.
     """
     times = {
-        stage: [sum(all_of_them)] if aggregate else all_of_them for stage, all_of_them in _C.compile_times().items()
+        stage: ([sum(seconds)] if aggregate else seconds, peaks)
+        for stage, (seconds, peaks) in _C.compile_times().items()
     }
     if repr == "csv":
-        return list(times), [", ".join(f"{seconds:.6f}" for seconds in row) for row in times.values()]
+        return list(times), [", ".join(f"{each:.6f}" for each in seconds) for seconds, _ in times.values()]
     if repr != "str":
         raise exc.InvalidName("form of compile_times", repr, ("str", "csv"))
-    rows = [(stage, ", ".join(f"{seconds:.4f}" for seconds in row)) for stage, row in times.items()]
-    return "TorchDynamo compilation metrics:\n" + "\n".join(_table(("Function", "Runtimes (s)"), rows))
+    head, rows = ["Function", "Runtimes (s)"], []
+    measured = any(peaks for _, peaks in times.values())
+    if measured:
+        head.append("Peak memory (MB)")
+    for stage, (seconds, peaks) in times.items():
+        row = [stage, ", ".join(f"{each:.4f}" for each in seconds)]
+        rows.append([*row, f"{max(peaks) / 2**20:.1f}" if peaks else ""] if measured else row)
+    return "TorchDynamo compilation metrics:\n" + "\n".join(_text_table.plain(head, rows))
 
 
 class _Counters(Mapping[str, "collections.Counter[str]"]):

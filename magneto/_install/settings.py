@@ -79,6 +79,16 @@ def _set_log_file(name: Any) -> None:
                 artifact.addHandler(_log_file)
 
 
+def _writes(*stages: str) -> Callable[[Any], None]:
+    """A file of the debug directory is written or left out."""
+
+    def apply(on: Any) -> None:
+        left_out = [name for name in config.debug_dump_without.split(",") if name and name not in stages]
+        config.debug_dump_without = ",".join(left_out if on else [*left_out, *stages])
+
+    return apply
+
+
 def forget_logs() -> None:
     """Ends what log settings have turned on."""
     _set_log_file(None)
@@ -139,6 +149,21 @@ INDUCTOR: Mapping[str, Setting] = {
         default=False,
     ),
     "trace.enabled": Setting(WORKS, "debug_dump"),
+    **{
+        f"trace.{name}": Setting(WORKS, apply=_writes(*stages), note=note, default=default)
+        for name, stages, note, default in (
+            ("fx_graph", ("captured", "functional"), "captured.txt, aten_functional.txt", True),
+            ("fx_graph_transformed", ("normal_form",), "aten_normal_form.txt", True),
+            ("ir_pre_fusion", ("expressions",), "ir_pre_fusion.txt", True),
+            ("ir_post_fusion", ("loops",), "ir_post_fusion.txt", True),
+            ("output_code", ("llvm_ir", "assembly", "buffers", "plan"), "kernels.ll, kernels.s, plan.txt...", True),
+            ("graph_diagram", ("diagram",), "graph_diagram.svg", False),
+            ("compile_profile", ("profile",), "compile_profile.txt", False),
+            ("log_autotuning_results", ("choices",), "choices.txt", True),
+        )
+    },
+    "trace.debug_log": Setting(REPLACED, note="TORCH_LOGS=+inductor", default=False),
+    "trace.info_log": Setting(REPLACED, note="TORCH_LOGS=inductor", default=False),
     "trace.debug_dir": Setting(WORKS, "debug_dir", note="torch_compile_debug/ lies in it"),
     "fx_graph_cache": Setting(WORKS, "disk_cache"),
     "fallback_random": Setting(NO_EFFECT, note="random numbers are always eager's", default=False),
@@ -298,5 +323,3 @@ def read_environment() -> None:
         text = os.environ.get(variable, "")
         if text not in ("", "0"):
             _module(module)._write(setting, True if text == "1" else text)
-    if name := os.environ.get("TORCHDYNAMO_DEBUG_FUNCTION"):
-        table.note_once(f"TORCHDYNAMO_DEBUG_FUNCTION={name}: to come; compile that function alone instead")

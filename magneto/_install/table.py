@@ -98,6 +98,9 @@ MODULES: dict[str, tuple[Name, ...]] = {
         *_TOP,
         Name("set_fullgraph_compiled_frame_count", NO_EFFECT, "dynamo:nothing", _FRAMES),
     ),
+    "torch._dynamo.trace_rules": (
+        Name("clear_lru_cache", NO_EFFECT, "dynamo:nothing", "torch.distributed calls it; Magneto keeps no such cache"),
+    ),
     "torch._dynamo.external_utils": (Name("is_compiling", WORKS, "magneto:is_compiling"),),
     "torch._dynamo.backends": (),
     "torch._dynamo.backends.registry": (
@@ -121,6 +124,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("compile_times", WORKS, "profiling:compile_times"),
         Name("counters", WORKS, "profiling:counters"),
         Name("disable_cache_limit", WORKS, "profiling:disable_cache_limit"),
+        Name("get_optimize_ddp_mode", WORKS, "dynamo:no_optimization", "torch.nn.parallel asks: graphs are not split"),
         Name("is_compile_supported", WORKS, "dynamo:is_compile_supported"),
         Name("clone_input", WORKS, "profiling:clone_input"),
         Name("warn_once", WORKS, "profiling:warn_once"),

@@ -410,6 +410,7 @@ Trace Capture::finish(const Ref& value) {
   trace.plan = std::move(plan_);
   trace.graph = std::move(graph);
   trace.counters = session->counters;
+  trace.codes = std::move(codes_);
   return trace;
 }
 

@@ -139,6 +139,7 @@ struct Trace {
   std::unique_ptr<guards::GuardProgram> guards;
   graph::Graph graph;
   std::vector<Ref> example_inputs;  // real tensors of graph.inputs
+  std::set<const CodeInfo*> codes;  // of all functions that were interpreted
   bool needs_grad = false;          // a result requires grad: the torch level runs under autograd
   fake::Counters counters;
 };
@@ -185,8 +186,9 @@ class Capture {
   /// The eval hook's entry for frames that C code calls back; null pointer result with `handled` false: not ours.
   PyObject* run_callback(PyThreadState* thread, Frame* frame, int throwflag, bool* handled);
 
-  /// Where the program raised what left the segment: the interpreted frames, outermost first.
-  const std::string& raise_site() const { return raise_site_; }
+  /// Where the capture was when an exception of the program or an error of ours left it: the interpreted frames,
+  /// outermost first.
+  const std::vector<CodePlace>& site() const { return site_; }
   /// Notes what the current instruction made, should it turn out that no plan can make it: the segment then ends here.
   void note_birth(PyObject* object);
   /// The break that a Restart is for.
@@ -389,6 +391,7 @@ class Capture {
   void set_handled_exception(PyObject* exception);
   PyObject* start_handled() const;
   void add_traceback(const InterpFrame& f);
+  void note_site();
   void close_generators();
   void check_refusal();
   void check_torch_function_modes();
@@ -431,7 +434,8 @@ class Capture {
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
   std::pair<BreakSite, std::string> restart_;
-  std::string raise_site_;
+  std::vector<CodePlace> site_;
+  std::set<const CodeInfo*> codes_;
   InterpFrame root_;
   std::unordered_map<PyObject*, const guards::Source*> outside_;
   std::unordered_map<PyObject*, Ref> fake_of_;  // real tensor -> its fake's Python object

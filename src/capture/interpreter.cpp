@@ -3,10 +3,12 @@
 
 #include <frameobject.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "capture/capture.h"
 #include "python/c_stack.h"
+#include "runtime/progress.h"
 
 namespace magneto::capture {
 
@@ -63,7 +65,15 @@ Ref Capture::run_frame(InterpFrame& callee, bool raise_first) {
     throw restart_before(root_, "the calls go deeper than a capture follows");
   }
   FrameScope scope(*this, callee);
+  codes_.insert(callee.info);
   return Interpreter(*this, callee).run(raise_first);
+}
+
+/// Something leaves the segment: keeps the user's stack for who tells of it.
+void Capture::note_site() {
+  if (!site_.empty()) return;
+  for (const InterpFrame* at = frame; at; at = at->caller) site_.push_back({at->info, at->pc});
+  std::ranges::reverse(site_);
 }
 
 /// Tests ask for exits at instructions that have no need of one.
@@ -145,7 +155,10 @@ Ref Interpreter::run(bool raise_first) {
         c.side_exit(BreakReason::Callback, known->second);
       }
     }
-    if ((++c.steps_ & 0xfff) == 0) c.handle_signals();
+    if ((++c.steps_ & 0xfff) == 0) {
+      runtime::Progress::tick(nullptr);
+      c.handle_signals();
+    }
     if (c.exit_every) c.force_exit();
     if (c.tracer) c.trace_instruction();
     try {
@@ -162,6 +175,12 @@ Ref Interpreter::run(bool raise_first) {
       c.check_sticky();
       c.check_interrupt();
       handle_error();
+    } catch (const Abandon&) {
+      c.note_site();
+      throw;
+    } catch (const std::exception&) {
+      c.note_site();
+      throw;
     }
   }
 }
@@ -210,17 +229,11 @@ void Interpreter::handle_error() {
   f.result_override = Ref();
   const Handler* handler = f.info->handler_of(f.pc);
   if (!handler) {
-    if (c.raise_site_.empty()) {
-      for (const InterpFrame* at = &f; at; at = at->caller) {
-        c.raise_site_ = std::string(PyUnicode_AsUTF8(at->info->code->co_filename)) + ":" +
-                        std::to_string(at->instr().line) + " in " + PyUnicode_AsUTF8(at->info->code->co_qualname) +
-                        "\n" + c.raise_site_;
-      }
-    }
+    c.note_site();
     c.add_traceback(f);
     throw PythonError{};
   }
-  c.raise_site_.clear();
+  c.site_.clear();
   c.add_traceback(f);
   Ref raised = take_error();
   f.drop(f.depth - handler->depth);

@@ -16,6 +16,7 @@
 #include "codegen/kept_code.h"
 #include "codegen/llvm/library.h"
 #include "codegen/object_loader.h"
+#include "codegen/perf_map.h"
 
 namespace magneto::codegen {
 
@@ -35,11 +36,14 @@ shapes::Expr parse_fact(const std::string& text) {
 /// What one content compiles to.
 class Code {
  public:
-  explicit Code(const FinishedCode& code)
+  /// `name`: of one of the kernels that it is the code of, for profilers.
+  Code(const FinishedCode& code, const std::string& name)
       : object(code.object),
         units(parse_fact(code.units)),
         cost(parse_fact(code.cost)),
-        entry(reinterpret_cast<Entry>(object.symbol("magneto_kernel"))) {}
+        entry(reinterpret_cast<Entry>(object.symbol("magneto_kernel"))) {
+    note_code(object.symbol("magneto_kernel"), object.entry_size(), "magneto::" + name);
+  }
   const LoadedObject object;
   const shapes::Expr units, cost;
   const Entry entry;
@@ -132,11 +136,11 @@ FinishedCode ask_llvm(const std::string& text, int options) {
 }
 
 /// Null: there is none.
-std::shared_ptr<const Code> kept_code(const std::string& text, int options) {
+std::shared_ptr<const Code> kept_code(const std::string& text, int options, const std::string& name) {
   const auto code = find_kept(text, options, library_path());
   if (!code) return nullptr;
   try {
-    return std::make_shared<const Code>(*code);
+    return std::make_shared<const Code>(*code, name);
   } catch (const std::runtime_error&) {
     return nullptr;  // whole, but not for this build of ours: compiled again
   }
@@ -201,7 +205,8 @@ int64_t CompiledKernel::grain_of(const int64_t* symbols) const {
 
 std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels,
                                                            const CompileOptions& options,
-                                                           std::span<const int32_t> variants) {
+                                                           std::span<const int32_t> variants,
+                                                           const std::function<void(size_t, size_t)>& progress) {
   requested += static_cast<int64_t>(kernels.size());
   std::vector<std::string> texts, keys;
   std::vector<int> bits;
@@ -218,7 +223,7 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
     if (!first.emplace(keys[i], i).second) continue;
     codes[i] = table().find(keys[i]);
     if (!codes[i]) {
-      codes[i] = kept_code(texts[i], bits[i]);
+      codes[i] = kept_code(texts[i], bits[i], kernels[i].name);
       if (codes[i]) table().put(keys[i], codes[i]);
     }
     if (!codes[i]) missing.push_back(i);
@@ -227,12 +232,13 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
   std::atomic<size_t> next{0};
   std::mutex failure_mutex;
   std::exception_ptr failure;
-  const auto work = [&] {
+  const auto work = [&](bool tells) {
     for (size_t at = next++; at < missing.size(); at = next++) {
+      if (tells && progress) progress(at, missing.size());
       try {
         const size_t i = missing[at];
         const FinishedCode code = ask_llvm(texts[i], bits[i]);
-        codes[i] = std::make_shared<const Code>(code);
+        codes[i] = std::make_shared<const Code>(code, kernels[i].name);
         keep(texts[i], bits[i], library_path(), code);
       } catch (...) {
         std::lock_guard lock(failure_mutex);
@@ -242,8 +248,8 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
   };
   const size_t wanted = std::min<size_t>({missing.size(), std::max(1u, std::thread::hardware_concurrency()), 16});
   std::vector<std::thread> threads;
-  for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
-  work();
+  for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work, false);
+  work(true);
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
   for (const size_t i : missing) table().put(keys[i], codes[i]);
@@ -260,7 +266,7 @@ FinishedCode generate(const loops::Kernel& kernel, const CompileOptions& options
 }
 
 std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const FinishedCode& code) {
-  return with_code(kernel, std::make_shared<const Code>(code));
+  return with_code(kernel, std::make_shared<const Code>(code, kernel.name));
 }
 
 KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,10 +59,12 @@ class CompiledKernel {
 
 /// Compiles kernels, in parallel when there are several; equal ones (whatever their names and origins) once, also
 /// across calls and, through the cache on disk, across processes. Throws std::invalid_argument for a kernel that does
-/// not verify, std::runtime_error without a code generator. `variants`: of kVariants, for each kernel.
+/// not verify, std::runtime_error without a code generator. `variants`: of kVariants, for each kernel. `progress` is
+/// told now and then, on this thread, how many kernels of how many the compiler has begun.
 std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels,
                                                            const CompileOptions& options = {},
-                                                           std::span<const int32_t> variants = {});
+                                                           std::span<const int32_t> variants = {},
+                                                           const std::function<void(size_t, size_t)>& progress = {});
 
 /// Runs a kernel on PyTorch's threads. `buffers` as for Entry, without the error. Throws c10::IndexError with the
 /// kernel's message when an index is out of bounds. Call it without the GIL where the kernel is large.

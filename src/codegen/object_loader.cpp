@@ -156,6 +156,7 @@ void LoadedObject::load(std::string_view object) {
       addresses[i] = reinterpret_cast<uint64_t>(memory_) + offsets[symbol.st_shndx] + symbol.st_value;
       if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL) {
         entry_ = reinterpret_cast<void*>(addresses[i]);
+        entry_size_ = symbol.st_size;
       }
     }
   }

@@ -20,6 +20,8 @@ class LoadedObject {
   /// The address of a function that the object defines; throws std::runtime_error if it does not.
   void* symbol(std::string_view name) const;
   size_t size() const { return size_; }
+  /// Bytes of that function's code.
+  size_t entry_size() const { return entry_size_; }
 
  private:
   void load(std::string_view object);
@@ -29,6 +31,7 @@ class LoadedObject {
   char* memory_ = nullptr;
   size_t size_ = 0;
   void* entry_ = nullptr;
+  size_t entry_size_ = 0;
 };
 
 }  // namespace magneto::codegen

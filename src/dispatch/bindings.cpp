@@ -2,12 +2,15 @@
 #include "api/bindings.h"
 
 #include "cache/cache.h"
+#include "codegen/perf_map.h"
 #include "dispatch/block.h"
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
 #include "dispatch/eager.h"
+#include "dispatch/history.h"
 #include "dispatch/stats.h"
 #include "python/text.h"
+#include "runtime/progress.h"
 #include "runtime/times.h"
 
 namespace magneto {
@@ -31,7 +34,8 @@ PyObject* compile(PyObject*, PyObject* args) {
 PyObject* reset(PyObject*, PyObject*) {
   ++dispatch::reset_generation();
   dispatch::stats() = {};
-  runtime::stage_times().clear();
+  runtime::stage_rows().clear();
+  dispatch::history() = {};
   cache::reset_counters();
   Py_RETURN_NONE;
 }
@@ -195,6 +199,10 @@ PyObject* set_config(PyObject*, PyObject* args) {
   if (key == #setting) assign(settings.setting, value);
 #include "dispatch/settings.def"
 #undef X
+    runtime::stage_that_fails() = settings.fail_stage;
+    runtime::measures_memory() = settings.stage_memory;
+    runtime::progress_patience() = settings.progress_seconds;
+    codegen::writes_perf_map() = settings.perf_map;
     if (key.starts_with("disk_cache")) {
       cache::configure({settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20});
     }
@@ -205,14 +213,47 @@ PyObject* set_config(PyObject*, PyObject* args) {
 PyObject* compile_times(PyObject*, PyObject*) {
   return guarded([&]() -> PyObject* {
     Ref times = checked(PyDict_New());
-    for (const auto& [stage, all] : runtime::stage_times()) {
-      Ref list = checked(PyList_New(0));
-      for (const double seconds : all) {
-        if (PyList_Append(list.get(), checked(PyFloat_FromDouble(seconds)).get()) < 0) throw PythonError{};
+    for (const runtime::StageRow& row : runtime::stage_rows()) {
+      Ref seconds = checked(PyList_New(0));
+      for (const double each : row.seconds) {
+        if (PyList_Append(seconds.get(), checked(PyFloat_FromDouble(each)).get()) < 0) throw PythonError{};
       }
-      if (PyDict_SetItemString(times.get(), stage.c_str(), list.get()) < 0) throw PythonError{};
+      Ref peaks = checked(PyList_New(0));
+      for (const int64_t each : row.peaks) {
+        if (PyList_Append(peaks.get(), checked(PyLong_FromLongLong(each)).get()) < 0) throw PythonError{};
+      }
+      Ref both = checked(PyTuple_Pack(2, seconds.get(), peaks.get()));
+      if (PyDict_SetItemString(times.get(), row.stage.c_str(), both.get()) < 0) throw PythonError{};
     }
     return times.release();
+  });
+}
+
+PyObject* history(PyObject*, PyObject*) {
+  return guarded([] { return dispatch::history().rows().release(); });
+}
+
+PyObject* captured_in(PyObject*, PyObject* code) {
+  return guarded([&]() -> PyObject* {
+    if (!PyCode_Check(code)) throw std::invalid_argument("expected a code object");
+    return dispatch::history().captured_in(&decode(reinterpret_cast<PyCodeObject*>(code))).release();
+  });
+}
+
+PyObject* runs_of(PyObject*, PyObject* compiled) {
+  return guarded([&]() -> PyObject* {
+    if (!dispatch::is_compiled(compiled)) throw std::invalid_argument("expected a compiled function");
+    const dispatch::Context& context = *dispatch::context_of(compiled);
+    Ref segments = checked(PyList_New(0));
+    context.for_each_segment([&](const auto& place, const dispatch::Segment& segment) {
+      const CodeInfo& info = decode(place.first);
+      Ref item = checked(Py_BuildValue("(OinOL)", info.code, info.instrs[place.second].line, segment.entries.size(),
+                                       segment.given_up ? Py_True : Py_False, segment.eager_runs));
+      if (PyList_Append(segments.get(), item.get()) < 0) throw PythonError{};
+    });
+    const dispatch::EagerCalls& calls = context.eager_calls;
+    return Py_BuildValue("({s:L,s:L,s:L,s:L}O)", "disabled", calls.disabled, "stance", calls.stance, "tracing",
+                         calls.traced, "dispatch mode", calls.dispatch_mode, segments.get());
   });
 }
 
@@ -265,7 +306,14 @@ PyMethodDef dispatch_methods[] = {
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"time_guards", time_guards, METH_VARARGS,
      "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
-    {"compile_times", compile_times, METH_NOARGS, "{stage: [seconds of each run]}"},
+    {"compile_times", compile_times, METH_NOARGS,
+     "{stage: ([seconds of each run], [peaks of memory in bytes, if they were measured])}"},
+    {"history", history, METH_NOARGS,
+     "[(event, file, function's first line, line, function, cause, example, count)]: dispatch/history.h"},
+    {"captured_in", captured_in, METH_O,
+     "captured_in(code) -> (captures that went through it, where the last one began), or None"},
+    {"runs_of", runs_of, METH_O,
+     "runs_of(compiled) -> ({cause: calls left to CPython}, [(code, line, captures, given up, runs under CPython)])"},
     {"enter_block", enter_block, METH_VARARGS,
      "enter_block(compiled, skipped): functions called from here on run as `compiled` would, except for those of files "
      "whose names begin with one of `skipped`."},

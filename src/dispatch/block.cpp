@@ -8,6 +8,8 @@
 #include "dispatch/compiled.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
+#include "dispatch/history.h"
+#include "dispatch/log.h"
 #include "python/frame.h"
 
 namespace magneto::dispatch {
@@ -15,6 +17,12 @@ namespace magneto::dispatch {
 namespace {
 
 PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag);
+
+/// Not kept away by config.debug_function.
+bool is_named(const PyCodeObject* code) {
+  const std::string& name = settings().debug_function;
+  return name.empty() || name == PyUnicode_AsUTF8(code->co_name);
+}
 
 struct Block {
   Block(PyObject* compiled, PyObject* skipped)
@@ -24,14 +32,26 @@ struct Block {
   bool takes(PyCodeObject* code) {
     const auto found = taken.find(code);
     if (found != taken.end()) return found->second.second;
-    bool take = !(code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)) &&
-                (code->co_flags & CO_OPTIMIZED);
+    bool take = is_named(code);
     for (Py_ssize_t i = 0; take && i < PyTuple_GET_SIZE(skipped.get()); ++i) {
       PyObject* prefix = PyTuple_GET_ITEM(skipped.get(), i);
       take = PyUnicode_Tailmatch(code->co_filename, prefix, 0, PY_SSIZE_T_MAX, -1) == 0;
     }
+    if (const char* why = take ? unfit(code) : nullptr) {
+      history().note(Event::skipped, {&decode(code), 0}, why);
+      if (log_enabled("dynamo")) log("dynamo", "skipping: " + place_text({&decode(code), 0}) + ": " + why);
+      take = false;
+    }
     taken.emplace(code, std::pair(Ref::borrow(reinterpret_cast<PyObject*>(code)), take));
     return take;
+  }
+
+  /// Why a frame of the code is not captured by itself; null: it is.
+  static const char* unfit(const PyCodeObject* code) {
+    if (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE))
+      return "a generator or coroutine is captured as part of what iterates over it";
+    if (!(code->co_flags & CO_OPTIMIZED)) return "the body of a class or of a module";
+    return nullptr;
   }
 
   Ref compiled, skipped;
@@ -46,7 +66,9 @@ thread_local int outside = 0;
 PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   if (throwflag) return frame_raise(thread, frame);
   if (outside || blocks.empty() || !blocks.back()->takes(frame_code(frame))) return frame_continue(thread, frame);
-  switch (how_to_run(thread)) {
+  const Ref alive = Ref::borrow(blocks.back()->compiled.get());  // the frame may leave the block
+  Context& context = *context_of(alive.get());
+  switch (how_to_run(thread, context.eager_calls)) {
     case Run::Eager:
       return frame_continue(thread, frame);
     case Run::Refused:
@@ -54,8 +76,6 @@ PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag) {
     case Run::Compiled:
       break;
   }
-  const Ref alive = Ref::borrow(blocks.back()->compiled.get());  // the frame may leave the block
-  Context& context = *context_of(alive.get());
   const Context::InFlight in_flight(context);
   return run_frame(thread, frame, context);
 }

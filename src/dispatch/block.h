@@ -7,6 +7,7 @@ namespace magneto::dispatch {
 
 /// From here on, frames of this thread run under the context of `compiled` (a CompiledFunction), except for code whose
 /// file begins with one of `skipped` (a tuple of str), generators, and what backends and plans call. Blocks nest.
+/// While config.debug_function names functions, only those.
 void enter_block(PyObject* compiled, PyObject* skipped);
 
 /// Ends the innermost block of this thread. False with an error set if there is none.

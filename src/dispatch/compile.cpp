@@ -7,7 +7,9 @@
 #include "cache/cache.h"
 #include "dispatch/block.h"
 #include "dispatch/context.h"
+#include "dispatch/history.h"
 #include "dispatch/log.h"
+#include "dispatch/report.h"
 #include "dispatch/stages.h"
 #include "dispatch/stats.h"
 #include "dispatch/trace.h"
@@ -15,6 +17,7 @@
 #include "python/c_stack.h"
 #include "runtime/computation.h"
 #include "runtime/prepared.h"
+#include "runtime/progress.h"
 #include "runtime/times.h"
 
 namespace magneto::dispatch {
@@ -74,17 +77,22 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const*
   return nullptr;
 }
 
-std::string place_of(const CodeInfo& info, int32_t instr) {
-  return std::string(PyUnicode_AsUTF8(info.code->co_qualname)) + " (" + PyUnicode_AsUTF8(info.code->co_filename) + ":" +
-         std::to_string(info.instrs[instr].line) + ")";
+/// Where the user sees a segment begin. Of a module, whose call is PyTorch's code, at its `forward`.
+CodePlace place_of(const Context& context, const capture::Start& start) {
+  if (start.instr == 0 && context.subject &&
+      PyUnicode_CompareWithASCIIString(start.info->code->co_name, "_wrapped_call_impl") == 0) {
+    PyObject* forward = _PyType_Lookup(context.subject, MAGNETO_STR("forward"));
+    if (forward && PyFunction_Check(forward)) {
+      return {&decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(forward))), 0};
+    }
+  }
+  return {start.info, start.instr};
 }
 
-std::string place_of(const capture::Start& start) { return place_of(*start.info, start.instr); }
-
 /// "fn in playground.py:3".
-std::string function_in_file(const capture::Start& start) {
-  return std::string(PyUnicode_AsUTF8(start.info->code->co_qualname)) + " in " +
-         PyUnicode_AsUTF8(start.info->code->co_filename) + ":" + std::to_string(start.info->instrs[start.instr].line);
+std::string function_in_file(const CodePlace& place) {
+  return std::string(PyUnicode_AsUTF8(place.info->code->co_qualname)) + " in " +
+         PyUnicode_AsUTF8(place.info->code->co_filename) + ":" + std::to_string(place.line());
 }
 
 /// The id of a compile of the segment that begins now.
@@ -99,58 +107,6 @@ void log_step(const char* component, const Text& text) {
   if (log_enabled(component)) log(component, text());
 }
 
-/// A capture failed by our own fault: visible, counted, an error where the user asked for one.
-void fall_back(Context& context, Segment& segment, const std::string& place, const std::string& cause,
-               const std::string& message) {
-  segment.given_up = true;
-  ++stats().fallbacks[cause];
-  if (CompileTrace* trace = CompileTrace::current()) trace->failed(cause, message);
-  const std::string text = "Magneto could not capture " + place + " and leaves it to CPython: " + message;
-  if (context.report) context.report->breaks.push_back({cause + ": " + message, {}});
-  if (context.fullgraph) {
-    raise("Unsupported", text);
-  } else if (settings().strict) {
-    raise("FailedFallback", text);
-  } else {
-    warn(text);
-  }
-}
-
-/// A side exit that is no graph break: a loop goes on after an earlier exit, or a number of it is needed.
-bool is_silent(const runtime::Exit& exit) {
-  return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
-}
-
-void report_exit(Context& context, const runtime::Exit& exit) {
-  if (is_silent(exit)) return;
-  ++stats().breaks;
-  const std::string reason = std::string(break_info(exit.reason).name) + ": " + exit.message;
-  ++stats().break_reasons[reason];
-  if (context.report) {
-    Report::Break entry;
-    entry.reason = reason;
-    for (const runtime::FrameState& frame : exit.frames) {
-      PyCodeObject* code = frame.info->code;
-      entry.stack.emplace_back(PyUnicode_AsUTF8(code->co_filename), frame.info->instrs[frame.instr].line,
-                               PyUnicode_AsUTF8(code->co_name));
-    }
-    context.report->breaks.push_back(std::move(entry));
-  }
-  if (log_enabled("graph_breaks")) log("graph_breaks", "Graph break: " + break_text(exit));
-  if (CompileTrace* trace = CompileTrace::current(); trace && trace->is_on()) trace->broken(reason, break_text(exit));
-}
-
-/// The text of the current error; clears it.
-std::string take_error_text() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Ref held[] = {Ref::steal(type), Ref::steal(value), Ref::steal(traceback)};
-  Ref text = Ref::steal(PyObject_Str(value));
-  if (!text) PyErr_Clear();
-  return text ? PyUnicode_AsUTF8(text.get()) : reinterpret_cast<PyTypeObject*>(type)->tp_name;
-}
-
 /// What is to be said of the cache on disk. It costs time at most, even where warnings are errors.
 void say_of_cache() {
   const std::string notice = cache::take_notice();
@@ -159,15 +115,15 @@ void say_of_cache() {
   if (!warn(notice)) PyErr_WriteUnraisable(nullptr);
 }
 
-/// A graph is not compiled after all: said once for each cause, whatever warnings are turned into.
-void say_uncompiled(const std::string& place, const std::string& cause) {
-  static auto* said = new std::set<std::string>;
-  if (!said->insert(cause).second) return;
-  SavedError saved;
-  if (!warn("Magneto runs the operators of " + place + " one by one, as eager does: " + cause +
-            ". magneto.stats()[\"uncompiled\"] counts such graphs; this is said once.")) {
-    PyErr_WriteUnraisable(nullptr);
-  }
+/// The current error as an exception object that has its traceback; clears it.
+Ref take_error_with_traceback() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (traceback) PyException_SetTraceback(value, traceback);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  return Ref::steal(value);
 }
 
 /// A callable's own setting, or the process's.
@@ -188,7 +144,7 @@ runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, 
   way.tuning.seconds = static_cast<double>(context.max_autotune_seconds >= 0 ? context.max_autotune_seconds
                                                                              : settings().max_autotune_seconds);
   way.tuning.takes = settings().max_autotune_takes;
-  way.tuning.name = place_of(start);
+  way.tuning.name = place_text(place_of(context, start));
   for (const Ref& input : trace.example_inputs) way.tuning.inputs.push_back(THPVariable_Unpack(input.get()));
   return way;
 }
@@ -213,7 +169,7 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   for (const std::string& name : compiled.externs) ++stats().externs[name];
   if (compiled.uncompiled.empty()) return;
   ++stats().uncompiled[compiled.uncompiled];
-  say_uncompiled(place_of(start), compiled.uncompiled);
+  say_uncompiled(place_of(context, start), compiled.uncompiled);
   stages.offer(graph::Stage::hints, [&] { return "the operators run one by one: " + compiled.uncompiled + "\n"; });
 }
 
@@ -269,20 +225,13 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   }
   if (!callable) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;  // KeyboardInterrupt and the like
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback) PyException_SetTraceback(value, traceback);
-    Ref text = Ref::steal(PyObject_Str(value));
-    raise("BackendFailed", std::string("the backend raised ") + reinterpret_cast<PyTypeObject*>(type)->tp_name + ": " +
+    Ref cause = take_error_with_traceback();
+    Ref text = Ref::steal(PyObject_Str(cause.get()));
+    raise("BackendFailed", std::string("the backend raised ") + Py_TYPE(cause.get())->tp_name + ": " +
                                (text ? PyUnicode_AsUTF8(text.get()) : ""));
-    PyObject *outer_type, *outer, *outer_traceback;
-    PyErr_Fetch(&outer_type, &outer, &outer_traceback);
-    PyErr_NormalizeException(&outer_type, &outer, &outer_traceback);
-    PyException_SetCause(outer, value);
-    PyErr_Restore(outer_type, outer, outer_traceback);
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
+    Ref failed = take_error_with_traceback();
+    PyException_SetCause(failed.get(), cause.release());
+    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failed.get())), failed.get());
     return false;
   }
   trace.plan->computation =
@@ -290,40 +239,37 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   return true;
 }
 
-/// A limit on captures is reached: false.
-bool give_up(Segment& segment, const capture::Start& start, const char* setting, int64_t limit,
-             const std::string& detail) {
-  segment.given_up = true;
-  warn(std::string("Magneto hit config.") + setting + " (" + std::to_string(limit) + ") for " + place_of(start) +
-       " and runs new cases under CPython from here on. " + detail);
-  ++stats().fallbacks[setting];
-  return false;
+/// The graph's part of a compile. False: the backend failed, with the error set.
+bool compile_backend(Context& context, capture::Trace& trace, const capture::Start& start) {
+  ++stats().graphs;
+  stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
+  Stages stages(context, PyUnicode_AsUTF8(start.info->code->co_name));
+  stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
+  stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
+  const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;
+  log_step("dynamo", [&] { return "Step 2: calling compiler function " + backend; });
+  runtime::RecordedRuns runs;
+  runtime::StageTime time("compile.backend");
+  if (!apply_backend(context, trace, start, stages)) return false;
+  const double seconds = time.end();
+  if (context.report) context.report->backend_seconds += seconds;
+  stages.offer(graph::Stage::profile, [&] { return runs.print(); });
+  log_step("dynamo", [&] { return "Step 2: done compiler function " + backend; });
+  return true;
 }
 
-/// Why none of the entries serves, as an error or a log goes on.
-std::string failed_guards(const Segment& segment, const guards::Roots& roots) {
-  std::string text = "\n    triggered by the following guard failure(s):\n";
-  for (const auto& entry : segment.entries) text += "    - " + entry->id + ": " + entry->guards->explain(roots) + "\n";
-  return text;
-}
-
-/// The same with all guards that fail, not only the first of each entry.
-std::string all_failed_guards(const Segment& segment, const guards::Roots& roots) {
-  std::string text;
-  for (const auto& entry : segment.entries) {
-    text += "\n    triggered by the following guard failure(s):\n    guard " + entry->id + " failures:\n";
-    for (const std::string& failure : entry->guards->explain_all(roots)) text += "    - " + failure + "\n";
-  }
-  return text;
+std::string triggered_by(const Segment& segment, const guards::Roots& roots) {
+  return "\n    triggered by the following guard failure(s):\n" + failed_guards(segment, roots);
 }
 
 /// False: the stance forbids captures.
-bool stance_allows(const Segment& segment, const capture::Start& start, const guards::Roots& roots) {
+bool stance_allows(const Context& context, const Segment& segment, const capture::Start& start,
+                   const guards::Roots& roots) {
   if (settings().stance == Stance::FailOnRecompile) {
     raise("RecompileError",
-          "The stance is \"fail_on_recompile\", and " + place_of(start) +
+          "The stance is \"fail_on_recompile\", and " + place_text(place_of(context, start)) +
               (segment.entries.empty() ? " has not been captured yet. Call it once under the stance \"default\" first."
-                                       : " would be captured again" + failed_guards(segment, roots)));
+                                       : " would be captured again" + triggered_by(segment, roots)));
   }
   return settings().stance == Stance::Default;
 }
@@ -342,37 +288,33 @@ bool is_crowded(const Context& context, const Segment& segment) {
 bool allow_another(Context& context, Segment& segment, const capture::Start& start, const guards::Roots& roots) {
   const int64_t accumulated = settings().accumulated_cache_size_limit;
   if (captures_at({start.info->code, start.instr, context.subject}) >= accumulated) {
-    return give_up(segment, start, "accumulated_cache_size_limit", accumulated,
-                   "That many captures were made of it, for different modules, closures or calls of compile.");
+    report_limit(segment, place_of(context, start), "accumulated_cache_size_limit", accumulated,
+                 "That many captures were made of it, for different modules, closures or calls of compile.");
+    return false;
   }
   if (segment.entries.empty()) return true;
-  ++stats().recompiles;
   for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
-  const std::string reasons = failed_guards(segment, roots);
-  const std::string function = "Recompiling function " + function_in_file(start);
-  if (log_enabled("recompiles")) log("recompiles", function + reasons);
-  CompileTrace::current()->recompiled(function + reasons);
-  if (log_enabled("recompiles_verbose")) log("recompiles_verbose", function + all_failed_guards(segment, roots));
+  report_recompile(segment, place_of(context, start), roots);
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
   if (error) {
-    raise("RecompileError", "Recompiling " + place_of(start) + reasons);
+    raise("RecompileError", "Recompiling " + place_text(place_of(context, start)) + triggered_by(segment, roots));
     return false;
   }
   const int64_t limit = entry_limit(context);
   if (static_cast<int64_t>(segment.entries.size()) < limit) return true;
-  return give_up(segment, start, "cache_size_limit", limit,
-                 "Last reason:\n" + segment.entries.front()->guards->explain(roots));
+  const Entry& last = *segment.entries.front();
+  report_limit(segment, place_of(context, start), "cache_size_limit", limit,
+               "last reason: " + last.id + ": " + last.guards->explain(roots));
+  return false;
 }
 
 /// The program itself raised in the capture: CPython runs it, and is expected to raise the same; clears the error.
-void expect_raise(Segment& segment, const std::string& where) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Ref held[] = {Ref::steal(type), Ref::steal(value), Ref::steal(traceback)};
-  Ref text = Ref::steal(PyObject_Str(value));
-  segment.raised = std::string(reinterpret_cast<PyTypeObject*>(type)->tp_name) + ": " +
-                   (text ? PyUnicode_AsUTF8(text.get()) : "") + "\n" + where;
+void expect_raise(Segment& segment, const std::vector<CodePlace>& site) {
+  const Ref raised = take_error();
+  const Ref text = Ref::steal(PyObject_Str(raised.get()));
+  segment.raised =
+      std::string(Py_TYPE(raised.get())->tp_name) + ": " + (text ? PyUnicode_AsUTF8(text.get()) : "") + "\n";
+  for (const CodePlace& place : site) segment.raised += place_text(place) + "\n";
   PyErr_Clear();
 }
 
@@ -382,20 +324,33 @@ void expect_raise(Segment& segment, const std::string& where) {
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
   if (segment.given_up || c_stack_is_low()) return nullptr;
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
+  const CodePlace place = place_of(context, start);
   CompileLog compile_log(next_id(segment));
   CompileTrace compile_trace(compile_log, start);
-  if (!stance_allows(segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
+  if (!stance_allows(context, segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
   InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
   const OutsideBlocks outside;
+  const runtime::Progress progress(place_text(place));
   runtime::StageTime whole("compile");
-  std::string raise_site;
+  std::vector<CodePlace> site;
+  std::string captured;
   Ref interrupt;
+  const auto fails = [&](std::string cause, std::string message) -> Entry* {
+    fall_back(context, segment, place,
+              {.cause = std::move(cause),
+               .message = std::move(message),
+               .stage = runtime::failed_stage(),
+               .stack = site,
+               .graph = captured});
+    return nullptr;
+  };
   for (int attempt = 0; attempt < 100; ++attempt) {
     compile_log.begin_attempt(attempt);
-    log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(start); });
+    runtime::failed_stage() = "";
+    log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(place); });
     std::shared_ptr<const int64_t> alive;
-    runtime::StageTime capture_time("compile.capture");
     try {
+      runtime::StageTime capture_time("compile.capture");
       capture::Trace trace;
       {
         capture::Capture capture(start, segment.known_breaks, segment.memory);
@@ -415,27 +370,25 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         } catch (const capture::Interrupted&) {
           interrupt = capture.take_interrupt();
           throw;
-        } catch (const PythonError&) {
-          raise_site = capture.raise_site();
+        } catch (...) {
+          site = capture.site();
           throw;
         }
       }
       if (*alive != 0) {
-        fall_back(context, segment, place_of(start), "leaked fake tensors",
-                  std::to_string(*alive) + " fake tensors outlive the capture");
-        return nullptr;
+        return fails("leaked fake tensors", std::to_string(*alive) + " fake tensors outlive the capture");
       }
       const double capture_seconds = capture_time.end();
-      log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(start); });
+      log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(place); });
       if (trace.plan->exit) {
+        report_exit(context, *trace.plan->exit);
         if (context.fullgraph) {
-          report_exit(context, *trace.plan->exit);
           raise("Unsupported", break_text(*trace.plan->exit));
           return nullptr;
         }
-        report_exit(context, *trace.plan->exit);
       }
       ++stats().frames;
+      history().captured(place, trace.codes);
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
       compile_trace.captured(trace);
       if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
@@ -444,22 +397,23 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         context.report->graph_texts.push_back(graph::print(trace.graph));
       }
       if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
-        ++stats().graphs;
-        stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
-        Stages stages(context, PyUnicode_AsUTF8(start.info->code->co_name));
-        stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
-        stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
-        const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;
-        log_step("dynamo", [&] { return "Step 2: calling compiler function " + backend; });
-        runtime::StageTime backend_time("compile.backend");
-        const bool compiled = apply_backend(context, trace, start, stages);
-        if (context.report) context.report->backend_seconds += backend_time.end();
-        if (compiled) log_step("dynamo", [&] { return "Step 2: done compiler function " + backend; });
-        if (!compiled) {
-          if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
+        try {
+          if (!compile_backend(context, trace, start)) {
+            if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
+              return nullptr;
+            const Ref raised = take_error_with_traceback();
+            const Ref text = Ref::steal(PyObject_Str(raised.get()));
+            fall_back(context, segment, place,
+                      {.cause = "backend error",
+                       .message = text ? PyUnicode_AsUTF8(text.get()) : "",
+                       .stage = "compile.backend",
+                       .stack = {},
+                       .exception = raised});
             return nullptr;
-          fall_back(context, segment, place_of(start), "backend error", take_error_text());
-          return nullptr;
+          }
+        } catch (const std::exception&) {
+          captured = graph::print(trace.graph);
+          throw;
         }
       }
       if (context.report) {
@@ -478,20 +432,17 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.get())), interrupt.get());
       return nullptr;
     } catch (const capture::Abandon& abandon) {
-      fall_back(context, segment, place_of(start), break_info(abandon.reason).name, abandon.message);
-      return nullptr;
+      return fails(break_info(abandon.reason).name, abandon.message);
     } catch (const PythonError&) {
       // The program itself raises: CPython runs it and raises the real thing.
-      expect_raise(segment, raise_site);
+      expect_raise(segment, site);
       return nullptr;
     } catch (const std::exception& error) {
       PyErr_Clear();
-      fall_back(context, segment, place_of(start), "internal error", error.what());
-      return nullptr;
+      return fails("internal error", error.what());
     }
   }
-  fall_back(context, segment, place_of(start), "internal error", "the segment was restarted too often");
-  return nullptr;
+  return fails("internal error", "the segment was restarted too often");
 }
 
 Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, PyObject* const** slots) {
@@ -503,32 +454,11 @@ Entry* entry_for(Context& context, Segment& segment, const capture::Start& start
     if (Entry* entry = find_entry(segment, roots, slots)) return entry;
     // What was captured changed meanwhile: by another thread, a signal handler, a finaliser.
   }
-  segment.given_up = true;
-  fall_back(context, segment, place_of(start), "unstable state",
-            "what it reads changes while it is captured: " + segment.entries.front()->guards->explain(roots));
+  fall_back(
+      context, segment, place_of(context, start),
+      {.cause = "unstable state",
+       .message = "what it reads changes while it is captured: " + segment.entries.front()->guards->explain(roots)});
   return nullptr;
-}
-
-void report_undone(const CodeInfo& info, int32_t instr) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Ref held[] = {Ref::steal(type), Ref::steal(value), Ref::steal(traceback)};
-  const std::string name = reinterpret_cast<PyTypeObject*>(type)->tp_name;
-  ++stats().undone[name];
-  if (log_enabled("graph_breaks")) {
-    log("graph_breaks", "An operator in the graph of " + place_of(info, instr) + " raised " + name +
-                            "; the run is undone, and CPython runs the segment, to raise at the right line");
-  }
-}
-
-PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result) {
-  const std::string raised = std::exchange(segment.raised, {});
-  if (raised.empty() || !result) return result;
-  fall_back(context, segment, place_of(info, instr), "internal error",
-            "the capture saw the program raise " + raised + ", and CPython did not");
-  if (PyErr_Occurred()) Py_CLEAR(result);
-  return result;
 }
 
 }  // namespace magneto::dispatch

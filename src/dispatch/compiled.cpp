@@ -6,6 +6,7 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "dispatch/block.h"
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
@@ -35,10 +36,22 @@ PyObject* original_of(PyObject* callable) {
   return nullptr;
 }
 
+/// With config.debug_function: CPython runs this one, and functions of that name that it calls run compiled.
+PyObject* call_in_block(PyObject* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  const Ref alive = Ref::borrow(self);
+  const Ref nothing = checked(PyTuple_New(0));
+  enter_block(self, nothing.get());
+  PyObject* result = PyObject_Vectorcall(reinterpret_cast<CompiledFunction*>(self)->original, args, nargs, kwnames);
+  const SavedError saved;
+  leave_block();
+  return result;
+}
+
 PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto* compiled = reinterpret_cast<CompiledFunction*>(self);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
-  switch (how_to_run(PyThreadState_Get())) {
+  Context& context = *compiled->context;
+  switch (how_to_run(PyThreadState_Get(), context.eager_calls)) {
     case Run::Eager:
       return PyObject_Vectorcall(compiled->original, args, nargs, kwnames);
     case Run::Refused:
@@ -55,7 +68,9 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
       return nullptr;
     }
   }
-  Context& context = *compiled->context;
+  const std::string& named = settings().debug_function;
+  if (!named.empty() && named != PyUnicode_AsUTF8(info->code->co_name))
+    return call_in_block(self, args, nargs, kwnames);
   const Context::InFlight in_flight(context);
   // The receiver goes in front.
   c10::SmallVector<PyObject*, 16> all;
@@ -315,6 +330,8 @@ double time_guards(PyObject* object, PyObject* args, Py_ssize_t rounds, size_t e
   if (!holds) throw std::invalid_argument("the guards do not hold");
   return least;
 }
+
+bool is_compiled(PyObject* object) { return Py_TYPE(object) == &CompiledFunctionType; }
 
 Context* context_of(PyObject* compiled) { return reinterpret_cast<CompiledFunction*>(compiled)->context; }
 

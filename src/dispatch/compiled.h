@@ -13,6 +13,7 @@ bool add_types(PyObject* module);
 /// A new CompiledFunction for a Python function, bound method or callable object.
 PyObject* make_compiled(PyObject* callable, PyObject* options);
 
+bool is_compiled(PyObject* object);
 /// What a CompiledFunction keeps its captures in.
 Context* context_of(PyObject* compiled);
 

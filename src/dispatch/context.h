@@ -57,8 +57,9 @@ struct Segment {
   int32_t frame_id = -1;  // what logs call it, from its first compile on
   int32_t compiles = 0;
   capture::KnownBreaks known_breaks;
-  std::string raised;     // what the program raised in the last capture, until it is known that it does so for real
-  bool given_up = false;  // runs under CPython from here on; said and counted when it was decided
+  std::string raised;      // what the program raised in the last capture, until it is known that it does so for real
+  bool given_up = false;   // runs under CPython from here on; said and counted when it was decided
+  int64_t eager_runs = 0;  // under CPython, because no capture served
   capture::Memory memory;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there
 };
@@ -92,6 +93,7 @@ struct Context {
   int64_t cache_size_limit = -1, max_autotune_seconds = -1;
   int error_on_recompile = -1, debug_dump = -1, disk_cache = -1, max_autotune = -1, deterministic = -1;
   Report* report = nullptr;
+  EagerCalls eager_calls;
 
   /// The captures that start at that instruction. Valid while an InFlight lives.
   Segment& segment(const CodeInfo& info, int32_t instr) {
@@ -101,6 +103,12 @@ struct Context {
       first_info_ = &info;
     }
     return *first_;
+  }
+
+  /// Calls `visit(place, segment)` for all places where captures start.
+  template <typename Visit>
+  void for_each_segment(const Visit& visit) const {
+    for (const auto& [place, segment] : segments_) visit(place, segment);
   }
 
   /// For the cyclic garbage collector: a callable that its own captures reach (by a module's globals, by a closure)

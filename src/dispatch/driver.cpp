@@ -179,7 +179,7 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       instr = next;
     }
     // The last step may have called breakpoint(), entered a dispatch mode...
-    if (const Run run = how_to_run(thread); run != Run::Compiled) {
+    if (const Run run = how_to_run(thread, context.eager_calls); run != Run::Compiled) {
       if (run == Run::Refused) {
         frame_set_running(frame, info, instr, depth);
         return frame_raise(thread, frame);
@@ -198,6 +198,7 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
     }
     if (!entry) {
       if (PyErr_Occurred()) return frame_raise(thread, frame);
+      ++segment.eager_runs;
       frame_set(frame, info, instr, depth);
       return check_raised(context, segment, info, instr, frame_continue(thread, frame));
     }
@@ -235,6 +236,7 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
   Entry* entry = entry_for(context, first, {function, &info, 0, localsplus, 0, false}, &slots);
   if (!entry) {
     if (PyErr_Occurred()) return nullptr;
+    ++first.eager_runs;
     return check_raised(context, first, info, 0, PyObject_Vectorcall(function, args, nargs, kwnames));
   }
   runtime::Registers registers(entry->plan->register_count);
@@ -270,6 +272,7 @@ PyObject* run_frame(PyThreadState* thread, Frame* frame, Context& context) {
   };
   if (!entry) {
     if (PyErr_Occurred()) return raise();
+    ++segment->eager_runs;
     return check_raised(context, *segment, *info, 0, frame_continue(thread, frame));
   }
   runtime::Registers registers(entry->plan->register_count);

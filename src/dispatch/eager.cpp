@@ -43,13 +43,13 @@ Run leave_to(PyThreadState* thread, Watcher& watcher) {
 
 }  // namespace
 
-Run how_to_run(PyThreadState* thread) {
-  if (disabled_on_this_thread() || capture::Capture::current() || settings().stance == Stance::ForceEager) {
-    return Run::Eager;
-  }
-  if (is_traced(thread)) return leave_to(thread, tracer);
+Run how_to_run(PyThreadState* thread, EagerCalls& counts) {
+  if (capture::Capture::current()) return Run::Eager;
+  if (disabled_on_this_thread()) return ++counts.disabled, Run::Eager;
+  if (settings().stance == Stance::ForceEager) return ++counts.stance, Run::Eager;
+  if (is_traced(thread)) return ++counts.traced, leave_to(thread, tracer);
   if (!runtime::DispatchScope().is_plain() || torch::autograd::ForwardADLevel::try_get_by_idx(0)) {
-    return leave_to(thread, dispatch_mode);
+    return ++counts.dispatch_mode, leave_to(thread, dispatch_mode);
   }
   return Run::Compiled;
 }

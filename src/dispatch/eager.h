@@ -11,6 +11,11 @@ enum class Stance : int64_t { Default, ForceEager, EagerOnRecompile, FailOnRecom
 /// True while capture and compiled code are off on this thread.
 bool& disabled_on_this_thread();
 
+/// How often a compiled callable was left to CPython, by cause.
+struct EagerCalls {
+  int64_t disabled = 0, stance = 0, traced = 0, dispatch_mode = 0;
+};
+
 enum class Run : uint8_t {
   Compiled,
   Eager,    // CPython runs the function, or the rest of the frame
@@ -19,7 +24,7 @@ enum class Run : uint8_t {
 
 /// How this thread runs compiled functions just now. Eager if the user asked for it (disable, the stance), in a capture
 /// (which interprets the original), and, counted and said once, while a tool watches that compiled code would escape: a
-/// tracer each line, a dispatch mode or transform each operator.
-Run how_to_run(PyThreadState* thread);
+/// tracer each line, a dispatch mode or transform each operator. Eager ones are counted, but for those in a capture.
+Run how_to_run(PyThreadState* thread, EagerCalls& counts);
 
 }  // namespace magneto::dispatch

@@ -71,6 +71,8 @@ void log(const char* artifact, const std::string& text) {
 
 void announce(const std::string& text) { call_log("announce", "s", text.c_str()); }
 
+void log_error(const std::string& text) { call_log("error", "O", text_object(text).get()); }
+
 void log_graph(const std::string& name, PyObject* module) {
   call_log("emit_graph", "sOO", name.c_str(), module, id_argument().get());
 }

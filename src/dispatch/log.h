@@ -62,6 +62,9 @@ void log(const char* artifact, const std::string& text);
 /// For people who asked for something that takes place elsewhere: a line of the log that is always shown.
 void announce(const std::string& text);
 
+/// The same for what went wrong and was suppressed.
+void log_error(const std::string& text);
+
 /// What is made of objects in Python: `graph`, `graph_code`, `graph_sizes` of a torch.fx.GraphModule...
 void log_graph(const std::string& name, PyObject* module);
 /// ...and `bytecode`: the original beside the plan.

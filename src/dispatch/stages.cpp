@@ -39,9 +39,10 @@ std::string file_name(std::string text) {
   return text.substr(0, 80);
 }
 
-void say_once(const std::string& text) {
-  static auto* said = new std::set<std::string>;
-  if (said->insert(text).second) announce(text);
+/// Whether the debug directory gets the stage: it is none of the list.
+bool is_written(Stage stage) {
+  const std::string list = "," + settings().debug_dump_without + ",";
+  return list.find("," + std::string(graph::facts(stage).name) + ",") == std::string::npos;
 }
 
 }  // namespace
@@ -65,14 +66,14 @@ bool Stages::is_traced(Stage stage) {
          (stage == Stage::functional || stage == Stage::normal_form || stage == Stage::loops || stage == Stage::plan);
 }
 
-bool Stages::insists_on(Stage stage) const { return report_ || dump_ || is_logged(stage); }
+bool Stages::insists_on(Stage stage) const { return report_ || (dump_ && is_written(stage)) || is_logged(stage); }
 
 bool Stages::wanted(Stage stage) const { return insists_on(stage) || is_traced(stage); }
 
 void Stages::take(Stage stage, const std::string& text) {
   const graph::StageFacts& facts = graph::facts(stage);
   if (report_) report_->stages.back().emplace_back(facts.name, text);
-  if (dump_) write(stage, text);
+  if (dump_ && is_written(stage)) write(stage, text);
   if (is_traced(stage)) CompileTrace::current()->stage(facts.name, text);
   if (!text.empty() && is_logged(stage)) {
     log(facts.artifact, std::string(facts.title) + " (" + function_ + ")\n" + text);
@@ -86,14 +87,17 @@ void Stages::write(Stage stage, const std::string& text) {
   if (folder_.empty()) {
     fs::path base = settings().debug_dir.empty() ? fs::current_path(error) : fs::path(settings().debug_dir);
     base = base / "torch_compile_debug" / run_name() / "magneto";
-    folder_ = base / (std::to_string(number++) + "_" + file_name(function_));
+    const std::string name = std::to_string(number++) + "_" + file_name(function_);
+    folder_ = base / name;
     fs::create_directories(folder_, error);
-    if (!error) say_once("Magneto writes all stages of what it compiles to " + base.string());
+    announce(error ? "can't write stages to " + folder_ + ": " + error.message() : name + " debug trace: " + folder_);
+    if (error) dump_ = false;
   }
+  if (!dump_) return;
   std::ofstream file(fs::path(folder_) / graph::facts(stage).file);
   file << text;
   file.close();
-  if (!file) say_once("Magneto can't write stages to " + folder_);
+  if (!file) announce("can't write stages to " + folder_);
 }
 
 }  // namespace magneto::dispatch

@@ -7,8 +7,6 @@
 #include <map>
 #include <string>
 
-#include "runtime/plan.h"
-
 namespace magneto::dispatch {
 
 struct Stats {
@@ -36,8 +34,5 @@ Stats& stats();
 bool warn(const std::string& text);
 /// Raises an exception class of magneto.exc.
 void raise(const char* exception, const std::string& text);
-
-/// "Graph break: ..." with cause, hint and the user's stack, as logs and fullgraph errors show it.
-std::string break_text(const runtime::Exit& exit);
 
 }  // namespace magneto::dispatch

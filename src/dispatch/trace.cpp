@@ -22,14 +22,13 @@ CompileTrace::CompileTrace(const CompileLog& log, const capture::Start& start)
     : log_(log), code_(start.info->code), on_(log.wants("trace")), outer_(current_trace) {
   current_trace = this;
   if (!on_) return;
-  outer_runs_ = std::exchange(runtime::recorded_runs(), &runs_);
+  runs_.emplace();
   call_trace("begin", "OiO", code_, start.info->instrs[start.instr].line, log_.id().tuple().get());
 }
 
 CompileTrace::~CompileTrace() {
   current_trace = outer_;
   if (!on_) return;
-  runtime::recorded_runs() = outer_runs_;
   SavedError saved;
   call_trace("end", "OOOO", code_, outcome().get(), stage_runs().get(), log_.id().tuple().get());
 }
@@ -83,8 +82,8 @@ Ref CompileTrace::outcome() const {
 
 Ref CompileTrace::stage_runs() const {
   Ref list = checked(PyList_New(0));
-  for (const runtime::StageRun& run : runs_) {
-    Ref item = checked(Py_BuildValue("(sdd)", run.stage, run.begin, run.seconds));
+  for (const runtime::StageRun& run : runs_->all()) {
+    Ref item = checked(Py_BuildValue("(sddL)", run.stage, run.begin, run.seconds, run.peak));
     if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
   }
   return list;

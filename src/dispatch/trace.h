@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,8 +44,7 @@ class CompileTrace {
   PyCodeObject* code_;
   bool on_;
   CompileTrace* outer_;
-  std::vector<runtime::StageRun> runs_;
-  std::vector<runtime::StageRun>* outer_runs_ = nullptr;
+  std::optional<runtime::RecordedRuns> runs_;
   std::string break_reason_, fail_type_, fail_reason_;
   size_t guards_ = 0, operators_ = 0, nodes_ = 0, inputs_ = 0;
 };

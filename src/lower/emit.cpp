@@ -8,6 +8,7 @@
 #include <map>
 
 #include "graph/text.h"
+#include "lower/diagram.h"
 #include "lower/groups.h"
 
 namespace magneto::lower {
@@ -596,6 +597,7 @@ LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices
     }
   }
   sink.offer(graph::Stage::loops, [&] { return print(lowering.program); });
+  sink.offer(graph::Stage::diagram, [&] { return diagram(lowering.program); });
   return std::move(lowering.program);
 }
 

@@ -70,6 +70,13 @@ struct CodeInfo {
   const Handler* handler_of(int32_t instr) const;
 };
 
+/// An instruction of the program.
+struct CodePlace {
+  const CodeInfo* info;
+  int32_t instr;
+  int32_t line() const { return info->instrs[instr].line; }
+};
+
 /// Decodes a code object (never its quickened form). Decoded once per code object and kept until `forget_code`.
 /// Throws PythonError.
 const CodeInfo& decode(PyCodeObject* code);

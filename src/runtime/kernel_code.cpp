@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "codegen/kernel.h"
+#include "runtime/progress.h"
 
 namespace magneto::runtime {
 
@@ -15,7 +16,8 @@ void compile_kernels(std::vector<KernelCall>& calls) {
     variants.push_back(call.variant);
   }
   try {
-    const auto compiled = codegen::compile(kernels, {}, variants);
+    const auto compiled = codegen::compile(kernels, {}, variants,
+                                           [](size_t done, size_t total) { Progress::tick(nullptr, done, total); });
     for (size_t i = 0; i < calls.size(); ++i) calls[i].code = compiled[i];
   } catch (const std::runtime_error& error) {
     // A library that is not there is a fact of the installation; anything else is a bug of ours.

@@ -6,7 +6,6 @@
 #include <ATen/ops/copy.h>
 #include <ATen/ops/fill.h>
 #include <ATen/ops/uniform.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -21,6 +20,7 @@
 #include "runtime/aten_program.h"
 #include "runtime/compiled_program.h"
 #include "runtime/measure.h"
+#include "runtime/progress.h"
 #include "runtime/subgraph.h"
 #include "runtime/torch_errors.h"
 
@@ -31,23 +31,6 @@ namespace {
 constexpr double kClearlyLess = 0.95;
 /// Sizes up to which products are generated, besides lowering's own rule.
 constexpr int64_t kProductLimits[] = {0, 1 << 18, 1 << 21};
-
-/// One line on the terminal that is written over; nothing where stderr is none.
-class Progress {
- public:
-  explicit Progress(std::string name) : name_(std::move(name)), shown_(isatty(STDERR_FILENO) == 1) {}
-  ~Progress() {
-    if (shown_) fputs("\r\033[K", stderr);
-  }
-  Progress(const Progress&) = delete;
-  void show(const std::string& what) const {
-    if (shown_) fprintf(stderr, "\r\033[KMagneto measures %s: %s", name_.c_str(), what.c_str()), fflush(stderr);
-  }
-
- private:
-  std::string name_;
-  bool shown_;
-};
 
 /// Runs are repeated: random numbers are drawn from where they were, warnings are said once, by the real run.
 class Rehearsal {
@@ -106,8 +89,7 @@ class Tuner {
       : functional_(functional),
         tuning_(tuning),
         deadline_(Clock::now() +
-                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(tuning.seconds))),
-        progress_(tuning.name) {
+                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(tuning.seconds))) {
     for (const graph::AtenNode& node : functional.graph.aten_nodes) {
       repeatable_ = repeatable_ && !passes::traits_of(node.op).effect;
     }
@@ -196,7 +178,7 @@ class Tuner {
       if (!programs.empty()) limits.push_back(limit);
       programs.push_back(std::move(program));
     };
-    progress_.show("matrix products");
+    Progress::tick("matrix products are measured");
     consider(std::nullopt);
     for (const int64_t limit : kProductLimits) {
       if (time_left()) consider(limit);
@@ -249,7 +231,7 @@ class Tuner {
         report_ += "no time was left for " + std::to_string(order.size() - i) + " kernels\n";
         return;
       }
-      progress_.show("kernel " + std::to_string(i + 1) + " of " + std::to_string(order.size()));
+      Progress::tick("kernels are measured", i, order.size());
       choose_kernel(program, order[i], found.at(order[i]));
     }
   }
@@ -326,7 +308,6 @@ class Tuner {
   const passes::Functional& functional_;
   const Tuning& tuning_;
   const Clock::time_point deadline_;
-  const Progress progress_;
   /// Nothing happens outside when the program is run once more.
   bool repeatable_ = true;
   lower::Choices choices_;

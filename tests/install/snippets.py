@@ -1,7 +1,8 @@
 """The programs of the documents that users of torch.compile read, as they stand there.
 
-A row is the snippet's text, what a test has to define before it (the documents write `model = ...`), and what the
-document says that the user sees: a function of the program's names, its output and its log.
+A row is the snippet's text, what a test has to define before it, what stands in the places that the document leaves
+open (`model = ...`), and what the document says that the user sees: a function of the program's names, its output and
+its log. Each program of the documents is here; docs/coverage.md lists those that need what is to come.
 """
 
 from __future__ import annotations
@@ -32,6 +33,15 @@ class Snippet(NamedTuple):
     before: str = ""
     raises: bool = False
     known_wrong: str = ""  # why it is not run
+    holes: tuple[tuple[str, str], ...] = ()  # what the document leaves open, and what stands there
+
+    def program(self) -> str:
+        """What is run."""
+        text = self.text
+        for hole, filling in self.holes:
+            assert hole in text, hole
+            text = text.replace(hole, filling, 1)
+        return self.before + text
 
 
 def _equal(got: Any, want: Any) -> None:
@@ -109,8 +119,9 @@ def _guarded(seen: Seen) -> None:
 
 
 def _limited(seen: Seen) -> None:
-    (text,) = [text for text in seen.warnings if "cache_size_limit (8)" in text]
-    assert "fn" in text and "size mismatch at index 0. expected" in text
+    (text,) = [text for text in seen.warnings if "hit config.cache_size_limit (8)" in text]
+    assert "\n    function: 'fn' (" in text and "playground.py:" in text
+    assert "\n    last reason: 0/7: tensor 'L['x']' size mismatch at index 0. expected 8, actual 9" in text
 
 
 def _said(*texts: str) -> Callable[[Seen], None]:
@@ -131,10 +142,20 @@ EXAMPLE = "example_input = torch.randn(4)\nmodel = torch.nn.ReLU()\n"
 
 SNIPPETS: dict[str, Snippet] = {
     # The first troubleshooting pages, of the package torchdynamo.
+    "torchdynamo-block": Snippet(
+        """with torchdynamo.optimize(...):
+   some_fun(x)
+   ...
+""",
+        _runs,
+        TORCHDYNAMO + "x = torch.ones(3)\ndef some_fun(x):\n    return x + 1\n",
+        holes=(("optimize(...)", "optimize('eager')"),),
+    ),
     "torchdynamo-cache-size-limit": Snippet(
-        "torchdynamo.config.cache_size_limit = 16\n",
+        "torchdynamo.config.cache_size_limit = <your desired cache limit>\n",
         lambda seen: _equal(magneto.config.cache_size_limit, 16),
         TORCHDYNAMO,
+        holes=(("<your desired cache limit>", "16"),),
     ),
     "torchdynamo-profiler": Snippet(
         """prof = torchdynamo.utils.CompilationProfiler()
@@ -146,10 +167,11 @@ print(prof.report())
         TORCHDYNAMO + "def my_model():\n    x = torch.ones(3)\n    print(end='')\n    return x + 1\n",
     ),
     "torchdynamo-nopython": Snippet(
-        """torchdynamo.optimize("eager", nopython=True)(fn)(torch.ones(3))""",
+        "torchdynamo.optimize(<compiler>, nopython=True)(fn)(torch.ones(3))",
         _noopython,
         TORCHDYNAMO + "def fn(x):\n    print(x.shape)\n    return x + 1\n",
         raises=True,
+        holes=(("<compiler>", "'eager'"),),
     ),
     "torchdynamo-debug": Snippet(
         "torchdynamo.config.debug = True\ntorchdynamo.optimize('eager')(lambda x: x + 1)(torch.ones(3))\n",
@@ -225,6 +247,27 @@ test_backend_error()
         _backend_failed,
         raises=True,
     ),
+    "guide-function": Snippet(
+        """@dynamo.optimize(...)
+def some_fun(x):
+    ...
+
+some_fun(x)
+...
+""",
+        _runs,
+        DYNAMO + "x = torch.ones(3)\n",
+        holes=(("optimize(...)", "optimize('eager')"), ("    ...", "    return x + 1")),
+    ),
+    "guide-nopython": Snippet(
+        """@dynamo.optimize(<compiler>, nopython=True)
+def toy_example(a, b):
+   ...
+""",
+        lambda seen: _equal(seen.names["toy_example"](torch.ones(3), torch.ones(3)).tolist(), [2.0] * 3),
+        DYNAMO,
+        holes=(("<compiler>", "'eager'"), ("   ...", "   return a + b")),
+    ),
     "guide-explain": Snippet(
         """import torch
 import torch._dynamo as dynamo
@@ -237,25 +280,27 @@ def toy_example(a, b):
     return x * b
 
 
-explanation, out_guards, graphs, ops_per_graph = dynamo.explain(toy_example, torch.randn(10), torch.ones(10))
+explanation, out_guards, graphs, ops_per_graph = dynamo.explain(toy_example, torch.randn(10), torch.randn(10))
 print(explanation)
 """,
         _explained,
+        "import torch\ntorch.manual_seed(3)  # a `b` whose sum is above nought: three graphs either way\n",
     ),
     "guide-profiler": Snippet(
         """prof = dynamo.utils.CompilationProfiler()
 
 @dynamo.optimize(prof)
 def my_model():
-    print(torch.ones(3))
+    ...
 
 my_model()
 print(prof.report())
 """,
         _profiled,
         DYNAMO,
+        holes=(("    ...", "    print(torch.ones(3))"),),
     ),
-    "guide-repro-imports": Snippet(
+    "guide-repro": Snippet(  # `.cuda()`, and a backend that its author had registered as "None"
         """import torch
 import torch._dynamo as dynamo
 from torch import tensor, device
@@ -263,14 +308,81 @@ import torch.fx as fx
 from torch._dynamo.testing import rand_strided
 from math import inf
 from torch._dynamo.debug_utils import run_fwd_maybe_bwd
+
+
+from torch.nn import *
+class Repro(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+
+
+    def forward(self, add):
+        relu = torch.relu(add);  add = None
+        return (relu,)
+
+
+mod = Repro().cuda()
+opt_mod = dynamo.optimize("None")(mod)
+
+
 args = [((200, 200), (200, 1), torch.float32, 'cpu', False)]
 args = [rand_strided(sh, st, dt, dev).requires_grad_(rg) for (sh, st, dt, dev, rg) in args]
-mod = torch.nn.ReLU()
-opt_mod = dynamo.optimize("eager")(mod)
-ref = run_fwd_maybe_bwd(mod, args)
-res = run_fwd_maybe_bwd(opt_mod, args)
+
+
+with torch.cuda.amp.autocast(enabled=False):
+    ref = run_fwd_maybe_bwd(mod, args)
+    res = run_fwd_maybe_bwd(opt_mod, args)
 """,
-        lambda seen: _equal(torch.equal(seen.names["ref"], seen.names["res"]), True),
+        lambda seen: _equal(torch.equal(seen.names["ref"][0], seen.names["res"][0]), True),
+        holes=((".cuda()", ""), ('"None"', '"eager"')),
+    ),
+    "guide-repro-lowering": Snippet(
+        """import torch
+from torch import tensor, device
+import torch.fx as fx
+from torch._dynamo.testing import rand_strided
+from math import inf
+from torch.fx.experimental.proxy_tensor import make_fx
+
+# torch version: 1.13.0a0+gitfddfc44
+# torch cuda version: 11.6
+# torch git version: fddfc4488afb207971c54ad4bf58130fdc8a4dc5
+
+
+# CUDA Info:
+# nvcc: NVIDIA (R) Cuda compiler driver
+# Copyright (c) 2005-2022 NVIDIA Corporation
+# Built on Thu_Feb_10_18:23:41_PST_2022
+# Cuda compilation tools, release 11.6, V11.6.112
+# Build cuda_11.6.r11.6/compiler.30978841_0
+
+# GPU Hardware Info:
+# NVIDIA A100-SXM4-40GB : 8
+
+
+from torch.nn import *
+class Repro(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+
+
+    def forward(self, add):
+        _foobar = torch.ops.aten._foobar.default(add);  add = None
+        return (_foobar,)
+
+args = [((200, 200), (200, 1), torch.float32, 'cpu')]
+args = [rand_strided(shape, stride, dtype, device) for shape, stride, dtype, device in args]
+mod = make_fx(Repro())(*args)
+
+from torch._inductor.compile_fx import compile_fx_inner
+
+compiled = compile_fx_inner(mod, args)
+compiled(*args)
+""",
+        _refused("make_fx runs PyTorch's compiler"),
+        raises=True,
     ),
     "guide-log-level": Snippet(
         """import logging
@@ -308,13 +420,51 @@ torch._dynamo.config.base_dir = "/tmp"
 # Explain what's happening during compilation
 explanation = torch._dynamo.explain(model)(example_input)
 print(explanation)
+
+# Or use logging
+# TORCH_LOGS="+graph_breaks" python script.py
 """,
         lambda seen: _has([seen.output], "Graph Count: 1\nGraph Break Count: 0\nOp Count: 1\nBreak Reasons:\n"),
         "import torch\n" + EXAMPLE,
     ),
+    "debugging-graph-breaks": Snippet(
+        """# Bad: causes graph break
+if x.sum() > 0:
+    return x * 2
+
+# Good: use torch.where for simple conditionals
+return torch.where(x.sum() > 0, x * 2, x)
+
+# Bad: graph break from .item()
+threshold = x.mean().item()
+
+# Good: keep as tensor
+threshold = x.mean()
+""",
+        _breaks("DataDependentBranch", "if x.sum() > 0:", "DataDependentValue", "threshold = x.mean().item()"),
+        "import torch\n",
+        holes=(
+            ("if x.sum() > 0:\n    return x * 2\n", "def bad(x):\n    if x.sum() > 0:\n        return x * 2\n"),
+            ("return torch.where", "def good(x):\n    return torch.where"),
+            (
+                "threshold = x.mean().item()",
+                "def bad_value(x):\n    threshold = x.mean().item()\n    return x > threshold",
+            ),
+            (
+                "threshold = x.mean()\n",
+                "def good_value(x):\n    threshold = x.mean()\n    return x > threshold\n\n"
+                "torch.compile(bad)(torch.ones(3)), torch.compile(bad_value)(torch.ones(3))\n"
+                "torch.compile(good, fullgraph=True)(torch.ones(3))\n"
+                "torch.compile(good_value, fullgraph=True)(torch.ones(3))\n",
+            ),
+        ),
+    ),
     "debugging-cache-size-limit": Snippet(
         """import torch._dynamo
 torch._dynamo.config.cache_size_limit = 8  # Reduce to catch issues faster
+
+# Log guard failures
+# TORCH_LOGS="+guards" python script.py
 """,
         lambda seen: _equal(magneto.config.cache_size_limit, 8),
     ),
@@ -339,6 +489,9 @@ torch._dynamo.config.suppress_errors = False
 
 # Get verbose output
 torch._dynamo.config.verbose = True
+
+# Trace what Dynamo is doing
+# TORCH_LOGS="+dynamo" python script.py
 """,
         lambda seen: _equal((magneto.config.suppress_errors, magneto.config.verbose), (False, True)),
     ),
@@ -403,7 +556,12 @@ def fn(x):
 
 fn(torch.ones(3, 3))
 """,
-        _breaks("Graph break: ", "open", 'with open("test.txt", "r") as f:'),
+        _breaks(
+            "Graph break in user code at ",
+            "playground.py:7\nReason: InputOutput: call of ",
+            "User code traceback:\n  File ",
+            'line 7, in fn\n    with open("test.txt", "r") as f:\n         ^^^^^^^^^^^^^^^^^^^^^\n',
+        ),
         "import os, tempfile; os.chdir(tempfile.mkdtemp()); open('test.txt', 'w').close()\n",
     ),
     "troubleshooting-guards": Snippet(
@@ -445,13 +603,56 @@ fn(torch.ones(4, 4))
         """import logging
 torch._logging.set_logs(graph_breaks=True)
 ...
-torch._logging.set_logs()
 """,
-        _nothing,
+        _breaks("InputOutput"),
         "import torch\n",
+        holes=(
+            (
+                "...",
+                "torch.compile(lambda x: (x + 1, print()), backend='eager')(torch.ones(3))\ntorch._logging.set_logs()",
+            ),
+        ),
+    ),
+    "troubleshooting-inference": Snippet(
+        """# inference
+model = ...
+opt_model = torch.compile(model)
+
+for _ in range(N_ITERS):
+    inp = ...
+    out = opt_model(inp)
+""",
+        lambda seen: _equal((magneto.stats()["graphs"], magneto.stats()["recompiles"]), (1, 0)),
+        "import torch\nN_ITERS = 3\n",
+        holes=(("model = ...", "model = torch.nn.Linear(3, 3).eval()"), ("inp = ...", "inp = torch.ones(2, 3)")),
+    ),
+    "troubleshooting-distributed": Snippet(
+        """# DistributedDataParallel
+model = ...
+opt_model = torch.compile(model)
+model_ddp = DistributedDataParallel(opt_model, ...)
+
+for _ in range(N_ITERS):
+    inp = ...
+    out = model_ddp(inp)
+""",
+        lambda seen: (_equal(list(seen.names["out"].shape), [2, 3]), _runs(seen))[0],
+        """import torch
+from torch.nn.parallel import DistributedDataParallel
+N_ITERS = 3
+torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+""",
+        holes=(
+            ("model = ...", "model = torch.nn.Linear(3, 3)"),
+            ("(opt_model, ...)", "(opt_model)"),
+            ("inp = ...", "inp = torch.ones(2, 3)"),
+            ("out = model_ddp(inp)", "out = model_ddp(inp)\ntorch.distributed.destroy_process_group()"),
+        ),
     ),
     "troubleshooting-training": Snippet(
-        """opt = torch.optim.Adam(model.parameters())
+        """# training
+model = ...
+opt = torch.optim.Adam(model.parameters())
 
 @torch.compile
 def train(mod, data):
@@ -462,42 +663,57 @@ def train(mod, data):
     opt.step()
 
 for _ in range(N_ITERS):
-    inp = (torch.ones(2, 3), torch.zeros(2, dtype=torch.long))
+    inp = ...
     train(model, inp)
 """,
         lambda seen: _equal(seen.names["model"].weight.grad is not None, True),
-        "import torch\nN_ITERS = 2\nmodel = torch.nn.Linear(3, 3)\n",
+        "import torch\nN_ITERS = 2\n",
+        holes=(
+            ("model = ...", "model = torch.nn.Linear(3, 3)"),
+            ("inp = ...", "inp = (torch.ones(2, 3), torch.zeros(2, dtype=torch.long))"),
+        ),
     ),
     "troubleshooting-disable": Snippet(
-        """
-def bad1_inner(x):
-    return x + 1  # skipped
+        """def bad1_inner(...):
+    # skipped
 
 @torch.compiler.disable
-def bad1_outer(x):
+def bad1_outer(...):
     # skipped
-    return bad1_inner(x)
+    bad1_inner(...)
 
-def bad2_inner(x):
-    return x + 2  # traced
+def bad2_inner(...)
+    # traced
 
 @torch.compiler.disable(recursive=False)
-def bad2_outer(x):
+def bad2_outer(...):
     # skipped
-    return bad2_inner(x)
+    bad2_inner(...)
 
 @torch.compile
-def fn(x):
+def fn(...):
     # graph break
-    x = bad1_outer(x)
-    x = x * 2
+    bad1_outer(...)
+    ...
     # graph break
-    return bad2_outer(x)
-
-result = fn(torch.ones(3))
+    bad2_outer(...)
 """,
-        lambda seen: (_breaks("DisabledFunction")(seen), _equal(seen.names["result"].tolist(), [6.0] * 3))[0],
+        lambda seen: (
+            _breaks("DisabledFunction")(seen),
+            _equal(seen.names["fn"](torch.ones(3)).tolist(), [6.0] * 3),
+        )[0],
         "import torch\n",
+        holes=(
+            ("bad1_inner(...):\n    # skipped", "bad1_inner(x):\n    return x + 1  # skipped"),
+            ("bad1_outer(...):", "bad1_outer(x):"),
+            ("    bad1_inner(...)", "    return bad1_inner(x)"),
+            ("bad2_inner(...)\n    # traced", "bad2_inner(x):\n    return x + 2  # traced"),
+            ("bad2_outer(...):", "bad2_outer(x):"),
+            ("    bad2_inner(...)", "    return bad2_inner(x)"),
+            ("def fn(...):", "def fn(x):"),
+            ("    bad1_outer(...)\n    ...", "    x = bad1_outer(x)\n    x = x * 2"),
+            ("    bad2_outer(...)", "    return bad2_outer(x)\n\nfn(torch.ones(3))"),
+        ),
     ),
     "troubleshooting-data-dependent": Snippet(
         """import torch
@@ -514,7 +730,17 @@ fn(torch.ones(3, 3))
         _breaks("DataDependentBranch", "if y > 0:", "DataDependentValue", "return x + y.item()"),
     ),
     "troubleshooting-constant-condition": Snippet(
-        """x = torch.randn(3, 3)
+        """# old
+x = torch.randn(3, 3)
+@torch.compile
+def fn(y):
+    if x.sum() > 0:
+        return y + x
+    else:
+        return y - x
+
+# new
+x = torch.randn(3, 3)
 cond = (x.sum() > 0).item()
 @torch.compile
 def fn(y):
@@ -522,14 +748,27 @@ def fn(y):
         return y + x
     else:
         return y - x
-
-fn(x)
 """,
-        lambda seen: _equal(seen.logs["graph_breaks"], []),
+        lambda seen: _equal(len([text for text in seen.logs["graph_breaks"] if "DataDependentBranch" in text]), 1),
         "import torch\n",
+        holes=(
+            ("\n# new", "fn(x)\n\n# new"),
+            (
+                "    if cond:\n        return y + x\n    else:\n        return y - x\n",
+                "    if cond:\n        return y + x\n    else:\n        return y - x\n\nfn(x)\n",
+            ),
+        ),
     ),
     "troubleshooting-cond": Snippet(
-        """@torch.compile
+        """# old
+@torch.compile
+def fn(x):
+    if x.sum() > 0:
+        return x + 1
+    return x - 1
+
+# new
+@torch.compile
 def fn(x):
     return torch.cond(
         x.sum() > 0,
@@ -537,10 +776,8 @@ def fn(x):
         lambda x: x - 1,
         (x,),
     )
-
-result = fn(torch.ones(3))
 """,
-        lambda seen: _equal(seen.names["result"].tolist(), [2.0] * 3),
+        lambda seen: _equal(seen.names["fn"](torch.ones(3)).tolist(), [2.0] * 3),
         "import torch\n",
     ),
     "troubleshooting-logging": Snippet(  # the print is a graph break still
@@ -596,11 +833,19 @@ for i in range(1, 10):
         _recompiles("expected 1, actual 2"),
     ),
     "troubleshooting-tensors": Snippet(
-        """for i in range(1, 10):
-    fn(torch.ones(3), torch.tensor(0.5 + i))
+        """# first example
+for i in range(1, 10):
+    fn(torch.ones(i), torch.tensor(0.5 + i))
+
+# second example
+opt = torch.optim.Adam(mod.parameters(), lr=torch.tensor(0.01))
+sched = torch.optim.lr_scheduler.ExponentialLR(opt, torch.tensor(0.9))
 """,
-        lambda seen: _equal(seen.logs["recompiles"], []),
-        "import torch\nfn = torch.compile(lambda x, c: x + c)\n",
+        lambda seen: _equal([text for text in seen.logs["recompiles"] if "L['c']" in text], []),
+        """import torch
+mod = torch.nn.Linear(3, 3)
+fn = torch.compile(lambda x, c: x + c)
+""",
     ),
     "troubleshooting-scheduler": Snippet(
         """import torch
@@ -617,10 +862,10 @@ def fn(inp):
     opt.step()
     sched.step()
 
-for i in range(1, 3):
+for i in range(1, 10):
     fn(torch.ones(3, 3))
 """,
-        lambda seen: _equal(round(seen.names["sched"].get_last_lr()[0], 6), 0.0081),
+        lambda seen: _equal(round(seen.names["sched"].get_last_lr()[0], 9), round(0.01 * 0.9**9, 9)),
     ),
     "troubleshooting-ablation": Snippet(
         """for backend in ("eager", "aot_eager", "aot_eager_decomp_partition", "inductor"):
@@ -648,6 +893,25 @@ def f(x):
 f(torch.ones(3, 3))
 """,
         lambda seen: _has(seen.logs["graph_code"], "torch.sin(l_x_)"),
+    ),
+    "troubleshooting-comptime-form": Snippet(
+        """from torch._dynamo.comptime import comptime
+
+@torch.compile
+def f(...):
+    ...
+    comptime.breakpoint()
+    ...
+""",
+        lambda seen: _shows(seen, "x = FakeTensor(..., size=(3,))"),
+        """import sys, torch
+sys.breakpointhook = lambda: sys._getframe(1).f_locals["ctx"].print_locals()
+""",
+        holes=(
+            ("f(...)", "f(x)"),
+            ("    ...\n", "    y = x + 1\n"),
+            ("    ...\n", "    return y\n\nf(torch.ones(3))\n"),
+        ),
     ),
     "troubleshooting-comptime": Snippet(
         """import torch

@@ -251,7 +251,8 @@ def test_profiler_lists_recompiles() -> None:
     for size in range(1, 12):  # above the limit, which does not hold for it
         compiled(torch.ones(size))
     report = profiler.report()
-    assert report.count("size mismatch at index 0. expected") == 10 and "No graph breaks detected." in report
+    assert report.count("size mismatch at index 0. expected") == 11 and "No graph breaks detected." in report
+    assert "10     size 0 of x" in report and "torch._dynamo.mark_dynamic(x, 0)" in report
     assert "Set torch._dynamo.config.cache_size_limit to 11 to avoid being cache limited." in report
 
 

@@ -38,7 +38,7 @@ def test_snippet(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     snippet = SNIPPETS[name]
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "playground.py"
-    file.write_text(snippet.before + snippet.text)
+    file.write_text(snippet.program())
     logs: dict[str, list[str]] = collections.defaultdict(list)
     listeners = [Listener(logs, artifact) for artifact in ARTIFACTS]
     names, error = {}, None

@@ -1,0 +1,282 @@
+"""What has happened since the start or the last reset: why functions run under CPython, what keeps changing.
+
+    print(magneto.why(fn))          # why was this called eagerly?
+    print(magneto.recompiles())     # what keeps changing, and the line that would stop it
+    print(magneto.summary())        # all captures, breaks, recompiles and fallbacks by place
+
+The core counts events by place (src/dispatch/history.h); this presents them.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from magneto import _C, _text_table, exc
+from magneto._advice import advice
+
+
+class Row(NamedTuple):
+    """An event at a place: one of those of MAGNETO_EVENTS."""
+
+    event: str
+    file: str
+    first_line: int
+    line: int
+    function: str
+    cause: str
+    example: str  # of the last time; of recompiles a line for each
+    total: int  # times
+
+    @property
+    def last(self) -> str:
+        """The text of the last time."""
+        return self.example.rpartition("\n")[2]
+
+    @property
+    def place(self) -> str:
+        return f"{self.function} ({self.file}:{self.line})"
+
+
+def rows(*events: str) -> list[Row]:
+    """The events of these kinds, in order of the first time."""
+    return [row for row in (Row(*one) for one in _C.history()) if row.event in events]
+
+
+def times(count: int) -> str:
+    """ "twice", "3 times"."""
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+@dataclass(frozen=True)
+class Change:
+    """Something that differed from an earlier capture: `count` captures were made because of it."""
+
+    what: str
+    remedy: str
+    function: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True)
+class Recompiles:
+    """What `recompiles` gives: the changes, most frequent first."""
+
+    changes: list[Change]
+
+    def __str__(self) -> str:
+        if not self.changes:
+            return "Nothing was captured again.\n"
+        head = ("Count", "What keeps changing", "In", "What would stop it")
+        body = [(str(one.count), f"{one.what}\n({one.example})", one.function, one.remedy) for one in self.changes]
+        return "\n".join(_text_table.plain(head, body)) + "\n"
+
+
+def changes(found: Iterable[Row]) -> list[Change]:
+    """Recompiles by what had changed, most frequent first."""
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in found:
+        what, remedy = advice(row.cause)
+        groups.setdefault((what, remedy, row.place), []).append(row)
+    ranked = [
+        Change(what, remedy, place, sum(row.total for row in same), same[-1].last)
+        for (what, remedy, place), same in groups.items()
+    ]
+    return sorted(ranked, key=lambda change: -change.count)
+
+
+def recompiles() -> Recompiles:
+    """What keeps changing from call to call, most frequent first, each with the one line that would stop it."""
+    return Recompiles(changes(rows("recompile")))
+
+
+@dataclass(frozen=True)
+class Why:
+    """What `why` gives: `print` it, or read the fields."""
+
+    function: str
+    verdict: str
+    reasons: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.function}: {self.verdict}", *(f"  - {reason}" for reason in self.reasons)]) + "\n"
+
+
+_EAGER_CALLS = {
+    "disabled": "compiling was off on the thread (magneto.disable)",
+    "stance": 'the stance was "force_eager"',
+    "tracing": "a tracer or profiler was active (a debugger, coverage, cProfile)",
+    "dispatch mode": "a __torch_dispatch__ mode, a transform of torch.func or forward-mode AD was active",
+}
+
+
+def why(fn: Callable[..., Any]) -> Why:
+    """How calls of a function, method or module have run, and where under CPython, why: whatever it is, compiled
+    itself, called by what is compiled, or never seen."""
+    compiled, function = _parts(fn)
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    reasons: list[str] = []
+    captures, eager = 0, 0
+    if compiled is not None:
+        calls, segments = _C.runs_of(compiled)
+        captures = sum(count for _, _, count, _, _ in segments)
+        eager = sum(runs for *_, runs in segments) + sum(calls.values())
+        reasons += [f"{times(count)} under CPython: {_EAGER_CALLS[cause]}" for cause, count in calls.items() if count]
+        reasons += [
+            f"{times(runs)} under CPython from line {line} of {part.co_qualname} on: "
+            + ("it is left to CPython, as below" if given_up else "no capture served, and none was made")
+            for part, line, _, given_up, runs in segments
+            if runs
+        ]
+    here: list[Row] = []
+    if isinstance(code, types.CodeType):
+        here = [row for row in rows(*_EVENTS) if (row.file, row.first_line) == (code.co_filename, code.co_firstlineno)]
+        captured = _C.captured_in(code)
+        if captured:
+            captures += captured[0]
+            reasons.append(f"captured {times(captured[0])}, the last time from {captured[1]}")
+    reasons += [_EVENTS[row.event](row) for row in here]
+    called = [row for row in rows("graph_break") if _is_call_of(row.cause, fn, function)]
+    reasons += [f"{times(row.total)} called for real, by CPython: {row.cause}, at {row.place}" for row in called]
+    eager += len(called) + sum(row.event in _LEFT for row in here)
+    return Why(name, _verdict(fn, compiled is not None, captures, eager), reasons)
+
+
+def why_named(name: str, names: Mapping[str, Any]) -> Why:
+    """The same for a name of a program: `f`, `Model.forward`, `package.module.f`; else for all functions so called."""
+    first, *others = name.split(".")
+    found = names.get(first)
+    if found is None:
+        for length in range(len(others), 0, -1):
+            found = sys.modules.get(".".join([first, *others][:length]))
+            if found is not None:
+                others = [first, *others][length:]
+                break
+    for other in others:
+        found = getattr(found, other, None)
+    if callable(found):
+        return why(found)
+    here = [row for row in rows("capture", *_EVENTS) if row.function == name or row.function.endswith("." + name)]
+    reasons = [f"{row.place}: {_EVENTS[row.event](row)}" for row in here if row.event in _EVENTS]
+    captures = sum(row.total for row in here if row.event == "capture")
+    return Why(name, _verdict(None, False, captures, sum(row.event in _LEFT for row in here)), reasons)
+
+
+def _verdict(fn: Any, is_compiled: bool, captures: int, eager: int) -> str:
+    if _is_disabled(fn):
+        return "runs under CPython: it is marked with magneto.disable"
+    if captures and eager:
+        return "runs compiled, but some of it runs under CPython"
+    if captures:
+        return "runs compiled"
+    if eager:
+        return "runs under CPython"
+    if is_compiled:
+        return "has not been called since it was compiled, or since the last reset"
+    return (
+        "no capture has met it: it is not compiled, and what calls it is not, or ran under CPython "
+        "(magneto.summary() lists what did, and why)"
+    )
+
+
+def _break(row: Row) -> str:
+    source = linecache.getline(row.file, row.line).strip()
+    return f"line {row.line} runs under CPython, {times(row.total)} captured: {row.cause}" + (
+        f"\n      {source}" if source else ""
+    )
+
+
+_EVENTS: dict[str, Callable[[Row], str]] = {
+    "graph_break": _break,
+    "recompile": lambda row: f"captured again {times(row.total)}: {row.last}",
+    "fallback": lambda row: f"left to CPython from line {row.line} on: {row.cause}: {row.example}",
+    "limit": lambda row: f"new cases are left to CPython: config.{row.cause} is reached; {row.example}",
+    "undone": lambda row: f"an operator raised {row.cause} {times(row.total)}: CPython ran it again",
+    "skipped": lambda row: f"its frames are not captured by themselves: {row.cause}",
+}
+
+
+_LEFT = ("graph_break", "fallback", "limit", "undone", "skipped")
+
+
+def _parts(fn: Any) -> tuple[Any, Any]:
+    """The compiled function, if it is one, and the function itself."""
+    if isinstance(fn, torch.nn.Module):
+        compiled = vars(fn).get("_compiled") or vars(fn).get("_compiled_call_impl")
+        module = getattr(fn, "_orig_mod", fn)
+        return (compiled if isinstance(compiled, _C.CompiledFunction) else None), module.forward
+    if isinstance(fn, _C.CompiledFunction):
+        return fn, fn.__wrapped__
+    if not callable(fn):
+        raise exc.InvalidValue(f"magneto.why takes a callable, not an object of type {type(fn).__name__}")
+    return None, fn
+
+
+def _is_disabled(fn: Any) -> bool:
+    code = getattr(fn, "__code__", None)
+    return code is not None and code.co_filename.endswith("_forward.py") and "disabled" in code.co_qualname
+
+
+def _is_call_of(cause: str, *functions: Any) -> bool:
+    """Whether a break is a call of one of the functions: "InputOutput: call of builtins.print"."""
+    called = cause.partition("call of ")[2].removeprefix("the C function ")
+    return bool(called) and any(
+        called == f"{getattr(one, '__module__', None)}.{getattr(one, '__qualname__', None)}"
+        or called == getattr(one, "__qualname__", None)
+        for one in functions
+    )
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `summary` gives."""
+
+    rows: list[Row]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines(color=False))
+
+    def lines(self, color: bool) -> list[str]:
+        """The tables: captures by place, then breaks, recompiles and what is left to CPython."""
+        lines: list[str] = []
+        for title, head, body in self._tables():
+            if body:
+                lines += [*_text_table.boxed(title, head, body, color=color), ""]
+        return lines or ["Nothing was captured."]
+
+    def _tables(self) -> Iterable[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+        of = {event: [row for row in self.rows if row.event == event] for event in ("capture", *_EVENTS)}
+        yield (
+            "Captured",
+            ("Segment", "Captures"),
+            [(row.place, str(row.total)) for row in of["capture"]],
+        )
+        yield (
+            "Graph breaks",
+            ("Count", "Reason", "At"),
+            [(str(row.total), row.cause, row.place) for row in sorted(of["graph_break"], key=lambda row: -row.total)],
+        )
+        yield (
+            "Recompiles",
+            ("Count", "What keeps changing", "In", "What would stop it"),
+            [(str(one.count), one.what, one.function, one.remedy) for one in changes(of["recompile"])],
+        )
+        left = [*of["fallback"], *of["limit"], *of["undone"], *of["skipped"]]
+        yield (
+            "Left to CPython",
+            ("Count", "Cause", "At"),
+            [(str(row.total), f"{row.cause}: {row.example}" if row.example else row.cause, row.place) for row in left],
+        )
+
+
+def summary() -> Summary:
+    """All that was captured, broke, was captured again or was left to CPython, by place, with counts."""
+    return Summary(rows("capture", *_EVENTS))

@@ -1,0 +1,180 @@
+#include "dispatch/report.h"
+
+#include "dispatch/history.h"
+#include "dispatch/log.h"
+#include "dispatch/stats.h"
+#include "dispatch/trace.h"
+#include "python/imported.h"
+#include "python/text.h"
+
+namespace magneto::dispatch {
+namespace {
+
+/// A text that magneto/_messages.py words; `plain` where that fails.
+template <typename... Arguments>
+std::string worded(const std::string& plain, const char* function, const char* format, Arguments... arguments) {
+  static constinit Imported module("magneto._messages");
+  const Ref text = call_sink(module.get(), function, format, arguments...);
+  return text && PyUnicode_Check(text.get()) ? std::string(text_argument(text.get())) : plain;
+}
+
+/// [(code, offset of the instruction, line)].
+Ref stack_list(const std::vector<CodePlace>& stack) {
+  Ref list = checked(PyList_New(0));
+  for (const CodePlace& place : stack) {
+    Ref item =
+        checked(Py_BuildValue("(Oii)", place.info->code, place.info->instrs[place.instr].offset * 2, place.line()));
+    if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
+  }
+  return list;
+}
+
+std::vector<CodePlace> stack_of(const runtime::Exit& exit) {
+  std::vector<CodePlace> stack;
+  for (const runtime::FrameState& frame : exit.frames) stack.push_back({frame.info, frame.instr});
+  return stack;
+}
+
+/// A side exit that is no graph break: a loop goes on after an earlier exit, or a number of it is needed.
+bool is_silent(const runtime::Exit& exit) {
+  return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
+}
+
+std::string reason_of(const runtime::Exit& exit) {
+  return std::string(break_info(exit.reason).name) + ": " + exit.message;
+}
+
+/// A guard that fails, without the values that differ from time to time: "L['x'] size mismatch at index 0".
+std::string without_values(const std::string& failure) {
+  return failure.substr(
+      0, std::min({failure.find(". expected "), failure.find(": expected "), failure.find(": actual ")}));
+}
+
+}  // namespace
+
+std::string break_text(const runtime::Exit& exit) {
+  const BreakInfo& info = break_info(exit.reason);
+  return worded(reason_of(exit), "graph_break", "sOssO", info.name, text_object(exit.message).get(), info.explanation,
+                info.hint, stack_list(stack_of(exit)).get());
+}
+
+void report_exit(Context& context, const runtime::Exit& exit) {
+  if (is_silent(exit)) return;
+  ++stats().breaks;
+  const std::string reason = reason_of(exit);
+  ++stats().break_reasons[reason];
+  const std::vector<CodePlace> stack = stack_of(exit);
+  const int64_t count = history().note(Event::graph_break, stack.back(), reason);
+  if (context.report) {
+    Report::Break entry;
+    entry.reason = reason;
+    for (const CodePlace& place : stack) {
+      PyCodeObject* code = place.info->code;
+      entry.stack.emplace_back(PyUnicode_AsUTF8(code->co_filename), place.line(), PyUnicode_AsUTF8(code->co_name));
+    }
+    context.report->breaks.push_back(std::move(entry));
+  }
+  // The same break again is a line, and that less and less often.
+  const bool is_told = (count & (count - 1)) == 0;
+  if (is_told && log_enabled("graph_breaks")) {
+    log("graph_breaks", count == 1 ? break_text(exit)
+                                   : worded(reason, "graph_break_again", "OOL", text_object(reason).get(),
+                                            stack_list(stack).get(), count));
+  }
+  if (CompileTrace* trace = CompileTrace::current(); trace && trace->is_on()) trace->broken(reason, break_text(exit));
+}
+
+void fall_back(Context& context, Segment& segment, const CodePlace& place, const Failure& failure) {
+  segment.given_up = true;
+  ++stats().fallbacks[failure.cause];
+  const int64_t count = history().note(Event::fallback, place, failure.cause, failure.message);
+  if (CompileTrace* trace = CompileTrace::current()) trace->failed(failure.cause, failure.message);
+  if (context.report) context.report->breaks.push_back({failure.cause + ": " + failure.message, {}});
+  const bool raises = context.fullgraph || settings().strict;
+  if (!raises && count > 1) return;
+  const std::vector<CodePlace> stack = failure.stack.empty() ? std::vector{place} : failure.stack;
+  const std::string text =
+      worded("Magneto could not capture " + place_text(place) + " and leaves it to CPython: " + failure.message,
+             "failure", "OsOsOOOO", place.info->code, failure.cause.c_str(), text_object(failure.message).get(),
+             failure.stage.c_str(), stack_list(stack).get(), text_object(failure.graph).get(),
+             failure.exception ? failure.exception.get() : Py_None, raises ? Py_True : Py_False);
+  if (raises) {
+    raise(context.fullgraph ? "Unsupported" : "FailedFallback", text);
+  } else if (settings().suppress_errors) {
+    log_error(text);
+  } else {
+    warn(text);
+  }
+}
+
+void report_limit(Segment& segment, const CodePlace& place, const char* setting, int64_t limit,
+                  const std::string& detail) {
+  segment.given_up = true;
+  ++stats().fallbacks[setting];
+  if (history().note(Event::limit, place, setting, detail) > 1) return;
+  warn(std::string("magneto hit config.") + setting + " (" + std::to_string(limit) + ")\n    function: '" +
+       PyUnicode_AsUTF8(place.info->code->co_qualname) + "' (" + PyUnicode_AsUTF8(place.info->code->co_filename) + ":" +
+       std::to_string(place.line()) + ")\n    " + detail +
+       "\nIts captures are used as before; new cases run under CPython from here on. What keeps changing: "
+       "print(magneto.recompiles()), or TORCH_LOGS=recompiles.");
+}
+
+std::string failed_guards(const Segment& segment, const guards::Roots& roots) {
+  std::string text;
+  for (const auto& entry : segment.entries) text += "    - " + entry->id + ": " + entry->guards->explain(roots) + "\n";
+  return text;
+}
+
+void report_recompile(const Segment& segment, const CodePlace& place, const guards::Roots& roots) {
+  ++stats().recompiles;
+  const std::string newest = segment.entries.front()->guards->explain(roots);
+  history().note(Event::recompile, place, without_values(newest), newest);
+  const std::string head = std::string("Recompiling function ") + PyUnicode_AsUTF8(place.info->code->co_qualname) +
+                           " in " + PyUnicode_AsUTF8(place.info->code->co_filename) + ":" +
+                           std::to_string(place.line());
+  const std::string triggered = "\n    triggered by the following guard failure(s):\n";
+  const std::string reasons = head + triggered + failed_guards(segment, roots);
+  CompileTrace::current()->recompiled(reasons);
+  if (log_enabled("recompiles")) log("recompiles", reasons);
+  if (!log_enabled("recompiles_verbose")) return;
+  std::string all = head;
+  for (const auto& entry : segment.entries) {
+    all += triggered + "    guard " + entry->id + " failures:\n";
+    for (const std::string& failure : entry->guards->explain_all(roots)) all += "    - " + failure + "\n";
+  }
+  log("recompiles_verbose", all);
+}
+
+void say_uncompiled(const CodePlace& place, const std::string& cause) {
+  static auto* said = new std::set<std::string>;
+  if (!said->insert(cause).second) return;
+  SavedError saved;
+  if (!warn("Magneto runs the operators of " + place_text(place) + " one by one, as eager does: " + cause +
+            ". magneto.stats()[\"uncompiled\"] counts such graphs; this is said once.")) {
+    PyErr_WriteUnraisable(nullptr);
+  }
+}
+
+/// An operator of a plan raised, and the run was undone: counted, logged, and the current error cleared.
+void report_undone(const CodeInfo& info, int32_t instr) {
+  const Ref raised = take_error();
+  const std::string name = Py_TYPE(raised.get())->tp_name;
+  ++stats().undone[name];
+  history().note(Event::undone, {&info, instr}, name);
+  if (log_enabled("graph_breaks")) {
+    log("graph_breaks", "An operator in the graph of " + place_text({&info, instr}) + " raised " + name +
+                            "; the run is undone, and CPython runs the segment, to raise at the right line");
+  }
+}
+
+PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result) {
+  const std::string raised = std::exchange(segment.raised, {});
+  if (raised.empty() || !result) return result;
+  fall_back(
+      context, segment, {&info, instr},
+      {.cause = "internal error", .message = "the capture saw the program raise " + raised + ", and CPython did not"});
+  if (PyErr_Occurred()) Py_CLEAR(result);
+  return result;
+}
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,44 @@
+// What people are told of a compile that did not go as they may think: graph breaks, recompiles, limits, failures. All
+// is counted (dispatch/history.h); what repeats is said once. The texts are worded in magneto/_messages.py.
+#pragma once
+
+#include <Python.h>
+
+#include <string>
+#include <vector>
+
+#include "capture/capture.h"
+#include "dispatch/context.h"
+
+namespace magneto::dispatch {
+
+/// A segment ends in a side exit.
+void report_exit(Context& context, const runtime::Exit& exit);
+/// The graph break in words, as logs and fullgraph errors show it.
+std::string break_text(const runtime::Exit& exit);
+
+/// Why a segment is left to CPython.
+struct Failure {
+  std::string cause;             // as stats()["fallbacks"] counts it
+  std::string message;           // what is wrong
+  std::string stage = {};        // the stage of the compile; empty: it is of no importance
+  std::vector<CodePlace> stack;  // where the program was, outermost first
+  std::string graph = {};        // what was captured, if the failure came later
+  Ref exception = {};            // of a backend
+};
+/// A capture failed by our own fault, or a backend raised: visible, counted, an error where the user asked for one.
+void fall_back(Context& context, Segment& segment, const CodePlace& place, const Failure& failure);
+
+/// A limit on captures is reached.
+void report_limit(Segment& segment, const CodePlace& place, const char* setting, int64_t limit,
+                  const std::string& detail);
+
+/// Why none of the entries serves: "    - 0/0: tensor 'L['x']' size mismatch..." a line.
+std::string failed_guards(const Segment& segment, const guards::Roots& roots);
+/// A segment is captured again.
+void report_recompile(const Segment& segment, const CodePlace& place, const guards::Roots& roots);
+
+/// Backends run the operators one by one after all: said once for each cause, whatever warnings are turned into.
+void say_uncompiled(const CodePlace& place, const std::string& cause);
+
+}  // namespace magneto::dispatch

@@ -1,0 +1,35 @@
+// A line at the bottom of a terminal while a compile takes long: what is compiled, which stage, for how long. Nothing
+// is written where standard error is no terminal.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace magneto::runtime {
+
+/// Compiles that take longer than so many seconds show a line; below nought none does.
+int64_t& progress_patience();
+
+/// A compile, as long as it lives: one inside another is part of it. Needs the GIL, as `tick` does.
+class Progress {
+ public:
+  explicit Progress(std::string what);
+  ~Progress();
+  Progress(const Progress&) = delete;
+
+  /// The compile is in that stage (null: in the one that it was in), of which `done` of `total` parts are done.
+  static void tick(const char* stage, size_t done = 0, size_t total = 0);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void draw(Clock::time_point now, size_t done, size_t total);
+
+  std::string what_;
+  const char* stage_ = "";
+  Clock::time_point begin_, drawn_;
+  bool is_drawn_ = false;
+};
+
+}  // namespace magneto::runtime
