@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import exc
+from magneto import _history, exc
 from magneto._install import modules, settings, table
 
 ROOT = Path(__file__).parents[2]
@@ -117,6 +117,10 @@ MISTYPED = {
     "torch._dynamo.config.cache_size_limt = 3": "'cache_size_limit'",
     "torch._dynamo.config.patch(verbos=True)": "'verbose'",
     "torch._inductor.config.trace.enabld = True": "'trace.enabled'",
+    "torch._inductor.config.trace.graph_diagrm = True": "'trace.graph_diagram'",
+    "torch._dynamo.config.replay_record_enable = True": "'replay_record_enabled'",
+    "torch._dynamo.config.repro_aftr = 'aot'": "'repro_after'",
+    "torch._dynamo.config.suppress_error = True": "'suppress_errors'",
     "torch._inductor.config.max_autotun": "'max_autotune'",
     "from torch._dynamo.comptime import comptime; comptime.print_grph()": "'print_graph'",
     "torch.compile(len, mode='max-autotun')": "'max-autotune'",
@@ -288,13 +292,13 @@ def test_index_by_tensors_gathers() -> None:
     assert fill_order([1, 1]) == [1, 0]
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-P", "-m", "magneto", *arguments],
         capture_output=True,
         text=True,
         timeout=300,
-        cwd=ROOT,
+        cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
 
@@ -337,3 +341,48 @@ def test_the_page_lists_every_name() -> None:
     for setting in (*settings.DYNAMO, *settings.INDUCTOR, *settings.ENVIRONMENT):
         assert f"`{setting}`" in page, setting
     assert modules.is_replaced("torch._dynamo.utils") and not modules.is_replaced("torch.fx")
+
+
+def named(x: torch.Tensor) -> torch.Tensor:
+    return x.sin() * 2
+
+
+class Model(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return named(x) + named(x * 2)
+
+
+def test_only_functions_of_a_name_are_captured() -> None:
+    """TORCHDYNAMO_DEBUG_FUNCTION."""
+    model = Model()
+    with magneto.config.patch(debug_function="named"):
+        compiled = magneto.compile(model, backend="eager")
+        assert torch.equal(compiled(X), model(X)) and torch.equal(compiled(X), model(X))
+        assert [row.function for row in _history.rows("capture")] == ["named"]
+        assert torch.equal(magneto.compile(named, backend="eager")(X), named(X))
+    assert magneto.stats()["graphs"] == 2 and magneto.why(named).verdict == "runs compiled"
+    assert torch.equal(compiled(X), model(X)) and magneto.stats()["graphs"] == 3
+
+
+@pytest.mark.parametrize("by", ["variable", "setting"])
+def test_the_debug_directory_is_announced(tmp_path: Path, by: str) -> None:
+    (tmp_path / "repro.py").write_text(
+        "import torch, torch._inductor.config as config\n"
+        + ("config.trace.enabled = True\n" if by == "setting" else "")
+        + "config.trace.debug_dir = 'traces'\n"
+        "config.trace.graph_diagram = config.trace.compile_profile = True\n"
+        "config.trace.output_code = False\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(10, 10), torch.nn.LayerNorm(10), torch.nn.ReLU()).eval()\n"
+        "with torch.no_grad():\n"
+        "    torch.compile(model)(torch.ones(2, 10))\n"
+    )
+    variables = {"TORCHINDUCTOR_TRACE": "1"} if by == "variable" else {}
+    process = run("run", "repro.py", cwd=tmp_path, **variables)
+    assert process.returncode == 0, process.stderr
+    (line,) = [line for line in process.stderr.splitlines() if " debug trace: " in line]
+    folder = tmp_path / line.partition(" debug trace: ")[2]
+    assert folder.name.startswith("0_")
+    names = {file.name for file in folder.iterdir()}
+    assert {"ir_pre_fusion.txt", "ir_post_fusion.txt", "graph_diagram.svg", "compile_profile.txt"} <= names
+    assert not {"plan.txt", "kernels.s"} & names
+    assert (folder / "graph_diagram.svg").read_text().startswith("<svg ")
