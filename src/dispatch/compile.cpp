@@ -243,7 +243,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
 bool compile_backend(Context& context, capture::Trace& trace, const capture::Start& start) {
   ++stats().graphs;
   stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
-  Stages stages(context, PyUnicode_AsUTF8(start.info->code->co_name));
+  Stages stages(context, PyUnicode_AsUTF8(place_of(context, start).info->code->co_name));
   stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
   stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
   const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import magneto
+from magneto import _history
 from magneto._install import dynamo, profiling
 
 X = torch.arange(3.0)
@@ -165,3 +166,15 @@ def test_modules_in_a_block() -> None:
         got = model(X)
         again = model(X)
     assert torch.equal(got, want) and torch.equal(again, want)
+
+
+def test_frames_that_are_not_captured_are_told() -> None:
+    def numbers(x: torch.Tensor) -> Iterator[torch.Tensor]:
+        yield x + 1
+
+    with dynamo.optimize("eager"):
+        for _ in range(3):
+            list(numbers(X))
+    (row,) = _history.rows("skipped")
+    assert row.function.endswith("numbers") and row.total == 1 and "generator" in row.cause
+    assert "a generator or coroutine" in str(magneto.why(numbers)) and "numbers" in str(magneto.summary())

@@ -381,7 +381,7 @@ def test_the_debug_directory_is_announced(tmp_path: Path, by: str) -> None:
     assert process.returncode == 0, process.stderr
     (line,) = [line for line in process.stderr.splitlines() if " debug trace: " in line]
     folder = tmp_path / line.partition(" debug trace: ")[2]
-    assert folder.name.startswith("0_")
+    assert folder.name == "0_forward"
     names = {file.name for file in folder.iterdir()}
     assert {"ir_pre_fusion.txt", "ir_post_fusion.txt", "graph_diagram.svg", "compile_profile.txt"} <= names
     assert not {"plan.txt", "kernels.s"} & names
