@@ -1,11 +1,10 @@
 """What logs, traces and reports cost while nobody listens: instructions, counted by valgrind.
 
-    python -P bench/sinks.py                 # a table; a quarter of an hour
+    python -P bench/sinks.py                 # a table; some minutes
 
 A program is run under callgrind that compiles functions and calls them, all sinks off. Counted are the instructions
 inside compiled callables, and which part of them is the sinks': asking who listens, clocks of stages, counting of
-events, the progress line. For calls the two halves of a run are compared: what a call costs more with sinks in the
-program is what grows with the number of calls.
+events, the progress line. What happens once (imports, first uses) is before the count.
 """
 
 from __future__ import annotations
@@ -18,64 +17,66 @@ import sys
 import tempfile
 from pathlib import Path
 
-PROGRAM = """
-import sys
+COMPILES, CALLS = 10, 1000
+
+# Each call of `mark` ends a part of the count.
+PROGRAM = f"""
 import torch, magneto
+from magneto._C import set_disabled
 
 torch.set_num_threads(1)
-kind, count = sys.argv[1], int(sys.argv[2])
 x = torch.randn(8, 32)
 
-def make(number):
+def mark():
+    set_disabled(False)
+
+def make(number, backend):
     def block(x):
         y = torch.nn.functional.layer_norm(x * number, (32,))
         for _ in range(6):
             y = torch.nn.functional.gelu(y) + x
         return torch.softmax(y, -1).sum(0)
-    return magneto.compile(block)
+    return magneto.compile(block, backend=backend)
+
+def make_small(number):
+    return magneto.compile(lambda x: x + number, backend="eager")
 
 with torch.no_grad():
-    if kind == "compile":
-        for number in range(count):
-            make(number + 1)(x)
-    else:
-        block = make(1)
-        for _ in range(count):
-            block(x)
+    block = make(1, "magneto")
+    block(x), block(x), make_small(1)(x)
+    mark()
+    for number in range({COMPILES}):
+        make(number + 2, "magneto")(x)
+    mark()
+    for number in range({COMPILES}):
+        make_small(number + 2)(x)
+    mark()
+    for _ in range({CALLS}):
+        block(x)
+    mark()
 """
 
 # Functions of the core that are there for who looks on.
 SINKS = {
     "who listens": r"magneto::dispatch::(CompileLog::CompileLog|log_enabled)\(",
     "structured trace": r"magneto::dispatch::CompileTrace::(CompileTrace|~CompileTrace|captured|recompiled)\(",
-    "stages' clocks": r"magneto::runtime::(StageTime::(StageTime|end|~StageTime)|RecordedRuns::\w+)\(",
-    "stages' texts": r"magneto::dispatch::Stages::\w+\(",
-    "events counted": r"magneto::dispatch::History::\w+\(",
-    "progress line": r"magneto::runtime::Progress::",
+    "stages' clocks": r"magneto::runtime::(StageTime::(StageTime|~StageTime)|RecordedRuns::~?\w+)\(",
+    "stages' texts": r"magneto::dispatch::Stages::(Stages|wanted)\(",
+    "events counted": r"magneto::dispatch::History::captured\(",
+    "progress line": r"magneto::runtime::Progress::~?Progress\(",
 }
 INSIDE = "magneto::dispatch::(anonymous namespace)::compiled_call*"
+MARK = "magneto::(anonymous namespace)::set_disabled*"
 
 
-def counted(kind: str, count: int) -> tuple[int, dict[str, int]]:
-    """Instructions inside compiled callables, in all and of each kind of sink."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder, "callgrind.out")
-        program = Path(folder, "program.py")
-        program.write_text(PROGRAM)
-        subprocess.run(
-            [
-                *("valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", f"--toggle-collect={INSIDE}", "-q"),
-                *(sys.executable, "-P", str(program), kind, str(count)),
-            ],
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MAGNETO_DISK_CACHE": "0", "PYTHONHASHSEED": "0"},
-        )
-        listing = subprocess.run(
-            ["callgrind_annotate", "--inclusive=yes", "--threshold=100", str(out)],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout
+def counted(profile: Path) -> tuple[int, dict[str, int]]:
+    """Instructions of a part, in all and of each kind of sink."""
+    listing = subprocess.run(
+        ["callgrind_annotate", "--inclusive=yes", "--threshold=100", str(profile)],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
     total = re.search(r"^\s*([\d,]+).*PROGRAM TOTALS", listing, re.MULTILINE)
     assert total, listing[:2000]
     parts = dict.fromkeys(SINKS, 0)
@@ -89,19 +90,32 @@ def counted(kind: str, count: int) -> tuple[int, dict[str, int]]:
 
 def main() -> None:
     """Prints the table and the numbers as JSON."""
-    rows = {}
-    for kind, counts in (("compile", (4, 12)), ("call", (500, 1500))):
-        (less, few), (more, many) = (counted(kind, count) for count in counts)
-        times = counts[1] - counts[0]
-        rows[kind] = {
-            "instructions": (more - less) / times,
-            **{name: (many[name] - few[name]) / times for name in SINKS},
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder, "profile")
+        program = Path(folder, "program.py")
+        program.write_text(PROGRAM)
+        subprocess.run(
+            [
+                *("valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}"),
+                *(f"--toggle-collect={INSIDE}", f"--dump-before={MARK}", sys.executable, "-P", str(program)),
+            ],
+            check=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "MAGNETO_DISK_CACHE": "0", "PYTHONHASHSEED": "0"},
+        )
+        parts = {  # .1 is what happens once
+            "a compile": (2, COMPILES),
+            'a compile of x + 1, backend="eager"': (3, COMPILES),
+            "a call": (4, CALLS),
         }
-    print("| | a compile | a call |\n|---|---|---|")
+        rows = {}
+        for what, (part, times) in parts.items():
+            total, sinks = counted(Path(f"{out}.{part}"))
+            rows[what] = {"instructions": total / times, **{name: count / times for name, count in sinks.items()}}
+    print("| | " + " | ".join(rows) + " |\n|---" + "|---" * len(rows) + "|")
     for name in ("instructions", *SINKS):
-        print(f"| {name} | {rows['compile'][name]:,.0f} | {rows['call'][name]:,.0f} |")
-    shares = {kind: sum(row[name] for name in SINKS) / row["instructions"] for kind, row in rows.items()}
-    print(f"| sinks' share | {shares['compile']:.2%} | {shares['call']:.2%} |")
+        print(f"| {name} | " + " | ".join(f"{row[name]:,.0f}" for row in rows.values()) + " |")
+    shares = [sum(row[name] for name in SINKS) / row["instructions"] for row in rows.values()]
+    print("| sinks' share | " + " | ".join(f"{share:.2%}" for share in shares) + " |")
     print(json.dumps(rows))
 
 

@@ -78,9 +78,25 @@ def enabled(name: str) -> bool:
     return bool(_listeners.get(name)) or _is_heard(*_logger(name))
 
 
+_quiet = False  # no logger was enabled when they were asked last
+
+
+def _is_quiet() -> bool:
+    """No logger is enabled: the case that must cost nothing, so that not all of them are asked each time.
+
+    A logger notes what it has answered, until any logger's level changes.
+    """
+    global _quiet
+    _, first, level = _all_loggers()[0]
+    if not _quiet or level not in getattr(first, "_cache", ()):
+        _quiet = not any(logger.isEnabledFor(level) for _, logger, level in _all_loggers())
+    return _quiet
+
+
 def wanted() -> tuple[str, ...]:
     """The names that somebody listens to: asked at the start of each compile. "trace" is TORCH_TRACE."""
-    names = [name for name, logger, level in _all_loggers() if _is_heard(logger, level) or _listeners.get(name)]
+    loggers = () if _is_quiet() and not any(_listeners.values()) else _all_loggers()
+    names = [name for name, logger, level in loggers if _is_heard(logger, level) or _listeners.get(name)]
     if _trace.enabled():
         names.append("trace")
     return tuple(names)

@@ -225,3 +225,27 @@ def test_cudagraphs_are_skipped() -> None:
     texts = Texts("cudagraphs")
     magneto.compile(lambda x: x + 1, mode="reduce-overhead")
     assert texts.taken and "skipping cudagraphs" in texts.taken[0]
+
+
+def test_what_is_turned_on_later_is_heard() -> None:
+    """That nobody listens is remembered until a level changes."""
+    assert _log.wanted() == () == _log.wanted()
+    logger, level = _log._logger("graph_code")
+    before = logger.level, logger.propagate
+    try:
+        logger.setLevel(level)
+        assert _log.wanted() == ("graph_code",)
+        logger.propagate = False
+        handlers, logger.handlers = logger.handlers, []
+        assert _log.wanted() == ()
+        logger.handlers = handlers or [logging.NullHandler()]
+        assert _log.wanted() == ("graph_code",)
+        logger.handlers = handlers
+    finally:
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+    assert _log.wanted() == ()
+    texts = Texts("guards")
+    assert _log.wanted() == ("guards",)
+    del texts
+    assert _log.wanted() == ()

@@ -505,6 +505,8 @@ void Capture::check_refusal() {
   PyErr_Clear();
   switch (refusal.kind) {
     case fake::Refusal::Kind::DataDependent:
+      // int(t), bool(t), t.item() and the like are one operator, under a name that says nothing.
+      if (refusal.op == "aten._local_scalar_dense.default") refusal.op = "Tensor.item";
       side_exit(BreakReason::DataDependentValue, refusal.op + ": " + refusal.message);
     case fake::Refusal::Kind::DataAccess:
       side_exit(BreakReason::DataAccess, refusal.message);
@@ -696,7 +698,10 @@ bool Capture::truth(PyObject* value) {
       if (PyErr_Occurred()) throw PythonError{};
       return result.get() == Py_True;
     } catch (const SideExit&) {
-      if (exit_ && exit_->reason == BreakReason::DataDependentValue) exit_->reason = BreakReason::DataDependentBranch;
+      if (exit_ && exit_->reason == BreakReason::DataDependentValue) {
+        exit_->reason = BreakReason::DataDependentBranch;
+        exit_->message = "data-dependent jump";
+      }
       throw;
     }
   }

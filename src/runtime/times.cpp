@@ -15,7 +15,7 @@
 namespace magneto::runtime {
 namespace {
 
-RecordedRuns* recorded = nullptr;
+thread_local RecordedRuns* recorded = nullptr;
 thread_local StageTime* measuring = nullptr;  // the innermost stage that measures memory
 
 int64_t peak_memory() {

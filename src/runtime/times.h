@@ -24,7 +24,7 @@ struct StageRun {
   double seconds;
   int64_t peak;  // bytes; 0: not measured
 };
-/// The runs of stages that end while it lives, one by one. Nests; needs the GIL.
+/// The runs of stages that end on this thread while it lives, one by one. Nests.
 class RecordedRuns {
  public:
   RecordedRuns();
