@@ -87,7 +87,11 @@ def _cache() -> Finding:
     except RuntimeError as error:
         return Finding(PROBLEM, "cache on disk", str(error), "set MAGNETO_CACHE_DIR to a folder of your own")
     if not folder.exists():
-        return Finding(OK, "cache on disk", f"{folder} is made when something is compiled")
+        above = next(parent for parent in folder.parents if parent.exists())
+        if above.is_dir() and os.access(above, os.W_OK):
+            return Finding(OK, "cache on disk", f"{folder} is made when something is compiled")
+        remedy = "set MAGNETO_CACHE_DIR to a folder of your own; until then each process compiles again"
+        return Finding(PROBLEM, "cache on disk", f"{folder} can't be made: {above} is not writable", remedy)
     files = [file for file in folder.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files) / 2**20
     detail = f"{folder}: {len(files)} files, {size:.1f} of {config.disk_cache_mb} MB"
@@ -121,7 +125,7 @@ def _backend(name: str) -> Finding:
     x = torch.randn(4, 16)
     magneto.reset()
     try:
-        with torch.no_grad(), config.patch(disable=False, suppress_errors=False):
+        with torch.no_grad(), config.patch(disable=False, suppress_errors=False, disk_cache=False):
             want = model(x)
             start = time.perf_counter()
             got = magneto.compile(model, backend=name, fullgraph=True)(x)

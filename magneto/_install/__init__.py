@@ -130,7 +130,8 @@ def _put_in_place(changes: _Changes) -> None:
     changes.on_undo(settings.forget_logs)
     changes.body(torch.compile, dynamo.torch_compile)
     changes.body(torch.export.export, dynamo.export)
-    changes.body(torch.fx.experimental.proxy_tensor.make_fx, dynamo.make_fx)
+    if proxy_tensor := sys.modules.get("torch.fx.experimental.proxy_tensor"):  # torch loads it, in most versions
+        changes.body(proxy_tensor.make_fx, dynamo.make_fx)
     for name in ("torch._dynamo", "torch._inductor"):  # torch would import them in the middle of a capture
         modules.load(name)
     with warnings.catch_warnings():

@@ -243,15 +243,26 @@ PyObject* captured_in(PyObject*, PyObject* code) {
 PyObject* runs_of(PyObject*, PyObject* compiled) {
   return guarded([&]() -> PyObject* {
     if (!dispatch::is_compiled(compiled)) throw std::invalid_argument("expected a compiled function");
+    struct Row {
+      CodePlace place;
+      size_t captures;
+      bool given_up;
+      int64_t eager_runs;
+    };
+    // Read before any object is made: that may run code of the program.
     const dispatch::Context& context = *dispatch::context_of(compiled);
-    Ref segments = checked(PyList_New(0));
+    const dispatch::EagerCalls calls = context.eager_calls;
+    std::vector<Row> rows;
     context.for_each_segment([&](const auto& place, const dispatch::Segment& segment) {
-      const CodeInfo& info = decode(place.first);
-      Ref item = checked(Py_BuildValue("(OinOL)", info.code, info.instrs[place.second].line, segment.entries.size(),
-                                       segment.given_up ? Py_True : Py_False, segment.eager_runs));
-      if (PyList_Append(segments.get(), item.get()) < 0) throw PythonError{};
+      rows.push_back(
+          {{&decode(place.first), place.second}, segment.entries.size(), segment.given_up, segment.eager_runs});
     });
-    const dispatch::EagerCalls& calls = context.eager_calls;
+    Ref segments = checked(PyList_New(0));
+    for (const Row& row : rows) {
+      Ref item = checked(Py_BuildValue("(OinOL)", row.place.info->code, row.place.line(), row.captures,
+                                       row.given_up ? Py_True : Py_False, row.eager_runs));
+      if (PyList_Append(segments.get(), item.get()) < 0) throw PythonError{};
+    }
     return Py_BuildValue("({s:L,s:L,s:L,s:L}O)", "disabled", calls.disabled, "stance", calls.stance, "tracing",
                          calls.traced, "dispatch mode", calls.dispatch_mode, segments.get());
   });

@@ -322,9 +322,13 @@ void expect_raise(Segment& segment, const std::vector<CodePlace>& site) {
 
 /// Captures a segment and adds its entry. Null as for `entry_for`.
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
-  if (segment.given_up || c_stack_is_low()) return nullptr;
-  const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
+  if (segment.given_up) return nullptr;
   const CodePlace place = place_of(context, start);
+  if (c_stack_is_low()) {
+    history().note(Event::skipped, place, "the calls go too deep for a capture");
+    return nullptr;
+  }
+  const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   CompileLog compile_log(next_id(segment));
   CompileTrace compile_trace(compile_log, start);
   if (!stance_allows(context, segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import _history, exc
+from magneto import _doctor, _history, exc
 from magneto._install import modules, settings, table
 
 ROOT = Path(__file__).parents[2]
@@ -330,6 +330,19 @@ def test_doctor() -> None:
     for part in ("versions", "ABI", "CPU", "threads", "cache on disk", "backend magneto", "nothing is compiled"):
         assert part in process.stdout
     assert "Magneto works here; " in process.stdout.splitlines()[-1]
+
+
+def test_doctor_names_problems_and_remedies(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    with magneto.config.patch(disk_cache_dir="/dev/null/cache", fail_stage="compile.backend.lowering", strict=False):
+        assert _doctor.main() == 1
+    text = capsys.readouterr().out
+    assert "/dev/null/cache can't be made" in text and "-> set MAGNETO_CACHE_DIR to a folder of your own" in text
+    assert "in the stage compile.backend.lowering" in text and "-> report this with the traceback" in text
+    assert text.endswith("\n2 problems: Magneto does not work here as it should.\n")
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    assert _doctor._threads().remedy.startswith("torch.set_num_threads(")
+    monkeypatch.setattr(_doctor._C, "__file__", "/no/such/_C.so")
+    assert "rebuild with LLVM" in _doctor._code_generation().remedy
 
 
 def test_the_page_lists_every_name() -> None:
