@@ -167,6 +167,22 @@ def test_parts(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not {*on, "dynamo", "inductor", "aot"} & set(_log.wanted())
 
 
+# TORCH_LOGS as "Debugging Dynamo" writes it.
+WRITTEN = {
+    "+dynamo": {"", "graph", "graph_breaks", "graph_code", "guards", "trace_bytecode", "trace_source", "recompiles"},
+    "+graph_breaks": {"graph_breaks"},
+    "+guards": {"guards"},
+    "+bytecode": {"bytecode"},
+    "+dynamo,+graph_breaks,+guards": {"", "graph_code", "graph_breaks", "guards"},
+}
+
+
+@pytest.mark.parametrize("setting", WRITTEN)
+def test_as_documents_write_it(tmp_path: Path, setting: str) -> None:
+    seen = set(run(tmp_path, PROGRAM, TORCH_LOGS=setting))
+    assert seen >= WRITTEN[setting] and ("dynamo" in setting or seen == WRITTEN[setting])
+
+
 class Texts:
     """Keeps what is logged."""
 
