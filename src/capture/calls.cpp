@@ -595,6 +595,9 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
     }
   }
   know_all(values);
+  for (PyObject* value : values.values) {
+    if (is_generator(value)) draw_from(value);
+  }
   PyTypeObject* type = Py_TYPE(callable);
   const bool method = type == &PyMethodDescr_Type;
   Ref name = method ? Ref::borrow(PyDescr_NAME(callable)) : Ref::borrow(callable);
