@@ -50,8 +50,8 @@ bool same_function(const Check& check, PyObject* object) {
          function->func_defaults == check.defaults.get() && function->func_kwdefaults == check.kwdefaults.get();
 }
 
-/// What has failed was in a snapshot. Entries that are called in turn fail so at every other call: no snapshot should be
-/// lost to it again.
+/// What has failed was in a snapshot. Entries that are called in turn fail so at every other call: no snapshot should
+/// be lost to it again.
 void leave_out_hint(GuardProgram::Impl& program) {
   if (program.op_changes.empty() || program.ops[program.hint.back()].kind == OpKind::CheckAllDistinct) return;
   for (const int32_t op : program.hint) program.op_changes[op] = kRunsEachTime;
