@@ -27,6 +27,7 @@ void manual_seed(int64_t seed) {
 
 /// torch.Generator.manual_seed. (Optional: a schema knows no other generators.)
 void seed_generator(std::optional<at::Generator> generator, int64_t seed) {
+  TORCH_CHECK(generator && generator->defined(), "magneto::seed_generator: expected a generator");
   const std::scoped_lock lock(generator->mutex());
   generator->set_current_seed(static_cast<uint64_t>(seed));
 }
