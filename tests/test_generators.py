@@ -171,3 +171,13 @@ def test_plan_with_a_generator_of_its_own_on_several_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_generators_compared_and_hashed() -> None:
+    def function(x: torch.Tensor, a: torch.Generator, b: torch.Generator) -> tuple[torch.Tensor, bool, bool, bool]:
+        return x + 1, a == b, a is b, hash(a) == hash(b)
+
+    compiled = magneto.compile(function)
+    one, other = torch.Generator(), torch.Generator()
+    for pair in [(one, other), (one, one), (other, one), (other, other)] * 2:
+        assert_same(compiled(torch.ones(2), *pair), function(torch.ones(2), *pair), exact=True)

@@ -528,7 +528,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
                     const std::function<PyObject*()>& run, bool always) {
   check_torch_function_modes();
   for (PyObject* arg : args) {
-    refuse_opaque(arg, 3);
+    if (!is_generator(arg)) refuse_opaque(arg, 3);
     if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&
         _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__torch_function__"))) {
       side_exit(BreakReason::OpaqueObject,
