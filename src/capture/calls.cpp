@@ -530,7 +530,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
                     const std::function<PyObject*()>& run, bool always) {
   check_torch_function_modes();
   for (PyObject* arg : args) {
-    refuse_opaque(arg, 3);
+    if (!is_generator(arg)) refuse_opaque(arg, 3);
     if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&
         _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__torch_function__"))) {
       side_exit(BreakReason::OpaqueObject,
@@ -597,6 +597,9 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
     }
   }
   know_all(values);
+  for (PyObject* value : values.values) {
+    if (is_generator(value)) draw_from(value);
+  }
   PyTypeObject* type = Py_TYPE(callable);
   const bool method = type == &PyMethodDescr_Type;
   Ref name = method ? Ref::borrow(PyDescr_NAME(callable)) : Ref::borrow(callable);

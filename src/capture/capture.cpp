@@ -404,6 +404,7 @@ Trace Capture::finish(const Ref& value) {
     plan_->input_slots.push_back(trace.guards->slot_of(input.source));
   }
   plan_->undo = graph::undo_of(graph);
+  plan_->exclusive = makes_generators_;
   plan_->output_count = static_cast<int32_t>(graph.outputs.size());
   plan_->exit = std::move(exit_);
   rebuilder_.reset();

@@ -292,6 +292,8 @@ class Capture {
   /// `always`.
   Ref record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
              const std::function<PyObject*()>& run, bool always = false);
+  /// The graph is about to draw from the generator, or to seed it. (generators.cpp)
+  void draw_from(PyObject* generator);
   /// The tensor is one from outside.
   bool is_input(PyObject* tensor) const;
   Ref call_torch(PyObject* callable, const CallArgs& args);
@@ -380,6 +382,7 @@ class Capture {
   Ref call_c_function(PyObject* callable, const CallArgs& args);
   void wrap_defaults(InterpFrame& frame);
   Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
+  Ref make_generator(const CallArgs& args);
   Ref apply_autograd_function(const CallArgs& args);
   Ref record_autograd_function(const CallArgs& args);
   void register_closure(PyObject* function, const guards::Source* source);
@@ -453,6 +456,7 @@ class Capture {
   std::unordered_map<PyObject*, const guards::Source*> cell_contents_;  // outside cell -> source of what it holds
   std::vector<std::pair<const guards::Source*, const guards::Source*>> cell_aliases_;  // one cell, read in two ways
   bool classes_written_ = false;
+  bool makes_generators_ = false;
   std::set<PyObject*> class_values_;                                 // fresh objects written to classes
   std::vector<std::unique_ptr<std::pair<Ref, Ref>>> overlay_reads_;  // what deleted class attributes uncover
   int64_t writes_ = 0;                                               // to outside objects so far
@@ -509,6 +513,8 @@ PyObject* descriptor_of(PyObject* bound_builtin);
 /// Exact list, dict, set, frozenset, tuple, deque, OrderedDict, defaultdict.
 bool is_builtin_container(PyObject* object);
 bool is_tensor(PyObject* object);
+/// A torch.Generator.
+bool is_generator(PyObject* object);
 /// A Python object that stands for a fake tensor.
 bool is_fake_tensor(PyObject* object);
 

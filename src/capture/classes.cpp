@@ -1,4 +1,5 @@
 // Calls of classes: how instances are made.
+#include <torch/csrc/Generator.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -89,6 +90,10 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
     return wrap(of, sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);
+  if (object == THPGeneratorClass) {
+    know_all(args);
+    return make_generator(args);
+  }
   static constinit Imported variable("torch.autograd", "Variable");
   if (object == variable.get() && !args.values.empty() && is_tensor(args.values[0])) return call_torch(object, args);
   PyTypeObject* meta = Py_TYPE(object);

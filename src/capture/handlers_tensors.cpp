@@ -83,6 +83,7 @@ std::span<const HandlerRow> tensor_handlers() {
   static constexpr HandlerRow rows[] = {
       {"torch._C.TensorBase.tolist", handle_tolist},
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
+      {"torch._C.Generator.manual_seed", seed_generator},
       {"torch.device.__enter__", handle_device_context<kEnter>},
       {"torch.device.__exit__", handle_device_context<kExit>},
       {"torch._C.TensorBase.detach_", handle_detach},

@@ -35,6 +35,7 @@ bool is_known_layout(PyTypeObject* type) {
       &PySuper_Type,          &Py_GenericAliasType, &_PyWeakref_RefType};
   if (known->count(type)) return true;
   const std::string_view name = type->tp_name;
+  if (name == "torch._C.Generator") return false;
   return name.starts_with("torch.") || name.starts_with("functools.") || name.starts_with("operator.") ||
          name.starts_with("re.") || name.starts_with("magneto.") || name == "types.UnionType";
 }

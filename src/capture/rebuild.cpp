@@ -136,6 +136,10 @@ int32_t Rebuilder::build(PyObject* value) {
     return memo_[value] = emit(PlanOp::Call, std::move(args));
   }
   if (is_constant(value)) return constant(value);
+  if (is_generator(value)) {  // the plan's own
+    static constinit Imported copy("torch._C", "Generator.clone_state");
+    return memo_[value] = emit(PlanOp::Call, {constant(copy.get()), emit(PlanOp::Const, {}, value)});
+  }
   if (PyGen_CheckExact(value)) return build_generator(value);
   if (PyFunction_Check(value)) return build_function(value);
   if (PyMethod_Check(value)) {

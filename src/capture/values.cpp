@@ -128,7 +128,7 @@ bool is_bound_builtin(PyObject* object) {
 
 bool is_identity_constant(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (is_bound_builtin(object)) return false;
+  if (is_bound_builtin(object) || is_generator(object)) return false;
   if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) return true;
   if (PyType_Check(object) || PyModule_Check(object) || is_constant_type(type)) return true;
   return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type()));

@@ -128,20 +128,21 @@ bool eye(Call& call) {
   return add_new(call, {rows, columns}, Options(call, first, c10::get_default_dtype_as_scalartype()));
 }
 
-/// randint: sizes in argument `sizes`, then the options; the schema's default dtype is int64.
-template <size_t sizes>
+/// randint: sizes in argument `sizes`, options from `first` on; the schema's default dtype is int64.
+template <size_t sizes, size_t first = sizes + 1>
 bool randint(Call& call) {
   const int64_t low = sizes == 2 ? call.integer(0) : 0, high = call.integer(sizes - 1);
   TORCH_CHECK(low < high, "random_ expects 'from' to be less than 'to', but got from=", low, " >= to=", high);
-  const Options options(call, sizes + 1, c10::ScalarType::Long);
+  const Options options(call, first, c10::ScalarType::Long);
   if (!(class_of(options.dtype) & (kNumbers | kBools))) return false;
   return add_new(call, call.ints(sizes), options);
 }
 
+template <size_t first>
 bool randperm(Call& call) {
   const int64_t count = call.integer(0);
   TORCH_CHECK(count >= 0, "n must be non-negative, got", count);
-  const Options options(call, 1, c10::ScalarType::Long);
+  const Options options(call, first, c10::ScalarType::Long);
   if (options.dtype != c10::ScalarType::Long) return false;
   return add_new(call, {count}, options);
 }
@@ -197,6 +198,8 @@ constexpr RuleRow rows[] = {
     {"aten::ones", from_sizes<1>},
     {"aten::rand", from_sizes<1, true>},
     {"aten::randn", from_sizes<1, true, true>},
+    {"aten::rand.generator", from_sizes<2, true>},
+    {"aten::randn.generator", from_sizes<2, true, true>},
     {"aten::full", full},
     {"aten::scalar_tensor", scalar_tensor},
     {"aten::arange", arange<1>},
@@ -207,7 +210,10 @@ constexpr RuleRow rows[] = {
     {"aten::eye.m", eye<2>},
     {"aten::randint", randint<1>},
     {"aten::randint.low", randint<2>},
-    {"aten::randperm", randperm},
+    {"aten::randint.generator", randint<1, 3>},
+    {"aten::randint.low_generator", randint<2, 4>},
+    {"aten::randperm", randperm<1>},
+    {"aten::randperm.generator", randperm<2>},
     {"aten::empty_like", like<1>},
     {"aten::zeros_like", like<1>},
     {"aten::ones_like", like<1>},
@@ -226,6 +232,7 @@ constexpr RuleRow rows[] = {
     {"aten::tril_", structured_inplace<at::meta::structured_tril>},
     {"aten::triu_", structured_inplace<at::meta::structured_triu>},
     {"magneto::manual_seed", [](Call&) { return true; }},
+    {"magneto::seed_generator", [](Call&) { return true; }},
 };
 
 }  // namespace

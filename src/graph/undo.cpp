@@ -1,5 +1,6 @@
 #include "graph/undo.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
@@ -93,6 +94,15 @@ std::string reason_key(const Graph& graph, const AtenNode& node) {
   return key;
 }
 
+/// What an operator with random results draws from.
+at::Generator generator_of(const AtenNode& node) {
+  for (const AtenArg& arg : node.args) {
+    const auto* constant = std::get_if<c10::IValue>(&arg);
+    if (constant && constant->isGenerator()) return constant->toGenerator();
+  }
+  return at::globalContext().defaultGenerator(at::kCPU);
+}
+
 }  // namespace
 
 Undo undo_of(const Graph& graph) {
@@ -101,15 +111,15 @@ Undo undo_of(const Graph& graph) {
   for (size_t i = 0; i < graph.inputs.size(); ++i) roots[graph.inputs[i]].insert(i);
   std::set<size_t> written;
   std::set<std::string> known;
-  bool random = false;
+  std::vector<at::Generator> drawn;
   for (const AtenNode& node : graph.aten_nodes) {
     const c10::FunctionSchema& schema = node.op.schema();
-    if (!written.empty() || random) {
+    if (!written.empty() || !drawn.empty()) {
       const bool indexed = node.op.operator_name().name.starts_with("aten::index") ||
                            node.op.operator_name().name.starts_with("aten::embedding");
       if (may_raise(graph, node) && !(indexed && known.count(reason_key(graph, node)))) {
         undo.written_inputs.assign(written.begin(), written.end());
-        undo.random = random;
+        undo.generators = drawn;
       }
     }
     if (may_raise(graph, node)) {
@@ -127,7 +137,9 @@ Undo undo_of(const Graph& graph) {
     for (const ValueId id : node.results) {
       if (id != kNoValue) roots[id].insert(operands.begin(), operands.end());
     }
-    random |= node.op.hasTag(at::Tag::nondeterministic_seeded);
+    if (!node.op.hasTag(at::Tag::nondeterministic_seeded)) continue;
+    const at::Generator generator = generator_of(node);
+    if (std::find(drawn.begin(), drawn.end(), generator) == drawn.end()) drawn.push_back(generator);
   }
   return undo;
 }

@@ -15,12 +15,12 @@ namespace magneto::graph {
 struct Undo {
   /// Indices into Graph::inputs: written before an operator that may raise.
   std::vector<size_t> written_inputs;
-  /// Random numbers are drawn before such an operator.
-  bool random = false;
+  /// Drawn from before such an operator.
+  std::vector<at::Generator> generators;
   /// Some operator may raise because of the values that it gets.
   bool may_raise = false;
 
-  bool empty() const { return written_inputs.empty() && !random; }
+  bool empty() const { return written_inputs.empty() && generators.empty(); }
 };
 
 Undo undo_of(const Graph& graph);

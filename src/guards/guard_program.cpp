@@ -17,6 +17,8 @@ namespace {
 
 /// A failing check is tried first until it has passed this often.
 constexpr int32_t kHintPasses = 16;
+/// Changes of an op that no snapshot will hold.
+constexpr uint8_t kRunsEachTime = UINT8_MAX;
 
 PyObject* load_member(PyObject* object, const void* descriptor) {
   auto* member = static_cast<const PyMemberDescrObject*>(descriptor);
@@ -46,6 +48,13 @@ bool same_function(const Check& check, PyObject* object) {
   auto* function = reinterpret_cast<PyFunctionObject*>(object);
   return Py_IS_TYPE(object, &PyFunction_Type) && function->func_code == check.object.get() &&
          function->func_defaults == check.defaults.get() && function->func_kwdefaults == check.kwdefaults.get();
+}
+
+/// What has failed was in a snapshot. Entries that are called in turn fail so at every other call: no snapshot should
+/// be lost to it again.
+void leave_out_hint(GuardProgram::Impl& program) {
+  if (program.op_changes.empty() || program.ops[program.hint.back()].kind == OpKind::CheckAllDistinct) return;
+  for (const int32_t op : program.hint) program.op_changes[op] = kRunsEachTime;
 }
 
 }  // namespace
@@ -266,7 +275,10 @@ bool GuardProgram::Impl::check(const Roots& roots) {
   if (run_hint(roots)) answer = snapshot.valid ? run_snapshot(roots) : Answer::Changed;
   if (answer == Answer::Holds) return true;
   if (answer == Answer::Fails) {
-    if (mixes) snapshot.valid = false;
+    if (mixes) {
+      snapshot.valid = false;
+      leave_out_hint(*this);
+    }
     return false;
   }
   if (!run(roots)) return false;
@@ -279,6 +291,7 @@ bool GuardProgram::Impl::run(const Roots& roots) {
   for (size_t i = 0; i < ops.size(); ++i) {
     if (step(ops[i], roots)) continue;
     remember_failure(static_cast<int32_t>(i));
+    leave_out_hint(*this);
     return false;
   }
   return true;

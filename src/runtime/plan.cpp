@@ -1,6 +1,5 @@
 #include "runtime/plan.h"
 
-#include <ATen/Context.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
@@ -9,6 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "python/bind.h"
 #include "python/frame.h"
@@ -256,7 +256,10 @@ class SavedState {
       const at::Tensor& tensor = THPVariable_Unpack(inputs[index]);
       tensors_.emplace_back(tensor, tensor.clone());
     }
-    if (undo.random) random_ = generator().get_state();
+    for (at::Generator generator : undo.generators) {
+      const std::scoped_lock lock(generator.mutex());
+      states_.emplace_back(generator, generator.get_state());
+    }
   }
   void restore() {
     SavedError error;
@@ -265,14 +268,15 @@ class SavedState {
       const c10::InferenceMode mode(tensor.is_inference());
       tensor.copy_(saved);
     }
-    if (random_.defined()) generator().set_state(random_);
+    for (auto& [generator, state] : states_) {
+      const std::scoped_lock lock(generator.mutex());
+      generator.set_state(state);
+    }
   }
 
  private:
-  static at::Generator generator() { return at::globalContext().defaultGenerator(at::kCPU); }
-
   std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;
-  at::Tensor random_;
+  std::vector<std::pair<at::Generator, at::Tensor>> states_;
 };
 
 /// The computation's results, owned.
@@ -305,6 +309,30 @@ bool is_for_the_caller(const Plan& plan) {
 
 }  // namespace
 
+namespace {
+
+/// A plan that may run only once at a time runs. A second run, by another thread or from inside, is left to CPython.
+class Exclusive {
+ public:
+  explicit Exclusive(const Plan& plan) : plan_(plan.exclusive ? &plan : nullptr) {
+    if (!plan_) return;
+    if (plan_->running) {
+      PyErr_SetString(PyExc_RuntimeError, "the plan runs already");
+      throw ComputationError{};
+    }
+    plan_->running = true;
+  }
+  ~Exclusive() {
+    if (plan_) plan_->running = false;
+  }
+  Exclusive(const Exclusive&) = delete;
+
+ private:
+  const Plan* plan_;
+};
+
+}  // namespace
+
 Ref tensor_of_number(PyObject* number) {
   c10::Scalar scalar;
   if (PyFloat_CheckExact(number)) {
@@ -318,6 +346,7 @@ Ref tensor_of_number(PyObject* number) {
 }
 
 void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
+  const Exclusive exclusive(plan);
   // What the plan hands on from outside is loaded first: the slots are borrowed, and operators may run Python code.
   for (const PlanInstr& instr : plan.instrs) {
     if (instr.op == PlanOp::Slot) registers.set(instr.dst, Py_XNewRef(slots[instr.index]));

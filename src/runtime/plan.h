@@ -115,6 +115,8 @@ struct Plan {
   int32_t output_count = 0;
   std::vector<PlanInstr> instrs;
   int32_t register_count = 0;
+  bool exclusive = false;        // it has generators of its own: one run at a time
+  mutable bool running = false;  // ...and that one is under way
   int32_t return_register = -1;  // >= 0: the segment returns
   std::unique_ptr<Exit> exit;    // otherwise
 

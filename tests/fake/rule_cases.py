@@ -135,6 +135,11 @@ def options(*sizes_and_more, dtypes=CLASSES):
             yield arguments, {"dtype": dtype}
 
 
+def with_generator(cases):
+    for arguments, keywords in cases:
+        yield arguments, {**keywords, "generator": torch.Generator()}
+
+
 def like(*rest, dtypes=CLASSES):
     formats = [None, torch.preserve_format, torch.contiguous_format, torch.channels_last, torch.channels_last_3d]
     for tensor in geometries():
@@ -551,6 +556,13 @@ CASES = {
     "aten::randint.low": list(options([1, 5, [2, 3]], [5, 5, [2]], dtypes=[F, I])),
     "aten::randperm": list(options([5], [-1], dtypes=[I, torch.int32])),
     **{
+        f"aten::{name}.generator": list(with_generator(options([[2, 3]], [[]], [[0, 2]], [[-1]])))
+        for name in ["rand", "randn"]
+    },
+    "aten::randint.generator": list(with_generator(options([5, [2, 3]], [0, [2]], dtypes=[F, I]))),
+    "aten::randint.low_generator": list(with_generator(options([1, 5, [2, 3]], [5, 5, [2]], dtypes=[F, I]))),
+    "aten::randperm.generator": list(with_generator(options([5], [-1], dtypes=[I, torch.int32]))),
+    **{
         f"aten::{name}": list(like())
         for name in ["empty_like", "zeros_like", "ones_like", "rand_like", "randn_like", "_to_copy"]
     },
@@ -683,6 +695,7 @@ CASES = {
         for zero in (False, True)
     ],
     "magneto::manual_seed": [((3,), {}), ((-3,), {})],
+    "magneto::seed_generator": [((torch.Generator(), seed), {}) for seed in (3, -3)],
     # Where another element begins, the rule can't say.
     "magneto::select": [
         ((t, dim, torch.tensor(0)), {}) for t in geometries() for dim in range(t.dim()) if t.shape[dim]

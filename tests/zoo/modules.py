@@ -255,7 +255,7 @@ class ManualSeedInside(nn.Module):
         return x + torch.rand_like(x), torch.randperm(5), F.dropout(x, 0.5)
 
 
-@zoo(vectors(4), breaks=2)
+@zoo(vectors(4))
 class GeneratorArgument(nn.Module):
     def forward(self, x):
         g = torch.Generator()
