@@ -2,6 +2,8 @@
 
 python -m magneto run script.py [arguments...]
 python -m magneto run -m module [arguments...]
+python -m magneto report [-o FILE] DIR
+python -m magneto report [-o FILE] --live script.py [arguments...]
 python -m magneto doctor env
 """
 
@@ -45,7 +47,14 @@ def doctor(arguments: list[str]) -> int:
     return _doctor.main()
 
 
-COMMANDS: Mapping[str, Callable[[list[str]], int]] = {"run": run, "doctor": doctor}
+def report(arguments: list[str]) -> int:
+    """Writes a page that shows what the compiler did."""
+    from magneto._report import command
+
+    return command.main(arguments)
+
+
+COMMANDS: Mapping[str, Callable[[list[str]], int]] = {"run": run, "report": report, "doctor": doctor}
 
 
 def _usage() -> int:

@@ -6,6 +6,7 @@ writes one file for each process.
 
 from __future__ import annotations
 
+import atexit
 import dis
 import json
 import linecache
@@ -20,7 +21,7 @@ from torch._guards import CompileContext, CompileId, compile_context
 from torch._logging._internal import LazyTraceHandler, trace_log, trace_structured
 from torch._logging.structured import intern_string
 
-from magneto import _graph_text
+from magneto import _C, _graph_text
 
 Id = tuple[int, int, int]  # place, compile, attempt
 
@@ -96,6 +97,31 @@ def stage(name: str, text: str, compile_id: Id) -> None:
 def artifact(name: str, text: str, compile_id: Id) -> None:
     """Anything else, as text."""
     _write(compile_id, "artifact", {"name": name, "encoding": "string"}, text)
+
+
+def data(name: str, text: str, compile_id: Id) -> None:
+    """What `python -m magneto report` reads: JSON, an artifact for others."""
+    _write(compile_id, "artifact", {"name": f"magneto_{name}", "encoding": "json"}, text)
+
+
+_sources: dict[str, Id] = {}  # a file that graphs came from, and the first compile that needed it
+
+
+def sources(files: list[str], compile_id: Id) -> None:
+    """The program's text is written at the end: reading it is no compile's time."""
+    if not _sources:
+        atexit.register(_finish)
+    for file in files:
+        _sources.setdefault(file, compile_id)
+
+
+def _finish() -> None:
+    """The program ends: its text, and how long the steps of its graphs took."""
+    for file, compile_id in _sources.items():
+        if lines := linecache.getlines(file):
+            data("source", json.dumps({file: "".join(lines)}), compile_id)
+    for compile_id, runs in _C.traced_runs():
+        data("runs", runs, compile_id)
 
 
 def end(code: types.CodeType, outcome: dict[str, Any], stages: list[tuple[str, float, float]], compile_id: Id) -> None:

@@ -7,6 +7,7 @@
 #include "dispatch/context.h"
 #include "dispatch/eager.h"
 #include "dispatch/stats.h"
+#include "dispatch/trace.h"
 #include "python/text.h"
 #include "runtime/times.h"
 
@@ -255,6 +256,10 @@ PyObject* disable(PyObject*, PyObject* args) {
 
 }  // namespace
 
+PyObject* traced_runs(PyObject*, PyObject*) {
+  return guarded([] { return dispatch::traced_runs().release(); });
+}
+
 PyMethodDef dispatch_methods[] = {
     {"compile", compile, METH_VARARGS, "compile(callable, options) -> CompiledFunction"},
     {"reset", reset, METH_NOARGS, "Forgets all captures and counters."},
@@ -265,6 +270,7 @@ PyMethodDef dispatch_methods[] = {
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"time_guards", time_guards, METH_VARARGS,
      "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
+    {"traced_runs", traced_runs, METH_NOARGS, "[(compile id, JSON)]: times of the steps of programs that are traced"},
     {"compile_times", compile_times, METH_NOARGS, "{stage: [seconds of each run]}"},
     {"enter_block", enter_block, METH_VARARGS,
      "enter_block(compiled, skipped): functions called from here on run as `compiled` would, except for those of files "

@@ -137,7 +137,7 @@ void report_exit(Context& context, const runtime::Exit& exit) {
     context.report->breaks.push_back(std::move(entry));
   }
   if (log_enabled("graph_breaks")) log("graph_breaks", "Graph break: " + break_text(exit));
-  if (CompileTrace* trace = CompileTrace::current(); trace && trace->is_on()) trace->broken(reason, break_text(exit));
+  if (CompileTrace* trace = CompileTrace::current(); trace && trace->is_on()) trace->broken(exit, break_text(exit));
 }
 
 /// The text of the current error; clears it.
@@ -207,6 +207,7 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   stats().kernels += compiled.kernels;
   stats().tuned += compiled.tuned;
   stats().kept_programs += compiled.kept;
+  if (compiled.times) CompileTrace::current()->watch(compiled.times);
   if (CompileTrace* log = CompileTrace::current(); compiled.kept && log->is_on()) {
     log->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
   }
@@ -297,6 +298,7 @@ bool give_up(Segment& segment, const capture::Start& start, const char* setting,
   warn(std::string("Magneto hit config.") + setting + " (" + std::to_string(limit) + ") for " + place_of(start) +
        " and runs new cases under CPython from here on. " + detail);
   ++stats().fallbacks[setting];
+  CompileTrace::current()->failed(setting, detail);
   return false;
 }
 
@@ -351,7 +353,11 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   const std::string reasons = failed_guards(segment, roots);
   const std::string function = "Recompiling function " + function_in_file(start);
   if (log_enabled("recompiles")) log("recompiles", function + reasons);
-  CompileTrace::current()->recompiled(function + reasons);
+  if (CompileTrace* trace = CompileTrace::current(); trace->is_on()) {
+    std::vector<CompileTrace::FailedEntry> failed;
+    for (const auto& entry : segment.entries) failed.push_back({entry->id, entry->guards->explain_all(roots)});
+    trace->recompiled(function + reasons, failed);
+  }
   if (log_enabled("recompiles_verbose")) log("recompiles_verbose", function + all_failed_guards(segment, roots));
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
   if (error) {
@@ -403,7 +409,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         capture.knows_buffers = !segment.data_changes;
         capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
         if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
-        if (compile_log.wants("guards")) capture.note_guard_places();
+        if (compile_log.wants_any({"guards", "trace"})) capture.note_guard_places();
         alive = capture.alive_fakes();
         try {
           trace = capture.run();
@@ -472,6 +478,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
           std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject), compile_log.id().text());
       entry->guards = std::move(trace.guards);
       entry->plan = std::move(trace.plan);
+      compile_trace.finished(*entry->guards, roots);
       segment.entries.insert(segment.entries.begin(), std::move(entry));
       return segment.entries.front().get();
     } catch (const capture::Interrupted&) {
