@@ -4,6 +4,8 @@
 #include <set>
 
 #include "graph/json.h"
+#include "graph/text.h"
+#include "guards/data.h"
 #include "python/imported.h"
 #include "python/text.h"
 
@@ -75,7 +77,7 @@ CompileTrace::~CompileTrace() {
   if (!on_) return;
   runtime::recorded_runs() = outer_runs_;
   SavedError saved;
-  if (finished_) data("guards", finished_->data(roots_));
+  if (finished_) data("guards", guards::data(*finished_, roots_));
   call_trace("end", "OOOO", code_, outcome().get(), stage_runs().get(), log_.id().tuple().get());
 }
 

@@ -135,12 +135,6 @@ std::string_view dtype_name(c10::ScalarType dtype);
 /// when they are few, `wrapped` before them for a number that promotes like a Python number. Absent tensors are `None`.
 std::string print(const Graph& graph);
 
-/// Each node as a line of its own: `%1: f32[2, 3] = torch.add(%0, 1)`, `%1: f32[2, 3] = aten.add.Tensor(%0, 1, 1)`.
-std::vector<std::string> torch_lines(const Graph& graph);
-std::vector<std::string> aten_lines(const Graph& graph);
-/// `f32[2, 3]{1, 2}`.
-std::string type_text(const TensorMeta& meta);
-
 /// Parses what `print` writes. Torch nodes keep their printed name as a `str` target and no Python arguments (they are
 /// not needed to run the ATen level). Throws std::invalid_argument with line and cause.
 Graph parse(std::string_view text);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "graph/json.h"
+#include "guards/data.h"
 #include "guards/program.h"
 #include "guards/text.h"
 
@@ -180,22 +181,35 @@ std::string GuardProgram::print_tree() const {
   return tree.print();
 }
 
-std::string GuardProgram::data(const Roots& roots) {
+namespace {
+
+/// Names the private member, so that the header that all include need not.
+template <auto Member>
+struct Inside {
+  friend GuardProgram::Impl& inside(GuardProgram& program) { return *(program.*Member); }
+};
+template struct Inside<&GuardProgram::impl_>;
+GuardProgram::Impl& inside(GuardProgram& program);
+
+}  // namespace
+
+std::string data(GuardProgram& program, const Roots& roots) {
+  GuardProgram::Impl& impl = inside(program);
   TreeData tree;
-  std::vector<bool> described(impl_->ops.size(), false);
-  impl_->for_each_line([&](const Source* source, const Check* check, const std::string& line, int32_t op) {
-    tree.add(source, line, impl_->place_of(check), op);
+  std::vector<bool> described(impl.ops.size(), false);
+  impl.for_each_line([&](const Source* source, const Check* check, const std::string& line, int32_t op) {
+    tree.add(source, line, impl.place_of(check), op);
     if (op >= 0) described[op] = true;
   });
-  for (size_t i = 0; i < impl_->ops.size(); ++i) {
-    const int32_t slot = impl_->ops[i].slot;
-    if (!described[i]) tree.add_load(slot < 0 ? nullptr : &impl_->sources[slot], static_cast<int32_t>(i));
+  for (size_t i = 0; i < impl.ops.size(); ++i) {
+    const int32_t slot = impl.ops[i].slot;
+    if (!described[i]) tree.add_load(slot < 0 ? nullptr : &impl.sources[slot], static_cast<int32_t>(i));
   }
   graph::Json json;
   json.open('{').key("nodes");
   tree.print(json);
-  const std::vector<double> costs = impl_->time_ops(roots);
-  if (!costs.empty()) json.key("costs").list(costs).field("hot", hot_nanoseconds(*impl_, roots));
+  const std::vector<double> costs = impl.time_ops(roots);
+  if (!costs.empty()) json.key("costs").list(costs).field("hot", hot_nanoseconds(impl, roots));
   return json.close('}').take();
 }
 

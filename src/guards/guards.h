@@ -156,11 +156,6 @@ class GuardProgram {
   /// shows them.
   std::string print_tree() const;
 
-  /// The tree as JSON, for tools, with what checking costs, in nanoseconds, where the guards hold for these roots:
-  ///     {"nodes": [{"parent", "source", "checks": [[line, place, op]...], "loads": [op...]}...],
-  ///      "costs": [of each op, for itself...], "hot": of one check of all when nothing has changed}
-  std::string data(const Roots& roots);
-
   /// For the cyclic garbage collector: the objects that it keeps alive, each as often as it owns it.
   int traverse(visitproc visit, void* arg) const;
 

@@ -113,7 +113,10 @@ class CodeView {
       if (first !== undefined) this.lists[name].show(first, "center");
     }
     if (!lit) return fill(this.status, "Choose a line to see what came of it.");
-    const count = (level, word) => (lit.rows[level].size ? plural(lit.rows[level].size, word) : null);
+    const count = (level, word) => {
+      const rows = [...lit.rows[level]].filter((at) => !this.links.rows[level][at].heading).length;
+      return rows ? plural(rows, word) : null;
+    };
     const parts = [count("source", "source line"), count("torch", "torch call"), count("aten", "ATen operator"), count("loops", "line") && `${count("loops", "line")} of ${plural(lit.codes.size, "kernel")}`, count("assembly", "instruction")];
     fill(this.status, parts.filter(Boolean).join(" · ") || "Nothing came of this line.", " ",
       h("button", { class: "link", onclick: () => this.app.choose(null) }, "clear"));

@@ -163,7 +163,7 @@ function table({ label, columns, rows, onpick, look, height = 26, sort, descendi
     });
     list.redraw();
   }
-  const element = h("div", { class: "table" }, h("div", { class: "cells heading", style: { "grid-template-columns": template } }, buttons), list.element);
+  const element = h("div", { class: "table" }, h("div", { class: "heading" }, h("div", { class: "cells", style: { "grid-template-columns": template } }, buttons)), list.element);
   list.set(rows.length);
   if (sort) order(columns.find((column) => column.name === sort), descending);
   return { element, list, redraw: () => list.restyle() };

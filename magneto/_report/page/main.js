@@ -65,8 +65,16 @@ class App {
     this.setTheme(stored("theme", "system"));
     document.addEventListener("keydown", (event) => this.key(event));
     addEventListener("hashchange", () => this.follow());
+  }
+
+  start() {
     this.follow();
-    if (data.live) setTimeout(() => location.reload(), 3000);
+    if (this.data.live) setTimeout(() => location.reload(), 3000);
+  }
+
+  /** The lists of the code view, by level. */
+  code() {
+    return this.views.code.lists;
   }
 
   /** What the address says: #run/compile/view. */
@@ -326,4 +334,5 @@ class Tree {
   }
 }
 
-new App(PAGE);
+const app = new App(PAGE);
+app.start();

@@ -1,4 +1,6 @@
 // Instructions that touch no memory.
+#include <llvm/IR/DebugInfoMetadata.h>
+
 #include "codegen/llvm/emitter.h"
 #include "codegen/llvm/vector_math.h"
 
