@@ -18,7 +18,9 @@ class LogFile:
         self.strings: dict[str, int] = {}
         self.lines: list[str] = []
 
-    def record(self, name: str, metadata: Any, payload: str | None = None, compile_id: tuple[int, int] = (0, 0)) -> None:
+    def record(
+        self, name: str, metadata: Any, payload: str | None = None, compile_id: tuple[int, int] = (0, 0)
+    ) -> None:
         fields: dict[str, Any] = {name: metadata}
         if self.rank is not None:
             fields["rank"] = self.rank
@@ -60,7 +62,11 @@ class LogFile:
         metrics = {"co_name": name, "entire_frame_compile_time_s": 0.02, "guard_count": 3}
         metrics |= {"fail_type": fail and fail[0], "fail_reason": fail and fail[1]}
         self.record("compilation_metrics", metrics, compile_id=compile_id)
-        for stage, from_, seconds in (("compile", 0.0, 0.02), ("compile.capture", 0.0, 0.012), ("compile.backend", 0.012, 0.008)):
+        for stage, from_, seconds in (
+            ("compile", 0.0, 0.02),
+            ("compile.capture", 0.0, 0.012),
+            ("compile.backend", 0.012, 0.008),
+        ):
             event = {"name": stage, "ph": "X", "ts": (begin + from_) * 1e6, "dur": seconds * 1e6}
             self.record("chromium_event", {}, json.dumps(event), compile_id)
 
@@ -95,7 +101,15 @@ def large_graph(nodes: int, file: str) -> dict[str, Any]:
     }
     runs = {"steps": [[10, 4000.0 + g, 50000.0] for g in range(groups)]}
     graph = {"inputs": [[0, "L['x']", "f32[64, 256]"]], "torch": torch, "aten": aten, "outputs": [nodes]}
-    nodes_ = [{"parent": -1, "source": "", "checks": [["GLOBAL_STATE: ___check_global_state()", "", -1]], "loads": []}]
-    nodes_ += [{"parent": 0, "source": f"L['x{n}']", "checks": [[f"TENSOR_MATCH: x{n}", f"{file}:2 in forward", n]], "loads": []} for n in range(200)]
-    guards = {"nodes": nodes_, "costs": [20.0 + n % 7 for n in range(200)], "hot": 310.0}
-    return {"graph": graph, "program": program, "runs": runs, "guards": guards}
+    texts = [
+        "",
+        "GLOBAL_STATE: ___check_global_state()",
+        f"{file}:2 in forward",
+        "TENSOR_MATCH: \x01",
+        "DictGetItemGuardAccessor",
+    ]
+    sources: list[list[Any]] = [[-1, 0, 0, [1, 0, -1], []]]
+    sources += [[0, len(texts) + n, 4, [3, 2, n], []] for n in range(200)]
+    guards = {"texts": texts + [f"L['x{n}']" for n in range(200)], "nodes": sources}
+    costs = {"ops": [20.0 + n % 7 for n in range(200)], "hot": 310.0}
+    return {"graph": graph, "program": program, "runs": runs, "guards": guards, "guard_costs": costs}

@@ -133,7 +133,7 @@ def test_bert_opens_quickly_and_is_small(bert: Path, browser: Browser) -> None:
     assert wall < 2 or metrics["TaskDuration"] < 1, (wall, metrics)
     assert browser.errors == []
     assert all(url.startswith(("file:", "data:")) for url in browser.requests)
-    assert tree(browser)["forward"] == "captured"
+    assert tree(browser)["BertModel"] == "captured"
 
 
 def test_a_line_lights_up_what_came_of_it(bert: Path, browser: Browser) -> None:
@@ -195,9 +195,13 @@ def test_a_folder_becomes_a_page(documents: Path, browser: Browser) -> None:
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert f"wrote the report to {documents / 'magneto_report.html'}" in done.stdout
     browser.open((documents / "magneto_report.html").as_uri())
-    assert tree(browser) == {"<module>": "broken", "f": "recompiled", "[0/0]": "captured", "[0/1]": "recompiled", "broken": "broken"} | {
-        name: state for name, state in tree(browser).items() if name.startswith("<module>")
-    }
+    assert tree(browser) == {
+        "<module>": "broken",
+        "f": "recompiled",
+        "[0/0]": "captured",
+        "[0/1]": "recompiled",
+        "broken": "broken",
+    } | {name: state for name, state in tree(browser).items() if name.startswith("<module>")}
     overview = browser.run("document.querySelector('.overview').innerText")
     for part in ("InputOutput: call of builtins.print", "size mismatch at index 0", "mark_dynamic"):
         assert part in overview, part
@@ -298,7 +302,12 @@ def test_ranks_side_by_side(large: Path, browser: Browser) -> None:
 def test_names_are_text(tmp_path: Path, browser: Browser) -> None:
     name = "</script><script>document.title='broken in'</script>\u2028<!-- \U0001f525 ' \" & 名前"
     file = LogFile(tmp_path / "log")
-    graph = {"inputs": [[0, name, "f32[2]"]], "torch": [[f"%1 = torch.sin({name})", name, 1, name]], "aten": [], "outputs": [1]}
+    graph = {
+        "inputs": [[0, name, "f32[2]"]],
+        "torch": [[f"%1 = torch.sin({name})", name, 1, name]],
+        "aten": [],
+        "outputs": [1],
+    }
     file.compile((0, 0), file=name, line=1, name=name, data={"graph": graph}, fail=(name, name))
     file.write()
     report = write(tmp_path, model.build(log.read_folder(tmp_path / "log")))

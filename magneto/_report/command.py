@@ -122,5 +122,3 @@ def _follow(program: subprocess.Popen[bytes], folder: Path, output: Path, comman
             continue
         except (BadInput, OSError):
             continue
-
-

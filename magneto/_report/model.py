@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,9 @@ _TEXTS = {
     "aot_inference_graph": "ATen graph, functional",
     "inductor_post_grad_graph": "ATen graph, normal form",
     "inductor_output_code": "plan",
-    "dynamo_cpp_guards_str": "guards",
 }
+# What the page shows in views of its own, and better.
+_SHOWN_OTHERWISE = {"loops", "dynamo_graph_break_reason", "recompile_reasons", "dynamo_error"}
 
 
 def build(logs: list[Log], assembly: Callable[[str, int], str] | None = None) -> list[Data]:
@@ -82,10 +84,13 @@ class _Run:
     def _add_artifact(self, record: Record, to: Data) -> None:
         name = record.metadata["name"]
         match name.removeprefix("magneto_") if name.startswith("magneto_") else None:
+            case None if name in _SHOWN_OTHERWISE:
+                pass
             case None:
                 to["texts"][name.lower().replace("_", " ")] = record.payload
             case "graph":
                 if graph := self._json(record, to):
+                    to["self"] = graph.get("self", "")
                     to.update(inputs=graph["inputs"], torch=graph["torch"], captured=graph["aten"])
             case "program":
                 if program := self._json(record, to):
@@ -114,22 +119,41 @@ class _Run:
         if key not in self.codes:
             self.codes[key] = len(self.codes)
             assembly = self.assembly(text, variant) if self.assembly else ""
-            self.data["codes"].append({"loops": text.splitlines(), "assembly": assembly.splitlines()})
+            self.data["codes"].append({"loops": text.splitlines(), "assembly": _instructions(assembly)})
         return self.codes[key]
 
     def _finish(self, compile_: Data) -> None:
         metrics = compile_.pop("metrics", None)
         stack = compile_["stack"]
         place = stack[-1] if stack else ["?", 0, "?", ""]
-        compile_.update(file=place[0], line=place[1], name=place[2])
+        compile_.update(file=place[0], line=place[1], name=_name(place[2], compile_.pop("self", "")))
         compile_["seconds"] = metrics and metrics.get("entire_frame_compile_time_s")
-        compile_["guard_count"] = metrics.get("guard_count", 0) if metrics else 0
+        compile_["guard_count"] = (metrics or {}).get("guard_count", 0)
         if metrics and metrics.get("fail_type"):
             compile_["failure"] = {"type": metrics["fail_type"], "text": metrics.get("fail_reason") or ""}
         compile_["state"] = _state(compile_, metrics)
         places = [(place[0], place[1], place[2])]
         places += [(call[1], call[2], call[3]) for call in compile_.get("torch", ()) if call[1]]
         compile_["sections"] = self.sources.sections_of(places)
+
+
+# What the assembler needs and a reader does not.
+_DIRECTIVE = re.compile(r"\s+\.(?!loc|long|quad|byte|short|zero|ascii)|\.L(tmp|func_)")
+_CONSTANT = re.compile(r"\s*\.(long|quad|byte|short|zero|ascii)|\.LCPI")
+
+
+def _instructions(assembly: str) -> list[str]:
+    """The instructions, behind them the constants."""
+    lines = [line for line in assembly.splitlines() if line.strip() and not _DIRECTIVE.match(line)]
+    constants = [line for line in lines if _CONSTANT.match(line)]
+    return [line for line in lines if not _CONSTANT.match(line)] + constants
+
+
+def _name(function: str, self: str) -> str:
+    """Of a module that was compiled its class, not what all modules share."""
+    if function in ("_wrapped_call_impl", "_call_impl"):
+        return self or function
+    return f"{self}.{function}" if self else function
 
 
 def _state(compile_: Data, metrics: Data | None) -> str:

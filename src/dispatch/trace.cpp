@@ -1,11 +1,11 @@
 #include "dispatch/trace.h"
 
-#include <algorithm>
 #include <set>
 
 #include "graph/json.h"
 #include "graph/text.h"
 #include "guards/data.h"
+#include "guards/text.h"
 #include "python/imported.h"
 #include "python/text.h"
 
@@ -29,10 +29,18 @@ void call_trace(const char* function, const char* format, Arguments... arguments
   call_sink(module.get(), function, format, arguments...);
 }
 
+/// Of a method the class of its object: modules share the code of Module.__call__. Empty for functions.
+std::string class_of_self(const capture::Start& start) {
+  PyObject* const names = start.info->code->co_localsplusnames;
+  if (start.info->code->co_argcount == 0 || !start.slots[0] || PyCell_Check(start.slots[0])) return {};
+  if (text_argument(PyTuple_GET_ITEM(names, 0)) != "self") return {};
+  return guards::type_name(Py_TYPE(start.slots[0]));
+}
+
 /// The captured graph: inputs, torch calls with the user's lines, the ATen operators below them.
-std::string graph_data(const graph::Graph& graph) {
+std::string graph_data(const graph::Graph& graph, const std::string& self) {
   graph::Json json;
-  json.open('{').key("inputs").open('[');
+  json.open('{').field("self", self).key("inputs").open('[');
   for (const graph::ValueId id : graph.inputs) {
     json.open('[').add(id).add(graph.values[id].name).add(graph::type_text(graph.values[id].meta)).close(']');
   }
@@ -69,6 +77,7 @@ CompileTrace::CompileTrace(const CompileLog& log, const capture::Start& start)
   current_trace = this;
   if (!on_) return;
   outer_runs_ = std::exchange(runtime::recorded_runs(), &runs_);
+  self_ = class_of_self(start);
   call_trace("begin", "OiO", code_, start.info->instrs[start.instr].line, log_.id().tuple().get());
 }
 
@@ -77,7 +86,9 @@ CompileTrace::~CompileTrace() {
   if (!on_) return;
   runtime::recorded_runs() = outer_runs_;
   SavedError saved;
-  if (finished_) data("guards", guards::data(*finished_, roots_));
+  if (finished_) {
+    if (const std::string costs = guards::costs(*finished_, roots_); !costs.empty()) data("guard_costs", costs);
+  }
   call_trace("end", "OOOO", code_, outcome().get(), stage_runs().get(), log_.id().tuple().get());
 }
 
@@ -85,12 +96,12 @@ CompileTrace* CompileTrace::current() { return current_trace; }
 
 void CompileTrace::captured(const capture::Trace& trace) {
   if (!on_) return;
-  const std::string tree = trace.guards->print_tree();
-  guards_ = static_cast<size_t>(std::ranges::count(tree, '\n'));
+  const guards::Data guards = guards::data(*trace.guards);
+  guards_ = guards.checks;
   operators_ = trace.graph.torch_nodes.size();
   nodes_ = operators_ + trace.graph.inputs.size() + 1;
   inputs_ = trace.graph.inputs.size();
-  data("graph", graph_data(trace.graph));
+  data("graph", graph_data(trace.graph, self_));
   std::set<std::string> files{std::string(text_argument(code_->co_filename))};
   for (const graph::TorchNode& node : trace.graph.torch_nodes) files.insert(node.file);
   Ref names = checked(PyList_New(0));
@@ -98,7 +109,7 @@ void CompileTrace::captured(const capture::Trace& trace) {
     if (PyList_Append(names.get(), text_object(file).get()) < 0) throw PythonError{};
   }
   call_trace("sources", "OO", names.get(), log_.id().tuple().get());
-  call_trace("guards", "OO", text_object(tree).get(), log_.id().tuple().get());
+  data("guards", guards.json);
   call_trace("bytecode", "OOO", code_, text_object(trace.plan->print()).get(), log_.id().tuple().get());
 }
 

@@ -59,7 +59,7 @@ class CompileTrace {
   std::vector<runtime::StageRun>* outer_runs_ = nullptr;
   guards::GuardProgram* finished_ = nullptr;
   guards::Roots roots_{};
-  std::string break_reason_, fail_type_, fail_reason_;
+  std::string self_, break_reason_, fail_type_, fail_reason_;
   size_t guards_ = 0, operators_ = 0, nodes_ = 0, inputs_ = 0;
 };
 

@@ -64,19 +64,15 @@ class Json {
     }
     return *this;
   }
-  /// Three decimals: of nanoseconds and the like.
+  /// One decimal: of nanoseconds and the like.
   Json& add(double number) {
     separate();
     char digits[64];
-    const auto end = std::to_chars(digits, digits + sizeof digits, number, std::chars_format::fixed, 3);
-    if (end.ec == std::errc()) out_.append(digits, end.ptr);
-    else out_ += '0';
-    return *this;
-  }
-  /// What is JSON already.
-  Json& raw(std::string_view json) {
-    separate();
-    out_ += json;
+    const auto end = std::to_chars(digits, digits + sizeof digits, number, std::chars_format::fixed, 1);
+    if (end.ec == std::errc())
+      out_.append(digits, end.ptr);
+    else
+      out_ += '0';
     return *this;
   }
   /// `[1, 2]` of anything that can be added.

@@ -1,4 +1,5 @@
-// Guards for tools: `python -m magneto report` shows them.
+// Guards as JSON, for tools: `python -m magneto report` shows them, magneto/_guard_tree.py makes TORCH_TRACE's text of
+// them.
 #pragma once
 
 #include <string>
@@ -7,9 +8,17 @@
 
 namespace magneto::guards {
 
-/// The tree as JSON, with what checking costs, in nanoseconds, where the guards hold for these roots:
-///     {"nodes": [{"parent", "source", "checks": [[line, place, op]...], "loads": [op...]}...],
-///      "costs": [of each op, for itself...], "hot": of one check of all when nothing has changed}
-std::string data(GuardProgram& program, const Roots& roots);
+struct Data {
+  size_t checks;
+  /// {"texts": [...], "nodes": [[parent, name, accessor, [line, place, op, line, place, op...], [ops that only
+  /// load]]...]} with texts by number.
+  std::string json;
+};
+/// The tree that `print_tree` prints.
+Data data(GuardProgram& program);
+
+/// What checking costs, in nanoseconds: {"ops": [each for itself], "hot": one check of all when nothing has changed}.
+/// Empty where the guards do not hold for these roots.
+std::string costs(GuardProgram& program, const Roots& roots);
 
 }  // namespace magneto::guards

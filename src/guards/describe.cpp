@@ -2,6 +2,7 @@
 #include <chrono>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "graph/json.h"
 #include "guards/data.h"
@@ -114,42 +115,63 @@ class Tree {
   std::string text_;
 };
 
-/// The same tree as JSON: parents before their children, the frame itself first.
+/// The same tree as JSON: parents before their children, the frame itself first. Names and lines are much alike; each
+/// text is there once, with \x01 for the name of the node (in a name: of its parent).
 class TreeData {
  public:
   void add(const Source* source, const std::string& line, const std::string& place, int32_t op) {
     Node& node = nodes_[enter(source)];
-    node.checks.open('[').add(line).add(place).add(op).close(']');
+    node.checks.insert(node.checks.end(), {number_of(shortened(line, node.name)), number_of(place), op});
+    ++checks_;
   }
   void add_load(const Source* source, int32_t op) { nodes_[enter(source)].loads.push_back(op); }
+  size_t checks() const { return checks_; }
 
-  void print(graph::Json& json) {
-    json.open('[');
-    for (Node& node : nodes_) {
-      json.open('{').field("parent", node.parent).field("source", node.source);
-      json.key("checks").raw('[' + node.checks.take() + ']').key("loads").list(node.loads).close('}');
+  std::string print() {
+    graph::Json json;
+    json.open('{').key("nodes").open('[');
+    for (const Node& node : nodes_) {
+      const std::string name = node.parent < 0 ? "" : shortened(node.name, nodes_[node.parent].name);
+      json.open('[').add(node.parent).add(number_of(name)).add(number_of(node.accessor));
+      json.list(node.checks).list(node.loads).close(']');
     }
-    json.close(']');
+    json.close(']').key("texts").open('[');
+    for (const std::string* text : texts_) json.add(*text);
+    return json.close(']').close('}').take();
   }
 
  private:
   struct Node {
     int32_t parent = -1;
-    std::string source;
-    graph::Json checks;
-    std::vector<int32_t> loads;
+    std::string name, accessor;
+    std::vector<int32_t> checks, loads;
   };
+
+  static std::string shortened(std::string text, const std::string& name) {
+    const size_t at = name.empty() ? std::string::npos : text.find(name);
+    if (at != std::string::npos) text.replace(at, name.size(), "\x01");
+    return text;
+  }
+
+  int32_t number_of(const std::string& text) {
+    const auto [entry, added] = known_texts_.try_emplace(text, static_cast<int32_t>(texts_.size()));
+    if (added) texts_.push_back(&entry->first);
+    return entry->second;
+  }
 
   size_t enter(const Source* source) {
     if (!source) return 0;
-    if (const auto known = number_.find(source); known != number_.end()) return known->second;
+    if (const auto known = known_nodes_.find(source); known != known_nodes_.end()) return known->second;
     const size_t parent = enter(source->base);
-    nodes_.push_back({static_cast<int32_t>(parent), source->name(), {}, {}});
-    return number_[source] = nodes_.size() - 1;
+    nodes_.push_back({static_cast<int32_t>(parent), source->name(), accessor(*source), {}, {}});
+    return known_nodes_[source] = nodes_.size() - 1;
   }
 
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::map<const Source*, size_t> number_;
+  std::unordered_map<const Source*, size_t> known_nodes_;
+  std::unordered_map<std::string, int32_t> known_texts_;
+  std::vector<const std::string*> texts_;
+  size_t checks_ = 0;
 };
 
 /// One check of all, when nothing has changed since the last; the least of a few.
@@ -193,8 +215,8 @@ GuardProgram::Impl& inside(GuardProgram& program);
 
 }  // namespace
 
-std::string data(GuardProgram& program, const Roots& roots) {
-  GuardProgram::Impl& impl = inside(program);
+Data data(GuardProgram& program) {
+  const GuardProgram::Impl& impl = inside(program);
   TreeData tree;
   std::vector<bool> described(impl.ops.size(), false);
   impl.for_each_line([&](const Source* source, const Check* check, const std::string& line, int32_t op) {
@@ -205,12 +227,15 @@ std::string data(GuardProgram& program, const Roots& roots) {
     const int32_t slot = impl.ops[i].slot;
     if (!described[i]) tree.add_load(slot < 0 ? nullptr : &impl.sources[slot], static_cast<int32_t>(i));
   }
+  return {tree.checks(), tree.print()};
+}
+
+std::string costs(GuardProgram& program, const Roots& roots) {
+  GuardProgram::Impl& impl = inside(program);
+  const std::vector<double> ops = impl.time_ops(roots);
+  if (ops.empty()) return {};
   graph::Json json;
-  json.open('{').key("nodes");
-  tree.print(json);
-  const std::vector<double> costs = impl.time_ops(roots);
-  if (!costs.empty()) json.key("costs").list(costs).field("hot", hot_nanoseconds(impl, roots));
-  return json.close('}').take();
+  return json.open('{').key("ops").list(ops).field("hot", hot_nanoseconds(impl, roots)).close('}').take();
 }
 
 }  // namespace magneto::guards

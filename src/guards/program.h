@@ -159,7 +159,7 @@ struct GuardProgram::Impl {
 
   std::deque<Source> sources;  // the program's own copies, by slot; they and the checks keep the objects alive
   std::vector<Check> checks;
-  std::vector<std::string> places;      // by check: the user's line that needed it; empty unless they were noted
+  std::vector<std::string> places;  // by check: the user's line that needed it; empty unless they were noted
   std::string place_of(const Check* check) const {
     return check && !places.empty() ? places[static_cast<size_t>(check - checks.data())] : std::string();
   }

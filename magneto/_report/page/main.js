@@ -261,7 +261,9 @@ class Tree {
     this.root = { children: [], compiles: [] };
     for (const compile of run.compiles) {
       let node = this.root;
-      for (const [file, line, name, code] of compile.stack.length ? compile.stack : [[compile.file, compile.line, compile.name, ""]]) {
+      const stack = compile.stack.length ? compile.stack : [[compile.file, compile.line, compile.name, ""]];
+      for (const [at, [file, line, function_, code]] of stack.entries()) {
+        const name = at === stack.length - 1 ? compile.name : function_;
         let child = node.children.find((one) => one.file === file && one.line === line && one.name === name);
         if (!child) node.children.push((child = { file, line, name, code, children: [], compiles: [], closed: false }));
         node = child;

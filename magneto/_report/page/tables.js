@@ -20,51 +20,54 @@ class GuardView {
 
   show(links) {
     const { guards } = links.compile;
-    this.guards = guards;
     this.closed.clear();
     if (!guards) {
       this.shown = [];
       this.list.set(0);
       return fill(this.text, "The log has no guards of this compile.");
     }
-    this.children = groupedBy(guards.nodes, (node) => [node.parent]);
-    const costs = guards.costs || [];
+    this.guards = expandedGuards(guards);
+    const nodes = this.guards;
+    this.children = groupedBy(nodes, (node) => [node.parent]);
+    const costs = links.compile.guard_costs ? links.compile.guard_costs.ops : [];
     // An operation of the guard program may make several checks: its time stands at the first of them.
     const charged = new Set();
-    const own = guards.nodes.map((node) => {
+    const own = nodes.map((node) => {
       let sum = node.loads.reduce((total, operation) => total + (costs[operation] || 0), 0);
       for (const check of node.checks) {
-        if (check[2] < 0 || charged.has(check[2])) continue;
-        charged.add(check[2]);
-        check.cost = costs[check[2]];
+        if (check.operation < 0 || charged.has(check.operation)) continue;
+        charged.add(check.operation);
+        check.cost = costs[check.operation];
         sum += check.cost || 0;
       }
       return sum;
     });
-    this.total = new Array(guards.nodes.length).fill(0);
-    this.count = new Array(guards.nodes.length).fill(0);
-    for (let at = guards.nodes.length - 1; at >= 0; --at) { // children stand behind their parents
+    this.total = new Array(nodes.length).fill(0);
+    this.count = new Array(nodes.length).fill(0);
+    for (let at = nodes.length - 1; at >= 0; --at) { // children stand behind their parents
       this.total[at] += own[at];
-      this.count[at] += guards.nodes[at].checks.length;
-      const { parent } = guards.nodes[at];
+      this.count[at] += nodes[at].checks.length;
+      const { parent } = nodes[at];
       if (parent >= 0) {
         this.total[parent] += this.total[at];
         this.count[parent] += this.count[at];
       }
     }
     const checks = this.count[0];
-    const timed = guards.costs ? [`One by one they take `, h("b", {}, seconds(this.total[0] * 1e-9)), guards.hot ? [`; all at once, on a call where nothing has changed, `, h("b", {}, seconds(guards.hot * 1e-9))] : null, "."] : "They were not timed: the capture was not used again.";
-    fill(this.text, h("b", {}, plural(checks, "check")), ` on ${plural(guards.nodes.length - 1, "source")}. `, timed);
+    nodes.forEach((node, at) => { if (node.folded) this.closed.add(at); });
+    const { guard_costs: measured } = links.compile;
+    const timed = measured ? [`One by one they take `, h("b", {}, seconds(this.total[0] * 1e-9)), `; all at once, on a call where nothing has changed, `, h("b", {}, seconds(measured.hot * 1e-9)), "."] : "They were not timed: the capture was not used again.";
+    fill(this.text, h("b", {}, plural(checks, "check")), ` on ${plural(nodes.filter((node) => node.checks.length && node.source).length, "source")}. `, timed);
     this.flatten();
   }
 
   flatten() {
     this.shown = [];
     const visit = (node, depth) => {
-      const guard = this.guards.nodes[node];
+      const guard = this.guards[node];
       this.shown.push({ node, depth, text: guard.source || "the whole frame" });
       if (this.closed.has(node)) return;
-      for (const check of guard.checks) this.shown.push({ node, depth: depth + 1, check, text: `${check[0]}${check[1] ? `\n${check[1]}` : ""}` });
+      for (const check of guard.checks) this.shown.push({ node, depth: depth + 1, check, text: `${check.line}${check.place ? `\n${check.place}` : ""}` });
       for (const child of this.children.get(node) || []) visit(child, depth + 1);
     };
     visit(0, 0);
@@ -77,8 +80,8 @@ class GuardView {
     const share = cost && this.total[0] ? cost / this.total[0] : 0;
     const right = [h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: `${share * 100}%` } })), h("span", { class: "number cost" }, cost ? seconds(cost * 1e-9) : "")];
     if (row.check) {
-      const [kind, ...rest] = row.check[0].split(": ");
-      return [indent, h("span", { class: "chip guard" }, kind), h("span", { class: "mono grow" }, rest.join(": ")), row.check[1] ? h("span", { class: "dim" }, row.check[1]) : null, right];
+      const [kind, ...rest] = row.check.line.split(": ");
+      return [indent, h("span", { class: "chip guard" }, kind), h("span", { class: "mono grow" }, rest.join(": ")), row.check.place ? h("span", { class: "dim" }, baseName(row.check.place)) : null, right];
     }
     const open = this.closed.has(row.node) ? "▸" : "▾";
     return [indent, h("span", { class: "twist", "aria-hidden": "true" }, open), h("span", { class: "mono grow strong" }, row.text), h("span", { class: "dim" }, plural(this.count[row.node], "check")), right];
@@ -98,6 +101,29 @@ class GuardView {
   }
 
   light() {}
+}
+
+/**
+ * The core's guards (src/guards/data.h) as nodes: {parent, source, checks: [{line, place, operation}], loads}. Looks at
+ * classes stand at the frame, which they do not depend on; here each class has a node of its own.
+ */
+function expandedGuards({ texts, nodes }) {
+  const result = [];
+  const classes = new Map();
+  for (const [parent, name, , flat, loads] of nodes) {
+    const source = parent < 0 ? "" : texts[name].replace("\u0001", result[parent].source);
+    const checks = [];
+    for (let at = 0; at < flat.length; at += 3) {
+      const check = { line: texts[flat[at]].replace("\u0001", source), place: texts[flat[at + 1]], operation: flat[at + 2] };
+      const looked = parent < 0 && /^TYPE_LOOKUP: _PyType_Lookup\(<class '(.*?)'>/.exec(check.line);
+      if (!looked) checks.push(check);
+      else if (classes.has(looked[1])) classes.get(looked[1]).push(check);
+      else classes.set(looked[1], [check]);
+    }
+    result.push({ parent, source, checks, loads });
+  }
+  for (const [name, checks] of classes) result.push({ parent: 0, source: `class ${name}`, checks, loads: [], folded: true });
+  return result;
 }
 
 /** All compiles of a place, entry by entry: why each was made, and which guards of the older ones failed. */

@@ -1,6 +1,6 @@
-#include <algorithm>
-
 #include <llvm/IR/DIBuilder.h>
+
+#include <algorithm>
 
 #include "codegen/llvm/emitter.h"
 #include "codegen/llvm/vector_math.h"
