@@ -106,7 +106,8 @@ def data(name: str, text: str, compile_id: Id) -> None:
         _later(lambda: _write(compile_id, "dynamo_cpp_guards_str", payload=_guard_tree.text(json.loads(text))))
 
 
-# Texts for people, which take longer to make than the rest of a trace: written when the program ends, or when many wait.
+# Texts for people, which take longer to make than the rest of a trace: written when the program ends, or when many
+# wait.
 _waiting: list[Callable[[], None]] = []
 _MOST_WAITING = 100
 

@@ -125,7 +125,7 @@ class _Run:
     def _finish(self, compile_: Data) -> None:
         metrics = compile_.pop("metrics", None)
         stack = compile_["stack"]
-        place = stack[-1] if stack else ["?", 0, "?", ""]
+        place: list[Any] = stack[-1] if stack else ["?", 0, "?", ""]
         compile_.update(file=place[0], line=place[1], name=_name(place[2], compile_.pop("self", "")))
         compile_["seconds"] = metrics and metrics.get("entire_frame_compile_time_s")
         compile_["guard_count"] = (metrics or {}).get("guard_count", 0)

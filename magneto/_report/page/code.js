@@ -109,7 +109,8 @@ class CodeView {
     for (const { name } of LEVELS) {
       this.lists[name].restyle();
       if (!lit || name === from) continue;
-      const [first] = this.sorted(name);
+      const rows = this.sorted(name);
+      const first = rows.find((row) => !this.links.rows[name][row].heading) ?? rows[0];
       if (first !== undefined) this.lists[name].show(first, "center");
     }
     if (!lit) return fill(this.status, "Choose a line to see what came of it.");
