@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-PREFIX = "dedicated_log_torch_trace_"
-
 _LINE = re.compile(r"[A-Z]\d{4} (?P<time>[\d:.]+) (?P<pid>\d+) \S+\] ?")
 # What every record has beside its own name.
 _COMMON = {"rank", "frame_id", "frame_compile_id", "attempt", "compiled_autograd_id", "has_payload", "stack"}
