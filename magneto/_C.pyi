@@ -63,6 +63,12 @@ def debug_dump(
     callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
 ) -> list[dict[str, str]]: ...
 def is_compiling() -> bool: ...
+def traced_runs() -> list[tuple[tuple[int, int, int], str]]:
+    """(compile id, JSON) of each program whose steps TORCH_TRACE has timed."""
+
+def kernel_texts(kernel: str, avx2: bool = False, variant: int = 0, lines: bool = False, /) -> tuple[str, str, str]:
+    """Schedule, LLVM IR and assembly of a kernel of the loop IR; `lines`: see codegen::CompileOptions."""
+
 def compile_times() -> dict[str, tuple[list[float], list[int]]]:
     """Stage -> seconds of each run, and peaks of memory in bytes, if they were measured."""
 

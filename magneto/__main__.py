@@ -4,6 +4,8 @@ python -m magneto run script.py [arguments...]
 python -m magneto run -m module [arguments...]
 python -m magneto explain script.py [arguments...]          # ...and shows captures, breaks, recompiles, fallbacks
 python -m magneto why FUNCTION script.py [arguments...]     # ...and shows how that function ran, and why
+python -m magneto report [-o FILE] DIR
+python -m magneto report [-o FILE] --live script.py [arguments...]
 python -m magneto doctor env
 """
 
@@ -86,7 +88,20 @@ def doctor(arguments: list[str]) -> int:
     return _doctor.main()
 
 
-COMMANDS: Mapping[str, Callable[[list[str]], int]] = {"run": run, "explain": explain, "why": why, "doctor": doctor}
+def report(arguments: list[str]) -> int:
+    """Writes a page that shows what the compiler did."""
+    from magneto._report import command
+
+    return command.main(arguments)
+
+
+COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
+    "run": run,
+    "explain": explain,
+    "why": why,
+    "report": report,
+    "doctor": doctor,
+}
 
 
 def _usage() -> int:

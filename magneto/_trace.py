@@ -6,6 +6,7 @@ writes one file for each process.
 
 from __future__ import annotations
 
+import atexit
 import dis
 import json
 import linecache
@@ -13,6 +14,7 @@ import os
 import sys
 import time
 import types
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -20,7 +22,7 @@ from torch._guards import CompileContext, CompileId, compile_context
 from torch._logging._internal import LazyTraceHandler, trace_log, trace_structured
 from torch._logging.structured import intern_string
 
-from magneto import _graph_text
+from magneto import _C, _graph_text, _guard_tree
 
 Id = tuple[int, int, int]  # place, compile, attempt
 
@@ -62,13 +64,12 @@ def begin(code: types.CodeType, line: int, compile_id: Id) -> None:
 
 def graph(module: Any, compile_id: Id) -> None:
     """The torch level, as captured."""
+    _later(lambda: _write_graph(module, compile_id))
+
+
+def _write_graph(module: Any, compile_id: Id) -> None:
     sizes = {node.name: list(node.meta["tensor"][1]) for node in module.graph.nodes if "tensor" in node.meta}
     _write(compile_id, "dynamo_output_graph", {"sizes": sizes}, _graph_text.code(module))
-
-
-def guards(tree: str, compile_id: Id) -> None:
-    """What the capture relies on."""
-    _write(compile_id, "dynamo_cpp_guards_str", payload=tree)
 
 
 def bytecode(code: types.CodeType, plan: str, compile_id: Id) -> None:
@@ -96,6 +97,53 @@ def stage(name: str, text: str, compile_id: Id) -> None:
 def artifact(name: str, text: str, compile_id: Id) -> None:
     """Anything else, as text."""
     _write(compile_id, "artifact", {"name": name, "encoding": "string"}, text)
+
+
+def data(name: str, text: str, compile_id: Id) -> None:
+    """What `python -m magneto report` reads: JSON, an artifact for others."""
+    _write(compile_id, "artifact", {"name": f"magneto_{name}", "encoding": "json"}, text)
+    if name == "guards":
+        _later(lambda: _write(compile_id, "dynamo_cpp_guards_str", payload=_guard_tree.text(json.loads(text))))
+
+
+# Texts for people, which take longer to make than the rest of a trace: written when the program ends, or when many
+# wait.
+_waiting: list[Callable[[], None]] = []
+_MOST_WAITING = 100
+
+
+def _later(write: Callable[[], None]) -> None:
+    if not _waiting:
+        atexit.register(_write_waiting)
+    _waiting.append(write)
+    if len(_waiting) > _MOST_WAITING:
+        _write_waiting()
+
+
+def _write_waiting() -> None:
+    atexit.unregister(_write_waiting)
+    while _waiting:
+        _waiting.pop(0)()
+
+
+_sources: dict[str, Id] = {}  # a file that graphs came from, and the first compile that needed it
+
+
+def sources(files: list[str], compile_id: Id) -> None:
+    """The program's text is written at the end: reading it is no compile's time."""
+    if not _sources:
+        atexit.register(_finish)
+    for file in files:
+        _sources.setdefault(file, compile_id)
+
+
+def _finish() -> None:
+    """The program ends: its text, and how long the steps of its graphs took."""
+    for file, compile_id in _sources.items():
+        if lines := linecache.getlines(file):
+            data("source", json.dumps({file: "".join(lines)}), compile_id)
+    for compile_id, runs in _C.traced_runs():
+        data("runs", runs, compile_id)
 
 
 def end(

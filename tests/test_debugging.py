@@ -40,6 +40,7 @@ STAGES = {
     "assembly": ["magneto_kernel:", f"test_debugging.py:{LINE + 2} in block"],
     "buffers": ["arena: ", "steps 0 to "],
     "plan": ["out aten.mm.default(", "kernel 0 magneto::", "96 units"],
+    "data": ['"kernels":[{"name":', '"arena":'],
     "hints": [f"aten.sort.default at {__file__}:{LINE + 3} in block is called, not generated: it has no rule"],
     "profile": [" ms  compile.backend\n", " ms  compile.backend.code_generation\n"],
 }

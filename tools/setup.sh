@@ -126,9 +126,19 @@ print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][
   pip_install "${requirements[@]}"
 }
 
+# tests/test_report.py looks at pages in a browser; tests/browser.py has the names. Without one only those tests fail.
+set_up_browser() {
+  local name
+  for name in ${CHROMIUM:-} chromium chromium-browser google-chrome google-chrome-stable; do
+    command -v "$name" > /dev/null && return
+  done
+  (need_packages chromium) || say "Without a browser tests/test_report.py fails"
+}
+
 case ${1:-} in
   build) set_up_build ;;
-  test | lint | wheel) set_up_group "$1" ;;
+  test) set_up_group test; set_up_browser ;;
+  lint | wheel) set_up_group "$1" ;;
   *) fail "usage: setup.sh build|test|lint|wheel" ;;
 esac
 touch ".venv/.ready-$1"

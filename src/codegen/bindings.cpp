@@ -103,13 +103,17 @@ PyObject* kernel_interpret(PyObject*, PyObject* args) {
   });
 }
 
-/// (text, avx2=False) -> (schedule, LLVM IR, assembly).
+/// (text, avx2=False, variant=0, lines=False) -> (schedule, LLVM IR, assembly).
 PyObject* kernel_texts(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject* text = nullptr;
-    int avx2 = 0;
-    if (!PyArg_ParseTuple(args, "U|p", &text, &avx2)) return nullptr;
-    const codegen::KernelTexts texts = codegen::texts_of(loops::parse(text_argument(text)), {.avx2 = avx2 != 0});
+    int avx2 = 0, variant = 0, lines = 0;
+    if (!PyArg_ParseTuple(args, "U|pip", &text, &avx2, &variant, &lines)) return nullptr;
+    if (variant < 0 || static_cast<size_t>(variant) >= std::size(codegen::kVariants)) {
+      throw std::invalid_argument("there is no variant " + std::to_string(variant));
+    }
+    const codegen::KernelTexts texts = codegen::texts_of(loops::parse(text_argument(text)),
+                                                         {.avx2 = avx2 != 0, .variant = variant, .lines = lines != 0});
     Ref schedule = checked(text_result(texts.schedule)), ir = checked(text_result(texts.llvm_ir)),
         assembly = checked(text_result(texts.assembly));
     return PyTuple_Pack(3, schedule.get(), ir.get(), assembly.get());
@@ -159,7 +163,8 @@ PyMethodDef codegen_methods[] = {
     {"kernel_range", kernel_range, METH_VARARGS, "(compiled, symbols=()): how many units it has, and its grain."},
     {"kernel_interpret", kernel_interpret, METH_VARARGS,
      "(text, tensors, symbols=()): runs a kernel by the interpreter."},
-    {"kernel_texts", kernel_texts, METH_VARARGS, "(text, avx2=False): schedule, LLVM IR and assembly of a kernel."},
+    {"kernel_texts", kernel_texts, METH_VARARGS,
+     "(text, avx2=False, variant=0, lines=False): schedule, LLVM IR and assembly of a kernel."},
     {"kernel_generate", kernel_generate, METH_VARARGS, "(text, avx2=False): object code, units and cost from LLVM."},
     {"kernel_adopt", kernel_adopt, METH_VARARGS, "(text, object, units, cost): a kernel with finished code."},
     {"kernel_stats", kernel_stats, METH_NOARGS, "Kernels asked for, kernels compiled, nanoseconds."},

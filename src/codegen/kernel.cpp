@@ -270,7 +270,8 @@ std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const F
 }
 
 KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options) {
-  const Result result(loops::print(kernel), option_bits(options) | MAGNETO_TEXTS);
+  const int lines = options.lines ? MAGNETO_LINES : 0;
+  const Result result(loops::print(kernel), option_bits(options) | MAGNETO_TEXTS | lines);
   return {result.text(MAGNETO_SCHEDULE), result.text(MAGNETO_IR), result.text(MAGNETO_ASSEMBLY)};
 }
 

@@ -36,6 +36,8 @@ struct CompileOptions {
   bool avx2 = false;
   /// Of kVariants.
   int32_t variant = 0;
+  /// Assembly with `.loc 0 N`: what follows is for value N - 1 of the kernel (of a store: the value stored).
+  bool lines = false;
 };
 
 class Code;

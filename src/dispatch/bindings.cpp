@@ -9,6 +9,7 @@
 #include "dispatch/eager.h"
 #include "dispatch/history.h"
 #include "dispatch/stats.h"
+#include "dispatch/trace.h"
 #include "python/text.h"
 #include "runtime/progress.h"
 #include "runtime/times.h"
@@ -307,6 +308,10 @@ PyObject* disable(PyObject*, PyObject* args) {
 
 }  // namespace
 
+PyObject* traced_runs(PyObject*, PyObject*) {
+  return guarded([] { return dispatch::traced_runs().release(); });
+}
+
 PyMethodDef dispatch_methods[] = {
     {"compile", compile, METH_VARARGS, "compile(callable, options) -> CompiledFunction"},
     {"reset", reset, METH_NOARGS, "Forgets all captures and counters."},
@@ -317,6 +322,7 @@ PyMethodDef dispatch_methods[] = {
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"time_guards", time_guards, METH_VARARGS,
      "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
+    {"traced_runs", traced_runs, METH_NOARGS, "[(compile id, JSON)]: times of the steps of programs that are traced"},
     {"compile_times", compile_times, METH_NOARGS,
      "{stage: ([seconds of each run], [peaks of memory in bytes, if they were measured])}"},
     {"history", history, METH_NOARGS,

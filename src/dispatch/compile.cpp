@@ -163,6 +163,7 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   stats().kernels += compiled.kernels;
   stats().tuned += compiled.tuned;
   stats().kept_programs += compiled.kept;
+  if (compiled.times) CompileTrace::current()->watch(compiled.times);
   if (CompileTrace* log = CompileTrace::current(); compiled.kept && log->is_on()) {
     log->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
   }
@@ -362,7 +363,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         capture.knows_buffers = !segment.data_changes;
         capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
         if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
-        if (compile_log.wants("guards")) capture.note_guard_places();
+        if (compile_log.wants_any({"guards", "trace"})) capture.note_guard_places();
         alive = capture.alive_fakes();
         try {
           trace = capture.run();
@@ -430,6 +431,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
           std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject), compile_log.id().text());
       entry->guards = std::move(trace.guards);
       entry->plan = std::move(trace.plan);
+      compile_trace.finished(*entry->guards, roots);
       segment.entries.insert(segment.entries.begin(), std::move(entry));
       return segment.entries.front().get();
     } catch (const capture::Interrupted&) {

@@ -81,7 +81,7 @@ void report_exit(Context& context, const runtime::Exit& exit) {
                                    : worded(reason, "graph_break_again", "OOL", text_object(reason).get(),
                                             stack_list(stack).get(), count));
   }
-  if (CompileTrace* trace = CompileTrace::current(); trace && trace->is_on()) trace->broken(reason, break_text(exit));
+  if (CompileTrace* trace = CompileTrace::current(); trace && trace->is_on()) trace->broken(exit, break_text(exit));
 }
 
 void fall_back(Context& context, Segment& segment, const CodePlace& place, const Failure& failure) {
@@ -111,6 +111,7 @@ void report_limit(Segment& segment, const CodePlace& place, const char* setting,
                   const std::string& detail) {
   segment.given_up = true;
   ++stats().fallbacks[setting];
+  if (CompileTrace* trace = CompileTrace::current()) trace->failed(setting, detail);
   if (history().note(Event::limit, place, setting, detail) > 1) return;
   warn(std::string("magneto hit config.") + setting + " (" + std::to_string(limit) + ")\n    function: '" +
        PyUnicode_AsUTF8(place.info->code->co_qualname) + "' (" + PyUnicode_AsUTF8(place.info->code->co_filename) + ":" +
@@ -134,7 +135,11 @@ void report_recompile(const Segment& segment, const CodePlace& place, const guar
                            std::to_string(place.line());
   const std::string triggered = "\n    triggered by the following guard failure(s):\n";
   const std::string reasons = head + triggered + failed_guards(segment, roots);
-  CompileTrace::current()->recompiled(reasons);
+  if (CompileTrace* trace = CompileTrace::current(); trace->is_on()) {
+    std::vector<CompileTrace::FailedEntry> failed;
+    for (const auto& entry : segment.entries) failed.push_back({entry->id, entry->guards->explain_all(roots)});
+    trace->recompiled(reasons, failed);
+  }
   if (log_enabled("recompiles")) log("recompiles", reasons);
   if (!log_enabled("recompiles_verbose")) return;
   std::string all = head;

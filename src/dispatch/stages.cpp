@@ -63,7 +63,8 @@ bool Stages::is_logged(Stage stage) {
 bool Stages::is_traced(Stage stage) {
   const CompileTrace* trace = CompileTrace::current();
   return trace && trace->is_on() &&
-         (stage == Stage::functional || stage == Stage::normal_form || stage == Stage::loops || stage == Stage::plan);
+         (stage == Stage::functional || stage == Stage::normal_form || stage == Stage::loops || stage == Stage::plan ||
+          stage == Stage::data);
 }
 
 bool Stages::insists_on(Stage stage) const { return report_ || (dump_ && is_written(stage)) || is_logged(stage); }

@@ -1,7 +1,11 @@
 #include "dispatch/trace.h"
 
-#include <algorithm>
+#include <set>
 
+#include "graph/json.h"
+#include "graph/text.h"
+#include "guards/data.h"
+#include "guards/text.h"
 #include "python/imported.h"
 #include "python/text.h"
 
@@ -10,10 +14,60 @@ namespace {
 
 thread_local CompileTrace* current_trace = nullptr;
 
+struct WatchedProgram {
+  CompileId id;
+  std::shared_ptr<const runtime::StepTimes> times;
+};
+std::vector<WatchedProgram>& watched_programs() {
+  static auto* programs = new std::vector<WatchedProgram>;
+  return *programs;
+}
+
 template <typename... Arguments>
 void call_trace(const char* function, const char* format, Arguments... arguments) {
   static constinit Imported module("magneto._trace");
   call_sink(module.get(), function, format, arguments...);
+}
+
+/// Of a method the class of its object: modules share the code of Module.__call__. Empty for functions.
+std::string class_of_self(const capture::Start& start) {
+  PyObject* const names = start.info->code->co_localsplusnames;
+  if (start.info->code->co_argcount == 0 || !start.slots[0] || PyCell_Check(start.slots[0])) return {};
+  if (text_argument(PyTuple_GET_ITEM(names, 0)) != "self") return {};
+  return guards::type_name(Py_TYPE(start.slots[0]));
+}
+
+/// The captured graph: inputs, torch calls with the user's lines, the ATen operators below them.
+std::string graph_data(const graph::Graph& graph, const std::string& self) {
+  graph::Json json;
+  json.open('{').field("self", self).key("inputs").open('[');
+  for (const graph::ValueId id : graph.inputs) {
+    json.open('[').add(id).add(graph.values[id].name).add(graph::type_text(graph.values[id].meta)).close(']');
+  }
+  json.close(']').key("torch").open('[');
+  const std::vector<std::string> calls = graph::torch_lines(graph);
+  for (size_t i = 0; i < calls.size(); ++i) {
+    const graph::TorchNode& node = graph.torch_nodes[i];
+    json.open('[').add(calls[i]).add(node.file).add(node.line).add(node.function).close(']');
+  }
+  json.close(']').key("aten").open('[');
+  const std::vector<std::string> operators = graph::aten_lines(graph);
+  for (size_t i = 0; i < operators.size(); ++i) {
+    json.open('[').add(operators[i]).add(graph.aten_nodes[i].torch_node).close(']');
+  }
+  return json.close(']').key("outputs").list(graph.outputs).close('}').take();
+}
+
+std::string break_data(const runtime::Exit& exit, const std::string& text) {
+  graph::Json json;
+  json.open('{').field("reason", break_info(exit.reason).name).field("message", exit.message).field("text", text);
+  json.field("hint", break_info(exit.reason).hint).key("stack").open('[');
+  for (const runtime::FrameState& frame : exit.frames) {
+    PyCodeObject* code = frame.info->code;
+    json.open('[').add(text_argument(code->co_filename)).add(frame.info->instrs[frame.instr].line);
+    json.add(text_argument(code->co_name)).close(']');
+  }
+  return json.close(']').close('}').take();
 }
 
 }  // namespace
@@ -23,6 +77,7 @@ CompileTrace::CompileTrace(const CompileLog& log, const capture::Start& start)
   current_trace = this;
   if (!on_) return;
   runs_.emplace();
+  self_ = class_of_self(start);
   call_trace("begin", "OiO", code_, start.info->instrs[start.instr].line, log_.id().tuple().get());
 }
 
@@ -30,6 +85,9 @@ CompileTrace::~CompileTrace() {
   current_trace = outer_;
   if (!on_) return;
   SavedError saved;
+  if (finished_) {
+    if (const std::string costs = guards::costs(*finished_, roots_); !costs.empty()) data("guard_costs", costs);
+  }
   call_trace("end", "OOOO", code_, outcome().get(), stage_runs().get(), log_.id().tuple().get());
 }
 
@@ -37,29 +95,72 @@ CompileTrace* CompileTrace::current() { return current_trace; }
 
 void CompileTrace::captured(const capture::Trace& trace) {
   if (!on_) return;
-  const std::string tree = trace.guards->print_tree();
-  guards_ = static_cast<size_t>(std::ranges::count(tree, '\n'));
+  const guards::Data guards = guards::data(*trace.guards);
+  guards_ = guards.checks;
   operators_ = trace.graph.torch_nodes.size();
   nodes_ = operators_ + trace.graph.inputs.size() + 1;
   inputs_ = trace.graph.inputs.size();
-  call_trace("guards", "OO", text_object(tree).get(), log_.id().tuple().get());
+  data("graph", graph_data(trace.graph, self_));
+  std::set<std::string> files{std::string(text_argument(code_->co_filename))};
+  for (const graph::TorchNode& node : trace.graph.torch_nodes) files.insert(node.file);
+  Ref names = checked(PyList_New(0));
+  for (const std::string& file : files) {
+    if (PyList_Append(names.get(), text_object(file).get()) < 0) throw PythonError{};
+  }
+  call_trace("sources", "OO", names.get(), log_.id().tuple().get());
+  data("guards", guards.json);
   call_trace("bytecode", "OOO", code_, text_object(trace.plan->print()).get(), log_.id().tuple().get());
+}
+
+void CompileTrace::watch(std::shared_ptr<const runtime::StepTimes> times) {
+  if (on_) watched_programs().push_back({log_.id(), std::move(times)});
+}
+
+void CompileTrace::finished(guards::GuardProgram& guards, const guards::Roots& roots) {
+  finished_ = &guards;
+  roots_ = roots;
+}
+
+Ref traced_runs() {
+  Ref list = checked(PyList_New(0));
+  for (const WatchedProgram& program : watched_programs()) {
+    graph::Json json;
+    json.open('{').key("steps").open('[');
+    for (const runtime::StepTimes::Row& row : program.times->rows()) {
+      json.open('[').add(row.runs).add(row.least).add(row.sum).close(']');
+    }
+    Ref item = checked(PyTuple_Pack(2, program.id.tuple().get(), text_object(json.close(']').close('}').take()).get()));
+    if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
+  }
+  return list;
 }
 
 void CompileTrace::graph(PyObject* module) { call_trace("graph", "OO", module, log_.id().tuple().get()); }
 
 void CompileTrace::stage(const char* name, const std::string& text) {
+  if (name == std::string_view("data")) return data("program", text);
   call_trace("stage", "sOO", name, text_object(text).get(), log_.id().tuple().get());
 }
 
-void CompileTrace::broken(const std::string& reason, const std::string& text) {
+void CompileTrace::data(const char* name, const std::string& json) {
+  call_trace("data", "sOO", name, text_object(json).get(), log_.id().tuple().get());
+}
+
+void CompileTrace::broken(const runtime::Exit& exit, const std::string& text) {
   if (!on_) return;
-  break_reason_ = reason;
+  break_reason_ = std::string(break_info(exit.reason).name) + ": " + exit.message;
+  data("break", break_data(exit, text));
   call_trace("artifact", "sOO", "dynamo_graph_break_reason", text_object(text).get(), log_.id().tuple().get());
 }
 
-void CompileTrace::recompiled(const std::string& reasons) {
+void CompileTrace::recompiled(const std::string& reasons, const std::vector<FailedEntry>& entries) {
   if (!on_) return;
+  graph::Json json;
+  json.open('[');
+  for (const FailedEntry& entry : entries) {
+    json.open('{').field("entry", entry.id).key("failures").list(entry.failures).close('}');
+  }
+  data("recompile", json.close(']').take());
   call_trace("artifact", "sOO", "recompile_reasons", text_object(reasons).get(), log_.id().tuple().get());
 }
 

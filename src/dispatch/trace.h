@@ -10,6 +10,7 @@
 #include "capture/capture.h"
 #include "dispatch/log.h"
 #include "graph/stages.h"
+#include "runtime/step_times.h"
 #include "runtime/times.h"
 
 namespace magneto::dispatch {
@@ -30,13 +31,24 @@ class CompileTrace {
   /// A capture is done.
   void captured(const capture::Trace& trace);
   void graph(PyObject* module);
+  /// Its program's steps are timed: `traced_runs` will tell.
+  void watch(std::shared_ptr<const runtime::StepTimes> times);
+  /// There is an entry, whose guards held for `roots`; both outlive this.
+  void finished(guards::GuardProgram& guards, const guards::Roots& roots);
   void stage(const char* name, const std::string& text);
   /// It ends in a graph break.
-  void broken(const std::string& reason, const std::string& text);
-  void recompiled(const std::string& reasons);
+  void broken(const runtime::Exit& exit, const std::string& text);
+  /// An entry that is there already, and why it does not serve.
+  struct FailedEntry {
+    std::string id;
+    std::vector<std::string> failures;
+  };
+  void recompiled(const std::string& reasons, const std::vector<FailedEntry>& entries);
   void failed(const std::string& cause, const std::string& message);
 
  private:
+  /// JSON for `python -m magneto report`.
+  void data(const char* name, const std::string& json);
   Ref outcome() const;
   Ref stage_runs() const;
 
@@ -45,8 +57,13 @@ class CompileTrace {
   bool on_;
   CompileTrace* outer_;
   std::optional<runtime::RecordedRuns> runs_;
-  std::string break_reason_, fail_type_, fail_reason_;
+  guards::GuardProgram* finished_ = nullptr;
+  guards::Roots roots_{};
+  std::string self_, break_reason_, fail_type_, fail_reason_;
   size_t guards_ = 0, operators_ = 0, nodes_ = 0, inputs_ = 0;
 };
+
+/// What the steps of traced programs have taken so far: [((frame, compile, attempt), JSON)...].
+Ref traced_runs();
 
 }  // namespace magneto::dispatch

@@ -261,7 +261,43 @@ class Printer {
     return std::move(out_);
   }
 
+  std::vector<std::string> aten_lines() {
+    for (ValueId id = 0; id < static_cast<ValueId>(graph_.values.size()); ++id) {
+      printed_[id] = graph_.values[id].kind != ValueKind::Result;
+    }
+    std::vector<std::string> lines;
+    for (const AtenNode& node : graph_.aten_nodes) {
+      print_node(node, "");
+      out_.pop_back();
+      lines.push_back(std::exchange(out_, {}));
+    }
+    return lines;
+  }
+
+  std::vector<std::string> torch_lines() {
+    std::vector<std::string> lines;
+    for (const TorchNode& node : graph_.torch_nodes) {
+      for (const TorchResult& result : node.results) {
+        if (!out_.empty()) out_ += ", ";
+        print_result(result.value);
+      }
+      if (!node.results.empty()) out_ += " = ";
+      print_torch_call(out_, node);
+      lines.push_back(std::exchange(out_, {}));
+    }
+    return lines;
+  }
+
  private:
+  /// With its type where it is new.
+  void print_result(ValueId id) {
+    print_value(out_, id);
+    if (id == kNoValue || id >= static_cast<ValueId>(graph_.values.size()) || printed_[id]) return;
+    out_ += ": ";
+    print_type(out_, graph_.values[id].meta);
+    printed_[id] = true;
+  }
+
   template <typename Print>
   void define(ValueId id, Print print_definition) {
     const Value& value = graph_.values[id];
@@ -292,14 +328,7 @@ class Printer {
     out_ += indent;
     for (size_t i = 0; i < node.results.size(); ++i) {
       if (i) out_ += ", ";
-      const ValueId id = node.results[i];
-      if (id == kNoValue || id >= static_cast<ValueId>(graph_.values.size()) || printed_[id]) {
-        print_value(out_, id);
-        continue;
-      }
-      out_ += '%' + std::to_string(id) + ": ";
-      print_type(out_, graph_.values[id].meta);
-      printed_[id] = true;
+      print_result(node.results[i]);
     }
     if (!node.results.empty()) out_ += " = ";
     out_ += operator_text(node.op);
@@ -342,7 +371,8 @@ std::string operator_text(const c10::OperatorHandle& op) {
 
 std::string origin_text(const Graph& graph, const AtenNode& node) {
   std::string text = operator_text(node.op);
-  if (node.torch_node < 0) return text;
+  // A program from the cache has the calls' numbers, not the calls.
+  if (node.torch_node < 0 || static_cast<size_t>(node.torch_node) >= graph.torch_nodes.size()) return text;
   const TorchNode& call = graph.torch_nodes[node.torch_node];
   return call.file.empty() ? text
                            : text + " at " + call.file + ":" + std::to_string(call.line) + " in " + call.function;
@@ -380,5 +410,13 @@ std::string callable_or_repr(PyObject* object) {
 }
 
 std::string print(const Graph& graph) { return Printer(graph).run(); }
+std::vector<std::string> torch_lines(const Graph& graph) { return Printer(graph).torch_lines(); }
+std::vector<std::string> aten_lines(const Graph& graph) { return Printer(graph).aten_lines(); }
+
+std::string type_text(const TensorMeta& meta) {
+  std::string text;
+  print_type(text, meta);
+  return text;
+}
 
 }  // namespace magneto::graph

@@ -15,6 +15,12 @@ namespace magneto::graph {
 /// The strides of a contiguous tensor of these sizes; they are not printed.
 std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes);
 
+/// Each node as a line of its own: `%1: f32[2, 3] = torch.add(%0, 1)`, `%1: f32[2, 3] = aten.add.Tensor(%0, 1, 1)`.
+std::vector<std::string> torch_lines(const Graph& graph);
+std::vector<std::string> aten_lines(const Graph& graph);
+/// `f32[2, 3]{1, 2}`.
+std::string type_text(const TensorMeta& meta);
+
 /// `aten.add.Tensor`, `aten.relu.default`: the name users find in torch.ops.
 std::string operator_text(const c10::OperatorHandle& op);
 

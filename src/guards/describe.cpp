@@ -1,7 +1,11 @@
 // A guard program as text: one guard per line, or as the tree of the sources that guards hang on.
+#include <chrono>
 #include <map>
 #include <set>
+#include <unordered_map>
 
+#include "graph/json.h"
+#include "guards/data.h"
 #include "guards/program.h"
 #include "guards/text.h"
 
@@ -9,11 +13,12 @@ namespace magneto::guards {
 
 template <typename Visit>
 void GuardProgram::Impl::for_each_line(const Visit& visit) const {
+  int32_t current = -1;
   const auto visit_check = [&](int32_t index) {
-    visit(checks[index].source, &checks[index], check_line(checks[index]));
+    visit(checks[index].source, &checks[index], check_line(checks[index]), current);
   };
   const auto visit_presence = [&](int32_t slot, bool absent) {
-    if (absent || bare[slot]) visit(&sources[slot], nullptr, presence_line(sources[slot], !absent));
+    if (absent || bare[slot]) visit(&sources[slot], nullptr, presence_line(sources[slot], !absent), current);
   };
   const auto visit_op = [&](const Op& op) {
     if (op.check >= 0)
@@ -21,8 +26,9 @@ void GuardProgram::Impl::for_each_line(const Visit& visit) const {
     else if (op.kind <= OpKind::LoadGrad)
       visit_presence(op.slot, op.absent);
   };
-  if (global_state) visit(nullptr, nullptr, global_state_line(*global_state));
+  if (global_state) visit(nullptr, nullptr, global_state_line(*global_state), current);
   for (const Op& op : ops) {
+    ++current;
     if (op.kind == OpKind::CheckTypeAttributes) {
       for (const int32_t check : types[op.number].checks) visit_check(check);
     } else if (op.kind == OpKind::InstanceEntries || op.kind == OpKind::DictEntries) {
@@ -76,14 +82,8 @@ std::string accessor(const Source& source) {
 
 class Tree {
  public:
-  explicit Tree(const std::vector<std::string>& places, const std::vector<Check>& checks)
-      : places_(places), checks_(checks) {}
-
-  void add(const Source* source, const Check* check, std::string line) {
-    if (check && !places_.empty()) {
-      const std::string& place = places_[static_cast<size_t>(check - checks_.data())];
-      if (!place.empty()) line += "  # " + place;
-    }
+  void add(const Source* source, std::string line, const std::string& place) {
+    if (!place.empty()) line += "  # " + place;
     enter(source);
     lines_[source].push_back(std::move(line));
   }
@@ -109,27 +109,133 @@ class Tree {
     }
   }
 
-  const std::vector<std::string>& places_;
-  const std::vector<Check>& checks_;
   std::set<const Source*> known_;
   std::map<const Source*, std::vector<std::string>> lines_;
   std::map<const Source*, std::vector<const Source*>> children_;
   std::string text_;
 };
 
+/// The same tree as JSON: parents before their children, the frame itself first. Names and lines are much alike; each
+/// text is there once, with \x01 for the name of the node (in a name: of its parent).
+class TreeData {
+ public:
+  void add(const Source* source, const std::string& line, const std::string& place, int32_t op) {
+    Node& node = nodes_[enter(source)];
+    node.checks.insert(node.checks.end(), {number_of(shortened(line, node.name)), number_of(place), op});
+    ++checks_;
+  }
+  void add_load(const Source* source, int32_t op) { nodes_[enter(source)].loads.push_back(op); }
+  size_t checks() const { return checks_; }
+
+  std::string print() {
+    graph::Json json;
+    json.open('{').key("nodes").open('[');
+    for (const Node& node : nodes_) {
+      const std::string name = node.parent < 0 ? "" : shortened(node.name, nodes_[node.parent].name);
+      json.open('[').add(node.parent).add(number_of(name)).add(number_of(node.accessor));
+      json.list(node.checks).list(node.loads).close(']');
+    }
+    json.close(']').key("texts").open('[');
+    for (const std::string* text : texts_) json.add(*text);
+    return json.close(']').close('}').take();
+  }
+
+ private:
+  struct Node {
+    int32_t parent = -1;
+    std::string name, accessor;
+    std::vector<int32_t> checks, loads;
+  };
+
+  static std::string shortened(std::string text, const std::string& name) {
+    const size_t at = name.empty() ? std::string::npos : text.find(name);
+    if (at != std::string::npos) text.replace(at, name.size(), "\x01");
+    return text;
+  }
+
+  int32_t number_of(const std::string& text) {
+    const auto [entry, added] = known_texts_.try_emplace(text, static_cast<int32_t>(texts_.size()));
+    if (added) texts_.push_back(&entry->first);
+    return entry->second;
+  }
+
+  size_t enter(const Source* source) {
+    if (!source) return 0;
+    if (const auto known = known_nodes_.find(source); known != known_nodes_.end()) return known->second;
+    const size_t parent = enter(source->base);
+    nodes_.push_back({static_cast<int32_t>(parent), source->name(), accessor(*source), {}, {}});
+    return known_nodes_[source] = nodes_.size() - 1;
+  }
+
+  std::vector<Node> nodes_ = std::vector<Node>(1);
+  std::unordered_map<const Source*, size_t> known_nodes_;
+  std::unordered_map<std::string, int32_t> known_texts_;
+  std::vector<const std::string*> texts_;
+  size_t checks_ = 0;
+};
+
+/// One check of all, when nothing has changed since the last; the least of a few.
+double hot_nanoseconds(GuardProgram::Impl& program, const Roots& roots) {
+  constexpr int kRounds = 4, kChecks = 8;
+  double least = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kChecks; ++i) program.check(roots);
+    const double time = std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count();
+    if (round == 0 || time < least) least = time;
+  }
+  return least / kChecks;
+}
+
 }  // namespace
 
 std::string GuardProgram::print() const {
   std::string text;
-  impl_->for_each_line([&](const Source*, const Check*, const std::string& line) { text += line + "\n"; });
+  impl_->for_each_line([&](const Source*, const Check*, const std::string& line, int32_t) { text += line + "\n"; });
   return text;
 }
 
 std::string GuardProgram::print_tree() const {
-  Tree tree(impl_->places, impl_->checks);
-  impl_->for_each_line(
-      [&](const Source* source, const Check* check, std::string line) { tree.add(source, check, std::move(line)); });
+  Tree tree;
+  impl_->for_each_line([&](const Source* source, const Check* check, std::string line, int32_t) {
+    tree.add(source, std::move(line), impl_->place_of(check));
+  });
   return tree.print();
+}
+
+namespace {
+
+/// Names the private member, so that the header that all include need not.
+template <auto Member>
+struct Inside {
+  friend GuardProgram::Impl& inside(GuardProgram& program) { return *(program.*Member); }
+};
+template struct Inside<&GuardProgram::impl_>;
+GuardProgram::Impl& inside(GuardProgram& program);
+
+}  // namespace
+
+Data data(GuardProgram& program) {
+  const GuardProgram::Impl& impl = inside(program);
+  TreeData tree;
+  std::vector<bool> described(impl.ops.size(), false);
+  impl.for_each_line([&](const Source* source, const Check* check, const std::string& line, int32_t op) {
+    tree.add(source, line, impl.place_of(check), op);
+    if (op >= 0) described[op] = true;
+  });
+  for (size_t i = 0; i < impl.ops.size(); ++i) {
+    const int32_t slot = impl.ops[i].slot;
+    if (!described[i]) tree.add_load(slot < 0 ? nullptr : &impl.sources[slot], static_cast<int32_t>(i));
+  }
+  return {tree.checks(), tree.print()};
+}
+
+std::string costs(GuardProgram& program, const Roots& roots) {
+  GuardProgram::Impl& impl = inside(program);
+  const std::vector<double> ops = impl.time_ops(roots);
+  if (ops.empty()) return {};
+  graph::Json json;
+  return json.open('{').key("ops").list(ops).field("hot", hot_nanoseconds(impl, roots)).close('}').take();
 }
 
 }  // namespace magneto::guards

@@ -117,8 +117,10 @@ struct GuardProgram::Impl {
   bool run(const Roots& roots);
   std::string explain(const Roots& roots);
   std::vector<std::string> explain_all(const Roots& roots);
-  /// Calls `visit(source, check, line)` for each line that describes a guard; the source of some, and the check of
-  /// those that only load, is null.
+  /// Nanoseconds of each op, run for itself; empty if the guards do not hold.
+  std::vector<double> time_ops(const Roots& roots);
+  /// Calls `visit(source, check, line, op)` for each line that describes a guard; the source of some, and the check of
+  /// those that only load, is null. `op`: the position of the op that checks it, -1 for the global state.
   template <typename Visit>
   void for_each_line(const Visit& visit) const;
   enum class Answer : uint8_t { Holds, Fails, Changed };  // Changed: the ops have to tell
@@ -157,7 +159,10 @@ struct GuardProgram::Impl {
 
   std::deque<Source> sources;  // the program's own copies, by slot; they and the checks keep the objects alive
   std::vector<Check> checks;
-  std::vector<std::string> places;      // by check: the user's line that needed it; empty unless they were noted
+  std::vector<std::string> places;  // by check: the user's line that needed it; empty unless they were noted
+  std::string place_of(const Check* check) const {
+    return check && !places.empty() ? places[static_cast<size_t>(check - checks.data())] : std::string();
+  }
   std::vector<bool> bare;               // by slot: nothing but its presence is checked
   std::vector<int32_t> slot_by_source;  // by Source::id of the table
 

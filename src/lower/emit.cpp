@@ -239,15 +239,17 @@ class Emitter {
     }
     current_block_ = block;
     values_.clear();
+    operator_ = -1;
     for (const size_t i : finished) store(i, reduced_.at(group_->ops[i]));
     for (const size_t i : ops) {
       const NodeId op = group_->ops[i];
       const Node& node = dag_[op];
       const std::vector<Expr> index = bound(group_->index[i]);
       if (node.kind == NodeKind::Reduce) {
+        operator_ = lowering_.origin_of(op);
         const ValueId value = eval(node.operands[0], index);
         const ValueId extra = node.operands.size() > 1 ? eval(node.operands[1], index) : loops::kNoValue;
-        reduced_[op] = builder_->op(node.op, value, extra);
+        note_operator(reduced_[op] = builder_->op(node.op, value, extra));
         continue;
       }
       const ValueId value = eval(op, index);
@@ -334,9 +336,21 @@ class Emitter {
     for (const Expr expr : index) key.push_back(expr.identity());
     const auto full_key = std::make_tuple(id, mask_, std::move(key));
     if (const auto known = values_.find(full_key); known != values_.end()) return known->second;
+    // What is only read is there for the operator that reads it.
+    const int32_t outer = operator_;
+    const int32_t origin = dag_[id].kind == NodeKind::Leaf ? -1 : lowering_.origin_of(id);
+    if (origin >= 0) operator_ = origin;
     const ValueId value = compute(id, index);
+    note_operator(value);
+    operator_ = outer;
     values_.emplace(full_key, value);
     return value;
+  }
+
+  /// The values up to this one, as far as they are new, are computed for the operator at hand.
+  void note_operator(ValueId value) {
+    std::vector<int32_t>& operators = step_.value_operators;
+    if (static_cast<size_t>(value) >= operators.size()) operators.resize(value + 1, operator_);
   }
 
   ValueId compute(NodeId id, const std::vector<Expr>& index) {
@@ -572,6 +586,7 @@ class Emitter {
   std::map<std::tuple<NodeId, ValueId, std::vector<const void*>>, ValueId> values_;
   Expr inner_position_;
   ValueId mask_ = loops::kNoValue;
+  int32_t operator_ = -1;
   int32_t current_block_ = 0;
 };
 

@@ -59,6 +59,15 @@ class Writer {
       const at::Tensor& constant = captured->values[i].constant;
       if (constant.defined()) captured_.emplace(constant.unsafeGetTensorImpl(), static_cast<int32_t>(i));
     }
+    for (size_t i = 0; i < captured->aten_nodes.size(); ++i) {
+      first_child_.emplace(captured->aten_nodes[i].torch_node, static_cast<int32_t>(i));
+    }
+  }
+
+  /// The torch call that an operator belongs to, by an operator of the captured graph that does, too.
+  void torch_node(int32_t node) {
+    const auto found = first_child_.find(node);
+    number(found == first_child_.end() ? int32_t{-1} : found->second);
   }
 
   void bytes(const void* data, size_t size) { out.append(static_cast<const char*>(data), size); }
@@ -92,6 +101,7 @@ class Writer {
 
  private:
   std::unordered_map<const c10::TensorImpl*, int32_t> captured_;
+  std::unordered_map<int32_t, int32_t> first_child_;  // by torch node
   size_t constant_bytes_ = 0;
 };
 
@@ -119,6 +129,11 @@ class Reader {
     return value;
   }
   void text(std::string& value) { value = take(count()); }
+  void torch_node(int32_t& node) {
+    int32_t child = -1;
+    number(child);
+    node = child < 0 ? -1 : captured_.aten_nodes.at(child).torch_node;
+  }
 
   void tensor(at::Tensor& value) {
     int32_t which = 0;
@@ -269,6 +284,7 @@ void put_nodes(Archive& archive, std::vector<AtenNode>& nodes) {
     if (args.size() != arguments.size()) throw Unpackable{};
     for (size_t a = 0; a < args.size(); ++a) put_arg(archive, args[a], *arguments[a].real_type());
     put(archive, results);
+    archive.torch_node(torch_node);
   }
 }
 
@@ -330,8 +346,8 @@ void put(Archive& archive, Step& step) {
   archive.number(is_kernel);
   if (!is_kernel) return archive.number(call.node);
   if constexpr (Archive::kReads) kernel = std::make_unique<KernelStep>();
-  auto& [loops, buffers, operators, variant] = *kernel;
-  all(archive, loops, buffers, operators, variant);
+  auto& [loops, buffers, operators, value_operators, variant] = *kernel;
+  all(archive, loops, buffers, operators, value_operators, variant);
 }
 
 template <typename Archive>

@@ -52,6 +52,8 @@ struct KernelStep {
   std::vector<BufferId> buffers;
   /// The operators of the graph that it computes, or parts of which it computes.
   std::vector<int32_t> operators;
+  /// By value of the kernel: the operator that it is computed for; -1: none.
+  std::vector<int32_t> value_operators;
   /// How its loops are run (codegen::kVariants).
   int32_t variant = 0;
 };

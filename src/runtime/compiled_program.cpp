@@ -80,7 +80,11 @@ class Run {
     }
     for (const PointerFill& fill : impl_.starting_fills) fill_pointer(fill);
     if (!impl_.prepared_steps.empty()) prepare(inputs);
-    for (const CompiledStep& step : impl_.steps) run_step(step);
+    if (impl_.times && impl_.times->begin()) {
+      run_timed(*impl_.times);
+    } else {
+      for (const CompiledStep& step : impl_.steps) run_step(step);
+    }
     for (const int32_t view : impl_.last_views) make_view(view);
     write_inputs();
     for (const auto& [index, count] : impl_.bumps) bump(registers_[index], count);
@@ -107,6 +111,19 @@ class Run {
     memory.tensors.clear();
     for (const int32_t r : impl_.prepared_tensors) memory.tensors.push_back(registers_[r]);
     impl_.prepared.keep(frame_.prepared);
+  }
+
+  void run_timed(StepTimes& times) {
+    std::vector<double> taken;
+    taken.reserve(impl_.steps.size());
+    auto begin = std::chrono::steady_clock::now();
+    for (const CompiledStep& step : impl_.steps) {
+      run_step(step);
+      const auto end = std::chrono::steady_clock::now();
+      taken.push_back(std::chrono::duration<double, std::nano>(end - begin).count());
+      begin = end;
+    }
+    times.add(taken);
   }
 
   void run_step(const CompiledStep& step) {
@@ -410,6 +427,11 @@ CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : 
 }
 CompiledProgram::~CompiledProgram() = default;
 CompiledProgram::CompiledProgram(CompiledProgram&&) noexcept = default;
+
+std::shared_ptr<const StepTimes> CompiledProgram::time_steps() {
+  if (!impl_->times) impl_->times = std::make_shared<StepTimes>(impl_->steps.size());
+  return impl_->times;
+}
 
 size_t CompiledProgram::input_count() const { return impl_->input_count; }
 size_t CompiledProgram::output_count() const { return impl_->outputs.size(); }

@@ -12,6 +12,7 @@
 
 #include "graph/stages.h"
 #include "lower/program.h"
+#include "runtime/step_times.h"
 
 namespace magneto::runtime {
 
@@ -40,6 +41,8 @@ class CompiledProgram {
   std::string print() const;
   /// The stages from kernels to the plan.
   void offer(graph::StageSink& sink) const;
+  /// Has its steps timed from now on.
+  std::shared_ptr<const StepTimes> time_steps();
 
   struct Impl;
 

@@ -10,6 +10,7 @@
 #include "runtime/output_memory.h"
 #include "runtime/prepared.h"
 #include "runtime/program_steps.h"
+#include "runtime/step_times.h"
 
 namespace magneto::runtime {
 
@@ -124,6 +125,8 @@ struct CompiledProgram::Impl {
   size_t input_count = 0;
   /// All tensors are dense, strided, real and on the CPU.
   bool plain = true;
+  /// Null: nobody asks.
+  std::shared_ptr<StepTimes> times;
 
   /// A call's memory: kept from an earlier call, or new.
   std::unique_ptr<CallFrame> take_frame() const;
@@ -139,5 +142,8 @@ struct CompiledProgram::Impl {
 };
 
 void build_compiled(CompiledProgram::Impl& impl);
+
+/// The program as JSON, for tools. (compiled_data.cpp)
+std::string data_text(const CompiledProgram::Impl& impl);
 
 }  // namespace magneto::runtime

@@ -153,6 +153,7 @@ void CompiledProgram::offer(graph::StageSink& sink) const {
   }
   sink.offer(Stage::buffers, [&] { return buffers_text(*impl_); });
   sink.offer(Stage::plan, [&] { return steps_text(*impl_); });
+  sink.offer(Stage::data, [&] { return data_text(*impl_); });
   sink.offer(Stage::hints, [&] { return hints_text(*impl_); });
 }
 

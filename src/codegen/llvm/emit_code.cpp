@@ -1,4 +1,6 @@
 // Instructions that touch no memory.
+#include <llvm/IR/DebugInfoMetadata.h>
+
 #include "codegen/llvm/emitter.h"
 #include "codegen/llvm/vector_math.h"
 
@@ -11,6 +13,15 @@ using loops::Op;
 using loops::OpClass;
 
 void Emitter::emit_instruction(const Instruction& instruction) {
+  if (!locations_) return emit_code(instruction);
+  const llvm::DebugLoc outer = b.getCurrentDebugLocation();
+  const loops::ValueId value = instruction.result != loops::kNoValue ? instruction.result : instruction.operands[0];
+  b.SetCurrentDebugLocation(llvm::DILocation::get(context_, value + 1, 0, function_->getSubprogram()));
+  emit_code(instruction);
+  b.SetCurrentDebugLocation(outer);
+}
+
+void Emitter::emit_code(const Instruction& instruction) {
   const auto& operands = instruction.operands;
   switch (loops::facts(instruction.op).op_class) {
     case OpClass::Math:

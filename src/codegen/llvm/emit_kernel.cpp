@@ -1,3 +1,5 @@
+#include <llvm/IR/DIBuilder.h>
+
 #include <algorithm>
 
 #include "codegen/llvm/emitter.h"
@@ -15,8 +17,13 @@ using loops::OpClass;
 using shapes::Expr;
 using shapes::ExprKind;
 
-Emitter::Emitter(llvm::Module& module, const Schedule& schedule)
-    : module_(module), context_(module.getContext()), schedule_(schedule), kernel_(schedule.kernel), b(context_) {
+Emitter::Emitter(llvm::Module& module, const Schedule& schedule, bool locations)
+    : module_(module),
+      context_(module.getContext()),
+      schedule_(schedule),
+      kernel_(schedule.kernel),
+      b(context_),
+      locations_(locations) {
   variables_.resize(kernel_.variable_count);
   values_.resize(kernel_.value_count);
   dtypes_.resize(kernel_.value_count);
@@ -45,6 +52,7 @@ void Emitter::run() {
   BasicBlock* body = BasicBlock::Create(context_, "body", function_);
   exit_ = BasicBlock::Create(context_, "exit", function_);
   b.SetInsertPoint(entry);
+  if (locations_) start_locations();
   emit_prologue();
   b.CreateBr(body);
   b.SetInsertPoint(body);
@@ -52,6 +60,20 @@ void Emitter::run() {
   b.CreateBr(exit_);
   b.SetInsertPoint(exit_);
   b.CreateRetVoid();
+}
+
+void Emitter::start_locations() {
+  llvm::DIBuilder builder(module_);
+  llvm::DIFile* file = builder.createFile("kernel", "");
+  builder.createCompileUnit(llvm::dwarf::DW_LANG_C, file, "magneto", true, "", 0, "",
+                            llvm::DICompileUnit::DebugDirectivesOnly);
+  function_->setSubprogram(builder.createFunction(
+      file, kEntryName, kEntryName, file, 0, builder.createSubroutineType(builder.getOrCreateTypeArray({})), 0,
+      llvm::DINode::FlagZero, llvm::DISubprogram::SPFlagDefinition | llvm::DISubprogram::SPFlagOptimized));
+  builder.finalize();
+  module_.addModuleFlag(llvm::Module::Warning, "Debug Info Version", llvm::DEBUG_METADATA_VERSION);
+  // Loops and addresses belong to no value.
+  b.SetCurrentDebugLocation(llvm::DILocation::get(context_, 0, 0, function_->getSubprogram()));
 }
 
 void Emitter::emit_prologue() {

@@ -19,7 +19,8 @@ inline constexpr const char* kEntryName = "magneto_kernel";
 
 class Emitter {
  public:
-  Emitter(llvm::Module& module, const Schedule& schedule);
+  /// `locations`: instructions say which value they are for, as line numbers (a value's number and one).
+  Emitter(llvm::Module& module, const Schedule& schedule, bool locations = false);
   /// Adds the function to the module.
   void run();
 
@@ -64,8 +65,13 @@ class Emitter {
   Value* stack_slot(Type* type);
   std::vector<size_t> depths_of(const loops::Block& block) const;
 
+  /// A scope for line numbers.
+  void start_locations();
+
   // emit_code.cpp
+  /// With its location.
   void emit_instruction(const loops::Instruction& instruction);
+  void emit_code(const loops::Instruction& instruction);
   void emit_math(const loops::Instruction& instruction);
   Value* integer_math(loops::Op op, loops::Dtype dtype, Value* const* operands);
   Value* compare(loops::Op op, loops::Dtype dtype, Value* a, Value* b);
@@ -119,6 +125,7 @@ class Emitter {
   llvm::IRBuilder<> b;
   llvm::Function* function_ = nullptr;
   llvm::BasicBlock* exit_ = nullptr;
+  bool locations_;
 
   std::vector<Value*> buffers_;
   std::vector<Value*> symbols_;    // by position in Kernel::symbols

@@ -149,7 +149,7 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   auto machine = MachinePool::instance().take(target, avx2);
   module.setTargetTriple(kTriple);
   module.setDataLayout(machine->createDataLayout());
-  Emitter(module, schedule).run();
+  Emitter(module, schedule, (options & MAGNETO_LINES) != 0).run();
   std::string broken;
   llvm::raw_string_ostream report(broken);
   if (llvm::verifyModule(module, &report)) throw std::logic_error("the kernel became broken LLVM IR: " + report.str());

@@ -27,6 +27,7 @@ enum MagnetoOption {
   MAGNETO_OTHER_LANES = 4, /* along rows where it would be across them, and the other way */
   MAGNETO_NARROW = 8,      /* one register at a time */
   MAGNETO_WIDE = 16,       /* twice as many registers */
+  MAGNETO_LINES = 32,      /* the assembly says which value of the kernel an instruction is for, as .loc */
 };
 
 /* Version of this boundary; the core refuses another. */

@@ -1,0 +1,124 @@
+"""The command line of `python -m magneto report`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from magneto._report import log, model, page
+from magneto._report.log import BadInput
+
+_USAGE = """python -m magneto report [-o FILE] DIR
+       python -m magneto report [-o FILE] --live script.py [arguments...]
+       python -m magneto report [-o FILE] --live -m module [arguments...]"""
+_EVERY = 2.0  # seconds between two looks at a running program's log
+
+
+def main(arguments: list[str]) -> int:
+    """Writes a report; gives the exit status, under --live the program's own."""
+    parser = argparse.ArgumentParser(
+        prog="python -m magneto report",
+        usage=_USAGE,
+        description="Writes one HTML file that shows what the compiler did: of a folder of logs that a program wrote "
+        "under TORCH_TRACE=DIR, or of a program that is run for it now.",
+    )
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the file (default: magneto_report.html)")
+    parser.add_argument("--live", action="store_true", help="run a script or module, as `python -m magneto run` does")
+    parser.add_argument("rest", nargs=argparse.REMAINDER, metavar="DIR | script.py ...", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    output = options.output or Path("magneto_report.html")
+    rest = options.rest
+    if not rest or (not options.live and len(rest) > 1):
+        parser.print_usage(sys.stderr)
+        return 2
+    if options.live:
+        return _live(rest, output)
+    try:
+        size, problems = _write(Path(rest[0]), output, title=rest[0], command=f"TORCH_TRACE={rest[0]}")
+    except (BadInput, OSError) as error:
+        print(f"python -m magneto report: {error}", file=sys.stderr)
+        return 2
+    for problem in problems:
+        print(f"python -m magneto report: {problem}", file=sys.stderr)
+    print(f"Magneto wrote the report to {output.resolve()} ({size / 1e6:.1f} MB)")
+    return 0
+
+
+def _write(folder: Path, output: Path, title: str, command: str, live: bool = False) -> tuple[int, list[str]]:
+    """The file's size, and what was wrong with the logs. Machine code is made when the program has ended."""
+    runs = model.build(log.read_folder(folder), None if live else _assembly)
+    text = page.html({"title": title, "command": command, "live": live, "runs": runs}).encode()
+    beside = output.with_name(f".{output.name}.part")  # a browser that reads it now sees the old file or the new one
+    beside.write_bytes(text)
+    os.replace(beside, output)
+    return len(text), [problem for run in runs for problem in run["problems"]]
+
+
+def _assembly(kernel: str, variant: int) -> str:
+    """What this machine's code generator makes of it; nothing without one."""
+    from magneto import _C
+
+    try:
+        return _C.kernel_texts(kernel, False, variant, True)[2]
+    except (RuntimeError, ValueError):
+        return ""
+
+
+def _live(script: list[str], output: Path) -> int:
+    if script[0] != "-m" and not Path(script[0]).exists():
+        print(f"python -m magneto report: can't open file {script[0]!r}: there is no such file", file=sys.stderr)
+        return 2
+    command = shlex.join(script)
+    with tempfile.TemporaryDirectory(prefix="magneto-report-") as name:
+        folder = Path(name)
+        # Programs that the cache on disk has would not be lowered, and what was not done can't be shown.
+        environment = {**os.environ, "TORCH_TRACE": name, "MAGNETO_DISK_CACHE": "0"}
+        program = subprocess.Popen([sys.executable, "-m", "magneto", "run", *script], env=environment)
+        status = _follow(program, folder, output, command)
+        try:
+            size, _ = _write(folder, output, title=command, command=command)
+        except BadInput:
+            print("python -m magneto report: the program compiled nothing: there is nothing to report", file=sys.stderr)
+            return status
+        except OSError as error:
+            print(f"python -m magneto report: {error}", file=sys.stderr)
+            return status or 2
+    if status:
+        print(f"python -m magneto report: the program ended with status {status}", file=sys.stderr)
+    print(f"Magneto wrote the report to {output.resolve()} ({size / 1e6:.1f} MB)", file=sys.stderr)
+    return status
+
+
+def _follow(program: subprocess.Popen[bytes], folder: Path, output: Path, command: str) -> int:
+    """Writes the report of a program that runs, again and again, until it ends; gives its status."""
+    seen = 0
+    said = False
+    while True:
+        try:
+            status = program.wait(timeout=_EVERY)
+            return status if status >= 0 else 128 - status
+        except subprocess.TimeoutExpired:
+            pass
+        except KeyboardInterrupt:  # the program has got it, too
+            continue
+        size = sum(file.stat().st_size for file in folder.glob("*.log"))
+        if size == seen:
+            continue
+        try:
+            started = time.monotonic()
+            _write(folder, output, title=command, command=command, live=True)
+            seen = size
+            if not said:
+                print(f"Magneto writes the report to {output.resolve()} while the program runs", file=sys.stderr)
+                said = True
+            time.sleep(min(30.0, 5 * (time.monotonic() - started)))  # a large report is not written all the time
+        except KeyboardInterrupt:
+            continue
+        except (BadInput, OSError):
+            continue

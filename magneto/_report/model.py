@@ -1,0 +1,166 @@
+"""From the records of a log to what the page shows: plain lists and dicts, which become the page's JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from magneto._report.log import Log, Record
+from magneto._report.source import Sources
+
+Data = dict[str, Any]
+
+# What the log has under names of its own, and the page shows as texts.
+_TEXTS = {
+    "dynamo_output_graph": "captured graph as Python",
+    "aot_inference_graph": "ATen graph, functional",
+    "inductor_post_grad_graph": "ATen graph, normal form",
+    "inductor_output_code": "plan",
+}
+# What the page shows in views of its own, and better.
+_SHOWN_OTHERWISE = {"loops", "dynamo_graph_break_reason", "recompile_reasons", "dynamo_error"}
+
+
+def build(logs: list[Log], assembly: Callable[[str, int], str] | None = None) -> list[Data]:
+    """A run for each process. `assembly(loop IR, variant)` gives the machine code of a kernel."""
+    return [_Run(log, assembly).data for log in logs]
+
+
+class _Run:
+    def __init__(self, log: Log, assembly: Callable[[str, int], str] | None) -> None:
+        self.sources = Sources()
+        self.assembly = assembly
+        self.codes: dict[tuple[str, int], int] = {}
+        self.compiles: dict[tuple[int, int], Data] = {}
+        self.data: Data = {
+            "label": f"rank {log.rank}" if log.rank is not None else f"process {log.pid}",
+            "rank": log.rank,
+            "pid": log.pid,
+            "log": log.path.name,
+            "problems": log.problems,
+            "codes": [],
+        }
+        for record in log.records:
+            if record.compile_id is not None:
+                self._add(record, self._compile(record.compile_id))
+        compiles = list(self.compiles.values())
+        for compile_ in compiles:
+            self._finish(compile_)
+        self.data["compiles"] = compiles
+        self.data["sections"] = self.sources.sections
+
+    def _compile(self, compile_id: tuple[int, int]) -> Data:
+        if compile_id not in self.compiles:
+            frame, number = compile_id
+            self.compiles[compile_id] = {
+                "id": f"{frame}/{number}",
+                "frame": frame,
+                "number": number,
+                "stages": [],
+                "stack": [],
+                "texts": {},
+            }
+        return self.compiles[compile_id]
+
+    def _add(self, record: Record, to: Data) -> None:
+        match record.name:
+            case "dynamo_start":
+                to["stack"] = [
+                    [frame["filename"], frame["line"], frame["name"], frame.get("loc") or ""]
+                    for frame in record.metadata["stack"]
+                ]
+            case "compilation_metrics":
+                to["metrics"] = record.metadata
+            case "chromium_event":
+                if event := self._json(record, to):
+                    to["stages"].append([event["name"], event["ts"] / 1e6, event["dur"] / 1e6])
+            case "artifact":
+                self._add_artifact(record, to)
+            case name if name in _TEXTS:
+                to["texts"][_TEXTS[name]] = record.payload
+
+    def _add_artifact(self, record: Record, to: Data) -> None:
+        name = record.metadata["name"]
+        match name.removeprefix("magneto_") if name.startswith("magneto_") else None:
+            case None if name in _SHOWN_OTHERWISE:
+                pass
+            case None:
+                to["texts"][name.lower().replace("_", " ")] = record.payload
+            case "graph":
+                if graph := self._json(record, to):
+                    to["self"] = graph.get("self", "")
+                    to.update(inputs=graph["inputs"], torch=graph["torch"], captured=graph["aten"])
+            case "program":
+                if program := self._json(record, to):
+                    to["program"] = self._program(program)
+            case "source":
+                self.sources.texts.update(self._json(record, to) or {})
+            case other:
+                to[other] = self._json(record, to)
+
+    def _json(self, record: Record, compile_: Data) -> Any:
+        try:
+            return json.loads(record.payload)
+        except ValueError:
+            self.data["problems"].append(f"[{compile_['id']}] {record.name}: the record's text is cut off")
+            return None
+
+    def _program(self, program: Data) -> Data:
+        """Kernels refer to the run's codes: equal code is there once for all graphs."""
+        for kernel in program["kernels"]:
+            kernel["code"] = self._code(program["codes"][kernel["code"]], kernel["variant"])
+        del program["codes"]
+        return program
+
+    def _code(self, text: str, variant: int) -> int:
+        key = (text, variant)
+        if key not in self.codes:
+            self.codes[key] = len(self.codes)
+            assembly = self.assembly(text, variant) if self.assembly else ""
+            self.data["codes"].append({"loops": text.splitlines(), "assembly": _instructions(assembly)})
+        return self.codes[key]
+
+    def _finish(self, compile_: Data) -> None:
+        metrics = compile_.pop("metrics", None)
+        stack = compile_["stack"]
+        place: list[Any] = stack[-1] if stack else ["?", 0, "?", ""]
+        compile_.update(file=place[0], line=place[1], name=_name(place[2], compile_.pop("self", "")))
+        compile_["seconds"] = metrics and metrics.get("entire_frame_compile_time_s")
+        compile_["guard_count"] = (metrics or {}).get("guard_count", 0)
+        if metrics and metrics.get("fail_type"):
+            compile_["failure"] = {"type": metrics["fail_type"], "text": metrics.get("fail_reason") or ""}
+        compile_["state"] = _state(compile_, metrics)
+        places = [(place[0], place[1], place[2])]
+        places += [(call[1], call[2], call[3]) for call in compile_.get("torch", ()) if call[1]]
+        compile_["sections"] = self.sources.sections_of(places)
+
+
+# What the assembler needs and a reader does not.
+_DIRECTIVE = re.compile(r"\s+\.(?!loc|long|quad|byte|short|zero|ascii)|\.L(tmp|func_)")
+_CONSTANT = re.compile(r"\s*\.(long|quad|byte|short|zero|ascii)|\.LCPI")
+
+
+def _instructions(assembly: str) -> list[str]:
+    """The instructions, behind them the constants."""
+    lines = [line for line in assembly.splitlines() if line.strip() and not _DIRECTIVE.match(line)]
+    constants = [line for line in lines if _CONSTANT.match(line)]
+    return [line for line in lines if not _CONSTANT.match(line)] + constants
+
+
+def _name(function: str, self: str) -> str:
+    """Of a module that was compiled its class, not what all modules share."""
+    if function in ("_wrapped_call_impl", "_call_impl"):
+        return self or function
+    return f"{self}.{function}" if self else function
+
+
+def _state(compile_: Data, metrics: Data | None) -> str:
+    if metrics is None:
+        return "unfinished"
+    if "failure" in compile_:
+        return "failed"
+    if compile_.get("break"):
+        return "broken"
+    return "recompiled" if compile_["number"] > 0 else "captured"

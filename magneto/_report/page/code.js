@@ -1,0 +1,125 @@
+// Five levels side by side; what belongs to the chosen row lights up in all of them.
+
+class CodeView {
+  constructor(app) {
+    this.app = app;
+    this.hidden = new Set(stored("hidden levels", []));
+    this.captured = false;
+    this.lists = {};
+    this.columns = {};
+    this.counts = {};
+    const columns = LEVELS.map((level) => this.column(level));
+    this.toggles = LEVELS.map(({ name, title }) => {
+      const box = h("input", { type: "checkbox", onchange: () => this.toggle(name) });
+      box.checked = !this.hidden.has(name);
+      return h("label", { class: "toggle" }, box, title);
+    });
+    this.form = h("select", { "aria-label": "which ATen graph", onchange: () => { this.captured = this.form.value === "captured"; this.app.relink(); } },
+      h("option", { value: "normal" }, "normal form"), h("option", { value: "captured" }, "as captured"));
+    this.columns.aten.querySelector(".column-tools").append(this.form);
+    this.status = h("span", { class: "status", "aria-live": "polite" });
+    this.grid = h("div", { class: "columns" }, columns);
+    this.element = h("div", { class: "code" }, h("div", { class: "bar" }, h("span", { class: "toggles", role: "group", "aria-label": "levels" }, this.toggles), this.status), this.grid);
+    this.layout();
+  }
+
+  column({ name, title, grammar }) {
+    const rows = () => this.links.rows[name];
+    const list = (this.lists[name] = new List({
+      label: title, class: "code-list",
+      draw: (at) => this.draw(rows()[at], grammar),
+      look: (at) => this.look(name, at),
+      title: (at) => rows()[at].mark || rows()[at].hint,
+      onpick: (at) => this.app.choose(this.links.from(name, at), name),
+      onkey: (event, at) => this.key(event, name, at),
+    }));
+    this.counts[name] = h("span", { class: "count" });
+    return (this.columns[name] = h("section", { class: "column", "aria-label": title },
+      h("header", {}, h("h3", {}, title), this.counts[name], h("span", { class: "column-tools" })), list.element));
+  }
+
+  draw(row, grammar) {
+    const label = row.line !== undefined ? h("span", { class: "line" }, row.line) : null;
+    if (row.heading) return [h("span", { class: "heading-text" }, row.text)];
+    const dots = row.line !== undefined ? h("span", { class: "ops", title: row.torch.length ? plural(row.torch.length, "torch call") : "" }, row.torch.length ? (row.torch.length > 99 ? "99+" : row.torch.length) : "") : null;
+    return [label, dots, h("span", { class: "text" }, paint(row.text, grammar)), row.mark ? h("span", { class: "break-note" }, `⚡ ${row.mark}`) : null];
+  }
+
+  look(name, at) {
+    const row = this.links.rows[name][at];
+    const { lit } = this.app;
+    let look = row.heading ? "heading" : row.call ? "call" : "";
+    if (row.mark) look += " broken-line";
+    if (lit && lit.rows[name].has(at)) look += " lit";
+    else if (lit && row.code !== undefined && lit.codes.has(row.code)) look += " near";
+    return look;
+  }
+
+  key(event, name, at) {
+    const shown = LEVELS.filter((level) => !this.hidden.has(level.name)).map((level) => level.name);
+    if (event.key === "ArrowLeft" || event.key === "ArrowRight") {
+      const next = shown[shown.indexOf(name) + (event.key === "ArrowRight" ? 1 : -1)];
+      if (!next) return true;
+      const [first] = this.app.lit ? this.sorted(next) : [];
+      this.lists[next].element.focus({ preventScroll: true });
+      this.lists[next].move(first ?? this.lists[next].active, "center");
+      return true;
+    }
+    if (event.key === "n" || event.key === "p") {
+      const rows = this.app.lit ? this.sorted(name) : [];
+      const next = event.key === "n" ? rows.find((row) => row > at) ?? rows[0] : rows.findLast((row) => row < at) ?? rows.at(-1);
+      if (next !== undefined) this.lists[name].move(next, "center");
+      return true;
+    }
+    return false;
+  }
+
+  sorted(name) {
+    return [...this.app.lit.rows[name]].sort((a, b) => a - b);
+  }
+
+  toggle(name) {
+    if (!this.hidden.delete(name)) this.hidden.add(name);
+    store("hidden levels", [...this.hidden]);
+    this.layout();
+  }
+
+  layout() {
+    for (const { name } of LEVELS) this.columns[name].hidden = this.hidden.has(name);
+  }
+
+  /** Another graph. */
+  show(links) {
+    this.links = links;
+    this.form.hidden = !links.program;
+    for (const { name, empty } of LEVELS) {
+      const rows = links.rows[name];
+      fill(this.counts[name], rows.length ? number(rows.filter((row) => !row.heading).length) : "");
+      this.lists[name].active = -1;
+      this.lists[name].element.scrollTop = 0;
+      this.lists[name].set(rows.length, Math.min(400, links.width[name]));
+      this.lists[name].element.dataset.empty = rows.length ? "" : empty;
+    }
+    this.light();
+  }
+
+  /** Something else is chosen, in the level `from` or elsewhere. */
+  light(from) {
+    const { lit } = this.app;
+    for (const { name } of LEVELS) {
+      this.lists[name].restyle();
+      if (!lit || name === from) continue;
+      const rows = this.sorted(name);
+      const first = rows.find((row) => !this.links.rows[name][row].heading) ?? rows[0];
+      if (first !== undefined) this.lists[name].show(first, "center");
+    }
+    if (!lit) return fill(this.status, "Choose a line to see what came of it.");
+    const count = (level, word) => {
+      const rows = [...lit.rows[level]].filter((at) => !this.links.rows[level][at].heading).length;
+      return rows ? plural(rows, word) : null;
+    };
+    const parts = [count("source", "source line"), count("torch", "torch call"), count("aten", "ATen operator"), count("loops", "line") && `${count("loops", "line")} of ${plural(lit.codes.size, "kernel")}`, count("assembly", "instruction")];
+    fill(this.status, parts.filter(Boolean).join(" · ") || "Nothing came of this line.", " ",
+      h("button", { class: "link", onclick: () => this.app.choose(null) }, "clear"));
+  }
+}

@@ -1,0 +1,24 @@
+// Guards as JSON, for tools: `python -m magneto report` shows them, magneto/_guard_tree.py makes TORCH_TRACE's text of
+// them.
+#pragma once
+
+#include <string>
+
+#include "guards/guards.h"
+
+namespace magneto::guards {
+
+struct Data {
+  size_t checks;
+  /// {"texts": [...], "nodes": [[parent, name, accessor, [line, place, op, line, place, op...], [ops that only
+  /// load]]...]} with texts by number.
+  std::string json;
+};
+/// The tree that `print_tree` prints.
+Data data(GuardProgram& program);
+
+/// What checking costs, in nanoseconds: {"ops": [each for itself], "hot": one check of all when nothing has changed}.
+/// Empty where the guards do not hold for these roots.
+std::string costs(GuardProgram& program, const Roots& roots);
+
+}  // namespace magneto::guards
