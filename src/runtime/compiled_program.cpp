@@ -83,8 +83,8 @@ class Run {
     for (const CompiledStep& step : impl_.steps) run_step(step);
     for (const int32_t view : impl_.last_views) make_view(view);
     write_inputs();
-    for (const auto& [index, count] : impl_.bumps) bump(registers_[index], count);
     for (const Step& view : impl_.output_views) call_dispatched(view);
+    for (const auto& [index, count] : impl_.bumps) bump(registers_[index], count);
     for (size_t i = 0; i < impl_.outputs.size(); ++i) outputs[i] = registers_[impl_.outputs[i]];
   }
 
