@@ -170,7 +170,11 @@ def bench_chained(rounds: int) -> Section:
 
 def bench_long_graph(rounds: int) -> Section:
     lengths = [2500, 5000, 10000]
-    runs = [worker("long_graph", "magneto", lengths=lengths) for _ in range(rounds)]
+    options = {"backend": STEADY_BACKENDS["magneto"], "lengths": lengths}
+    runs = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            runs.append(worker("long_graph", "magneto", {"MAGNETO_CACHE_DIR": folder}, **options))
     seconds = {length: min(run[str(length)] for run in runs) for length in lengths}
     rows = [[f"{length:,}", f"{value:.2f}", f"{value / length * 1e6:.0f}"] for length, value in seconds.items()]
     growth = seconds[10000] / 10000 / (seconds[2500] / 2500)
@@ -179,7 +183,7 @@ def bench_long_graph(rounds: int) -> Section:
 
 
 def bench_bandwidth(rounds: int) -> Section:
-    rows, data = [], {}
+    rows, data, shares = [], {}, []
     for threads in CHOSEN_THREADS:
         runs = [worker("bandwidth", "magneto", {"OMP_NUM_THREADS": str(threads)}) for _ in range(rounds)]
         data[threads] = runs
@@ -187,12 +191,13 @@ def bench_bandwidth(rounds: int) -> Section:
             of = [run["kernels"][name] for run in runs]
             best = min(of, key=lambda row: row["seconds"])
             share = max(row["of copy"] for row in of)
+            shares.append(share)
             eager = min(row["eager"] for row in of)
             rows.append([name, str(threads), f"{best['seconds'] * 1e3:.2f}", f"{share:.0%}"])
             rows[-1] += [f"{eager / best['seconds']:.2f}x", f"{best['compile'] * 1e3:.0f}"]
     copies = {threads: max(run["copy"] for run in runs) for threads, runs in data.items()}
     text = ", ".join(f"{copy / 1e9:.1f} GB/s with {threads} thread(s)" for threads, copy in copies.items())
-    verdict = f"bandwidth used, of a copy's ({text}; aim: 80%): least {min(row[3] for row in rows)}"
+    verdict = f"bandwidth used, of a copy's ({text}; aim: 80%): least {min(shares):.0%}"
     return ["64 MB", "threads", "ms", "of copy", "over eager", "code ms"], rows, {"runs": data}, verdict
 
 

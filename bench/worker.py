@@ -294,7 +294,7 @@ def bandwidth() -> dict[str, Any]:
     return {"copy": copy, "kernels": found}
 
 
-def long_graph(framework: Framework, lengths: list[int]) -> dict[str, Any]:
+def long_graph(framework: Framework, backend: str, lengths: list[int]) -> dict[str, Any]:
     """First call of one graph of many operators, generated code included: cheap ones, dear ones, reductions."""
 
     def program(x: torch.Tensor, y: torch.Tensor, n: int) -> torch.Tensor:
@@ -310,7 +310,7 @@ def long_graph(framework: Framework, lengths: list[int]) -> dict[str, Any]:
     with torch.no_grad():
         for length in lengths:
             framework.reset()
-            compiled = framework.compile(program, dynamic=False)
+            compiled = framework.compile(program, backend=backend, dynamic=False)
             eager = timed(lambda: program(x, x, length))  # noqa: B023
             result[str(length)] = timed(lambda: compiled(x, x, length)) - eager  # noqa: B023
     return result

@@ -60,8 +60,10 @@ float own_weight(const Node& node) {
 
 /// Above this an expression that has several readers is computed once.
 constexpr float kShared = 1.9f;
-/// So many elements share what is then computed once.
-constexpr int64_t kWide = 64;
+/// Read more often than that, an element has several readers; slices that overlap a little read it once.
+constexpr float kOnce = 1.5f;
+/// So many elements share what is then computed once; fewer do where computing it takes a function like exp.
+constexpr float kWide = 64, kSome = 4, kFunction = 4;
 constexpr size_t kMostOps = 48;
 constexpr size_t kLookBack = 6;
 /// A reduction takes a pointwise group's loops over only if enough rows stay to run in parallel, or all is small.
@@ -90,25 +92,30 @@ class Grouper {
 
  private:
   void choose_ops() {
-    std::vector<int32_t> readers(dag_.size(), 0);
+    // How often an element is read: once by each reader, of a slice as often as its part is.
+    std::vector<float> readers(dag_.size(), 0);
     std::vector<bool> root(dag_.size(), false);
     std::vector<bool> needed(dag_.size(), false);
+    // Views of which a guard reads a part only: the pieces of a cat, the inside of a pad.
+    std::vector<bool> guarded(dag_.size(), false);
     for (const Root& entry : lowering_.roots) needed[entry.node] = root[entry.node] = true;
     for (NodeId id = dag_.size(); id-- > 0;) {
       if (!needed[id]) continue;
-      for (const NodeId operand : dag_[id].operands) {
+      const Node& node = dag_[id];
+      for (const NodeId operand : node.operands) {
         needed[operand] = true;
-        ++readers[operand];
+        const bool slice = node.kind == NodeKind::View && share(id, operand) < 1;
+        readers[operand] += slice ? std::max(readers[id], 1.0f) * share(id, operand) : 1;
+        guarded[operand] = guarded[operand] || node.kind == NodeKind::Guard;
       }
     }
-    // Nodes that spread over more elements than they have, and nodes that a reduction's result goes into.
-    std::vector<bool> spread(dag_.size(), false), of_reduction(dag_.size(), false), wide(dag_.size(), false);
+    // Over how many elements of a view one of the node's spreads; and nodes that a reduction's result goes into.
+    std::vector<float> spread(dag_.size(), 1);
+    std::vector<bool> of_reduction(dag_.size(), false);
     for (NodeId id = 0; id < dag_.size(); ++id) {
-      if (!needed[id] || dag_[id].kind != NodeKind::View) continue;
+      if (!needed[id] || guarded[id] || dag_[id].kind != NodeKind::View) continue;
       const NodeId operand = dag_[id].operands[0];
-      const int64_t to = count(dag_[id].sizes), from = count(dag_[operand].sizes);
-      if (to > from) spread[operand] = true;
-      if (to >= kWide * from) wide[operand] = true;
+      spread[operand] = std::max(spread[operand], share(id, operand));
     }
     for (NodeId id = 0; id < dag_.size(); ++id) {
       if (!needed[id]) continue;
@@ -121,18 +128,26 @@ class Grouper {
         const bool reduction = out_.is_op[operand] && dag_[operand].kind == NodeKind::Reduce;
         const float below = reduction ? 0 : out_.is_op[operand] ? 1 : out_.weight[operand];
         // What is spread costs its share of each element.
-        const auto from = static_cast<float>(count(dag_[operand].sizes)), to = static_cast<float>(count(node.sizes));
-        weight += node.kind == NodeKind::View && from < to ? below * from / to : below;
+        weight += node.kind == NodeKind::View ? below / std::max(1.0f, share(id, operand)) : below;
         of_reduction[id] = of_reduction[id] || reduction || (of_reduction[operand] && !out_.is_op[operand]);
       }
       out_.weight[id] = weight;
       // A row's mean, scale and the like are computed once a row, not for each element.
-      const bool once_a_row = node.kind == NodeKind::Math && spread[id] && of_reduction[id];
-      // What a channel's elements share and takes more than loading it: a batch norm's scale.
-      const bool once_a_channel = node.kind == NodeKind::Math && wide[id] && weight > kShared;
+      const bool once_a_row = node.kind == NodeKind::Math && spread[id] > 1 && of_reduction[id];
+      // What a channel's elements share and takes more than loading it (a batch norm's scale), or what takes a
+      // function.
+      const bool once_a_channel = node.kind == NodeKind::Math && ((spread[id] >= kWide && weight > kShared) ||
+                                                                  (spread[id] >= kSome && weight > kFunction));
       out_.is_op[id] =
-          reduces || root[id] || once_a_row || once_a_channel || (computes && readers[id] > 1 && weight > kShared);
+          reduces || root[id] || once_a_row || once_a_channel || (computes && readers[id] > kOnce && weight > kShared);
     }
+  }
+
+  /// Elements of `reader` for each of `operand`.
+  float share(NodeId reader, NodeId operand) const {
+    const auto from = static_cast<float>(count(dag_[operand].sizes)),
+               to = static_cast<float>(count(dag_[reader].sizes));
+    return from == 0 ? 1 : to / from;
   }
 
   void add_call(int32_t call) {

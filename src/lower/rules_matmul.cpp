@@ -1,5 +1,6 @@
-// Small matrix products as sums of products: calling a library for them costs more than the arithmetic, and what is
-// around them (bias, activation, residual) becomes part of the same kernel. Large ones are extern calls.
+// Small matrix products and convolutions as sums of products: calling a library for them costs more than the
+// arithmetic, and what is around them (bias, activation, residual) becomes part of the same kernel. Large ones are
+// extern calls.
 #include "lower/lowering.h"
 
 namespace magneto::lower {
@@ -67,7 +68,35 @@ bool multiply_and_add(Call& call) {
   return call.give(*result);
 }
 
+/// A convolution has so many taps at most.
+constexpr int64_t kFewTaps = 8;
+
+/// (input, weight, bias, stride, padding, dilation, transposed, output padding, groups): of sequences, each channel by
+/// itself, the recurrent models' "causal" ones.
+bool convolve(Call& call) {
+  const Dtype dtype = call.compute();
+  const Sizes from = call.meta(0).sizes, taps = call.meta(1).sizes, to = call.result_meta().sizes;
+  if (!loops::is_float(dtype) || from.size() != 3 || taps[2] > kFewTaps || call.flag(6)) return false;
+  if (call.integer(8) != from[1] || count(to) == 0 || taps[2] == 0) return false;
+  const int64_t step = call.integers(3)[0], before = call.integers(4)[0], apart = call.integers(5)[0];
+  const T x = stored(call, 0, false).to(dtype), weight = stored(call, 1, false).to(dtype);
+  const T nothing = broadcast(call.number(dtype, 0), to);
+  std::optional<T> sum;
+  for (int64_t tap = 0; tap < taps[2]; ++tap) {
+    const Expr at = variable(2) * Expr(step) + Expr(tap * apart - before);
+    const Expr channel = shapes::floor_div(variable(1), Expr(to[1] / from[1]));
+    const T read{x.dag, x.dag->view(x.id, {variable(0), channel, at}, to)};
+    const T scale{x.dag, x.dag->view(weight.id, {variable(1), Expr(0), Expr(tap)}, to)};
+    const T inside = read * scale;
+    const T part{x.dag, x.dag->guard({{at, 0, from[2]}}, inside.id, nothing.id)};
+    sum = sum ? *sum + part : part;
+  }
+  if (call.given(2)) sum = *sum + reshape(call.in(2), {to[1], 1});
+  return call.give(*sum);
+}
+
 constexpr RuleRow kRows[] = {
+    {"aten::convolution", convolve},
     {"aten::mm", multiply},
     {"aten::bmm", multiply},
     {"aten::addmm", multiply_and_add},

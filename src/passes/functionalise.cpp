@@ -87,7 +87,11 @@ std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) 
   };
   std::vector<c10::OperatorName> candidates;
   if (name.name.ends_with('_') && !name.name.ends_with("__")) {
-    candidates.emplace_back(name.name.substr(0, name.name.size() - 1), name.overload_name);
+    const std::string functional = name.name.substr(0, name.name.size() - 1);
+    // bernoulli_.float is the one whose overload has another name.
+    candidates.emplace_back(functional, functional == "aten::bernoulli" && name.overload_name == "float"
+                                            ? std::string("p")
+                                            : name.overload_name);
   } else {
     const std::string& overload = name.overload_name;
     for (std::string other :
@@ -258,7 +262,25 @@ class Functionaliser {
   // -- writes
   // ----------------------------------------------------------------------------------------------------------
 
+  /// as_strided_ that tells dimensions of size one other strides (pooling of channels-last images ends with it).
+  void restride(const AtenNode& node) {
+    const ValueId id = std::get<ValueId>(node.args[0]);
+    const TensorMeta old = new_meta(read(id));
+    const auto& outputs = out_.old().outputs;
+    const bool own = tensors_[id].parent == kNoValue && out_.old().values[id].kind == ValueKind::Result &&
+                     std::find(outputs.begin(), outputs.end(), id) == outputs.end();
+    TensorMeta now = old;
+    now.strides = std::get<c10::IValue>(node.args[2]).toIntVector();
+    bool same = own && std::get<c10::IValue>(node.args[1]).toIntVector() == old.sizes &&
+                (node.args.size() < 4 || std::get<c10::IValue>(node.args[3]).isNone());
+    for (size_t i = 0; same && i < old.sizes.size(); ++i) same = old.sizes[i] == 1 || old.strides[i] == now.strides[i];
+    if (!same) refuse(node.op, "changes the geometry of a tensor");
+    static const auto view = find_op("aten::_reshape_alias");
+    assign(id, add_one(view, {read(id), node.args[1], node.args[2]}, now));
+  }
+
   void write(const AtenNode& node) {
+    if (node.op.operator_name().name == "aten::as_strided_") return restride(node);
     const auto functional = functional_of(node.op);
     if (!functional) refuse(node.op, "writes its arguments and has no functional form");
     refuse_hidden(node);
@@ -285,6 +307,10 @@ class Functionaliser {
     }
     std::vector<TensorMeta> metas;
     for (size_t k = 0; k < targets.size(); ++k) {
+      // bernoulli gives row-major results, and in another layout eager's numbers come in another order.
+      if (functional->operator_name().name == "aten::bernoulli" &&
+          meta(targets[k]).strides != graph::contiguous_strides(meta(targets[k]).sizes))
+        refuse(node.op, "draws random numbers into memory that is not row-major");
       metas.push_back(dense(meta(targets[k])));
       metas.back().storage_offset = 0;
       metas.back().dtype = computed_dtype(node, *functional, args, k, targets[k]);

@@ -87,8 +87,8 @@ class Run {
     }
     for (const int32_t view : impl_.last_views) make_view(view);
     write_inputs();
-    for (const auto& [index, count] : impl_.bumps) bump(registers_[index], count);
     for (const Step& view : impl_.output_views) call_dispatched(view);
+    for (const auto& [index, count] : impl_.bumps) bump(registers_[index], count);
     for (size_t i = 0; i < impl_.outputs.size(); ++i) outputs[i] = registers_[impl_.outputs[i]];
   }
 

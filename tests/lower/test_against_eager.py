@@ -365,6 +365,39 @@ def test_random_numbers_are_eagers() -> None:
             assert_same(compiled(x), expected)
 
 
+def test_dropout_is_one_call_of_a_compiled_graph() -> None:
+    """bernoulli_ had the whole graph run operator by operator."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout2d(F.dropout(x.sin(), 0.5) * 2, 0.25) + 1
+
+    compiled = magneto.compile(f)
+    for _ in range(2):
+        torch.manual_seed(5)
+        expected = f(x := torch.arange(240.0).view(2, 5, 4, 6))
+        torch.manual_seed(5)
+        assert_same(compiled(x), expected)
+        assert torch.equal(torch.rand(3), (torch.manual_seed(5), f(x), torch.rand(3))[2])
+    assert not magneto.stats()["uncompiled"] and magneto.stats()["kernels"]
+    # In another layout eager's numbers come in another order: that graph is eager's.
+    x = torch.randn(2, 8, 5, 5).to(memory_format=torch.channels_last)
+    torch.manual_seed(5)
+    expected = f(x)
+    torch.manual_seed(5)
+    assert_same(compiled(x), expected)
+
+
+def test_pooling_of_channels_last_is_compiled() -> None:
+    """It ends with as_strided_, for dimensions of size one."""
+    x = torch.randn(2, 8, 5, 5).to(memory_format=torch.channels_last)
+    check(lambda x: (F.adaptive_avg_pool2d(x * 2, 1).flatten(1) * 2, F.adaptive_avg_pool2d(x * 3, 1)[:, :, 0]), x)
+    assert not magneto.stats()["uncompiled"]
+
+
+def test_a_view_of_written_memory_has_its_version() -> None:
+    check(lambda x: (x * 2).add_(1)[:, 0], torch.randn(3, 4))
+
+
 @pytest.mark.threads
 def test_threads_have_memory_of_their_own() -> None:
     """Concurrent calls of one program."""

@@ -105,3 +105,40 @@ def test_bias_that_kernels_add() -> None:
     check(lambda x, w, b: F.linear(x, w, b).relu() * 2, x.bfloat16(), w.bfloat16(), b.bfloat16())
     check(lambda x, w, b: F.linear(x[:0], w, b).relu() * 2, x, w, b)
     check(lambda x, w, b: F.linear(x[:, :0], w[:, :0], b).relu() * 2, x, w, b)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{"padding": 3}, {}, {"stride": 2, "padding": 1}, {"dilation": 3, "padding": 5}],
+    ids=str,
+)
+def test_convolutions_of_each_channel(settings: dict[str, int], dtype: torch.dtype) -> None:
+    x, weight, bias = (torch.randn(*size, dtype=dtype) for size in [(2, 6, 17), (6, 1, 4), (6,)])
+    check(lambda x, w, b: F.silu(F.conv1d(x, w, b, groups=6, **settings)), x, weight, bias)
+    check(lambda x, w: F.conv1d(x.tanh(), w, groups=6, **settings)[..., :3], x.transpose(1, 2).contiguous().mT, weight)
+    check(lambda x, w: F.conv1d(x, w, groups=6, **settings), x, torch.randn(12, 1, 3, dtype=dtype))
+    assert "aten::convolution" not in magneto.stats()["externs"]
+
+
+def test_convolutions_of_hostile_values() -> None:
+    weight = torch.tensor([[[math.inf, 1.0, -0.0]], [[math.nan, 0.0, 2.0]]])
+    check(lambda x, w: F.conv1d(x, w, padding=2, groups=2), hostile(2, 40).clamp(-1e30, 1e30), weight)
+
+
+def test_a_recurrence_computes_its_decay_once() -> None:
+    """softplus, read for each of 16 states, was computed for each: three quarters of Mamba's time."""
+
+    def scan(dt: torch.Tensor, a: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        decay = torch.exp(-a.exp() * F.softplus(dt)[..., None])
+        state, states = torch.zeros_like(u[:, 0]), []
+        for step in range(dt.shape[1]):
+            state = state * decay[:, step] + u[:, step]
+            states.append(state)
+        return torch.stack(states, 1)
+
+    arguments = torch.randn(2, 6, 8), torch.randn(8, 16), torch.randn(2, 6, 8, 16)
+    check(scan, *arguments)
+    loops = magneto.debug_dump(scan)(*arguments)[0]["loops"]
+    spread = [kernel for kernel in loops.split("kernel ") if "log1p" in kernel]
+    assert len(spread) == 1 and "parallel i0 < 2, i1 < 6, i2 < 8\n" in spread[0], loops
