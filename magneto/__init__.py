@@ -31,6 +31,7 @@ from magneto._api import (
     uninstall,
 )
 from magneto._backends import list_backends, register_backend
+from magneto._marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from magneto._module import OptimizedModule
 from magneto._stance import set_stance
 
@@ -52,6 +53,9 @@ __all__ = [
     "list_backends",
     "list_modes",
     "list_options",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "register_backend",
     "reset",
     "set_stance",
