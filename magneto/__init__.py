@@ -34,6 +34,7 @@ from magneto._api import (
     why,
 )
 from magneto._backends import list_backends, register_backend
+from magneto._marks import mark_dynamic, mark_static, maybe_mark_dynamic
 from magneto._module import OptimizedModule
 from magneto._stance import set_stance
 
@@ -55,6 +56,9 @@ __all__ = [
     "list_backends",
     "list_modes",
     "list_options",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "recompiles",
     "register_backend",
     "reset",

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 Words = dict[str, str]
 
-# Dynamic shapes are to come (docs/coverage.md): marking changes nothing yet.
-_SIZES = "mark it dynamic: torch._dynamo.mark_dynamic({name}, {index}); until that works, pad to a few sizes"
+_SIZES = "mark it dynamic: torch._dynamo.mark_dynamic({name}, {index})"
 
 
 def _by_value(words: Words) -> tuple[str, str]:

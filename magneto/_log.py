@@ -28,6 +28,7 @@ COMPONENTS = {
     "dynamo": "torch._dynamo.magneto",
     "aot": "torch._functorch._aot_autograd.magneto",
     "inductor": "torch._inductor.magneto",
+    "dynamic": "torch.fx.experimental.symbolic_shapes.magneto",
 }
 # All artifacts that the core or this package emits, by the part that they belong to.
 ARTIFACTS = {

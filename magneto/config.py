@@ -81,6 +81,7 @@ SETTINGS: Mapping[str, Setting] = {
     "error_on_recompile": Setting(False, "A recompile is an error that names the guards that failed."),
     "assume_static_by_default": Setting(True, "Sizes are constants until they turn out to vary."),
     "automatic_dynamic_shapes": Setting(True, "A size that varied becomes symbolic in the next capture."),
+    "use_duck_shape": Setting(True, "Symbolic sizes that are equal in a capture are assumed to be so in all runs."),
     "interpret_kernels": Setting(
         False,
         "For tests: fused kernels run in the slow interpreter of the loop IR instead of machine code.",
@@ -143,6 +144,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     error_on_recompile: bool
     assume_static_by_default: bool
     automatic_dynamic_shapes: bool
+    use_duck_shape: bool
     interpret_kernels: bool
     debug_dump: bool
     debug_dir: str

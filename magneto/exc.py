@@ -54,6 +54,10 @@ class RecompileError(MagnetoError):
     """A recompile happened while `config.error_on_recompile` is on; the message gives the guards that failed."""
 
 
+class ConstraintViolation(MagnetoError):
+    """A size was marked as dynamic, and the program forces it to one value; the message names the line that does."""
+
+
 class FailedFallback(MagnetoError):
     """In strict mode: capture failed by our own fault and would have fallen back to CPython."""
 

@@ -415,7 +415,7 @@ def test_cache_limit_is_visible() -> None:
         return x.repeat(number + 1)
 
     with magneto.config.patch(cache_size_limit=2):
-        compiled = magneto.compile(function)
+        compiled = magneto.compile(function, dynamic=False)
         with pytest.warns(RuntimeWarning, match="cache_size_limit"):
             for number in range(4):
                 assert torch.equal(compiled(X, number), X.repeat(number + 1))

@@ -230,10 +230,6 @@ def set_default_backend(backend: Any) -> None:
     _default_backend = backend
 
 
-def mark_dynamic(t: Any, index: Any = None, **others: Any) -> None:
-    """Nothing yet: the table's note says so."""
-
-
 def nothing(*args: Any, **kwargs: Any) -> None:
     """For calls that need nothing done."""
 

@@ -97,7 +97,7 @@ def forget_logs() -> None:
     _artifacts.clear()
 
 
-_SIZES = "dynamic shapes are to come; sizes and numbers are constants of a capture, a number read from a tensor a break"
+_SIZES = "sizes and numbers that only data says are a break for now"
 _ALWAYS = "Magneto always does so"
 _PRINT = "each call is a side exit for now; capture goes on behind it"
 _KERNELS = "Magneto chooses its kernels by itself"

@@ -36,8 +36,7 @@ class Name(NamedTuple):
     note: str = ""
 
 
-_MARK = "sizes are captured as constants for now: each size is a capture of its own (dynamic shapes are to come)"
-_STATIC = "nothing is to be done: sizes are constants"
+_MARK = "sizes that only data says are to come; the mark is ignored"
 _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
@@ -66,10 +65,10 @@ _TOP = (
     Name("is_dynamo_supported", WORKS, "dynamo:yes"),
     Name("is_inductor_supported", WORKS, "dynamo:yes"),
     Name("patch_dynamo_config", WORKS, "settings:patch_dynamo"),
-    Name("mark_static", WORKS, "dynamo:nothing", _STATIC),
+    Name("mark_static", WORKS, "magneto:mark_static"),
     Name("mark_static_address", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
-    Name("mark_dynamic", TO_COME, "dynamo:mark_dynamic", _MARK),
-    Name("maybe_mark_dynamic", TO_COME, "dynamo:mark_dynamic", _MARK),
+    Name("mark_dynamic", WORKS, "magneto:mark_dynamic"),
+    Name("maybe_mark_dynamic", WORKS, "magneto:maybe_mark_dynamic"),
     Name("forbid_in_graph", NO_EFFECT, "dynamo:same", "calls of it are interpreted like others"),
     Name("substitute_in_graph", NO_EFFECT, "dynamo:decorates_nothing", "C functions run as they are, or are a break"),
     Name("disallow_in_graph", TO_COME, "", "decorate the function with magneto.disable"),
@@ -93,7 +92,7 @@ _SYMBOLIC += " sym_or constrain_range _constrain_range_for_size _advise_is_size 
 MODULES: dict[str, tuple[Name, ...]] = {
     "torch._dynamo": _TOP,
     "torch._dynamo.config": (),  # settings.DYNAMO
-    "torch._dynamo.decorators": (*_TOP, Name("mark_unbacked", TO_COME, "dynamo:mark_dynamic", _MARK)),
+    "torch._dynamo.decorators": (*_TOP, Name("mark_unbacked", TO_COME, "dynamo:nothing", _MARK)),
     "torch._dynamo.eval_frame": (
         *_TOP,
         Name("set_fullgraph_compiled_frame_count", NO_EFFECT, "dynamo:nothing", _FRAMES),

@@ -397,6 +397,9 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
         Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
         return wrap(grad.get(), sources.grad(input->second.source));
       }
+      if (name == MAGNETO_STR("shape")) {
+        if (Ref shape = shape_of(THPVariable_Unpack(owner))) return shape;
+      }
       PyObject* args[] = {owner, name};
       if (name == MAGNETO_STR("data") && THPVariable_Unpack(owner).requires_grad()) {
         // A value of its own: writing to it in place is allowed where writing to the tensor is not.

@@ -564,7 +564,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   }
   if (graph.aten_nodes.size() == operators && !always) {
     graph.torch_nodes.pop_back();
-    return result;
+    return with_size_numbers(result.get());
   }
   graph::TorchNode& node = graph.torch_nodes[index];
   node.kind = kind;
@@ -596,6 +596,13 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
       values.values.push_back(arg);
     }
   }
+  const bool as_symints = has_unknown_numbers() && takes_symints(callable);
+  for (PyObject*& value : values.values) {
+    Ref sizes = as_symints ? with_symints(value) : with_known_sizes(value);
+    if (sizes.get() == value) continue;
+    resolved.push_back(sizes);
+    value = sizes.get();
+  }
   know_all(values);
   for (PyObject* value : values.values) {
     if (is_generator(value)) draw_from(value);
@@ -626,7 +633,10 @@ graph::PyArg Capture::py_arg(PyObject* object) {
       arg.items.push_back(py_arg(PySequence_Fast_GET_ITEM(sequence, i)));
     }
   };
-  if (is_tensor(object) && fake::is_fake(THPVariable_Unpack(object))) {
+  if (const auto size = symint_value(object)) {
+    arg.kind = Kind::Size;
+    arg.size = *size;
+  } else if (is_tensor(object) && fake::is_fake(THPVariable_Unpack(object))) {
     arg.kind = Kind::Value;
     arg.value = session->value_of(THPVariable_Unpack(object));
   } else if (PyTuple_Check(object)) {

@@ -352,6 +352,7 @@ Trace Capture::finish(const Ref& value) {
   }
   rebuilder_->modes(start_state_, end, autocast_nesting() - thread_state_->nesting);
   graph::adopt_orphans(graph);
+  finish_sizes();
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.
   std::vector<uint8_t> used(graph.values.size(), 0);
@@ -367,6 +368,7 @@ Trace Capture::finish(const Ref& value) {
     }
   }
   for (graph::ValueId id : graph.outputs) use(id);
+  for (const graph::SymbolBinding& symbol : graph.symbols) use(symbol.input);
   for (const graph::TorchNode& node : graph.torch_nodes) {  // `x.view_as(y)` reads no data of y, but is called with it
     for (const graph::PyArg& arg : node.args) graph::for_each_value(arg, use);
     for (const auto& [name, arg] : node.kwargs) graph::for_each_value(arg, use);
@@ -412,6 +414,8 @@ Trace Capture::finish(const Ref& value) {
   trace.graph = std::move(graph);
   trace.counters = session->counters;
   trace.codes = std::move(codes_);
+  trace.size_log = std::move(size_log_);
+  trace.violation = std::move(violation_);
   return trace;
 }
 

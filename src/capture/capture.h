@@ -142,6 +142,8 @@ struct Trace {
   std::set<const CodeInfo*> codes;  // of all functions that were interpreted
   bool needs_grad = false;          // a result requires grad: the torch level runs under autograd
   fake::Counters counters;
+  std::vector<std::string> size_log;  // what happened to sizes that differ from run to run, for TORCH_LOGS=dynamic
+  std::string violation;              // not empty: how the program contradicts a mark
 };
 
 /// Watches a capture: it is called in front of each instruction, outside of the capture.
@@ -256,13 +258,33 @@ class Capture {
   // -- numbers that differ from run to run (numbers.cpp) ---------------------------------------------------------
   /// The value itself: of a number that is not known yet, under a guard.
   Ref known(PyObject* value);
-  /// The same for the arguments in front of `end`.
-  void know_all(CallArgs& args, size_t end = SIZE_MAX);
+  /// The same for the arguments in front of `end`, but for numbers that follow from sizes, if those are `kept`.
+  void know_all(CallArgs& args, size_t end = SIZE_MAX, bool sizes_kept = false);
   bool has_unknown_numbers() const { return !unknown_numbers_.empty(); }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
   /// The other operand of a tensor: a number that has been found different becomes an input of the graph.
   Ref beside_tensor(PyObject* value);
+  /// `thrown` is to be thrown, but C code stands in between: it gets a Python error to hand on. Null.
+  PyObject* interrupt_c_code(std::exception_ptr thrown);
+
+  // -- sizes that differ from run to run (sizes.cpp) -------------------------------------------------------------
+  /// The number that a size is: an unknown one, unless it is known after all.
+  Ref size_number(shapes::Expr size);
+  /// torch.Size, where one of the sizes is such a number; null: all are plain.
+  Ref shape_of(const at::Tensor& tensor);
+  /// The object for operators of torch: with torch.SymInt in place of such numbers, also in containers.
+  Ref with_symints(PyObject* object);
+  /// What torch gave, with such numbers in place of torch.SymInt: one, or a tuple.
+  Ref with_size_numbers(PyObject* result);
+  /// The same with the numbers themselves, which are assumed from here on.
+  Ref with_known_sizes(PyObject* object);
+  /// What is not a size of its own here is one: dynamic=True, False, or None.
+  enum class Dynamic : uint8_t { Never, Marked, Automatic, Always };
+  Dynamic dynamic = Dynamic::Never;
+  /// Equal sizes are one symbol.
+  bool use_duck_shape = true;
+
   /// C code looks at an unknown number.
   void unknown_is_read();
   /// Guards a length, or ends the segment where it keeps changing.
@@ -358,6 +380,18 @@ class Capture {
   Ref wrap_tensor(PyObject* raw, const guards::Source* source);
   Ref wrap_scalar(PyObject* raw, const guards::Source* source);
   Ref unknown_number(PyObject* now, const guards::Source* source, bool changes);
+  Ref size_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  /// Expressions for a tensor's sizes; empty: all are plain numbers.
+  std::vector<shapes::Expr> symbolic_sizes(PyObject* raw, const guards::Source* source);
+  shapes::Expr symbol_at(const guards::SizePlace& place, int64_t now, shapes::Range range);
+  void guard_symbolic(const guards::Source* source, PyObject* raw, const std::vector<shapes::Expr>& sizes,
+                      const std::vector<shapes::Expr>& strides);
+  const guards::Source* source_of_size(shapes::Expr size);
+  void check_required_sizes();
+  /// "at user.py:4 in forward"
+  std::string user_line() const;
+  /// Puts the graph's sizes in terms of symbols that inputs tell, and leaves the guards.
+  void finish_sizes();
   /// The value of this unknown number is needed where no guard can be left any more: throws Retry.
   [[noreturn]] void need(PyObject* unknown);
   /// Notes what was found; true: captures have found something else there. `what`: of the source.
@@ -424,8 +458,6 @@ class Capture {
   Restart restart_before(const InterpFrame& f, std::string reason) {
     return restart_before({f.info->code, f.pc}, std::move(reason));
   }
-  /// The same where C code stands in between: it gets a Python error to hand on. Null.
-  PyObject* interrupt_c_code(std::exception_ptr thrown);
   graph::PyArg py_arg(PyObject* object);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
                        int depth);
@@ -436,6 +468,13 @@ class Capture {
   const bool resumed_;         // behind a side exit
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
+  std::unordered_map<const void*, Ref> size_numbers_;  // by expression
+  guards::SizeAssumptions sizes_;
+  std::vector<std::pair<guards::SizePlace, shapes::Expr>> required_;        // marked as dynamic
+  std::vector<std::pair<shapes::Relation, std::string>> size_assumptions_;  // with the user's line
+  std::vector<std::string> size_log_;
+  std::string violation_;
+  std::unordered_map<int64_t, shapes::Expr> duck_sizes_;  // equal sizes are one symbol
   std::pair<BreakSite, std::string> restart_;
   std::vector<CodePlace> site_;
   std::set<const CodeInfo*> codes_;
@@ -487,6 +526,17 @@ class Capture {
   std::shared_ptr<const int64_t> alive_fakes_;
 };
 
+/// A torch.Size with numbers in it that it does not know itself, and what is made of one. (sizes.cpp)
+bool holds_unknown_size(PyObject* object);
+/// torch.SymInt may be given to that function of torch: it has an operator's name, and that one takes sizes. (Others
+/// would make numbers of it that are none; functions in Python would compute with it, which it does not do by itself.)
+bool takes_symints(PyObject* callable);
+Ref slice_of_shape(PyObject* shape, PyObject* slice);
+Ref shape_of_items(PyObject* items);
+/// What a torch.SymInt is; nothing for other objects. (sizes.cpp)
+std::optional<shapes::Expr> symint_value(PyObject* object);
+/// What such a number is that follows from sizes, or null.
+const shapes::Expr* size_of_number(PyObject* object);
 /// Stands for a number that the capture goes on without knowing (numbers.cpp).
 bool is_unknown_number(PyObject* object);
 /// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.

@@ -30,6 +30,7 @@ struct Effect {
   bool asks_type = false;       // of its first argument
   bool appends = false;         // its second argument to a list
   bool calls_first = false;     // its first argument
+  bool takes_sizes = false;     // numbers that follow from sizes, as they are
 };
 
 struct EffectRow {
@@ -81,6 +82,9 @@ void find_habits(Effect& effect) {
   effect.asks_type = name == "builtins.isinstance";
   effect.appends = name == "list.append";
   effect.calls_first = name == "_functools.reduce";
+  static constexpr std::string_view computing[] = {"builtins.min", "builtins.max", "math.prod"};
+  effect.takes_sizes = effect.policy == Policy::Torch || name.starts_with("torch._C.TensorBase.") ||
+                       std::ranges::find(computing, name) != std::end(computing);
   effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");
   effect.stores = effect.policy == Policy::Mutate && !effect.compares;
   effect.hashes =
@@ -189,7 +193,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     return Ref::borrow(Py_None);
   }
   if (effect->asks_type && !args.values.empty()) args.values[0] = number_now(args.values[0]);
-  know_all(args, effect->sets_attribute ? 2 : args.values.size());
+  know_all(args, effect->sets_attribute ? 2 : args.values.size(), effect->takes_sizes);
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
   std::optional<Uncuttable> scope;
   if (!allows_cut && frame) scope.emplace(*this);

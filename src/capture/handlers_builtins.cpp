@@ -1,4 +1,6 @@
 // Functions of the module `builtins` that are interpreted.
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <cstring>
 
 #include "capture/handlers.h"
@@ -32,7 +34,10 @@ Ref handle_isinstance(Capture& capture, const CallArgs& args) {
 Ref handle_len(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "len");
   PyObject* value = args.values[0];
-  if (is_tensor(value)) return checked(PyLong_FromSsize_t(PyObject_Size(value)));
+  if (is_tensor(value)) {
+    if (Ref shape = capture.shape_of(THPVariable_Unpack(value))) return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
+    return checked(PyLong_FromSsize_t(PyObject_Size(value)));
+  }
   const Source* source = capture.source_of(value);
   if (source && !capture.has_shadow(value) && !capture.is_shadow(value) && !capture.find_overlay(value, true)) {
     PyTypeObject* type = Py_TYPE(value);

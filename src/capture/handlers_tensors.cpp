@@ -51,6 +51,36 @@ Ref handle_device_context(Capture& capture, const CallArgs& args) {
 constexpr const char* kEnter = "__enter__";
 constexpr const char* kExit = "__exit__";
 
+/// size(), numel() and their like: numbers that the program goes on with as they are, where they differ from run to
+/// run.
+Ref handle_size(Capture& capture, const CallArgs& given) {
+  static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "size");
+  const Ref shape = is_fake_tensor(given.values.at(0)) ? capture.shape_of(THPVariable_Unpack(given.values[0])) : Ref();
+  if (!shape) return capture.call_torch(method, given);
+  if (given.values.size() == 1) return shape;
+  CallArgs args = given;
+  capture.know_all(args);
+  const Py_ssize_t rank = PyTuple_GET_SIZE(shape.get());
+  Ref dim = args.values.size() == 2 ? Ref::steal(PyNumber_Index(args.values[1])) : Ref();
+  const Py_ssize_t index = dim ? PyLong_AsSsize_t(dim.get()) : rank;
+  PyErr_Clear();
+  if (index < -rank || index >= rank) return capture.call_torch(method, args);  // an error
+  return Ref::borrow(PyTuple_GET_ITEM(shape.get(), index < 0 ? index + rank : index));
+}
+
+template <const char* const& name>
+Ref handle_numel(Capture& capture, const CallArgs& args) {
+  static PyObject* const method = PyObject_GetAttrString(THPVariableClass, name);
+  const at::Tensor* tensor = is_fake_tensor(args.values.at(0)) ? &THPVariable_Unpack(args.values[0]) : nullptr;
+  if (args.values.size() != 1 || !tensor || !capture.shape_of(*tensor)) return capture.call_torch(method, args);
+  shapes::Expr numel = 1;
+  for (const shapes::Expr size : capture.session->sizes_of(*tensor)) numel = numel * size;
+  return capture.size_number(numel);
+}
+
+constexpr const char* kNumel = "numel";
+constexpr const char* kNelement = "nelement";
+
 /// Of a tensor made in the segment: an operator. One from outside loses its history, or refuses to, being a view.
 Ref handle_detach(Capture& capture, const CallArgs& args) {
   if (!args.values.empty() && capture.is_input(args.values[0])) {
@@ -82,6 +112,9 @@ Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& given)
 std::span<const HandlerRow> tensor_handlers() {
   static constexpr HandlerRow rows[] = {
       {"torch._C.TensorBase.tolist", handle_tolist},
+      {"torch._C.TensorBase.size", handle_size},
+      {"torch._C.TensorBase.numel", handle_numel<kNumel>},
+      {"torch._C.TensorBase.nelement", handle_numel<kNelement>},
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
       {"torch._C.Generator.manual_seed", seed_generator},
       {"torch.device.__enter__", handle_device_context<kEnter>},

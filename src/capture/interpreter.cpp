@@ -135,11 +135,16 @@ int32_t operands_read(const Instr& in) {
   }
 }
 
+/// Sizes stay sizes in a slice, and in what it cuts.
+bool keeps_sizes(Op op) {
+  return op == Op::BUILD_SLICE || op == Op::BINARY_SLICE || op == Op::STORE_SLICE || op == Op::BINARY_SUBSCR;
+}
+
 }  // namespace
 
 void Interpreter::know_operands(const Instr& in) {
   for (int32_t i = 0; i < operands_read(in); ++i) {
-    if (!is_unknown_number(f.top(i))) continue;
+    if (!is_unknown_number(f.top(i)) || (keeps_sizes(in.op) && size_of_number(f.top(i)))) continue;
     Ref value = c.known(f.top(i));
     Py_SETREF(f.stack()[f.depth - 1 - i], value.release());
   }

@@ -25,24 +25,104 @@ using guards::SourceKind;
 
 namespace {
 
-/// The stand-in. C code that looks at one, past all that asks for `known` first, has the segment captured again.
+/// The stand-in. C code that looks at one, past all that asks for `known` first, has the segment captured again. One
+/// that follows from sizes (sizes.cpp) answers by itself: what is asked is then assumed.
 struct UnknownNumber {
   PyObject_HEAD PyObject* now;  // the value in this run
   const Source* source;
   bool changes;  // captures have found different values
+  bool is_size;
+  shapes::Expr size;
 };
+
+bool is_size(PyObject* object) {
+  return is_unknown_number(object) && reinterpret_cast<UnknownNumber*>(object)->is_size;
+}
 
 void look() {
   if (Capture* capture = Capture::current()) return capture->unknown_is_read();
   PyErr_SetString(PyExc_RuntimeError, "a number's value was asked for while no capture ran");
 }
 
-PyObject* look_1(PyObject*) { return look(), nullptr; }
-PyObject* look_2(PyObject*, PyObject*) { return look(), nullptr; }
-PyObject* look_3(PyObject*, PyObject*, PyObject*) { return look(), nullptr; }
-PyObject* look_compared(PyObject*, PyObject*, int) { return look(), nullptr; }
-int look_truth(PyObject*) { return look(), -1; }
-Py_hash_t look_hash(PyObject*) { return look(), -1; }
+/// What `compute` gives of numbers that follow from sizes.
+template <typename Compute>
+PyObject* answer(const Compute& compute) {
+  Capture* capture = Capture::current();
+  if (!capture) return look(), nullptr;
+  try {
+    return compute(*capture).release();
+  } catch (const PythonError&) {
+    return nullptr;
+  } catch (...) {
+    return capture->interrupt_c_code(std::current_exception());
+  }
+}
+
+/// `function` of the value itself, which is assumed from here on.
+template <typename Function>
+PyObject* answer_known(PyObject* self, const Function& function) {
+  if (!is_size(self)) return look(), nullptr;
+  return answer([&](Capture& capture) { return checked(function(capture.known(self).get())); });
+}
+
+template <PyObject* (*function)(PyObject*)>
+PyObject* look_1(PyObject* self) {
+  return answer_known(self, function);
+}
+PyObject* same(PyObject* value) { return Py_NewRef(value); }
+
+template <Arithmetic operation>
+PyObject* look_2(PyObject* left, PyObject* right) {
+  const auto answers = [](PyObject* value) { return is_size(value) || guards::is_number(value); };
+  if (!answers(left) || !answers(right)) {
+    if (is_unknown_number(left) ? !is_size(left) : is_unknown_number(right) && !is_size(right)) return look(), nullptr;
+    Py_RETURN_NOTIMPLEMENTED;
+  }
+  return answer([&](Capture& capture) { return capture.unknown_operation(operation, left, right); });
+}
+
+/// Operations that no source repeats: of the values.
+template <PyObject* (*function)(PyObject*, PyObject*)>
+PyObject* look_at_both(PyObject* left, PyObject* right) {
+  if ((is_unknown_number(left) && !is_size(left)) || (is_unknown_number(right) && !is_size(right))) {
+    return look(), nullptr;
+  }
+  return answer(
+      [&](Capture& capture) { return checked(function(capture.known(left).get(), capture.known(right).get())); });
+}
+
+PyObject* look_3(PyObject* left, PyObject* right, PyObject* modulus) {
+  if ((is_unknown_number(left) && !is_size(left)) || (is_unknown_number(right) && !is_size(right))) {
+    return look(), nullptr;
+  }
+  return answer([&](Capture& capture) {
+    return checked(PyNumber_Power(capture.known(left).get(), capture.known(right).get(), capture.known(modulus).get()));
+  });
+}
+
+PyObject* look_called(PyObject*, PyObject*, PyObject*) { return look(), nullptr; }
+
+PyObject* look_attribute(PyObject* self, PyObject* name) {
+  return answer_known(self, [&](PyObject* value) { return PyObject_GetAttr(value, name); });
+}
+
+PyObject* look_compared(PyObject* left, PyObject* right, int op) {
+  static constexpr Arithmetic comparisons[] = {Arithmetic::Less,     Arithmetic::LessEqual, Arithmetic::Equal,
+                                               Arithmetic::NotEqual, Arithmetic::Greater,   Arithmetic::GreaterEqual};
+  if (!is_size(left)) return look(), nullptr;
+  if (!is_size(right) && !guards::is_number(right)) Py_RETURN_NOTIMPLEMENTED;
+  return answer([&](Capture& capture) { return capture.unknown_operation(comparisons[op], left, right); });
+}
+
+int look_truth(PyObject* self) {
+  Ref value = Ref::steal(answer_known(self, same));
+  return value ? PyObject_IsTrue(value.get()) : -1;
+}
+
+Py_hash_t look_hash(PyObject* self) {
+  Ref value = Ref::steal(answer_known(self, same));
+  return value ? PyObject_Hash(value.get()) : -1;
+}
 
 void dealloc(PyObject* self) {
   Py_DECREF(reinterpret_cast<UnknownNumber*>(self)->now);
@@ -51,43 +131,43 @@ void dealloc(PyObject* self) {
 
 PyTypeObject* unknown_type() {
   static PyNumberMethods number{
-      .nb_add = look_2,
-      .nb_subtract = look_2,
-      .nb_multiply = look_2,
-      .nb_remainder = look_2,
-      .nb_divmod = look_2,
+      .nb_add = look_2<Arithmetic::Add>,
+      .nb_subtract = look_2<Arithmetic::Subtract>,
+      .nb_multiply = look_2<Arithmetic::Multiply>,
+      .nb_remainder = look_2<Arithmetic::Remainder>,
+      .nb_divmod = look_at_both<PyNumber_Divmod>,
       .nb_power = look_3,
-      .nb_negative = look_1,
-      .nb_positive = look_1,
-      .nb_absolute = look_1,
+      .nb_negative = look_1<PyNumber_Negative>,
+      .nb_positive = look_1<PyNumber_Positive>,
+      .nb_absolute = look_1<PyNumber_Absolute>,
       .nb_bool = look_truth,
-      .nb_invert = look_1,
-      .nb_lshift = look_2,
-      .nb_rshift = look_2,
-      .nb_and = look_2,
-      .nb_xor = look_2,
-      .nb_or = look_2,
-      .nb_int = look_1,
-      .nb_float = look_1,
-      .nb_floor_divide = look_2,
-      .nb_true_divide = look_2,
-      .nb_index = look_1,
-      .nb_matrix_multiply = look_2,
+      .nb_invert = look_1<PyNumber_Invert>,
+      .nb_lshift = look_at_both<PyNumber_Lshift>,
+      .nb_rshift = look_at_both<PyNumber_Rshift>,
+      .nb_and = look_at_both<PyNumber_And>,
+      .nb_xor = look_at_both<PyNumber_Xor>,
+      .nb_or = look_at_both<PyNumber_Or>,
+      .nb_int = look_1<same>,
+      .nb_float = look_1<PyNumber_Float>,
+      .nb_floor_divide = look_2<Arithmetic::FloorDivide>,
+      .nb_true_divide = look_2<Arithmetic::TrueDivide>,
+      .nb_index = look_1<same>,
+      .nb_matrix_multiply = look_at_both<PyNumber_MatrixMultiply>,
   };
   static PyTypeObject type{
       .ob_base = PyVarObject_HEAD_INIT(nullptr, 0).tp_name = "magneto._C.UnknownNumber",
       .tp_basicsize = sizeof(UnknownNumber),
       .tp_dealloc = dealloc,
-      .tp_repr = look_1,
+      .tp_repr = look_1<PyObject_Repr>,
       .tp_as_number = &number,
       .tp_hash = look_hash,
-      .tp_call = look_3,
-      .tp_str = look_1,
-      .tp_getattro = look_2,
+      .tp_call = look_called,
+      .tp_str = look_1<PyObject_Str>,
+      .tp_getattro = look_attribute,
       .tp_flags = Py_TPFLAGS_DEFAULT,
       .tp_doc = "Stands for a number that the capture goes on without knowing.",
       .tp_richcompare = look_compared,
-      .tp_iter = look_1,
+      .tp_iter = look_1<PyObject_GetIter>,
   };
   static const bool ready = PyType_Ready(&type) == 0;
   if (!ready) throw PythonError{};
@@ -99,6 +179,8 @@ UnknownNumber& unknown_of(PyObject* object) { return *reinterpret_cast<UnknownNu
 }  // namespace
 
 bool is_unknown_number(PyObject* object) { return object && Py_TYPE(object) == unknown_type(); }
+
+const shapes::Expr* size_of_number(PyObject* object) { return is_size(object) ? &unknown_of(object).size : nullptr; }
 
 PyObject* number_now(PyObject* object) { return is_unknown_number(object) ? unknown_of(object).now : object; }
 
@@ -141,6 +223,14 @@ Ref Capture::wrap_scalar(PyObject* raw, const Source* source) {
   if (guards::is_number(raw) && !in_container_ && !memory_.needs_all && !memory_.needed.count(place_of(source))) {
     const bool changes = has_changed(source, raw, "");
     const bool fleeting = resumed_ && (source->kind == SourceKind::Local || source->kind == SourceKind::Stack);
+    if (changes && dynamic >= Dynamic::Automatic && PyLong_CheckExact(raw)) {
+      int overflow = 0;
+      const int64_t now = PyLong_AsLongLongAndOverflow(raw, &overflow);
+      if (!overflow) {
+        guards.type(source, Py_TYPE(raw));
+        return size_number(symbol_at({source, guards::SizePlace::Kind::Number, 0}, now, {}));
+      }
+    }
     if (changes || fleeting) {
       guards.type(source, Py_TYPE(raw));
       return unknown_number(raw, source, changes);
@@ -160,9 +250,71 @@ Ref Capture::unknown_number(PyObject* now, const Source* source, bool changes) {
   made->now = Py_NewRef(now);
   made->source = source;
   made->changes = changes;
+  made->is_size = false;
   known = Ref::steal(reinterpret_cast<PyObject*>(made));
   outside_[known.get()] = source;
   return known;
+}
+
+Ref Capture::size_number(shapes::Expr size) {
+  size = session->sizes().simplified(size);
+  if (size.is_constant()) return checked(PyLong_FromLongLong(size.number()));
+  Ref& known = size_numbers_[size.identity()];
+  if (known) return known;
+  Ref now = checked(PyLong_FromLongLong(session->sizes().value(size).value()));
+  const bool changes = shapes::any_leaf(session->sizes().original(size), [&](shapes::Expr leaf) {
+    const auto symbol = std::ranges::find(sizes_.symbols, leaf.id(), &guards::SizeAssumptions::Symbol::id);
+    return symbol->place.kind == guards::SizePlace::Kind::Number;
+  });
+  known = unknown_number(now.get(), source_of_size(size), changes);
+  unknown_of(known.get()).is_size = true;
+  unknown_of(known.get()).size = size;
+  return known;
+}
+
+Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* right) {
+  const auto size_of = [](PyObject* operand) -> std::optional<shapes::Expr> {
+    if (is_size(operand)) return unknown_of(operand).size;
+    int overflow = 0;
+    const int64_t number = PyLong_CheckExact(operand) ? PyLong_AsLongLongAndOverflow(operand, &overflow) : 0;
+    return PyLong_CheckExact(operand) && !overflow ? std::optional<shapes::Expr>(number) : std::nullopt;
+  };
+  const auto a = size_of(left), b = size_of(right);
+  if (!a || !b) return {};
+  const auto answer = [&](const shapes::Relation& relation) {
+    return Ref::borrow(session->sizes().evaluate(relation).value() ? Py_True : Py_False);
+  };
+  switch (operation) {
+    case Arithmetic::Add:
+      return size_number(*a + *b);
+    case Arithmetic::Subtract:
+      return size_number(*a - *b);
+    case Arithmetic::Multiply:
+      return size_number(*a * *b);
+    case Arithmetic::FloorDivide:
+    case Arithmetic::Remainder:
+      if (!session->sizes().evaluate(shapes::not_equal(*b, 0)).value()) return {};
+      return size_number(operation == Arithmetic::FloorDivide ? shapes::floor_div(*a, *b) : shapes::mod(*a, *b));
+    case Arithmetic::Minimum:
+      return size_number(shapes::min(*a, *b));
+    case Arithmetic::Maximum:
+      return size_number(shapes::max(*a, *b));
+    case Arithmetic::Less:
+      return answer(shapes::less(*a, *b));
+    case Arithmetic::LessEqual:
+      return answer(shapes::at_most(*a, *b));
+    case Arithmetic::Equal:
+      return answer(shapes::equal(*a, *b));
+    case Arithmetic::NotEqual:
+      return answer(shapes::not_equal(*a, *b));
+    case Arithmetic::Greater:
+      return answer(shapes::less(*b, *a));
+    case Arithmetic::GreaterEqual:
+      return answer(shapes::at_most(*b, *a));
+    case Arithmetic::TrueDivide:
+      return {};
+  }
+  return {};
 }
 
 Ref Capture::known(PyObject* value) {
@@ -171,12 +323,13 @@ Ref Capture::known(PyObject* value) {
   if (exits_on_change && number.changes && frame) {
     side_exit(BreakReason::ChangingValue, number.source->name() + " is needed, and differs from run to run");
   }
+  if (number.is_size) return checked(PyLong_FromLongLong(session->sizes().specialise(number.size).value()));
   guards.equals(number.source, number.now);
   return Ref::borrow(number.now);
 }
 
 Ref Capture::beside_tensor(PyObject* value) {
-  if (!is_unknown_number(value) || !unknown_of(value).changes) return known(value);
+  if (!is_unknown_number(value) || (!unknown_of(value).changes && !is_size(value))) return known(value);
   const Source* source = unknown_of(value).source;
   Ref& input = number_inputs_[source];
   if (!input) {
@@ -189,9 +342,9 @@ Ref Capture::beside_tensor(PyObject* value) {
   return input;
 }
 
-void Capture::know_all(CallArgs& args, size_t end) {
+void Capture::know_all(CallArgs& args, size_t end, bool sizes_kept) {
   for (PyObject*& value : std::span(args.values).first(std::min(end, args.values.size()))) {
-    if (!is_unknown_number(value)) continue;
+    if (!is_unknown_number(value) || (sizes_kept && is_size(value))) continue;
     keep(known(value));
     value = kept_.back().get();
   }
@@ -212,6 +365,13 @@ void Capture::need(PyObject* value) {
 
 Ref Capture::unknown_operation(Arithmetic operation, PyObject* left, PyObject* right) {
   if (!is_unknown_number(left) && !is_unknown_number(right)) return {};
+  if (is_size(left) || is_size(right)) {
+    if (Ref result = size_operation(operation, left, right)) return result;
+    if (memory_.needs_all) {
+      const Ref a = known(left), b = known(right);
+      return checked(guards::compute(operation, a.get(), b.get()).release());
+    }
+  }
   PyObject *a = number_now(left), *b = number_now(right);
   if (!guards::is_number(a) || !guards::is_number(b)) return {};
   Ref now = guards::compute(operation, a, b);
@@ -224,7 +384,9 @@ Ref Capture::unknown_operation(Arithmetic operation, PyObject* left, PyObject* r
     keep(Ref::borrow(operand));
     return sources.constant(operand);
   };
-  const auto changes = [](PyObject* operand) { return is_unknown_number(operand) && unknown_of(operand).changes; };
+  const auto changes = [](PyObject* operand) {
+    return is_unknown_number(operand) && (unknown_of(operand).changes || is_size(operand));
+  };
   const Source* source = sources.number(operation, source_of_operand(left), source_of_operand(right));
   Ref result = unknown_number(now.get(), source, changes(left) || changes(right));
   return PyBool_Check(now.get()) ? known(result.get()) : result;  // a comparison: which way the program goes

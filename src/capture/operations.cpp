@@ -208,6 +208,11 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   const bool wrapped_left = left != known_left.get() && is_tensor(known_left.get());
   if (wrapped_left && kBinaryOperators[index].in_place) index -= kFirstInPlace;  // nothing to change in place
   const BinaryOperator& op = kBinaryOperators[index];
+  if (holds_unknown_size(left) && (op.run == PyNumber_Add || op.run == PyNumber_InPlaceAdd) && PyTuple_Check(right)) {
+    Ref items = checked(PySequence_List(left));
+    if (PyList_SetSlice(items.get(), PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, right) < 0) throw PythonError{};
+    return shape_of_items(checked(PyList_AsTuple(items.get())).get());
+  }
   left = known_left.get(), right = known_right.get();
   if (is_tensor(left) || is_tensor(right)) {
     if (Ref result = tensor_and_instance(capture, index, left, right)) return result;
@@ -318,17 +323,18 @@ bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObjec
 }
 
 Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
-  const Ref known_key = known(key);
+  const Ref known_key = is_tensor(container) && size_of_number(key) ? with_symints(key) : known(key);
   key = known_key.get();
   if (is_tensor(container)) {
     static PyObject* const getitem = operator_function("getitem");
-    Ref deep = resolve_deep(key);
+    Ref deep = with_symints(resolve_deep(key).get());
     PyObject* args[] = {container, deep.get()};
     const auto places = unknown_places(container, deep.get());
     return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
       return places ? select_unknown(container, *places) : PyObject_GetItem(container, deep.get());
     });
   }
+  if (PySlice_Check(key) && holds_unknown_size(container)) return slice_of_shape(container, key);
   PyTypeObject* type = Py_TYPE(container);
   if (!past_override && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     PyObject* method = type_lookup(type, MAGNETO_STR("__getitem__"));
@@ -412,7 +418,7 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
       throw PythonError{};
     }
     static PyObject* const setitem = operator_function("setitem");
-    Ref deep = resolve_deep(key);
+    Ref deep = with_symints(resolve_deep(key).get());
     PyObject* args[] = {container, deep.get(), value};
     record(graph::TorchNode::Kind::CallFunction, setitem, args, nullptr, [&]() -> PyObject* {
       return PyObject_SetItem(container, deep.get(), value) < 0 ? nullptr : Py_NewRef(Py_None);

@@ -168,6 +168,9 @@ int32_t Rebuilder::build(PyObject* value) {
                                  build(self.get())};
     return memo_[value] = emit(PlanOp::Call, std::move(args));
   }
+  if (holds_unknown_size(value)) {
+    return memo_[value] = emit(PlanOp::Tuple, build_items(value), reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  }
   if (PyTuple_Check(value) && std::strncmp(Py_TYPE(value)->tp_name, "torch.return_types.", 19) == 0) {
     std::vector<int32_t> args = {constant(reinterpret_cast<PyObject*>(Py_TYPE(value))),
                                  emit(PlanOp::Tuple, build_items(value))};

@@ -230,8 +230,15 @@ Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
     side_exit(BreakReason::UnsupportedTensor,
               source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
   }
-  guards.tensor(source, raw);
-  at::Tensor fake = session->make_input(tensor, source->name());
+  const std::vector<shapes::Expr> sizes = symbolic_sizes(raw, source);
+  at::Tensor fake;
+  if (sizes.empty()) {
+    guards.tensor(source, raw);
+    fake = session->make_input(tensor, source->name());
+  } else {
+    fake = session->make_input(tensor, source->name(), sizes);
+    guard_symbolic(source, raw, sizes, session->strides_of(fake));
+  }
   if (knows_buffers && is_constant_buffer(source, tensor)) session->know_input(fake, tensor);
   inputs_[session->value_of(fake)] = {Ref::borrow(raw), source};
   Ref object = checked(THPVariable_Wrap(fake, Py_TYPE(raw)));

@@ -54,14 +54,14 @@ PyObject* stats(PyObject*, PyObject*) {
   return guarded([] {
     const dispatch::Stats& s = dispatch::stats();
     const cache::Counters disk = cache::counters();
-    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L}", "frames",
-                         s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
+    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L}",
+                         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
                          counts(s.break_reasons), "recompiles", s.recompiles, "cache_entries", s.cache_entries,
                          "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "undone",
                          counts(s.undone), "autograd_graphs", s.autograd_graphs, "kernels", s.kernels, "externs",
                          counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits, "cache_misses",
                          disk.misses, "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned", s.tuned,
-                         "kept_programs", s.kept_programs);
+                         "kept_programs", s.kept_programs, "specialised", s.specialised);
   });
 }
 

@@ -18,6 +18,7 @@
 #include "runtime/computation.h"
 #include "runtime/prepared.h"
 #include "runtime/progress.h"
+#include "runtime/sized_computation.h"
 #include "runtime/times.h"
 
 namespace magneto::dispatch {
@@ -149,6 +150,26 @@ runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, 
   return way;
 }
 
+/// What the graph's symbols were in the capture.
+graph::SymbolValues captured_sizes(const capture::Trace& trace) {
+  std::vector<const at::Tensor*> inputs;
+  for (const Ref& input : trace.example_inputs) inputs.push_back(&THPVariable_Unpack(input.get()));
+  return graph::SymbolReader(trace.graph).read(inputs.data());
+}
+
+/// Generates code for one size of a graph that has been captured for many.
+runtime::Specialise specialise_as(runtime::CompileWay way, bool disk_cache) {
+  way.tuning = {};  // for the sizes of the capture
+  return [way = std::move(way), disk_cache](const graph::Graph& graph) {
+    const cache::Pause without(!disk_cache);
+    graph::NoSink sink;
+    runtime::Compiled compiled = runtime::make_compiled_computation(graph, way, sink);
+    stats().kernels += compiled.kernels;
+    ++stats().specialised;
+    return std::move(compiled.computation);
+  };
+}
+
 /// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
 void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   const cache::Pause without(!is_on(context.disk_cache, true));
@@ -156,7 +177,16 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
     log_step("inductor", [&] { return state + (" FORWARDS graph " + std::to_string(number)); });
   };
   log_state("Step 3: torchinductor compiling");
-  runtime::Compiled compiled = runtime::make_compiled_computation(trace.graph, way_of(context, trace, start), stages);
+  const runtime::CompileWay way = way_of(context, trace, start);
+  runtime::Compiled compiled;
+  if (trace.graph.symbols.empty()) {
+    compiled = runtime::make_compiled_computation(trace.graph, way, stages);
+  } else {
+    const graph::SymbolValues values = captured_sizes(trace);
+    compiled = runtime::make_compiled_computation(graph::with_numbers(trace.graph, values), way, stages);
+    compiled.computation = runtime::make_sized_computation(trace.graph, values, std::move(compiled.computation),
+                                                           specialise_as(way, is_on(context.disk_cache, true)));
+  }
   log_state("Step 3: torchinductor done compiling");
   trace.plan->computation = std::move(compiled.computation);
   say_of_cache();
@@ -192,8 +222,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   if (wanted.wants_any({"graph", "graph_code", "graph_sizes"}))
     log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
   if (context.backend_name == "eager") {
-    trace.plan->computation =
-        runtime::make_callable_computation(graph::forward_of(module), graph.inputs.size(), graph.outputs.size(), false);
+    trace.plan->computation = runtime::make_callable_computation(graph::forward_of(module), graph, false);
     return true;
   }
   if (!context.backend_name.empty()) {
@@ -215,10 +244,15 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
     }
     return true;
   }
-  Ref inputs = checked(PyList_New(static_cast<Py_ssize_t>(trace.example_inputs.size())));
-  for (size_t i = 0; i < trace.example_inputs.size(); ++i) {
-    PyList_SET_ITEM(inputs.get(), i, Py_NewRef(trace.example_inputs[i].get()));
+  Ref inputs = checked(PyList_New(0));
+  const auto add = [&](const Ref& input) {
+    if (PyList_Append(inputs.get(), input.get()) < 0) throw PythonError{};
+  };
+  const graph::SymbolValues values = captured_sizes(trace);
+  for (const graph::SymbolBinding& symbol : graph.symbols) {
+    add(checked(PyLong_FromLongLong(values(shapes::Expr::symbol(symbol.symbol)))));
   }
+  for (const Ref& input : trace.example_inputs) add(input);
   Ref callable = Ref::steal(PyObject_CallFunctionObjArgs(context.backend.get(), module.get(), inputs.get(), nullptr));
   if (callable && !PyCallable_Check(callable.get())) {
     PyErr_Format(PyExc_TypeError, "the backend returned %R, which can't be called", callable.get());
@@ -235,8 +269,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failed.get())), failed.get());
     return false;
   }
-  trace.plan->computation =
-      runtime::make_callable_computation(std::move(callable), graph.inputs.size(), graph.outputs.size(), true);
+  trace.plan->computation = runtime::make_callable_computation(std::move(callable), graph, true);
   return true;
 }
 
@@ -321,6 +354,14 @@ void expect_raise(Segment& segment, const std::vector<CodePlace>& site) {
 
 }  // namespace
 
+/// Which sizes may differ from run to run: what the callable says, else the settings.
+static capture::Capture::Dynamic dynamic_of(const Context& context) {
+  using Dynamic = capture::Capture::Dynamic;
+  if (context.dynamic >= 0) return context.dynamic ? Dynamic::Always : Dynamic::Never;
+  if (!settings().assume_static_by_default) return Dynamic::Always;
+  return settings().automatic_dynamic_shapes ? Dynamic::Automatic : Dynamic::Marked;
+}
+
 /// Captures a segment and adds its entry. Null as for `entry_for`.
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
   if (segment.given_up) return nullptr;
@@ -361,6 +402,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         capture::Capture capture(start, segment.known_breaks, segment.memory);
         capture.exit_every = settings().exit_every;
         capture.knows_buffers = !segment.data_changes;
+        capture.dynamic = dynamic_of(context);
+        capture.use_duck_shape = settings().use_duck_shape;
         capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
         if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
         if (compile_log.wants_any({"guards", "trace"})) capture.note_guard_places();
@@ -396,6 +439,13 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       history().captured(place, trace.codes);
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
       compile_trace.captured(trace);
+      if (log_enabled("dynamic")) {
+        for (const std::string& line : trace.size_log) log("dynamic", line);
+      }
+      if (!trace.violation.empty()) {
+        raise("ConstraintViolation", trace.violation);
+        return nullptr;
+      }
       if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
       if (context.report) {
         context.report->guards.push_back(trace.guards->print());

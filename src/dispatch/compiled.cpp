@@ -263,6 +263,8 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   auto context = std::make_unique<Context>();
   if (self) context->subject = Py_TYPE(self.get());
   context->fullgraph = PyDict_GetItemString(options, "fullgraph") == Py_True;
+  PyObject* dynamic = PyDict_GetItemString(options, "dynamic");
+  if (dynamic == Py_True || dynamic == Py_False) context->dynamic = dynamic == Py_True;
   PyObject* backend = PyDict_GetItemString(options, "backend");
   if (!backend) {
     context->backend_name = "magneto";

@@ -91,6 +91,7 @@ struct Context {
   std::string backend_name;  // empty for callables
   // Its own settings; -1: the process's.
   int64_t cache_size_limit = -1, max_autotune_seconds = -1;
+  int dynamic = -1;  // of torch.compile; -1: None
   int error_on_recompile = -1, debug_dump = -1, disk_cache = -1, max_autotune = -1, deterministic = -1;
   Report* report = nullptr;
   EagerCalls eager_calls;

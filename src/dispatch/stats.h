@@ -23,6 +23,7 @@ struct Stats {
   std::map<std::string, int64_t> externs;       // operators called by compiled programs, by name
   int64_t kept_programs = 0;                    // graphs whose programs were found in the cache on disk
   int64_t tuned = 0;                            // kernels and products that measuring made otherwise
+  int64_t specialised = 0;                      // sizes of a graph for many that got code of their own
   std::map<std::string, int64_t> uncompiled;    // graphs whose operators run one by one after all, by cause
   std::map<std::string, int64_t> undone;        // runs of plans that an operator ended by raising, by exception
   int32_t frame_ids = 0;                        // places of captures that have a number

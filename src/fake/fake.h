@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "shapes/environment.h"
 
 namespace magneto::fake {
 
@@ -33,9 +34,10 @@ struct Refusal {
 };
 
 struct Counters {
-  int64_t native = 0;                 // operators inferred by a native rule
-  int64_t meta = 0;                   // operators inferred by the dispatcher's meta kernels (a fallback)
-  std::vector<std::string> meta_ops;  // their names, in order of first use, no duplicates
+  int64_t native = 0;                        // operators inferred by a native rule
+  int64_t meta = 0;                          // operators inferred by the dispatcher's meta kernels (a fallback)
+  std::vector<std::string> meta_ops;         // their names, in order of first use, no duplicates
+  std::vector<std::string> specialised_ops;  // had the sizes that they were given fixed, having no symbolic rule
 };
 
 /// One capture's fake world. While a Session is alive and active on a thread, every operator called on that thread is
@@ -55,6 +57,18 @@ class Session {
   /// fake (one fake per real tensor). Carries dtype, device, sizes, strides, offset, requires_grad, is_leaf and, for
   /// views of one storage, a shared fake storage. A `Parameter` is made by the caller (see `wrap_like`).
   at::Tensor make_input(const at::Tensor& real, std::string name);
+
+  /// The same for a tensor whose sizes differ from run to run: an expression for each.
+  at::Tensor make_input(const at::Tensor& real, std::string name, const std::vector<shapes::Expr>& sizes);
+
+  /// What is known of such sizes.
+  shapes::Environment& sizes();
+  /// There are some.
+  void use_symbols();
+  /// As operators take them.
+  c10::SymInt symint(shapes::Expr size) const;
+  std::vector<shapes::Expr> sizes_of(const at::Tensor& tensor) const;
+  std::vector<shapes::Expr> strides_of(const at::Tensor& tensor) const;
 
   /// The input holds what it holds now at each run, as far as `read_inputs` names it: its contents are known.
   void know_input(const at::Tensor& fake, const at::Tensor& real);
@@ -112,6 +126,8 @@ class Session {
   Impl& impl() { return *impl_; }
 
  private:
+  std::vector<shapes::Expr> exprs_of(c10::SymIntArrayRef numbers) const;
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -1,11 +1,29 @@
 #include "fake/fake_impl.h"
 
+#include <c10/core/Contiguity.h>
+
+#include <algorithm>
 #include <atomic>
+
+#include "fake/size_node.h"
 
 namespace magneto::fake {
 
 void SessionState::refuse(Refusal::Kind kind, std::string op, std::string message) {
   if (!refusal) refusal = Refusal{kind, std::move(op), std::move(message)};
+}
+
+int64_t SessionState::number_of(shapes::Expr expr) {
+  const std::optional<int64_t> number = hinting ? sizes.value(expr) : sizes.specialise(expr);
+  TORCH_CHECK(number, "magneto: the size ", shapes::text(expr), " follows from data");
+  return *number;
+}
+
+bool SessionState::answer(const shapes::Relation& question) {
+  if (hinting) return shapes::holds(question.kind, sizes.value(question.difference).value());
+  const std::optional<bool> answer = sizes.evaluate(question);
+  TORCH_CHECK(answer, "magneto: ", shapes::text(question), " follows from data");
+  return *answer;
 }
 
 FakeImpl::FakeImpl(std::shared_ptr<SessionState> state, c10::Storage storage, c10::DispatchKeySet keys,
@@ -48,6 +66,79 @@ void FakeImpl::count(int64_t change) {
   std::atomic_ref<int64_t>(state_->alive).fetch_add(change, std::memory_order_relaxed);
 }
 
+// -- sizes that differ from run to run -------------------------------------------------------------------------------
+
+c10::SymInt FakeImpl::Symbolic::numel() const {
+  c10::SymInt numel = 1;
+  for (const c10::SymInt& size : sizes) numel *= size;
+  return numel;
+}
+
+void FakeImpl::set_symbolic(std::shared_ptr<const Symbolic> symbolic) {
+  symbolic_ = std::move(symbolic);
+  set_custom_sizes_strides(symbolic_ ? SizesStridesPolicy::CustomSizes : SizesStridesPolicy::Default);
+}
+
+void FakeImpl::specialise() const {
+  if (state_->hinting || !symbolic_) return;
+  for (const c10::SymInt& size : symbolic_->sizes) state_->number_of(expr_of(size));
+  for (const c10::SymInt& stride : symbolic_->strides) state_->number_of(expr_of(stride));
+  state_->number_of(expr_of(symbolic_->offset));
+}
+
+c10::IntArrayRef FakeImpl::sizes_custom() const {
+  specialise();
+  return sizes_and_strides_.sizes_arrayref();
+}
+
+c10::IntArrayRef FakeImpl::strides_custom() const {
+  specialise();
+  return sizes_and_strides_.strides_arrayref();
+}
+
+int64_t FakeImpl::numel_custom() const {
+  specialise();
+  return numel_;
+}
+
+int64_t FakeImpl::storage_offset_custom() const {
+  specialise();
+  return storage_offset_;
+}
+
+c10::SymIntArrayRef FakeImpl::sym_sizes_custom() const { return symbolic_->sizes; }
+c10::SymIntArrayRef FakeImpl::sym_strides_custom() const { return symbolic_->strides; }
+c10::SymInt FakeImpl::sym_numel_custom() const { return symbolic_->numel(); }
+c10::SymInt FakeImpl::sym_storage_offset_custom() const { return symbolic_->offset; }
+
+c10::SymBool FakeImpl::sym_is_contiguous_custom(at::MemoryFormat format) const {
+  if (state_->hinting) return is_contiguous_default(format);
+  const c10::SymIntArrayRef sizes = symbolic_->sizes, strides = symbolic_->strides;
+  switch (format) {
+    case at::MemoryFormat::ChannelsLast:
+      return c10::_compute_channels_last_contiguous_2d<c10::SymInt>(sizes, strides);
+    case at::MemoryFormat::ChannelsLast3d:
+      return c10::_compute_channels_last_contiguous_3d<c10::SymInt>(sizes, strides);
+    default:
+      return c10::_compute_contiguous<c10::SymInt>(sizes, strides, symbolic_->numel());
+  }
+}
+
+c10::SymBool FakeImpl::sym_is_non_overlapping_and_dense_custom() const {
+  if (state_->hinting) return is_non_overlapping_and_dense_;
+  return is_contiguous(at::MemoryFormat::Contiguous) ||
+         c10::_compute_non_overlapping_and_dense<c10::SymInt>(symbolic_->sizes, symbolic_->strides);
+}
+
+bool FakeImpl::is_strides_like_custom(at::MemoryFormat format) const {
+  if (state_->hinting) return is_strides_like_default(format);
+  if (format == at::MemoryFormat::ChannelsLast) {
+    return c10::is_channels_last_strides_2d<c10::SymInt>(symbolic_->sizes, symbolic_->strides);
+  }
+  return format == at::MemoryFormat::ChannelsLast3d &&
+         c10::is_channels_last_strides_3d<c10::SymInt>(symbolic_->sizes, symbolic_->strides);
+}
+
 c10::Storage FakeImpl::make_storage(size_t nbytes, c10::Device device) {
   auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), nbytes,
                                                        c10::DataPtr(nullptr, device), nullptr, /*resizable=*/false);
@@ -63,6 +154,7 @@ c10::intrusive_ptr<c10::TensorImpl> FakeImpl::copy_with(Version&& version_counte
   copy->refresh_numel();
   copy->refresh_contiguous();
   copy->identity_ = identity_;
+  copy->set_symbolic(symbolic_);
   return copy;
 }
 

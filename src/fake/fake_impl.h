@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "fake/fake.h"
+#include "shapes/environment.h"
 
 namespace magneto::fake {
 
@@ -37,6 +38,15 @@ struct SessionState {
   std::set<const c10::StorageImpl*> unplaced;
   /// Inputs whose values the capture went on with.
   std::set<graph::ValueId> read_inputs;
+  /// What is known of sizes that differ from run to run.
+  shapes::Environment sizes;
+  /// Rules for plain numbers run: sizes are those of this run, and nothing is assumed.
+  bool hinting = false;
+
+  /// The number that a size is in this run, assumed to be so in all.
+  int64_t number_of(shapes::Expr expr);
+  /// Whether that holds in this run, assumed to hold (or not) in all.
+  bool answer(const shapes::Relation& question);
 
   /// Keeps the first refusal.
   void refuse(Refusal::Kind kind, std::string op, std::string message);
@@ -83,6 +93,31 @@ class FakeImpl final : public c10::TensorImpl {
   void note_unplaced() { state_->unplaced.insert(storage_.unsafeGetStorageImpl()); }
   bool is_unplaced() const { return state_->unplaced.contains(storage_.unsafeGetStorageImpl()); }
 
+  /// Sizes, strides and offset where some of them differ from run to run. What the tensor has is those of this run.
+  struct Symbolic {
+    std::vector<c10::SymInt> sizes, strides;
+    c10::SymInt offset;
+    c10::SymInt numel() const;
+  };
+  const Symbolic* symbolic() const { return symbolic_.get(); }
+  /// Null: all are plain numbers. Their values in this run have been set before.
+  void set_symbolic(std::shared_ptr<const Symbolic> symbolic);
+  /// From here on all are as in this run.
+  void specialise() const;
+
+  c10::IntArrayRef sizes_custom() const override;
+  c10::IntArrayRef strides_custom() const override;
+  int64_t numel_custom() const override;
+  int64_t storage_offset_custom() const override;
+  int64_t dim_custom() const override { return static_cast<int64_t>(sizes_and_strides_.size()); }
+  c10::SymIntArrayRef sym_sizes_custom() const override;
+  c10::SymIntArrayRef sym_strides_custom() const override;
+  c10::SymInt sym_numel_custom() const override;
+  c10::SymInt sym_storage_offset_custom() const override;
+  c10::SymBool sym_is_contiguous_custom(at::MemoryFormat format) const override;
+  c10::SymBool sym_is_non_overlapping_and_dense_custom() const override;
+  bool is_strides_like_custom(at::MemoryFormat format) const override;
+
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(const c10::VariableVersion& version_counter,
                                                          bool allow_tensor_metadata_change) const override;
   c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(c10::VariableVersion&& version_counter,
@@ -103,6 +138,7 @@ class FakeImpl final : public c10::TensorImpl {
   void count(int64_t change);
 
   std::shared_ptr<SessionState> state_;
+  std::shared_ptr<const Symbolic> symbolic_;
   c10::intrusive_ptr<ValueIdentity> identity_;
   at::Tensor known_;
   std::vector<graph::ValueId> known_from_;

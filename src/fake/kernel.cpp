@@ -83,11 +83,15 @@ bool reads_number(std::span<const c10::IValue> args) {
          args[0].toTensor().unsafeGetTensorImpl()->is_wrapped_number();
 }
 
-void count_meta(Counters& counters, const c10::OperatorHandle& op) {
-  ++counters.meta;
+void note(std::vector<std::string>& names, const c10::OperatorHandle& op) {
   std::string name = operator_name(op);
-  if (std::ranges::find(counters.meta_ops, name) == counters.meta_ops.end())
-    counters.meta_ops.push_back(std::move(name));
+  if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+}
+
+/// The operator has no symbolic rule for what it was given.
+void specialise(Session& session, const c10::OperatorHandle& op, std::span<c10::IValue> args) {
+  note(session.counters.specialised_ops, op);
+  specialise(*session.impl().state, args);
 }
 
 void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -111,16 +115,38 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
                           "it writes to a tensor of which a view lies where data says");
   }
 
+  const auto decomposes = [&] {
+    const bool own_kernel =
+        facts.has_backend_kernels && op.hasKernelForDispatchKey(c10::highestPriorityBackendTypeId(keys));
+    return facts.composite && !own_kernel;
+  };
+  SessionState& state = *session.impl().state;
+  const bool symbolic = session.impl().has_symbols && (facts.rule || !decomposes()) && has_symbolic(state, args);
+  const bool has_rules = facts.rule && facts.symbolic_rule;
+  if (symbolic && !has_rules && !(facts.rule && decomposes())) specialise(session, op, args);
+
   Call call(args);
   bool inferred = false;
   if (facts.rule) {
     BelowFake guard;
-    inferred = facts.rule(call);
+    try {
+      const Hints hints(state, symbolic);
+      inferred = facts.rule(call);
+    } catch (const c10::Error&) {
+      if (symbolic) specialise(session, op, args);  // with these sizes, it raises
+      throw;
+    }
+  }
+  if (symbolic && has_rules) {
+    if (!inferred || !infer_symbolic(state, facts.symbolic_rule, args, call.results())) specialise(session, op, args);
+  } else if (symbolic && inferred) {
+    specialise(session, op, args);
   }
   const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);
   if (inferred) {
     ++session.counters.native;
-  } else if (auto known = facts.data_dependent || dynamic ? read_known(session, op, facts, args) : std::nullopt) {
+  } else if (auto known =
+                 (facts.data_dependent || dynamic) && !symbolic ? read_known(session, op, facts, args) : std::nullopt) {
     if (!facts.recorded) {  // `.item()` of a known value is a number of the code
       torch::jit::drop(*stack, count);
       for (c10::IValue& result : *known) stack->push_back(std::move(result));
@@ -133,21 +159,21 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     if (!facts.rule(without)) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
     call.results() = std::move(without.results());
   } else {
-    const bool own_kernel =
-        facts.has_backend_kernels && op.hasKernelForDispatchKey(c10::highestPriorityBackendTypeId(keys));
-    if (facts.composite && !own_kernel) {
+    if (decomposes()) {
       return op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
     }
     if (facts.data_dependent || dynamic) {
       session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
     }
     call.results() = run_meta_kernel(session, op, args);
-    count_meta(session.counters, op);
+    ++session.counters.meta;
+    note(session.counters.meta_ops, op);
   }
+  const Hints hints(state, symbolic);
   if (facts.mutates) write_known(op, facts, args);
   if (facts.recorded) {
     record(session, op, facts, args, call.results());
-    keep_known(op, facts, args, call.results());
+    if (!symbolic) keep_known(op, facts, args, call.results());
   }
   torch::jit::drop(*stack, count);
   for (c10::IValue& result : call.results()) stack->push_back(std::move(result));

@@ -3,6 +3,8 @@
 #include <ATen/core/enum_tag.h>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 namespace magneto::fake {
 
@@ -47,6 +49,17 @@ const std::unordered_map<std::string_view, Rule>& rules() {
   return *table;
 }
 
+/// Of the family of elementwise operators, and not one of the few in it that do more.
+bool is_elementwise(std::string_view name) {
+  static const auto* names = [] {
+    auto* names = new std::unordered_set<std::string_view>;
+    for (const RuleRow& row : pointwise_rules()) names->insert(row.op);
+    for (const std::string_view other : {"aten::glu", "aten::isin.Tensor_Tensor"}) names->erase(other);
+    return names;
+  }();
+  return names->contains(name);
+}
+
 bool is_tensor_like(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::TensorType) return true;
   const bool nests = type.kind() == c10::TypeKind::ListType || type.kind() == c10::TypeKind::OptionalType;
@@ -58,6 +71,8 @@ OperatorFacts find_facts(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   const std::string name = c10::toString(op.operator_name());
   if (auto row = rules().find(name); row != rules().end()) facts.rule = row->second;
+  facts.symbolic_rule = symbolic_rule_of(name);
+  if (!facts.symbolic_rule && is_elementwise(name)) facts.symbolic_rule = broadcast_symbolically;
   facts.composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   facts.has_backend_kernels =
       op.hasKernelForAnyDispatchKey(c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA}));

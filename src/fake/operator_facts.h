@@ -5,12 +5,15 @@
 
 #include "fake/rules.h"
 #include "fake/session.h"
+#include "fake/symbolic.h"
 
 namespace magneto::fake {
 
 struct OperatorFacts {
   /// The native rule, or null.
   Rule rule = nullptr;
+  /// What it does to sizes that differ from run to run, or null.
+  SymbolicRule symbolic_rule = nullptr;
   /// Has a composite implicit kernel: decomposes into other operators...
   bool composite = false;
   /// ...unless the backend has a kernel of its own.

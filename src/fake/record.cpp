@@ -1,5 +1,9 @@
 #include "fake/record.h"
 
+#include <algorithm>
+
+#include "fake/size_node.h"
+
 namespace magneto::fake {
 
 namespace {
@@ -33,8 +37,26 @@ graph::ValueId operand(Session& session, const at::Tensor& tensor) {
   return session.impl().value_of(*as_fake(session.make_constant(tensor)));
 }
 
+/// Sizes; a constant, where they are plain numbers after all.
+graph::AtenArg size_arg(Session& session, const c10::IValue& value) {
+  graph::SizeArg sizes{.is_list = value.isList()};
+  const auto add = [&](const c10::IValue& item) {
+    sizes.sizes.push_back(session.impl().state->sizes.simplified(expr_of(item.toSymInt())));
+  };
+  if (sizes.is_list) {
+    for (const c10::IValue& item : value.toListRef()) add(item);
+  } else {
+    add(value);
+  }
+  if (!std::ranges::all_of(sizes.sizes, [](shapes::Expr size) { return size.is_constant(); })) return sizes;
+  std::vector<int64_t> numbers;
+  for (const shapes::Expr size : sizes.sizes) numbers.push_back(size.number());
+  return sizes.is_list ? c10::IValue(std::move(numbers)) : c10::IValue(numbers[0]);
+}
+
 graph::AtenArg to_arg(Session& session, const c10::IValue& value) {
   if (value.isTensor()) return operand(session, value.toTensor());
+  if (value.isSymInt()) return size_arg(session, value);
   if (!value.isList()) return value;
   if (value.isTensorList()) {
     std::vector<graph::ValueId> ids;
@@ -49,6 +71,11 @@ graph::AtenArg to_arg(Session& session, const c10::IValue& value) {
       ids.push_back(item.isNone() ? graph::kNoValue : operand(session, item.toTensor()));
     }
     return ids;
+  }
+  if (value.isIntList() || value.isDoubleList() || value.isBoolList()) return value;
+  const auto items = value.toListRef();
+  if (std::ranges::any_of(items, [](const c10::IValue& item) { return item.isSymInt(); })) {
+    return size_arg(session, value);
   }
   return value;
 }

@@ -5,8 +5,12 @@
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "fake/dispatch_key.h"
 #include "fake/fake.h"
+#include "fake/size_node.h"
 
 namespace magneto::fake {
 
@@ -53,12 +57,25 @@ c10::intrusive_ptr<ValueIdentity> Session::Impl::identify(graph::ValueId value) 
   return c10::make_intrusive<ValueIdentity>(value, state->serials[value] = ++state->last_serial);
 }
 
+namespace {
+
+graph::SymbolicGeometry geometry_of(const FakeImpl::Symbolic& symbolic) {
+  graph::SymbolicGeometry geometry;
+  for (const c10::SymInt& size : symbolic.sizes) geometry.sizes.push_back(expr_of(size));
+  for (const c10::SymInt& stride : symbolic.strides) geometry.strides.push_back(expr_of(stride));
+  geometry.storage_offset = expr_of(symbolic.offset);
+  return geometry;
+}
+
+}  // namespace
+
 graph::ValueId Session::Impl::add_result(FakeImpl& fake, int32_t producer) {
   graph::TensorMeta meta{.dtype = c10::typeMetaToScalarType(fake.dtype()),
                          .device = fake.device(),
                          .sizes = fake.sizes().vec(),
                          .strides = fake.strides().vec(),
                          .storage_offset = fake.storage_offset()};
+  if (const FakeImpl::Symbolic* symbolic = fake.symbolic()) meta.symbolic = geometry_of(*symbolic);
   const graph::ValueId value = graph.add_result(std::move(meta), producer);
   fake.set_identity(identify(value));
   return value;
@@ -140,6 +157,23 @@ at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
 
 namespace {
 
+/// The strides in terms of the sizes, where they follow from them: 1 first, then each the one below it times its size.
+std::vector<shapes::Expr> strides_in(const at::Tensor& real, const std::vector<shapes::Expr>& sizes) {
+  std::vector<int64_t> order(sizes.size());
+  std::iota(order.rbegin(), order.rend(), 0);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return real.stride(a) < real.stride(b); });
+  std::vector<shapes::Expr> strides(sizes.size());
+  shapes::Expr next = 1;
+  int64_t now = 1;
+  for (const int64_t dim : order) {
+    strides[dim] = real.stride(dim) == now ? next : shapes::Expr(real.stride(dim));
+    if (real.stride(dim) == 0) continue;
+    next = strides[dim] * sizes[dim];
+    now = real.stride(dim) * real.size(dim);
+  }
+  return strides;
+}
+
 /// Why `real` can't have a fake; null if it can.
 const char* not_modelled(const at::Tensor& real) {
   if (!real.has_storage()) return "tensors without storage (sparse, nested, wrapped) can't be captured";
@@ -175,6 +209,30 @@ at::Tensor Session::make_input(const at::Tensor& real, std::string name) {
     C10_THROW_ERROR(Error, reason);
   }
   return impl_->wrap(real, impl_->graph.add_input(std::move(name), graph::meta_of(real)));
+}
+
+at::Tensor Session::make_input(const at::Tensor& real, std::string name, const std::vector<shapes::Expr>& sizes) {
+  at::Tensor tensor = make_input(real, std::move(name));
+  auto symbolic = std::make_shared<FakeImpl::Symbolic>();
+  symbolic->sizes = to_symints(impl_->state, sizes);
+  graph::SymbolicGeometry geometry{
+      .sizes = sizes, .strides = strides_in(real, sizes), .storage_offset = shapes::Expr(real.storage_offset())};
+  symbolic->strides = to_symints(impl_->state, geometry.strides);
+  symbolic->offset = real.storage_offset();
+  as_fake(tensor)->set_symbolic(std::move(symbolic));
+  impl_->graph.values[value_of(tensor)].meta.symbolic = std::move(geometry);
+  return tensor;
+}
+
+shapes::Environment& Session::sizes() { return impl_->state->sizes; }
+void Session::use_symbols() { impl_->has_symbols = true; }
+c10::SymInt Session::symint(shapes::Expr size) const { return to_symint(impl_->state, size); }
+std::vector<shapes::Expr> Session::sizes_of(const at::Tensor& tensor) const { return exprs_of(tensor.sym_sizes()); }
+std::vector<shapes::Expr> Session::strides_of(const at::Tensor& tensor) const { return exprs_of(tensor.sym_strides()); }
+std::vector<shapes::Expr> Session::exprs_of(c10::SymIntArrayRef numbers) const {
+  std::vector<shapes::Expr> exprs;
+  for (const c10::SymInt& number : numbers) exprs.push_back(impl_->state->sizes.simplified(expr_of(number)));
+  return exprs;
 }
 
 at::Tensor Session::make_constant(const at::Tensor& real) {

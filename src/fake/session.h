@@ -33,6 +33,9 @@ struct Session::Impl {
 
   at::Tensor wrap(const at::Tensor& real, graph::ValueId value);
 
+  /// Some size differs from run to run.
+  bool has_symbols = false;
+
   graph::Graph& graph;
   std::shared_ptr<SessionState> state;
 

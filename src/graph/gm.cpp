@@ -30,6 +30,8 @@ struct Fx {
   Ref forget_with = imported("magneto._sources", "forget_with");
   Ref getitem = imported("operator", "getitem");
   Ref call = imported("operator", "call");
+  Ref add = imported("operator", "add"), mul = imported("operator", "mul"), mod = imported("operator", "mod");
+  Ref floordiv = imported("operator", "floordiv"), min = imported("builtins", "min"), max = imported("builtins", "max");
   Ref script_function = imported("torch.jit", "ScriptFunction");
   Ref getline = imported("linecache", "getline");
   /// Constants of these types have a repr that generated code can evaluate.
@@ -84,6 +86,12 @@ class ModuleBuilder {
         attributes_(checked(PyDict_New())) {}
 
   Ref run() {
+    for (const SymbolBinding& symbol : graph_.symbols) {
+      const std::string name = shapes::text(shapes::Expr::symbol(symbol.symbol));
+      names_.insert(name);
+      sizes_[shapes::Expr::symbol(symbol.symbol).identity()] =
+          create(fx_.placeholder, text_object(name), fx_.no_args, Py_None, text_object(name).get());
+    }
     for (const ValueId id : graph_.inputs) add_placeholder(id);
     for (const TorchNode& node : graph_.torch_nodes) add_call(node);
     Ref outputs = checked(PyTuple_New(static_cast<Py_ssize_t>(graph_.outputs.size())));
@@ -165,7 +173,41 @@ class ModuleBuilder {
         [&](PyObject* object) {
           return is_plain_constant(object) ? Ref::borrow(object)
                                            : attribute_node("_object_constant", Ref::borrow(object));
-        });
+        },
+        [&](shapes::Expr size) { return size_node(size); });
+  }
+
+  /// A number, or the node that computes it from the symbols' placeholders.
+  Ref size_node(shapes::Expr size) {
+    using shapes::ExprKind;
+    if (size.is_constant()) return checked(PyLong_FromLongLong(size.number()));
+    Ref& known = sizes_[size.identity()];
+    if (known) return known;
+    const auto apply = [&](const Ref& function, const Ref& a, const Ref& b) {
+      return create(fx_.call_function, function, checked(PyTuple_Pack(2, a.get(), b.get())));
+    };
+    Ref node;
+    if (size.kind() == ExprKind::Sum) {
+      for (size_t i = 0; i < size.operands().size(); ++i) {
+        Ref term = size_node(size.operands()[i]);
+        if (const int64_t factor = size.coefficients()[i]; factor != 1) {
+          term = apply(fx_.mul, term, checked(PyLong_FromLongLong(factor)));
+        }
+        node = node ? apply(fx_.add, node, term) : term;
+      }
+      if (size.number() != 0) node = apply(fx_.add, node, checked(PyLong_FromLongLong(size.number())));
+    } else {
+      const Ref& function = size.kind() == ExprKind::Product    ? fx_.mul
+                            : size.kind() == ExprKind::FloorDiv ? fx_.floordiv
+                            : size.kind() == ExprKind::Mod      ? fx_.mod
+                            : size.kind() == ExprKind::Min      ? fx_.min
+                                                                : fx_.max;
+      for (const shapes::Expr operand : size.operands()) {
+        Ref next = size_node(operand);
+        node = node ? apply(function, node, next) : next;
+      }
+    }
+    return sizes_[size.identity()] = node;
   }
 
   /// False for functions of torch's modules that their name does not lead to (TorchScript functions, closures): fx
@@ -283,6 +325,7 @@ class ModuleBuilder {
   Ref fx_graph_;
   Ref attributes_;
   std::map<std::string, int> attribute_count_;
+  std::unordered_map<const void*, Ref> sizes_;  // by expression
   std::unordered_set<std::string> names_;
   std::unordered_map<PyObject*, Ref> node_names_;  // by target
   Ref trace_;

@@ -14,18 +14,29 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
 #include <vector>
 
 #include "python/ref.h"
+#include "shapes/expr.h"
 
 namespace magneto::graph {
 
 /// Index into Graph::values; `kNoValue` stands for None or an undefined tensor.
 using ValueId = int32_t;
 inline constexpr ValueId kNoValue = -1;
+
+/// The geometry of a tensor whose sizes differ from run to run, in terms of the graph's symbols.
+struct SymbolicGeometry {
+  std::vector<shapes::Expr> sizes;
+  std::vector<shapes::Expr> strides;
+  shapes::Expr storage_offset;
+
+  bool operator==(const SymbolicGeometry&) const = default;
+};
 
 /// What is known of a tensor without its data. Sizes and strides count elements.
 struct TensorMeta {
@@ -35,6 +46,8 @@ struct TensorMeta {
   std::vector<int64_t> strides;
   int64_t storage_offset = 0;
   bool requires_grad = false;
+  /// Set where the numbers above are those of the capture alone.
+  std::optional<SymbolicGeometry> symbolic = {};
 
   bool operator==(const TensorMeta&) const = default;
 };
@@ -52,8 +65,14 @@ struct Value {
   int32_t producer = -1;
 };
 
-/// An operand of an ATen node: one tensor, a list of tensors (`kNoValue` for absent ones), or a constant.
-using AtenArg = std::variant<c10::IValue, ValueId, std::vector<ValueId>>;
+/// Numbers that follow from sizes: one, or a list.
+struct SizeArg {
+  std::vector<shapes::Expr> sizes;
+  bool is_list = true;
+};
+
+/// An operand of an ATen node: one tensor, a list of tensors (`kNoValue` for absent ones), a constant, or sizes.
+using AtenArg = std::variant<c10::IValue, ValueId, std::vector<ValueId>, SizeArg>;
 
 struct AtenNode {
   c10::OperatorHandle op;
@@ -68,9 +87,10 @@ struct AtenNode {
 
 /// A Python argument of a torch node, with tensors replaced by values.
 struct PyArg {
-  enum class Kind : uint8_t { Value, Const, Tuple, List, Dict, Slice };
+  enum class Kind : uint8_t { Value, Const, Size, Tuple, List, Dict, Slice };
   Kind kind = Kind::Const;
   ValueId value = kNoValue;
+  shapes::Expr size;
   /// Const: the object. Dict: a tuple of the keys. Tuple: the exact type when it is a named tuple or another subclass.
   Ref object;
   /// Tuple, List: the items. Dict: the values. Slice: start, stop, step.
@@ -97,6 +117,13 @@ struct TorchNode {
   std::string function;
 };
 
+/// Where a symbol's number is found at the start of a run.
+struct SymbolBinding {
+  int32_t symbol;
+  ValueId input;
+  int32_t dim;  // of the input's sizes; -1: its one element
+};
+
 struct Graph {
   std::vector<Value> values;
   std::vector<ValueId> inputs;
@@ -105,6 +132,8 @@ struct Graph {
   std::vector<AtenNode> aten_nodes;
   /// What the segment hands on: results, exit state, journal values. No duplicates.
   std::vector<ValueId> outputs;
+  /// One for each symbol in the graph; none: all sizes are plain numbers.
+  std::vector<SymbolBinding> symbols;
 
   ValueId add_input(std::string name, TensorMeta meta);
   ValueId add_constant(at::Tensor tensor);

@@ -41,6 +41,19 @@ PyArg python_arg(const c10::IValue& value) {
   throw std::runtime_error("an operand of type " + value.tagKind() + " has no Python form");
 }
 
+PyArg python_arg(const SizeArg& value) {
+  PyArg arg;
+  for (const shapes::Expr size : value.sizes) {
+    PyArg item;
+    item.kind = PyArg::Kind::Size;
+    item.size = size;
+    arg.items.push_back(std::move(item));
+  }
+  if (!value.is_list) return arg.items[0];
+  arg.kind = PyArg::Kind::List;
+  return arg;
+}
+
 Ref python_operator(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   const std::string& overload = op.operator_name().overload_name;
@@ -65,7 +78,8 @@ TorchNode node_of(const AtenNode& op) {
       arg.kind = PyArg::Kind::List;
       for (ValueId id : *many) arg.items.push_back(value_arg(id));
     } else {
-      arg = python_arg(std::get<c10::IValue>(op.args[i]));
+      arg = std::holds_alternative<SizeArg>(op.args[i]) ? python_arg(std::get<SizeArg>(op.args[i]))
+                                                        : python_arg(std::get<c10::IValue>(op.args[i]));
     }
     if (schema[i].kwarg_only()) {
       node.kwargs.emplace_back(schema[i].name(), std::move(arg));

@@ -23,11 +23,33 @@ void print_sizes(std::string& out, const std::vector<int64_t>& sizes, char open,
   out += close;
 }
 
+void print_exprs(std::string& out, const std::vector<shapes::Expr>& sizes, char open, char close) {
+  out += open;
+  for (size_t i = 0; i < sizes.size(); ++i) out += (i ? ", " : "") + shapes::text(sizes[i]);
+  out += close;
+}
+
+void print_symbolic(std::string& out, const SymbolicGeometry& geometry) {
+  print_exprs(out, geometry.sizes, '[', ']');
+  std::vector<shapes::Expr> contiguous(geometry.sizes.size());
+  shapes::Expr next = 1;
+  for (size_t i = geometry.sizes.size(); i-- > 0;) {
+    contiguous[i] = next;
+    next = next * geometry.sizes[i];
+  }
+  if (geometry.strides != contiguous) print_exprs(out, geometry.strides, '{', '}');
+  if (!geometry.storage_offset.is_constant(0)) out += '+' + shapes::text(geometry.storage_offset);
+}
+
 void print_type(std::string& out, const TensorMeta& meta) {
   out += dtype_name(meta.dtype);
-  print_sizes(out, meta.sizes, '[', ']');
-  if (meta.strides != contiguous_strides(meta.sizes)) print_sizes(out, meta.strides, '{', '}');
-  if (meta.storage_offset != 0) out += '+' + std::to_string(meta.storage_offset);
+  if (meta.symbolic) {
+    print_symbolic(out, *meta.symbolic);
+  } else {
+    print_sizes(out, meta.sizes, '[', ']');
+    if (meta.strides != contiguous_strides(meta.sizes)) print_sizes(out, meta.strides, '{', '}');
+    if (meta.storage_offset != 0) out += '+' + std::to_string(meta.storage_offset);
+  }
   if (meta.device.type() != c10::DeviceType::CPU) out += " @" + meta.device.str();
   if (meta.requires_grad) out += " grad";
 }
@@ -146,6 +168,9 @@ void print_py_arg(std::string& out, const PyArg& arg) {
       return print_value(out, arg.value);
     case PyArg::Kind::Const:
       return print_one_line(out, arg.object ? callable_or_repr(arg.object.get()) : "None");
+    case PyArg::Kind::Size:
+      out += shapes::text(arg.size);
+      return;
     case PyArg::Kind::Tuple:
       if (arg.object) print_one_line(out, callable_or_repr(arg.object.get()));
       return print_items("(", arg.items.size() == 1 ? ",)" : ")");
@@ -209,6 +234,11 @@ void print_torch_call(std::string& out, const TorchNode& node) {
 void print_aten_arg(std::string& out, const AtenArg& arg, const c10::Type& type) {
   if (const auto* constant = std::get_if<c10::IValue>(&arg)) return print_literal(out, *constant, type);
   if (const auto* id = std::get_if<ValueId>(&arg)) return print_value(out, *id);
+  if (const auto* sizes = std::get_if<SizeArg>(&arg)) {
+    if (sizes->is_list) return print_exprs(out, sizes->sizes, '[', ']');
+    out += shapes::text(sizes->sizes[0]);
+    return;
+  }
   out += '[';
   print_values(out, std::get<std::vector<ValueId>>(arg));
   out += ']';

@@ -18,14 +18,16 @@ Ref with_type(Ref tuple, PyObject* type) {
 }  // namespace
 
 Ref build_py_arg(const PyArg& arg, const std::function<Ref(ValueId)>& value,
-                 const std::function<Ref(PyObject*)>& constant) {
-  const auto item = [&](size_t i) { return build_py_arg(arg.items[i], value, constant); };
+                 const std::function<Ref(PyObject*)>& constant, const std::function<Ref(shapes::Expr)>& size) {
+  const auto item = [&](size_t i) { return build_py_arg(arg.items[i], value, constant, size); };
   const auto count = static_cast<Py_ssize_t>(arg.items.size());
   switch (arg.kind) {
     case PyArg::Kind::Value:
       return value(arg.value);
     case PyArg::Kind::Const:
       return constant(arg.object ? arg.object.get() : Py_None);
+    case PyArg::Kind::Size:
+      return size(arg.size);
     case PyArg::Kind::Tuple: {
       Ref tuple = checked(PyTuple_New(count));
       for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(tuple.get(), i, item(i).release());

@@ -107,6 +107,8 @@ class Verifier {
     } else if (is_tensor_list_type(type)) {
       const auto* constant = std::get_if<c10::IValue>(&arg);
       fits = std::holds_alternative<std::vector<ValueId>>(arg) || (constant && optional && constant->isNone());
+    } else if (const auto* sizes = std::get_if<SizeArg>(&arg)) {
+      fits = !sizes->sizes.empty();
     } else if (const auto* constant = std::get_if<c10::IValue>(&arg)) {
       fits = constant->isNone() ? optional : !constant->isTensor() && !constant->isTensorList();
       if (fits && !constant->isNone()) fits = constant_fits(*constant, type);

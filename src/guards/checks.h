@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -31,6 +32,7 @@ namespace magneto::guards {
   X(AllDistinct, "NO_OBJECT_ALIASING") \
   X(Function, "FUNCTION_MATCH")        \
   X(TypeLookup, "TYPE_LOOKUP")         \
+  X(Sizes, "SHAPE_ENV")                \
   X(Require, "")
 
 enum class CheckKind : uint8_t {
@@ -43,7 +45,7 @@ const char* check_label(CheckKind kind);
 
 struct Check {
   CheckKind kind;
-  const Source* source = nullptr;      // null for TypeLookup and AllDistinct
+  const Source* source = nullptr;      // null for TypeLookup, AllDistinct and Sizes
   const Source* other = nullptr;       // Alias, Distinct
   Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup, BuiltinMethod
   Ref object;                          // Identity, Equals, TypeLookup: what to find; Function: its __code__
@@ -52,8 +54,9 @@ struct Check {
   Ref name;                            // TypeLookup
   Py_ssize_t length = 0;               // Length
   std::vector<Ref> keys;               // DictKeys
-  std::vector<const Source*> sources;  // AllDistinct
+  std::vector<const Source*> sources;  // AllDistinct, Sizes
   std::optional<TensorGuard> tensor;
+  std::shared_ptr<const SizeAssumptions> sizes;  // Sizes
 
   PyTypeObject* python_type() const { return reinterpret_cast<PyTypeObject*>(type.get()); }
   bool same_as(const Check& check) const;

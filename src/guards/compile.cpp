@@ -38,6 +38,7 @@ class Compiler {
     }
     for (size_t i = 0; i < program_.checks.size(); ++i) {
       if (program_.checks[i].kind == CheckKind::AllDistinct) emit_all_distinct(static_cast<int32_t>(i));
+      if (program_.checks[i].kind == CheckKind::Sizes) emit_sizes(static_cast<int32_t>(i));
     }
     flatten_groups();
     for (int32_t slot = 0; slot < slot_count(); ++slot) {
@@ -274,6 +275,9 @@ class Compiler {
         op.kind = OpKind::LoadNumber;
         op.number = static_cast<int64_t>(other_[slot]) << 8 | from.index;
         break;
+      case SourceKind::Size:
+        op.kind = OpKind::LoadSize;
+        break;
       case SourceKind::Grad:
         op.kind = OpKind::LoadGrad;
         break;
@@ -354,6 +358,7 @@ class Compiler {
         return place(op, -1);
       case CheckKind::Absent:
       case CheckKind::AllDistinct:
+      case CheckKind::Sizes:
       case CheckKind::TypeLookup:
       case CheckKind::Require:
         return;
@@ -367,15 +372,36 @@ class Compiler {
                                 static_cast<int64_t>(guard.device.type()), guard.device.index()};
     key.insert(key.end(), guard.sizes.begin(), guard.sizes.end());
     key.insert(key.end(), guard.strides.begin(), guard.strides.end());
+    key.insert(key.end(), guard.free_sizes.begin(), guard.free_sizes.end());
+    key.insert(key.end(), guard.free_strides.begin(), guard.free_strides.end());
     const TensorCheck*& known = tensor_checks_[key];
     if (known) return known;
     auto& block = program_.sizes_and_strides;
     const int64_t* start = block.data() + block.size();
-    block.insert(block.end(), guard.sizes.begin(), guard.sizes.end());
-    block.insert(block.end(), guard.strides.begin(), guard.strides.end());
+    const auto add = [&](const std::vector<int64_t>& numbers, const std::vector<bool>& free) {
+      for (size_t i = 0; i < numbers.size(); ++i) block.push_back(!free.empty() && free[i] ? kFree : numbers[i]);
+    };
+    add(guard.sizes, guard.free_sizes);
+    add(guard.strides, guard.free_strides);
     program_.tensors.push_back({guard.type, guard.dispatch_keys, start, static_cast<int32_t>(guard.sizes.size()),
-                                guard.dtype, guard.requires_grad, guard.device});
+                                guard.dtype, guard.requires_grad, guard.device, !guard.free_sizes.empty()});
     return known = &program_.tensors.back();
+  }
+
+  /// Behind all loads.
+  void emit_sizes(int32_t index) {
+    const auto number = static_cast<int64_t>(program_.size_checks.size());
+    program_.size_checks.emplace_back(*program_.checks[index].sizes,
+                                      [&](const Source* source) { return slot_of(source); });
+    program_.checks[index].sizes = with_own_sources(*program_.checks[index].sizes);
+    program_.ops.push_back({.kind = OpKind::CheckSizes, .check = index, .number = number});
+  }
+
+  std::shared_ptr<const SizeAssumptions> with_own_sources(SizeAssumptions assumptions) {
+    const auto own = [&](SizePlace& place) { place.source = &source(slot_of(place.source)); };
+    for (auto& symbol : assumptions.symbols) own(symbol.place);
+    for (auto& same : assumptions.same) own(same.place);
+    return std::make_shared<const SizeAssumptions>(std::move(assumptions));
   }
 
   void emit_all_distinct(int32_t index) {

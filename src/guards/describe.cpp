@@ -74,6 +74,8 @@ std::string accessor(const Source& source) {
       return "GetAttrGuardAccessor(__func__)";
     case SourceKind::Grad:
       return "GradGuardAccessor(grad)";
+    case SourceKind::Size:
+      return "TensorSizeGuardAccessor(" + std::to_string(source.index) + ")";
     case SourceKind::Number:
       return "NumberGuardAccessor";
   }

@@ -1,6 +1,7 @@
 #include <Python.h>
 #include <c10/util/SmallVector.h>
 #include <structmember.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <chrono>
@@ -70,6 +71,17 @@ bool GuardProgram::Impl::load_number(const Op& op) {
   }
   computed[op.slot] = made;
   return store(op, made.get());
+}
+
+bool GuardProgram::Impl::load_size(const Op& op) {
+  PyObject* object = values[op.other];
+  Ref size;
+  if (object && op.number < THPVariable_Unpack(object).dim()) {
+    size = Ref::steal(PyLong_FromLongLong(THPVariable_Unpack(object).size(op.number)));
+    if (!size) PyErr_Clear();
+  }
+  computed[op.slot] = size;
+  return store(op, size.get());
 }
 
 bool GuardProgram::Impl::store(const Op& op, PyObject* value) {
@@ -213,6 +225,9 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return stored(base ? PyMethod_GET_FUNCTION(base) : nullptr);
     case OpKind::LoadNumber:
       return load_number(op) || fail();
+    case OpKind::LoadSize:
+      if (base && !is_tensor(base)) return wrong_base();
+      return load_size(op) || fail();
     case OpKind::LoadGrad:
       if (base && !is_tensor(base)) return wrong_base();
       return stored(base ? load_grad(base) : nullptr);
@@ -248,6 +263,8 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return value != base || fail();
     case OpKind::CheckAllDistinct:
       return check_all_distinct(distinct_sets[op.number]) || fail();
+    case OpKind::CheckSizes:
+      return size_checks[op.number].holds(values.data()) || fail();
     case OpKind::CheckFunction:
       return (value && same_function(checks[op.check], value)) || fail();
     case OpKind::CheckTypeAttributes:
@@ -323,6 +340,7 @@ std::vector<std::string> GuardProgram::Impl::explain_all(const Roots& roots) {
     bool skipped = is_unusable(op.other) || (!is_load(op.kind) && is_unusable(op.slot)) ||
                    (op.kind == OpKind::LoadNumber && is_unusable(static_cast<int32_t>(op.number >> 8)));
     if (op.kind == OpKind::CheckAllDistinct) skipped = std::ranges::any_of(distinct_sets[op.number].slots, is_unusable);
+    if (op.kind == OpKind::CheckSizes) skipped = std::ranges::any_of(size_checks[op.number].slots(), is_unusable);
     failed_op = nullptr;
     failed_entry = failed_check = -1;
     failed_unknown = false;
@@ -371,6 +389,9 @@ void GuardProgram::Impl::remember_failure(int32_t failed) {
     need(op.slot);
     need(op.other);
     if (op.kind == OpKind::LoadNumber) need(static_cast<int32_t>(op.number >> 8));
+    if (op.kind == OpKind::CheckSizes) {
+      for (int32_t slot : size_checks[op.number].slots()) need(slot);
+    }
     if (op.kind != OpKind::CheckAllDistinct) continue;
     for (int32_t slot : distinct_sets[op.number].slots) need(slot);
   }
@@ -387,6 +408,9 @@ std::string GuardProgram::Impl::describe_failure() {
   const Op& op = *failed_op;
   if (op.kind == OpKind::CheckAllDistinct) {
     return sources[failed_slots[0]].name() + " is not " + sources[failed_slots[1]].name() + ": they are one object now";
+  }
+  if (op.kind == OpKind::CheckSizes) {
+    return size_checks[op.number].failure(values.data(), *checks[op.check].sizes);
   }
   PyObject* value = op.slot >= 0 ? values[op.slot] : nullptr;
   if (op.kind == OpKind::CheckTensor && value) {

@@ -23,7 +23,8 @@ Ref borrow(PyTypeObject* type) { return Ref::borrow(reinterpret_cast<PyObject*>(
 bool same_tensor(const std::optional<TensorGuard>& a, const std::optional<TensorGuard>& b) {
   if (!a || !b) return !a && !b;
   return a->type == b->type && a->dtype == b->dtype && a->device == b->device && a->dispatch_keys == b->dispatch_keys &&
-         a->requires_grad == b->requires_grad && a->sizes == b->sizes && a->strides == b->strides;
+         a->requires_grad == b->requires_grad && a->sizes == b->sizes && a->strides == b->strides &&
+         a->free_sizes == b->free_sizes && a->free_strides == b->free_strides;
 }
 
 }  // namespace
@@ -31,7 +32,8 @@ bool same_tensor(const std::optional<TensorGuard>& a, const std::optional<Tensor
 bool Check::same_as(const Check& check) const {
   if (kind != check.kind || source != check.source || other != check.other || type.get() != check.type.get() ||
       length != check.length || defaults.get() != check.defaults.get() || kwdefaults.get() != check.kwdefaults.get() ||
-      keys.size() != check.keys.size() || sources != check.sources || !same_tensor(tensor, check.tensor)) {
+      keys.size() != check.keys.size() || sizes != check.sizes || sources != check.sources ||
+      !same_tensor(tensor, check.tensor)) {
     return false;
   }
   bool same_object =
@@ -118,6 +120,24 @@ void GuardSet::dict_keys(const Source* source, PyTypeObject* type, const std::ve
 void GuardSet::tensor(const Source* source, PyObject* tensor) {
   Check check{.kind = CheckKind::Tensor, .source = source, .type = borrow(Py_TYPE(tensor))};
   check.tensor = read_tensor(tensor);
+  impl_->add(std::move(check));
+}
+
+void GuardSet::tensor(const Source* source, PyObject* tensor, std::vector<bool> free_sizes,
+                      std::vector<bool> free_strides) {
+  Check check{.kind = CheckKind::Tensor, .source = source, .type = borrow(Py_TYPE(tensor))};
+  check.tensor = read_tensor(tensor);
+  check.tensor->free_sizes = std::move(free_sizes);
+  check.tensor->free_strides = std::move(free_strides);
+  impl_->add(std::move(check));
+}
+
+void GuardSet::sizes(SizeAssumptions assumptions) {
+  Check check{.kind = CheckKind::Sizes};
+  const auto add = [&](const SizePlace& place) { check.sources.push_back(place.source); };
+  for (const auto& symbol : assumptions.symbols) add(symbol.place);
+  for (const auto& same : assumptions.same) add(same.place);
+  check.sizes = std::make_shared<const SizeAssumptions>(std::move(assumptions));
   impl_->add(std::move(check));
 }
 

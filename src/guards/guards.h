@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "guards/sizes.h"
 #include "guards/source.h"
 
 namespace magneto::guards {
@@ -61,6 +62,8 @@ struct TensorGuard {
   bool requires_grad;
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
+  /// By dimension: the size is checked elsewhere, and the stride; empty: all here.
+  std::vector<bool> free_sizes = {}, free_strides = {};
 };
 
 /// Checks that hang on sources. Adding the same check twice keeps one.
@@ -83,6 +86,10 @@ class GuardSet {
   void dict_keys(const Source* source, PyTypeObject* type, const std::vector<PyObject*>& keys);
   /// A tensor with this metadata; `tensor` is the real one seen by the capture.
   void tensor(const Source* source, PyObject* tensor);
+  /// The same, but for the sizes and strides of some dimensions.
+  void tensor(const Source* source, PyObject* tensor, std::vector<bool> free_sizes, std::vector<bool> free_strides);
+  /// What was assumed of those.
+  void sizes(SizeAssumptions assumptions);
   /// A small CPU tensor holds these bytes; its metadata is guarded too.
   void tensor_data(const Source* source, PyObject* tensor);
   /// A method of a C type bound to an object: this method. What it is bound to is a source of its own.

@@ -9,6 +9,13 @@ PyObject* compare_numbers(PyObject* left, PyObject* right) {
   return PyObject_RichCompare(left, right, op);
 }
 
+/// min() or max() of both: the left one, unless the right one is less (greater).
+template <int op>
+PyObject* lesser_number(PyObject* left, PyObject* right) {
+  const int less = PyObject_RichCompareBool(right, left, op);
+  return less < 0 ? nullptr : Py_NewRef(less ? right : left);
+}
+
 struct Row {
   const char* symbol;
   PyObject* (*run)(PyObject*, PyObject*);

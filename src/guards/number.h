@@ -18,6 +18,8 @@ namespace magneto::guards {
   X(TrueDivide, "/", PyNumber_TrueDivide)    \
   X(FloorDivide, "//", PyNumber_FloorDivide) \
   X(Remainder, "%", PyNumber_Remainder)      \
+  X(Minimum, "min", lesser_number<Py_LT>)    \
+  X(Maximum, "max", lesser_number<Py_GT>)    \
   X(Less, "<", compare_numbers<Py_LT>)       \
   X(LessEqual, "<=", compare_numbers<Py_LE>) \
   X(Equal, "==", compare_numbers<Py_EQ>)     \

@@ -41,6 +41,7 @@ enum class OpKind : uint8_t {
   LoadBoundSelf,
   LoadBoundFunction,
   LoadNumber,  // of `other` and the slot `number >> 8`, by the arithmetic `number & 255`
+  LoadSize,    // of the tensor `other`, in dimension `number`
   LoadGrad,
   // Groups: group `number`, on the instance dict of `slot` or on the dict in `slot`.
   InstanceEntries,
@@ -59,6 +60,7 @@ enum class OpKind : uint8_t {
   CheckAlias,
   CheckDistinct,
   CheckAllDistinct,  // the slots of `distinct_sets[number]`
+  CheckSizes,        // `size_checks[number]`
   CheckFunction,
   CheckTypeAttributes,  // of `types[number]`
 };
@@ -135,6 +137,7 @@ struct GuardProgram::Impl {
   bool step(const Op& op, const Roots& roots);
   bool store(const Op& op, PyObject* value);
   bool load_number(const Op& op);
+  bool load_size(const Op& op);
   bool enter(Group& group, PyObject* dict, const Roots& roots);
   bool check_type_attributes(TypeAttributes& attributes);
   bool check_all_distinct(DistinctSet& set);
@@ -150,10 +153,11 @@ struct GuardProgram::Impl {
   std::vector<GroupEntry> entries;
   std::vector<TypeAttributes> types;
   std::vector<DistinctSet> distinct_sets;
+  std::vector<SizeCheck> size_checks;
   std::vector<TensorCheck> tensors;
   std::vector<int64_t> sizes_and_strides;
   std::vector<PyObject*> values;  // by slot; borrowed
-  std::vector<Ref> computed;      // by slot: what LoadNumber made
+  std::vector<Ref> computed;      // by slot: what LoadNumber and LoadSize made
   std::vector<int32_t> writer;    // by slot: the op that fills it, -1 for constants
   std::vector<int32_t> owner;     // by slot: the group op whose dict holds the value, kConstant, or -1
 

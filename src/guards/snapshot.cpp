@@ -102,10 +102,12 @@ bool WordReader::read(const Op& op, bool owned) {
     case OpKind::LoadFunction:
     case OpKind::LoadConst:
     case OpKind::LoadNumber:
+    case OpKind::LoadSize:
     case OpKind::LoadGrad:
     case OpKind::CheckTensor:  // has a list of its own
     case OpKind::CheckTensorData:
     case OpKind::CheckAllDistinct:
+    case OpKind::CheckSizes:
     case OpKind::CheckTypeAttributes:
       return false;
   }
@@ -157,7 +159,7 @@ void GuardProgram::Impl::prepare_snapshots() {
   slot_changes.assign(values.size(), 0);
   moves.assign(values.size(), false);
   for (const Op& op : ops) {
-    if (op.kind == OpKind::LoadNumber) let_move(op.slot);  // another object at each run
+    if (op.kind == OpKind::LoadNumber || op.kind == OpKind::LoadSize) let_move(op.slot);  // another object at each run
   }
   for (const Op& op : ops) {  // the tensors that a caller passes are others at each call
     if (op.kind == OpKind::CheckTensor && writer[op.slot] >= 0 && ops[writer[op.slot]].kind <= OpKind::LoadStack) {

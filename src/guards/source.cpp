@@ -79,6 +79,8 @@ std::string Source::name() const {
       return base->name() + ".__func__";
     case SourceKind::Grad:
       return base->name() + ".grad";
+    case SourceKind::Size:
+      return base->name() + ".size()[" + std::to_string(index) + "]";
     case SourceKind::Number:
       return "(" + base->name() + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
   }
@@ -155,6 +157,9 @@ const Source* SourceTable::bound_function(const Source* base) {
 }
 const Source* SourceTable::number(Arithmetic operation, const Source* left, const Source* right) {
   return intern(SourceKind::Number, left, nullptr, static_cast<Py_ssize_t>(operation), right);
+}
+const Source* SourceTable::size(const Source* base, Py_ssize_t dim) {
+  return intern(SourceKind::Size, base, nullptr, dim);
 }
 const Source* SourceTable::grad(const Source* base) { return intern(SourceKind::Grad, base, nullptr, 0); }
 

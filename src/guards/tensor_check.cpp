@@ -79,6 +79,13 @@ inline bool requires_grad(const c10::TensorImpl& impl) {
   return meta->is_view_ ? meta->requires_grad() : meta->AutogradMeta::requires_grad();
 }
 
+bool same_but_free(c10::IntArrayRef numbers, const int64_t* expected) {
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    if (expected[i] != kFree && numbers[i] != expected[i]) return false;
+  }
+  return true;
+}
+
 inline bool matches(const TensorCheck& check, PyObject* object) {
   if (Py_TYPE(object) != check.type) return false;
   const c10::TensorImpl& impl = *tensor_of(object).unsafeGetTensorImpl();
@@ -87,6 +94,11 @@ inline bool matches(const TensorCheck& check, PyObject* object) {
     return false;
   }
   c10::IntArrayRef sizes = impl.sizes();
+  if (check.has_free) {
+    return static_cast<int32_t>(sizes.size()) == check.rank && same_but_free(sizes, check.sizes_and_strides) &&
+           same_but_free(impl.strides(), check.sizes_and_strides + check.rank) &&
+           requires_grad(impl) == check.requires_grad;
+  }
   return static_cast<int32_t>(sizes.size()) == check.rank &&
          same_block(sizes.data(), check.sizes_and_strides, check.rank) &&
          same_block(impl.strides().data(), check.sizes_and_strides + check.rank, check.rank) &&
@@ -193,7 +205,7 @@ void SeenTensors::add(PyObject* object, const TensorCheck* check) {
   TensorLook look{};
   look.check = check;
   look.has_meta = meta != nullptr;
-  look.comparable = !(meta && meta->is_view_) && Layout::mask(impl, check->rank, look.mask);
+  look.comparable = !check->has_free && !(meta && meta->is_view_) && Layout::mask(impl, check->rank, look.mask);
   if (look.comparable) {
     const unsigned char* now = Layout::begin(impl);
     for (size_t i = 0; i < TensorLook::kBytes; ++i) look.bytes[i] = now[i] & look.mask[i];
@@ -255,7 +267,7 @@ std::string tensor_mismatch(const TensorCheck& check, PyObject* object, const st
   } else {
     auto differing = [&](const char* what, c10::IntArrayRef actual, const int64_t* expected) {
       for (size_t i = 0; i < actual.size(); ++i) {
-        if (actual[i] == expected[i]) continue;
+        if (actual[i] == expected[i] || expected[i] == kFree) continue;
         out << what << " mismatch at index " << i << ". expected " << expected[i] << ", actual " << actual[i];
         return true;
       }

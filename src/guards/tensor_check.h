@@ -22,7 +22,11 @@ struct TensorCheck {
   c10::ScalarType dtype;
   bool requires_grad;
   c10::Device device;
+  bool has_free;  // some of the sizes and strides are kFree
 };
+
+/// Stands for a size or stride that is checked elsewhere.
+inline constexpr int64_t kFree = INT64_MIN;
 
 /// The object is a torch.Tensor or an instance of a subclass.
 bool is_tensor(PyObject* object);

@@ -63,6 +63,11 @@ std::string condition(const Check& check) {
       for (const Source* each : check.sources) names += (names.empty() ? "" : ", ") + each->name();
       return "check_no_aliasing(" + names + ")";
     }
+    case CheckKind::Sizes: {
+      std::string lines;
+      for (const std::string& line : check.sizes->lines()) lines += (lines.empty() ? "" : " and ") + line;
+      return lines;
+    }
     case CheckKind::Distinct:
       return name + " is not " + check.other->name();
     case CheckKind::Function:

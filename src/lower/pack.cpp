@@ -212,7 +212,8 @@ void put(Archive& archive, c10::Device& device) {
 
 template <typename Archive>
 void put(Archive& archive, graph::TensorMeta& meta) {
-  auto& [dtype, device, sizes, strides, storage_offset, requires_grad] = meta;
+  // Programs are made of graphs without symbols.
+  auto& [dtype, device, sizes, strides, storage_offset, requires_grad, symbolic] = meta;
   all(archive, dtype, device, sizes, strides, storage_offset, requires_grad);
 }
 
@@ -290,7 +291,7 @@ void put_nodes(Archive& archive, std::vector<AtenNode>& nodes) {
 
 template <typename Archive>
 void put(Archive& archive, graph::Graph& graph) {
-  auto& [values, inputs, torch_nodes, aten_nodes, outputs] = graph;
+  auto& [values, inputs, torch_nodes, aten_nodes, outputs, symbols] = graph;
   all(archive, values, inputs);
   put_nodes(archive, aten_nodes);
   put(archive, outputs);

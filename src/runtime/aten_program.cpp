@@ -59,6 +59,7 @@ class Run {
       : program_(program), tensors_{inputs, program.constants.data(), frame.registers.data()}, stack_(frame.stack) {}
 
   void run(at::Tensor* outputs) {
+    if (!program_.symbols.empty()) symbols_ = program_.symbols.read(tensors_.inputs);
     direct_ = program_.plain && scope_.is_plain() && !at::hasCallbacks();
     for (size_t i = 0; direct_ && i < program_.input_count; ++i) direct_ = is_plain(*tensors_.inputs[i]);
     scope_.enter(/*with_tracking=*/!direct_);
@@ -149,6 +150,9 @@ class Run {
           stack_.emplace_back(std::move(list));
           break;
         }
+        case Argument::Kind::Size:
+          stack_.push_back(graph::number_of(argument.size, symbols_));
+          break;
         case Argument::Kind::OptionalTensorList: {
           c10::List<std::optional<at::Tensor>> list;
           list.reserve(argument.list.size());
@@ -217,6 +221,7 @@ class Run {
   Registers tensors_;
   torch::jit::Stack& stack_;
   DispatchScope scope_;
+  graph::SymbolValues symbols_;
   bool direct_ = false;
 };
 
@@ -254,7 +259,7 @@ std::string AtenProgram::print() const {
     out += std::string(step.results.empty() ? "" : " = ") + mode + ' ' + graph::operator_text(step.op) + '(';
     bool comma = false;
     for (const Argument& argument : step.arguments) {
-      if (argument.kind == Argument::Kind::Constant) continue;
+      if (argument.kind == Argument::Kind::Constant || argument.kind == Argument::Kind::Size) continue;
       if (std::exchange(comma, true)) out += ", ";
       if (argument.kind == Argument::Kind::Tensor) {
         out += name(argument.tensor);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "graph/symbols.h"
 #include "lower/lowering.h"
 #include "passes/passes.h"
 #include "python/imported.h"
@@ -110,13 +111,27 @@ class TorchComputation final : public Computation {
 
 class CallableComputation final : public Computation {
  public:
-  CallableComputation(Ref callable, size_t inputs, size_t outputs, bool users)
-      : callable_(std::move(callable)), inputs_(inputs), outputs_(outputs), users_(users) {}
+  CallableComputation(Ref callable, const graph::Graph& graph, bool users)
+      : callable_(std::move(callable)),
+        inputs_(graph.inputs.size()),
+        outputs_(graph.outputs.size()),
+        users_(users),
+        reader_(graph) {
+    for (const graph::SymbolBinding& symbol : graph.symbols) symbols_.push_back(symbol.symbol);
+  }
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
     std::vector<Ref> held;
     for (size_t i = 0; i < inputs_; ++i) held.push_back(Ref::borrow(inputs[i]));
-    Ref result = checked(PyObject_Vectorcall(callable_.get(), inputs, inputs_, nullptr));
+    std::vector<Ref> numbers;
+    std::vector<PyObject*> with_numbers;
+    if (!symbols_.empty()) {
+      numbers = symbol_numbers(inputs);
+      for (const Ref& number : numbers) with_numbers.push_back(number.get());
+      with_numbers.insert(with_numbers.end(), inputs, inputs + inputs_);
+      inputs = with_numbers.data();
+    }
+    Ref result = checked(PyObject_Vectorcall(callable_.get(), inputs, numbers.size() + inputs_, nullptr));
     PyObject* value = result.get();
     if (outputs_ == 1 && THPVariable_Check(value)) {
       outputs[0] = Py_NewRef(value);
@@ -149,9 +164,21 @@ class CallableComputation final : public Computation {
   bool is_users() const override { return users_; }
 
  private:
+  std::vector<Ref> symbol_numbers(PyObject* const* inputs) const {
+    const HeldInputs tensors(inputs, inputs_);
+    const graph::SymbolValues values = reader_.read(tensors.data());
+    std::vector<Ref> numbers;
+    for (const int32_t symbol : symbols_) {
+      numbers.push_back(checked(PyLong_FromLongLong(values(shapes::Expr::symbol(symbol)))));
+    }
+    return numbers;
+  }
+
   Ref callable_;
   size_t inputs_, outputs_;
   bool users_;
+  graph::SymbolReader reader_;
+  std::vector<int32_t> symbols_;
 };
 
 }  // namespace
@@ -260,8 +287,8 @@ Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& 
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph) {
   return std::make_unique<TorchComputation>(graph);
 }
-std::unique_ptr<Computation> make_callable_computation(Ref callable, size_t inputs, size_t outputs, bool users) {
-  return std::make_unique<CallableComputation>(std::move(callable), inputs, outputs, users);
+std::unique_ptr<Computation> make_callable_computation(Ref callable, const graph::Graph& graph, bool users) {
+  return std::make_unique<CallableComputation>(std::move(callable), graph, users);
 }
 
 }  // namespace magneto::runtime

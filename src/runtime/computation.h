@@ -45,8 +45,8 @@ struct Compiled {
 Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
 /// The torch calls in order, through their Python callables, under the current grad mode.
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph);
-/// `callable(*inputs)` gives a tuple or list of the graph's outputs (or one tensor for a single output). `users`: it
-/// comes from a user's backend.
-std::unique_ptr<Computation> make_callable_computation(Ref callable, size_t inputs, size_t outputs, bool users);
+/// `callable(*inputs)` gives a tuple or list of the graph's outputs (or one tensor for a single output). The numbers of
+/// the graph's symbols stand before the inputs. `users`: it comes from a user's backend.
+std::unique_ptr<Computation> make_callable_computation(Ref callable, const graph::Graph& graph, bool users);
 
 }  // namespace magneto::runtime

@@ -56,7 +56,8 @@ bool makes_unusual_tensors(const c10::OperatorHandle& op) {
 
 class Builder {
  public:
-  explicit Builder(const Graph& graph) : graph_(graph), aliases_(graph), observed_(graph.values.size(), false) {}
+  explicit Builder(const Graph& graph)
+      : graph_(graph), aliases_(graph), program_(graph), observed_(graph.values.size(), false) {}
 
   AtenProgram::Impl run() {
     scope_.enter(/*with_tracking=*/false);
@@ -152,7 +153,9 @@ class Builder {
     if (step.mode == CallMode::Direct) {
       step.view = make_static_view(node, step);
       wrap_number(step);
-      if (!step.view) step.typed = find_typed_call(step);
+      const bool sized = std::ranges::any_of(
+          step.arguments, [](const Argument& argument) { return argument.kind == Argument::Kind::Size; });
+      if (!step.view && !sized) step.typed = find_typed_call(step);
     }
     program_.steps.push_back(std::move(step));
   }
@@ -169,6 +172,9 @@ class Builder {
         argument.kind = Argument::Kind::Tensor;
         argument.tensor = operand(*id);
       }
+    } else if (const auto* sizes = std::get_if<graph::SizeArg>(&arg)) {
+      argument.kind = Argument::Kind::Size;
+      argument.size = *sizes;
     } else {
       // Tensor?[] wants a list of optional tensors, Tensor[] a list of tensors.
       const c10::Type* list = &type;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/symbols.h"
 #include "runtime/aten_program.h"
 
 namespace magneto::runtime {
@@ -25,12 +26,13 @@ struct Operand {
 };
 
 struct Argument {
-  enum class Kind : uint8_t { Constant, Tensor, TensorList, OptionalTensorList };
+  enum class Kind : uint8_t { Constant, Tensor, TensorList, OptionalTensorList, Size };
   Kind kind = Kind::Constant;
   Operand tensor;
   /// Lists; an index below 0 is an absent tensor.
   std::vector<Operand> list;
   c10::IValue constant;
+  graph::SizeArg size;
 };
 
 /// A view whose geometry is known: made without calling the operator while the source has the geometry of the capture.
@@ -79,8 +81,11 @@ struct AtenProgram::Impl {
   std::vector<Operand> outputs;
   int32_t register_count = 0;
   size_t input_count = 0;
+  graph::SymbolReader symbols;
   /// All tensors are dense, strided and not complex: steps may be direct.
   bool plain = true;
+
+  explicit Impl(const graph::Graph& graph) : symbols(graph) {}
 };
 
 /// One run's tensors.

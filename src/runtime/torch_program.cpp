@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "graph/aliases.h"
+#include "graph/symbols.h"
 #include "graph/torch_values.h"
 #include "runtime/torch_errors.h"
 
@@ -36,6 +37,13 @@ struct Constant {
   Ref object;  // null: each run gets its own copy
 };
 
+graph::SymbolValues symbols_of(const graph::SymbolReader& reader, PyObject* const* inputs, size_t count) {
+  if (reader.empty()) return {};
+  std::vector<const at::Tensor*> tensors;
+  for (size_t i = 0; i < count; ++i) tensors.push_back(&THPVariable_Unpack(inputs[i]));
+  return reader.read(tensors.data());
+}
+
 /// `object[path[0]][path[1]]...`
 Ref item_at(const Ref& object, const std::vector<int32_t>& path) {
   Ref item = object;
@@ -51,9 +59,12 @@ struct TorchProgram::Impl {
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   size_t value_count = 0;
+  graph::SymbolReader symbols;
+
+  explicit Impl(const Graph& graph) : symbols(graph) {}
 };
 
-TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>()) {
+TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(graph)) {
   const std::vector<bool> used = graph::values_used_by_torch(graph);
   const graph::Aliases aliases(graph);
   impl_->inputs = graph.inputs;
@@ -124,6 +135,7 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
     if (!with_torch_errors([&] { copy = at::clone(constant.tensor); })) throw PythonError{};
     value = checked(THPVariable_Wrap(copy));
   }
+  const graph::SymbolValues symbols = symbols_of(impl_->symbols, inputs, impl_->inputs.size());
   std::vector<Ref> args;
   std::vector<PyObject*> pointers;
   for (const Call& call : impl_->calls) {
@@ -133,7 +145,8 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
     for (const PyArg& arg : call.args) {
       args.push_back(graph::build_py_arg(
           arg, [&](ValueId id) { return id == kNoValue ? Ref::borrow(Py_None) : values[id]; },
-          [](PyObject* object) { return Ref::borrow(object); }));
+          [](PyObject* object) { return Ref::borrow(object); },
+          [&](shapes::Expr size) { return checked(PyLong_FromLongLong(symbols(size))); }));
       pointers.push_back(args.back().get());
     }
     const size_t keywords = call.keywords ? PyTuple_GET_SIZE(call.keywords.get()) : 0;

@@ -153,6 +153,24 @@ Relation Environment::known_form(const Relation& relation) {
   return known;
 }
 
+/// The range that p*(a + b) + c has, which that of p*a + p*b + c may not tell.
+Range Environment::factored_range(Expr difference) {
+  if (difference.kind() != ExprKind::Sum) return {};
+  const Expr terms = difference - difference.number();
+  if (terms.kind() != ExprKind::Sum || terms.operands().size() < 2) return {};
+  for (const Expr factor : factors_of(terms.operands()[0])) {
+    const std::optional<Expr> rest = exact_quotient(terms, factor);
+    if (!rest) continue;
+    const Range outer = range(factor), inner = range(*rest);
+    if (outer.low < 1) continue;
+    Range bounds;
+    if (inner.low >= 1) bounds.low = checked(sum(std::max(outer.low, inner.low), difference.number()));
+    if (inner.high <= -1) bounds.high = checked(sum(-outer.low, difference.number()));
+    if (bounds.low != INT64_MIN || bounds.high != INT64_MAX) return bounds;
+  }
+  return {};
+}
+
 /// A fact says that the difference is at least zero.
 bool Environment::follows(Expr difference) {
   size_t looked = 0;
@@ -168,6 +186,7 @@ std::optional<bool> Environment::decide_known(const Relation& relation) {
   const Expr difference = relation.difference;
   if (difference.is_constant()) return holds(relation.kind, difference.number());
   if (const std::optional<bool> answer = holds(relation.kind, range(difference))) return answer;
+  if (const std::optional<bool> answer = holds(relation.kind, factored_range(difference))) return answer;
   for (const Relation& fact : facts_) {
     if (fact == relation) return true;
     if (fact == !relation) return false;
@@ -214,6 +233,7 @@ bool Environment::assume(const Relation& relation) {
   const std::optional<int64_t> now = value(relation.difference);
   if (now && !holds(relation.kind, *now)) return false;
   assumed_.push_back({relation.kind, original(relation.difference)});
+  if (on_assume) on_assume(assumed_.back());
   learn(relation);
   return true;
 }

@@ -7,6 +7,7 @@
 // about them that what is known does not decide has no answer.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -37,6 +38,9 @@ class Environment {
   /// Takes a relation for granted: torch._check. False: it contradicts what is known.
   bool assume(const Relation& relation);
 
+  /// Called with each assumption, as it is made, in terms of the original symbols.
+  std::function<void(const Relation&)> on_assume;
+
   /// The value in this run; nothing: an unbacked symbol is in it. Throws SizeOverflow.
   std::optional<int64_t> value(Expr expr) const;
   /// In terms of what is known.
@@ -60,6 +64,7 @@ class Environment {
   Expr add(Symbol symbol);
   Relation known_form(const Relation& relation);
   std::optional<bool> decide_known(const Relation& relation);
+  Range factored_range(Expr difference);
   bool follows(Expr difference);
   void learn(const Relation& relation);
   void learn_zero(Expr difference);

@@ -396,10 +396,10 @@ Range narrowed(Wide low, Wide high) {
 bool unknown(Range range) { return range.low == INT64_MIN || range.high == INT64_MAX; }
 
 Range times(Range a, Range b) {
-  if (a.low == 0 && b.low >= 0 && (unknown(a) || unknown(b))) return {0, INT64_MAX};
-  if (a.low >= 0 && b.low >= 0 && (unknown(a) || unknown(b))) {
-    const Wide low = Wide{a.low} * b.low;
-    return {low > INT64_MAX ? 0 : static_cast<int64_t>(low), INT64_MAX};
+  if (a.low >= 0 && b.low >= 0) {
+    const Wide low = Wide{a.low} * b.low, high = Wide{a.high} * b.high;
+    const bool bounded = !unknown(a) && !unknown(b) && high <= INT64_MAX;
+    return {low > INT64_MAX ? 0 : static_cast<int64_t>(low), bounded ? static_cast<int64_t>(high) : INT64_MAX};
   }
   if (unknown(a) || unknown(b)) return {};
   const Wide corners[] = {Wide{a.low} * b.low, Wide{a.low} * b.high, Wide{a.high} * b.low, Wide{a.high} * b.high};
@@ -472,6 +472,48 @@ Range range_of(Expr expr, const std::function<Range(Expr)>& leaf) {
   return {};
 }
 
+namespace {
+
+struct Term {
+  int64_t coefficient;
+  std::vector<Expr> factors;
+};
+
+/// The terms of a sum without a constant; nothing for others.
+std::optional<std::vector<Term>> terms_of(Expr expr) {
+  const auto factors = [](Expr term) {
+    return term.kind() == ExprKind::Product ? term.operands() : std::vector<Expr>{term};
+  };
+  std::vector<Term> terms;
+  if (expr.is_constant()) return std::nullopt;
+  if (expr.kind() != ExprKind::Sum) return std::vector<Term>{{1, factors(expr)}};
+  if (expr.number() != 0) return std::nullopt;
+  for (size_t i = 0; i < expr.operands().size(); ++i) {
+    terms.push_back({expr.coefficients()[i], factors(expr.operands()[i])});
+  }
+  return terms;
+}
+
+}  // namespace
+
+std::optional<Expr> exact_quotient(Expr a, Expr b) {
+  const auto dividends = terms_of(a), divisor = terms_of(b);
+  if (!dividends || !divisor || divisor->size() != 1) return std::nullopt;
+  Expr quotient = 0;
+  for (Term term : *dividends) {
+    if (term.coefficient % divisor->front().coefficient != 0) return std::nullopt;
+    for (const Expr factor : divisor->front().factors) {
+      const auto found = std::find(term.factors.begin(), term.factors.end(), factor);
+      if (found == term.factors.end()) return std::nullopt;
+      term.factors.erase(found);
+    }
+    Expr part = term.coefficient / divisor->front().coefficient;
+    for (const Expr factor : term.factors) part *= factor;
+    quotient += part;
+  }
+  return quotient;
+}
+
 Expr simplify(Expr expr, const std::function<Range(Expr)>& leaf) {
   if (expr.operands().empty()) {
     const Range range = expr.is_constant() ? Range{} : leaf(expr);
@@ -493,6 +535,19 @@ Expr simplify(Expr expr, const std::function<Range(Expr)>& leaf) {
     case ExprKind::Mod: {
       const bool divides = inner.kind() == ExprKind::FloorDiv;
       if (x.low >= 0 && y.low > 0 && x.high < y.low) return divides ? Expr(0) : a;
+      if (y.low > 0) {
+        if (const auto quotient = exact_quotient(a, b)) return divides ? *quotient : Expr(0);
+        // (p*a)//(p*b) is a//b, and the rest p times that of a and b.
+        if (const auto divisor = terms_of(b); divisor && divisor->size() == 1) {
+          for (const Expr factor : divisor->front().factors) {
+            if (range_of(factor, leaf).low < 1) continue;
+            const auto less = exact_quotient(a, factor);
+            if (!less) continue;
+            const Expr rest = exact_quotient(b, factor).value();
+            return divides ? simplify(floor_div(*less, rest), leaf) : simplify(factor * mod(*less, rest), leaf);
+          }
+        }
+      }
       if (!b.is_constant() || b.number() <= 1) return inner;
       // (c*x + rest) with 0 <= rest < c: split off what c divides, then look at the coarsest common factor of the rest.
       if (a.kind() != ExprKind::Sum) return inner;

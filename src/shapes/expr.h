@@ -100,6 +100,8 @@ struct Range {
   int64_t low = INT64_MIN, high = INT64_MAX;
 };
 Range range_of(Expr expr, const std::function<Range(Expr leaf)>& leaf);
+/// a divided by b, where b is one term that divides each term of a, and a has no constant term.
+std::optional<Expr> exact_quotient(Expr a, Expr b);
 /// Divisions, modulos, min and max that the ranges decide are gone: (8*i0 + i1)//8 is i0 when 0 <= i1 < 8.
 Expr simplify(Expr expr, const std::function<Range(Expr leaf)>& leaf);
 

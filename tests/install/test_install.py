@@ -221,7 +221,7 @@ def test_notes_are_said_once_at_the_programs_line() -> None:
         warnings.simplefilter("always")
         for _ in range(2):
             torch._dynamo.config.replay_record_enabled = True
-            torch._dynamo.mark_dynamic(X, 0)
+            torch._dynamo.decorators.mark_unbacked(X, 0)
             torch._dynamo.config.replay_record_enabled = False
     assert len(said) == 2 and {Path(one.filename) for one in said} == {Path(__file__)}
 
@@ -251,7 +251,7 @@ def test_counters_and_test_backends() -> None:
 @pytest.mark.usefixtures("installed")
 def test_profiler_lists_recompiles() -> None:
     profiler = torch._dynamo.utils.CompileProfiler()
-    compiled = torch._dynamo.optimize(profiler)(add_one)
+    compiled = torch._dynamo.optimize(profiler, dynamic=False)(add_one)
     for size in range(1, 12):  # above the limit, which does not hold for it
         compiled(torch.ones(size))
     report = profiler.report()

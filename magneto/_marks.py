@@ -1,0 +1,61 @@
+"""Marks on tensors: which sizes may differ from call to call. They hang on the tensor, under torch.compile's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from magneto import exc
+
+
+def mark_dynamic(
+    t: torch.Tensor,
+    index: int | Iterable[int] | None = None,
+    *,
+    dim: int | Iterable[int] | None = None,
+    min: int | None = None,
+    max: int | None = None,
+    hint_override: int | None = None,
+    specialize_on: Any = None,
+) -> None:
+    """The size of `t` in dimension `index` (`dim`, or each of several) may be any from `min` to `max` (2 and no limit).
+
+    The first capture already holds for all of them. Where the program is valid for one size alone,
+    `magneto.exc.ConstraintViolation` names the line that says so. Sizes 0 and 1 are captures of their own.
+    """
+    for each in _dimensions(t, dim if index is None else index):
+        _dims(t, "_dynamo_dynamic_indices").add(each)
+        if min is not None or max is not None:
+            ranges = t.__dict__.setdefault("_dynamo_dynamic_range", {})
+            ranges[each] = (min, max)
+
+
+def maybe_mark_dynamic(t: torch.Tensor, index: int | Iterable[int]) -> None:
+    """The same, but a program that is valid for one size alone is captured for that size."""
+    for dim in _dimensions(t, index):
+        _dims(t, "_dynamo_weak_dynamic_indices").add(dim)
+
+
+def mark_static(t: torch.Tensor, index: int | Iterable[int] | None = None) -> None:
+    """The size of `t` in dimension `index` (None: in all) is part of the program: another one is another capture."""
+    for dim in _dimensions(t, range(t.dim()) if index is None else index):
+        _dims(t, "_dynamo_static_indices").add(dim)
+
+
+def _dims(t: torch.Tensor, name: str) -> set[int]:
+    dims: set[int] = t.__dict__.setdefault(name, set())
+    return dims
+
+
+def _dimensions(t: torch.Tensor, index: int | Iterable[int] | None) -> Iterable[int]:
+    if not isinstance(t, torch.Tensor):
+        raise exc.InvalidValue(f"only a tensor's sizes can be marked, not those of a {type(t).__name__}")
+    if index is None:
+        raise exc.InvalidValue("which dimension? mark_dynamic(t, 0) marks the first one")
+    dims = [index] if isinstance(index, int) else list(index)
+    for dim in dims:
+        if not isinstance(dim, int) or not -t.dim() <= dim < t.dim():
+            raise exc.InvalidValue(f"dimension {dim!r} is not one of a tensor with {t.dim()} dimensions")
+    return [dim % t.dim() for dim in dims]

@@ -1,0 +1,116 @@
+#include "fake/size_node.h"
+
+namespace magneto::fake {
+
+namespace {
+
+using shapes::Expr;
+using shapes::Relation;
+
+/// The answer to a question that has been decided.
+class AnswerNode final : public c10::SymNodeImpl {
+ public:
+  explicit AnswerNode(bool value) : value_(value) {}
+  bool is_int() override { return false; }
+  bool is_bool() override { return true; }
+  bool is_float() override { return false; }
+  bool guard_bool(const char*, int64_t) override { return value_; }
+  bool guard_size_oblivious(const char*, int64_t) override { return value_; }
+  bool guard_or_false(const char*, int64_t) override { return value_; }
+  bool guard_or_true(const char*, int64_t) override { return value_; }
+  bool statically_known_true(const char*, int64_t) override { return value_; }
+  bool expect_true(const char*, int64_t) override { return value_; }
+  bool bool_() override { return value_; }
+  bool has_hint() override { return true; }
+  std::optional<bool> constant_bool() override { return value_; }
+  c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<AnswerNode>(value); }
+  c10::SymNode sym_not() override { return wrap_bool(!value_); }
+  c10::SymNode sym_or(const c10::SymNode& other) override { return wrap_bool(value_ || other->bool_()); }
+  c10::SymNode sym_and(const c10::SymNode& other) override { return wrap_bool(value_ && other->bool_()); }
+  std::string str() override { return value_ ? "True" : "False"; }
+  std::string _graph_repr() override { return str(); }
+
+ private:
+  const bool value_;
+};
+
+class SizeNode final : public c10::SymNodeImpl {
+ public:
+  SizeNode(std::shared_ptr<SessionState> state, Expr expr) : state_(std::move(state)), expr_(expr) {}
+
+  Expr expr() const { return expr_; }
+
+  bool is_int() override { return true; }
+  bool is_bool() override { return false; }
+  bool is_float() override { return false; }
+  bool has_hint() override { return true; }
+  bool is_symbolic() override { return true; }
+  std::string str() override { return shapes::text(expr_); }
+  std::string _graph_repr() override { return str(); }
+  c10::SymNode clone() override { return make(expr_); }
+  c10::SymNode wrap_int(int64_t number) override { return make(number); }
+  c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<AnswerNode>(value); }
+
+  c10::SymNode add(const c10::SymNode& other) override { return make(expr_ + of(other)); }
+  c10::SymNode sub(const c10::SymNode& other) override { return make(expr_ - of(other)); }
+  c10::SymNode mul(const c10::SymNode& other) override { return make(expr_ * of(other)); }
+  c10::SymNode floordiv(const c10::SymNode& other) override { return make(shapes::floor_div(expr_, of(other))); }
+  c10::SymNode int_floordiv(const c10::SymNode& other) override { return floordiv(other); }
+  c10::SymNode mod(const c10::SymNode& other) override { return make(shapes::mod(expr_, of(other))); }
+  c10::SymNode neg() override { return make(Expr(0) - expr_); }
+  c10::SymNode sym_min(const c10::SymNode& other) override { return make(shapes::min(expr_, of(other))); }
+  c10::SymNode sym_max(const c10::SymNode& other) override { return make(shapes::max(expr_, of(other))); }
+  c10::SymNode ceil() override { return make(expr_); }
+  c10::SymNode floor() override { return make(expr_); }
+
+  c10::SymNode eq(const c10::SymNode& other) override { return ask(shapes::equal(expr_, of(other))); }
+  c10::SymNode ne(const c10::SymNode& other) override { return ask(shapes::not_equal(expr_, of(other))); }
+  c10::SymNode lt(const c10::SymNode& other) override { return ask(shapes::less(expr_, of(other))); }
+  c10::SymNode le(const c10::SymNode& other) override { return ask(shapes::at_most(expr_, of(other))); }
+  c10::SymNode gt(const c10::SymNode& other) override { return ask(shapes::less(of(other), expr_)); }
+  c10::SymNode ge(const c10::SymNode& other) override { return ask(shapes::at_most(of(other), expr_)); }
+
+  int64_t guard_int(const char*, int64_t) override { return state_->number_of(expr_); }
+  int64_t int_() override { return state_->number_of(expr_); }
+  bool guard_bool(const char*, int64_t) override { return state_->number_of(expr_) != 0; }
+  bool bool_() override { return state_->number_of(expr_) != 0; }
+  double guard_float(const char*, int64_t) override { return static_cast<double>(state_->number_of(expr_)); }
+  std::optional<int64_t> maybe_as_int() override {
+    const Expr known = state_->sizes.simplified(expr_);
+    return known.is_constant() ? std::optional(known.number()) : std::nullopt;
+  }
+  std::optional<int64_t> constant_int() override { return maybe_as_int(); }
+
+ private:
+  static Expr of(const c10::SymNode& node) {
+    if (auto* size = dynamic_cast<SizeNode*>(node.get())) return size->expr_;
+    return node->guard_int(__FILE__, __LINE__);
+  }
+  c10::SymNode make(Expr expr) const { return c10::make_intrusive<SizeNode>(state_, expr); }
+  c10::SymNode ask(const Relation& question) { return wrap_bool(state_->answer(question)); }
+
+  const std::shared_ptr<SessionState> state_;
+  const Expr expr_;
+};
+
+}  // namespace
+
+c10::SymInt to_symint(const std::shared_ptr<SessionState>& state, shapes::Expr expr) {
+  if (expr.is_constant()) return c10::SymInt(expr.number());
+  return c10::SymInt(c10::SymNode(c10::make_intrusive<SizeNode>(state, expr)));
+}
+
+shapes::Expr expr_of(const c10::SymInt& size) {
+  if (const auto number = size.maybe_as_int()) return *number;
+  if (auto* node = dynamic_cast<SizeNode*>(size.toSymNodeImplUnowned())) return node->expr();
+  return size.guard_int(__FILE__, __LINE__);
+}
+
+std::vector<c10::SymInt> to_symints(const std::shared_ptr<SessionState>& state, std::span<const shapes::Expr> exprs) {
+  std::vector<c10::SymInt> sizes;
+  sizes.reserve(exprs.size());
+  for (const shapes::Expr expr : exprs) sizes.push_back(to_symint(state, expr));
+  return sizes;
+}
+
+}  // namespace magneto::fake

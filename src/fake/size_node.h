@@ -1,0 +1,29 @@
+// Sizes that differ from run to run, as PyTorch sees them: a c10::SymInt whose node is a shapes::Expr.
+//
+// PyTorch's own code computes with them and asks questions; the session's Environment answers, and notes what was
+// assumed. Code that wants a plain number gets the one of this run, which is then a guard.
+#pragma once
+
+#include <c10/core/SymInt.h>
+#include <c10/core/SymNodeImpl.h>
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "fake/fake_impl.h"
+#include "shapes/environment.h"
+
+namespace magneto::fake {
+
+/// A number, where it is one; else a node of its own. The session's state outlives the node.
+c10::SymInt to_symint(const std::shared_ptr<SessionState>& state, shapes::Expr expr);
+
+/// What a SymInt stands for; one of somebody else's is asked for its number.
+shapes::Expr expr_of(const c10::SymInt& size);
+
+std::vector<c10::SymInt> to_symints(const std::shared_ptr<SessionState>& state, std::span<const shapes::Expr> exprs);
+
+}  // namespace magneto::fake

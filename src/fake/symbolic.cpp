@@ -1,0 +1,206 @@
+#include "fake/symbolic.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "fake/size_node.h"
+
+namespace magneto::fake {
+
+namespace {
+
+/// Calls `visit(tensor)` for each tensor in it, and `size(SymInt)` for each size.
+template <typename Tensor, typename Size>
+void for_each_part(const c10::IValue& value, const Tensor& tensor, const Size& size) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) tensor(value.toTensor());
+  } else if (value.isSymInt()) {
+    size(value.toSymInt());
+  } else if (value.isList() && !value.isIntList() && !value.isDoubleList() && !value.isBoolList()) {
+    for (const c10::IValue& item : value.toListRef()) for_each_part(item, tensor, size);
+  }
+}
+
+bool is_constant(SessionState& state, const c10::SymInt& size) {
+  return !size.is_heap_allocated() || state.sizes.simplified(expr_of(size)).is_constant();
+}
+
+bool is_constant(SessionState& state, const FakeImpl& fake) {
+  const FakeImpl::Symbolic* symbolic = fake.symbolic();
+  if (!symbolic) return true;
+  const auto constant = [&](const c10::SymInt& size) { return is_constant(state, size); };
+  return std::ranges::all_of(symbolic->sizes, constant) && std::ranges::all_of(symbolic->strides, constant) &&
+         constant(symbolic->offset);
+}
+
+/// Which layout the operator gives its results follows from the order of its operands' strides, and from whether they
+/// are dense: both are assumed.
+void assume_layout(const at::Tensor& tensor) {
+  const FakeImpl* fake = as_fake(tensor);
+  if (!fake || !fake->symbolic()) return;
+  std::vector<int64_t> dims(tensor.dim());
+  std::iota(dims.begin(), dims.end(), 0);
+  const c10::IntArrayRef now = const_cast<FakeImpl*>(fake)->sizes_and_strides().strides_arrayref();
+  std::ranges::stable_sort(dims, [&](int64_t a, int64_t b) { return now[a] > now[b]; });
+  const auto& strides = fake->symbolic()->strides;
+  for (size_t i = 1; i < dims.size(); ++i) {
+    (void)(strides[dims[i - 1]] == strides[dims[i]]);
+    (void)(strides[dims[i - 1]] > strides[dims[i]]);
+  }
+  (void)tensor.is_contiguous();
+  (void)tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
+  (void)tensor.is_non_overlapping_and_dense();
+}
+
+}  // namespace
+
+// -- SymbolicCall ----------------------------------------------------------------------------------------------------
+
+SymbolicCall::SymbolicCall(SessionState& state, std::span<const c10::IValue> args, std::span<const c10::IValue> results)
+    : state_(state), args_(args) {
+  for (const c10::IValue& result : results) {
+    if (result.isTensor()) results_.push_back(result.toTensor());
+    if (result.isTensorList()) {
+      for (const at::Tensor& tensor : result.toTensorVector()) results_.push_back(tensor);
+    }
+  }
+}
+
+std::vector<at::Tensor> SymbolicCall::tensors(size_t i) const {
+  std::vector<at::Tensor> tensors;
+  for (const c10::IValue& item : args_[i].toListRef())
+    tensors.push_back(item.isNone() ? at::Tensor() : item.toTensor());
+  return tensors;
+}
+
+SymSizes SymbolicCall::sizes(size_t i) const {
+  const c10::SymIntArrayRef sizes = tensor(i).sym_sizes();
+  return SymSizes(sizes.begin(), sizes.end());
+}
+
+SymSizes SymbolicCall::symints(size_t i) const {
+  SymSizes values;
+  if (args_[i].isIntList()) {
+    for (const int64_t number : args_[i].toIntVector()) values.push_back(number);
+    return values;
+  }
+  for (const c10::IValue& item : args_[i].toListRef()) values.push_back(item.toSymInt());
+  return values;
+}
+
+bool SymbolicCall::set(const at::Tensor& result, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides,
+                       c10::SymInt offset) {
+  FakeImpl* fake = as_fake(result);
+  const auto& now = fake->sizes_and_strides();
+  const auto is_now = [&](const c10::SymInt& size, int64_t number) {
+    return state_.sizes.value(expr_of(size)) == std::optional(number);
+  };
+  if (sizes.size() != now.size() || !is_now(offset, fake->storage_offset())) return false;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (!is_now(sizes[i], now.sizes_arrayref()[i]) || !is_now(strides[i], now.strides_arrayref()[i])) return false;
+  }
+  auto symbolic = std::make_shared<FakeImpl::Symbolic>();
+  symbolic->sizes.assign(sizes.begin(), sizes.end());
+  symbolic->strides.assign(strides.begin(), strides.end());
+  symbolic->offset = std::move(offset);
+  fake->set_symbolic(std::move(symbolic));
+  if (is_constant(state_, *fake)) fake->set_symbolic(nullptr);
+  return true;
+}
+
+bool SymbolicCall::dense(size_t k, at::ArrayRef<c10::SymInt> sizes) {
+  const at::Tensor& tensor = result(k);
+  if (!tensor.defined()) return true;
+  for (const c10::IValue& arg : args_) {
+    if (arg.isTensor() && arg.toTensor().is_same(tensor)) return true;  // in place: checked by the caller
+  }
+  if (static_cast<int64_t>(sizes.size()) != tensor.dim()) return false;
+  const c10::IntArrayRef now = as_fake(tensor)->sizes_and_strides().strides_arrayref();
+  std::vector<int64_t> order(sizes.size());
+  std::iota(order.rbegin(), order.rend(), 0);  // the last dimension first, unless strides say otherwise
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return now[a] < now[b]; });
+  SymSizes strides(sizes.size());
+  c10::SymInt next = 1;
+  for (const int64_t dim : order) {
+    strides[dim] = next;
+    if (sizes[dim].is_heap_allocated() || sizes[dim].as_int_unchecked() > 1) next *= sizes[dim];
+  }
+  return set(tensor, sizes, strides, 0);
+}
+
+bool SymbolicCall::view(size_t k, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides,
+                        c10::SymInt offset) {
+  return set(result(k), sizes, strides, std::move(offset));
+}
+
+// -- rules -----------------------------------------------------------------------------------------------------------
+
+SymbolicRule symbolic_rule_of(std::string_view op) {
+  static const auto* table = [] {
+    auto* table = new std::unordered_map<std::string_view, SymbolicRule>;
+    const auto add = [&](std::span<const SymbolicRow> rows) {
+      for (const SymbolicRow& row : rows) {
+        TORCH_CHECK(table->emplace(row.op, row.rule).second, "magneto: two symbolic rules for ", std::string(row.op));
+      }
+    };
+#define X(family) add(symbolic_##family##_rules());
+    MAGNETO_SYMBOLIC_FAMILIES(X)
+#undef X
+    return table;
+  }();
+  const auto row = table->find(op);
+  return row == table->end() ? nullptr : row->second;
+}
+
+bool has_symbolic(const SessionState& state, std::span<const c10::IValue> args) {
+  bool found = false;
+  auto& mutable_state = const_cast<SessionState&>(state);
+  for (const c10::IValue& arg : args) {
+    for_each_part(
+        arg,
+        [&](const at::Tensor& tensor) {
+          const FakeImpl* fake = as_fake(tensor);
+          found |= fake && fake->symbolic() && !is_constant(mutable_state, *fake);
+        },
+        [&](const c10::SymInt& size) { found |= !is_constant(mutable_state, size); });
+    if (found) return true;
+  }
+  return false;
+}
+
+void specialise(SessionState& state, std::span<c10::IValue> args) {
+  for (c10::IValue& arg : args) {
+    bool has_sizes = false;
+    for_each_part(
+        arg,
+        [&](const at::Tensor& tensor) {
+          if (const FakeImpl* fake = as_fake(tensor)) fake->specialise();
+        },
+        [&](const c10::SymInt&) { has_sizes = true; });
+    if (!has_sizes) continue;
+    const auto number = [&](const c10::IValue& size) { return state.number_of(expr_of(size.toSymInt())); };
+    if (!arg.isList()) {
+      arg = number(arg);
+      continue;
+    }
+    std::vector<int64_t> numbers;
+    for (const c10::IValue& item : arg.toListRef()) numbers.push_back(number(item));
+    arg = std::move(numbers);
+  }
+}
+
+bool infer_symbolic(SessionState& state, SymbolicRule rule, std::span<const c10::IValue> args,
+                    std::span<const c10::IValue> results) {
+  for (const c10::IValue& arg : args) {
+    for_each_part(arg, [](const at::Tensor& tensor) { assume_layout(tensor); }, [](const c10::SymInt&) {});
+  }
+  SymbolicCall call(state, args, results);
+  try {
+    return rule(call);
+  } catch (const c10::Error&) {
+    return false;  // what is wrong, the rule for plain numbers would have said
+  }
+}
+
+}  // namespace magneto::fake

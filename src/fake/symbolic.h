@@ -1,0 +1,99 @@
+// Operators on tensors whose sizes differ from run to run.
+//
+// The rule for plain numbers is followed with the sizes of this run: it says what is wrong, and gives dtypes, devices
+// and which memory is shared. A symbolic rule then says what the results' sizes are in terms of the arguments', and
+// asks whatever the operator asks of them, so that it is assumed. What the two say must agree. An operator without a
+// symbolic rule has its arguments' sizes fixed to those of this run, and says so.
+#pragma once
+
+#include <ATen/DimVector.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "fake/fake_impl.h"
+
+namespace magneto::fake {
+
+using SymSizes = at::SymDimVector;
+
+/// One call, as a symbolic rule sees it: arguments in schema order, and the results that the rule for plain numbers
+/// has made, lists flattened.
+class SymbolicCall {
+ public:
+  SymbolicCall(SessionState& state, std::span<const c10::IValue> args, std::span<const c10::IValue> results);
+
+  size_t size() const { return args_.size(); }
+  const c10::IValue& arg(size_t i) const { return args_[i]; }
+  bool is_none(size_t i) const { return args_[i].isNone(); }
+  const at::Tensor& tensor(size_t i) const { return args_[i].toTensor(); }
+  std::vector<at::Tensor> tensors(size_t i) const;
+  SymSizes sizes(size_t i) const;
+  int64_t integer(size_t i) const { return args_[i].toInt(); }
+  std::vector<int64_t> integers(size_t i) const { return args_[i].toIntVector(); }
+  c10::SymInt symint(size_t i) const { return args_[i].toSymInt(); }
+  SymSizes symints(size_t i) const;
+
+  size_t result_count() const { return results_.size(); }
+  const at::Tensor& result(size_t k) const { return results_[k]; }
+  /// A result with memory of its own, laid out in the order that it has in this run.
+  bool dense(size_t k, at::ArrayRef<c10::SymInt> sizes);
+  /// A view. False: this run's geometry is another one.
+  bool view(size_t k, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides, c10::SymInt offset);
+
+ private:
+  bool set(const at::Tensor& result, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides,
+           c10::SymInt offset);
+
+  SessionState& state_;
+  std::span<const c10::IValue> args_;
+  std::vector<at::Tensor> results_;
+};
+
+/// False: declined, for what it does not cover.
+using SymbolicRule = bool (*)(SymbolicCall& call);
+
+struct SymbolicRow {
+  std::string_view op;
+  SymbolicRule rule;
+};
+
+/// The rows of each family. A new family: a file symbolic_<family>.cpp and a row here.
+#define MAGNETO_SYMBOLIC_FAMILIES(X) \
+  X(view)                            \
+  X(compute)
+
+#define X(family) std::span<const SymbolicRow> symbolic_##family##_rules();
+MAGNETO_SYMBOLIC_FAMILIES(X)
+#undef X
+
+/// The rule of an operator ("aten::mm"), or null.
+SymbolicRule symbolic_rule_of(std::string_view op);
+/// Elementwise: all tensors among the arguments broadcast.
+bool broadcast_symbolically(SymbolicCall& call);
+
+/// Sizes read in this scope are those of this run, and nothing is assumed of them.
+class Hints {
+ public:
+  explicit Hints(SessionState& state, bool on = true)
+      : state_(state), saved_(std::exchange(state.hinting, on || state.hinting)) {}
+  ~Hints() { state_.hinting = saved_; }
+  Hints(const Hints&) = delete;
+
+ private:
+  SessionState& state_;
+  const bool saved_;
+};
+
+/// Some size among the arguments differs from run to run.
+bool has_symbolic(const SessionState& state, std::span<const c10::IValue> args);
+/// From here on they are all as in this run; those among the arguments become plain numbers.
+void specialise(SessionState& state, std::span<c10::IValue> args);
+/// Follows the symbolic rule for results that the rule for plain numbers gave. False: it declined.
+bool infer_symbolic(SessionState& state, SymbolicRule rule, std::span<const c10::IValue> args,
+                    std::span<const c10::IValue> results);
+
+}  // namespace magneto::fake

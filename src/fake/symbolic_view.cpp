@@ -1,0 +1,252 @@
+// Symbolic rules of views (rules_view.cpp has the rules for plain numbers, which check).
+#include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
+
+#include "fake/symbolic.h"
+
+namespace magneto::fake {
+namespace {
+
+using c10::SymInt;
+
+struct View {
+  SymSizes sizes, strides;
+  SymInt offset;
+
+  explicit View(const at::Tensor& base)
+      : sizes(base.sym_sizes().begin(), base.sym_sizes().end()),
+        strides(base.sym_strides().begin(), base.sym_strides().end()),
+        offset(base.sym_storage_offset()) {}
+
+  int64_t wrap(int64_t dim, int64_t more = 0) const {
+    return at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size()) + more);
+  }
+  void erase(int64_t dim) {
+    sizes.erase(sizes.begin() + dim);
+    strides.erase(strides.begin() + dim);
+  }
+  void insert(int64_t dim, SymInt size, SymInt stride) {
+    sizes.insert(sizes.begin() + dim, std::move(size));
+    strides.insert(strides.begin() + dim, std::move(stride));
+  }
+  void swap(int64_t dim0, int64_t dim1) {
+    std::swap(sizes[dim0], sizes[dim1]);
+    std::swap(strides[dim0], strides[dim1]);
+  }
+  void narrow(int64_t dim, const SymInt& start, const SymInt& length, int64_t step = 1) {
+    offset += start * strides[dim];
+    sizes[dim] = step == 1 ? length : (length + (step - 1)) / step;
+    strides[dim] *= step;
+  }
+};
+
+using Compute = bool (*)(const SymbolicCall& call, View& view);
+
+template <Compute compute>
+bool view_of(SymbolicCall& call) {
+  View view(call.tensor(0));
+  return compute(call, view) && call.view(0, view.sizes, view.strides, view.offset);
+}
+
+bool same(const SymbolicCall&, View&) { return true; }
+
+bool reshaped(const SymbolicCall& call, View& view) {
+  const at::Tensor& self = call.tensor(0);
+  const SymSizes asked = call.symints(1);
+  SymSizes sizes = at::infer_size_dv(asked, self.sym_numel());
+  auto strides = at::detail::computeStride(self.sym_sizes(), self.sym_strides(), sizes);
+  if (!strides) return false;
+  view.sizes = std::move(sizes);
+  view.strides = std::move(*strides);
+  return true;
+}
+
+bool expand(const SymbolicCall& call, View& view) {
+  const SymSizes asked = call.symints(1);
+  const size_t added = asked.size() - view.sizes.size();
+  SymSizes sizes, strides;
+  for (size_t i = 0; i < asked.size(); ++i) {
+    const bool has = i >= added;
+    const SymInt size = has ? view.sizes[i - added] : SymInt(1);
+    const SymInt stride = has ? view.strides[i - added] : SymInt(0);
+    if (asked[i] == -1 || (has && asked[i] == size)) {
+      sizes.push_back(size);
+      strides.push_back(stride);
+    } else {
+      if (size != 1) return false;
+      sizes.push_back(asked[i]);
+      strides.push_back(0);
+    }
+  }
+  view.sizes = std::move(sizes);
+  view.strides = std::move(strides);
+  return true;
+}
+
+bool permute(const SymbolicCall& call, View& view) {
+  const View base = view;
+  const std::vector<int64_t> dims = call.integers(1);
+  for (size_t i = 0; i < dims.size(); ++i) {
+    view.sizes[i] = base.sizes[base.wrap(dims[i])];
+    view.strides[i] = base.strides[base.wrap(dims[i])];
+  }
+  return true;
+}
+
+bool transpose(const SymbolicCall& call, View& view) {
+  const int64_t dim0 = view.wrap(call.integer(1)), dim1 = view.wrap(call.integer(2));
+  if (dim0 != dim1) view.swap(dim0, dim1);
+  return true;
+}
+
+bool t(const SymbolicCall&, View& view) {
+  if (view.sizes.size() == 2) view.swap(0, 1);
+  return true;
+}
+
+bool squeeze(const SymbolicCall&, View& view) {
+  for (int64_t dim = static_cast<int64_t>(view.sizes.size()); dim-- > 0;) {
+    if (view.sizes[dim] == 1) view.erase(dim);
+  }
+  return true;
+}
+
+bool squeeze_dim(const SymbolicCall& call, View& view) {
+  if (view.sizes.empty()) return true;
+  const int64_t dim = view.wrap(call.integer(1));
+  if (view.sizes[dim] == 1) view.erase(dim);
+  return true;
+}
+
+bool squeeze_dims(const SymbolicCall& call, View& view) {
+  const auto rank = static_cast<int64_t>(view.sizes.size());
+  const auto mask = at::dim_list_to_bitset(call.integers(1), rank);
+  for (int64_t dim = rank; dim-- > 0;) {
+    if (mask[dim] && view.sizes[dim] == 1) view.erase(dim);
+  }
+  return true;
+}
+
+bool unsqueeze(const SymbolicCall& call, View& view) {
+  const int64_t dim = view.wrap(call.integer(1), 1);
+  view.insert(dim, 1, dim == static_cast<int64_t>(view.sizes.size()) ? SymInt(1) : view.sizes[dim] * view.strides[dim]);
+  return true;
+}
+
+bool select(const SymbolicCall& call, View& view) {
+  const int64_t dim = view.wrap(call.integer(1));
+  const SymInt index = call.symint(2), size = view.sizes[dim];
+  if (index >= size || index < -size) return false;
+  view.offset += (index < 0 ? index + size : index) * view.strides[dim];
+  view.erase(dim);
+  return true;
+}
+
+SymInt clamped(const SymInt& value, const SymInt& low, const SymInt& high) {
+  if (value < low) return low;
+  return value > high ? high : value;
+}
+
+bool slice(const SymbolicCall& call, View& view) {
+  const int64_t dim = view.wrap(call.integer(1)), step = call.integer(4);
+  const SymInt size = view.sizes[dim];
+  const auto bound = [&](size_t i, SymInt otherwise) {
+    if (call.is_none(i)) return otherwise;
+    const SymInt given = call.symint(i);
+    if (!given.is_heap_allocated() && given.as_int_unchecked() == INT64_MAX) return size;
+    return given < 0 ? given + size : given;
+  };
+  const SymInt start = clamped(bound(2, 0), 0, size);
+  const SymInt end = clamped(bound(3, size), start, size);
+  view.narrow(dim, start, end - start, step);
+  return true;
+}
+
+bool unfold(const SymbolicCall& call, View& view) {
+  if (view.sizes.empty()) return false;
+  const int64_t dim = view.wrap(call.integer(1)), size = call.integer(2), step = call.integer(3);
+  const SymInt extent = view.sizes[dim], stride = view.strides[dim];
+  if (extent < size) return false;
+  view.sizes[dim] = (extent - size) / step + 1;
+  view.strides[dim] = stride * step;
+  view.insert(static_cast<int64_t>(view.sizes.size()), size, stride);
+  return true;
+}
+
+bool add_slices(SymbolicCall& call, int64_t dim, at::ArrayRef<SymInt> lengths) {
+  if (lengths.size() != call.result_count()) return false;
+  SymInt start = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    View view(call.tensor(0));
+    view.narrow(dim, start, lengths[i]);
+    if (!call.view(i, view.sizes, view.strides, view.offset)) return false;
+    start += lengths[i];
+  }
+  return true;
+}
+
+bool split(SymbolicCall& call) {
+  const View self(call.tensor(0));
+  const int64_t dim = self.wrap(call.integer(2)), count = static_cast<int64_t>(call.result_count());
+  const SymInt length = call.symint(1), size = self.sizes[dim];
+  // That many pieces, the last of them not empty.
+  if (!(length * (count - 1) < size && size <= length * count)) return false;
+  SymSizes lengths(count, length);
+  lengths.back() = size - length * (count - 1);
+  return add_slices(call, dim, lengths);
+}
+
+bool split_with_sizes(SymbolicCall& call) {
+  const View self(call.tensor(0));
+  const int64_t dim = self.wrap(call.integer(2));
+  const SymSizes lengths = call.symints(1);
+  SymInt total = 0;
+  for (const SymInt& length : lengths) {
+    if (length < 0) return false;
+    total += length;
+  }
+  return total == self.sizes[dim] && add_slices(call, dim, lengths);
+}
+
+/// As many results as the size says: where that is no constant, declined.
+bool unbind(SymbolicCall& call) {
+  const View self(call.tensor(0));
+  const int64_t dim = self.wrap(call.integer(1));
+  if (self.sizes[dim] != static_cast<int64_t>(call.result_count())) return false;
+  for (size_t i = 0; i < call.result_count(); ++i) {
+    View view = self;
+    view.offset += view.strides[dim] * static_cast<int64_t>(i);
+    view.erase(dim);
+    if (!call.view(i, view.sizes, view.strides, view.offset)) return false;
+  }
+  return true;
+}
+
+constexpr SymbolicRow rows[] = {
+    {"aten::alias", view_of<same>},
+    {"aten::detach", view_of<same>},
+    {"aten::view", view_of<reshaped>},
+    {"aten::_unsafe_view", view_of<reshaped>},
+    {"aten::expand", view_of<expand>},
+    {"aten::permute", view_of<permute>},
+    {"aten::transpose.int", view_of<transpose>},
+    {"aten::t", view_of<t>},
+    {"aten::squeeze", view_of<squeeze>},
+    {"aten::squeeze.dim", view_of<squeeze_dim>},
+    {"aten::squeeze.dims", view_of<squeeze_dims>},
+    {"aten::unsqueeze", view_of<unsqueeze>},
+    {"aten::select.int", view_of<select>},
+    {"aten::slice.Tensor", view_of<slice>},
+    {"aten::unfold", view_of<unfold>},
+    {"aten::split.Tensor", split},
+    {"aten::split_with_sizes", split_with_sizes},
+    {"aten::unbind.int", unbind},
+};
+
+}  // namespace
+
+std::span<const SymbolicRow> symbolic_view_rules() { return rows; }
+
+}  // namespace magneto::fake

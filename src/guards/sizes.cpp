@@ -1,0 +1,160 @@
+#include "guards/sizes.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "guards/tensor_check.h"
+
+namespace magneto::guards {
+
+using shapes::Expr;
+using shapes::ExprKind;
+
+std::string SizePlace::name() const {
+  switch (kind) {
+    case Kind::Size:
+      return source->name() + ".size()[" + std::to_string(dim) + "]";
+    case Kind::Stride:
+      return source->name() + ".stride()[" + std::to_string(dim) + "]";
+    case Kind::Number:
+      break;
+  }
+  return source->name();
+}
+
+namespace {
+
+/// The text of an expression with the places in place of the symbols.
+std::string in_places(std::string text, const SizeAssumptions& assumptions) {
+  std::string result;
+  for (size_t i = 0; i < text.size();) {
+    const bool starts = text[i] == 's' && i + 1 < text.size() &&
+                        std::isdigit(static_cast<unsigned char>(text[i + 1])) &&
+                        (i == 0 || !std::isalnum(static_cast<unsigned char>(text[i - 1])));
+    if (!starts) {
+      result += text[i++];
+      continue;
+    }
+    size_t end = i + 1;
+    while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
+    const int32_t id = std::stoi(text.substr(i + 1, end - i - 1));
+    const auto symbol = std::ranges::find(assumptions.symbols, id, &SizeAssumptions::Symbol::id);
+    result += symbol == assumptions.symbols.end() ? text.substr(i, end - i) : symbol->place.name();
+    i = end;
+  }
+  return result;
+}
+
+std::string range_text(const SizeAssumptions::Symbol& symbol) {
+  const std::string name = symbol.place.name();
+  const bool high = symbol.range.high < int64_t{1} << 62;
+  if (symbol.range.low == INT64_MIN) return high ? name + " <= " + std::to_string(symbol.range.high) : "";
+  return std::to_string(symbol.range.low) + " <= " + name + (high ? " <= " + std::to_string(symbol.range.high) : "");
+}
+
+}  // namespace
+
+std::vector<std::string> SizeAssumptions::lines() const {
+  std::vector<std::string> lines;
+  for (const Symbol& symbol : symbols) {
+    if (std::string line = range_text(symbol); !line.empty()) lines.push_back(std::move(line));
+  }
+  for (const Same& each : same) lines.push_back(each.place.name() + " == " + in_places(shapes::text(each.is), *this));
+  for (const shapes::Relation& relation : relations) lines.push_back(in_places(shapes::text(relation), *this));
+  return lines;
+}
+
+SizeCheck::Terms SizeCheck::terms_of(Expr expr) {
+  Terms terms;
+  terms.expr = expr;
+  const auto factors = [&](Expr term) -> std::vector<int32_t> {
+    std::vector<int32_t> symbols;
+    const std::vector<Expr> parts = term.kind() == ExprKind::Product ? term.operands() : std::vector<Expr>{term};
+    for (const Expr part : parts) {
+      if (part.kind() != ExprKind::Symbol) {
+        terms.is_polynomial = false;
+      } else {
+        symbols.push_back(part.id());
+      }
+    }
+    return symbols;
+  };
+  if (expr.is_constant()) {
+    terms.constant = expr.number();
+  } else if (expr.kind() == ExprKind::Sum) {
+    terms.constant = expr.number();
+    for (size_t i = 0; i < expr.operands().size(); ++i) {
+      terms.terms.push_back({expr.coefficients()[i], factors(expr.operands()[i])});
+    }
+  } else {
+    terms.terms.push_back({1, factors(expr)});
+  }
+  return terms;
+}
+
+int64_t SizeCheck::evaluate(const Terms& terms) const {
+  if (!terms.is_polynomial) return shapes::evaluate(terms.expr, [&](Expr leaf) { return numbers_[leaf.id()]; });
+  uint64_t total = static_cast<uint64_t>(terms.constant);
+  for (const auto& term : terms.terms) {
+    uint64_t product = static_cast<uint64_t>(term.factor);
+    for (const int32_t symbol : term.symbols) product *= static_cast<uint64_t>(numbers_[symbol]);
+    total += product;
+  }
+  return static_cast<int64_t>(total);
+}
+
+int64_t SizeCheck::read(const Found& found, PyObject* const* values, bool* ok) {
+  PyObject* object = values[found.slot];
+  if (!object) return *ok = false;
+  if (found.kind == SizePlace::Kind::Number) {
+    int overflow = 0;
+    const int64_t number = PyLong_CheckExact(object) ? PyLong_AsLongLongAndOverflow(object, &overflow) : (*ok = false);
+    if (overflow) *ok = false;
+    return number;
+  }
+  if (!is_tensor(object)) return *ok = false;
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  if (found.dim >= tensor.dim()) return *ok = false;
+  return found.kind == SizePlace::Kind::Size ? tensor.size(found.dim) : tensor.stride(found.dim);
+}
+
+bool SizeCheck::check(PyObject* const* values, size_t* failed) const {
+  bool ok = true;
+  size_t at = 0;
+  const auto passes = [&](bool passed) {
+    *failed = at++;
+    return passed && ok;
+  };
+  for (size_t i = 0; i < symbols_.size(); ++i) {
+    const int64_t number = numbers_[ids_[i]] = read(symbols_[i], values, &ok);
+    if (!passes(number >= ranges_[i].low && number <= ranges_[i].high)) return false;
+  }
+  for (size_t i = 0; i < same_.size(); ++i) {
+    const int64_t number = read(same_[i], values, &ok);
+    if (!passes(number == evaluate(same_terms_[i]))) return false;
+  }
+  for (size_t i = 0; i < relation_terms_.size(); ++i) {
+    if (!passes(shapes::holds(relation_kinds_[i], evaluate(relation_terms_[i])))) return false;
+  }
+  return true;
+}
+
+bool SizeCheck::holds(PyObject* const* values) const {
+  size_t failed;
+  return check(values, &failed);
+}
+
+std::string SizeCheck::failure(PyObject* const* values, const SizeAssumptions& assumptions) const {
+  size_t failed;
+  if (check(values, &failed)) return "";
+  std::vector<std::string> all;
+  for (const auto& symbol : assumptions.symbols) all.push_back(range_text(symbol));
+  for (const auto& same : assumptions.same) {
+    all.push_back(same.place.name() + " == " + in_places(shapes::text(same.is), assumptions));
+  }
+  for (const auto& relation : assumptions.relations) all.push_back(in_places(shapes::text(relation), assumptions));
+  return all[failed];
+}
+
+}  // namespace magneto::guards

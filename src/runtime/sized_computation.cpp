@@ -1,0 +1,77 @@
+#include "runtime/sized_computation.h"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+namespace magneto::runtime {
+
+namespace {
+
+/// A size gets code of its own when it comes for the third time...
+constexpr int kOften = 3;
+/// ...and so many sizes at the most; the one that came longest ago gives way.
+constexpr size_t kMostVariants = 16;
+/// Sizes whose calls are counted.
+constexpr size_t kMostCounted = 256;
+
+class SizedComputation final : public Computation {
+ public:
+  SizedComputation(const graph::Graph& graph, const graph::SymbolValues& values, std::unique_ptr<Computation> first,
+                   Specialise specialise)
+      : graph_(graph), reader_(graph), specialise_(std::move(specialise)), plain_(make_aten_computation(graph)) {
+    variants_.push_back({values, std::move(first)});
+  }
+
+  void run(PyObject* const* inputs, PyObject** outputs) const override {
+    c10::SmallVector<const at::Tensor*, 32> tensors;
+    for (size_t i = 0; i < graph_.inputs.size(); ++i) tensors.push_back(&THPVariable_Unpack(inputs[i]));
+    const graph::SymbolValues values = reader_.read(tensors.data());
+    std::shared_ptr<const Computation> computation = find(values);
+    (computation ? *computation : *plain_).run(inputs, outputs);
+  }
+  std::string print() const override { return plain_->print(); }
+
+ private:
+  struct Variant {
+    graph::SymbolValues values;
+    std::shared_ptr<const Computation> computation;
+  };
+
+  /// Under the GIL. A variant lives on while a run of it goes on.
+  std::shared_ptr<const Computation> find(const graph::SymbolValues& values) const {
+    const auto known = std::ranges::find(variants_, values, &Variant::values);
+    if (known != variants_.end()) {
+      if (known != variants_.begin()) std::rotate(variants_.begin(), known, known + 1);
+      return variants_.front().computation;
+    }
+    const auto counted = std::ranges::find(counts_, values, &std::pair<graph::SymbolValues, int>::first);
+    if (counted == counts_.end()) {
+      if (counts_.size() == kMostCounted) counts_.erase(counts_.begin());
+      counts_.emplace_back(values, 1);
+      return nullptr;
+    }
+    if (++counted->second < kOften) return nullptr;
+    counts_.erase(counted);
+    std::shared_ptr<const Computation> made = specialise_(graph::with_numbers(graph_, values));
+    if (variants_.size() == kMostVariants) variants_.pop_back();
+    variants_.insert(variants_.begin(), {values, made});
+    return made;
+  }
+
+  const graph::Graph graph_;
+  const graph::SymbolReader reader_;
+  const Specialise specialise_;
+  const std::unique_ptr<Computation> plain_;
+  mutable std::vector<Variant> variants_;  // the last one used first
+  mutable std::vector<std::pair<graph::SymbolValues, int>> counts_;
+};
+
+}  // namespace
+
+std::unique_ptr<Computation> make_sized_computation(const graph::Graph& graph, const graph::SymbolValues& values,
+                                                    std::unique_ptr<Computation> first, Specialise specialise) {
+  return std::make_unique<SizedComputation>(graph, values, std::move(first), std::move(specialise));
+}
+
+}  // namespace magneto::runtime

@@ -1,0 +1,117 @@
+"""Programs over tensors whose sizes vary: one operator or one way to use a size each.
+
+A row is a function and the shapes of its arguments, in which "n" is the size that varies (a product such as "2n" too).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+
+
+class Row(NamedTuple):
+    function: Callable[..., Any]
+    shapes: tuple[tuple[int | str, ...], ...]
+    fixed: bool = False  # each size is a capture of its own
+    branches: bool = False  # some sizes take another way
+
+
+ROWS = {
+    "broadcast": Row(lambda x, y: x + y, (("n", 3), (3,))),
+    "outer product": Row(lambda x: x[:, None] * x[None, :], (("n",),)),
+    "cat": Row(lambda x, y: torch.cat([x, y], 0), (("n", 3), ("n", 3))),
+    "cat with a constant": Row(lambda x: torch.cat([x, torch.ones(2, 3)], 0), (("n", 3),)),
+    "stack": Row(lambda x, y: torch.stack([x, y], 1), (("n", 3), ("n", 3))),
+    "view to one dimension": Row(lambda x: x.view(-1), (("n", 3),)),
+    "view to a product": Row(lambda x: x.view(x.shape[0] * 3), (("n", 3),)),
+    "reshape that copies": Row(lambda x: x.t().reshape(-1, 3), (("n", 3),)),
+    "heads": Row(lambda x: x.view(*x.shape[:-1], 2, -1).transpose(1, 2), ((2, "n", 6),)),
+    "a shape and a tuple": Row(lambda x: x.view(x.shape[:-1] + (2, 3)), (("n", 6),)),
+    "a product of a shape": Row(lambda x: x.view(math.prod(x.shape)), (("n", 4),)),
+    "flatten, unflatten": Row(lambda x: x.flatten(1).unflatten(1, (2, 2)), (("n", 4),)),
+    "chunk": Row(lambda x: x.chunk(2, -1), (("n", 6),)),
+    "split": Row(lambda x: x.split(2, 1), (("n", 6),)),
+    "unbind": Row(lambda x: x.unbind(1), (("n", 4),)),
+    "slice": Row(lambda x: x[:-1] + x[1:], (("n", 6),)),
+    "half": Row(lambda x: x[: x.shape[0] // 2], (("n", 6),)),
+    "last": Row(lambda x: x[x.shape[0] - 1], (("n", 4),), fixed=True),
+    "narrow": Row(lambda x: x.narrow(0, 1, x.shape[0] - 1), (("n", 4),)),
+    "index fill": Row(lambda x: x.clone().index_fill_(0, torch.tensor([0]), 3.0), (("n", 4),), fixed=True),
+    "flip": Row(lambda x: x.flip(0), (("n", 6),)),
+    "roll": Row(lambda x: x.roll(1, 0), (("n", 4),)),
+    "permute": Row(lambda x: x.permute(1, 0, 2) + 1, (("n", 4, 3),)),
+    "squeeze": Row(lambda x: x.unsqueeze(0).squeeze(0).squeeze(), (("n", 4),)),
+    "expand": Row(lambda x: x[None].expand(4, -1, -1).contiguous(), (("n", 4),)),
+    "repeat": Row(lambda x: x.repeat(2, 3), (("n", 4),)),
+    "unfold": Row(lambda x: x.unfold(0, 2, 1), (("n", 4),)),
+    "softmax": Row(lambda x: x.softmax(0), (("n", 6),)),
+    "layer norm": Row(lambda x: F.layer_norm(x, (6,)), (("n", 6),)),
+    "group norm": Row(lambda x: F.group_norm(x, 2), ((2, 4, "n"),)),
+    "batch norm": Row(lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), (("n", 4, 3),)),
+    "mean": Row(lambda x: x.mean(), (("n", 6),)),
+    "variance": Row(lambda x: x.var(0), (("n", 6),)),
+    "standardised": Row(lambda x: (x - x.mean(-1, True)) / x.std(-1, keepdim=True), (("n", 4),)),
+    "norm": Row(lambda x: x.norm(dim=0), (("n", 4),)),
+    "max": Row(lambda x: x.max(0), (("n", 4),)),
+    "argmax": Row(lambda x: x.argmax(0, keepdim=True), (("n", 4),)),
+    "cumsum": Row(lambda x: x.cumsum(0), (("n", 4),)),
+    "sort": Row(lambda x: x.sort(0), (("n", 4),)),
+    "top k": Row(lambda x: x.topk(2, 0), (("n", 4),)),
+    "convolution, one dimension": Row(lambda x: F.conv1d(x, torch.ones(4, 3, 3), padding=1), ((2, 3, "n"),)),
+    "convolution, strides": Row(lambda x: F.conv2d(x, torch.ones(4, 3, 2, 2), stride=2), ((2, 3, "n", "n"),)),
+    "transposed convolution": Row(lambda x: F.conv_transpose2d(x, torch.ones(3, 4, 3, 3)), ((2, 3, "n", "n"),)),
+    "max pool": Row(lambda x: F.max_pool2d(x, 2), ((2, 3, "2n", "2n"),)),
+    "average pool": Row(lambda x: F.avg_pool2d(x, 2), ((2, 3, "2n", "2n"),)),
+    "adaptive pool": Row(lambda x: F.adaptive_avg_pool2d(x, 1), ((2, 3, "2n", "2n"),)),
+    "interpolate": Row(lambda x: F.interpolate(x, scale_factor=2), ((2, 3, "n", "n"),), fixed=True),
+    "pixel shuffle": Row(lambda x: F.pixel_shuffle(x, 2), ((1, 4, "n", "n"),), fixed=True),
+    "pad": Row(lambda x: F.pad(x, (1, 2)), ((3, "n"),)),
+    "arange": Row(lambda x: torch.arange(x.shape[0]) + x[:, 0], (("n", 6),)),
+    "zeros": Row(lambda x: torch.zeros(x.shape[0], 4) + x, (("n", 4),)),
+    "full": Row(lambda x: torch.full((x.shape[0], 4), 2.0) + x, (("n", 4),)),
+    "causal mask": Row(lambda x: torch.ones(x.shape[0], x.shape[0]).triu(1), (("n", 4),)),
+    "lower triangle": Row(lambda x: x.tril(), (("n", "n"),)),
+    "random": Row(lambda x: torch.randn_like(x) + torch.rand(x.shape[0], 4), (("n", 4),)),
+    "dropout": Row(lambda x: F.dropout(x, 0.5), (("n", 4),)),
+    "matmul": Row(lambda x, y: x @ y, ((2, "n", 4), (4, 5))),
+    "batched product": Row(torch.bmm, ((2, "n", 4), (2, 4, "n"))),
+    "linear": Row(lambda x: F.linear(x, torch.ones(5, 4), torch.ones(5)), ((2, "n", 4),)),
+    "einsum": Row(lambda x, y: torch.einsum("bij,bjk->bik", x, y), ((2, "n", 4), (2, 4, "n"))),
+    "dot": Row(lambda x: torch.dot(x, x), (("n",),)),
+    "attention": Row(F.scaled_dot_product_attention, ((2, 3, "n", 4), (2, 3, "n", 4), (2, 3, "n", 4))),
+    "embedding": Row(lambda x: F.embedding(torch.arange(x.shape[0]) % 5, torch.eye(5)), (("n", 4),)),
+    "gather": Row(lambda x: x.gather(1, torch.zeros(x.shape[0], 1, dtype=torch.long)), (("n", 4),)),
+    "index": Row(lambda x: x[torch.tensor([1, 0])], (("n", 4),)),
+    "where": Row(lambda x: torch.where(x > 0, x, 0.0), (("n", 4),)),
+    "masked fill": Row(lambda x: x.masked_fill(x > 0, -1.0), (("n", 4),)),
+    "gated": Row(F.glu, (("n", 4),)),
+    "cross entropy": Row(lambda x: F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long)), (("n", 4),)),
+    "squared error": Row(F.mse_loss, (("n", 4), ("n", 4))),
+    "in place": Row(lambda x: x.clone().add_(1).mul_(x), (("n", 4),)),
+    "sizes returned": Row(lambda x: (x + 1, x.shape[0] * 2, x.shape, x.numel(), x.size(0) + 1, len(x)), (("n", 4),)),
+    "sizes computed with": Row(
+        lambda x: x.new_zeros(x.shape[0] + 1, max(x.shape[0], 3), x.shape[0] % 3 + 1), (("n", 4),), branches=True
+    ),
+    "a size beside a tensor": Row(lambda x: x * x.shape[0] + x.size(0) - x.shape[0] / 2, (("n", 4),)),
+    "a size for a number": Row(lambda x: torch.add(x, x.shape[0]), (("n", 4),), fixed=True),
+    "a power of a size": Row(lambda x: x / x.shape[0] ** 0.5, (("n", 4),), fixed=True),
+    "the text of a size": Row(lambda x: (x + 1, f"{x.shape} {x.shape[0]}"), (("n", 4),), fixed=True),
+    "a loop over a size": Row(lambda x: sum(x[i] for i in range(x.shape[0])), (("n", 4),), fixed=True),
+    "a branch on a size": Row(lambda x: x + 1 if x.shape[0] > 6 else x - 1, (("n", 4),), branches=True),
+    "equal shapes": Row(lambda x, y: x + y if x.shape == y.shape else x - 1, (("n", 4), ("n", 4))),
+    "shapes that don't fit": Row(lambda x: x + torch.ones(7, 4), (("n", 4),), fixed=True),
+}
+
+
+def arguments(row: Row, n: int) -> list[torch.Tensor]:
+    """Random tensors of the row's shapes."""
+    generator = torch.Generator().manual_seed(n)
+
+    def size(part: int | str) -> int:
+        return part if isinstance(part, int) else n * int(part[:-1] or 1)
+
+    return [torch.randn([size(part) for part in shape], generator=generator) for shape in row.shapes]

@@ -1,0 +1,154 @@
+"""One capture for many sizes: eager's results, and no more captures than needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from size_programs import ROWS, Row, arguments
+
+import magneto
+
+
+def outcome(function: Any, row: Row, n: int) -> Any:
+    torch.manual_seed(n)
+    try:
+        return function(*arguments(row, n))
+    except Exception as error:
+        return type(error)
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    assert type(actual) is type(expected)
+    if isinstance(expected, torch.Tensor):
+        torch.testing.assert_close(actual, expected, equal_nan=True)
+        assert actual.stride() == expected.stride()
+    elif isinstance(expected, (tuple, list)):
+        assert len(actual) == len(expected)
+        for left, right in zip(actual, expected, strict=True):
+            assert_same(left, right)
+    else:
+        assert actual == expected
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+@pytest.mark.parametrize("name", ROWS)
+def test_one_capture_serves_all_sizes(name: str, backend: str) -> None:
+    row = ROWS[name]
+    compiled = magneto.compile(row.function, backend=backend, dynamic=True)
+    for n in (9, 7, 5, 8, 11, 64, 13, 13, 13, 13):
+        assert_same(outcome(compiled, row, n), outcome(row.function, row, n))
+    recompiles = magneto.stats()["recompiles"]
+    assert magneto.stats()["fallbacks"] == {}
+    assert recompiles > 1 if row.fixed else recompiles <= int(row.branches), "captures of their own"
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_second_size_makes_it_dynamic(name: str) -> None:
+    row = ROWS[name]
+    compiled = magneto.compile(row.function, backend="aot_eager")
+    for n in (9, 7, 5, 8, 11, 64, 13):
+        assert_same(outcome(compiled, row, n), outcome(row.function, row, n))
+    if not row.fixed:
+        assert magneto.stats()["recompiles"] <= 1 + row.branches
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_sizes_of_zero_and_one(name: str) -> None:
+    row = ROWS[name]
+    compiled = magneto.compile(row.function, backend="aot_eager", dynamic=True)
+    for n in (1, 0, 2, 3, 4, 1, 0, 6):
+        assert_same(outcome(compiled, row, n), outcome(row.function, row, n))
+
+
+def test_each_size_is_a_capture_if_told() -> None:
+    compiled = magneto.compile(lambda x: x + 1, backend="aot_eager", dynamic=False)
+    for n in range(2, 7):
+        compiled(torch.ones(n))
+    assert magneto.stats()["recompiles"] == 4
+
+
+def test_only_what_varies_is_dynamic() -> None:
+    compiled = magneto.compile(lambda x: x + 1, backend="aot_eager")
+    for shape in ((4, 3), (5, 3), (6, 3), (7, 3)):
+        compiled(torch.ones(shape))
+    assert magneto.stats()["recompiles"] == 1
+    compiled(torch.ones(8, 5))
+    assert magneto.stats()["recompiles"] == 2
+
+
+def test_a_varying_int_is_a_size() -> None:
+    compiled = magneto.compile(lambda x, n: (x + torch.zeros(n), n * 2), backend="aot_eager", dynamic=None)
+    for n in range(2, 12):
+        result, doubled = compiled(torch.ones(1), n)
+        assert result.shape == (n,) and doubled == 2 * n
+    assert magneto.stats()["recompiles"] <= 2
+
+
+def test_a_size_that_comes_often_has_code_of_its_own() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).relu().sum(-1)
+
+    compiled = magneto.compile(function, dynamic=True)
+    for _ in range(4):
+        for n in (4, 9, 17):
+            torch.testing.assert_close(compiled(torch.ones(n, 8)), function(torch.ones(n, 8)))
+    assert magneto.stats()["recompiles"] == 0
+    assert magneto.stats()["specialised"] == 2  # beside that of the capture
+
+
+def test_strides_that_follow_from_sizes() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(0, 1).reshape(-1) + x.stride(0)
+
+    compiled = magneto.compile(function, backend="aot_eager", dynamic=True)
+    for shape in ((3, 4), (5, 7), (2, 9)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x), function(x))
+        torch.testing.assert_close(compiled(x.t()), function(x.t()))
+        wide = torch.randn(shape[0], 2 * shape[1])[:, : shape[1]]
+        torch.testing.assert_close(compiled(wide), function(wide))
+
+
+def test_an_error_for_one_size_is_no_error_for_others() -> None:
+    def function(x: torch.Tensor) -> Any:
+        try:
+            return x + torch.ones(4)
+        except RuntimeError:
+            return None
+
+    compiled = magneto.compile(function, backend="aot_eager", dynamic=True)
+    for n in (5, 4, 6, 4):
+        result = compiled(torch.ones(n))
+        assert (result is None) == (n != 4)
+
+
+def test_a_backend_is_called_once() -> None:
+    calls = []
+
+    def backend(module: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+        calls.append((str(module.code), inputs))
+        return module.forward
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.view(x.shape[0] * 2, 2) + x.shape[0] * 3 + 1
+
+    compiled = magneto.compile(function, backend=backend, dynamic=True)
+    for n in (3, 5, 7):
+        torch.testing.assert_close(compiled(torch.ones(n, 4)), function(torch.ones(n, 4)))
+    assert len(calls) == 1
+    assert "s0" in calls[0][0]
+
+
+def test_gradients() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x.view(x.shape[0] // 2, -1) ** 2).mean() * x.shape[0]
+
+    compiled = magneto.compile(function, dynamic=True)
+    for n in (4, 6, 10):
+        x, y = (torch.arange(3.0 * n).reshape(n, 3).requires_grad_() for _ in range(2))
+        compiled(x).backward()
+        function(y).backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert magneto.stats()["recompiles"] == 0
