@@ -1,5 +1,7 @@
 #include "fake/size_node.h"
 
+#include <cmath>
+
 namespace magneto::fake {
 
 namespace {
@@ -34,6 +36,42 @@ class AnswerNode final : public c10::SymNodeImpl {
   const bool value_;
 };
 
+/// A float that C++ code made of a size: the number of this run, which is assumed.
+class FloatNode final : public c10::SymNodeImpl {
+ public:
+  explicit FloatNode(double value) : value_(value) {}
+  bool is_int() override { return false; }
+  bool is_bool() override { return false; }
+  bool is_float() override { return true; }
+  bool has_hint() override { return true; }
+  double guard_float(const char*, int64_t) override { return value_; }
+  c10::SymNode wrap_float(double value) override { return c10::make_intrusive<FloatNode>(value); }
+  c10::SymNode wrap_int(int64_t value) override { return wrap_float(static_cast<double>(value)); }
+  c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<AnswerNode>(value); }
+  c10::SymNode sym_float() override { return wrap_float(value_); }
+  c10::SymNode add(const c10::SymNode& other) override { return wrap_float(value_ + of(other)); }
+  c10::SymNode sub(const c10::SymNode& other) override { return wrap_float(value_ - of(other)); }
+  c10::SymNode mul(const c10::SymNode& other) override { return wrap_float(value_ * of(other)); }
+  c10::SymNode truediv(const c10::SymNode& other) override { return wrap_float(value_ / of(other)); }
+  c10::SymNode float_truediv(const c10::SymNode& other) override { return truediv(other); }
+  c10::SymNode pow(const c10::SymNode& other) override { return wrap_float(std::pow(value_, of(other))); }
+  c10::SymNode float_pow(const c10::SymNode& other) override { return pow(other); }
+  c10::SymNode neg() override { return wrap_float(-value_); }
+  c10::SymNode eq(const c10::SymNode& other) override { return wrap_bool(value_ == of(other)); }
+  c10::SymNode ne(const c10::SymNode& other) override { return wrap_bool(value_ != of(other)); }
+  c10::SymNode lt(const c10::SymNode& other) override { return wrap_bool(value_ < of(other)); }
+  c10::SymNode le(const c10::SymNode& other) override { return wrap_bool(value_ <= of(other)); }
+  c10::SymNode gt(const c10::SymNode& other) override { return wrap_bool(value_ > of(other)); }
+  c10::SymNode ge(const c10::SymNode& other) override { return wrap_bool(value_ >= of(other)); }
+  std::string str() override { return std::to_string(value_); }
+  std::string _graph_repr() override { return str(); }
+
+ private:
+  static double of(const c10::SymNode& node) { return node->guard_float(__FILE__, __LINE__); }
+
+  const double value_;
+};
+
 class SizeNode final : public c10::SymNodeImpl {
  public:
   SizeNode(std::shared_ptr<SessionState> state, Expr expr) : state_(std::move(state)), expr_(expr) {}
@@ -60,6 +98,13 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode neg() override { return make(Expr(0) - expr_); }
   c10::SymNode sym_min(const c10::SymNode& other) override { return make(shapes::min(expr_, of(other))); }
   c10::SymNode sym_max(const c10::SymNode& other) override { return make(shapes::max(expr_, of(other))); }
+  c10::SymNode sym_float() override {
+    return c10::make_intrusive<FloatNode>(static_cast<double>(state_->number_of(expr_)));
+  }
+  c10::SymNode truediv(const c10::SymNode& other) override { return sym_float()->truediv(other); }
+  c10::SymNode int_truediv(const c10::SymNode& other) override { return truediv(other); }
+  c10::SymNode pow(const c10::SymNode& other) override { return sym_float()->pow(other); }
+  c10::SymNode wrap_float(double value) override { return c10::make_intrusive<FloatNode>(value); }
   c10::SymNode ceil() override { return make(expr_); }
   c10::SymNode floor() override { return make(expr_); }
 

@@ -11,6 +11,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch.torch_version import TorchVersion as Version
+
+
+# `matmul` of three dimensions and two asks for plain sizes in older versions of PyTorch: they are fixed there.
+MATMUL_TAKES_SIZES = Version(torch.__version__) >= Version("2.13")
 
 
 class Row(NamedTuple):
@@ -77,7 +82,7 @@ ROWS = {
     "lower triangle": Row(lambda x: x.tril(), (("n", "n"),)),
     "random": Row(lambda x: torch.randn_like(x) + torch.rand(x.shape[0], 4), (("n", 4),)),
     "dropout": Row(lambda x: F.dropout(x, 0.5), (("n", 4),)),
-    "matmul": Row(lambda x, y: x @ y, ((2, "n", 4), (4, 5))),
+    "matmul": Row(lambda x, y: x @ y, ((2, "n", 4), (4, 5)), fixed=not MATMUL_TAKES_SIZES),
     "batched product": Row(torch.bmm, ((2, "n", 4), (2, 4, "n"))),
     "linear": Row(lambda x: F.linear(x, torch.ones(5, 4), torch.ones(5)), ((2, "n", 4),)),
     "einsum": Row(lambda x, y: torch.einsum("bij,bjk->bik", x, y), ((2, "n", 4), (2, 4, "n"))),
