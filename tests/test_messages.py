@@ -114,7 +114,10 @@ def test_explain_as_tables() -> None:
 
 @pytest.fixture
 def failing() -> Iterator[None]:
-    with magneto.config.patch(strict=False, fail_stage="compile.backend.lowering", debug_dir=tempfile.mkdtemp()):
+    # A program that the cache on disk has is not lowered.
+    with magneto.config.patch(
+        strict=False, fail_stage="compile.backend.lowering", debug_dir=tempfile.mkdtemp(), disk_cache=False
+    ):
         yield
 
 
