@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from torch.torch_version import TorchVersion as Version
 
-
 # `matmul` of three dimensions and two asks for plain sizes in older versions of PyTorch: they are fixed there.
 MATMUL_TAKES_SIZES = Version(torch.__version__) >= Version("2.13")
 
