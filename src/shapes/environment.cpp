@@ -10,6 +10,8 @@ namespace {
 
 /// Facts beyond this many are not looked through: a question that they decide becomes one more assumption.
 constexpr size_t kMostFacts = 128;
+/// Of more assumptions than this none is left out for following from the others: that takes a proof for each.
+constexpr size_t kMostMinimised = 24;
 
 int64_t checked(std::optional<int64_t> value) {
   if (!value) throw SizeOverflow("a size does not fit in 64 bits");
@@ -373,7 +375,8 @@ std::vector<Relation> Environment::guards() const {
     return environment;
   };
   std::vector<Relation> kept = assumed_;
-  for (size_t i = 0; i < kept.size() && kept.size() <= kMostFacts;) {
+  if (kept.size() > kMostMinimised) return kept;
+  for (size_t i = 0; i < kept.size();) {
     if (without(kept, i).decide(kept[i]) == std::optional(true)) {
       kept.erase(kept.begin() + static_cast<ptrdiff_t>(i));
     } else {
