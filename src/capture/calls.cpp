@@ -596,12 +596,14 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
       values.values.push_back(arg);
     }
   }
-  const bool as_symints = has_unknown_numbers() && takes_symints(callable);
-  for (PyObject*& value : values.values) {
-    Ref sizes = as_symints ? with_symints(value) : with_known_sizes(value);
-    if (sizes.get() == value) continue;
-    resolved.push_back(sizes);
-    value = sizes.get();
+  if (has_unknown_numbers()) {
+    const bool as_symints = takes_symints(callable);
+    for (PyObject*& value : values.values) {
+      Ref sizes = as_symints ? with_symints(value) : with_known_sizes(value);
+      if (sizes.get() == value) continue;
+      resolved.push_back(sizes);
+      value = sizes.get();
+    }
   }
   know_all(values);
   for (PyObject* value : values.values) {
