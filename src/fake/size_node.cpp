@@ -131,7 +131,10 @@ class SizeNode final : public c10::SymNodeImpl {
     if (auto* size = dynamic_cast<SizeNode*>(node.get())) return size->expr_;
     return node->guard_int(__FILE__, __LINE__);
   }
-  c10::SymNode make(Expr expr) const { return c10::make_intrusive<SizeNode>(state_, expr); }
+  /// Divisions are simplified at once: what is made of the result would hold them nested.
+  c10::SymNode make(Expr expr) const {
+    return c10::make_intrusive<SizeNode>(state_, expr.is_polynomial() ? expr : state_->sizes.simplified(expr));
+  }
   c10::SymNode ask(const Relation& question) { return wrap_bool(state_->answer(question)); }
 
   const std::shared_ptr<SessionState> state_;

@@ -36,6 +36,16 @@ std::optional<std::vector<Expr>> without_factor(std::vector<Expr> factors, Expr 
   return factors;
 }
 
+/// Bounds add up by terms: what shares none with a fact is not bounded better by it.
+bool have_common_term(Expr a, Expr b) {
+  const auto has = [](Expr whole, Expr term) {
+    if (whole.kind() != ExprKind::Sum) return whole == term;
+    return std::find(whole.operands().begin(), whole.operands().end(), term) != whole.operands().end();
+  };
+  if (a.kind() != ExprKind::Sum) return has(b, a);
+  return std::any_of(a.operands().begin(), a.operands().end(), [&](Expr term) { return has(b, term); });
+}
+
 std::vector<Expr> factors_of(Expr term) {
   return term.kind() == ExprKind::Product ? term.operands() : std::vector<Expr>{term};
 }
@@ -46,84 +56,79 @@ std::vector<Expr> factors_of(Expr term) {
 
 Expr Environment::add(Symbol symbol) {
   symbols_.push_back(std::move(symbol));
-  forget();
   return Expr::symbol(static_cast<int32_t>(symbols_.size()) - 1);
 }
 
 Expr Environment::symbol(int64_t value, Range range) { return add({value, range, range, {}, {}}); }
 Expr Environment::unbacked(Range range) { return add({{}, range, range, {}, {}}); }
 
-void Environment::forget() {
-  simplified_.clear();
-  for (auto& memo : decided_) memo.clear();
-}
-
 std::optional<int64_t> Environment::value(Expr expr) const {
-  switch (expr.kind()) {
-    case ExprKind::Constant:
-      return expr.number();
-    case ExprKind::Symbol:
-      return symbols_[expr.id()].value;
-    case ExprKind::Sum: {
-      int64_t total = expr.number();
-      for (size_t i = 0; i < expr.operands().size(); ++i) {
-        const std::optional<int64_t> term = value(expr.operands()[i]);
-        if (!term) return std::nullopt;
-        total = checked(sum(total, checked(product(expr.coefficients()[i], *term))));
-      }
-      return total;
-    }
-    case ExprKind::Product: {
-      int64_t total = 1;
-      for (const Expr factor : expr.operands()) {
-        const std::optional<int64_t> part = value(factor);
-        if (!part) return std::nullopt;
-        total = checked(product(total, *part));
-      }
-      return total;
-    }
-    default:
-      break;
-  }
-  if (expr.operands().size() != 2) return std::nullopt;
-  const std::optional<int64_t> a = value(expr.operands()[0]), b = value(expr.operands()[1]);
-  if (!a || !b) return std::nullopt;
-  switch (expr.kind()) {
-    case ExprKind::FloorDiv:
-      return floor_div(*a, *b);
-    case ExprKind::Mod:
-      return mod(*a, *b);
-    case ExprKind::Min:
-      return std::min(*a, *b);
-    default:
-      return std::max(*a, *b);
-  }
+  if (expr.is_constant()) return expr.number();
+  if (expr.kind() == ExprKind::Symbol) return symbols_[expr.id()].value;
+  const auto known = values_.find(expr.identity());
+  if (known != values_.end()) return known->second;
+  const std::optional<int64_t> found = find_value(expr);
+  values_.emplace(expr.identity(), found);
+  return found;
 }
 
-Expr Environment::simplified(Expr expr) {
-  if (expr.is_constant()) return expr;
-  const auto known = simplified_.find(expr.identity());
-  if (known != simplified_.end()) return known->second;
-  const auto replacement = [&](Expr leaf) {
-    return leaf.kind() == ExprKind::Symbol ? symbols_[leaf.id()].is : std::nullopt;
-  };
-  const bool changes = any_leaf(expr, [&](Expr leaf) { return replacement(leaf).has_value(); });
-  const Expr replaced = changes ? substitute(expr, replacement) : expr;
-  const Expr result = simplify(replaced, [&](Expr leaf) { return range(leaf); });
-  simplified_.emplace(expr.identity(), result);
-  return result;
+std::optional<int64_t> Environment::find_value(Expr expr) const {
+  std::vector<int64_t> parts;
+  for (const Expr operand : expr.operands()) {
+    const std::optional<int64_t> part = value(operand);
+    if (!part) return std::nullopt;
+    parts.push_back(*part);
+  }
+  int64_t total;
+  switch (expr.kind()) {
+    case ExprKind::Sum:
+      total = expr.number();
+      for (size_t i = 0; i < parts.size(); ++i) {
+        total = checked(sum(total, checked(product(expr.coefficients()[i], parts[i]))));
+      }
+      return total;
+    case ExprKind::Product:
+      total = 1;
+      for (const int64_t part : parts) total = checked(product(total, part));
+      return total;
+    case ExprKind::FloorDiv:
+      return floor_div(parts[0], parts[1]);
+    case ExprKind::Mod:
+      return mod(parts[0], parts[1]);
+    case ExprKind::Min:
+      return std::min(parts[0], parts[1]);
+    case ExprKind::Max:
+      return std::max(parts[0], parts[1]);
+    default:
+      return std::nullopt;
+  }
 }
 
 Expr Environment::original(Expr expr) const {
-  return substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
-    if (leaf.kind() != ExprKind::Symbol || !symbols_[leaf.id()].of) return std::nullopt;
-    return original(*symbols_[leaf.id()].of);
-  });
+  if (expr.is_constant()) return expr;
+  if (expr.kind() == ExprKind::Symbol) {
+    const std::optional<Expr>& of = symbols_[expr.id()].of;
+    return of ? original(*of) : expr;
+  }
+  const auto known = originals_.find(expr.identity());
+  if (known != originals_.end()) return known->second;
+  const Expr found = rebuild(expr, [&](Expr part) { return original(part); });
+  originals_.emplace(expr.identity(), found);
+  return found;
 }
 
-Range Environment::range(Expr expr) {
-  return range_of(expr,
-                  [&](Expr leaf) { return leaf.kind() == ExprKind::Symbol ? symbols_[leaf.id()].range : Range{}; });
+Range Environment::leaf_range(Expr leaf) const {
+  return leaf.kind() == ExprKind::Symbol ? symbols_[leaf.id()].range : Range{};
+}
+
+std::optional<Expr> Environment::leaf_value(Expr leaf) const {
+  if (leaf.kind() != ExprKind::Symbol) return std::nullopt;
+  const std::optional<Expr>& is = symbols_[leaf.id()].is;
+  return is ? is : Knowledge::leaf_value(leaf);
+}
+
+bool Environment::divides(Expr divisor, Expr dividend) const {
+  return !no_rest_.empty() && no_rest_.count(mod(dividend, divisor).identity()) != 0;
 }
 
 // -- questions -------------------------------------------------------------------------------------------------------
@@ -177,7 +182,8 @@ Range Environment::factored_range(Expr difference) {
 bool Environment::follows(Expr difference) {
   size_t looked = 0;
   for (const Relation& fact : facts_) {
-    if (fact.kind == Kind::NonZero || ++looked > kMostFacts) continue;
+    if (fact.kind == Kind::NonZero || !have_common_term(difference, fact.difference)) continue;
+    if (++looked > kMostFacts) return false;
     if (range(difference - fact.difference).low >= 0) return true;
     if (fact.kind == Kind::Zero && range(difference + fact.difference).low >= 0) return true;
   }
@@ -207,9 +213,9 @@ std::optional<bool> Environment::decide_known(const Relation& relation) {
 std::optional<bool> Environment::decide(const Relation& relation) {
   auto& memo = decided_[static_cast<int>(relation.kind)];
   const auto known = memo.find(relation.difference.identity());
-  if (known != memo.end()) return known->second;
+  if (known != memo.end() && (known->second.answer || known->second.learnt == learnt_)) return known->second.answer;
   const std::optional<bool> answer = decide_known(known_form(relation));
-  memo.emplace(relation.difference.identity(), answer);
+  memo.insert_or_assign(relation.difference.identity(), Answer{answer, learnt_});
   return answer;
 }
 
@@ -243,28 +249,12 @@ bool Environment::assume(const Relation& relation) {
 // -- what is learnt --------------------------------------------------------------------------------------------------
 
 void Environment::learn(const Relation& relation) {
-  const Relation known = known_form(relation);
-  switch (known.kind) {
-    case Kind::Zero:
-      learn_zero(known.difference);
-      break;
-    case Kind::AtLeastZero:
-      learn_at_least_zero(known.difference);
-      break;
-    case Kind::NonZero: {
-      const Range bounds = range(known.difference);
-      if (bounds.low == 0) {
-        learn_at_least_zero(known.difference - 1);
-      } else if (bounds.high == 0) {
-        learn_at_least_zero(-1 - known.difference);
-      } else {
-        facts_.push_back(known);
-      }
-      break;
-    }
-  }
-  forget();
+  learn_known(known_form(relation));
+  ++learnt_;
+  if (!reworded_) return;
   // Facts in terms of what is known now; those that say something in ranges or replacements are learnt by that.
+  reworded_ = false;
+  forget();
   std::vector<Relation> before = std::move(facts_);
   facts_.clear();
   for (const Relation& fact : before) {
@@ -277,9 +267,32 @@ void Environment::learn(const Relation& relation) {
   }
 }
 
+void Environment::learn_known(const Relation& known) {
+  switch (known.kind) {
+    case Kind::Zero:
+      return learn_zero(known.difference);
+    case Kind::AtLeastZero:
+      return learn_at_least_zero(known.difference);
+    case Kind::NonZero:
+      break;
+  }
+  const Range bounds = range(known.difference);
+  if (bounds.low == 0) return learn_at_least_zero(known.difference - 1);
+  if (bounds.high == 0) return learn_at_least_zero(-1 - known.difference);
+  add_fact(known);
+}
+
+void Environment::add_fact(const Relation& known) {
+  facts_.push_back(known);
+  if (known.kind != Kind::Zero || known.difference.kind() != ExprKind::Mod) return;
+  if (no_rest_.insert(known.difference.identity()).second) reworded_ = true;
+}
+
 void Environment::narrow(int32_t symbol, Range range) {
   Range& known = symbols_[symbol].range;
+  if (range.low <= known.low && range.high >= known.high) return;
   known = {std::max(known.low, range.low), std::min(known.high, range.high)};
+  reworded_ = true;
 }
 
 /// False: the symbol stands in what would replace it.
@@ -293,6 +306,7 @@ bool Environment::replace(Expr symbol, Expr by) {
       other.is = substitute(*other.is, [&](Expr leaf) { return leaf == symbol ? std::optional(by) : std::nullopt; });
     }
   }
+  reworded_ = true;
   forget();
   // What was known of the symbol holds for what it is.
   if (bounds.low != INT64_MIN) learn(at_most(bounds.low, by));
@@ -335,7 +349,7 @@ void Environment::learn_zero(Expr difference) {
       difference.operands()[1].is_constant() && difference.operands()[1].number() > 1) {
     return multiple(difference.operands()[0], difference.operands()[1].number());
   }
-  facts_.push_back({Kind::Zero, difference});
+  add_fact({Kind::Zero, difference});
 }
 
 void Environment::learn_at_least_zero(Expr difference) {
@@ -358,7 +372,7 @@ void Environment::learn_at_least_zero(Expr difference) {
     return false;
   });
   for (const auto& [symbol, bounds] : found) narrow(symbol, bounds);
-  if (!expressed) facts_.push_back({Kind::AtLeastZero, difference});
+  if (!expressed) add_fact({Kind::AtLeastZero, difference});
 }
 
 // -- the guards of a capture -----------------------------------------------------------------------------------------

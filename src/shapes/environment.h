@@ -12,8 +12,10 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "shapes/knowledge.h"
 #include "shapes/relation.h"
 
 namespace magneto::shapes {
@@ -23,8 +25,11 @@ struct SizeOverflow : std::overflow_error {
   using std::overflow_error::overflow_error;
 };
 
-class Environment {
+class Environment final : public Knowledge {
  public:
+  Environment() { remember(); }
+
+
   /// A symbol for a size that is `value` in this run and lies in `range` in all runs.
   Expr symbol(int64_t value, Range range);
   Expr unbacked(Range range);
@@ -43,14 +48,16 @@ class Environment {
 
   /// The value in this run; nothing: an unbacked symbol is in it. Throws SizeOverflow.
   std::optional<int64_t> value(Expr expr) const;
-  /// In terms of what is known.
-  Expr simplified(Expr expr);
   /// In terms of the symbols that `symbol` and `unbacked` gave.
   Expr original(Expr expr) const;
-  Range range(Expr expr);
 
   /// What was assumed, in order, in terms of the original symbols; with nothing that follows from the rest.
   std::vector<Relation> guards() const;
+
+ protected:
+  Range leaf_range(Expr leaf) const override;
+  std::optional<Expr> leaf_value(Expr leaf) const override;
+  bool divides(Expr divisor, Expr dividend) const override;
 
  private:
   struct Symbol {
@@ -62,22 +69,33 @@ class Environment {
   };
 
   Expr add(Symbol symbol);
+  std::optional<int64_t> find_value(Expr expr) const;
   Relation known_form(const Relation& relation);
   std::optional<bool> decide_known(const Relation& relation);
   Range factored_range(Expr difference);
   bool follows(Expr difference);
   void learn(const Relation& relation);
+  void learn_known(const Relation& known);
+  void add_fact(const Relation& known);
   void learn_zero(Expr difference);
   void learn_at_least_zero(Expr difference);
   bool replace(Expr symbol, Expr by);
   void narrow(int32_t symbol, Range range);
-  void forget();
 
   std::vector<Symbol> symbols_;
-  std::vector<Relation> assumed_;                     // as they were asked, original symbols
-  std::vector<Relation> facts_;                       // known, and not expressed by ranges and replacements
-  std::unordered_map<const void*, Expr> simplified_;  // memo, by identity
-  std::unordered_map<const void*, std::optional<bool>> decided_[3];  // memo, by kind and identity of the difference
+  std::vector<Relation> assumed_;              // as they were asked, original symbols
+  std::vector<Relation> facts_;                // known, and not expressed by ranges and replacements
+  std::unordered_set<const void*> no_rest_;    // modulos that are zero
+  int64_t learnt_ = 0;                         // counts what became known
+  bool reworded_ = false;                      // expressions and ranges that were found before may be better now
+
+  struct Answer {
+    std::optional<bool> answer;
+    int64_t learnt;  // one that depends holds as long as nothing more is known
+  };
+  std::unordered_map<const void*, Answer> decided_[3];  // by kind and identity of the difference
+  mutable std::unordered_map<const void*, std::optional<int64_t>> values_;
+  mutable std::unordered_map<const void*, Expr> originals_;
 };
 
 }  // namespace magneto::shapes

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "shapes/knowledge.h"
+
 namespace magneto::shapes {
 
 struct ExprNode {
@@ -139,10 +141,8 @@ Expr binary(ExprKind kind, Expr a, Expr b) {
   return ExprTable::intern({.kind = kind, .operands = {a, b}, .coefficients = {}});
 }
 
-/// a == divisor*quotient + rest, where no term of rest has a coefficient that the divisor divides.
-struct Split {
-  Expr quotient, rest;
-};
+}  // namespace
+
 Split split(Expr a, int64_t divisor) {
   Terms quotient, rest;
   const auto put = [&](Expr term, int64_t coefficient) {
@@ -162,8 +162,6 @@ Split split(Expr a, int64_t divisor) {
   }
   return {quotient.take(), rest.take()};
 }
-
-}  // namespace
 
 Expr::Expr(int64_t number) : node_(leaf(ExprKind::Constant, number).node_) {}
 Expr Expr::symbol(int32_t id) { return leaf(ExprKind::Symbol, id); }
@@ -267,6 +265,8 @@ Expr extremum(ExprKind kind, Expr a, Expr b) {
   return binary(kind, a, b);
 }
 
+}  // namespace
+
 Expr rebuild(Expr expr, const std::function<Expr(Expr)>& part) {
   switch (expr.kind()) {
     case ExprKind::Constant:
@@ -296,8 +296,6 @@ Expr rebuild(Expr expr, const std::function<Expr(Expr)>& part) {
   }
   return expr;
 }
-
-}  // namespace
 
 Expr min(Expr a, Expr b) { return extremum(ExprKind::Min, a, b); }
 Expr max(Expr a, Expr b) { return extremum(ExprKind::Max, a, b); }
@@ -381,199 +379,6 @@ std::optional<Linear> linear_in(Expr expr, Expr leaf) {
     if (uses == 1) return Linear{coefficient, 0};
   }
   return std::nullopt;
-}
-
-namespace {
-
-/// Wide enough that bounds never wrap; anything outside 64 bits means "unknown".
-using Wide = __int128;
-
-Range narrowed(Wide low, Wide high) {
-  if (low < INT64_MIN || high > INT64_MAX) return {};
-  return {static_cast<int64_t>(low), static_cast<int64_t>(high)};
-}
-
-bool unknown(Range range) { return range.low == INT64_MIN || range.high == INT64_MAX; }
-
-Range times(Range a, Range b) {
-  if (a.low >= 0 && b.low >= 0) {
-    const Wide low = Wide{a.low} * b.low, high = Wide{a.high} * b.high;
-    const bool bounded = !unknown(a) && !unknown(b) && high <= INT64_MAX;
-    return {low > INT64_MAX ? 0 : static_cast<int64_t>(low), bounded ? static_cast<int64_t>(high) : INT64_MAX};
-  }
-  if (unknown(a) || unknown(b)) return {};
-  const Wide corners[] = {Wide{a.low} * b.low, Wide{a.low} * b.high, Wide{a.high} * b.low, Wide{a.high} * b.high};
-  return narrowed(*std::min_element(corners, corners + 4), *std::max_element(corners, corners + 4));
-}
-
-Range plus(Range a, Range b) {
-  const bool low = a.low != INT64_MIN && b.low != INT64_MIN;
-  const bool high = a.high != INT64_MAX && b.high != INT64_MAX;
-  const Wide least = Wide{a.low} + b.low, most = Wide{a.high} + b.high;
-  return {low && least >= INT64_MIN && least <= INT64_MAX ? static_cast<int64_t>(least) : INT64_MIN,
-          high && most <= INT64_MAX && most >= INT64_MIN ? static_cast<int64_t>(most) : INT64_MAX};
-}
-
-}  // namespace
-
-Range range_of(Expr expr, const std::function<Range(Expr)>& leaf) {
-  const auto part = [&](size_t i) { return range_of(expr.operands()[i], leaf); };
-  switch (expr.kind()) {
-    case ExprKind::Constant:
-      return {expr.number(), expr.number()};
-    case ExprKind::Symbol:
-    case ExprKind::Variable:
-    case ExprKind::Value:
-      return leaf(expr);
-    case ExprKind::Sum: {
-      Range sum{expr.number(), expr.number()};
-      for (size_t i = 0; i < expr.operands().size(); ++i) {
-        const int64_t scale = expr.coefficients()[i];
-        const Range term = part(i);
-        Range scaled;
-        const bool up = scale > 0;
-        const int64_t from = up ? term.low : term.high, to = up ? term.high : term.low;
-        if (from != INT64_MIN && from != INT64_MAX) scaled.low = narrowed(Wide{from} * scale, Wide{from} * scale).low;
-        if (to != INT64_MIN && to != INT64_MAX) scaled.high = narrowed(Wide{to} * scale, Wide{to} * scale).high;
-        sum = plus(sum, scaled);
-      }
-      return sum;
-    }
-    case ExprKind::Product: {
-      Range result{1, 1};
-      for (size_t i = 0; i < expr.operands().size(); ++i) result = times(result, part(i));
-      return result;
-    }
-    case ExprKind::FloorDiv: {
-      const Range a = part(0), b = part(1);
-      if (b.low < 1) return {};
-      Range result;
-      if (a.low != INT64_MIN)
-        result.low = a.low >= 0 ? (b.high == INT64_MAX ? 0 : a.low / b.high) : floor_div(a.low, b.low);
-      if (a.high != INT64_MAX)
-        result.high = a.high >= 0 ? a.high / b.low : (b.high == INT64_MAX ? -1 : floor_div(a.high, b.high));
-      return result;
-    }
-    case ExprKind::Mod: {
-      const Range a = part(0), b = part(1);
-      if (b.low < 1) return {};
-      if (a.low >= 0 && a.high < b.low) return a;
-      return {0, b.high == INT64_MAX ? (a.low >= 0 ? a.high : INT64_MAX) : b.high - 1};
-    }
-    case ExprKind::Min: {
-      const Range a = part(0), b = part(1);
-      return {std::min(a.low, b.low), std::min(a.high, b.high)};
-    }
-    case ExprKind::Max: {
-      const Range a = part(0), b = part(1);
-      return {std::max(a.low, b.low), std::max(a.high, b.high)};
-    }
-  }
-  return {};
-}
-
-namespace {
-
-struct Term {
-  int64_t coefficient;
-  std::vector<Expr> factors;
-};
-
-/// The terms of a sum without a constant; nothing for others.
-std::optional<std::vector<Term>> terms_of(Expr expr) {
-  const auto factors = [](Expr term) {
-    return term.kind() == ExprKind::Product ? term.operands() : std::vector<Expr>{term};
-  };
-  std::vector<Term> terms;
-  if (expr.is_constant()) return std::nullopt;
-  if (expr.kind() != ExprKind::Sum) return std::vector<Term>{{1, factors(expr)}};
-  if (expr.number() != 0) return std::nullopt;
-  for (size_t i = 0; i < expr.operands().size(); ++i) {
-    terms.push_back({expr.coefficients()[i], factors(expr.operands()[i])});
-  }
-  return terms;
-}
-
-}  // namespace
-
-std::optional<Expr> exact_quotient(Expr a, Expr b) {
-  const auto dividends = terms_of(a), divisor = terms_of(b);
-  if (!dividends || !divisor || divisor->size() != 1) return std::nullopt;
-  Expr quotient = 0;
-  for (Term term : *dividends) {
-    if (term.coefficient % divisor->front().coefficient != 0) return std::nullopt;
-    for (const Expr factor : divisor->front().factors) {
-      const auto found = std::find(term.factors.begin(), term.factors.end(), factor);
-      if (found == term.factors.end()) return std::nullopt;
-      term.factors.erase(found);
-    }
-    Expr part = term.coefficient / divisor->front().coefficient;
-    for (const Expr factor : term.factors) part *= factor;
-    quotient += part;
-  }
-  return quotient;
-}
-
-Expr simplify(Expr expr, const std::function<Range(Expr)>& leaf) {
-  if (expr.operands().empty()) {
-    const Range range = expr.is_constant() ? Range{} : leaf(expr);
-    return range.low == range.high ? Expr(range.low) : expr;
-  }
-  if (expr.is_polynomial()) {
-    const auto is_number = [&](Expr part) {
-      const Range range = leaf(part);
-      return range.low == range.high;
-    };
-    if (!any_leaf(expr, is_number)) return expr;
-  }
-  const Expr inner = rebuild(expr, [&](Expr part) { return simplify(part, leaf); });
-  if (inner.operands().size() != 2 || inner.kind() == ExprKind::Sum || inner.kind() == ExprKind::Product) return inner;
-  const Expr a = inner.operands()[0], b = inner.operands()[1];
-  const Range x = range_of(a, leaf), y = range_of(b, leaf);
-  switch (inner.kind()) {
-    case ExprKind::FloorDiv:
-    case ExprKind::Mod: {
-      const bool divides = inner.kind() == ExprKind::FloorDiv;
-      if (x.low >= 0 && y.low > 0 && x.high < y.low) return divides ? Expr(0) : a;
-      if (y.low > 0) {
-        if (const auto quotient = exact_quotient(a, b)) return divides ? *quotient : Expr(0);
-        // (p*a)//(p*b) is a//b, and the rest p times that of a and b.
-        if (const auto divisor = terms_of(b); divisor && divisor->size() == 1) {
-          for (const Expr factor : divisor->front().factors) {
-            if (range_of(factor, leaf).low < 1) continue;
-            const auto less = exact_quotient(a, factor);
-            if (!less) continue;
-            const Expr rest = exact_quotient(b, factor).value();
-            return divides ? simplify(floor_div(*less, rest), leaf) : simplify(factor * mod(*less, rest), leaf);
-          }
-        }
-      }
-      if (!b.is_constant() || b.number() <= 1) return inner;
-      // (c*x + rest) with 0 <= rest < c: split off what c divides, then look at the coarsest common factor of the rest.
-      if (a.kind() != ExprKind::Sum) return inner;
-      // Terms whose coefficient shares a factor g with the divisor: (g*x + rest)//(g*n) == x//n when 0 <= rest < g.
-      for (size_t i = 0; i < a.coefficients().size(); ++i) {
-        const int64_t factor = std::abs(a.coefficients()[i]);
-        if (factor <= 1 || b.number() % factor != 0) continue;
-        const Split parts = split(a, factor);
-        const Range rest = range_of(parts.rest, leaf);
-        if (rest.low < 0 || rest.high >= factor) continue;
-        if (divides) return simplify(floor_div(parts.quotient, b.number() / factor), leaf);
-        return factor * simplify(mod(parts.quotient, b.number() / factor), leaf) + parts.rest;
-      }
-      return inner;
-    }
-    case ExprKind::Min:
-      if (x.high <= y.low) return a;
-      if (y.high <= x.low) return b;
-      return inner;
-    case ExprKind::Max:
-      if (x.high <= y.low) return b;
-      if (y.high <= x.low) return a;
-      return inner;
-    default:
-      return inner;
-  }
 }
 
 }  // namespace magneto::shapes
