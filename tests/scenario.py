@@ -170,10 +170,10 @@ def same(left: str, right: str, backend: str) -> bool:
     return all(math.isclose(float(one), float(other), rel_tol=1e-6, abs_tol=1e-7) for one, other in pairs)
 
 
-def check(scenario: Scenario, breaks: bool, *, backend: str) -> None:
+def check(scenario: Scenario, breaks: bool, *, backend: str, dynamic: bool | None = None) -> None:
     expected = observe(scenario, None)
     magneto.reset()
-    actual = observe(scenario, lambda function: magneto.compile(function, backend=backend))
+    actual = observe(scenario, lambda function: magneto.compile(function, backend=backend, dynamic=dynamic))
     for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
         assert same(left, right, backend), f"call {index + 1}:\n{left}\ninstead of\n{right}"
     stats = magneto.stats()

@@ -25,9 +25,36 @@ PyObject* cache_of(const std::vector<PyObject*>& held, PyObject* function) {
   return PyDict_CheckExact(found[1]) ? found[1] : nullptr;
 }
 
-/// Like original_key, for a tuple that holds tuples, or is a tensor's shape, too.
+bool is_shape(PyObject* value) { return std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0; }
+
+bool holds_unknown_number(PyObject* value) {
+  if (!PyTuple_CheckExact(value) && !is_shape(value)) return is_unknown_number(value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    if (holds_unknown_number(PyTuple_GET_ITEM(value, i))) return true;
+  }
+  return false;
+}
+
+/// The tuple or number with numbers as they are in this run, and are in all that use the capture from here on.
+Ref with_known_numbers(Capture& capture, PyObject* value) {
+  if (!PyTuple_Check(value)) return capture.known(value);
+  Ref items = checked(PyTuple_New(PyTuple_GET_SIZE(value)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    PyTuple_SET_ITEM(items.get(), i, with_known_numbers(capture, PyTuple_GET_ITEM(value, i)).release());
+  }
+  if (PyTuple_CheckExact(value)) return items;
+  return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(Py_TYPE(value)), items.get()));
+}
+
+/// Like original_key, for a tuple that holds tuples, or is a tensor's shape, too. A cache tells numbers apart: they are
+/// fixed.
 PyObject* cache_key(Capture& capture, PyObject* value) {
-  const bool shape = std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0;
+  if (holds_unknown_number(value)) {
+    Ref known = with_known_numbers(capture, value);
+    capture.keep(known);
+    return known.get();
+  }
+  const bool shape = is_shape(value);
   if (is_tensor(value)) return nullptr;
   if (capture.is_outside(value) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {

@@ -13,6 +13,7 @@
 #include "fake/meta_kernel.h"
 #include "fake/operator_facts.h"
 #include "fake/record.h"
+#include "fake/size_node.h"
 
 namespace magneto::fake {
 
@@ -107,6 +108,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   if (facts.replaces_storage) {
     session.impl().refuse(Refusal::Kind::Unsupported, op, "it gives a tensor the storage of another one");
   }
+  if (session.impl().has_symbols) fix_wrapped_sizes(args);
   // Numbers that PyTorch itself wrapped as tensors are constants of the code, and may be read.
   if (facts.data_dependent && reads_number(args)) return run_below(op, stack);
   replace_real_tensors(session, args);

@@ -4,6 +4,7 @@
 // assumed. Code that wants a plain number gets the one of this run, which is then a guard.
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <c10/core/SymInt.h>
 #include <c10/core/SymNodeImpl.h>
 
@@ -23,6 +24,9 @@ c10::SymInt to_symint(const std::shared_ptr<SessionState>& state, shapes::Expr e
 
 /// What a SymInt stands for; one of somebody else's is asked for its number.
 shapes::Expr expr_of(const c10::SymInt& size);
+
+/// Of a call's arguments: a size that PyTorch wrapped as a tensor has its number fixed, which the tensor then holds.
+void fix_wrapped_sizes(std::span<c10::IValue> args);
 
 std::vector<c10::SymInt> to_symints(const std::shared_ptr<SessionState>& state, std::span<const shapes::Expr> exprs);
 
