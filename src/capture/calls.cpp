@@ -560,6 +560,15 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
     graph.torch_nodes.resize(index);
     check_sticky();
     check_refusal();
+    // PyTorch's own Python code asks a size for things that only a number answers.
+    const auto fixes = [&] {
+      const SavedError error;
+      return fix_sizes(args);
+    };
+    if (fixes()) {
+      PyErr_Clear();
+      return record(kind, target, args, kwnames, run, always);
+    }
     throw PythonError{};
   }
   if (graph.aten_nodes.size() == operators && !always) {
@@ -589,12 +598,8 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   CallArgs values;
   values.kwnames = args.kwnames;
   for (PyObject* arg : args.values) {
-    if (is_builtin_container(arg)) {
-      resolved.push_back(resolve_deep(arg));
-      values.values.push_back(resolved.back().get());
-    } else {
-      values.values.push_back(arg);
-    }
+    resolved.push_back(readable(arg));
+    values.values.push_back(resolved.back().get());
   }
   if (has_unknown_numbers()) {
     const bool as_symints = takes_symints(callable);

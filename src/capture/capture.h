@@ -231,6 +231,8 @@ class Capture {
   /// The object for C code to read, and perhaps to give back: itself, or its stand-in, with stand-ins in it at all
   /// levels.
   Ref resolve_deep(PyObject* object, int depth = 0);
+  /// What PyTorch may read as an argument: of a container its contents, guarded, all the way down.
+  Ref readable(PyObject* argument, int depth = 0);
   bool has_shadow(PyObject* object) const { return shadows_.count(object) != 0 || find_tail(object) != nullptr; }
   /// list.append. What is appended to a list from outside that nobody has read is kept apart: the list needs no guards.
   void append(PyObject* list, PyObject* item);
@@ -260,6 +262,8 @@ class Capture {
   Ref known(PyObject* value);
   /// The same for the arguments in front of `end`, but for numbers that follow from sizes, if those are `kept`.
   void know_all(CallArgs& args, size_t end = SIZE_MAX, bool sizes_kept = false);
+  /// All sizes of the tensors and all sizes among the arguments of a call are those of this run. False: they were.
+  bool fix_sizes(std::span<PyObject* const> args);
   bool has_unknown_numbers() const { return !unknown_numbers_.empty(); }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);

@@ -327,7 +327,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
   key = known_key.get();
   if (is_tensor(container)) {
     static PyObject* const getitem = operator_function("getitem");
-    Ref deep = with_symints(resolve_deep(key).get());
+    Ref deep = with_symints(readable(key).get());
     PyObject* args[] = {container, deep.get()};
     const auto places = unknown_places(container, deep.get());
     return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
@@ -411,14 +411,14 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
   const Ref known_key = known(key);
   key = known_key.get();
   if (is_tensor(container)) {
-    const Ref known_value = value ? known(value) : Ref();
+    const Ref known_value = value ? readable(known(value).get()) : Ref();
     value = known_value.get();
     if (!value) {
       PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
       throw PythonError{};
     }
     static PyObject* const setitem = operator_function("setitem");
-    Ref deep = with_symints(resolve_deep(key).get());
+    Ref deep = with_symints(readable(key).get());
     PyObject* args[] = {container, deep.get(), value};
     record(graph::TorchNode::Kind::CallFunction, setitem, args, nullptr, [&]() -> PyObject* {
       return PyObject_SetItem(container, deep.get(), value) < 0 ? nullptr : Py_NewRef(Py_None);

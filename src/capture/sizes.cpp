@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "capture/capture.h"
@@ -298,21 +299,43 @@ Ref Capture::with_symints(PyObject* object) {
   });
 }
 
-Ref Capture::with_size_numbers(PyObject* result) {
-  if (const auto size = symint_value(result)) return size_number(*size);
-  const auto holds = [&] {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) {
-      if (symint_value(PyTuple_GET_ITEM(result, i))) return true;
+bool Capture::fix_sizes(std::span<PyObject* const> args) {
+  bool found = false;
+  const std::function<void(PyObject*, int)> fix = [&](PyObject* arg, int depth) {
+    if (is_fake_tensor(arg)) {
+      found |= session->fix_sizes(THPVariable_Unpack(arg));
+    } else if (const auto size = symint_value(arg)) {
+      found |= !session->sizes().simplified(*size).is_constant();
+      session->sizes().specialise(*size);
+    } else if (depth < 8 && (PyTuple_Check(arg) || PyList_Check(arg))) {
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arg); ++i) fix(PySequence_Fast_GET_ITEM(arg, i), depth + 1);
     }
-    return false;
   };
-  const bool shape = Py_TYPE(result) == &THPSizeType;
-  if ((!PyTuple_CheckExact(result) && !shape) || !holds()) return Ref::borrow(result);
-  Ref items = checked(PyTuple_New(PyTuple_GET_SIZE(result)));
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) {
-    PyTuple_SET_ITEM(items.get(), i, with_size_numbers(PyTuple_GET_ITEM(result, i)).release());
+  for (PyObject* arg : args) fix(arg, 0);
+  return found;
+}
+
+Ref Capture::with_size_numbers(PyObject* result) {
+  static constinit Imported sym_float("torch", "SymFloat"), sym_bool("torch", "SymBool");
+  PyTypeObject* type = Py_TYPE(result);
+  if (const auto size = symint_value(result)) return size_number(*size);
+  if (type == sym_float.type()) return checked(PyNumber_Float(result));
+  if (type == sym_bool.type()) return Ref::borrow(PyObject_IsTrue(result) ? Py_True : Py_False);
+  const bool shape = type == &THPSizeType, list = PyList_CheckExact(result);
+  if (!PyTuple_CheckExact(result) && !shape && !list) return Ref::borrow(result);
+  std::vector<Ref> items;
+  bool changes = false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(result, i);
+    items.push_back(with_size_numbers(item));
+    changes |= items.back().get() != item;
   }
-  return shape ? shape_of_items(items.get()) : items;
+  if (!changes) return Ref::borrow(result);
+  Ref made = list ? Ref::borrow(result) : checked(PyTuple_New(PySequence_Fast_GET_SIZE(result)));
+  for (size_t i = 0; i < items.size(); ++i) {
+    Py_XSETREF(PySequence_Fast_ITEMS(made.get())[i], items[i].release());
+  }
+  return shape ? shape_of_items(made.get()) : made;
 }
 
 Ref Capture::with_known_sizes(PyObject* object) {

@@ -438,29 +438,67 @@ void Capture::append(PyObject* list, PyObject* item) {
   ++writes_;
 }
 
-Ref Capture::resolve_deep(PyObject* object, int depth) {
-  if (depth > 50) side_exit(BreakReason::OpaqueObject, "a container that may hold itself is read");
-  Ref top = resolve(object);
-  PyObject* value = top.get();
-  // A stand-in, or a container that the capture has made: in place, so that it stays the one that it is.
-  const auto deep = [&](PyObject* item) { return is_builtin_container(item) ? resolve_deep(item, depth + 1) : Ref(); };
-  if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-      PyObject* item = PySequence_Fast_GET_ITEM(value, i);
-      Ref replacement = deep(item);
-      if (!replacement || replacement.get() == item) continue;
-      PySequence_Fast_ITEMS(value)[i] = replacement.release();
+namespace {
+
+/// The container with `replacement(item)` for its items. In place, so that it stays the one that it is: a stand-in, or
+/// one that the capture has made.
+template <typename Replacement>
+void replace_items(PyObject* container, const Replacement& replacement) {
+  if (PyTuple_Check(container) || PyList_Check(container)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(container, i);
+      Ref other = replacement(item);
+      if (other.get() == item) continue;
+      PySequence_Fast_ITEMS(container)[i] = other.release();
       Py_DECREF(item);
     }
-  } else if (PyDict_CheckExact(value)) {
+  } else if (PyDict_CheckExact(container)) {
     PyObject *key, *item;
     Py_ssize_t position = 0;
-    while (PyDict_Next(value, &position, &key, &item)) {
-      Ref replacement = deep(item);
-      if (!replacement || replacement.get() == item) continue;
-      if (PyDict_SetItem(value, key, replacement.get()) < 0) throw PythonError{};
+    while (PyDict_Next(container, &position, &key, &item)) {
+      Ref other = replacement(item);
+      if (other.get() == item) continue;
+      if (PyDict_SetItem(container, key, other.get()) < 0) throw PythonError{};
     }
   }
+}
+
+constexpr int kDeepest = 50;
+constexpr const char* kTooDeep = "a container that may hold itself is read";
+
+/// A torch.Size, a named tuple, a list of a class derived: PyTorch reads it as it reads a plain one.
+bool is_derived_sequence(PyObject* object) {
+  return (PyTuple_Check(object) && !PyTuple_CheckExact(object)) || (PyList_Check(object) && !PyList_CheckExact(object));
+}
+
+}  // namespace
+
+Ref Capture::resolve_deep(PyObject* object, int depth) {
+  if (depth > kDeepest) side_exit(BreakReason::OpaqueObject, kTooDeep);
+  Ref top = resolve(object);
+  if (PyTuple_CheckExact(top.get()) || PyList_CheckExact(top.get()) || PyDict_CheckExact(top.get())) {
+    replace_items(top.get(), [&](PyObject* item) {
+      return is_builtin_container(item) ? resolve_deep(item, depth + 1) : Ref::borrow(item);
+    });
+  }
+  return top;
+}
+
+Ref Capture::readable(PyObject* argument, int depth) {
+  if (depth > kDeepest) side_exit(BreakReason::OpaqueObject, kTooDeep);
+  Ref top;
+  if (is_builtin_container(argument)) {
+    top = resolve(argument);
+  } else if (is_derived_sequence(argument) && is_outside(argument)) {
+    top = contents_of(argument);
+    if (PyTuple_Check(argument)) {  // still of its class, past its constructor: functions of torch ask for fields
+      Ref args = checked(PyTuple_Pack(1, top.get()));
+      top = checked(PyTuple_Type.tp_new(Py_TYPE(argument), args.get(), nullptr));
+    }
+  } else {
+    return Ref::borrow(argument);
+  }
+  replace_items(top.get(), [&](PyObject* item) { return readable(item, depth + 1); });
   return top;
 }
 

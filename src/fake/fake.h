@@ -69,6 +69,8 @@ class Session {
   c10::SymInt symint(shapes::Expr size) const;
   std::vector<shapes::Expr> sizes_of(const at::Tensor& tensor) const;
   std::vector<shapes::Expr> strides_of(const at::Tensor& tensor) const;
+  /// The sizes of this run are those of all runs. False: they were before.
+  bool fix_sizes(const at::Tensor& tensor);
 
   /// The input holds what it holds now at each run, as far as `read_inputs` names it: its contents are known.
   void know_input(const at::Tensor& fake, const at::Tensor& real);

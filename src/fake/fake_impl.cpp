@@ -86,6 +86,13 @@ void FakeImpl::specialise() const {
   state_->number_of(expr_of(symbolic_->offset));
 }
 
+bool FakeImpl::fix_sizes() {
+  if (!symbolic_) return false;
+  specialise();
+  set_symbolic(nullptr);
+  return true;
+}
+
 c10::IntArrayRef FakeImpl::sizes_custom() const {
   specialise();
   return sizes_and_strides_.sizes_arrayref();

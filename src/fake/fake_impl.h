@@ -104,6 +104,8 @@ class FakeImpl final : public c10::TensorImpl {
   void set_symbolic(std::shared_ptr<const Symbolic> symbolic);
   /// From here on all are as in this run.
   void specialise() const;
+  /// The same, for good: sizes are plain numbers afterwards. False: they were.
+  bool fix_sizes();
 
   c10::IntArrayRef sizes_custom() const override;
   c10::IntArrayRef strides_custom() const override;

@@ -229,6 +229,10 @@ void Session::use_symbols() { impl_->has_symbols = true; }
 c10::SymInt Session::symint(shapes::Expr size) const { return to_symint(impl_->state, size); }
 std::vector<shapes::Expr> Session::sizes_of(const at::Tensor& tensor) const { return exprs_of(tensor.sym_sizes()); }
 std::vector<shapes::Expr> Session::strides_of(const at::Tensor& tensor) const { return exprs_of(tensor.sym_strides()); }
+bool Session::fix_sizes(const at::Tensor& tensor) {
+  FakeImpl* fake = as_fake(tensor);
+  return fake && fake->fix_sizes();
+}
 std::vector<shapes::Expr> Session::exprs_of(c10::SymIntArrayRef numbers) const {
   std::vector<shapes::Expr> exprs;
   for (const c10::SymInt& number : numbers) exprs.push_back(impl_->state->sizes.simplified(expr_of(number)));

@@ -175,10 +175,7 @@ void specialise(SessionState& state, std::span<c10::IValue> args) {
     for_each_part(
         arg,
         [&](const at::Tensor& tensor) {
-          FakeImpl* fake = as_fake(tensor);
-          if (!fake || !fake->symbolic()) return;
-          fake->specialise();
-          fake->set_symbolic(nullptr);  // what follows may change the sizes (unsqueeze_)
+          if (FakeImpl* fake = as_fake(tensor)) fake->fix_sizes();  // what follows may change them (unsqueeze_)
         },
         [&](const c10::SymInt&) { has_sizes = true; });
     if (!has_sizes) continue;

@@ -29,7 +29,6 @@ class Environment final : public Knowledge {
  public:
   Environment() { remember(); }
 
-
   /// A symbol for a size that is `value` in this run and lies in `range` in all runs.
   Expr symbol(int64_t value, Range range);
   Expr unbacked(Range range);
@@ -83,11 +82,11 @@ class Environment final : public Knowledge {
   void narrow(int32_t symbol, Range range);
 
   std::vector<Symbol> symbols_;
-  std::vector<Relation> assumed_;              // as they were asked, original symbols
-  std::vector<Relation> facts_;                // known, and not expressed by ranges and replacements
-  std::unordered_set<const void*> no_rest_;    // modulos that are zero
-  int64_t learnt_ = 0;                         // counts what became known
-  bool reworded_ = false;                      // expressions and ranges that were found before may be better now
+  std::vector<Relation> assumed_;            // as they were asked, original symbols
+  std::vector<Relation> facts_;              // known, and not expressed by ranges and replacements
+  std::unordered_set<const void*> no_rest_;  // modulos that are zero
+  int64_t learnt_ = 0;                       // counts what became known
+  bool reworded_ = false;                    // expressions and ranges that were found before may be better now
 
   struct Answer {
     std::optional<bool> answer;

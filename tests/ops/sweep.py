@@ -2,6 +2,7 @@
 
     python -m pytest tests/ops                             a part of it: some ops, one dtype, few samples
     python tests/ops/sweep.py [--dtype float32] [name...]  all of it, a line per failure, and how each op ran
+    python tests/ops/sweep.py --dynamic [name...]          with symbols for all sizes, one function for all samples
 
 What counts: the same result within the dtype's tolerance, the same dtype, shape and strides, the same error or none.
 """
@@ -107,12 +108,20 @@ def note_way(name: str) -> None:
         seen.update(["generated"] * bool(stats["kernels"]) + ["extern " + op for op in stats["externs"]])
 
 
-def check(info: Any, dtype: torch.dtype, most: int) -> Iterator[str]:
-    """A line for each sample that is not eager's."""
+def check(info: Any, dtype: torch.dtype, most: int, dynamic: bool = False) -> Iterator[str]:
+    """A line for each sample that is not eager's. `dynamic`: a capture for one sample serves the others, as far as its
+    guards let it; operators run one by one."""
     try:
         samples = [sample for sample in samples_of(info, dtype, most) if copy.deepcopy(sample)]
     except Exception:
         return
+
+    def call(first: Any, args: Any, kwargs: Any) -> Any:
+        result = info.op(first, *args, **kwargs)
+        return tuple(result) if isinstance(result, tuple) else result
+
+    magneto.reset()
+    shared = magneto.compile(call, backend="aot_eager", dynamic=True)
     for number, sample in enumerate(samples):
         theirs, ours = copy.deepcopy(sample), copy.deepcopy(sample)
         torch.manual_seed(11)
@@ -122,13 +131,9 @@ def check(info: Any, dtype: torch.dtype, most: int) -> Iterator[str]:
                 expected, failure = info.op(theirs.input, *theirs.args, **theirs.kwargs), None
         except Exception as error:
             expected, failure = None, type(error)
-        magneto.reset()
-
-        def call(first: Any, args: Any, kwargs: Any) -> Any:
-            result = info.op(first, *args, **kwargs)
-            return tuple(result) if isinstance(result, tuple) else result
-
-        compiled = magneto.compile(call)
+        if not dynamic:
+            magneto.reset()
+        compiled = shared if dynamic else magneto.compile(call)
         label = f"{info.name}{'.' + info.variant_test_name if info.variant_test_name else ''} {dtype} sample {number}"
         for attempt in range(2):
             given = copy.deepcopy(ours)
@@ -157,6 +162,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--dtype", choices=DTYPES, action="append")
+    parser.add_argument("--dynamic", action="store_true")
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--part", default="0/1", help="this part of the list: 2/4 is the third quarter")
     options = parser.parse_args()
@@ -170,7 +176,7 @@ def main() -> int:
             if dtype not in info.dtypes:
                 continue
             print(f"# {info.name} {name}", flush=True)
-            for line in check(info, dtype, options.samples):
+            for line in check(info, dtype, options.samples, options.dynamic):
                 failures += 1
                 print(line, flush=True)
     for op, seen in ways.items():

@@ -23,3 +23,12 @@ def test_complex_graphs_run_one_by_one(info):
     assert not list(sweep.check(info, torch.complex64, 2))
     ways = sweep.ways.get(info.name, set())
     assert not ways & {"generated"} and all("no plain tensors" in way or way == "not captured" for way in ways)
+
+
+@pytest.mark.parametrize(
+    "info", sweep.infos()[4::9], ids=lambda info: f"{info.name}.{info.variant_test_name}".rstrip(".")
+)
+def test_op_with_symbols_for_sizes(info):
+    """`python tests/ops/sweep.py --dynamic` for all of them."""
+    dtype = torch.float32 if torch.float32 in info.dtypes else torch.int64
+    assert not list(sweep.check(info, dtype, 6, dynamic=True))
