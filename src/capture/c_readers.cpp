@@ -31,7 +31,11 @@ bool holds_tensor(PyObject* value, int depth) {
 /// C code reads a container from outside itself, not its stand-in: right as long as all that is in it is guarded, is
 /// unchanged, and has no fake.
 void guard_original(Capture& capture, PyObject* original) {
-  Ref contents = capture.resolve_deep(original);
+  const bool derived = is_derived_container(original);
+  if (derived && PyAnySet_Check(original)) {
+    capture.side_exit(BreakReason::OpaqueObject, std::string("C code reads a ") + Py_TYPE(original)->tp_name);
+  }
+  Ref contents = derived ? capture.contents_of(original) : capture.resolve_deep(original);
   Ref holder = checked(PyTuple_Pack(1, original));
   if (capture.holds_changed(holder.get(), 0)) {
     capture.side_exit(BreakReason::OpaqueObject, "C code reads a container that has been changed");
@@ -59,7 +63,8 @@ void Capture::refuse_opaque(PyObject* object, int depth) {
     side_exit(BreakReason::OpaqueObject,
               std::string("the value of an object of type ") + Py_TYPE(object)->tp_name + " is read");
   }
-  if (is_builtin_container(object) && is_outside(object) && !is_shadow(object)) return guard_original(*this, object);
+  const bool container = is_builtin_container(object) || is_derived_container(object);
+  if (container && is_outside(object) && !is_shadow(object)) return guard_original(*this, object);
   if (depth == 0) return;
   if (PyTuple_Check(object) || PyList_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {

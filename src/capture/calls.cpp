@@ -439,12 +439,15 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       std::vector<PyObject*> values;
       for (PyObject* arg : args.values) {
         resolved.push_back(resolve_deep(known(arg).get()));
-        refuse_opaque(resolved.back().get(), 8);
+        PyObject* value = resolved.back().get();
+        // Of a dataclass (a ModelOutput, which is a dict) its class is read, and none of its items.
+        const bool of_class = is_derived_container(value) && PyObject_HasAttrString(value, "__dataclass_fields__") == 1;
+        if (!of_class) refuse_opaque(value, 8);
         if (module && is_python_class(Py_TYPE(arg)) &&
             _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__module__")) == module) {
           pinned(arg);  // an inspect.Signature: its methods read it
         }
-        values.push_back(resolved.back().get());
+        values.push_back(value);
       }
       Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
       check_refusal();

@@ -566,6 +566,8 @@ bool is_bound_builtin(PyObject* object);
 PyObject* descriptor_of(PyObject* bound_builtin);
 /// Exact list, dict, set, frozenset, tuple, deque, OrderedDict, defaultdict.
 bool is_builtin_container(PyObject* object);
+/// Of a class derived from tuple, list, dict or set: a torch.Size, a named tuple.
+bool is_derived_container(PyObject* object);
 bool is_tensor(PyObject* object);
 /// A torch.Generator.
 bool is_generator(PyObject* object);

@@ -23,6 +23,7 @@ struct Effect {
   // What it does with its arguments, by its name and policy.
   bool compares = false;     // items with each other: reads them all the way down
   bool takes_pairs = false;  // reads two levels
+  bool iterates = false;     // over what it adds to its first argument
   bool stores = false;       // does not read, but for keys and members,
   bool hashes = false;       // which are hashed
   bool reads = false;
@@ -86,6 +87,10 @@ void find_habits(Effect& effect) {
   effect.takes_sizes = effect.policy == Policy::Torch || name.starts_with("torch._C.TensorBase.") ||
                        std::ranges::find(computing, name) != std::end(computing);
   effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");
+  static constexpr std::string_view iterating[] = {".extend",  ".extendleft", "update",    ".__init__", ".__iadd__",
+                                                   ".__ior__", ".__iand__",   ".__isub__", ".__ixor__"};
+  effect.iterates = effect.policy == Policy::Mutate &&
+                    std::ranges::any_of(iterating, [&](std::string_view end) { return name.ends_with(end); });
   effect.stores = effect.policy == Policy::Mutate && !effect.compares;
   effect.hashes =
       name.starts_with("set.") || name.find("ict.") != std::string_view::npos || name == "_collections._count_elements";
@@ -215,6 +220,9 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       const bool deep = effect->reads || (effect->compares && !mutate) || (effect->takes_pairs && i > 0);
       Ref value = deep ? resolve_deep(args.values[i]) : resolve(args.values[i], mutate && i == 0);
       if (i > 0) refuse_opaque_iterable(value.get());
+      if (i > 0 && effect->iterates && is_derived_container(value.get()) && is_outside(value.get())) {
+        value = contents_of(value.get());
+      }
       if (value.get() == args.values[i] && is_outside(value.get()) && i == 0 &&
           (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&
           !has_shadow(value.get()) && !is_shadow(value.get())) {

@@ -140,6 +140,11 @@ bool is_builtin_container(PyObject* object) {
          type == &PyFrozenSet_Type || type == &PyODict_Type || type == deque_type() || type == defaultdict_type();
 }
 
+bool is_derived_container(PyObject* object) {
+  if (is_builtin_container(object)) return false;
+  return PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyAnySet_Check(object);
+}
+
 bool is_tensor(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   return THPVariable_CheckTypeExact(type) || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(THPVariableClass));
@@ -301,7 +306,8 @@ void Capture::refuse_opaque_iterable(PyObject* value) {
   if (!is_outside(value) || is_shadow(value) || is_builtin_container(value) || is_tensor(value) || PyType_Check(value))
     return;
   PyTypeObject* type = Py_TYPE(value);
-  if (PyIter_Check(value) || (is_opaque(value) && type->tp_iter) ||
+  const bool derived_set = PyAnySet_Check(value);
+  if (derived_set || PyIter_Check(value) || (is_opaque(value) && type->tp_iter) ||
       (type->tp_iter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_value(value))) {
     side_exit(BreakReason::OpaqueIterator,
               std::string("an object of type ") + type->tp_name + " from outside is iterated over");
@@ -466,11 +472,6 @@ void replace_items(PyObject* container, const Replacement& replacement) {
 constexpr int kDeepest = 50;
 constexpr const char* kTooDeep = "a container that may hold itself is read";
 
-/// A torch.Size, a named tuple, a list of a class derived: PyTorch reads it as it reads a plain one.
-bool is_derived_sequence(PyObject* object) {
-  return (PyTuple_Check(object) && !PyTuple_CheckExact(object)) || (PyList_Check(object) && !PyList_CheckExact(object));
-}
-
 }  // namespace
 
 Ref Capture::resolve_deep(PyObject* object, int depth) {
@@ -489,7 +490,8 @@ Ref Capture::readable(PyObject* argument, int depth) {
   Ref top;
   if (is_builtin_container(argument)) {
     top = resolve(argument);
-  } else if (is_derived_sequence(argument) && is_outside(argument)) {
+  } else if (is_derived_container(argument) && is_outside(argument) &&
+             (PyTuple_Check(argument) || PyList_Check(argument))) {
     top = contents_of(argument);
     if (PyTuple_Check(argument)) {  // still of its class, past its constructor: functions of torch ask for fields
       Ref args = checked(PyTuple_Pack(1, top.get()));

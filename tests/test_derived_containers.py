@@ -1,9 +1,14 @@
-"""What PyTorch reads of its arguments is guarded, whatever class they are of: another value is another result."""
+"""What PyTorch and built-in functions read of their arguments is guarded, whatever class they are of: another value is
+another result."""
 
 from __future__ import annotations
 
 import collections
 import enum
+import functools
+import itertools
+import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -195,3 +200,79 @@ def test_another_value_is_another_result(program: Callable[..., Any], pair: tupl
     compiled = magneto.compile(program, backend="aot_eager", dynamic=dynamic)
     for value in (*pair, *pair):
         assert_same(compiled(X, value), program(X, value), exact=True)
+
+
+class DerivedSet(set):  # type: ignore[type-arg]
+    pass
+
+
+# Built-in functions and statements that read a container.
+READERS: dict[str, Callable[[Any], Any]] = {
+    "len": len,
+    "sum": sum,
+    "max": max,
+    "sorted": sorted,
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "str": str,
+    "repr": repr,
+    "format": lambda v: f"{v}",
+    "loop": lambda v: [item + 1 for item in v],
+    "star": lambda v: [*v],
+    "in": lambda v: 3 in v,
+    "equal": lambda v: tuple(v) == (2, 3),
+    "prod": math.prod,
+    "reduce": lambda v: functools.reduce(operator.mul, v),
+    "zip": lambda v: list(zip(v, v, strict=True)),
+    "enumerate": lambda v: list(enumerate(v)),
+    "map": lambda v: list(map(str, v)),
+    "filter": lambda v: list(filter(lambda item: item > 2, v)),
+    "chain": lambda v: list(itertools.chain(v, v)),
+    "product": lambda v: list(itertools.product(v, v)),
+    "accumulate": lambda v: list(itertools.accumulate(v)),
+    "islice": lambda v: list(itertools.islice(v, 1)),
+    "any": lambda v: any(item > 3 for item in v),
+    "fromkeys": lambda v: dict.fromkeys(v, 1),
+    "join": lambda v: ",".join(map(str, v)),
+    "deque": collections.deque,
+    "Counter": collections.Counter,
+    "extend": lambda v: extended([], v),
+    "update": lambda v: updated({2}, v),
+    "bytes": bytes,
+}
+
+
+def extended(items: list[Any], more: Any) -> list[Any]:
+    items.extend(more)
+    return items
+
+
+def updated(items: set[Any], more: Any) -> set[Any]:
+    items.update(more)
+    return items
+
+
+CONTAINERS: dict[str, Callable[[int, int], Any]] = {
+    "Pair": Pair,
+    "DerivedList": lambda a, b: DerivedList([a, b]),
+    "DerivedTuple": lambda a, b: DerivedTuple([a, b]),
+    "Size": lambda a, b: torch.Size([a, b]),
+    "DerivedSet": lambda a, b: DerivedSet([a, b]),
+    "DerivedDict": lambda a, b: DerivedDict({a: 1, b: 2}),
+    "range": lambda a, b: range(a, b + 1),
+    "bytearray": lambda a, b: bytearray([a, b]),
+}
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+@pytest.mark.parametrize("reader", READERS)
+def test_containers_of_derived_classes_are_guarded(reader: str, container: str) -> None:
+    read, make = READERS[reader], CONTAINERS[container]
+
+    def program(x: torch.Tensor, value: Any) -> tuple[torch.Tensor, Any]:
+        return x + 1, read(value)
+
+    compiled = magneto.compile(program, backend="aot_eager", dynamic=False)
+    for numbers in ((2, 3), (3, 4), (2, 3), (3, 5)):
+        assert_same(compiled(X, make(*numbers)), program(X, make(*numbers)), exact=True)
