@@ -1,23 +1,9 @@
 #include "loops/sharing.h"
 
 #include <algorithm>
-#include <optional>
 
 namespace magneto::loops {
 namespace {
-
-/// `index`, an expression of the loops `from`, with the variables of the loops `to`; none if these are other loops.
-std::optional<Expr> in_loops(Expr index, const std::vector<Loop>& from, const std::vector<Loop>& to) {
-  const bool same = std::equal(from.begin(), from.end(), to.begin(), to.end(),
-                               [](const Loop& a, const Loop& b) { return a.extent == b.extent; });
-  if (!same) return std::nullopt;
-  return shapes::substitute(index, [&](Expr leaf) -> std::optional<Expr> {
-    for (size_t i = 0; i < from.size(); ++i) {
-      if (leaf == Expr::variable(from[i].variable)) return Expr::variable(to[i].variable);
-    }
-    return std::nullopt;
-  });
-}
 
 /// An element of one iteration: the index names all loops around it and nothing computed.
 bool is_own(const Kernel& kernel, const Block& block, Expr index) {
@@ -30,6 +16,18 @@ bool is_own(const Kernel& kernel, const Block& block, Expr index) {
 }
 
 }  // namespace
+
+std::optional<Expr> in_loops(Expr index, const std::vector<Loop>& from, const std::vector<Loop>& to) {
+  const bool same = std::equal(from.begin(), from.end(), to.begin(), to.end(),
+                               [](const Loop& a, const Loop& b) { return a.extent == b.extent; });
+  if (!same) return std::nullopt;
+  return shapes::substitute(index, [&](Expr leaf) -> std::optional<Expr> {
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (leaf == Expr::variable(from[i].variable)) return Expr::variable(to[i].variable);
+    }
+    return std::nullopt;
+  });
+}
 
 bool may_write_over(const Kernel& kernel, BufferId operand, BufferId result) {
   const Buffer &read = kernel.buffers[operand], &written = kernel.buffers[result];

@@ -4,6 +4,7 @@
 #include <bit>
 #include <optional>
 
+#include "codegen/llvm/streaming.h"
 #include "codegen/llvm/variant.h"
 #include "loops/normalize.h"
 
@@ -111,6 +112,7 @@ class Scheduler {
 
   Schedule run() {
     Kernel& kernel = schedule_.kernel;
+    keep_rows_in_scratch(kernel, machine_);
     schedule_.stages.resize(kernel.blocks.size());
     register_lanes_ = std::max(1, machine_.vector_bytes / std::max(4, widest(kernel)));
     if (widest(kernel) < 4) register_lanes_ = machine_.vector_bytes / widest(kernel);
@@ -149,11 +151,15 @@ class Scheduler {
         if (!block.is_stage() || loops::runs_in_order(block)) continue;
         const auto chosen = block.loops.begin() + static_cast<ptrdiff_t>(lane_loops[i]);
         std::rotate(chosen, chosen + 1, block.loops.end());
-        schedule_.stages[i] = lanes_for(block.loops.back(), is_heavy(block)        ? (has_reduction(block) ? 2 : 1)
-                                                            : has_reduction(block) ? 4
-                                                                                   : 2);
+        // Short rows are one vector in all stages: then they stay in registers (emit_known.cpp).
+        const Expr row = block.loops.back().extent;
+        const bool short_row = row.is_constant() && row.number() <= 4 * register_lanes_;
+        schedule_.stages[i] =
+            lanes_for(block.loops.back(),
+                      is_heavy(block) ? (has_reduction(block) ? 2 : 1) : (has_reduction(block) || short_row ? 4 : 2));
       }
     }
+    schedule_.streamed = find_streamed(kernel, machine_);
     schedule_.units = 1;
     for (const Loop& loop : kernel.parallel) {
       const bool lanes = schedule_.tile.across >= 0 && loop.variable == schedule_.rows.variable;

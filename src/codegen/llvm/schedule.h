@@ -17,6 +17,8 @@ namespace magneto::codegen {
 struct Machine {
   int vector_bytes = 64;
   bool masks = true;  // masked loads and stores of all element sizes
+  /// Results of so many bytes are written around the cache.
+  int64_t stream_bytes = INT64_MAX;
 };
 
 /// How the lanes of one loop are run: whole vectors of `wide` lanes, then what is left by vectors of `narrow` lanes
@@ -49,6 +51,8 @@ struct Schedule {
   std::vector<Lanes> stages;
   /// Across rows, in kernels without stages: the second last parallel loop and the lanes' in squares.
   Tile tile;
+  /// By buffer: written around the cache.
+  std::vector<bool> streamed;
   /// The range that callers split, and the rows in one unit of it.
   loops::Expr units, rows_per_unit = 1;
 };

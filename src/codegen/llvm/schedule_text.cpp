@@ -37,6 +37,9 @@ std::string print(const Schedule& schedule) {
     }
     out += "\n";
   }
+  for (size_t b = 0; b < schedule.streamed.size(); ++b) {
+    if (schedule.streamed[b]) out += "around the cache: b" + std::to_string(b) + "\n";
+  }
   return out + "units: " + shapes::text(schedule.units) + ", of " + shapes::text(schedule.rows_per_unit) + " rows, " +
          shapes::text(unit_cost(kernel) * schedule.rows_per_unit) + " bytes each\n";
 }
