@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from kernel_support import TARGETS, interpret, run
-from test_kernels import softmax
+from test_kernels import softmax, transposed
 
 from magneto import _C
 
@@ -90,3 +90,13 @@ def test_masked_rows_in_registers(target):
     x, out = torch.randn(7, 6), torch.zeros(7, 6)
     run(text, [x, out], target=target)
     torch.testing.assert_close(out, torch.softmax(x, -1))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("n", "m"), [(2048, 2048), (2065, 1500), (1500, 2065)])
+def test_transposes_of_many_pages(n, m, target):
+    text = transposed(n, m, "f32").replace("symbols s0, s1\n", "").replace("s0", str(n)).replace("s1", str(m))
+    assert "256 by 64" in _C.kernel_texts(text)[0]
+    x, y, out = torch.randn(n, m), torch.randn(m, n), torch.zeros(n, m)
+    run(text, [x, y, out], target=target)
+    assert torch.equal(out, x + y.t())

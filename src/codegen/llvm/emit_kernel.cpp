@@ -300,6 +300,7 @@ void Emitter::emit_block(size_t number) {
   const Block& block = kernel_.blocks[number];
   if (!block.is_stage()) {
     for (const Instruction& instruction : block.code) emit_instruction(instruction);
+    read_ahead(number);
     return;
   }
   start_reductions(block, widths_of(number));
@@ -333,7 +334,10 @@ void Emitter::emit_level(size_t number, size_t depth) {
   for (size_t i = 0; i < block.code.size(); ++i) {
     if (depths_[i] == depth) emit_instruction(block.code[i]);
   }
-  if (depth == block.loops.size()) return;
+  if (depth == block.loops.size()) {
+    read_ahead(number);
+    return;
+  }
   const Loop& loop = block.loops[depth];
   const codegen::Lanes& stage = schedule_.stages[number];
   if (stage.variable == loop.variable) {

@@ -309,6 +309,28 @@ void Emitter::stream(Value* allowed, Value* value, Value* pointer) {
   b.SetInsertPoint(after);
 }
 
+void Emitter::read_ahead(size_t block) {
+  for (const Schedule::Ahead& ahead : schedule_.ahead) {
+    if (ahead.block == block && lanes_.width > 1) read_ahead(ahead);
+  }
+}
+
+/// Into the second cache: the first holds this row. Where there is no next row, nothing happens.
+void Emitter::read_ahead(const Schedule::Ahead& ahead) {
+  const loops::Buffer& buffer = kernel_.buffers[static_cast<size_t>(ahead.buffer)];
+  const auto linear = shapes::linear_in(ahead.index, Expr::variable(lanes_.variable));
+  if (!linear || !linear->coefficient.is_constant(1)) return;
+  Value* start = b.CreateAdd(uniform(linear->rest), variables_[lanes_.variable]);
+  Value* pointer = b.CreateGEP(memory_type(buffer.dtype), buffers_[static_cast<size_t>(ahead.buffer)], start);
+  const int64_t bytes = lanes_.width * loops::dtype_bytes(buffer.dtype);
+  constexpr int read = 0, second_cache = 2, data = 1;
+  for (int64_t offset = 0; offset < bytes; offset += 64) {
+    b.CreateIntrinsic(llvm::Intrinsic::prefetch, {b.getPtrTy()},
+                      {b.CreateConstGEP1_64(b.getInt8Ty(), pointer, static_cast<uint64_t>(offset)), b.getInt32(read),
+                       b.getInt32(second_cache), b.getInt32(data)});
+  }
+}
+
 void Emitter::raw_store(const Instruction& instruction, Value* value, Value* mask) {
   const Dtype dtype = kernel_.buffers[instruction.buffer].dtype;
   Type* type = memory_type(dtype);

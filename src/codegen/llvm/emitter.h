@@ -112,6 +112,8 @@ class Emitter {
   Value* guarded(Value* condition, Value* otherwise, const std::function<Value*()>& body);
   Value* raw_load(const loops::Instruction& instruction, Value* mask, Value* other);
   void raw_store(const loops::Instruction& instruction, Value* value, Value* mask);
+  void read_ahead(size_t block);
+  void read_ahead(const Schedule::Ahead& ahead);
   void stream(Value* allowed, Value* value, Value* pointer);
 
   // emit_reduce.cpp

@@ -16,6 +16,8 @@ using loops::Op;
 
 /// A row stays in the first cache beside what is read meanwhile.
 constexpr int64_t kRowBytes = 32 * 1024;
+/// How far ahead is read: beyond the page, at whose end the CPU's own reading ahead stops.
+constexpr int64_t kAheadBytes = 4096;
 
 bool is_large(const loops::Buffer& buffer, const Machine& machine) {
   return buffer.role == loops::Role::Out && buffer.size.is_constant() &&
@@ -100,6 +102,45 @@ std::vector<bool> find_streamed(const Kernel& kernel, const Machine& machine) {
     }
   }
   return streamed;
+}
+
+std::vector<Schedule::Ahead> find_ahead(const Schedule& schedule) {
+  const Kernel& kernel = schedule.kernel;
+  const std::vector<bool>& streamed = schedule.streamed;
+  std::vector<Schedule::Ahead> result;
+  const bool streams = std::find(streamed.begin(), streamed.end(), true) != streamed.end();
+  if (!streams || kernel.parallel.empty() || schedule.tile.across >= 0) return result;
+  const bool across = schedule.rows.variable >= 0;
+  const auto has_loads = [](const Block& block) {
+    return std::any_of(block.code.begin(), block.code.end(), [](const Instruction& i) { return i.op == Op::Load; });
+  };
+  const auto first = std::find_if(kernel.blocks.begin(), kernel.blocks.end(), has_loads);
+  if (first == kernel.blocks.end() || (across ? kernel.blocks.size() > 1 : first->loops.size() != 1)) return result;
+  // Where the next row is far, the last stage of the same loop asks for it: all stages before have this row in use.
+  auto reader = first;
+  const bool is_long = !across && iterations(*first) >= kAheadBytes / 4;
+  for (auto block = first; is_long && block != kernel.blocks.end(); ++block) {
+    if (block->loops.size() == 1 && block->loops[0].extent == first->loops[0].extent) reader = block;
+  }
+  if (is_long && reader == first) return result;  // the CPU's own reading ahead does it
+  const Expr row = Expr::variable(kernel.parallel.back().variable);
+  for (const Instruction& instruction : first->code) {
+    const bool plain =
+        instruction.op == Op::Load && instruction.operands[0] == loops::kNoValue &&
+        !shapes::any_leaf(instruction.index, [](Expr leaf) { return leaf.kind() == shapes::ExprKind::Value; });
+    const auto along = shapes::linear_in(instruction.index, row);
+    if (!plain || !along || !along->coefficient.is_constant() || along->coefficient.number() < 1) continue;
+    const int64_t bytes = loops::dtype_bytes(kernel.buffers[static_cast<size_t>(instruction.buffer)].dtype);
+    const int64_t rows = std::max<int64_t>(1, kAheadBytes / bytes / along->coefficient.number());
+    const auto index = loops::in_loops(instruction.index, first->loops, reader->loops);
+    if (!index) continue;
+    const Expr next = shapes::substitute(*index, [&](Expr leaf) -> std::optional<Expr> {
+      if (leaf == row) return row + rows;
+      return std::nullopt;
+    });
+    result.push_back({static_cast<size_t>(reader - kernel.blocks.begin()), instruction.buffer, next});
+  }
+  return result;
 }
 
 }  // namespace magneto::codegen

@@ -14,4 +14,8 @@ void keep_rows_in_scratch(loops::Kernel& kernel, const Machine& machine);
 /// By buffer: large results that nothing reads.
 std::vector<bool> find_streamed(const loops::Kernel& kernel, const Machine& machine);
 
+/// Kernels with large results wait for memory and for arithmetic in turn, unless they ask for what they need later: the
+/// elements of a page further on, or where rows are long and read several times, the next row in the last stage.
+std::vector<Schedule::Ahead> find_ahead(const Schedule& schedule);
+
 }  // namespace magneto::codegen
