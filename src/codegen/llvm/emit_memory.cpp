@@ -323,12 +323,14 @@ void Emitter::read_ahead(const Schedule::Ahead& ahead) {
   Value* start = b.CreateAdd(uniform(linear->rest), variables_[lanes_.variable]);
   Value* pointer = b.CreateGEP(memory_type(buffer.dtype), buffers_[static_cast<size_t>(ahead.buffer)], start);
   const int64_t bytes = lanes_.width * loops::dtype_bytes(buffer.dtype);
+  for (int64_t offset = 0; offset < bytes; offset += 64) prefetch(pointer, offset);
+}
+
+void Emitter::prefetch(Value* pointer, int64_t offset) {
   constexpr int read = 0, second_cache = 2, data = 1;
-  for (int64_t offset = 0; offset < bytes; offset += 64) {
-    b.CreateIntrinsic(llvm::Intrinsic::prefetch, {b.getPtrTy()},
-                      {b.CreateConstGEP1_64(b.getInt8Ty(), pointer, static_cast<uint64_t>(offset)), b.getInt32(read),
-                       b.getInt32(second_cache), b.getInt32(data)});
-  }
+  b.CreateIntrinsic(llvm::Intrinsic::prefetch, {b.getPtrTy()},
+                    {b.CreateConstGEP1_64(b.getInt8Ty(), pointer, static_cast<uint64_t>(offset)), b.getInt32(read),
+                     b.getInt32(second_cache), b.getInt32(data)});
 }
 
 void Emitter::raw_store(const Instruction& instruction, Value* value, Value* mask) {

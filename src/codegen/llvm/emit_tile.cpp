@@ -55,11 +55,29 @@ void Emitter::emit_tiles(Value* begin, Value* end) {
       Value* lane_end = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateAdd(lane_begin, side), extent);
       for (const Tile::Load& load : tile.loads) emit_turned(load, lane_end, across_end);
       emit_loop(across_begin, across_end, 1, [&](Value* row) {
+        if (tile.across_side == Tile::kLongSide) {
+          for (const Tile::Load& load : tile.loads) read_tile_ahead(load, b.CreateSub(row, across_begin));
+        }
         variables_[across.variable] = row;
         emit_lane_loop(inner, schedule_.rows, lane_begin, lane_end, [&] { emit_blocks(); });
       });
     });
   });
+}
+
+/// Asks for a row's share of the next tile. Beyond the last one nothing happens.
+void Emitter::read_tile_ahead(const Tile::Load& load, Value* row) {
+  const Tile& tile = schedule_.tile;
+  const int64_t bytes = loops::dtype_bytes(kernel_.buffers[load.buffer].dtype);
+  Value* side = b.getInt64(Tile::kSide);
+  Value* elements = b.CreateMul(row, side);
+  Value* long_side = b.getInt64(static_cast<uint64_t>(tile.across_side));
+  Value* next = b.CreateAdd(variables_[tile.lane_origin], side);
+  variables_[schedule_.rows.variable] = b.CreateAdd(next, b.CreateUDiv(elements, long_side));
+  variables_[tile.across] = b.CreateAdd(variables_[tile.across_origin], b.CreateURem(elements, long_side));
+  Value* pointer =
+      b.CreateGEP(memory_type(kernel_.buffers[load.buffer].dtype), buffers_[load.buffer], uniform(load.index));
+  for (int64_t line = 0; line < bytes; ++line) prefetch(pointer, 64 * line);
 }
 
 /// Fills a load's scratch: small squares are read along the loop in which they are contiguous and turned in registers.

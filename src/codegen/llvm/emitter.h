@@ -61,6 +61,7 @@ class Emitter {
   void emit_rows_within(Value* begin, Value* end);
   // emit_tile.cpp
   void emit_tiles(Value* begin, Value* end);
+  void read_tile_ahead(const Tile::Load& load, Value* row);
   void emit_turned(const Tile::Load& load, Value* lanes_end, Value* across_end);
   void decompose(Value* flat, const std::vector<loops::Loop>& loops);
   void emit_blocks();
@@ -114,6 +115,7 @@ class Emitter {
   void raw_store(const loops::Instruction& instruction, Value* value, Value* mask);
   void read_ahead(size_t block);
   void read_ahead(const Schedule::Ahead& ahead);
+  void prefetch(Value* pointer, int64_t offset);
   void stream(Value* allowed, Value* value, Value* pointer);
 
   // emit_reduce.cpp
