@@ -239,6 +239,7 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
                             "call": min(run["call"] for run in of),
                             "eager": min(run["eager"] for run in of),
                             "memory": of[0]["memory"],
+                            "held": of[0]["held"],
                             "peak": min(run["peak"] for run in of),
                             "eager peak": min(run["eager peak"] for run in of),
                         }
@@ -265,13 +266,14 @@ def steady_section(kind: str, found: dict[tuple[str, int], dict[str, dict[str, f
             [name, str(threads), f"{eager * 1e6:.1f}", f"{ours['call'] * 1e6:.1f}", f"{peer['call'] * 1e6:.1f}"]
             + [f"{over_eager:.2f}x", f"{peer_over_eager:.2f}x", f"{ratios['peer'][-1]:.2f}x"]
             + [f"{one[key] * 1e3:.0f}" for key in ("cold", "warm") for one in (ours, peer)]
-            + [f"{one['memory'] / 2**20:.0f}" for one in (ours, peer)]
+            + [f"{(one['memory'] - one['held']) / 2**20:.0f}" for one in (ours, peer)]
+            + [f"{ours['held'] / 2**20:.0f}"]
             + [f"{value / 2**20:.0f}" for value in (ours["peak"], peer["peak"], ours["eager peak"])]
         )
         data[f"{name}, {threads} threads"] = both
     means = {key: geomean(values) for key, values in ratios.items()}
     headers = [kind, "threads", "eager us", "magneto us", "peer us", "over eager", "peer over eager", "over peer"]
-    headers += ["cold ms", "peer cold ms", "warm ms", "peer warm ms", "MB", "peer MB"]
+    headers += ["cold ms", "peer cold ms", "warm ms", "peer warm ms", "MB", "peer MB", "held MB"]
     headers += ["call MB", "peer call MB", "eager call MB"]
     verdict = (
         f"steady state, {kind}: {means['eager']:.2f}x eager (least {min(ratios['eager']):.2f}), "

@@ -42,6 +42,7 @@ class Framework:
             self.compile: Function = lambda fn, backend, dynamic=None: magneto.compile(fn, backend=backend)
             self.reset: Function = magneto.reset
             self.captures: Function = lambda: magneto.stats()["cache_entries"]
+            self.held: Function = lambda: sum(magneto.stats()["memory"].values())
         else:
             import torch._dynamo as dynamo
             from torch._dynamo.utils import counters
@@ -50,6 +51,7 @@ class Framework:
             self.compile = torch.compile
             self.reset = lambda: (dynamo.reset(), counters.clear())
             self.captures = lambda: counters["stats"]["unique_graphs"]
+            self.held = lambda: 0
         self.name = name
         # What a first compile imports or initialises is not part of any figure.
         self.compile(lambda x: x * 2 + 1, backend="eager")(torch.ones(2))
@@ -262,6 +264,7 @@ def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, 
 
             first = timed(ours)
             grown = resident() - before
+            held = framework.held()
             ours()
             peak = peak_during(ours) - before
             call, call_eager = interleaved(ours, eager, budget)
@@ -270,6 +273,7 @@ def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, 
                 "call": call,
                 "eager": call_eager,
                 "memory": grown,
+                "held": held,
                 "peak": peak,
                 "eager peak": eager_peak,
             }

@@ -29,7 +29,8 @@ find_library(ZLIB_ARCHIVE NAMES libz.a REQUIRED)
 find_library(ZSTD_ARCHIVE NAMES libzstd.a REQUIRED)
 
 file(GLOB codegen_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/codegen/llvm/*.cpp)
-foreach(name shapes/expr shapes/knowledge shapes/expr_text loops/ir loops/parser loops/printer loops/verifier loops/normalize)
+foreach(name shapes/expr shapes/knowledge shapes/expr_text loops/ir loops/parser loops/printer loops/verifier
+             loops/normalize loops/sharing)
   list(APPEND codegen_sources ${CMAKE_SOURCE_DIR}/src/${name}.cpp)
 endforeach()
 add_library(magneto_codegen SHARED ${codegen_sources})

@@ -267,7 +267,8 @@ def stats() -> dict[str, Any]:
     Keys: frames, graphs, ops, breaks, break_reasons (reason -> count), recompiles, cache_entries, fallbacks
     (reason -> count), kernels, externs (operator -> count), uncompiled (reason -> count), tuned (kernels and products
     that measuring changed), kept_programs (graphs for which nothing had to be lowered), and of the cache on disk
-    cache_hits, cache_misses, cache_damaged, cache_removed.
+    cache_hits, cache_misses, cache_damaged, cache_removed. `memory`: bytes that programs hold now: arenas (of
+    intermediates), weights (work on them that was done once), outputs (free blocks for the next call's results).
     """
     return _C.stats()
 

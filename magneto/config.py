@@ -126,6 +126,12 @@ SETTINGS: Mapping[str, Setting] = {
     "disk_cache_mb": Setting(
         128, "Megabytes that the cache on disk may take; what was not used for longest goes first.", 1
     ),
+    "prepared_weights_mb": Setting(
+        1024,
+        "Megabytes of memory that work on weights done once (layouts of libraries, folded constants) may keep; what "
+        "does not fit is done in each call.",
+        0,
+    ),
 }
 
 if TYPE_CHECKING:  # for type checkers and editors; the values come from the table
@@ -156,6 +162,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     disk_cache: bool
     disk_cache_dir: str
     disk_cache_mb: int
+    prepared_weights_mb: int
 
 
 def check(name: str, value: Any) -> None:

@@ -11,6 +11,8 @@
 #include "dispatch/stats.h"
 #include "dispatch/trace.h"
 #include "python/text.h"
+#include "runtime/held_memory.h"
+#include "runtime/prepared.h"
 #include "runtime/progress.h"
 #include "runtime/times.h"
 
@@ -54,14 +56,16 @@ PyObject* stats(PyObject*, PyObject*) {
   return guarded([] {
     const dispatch::Stats& s = dispatch::stats();
     const cache::Counters disk = cache::counters();
-    return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L}",
-                         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
-                         counts(s.break_reasons), "recompiles", s.recompiles, "cache_entries", s.cache_entries,
-                         "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "undone",
-                         counts(s.undone), "autograd_graphs", s.autograd_graphs, "kernels", s.kernels, "externs",
-                         counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits, "cache_misses",
-                         disk.misses, "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned", s.tuned,
-                         "kept_programs", s.kept_programs, "specialised", s.specialised);
+    const runtime::HeldMemory& held = runtime::held_memory();
+    return Py_BuildValue(
+        "{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:{s:L,s:L,s:L}}",
+        "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
+        counts(s.break_reasons), "recompiles", s.recompiles, "cache_entries", s.cache_entries, "fallbacks",
+        counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "undone", counts(s.undone), "autograd_graphs",
+        s.autograd_graphs, "kernels", s.kernels, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled),
+        "cache_hits", disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed",
+        disk.removed, "tuned", s.tuned, "kept_programs", s.kept_programs, "specialised", s.specialised, "memory",
+        "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load());
   });
 }
 
@@ -204,6 +208,7 @@ PyObject* set_config(PyObject*, PyObject* args) {
     runtime::measures_memory() = settings.stage_memory;
     runtime::progress_patience() = settings.progress_seconds;
     codegen::writes_perf_map() = settings.perf_map;
+    runtime::Prepared::budget() = settings.prepared_weights_mb << 20;
     if (key.starts_with("disk_cache")) {
       cache::configure({settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20});
     }

@@ -4,6 +4,7 @@
 #include <stdexcept>
 
 #include "loops/ir.h"
+#include "loops/sharing.h"
 #include "python/text.h"
 
 namespace magneto {
@@ -21,6 +22,16 @@ PyObject* loops_verify(PyObject*, PyObject* text) {
       PyList_SET_ITEM(list.get(), i, checked(text_result(violations[i])).release());
     }
     return list.release();
+  });
+}
+
+/// (kernel, operand, result), the buffers by number.
+PyObject* loops_may_write_over(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject* text = nullptr;
+    int operand = 0, result = 0;
+    if (!PyArg_ParseTuple(args, "Uii", &text, &operand, &result)) return nullptr;
+    return PyBool_FromLong(loops::may_write_over(loops::parse(text_argument(text)), operand, result));
   });
 }
 
@@ -61,6 +72,8 @@ PyObject* expr_simplify(PyObject*, PyObject* args) {
 PyMethodDef loops_methods[] = {
     {"loops_roundtrip", loops_roundtrip, METH_O, "Parses a kernel's text form and prints it again."},
     {"loops_verify", loops_verify, METH_O, "The invariants that a kernel in text form breaks, one line each."},
+    {"loops_may_write_over", loops_may_write_over, METH_VARARGS,
+     "(kernel, operand, result): whether the result may lie in the operand's memory."},
     {"expr_roundtrip", expr_roundtrip, METH_O, "Parses an integer expression and prints its normal form."},
     {"expr_simplify", expr_simplify, METH_VARARGS,
      "(text, ranges): the expression simplified within the leaves' ranges."},

@@ -1,8 +1,10 @@
 // From a LoopProgram to steps over registers: which tensors live where, and the arena's plan.
 #include <algorithm>
+#include <numeric>
 
 #include "graph/aliases.h"
 #include "graph/text.h"
+#include "loops/sharing.h"
 #include "passes/effects.h"
 #include "runtime/compiled_steps.h"
 #include "runtime/dispatch_scope.h"
@@ -305,7 +307,8 @@ class Builder {
       if (result || !made) return std::nullopt;
       result = reg;
     }
-    const bool kept = any && result && !call.kernel->may_raise() && impl_.registers[*result].bytes <= bytes;
+    const int64_t most = std::min(bytes, Prepared::room() - impl_.prepared.bytes);
+    const bool kept = any && result && !call.kernel->may_raise() && impl_.registers[*result].bytes <= most;
     return kept ? result : std::nullopt;
   }
 
@@ -393,12 +396,53 @@ class Builder {
     }
   }
 
+  /// A kernel's result that takes the place of its operand: where the operand is needed no more, of the same size, and
+  /// no iteration reads what another one writes. Gives for each register the one that lies where it does.
+  std::vector<int32_t> find_shared_places() {
+    std::vector<int32_t> place(impl_.registers.size());
+    std::iota(place.begin(), place.end(), 0);
+    const auto is_planned = [&](const Register& info) { return info.source == Source::Arena && !info.prepared; };
+    for (int32_t s = 0; s < end(); ++s) {
+      if (impl_.steps[s].kernel < 0) continue;
+      const KernelCall& call = impl_.kernels[impl_.steps[s].kernel];
+      std::vector<loops::BufferId> buffers;  // by argument
+      for (size_t b = 0; b < call.kernel->buffers.size(); ++b) {
+        if (call.kernel->buffers[b].role != loops::Role::Scratch) buffers.push_back(static_cast<loops::BufferId>(b));
+      }
+      std::vector<bool> taken(call.registers.size(), false);
+      for (size_t out = 0; out < call.registers.size(); ++out) {
+        const int32_t result = call.registers[out];
+        if (!is_planned(impl_.registers[result]) || impl_.registers[result].first_step != s) continue;
+        for (size_t in = 0; in < call.registers.size(); ++in) {
+          const int32_t operand = call.registers[in];
+          const Register& old = impl_.registers[operand];
+          if (taken[in] || !is_planned(old) || old.last_step != s || old.bytes != impl_.registers[result].bytes)
+            continue;
+          const auto same_memory = [&](int32_t other) {
+            return other == operand ||
+                   (impl_.registers[other].source == Source::View && impl_.registers[other].index == operand);
+          };
+          if (std::count_if(call.registers.begin(), call.registers.end(), same_memory) != 1) continue;
+          if (!loops::may_write_over(*call.kernel, buffers[in], buffers[out])) continue;
+          place[result] = place[operand];
+          taken[in] = true;
+          break;
+        }
+      }
+    }
+    return place;
+  }
+
   /// Largest first, each at the lowest offset that is free while it lives.
   void plan_arena() {
+    const std::vector<int32_t> place = find_shared_places();
+    // What shares a place is planned as one, and lives until the last of it dies.
+    std::vector<int32_t> last(place.size(), -1);
+    for (size_t r = 0; r < place.size(); ++r) last[place[r]] = std::max(last[place[r]], impl_.registers[r].last_step);
     std::vector<int32_t> order;
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
-      if (impl_.registers[r].source == Source::Arena && !impl_.registers[r].prepared)
-        order.push_back(static_cast<int32_t>(r));
+      const bool planned = impl_.registers[r].source == Source::Arena && !impl_.registers[r].prepared;
+      if (planned && place[r] == static_cast<int32_t>(r)) order.push_back(static_cast<int32_t>(r));
     }
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return impl_.registers[a].bytes > impl_.registers[b].bytes; });
@@ -409,7 +453,7 @@ class Builder {
       int64_t offset = 0;
       for (const int32_t other : placed) {
         const Register& there = impl_.registers[other];
-        if (there.last_step < info.first_step || info.last_step < there.first_step) continue;
+        if (last[other] < info.first_step || last[index] < there.first_step) continue;
         if (offset + bytes <= there.offset) break;
         offset = std::max(
             offset, there.offset + (std::max<int64_t>(there.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment);
@@ -420,6 +464,9 @@ class Builder {
           std::upper_bound(placed.begin(), placed.end(), index,
                            [&](int32_t a, int32_t b) { return impl_.registers[a].offset < impl_.registers[b].offset; }),
           index);
+    }
+    for (size_t r = 0; r < place.size(); ++r) {
+      if (place[r] != static_cast<int32_t>(r)) impl_.registers[r].offset = impl_.registers[place[r]].offset;
     }
   }
 

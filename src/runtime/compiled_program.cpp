@@ -369,7 +369,7 @@ void CompiledProgram::Impl::give_frame(std::unique_ptr<CallFrame> frame) const {
 std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
   // Kept across calls: they must be no inference tensors, whatever mode the first call is in.
   const c10::InferenceMode no_inference(false);
-  auto frame = std::make_unique<CallFrame>();
+  auto frame = std::make_unique<CallFrame>(arena_bytes);
   frame->registers.resize(registers.size());
   frame->pointers.resize(pointer_count);
   if (arena_bytes) {

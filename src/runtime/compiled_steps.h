@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "runtime/compiled_program.h"
+#include "runtime/held_memory.h"
 #include "runtime/kernel_code.h"
 #include "runtime/output_memory.h"
 #include "runtime/prepared.h"
@@ -83,6 +84,12 @@ struct InputWrite {
 
 /// The memory of one call.
 struct CallFrame {
+  explicit CallFrame(int64_t arena_bytes) : arena_bytes(arena_bytes) { held_memory().arenas += arena_bytes; }
+  ~CallFrame() { held_memory().arenas -= arena_bytes; }
+  CallFrame(const CallFrame&) = delete;
+  CallFrame& operator=(const CallFrame&) = delete;
+
+  const int64_t arena_bytes;
   at::Storage arena;
   /// What the prepared registers and pointers refer to.
   std::shared_ptr<PreparedMemory> prepared;

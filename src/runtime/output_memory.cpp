@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "runtime/held_memory.h"
+
 namespace magneto::runtime {
 
 /// Holds the free block; `kClosed` once the program is gone.
@@ -35,8 +37,12 @@ void free_block(void* data) {
 
 void give_back(void* data) {
   void* nothing = nullptr;
+  OutputMemory::Slot& slot = **slot_of(data);
+  const auto bytes = static_cast<int64_t>(slot.bytes);
+  held_memory().outputs += bytes;
   // A free block keeps its slot alive, and the slot the block, until the slot is closed.
-  if ((*slot_of(data))->spare.compare_exchange_strong(nothing, data, std::memory_order_acq_rel)) return;
+  if (slot.spare.compare_exchange_strong(nothing, data, std::memory_order_acq_rel)) return;
+  held_memory().outputs -= bytes;
   free_block(data);
 }
 
@@ -54,12 +60,16 @@ OutputMemory::OutputMemory(size_t bytes) : slot_(std::make_shared<Slot>(bytes)) 
 OutputMemory::~OutputMemory() {
   if (!slot_) return;
   void* spare = slot_->spare.exchange(kClosed, std::memory_order_acq_rel);
-  if (spare) free_block(spare);
+  if (!spare) return;
+  held_memory().outputs -= static_cast<int64_t>(slot_->bytes);
+  free_block(spare);
 }
 
 c10::Storage OutputMemory::take() const {
   void* data = slot_->spare.exchange(nullptr, std::memory_order_acq_rel);
-  if (!data) {
+  if (data) {
+    held_memory().outputs -= static_cast<int64_t>(slot_->bytes);
+  } else {
     void* block = c10::GetCPUAllocator()->raw_allocate(slot_->bytes + kHeader);
     prefer_huge_pages(block, slot_->bytes + kHeader);
     new (block) SlotPtr(slot_);

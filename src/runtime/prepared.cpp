@@ -4,8 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
-#include <atomic>
-
+#include "runtime/held_memory.h"
 #include "runtime/output_memory.h"
 
 namespace magneto::runtime {
@@ -16,9 +15,6 @@ namespace {
 constexpr int kMostChanges = 3;
 constexpr int kFewCalls = 16;
 constexpr int kPatience = 64;
-
-/// By all programs.
-std::atomic<int64_t> kept_bytes{0};
 
 /// Nobody else holds the memory, and PyTorch's allocator gave it (or it is shared lazily already).
 bool is_own(const c10::StorageImpl& storage) {
@@ -73,10 +69,14 @@ std::shared_ptr<PreparedMemory> Prepared::make(const at::Tensor* const* inputs,
 
 void PreparedMemory::count(int64_t bytes) {
   counted += bytes;
-  kept_bytes += bytes;
+  held_memory().weights += bytes;
 }
 
-int64_t Prepared::room() { return kMostBytes - kept_bytes; }
+int64_t& Prepared::budget() {
+  static int64_t bytes = int64_t{1} << 30;
+  return bytes;
+}
+int64_t Prepared::room() { return budget() - held_memory().weights; }
 
 bool Prepared::can_watch(const at::Tensor& weight) { return weight.requires_grad() && is_alone(weight); }
 

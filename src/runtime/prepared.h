@@ -38,9 +38,10 @@ class Prepared {
   /// `weight`, as it is now, can be watched: it requires gradients (of other tensors numpy may have a view that nobody
   /// knows of), and nothing else holds its memory.
   static bool can_watch(const at::Tensor& weight);
-  /// How many more bytes of weights may be kept in another layout: all programs together may keep `kMostBytes`.
+  /// How many bytes all programs together may keep: a setting.
+  static int64_t& budget();
+  /// What is left of that.
   static int64_t room();
-  static constexpr int64_t kMostBytes = int64_t{1} << 30;
 
   /// The inputs that are read, and how many bytes are made of them.
   std::vector<int32_t> weights;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import gc
 import io
 import resource
 import threading
@@ -362,3 +363,38 @@ def test_threads() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_memory_is_counted_and_has_a_budget() -> None:
+    def held(name: str) -> int:
+        gc.collect()
+        return magneto.stats()["memory"][name]
+
+    before = {name: held(name) for name in ("arenas", "weights")}
+    model = network()
+    compiled = magneto.compile(model)
+    check(model, compiled)
+    plain = sum(weight.nbytes for weight in (model[0].weight, model[2].weight))
+    assert plain <= held("weights") - before["weights"] < 3 * plain
+    assert held("arenas") > before["arenas"]
+    magneto.reset()
+    del compiled
+    assert {name: held(name) for name in before} == before
+    magneto.config.prepared_weights_mb = 0
+    try:
+        compiled = magneto.compile(model)
+        check(model, compiled)
+        assert held("weights") == before["weights"]
+    finally:
+        magneto.config.prepared_weights_mb = 1024
+
+
+def test_a_result_takes_the_place_of_an_operand_that_is_needed_no_more() -> None:
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax((x @ x.mT) * 0.125 + 1, -1) @ x
+
+    x = torch.randn(4, 128, 64)
+    before = magneto.stats()["memory"]["arenas"]
+    compiled = magneto.compile(attention)
+    torch.testing.assert_close(compiled(x), attention(x))
+    assert magneto.stats()["memory"]["arenas"] - before == 4 * 128 * 128 * 4

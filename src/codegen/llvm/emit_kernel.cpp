@@ -1,4 +1,5 @@
 #include <llvm/IR/DIBuilder.h>
+#include <llvm/IR/IntrinsicsX86.h>
 
 #include <algorithm>
 
@@ -30,6 +31,7 @@ Emitter::Emitter(llvm::Module& module, const Schedule& schedule, bool locations)
   accumulators_.resize(kernel_.value_count);
   welford_.resize(kernel_.value_count);
   welford_varying_.resize(kernel_.value_count);
+  in_registers_ = find_rows_in_registers();
   for (const Block& block : kernel_.blocks) {
     for (const Instruction& instruction : block.code) {
       if (instruction.result != loops::kNoValue) dtypes_[instruction.result] = instruction.dtype;
@@ -59,6 +61,10 @@ void Emitter::run() {
   emit_range();
   b.CreateBr(exit_);
   b.SetInsertPoint(exit_);
+  // Such stores are seen in any order by other threads, unless told.
+  const bool streams =
+      std::find(schedule_.streamed.begin(), schedule_.streamed.end(), true) != schedule_.streamed.end();
+  if (streams) b.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, {}, {});
   b.CreateRetVoid();
 }
 
@@ -93,8 +99,24 @@ void Emitter::emit_prologue() {
   if (kernel_.may_raise()) {
     error_ = b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), pointers, argument));
   }
+  find_streams();
   for (size_t i = 0; i < kernel_.symbols.size(); ++i) {
     symbols_.push_back(b.CreateLoad(b.getInt64Ty(), b.CreateConstGEP1_64(b.getInt64Ty(), function_->getArg(1), i)));
+  }
+}
+
+/// A result that lies where an operand does is in the cache already: it is written the plain way.
+void Emitter::find_streams() {
+  streams_.resize(buffers_.size());
+  for (size_t out = 0; out < schedule_.streamed.size(); ++out) {
+    if (!schedule_.streamed[out]) continue;
+    Value* apart = b.getTrue();
+    for (size_t in = 0; in < kernel_.buffers.size(); ++in) {
+      if (kernel_.buffers[in].role == loops::Role::In) {
+        apart = b.CreateAnd(apart, b.CreateICmpNE(buffers_[in], buffers_[out]));
+      }
+    }
+    streams_[out] = apart;
   }
 }
 
@@ -131,6 +153,12 @@ void Emitter::decompose(Value* flat, const std::vector<Loop>& loops) {
 }
 
 void Emitter::emit_loop(Value* begin, Value* end, int64_t step, const std::function<void(Value*)>& body) {
+  const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
+  const auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
+  if (first && last && last->getSExtValue() > first->getSExtValue() &&
+      last->getSExtValue() - first->getSExtValue() <= step) {
+    return body(begin);
+  }
   Value* slot = stack_slot(b.getInt64Ty());
   b.CreateStore(begin, slot);
   BasicBlock* head = new_block("head");
@@ -177,6 +205,13 @@ void Emitter::emit_lane_loop(const Loop& loop, const codegen::Lanes& lanes, Valu
       emit_loop(middle, end, narrow, [&](Value* i) {
         variables_[loop.variable] = i;
         lanes_ = {narrow, loop.variable, nullptr};
+        if (const auto* at = llvm::dyn_cast<llvm::ConstantInt>(i); at && last) {
+          std::vector<llvm::Constant*> there;
+          for (unsigned k = 0; k < narrow; ++k)
+            there.push_back(b.getInt1(at->getSExtValue() + k < last->getSExtValue()));
+          lanes_.mask = llvm::ConstantVector::get(there);
+          return body();
+        }
         // i32 lane numbers: one register.
         Value* left = b.CreateTrunc(
             b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(end, i), b.getInt64(narrow)), b.getInt32Ty());
@@ -220,6 +255,7 @@ void Emitter::emit_rows_within(Value* begin, Value* end) {
   lanes_ = {};
   emit_loop(begin, end, 1, [&](Value* flat) {
     decompose(flat, kernel_.parallel);
+    known_.clear();
     emit_blocks();
   });
 }
@@ -264,12 +300,11 @@ void Emitter::emit_block(size_t number) {
   const Block& block = kernel_.blocks[number];
   if (!block.is_stage()) {
     for (const Instruction& instruction : block.code) emit_instruction(instruction);
+    read_ahead(number);
     return;
   }
-  const codegen::Lanes& stage = schedule_.stages[number];
-  const bool own_lanes = stage.variable >= 0;
-  start_reductions(block, own_lanes ? static_cast<unsigned>(stage.wide) : lanes_.width,
-                   own_lanes ? static_cast<unsigned>(stage.narrow) : lanes_.width);
+  start_reductions(block, widths_of(number));
+  one_vector_ = is_one_vector(number) ? static_cast<int64_t>(number) : -1;
   // Instructions leave loops that they do not depend on; so the stage must have iterations before any of them runs.
   Value* some = nullptr;
   for (const Loop& loop : block.loops) {
@@ -290,6 +325,7 @@ void Emitter::emit_block(size_t number) {
     b.CreateBr(after);
     b.SetInsertPoint(after);
   }
+  one_vector_ = -1;
   finish_reductions(block);
 }
 
@@ -298,7 +334,10 @@ void Emitter::emit_level(size_t number, size_t depth) {
   for (size_t i = 0; i < block.code.size(); ++i) {
     if (depths_[i] == depth) emit_instruction(block.code[i]);
   }
-  if (depth == block.loops.size()) return;
+  if (depth == block.loops.size()) {
+    read_ahead(number);
+    return;
+  }
   const Loop& loop = block.loops[depth];
   const codegen::Lanes& stage = schedule_.stages[number];
   if (stage.variable == loop.variable) {

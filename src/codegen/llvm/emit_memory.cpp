@@ -1,4 +1,6 @@
 // Expressions, loads and stores.
+#include <stdexcept>
+
 #include "codegen/llvm/emitter.h"
 #include "codegen/llvm/vector_math.h"
 
@@ -276,10 +278,59 @@ void Emitter::emit_load(const Instruction& instruction) {
     });
     return set(instruction.result, value, other_varies);
   }
+  if (Value* known = find_known(instruction)) return set(instruction.result, known, true);
+  if (in_registers_[static_cast<size_t>(instruction.buffer)]) throw std::logic_error("a row in registers is not there");
   Value* bits = raw_load(instruction, access_mask(mask), nullptr);
   Value* value = read(dtype, bits);
+  note_load(instruction, value);
   if (mask != loops::kNoValue) value = b.CreateSelect(broadcast(get(mask)), value, broadcast(get(other)));
   set(instruction.result, value, true);
+}
+
+/// Stores whole lines around the cache, where they are whole lines.
+void Emitter::stream(Value* allowed, Value* value, Value* pointer) {
+  const auto bytes = module_.getDataLayout().getTypeStoreSize(value->getType()).getFixedValue();
+  const llvm::Align line(std::min<uint64_t>(bytes, static_cast<uint64_t>(schedule_.machine.vector_bytes)));
+  Value* address = b.CreatePtrToInt(pointer, b.getInt64Ty());
+  Value* rest = b.CreateAnd(address, b.getInt64(line.value() - 1));
+  Value* whole = b.CreateAnd(allowed, b.CreateICmpEQ(rest, b.getInt64(0)));
+  BasicBlock* around = new_block("around");
+  BasicBlock* through = new_block("through");
+  BasicBlock* after = new_block("stored");
+  b.CreateCondBr(whole, around, through);
+  b.SetInsertPoint(around);
+  llvm::StoreInst* store = b.CreateAlignedStore(value, pointer, line);
+  store->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                     llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b.getInt32(1))));
+  b.CreateBr(after);
+  b.SetInsertPoint(through);
+  b.CreateAlignedStore(value, pointer, llvm::Align(1));
+  b.CreateBr(after);
+  b.SetInsertPoint(after);
+}
+
+void Emitter::read_ahead(size_t block) {
+  for (const Schedule::Ahead& ahead : schedule_.ahead) {
+    if (ahead.block == block && lanes_.width > 1) read_ahead(ahead);
+  }
+}
+
+/// Into the second cache: the first holds this row. Where there is no next row, nothing happens.
+void Emitter::read_ahead(const Schedule::Ahead& ahead) {
+  const loops::Buffer& buffer = kernel_.buffers[static_cast<size_t>(ahead.buffer)];
+  const auto linear = shapes::linear_in(ahead.index, Expr::variable(lanes_.variable));
+  if (!linear || !linear->coefficient.is_constant(1)) return;
+  Value* start = b.CreateAdd(uniform(linear->rest), variables_[lanes_.variable]);
+  Value* pointer = b.CreateGEP(memory_type(buffer.dtype), buffers_[static_cast<size_t>(ahead.buffer)], start);
+  const int64_t bytes = lanes_.width * loops::dtype_bytes(buffer.dtype);
+  for (int64_t offset = 0; offset < bytes; offset += 64) prefetch(pointer, offset);
+}
+
+void Emitter::prefetch(Value* pointer, int64_t offset) {
+  constexpr int read = 0, second_cache = 2, data = 1;
+  b.CreateIntrinsic(llvm::Intrinsic::prefetch, {b.getPtrTy()},
+                    {b.CreateConstGEP1_64(b.getInt8Ty(), pointer, static_cast<uint64_t>(offset)), b.getInt32(read),
+                     b.getInt32(second_cache), b.getInt32(data)});
 }
 
 void Emitter::raw_store(const Instruction& instruction, Value* value, Value* mask) {
@@ -295,6 +346,8 @@ void Emitter::raw_store(const Instruction& instruction, Value* value, Value* mas
     Value* pointer = b.CreateGEP(type, base, start);
     if (mask) {
       b.CreateMaskedStore(value, pointer, align, mask);
+    } else if (Value* allowed = streams_[static_cast<size_t>(instruction.buffer)]) {
+      stream(allowed, value, pointer);
     } else {
       b.CreateAlignedStore(value, pointer, align);
     }
@@ -329,10 +382,13 @@ void Emitter::emit_store(const Instruction& instruction) {
     } else {
       guarded(get(mask).value, nullptr, store);
     }
+    note_store(instruction, get(stored).value);
     return;
   }
   Value* allowed = access_mask(mask);
   Value* value = broadcast(get(stored));
+  note_store(instruction, value);
+  if (in_registers_[static_cast<size_t>(instruction.buffer)]) return;
   if (adds) {
     Value* before = read(dtype, raw_load(instruction, allowed, nullptr));
     value = loops::is_float(dtype) ? b.CreateFAdd(before, value) : b.CreateAdd(before, value);

@@ -11,6 +11,7 @@ using loops::Dtype;
 using loops::Instruction;
 using loops::Op;
 using loops::OpClass;
+using shapes::Expr;
 
 namespace {
 
@@ -111,14 +112,27 @@ std::vector<llvm::Value*> Emitter::combine(const Instruction& instruction, const
   }
 }
 
-void Emitter::start_reductions(const loops::Block& block, unsigned wide, unsigned narrow) {
+/// The layouts in which a stage's lanes run.
+std::vector<unsigned> Emitter::widths_of(size_t block) const {
+  const codegen::Lanes& lanes = schedule_.stages[block];
+  if (lanes.variable < 0) return {lanes_.width};
+  const auto wide = static_cast<unsigned>(lanes.wide), narrow = static_cast<unsigned>(lanes.narrow);
+  const Expr extent = kernel_.blocks[block].loops.back().extent;
+  if (wide == narrow) return {wide};
+  if (!extent.is_constant()) return {wide, narrow};
+  std::vector<unsigned> widths;
+  if (extent.number() >= lanes.wide) widths.push_back(wide);
+  if (extent.number() % lanes.wide != 0 || widths.empty()) widths.push_back(narrow);
+  return widths;
+}
+
+void Emitter::start_reductions(const loops::Block& block, const std::vector<unsigned>& widths) {
   for (const Instruction& instruction : block.code) {
     const OpClass op_class = loops::facts(instruction.op).op_class;
     if (op_class != OpClass::Reduce && op_class != OpClass::Scan) continue;
     std::vector<Accumulator>& layouts = accumulators_[instruction.result];
     layouts.clear();
-    for (const unsigned width : {wide, narrow}) {
-      if (!layouts.empty() && layouts[0].width == width) continue;
+    for (const unsigned width : widths) {
       Accumulator accumulator{width, {}};
       for (Value* start : identity(instruction, width)) {
         accumulator.slots.push_back(stack_slot(start->getType()));
@@ -167,11 +181,11 @@ void Emitter::emit_reduce(const Instruction& instruction) {
   }
 }
 
-/// The lanes of a state as one scalar state: halves on halves.
-std::vector<llvm::Value*> Emitter::add_up_lanes(const Instruction& instruction, std::vector<Value*> state) {
+std::vector<llvm::Value*> Emitter::add_up_lanes(const Instruction& instruction, std::vector<Value*> state,
+                                                unsigned least) {
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(state[0]->getType());
   if (!vector) return state;
-  for (unsigned width = vector->getNumElements() / 2; width >= 1; width /= 2) {
+  for (unsigned width = vector->getNumElements() / 2; width >= least; width /= 2) {
     std::vector<int> low, high;
     for (unsigned i = 0; i < width; ++i) {
       low.push_back(static_cast<int>(i));
@@ -198,14 +212,17 @@ void Emitter::finish_reductions(const loops::Block& block) {
     std::vector<Value*> result;
     // Lanes of the stage's own loop end here; lanes across rows go on.
     const bool across = lanes_.width > 1;
-    for (Accumulator& accumulator : accumulators_[instruction.result]) {
+    const std::vector<Accumulator>& layouts = accumulators_[instruction.result];
+    const unsigned narrowest = layouts.back().width;
+    for (const Accumulator& accumulator : layouts) {
       std::vector<Value*> state;
       for (Value* slot : accumulator.slots) {
         state.push_back(b.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot));
       }
-      if (!across) state = add_up_lanes(instruction, std::move(state));
+      if (!across) state = add_up_lanes(instruction, std::move(state), narrowest);
       result = result.empty() ? state : combine(instruction, result, state);
     }
+    if (!across) result = add_up_lanes(instruction, std::move(result), 1);
     const loops::ValueId id = instruction.result;
     if (instruction.op == Op::ReduceWelford) {
       welford_[id] = result;

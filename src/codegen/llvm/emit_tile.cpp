@@ -31,33 +31,53 @@ void transpose(llvm::IRBuilder<>& b, std::vector<llvm::Value*>& rows) {
 
 }  // namespace
 
-/// Units are strips of the second last loop, kSide rows each; along the lanes' loop the tiles of a strip follow each
-/// other.
+/// Units are strips of the second last loop, of `across_side` rows each; along the lanes' loop the tiles of a strip
+/// follow each other.
 void Emitter::emit_tiles(Value* begin, Value* end) {
   const Tile& tile = schedule_.tile;
   std::vector<Loop> loops(kernel_.parallel.begin(), kernel_.parallel.end() - 1);
   const Loop across = loops.back();
   const Loop& inner = kernel_.parallel.back();
-  loops.back() = {tile.across_origin, shapes::ceil_div(across.extent, Tile::kSide)};
+  loops.back() = {tile.across_origin, shapes::ceil_div(across.extent, tile.across_side)};
   lanes_ = {};
   emit_loop(begin, end, 1, [&](Value* flat) {
     decompose(flat, loops);
-    Value* across_begin = b.CreateMul(variables_[tile.across_origin], b.getInt64(Tile::kSide));
+    Value* across_side = b.getInt64(static_cast<uint64_t>(tile.across_side));
+    Value* across_begin = b.CreateMul(variables_[tile.across_origin], across_side);
     variables_[tile.across_origin] = across_begin;
     Value* side = b.getInt64(Tile::kSide);
     Value* across_extent = uniform(across.extent);
-    Value* across_end = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateAdd(across_begin, side), across_extent);
+    Value* across_end =
+        b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateAdd(across_begin, across_side), across_extent);
     Value* extent = uniform(inner.extent);
     emit_loop(b.getInt64(0), extent, Tile::kSide, [&](Value* lane_begin) {
       variables_[tile.lane_origin] = lane_begin;
       Value* lane_end = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateAdd(lane_begin, side), extent);
       for (const Tile::Load& load : tile.loads) emit_turned(load, lane_end, across_end);
       emit_loop(across_begin, across_end, 1, [&](Value* row) {
+        if (tile.across_side == Tile::kLongSide) {
+          for (const Tile::Load& load : tile.loads) read_tile_ahead(load, b.CreateSub(row, across_begin));
+        }
         variables_[across.variable] = row;
         emit_lane_loop(inner, schedule_.rows, lane_begin, lane_end, [&] { emit_blocks(); });
       });
     });
   });
+}
+
+/// Asks for a row's share of the next tile. Beyond the last one nothing happens.
+void Emitter::read_tile_ahead(const Tile::Load& load, Value* row) {
+  const Tile& tile = schedule_.tile;
+  const int64_t bytes = loops::dtype_bytes(kernel_.buffers[load.buffer].dtype);
+  Value* side = b.getInt64(Tile::kSide);
+  Value* elements = b.CreateMul(row, side);
+  Value* long_side = b.getInt64(static_cast<uint64_t>(tile.across_side));
+  Value* next = b.CreateAdd(variables_[tile.lane_origin], side);
+  variables_[schedule_.rows.variable] = b.CreateAdd(next, b.CreateUDiv(elements, long_side));
+  variables_[tile.across] = b.CreateAdd(variables_[tile.across_origin], b.CreateURem(elements, long_side));
+  Value* pointer =
+      b.CreateGEP(memory_type(kernel_.buffers[load.buffer].dtype), buffers_[load.buffer], uniform(load.index));
+  for (int64_t line = 0; line < bytes; ++line) prefetch(pointer, 64 * line);
 }
 
 /// Fills a load's scratch: small squares are read along the loop in which they are contiguous and turned in registers.
@@ -74,15 +94,16 @@ void Emitter::emit_turned(const Tile::Load& load, Value* lanes_end, Value* acros
   const auto is_whole = [](Expr extent) { return extent.is_constant() && extent.number() % Tile::kSide == 0; };
   const Loop& inner = kernel_.parallel.back();
   const Loop& across = kernel_.parallel[kernel_.parallel.size() - 2];
-  emit_loop(across_begin, across_end, side, [&](Value* row) {
-    Value* mask = nullptr;
-    if (!is_whole(across.extent)) {
-      Value* left = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(across_end, row),
-                                            b.getInt64(static_cast<uint64_t>(side)));
-      mask = b.CreateICmpULT(lane_numbers(b.getInt32Ty(), static_cast<unsigned>(side)),
-                             splat(b.CreateTrunc(left, b.getInt32Ty()), static_cast<unsigned>(side)));
-    }
-    emit_loop(lane_begin, lanes_end, side, [&](Value* column) {
+  // What lies in one row of memory is read together: it is in one page.
+  emit_loop(lane_begin, lanes_end, side, [&](Value* column) {
+    emit_loop(across_begin, across_end, side, [&](Value* row) {
+      Value* mask = nullptr;
+      if (!is_whole(across.extent)) {
+        Value* left = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, b.CreateSub(across_end, row),
+                                              b.getInt64(static_cast<uint64_t>(side)));
+        mask = b.CreateICmpULT(lane_numbers(b.getInt32Ty(), static_cast<unsigned>(side)),
+                               splat(b.CreateTrunc(left, b.getInt32Ty()), static_cast<unsigned>(side)));
+      }
       std::vector<Value*> rows;
       variables_[across.variable] = row;
       for (int k = 0; k < side; ++k) {

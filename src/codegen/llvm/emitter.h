@@ -1,5 +1,6 @@
 // A scheduled kernel as one LLVM function. The class is cut by subject into emit_kernel.cpp (loops), emit_code.cpp
-// (instructions), emit_memory.cpp (expressions, loads, stores) and emit_reduce.cpp (reductions and scans).
+// (instructions), emit_memory.cpp (expressions, loads, stores), emit_known.cpp (rows in registers), emit_tile.cpp
+// (transposes) and emit_reduce.cpp (reductions and scans).
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
@@ -44,14 +45,23 @@ class Emitter {
     unsigned width = 1;
     std::vector<Value*> slots;
   };
+  /// What a row's element has been found to be, where all of the row is one vector.
+  struct Known {
+    loops::BufferId buffer;
+    shapes::Expr index;  // with `lane_in_row` for the stage's variable
+    Value* mask;
+    Value* value;
+  };
 
   // emit_kernel.cpp
   void emit_prologue();
+  void find_streams();
   void emit_range();
   void emit_rows_across(Value* begin, Value* end);
   void emit_rows_within(Value* begin, Value* end);
   // emit_tile.cpp
   void emit_tiles(Value* begin, Value* end);
+  void read_tile_ahead(const Tile::Load& load, Value* row);
   void emit_turned(const Tile::Load& load, Value* lanes_end, Value* across_end);
   void decompose(Value* flat, const std::vector<loops::Loop>& loops);
   void emit_blocks();
@@ -86,6 +96,13 @@ class Emitter {
   bool is_varying(shapes::Expr expr) const;
   void emit_load(const loops::Instruction& instruction);
   void emit_store(const loops::Instruction& instruction);
+  /// emit_known.cpp
+  bool is_one_vector(size_t block) const;
+  std::optional<shapes::Expr> place_of(const loops::Instruction& instruction) const;
+  Value* find_known(const loops::Instruction& instruction) const;
+  void note_load(const loops::Instruction& instruction, Value* value);
+  void note_store(const loops::Instruction& instruction, Value* value);
+  std::vector<bool> find_rows_in_registers() const;
   Value* read(loops::Dtype dtype, Value* bits);
   Value* written(loops::Dtype dtype, Value* value);
   Type* memory_type(loops::Dtype dtype);
@@ -96,15 +113,21 @@ class Emitter {
   Value* guarded(Value* condition, Value* otherwise, const std::function<Value*()>& body);
   Value* raw_load(const loops::Instruction& instruction, Value* mask, Value* other);
   void raw_store(const loops::Instruction& instruction, Value* value, Value* mask);
+  void read_ahead(size_t block);
+  void read_ahead(const Schedule::Ahead& ahead);
+  void prefetch(Value* pointer, int64_t offset);
+  void stream(Value* allowed, Value* value, Value* pointer);
 
   // emit_reduce.cpp
-  void start_reductions(const loops::Block& block, unsigned wide, unsigned narrow);
+  void start_reductions(const loops::Block& block, const std::vector<unsigned>& widths);
+  std::vector<unsigned> widths_of(size_t block) const;
   void emit_reduce(const loops::Instruction& instruction);
   void finish_reductions(const loops::Block& block);
   std::vector<Value*> identity(const loops::Instruction& instruction, unsigned width);
   std::vector<Value*> combine(const loops::Instruction& instruction, const std::vector<Value*>& a,
                               const std::vector<Value*>& b);
-  std::vector<Value*> add_up_lanes(const loops::Instruction& instruction, std::vector<Value*> state);
+  /// The lanes of a state as one of `least` lanes: halves on halves.
+  std::vector<Value*> add_up_lanes(const loops::Instruction& instruction, std::vector<Value*> state, unsigned least);
   void emit_scan(const loops::Instruction& instruction);
 
   // Small helpers, everywhere used.
@@ -128,6 +151,8 @@ class Emitter {
   bool locations_;
 
   std::vector<Value*> buffers_;
+  /// By buffer, i1: may be written around the cache; null: never.
+  std::vector<Value*> streams_;
   std::vector<Value*> symbols_;    // by position in Kernel::symbols
   std::vector<Value*> variables_;  // i64; of the lane variable: lane 0's
   std::vector<Register> values_;
@@ -135,6 +160,10 @@ class Emitter {
   std::vector<size_t> depths_;  // of the current block's instructions
   Value* error_ = nullptr;
   Lanes lanes_;
+  /// The stage in which all of a row is one vector; -1: none.
+  int64_t one_vector_ = -1;
+  std::vector<Known> known_;
+  std::vector<bool> in_registers_;  // by buffer: scratch rows that are never stored
   /// By value: the layouts of the current stage (wide, narrow).
   std::vector<std::vector<Accumulator>> accumulators_;
   std::vector<std::vector<Value*>> welford_;  // by value: the finished state

@@ -4,6 +4,7 @@
 #include <bit>
 #include <optional>
 
+#include "codegen/llvm/streaming.h"
 #include "codegen/llvm/variant.h"
 #include "loops/normalize.h"
 
@@ -111,6 +112,7 @@ class Scheduler {
 
   Schedule run() {
     Kernel& kernel = schedule_.kernel;
+    keep_rows_in_scratch(kernel, machine_);
     schedule_.stages.resize(kernel.blocks.size());
     register_lanes_ = std::max(1, machine_.vector_bytes / std::max(4, widest(kernel)));
     if (widest(kernel) < 4) register_lanes_ = machine_.vector_bytes / widest(kernel);
@@ -136,12 +138,15 @@ class Scheduler {
     if (!kernel.parallel.empty() && across_rows && !scratch) {
       std::rotate(kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop),
                   kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop) + 1, kernel.parallel.end());
-      bool heavy = false, long_stage = false;
+      bool heavy = false, long_stage = false, thin = true;
       for (const Block& block : kernel.blocks) {
         heavy |= is_heavy(block);
         long_stage |= block.is_stage();
+        thin &= block.code.size() <= 2;
       }
-      schedule_.rows = lanes_for(kernel.parallel.back(), heavy ? 1 : long_stage ? 4 : 2);
+      // A sum of columns and its like: all that a line of memory gives at once, up to a quarter of a page.
+      const int of_stage = thin ? 16 : 4;
+      schedule_.rows = lanes_for(kernel.parallel.back(), heavy ? 1 : long_stage ? of_stage : 2);
       if (!long_stage) find_tile();
     } else {
       for (size_t i = 0; i < kernel.blocks.size(); ++i) {
@@ -149,19 +154,24 @@ class Scheduler {
         if (!block.is_stage() || loops::runs_in_order(block)) continue;
         const auto chosen = block.loops.begin() + static_cast<ptrdiff_t>(lane_loops[i]);
         std::rotate(chosen, chosen + 1, block.loops.end());
-        schedule_.stages[i] = lanes_for(block.loops.back(), is_heavy(block)        ? (has_reduction(block) ? 2 : 1)
-                                                            : has_reduction(block) ? 4
-                                                                                   : 2);
+        // Short rows are one vector in all stages: then they stay in registers (emit_known.cpp).
+        const Expr row = block.loops.back().extent;
+        const bool short_row = row.is_constant() && row.number() <= 4 * register_lanes_;
+        schedule_.stages[i] =
+            lanes_for(block.loops.back(),
+                      is_heavy(block) ? (has_reduction(block) ? 2 : 1) : (has_reduction(block) || short_row ? 4 : 2));
       }
     }
+    schedule_.streamed = find_streamed(kernel, machine_);
+    schedule_.ahead = find_ahead(schedule_);
     schedule_.units = 1;
     for (const Loop& loop : kernel.parallel) {
       const bool lanes = schedule_.tile.across >= 0 && loop.variable == schedule_.rows.variable;
       const Expr extent = shapes::max(loop.extent, 0);
       if (loop.variable == schedule_.tile.across) {
-        schedule_.units *= shapes::ceil_div(extent, Tile::kSide);
+        schedule_.units *= shapes::ceil_div(extent, schedule_.tile.across_side);
       } else if (lanes) {
-        schedule_.rows_per_unit = extent * Tile::kSide;
+        schedule_.rows_per_unit = extent * schedule_.tile.across_side;
         schedule_.units *= shapes::min(extent, 1);  // no unit at all where there is no row
       } else {
         schedule_.units *= extent;
@@ -190,6 +200,14 @@ class Scheduler {
     return -1;
   }
 
+  /// More memory than 2,048 pages, which is what the addresses of large CPUs' second level are for; its rectangle is
+  /// no larger than scratch memory may be.
+  static bool is_wide_spread(const loops::Buffer& buffer) {
+    const int64_t bytes = loops::dtype_bytes(buffer.dtype);
+    return buffer.size.is_constant() && buffer.size.number() * bytes > (int64_t{8} << 20) &&
+           Tile::kLongSide * Tile::kSide * bytes <= loops::kScratchBytes;
+  }
+
   void find_tile() {
     Kernel& kernel = schedule_.kernel;
     int32_t across = -1;
@@ -209,6 +227,13 @@ class Scheduler {
     std::rotate(loop, loop + 1, kernel.parallel.end() - 1);
     Tile& tile = schedule_.tile;
     tile.across = across;
+    for (const Block& block : kernel.blocks) {
+      for (const Instruction& instruction : block.code) {
+        if (turned_along(instruction) == across && is_wide_spread(kernel.buffers[instruction.buffer])) {
+          tile.across_side = Tile::kLongSide;
+        }
+      }
+    }
     tile.lane_origin = kernel.variable_count++;
     tile.across_origin = kernel.variable_count++;
     for (Block& block : kernel.blocks) {
@@ -216,7 +241,7 @@ class Scheduler {
         if (turned_along(instruction) != across) continue;
         const Dtype dtype = kernel.buffers[instruction.buffer].dtype;
         const auto scratch = static_cast<loops::BufferId>(kernel.buffers.size());
-        kernel.buffers.push_back({dtype, loops::Role::Scratch, Tile::kSide * Tile::kSide, {}});
+        kernel.buffers.push_back({dtype, loops::Role::Scratch, tile.across_side * Tile::kSide, {}});
         tile.loads.push_back({instruction.buffer, scratch, instruction.index});
         instruction.buffer = scratch;
         instruction.index = Tile::kSide * (Expr::variable(across) - Expr::variable(tile.across_origin)) +

@@ -17,6 +17,8 @@ namespace magneto::codegen {
 struct Machine {
   int vector_bytes = 64;
   bool masks = true;  // masked loads and stores of all element sizes
+  /// Results of so many bytes are written around the cache.
+  int64_t stream_bytes = INT64_MAX;
 };
 
 /// How the lanes of one loop are run: whole vectors of `wide` lanes, then what is left by vectors of `narrow` lanes
@@ -26,10 +28,13 @@ struct Lanes {
   int wide = 1, narrow = 1;
 };
 
-/// Loads that are contiguous along another parallel loop than the lanes' (a transpose): a square of both loops at a
+/// Loads that are contiguous along another parallel loop than the lanes' (a transpose): a rectangle of both loops at a
 /// time is read the way it lies, turned in registers into scratch memory, and the kernel's load reads the scratch.
 struct Tile {
   static constexpr int kSide = 64;
+  /// Of memory with more pages than the CPU has addresses at hand, more is read of each page.
+  static constexpr int kLongSide = 256;
+  int across_side = kSide;
   struct Load {
     loops::BufferId buffer, scratch;
     loops::Expr index;  // as it was in the kernel
@@ -49,6 +54,15 @@ struct Schedule {
   std::vector<Lanes> stages;
   /// Across rows, in kernels without stages: the second last parallel loop and the lanes' in squares.
   Tile tile;
+  /// Elements that are needed later, read into the cache while a block works on others.
+  struct Ahead {
+    size_t block;
+    loops::BufferId buffer;
+    loops::Expr index;
+  };
+  std::vector<Ahead> ahead;
+  /// By buffer: written around the cache.
+  std::vector<bool> streamed;
   /// The range that callers split, and the rows in one unit of it.
   loops::Expr units, rows_per_unit = 1;
 };

@@ -30,12 +30,18 @@ std::string print(const Schedule& schedule) {
     if (block.is_stage()) out += "  stage: " + loops_text(block.loops, schedule.stages[i]) + "\n";
   }
   if (schedule.tile.across >= 0) {
-    out += "squares of " + std::to_string(Tile::kSide) + " over i" + std::to_string(schedule.tile.across) + " and i" +
-           std::to_string(schedule.rows.variable) + ", turned:";
+    out += std::to_string(schedule.tile.across_side) + " by " + std::to_string(Tile::kSide) + " of i" +
+           std::to_string(schedule.tile.across) + " and i" + std::to_string(schedule.rows.variable) + ", turned:";
     for (const Tile::Load& load : schedule.tile.loads) {
       out += " b" + std::to_string(load.buffer) + "[" + shapes::text(load.index) + "]";
     }
     out += "\n";
+  }
+  for (const Schedule::Ahead& ahead : schedule.ahead) {
+    out += "ahead: b" + std::to_string(ahead.buffer) + "[" + shapes::text(ahead.index) + "]\n";
+  }
+  for (size_t b = 0; b < schedule.streamed.size(); ++b) {
+    if (schedule.streamed[b]) out += "around the cache: b" + std::to_string(b) + "\n";
   }
   return out + "units: " + shapes::text(schedule.units) + ", of " + shapes::text(schedule.rows_per_unit) + " rows, " +
          shapes::text(unit_cost(kernel) * schedule.rows_per_unit) + " bytes each\n";

@@ -160,7 +160,9 @@ class Math {
 
   /// x == n*ln(2) + r, n an integer.
   std::pair<Value*, Value*> by_ln2(Value* x) const {
-    Value* n = round(mul(x, number(1.4426950408889634)));
+    // Adding a number whose last digit is the ones rounds: for |x| below a quarter of it.
+    Value* ones = number(wide_ ? 0x1.8p52 : 0x1.8p23);
+    Value* n = sub(fma(x, number(1.4426950408889634), ones), ones);
     Value* r = fma(n, number(wide_ ? -0x1.62e42fee00000p-1 : -0.693359375), x);
     r = fma(n, number(wide_ ? -0x1.a39ef35793c76p-33 : 0.00021219444170128554), r);
     return {n, r};
@@ -172,7 +174,8 @@ class Math {
     const double low = wide_ ? -746 : -104, high = wide_ ? 710 : 89;
     if (scale_lanes_) {  // NaN goes through all of it
       const auto [n, r] = by_ln2(select(b.CreateFCmpOLT(number(high), x), number(high), x));
-      return scale_registers(add(fma(mul(r, r), exp_tail(r), r), number(1)), n, b.CreateFCmpUGT(x, number(low)));
+      Value* result = fma(r, fma(r, exp_tail(r), number(1)), number(1));
+      return scale_registers(result, n, b.CreateFCmpUGT(x, number(low)));
     }
     Value* hidden = b.CreateFCmpOLT(x, number(low));
     const auto [n, r] = by_ln2(select(hidden, number(0), clamp(x, low, high)));
