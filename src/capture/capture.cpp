@@ -239,11 +239,14 @@ void Capture::trace_instruction() {
 }
 
 void Capture::note_guard_places() {
-  guards.note_places([this]() -> std::string {
-    if (!frame) return "";
-    return std::string(PyUnicode_AsUTF8(frame->info->code->co_filename)) + ":" + std::to_string(frame->instr().line) +
-           " in " + PyUnicode_AsUTF8(frame->info->code->co_name);
-  });
+  guards.note_places([this] { return user_place(); });
+}
+
+std::string Capture::user_place() const {
+  if (!frame) return "";
+  const PyCodeObject* code = frame->info->code;
+  return std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + std::to_string(frame->instr().line) + " in " +
+         PyUnicode_AsUTF8(code->co_name);
 }
 
 void Capture::check_interrupt() {

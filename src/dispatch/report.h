@@ -38,7 +38,10 @@ std::string failed_guards(const Segment& segment, const guards::Roots& roots);
 /// A segment is captured again.
 void report_recompile(const Segment& segment, const CodePlace& place, const guards::Roots& roots);
 
-/// Backends run the operators one by one after all: said once for each cause, whatever warnings are turned into.
-void say_uncompiled(const CodePlace& place, const std::string& cause);
+/// A frame is not captured by itself: counted, and a line of the log the first time.
+void report_skipped(const CodePlace& place, const char* why);
+/// Backends run the operators one by one after all: counted, and said once for each cause, whatever warnings are turned
+/// into. `place`: as `place_text` gives it.
+void report_uncompiled(const std::string& place, const std::string& cause);
 
 }  // namespace magneto::dispatch

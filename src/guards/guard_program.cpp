@@ -402,7 +402,7 @@ std::string GuardProgram::Impl::describe_failure() {
   if (failed_check >= 0) return check_failure(checks[failed_check], nullptr, nullptr);
   if (failed_entry >= 0) {
     const GroupEntry& entry = entries[failed_entry];
-    std::string text = presence_text(sources[entry.slot], !entry.absent);
+    std::string text = presence_text(sources[entry.slot], !entry.absent, Names(&sources[entry.slot]));
     return failed_unknown ? text + ": only a key's own __eq__ could tell" : text;
   }
   const Op& op = *failed_op;
@@ -418,13 +418,15 @@ std::string GuardProgram::Impl::describe_failure() {
   }
   if (op.check >= 0) return check_failure(checks[op.check], value, op.other >= 0 ? values[op.other] : nullptr);
   if (op.kind == OpKind::DictEntries) return "isinstance(" + sources[op.slot].name() + ", dict)";
-  return presence_text(sources[op.slot], !op.absent);
+  return presence_text(sources[op.slot], !op.absent, Names(&sources[op.slot]));
 }
 
 GuardProgram::GuardProgram(const GuardSet& set, const SourceTable& sources)
     : impl_(std::make_unique<Impl>(set, sources)) {}
 
-GuardProgram::~GuardProgram() = default;
+GuardProgram::~GuardProgram() {
+  if (on_end) on_end();
+}
 
 int32_t GuardProgram::slot_count() const { return static_cast<int32_t>(impl_->values.size()); }
 
