@@ -239,7 +239,17 @@ void Capture::trace_instruction() {
 }
 
 void Capture::note_guard_places() {
-  guards.note_places([this] { return user_place(); });
+  // Many guards come of one line.
+  guards.note_places([this, code = Ref(), line = int32_t{-1}, place = std::string()]() mutable {
+    auto* const now = frame ? reinterpret_cast<PyObject*>(frame->info->code) : nullptr;
+    const int32_t line_now = frame ? frame->instr().line : -1;
+    if (now != code.get() || line_now != line) {
+      code = Ref::borrow(now);
+      line = line_now;
+      place = user_place();
+    }
+    return place;
+  });
 }
 
 std::string Capture::user_place() const {

@@ -360,8 +360,10 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
 void expect_raise(Segment& segment, const std::vector<CodePlace>& site) {
   const Ref raised = take_error();
   const Ref text = Ref::steal(PyObject_Str(raised.get()));
-  segment.raised =
-      std::string(Py_TYPE(raised.get())->tp_name) + ": " + (text ? PyUnicode_AsUTF8(text.get()) : "") + "\n";
+  const char* message = text ? PyUnicode_AsUTF8(text.get()) : "";
+  const std::string error = std::string(Py_TYPE(raised.get())->tp_name) + ": " + (message ? message : "");
+  report_raised(site, error);
+  segment.raised = error + "\n";
   for (const CodePlace& place : site) segment.raised += place_text(place) + "\n";
   PyErr_Clear();
 }

@@ -150,6 +150,14 @@ void report_recompile(const Segment& segment, const CodePlace& place, const guar
   log("recompiles_verbose", all);
 }
 
+void report_raised(const std::vector<CodePlace>& stack, const std::string& error) {
+  static auto* told = new std::set<std::pair<std::string, std::string>>;
+  if (stack.empty() || !log_enabled("graph_breaks") || !told->emplace(place_text(stack.back()), error).second) return;
+  const BreakInfo& info = break_info(BreakReason::Exception);
+  log("graph_breaks", worded(error, "graph_break", "sOssO", info.name, text_object(error).get(), info.explanation,
+                             info.hint, stack_list(stack).get()));
+}
+
 void report_skipped(const CodePlace& place, const char* why) {
   if (history().note(Event::skipped, place, why) > 1) return;
   if (log_enabled("dynamo")) log("dynamo", "skipping: " + place_text(place) + ": " + why);

@@ -175,7 +175,7 @@ class TreeData {
 
 /// One check of all, when nothing has changed since the last; the least of a few.
 double hot_nanoseconds(GuardProgram::Impl& program, const Roots& roots) {
-  constexpr int kRounds = 4, kChecks = 8;
+  constexpr int kRounds = 3, kChecks = 4;
   double least = 0;
   for (int round = 0; round < kRounds; ++round) {
     const auto begin = std::chrono::steady_clock::now();
