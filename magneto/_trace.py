@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import dis
 import functools
+import hashlib
 import json
 import linecache
 import os
@@ -19,8 +20,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch import distributed
 from torch._guards import CompileContext, CompileId, compile_context
-from torch._logging._internal import LazyTraceHandler, trace_log, trace_structured
+from torch._logging._internal import LazyTraceHandler, trace_log
 from torch._logging.structured import intern_string
 
 from magneto import _C, _graph_text, _guard_tree
@@ -44,9 +46,25 @@ def in_compile(compile_id: Id) -> AbstractContextManager[Any]:
     return compile_context(context)
 
 
-def _write(compile_id: Id, name: str, metadata: Any = None, payload: Any = None) -> None:
-    with in_compile(compile_id):
-        trace_structured(name, lambda: metadata or {}, payload_fn=lambda: payload, record_logging_overhead=False)
+def _write(compile_id: Id, name: str, metadata: Any = None, payload: str | None = None) -> None:
+    """A record as `trace_structured` writes it, but that the rank is known after the process group has ended, too."""
+    frame, number, attempt = compile_id
+    record = {name: metadata or {}, "frame_id": frame, "frame_compile_id": number, "attempt": attempt}
+    if (rank := _rank()) is not None:
+        record["rank"] = rank
+    if payload is not None:
+        record["has_payload"] = hashlib.md5(payload.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()
+    trace_log.debug("", extra={"metadata": record, "payload": payload}, stacklevel=2)
+
+
+_last_rank: int | None = None
+
+
+def _rank() -> int | None:
+    global _last_rank
+    if distributed.is_available() and distributed.is_initialized():
+        _last_rank = distributed.get_rank()
+    return _last_rank
 
 
 def _frame(file: str, line: int, function: str) -> dict[str, Any]:

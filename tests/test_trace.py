@@ -69,7 +69,11 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(traces: Path) -> Path:
-    """What tlparse makes of it; each line that it does not understand is an error."""
+    return report_of(traces)
+
+
+def report_of(traces: Path) -> Path:
+    """What tlparse makes of the log; each line that it does not understand is an error."""
     out = traces.parent / "report"
     process = subprocess.run(
         [
@@ -171,6 +175,21 @@ def test_tlparse_reads_it(report: Path) -> None:
         assert any(name.startswith(start) for name in names), names
     events = json.loads((report / "chromium_events.json").read_text())
     assert any(event["name"] == "compile.capture" for event in events)
+
+
+def test_what_is_written_last_is_of_the_rank_too(tmp_path: Path) -> None:
+    """The program's end comes after that of the process group; tlparse drops records of other ranks."""
+    (tmp_path / "rank.py").write_text(
+        "import torch, magneto\n"
+        'torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)\n'
+        "magneto.compile(lambda x: x.sin())(torch.ones(3))\n"
+        "torch.distributed.destroy_process_group()\n"
+    )
+    environment = {**os.environ, "TORCH_TRACE": str(tmp_path / "log")}
+    subprocess.run([sys.executable, "-P", "rank.py"], check=True, timeout=120, cwd=tmp_path, env=environment)
+    names = [file.name for file in report_of(tmp_path / "log").rglob("*")]
+    assert any(name.startswith("dynamo_output_graph") for name in names), names
+    assert any(name.startswith("magneto_guards") for name in names), names
 
 
 def test_without_a_folder_nothing_is_traced() -> None:
