@@ -357,7 +357,7 @@ std::vector<std::string> GuardProgram::Impl::explain_all(const Roots& roots) {
 
 std::vector<double> GuardProgram::Impl::time_ops(const Roots& roots) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kRounds = 3, kSteps = 4;
+  constexpr int kRounds = 2, kSteps = 3;
   if (!run(roots)) return {};
   std::vector<double> least(ops.size());
   for (int round = 0; round < kRounds; ++round) {
