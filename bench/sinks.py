@@ -138,7 +138,7 @@ def count(text: str, folder: str, **variables: str) -> Path:
 
 
 def traced() -> None:
-    """What a trace adds to two compiles. (Threads that generate code may end in the second: their sum is what tells.)"""
+    """What a trace adds to two compiles. (Threads that generate code may end in the second: the sum tells.)"""
     totals = {}
     for trace in (False, True):
         with tempfile.TemporaryDirectory() as folder:
