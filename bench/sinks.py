@@ -1,6 +1,7 @@
-"""What logs, traces and reports cost while nobody listens: instructions, counted by valgrind.
+"""What logs, traces and reports cost while nobody listens, and what TORCH_TRACE costs; in instructions, by valgrind.
 
     python -P bench/sinks.py                 # a table; some minutes
+    python -P bench/sinks.py --trace         # a compile of a transformer of twelve layers, traced and not
 
 A program is run under callgrind that compiles functions and calls them, all sinks off. Counted are the instructions
 inside compiled callables, and which part of them is the sinks': asking who listens, clocks of stages, counting of
@@ -56,6 +57,38 @@ with torch.no_grad():
     mark()
 """
 
+# Compiled twice.
+TRACED = """
+import torch, magneto
+from magneto._C import set_disabled
+
+torch.set_num_threads(1)
+
+def mark():
+    set_disabled(False)
+
+F = torch.nn.functional
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
+        self.up, self.down = torch.nn.Linear(64, 128), torch.nn.Linear(128, 64)
+        self.first, self.second = torch.nn.LayerNorm(64), torch.nn.LayerNorm(64)
+
+    def forward(self, x):
+        q, k, v = (y.view(2, 16, 4, 16).transpose(1, 2) for y in self.qkv(x).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(2, 16, 64)
+        x = self.first(x + self.out(y))
+        return self.second(x + self.down(F.gelu(self.up(x))))
+
+model, x = torch.nn.Sequential(*(Block() for _ in range(12))).eval(), torch.randn(2, 16, 64)
+with torch.no_grad():
+    for _ in range(2):
+        magneto.compile(model)(x)
+        mark()
+"""
+
 # Functions of the core that are there for who looks on.
 SINKS = {
     "who listens": r"magneto::dispatch::(CompileLog::CompileLog|log_enabled)\(",
@@ -88,20 +121,38 @@ def counted(profile: Path) -> tuple[int, dict[str, int]]:
     return int(total[1].replace(",", "")), parts
 
 
+def count(text: str, folder: str, **variables: str) -> Path:
+    """Runs a program; its part n is in the file with the name given and `.n` behind it."""
+    out, program = Path(folder, "profile"), Path(folder, "program.py")
+    program.write_text(text)
+    own = {"OMP_NUM_THREADS": "1", "MAGNETO_DISK_CACHE": "0", "PYTHONHASHSEED": "0"}
+    subprocess.run(
+        [
+            *("valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}"),
+            *(f"--toggle-collect={INSIDE}", f"--dump-before={MARK}", sys.executable, "-P", str(program)),
+        ],
+        check=True,
+        env={**os.environ, **own, **variables},
+    )
+    return out
+
+
+def traced() -> None:
+    """What a trace adds to two compiles. (Threads that generate code may end in the second: the sum tells.)"""
+    totals = {}
+    for trace in (False, True):
+        with tempfile.TemporaryDirectory() as folder:
+            out = count(TRACED, folder, **({"TORCH_TRACE": f"{folder}/log"} if trace else {}))
+            totals[trace] = sum(counted(Path(f"{out}.{part}"))[0] for part in (1, 2))
+    print(f"{totals[False]:,} instructions, traced {totals[True]:,}: {totals[True] / totals[False]:.2f}x")
+
+
 def main() -> None:
     """Prints the table and the numbers as JSON."""
+    if sys.argv[1:] == ["--trace"]:
+        return traced()
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder, "profile")
-        program = Path(folder, "program.py")
-        program.write_text(PROGRAM)
-        subprocess.run(
-            [
-                *("valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}"),
-                *(f"--toggle-collect={INSIDE}", f"--dump-before={MARK}", sys.executable, "-P", str(program)),
-            ],
-            check=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "MAGNETO_DISK_CACHE": "0", "PYTHONHASHSEED": "0"},
-        )
+        out = count(PROGRAM, folder)
         parts = {  # .1 is what happens once
             "a compile": (2, COMPILES),
             'a compile of x + 1, backend="eager"': (3, COMPILES),

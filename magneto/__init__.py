@@ -10,6 +10,9 @@ The package is thin: everything but argument checking and presentation happens i
 
 from __future__ import annotations
 
+from magneto import _variables as _variables  # before torch is loaded
+
+# isort: split
 from magneto import _load as _load  # first: refuses a PyTorch that the core was not built for
 
 # isort: split

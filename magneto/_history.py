@@ -9,6 +9,7 @@ The core counts events by place (src/dispatch/history.h); this presents them.
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sys
 import types
@@ -212,7 +213,7 @@ def _parts(fn: Any) -> tuple[Any, Any]:
     if isinstance(fn, torch.nn.Module):
         compiled = vars(fn).get("_compiled") or vars(fn).get("_compiled_call_impl")
         module = getattr(fn, "_orig_mod", fn)
-        return (compiled if isinstance(compiled, _C.CompiledFunction) else None), module.forward
+        return (compiled if isinstance(compiled, _C.CompiledFunction) else None), inspect.unwrap(module.forward)
     if isinstance(fn, _C.CompiledFunction):
         return fn, fn.__wrapped__
     if not callable(fn):

@@ -36,7 +36,7 @@ ARTIFACTS = {
         *("graph", "graph_code", "graph_sizes", "graph_breaks", "guards", "recompiles", "recompiles_verbose"),
         *("trace_source", "trace_bytecode", "bytecode"),
     ),
-    "aot": ("aot_graphs",),
+    "aot": ("aot_graphs", "aot_joint_graph"),
     "inductor": (
         *("post_grad_graphs", "autotuning", "ir_pre_fusion", "ir_post_fusion", "fusion", "schedule"),
         *("output_code", "kernel_code", "perf_hints", "cudagraphs"),

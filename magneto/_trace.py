@@ -8,24 +8,29 @@ from __future__ import annotations
 
 import atexit
 import dis
+import functools
+import hashlib
 import json
 import linecache
 import os
 import sys
 import time
 import types
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
+from torch import distributed
 from torch._guards import CompileContext, CompileId, compile_context
-from torch._logging._internal import LazyTraceHandler, trace_log, trace_structured
+from torch._logging._internal import LazyTraceHandler, trace_log
 from torch._logging.structured import intern_string
 
 from magneto import _C, _graph_text, _guard_tree
 
 Id = tuple[int, int, int]  # place, compile, attempt
 
+# Between a module's caller and its `forward`.
+_MODULE_CALLS = (torch.nn.Module._wrapped_call_impl.__code__, torch.nn.Module._call_impl.__code__)
 _HERE = os.path.dirname(__file__) + os.sep
 
 
@@ -41,9 +46,25 @@ def in_compile(compile_id: Id) -> AbstractContextManager[Any]:
     return compile_context(context)
 
 
-def _write(compile_id: Id, name: str, metadata: Any = None, payload: Any = None) -> None:
-    with in_compile(compile_id):
-        trace_structured(name, lambda: metadata or {}, payload_fn=lambda: payload, record_logging_overhead=False)
+def _write(compile_id: Id, name: str, metadata: Any = None, payload: str | None = None) -> None:
+    """A record as `trace_structured` writes it, but that the rank is known after the process group has ended, too."""
+    frame, number, attempt = compile_id
+    record = {name: metadata or {}, "frame_id": frame, "frame_compile_id": number, "attempt": attempt}
+    if (rank := _rank()) is not None:
+        record["rank"] = rank
+    if payload is not None:
+        record["has_payload"] = hashlib.md5(payload.encode("utf-8", "replace"), usedforsecurity=False).hexdigest()
+    trace_log.debug("", extra={"metadata": record, "payload": payload}, stacklevel=2)
+
+
+_last_rank: int | None = None
+
+
+def _rank() -> int | None:
+    global _last_rank
+    if distributed.is_available() and distributed.is_initialized():
+        _last_rank = distributed.get_rank()
+    return _last_rank
 
 
 def _frame(file: str, line: int, function: str) -> dict[str, Any]:
@@ -51,31 +72,28 @@ def _frame(file: str, line: int, function: str) -> dict[str, Any]:
     return {"line": line, "name": function, "filename": intern_string(file), "loc": source}
 
 
+@functools.cache
+def _finish_at_exit() -> None:
+    atexit.register(_finish)
+
+
 def begin(code: types.CodeType, line: int, compile_id: Id) -> None:
     """A compile begins, of `code` from that line on; who called it is on this thread's stack."""
-    stack = [_frame(code.co_filename, line, code.co_name)]
+    _finish_at_exit()
+    stack = [_frame(code.co_filename, line, code.co_name)] if code not in _MODULE_CALLS else []
     caller: types.FrameType | None = sys._getframe(1)
+    if caller is not None and caller.f_code is code:  # it is being compiled from here on
+        caller = caller.f_back
     while caller is not None:
-        if caller.f_code is not code and not caller.f_code.co_filename.startswith((_HERE, "<frozen")):
+        if caller.f_code not in _MODULE_CALLS and not caller.f_code.co_filename.startswith((_HERE, "<frozen")):
             stack.append(_frame(caller.f_code.co_filename, caller.f_lineno, caller.f_code.co_name))
         caller = caller.f_back
     _write(compile_id, "dynamo_start", {"stack": stack[::-1]})
 
 
-def graph(module: Any, compile_id: Id) -> None:
-    """The torch level, as captured."""
-    _later(lambda: _write_graph(module, compile_id))
-
-
-def _write_graph(module: Any, compile_id: Id) -> None:
-    sizes = {node.name: list(node.meta["tensor"][1]) for node in module.graph.nodes if "tensor" in node.meta}
-    _write(compile_id, "dynamo_output_graph", {"sizes": sizes}, _graph_text.code(module))
-
-
 def bytecode(code: types.CodeType, plan: str, compile_id: Id) -> None:
     """The original, and the plan that runs in its place."""
-    artifact(f"{code.co_name}_ORIGINAL_BYTECODE", dis.Bytecode(code).dis(), compile_id)
-    artifact(f"{code.co_name}_PLAN", plan, compile_id)
+    _bytecode.append((compile_id, code, plan))
 
 
 # Stages of a graph that have a name of their own in the log; others are artifacts.
@@ -102,28 +120,26 @@ def artifact(name: str, text: str, compile_id: Id) -> None:
 def data(name: str, text: str, compile_id: Id) -> None:
     """What `python -m magneto report` reads: JSON, an artifact for others."""
     _write(compile_id, "artifact", {"name": f"magneto_{name}", "encoding": "json"}, text)
-    if name == "guards":
-        _later(lambda: _write(compile_id, "dynamo_cpp_guards_str", payload=_guard_tree.text(json.loads(text))))
 
 
-# Texts for people, which take longer to make than the rest of a trace: written when the program ends, or when many
-# wait.
-_waiting: list[Callable[[], None]] = []
-_MOST_WAITING = 100
+_bytecode: list[tuple[Id, types.CodeType, str]] = []  # ...and the plan, not written yet
 
 
-def _later(write: Callable[[], None]) -> None:
-    if not _waiting:
-        atexit.register(_write_waiting)
-    _waiting.append(write)
-    if len(_waiting) > _MOST_WAITING:
-        _write_waiting()
+def write_texts() -> None:
+    """What is for people and takes longer to make than the rest of a trace: graphs as Python code, trees of guards...
 
-
-def _write_waiting() -> None:
-    atexit.unregister(_write_waiting)
-    while _waiting:
-        _waiting.pop(0)()
+    Called when the program ends, or when many graphs wait.
+    """
+    for compile_id, module in _C.traced_graphs():
+        sizes = {node.name: list(node.meta["tensor"][1]) for node in module.graph.nodes if "tensor" in node.meta}
+        _write(compile_id, "dynamo_output_graph", {"sizes": sizes}, _graph_text.code(module))
+    while _bytecode:
+        compile_id, code, plan = _bytecode.pop(0)
+        artifact(f"{code.co_name}_ORIGINAL_BYTECODE", dis.Bytecode(code).dis(), compile_id)
+        artifact(f"{code.co_name}_PLAN", plan, compile_id)
+    for compile_id, text in _C.traced_guards():
+        data("guards", text, compile_id)
+        _write(compile_id, "dynamo_cpp_guards_str", payload=_guard_tree.text(json.loads(text)))
 
 
 _sources: dict[str, Id] = {}  # a file that graphs came from, and the first compile that needed it
@@ -131,14 +147,13 @@ _sources: dict[str, Id] = {}  # a file that graphs came from, and the first comp
 
 def sources(files: list[str], compile_id: Id) -> None:
     """The program's text is written at the end: reading it is no compile's time."""
-    if not _sources:
-        atexit.register(_finish)
     for file in files:
         _sources.setdefault(file, compile_id)
 
 
 def _finish() -> None:
-    """The program ends: its text, and how long the steps of its graphs took."""
+    """The program ends: what has been put off, its text, and how long the steps of its graphs took."""
+    write_texts()
     for file, compile_id in _sources.items():
         if lines := linecache.getlines(file):
             data("source", json.dumps({file: "".join(lines)}), compile_id)

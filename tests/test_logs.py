@@ -119,6 +119,26 @@ def test_artifact(logs: dict[str, str], artifact: str) -> None:
         position = found
 
 
+@pytest.mark.parametrize("name", ["aot_joint_graph", "aot_joint_graphs"])  # PyTorch's name, and the documents'
+def test_there_is_no_joint_graph_yet(tmp_path: Path, name: str) -> None:
+    text = """
+import magneto, torch
+
+@magneto.compile
+def f(x):
+    return x.sin()
+
+f(torch.ones(3))
+f(torch.ones(3, requires_grad=True)).sum().backward()
+"""
+    logs = run(tmp_path, text, TORCH_LOGS=name)
+    assert set(logs) == {"aot_joint_graph"}
+    (line,) = logs["aot_joint_graph"].splitlines()
+    assert line.startswith("[0/1] no joint graph of f ") and line.endswith(
+        ": it needs gradients, so its torch calls run one by one, under autograd"
+    )
+
+
 def test_what_has_nothing_to_show(logs: dict[str, str]) -> None:
     """Nothing is trained, no shape is dynamic, nothing runs on a GPU."""
     assert not set(logs) - {*SHOWN, "schedule", "fusion", "perf_hints"}

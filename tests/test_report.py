@@ -133,7 +133,7 @@ def test_bert_opens_quickly_and_is_small(bert: Path, browser: Browser) -> None:
     assert wall < 2 or metrics["TaskDuration"] < 1, (wall, metrics)
     assert browser.errors == []
     assert all(url.startswith(("file:", "data:")) for url in browser.requests)
-    assert tree(browser) == [("<module>", "captured"), ("BertModel", "captured")]
+    assert tree(browser) == [("<module>", "captured"), ("BertModel.forward", "captured")]
 
 
 def test_a_line_lights_up_what_came_of_it(bert: Path, browser: Browser) -> None:

@@ -12,8 +12,27 @@ from pathlib import Path
 import pytest
 from log_programs import PROGRAM
 
-# ...and a backend that fails.
+# ...a module that breaks in a part of it, and a backend that fails.
 FAILING = """
+class Part(torch.nn.Module):
+    def forward(self, x):
+        x = x.sin()
+        print(end="")
+        return x.cos()
+
+class Whole(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Part()
+
+    def forward(self, x):
+        return self.part(x) + 1
+
+def call(module):
+    return module(torch.ones(3))
+
+call(magneto.compile(Whole()))
+
 def backend(gm, inputs):
     raise ValueError("not this one")
 
@@ -50,7 +69,11 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(traces: Path) -> Path:
-    """What tlparse makes of it; each line that it does not understand is an error."""
+    return report_of(traces)
+
+
+def report_of(traces: Path) -> Path:
+    """What tlparse makes of the log; each line that it does not understand is an error."""
     out = traces.parent / "report"
     process = subprocess.run(
         [
@@ -79,14 +102,32 @@ def records(traces: Path, kind: str) -> list[tuple[str, dict[str, object]]]:
 def test_each_compile_begins_and_ends(traces: Path) -> None:
     begun, ended = records(traces, "dynamo_start"), records(traces, "compilation_metrics")
     assert [compile_id for compile_id, _ in begun] == [compile_id for compile_id, _ in ended]
-    assert [compile_id for compile_id, _ in begun] == ["0/0", "0/1", "1/0", "2/0", "3/0"]
-    first, _, breaks, rest, fails = (metrics for _, metrics in ended)
+    assert [compile_id for compile_id, _ in begun] == [
+        "0/0",
+        "0/1",
+        "1/0",
+        "2/0",
+        *(f"{number}/0" for number in range(3, 9)),
+    ]
+    first, _, breaks, rest, *_, fails = (metrics for _, metrics in ended)
     assert (first["co_name"], first["graph_op_count"], first["restart_reasons"]) == ("f", 2, [])
     assert first["entire_frame_compile_time_s"] > first["backend_compile_time_s"] > 0
     assert breaks["restart_reasons"] == ["InputOutput: call of builtins.print"] and rest["restart_reasons"] == []
     assert fails["fail_type"] == "backend error" and "not this one" in fails["fail_reason"]
     stack = begun[0][1]["stack"]
     assert [frame["name"] for frame in stack[-2:]] == ["<module>", "f"] and stack[-2]["loc"] == "f(torch.ones(3, 3))"
+
+
+def test_modules_are_the_user_s_frames(traces: Path, report: Path) -> None:
+    """Not what PyTorch calls them through."""
+    whole, part = (record["stack"] for _, record in records(traces, "dynamo_start")[4:6])
+    assert [frame["name"] for frame in whole[-3:]] == ["<module>", "call", "forward"]
+    assert whole[-1]["loc"] == "def forward(self, x):"
+    assert len({json.dumps(record["stack"]) for _, record in records(traces, "dynamo_start")[6:9]}) == 1
+    assert [frame["name"] for frame in part[-4:]] == ["<module>", "call", "forward", "forward"]
+    assert [frame["loc"] for frame in part[-2:]] == ["return self.part(x) + 1", 'print(end="")']
+    index = (report / "index.html").read_text()
+    assert "in _wrapped_call_impl" not in index and "return self.part(x) + 1" in index
 
 
 def test_what_is_made_is_there(traces: Path) -> None:
@@ -112,14 +153,14 @@ def test_stages_are_nested_events(traces: Path) -> None:
                 payload.append(below[1:])
             events.append(json.loads("\n".join(payload)))
     names = [event["name"] for event in events]
-    assert names[:2] == ["compile", "compile.capture"] and names.count("compile") == 5
+    assert names[:2] == ["compile", "compile.capture"] and names.count("compile") == 10
     whole, capture = events[:2]
     assert whole["ts"] <= capture["ts"] and capture["dur"] <= whole["dur"]
 
 
 def test_tlparse_reads_it(report: Path) -> None:
     index = (report / "index.html").read_text()
-    for compile_id in ("[0/0]", "[0/1]", "[1/0]", "[2/0]", "[3/0]"):
+    for compile_id in ("[0/0]", "[0/1]", "[1/0]", "[2/0]", "[3/0]", "[4/0]", "[5/0]"):
         assert compile_id in index
     assert "playground.py" in index and "status-break" in index and "status-error" in index and "status-ok" in index
     folder = report / "-_0_0_0"
@@ -134,6 +175,21 @@ def test_tlparse_reads_it(report: Path) -> None:
         assert any(name.startswith(start) for name in names), names
     events = json.loads((report / "chromium_events.json").read_text())
     assert any(event["name"] == "compile.capture" for event in events)
+
+
+def test_what_is_written_last_is_of_the_rank_too(tmp_path: Path) -> None:
+    """The program's end comes after that of the process group; tlparse drops records of other ranks."""
+    (tmp_path / "rank.py").write_text(
+        "import torch, magneto\n"
+        'torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)\n'
+        "magneto.compile(lambda x: x.sin())(torch.ones(3))\n"
+        "torch.distributed.destroy_process_group()\n"
+    )
+    environment = {**os.environ, "TORCH_TRACE": str(tmp_path / "log")}
+    subprocess.run([sys.executable, "-P", "rank.py"], check=True, timeout=120, cwd=tmp_path, env=environment)
+    names = [file.name for file in report_of(tmp_path / "log").rglob("*")]
+    assert any(name.startswith("dynamo_output_graph") for name in names), names
+    assert any(name.startswith("magneto_guards") for name in names), names
 
 
 def test_without_a_folder_nothing_is_traced() -> None:

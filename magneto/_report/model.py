@@ -126,7 +126,7 @@ class _Run:
         metrics = compile_.pop("metrics", None)
         stack = compile_["stack"]
         place: list[Any] = stack[-1] if stack else ["?", 0, "?", ""]
-        compile_.update(file=place[0], line=place[1], name=_name(place[2], compile_.pop("self", "")))
+        compile_.update(file=place[0], line=place[1], name=".".join(filter(None, (compile_.pop("self", ""), place[2]))))
         compile_["seconds"] = metrics and metrics.get("entire_frame_compile_time_s")
         compile_["guard_count"] = (metrics or {}).get("guard_count", 0)
         if metrics and metrics.get("fail_type"):
@@ -147,13 +147,6 @@ def _instructions(assembly: str) -> list[str]:
     lines = [line for line in assembly.splitlines() if line.strip() and not _DIRECTIVE.match(line)]
     constants = [line for line in lines if _CONSTANT.match(line)]
     return [line for line in lines if not _CONSTANT.match(line)] + constants
-
-
-def _name(function: str, self: str) -> str:
-    """Of a module that was compiled its class, not what all modules share."""
-    if function in ("_wrapped_call_impl", "_call_impl"):
-        return self or function
-    return f"{self}.{function}" if self else function
 
 
 def _state(compile_: Data, metrics: Data | None) -> str:

@@ -239,11 +239,24 @@ void Capture::trace_instruction() {
 }
 
 void Capture::note_guard_places() {
-  guards.note_places([this]() -> std::string {
-    if (!frame) return "";
-    return std::string(PyUnicode_AsUTF8(frame->info->code->co_filename)) + ":" + std::to_string(frame->instr().line) +
-           " in " + PyUnicode_AsUTF8(frame->info->code->co_name);
+  // Many guards come of one line.
+  guards.note_places([this, code = Ref(), line = int32_t{-1}, place = std::string()]() mutable {
+    auto* const now = frame ? reinterpret_cast<PyObject*>(frame->info->code) : nullptr;
+    const int32_t line_now = frame ? frame->instr().line : -1;
+    if (now != code.get() || line_now != line) {
+      code = Ref::borrow(now);
+      line = line_now;
+      place = user_place();
+    }
+    return place;
   });
+}
+
+std::string Capture::user_place() const {
+  if (!frame) return "";
+  const PyCodeObject* code = frame->info->code;
+  return std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + std::to_string(frame->instr().line) + " in " +
+         PyUnicode_AsUTF8(code->co_name);
 }
 
 void Capture::check_interrupt() {

@@ -392,7 +392,9 @@ class Capture {
                       const std::vector<shapes::Expr>& strides);
   const guards::Source* source_of_size(shapes::Expr size);
   void check_required_sizes();
-  /// "at user.py:4 in forward"
+  /// "user.py:4 in forward"; empty where no frame runs.
+  std::string user_place() const;
+  /// "at user.py:4 in forward".
   std::string user_line() const;
   /// Puts the graph's sizes in terms of symbols that inputs tell, and leaves the guards.
   void finish_sizes();

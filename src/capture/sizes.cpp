@@ -88,10 +88,8 @@ Expr Capture::symbol_at(const SizePlace& place, int64_t now, shapes::Range range
 }
 
 std::string Capture::user_line() const {
-  if (!frame) return "";
-  const PyCodeObject* code = frame->info->code;
-  return "at " + std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + std::to_string(frame->instr().line) + " in " +
-         PyUnicode_AsUTF8(code->co_name);
+  const std::string place = user_place();
+  return place.empty() ? place : "at " + place;
 }
 
 std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {

@@ -313,6 +313,14 @@ PyObject* disable(PyObject*, PyObject* args) {
 
 }  // namespace
 
+PyObject* traced_guards(PyObject*, PyObject*) {
+  return guarded([] { return dispatch::take_traced_guards().release(); });
+}
+
+PyObject* traced_graphs(PyObject*, PyObject*) {
+  return guarded([] { return dispatch::take_traced_graphs().release(); });
+}
+
 PyObject* traced_runs(PyObject*, PyObject*) {
   return guarded([] { return dispatch::traced_runs().release(); });
 }
@@ -327,6 +335,8 @@ PyMethodDef dispatch_methods[] = {
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"time_guards", time_guards, METH_VARARGS,
      "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
+    {"traced_guards", traced_guards, METH_NOARGS, "[(compile id, JSON)]: guards that have not been written yet"},
+    {"traced_graphs", traced_graphs, METH_NOARGS, "[(compile id, GraphModule)]: graphs that have not been written yet"},
     {"traced_runs", traced_runs, METH_NOARGS, "[(compile id, JSON)]: times of the steps of programs that are traced"},
     {"compile_times", compile_times, METH_NOARGS,
      "{stage: ([seconds of each run], [peaks of memory in bytes, if they were measured])}"},

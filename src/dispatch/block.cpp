@@ -8,8 +8,7 @@
 #include "dispatch/compiled.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
-#include "dispatch/history.h"
-#include "dispatch/log.h"
+#include "dispatch/report.h"
 #include "python/frame.h"
 
 namespace magneto::dispatch {
@@ -38,8 +37,7 @@ struct Block {
       take = PyUnicode_Tailmatch(code->co_filename, prefix, 0, PY_SSIZE_T_MAX, -1) == 0;
     }
     if (const char* why = take ? unfit(code) : nullptr) {
-      history().note(Event::skipped, {&decode(code), 0}, why);
-      if (log_enabled("dynamo")) log("dynamo", "skipping: " + place_text({&decode(code), 0}) + ": " + why);
+      report_skipped({&decode(code), 0}, why);
       take = false;
     }
     taken.emplace(code, std::pair(Ref::borrow(reinterpret_cast<PyObject*>(code)), take));

@@ -78,13 +78,24 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const*
   return nullptr;
 }
 
+/// What decorators were put around, as functools.wraps notes it. Borrowed.
+PyObject* unwrapped(PyObject* function) {
+  for (int depth = 0; depth < 100 && PyFunction_Check(function); ++depth) {
+    PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+    PyObject* inner = dict ? PyDict_GetItemWithError(dict, MAGNETO_STR("__wrapped__")) : nullptr;
+    if (!inner || !PyFunction_Check(inner)) break;
+    function = inner;
+  }
+  return function;
+}
+
 /// Where the user sees a segment begin. Of a module, whose call is PyTorch's code, at its `forward`.
 CodePlace place_of(const Context& context, const capture::Start& start) {
   if (start.instr == 0 && context.subject &&
       PyUnicode_CompareWithASCIIString(start.info->code->co_name, "_wrapped_call_impl") == 0) {
     PyObject* forward = _PyType_Lookup(context.subject, MAGNETO_STR("forward"));
     if (forward && PyFunction_Check(forward)) {
-      return {&decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(forward))), 0};
+      return {&decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(unwrapped(forward)))), 0};
     }
   }
   return {start.info, start.instr};
@@ -158,14 +169,15 @@ graph::SymbolValues captured_sizes(const capture::Trace& trace) {
 }
 
 /// Generates code for one size of a graph that has been captured for many.
-runtime::Specialise specialise_as(runtime::CompileWay way, bool disk_cache) {
+runtime::Specialise specialise_as(runtime::CompileWay way, bool disk_cache, std::string place) {
   way.tuning = {};  // for the sizes of the capture
-  return [way = std::move(way), disk_cache](const graph::Graph& graph) {
+  return [way = std::move(way), disk_cache, place = std::move(place)](const graph::Graph& graph) {
     const cache::Pause without(!disk_cache);
     graph::NoSink sink;
     runtime::Compiled compiled = runtime::make_compiled_computation(graph, way, sink);
     stats().kernels += compiled.kernels;
     ++stats().specialised;
+    if (!compiled.uncompiled.empty()) report_uncompiled(place, compiled.uncompiled);
     return std::move(compiled.computation);
   };
 }
@@ -184,8 +196,9 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   } else {
     const graph::SymbolValues values = captured_sizes(trace);
     compiled = runtime::make_compiled_computation(graph::with_numbers(trace.graph, values), way, stages);
-    compiled.computation = runtime::make_sized_computation(trace.graph, values, std::move(compiled.computation),
-                                                           specialise_as(way, is_on(context.disk_cache, true)));
+    compiled.computation = runtime::make_sized_computation(
+        trace.graph, values, std::move(compiled.computation),
+        specialise_as(way, is_on(context.disk_cache, true), place_text(place_of(context, start))));
   }
   log_state("Step 3: torchinductor done compiling");
   trace.plan->computation = std::move(compiled.computation);
@@ -199,8 +212,7 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   }
   for (const std::string& name : compiled.externs) ++stats().externs[name];
   if (compiled.uncompiled.empty()) return;
-  ++stats().uncompiled[compiled.uncompiled];
-  say_uncompiled(place_of(context, start), compiled.uncompiled);
+  report_uncompiled(place_text(place_of(context, start)), compiled.uncompiled);
   stages.offer(graph::Stage::hints, [&] { return "the operators run one by one: " + compiled.uncompiled + "\n"; });
 }
 
@@ -209,7 +221,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   graph::Graph& graph = trace.graph;
   const bool wants_module = context.backend_name.empty() || context.backend_name == "eager";
   const CompileLog& wanted = *CompileLog::current();
-  const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes", "trace"});
+  const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes"});
   Ref module;
   if (wants_module || log_module || context.report) module = graph::graph_module(graph, log_module);
   if (context.report) {
@@ -218,9 +230,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
     for (const graph::TorchNode& node : graph.torch_nodes) ops.push_back(node.target);
     context.report->ops.push_back(std::move(ops));
   }
-  if (wanted.wants("trace")) CompileTrace::current()->graph(module.get());
-  if (wanted.wants_any({"graph", "graph_code", "graph_sizes"}))
-    log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
+  if (log_module) log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
   if (context.backend_name == "eager") {
     trace.plan->computation = runtime::make_callable_computation(graph::forward_of(module), graph, false);
     return true;
@@ -232,6 +242,10 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
         return "results require grad: the torch calls run one by one, under autograd. For inference, call it under "
                "torch.no_grad() or torch.inference_mode()\n";
       });
+      if (wanted.wants("aot_joint_graph")) {
+        log("aot_joint_graph", "no joint graph of " + place_text(place_of(context, start)) +
+                                   ": it needs gradients, so its torch calls run one by one, under autograd");
+      }
       trace.plan->computation = runtime::make_torch_computation(graph);
     } else if (context.backend_name == "aot_eager") {
       trace.plan->computation = runtime::make_aten_computation(graph);
@@ -346,8 +360,10 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
 void expect_raise(Segment& segment, const std::vector<CodePlace>& site) {
   const Ref raised = take_error();
   const Ref text = Ref::steal(PyObject_Str(raised.get()));
-  segment.raised =
-      std::string(Py_TYPE(raised.get())->tp_name) + ": " + (text ? PyUnicode_AsUTF8(text.get()) : "") + "\n";
+  const char* message = text ? PyUnicode_AsUTF8(text.get()) : "";
+  const std::string error = std::string(Py_TYPE(raised.get())->tp_name) + ": " + (message ? message : "");
+  report_raised(site, error);
+  segment.raised = error + "\n";
   for (const CodePlace& place : site) segment.raised += place_text(place) + "\n";
   PyErr_Clear();
 }
@@ -367,12 +383,12 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   if (segment.given_up) return nullptr;
   const CodePlace place = place_of(context, start);
   if (c_stack_is_low()) {
-    history().note(Event::skipped, place, "the calls go too deep for a capture");
+    report_skipped(place, "the calls go too deep for a capture");
     return nullptr;
   }
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   CompileLog compile_log(next_id(segment));
-  CompileTrace compile_trace(compile_log, start);
+  CompileTrace compile_trace(compile_log, start, place);
   if (!stance_allows(context, segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
   InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
   const OutsideBlocks outside;
@@ -476,7 +492,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         context.report->plan_texts.push_back(trace.plan->print());
       }
       ++stats().cache_entries;
-      if (compile_log.wants("bytecode")) log_bytecode(start.info->code, trace.plan->print());
+      if (compile_log.wants("bytecode")) log_bytecode(place.info->code, trace.plan->print());
+      compile_trace.keep(std::move(trace.graph));
       auto entry =
           std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject), compile_log.id().text());
       entry->guards = std::move(trace.guards);

@@ -150,11 +150,25 @@ void report_recompile(const Segment& segment, const CodePlace& place, const guar
   log("recompiles_verbose", all);
 }
 
-void say_uncompiled(const CodePlace& place, const std::string& cause) {
+void report_raised(const std::vector<CodePlace>& stack, const std::string& error) {
+  static auto* told = new std::set<std::pair<std::string, std::string>>;
+  if (stack.empty() || !log_enabled("graph_breaks") || !told->emplace(place_text(stack.back()), error).second) return;
+  const BreakInfo& info = break_info(BreakReason::Exception);
+  log("graph_breaks", worded(error, "graph_break", "sOssO", info.name, text_object(error).get(), info.explanation,
+                             info.hint, stack_list(stack).get()));
+}
+
+void report_skipped(const CodePlace& place, const char* why) {
+  if (history().note(Event::skipped, place, why) > 1) return;
+  if (log_enabled("dynamo")) log("dynamo", "skipping: " + place_text(place) + ": " + why);
+}
+
+void report_uncompiled(const std::string& place, const std::string& cause) {
+  ++stats().uncompiled[cause];
   static auto* said = new std::set<std::string>;
   if (!said->insert(cause).second) return;
   SavedError saved;
-  if (!warn("Magneto runs the operators of " + place_text(place) + " one by one, as eager does: " + cause +
+  if (!warn("Magneto runs the operators of " + place + " one by one, as eager does: " + cause +
             ". magneto.stats()[\"uncompiled\"] counts such graphs; this is said once.")) {
     PyErr_WriteUnraisable(nullptr);
   }

@@ -38,7 +38,12 @@ std::string failed_guards(const Segment& segment, const guards::Roots& roots);
 /// A segment is captured again.
 void report_recompile(const Segment& segment, const CodePlace& place, const guards::Roots& roots);
 
-/// Backends run the operators one by one after all: said once for each cause, whatever warnings are turned into.
-void say_uncompiled(const CodePlace& place, const std::string& cause);
+/// The program raises in a capture, and CPython runs the segment, to raise there: told with graph breaks, once a place.
+void report_raised(const std::vector<CodePlace>& stack, const std::string& error);
+/// A frame is not captured by itself: counted, and a line of the log the first time.
+void report_skipped(const CodePlace& place, const char* why);
+/// Backends run the operators one by one after all: counted, and said once for each cause, whatever warnings are turned
+/// into. `place`: as `place_text` gives it.
+void report_uncompiled(const std::string& place, const std::string& cause);
 
 }  // namespace magneto::dispatch

@@ -1,7 +1,9 @@
 #include "dispatch/trace.h"
 
+#include <list>
 #include <set>
 
+#include "graph/gm.h"
 #include "graph/json.h"
 #include "graph/text.h"
 #include "guards/data.h"
@@ -23,14 +25,54 @@ std::vector<WatchedProgram>& watched_programs() {
   return *programs;
 }
 
+/// To be written as Python code, for people. That takes longer to make than the rest of a trace.
+struct KeptGraphs {
+  std::vector<std::pair<CompileId, graph::Graph>> graphs;
+  size_t operators = 0;
+};
+constexpr size_t kMostKeptOperators = 50'000;
+KeptGraphs& kept_graphs() {
+  static auto* kept = new KeptGraphs;
+  return *kept;
+}
+
+/// To be written, too: made when it is asked for, or when the guards end.
+struct KeptGuards {
+  CompileId id;
+  guards::GuardProgram* program;  // null: it has ended
+  std::string json;
+};
+std::list<KeptGuards>& kept_guards() {
+  static auto* kept = new std::list<KeptGuards>;
+  return *kept;
+}
+
+void keep_guards(const CompileId& id, guards::GuardProgram& program) {
+  KeptGuards& kept = kept_guards().emplace_back(KeptGuards{id, &program, {}});
+  program.on_end = [&kept] {
+    SavedError saved;
+    kept.json = guards::data(*kept.program);
+    kept.program = nullptr;
+  };
+}
+
+Ref id_and(const CompileId& id, const Ref& what) { return checked(PyTuple_Pack(2, id.tuple().get(), what.get())); }
+
+void append(const Ref& list, const Ref& item) {
+  if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
+}
+
 template <typename... Arguments>
 void call_trace(const char* function, const char* format, Arguments... arguments) {
   static constinit Imported module("magneto._trace");
   call_sink(module.get(), function, format, arguments...);
 }
 
-/// Of a method the class of its object: modules share the code of Module.__call__. Empty for functions.
+/// Of a method the class of its object. Empty for functions, and where a segment begins between a module's caller and
+/// its `forward`.
 std::string class_of_self(const capture::Start& start) {
+  const std::string_view function = text_argument(start.info->code->co_name);
+  if (start.instr > 0 && (function == "_wrapped_call_impl" || function == "_call_impl")) return {};
   PyObject* const names = start.info->code->co_localsplusnames;
   if (start.info->code->co_argcount == 0 || !start.slots[0] || PyCell_Check(start.slots[0])) return {};
   if (text_argument(PyTuple_GET_ITEM(names, 0)) != "self") return {};
@@ -72,13 +114,13 @@ std::string break_data(const runtime::Exit& exit, const std::string& text) {
 
 }  // namespace
 
-CompileTrace::CompileTrace(const CompileLog& log, const capture::Start& start)
-    : log_(log), code_(start.info->code), on_(log.wants("trace")), outer_(current_trace) {
+CompileTrace::CompileTrace(const CompileLog& log, const capture::Start& start, const CodePlace& place)
+    : log_(log), code_(place.info->code), on_(log.wants("trace")), outer_(current_trace) {
   current_trace = this;
   if (!on_) return;
   runs_.emplace();
   self_ = class_of_self(start);
-  call_trace("begin", "OiO", code_, start.info->instrs[start.instr].line, log_.id().tuple().get());
+  call_trace("begin", "OiO", code_, place.line(), log_.id().tuple().get());
 }
 
 CompileTrace::~CompileTrace() {
@@ -95,8 +137,8 @@ CompileTrace* CompileTrace::current() { return current_trace; }
 
 void CompileTrace::captured(const capture::Trace& trace) {
   if (!on_) return;
-  const guards::Data guards = guards::data(*trace.guards);
-  guards_ = guards.checks;
+  guards_ = guards::count(*trace.guards);
+  keep_guards(log_.id(), *trace.guards);
   operators_ = trace.graph.torch_nodes.size();
   nodes_ = operators_ + trace.graph.inputs.size() + 1;
   inputs_ = trace.graph.inputs.size();
@@ -104,11 +146,8 @@ void CompileTrace::captured(const capture::Trace& trace) {
   std::set<std::string> files{std::string(text_argument(code_->co_filename))};
   for (const graph::TorchNode& node : trace.graph.torch_nodes) files.insert(node.file);
   Ref names = checked(PyList_New(0));
-  for (const std::string& file : files) {
-    if (PyList_Append(names.get(), text_object(file).get()) < 0) throw PythonError{};
-  }
+  for (const std::string& file : files) append(names, text_object(file));
   call_trace("sources", "OO", names.get(), log_.id().tuple().get());
-  data("guards", guards.json);
   call_trace("bytecode", "OOO", code_, text_object(trace.plan->print()).get(), log_.id().tuple().get());
 }
 
@@ -129,13 +168,36 @@ Ref traced_runs() {
     for (const runtime::StepTimes::Row& row : program.times->rows()) {
       json.open('[').add(row.runs).add(row.least).add(row.sum).close(']');
     }
-    Ref item = checked(PyTuple_Pack(2, program.id.tuple().get(), text_object(json.close(']').close('}').take()).get()));
-    if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
+    append(list, id_and(program.id, text_object(json.close(']').close('}').take())));
   }
   return list;
 }
 
-void CompileTrace::graph(PyObject* module) { call_trace("graph", "OO", module, log_.id().tuple().get()); }
+void CompileTrace::keep(graph::Graph graph) {
+  if (!on_) return;
+  KeptGraphs& kept = kept_graphs();
+  kept.operators += 1 + graph.torch_nodes.size();
+  kept.graphs.emplace_back(log_.id(), std::move(graph));
+  if (kept.operators > kMostKeptOperators) call_trace("write_texts", nullptr);
+}
+
+Ref take_traced_graphs() {
+  Ref list = checked(PyList_New(0));
+  for (const auto& [id, graph] : std::exchange(kept_graphs(), {}).graphs) {
+    append(list, id_and(id, graph::graph_module(graph, true)));
+  }
+  return list;
+}
+
+Ref take_traced_guards() {
+  Ref list = checked(PyList_New(0));
+  for (KeptGuards& kept : kept_guards()) {
+    if (kept.program) std::exchange(kept.program->on_end, nullptr)();
+    append(list, id_and(kept.id, text_object(kept.json)));
+  }
+  kept_guards().clear();
+  return list;
+}
 
 void CompileTrace::stage(const char* name, const std::string& text) {
   if (name == std::string_view("data")) return data("program", text);
@@ -174,7 +236,7 @@ void CompileTrace::failed(const std::string& cause, const std::string& message) 
 Ref CompileTrace::outcome() const {
   const auto or_none = [](const std::string& text) { return text.empty() ? Ref::borrow(Py_None) : text_object(text); };
   Ref breaks = checked(PyList_New(0));
-  if (!break_reason_.empty() && PyList_Append(breaks.get(), text_object(break_reason_).get()) < 0) throw PythonError{};
+  if (!break_reason_.empty()) append(breaks, text_object(break_reason_));
   return checked(Py_BuildValue("{s:n,s:n,s:n,s:n,s:O,s:O,s:O}", "guard_count", guards_, "graph_op_count", operators_,
                                "graph_node_count", nodes_, "graph_input_count", inputs_, "restart_reasons",
                                breaks.get(), "fail_type", or_none(fail_type_).get(), "fail_reason",
@@ -184,8 +246,7 @@ Ref CompileTrace::outcome() const {
 Ref CompileTrace::stage_runs() const {
   Ref list = checked(PyList_New(0));
   for (const runtime::StageRun& run : runs_->all()) {
-    Ref item = checked(Py_BuildValue("(sddL)", run.stage, run.begin, run.seconds, run.peak));
-    if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
+    append(list, checked(Py_BuildValue("(sddL)", run.stage, run.begin, run.seconds, run.peak)));
   }
   return list;
 }

@@ -18,8 +18,8 @@ namespace magneto::dispatch {
 /// For one compile; if nobody reads, it does nothing.
 class CompileTrace {
  public:
-  /// Tells that the compile begins.
-  CompileTrace(const CompileLog& log, const capture::Start& start);
+  /// Tells that the compile begins; `place`: where the user sees that.
+  CompileTrace(const CompileLog& log, const capture::Start& start, const CodePlace& place);
   /// Tells what came of it.
   ~CompileTrace();
   CompileTrace(const CompileTrace&) = delete;
@@ -30,7 +30,8 @@ class CompileTrace {
 
   /// A capture is done.
   void captured(const capture::Trace& trace);
-  void graph(PyObject* module);
+  /// The captured graph, when the compile needs it no longer. Its text is made when the program ends.
+  void keep(graph::Graph graph);
   /// Its program's steps are timed: `traced_runs` will tell.
   void watch(std::shared_ptr<const runtime::StepTimes> times);
   /// There is an entry, whose guards held for `roots`; both outlive this.
@@ -63,6 +64,10 @@ class CompileTrace {
   size_t guards_ = 0, operators_ = 0, nodes_ = 0, inputs_ = 0;
 };
 
+/// The guards of captures that have not been written yet, as JSON: [((frame, compile, attempt), JSON)...].
+Ref take_traced_guards();
+/// Captured graphs whose text has not been made yet, as modules: [((frame, compile, attempt), GraphModule)...].
+Ref take_traced_graphs();
 /// What the steps of traced programs have taken so far: [((frame, compile, attempt), JSON)...].
 Ref traced_runs();
 

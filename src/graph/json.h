@@ -32,22 +32,25 @@ class Json {
   Json& add(std::string_view text) {
     separate();
     out_ += '"';
-    for (const char c : text) {
-      const auto byte = static_cast<unsigned char>(c);
-      if (c == '"' || c == '\\') {
+    size_t written = 0;
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      if (byte >= 0x20 && byte != 0x7f && byte != '"' && byte != '\\') continue;
+      out_.append(text, written, i - written);
+      written = i + 1;
+      if (byte == '"' || byte == '\\') {
         out_ += '\\';
-        out_ += c;
-      } else if (c == '\n') {
+        out_ += text[i];
+      } else if (byte == '\n') {
         out_ += "\\n";
-      } else if (byte < 0x20 || byte == 0x7f) {
+      } else {
         static constexpr char kDigits[] = "0123456789abcdef";
         out_ += "\\u00";
         out_ += kDigits[byte >> 4];
         out_ += kDigits[byte & 15];
-      } else {
-        out_ += c;
       }
     }
+    out_.append(text, written);
     out_ += '"';
     return *this;
   }

@@ -8,14 +8,11 @@
 
 namespace magneto::guards {
 
-struct Data {
-  size_t checks;
-  /// {"texts": [...], "nodes": [[parent, name, accessor, [line, place, op, line, place, op...], [ops that only
-  /// load]]...]} with texts by number.
-  std::string json;
-};
-/// The tree that `print_tree` prints.
-Data data(GuardProgram& program);
+/// The tree that `print_tree` prints: {"texts": [...], "nodes": [[parent, name, accessor, [line, place, op, line,
+/// place, op...], [ops that only load]]...]} with texts by number: in them \x01 is the node's name, \x02 its parent's.
+std::string data(const GuardProgram& program);
+/// The lines in it.
+size_t count(const GuardProgram& program);
 
 /// What checking costs, in nanoseconds: {"ops": [each for itself], "hot": one check of all when nothing has changed}.
 /// Empty where the guards do not hold for these roots.

@@ -14,11 +14,9 @@ namespace magneto::guards {
 template <typename Visit>
 void GuardProgram::Impl::for_each_line(const Visit& visit) const {
   int32_t current = -1;
-  const auto visit_check = [&](int32_t index) {
-    visit(checks[index].source, &checks[index], check_line(checks[index]), current);
-  };
+  const auto visit_check = [&](int32_t index) { visit({checks[index].source, &checks[index], false, current}); };
   const auto visit_presence = [&](int32_t slot, bool absent) {
-    if (absent || bare[slot]) visit(&sources[slot], nullptr, presence_line(sources[slot], !absent), current);
+    if (absent || bare[slot]) visit({&sources[slot], nullptr, absent, current});
   };
   const auto visit_op = [&](const Op& op) {
     if (op.check >= 0)
@@ -26,7 +24,7 @@ void GuardProgram::Impl::for_each_line(const Visit& visit) const {
     else if (op.kind <= OpKind::LoadGrad)
       visit_presence(op.slot, op.absent);
   };
-  if (global_state) visit(nullptr, nullptr, global_state_line(*global_state), current);
+  if (global_state) visit({nullptr, nullptr, false, current});
   for (const Op& op : ops) {
     ++current;
     if (op.kind == OpKind::CheckTypeAttributes) {
@@ -39,6 +37,11 @@ void GuardProgram::Impl::for_each_line(const Visit& visit) const {
       visit_op(op);
     }
   }
+}
+
+std::string GuardProgram::Impl::text(const Line& line, const Names& names) const {
+  if (line.check) return check_line(*line.check, names);
+  return line.source ? presence_line(*line.source, !line.absent, names) : global_state_line(*global_state);
 }
 
 namespace {
@@ -61,7 +64,7 @@ std::string accessor(const Source& source) {
       return "CellContentsGuardAccessor";
     case SourceKind::Attr:
     case SourceKind::Slot:
-      return "GetAttrGuardAccessor(" + source.name().substr(source.base->name().size() + 1) + ")";
+      return "GetAttrGuardAccessor(" + source.name_on("").substr(1) + ")";
     case SourceKind::InstanceDict:
       return "GetGenericDictGuardAccessor";
     case SourceKind::DictItem:
@@ -118,23 +121,24 @@ class Tree {
 };
 
 /// The same tree as JSON: parents before their children, the frame itself first. Names and lines are much alike; each
-/// text is there once, with \x01 for the name of the node (in a name: of its parent).
+/// text is there once, with \x01 for the name of the node and \x02 for that of its parent.
 class TreeData {
  public:
-  void add(const Source* source, const std::string& line, const std::string& place, int32_t op) {
-    Node& node = nodes_[enter(source)];
-    node.checks.insert(node.checks.end(), {number_of(shortened(line, node.name)), number_of(place), op});
-    ++checks_;
+  explicit TreeData(const GuardProgram::Impl& program) : program_(program) {}
+
+  void add(const GuardProgram::Impl::Line& line) {
+    static const Names names("\x01", "\x02");
+    const int32_t text = number_of(program_.text(line, names)), place = number_of(program_.place_of(line.check));
+    Node& node = nodes_[enter(line.source)];
+    node.checks.insert(node.checks.end(), {text, place, line.op});
   }
   void add_load(const Source* source, int32_t op) { nodes_[enter(source)].loads.push_back(op); }
-  size_t checks() const { return checks_; }
 
   std::string print() {
     graph::Json json;
     json.open('{').key("nodes").open('[');
     for (const Node& node : nodes_) {
-      const std::string name = node.parent < 0 ? "" : shortened(node.name, nodes_[node.parent].name);
-      json.open('[').add(node.parent).add(number_of(name)).add(number_of(node.accessor));
+      json.open('[').add(node.parent).add(node.name).add(node.accessor);
       json.list(node.checks).list(node.loads).close(']');
     }
     json.close(']').key("texts").open('[');
@@ -144,19 +148,12 @@ class TreeData {
 
  private:
   struct Node {
-    int32_t parent = -1;
-    std::string name, accessor;
+    int32_t parent = -1, name = 0, accessor = 0;
     std::vector<int32_t> checks, loads;
   };
 
-  static std::string shortened(std::string text, const std::string& name) {
-    const size_t at = name.empty() ? std::string::npos : text.find(name);
-    if (at != std::string::npos) text.replace(at, name.size(), "\x01");
-    return text;
-  }
-
-  int32_t number_of(const std::string& text) {
-    const auto [entry, added] = known_texts_.try_emplace(text, static_cast<int32_t>(texts_.size()));
+  int32_t number_of(std::string text) {
+    const auto [entry, added] = known_texts_.try_emplace(std::move(text), static_cast<int32_t>(texts_.size()));
     if (added) texts_.push_back(&entry->first);
     return entry->second;
   }
@@ -164,21 +161,21 @@ class TreeData {
   size_t enter(const Source* source) {
     if (!source) return 0;
     if (const auto known = known_nodes_.find(source); known != known_nodes_.end()) return known->second;
-    const size_t parent = enter(source->base);
-    nodes_.push_back({static_cast<int32_t>(parent), source->name(), accessor(*source), {}, {}});
+    const auto parent = static_cast<int32_t>(enter(source->base));
+    nodes_.push_back({parent, number_of(source->name_on(parent ? "\x02" : "")), number_of(accessor(*source)), {}, {}});
     return known_nodes_[source] = nodes_.size() - 1;
   }
 
-  std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::unordered_map<const Source*, size_t> known_nodes_;
-  std::unordered_map<std::string, int32_t> known_texts_;
+  const GuardProgram::Impl& program_;
   std::vector<const std::string*> texts_;
-  size_t checks_ = 0;
+  std::unordered_map<std::string, int32_t> known_texts_;
+  std::vector<Node> nodes_ = std::vector<Node>(1, {-1, number_of(""), number_of(""), {}, {}});
+  std::unordered_map<const Source*, size_t> known_nodes_;
 };
 
 /// One check of all, when nothing has changed since the last; the least of a few.
 double hot_nanoseconds(GuardProgram::Impl& program, const Roots& roots) {
-  constexpr int kRounds = 4, kChecks = 8;
+  constexpr int kRounds = 3, kChecks = 4;
   double least = 0;
   for (int round = 0; round < kRounds; ++round) {
     const auto begin = std::chrono::steady_clock::now();
@@ -193,47 +190,41 @@ double hot_nanoseconds(GuardProgram::Impl& program, const Roots& roots) {
 
 std::string GuardProgram::print() const {
   std::string text;
-  impl_->for_each_line([&](const Source*, const Check*, const std::string& line, int32_t) { text += line + "\n"; });
+  impl_->for_each_line([&](const Impl::Line& line) { text += impl_->text(line, Names(line.source)) + "\n"; });
   return text;
 }
 
 std::string GuardProgram::print_tree() const {
   Tree tree;
-  impl_->for_each_line([&](const Source* source, const Check* check, std::string line, int32_t) {
-    tree.add(source, std::move(line), impl_->place_of(check));
+  impl_->for_each_line([&](const Impl::Line& line) {
+    tree.add(line.source, impl_->text(line, Names(line.source)), impl_->place_of(line.check));
   });
   return tree.print();
 }
 
-namespace {
-
-/// Names the private member, so that the header that all include need not.
-template <auto Member>
-struct Inside {
-  friend GuardProgram::Impl& inside(GuardProgram& program) { return *(program.*Member); }
-};
-template struct Inside<&GuardProgram::impl_>;
-GuardProgram::Impl& inside(GuardProgram& program);
-
-}  // namespace
-
-Data data(GuardProgram& program) {
-  const GuardProgram::Impl& impl = inside(program);
-  TreeData tree;
+std::string data(const GuardProgram& program) {
+  const GuardProgram::Impl& impl = program.impl();
+  TreeData tree(impl);
   std::vector<bool> described(impl.ops.size(), false);
-  impl.for_each_line([&](const Source* source, const Check* check, const std::string& line, int32_t op) {
-    tree.add(source, line, impl.place_of(check), op);
-    if (op >= 0) described[op] = true;
+  impl.for_each_line([&](const GuardProgram::Impl::Line& line) {
+    tree.add(line);
+    if (line.op >= 0) described[line.op] = true;
   });
   for (size_t i = 0; i < impl.ops.size(); ++i) {
     const int32_t slot = impl.ops[i].slot;
     if (!described[i]) tree.add_load(slot < 0 ? nullptr : &impl.sources[slot], static_cast<int32_t>(i));
   }
-  return {tree.checks(), tree.print()};
+  return tree.print();
+}
+
+size_t count(const GuardProgram& program) {
+  size_t lines = 0;
+  program.impl().for_each_line([&](const GuardProgram::Impl::Line&) { ++lines; });
+  return lines;
 }
 
 std::string costs(GuardProgram& program, const Roots& roots) {
-  GuardProgram::Impl& impl = inside(program);
+  GuardProgram::Impl& impl = program.impl();
   const std::vector<double> ops = impl.time_ops(roots);
   if (ops.empty()) return {};
   graph::Json json;

@@ -357,7 +357,7 @@ std::vector<std::string> GuardProgram::Impl::explain_all(const Roots& roots) {
 
 std::vector<double> GuardProgram::Impl::time_ops(const Roots& roots) {
   using Clock = std::chrono::steady_clock;
-  constexpr int kRounds = 3, kSteps = 4;
+  constexpr int kRounds = 2, kSteps = 3;
   if (!run(roots)) return {};
   std::vector<double> least(ops.size());
   for (int round = 0; round < kRounds; ++round) {
@@ -402,7 +402,7 @@ std::string GuardProgram::Impl::describe_failure() {
   if (failed_check >= 0) return check_failure(checks[failed_check], nullptr, nullptr);
   if (failed_entry >= 0) {
     const GroupEntry& entry = entries[failed_entry];
-    std::string text = presence_text(sources[entry.slot], !entry.absent);
+    std::string text = presence_text(sources[entry.slot], !entry.absent, Names(&sources[entry.slot]));
     return failed_unknown ? text + ": only a key's own __eq__ could tell" : text;
   }
   const Op& op = *failed_op;
@@ -418,13 +418,15 @@ std::string GuardProgram::Impl::describe_failure() {
   }
   if (op.check >= 0) return check_failure(checks[op.check], value, op.other >= 0 ? values[op.other] : nullptr);
   if (op.kind == OpKind::DictEntries) return "isinstance(" + sources[op.slot].name() + ", dict)";
-  return presence_text(sources[op.slot], !op.absent);
+  return presence_text(sources[op.slot], !op.absent, Names(&sources[op.slot]));
 }
 
 GuardProgram::GuardProgram(const GuardSet& set, const SourceTable& sources)
     : impl_(std::make_unique<Impl>(set, sources)) {}
 
-GuardProgram::~GuardProgram() = default;
+GuardProgram::~GuardProgram() {
+  if (on_end) on_end();
+}
 
 int32_t GuardProgram::slot_count() const { return static_cast<int32_t>(impl_->values.size()); }
 

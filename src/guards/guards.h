@@ -166,7 +166,11 @@ class GuardProgram {
   /// For the cyclic garbage collector: the objects that it keeps alive, each as often as it owns it.
   int traverse(visitproc visit, void* arg) const;
 
+  /// Called when the program ends, while it is still whole.
+  std::function<void()> on_end;
+
   struct Impl;
+  Impl& impl() const { return *impl_; }
 
  private:
   std::unique_ptr<Impl> impl_;

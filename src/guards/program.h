@@ -20,6 +20,7 @@
 #include "guards/guards.h"
 #include "guards/snapshot.h"
 #include "guards/tensor_check.h"
+#include "guards/text.h"
 
 namespace magneto::guards {
 
@@ -121,10 +122,17 @@ struct GuardProgram::Impl {
   std::vector<std::string> explain_all(const Roots& roots);
   /// Nanoseconds of each op, run for itself; empty if the guards do not hold.
   std::vector<double> time_ops(const Roots& roots);
-  /// Calls `visit(source, check, line, op)` for each line that describes a guard; the source of some, and the check of
-  /// those that only load, is null. `op`: the position of the op that checks it, -1 for the global state.
+  /// What a line of text describes.
+  struct Line {
+    const Source* source;  // null: none
+    const Check* check;    // null: the global state, or that there is something at the source
+    bool absent;           // ...that there is not
+    int32_t op;            // the position of the op that checks it; -1: the global state
+  };
+  /// Calls `visit(line)` for each guard.
   template <typename Visit>
   void for_each_line(const Visit& visit) const;
+  std::string text(const Line& line, const Names& names) const;
   enum class Answer : uint8_t { Holds, Fails, Changed };  // Changed: the ops have to tell
   Answer run_snapshot(const Roots& roots);
   /// After a run that passed.

@@ -47,7 +47,9 @@ size_t mix(size_t seed, size_t value) { return seed ^ (value + 0x9e3779b97f4a7c1
 
 }  // namespace
 
-std::string Source::name() const {
+std::string Source::name() const { return name_on(base ? base->name() : std::string()); }
+
+std::string Source::name_on(const std::string& above) const {
   switch (kind) {
     case SourceKind::Local:
       return "L['" + text_of(key.get()) + "']";
@@ -60,29 +62,29 @@ std::string Source::name() const {
     case SourceKind::Closure:
       return "L['" + text_of(key.get()) + "']";
     case SourceKind::ClosureCell:
-      return base->name() + ".__closure__[" + std::to_string(index) + "]";
+      return above + ".__closure__[" + std::to_string(index) + "]";
     case SourceKind::Cell:
-      return base->name() + ".cell_contents";
+      return above + ".cell_contents";
     case SourceKind::Attr:
-      return base->name() + "." + text_of(key.get());
+      return above + "." + text_of(key.get());
     case SourceKind::Slot:
-      return base->name() + "." + reinterpret_cast<PyMemberDescrObject*>(key.get())->d_member->name;
+      return above + "." + reinterpret_cast<PyMemberDescrObject*>(key.get())->d_member->name;
     case SourceKind::InstanceDict:
-      return base->name() + ".__dict__";
+      return above + ".__dict__";
     case SourceKind::DictItem:
-      return base->name() + "[" + object_text(key.get()) + "]";
+      return above + "[" + object_text(key.get()) + "]";
     case SourceKind::SeqItem:
-      return base->name() + "[" + std::to_string(index) + "]";
+      return above + "[" + std::to_string(index) + "]";
     case SourceKind::BoundSelf:
-      return base->name() + ".__self__";
+      return above + ".__self__";
     case SourceKind::BoundFunction:
-      return base->name() + ".__func__";
+      return above + ".__func__";
     case SourceKind::Grad:
-      return base->name() + ".grad";
+      return above + ".grad";
     case SourceKind::Size:
-      return base->name() + ".size()[" + std::to_string(index) + "]";
+      return above + ".size()[" + std::to_string(index) + "]";
     case SourceKind::Number:
-      return "(" + base->name() + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
+      return "(" + above + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
   }
   return "?";
 }

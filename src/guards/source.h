@@ -54,6 +54,8 @@ struct Source {
 
   /// The user's spelling: L['x'], G['np'], L['self'].layers[0].weight. Runs no Python code.
   std::string name() const;
+  /// The same where its base is called `above`.
+  std::string name_on(const std::string& above) const;
 };
 
 /// Owns and interns the sources of one capture: equal paths are one object. Roots print with L, and Const dicts that

@@ -35,8 +35,8 @@ std::string lookup_text(const Check& check) {
 }
 
 /// The condition, as one would write it in Python.
-std::string condition(const Check& check) {
-  std::string name = check.source ? check.source->name() : "";
+std::string condition(const Check& check, const Names& names) {
+  const std::string& name = names.own;
   switch (check.kind) {
     case CheckKind::Type:
       return "___check_type_id(" + name + ", " + object_text(check.type.get()) + ")";
@@ -45,7 +45,7 @@ std::string condition(const Check& check) {
     case CheckKind::Equals:
       return name + " == " + object_text(check.object.get());
     case CheckKind::Absent:
-      return presence_text(*check.source, false);
+      return presence_text(*check.source, false, names);
     case CheckKind::Length:
       return "len(" + name + ") == " + std::to_string(check.length);
     case CheckKind::DictKeys:
@@ -75,7 +75,7 @@ std::string condition(const Check& check) {
     case CheckKind::TypeLookup:
       return lookup_text(check) + (check.object ? " is " + object_text(check.object.get()) : " is missing");
     case CheckKind::Require:
-      return presence_text(*check.source, true);
+      return presence_text(*check.source, true, names);
   }
   return "";
 }
@@ -143,46 +143,44 @@ std::string object_text(PyObject* object) {
   return "<" + type_name(Py_TYPE(object)) + " object>";
 }
 
-std::string presence_text(const Source& source, bool present) {
-  auto quoted = [&] { return object_text(source.key.get()); };
+std::string presence_text(const Source& source, bool present, const Names& names) {
   switch (source.kind) {
     case SourceKind::DictItem:
-      return quoted() + (present ? " in " : " not in ") + source.base->name();
+      return object_text(source.key.get()) + (present ? " in " : " not in ") + names.base;
     case SourceKind::SeqItem:
-      return "len(" + source.base->name() + ")" + (present ? " > " : " <= ") + std::to_string(source.index);
+      return "len(" + names.base + ")" + (present ? " > " : " <= ") + std::to_string(source.index);
     case SourceKind::Attr:
     case SourceKind::Slot:
     case SourceKind::InstanceDict:
     case SourceKind::BoundSelf:
     case SourceKind::BoundFunction:
-    case SourceKind::Grad: {
-      std::string name = source.name(), base = source.base->name();
-      return (present ? "hasattr(" : "not hasattr(") + base + ", '" + name.substr(base.size() + 1) + "')";
-    }
+    case SourceKind::Grad:
+      return (present ? "hasattr(" : "not hasattr(") + names.base + ", '" + source.name_on("").substr(1) + "')";
     default:
-      return source.name() + (present ? " is bound" : " is not bound");
+      return names.own + (present ? " is bound" : " is not bound");
   }
 }
 
-std::string presence_line(const Source& source, bool present) {
+std::string presence_line(const Source& source, bool present, const Names& names) {
+  const std::string text = presence_text(source, present, names);
   const char* label = present ? "HASATTR" : "NO_HASATTR";
   if (source.kind == SourceKind::DictItem)
     label = present ? "DICT_CONTAINS" : "DICT_NOT_CONTAINS";
   else if (source.kind == SourceKind::SeqItem)
     label = "LENGTH_CHECK";
-  else if (presence_text(source, true).compare(0, 8, "hasattr(") != 0)
+  else if (!text.starts_with("hasattr(") && !text.starts_with("not hasattr("))
     label = present ? "BOUND" : "NOT_BOUND";
-  return std::string(label) + ": " + presence_text(source, present);
+  return label + (": " + text);
 }
 
-std::string check_line(const Check& check) {
-  std::string line = std::string(check_label(check.kind)) + ": " + condition(check);
+std::string check_line(const Check& check, const Names& names) {
+  std::string line = std::string(check_label(check.kind)) + ": " + condition(check, names);
   if (check.kind == CheckKind::Length || check.kind == CheckKind::DictKeys) line += type_suffix(check);
   return line;
 }
 
 std::string check_failure(const Check& check, PyObject* value, PyObject* other) {
-  std::string text = condition(check);
+  std::string text = condition(check, Names(check.source));
   if (check.kind == CheckKind::TypeLookup) {
     PyObject* found = _PyType_Lookup(check.python_type(), check.name.get());
     return text + ": actual " + object_text(found);

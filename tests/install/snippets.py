@@ -587,7 +587,7 @@ fn(torch.ones(4, 4))
 """,
         _recompiles("tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"),
     ),
-    "troubleshooting-dynamic": Snippet(  # the recompile goes away with dynamic shapes, which are to come
+    "troubleshooting-dynamic": Snippet(
         """import torch
 
 @torch.compile(dynamic=True)
@@ -597,7 +597,11 @@ def fn(x):
 fn(torch.ones(3, 3))
 fn(torch.ones(4, 4))
 """,
-        _runs,
+        lambda seen: (
+            _equal((magneto.stats()["graphs"], seen.logs["recompiles"]), (1, [])),
+            _has(seen.logs["dynamic"], "create_symbol s0 = 3 for L['x'].size()[0] [2, int_oo] at "),
+            _has(seen.logs["dynamic"], "playground.py:5 in fn"),
+        )[0],
     ),
     "troubleshooting-set-logs": Snippet(
         """import logging
@@ -805,7 +809,12 @@ def fn(x):
 
 fn(torch.ones(3, 3))
 """,
-        _refused("sin() takes 1 positional argument but 2 were given"),
+        lambda seen: (
+            _refused("sin() takes 1 positional argument but 2 were given")(seen),
+            _breaks("playground.py:5\nReason: Exception: TypeError: sin() takes 1", "line 5, in fn", "torch.sin(x, x)")(
+                seen
+            ),
+        )[0],
         raises=True,
     ),
     "troubleshooting-cache-size-limit": Snippet(

@@ -12,7 +12,7 @@ from install.snippets import SNIPPETS, Seen
 
 from magneto import _log
 
-ARTIFACTS = ("graph_breaks", "guards", "recompiles", "graph_code", "output_code")
+ARTIFACTS = ("graph_breaks", "guards", "recompiles", "graph_code", "output_code", "dynamic")
 
 
 class Listener:

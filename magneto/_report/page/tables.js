@@ -111,10 +111,12 @@ function expandedGuards({ texts, nodes }) {
   const result = [];
   const classes = new Map();
   for (const [parent, name, , flat, loads] of nodes) {
-    const source = parent < 0 ? "" : texts[name].replace("\u0001", result[parent].source);
+    const above = parent < 0 ? "" : result[parent].source;
+    const source = texts[name].replaceAll("\u0002", () => above);
+    const named = (text) => text.replaceAll("\u0001", () => source).replaceAll("\u0002", () => above);
     const checks = [];
     for (let at = 0; at < flat.length; at += 3) {
-      const check = { line: texts[flat[at]].replace("\u0001", source), place: texts[flat[at + 1]], operation: flat[at + 2] };
+      const check = { line: named(texts[flat[at]]), place: texts[flat[at + 1]], operation: flat[at + 2] };
       const looked = parent < 0 && /^TYPE_LOOKUP: _PyType_Lookup\(<class '(.*?)'>/.exec(check.line);
       if (!looked) checks.push(check);
       else if (classes.has(looked[1])) classes.get(looked[1]).push(check);
