@@ -71,11 +71,23 @@ PyObject* look_1(PyObject* self) {
 }
 PyObject* same(PyObject* value) { return Py_NewRef(value); }
 
+/// Numbers of other kinds than sources compute with: bools, enums, complex numbers.
+bool is_other_number(PyObject* object) {
+  return PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
+}
+
+PyObject* compute_known(Arithmetic operation, PyObject* left, PyObject* right) {
+  return answer([&](Capture& capture) {
+    return checked(guards::compute(operation, capture.known(left).get(), capture.known(right).get()).release());
+  });
+}
+
 template <Arithmetic operation>
 PyObject* look_2(PyObject* left, PyObject* right) {
   const auto answers = [](PyObject* value) { return is_size(value) || guards::is_number(value); };
   if (!answers(left) || !answers(right)) {
     if (is_unknown_number(left) ? !is_size(left) : is_unknown_number(right) && !is_size(right)) return look(), nullptr;
+    if (is_other_number(is_size(left) ? right : left)) return compute_known(operation, left, right);
     Py_RETURN_NOTIMPLEMENTED;
   }
   return answer([&](Capture& capture) { return capture.unknown_operation(operation, left, right); });
@@ -110,7 +122,10 @@ PyObject* look_compared(PyObject* left, PyObject* right, int op) {
   static constexpr Arithmetic comparisons[] = {Arithmetic::Less,     Arithmetic::LessEqual, Arithmetic::Equal,
                                                Arithmetic::NotEqual, Arithmetic::Greater,   Arithmetic::GreaterEqual};
   if (!is_size(left)) return look(), nullptr;
-  if (!is_size(right) && !guards::is_number(right)) Py_RETURN_NOTIMPLEMENTED;
+  if (!is_size(right) && !guards::is_number(right)) {
+    if (is_other_number(right)) return compute_known(comparisons[op], left, right);
+    Py_RETURN_NOTIMPLEMENTED;
+  }
   return answer([&](Capture& capture) { return capture.unknown_operation(comparisons[op], left, right); });
 }
 
