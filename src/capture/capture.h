@@ -263,6 +263,8 @@ class Capture {
   bool has_unknown_numbers() const { return !unknown_numbers_.empty(); }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  /// The next number of a random.Random: peeked at by the guards of each run, and drawn with the run's writes.
+  Ref draw(PyObject* random);
   /// The other operand of a tensor: a number that has been found different becomes an input of the graph.
   Ref beside_tensor(PyObject* value);
   /// `thrown` is to be thrown, but C code stands in between: it gets a Python error to hand on. Null.
@@ -468,6 +470,8 @@ class Capture {
   const bool resumed_;         // behind a side exit
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
+  std::vector<std::pair<Ref, Py_ssize_t>> draws_;      // random.Random objects, and how often they are drawn from
+  bool draw_decides_ = false;                          // the outcome of a comparison of a drawn number is guarded
   std::unordered_map<const void*, Ref> size_numbers_;  // by expression
   guards::SizeAssumptions sizes_;
   std::vector<std::pair<guards::SizePlace, shapes::Expr>> required_;        // marked as dynamic

@@ -14,7 +14,9 @@
 #include <string>
 
 #include "capture/capture.h"
+#include "capture/handlers.h"
 #include "guards/constants.h"
+#include "guards/draw.h"
 #include "guards/number.h"
 
 namespace magneto::capture {
@@ -332,9 +334,47 @@ Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
   return {};
 }
 
+namespace {
+
+bool is_drawn(const Source* source) {
+  if (source->kind == SourceKind::Number) return is_drawn(source->base) || is_drawn(source->other);
+  return source->kind == SourceKind::Draw;
+}
+
+/// More draws than this in one segment: peeking at the last one costs as many.
+constexpr Py_ssize_t kMostDraws = 32;
+
+}  // namespace
+
+Ref Capture::draw(PyObject* random) {
+  const Source* generator = source_of(random);
+  auto drawn = std::ranges::find(draws_, random, [](const auto& entry) { return entry.first.get(); });
+  const Py_ssize_t index = drawn == draws_.end() ? 0 : drawn->second;
+  const Source* source = generator ? sources.draw(generator, index) : nullptr;
+  if (!source || !guards::is_random(random) || index == kMostDraws || memory_.needs_all ||
+      memory_.needed.count(place_of(source))) {
+    side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.random");
+  }
+  Ref now = checked(guards::peek_random(random, index).release());
+  if (index == 0) drawn = draws_.insert(draws_.end(), {Ref::borrow(random), 0});
+  ++drawn->second;
+  guards.type(source, &PyFloat_Type);
+  return unknown_number(now.get(), source, /*changes=*/true);
+}
+
+Ref draw_number(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "random");
+  return capture.draw(args.values[0]);
+}
+
 Ref Capture::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   const UnknownNumber& number = unknown_of(value);
+  // Which way a program goes may be guarded once; of many such ways there would be a capture each.
+  if (!number.is_size && is_drawn(number.source) && (!PyBool_Check(number.now) || std::exchange(draw_decides_, true))) {
+    if (!frame) need(value);
+    side_exit(BreakReason::ChangingValue, number.source->name() + ", a random number, is needed");
+  }
   if (exits_on_change && number.changes && frame) {
     side_exit(BreakReason::ChangingValue, number.source->name() + " is needed, and differs from run to run");
   }

@@ -128,6 +128,7 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::LoadConst:
     case OpKind::LoadNumber:
     case OpKind::LoadSize:
+    case OpKind::LoadDraw:
     case OpKind::LoadGrad:
     case OpKind::CheckTensor:  // has a list of its own
     case OpKind::CheckTensorData:
@@ -183,7 +184,8 @@ void GuardProgram::Impl::prepare_snapshots() {
   slot_changes.assign(values.size(), 0);
   moves.assign(values.size(), false);
   for (const Op& op : ops) {
-    if (op.kind == OpKind::LoadNumber || op.kind == OpKind::LoadSize) let_move(op.slot);  // another object at each run
+    const bool made = op.kind == OpKind::LoadNumber || op.kind == OpKind::LoadSize || op.kind == OpKind::LoadDraw;
+    if (made) let_move(op.slot);  // another object at each run
   }
   for (const Op& op : ops) {  // the tensors that a caller passes are others at each call
     if (op.kind == OpKind::CheckTensor && writer[op.slot] >= 0 && ops[writer[op.slot]].kind <= OpKind::LoadStack) {

@@ -81,6 +81,8 @@ std::string Source::name() const {
       return base->name() + ".grad";
     case SourceKind::Size:
       return base->name() + ".size()[" + std::to_string(index) + "]";
+    case SourceKind::Draw:
+      return base->name() + ".random()[" + std::to_string(index) + "]";
     case SourceKind::Number:
       return "(" + base->name() + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
   }
@@ -160,6 +162,9 @@ const Source* SourceTable::number(Arithmetic operation, const Source* left, cons
 }
 const Source* SourceTable::size(const Source* base, Py_ssize_t dim) {
   return intern(SourceKind::Size, base, nullptr, dim);
+}
+const Source* SourceTable::draw(const Source* random, Py_ssize_t index) {
+  return intern(SourceKind::Draw, random, nullptr, index);
 }
 const Source* SourceTable::grad(const Source* base) { return intern(SourceKind::Grad, base, nullptr, 0); }
 
