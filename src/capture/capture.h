@@ -63,7 +63,12 @@ struct Memory {
   /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
   std::set<std::string> needed;
   bool needs_all = false;
+  /// A tensor was written after a call that was to be put off.
+  bool defers_nothing = false;
 };
+
+/// The set of functions whose calls may be put off to the segment's end. (deferred.cpp)
+void set_reorderable_functions(PyObject* functions);
 
 /// A user's frame as the interpreter runs it. Slots are laid out as CPython's localsplus: locals, cells, free
 /// variables, then the value stack; each owns its reference.
@@ -310,6 +315,9 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
+  bool defers(PyObject* callable, const CallArgs& args);
+  Ref defer(PyObject* callable, const CallArgs& args);
   /// `past_metaclass`: as type.__call__ does it.
   Ref call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass = false);
   /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did, or
@@ -470,7 +478,13 @@ class Capture {
   const bool resumed_;         // behind a side exit
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
-  std::vector<std::pair<Ref, Py_ssize_t>> draws_;      // random.Random objects, and how often they are drawn from
+  std::vector<std::pair<Ref, Py_ssize_t>> draws_;  // random.Random objects, and how often they are drawn from
+  struct DeferredCall {
+    Ref function;
+    std::vector<Ref> args;
+    std::vector<int64_t> versions;  // of the tensors among them, when it was made
+  };
+  std::vector<DeferredCall> deferred_;
   bool draw_decides_ = false;                          // the outcome of a comparison of a drawn number is guarded
   std::unordered_map<const void*, Ref> size_numbers_;  // by expression
   guards::SizeAssumptions sizes_;
