@@ -164,6 +164,11 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     disk_cache_mb: int
     prepared_weights_mb: int
 
+# Functions that write (print, logging.info, warnings.warn) and whose calls may be put off to the end of a segment: no
+# side exit then. `magneto.config.reorderable_logging_functions.add(print)`.
+reorderable_logging_functions: set[Any] = set()
+_C.set_reorderable_functions(reorderable_logging_functions)
+
 
 def check(name: str, value: Any) -> None:
     """Raises `InvalidSetting` for an unknown name and `InvalidValue` for a value that the setting can't have."""

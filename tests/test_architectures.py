@@ -13,7 +13,7 @@ from test_models import compiled_path
 
 import magneto
 
-# Models that read a tensor's data, draw from Python's random numbers or call NumPy on the way: side exits of one cold
+# Models that read a tensor's data or call NumPy on the way: side exits of one cold
 # call. torch.compile has more in total (bench/breaks.py); whoever makes one of these numbers smaller, change it here.
 BREAKS: dict[str, int] = {
     "dbrx": 4,
@@ -24,7 +24,6 @@ BREAKS: dict[str, int] = {
     "llava": 1,
     "longcat_flash": 9,
     "longformer": 1,
-    "musicgen": 2,
     "nllb_moe": 9,
     "paligemma": 1,
     "smolvlm": 4,

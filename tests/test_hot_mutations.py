@@ -233,3 +233,17 @@ def test_a_mode_of_this_thread_only() -> None:
     from_thread(other)
     assert seen == [[False, False], False]
     assert compiled(x)[1] and compiled(x)[0].requires_grad
+
+
+@pytest.mark.parametrize("size", [(4, 1), (4, 3), (2, 3, 4, 5)])
+def test_strides_of_contiguous_parameters(size: tuple[int, ...]) -> None:
+    """Where a dimension has size 1, contiguous tensors of one shape differ in their strides."""
+    weight = torch.nn.Parameter(torch.ones(size))
+    compiled = magneto.compile(lambda x: (weight * x, weight.stride()), backend="aot_eager")
+    for _ in range(20):
+        compiled(torch.ones(1))
+    strides = list(weight.stride())
+    strides[1] = 7
+    set_data(weight, torch.arange(200.0).as_strided(size, strides))
+    product, found = compiled(torch.ones(1))
+    assert found == tuple(strides) and torch.equal(product, weight)

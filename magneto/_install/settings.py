@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magneto import _log, config, exc
+from magneto import _C, _log, config, exc
 from magneto._install import sources, table
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
@@ -99,7 +99,6 @@ def forget_logs() -> None:
 
 _SIZES = "sizes and numbers that only data says are a break for now"
 _ALWAYS = "Magneto always does so"
-_PRINT = "each call is a side exit for now; capture goes on behind it"
 _KERNELS = "Magneto chooses its kernels by itself"
 
 DYNAMO: Mapping[str, Setting] = {
@@ -129,7 +128,12 @@ DYNAMO: Mapping[str, Setting] = {
     "guard_nn_modules": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "allow_empty_graphs": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "error_on_nested_fx_trace": Setting(NO_EFFECT, note="torch.fx traces the original", default=True),
-    "reorderable_logging_functions": Setting(TO_COME, note=_PRINT, default=set()),
+    "reorderable_logging_functions": Setting(
+        WORKS,
+        apply=_C.set_reorderable_functions,
+        note="`magneto.config.reorderable_logging_functions`",
+        default=config.reorderable_logging_functions,
+    ),
     "replay_record_enabled": Setting(TO_COME, note="record and replay are to come", default=False),
     "repro_after": Setting(TO_COME, note=table.MINIFIER),
     "repro_level": Setting(TO_COME, note=table.MINIFIER, default=2),

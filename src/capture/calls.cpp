@@ -206,6 +206,9 @@ Ref Capture::call(PyObject* callable, std::initializer_list<PyObject*> args) {
 
 Ref Capture::call(PyObject* callable, CallArgs args) {
   PyTypeObject* type = Py_TYPE(callable);
+  if (defers(callable, args)) {
+    if (Ref result = defer(callable, args)) return result;
+  }
   if (type == &PyFunction_Type) return inline_function(callable, args);
   if (type == &PyMethod_Type) {
     if (const Source* source = source_of(callable)) {  // a bound method from outside: its parts are read

@@ -364,6 +364,7 @@ Trace Capture::finish(const Ref& value) {
     end.torch_function_stack = start_state_.torch_function_stack;
   }
   rebuilder_->modes(start_state_, end, autocast_nesting() - thread_state_->nesting);
+  rebuilder_->deferred_calls();
   graph::adopt_orphans(graph);
   finish_sizes();
 

@@ -63,7 +63,12 @@ struct Memory {
   /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
   std::set<std::string> needed;
   bool needs_all = false;
+  /// A tensor was written after a call that was to be put off.
+  bool defers_nothing = false;
 };
+
+/// The set of functions whose calls may be put off to the segment's end. (deferred.cpp)
+void set_reorderable_functions(PyObject* functions);
 
 /// A user's frame as the interpreter runs it. Slots are laid out as CPython's localsplus: locals, cells, free
 /// variables, then the value stack; each owns its reference.
@@ -267,6 +272,8 @@ class Capture {
   bool has_unknown_numbers() const { return !unknown_numbers_.empty(); }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  /// The next number of a random.Random: peeked at by the guards of each run, and drawn with the run's writes.
+  Ref draw(PyObject* random);
   /// The other operand of a tensor: a number that has been found different becomes an input of the graph.
   Ref beside_tensor(PyObject* value);
   /// `thrown` is to be thrown, but C code stands in between: it gets a Python error to hand on. Null.
@@ -312,6 +319,9 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
+  bool defers(PyObject* callable, const CallArgs& args);
+  Ref defer(PyObject* callable, const CallArgs& args);
   /// `past_metaclass`: as type.__call__ does it.
   Ref call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass = false);
   /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did, or
@@ -474,6 +484,14 @@ class Capture {
   const bool resumed_;         // behind a side exit
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
+  std::vector<std::pair<Ref, Py_ssize_t>> draws_;  // random.Random objects, and how often they are drawn from
+  struct DeferredCall {
+    Ref function;
+    std::vector<Ref> args;
+    std::vector<int64_t> versions;  // of the tensors among them, when it was made
+  };
+  std::vector<DeferredCall> deferred_;
+  bool draw_decides_ = false;                          // the outcome of a comparison of a drawn number is guarded
   std::unordered_map<const void*, Ref> size_numbers_;  // by expression
   guards::SizeAssumptions sizes_;
   std::vector<std::pair<guards::SizePlace, shapes::Expr>> required_;        // marked as dynamic

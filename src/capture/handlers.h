@@ -27,6 +27,9 @@ Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& args);
 /// torch.Generator.manual_seed. (generators.cpp)
 Ref seed_generator(Capture& capture, const CallArgs& args);
 
+/// random.Random.random. (numbers.cpp)
+Ref draw_number(Capture& capture, const CallArgs& args);
+
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);
 inline Ref boolean(bool value) { return Ref::borrow(value ? Py_True : Py_False); }

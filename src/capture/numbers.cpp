@@ -14,7 +14,9 @@
 #include <string>
 
 #include "capture/capture.h"
+#include "capture/handlers.h"
 #include "guards/constants.h"
+#include "guards/draw.h"
 #include "guards/number.h"
 
 namespace magneto::capture {
@@ -71,11 +73,23 @@ PyObject* look_1(PyObject* self) {
 }
 PyObject* same(PyObject* value) { return Py_NewRef(value); }
 
+/// Numbers of other kinds than sources compute with: bools, enums, complex numbers.
+bool is_other_number(PyObject* object) {
+  return PyLong_Check(object) || PyFloat_Check(object) || PyComplex_Check(object);
+}
+
+PyObject* compute_known(Arithmetic operation, PyObject* left, PyObject* right) {
+  return answer([&](Capture& capture) {
+    return checked(guards::compute(operation, capture.known(left).get(), capture.known(right).get()).release());
+  });
+}
+
 template <Arithmetic operation>
 PyObject* look_2(PyObject* left, PyObject* right) {
   const auto answers = [](PyObject* value) { return is_size(value) || guards::is_number(value); };
   if (!answers(left) || !answers(right)) {
     if (is_unknown_number(left) ? !is_size(left) : is_unknown_number(right) && !is_size(right)) return look(), nullptr;
+    if (is_other_number(is_size(left) ? right : left)) return compute_known(operation, left, right);
     Py_RETURN_NOTIMPLEMENTED;
   }
   return answer([&](Capture& capture) { return capture.unknown_operation(operation, left, right); });
@@ -110,7 +124,10 @@ PyObject* look_compared(PyObject* left, PyObject* right, int op) {
   static constexpr Arithmetic comparisons[] = {Arithmetic::Less,     Arithmetic::LessEqual, Arithmetic::Equal,
                                                Arithmetic::NotEqual, Arithmetic::Greater,   Arithmetic::GreaterEqual};
   if (!is_size(left)) return look(), nullptr;
-  if (!is_size(right) && !guards::is_number(right)) Py_RETURN_NOTIMPLEMENTED;
+  if (!is_size(right) && !guards::is_number(right)) {
+    if (is_other_number(right)) return compute_known(comparisons[op], left, right);
+    Py_RETURN_NOTIMPLEMENTED;
+  }
   return answer([&](Capture& capture) { return capture.unknown_operation(comparisons[op], left, right); });
 }
 
@@ -317,9 +334,47 @@ Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
   return {};
 }
 
+namespace {
+
+bool is_drawn(const Source* source) {
+  if (source->kind == SourceKind::Number) return is_drawn(source->base) || is_drawn(source->other);
+  return source->kind == SourceKind::Draw;
+}
+
+/// More draws than this in one segment: peeking at the last one costs as many.
+constexpr Py_ssize_t kMostDraws = 32;
+
+}  // namespace
+
+Ref Capture::draw(PyObject* random) {
+  const Source* generator = source_of(random);
+  auto drawn = std::ranges::find(draws_, random, [](const auto& entry) { return entry.first.get(); });
+  const Py_ssize_t index = drawn == draws_.end() ? 0 : drawn->second;
+  const Source* source = generator ? sources.draw(generator, index) : nullptr;
+  if (!source || !guards::is_random(random) || index == kMostDraws || memory_.needs_all ||
+      memory_.needed.count(place_of(source))) {
+    side_exit(BreakReason::OpaqueCall, "call of the C function _random.Random.random");
+  }
+  Ref now = checked(guards::peek_random(random, index).release());
+  if (index == 0) drawn = draws_.insert(draws_.end(), {Ref::borrow(random), 0});
+  ++drawn->second;
+  guards.type(source, &PyFloat_Type);
+  return unknown_number(now.get(), source, /*changes=*/true);
+}
+
+Ref draw_number(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "random");
+  return capture.draw(args.values[0]);
+}
+
 Ref Capture::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   const UnknownNumber& number = unknown_of(value);
+  // Which way a program goes may be guarded once; of many such ways there would be a capture each.
+  if (!number.is_size && is_drawn(number.source) && (!PyBool_Check(number.now) || std::exchange(draw_decides_, true))) {
+    if (!frame) need(value);
+    side_exit(BreakReason::ChangingValue, number.source->name() + ", a random number, is needed");
+  }
   if (exits_on_change && number.changes && frame) {
     side_exit(BreakReason::ChangingValue, number.source->name() + " is needed, and differs from run to run");
   }

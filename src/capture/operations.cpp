@@ -478,6 +478,9 @@ bool Capture::contains(PyObject* container, PyObject* item) {
       return truth(result.get());
     }
   }
+  if (PyDictKeys_Check(container) && !is_outside(container)) {  // whatever the values are
+    return contains(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(container)->dv_dict), item);
+  }
   if (PyDict_Check(container) && is_outside(container) && !has_shadow(container) && !is_shadow(container)) {
     if (PyObject_Hash(item) == -1) throw PythonError{};
     return static_cast<bool>(dict_lookup(container, item));

@@ -445,6 +445,11 @@ void Rebuilder::journal() {
       }
     }
   }
+  for (const auto& [random, count] : c.draws_) {
+    static constinit Imported method("_random", "Random.random");
+    const std::vector<int32_t> call = {constant(method.get()), build(random.get())};
+    for (Py_ssize_t i = 0; i < count; ++i) emit(PlanOp::Call, call);
+  }
   for (const auto& [list, tail] : c.tails_) {
     std::vector<int32_t> items;
     for (const Ref& item : tail) items.push_back(build(item.get()));

@@ -20,6 +20,8 @@ class Rebuilder {
   /// handle it.
   void handled_exception();
   void set_handled_exception();
+  /// Makes the calls that were put off: the last instructions of the plan.
+  void deferred_calls();
   /// Replays the writes to outside objects that the capture kept back.
   void journal();
   /// What the segment leaves changed of the thread's stack of modes, if these are contexts of torch.device.

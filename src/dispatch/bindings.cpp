@@ -144,6 +144,13 @@ PyObject* capture_text(PyObject*, PyObject* args) {
   });
 }
 
+PyObject* set_reorderable_functions(PyObject*, PyObject* functions) {
+  return guarded([&] {
+    capture::set_reorderable_functions(functions);
+    return Py_NewRef(Py_None);
+  });
+}
+
 PyObject* time_guards(PyObject*, PyObject* args) {
   PyObject *compiled, *call_args;
   Py_ssize_t rounds, evicted = 0;
@@ -333,6 +340,8 @@ PyMethodDef dispatch_methods[] = {
     {"debug_dump", debug_dump, METH_VARARGS, "debug_dump(callable, args, kwargs) -> [{stage: text}], one per graph"},
     {"capture_text", capture_text, METH_VARARGS,
      "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
+    {"set_reorderable_functions", set_reorderable_functions, METH_O,
+     "The set of functions whose calls may be put off to a segment's end."},
     {"time_guards", time_guards, METH_VARARGS,
      "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
     {"traced_guards", traced_guards, METH_NOARGS, "[(compile id, JSON)]: guards that have not been written yet"},

@@ -278,6 +278,9 @@ class Compiler {
       case SourceKind::Size:
         op.kind = OpKind::LoadSize;
         break;
+      case SourceKind::Draw:
+        op.kind = OpKind::LoadDraw;
+        break;
       case SourceKind::Grad:
         op.kind = OpKind::LoadGrad;
         break;

@@ -79,6 +79,8 @@ std::string accessor(const Source& source) {
       return "GradGuardAccessor(grad)";
     case SourceKind::Size:
       return "TensorSizeGuardAccessor(" + std::to_string(source.index) + ")";
+    case SourceKind::Draw:
+      return "DrawGuardAccessor(" + std::to_string(source.index) + ")";
     case SourceKind::Number:
       return "NumberGuardAccessor";
   }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "guards/constants.h"
+#include "guards/draw.h"
 #include "guards/guards.h"
 #include "guards/objects.h"
 #include "guards/program.h"
@@ -82,6 +83,13 @@ bool GuardProgram::Impl::load_size(const Op& op) {
   }
   computed[op.slot] = size;
   return store(op, size.get());
+}
+
+bool GuardProgram::Impl::load_draw(const Op& op) {
+  Ref drawn = peek_random(values[op.other], op.number);
+  if (!drawn) PyErr_Clear();
+  computed[op.slot] = drawn;
+  return store(op, drawn.get());
 }
 
 bool GuardProgram::Impl::store(const Op& op, PyObject* value) {
@@ -228,6 +236,9 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::LoadSize:
       if (base && !is_tensor(base)) return wrong_base();
       return load_size(op) || fail();
+    case OpKind::LoadDraw:
+      if (!base || !is_random(base)) return wrong_base();
+      return load_draw(op) || fail();
     case OpKind::LoadGrad:
       if (base && !is_tensor(base)) return wrong_base();
       return stored(base ? load_grad(base) : nullptr);

@@ -43,6 +43,7 @@ enum class OpKind : uint8_t {
   LoadBoundFunction,
   LoadNumber,  // of `other` and the slot `number >> 8`, by the arithmetic `number & 255`
   LoadSize,    // of the tensor `other`, in dimension `number`
+  LoadDraw,    // of the random.Random `other`, its draw `number`
   LoadGrad,
   // Groups: group `number`, on the instance dict of `slot` or on the dict in `slot`.
   InstanceEntries,
@@ -146,6 +147,7 @@ struct GuardProgram::Impl {
   bool store(const Op& op, PyObject* value);
   bool load_number(const Op& op);
   bool load_size(const Op& op);
+  bool load_draw(const Op& op);
   bool enter(Group& group, PyObject* dict, const Roots& roots);
   bool check_type_attributes(TypeAttributes& attributes);
   bool check_all_distinct(DistinctSet& set);
@@ -165,7 +167,7 @@ struct GuardProgram::Impl {
   std::vector<TensorCheck> tensors;
   std::vector<int64_t> sizes_and_strides;
   std::vector<PyObject*> values;  // by slot; borrowed
-  std::vector<Ref> computed;      // by slot: what LoadNumber and LoadSize made
+  std::vector<Ref> computed;      // by slot: what LoadNumber, LoadSize and LoadDraw made
   std::vector<int32_t> writer;    // by slot: the op that fills it, -1 for constants
   std::vector<int32_t> owner;     // by slot: the group op whose dict holds the value, kConstant, or -1
 

@@ -3,6 +3,7 @@
 #include <structmember.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "guards/constants.h"
 #include "guards/objects.h"
@@ -19,6 +20,30 @@ constexpr int32_t kLongLife = 16;
 
 }  // namespace
 
+bool Words::add(const void* address) {
+  const auto* word = static_cast<const uint64_t*>(address);
+  if (!origin_) origin_ = word;
+  const ptrdiff_t place = word - origin_;
+  if (place != static_cast<int32_t>(place) || origin_ + place != word) return false;
+  places_.push_back(static_cast<int32_t>(place));
+  values_.push_back(*word);
+  return true;
+}
+
+void Words::shrink(size_t count) {
+  places_.resize(count);
+  values_.resize(count);
+}
+
+bool Words::equal(size_t first, const Words& other, size_t other_first, size_t other_last) const {
+  if (size() - first != other_last - other_first) return false;
+  for (size_t i = other_first; i < other_last; ++i, ++first) {
+    if (origin_ + places_[first] != other.origin_ + other.places_[i] || values_[first] != other.values_[i])
+      return false;
+  }
+  return true;
+}
+
 bool WordReader::add_type(PyObject* object, bool owned) { return owned || add(&object->ob_type); }
 
 bool WordReader::add_version(PyObject* dict) { return add(dict_version_place(dict)); }
@@ -28,7 +53,7 @@ bool WordReader::add_dict_of(PyObject* object) {
   return place && add(place);
 }
 
-bool WordReader::read(const Op& op, bool owned) {
+bool WordReader::collect(const Op& op, bool owned) {
   PyObject* base = op.other >= 0 ? values_[op.other] : nullptr;
   PyObject* value = op.slot >= 0 ? values_[op.slot] : nullptr;
   switch (op.kind) {
@@ -103,6 +128,7 @@ bool WordReader::read(const Op& op, bool owned) {
     case OpKind::LoadConst:
     case OpKind::LoadNumber:
     case OpKind::LoadSize:
+    case OpKind::LoadDraw:
     case OpKind::LoadGrad:
     case OpKind::CheckTensor:  // has a list of its own
     case OpKind::CheckTensorData:
@@ -139,11 +165,10 @@ bool GuardProgram::Impl::add_to_snapshot(int32_t index, const Snapshot& before) 
   const bool owned = holder == kConstant || (holder >= 0 && steady[holder]);
   const size_t first = snapshot.words.size();
   if (!WordReader(snapshot.words, values).read(op, owned)) return false;
-  const std::span<const Word> now(snapshot.words.begin() + first, snapshot.words.end());
   if (static_cast<size_t>(index) < before.ends.size()) {
-    const std::span<const Word> then(before.words.begin() + (index ? before.ends[index - 1] : 0),
-                                     before.words.begin() + before.ends[index]);
-    if (!then.empty() && !std::ranges::equal(now, then) && ++op_changes[index] >= kMostChanges) return false;
+    const size_t then = index ? before.ends[index - 1] : 0, then_last = before.ends[index];
+    const bool changed = then != then_last && !snapshot.words.equal(first, before.words, then, then_last);
+    if (changed && ++op_changes[index] >= kMostChanges) return false;
   }
   if (op.kind == OpKind::CheckEquals) {
     equal_constants[index] = Ref::borrow(values[op.slot]);
@@ -159,7 +184,8 @@ void GuardProgram::Impl::prepare_snapshots() {
   slot_changes.assign(values.size(), 0);
   moves.assign(values.size(), false);
   for (const Op& op : ops) {
-    if (op.kind == OpKind::LoadNumber || op.kind == OpKind::LoadSize) let_move(op.slot);  // another object at each run
+    const bool made = op.kind == OpKind::LoadNumber || op.kind == OpKind::LoadSize || op.kind == OpKind::LoadDraw;
+    if (made) let_move(op.slot);  // another object at each run
   }
   for (const Op& op : ops) {  // the tensors that a caller passes are others at each call
     if (op.kind == OpKind::CheckTensor && writer[op.slot] >= 0 && ops[writer[op.slot]].kind <= OpKind::LoadStack) {
@@ -187,7 +213,7 @@ void GuardProgram::Impl::take_snapshot() {
       if (op.other >= 0) needed[op.other] = true;
       if (op.slot >= 0 && !is_load(op.kind)) needed[op.slot] = true;
     } else {
-      snapshot.words.resize(first);
+      snapshot.words.shrink(first);
       snapshot.stretches.push_back({static_cast<int32_t>(first), i, 0});
     }
     snapshot.ends.push_back(static_cast<int32_t>(snapshot.words.size()));
@@ -220,12 +246,11 @@ void GuardProgram::Impl::take_snapshot() {
 // -- comparing -------------------------------------------------------------------------------------------------------
 
 GuardProgram::Impl::Answer GuardProgram::Impl::run_snapshot(const Roots& roots) {
-  const Word* word = snapshot.words.data();
+  size_t word = 0;
   const Pin* pin = snapshot.pins.data();
   for (const Stretch& stretch : snapshot.stretches) {
-    for (const Word* last = snapshot.words.data() + stretch.last_word; word != last; ++word) {
-      if (*word->address != word->value) return Answer::Changed;
-    }
+    if (!snapshot.words.hold(word, stretch.last_word)) return Answer::Changed;
+    word = stretch.last_word;
     if (stretch.op < 0) break;
     const Op& op = ops[stretch.op];
     if (!(op.kind == OpKind::CheckAllDistinct ? check_moving_distinct(distinct_sets[op.number]) : step(op, roots))) {

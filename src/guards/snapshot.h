@@ -23,10 +23,29 @@ namespace magneto::guards {
 
 struct Op;
 
-struct Word {
-  const uint64_t* address;
-  uint64_t value;
-  bool operator==(const Word&) const = default;
+/// Words of memory with the values that they had, as compact as can be: a large model's snapshot is to stay in a core's
+/// cache together with all that it looks at.
+class Words {
+ public:
+  /// False: too far from the others to be one of them.
+  bool add(const void* address);
+  size_t size() const { return values_.size(); }
+  /// Drops all but the first `count`.
+  void shrink(size_t count);
+  /// Those from `first` to `last` are in memory as they were.
+  bool hold(size_t first, size_t last) const {
+    for (size_t i = first; i < last; ++i) {
+      if (origin_[places_[i]] != values_[i]) return false;
+    }
+    return true;
+  }
+  /// Those from `first` are the same words with the same values as others.
+  bool equal(size_t first, const Words& other, size_t other_first, size_t other_last) const;
+
+ private:
+  const uint64_t* origin_ = nullptr;  // the first word; the others are counted from it
+  std::vector<int32_t> places_;
+  std::vector<uint64_t> values_;
 };
 
 /// A loaded value that has to be the same object again.
@@ -45,7 +64,7 @@ struct Stretch {
 struct Snapshot {
   bool valid = false;
   int32_t uses = 0;  // runs that it has answered
-  std::vector<Word> words;
+  Words words;
   std::vector<int32_t> ends;  // by op: where its words end
   std::vector<Pin> pins;
   std::vector<Stretch> stretches;
@@ -55,24 +74,26 @@ struct Snapshot {
 /// Collects the words that ops read.
 class WordReader {
  public:
-  WordReader(std::vector<Word>& words, const std::vector<PyObject*>& values) : words_(words), values_(values) {}
+  WordReader(Words& words, const std::vector<PyObject*>& values) : words_(words), values_(values) {}
 
   /// Appends what the op read when it passed. `owned`: the value that it looks at (its slot, or for loads the base) is
   /// held by a dict whose version is among the words, so that no other object can have taken its place. False: the op
   /// has to run each time.
-  bool read(const Op& op, bool owned);
+  bool read(const Op& op, bool owned) { return collect(op, owned) && all_added_; }
 
  private:
+  bool collect(const Op& op, bool owned);
   bool add(const void* address) {
-    words_.push_back({static_cast<const uint64_t*>(address), *static_cast<const uint64_t*>(address)});
+    all_added_ &= words_.add(address);
     return true;
   }
   bool add_type(PyObject* object, bool owned);
   bool add_dict_of(PyObject* object);
   bool add_version(PyObject* dict);
 
-  std::vector<Word>& words_;
+  Words& words_;
   const std::vector<PyObject*>& values_;
+  bool all_added_ = true;
 };
 
 }  // namespace magneto::guards

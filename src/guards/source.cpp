@@ -83,6 +83,8 @@ std::string Source::name_on(const std::string& above) const {
       return above + ".grad";
     case SourceKind::Size:
       return above + ".size()[" + std::to_string(index) + "]";
+    case SourceKind::Draw:
+      return above + ".random()[" + std::to_string(index) + "]";
     case SourceKind::Number:
       return "(" + above + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
   }
@@ -162,6 +164,9 @@ const Source* SourceTable::number(Arithmetic operation, const Source* left, cons
 }
 const Source* SourceTable::size(const Source* base, Py_ssize_t dim) {
   return intern(SourceKind::Size, base, nullptr, dim);
+}
+const Source* SourceTable::draw(const Source* random, Py_ssize_t index) {
+  return intern(SourceKind::Draw, random, nullptr, index);
 }
 const Source* SourceTable::grad(const Source* base) { return intern(SourceKind::Grad, base, nullptr, 0); }
 

@@ -36,6 +36,7 @@ namespace magneto::guards {
   X(BoundFunction, true, "base: a bound method; its __func__")                                              \
   X(Grad, true, "base: a tensor; its .grad")                                                                \
   X(Size, true, "base: a tensor; its size in dimension `index`")                                            \
+  X(Draw, true, "base: a random.Random; what its `index`-th call of random() from here will give")          \
   X(Number, true, "base, other: numbers; what the arithmetic `index` gives for them")
 
 enum class SourceKind : uint8_t {
@@ -48,7 +49,7 @@ struct Source {
   SourceKind kind;
   const Source* base;             // null for roots
   Ref key;                        // str for Attr, any hashable for DictItem, descriptor for Slot, object for Const
-  Py_ssize_t index;               // Local, Stack, Closure, SeqItem, Size, Number
+  Py_ssize_t index;               // Local, Stack, Closure, SeqItem, Size, Draw, Number
   int32_t id;                     // dense, in order of creation: a base comes before what hangs on it
   const Source* other = nullptr;  // Number
 
@@ -80,6 +81,7 @@ class SourceTable {
   const Source* bound_function(const Source* base);
   const Source* grad(const Source* base);
   const Source* size(const Source* base, Py_ssize_t dim);
+  const Source* draw(const Source* random, Py_ssize_t index);
   /// `left` and `right` are checked when they are loaded: exact ints and floats, else the source is missing.
   const Source* number(Arithmetic operation, const Source* left, const Source* right);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ranges>
 #include <sstream>
 #include <stdexcept>
 
@@ -151,8 +152,8 @@ struct Layout : c10::TensorImpl {
     static_assert(sizeof(c10::TensorImpl) >= TensorLook::kBytes);
     return reinterpret_cast<const unsigned char*>(&impl) + sizeof(c10::TensorImpl) - TensorLook::kBytes;
   }
-  /// Sets the mask's bytes that count, with `rank` sizes and strides. False: the parts lie otherwise than expected.
-  static bool mask(const c10::TensorImpl& impl, size_t rank, unsigned char* mask) {
+  /// Sets the mask's bytes that count. False: the parts lie otherwise than expected.
+  static bool mask(const c10::TensorImpl& impl, unsigned char* mask) {
     constexpr auto sizes_and_strides = &Layout::sizes_and_strides_;
     constexpr auto type = &Layout::data_type_;
     constexpr auto keys = &Layout::key_set_;
@@ -162,40 +163,36 @@ struct Layout : c10::TensorImpl {
       std::memset(mask + from, 0xff, size);
       return true;
     };
-    const auto block = static_cast<ptrdiff_t>(rank * sizeof(int64_t));
+    const auto block = static_cast<ptrdiff_t>(impl.dim() * sizeof(int64_t));
     const ptrdiff_t rank_at = offset(&(impl.*sizes_and_strides)), type_at = offset(&(impl.*type)),
                     keys_at = offset(&(impl.*keys));
     // Between the dtype and the keys are the device and all flags.
     return set(rank_at, sizeof(size_t)) && set(offset(impl.sizes().data()), block) &&
-           set(offset(impl.strides().data()), block) && type_at < keys_at &&
+           (strides_follow(impl) || set(offset(impl.strides().data()), block)) && type_at < keys_at &&
            set(type_at, keys_at + static_cast<ptrdiff_t>(sizeof(c10::DispatchKeySet)) - type_at);
+  }
+  /// The sizes and the flag is_contiguous allow no other strides: they would only for dimensions of size 1 or without
+  /// elements.
+  static bool strides_follow(const c10::TensorImpl& impl) {
+    return impl.is_contiguous() && std::ranges::all_of(impl.sizes(), [](int64_t size) { return size > 1; });
   }
 };
 
-template <typename Block>
-[[gnu::always_inline]] inline bool looks_like(PyObject* object, const TensorLook& look) {
-  if (!look.comparable || Py_TYPE(object) != look.check->type) return false;
-  const c10::TensorImpl& impl = *tensor_of(object).unsafeGetTensorImpl();
-  const unsigned char* now = Layout::begin(impl);
-  Block differing = {};
-#pragma GCC unroll 8
-  for (size_t i = 0; i < TensorLook::kBytes; i += sizeof(Block)) {
-    Block block;
-    std::memcpy(&block, now + i, sizeof block);
-    differing |=
-        (block ^ *reinterpret_cast<const Block*>(look.bytes + i)) & *reinterpret_cast<const Block*>(look.mask + i);
-  }
-  uint64_t parts[sizeof(Block) / sizeof(uint64_t)];
-  std::memcpy(parts, &differing, sizeof parts);
-  uint64_t any = 0;
-  for (uint64_t part : parts) any |= part;
-  const auto* meta = meta_of(impl);
-  if (any || !meta != !look.has_meta) return false;
-  return !meta || (!meta->is_view_ && meta->AutogradMeta::requires_grad() == look.check->requires_grad);
+/// A look is compared in blocks; in a brief one the first two and the last count.
+using Block = unsigned char __attribute__((vector_size(16)));
+constexpr size_t kMiddle = 2 * sizeof(Block), kLast = TensorLook::kBytes - sizeof(Block);
+
+[[gnu::always_inline]] inline Block difference(const unsigned char* now, const TensorLook& look, size_t at) {
+  Block block;
+  std::memcpy(&block, now + at, sizeof block);
+  return (block ^ *reinterpret_cast<const Block*>(look.bytes + at)) & *reinterpret_cast<const Block*>(look.mask + at);
 }
 
-using Bytes16 = unsigned char __attribute__((vector_size(16)));
-using Bytes32 = unsigned char __attribute__((vector_size(32)));
+[[gnu::always_inline]] inline bool is_zero(Block block) {
+  uint64_t parts[2];
+  std::memcpy(parts, &block, sizeof parts);
+  return (parts[0] | parts[1]) == 0;
+}
 
 }  // namespace
 
@@ -205,39 +202,38 @@ void SeenTensors::add(PyObject* object, const TensorCheck* check) {
   TensorLook look{};
   look.check = check;
   look.has_meta = meta != nullptr;
-  look.comparable = !check->has_free && !(meta && meta->is_view_) && Layout::mask(impl, check->rank, look.mask);
+  look.comparable = !check->has_free && !(meta && meta->is_view_) && Layout::mask(impl, look.mask);
   if (look.comparable) {
     const unsigned char* now = Layout::begin(impl);
     for (size_t i = 0; i < TensorLook::kBytes; ++i) look.bytes[i] = now[i] & look.mask[i];
+    look.brief = std::all_of(look.mask + kMiddle, look.mask + kLast, [](unsigned char byte) { return byte == 0; });
   }
-  // The last ones first: models repeat their layers.
-  const auto known = std::find_if(looks_.rbegin(), looks_.rend(), [&](const TensorLook& other) {
-    return other.check == check && other.has_meta == look.has_meta && other.comparable == look.comparable &&
-           std::memcmp(other.bytes, look.bytes, TensorLook::kBytes) == 0;
-  });
-  tensors_.push_back({object, known == looks_.rend() ? &looks_.emplace_back(look) : &*known});
+  auto known = std::ranges::find_if(kinds_, [&](const Alike& kind) { return kind.look.same_as(look); });
+  if (known == kinds_.end()) known = kinds_.insert(known, {look, {}});
+  known->tensors.push_back(object);
 }
 
-template <typename Block>
-[[gnu::always_inline]] inline bool SeenTensors::all_match_by() const {
-  for (const Seen& seen : tensors_) {
-    if (!looks_like<Block>(seen.object, *seen.look) && !matches(*seen.look->check, seen.object)) return false;
-  }
-  return true;
+bool SeenTensors::Alike::match() const {
+  const auto looks_the_same = [this](PyObject* object) {
+    if (!look.comparable || Py_TYPE(object) != look.check->type) return false;
+    const c10::TensorImpl& impl = *tensor_of(object).unsafeGetTensorImpl();
+    const auto* meta = meta_of(impl);
+    const unsigned char* now = Layout::begin(impl);
+    Block differing = difference(now, look, 0) | difference(now, look, sizeof(Block)) | difference(now, look, kLast);
+    for (size_t at = kMiddle; !look.brief && at < kLast; at += sizeof(Block)) differing |= difference(now, look, at);
+    if (!is_zero(differing) || !meta != !look.has_meta) return false;
+    return !meta || (!meta->is_view_ && meta->AutogradMeta::requires_grad() == look.check->requires_grad);
+  };
+  // From the back: where addresses ascend, processors fetch what lies behind them, which nobody needs.
+  return std::ranges::all_of(std::views::reverse(tensors),
+                             [&](PyObject* object) { return looks_the_same(object) || matches(*look.check, object); });
 }
 
-#ifdef __x86_64__
-[[gnu::target("avx2")]] bool SeenTensors::all_match_avx2() const { return all_match_by<Bytes32>(); }
-#else
-bool SeenTensors::all_match_avx2() const { return all_match_by<Bytes16>(); }
-#endif
+bool SeenTensors::all_match() const { return std::ranges::all_of(kinds_, &Alike::match); }
 
-bool SeenTensors::all_match() const {
-#ifdef __x86_64__
-  static const bool has_avx2 = __builtin_cpu_supports("avx2");
-  if (has_avx2) return all_match_avx2();
-#endif
-  return all_match_by<Bytes16>();
+bool TensorLook::same_as(const TensorLook& other) const {
+  return check == other.check && has_meta == other.has_meta && comparable == other.comparable &&
+         std::memcmp(bytes, other.bytes, kBytes) == 0 && std::memcmp(mask, other.mask, kBytes) == 0;
 }
 
 std::string tensor_mismatch(const TensorCheck& check, PyObject* object, const std::string& name) {

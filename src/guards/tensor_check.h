@@ -46,11 +46,14 @@ bool data_matches(PyObject* object, PyObject* bytes);
 /// dispatch keys, as bytes under a mask, and what its autograd metadata says.
 struct TensorLook {
   static constexpr size_t kBytes = 128;
-  alignas(32) unsigned char bytes[kBytes];
-  alignas(32) unsigned char mask[kBytes];
+  alignas(16) unsigned char bytes[kBytes];
+  alignas(16) unsigned char mask[kBytes];
   const TensorCheck* check;
   bool has_meta;
   bool comparable;  // false: the check has to tell
+  bool brief;       // nothing counts but rank, two sizes, dtype, device, flags and keys
+
+  bool same_as(const TensorLook& other) const;
 };
 
 /// Tensors that have passed, to be checked again: one that looks as it did passes, others go to their check.
@@ -60,16 +63,12 @@ class SeenTensors {
   bool all_match() const;
 
  private:
-  struct Seen {
-    PyObject* object;
-    const TensorLook* look;
+  struct Alike {
+    TensorLook look;
+    std::vector<PyObject*> tensors;
+    bool match() const;
   };
-  template <typename Block>
-  bool all_match_by() const;
-  bool all_match_avx2() const;
-
-  std::vector<Seen> tensors_;
-  std::deque<TensorLook> looks_;  // few: tensors of one kind and shape look alike
+  std::deque<Alike> kinds_;  // few: models repeat their layers
 };
 
 /// What differs, as the peer words it: "tensor 'L['x']' rank mismatch. expected 2, actual 3"; empty when nothing does.

@@ -420,3 +420,15 @@ def fresh_list_of_pairs_from_outside_reaches_c_code(x, pairs):
     same = operator.is_(first, first), operator.is_(first[0], pairs[0]), first[0] is pairs[0]
     flat = [y for y in itertools.chain.from_iterable(all_of_them) if isinstance(y, torch.Tensor)]
     return [y + x for y in table.values()], groups, same, flat[1] * x, max(all_of_them, key=len)[1] - x
+
+
+@programs(
+    lambda: (vector(), {"a": [torch.ones(2)], "b": []}),
+    lambda: (vector(), {"b": [torch.ones(2)]}),
+    lambda: (vector(), {"a": [], "b": torch.ones(3)}),
+)
+def membership_in_the_keys_of_a_dict_of_tensors(x, table):
+    """Keys are looked at, values are not."""
+    if "a" in table.keys():
+        table["a"].append(x * 2)
+    return x + ("a" in table.keys()), "c" not in table.keys(), {"a": x}.keys().__contains__("b")

@@ -161,7 +161,7 @@ class PPOLoss(nn.Module):
         return loss, info
 
 
-@zoo(vectors(4), breaks=1)
+@zoo(vectors(4))
 class EpsilonGreedy(nn.Module):
     """Python's own random numbers decide."""
 

@@ -1,0 +1,144 @@
+"""Python's random numbers inside a compiled function: eager's numbers in eager's order, and its state afterwards."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import magneto
+
+OWN = random.Random(3)
+
+
+def factor(x: torch.Tensor) -> Any:
+    return x * random.random() + random.uniform(-1, 1)
+
+
+def returned(x: torch.Tensor) -> Any:
+    a = random.random()
+    b = random.random()
+    return x + 1, a, b, a + b, [b]
+
+
+def unused(x: torch.Tensor) -> Any:
+    probability = random.uniform(0, 1)
+    return x * 2 if x is not None else probability
+
+
+def own_generator(x: torch.Tensor) -> Any:
+    return x * OWN.random() - random.random() + OWN.random()
+
+
+def decides(x: torch.Tensor) -> Any:
+    if random.random() < 0.5:
+        return x + random.random()
+    return x - 1
+
+
+def layers(x: torch.Tensor) -> Any:
+    for i in range(6):
+        if random.random() < 0.5:
+            continue
+        x = x * (i + 2)
+    return x, random.random()
+
+
+def text(x: torch.Tensor) -> Any:
+    return x + 1, f"{random.random():.6f}", round(random.random(), 3), int(random.random() * 10)
+
+
+def other_draws(x: torch.Tensor) -> Any:
+    a = random.random()
+    b = random.randint(0, 9)
+    items = [1, 2, 3, 4]
+    random.shuffle(items)
+    c = random.random()
+    random.seed(b)
+    return x * a + b * c, items, random.random(), random.choice(items)
+
+
+def around_an_exit(x: torch.Tensor) -> Any:
+    a = random.random()
+    y = x * a
+    size = y.sum().item()
+    return y + random.random(), size, a
+
+
+def raises(x: torch.Tensor) -> Any:
+    a = random.random()
+    if x.shape[0] == 3:
+        raise ValueError(a)
+    return x + a
+
+
+def undone(x: torch.Tensor) -> Any:
+    """The operator raises when the graph runs: what was drawn is drawn once."""
+    a = random.random()
+    y = x[torch.tensor([int(x.numel())]) - 1] * a
+    return torch.linalg.cholesky(x.outer(x) * -1) + y
+
+
+def many(x: torch.Tensor) -> Any:
+    for _ in range(40):
+        x = x + random.random()
+    return x
+
+
+PROGRAMS = [factor, returned, unused, own_generator, decides, layers, text, other_draws, around_an_exit, raises, undone, many]  # fmt: skip
+
+
+def observe(function: Callable[..., Any], turns: int = 6) -> list[Any]:
+    seen: list[Any] = []
+    random.seed(1)
+    OWN.seed(2)
+    for turn in range(turns):
+        try:
+            seen.append(function(torch.arange(2.0 + turn % 2) + 1))
+        except Exception as error:
+            seen.append((type(error), str(error)[:40]))
+        seen.append((random.getstate(), OWN.getstate()))
+    return [str(each) if isinstance(each, tuple) and isinstance(each[0], torch.Tensor) else each for each in seen]
+
+
+@pytest.mark.parametrize("every", [0, 1, 3])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_programs(program: Callable[..., Any], backend: str, every: int) -> None:
+    with magneto.config.patch(exit_every=every, cache_size_limit=100):
+        got = observe(magneto.compile(program, backend=backend))
+    for turn, (left, right) in enumerate(zip(got, observe(program), strict=True)):
+        if isinstance(left, torch.Tensor):
+            torch.testing.assert_close(left, right, msg=f"turn {turn}")
+        elif backend != "magneto" or not isinstance(left, str):
+            assert left == right, f"turn {turn}"
+
+
+@pytest.mark.parametrize("program", [factor, returned, unused, own_generator, decides], ids=lambda p: p.__name__)
+def test_one_graph(program: Callable[..., Any]) -> None:
+    compiled = magneto.compile(program, backend="eager", fullgraph=True, dynamic=False)
+    x = torch.ones(2)
+    for _ in range(12):
+        compiled(x)
+    assert magneto.stats()["breaks"] == 0
+    assert magneto.stats()["recompiles"] <= (program is decides)
+
+
+def test_threads_draw_from_one_generator() -> None:
+    compiled = magneto.compile(returned, backend="eager")
+    seen: list[float] = []
+
+    def work() -> None:
+        for _ in range(50):
+            seen.extend(compiled(torch.ones(2))[1:3])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 400
