@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -187,7 +188,9 @@ def test_training_step_of_each_kind(step: str, optimizer: str) -> None:
 def test_line_search_is_as_eager() -> None:
     make = lambda params: torch.optim.LBFGS(params, max_iter=4, line_search_fn="strong_wolfe")  # noqa: E731
     expected = train(closure, make, lambda step: step)
-    assert_same(train(closure, make, magneto.compile), expected)
+    # Bit for bit with eager's own kernels: each line search multiplies what rounds otherwise.
+    compiled = functools.partial(magneto.compile, backend="aot_eager")
+    assert_same(train(closure, make, compiled), expected, exact=True)
 
 
 def test_dict_keyed_by_tensors_is_rebuilt_with_its_own_values() -> None:
