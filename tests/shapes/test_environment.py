@@ -45,6 +45,16 @@ SESSIONS = {
         ("simplify s0//8", "s0//8"),
         ("guards", "Eq(s0%8, 0)"),
     ],
+    "what divides without a rest cancels": [
+        ("symbol 6 in 2..", "s0"),
+        ("symbol 8 in 2..", "s1"),
+        ("simplify 4*((s0*s1)//4)", "4*((s0*s1)//4)"),
+        ("evaluate (s0*s1) % 4 == 0", "true"),
+        ("simplify 4*((s0*s1)//4)", "s0*s1"),
+        ("decide 4*((s0*s1)//4) == s0*s1", "true"),
+        ("simplify s0*((s0*s1)//s0)", "s0*s1"),
+        ("guards", "Eq((s0*s1)%4, 0)"),
+    ],
     "a common factor is no part of the question": [
         ("symbol 3 in 2..", "s0"),
         ("symbol 4 in 2..", "s1"),
