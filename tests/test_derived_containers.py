@@ -276,3 +276,14 @@ def test_containers_of_derived_classes_are_guarded(reader: str, container: str) 
     compiled = magneto.compile(program, backend="aot_eager", dynamic=False)
     for numbers in ((2, 3), (3, 4), (2, 3), (3, 5)):
         assert_same(compiled(X, make(*numbers)), program(X, make(*numbers)), exact=True)
+
+
+def test_what_torch_has_read_is_still_itself() -> None:
+    def program(x: torch.Tensor, items: list[Any]) -> tuple[Any, ...]:
+        sizes = torch.tensor(items)
+        return sizes + x[0, 0], items[0], items, items[0] is items[1]
+
+    pair = Pair(2, 3)
+    items = [pair, pair]
+    result = magneto.compile(program, backend="aot_eager")(X, items)
+    assert result[1] is pair and result[2] is items and items[0] is pair and result[3] is True

@@ -485,23 +485,59 @@ Ref Capture::resolve_deep(PyObject* object, int depth) {
   return top;
 }
 
+namespace {
+
+/// PyTorch reads it as it reads a plain one.
+bool is_derived_sequence(PyObject* object) {
+  return is_derived_container(object) && (PyTuple_Check(object) || PyList_Check(object));
+}
+
+bool holds_derived_sequence(const Capture& capture, PyObject* container) {
+  const auto is_one = [&](PyObject* item) {
+    if (is_derived_sequence(item)) return capture.is_outside(item);
+    return is_builtin_container(item) && holds_derived_sequence(capture, item);
+  };
+  if (PyTuple_CheckExact(container) || PyList_CheckExact(container)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(container); ++i) {
+      if (is_one(PySequence_Fast_GET_ITEM(container, i))) return true;
+    }
+  } else if (PyDict_CheckExact(container)) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(container, &position, &key, &item)) {
+      if (is_one(item)) return true;
+    }
+  }
+  return false;
+}
+
+Ref copy_of(PyObject* container) {
+  if (PyDict_CheckExact(container)) return checked(PyDict_Copy(container));
+  Ref list = checked(PySequence_List(container));
+  return PyTuple_CheckExact(container) ? checked(PyList_AsTuple(list.get())) : list;
+}
+
+}  // namespace
+
 Ref Capture::readable(PyObject* argument, int depth) {
   if (depth > kDeepest) side_exit(BreakReason::OpaqueObject, kTooDeep);
-  Ref top;
-  if (is_builtin_container(argument)) {
-    top = resolve(argument);
-  } else if (is_derived_container(argument) && is_outside(argument) &&
-             (PyTuple_Check(argument) || PyList_Check(argument))) {
-    top = contents_of(argument);
-    if (PyTuple_Check(argument)) {  // still of its class, past its constructor: functions of torch ask for fields
-      Ref args = checked(PyTuple_Pack(1, top.get()));
-      top = checked(PyTuple_Type.tp_new(Py_TYPE(argument), args.get(), nullptr));
-    }
-  } else {
-    return Ref::borrow(argument);
+  const auto read_items = [&](const Ref& container) {
+    replace_items(container.get(), [&](PyObject* item) { return readable(item, depth + 1); });
+  };
+  if (is_derived_sequence(argument) && is_outside(argument)) {
+    Ref contents = contents_of(argument);
+    read_items(contents);
+    if (PyList_Check(argument)) return contents;
+    // Still of its class, past its constructor: functions of torch ask for fields.
+    Ref args = checked(PyTuple_Pack(1, contents.get()));
+    return checked(PyTuple_Type.tp_new(Py_TYPE(argument), args.get(), nullptr));
   }
-  replace_items(top.get(), [&](PyObject* item) { return readable(item, depth + 1); });
-  return top;
+  if (!is_builtin_container(argument)) return Ref::borrow(argument);
+  Ref top = resolve_deep(argument, depth);
+  if (!holds_derived_sequence(*this, top.get())) return top;
+  Ref copy = copy_of(top.get());  // the program goes on with the items that it has
+  read_items(copy);
+  return copy;
 }
 
 // -- overlays --------------------------------------------------------------------------------------------------------
