@@ -374,14 +374,17 @@ void Capture::finish_sizes() {
   graph::fold_numbers(graph);
   for (const auto& symbol : sizes_.symbols) {
     if (!used.count(symbol.id)) continue;
+    const Expr expr = Expr::symbol(symbol.id);
+    const shapes::Range range = environment.range(environment.simplified(expr));
+    const int64_t hint = environment.value(expr).value();
     if (symbol.place.kind == SizePlace::Kind::Number) {
       Ref input = beside_tensor(unknown_numbers_.at(symbol.place.source).get());
-      graph.symbols.push_back({symbol.id, session->value_of(THPVariable_Unpack(input.get())), -1});
+      graph.symbols.push_back({symbol.id, session->value_of(THPVariable_Unpack(input.get())), -1, range, hint});
       continue;
     }
     const auto input = std::ranges::find_if(
         inputs_, [&](const auto& each) { return each.second.source == symbol.place.source && !each.second.number; });
-    graph.symbols.push_back({symbol.id, input->first, symbol.place.dim});
+    graph.symbols.push_back({symbol.id, input->first, symbol.place.dim, range, hint});
   }
   guards::SizeAssumptions assumptions = std::move(sizes_);
   for (auto& same : assumptions.same) same.is = final_form(same.is);

@@ -55,9 +55,12 @@ class CompiledKernel {
   std::shared_ptr<const Code> code;
 
   int64_t units_of(const int64_t* symbols) const;
-  /// Units that are worth a thread.
+  /// Units that are worth a thread: grain_for(the cost of one).
   int64_t grain_of(const int64_t* symbols) const;
 };
+
+/// How many units of that cost are worth a thread.
+int64_t grain_for(int64_t cost);
 
 /// Compiles kernels, in parallel when there are several; equal ones (whatever their names and origins) once, also
 /// across calls and, through the cache on disk, across processes. Throws std::invalid_argument for a kernel that does

@@ -194,11 +194,15 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   if (trace.graph.symbols.empty()) {
     compiled = runtime::make_compiled_computation(trace.graph, way, stages);
   } else {
-    const graph::SymbolValues values = captured_sizes(trace);
-    compiled = runtime::make_compiled_computation(graph::with_numbers(trace.graph, values), way, stages);
-    compiled.computation = runtime::make_sized_computation(
-        trace.graph, values, std::move(compiled.computation),
-        specialise_as(way, is_on(context.disk_cache, true), place_text(place_of(context, start))));
+    compiled = runtime::make_compiled_computation(trace.graph, way, stages);
+    if (!compiled.uncompiled.empty()) {
+      // Code for one size after the other.
+      const graph::SymbolValues values = captured_sizes(trace);
+      compiled = runtime::make_compiled_computation(graph::with_numbers(trace.graph, values), way, stages);
+      compiled.computation = runtime::make_sized_computation(
+          trace.graph, values, std::move(compiled.computation),
+          specialise_as(way, is_on(context.disk_cache, true), place_text(place_of(context, start))));
+    }
   }
   log_state("Step 3: torchinductor done compiling");
   trace.plan->computation = std::move(compiled.computation);

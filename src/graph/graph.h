@@ -122,6 +122,9 @@ struct SymbolBinding {
   int32_t symbol;
   ValueId input;
   int32_t dim;  // of the input's sizes; -1: its one element
+  /// What is known of it in all runs, and what it was in the captured one.
+  shapes::Range range = {};
+  int64_t hint = 0;
 };
 
 struct Graph {

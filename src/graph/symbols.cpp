@@ -102,6 +102,31 @@ void fold_numbers(Graph& graph) {
   }
 }
 
+namespace {
+
+shapes::Sizes with_hints(const std::vector<Expr>& sizes, const std::vector<int64_t>& hints) {
+  shapes::Sizes result;
+  for (size_t i = 0; i < sizes.size(); ++i) result.emplace_back(sizes[i], hints[i]);
+  return result;
+}
+
+}  // namespace
+
+shapes::Sizes sizes_of(const TensorMeta& meta) {
+  if (meta.symbolic) return with_hints(meta.symbolic->sizes, meta.sizes);
+  return {meta.sizes.begin(), meta.sizes.end()};
+}
+
+shapes::Sizes strides_of(const TensorMeta& meta) {
+  if (meta.symbolic) return with_hints(meta.symbolic->strides, meta.strides);
+  return {meta.strides.begin(), meta.strides.end()};
+}
+
+shapes::Size offset_of(const TensorMeta& meta) {
+  if (meta.symbolic) return {meta.symbolic->storage_offset, meta.storage_offset};
+  return meta.storage_offset;
+}
+
 Graph with_numbers(const Graph& graph, const SymbolValues& values) {
   Graph result = graph;
   result.symbols.clear();

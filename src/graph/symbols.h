@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "shapes/size.h"
 
 namespace magneto::graph {
 
@@ -17,6 +18,7 @@ class SymbolValues {
     values_[symbol] = value;
   }
   int64_t operator()(shapes::Expr size) const;
+  const int64_t* data() const { return values_.data(); }
   bool operator==(const SymbolValues&) const = default;
 
  private:
@@ -48,6 +50,11 @@ Graph with_numbers(const Graph& graph, const SymbolValues& values);
 
 /// Expressions that are numbers after all become such.
 void fold_numbers(Graph& graph);
+
+/// A tensor's geometry, for code that works for all its sizes.
+shapes::Sizes sizes_of(const TensorMeta& meta);
+shapes::Sizes strides_of(const TensorMeta& meta);
+shapes::Size offset_of(const TensorMeta& meta);
 
 /// Calls `visit` for each expression in the graph.
 void for_each_size(Graph& graph, const std::function<void(shapes::Expr&)>& visit);

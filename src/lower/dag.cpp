@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
 
 namespace magneto::lower {
 
-int64_t count(const Sizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+Size count(const Sizes& sizes) {
+  Size elements = 1;
+  for (const Size& size : sizes) elements *= size;
+  return elements;
 }
 
 namespace {
@@ -23,10 +24,13 @@ size_t hash(const Node& node) {
   size_t result =
       static_cast<size_t>(node.kind) * 31 + static_cast<size_t>(node.op) * 7 + static_cast<size_t>(node.dtype);
   const auto mix = [&](size_t value) { result = (result ^ value) * 0x9e3779b97f4a7c15ull + (result >> 29); };
-  for (const int64_t size : node.sizes) mix(static_cast<size_t>(size));
+  const auto mix_size = [&](const Size& size) {
+    mix(static_cast<size_t>(size.hint()) + reinterpret_cast<size_t>(size.identity()));
+  };
+  for (const Size& size : node.sizes) mix_size(size);
   for (const NodeId id : node.operands) mix(static_cast<size_t>(id) + 1000003);
   for (const Expr expr : node.map) mix(reinterpret_cast<size_t>(expr.identity()));
-  for (const int64_t item : node.data) mix(static_cast<size_t>(item));
+  for (const Size& item : node.data) mix_size(item);
   mix(std::bit_cast<size_t>(node.number));
   return result;
 }
@@ -60,22 +64,28 @@ NodeId Dag::add(Node node) {
   return id;
 }
 
-Expr Dag::simplify(Expr expr, const Sizes& sizes) {
+Expr Dag::simplify(Expr expr, const Sizes& sizes) const {
   if (expr.is_constant() || expr.kind() == shapes::ExprKind::Variable) {
     if (!expr.is_constant() && static_cast<size_t>(expr.id()) < sizes.size() && sizes[expr.id()] == 1) return Expr(0);
     return expr;
   }
-  return shapes::simplify(expr, [&](Expr leaf) {
-    if (leaf.kind() != shapes::ExprKind::Variable || static_cast<size_t>(leaf.id()) >= sizes.size())
-      return shapes::Range{};
-    return shapes::Range{0, std::max<int64_t>(sizes[leaf.id()] - 1, 0)};
+  const shapes::IndexKnowledge::Extent extent = [&](int32_t variable) {
+    return static_cast<size_t>(variable) < sizes.size() ? &sizes[variable] : nullptr;
+  };
+  return shapes::IndexKnowledge(extent, symbols).simplified(expr);
+}
+
+bool Dag::may_be_empty(const Sizes& sizes) const {
+  return std::ranges::any_of(sizes, [&](const Size& size) {
+    if (size.is_static()) return size == 0;
+    return shapes::range_of(size.expr(), [&](Expr symbol) { return symbols.range(symbol); }).low < 1;
   });
 }
 
-NodeId Dag::leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const std::vector<int64_t>& strides, int64_t offset) {
+NodeId Dag::leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const Sizes& strides, Size offset) {
   Node node{NodeKind::Leaf, Op::Load, value_dtype};
-  node.data = {buffer, offset};
-  for (size_t i = 0; i < sizes.size(); ++i) node.data.push_back(sizes[i] == 1 ? 0 : strides[i]);
+  node.data = {buffer, std::move(offset)};
+  for (size_t i = 0; i < sizes.size(); ++i) node.data.push_back(sizes[i] == 1 ? Size(0) : strides[i]);
   node.sizes = std::move(sizes);
   return add(std::move(node));
 }
@@ -128,8 +138,8 @@ NodeId Dag::cast(Dtype dtype, NodeId operand) {
   if (from.dtype == dtype) return operand;
   if (from.kind == NodeKind::Number) {
     const bool to_float = loops::is_float(dtype), was_float = loops::is_float(from.dtype);
-    if (to_float) return number(dtype, was_float ? from.number : static_cast<double>(from.data[0]), from.sizes);
-    if (!was_float) return integer(dtype, from.data[0], from.sizes);
+    if (to_float) return number(dtype, was_float ? from.number : static_cast<double>(from.data[0].number()), from.sizes);
+    if (!was_float) return integer(dtype, from.data[0].number(), from.sizes);
     if (dtype == Dtype::Bool) return integer(dtype, from.number != 0, from.sizes);
     // Out of range is the CPU's affair: left to it.
     if (std::abs(from.number) < 1e9) return integer(dtype, static_cast<int64_t>(from.number), from.sizes);
@@ -153,8 +163,11 @@ NodeId Dag::broadcast(NodeId operand, const Sizes& sizes) {
   const size_t added = sizes.size() - node.sizes.size();
   std::vector<Expr> map;
   for (size_t i = 0; i < node.sizes.size(); ++i) {
-    const int64_t from = node.sizes[i], to = sizes[added + i];
-    if (from != to && from != 1) throw std::logic_error("sizes do not broadcast");
+    const Size &from = node.sizes[i], &to = sizes[added + i];
+    if (from != to && from != 1) {
+      if (from.is_static() && to.is_static()) throw std::logic_error("sizes do not broadcast");
+      throw shapes::UnknownSize("whether " + text(from) + " is " + text(to));
+    }
     map.push_back(from == 1 ? Expr(0) : Expr::variable(static_cast<int32_t>(added + i)));
   }
   return view(operand, std::move(map), sizes);
@@ -191,20 +204,20 @@ NodeId Dag::view(NodeId operand, std::vector<Expr> map, Sizes sizes) {
     }
     case NodeKind::Leaf: {
       // Still a strided leaf if each index is linear in the variables.
-      std::vector<int64_t> strides(sizes.size(), 0);
-      Expr position(source.data[1]);
-      for (size_t i = 0; i < map.size(); ++i) position += map[i] * Expr(source.data[2 + i]);
+      Sizes strides(sizes.size(), 0);
+      Expr position = source.data[1].expr();
+      for (size_t i = 0; i < map.size(); ++i) position += map[i] * source.data[2 + i].expr();
       position = simplify(position, sizes);
       bool strided = true;
       for (size_t i = 0; strided && i < sizes.size(); ++i) {
         const auto linear = shapes::linear_in(position, Expr::variable(static_cast<int32_t>(i)));
-        strided = linear && linear->coefficient.is_constant();
+        strided = linear && !shapes::has_variable(linear->coefficient);
         if (!strided) break;
-        strides[i] = linear->coefficient.number();
+        strides[i] = symbols.size(linear->coefficient);
         position = linear->rest;
       }
-      if (strided && position.is_constant()) {
-        return leaf(source.buffer(), source.dtype, std::move(sizes), strides, position.number());
+      if (strided && !shapes::has_variable(position)) {
+        return leaf(source.buffer(), source.dtype, std::move(sizes), strides, symbols.size(position));
       }
       break;
     }
@@ -215,44 +228,43 @@ NodeId Dag::view(NodeId operand, std::vector<Expr> map, Sizes sizes) {
   return add(std::move(node));
 }
 
-std::vector<Expr> delinearise(Expr position, const Sizes& sizes, const std::vector<int64_t>& strides) {
+std::vector<Expr> delinearise(Expr position, const Sizes& sizes, const Sizes& strides) {
+  const auto is_one = [&](size_t i) { return sizes[i] == 1 || sizes[i] == 0; };
   // The dimension with the greatest stride needs no modulo: positions are in range.
   size_t outermost = sizes.size();
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] > 1 && (outermost == sizes.size() || strides[i] > strides[outermost])) outermost = i;
+    if (!is_one(i) && (outermost == sizes.size() || strides[i].hint() > strides[outermost].hint())) outermost = i;
   }
   std::vector<Expr> index;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    Expr expr = sizes[i] <= 1 ? Expr(0) : shapes::floor_div(position, Expr(strides[i]));
-    index.push_back(i == outermost || sizes[i] <= 1 ? expr : shapes::mod(expr, Expr(sizes[i])));
+    const Expr expr = is_one(i) ? Expr(0) : shapes::floor_div(position, strides[i].expr());
+    index.push_back(i == outermost || is_one(i) ? expr : shapes::mod(expr, sizes[i].expr()));
   }
   return index;
 }
 
-namespace {
-
-std::vector<int64_t> row_major(const Sizes& sizes) {
-  std::vector<int64_t> strides(sizes.size());
-  int64_t stride = 1;
+Sizes row_major(const Sizes& sizes) {
+  Sizes strides(sizes.size());
+  Size stride = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = stride;
-    stride *= std::max<int64_t>(sizes[i], 1);
+    if (sizes[i] != 0) stride *= sizes[i];
   }
   return strides;
 }
-
-}  // namespace
 
 NodeId Dag::reshape(NodeId operand, const Sizes& sizes) {
   const Sizes from = nodes_[operand].sizes;
   if (from == sizes) return operand;
   Expr position(0);
-  const std::vector<int64_t> to_strides = row_major(sizes);
-  for (size_t i = 0; i < sizes.size(); ++i) position += Expr::variable(static_cast<int32_t>(i)) * Expr(to_strides[i]);
+  const Sizes to_strides = row_major(sizes);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    position += Expr::variable(static_cast<int32_t>(i)) * to_strides[i].expr();
+  }
   return view(operand, delinearise(position, from, row_major(from)), sizes);
 }
 
-NodeId Dag::gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
+NodeId Dag::gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks,
                    Sizes sizes) {
   Node node{NodeKind::Gather, Op::Load,       nodes_[data].dtype, std::move(sizes),
             {data},           std::move(map), std::move(checks)};
@@ -298,13 +310,14 @@ NodeId Dag::reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId inde
     const Sizes sizes = nodes_[operand].sizes;
     int64_t reduced = 1, widest = dims[0];
     for (const int64_t dim : dims) {
-      reduced *= sizes[dim];
-      if (sizes[dim] > sizes[widest]) widest = dim;
+      reduced *= sizes[dim].hint();
+      if (sizes[dim].hint() > sizes[widest].hint()) widest = dim;
     }
-    const int64_t parts = reduced >= kSplitFrom && count(sizes) / reduced < kSplitRows ? parts_of(sizes[widest]) : 1;
+    const bool few = reduced >= kSplitFrom && count(sizes).hint() / reduced < kSplitRows;
+    const int64_t parts = few && sizes[widest].is_static() ? parts_of(sizes[widest].number()) : 1;
     if (parts > 1) {
       Sizes split = sizes;
-      split[widest] = sizes[widest] / parts;
+      split[widest] = sizes[widest].number() / parts;
       split.insert(split.begin() + widest, parts);
       std::vector<int64_t> inner;
       for (const int64_t dim : dims) inner.push_back(dim >= widest ? dim + 1 : dim);
@@ -320,7 +333,7 @@ NodeId Dag::reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId inde
     node.operands.push_back(index);
   }
   for (const int64_t dim : dims) node.sizes[dim] = 1;
-  node.data = std::move(dims);
+  node.data.assign(dims.begin(), dims.end());
   return add(std::move(node));
 }
 
@@ -346,7 +359,7 @@ NodeId Dag::math(Op op, const std::vector<NodeId>& given) {
     const Sizes& other = nodes_[id].sizes;
     if (other.size() > sizes.size()) sizes.insert(sizes.begin(), other.size() - sizes.size(), 1);
     for (size_t i = 0; i < other.size(); ++i) {
-      int64_t& size = sizes[sizes.size() - other.size() + i];
+      Size& size = sizes[sizes.size() - other.size() + i];
       if (size == 1) size = other[i];
     }
   }
@@ -365,7 +378,7 @@ NodeId Dag::simplified(Op op, const std::vector<NodeId>& operands) {
   const auto is = [&](size_t i, double value) {
     const Node& node = nodes_[operands[i]];
     if (node.kind != NodeKind::Number) return false;
-    if (!loops::is_float(node.dtype)) return node.data[0] == static_cast<int64_t>(value);
+    if (!loops::is_float(node.dtype)) return node.data[0].number() == static_cast<int64_t>(value);
     return node.number == value && std::signbit(node.number) == std::signbit(value);
   };
   const Node& first = nodes_[operands[0]];
@@ -385,7 +398,8 @@ NodeId Dag::simplified(Op op, const std::vector<NodeId>& operands) {
   if (is_float && is_number(0) && op == Op::Neg) return folded(-first.number);
   if (is_float && is_number(0) && op == Op::Sqrt) return folded(std::sqrt(first.number));
   if (first.dtype == Dtype::I64 && is_number(0) && operands.size() == 2 && is_number(1)) {
-    const auto a = static_cast<uint64_t>(first.data[0]), b = static_cast<uint64_t>(nodes_[operands[1]].data[0]);
+    const auto a = static_cast<uint64_t>(first.data[0].number());
+    const auto b = static_cast<uint64_t>(nodes_[operands[1]].data[0].number());
     if (op == Op::Add) return integer(Dtype::I64, static_cast<int64_t>(a + b), first.sizes);
     if (op == Op::Sub) return integer(Dtype::I64, static_cast<int64_t>(a - b), first.sizes);
     if (op == Op::Mul) return integer(Dtype::I64, static_cast<int64_t>(a * b), first.sizes);
@@ -427,7 +441,7 @@ NodeId Dag::simplified(Op op, const std::vector<NodeId>& operands) {
       break;
     case Op::Not:
       if (first.kind == NodeKind::Math && first.op == Op::Not) return first.operands[0];
-      if (first.dtype == Dtype::Bool && is_number(0)) return integer(Dtype::Bool, !first.data[0], first.sizes);
+      if (first.dtype == Dtype::Bool && is_number(0)) return integer(Dtype::Bool, !first.data[0].number(), first.sizes);
       break;
     case Op::Ne:
       if (first.dtype == Dtype::Bool && is(1, 0)) return operands[0];
@@ -459,7 +473,7 @@ std::string print(const Dag& dag, const std::vector<NodeId>& roots, const std::f
     for (size_t i = 0; i < items.size(); ++i) joined += (i ? ", " : "") + text(items[i]);
     return joined + "]";
   };
-  const auto number = [](int64_t value) { return std::to_string(value); };
+  const auto number = [](const Size& value) { return text(value); };
   for (NodeId id = 0; id < dag.size(); ++id) {
     if (!needed[id]) continue;
     const Node& node = dag[id];
@@ -468,7 +482,7 @@ std::string print(const Dag& dag, const std::vector<NodeId>& roots, const std::f
     switch (node.kind) {
       case NodeKind::Leaf:
         out += "leaf b" + number(node.data[0]) + " + " + number(node.data[1]) + " " +
-               list(std::vector<int64_t>(node.data.begin() + 2, node.data.end()), number);
+               list(Sizes(node.data.begin() + 2, node.data.end()), number);
         break;
       case NodeKind::Number:
         out += loops::is_float(node.dtype) ? std::to_string(node.number) : number(node.data[0]);

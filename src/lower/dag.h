@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "loops/ir.h"
+#include "shapes/index_knowledge.h"
 
 namespace magneto::lower {
 
@@ -23,7 +24,8 @@ using loops::Dtype;
 using loops::Op;
 using shapes::Expr;
 using NodeId = int32_t;
-using Sizes = std::vector<int64_t>;
+using shapes::Size;
+using shapes::Sizes;
 inline constexpr NodeId kNoNode = -1;
 
 enum class NodeKind : uint8_t {
@@ -51,24 +53,28 @@ struct Node {
   /// Leaf: buffer, offset, strides. Number of an integer dtype: the number. Reduce, Scan: the dims. Guard: low, high,
   /// low, high... Gather, for each index: the size that it is checked against, the message (IndexMessage), the
   /// dimension.
-  std::vector<int64_t> data;
+  Sizes data;
   double number = 0;
 
-  int32_t buffer() const { return static_cast<int32_t>(data[0]); }
+  int32_t buffer() const { return static_cast<int32_t>(data[0].number()); }
+  std::vector<int64_t> dims() const { return shapes::numbers(data); }
 };
 
 /// What eager says of an index that is out of bounds.
 enum IndexMessage : int64_t { kInSelf, kNamed, kTarget };
 
 /// How many elements.
-int64_t count(const Sizes& sizes);
+Size count(const Sizes& sizes);
 
 class Dag {
  public:
   const Node& operator[](NodeId id) const { return nodes_[id]; }
   NodeId size() const { return static_cast<NodeId>(nodes_.size()); }
 
-  NodeId leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const std::vector<int64_t>& strides, int64_t offset);
+  /// What is known of the symbols in sizes.
+  shapes::SymbolFacts symbols;
+
+  NodeId leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const Sizes& strides, Size offset);
   NodeId number(Dtype dtype, double value, Sizes sizes = {});
   NodeId integer(Dtype dtype, int64_t value, Sizes sizes = {});
   NodeId index(Expr expr, Sizes sizes);
@@ -80,19 +86,20 @@ class Dag {
   NodeId broadcast(NodeId operand, const Sizes& sizes);
   /// The same elements in row-major order under other sizes.
   NodeId reshape(NodeId operand, const Sizes& sizes);
-  NodeId gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, std::vector<int64_t> checks,
-                Sizes sizes);
+  NodeId gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks, Sizes sizes);
   struct Condition {
     Expr expr;
-    int64_t low, high;
+    Size low, high;
   };
   NodeId guard(const std::vector<Condition>& conditions, NodeId inside, NodeId outside);
   NodeId reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId index = kNoNode);
   NodeId extra(NodeId reduce);
   NodeId scan(Op op, NodeId operand, int64_t dim, NodeId index = kNoNode);
 
-  /// What `leaf` may be in an expression over a node of these sizes.
-  static Expr simplify(Expr expr, const Sizes& sizes);
+  /// An index over a node of these sizes, simplified.
+  Expr simplify(Expr expr, const Sizes& sizes) const;
+  /// It is not known that there are elements.
+  bool may_be_empty(const Sizes& sizes) const;
 
  private:
   NodeId add(Node node);
@@ -102,8 +109,11 @@ class Dag {
   std::unordered_multimap<size_t, NodeId> known_;
 };
 
+/// The strides of a row-major tensor.
+Sizes row_major(const Sizes& sizes);
+
 /// The index in each dimension for the row-major position `position` in a tensor of `sizes` with dense `strides`.
-std::vector<Expr> delinearise(Expr position, const Sizes& sizes, const std::vector<int64_t>& strides);
+std::vector<Expr> delinearise(Expr position, const Sizes& sizes, const Sizes& strides);
 
 /// One line per node that `roots` need, operands first; `comment` of a node stands behind it.
 std::string print(const Dag& dag, const std::vector<NodeId>& roots,

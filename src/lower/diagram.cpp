@@ -80,7 +80,7 @@ Box box_of(const LoopProgram& program, const ExternStep& step) {
 std::string buffer_text(const LoopProgram& program, BufferId id) {
   const Buffer& buffer = program.buffers[id];
   std::string out = std::string(graph::dtype_name(buffer.dtype)) + "[";
-  for (size_t i = 0; i < buffer.sizes.size(); ++i) out += (i ? ", " : "") + std::to_string(buffer.sizes[i]);
+  for (size_t i = 0; i < buffer.sizes.size(); ++i) out += (i ? ", " : "") + text(buffer.sizes[i]);
   return out + "]";
 }
 

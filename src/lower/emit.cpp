@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "graph/text.h"
 #include "lower/diagram.h"
@@ -22,8 +23,8 @@ constexpr float kDear = 2.5f;
 /// Where a kernel's results go.
 struct Store {
   BufferId buffer;
-  std::vector<int64_t> strides;
-  int64_t offset = 0;
+  Sizes strides;
+  Size offset;
 };
 
 class Emitter {
@@ -57,7 +58,7 @@ class Emitter {
           buffer.kind = BufferKind::Kernel;
           buffer.dtype = stored_dtype(read.op);
           buffer.sizes = node.sizes;
-          buffer.strides = graph::contiguous_strides(node.sizes);
+          buffer.strides = row_major(node.sizes);
           lowering_.program.buffers.push_back(buffer);
           stores_[read.op].push_back({static_cast<BufferId>(lowering_.program.buffers.size() - 1), buffer.strides});
         }
@@ -102,9 +103,9 @@ class Emitter {
     reduced_.clear();
     row_values_.clear();
     row_variables_.clear();
-    ranges_.clear();
+    extents_.clear();
     for (const Axis& axis : group.axes) {
-      if (!axis.inner) row_variables_.emplace(axis.variable, bind(axis, builder_->parallel(Expr(axis.extent))));
+      if (!axis.inner) row_variables_.emplace(axis.variable, bind(axis, builder_->parallel(axis.extent.expr())));
     }
     place();
     add_origins();
@@ -112,13 +113,32 @@ class Emitter {
     for (const int32_t block : block_) last = std::max(last, block);
     for (int32_t block = 0; block <= last + 1; ++block) emit_block(block);
     step_.kernel = builder_->take();
+    find_symbols(step_.kernel);
     return std::move(step_);
   }
 
   Expr bind(const Axis& axis, Expr variable) {
-    ranges_.resize(std::max<size_t>(ranges_.size(), variable.id() + 1));
-    ranges_[variable.id()] = axis.extent;
+    extents_.resize(std::max<size_t>(extents_.size(), variable.id() + 1));
+    extents_[variable.id()] = axis.extent;
     return variable;
+  }
+
+  /// The symbols in its expressions become arguments.
+  static void find_symbols(loops::Kernel& kernel) {
+    std::set<int32_t> symbols;
+    const auto add = [&](Expr expr) {
+      shapes::any_leaf(expr, [&](Expr leaf) {
+        if (leaf.kind() == shapes::ExprKind::Symbol) symbols.insert(leaf.id());
+        return false;
+      });
+    };
+    for (const loops::Buffer& buffer : kernel.buffers) add(buffer.size);
+    for (const loops::Loop& loop : kernel.parallel) add(loop.extent);
+    for (const loops::Block& block : kernel.blocks) {
+      for (const loops::Loop& loop : block.loops) add(loop.extent);
+      for (const loops::Instruction& instruction : block.code) add(instruction.index);
+    }
+    kernel.symbols.assign(symbols.begin(), symbols.end());
   }
 
   std::string name_of(const Group& group) const {
@@ -175,8 +195,9 @@ class Emitter {
       block_[i] = block;
     }
     if (!staged) return;
-    int64_t inner = 1;
+    Size inner = 1;
     for (const Axis& axis : group_->axes) inner *= axis.inner ? axis.extent : 1;
+    if (!inner.is_static()) return;  // scratch memory's size is a number
     for (size_t i = 0; i < group_->ops.size(); ++i) {
       const NodeId op = group_->ops[i];
       for (const Read& read : groups_.reads[op]) {
@@ -184,9 +205,9 @@ class Emitter {
         if (j < 0 || !full_[j] || block_[j] == block_[i] || dag_[read.op].kind == NodeKind::Reduce) continue;
         const bool must = dag_[read.op].kind == NodeKind::Scan;
         if (stores_.count(read.op) || scratch_.count(read.op)) continue;
-        const int64_t bytes = inner * loops::dtype_bytes(dag_[read.op].dtype);
+        const int64_t bytes = inner.number() * loops::dtype_bytes(dag_[read.op].dtype);
         if (bytes <= loops::kScratchBytes && (must || groups_.weight[read.op] > kDear)) {
-          scratch_[read.op] = builder_->buffer(dag_[read.op].dtype, loops::Role::Scratch, Expr(inner));
+          scratch_[read.op] = builder_->buffer(dag_[read.op].dtype, loops::Role::Scratch, inner.expr());
           note_dtype(scratch_[read.op], dag_[read.op].dtype);
         }
       }
@@ -225,14 +246,14 @@ class Emitter {
     if (block % 2 == 1) {
       std::vector<Expr> extents;
       for (const Axis& axis : group_->axes) {
-        if (axis.inner) extents.push_back(Expr(axis.extent));
+        if (axis.inner) extents.push_back(axis.extent.expr());
       }
       const std::vector<Expr> variables = builder_->stage(extents);
       size_t next = 0;
       for (const Axis& axis : group_->axes) {
         if (!axis.inner) continue;
         variables_[axis.variable] = bind(axis, variables[next]);
-        inner_position_ = inner_position_ * Expr(axis.extent) + variables[next++];
+        inner_position_ = inner_position_ * axis.extent.expr() + variables[next++];
       }
     } else {
       builder_->row();
@@ -267,9 +288,9 @@ class Emitter {
     const std::vector<Expr> index = bound(group_->index[i]);
     const Node& node = dag_[group_->ops[i]];
     for (const Store& target : found->second) {
-      Expr at(target.offset);
+      Expr at = target.offset.expr();
       for (size_t d = 0; d < node.sizes.size(); ++d) {
-        if (node.sizes[d] != 1) at += index[d] * Expr(target.strides[d]);
+        if (node.sizes[d] != 1) at += index[d] * target.strides[d].expr();
       }
       builder_->store(kernel_buffer(target.buffer, loops::Role::Out), simplify(at), value);
     }
@@ -291,10 +312,7 @@ class Emitter {
 
   Expr simplify(Expr expr) const {
     if (expr.is_constant()) return expr;
-    return shapes::simplify(expr, [&](Expr leaf) {
-      if (leaf.kind() != shapes::ExprKind::Variable) return shapes::Range{};
-      return shapes::Range{0, std::max<int64_t>(ranges_[leaf.id()] - 1, 0)};
-    });
+    return shapes::IndexKnowledge(extent_, dag_.symbols).simplified(expr);
   }
 
   loops::BufferId kernel_buffer(BufferId buffer, loops::Role role) {
@@ -302,7 +320,7 @@ class Emitter {
     if (added) {
       const Buffer& info = lowering_.program.buffers[buffer];
       const std::string name = info.value == graph::kNoValue ? "" : "%" + std::to_string(info.value);
-      entry->second = builder_->buffer(*loop_dtype(info.dtype), role, Expr(lowering_.program.span(buffer)), name);
+      entry->second = builder_->buffer(*loop_dtype(info.dtype), role, lowering_.program.span(buffer).expr(), name);
       note_dtype(entry->second, *loop_dtype(info.dtype));
       while (step_.buffers.size() <= static_cast<size_t>(entry->second)) step_.buffers.push_back(kNoBuffer);
       step_.buffers[entry->second] = buffer;
@@ -369,13 +387,13 @@ class Emitter {
     }
     switch (node.kind) {
       case NodeKind::Leaf: {
-        Expr at(node.data[1]);
-        for (size_t d = 0; d < index.size(); ++d) at += index[d] * Expr(node.data[2 + d]);
+        Expr at = node.data[1].expr();
+        for (size_t d = 0; d < index.size(); ++d) at += index[d] * node.data[2 + d].expr();
         return load(node.buffer(), at);
       }
       case NodeKind::Number:
         return loops::is_float(node.dtype) ? builder_->constant(node.dtype, node.number)
-                                           : builder_->constant_int(node.dtype, node.data[0]);
+                                           : builder_->constant_int(node.dtype, node.data[0].number());
       case NodeKind::Index:
         return builder_->index(mapped(node.map, index)[0]);
       case NodeKind::View:
@@ -416,9 +434,9 @@ class Emitter {
 
   ValueId load_stored(NodeId id, const std::vector<Expr>& index) {
     const Store& store = stores_.at(id).front();
-    Expr at(store.offset);
+    Expr at = store.offset.expr();
     for (size_t d = 0; d < index.size(); ++d) {
-      if (dag_[id].sizes[d] != 1) at += index[d] * Expr(store.strides[d]);
+      if (dag_[id].sizes[d] != 1) at += index[d] * store.strides[d].expr();
     }
     return load(store.buffer, at);
   }
@@ -432,9 +450,9 @@ class Emitter {
   ValueId gather(const Node& node, const std::vector<Expr>& index) {
     std::vector<Expr> checked;
     for (size_t k = 1; k < node.operands.size(); ++k) {
-      const int64_t* check = &node.data[3 * (k - 1)];
+      const Size* check = &node.data[3 * (k - 1)];
       const ValueId at = eval(node.operands[k], index);
-      checked.push_back(Expr::value(builder_->bounds(at, Expr(check[0]), message_text(check[1], check[2]), mask_)));
+      checked.push_back(Expr::value(builder_->bounds(at, check[0].expr(), message_text(check[1].number(), check[2].number()), mask_)));
     }
     std::vector<Expr> at;
     for (const Expr expr : node.map) {
@@ -447,6 +465,10 @@ class Emitter {
     return eval(node.operands[0], at);
   }
 
+  ValueId bound(const Size& size) {
+    return size.is_static() ? builder_->constant_int(Dtype::I64, size.number()) : builder_->index(size.expr());
+  }
+
   ValueId guard(const Node& node, const std::vector<Expr>& index) {
     const std::vector<Expr> exprs = mapped(node.map, index);
     ValueId inside = loops::kNoValue;
@@ -454,15 +476,11 @@ class Emitter {
       inside = inside == loops::kNoValue ? condition : builder_->op(Op::And, inside, condition);
     };
     for (size_t k = 0; k < exprs.size(); ++k) {
-      const int64_t low = node.data[2 * k], high = node.data[2 * k + 1];
-      const shapes::Range range = shapes::range_of(exprs[k], [&](Expr leaf) {
-        if (leaf.kind() != shapes::ExprKind::Variable) return shapes::Range{};
-        return shapes::Range{0, std::max<int64_t>(ranges_[leaf.id()] - 1, 0)};
-      });
-      if (range.low < low)
-        also(builder_->op(Op::Ge, builder_->index(exprs[k]), builder_->constant_int(Dtype::I64, low)));
-      if (range.high >= high)
-        also(builder_->op(Op::Lt, builder_->index(exprs[k]), builder_->constant_int(Dtype::I64, high)));
+      const Size &low = node.data[2 * k], &high = node.data[2 * k + 1];
+      shapes::IndexKnowledge known(extent_, dag_.symbols);
+      if (!known.is_natural(exprs[k] - low.expr())) also(builder_->op(Op::Ge, builder_->index(exprs[k]), bound(low)));
+      if (!known.is_natural(high.expr() - 1 - exprs[k]))
+        also(builder_->op(Op::Lt, builder_->index(exprs[k]), bound(high)));
     }
     if (inside == loops::kNoValue) return eval(node.operands[0], index);
     const ValueId outer = mask_;
@@ -581,7 +599,10 @@ class Emitter {
   std::vector<int32_t> block_;
   std::vector<bool> full_;
   std::map<int32_t, Expr> row_variables_, variables_;
-  std::vector<int64_t> ranges_;
+  Sizes extents_;  // by variable
+  const shapes::IndexKnowledge::Extent extent_ = [this](int32_t variable) {
+    return static_cast<size_t>(variable) < extents_.size() ? &extents_[variable] : nullptr;
+  };
   std::map<NodeId, ValueId> reduced_, row_values_;
   std::map<std::tuple<NodeId, ValueId, std::vector<const void*>>, ValueId> values_;
   Expr inner_position_;
@@ -616,9 +637,9 @@ LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices
   return std::move(lowering.program);
 }
 
-int64_t LoopProgram::span(BufferId buffer) const {
+Size LoopProgram::span(BufferId buffer) const {
   const Buffer& info = buffers[buffer];
-  int64_t span = 1;
+  Size span = 1;
   for (size_t i = 0; i < info.sizes.size(); ++i) {
     if (info.sizes[i] == 0) return 0;
     span += (info.sizes[i] - 1) * info.strides[i];

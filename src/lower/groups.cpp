@@ -145,8 +145,8 @@ class Grouper {
 
   /// Elements of `reader` for each of `operand`.
   float share(NodeId reader, NodeId operand) const {
-    const auto from = static_cast<float>(count(dag_[operand].sizes)),
-               to = static_cast<float>(count(dag_[reader].sizes));
+    const auto from = static_cast<float>(count(dag_[operand].sizes).hint()),
+               to = static_cast<float>(count(dag_[reader].sizes).hint());
     return from == 0 ? 1 : to / from;
   }
 
@@ -178,7 +178,7 @@ class Grouper {
     const auto mapped = [&](const std::vector<Expr>& map) {
       std::vector<Expr> result;
       for (const Expr expr : map) {
-        result.push_back(Dag::simplify(shapes::substitute(expr,
+        result.push_back(dag_.simplify(shapes::substitute(expr,
                                                           [&](Expr leaf) -> std::optional<Expr> {
                                                             if (leaf.kind() != shapes::ExprKind::Variable)
                                                               return std::nullopt;
@@ -262,7 +262,7 @@ class Grouper {
     const Node& node = dag_[op];
     std::vector<bool> inner(domain_of(dag_, op).size(), false);
     if (node.kind == NodeKind::Reduce || node.kind == NodeKind::Scan) {
-      for (const int64_t dim : node.data) inner[dim] = true;
+      for (const int64_t dim : node.dims()) inner[dim] = true;
     }
     return inner;
   }
@@ -332,14 +332,14 @@ class Grouper {
     };
     skip_dims();
     skip_axes();
-    int64_t left = dim < domain.size() ? domain[dim] : 0;  // of the dimension, not yet named
+    Size left = dim < domain.size() ? domain[dim] : 0;  // of the dimension, not yet named
     while (dim < domain.size() && axis < group.axes.size()) {
       if (left == 0) return false;
-      const int64_t extent = group.axes[axis].extent;
+      const Size extent = group.axes[axis].extent;
       if (extent == 0) return false;
-      if (left % extent == 0) {
-        left /= extent;
-        index[dim] += Expr::variable(group.axes[axis].variable) * Expr(left);
+      if (const auto rest = exact_quotient(left, extent)) {
+        left = *rest;
+        index[dim] += Expr::variable(group.axes[axis].variable) * left.expr();
         ++axis;
         skip_axes();
         if (left == 1) {
@@ -347,8 +347,8 @@ class Grouper {
           skip_dims();
           left = dim < domain.size() ? domain[dim] : 0;
         }
-      } else if (extent % left == 0 && !group.locked) {
-        split(group, axis, left);
+      } else if (const auto inside = exact_quotient(extent, left); inside && !group.locked) {
+        split(group, axis, left, *inside);
       } else {
         return false;
       }
@@ -356,11 +356,11 @@ class Grouper {
     return dim >= domain.size() && axis >= group.axes.size();
   }
 
-  /// Axis i becomes two: of extent `outer`, and the rest inside it.
-  void split(Group& group, size_t axis, int64_t outer) {
+  /// Axis i becomes two: of extent `outer`, and of extent `rest` inside it.
+  void split(Group& group, size_t axis, const Size& outer, const Size& rest) {
     const Axis old = group.axes[axis];
-    const Axis first{next_variable_++, outer, old.inner}, second{next_variable_++, old.extent / outer, old.inner};
-    const Expr combined = Expr::variable(first.variable) * Expr(second.extent) + Expr::variable(second.variable);
+    const Axis first{next_variable_++, outer, old.inner}, second{next_variable_++, rest, old.inner};
+    const Expr combined = Expr::variable(first.variable) * second.extent.expr() + Expr::variable(second.variable);
     for (auto& index : group.index) {
       for (Expr& expr : index) {
         expr = shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
@@ -374,12 +374,11 @@ class Grouper {
   }
 
   Expr simplify(Expr expr, const Group& group) const {
-    return shapes::simplify(expr, [&](Expr leaf) {
-      for (const Axis& axis : group.axes) {
-        if (leaf == Expr::variable(axis.variable)) return shapes::Range{0, std::max<int64_t>(axis.extent - 1, 0)};
-      }
-      return shapes::Range{};
-    });
+    const shapes::IndexKnowledge::Extent extent = [&](int32_t variable) -> const Size* {
+      const auto found = std::ranges::find(group.axes, variable, &Axis::variable);
+      return found == group.axes.end() ? nullptr : &found->extent;
+    };
+    return shapes::IndexKnowledge(extent, dag_.symbols).simplified(expr);
   }
 
   bool fits(NodeId op, Group& group, const std::vector<Expr>& index, bool reduces) {
@@ -390,8 +389,8 @@ class Grouper {
       const std::vector<Expr>& theirs = group.index[found - group.ops.begin()];
       const Node& source = dag_[read.op];
       for (size_t d = 0; d < read.index.size(); ++d) {
-        const bool reduced = source.kind == NodeKind::Reduce && std::find(source.data.begin(), source.data.end(),
-                                                                          static_cast<int64_t>(d)) != source.data.end();
+        const bool reduced = source.kind == NodeKind::Reduce &&
+                             std::ranges::find(source.data, Size(static_cast<int64_t>(d))) != source.data.end();
         if (reduced || source.sizes[d] == 1) continue;
         const Expr mine = simplify(shapes::substitute(read.index[d],
                                                       [&](Expr leaf) -> std::optional<Expr> {
@@ -429,8 +428,8 @@ class Grouper {
     }
     int64_t rows = 1, all = 1;
     for (size_t a = 0; a < group.axes.size(); ++a) {
-      all *= group.axes[a].extent;
-      if (!mine[a]) rows *= group.axes[a].extent;
+      all *= group.axes[a].extent.hint();
+      if (!mine[a]) rows *= group.axes[a].extent.hint();
     }
     if (rows < kFewRows && all > kSmall) {
       refusal_ = "too few rows would be left to run in parallel";

@@ -18,7 +18,7 @@ namespace magneto::lower {
 
 struct Axis {
   int32_t variable;
-  int64_t extent;
+  Size extent;
   bool inner = false;
 };
 

@@ -63,13 +63,14 @@ namespace {
 
 /// Strides that count each element once, with no gap: an index can be told from a position.
 bool is_dense(const TensorMeta& meta) {
-  std::vector<std::pair<int64_t, int64_t>> dims;
-  for (size_t i = 0; i < meta.sizes.size(); ++i) {
-    if (meta.sizes[i] == 0) return true;
-    if (meta.sizes[i] != 1) dims.emplace_back(meta.strides[i], meta.sizes[i]);
+  const Sizes sizes = graph::sizes_of(meta), strides = graph::strides_of(meta);
+  std::vector<std::pair<Size, Size>> dims;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return true;
+    if (sizes[i] != 1) dims.emplace_back(strides[i], sizes[i]);
   }
-  std::sort(dims.begin(), dims.end());
-  int64_t expected = 1;
+  std::ranges::stable_sort(dims, {}, [](const auto& dim) { return std::pair(dim.first.hint(), dim.second.hint()); });
+  Size expected = 1;
   for (const auto& [stride, size] : dims) {
     if (stride != expected) return false;
     expected *= size;
@@ -123,6 +124,11 @@ Lowering::Lowering(passes::Functional functional, Choices choices) {
   const size_t count = graph().values.size();
   program.places.resize(count);
   bindings_.resize(count);
+  for (const graph::SymbolBinding& symbol : graph().symbols) {
+    auto& facts = dag.symbols.facts;
+    facts.resize(std::max<size_t>(facts.size(), symbol.symbol + 1));
+    facts[symbol.symbol] = {symbol.range, symbol.hint};
+  }
 }
 
 void Lowering::run() {
@@ -141,8 +147,8 @@ void Lowering::run() {
     if (dtype && value.constant.numel() == 1 && value.constant.is_cpu()) {
       const c10::Scalar number = value.constant.item();
       const Dtype wide = loops::value_dtype(*dtype);
-      bindings_[id].node = loops::is_float(wide) ? dag.number(wide, number.toDouble(), value.meta.sizes)
-                                                 : dag.integer(wide, number.toLong(), value.meta.sizes);
+      bindings_[id].node = loops::is_float(wide) ? dag.number(wide, number.toDouble(), graph::sizes_of(value.meta))
+                                                 : dag.integer(wide, number.toLong(), graph::sizes_of(value.meta));
       continue;
     }
     add_leaf(id, add_buffer(BufferKind::Constant, id));
@@ -175,8 +181,8 @@ BufferId Lowering::add_buffer(BufferKind kind, ValueId value) {
   buffer.kind = kind;
   buffer.value = value;
   buffer.dtype = meta(value).dtype;
-  buffer.sizes = meta(value).sizes;
-  buffer.strides = meta(value).strides;
+  buffer.sizes = graph::sizes_of(meta(value));
+  buffer.strides = graph::strides_of(meta(value));
   program.buffers.push_back(buffer);
   const auto id = static_cast<BufferId>(program.buffers.size() - 1);
   program.places[value] = {id, 0};
@@ -189,7 +195,7 @@ void Lowering::add_leaf(ValueId id, BufferId buffer) {
   const TensorMeta& meta = this->meta(id);
   const auto dtype = loop_dtype(meta.dtype);
   if (!dtype || meta.strides.size() != meta.sizes.size() || !meta.device.is_cpu()) return;
-  bindings_[id].node = dag.leaf(buffer, loops::value_dtype(*dtype), meta.sizes, meta.strides, 0);
+  bindings_[id].node = dag.leaf(buffer, loops::value_dtype(*dtype), graph::sizes_of(meta), graph::strides_of(meta), 0);
 }
 
 void Lowering::add(int32_t index) {
@@ -215,20 +221,22 @@ NodeId Lowering::node_of(ValueId id) {
   if (base.node == kNoNode) return kNoNode;
   const TensorMeta& from = meta(binding.base);
   const TensorMeta& to = meta(id);
-  const int64_t offset = to.storage_offset - from.storage_offset;
+  const Sizes sizes = graph::sizes_of(to), strides = graph::strides_of(to);
+  const Size offset = graph::offset_of(to) - graph::offset_of(from);
   const Node& source = dag[base.node];
   if (source.kind == NodeKind::Leaf && program.places[binding.base].buffer == source.buffer()) {
-    return binding.node = dag.leaf(source.buffer(), source.dtype, to.sizes, to.strides, offset);
+    return binding.node = dag.leaf(source.buffer(), source.dtype, sizes, strides, offset);
   }
   if (source.kind == NodeKind::Number) {
-    return binding.node = dag.view(base.node, std::vector<Expr>(source.sizes.size()), to.sizes);
+    return binding.node = dag.view(base.node, std::vector<Expr>(source.sizes.size()), sizes);
   }
   if (!is_dense(from)) return kNoNode;
-  Expr position(offset);
-  for (size_t i = 0; i < to.sizes.size(); ++i) {
-    position += Expr::variable(static_cast<int32_t>(i)) * Expr(to.sizes[i] == 1 ? 0 : to.strides[i]);
+  Expr position = offset.expr();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != 1) position += Expr::variable(static_cast<int32_t>(i)) * strides[i].expr();
   }
-  return binding.node = dag.view(base.node, delinearise(position, from.sizes, from.strides), to.sizes);
+  return binding.node =
+             dag.view(base.node, delinearise(position, graph::sizes_of(from), graph::strides_of(from)), sizes);
 }
 
 bool Lowering::try_rule(int32_t index) {
@@ -256,7 +264,14 @@ bool Lowering::try_rule(const AtenNode& node) {
   graph::for_each_operand(node, [&](ValueId id) { known = known && node_of(id) != kNoNode; });
   if (!known) return false;
   Call call(*this, node);
-  if (!rule(call)) {
+  const auto applies = [&] {
+    try {
+      return rule(call);
+    } catch (const shapes::UnknownSize&) {
+      return false;
+    }
+  };
+  if (!applies()) {
     for (const ValueId id : node.results) {
       if (id != kNoValue) bindings_[id] = {};
     }
@@ -277,7 +292,7 @@ void Lowering::give(ValueId id, T value) {
   if (dtype == Dtype::BF16 || dtype == Dtype::F16) {
     if (!is_rounded(value.id, dtype)) value = value.apply(dtype == Dtype::BF16 ? Op::RoundBF16 : Op::RoundF16);
   }
-  if (value.sizes() != meta.sizes) value = broadcast(value, meta.sizes);
+  value = broadcast(value, graph::sizes_of(meta));
   bindings_[id] = {value.id, id};
   node_origin.resize(dag.size(), current_);
 }
@@ -304,11 +319,15 @@ bool Lowering::is_rounded(NodeId id, Dtype dtype) const {
   }
 }
 
+Size Lowering::offset_between(ValueId base, ValueId id) const {
+  return graph::offset_of(meta(id)) - graph::offset_of(meta(base));
+}
+
 BufferId Lowering::materialise(ValueId id) {
   const ValueId base = bindings_[id].base;
   const BufferId known = program.places[base].buffer;
   if (known != kNoBuffer) {
-    if (id != base) program.places[id] = {known, meta(id).storage_offset - meta(base).storage_offset};
+    if (id != base) program.places[id] = {known, offset_between(base, id)};
     return known;
   }
   const NodeId node = bindings_[base].node;
@@ -320,9 +339,9 @@ BufferId Lowering::materialise(ValueId id) {
     buffer = add_buffer(BufferKind::Constant, base);
   } else {
     buffer = add_buffer(BufferKind::Kernel, base);
-    add_root({node, buffer, meta(base).strides, 0, current_});
+    add_root({node, buffer, graph::strides_of(meta(base)), 0, current_});
   }
-  if (id != base) program.places[id] = {buffer, meta(id).storage_offset - meta(base).storage_offset};
+  if (id != base) program.places[id] = {buffer, offset_between(base, id)};
   return buffer;
 }
 
@@ -330,12 +349,13 @@ bool Lowering::holds(NodeId id, const TensorMeta& meta) const {
   const Node& node = dag[id];
   if (node.kind != NodeKind::Leaf) return false;
   const Buffer& buffer = program.buffers[node.buffer()];
+  const Sizes sizes = graph::sizes_of(meta), strides = graph::strides_of(meta);
   if ((buffer.kind != BufferKind::Extern && buffer.kind != BufferKind::Kernel) || buffer.dtype != meta.dtype ||
-      buffer.sizes != meta.sizes || buffer.strides != meta.strides || node.sizes != meta.sizes || node.data[1] != 0) {
+      buffer.sizes != sizes || buffer.strides != strides || node.sizes != sizes || node.data[1] != 0) {
     return false;
   }
-  for (size_t i = 0; i < meta.sizes.size(); ++i) {
-    if (meta.sizes[i] != 1 && node.data[2 + i] != meta.strides[i]) return false;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != 1 && node.data[2 + i] != strides[i]) return false;
   }
   return true;
 }
@@ -361,7 +381,7 @@ void Lowering::assemble(ValueId id, const std::vector<Piece>& pieces) {
 NodeId Lowering::leaf_of(ValueId id) {
   const BufferId buffer = materialise(id);
   const TensorMeta& meta = this->meta(id);
-  return dag.leaf(buffer, loops::value_dtype(*loop_dtype(meta.dtype)), meta.sizes, meta.strides,
+  return dag.leaf(buffer, loops::value_dtype(*loop_dtype(meta.dtype)), graph::sizes_of(meta), graph::strides_of(meta),
                   program.places[id].offset);
 }
 
@@ -425,22 +445,44 @@ bool Call::given(int i) const {
 }
 
 bool Call::is_tensor(int i) const { return std::holds_alternative<ValueId>(node_.args[i]); }
+namespace {
+
+/// What has to be the same number in all runs.
+const c10::IValue& constant_of(const graph::AtenArg& arg) {
+  if (const auto* sizes = std::get_if<graph::SizeArg>(&arg)) {
+    throw shapes::UnknownSize("the size " + shapes::text(sizes->sizes.at(0)) + " differs from run to run");
+  }
+  return std::get<c10::IValue>(arg);
+}
+
+}  // namespace
+
 double Call::number(int i) const {
-  const auto& value = std::get<c10::IValue>(node_.args[i]);
+  const c10::IValue& value = constant_of(node_.args[i]);
   return value.isBool() ? value.toBool() : value.toScalar().toDouble();
 }
 bool Call::is_integral(int i) const {
   const auto* value = std::get_if<c10::IValue>(&node_.args[i]);
-  return value && (value->isInt() || value->isBool());
+  return value ? value->isInt() || value->isBool() : std::holds_alternative<graph::SizeArg>(node_.args[i]);
 }
-int64_t Call::integer(int i) const { return std::get<c10::IValue>(node_.args[i]).toInt(); }
-bool Call::flag(int i) const { return std::get<c10::IValue>(node_.args[i]).toBool(); }
+int64_t Call::integer(int i) const { return constant_of(node_.args[i]).toInt(); }
+bool Call::flag(int i) const { return constant_of(node_.args[i]).toBool(); }
 std::vector<int64_t> Call::integers(int i) const {
-  const auto& value = std::get<c10::IValue>(node_.args[i]);
+  const c10::IValue& value = constant_of(node_.args[i]);
   if (value.isInt()) return {value.toInt()};
   return value.toIntVector();
 }
-std::string Call::text(int i) const { return std::get<c10::IValue>(node_.args[i]).toStringRef(); }
+Size Call::size(int i) const { return size_list(i).at(0); }
+Sizes Call::size_list(int i) const {
+  Sizes result;
+  if (const auto* sizes = std::get_if<graph::SizeArg>(&node_.args[i])) {
+    for (const Expr size : sizes->sizes) result.push_back(lowering_.dag.symbols.size(size));
+    return result;
+  }
+  const std::vector<int64_t> numbers = integers(i);
+  return {numbers.begin(), numbers.end()};
+}
+std::string Call::text(int i) const { return constant_of(node_.args[i]).toStringRef(); }
 const TensorMeta& Call::meta(int i) const { return lowering_.meta(std::get<ValueId>(node_.args[i])); }
 const TensorMeta& Call::result_meta(size_t k) const { return lowering_.meta(node_.results.at(k)); }
 
@@ -454,6 +496,7 @@ T Call::raw(int i) { return {&lowering_.dag, lowering_.node_of(std::get<ValueId>
 T Call::in(int i, std::optional<Dtype> dtype) {
   const Dtype wanted = dtype.value_or(compute());
   if (is_tensor(i)) return raw(i).to(wanted);
+  if (std::holds_alternative<graph::SizeArg>(node_.args[i])) return index(size(i).expr(), {}).to(wanted);
   const c10::Scalar value = std::get<c10::IValue>(node_.args[i]).toScalar();
   if (value.isIntegral(true) && !loops::is_float(wanted)) {
     return {&lowering_.dag, lowering_.dag.integer(wanted, value.toLong())};
@@ -471,7 +514,7 @@ std::vector<T> Call::list(int i) {
 
 T Call::indexable(int i) {
   const ValueId id = std::get<ValueId>(node_.args[i]);
-  if (count(result_meta().sizes) <= count(meta(i).sizes)) return raw(i);
+  if (count(result_sizes()).hint() <= count(sizes(i)).hint()) return raw(i);
   return {&lowering_.dag, lowering_.leaf_of(id)};
 }
 
@@ -489,6 +532,10 @@ std::optional<c10::ScalarType> Call::promoted(int a, int b) const {
       if (wrapped && c10::isFloatingType(dtype)) dtype = c10::get_default_dtype_as_scalartype();
       add(wrapped ? 2 : value.meta.sizes.empty() ? 1 : 0, dtype);
     } else {
+      if (std::holds_alternative<graph::SizeArg>(node_.args[i])) {
+        add(2, c10::kLong);
+        continue;
+      }
       const auto& constant = std::get<c10::IValue>(node_.args[i]);
       if (constant.isComplexDouble()) return std::nullopt;
       add(2, constant.isBool() ? c10::kBool : constant.isInt() ? c10::kLong : c10::get_default_dtype_as_scalartype());

@@ -17,8 +17,8 @@ struct Root {
   NodeId node;
   BufferId buffer;
   /// The buffer's index for each index of the node: strides in elements, and where the node's first element is.
-  std::vector<int64_t> strides;
-  int64_t offset = 0;
+  Sizes strides;
+  Size offset;
   /// How many nodes there were when it was asked for: it is computed before the extern calls that come later.
   int32_t origin = -1;
 };
@@ -72,6 +72,8 @@ class Lowering {
   void find_leaving();
   /// `node` is a buffer that an operator or a kernel made, as a tensor of this type lies.
   bool holds(NodeId node, const graph::TensorMeta& meta) const;
+  /// Elements from the first of `base` to the first of its view `id`.
+  Size offset_between(graph::ValueId base, graph::ValueId id) const;
   BufferId add_buffer(BufferKind kind, graph::ValueId value);
   void add_leaf(graph::ValueId id, BufferId buffer);
   void finish_outputs();

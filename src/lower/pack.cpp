@@ -211,10 +211,43 @@ void put(Archive& archive, c10::Device& device) {
 }
 
 template <typename Archive>
+void put(Archive& archive, shapes::Expr& expr) {
+  std::string text;
+  if constexpr (Archive::kReads) {
+    archive.text(text);
+    size_t position = 0;
+    expr = shapes::parse_expr(text, position);
+    if (position != text.size()) throw Unpackable{};
+  } else {
+    archive.text(shapes::text(expr));
+  }
+}
+
+template <typename Archive>
+void put(Archive& archive, shapes::Size& size) {
+  bool is_static = size.is_static();
+  int64_t hint = size.hint();
+  all(archive, is_static, hint);
+  shapes::Expr expr = is_static ? shapes::Expr() : size.expr();
+  if (!is_static) put(archive, expr);
+  if constexpr (Archive::kReads) size = is_static ? shapes::Size(hint) : shapes::Size(expr, hint);
+}
+
+template <typename Archive>
 void put(Archive& archive, graph::TensorMeta& meta) {
-  // Programs are made of graphs without symbols.
   auto& [dtype, device, sizes, strides, storage_offset, requires_grad, symbolic] = meta;
-  all(archive, dtype, device, sizes, strides, storage_offset, requires_grad);
+  bool has_symbols = symbolic.has_value();
+  all(archive, dtype, device, sizes, strides, storage_offset, requires_grad, has_symbols);
+  if (!has_symbols) return;
+  if constexpr (Archive::kReads) symbolic.emplace();
+  auto& [all_sizes, all_strides, offset] = *symbolic;
+  all(archive, all_sizes, all_strides, offset);
+}
+
+template <typename Archive>
+void put(Archive& archive, graph::SymbolBinding& binding) {
+  auto& [symbol, input, dim, range, hint] = binding;
+  all(archive, symbol, input, dim, range.low, range.high, hint);
 }
 
 template <typename Archive>
@@ -245,7 +278,8 @@ void put_arg(Archive& archive, AtenArg& arg, const c10::Type& type) {
     if (kind == 0) arg = c10::IValue();
     if (kind == 1) arg = graph::kNoValue;
     if (kind == 2) arg = std::vector<graph::ValueId>();
-    if (kind > 2) throw Unpackable{};
+    if (kind == 3) arg = graph::SizeArg();
+    if (kind > 3) throw Unpackable{};
   }
   if (auto* constant = std::get_if<c10::IValue>(&arg)) {
     // A tensor argument that is not there has no type that a literal could be read by.
@@ -254,6 +288,8 @@ void put_arg(Archive& archive, AtenArg& arg, const c10::Type& type) {
     if (!constant->isNone()) throw Unpackable{};
   } else if (auto* id = std::get_if<graph::ValueId>(&arg)) {
     archive.number(*id);
+  } else if (auto* size = std::get_if<graph::SizeArg>(&arg)) {
+    all(archive, size->sizes, size->is_list);
   } else {
     put(archive, std::get<std::vector<graph::ValueId>>(arg));
   }
@@ -295,6 +331,7 @@ void put(Archive& archive, graph::Graph& graph) {
   all(archive, values, inputs);
   put_nodes(archive, aten_nodes);
   put(archive, outputs);
+  put(archive, symbols);
 }
 
 template <typename Archive>

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/symbols.h"
 #include "loops/ir.h"
 #include "lower/choices.h"
 #include "passes/passes.h"
@@ -30,7 +31,7 @@ struct Buffer {
   /// The tensor whose memory it is; kNoValue for what only kernels hand each other.
   graph::ValueId value = graph::kNoValue;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
-  std::vector<int64_t> sizes, strides;
+  shapes::Sizes sizes, strides;
   /// The position among the graph's inputs.
   int32_t input = -1;
   /// The operator that made it (Extern), or of an alias the buffer whose memory it shares.
@@ -43,7 +44,7 @@ struct Buffer {
 struct Place {
   BufferId buffer = kNoBuffer;
   /// Elements from the buffer's first.
-  int64_t offset = 0;
+  shapes::Size offset;
 };
 
 struct KernelStep {
@@ -82,7 +83,7 @@ struct LoopProgram {
   Choices choices;
 
   /// How many elements the buffer's memory spans.
-  int64_t span(BufferId buffer) const;
+  shapes::Size span(BufferId buffer) const;
 };
 
 std::string print(const LoopProgram& program);

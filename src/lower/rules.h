@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "graph/graph.h"
+#include "graph/symbols.h"
 #include "lower/dag.h"
 
 namespace magneto::lower {
@@ -26,6 +27,11 @@ struct T {
   Dtype dtype() const { return node().dtype; }
   int64_t rank() const { return static_cast<int64_t>(node().sizes.size()); }
   T number(double value) const { return {dag, dag->number(dtype(), value)}; }
+  /// The number of elements, a length and the like.
+  T number(const Size& size) const {
+    if (size.is_static()) return number(static_cast<double>(size.number()));
+    return {dag, dag->cast(dtype(), dag->index(size.expr(), {}))};
+  }
   T to(Dtype dtype) const { return {dag, dag->cast(dtype, id)}; }
   T apply(Op op) const { return {dag, dag->math(op, {id})}; }
   T apply(Op op, T other) const { return {dag, dag->math(op, {id, other.id})}; }
@@ -71,8 +77,8 @@ class Lowering;
 /// A part of a tensor that is put together in memory: where the node's elements stand.
 struct Piece {
   NodeId node;
-  std::vector<int64_t> strides;
-  int64_t offset;
+  Sizes strides;
+  Size offset;
 };
 
 /// One call of an operator, as its rule sees it.
@@ -82,6 +88,7 @@ class Call {
 
   // -- arguments, by position in the schema
   // ------------------------------------------------------------------------------
+  // What has to be a number and is a size that differs from run to run throws UnknownSize: the rule declines.
   /// The position of the argument `name`; -1 without one.
   int at(std::string_view name) const;
   /// Not None, not an absent tensor, not missing.
@@ -94,8 +101,14 @@ class Call {
   bool flag(int i) const;
   std::vector<int64_t> integers(int i) const;
   std::string text(int i) const;
+  /// A number, or one that follows from sizes.
+  Size size(int i) const;
+  Sizes size_list(int i) const;
   const graph::TensorMeta& meta(int i) const;
   const graph::TensorMeta& result_meta(size_t k = 0) const;
+  Sizes sizes(int i) const { return graph::sizes_of(meta(i)); }
+  Sizes result_sizes(size_t k = 0) const { return graph::sizes_of(result_meta(k)); }
+  Sizes result_strides(size_t k = 0) const { return graph::strides_of(result_meta(k)); }
   size_t result_count() const { return node_.results.size(); }
   /// Somebody uses result k.
   bool wanted(size_t k) const { return k < node_.results.size() && node_.results[k] != graph::kNoValue; }
@@ -127,7 +140,7 @@ class Call {
   /// Result `k` is `value`, rounded to its dtype. True, so that rules can end with it.
   bool give(T value, size_t k = 0);
   /// The same elements in row-major order, under the result's sizes.
-  bool give_reshaped(T value, size_t k = 0) { return give(reshape(value, result_meta(k).sizes), k); }
+  bool give_reshaped(T value, size_t k = 0) { return give(reshape(value, result_sizes(k)), k); }
 
   /// Result 0 is put together in memory: each piece is written where it stands, by the kernel that computes it.
   bool give_assembled(const std::vector<Piece>& pieces);

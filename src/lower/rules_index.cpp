@@ -31,7 +31,7 @@ bool is_computed(const T& x) {
 
 bool cat(Call& call) {
   std::vector<T> pieces;
-  const graph::TensorMeta& meta = call.result_meta();
+  const Sizes to = call.result_sizes(), strides = call.result_strides();
   for (const T& piece : call.list(0)) {
     // Eager skips empty tensors of one dimension, whatever the others are.
     if (piece.rank() == 1 && piece.sizes()[0] == 0) continue;
@@ -40,10 +40,10 @@ bool cat(Call& call) {
   if (pieces.empty()) return false;
   // Operands that are in memory anyway are copied as fast by eager.
   if (std::none_of(pieces.begin(), pieces.end(), is_computed)) return false;
-  const int64_t dim = Call::wrap(call.integer(1), static_cast<int64_t>(meta.sizes.size()));
+  const int64_t dim = Call::wrap(call.integer(1), static_cast<int64_t>(to.size()));
   const Dtype dtype = call.compute();
-  std::vector<int64_t> starts;
-  int64_t start = 0;
+  Sizes starts;
+  Size start = 0;
   for (const T& piece : pieces) {
     starts.push_back(start);
     start += piece.sizes()[dim];
@@ -51,14 +51,14 @@ bool cat(Call& call) {
   if (pieces.size() > kMostPieces) {
     std::vector<Piece> placed;
     for (size_t i = 0; i < pieces.size(); ++i) {
-      placed.push_back({pieces[i].to(dtype).id, meta.strides, starts[i] * meta.strides[dim]});
+      placed.push_back({pieces[i].to(dtype).id, strides, starts[i] * strides[dim]});
     }
     return call.give_assembled(placed);
   }
   const auto placed = [&](size_t i) {
     std::vector<Expr> map = identity(pieces[i].rank());
-    map[dim] = map[dim] - Expr(starts[i]);
-    return view(pieces[i].to(dtype), std::move(map), meta.sizes);
+    map[dim] = map[dim] - starts[i].expr();
+    return view(pieces[i].to(dtype), std::move(map), to);
   };
   T result = placed(pieces.size() - 1);
   for (size_t i = pieces.size() - 1; i-- > 0;) {
@@ -71,13 +71,13 @@ bool cat(Call& call) {
 bool stack(Call& call) {
   const std::vector<T> pieces = call.list(0);
   if (std::none_of(pieces.begin(), pieces.end(), is_computed)) return false;
-  const graph::TensorMeta& meta = call.result_meta();
-  const int64_t dim = Call::wrap(call.integer(1), static_cast<int64_t>(meta.sizes.size()));
-  std::vector<int64_t> strides = meta.strides;
+  Sizes strides = call.result_strides();
+  const int64_t dim = Call::wrap(call.integer(1), static_cast<int64_t>(strides.size()));
+  const Size apart = strides[dim];
   strides.erase(strides.begin() + dim);
   std::vector<Piece> placed;
   for (const T& piece : pieces) {
-    placed.push_back({piece.to(call.compute()).id, strides, static_cast<int64_t>(placed.size()) * meta.strides[dim]});
+    placed.push_back({piece.to(call.compute()).id, strides, Size(static_cast<int64_t>(placed.size())) * apart});
   }
   return call.give_assembled(placed);
 }
@@ -86,13 +86,13 @@ bool stack(Call& call) {
 bool pad(Call& call) {
   const T x = call.raw(0);
   const std::vector<int64_t> amounts = call.integers(1);
-  const Sizes from = x.sizes(), to = call.result_meta().sizes;
+  const Sizes from = x.sizes(), to = call.result_sizes();
   std::vector<Expr> map = identity(x.rank());
   std::vector<Dag::Condition> conditions;
   for (size_t i = 0; i < amounts.size() / 2; ++i) {
     const int64_t dim = x.rank() - 1 - static_cast<int64_t>(i), before = amounts[2 * i];
     map[dim] = map[dim] - Expr(before);
-    if (before > 0 || amounts[2 * i + 1] > 0) conditions.push_back({variable(dim), before, before + from[dim]});
+    if (before > 0 || amounts[2 * i + 1] > 0) conditions.push_back({variable(dim), before, from[dim] + before});
   }
   const T outside = broadcast(call.number(x.dtype(), call.number(2)), to);
   return call.give(guard(conditions, view(x, std::move(map), to), outside));
@@ -101,11 +101,11 @@ bool pad(Call& call) {
 /// (self, src, dim, start, end, step).
 bool slice_scatter(Call& call) {
   const T x = call.raw(0), part = call.in(1);
-  const int64_t dim = Call::wrap(call.integer(2), x.rank()), size = x.sizes()[dim];
+  const int64_t dim = Call::wrap(call.integer(2), x.rank()), size = x.sizes()[dim].number();
   int64_t start = call.given(3) ? call.integer(3) : 0;
   if (start < 0) start += size;
   start = std::clamp<int64_t>(start, 0, size);
-  const int64_t step = call.integer(5), length = part.sizes()[dim];
+  const int64_t step = call.integer(5), length = part.sizes()[dim].number();
   if (length == 0) return call.give(x);
   const Expr from_start = variable(dim) - Expr(start);
   std::vector<Dag::Condition> conditions{{variable(dim), start, start + (length - 1) * step + 1}};
@@ -122,7 +122,8 @@ bool slice_scatter(Call& call) {
 bool select_scatter(Call& call) {
   const T x = call.raw(0), part = call.in(1);
   const int64_t dim = Call::wrap(call.integer(2), x.rank());
-  const int64_t index = Call::wrap(call.integer(3), x.sizes()[dim]);
+  int64_t index = call.integer(3);
+  if (index < 0) index += x.sizes()[dim].number();
   std::vector<Expr> map = identity(x.rank());
   map.erase(map.begin() + dim);
   return call.give(guard({{variable(dim), index, index + 1}}, view(part, std::move(map), x.sizes()), x));
@@ -133,7 +134,7 @@ bool diagonal_scatter(Call& call) {
   const T x = call.raw(0), part = call.in(1);
   const int64_t offset = call.integer(2);
   const int64_t first = Call::wrap(call.integer(3), x.rank()), second = Call::wrap(call.integer(4), x.rank());
-  const int64_t length = part.sizes().back();
+  const int64_t length = part.sizes().back().number();
   if (length == 0) return call.give(x);
   // Element (i + max(-offset, 0), i + max(offset, 0)).
   const int64_t down = std::max<int64_t>(-offset, 0), right = std::max<int64_t>(offset, 0);
@@ -162,7 +163,7 @@ bool flip(Call& call) {
   std::vector<Expr> map = identity(x.rank());
   for (const int64_t given : call.integers(1)) {
     const int64_t dim = Call::wrap(given, x.rank());
-    if (x.rank()) map[dim] = Expr(x.sizes()[dim] - 1) - variable(dim);
+    if (x.rank()) map[dim] = x.sizes()[dim].expr() - 1 - variable(dim);
   }
   return call.give(view(x, std::move(map), x.sizes()));
 }
@@ -170,22 +171,22 @@ bool flip(Call& call) {
 bool roll(Call& call) {
   const T x = call.raw(0);
   const auto shifts = call.integers(1), dims = call.integers(2);
-  if (dims.size() != shifts.size() || count(x.sizes()) == 0) return false;
+  if (dims.size() != shifts.size() || x.dag->may_be_empty(x.sizes())) return false;
   std::vector<Expr> map = identity(x.rank());
   for (size_t i = 0; i < dims.size(); ++i) {
     const int64_t dim = Call::wrap(dims[i], x.rank());
-    map[dim] = shapes::mod(map[dim] - Expr(shifts[i]), Expr(x.sizes()[dim]));
+    map[dim] = shapes::mod(map[dim] - Expr(shifts[i]), x.sizes()[dim].expr());
   }
   return call.give(view(x, std::move(map), x.sizes()));
 }
 
 bool repeat(Call& call) {
   const T x = call.raw(0);
-  const Sizes to = call.result_meta().sizes;
-  if (count(x.sizes()) == 0) return false;
+  const Sizes to = call.result_sizes();
+  if (x.dag->may_be_empty(x.sizes())) return false;
   std::vector<Expr> map;
   const auto added = static_cast<int64_t>(to.size()) - x.rank();
-  for (int64_t i = 0; i < x.rank(); ++i) map.push_back(shapes::mod(variable(added + i), Expr(x.sizes()[i])));
+  for (int64_t i = 0; i < x.rank(); ++i) map.push_back(shapes::mod(variable(added + i), x.sizes()[i].expr()));
   return call.give(view(x, std::move(map), to));
 }
 
@@ -195,13 +196,12 @@ bool reshape_rule(Call& call) { return call.give_reshaped(call.raw(0)); }
 /// start + step * position, in eager's accumulation dtype. `first` is the position of start, -1 without one.
 bool arange_from(Call& call, int first, int last_of_numbers) {
   const Dtype dtype = call.compute();
-  const graph::TensorMeta& meta = call.result_meta();
   const bool exact = !loops::is_float(dtype);
   const bool has_step = call.at("step") >= 0;
   for (int i = 0; i <= last_of_numbers; ++i) {
     if (exact && !call.is_integral(i)) return false;
   }
-  const T position = call.index(variable(0), meta.sizes);
+  const T position = call.index(variable(0), call.result_sizes());
   const Dtype wide = exact ? Dtype::I64 : Dtype::F64;
   const T start = first < 0 ? call.number(wide, 0) : call.in(first, wide);
   const T step = has_step ? call.in(call.at("step"), wide) : call.number(wide, 1);
@@ -212,10 +212,10 @@ bool arange_from(Call& call, int first, int last_of_numbers) {
 bool embedding(Call& call) {
   const T weight = call.indexable(0);
   T rows = call.raw(1).to(Dtype::I64);
-  const int64_t size = weight.sizes()[0];
+  const Size size = weight.sizes()[0];
   // Eager does not wrap negative indices here: they are as wrong as those past the end.
-  rows = select(rows < 0.0, rows.number(static_cast<double>(size)), rows);
-  const Sizes to = call.result_meta().sizes;
+  rows = select(rows < 0.0, rows.number(size), rows);
+  const Sizes to = call.result_sizes();
   std::vector<Expr> map{Expr::value(0), variable(static_cast<int64_t>(to.size()) - 1)};
   Sizes spread = rows.sizes();
   spread.push_back(1);
@@ -228,10 +228,11 @@ bool index_select(Call& call) {
   const int64_t rank = static_cast<int64_t>(call.meta(0).sizes.size());
   if (rank == 0 || call.meta(2).sizes.size() != 1) return false;
   const T data = call.indexable(0);
-  const int64_t dim = Call::wrap(call.integer(1), rank), size = data.sizes()[dim];
+  const int64_t dim = Call::wrap(call.integer(1), rank);
+  const Size size = data.sizes()[dim];
   T rows = call.raw(2).to(Dtype::I64);
-  rows = select(rows < 0.0, rows.number(static_cast<double>(size)), rows);
-  const Sizes to = call.result_meta().sizes;
+  rows = select(rows < 0.0, rows.number(size), rows);
+  const Sizes to = call.result_sizes();
   std::vector<Expr> map = identity(rank);
   map[dim] = Expr::value(0);
   const T at = view(rows, {variable(dim)}, to);
@@ -243,13 +244,14 @@ bool gather(Call& call) {
   const int64_t rank = static_cast<int64_t>(call.meta(0).sizes.size());
   if (rank == 0 || static_cast<int64_t>(call.meta(2).sizes.size()) != rank) return false;
   const T data = call.indexable(0);
-  const int64_t dim = Call::wrap(call.integer(1), rank), size = data.sizes()[dim];
+  const int64_t dim = Call::wrap(call.integer(1), rank);
+  const Size size = data.sizes()[dim];
   T at = call.raw(2).to(Dtype::I64);
-  at = select(at < 0.0, at.number(static_cast<double>(size)), at);
+  at = select(at < 0.0, at.number(size), at);
   std::vector<Expr> map = identity(rank);
   map[dim] = Expr::value(0);
   return call.give(
-      {data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kNamed, dim}, call.result_meta().sizes)});
+      {data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kNamed, dim}, call.result_sizes())});
 }
 
 /// (self, indices): indices for some dimensions, broadcast against each other.
@@ -271,10 +273,10 @@ bool index_tensor(Call& call) {
   // Dimensions side by side are replaced where they stand, others move to the front.
   const bool adjacent = dims.back() - dims.front() + 1 == static_cast<int64_t>(dims.size());
   const int64_t first = adjacent ? dims.front() : 0;
-  const Sizes to = call.result_meta().sizes;
-  if (count(to) == 0) return false;
+  const Sizes to = call.result_sizes();
+  if (data.dag->may_be_empty(to)) return false;
   std::vector<Expr> map;
-  std::vector<int64_t> checks;
+  Sizes checks;
   std::vector<NodeId> operands;
   int64_t next = 0;  // the result's dimension for the next one that is not indexed
   for (int64_t dim = 0; dim < data.rank(); ++dim) {
@@ -301,11 +303,11 @@ bool nll_loss(Call& call) {
   const int64_t reduction = call.integer(3), ignored = call.integer(4);
   if (call.given(2) || reduction == 0 || call.meta(0).sizes.size() != 2 || call.meta(1).sizes.size() != 1) return false;
   const T x = call.in(0);
-  const int64_t classes = x.sizes()[1];
+  const Size classes = x.sizes()[1];
   const T target = call.raw(1).to(Dtype::I64);
   const T valid = target != static_cast<double>(ignored);
   T at = select(valid, target, broadcast(target.number(0), target.sizes()));
-  at = select(at < 0.0, broadcast(at.number(static_cast<double>(classes)), at.sizes()), at);
+  at = select(at < 0.0, broadcast(at.number(classes), at.sizes()), at);
   const T picked{x.dag, x.dag->gather(x.id, {at.id}, {variable(0), Expr::value(0)}, {classes, kTarget, 1}, at.sizes())};
   const T losses = select(valid, -picked, broadcast(x.number(0), at.sizes()));
   const T sum = reduce(Op::ReduceSum, losses, {0}), total = reduce(Op::ReduceSum, valid.to(x.dtype()), {0});

@@ -26,19 +26,17 @@ T stored(Call& call, int i, bool read_once) {
 /// a[..., m, k] times b[..., k, n] for equal leading sizes, in the dtype of the result; nothing if it is too large.
 std::optional<T> product(Call& call, int first, int second) {
   const Dtype dtype = call.compute();
-  const Sizes left = call.meta(first).sizes, right = call.meta(second).sizes;
+  const Sizes left = call.sizes(first), right = call.sizes(second);
   const int64_t rank = static_cast<int64_t>(left.size());
-  const int64_t m = left[rank - 2], k = left[rank - 1], n = right[rank - 1];
-  int64_t multiplications = k;
-  for (int64_t dim = 0; dim + 2 < rank; ++dim) multiplications *= left[dim];
-  multiplications *= m * n;
-  const bool short_rows = rank == 3 && n == 1 && k <= kShortRow;
-  const int64_t most = call.lowering().program.choices.small_product.value_or(kSmallProduct);
-  if (!loops::is_float(dtype) || k == 0 || multiplications == 0) return std::nullopt;
-  if (multiplications > most && !short_rows) return std::nullopt;
-  // All operands are read in the same space: [..., m, n, k].
+  const Size m = left[rank - 2], k = left[rank - 1], n = right[rank - 1];
   Sizes space(left.begin(), left.end() - 2);
   space.insert(space.end(), {m, n, k});
+  const int64_t multiplications = count(space).hint();
+  const bool short_rows = rank == 3 && n == 1 && k.hint() <= kShortRow;
+  const int64_t most = call.lowering().program.choices.small_product.value_or(kSmallProduct);
+  if (!loops::is_float(dtype) || call.lowering().dag.may_be_empty(space)) return std::nullopt;
+  if (multiplications > most && !short_rows) return std::nullopt;
+  // All operands are read in the same space: [..., m, n, k].
   std::vector<Expr> a_map, b_map;
   for (int64_t dim = 0; dim + 2 < rank; ++dim) a_map.push_back(variable(dim));
   b_map = a_map;
@@ -75,16 +73,19 @@ constexpr int64_t kFewTaps = 8;
 /// itself, the recurrent models' "causal" ones.
 bool convolve(Call& call) {
   const Dtype dtype = call.compute();
-  const Sizes from = call.meta(0).sizes, taps = call.meta(1).sizes, to = call.result_meta().sizes;
-  if (!loops::is_float(dtype) || from.size() != 3 || taps[2] > kFewTaps || call.flag(6)) return false;
-  if (call.integer(8) != from[1] || count(to) == 0 || taps[2] == 0) return false;
+  const Sizes from = call.sizes(0), taps = call.sizes(1), to = call.result_sizes();
+  if (!loops::is_float(dtype) || from.size() != 3 || call.flag(6)) return false;
+  const int64_t length = taps[2].number();
+  const std::optional<Size> fold = exact_quotient(to[1], from[1]);
+  if (length > kFewTaps || length == 0 || Size(call.integer(8)) != from[1] || !fold) return false;
+  if (call.lowering().dag.may_be_empty(to)) return false;
   const int64_t step = call.integers(3)[0], before = call.integers(4)[0], apart = call.integers(5)[0];
   const T x = stored(call, 0, false).to(dtype), weight = stored(call, 1, false).to(dtype);
   const T nothing = broadcast(call.number(dtype, 0), to);
   std::optional<T> sum;
-  for (int64_t tap = 0; tap < taps[2]; ++tap) {
+  for (int64_t tap = 0; tap < length; ++tap) {
     const Expr at = variable(2) * Expr(step) + Expr(tap * apart - before);
-    const Expr channel = shapes::floor_div(variable(1), Expr(to[1] / from[1]));
+    const Expr channel = shapes::floor_div(variable(1), fold->expr());
     const T read{x.dag, x.dag->view(x.id, {variable(0), channel, at}, to)};
     const T scale{x.dag, x.dag->view(weight.id, {variable(1), Expr(0), Expr(tap)}, to)};
     const T inside = read * scale;

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "lower/rules.h"
+#include "lower/lowering.h"
 
 namespace magneto::lower {
 namespace {
@@ -133,14 +133,22 @@ bool clamp(Call& call) {
 }
 
 /// Eager gives dense tensors of more than one element to oneDNN. There gelu(inf) is NaN, and x doubles on the way.
-bool is_one_dnn_gelu(const graph::TensorMeta& x) {
-  int64_t elements = 1;
-  for (size_t dim = x.sizes.size(); dim-- > 0;) {
-    if (x.sizes[dim] != 1 && x.strides[dim] != elements) return false;
-    elements *= x.sizes[dim];
+bool is_one_dnn_gelu(Call& call) {
+  const Sizes sizes = call.sizes(0), strides = graph::strides_of(call.meta(0));
+  Size elements = 1;
+  for (size_t dim = sizes.size(); dim-- > 0;) {
+    if (sizes[dim] != 1 && strides[dim] != elements) {
+      if (!strides[dim].is_static() || !elements.is_static()) throw shapes::UnknownSize("gelu's layout");
+      return false;
+    }
+    elements *= sizes[dim];
   }
-  const bool narrow = x.dtype == c10::kFloat || x.dtype == c10::kBFloat16 || x.dtype == c10::kHalf;
-  return elements > 1 && narrow && at::globalContext().userEnabledMkldnn();
+  if (!elements.is_static() && call.lowering().dag.may_be_empty({elements - 1})) {
+    throw shapes::UnknownSize("whether gelu has one element");
+  }
+  const c10::ScalarType dtype = call.meta(0).dtype;
+  const bool narrow = dtype == c10::kFloat || dtype == c10::kBFloat16 || dtype == c10::kHalf;
+  return elements.hint() > 1 && narrow && at::globalContext().userEnabledMkldnn();
 }
 
 bool gelu(Call& call) {
@@ -150,7 +158,7 @@ bool gelu(Call& call) {
     return call.give(0.5 * x * (1.0 + tanh(inner)));
   }
   const T twice_normal = 1.0 + erf(x * 0.70710678118654752440);
-  if (!is_one_dnn_gelu(call.meta(0))) return call.give(x * 0.5 * twice_normal);
+  if (!is_one_dnn_gelu(call)) return call.give(x * 0.5 * twice_normal);
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   return call.give(select(x == infinity, broadcast(x.number(nan), x.sizes()), x * twice_normal * 0.5));
 }
@@ -185,17 +193,17 @@ bool masked_fill(Call& call) {
 bool copy(Call& call) { return call.give(call.raw(0)); }
 
 /// (self, src): src's elements in self's sizes and dtype.
-bool copy_from(Call& call) { return call.give(broadcast(call.raw(1), call.result_meta().sizes)); }
+bool copy_from(Call& call) { return call.give(broadcast(call.raw(1), call.result_sizes())); }
 
 template <int number>
 bool filled_with(Call& call) {
-  return call.give(broadcast(call.number(call.compute(), number), call.result_meta().sizes));
+  return call.give(broadcast(call.number(call.compute(), number), call.result_sizes()));
 }
 
 /// The number or the tensor without dimensions at `argument`, everywhere.
 template <int argument>
 bool filled_from(Call& call) {
-  return call.give(broadcast(call.in(argument), call.result_meta().sizes));
+  return call.give(broadcast(call.in(argument), call.result_sizes()));
 }
 
 constexpr RuleRow kRows[] = {

@@ -25,11 +25,14 @@ std::vector<int64_t> dims_of(Call& call, int i, int64_t rank) {
   return dims;
 }
 
-int64_t elements(const T& x, const std::vector<int64_t>& dims) {
-  int64_t number = 1;
+/// How many elements one result is made of.
+Size elements(const T& x, const std::vector<int64_t>& dims) {
+  Size number = 1;
   for (const int64_t dim : dims) number *= x.node().sizes[dim];
   return number;
 }
+
+bool reduces_nothing(const T& x, const std::vector<int64_t>& dims) { return x.dag->may_be_empty({elements(x, dims)}); }
 
 /// A reduction of everything has one row, which is one thread's. Where it is much, its leading dimensions become rows
 /// of a first kernel; a second one reduces what these give.
@@ -39,7 +42,7 @@ constexpr int64_t kMuch = 1 << 16, kLeastRows = 16, kMostRows = 1 << 12;
 size_t rows_of_all(const Sizes& sizes) {
   int64_t rows = 1;
   for (size_t dim = 0; dim + 1 < sizes.size() && rows < kLeastRows; ++dim) {
-    rows *= sizes[dim];
+    rows *= sizes[dim].hint();
     if (rows >= kLeastRows && rows <= kMostRows) return dim + 1;
   }
   return 0;
@@ -48,11 +51,11 @@ size_t rows_of_all(const Sizes& sizes) {
 /// Sums, products and extremes.
 T reduced(Op op, T x, const std::vector<int64_t>& dims) {
   if (dims.empty()) return x;
-  if (count(x.sizes()) < kMuch || static_cast<int64_t>(dims.size()) != x.rank()) return reduce(op, x, dims);
+  if (count(x.sizes()).hint() < kMuch || static_cast<int64_t>(dims.size()) != x.rank()) return reduce(op, x, dims);
   if (x.rank() == 1) {
-    const int64_t size = x.sizes()[0];
-    if (size % kLeastRows != 0) return reduce(op, x, dims);
-    return reshape(reduce(op, reduce(op, reshape(x, {kLeastRows, size / kLeastRows}), {1}), {0}), {1});
+    const std::optional<Size> part = exact_quotient(x.sizes()[0], kLeastRows);
+    if (!part) return reduce(op, x, dims);
+    return reshape(reduce(op, reduce(op, reshape(x, {kLeastRows, *part}), {1}), {0}), {1});
   }
   const size_t rows = rows_of_all(x.sizes());
   if (rows == 0) return reduce(op, x, dims);
@@ -73,7 +76,7 @@ bool sum_rule(Call& call) {
   if (x.dtype() == Dtype::Bool) return false;
   const auto dims = dims_of(call, call.at("dim"), x.rank());
   T result = sum(x, dims);
-  if (mean) result = result / static_cast<double>(elements(x, dims));
+  if (mean) result = result / result.number(elements(x, dims));
   return call.give_reshaped(result);
 }
 
@@ -128,7 +131,7 @@ struct Moments {
   T mean, squares;  // of the distances from the mean
 };
 Moments moments(T x, const std::vector<int64_t>& dims) {
-  const T mean = sum(x, dims) / static_cast<double>(elements(x, dims));
+  const T mean = sum(x, dims) / x.number(elements(x, dims));
   const T distance = x - mean;
   return {mean, sum(distance * distance, dims)};
 }
@@ -140,7 +143,13 @@ bool variance(Call& call, bool root, bool with_mean) {
   const auto dims = dims_of(call, 1, x.rank());
   const double correction = call.given(2) ? call.number(2) : 1;
   const Moments both = moments(x, dims);
-  const double degrees = std::max(0.0, static_cast<double>(elements(x, dims)) - correction);
+  const Size number = elements(x, dims);
+  T degrees = x;
+  if (number.is_static()) {
+    degrees = x.number(std::max(0.0, static_cast<double>(number.number()) - correction));
+  } else {
+    degrees = maximum(call.index(number.expr(), {}).to(Dtype::F64) - correction, 0.0).to(x.dtype());
+  }
   const T result = both.squares / degrees;
   call.give_reshaped(root ? sqrt(result) : result);
   if (with_mean) call.give_reshaped(both.mean, 1);
@@ -154,7 +163,7 @@ bool vector_norm(Call& call) {
   const double order = call.number(1);
   if (order == 2) return call.give_reshaped(sqrt(sum(x * x, dims)));
   if (order == 1) return call.give_reshaped(sum(abs(x), dims));
-  if (order == INFINITY && elements(x, dims) > 0) return call.give_reshaped(greatest(abs(x), dims));
+  if (order == INFINITY && !reduces_nothing(x, dims)) return call.give_reshaped(greatest(abs(x), dims));
   return false;
 }
 
@@ -191,7 +200,7 @@ bool logsumexp(Call& call) {
   const T x = call.in(0);
   if (!loops::is_float(x.dtype()) || x.rank() == 0) return false;
   const auto dims = dims_of(call, 1, x.rank());
-  if (elements(x, dims) == 0) return false;
+  if (reduces_nothing(x, dims)) return false;
   const T top = greatest(x, dims);
   // inf - inf is no number: eager takes zero as the shift there.
   const T shift = select(abs(top) == static_cast<double>(INFINITY), broadcast(x.number(0), top.sizes()), top);
@@ -207,12 +216,12 @@ T scale_and_shift(Call& call, T x, int weight, int bias, Dtype dtype, const Size
 /// (input, normalized_shape, weight, bias, eps) -> output, mean, rstd.
 bool layer_norm(Call& call) {
   const T x = call.in(0);
-  const Sizes inner = call.integers(1);
+  const Sizes inner = call.size_list(1);
   std::vector<int64_t> dims(inner.size());
   std::iota(dims.begin(), dims.end(), x.rank() - static_cast<int64_t>(inner.size()));
-  if (elements(x, dims) == 0) return false;
+  if (reduces_nothing(x, dims)) return false;
   const Moments both = moments(x, dims);
-  const T scale = rsqrt(both.squares / static_cast<double>(elements(x, dims)) + call.number(4));
+  const T scale = rsqrt(both.squares / x.number(elements(x, dims)) + call.number(4));
   call.give(scale_and_shift(call, (x - both.mean) * scale, 2, 3, x.dtype(), inner));
   if (call.wanted(1)) call.give_reshaped(both.mean, 1);
   if (call.wanted(2)) call.give_reshaped(scale, 2);
@@ -222,14 +231,14 @@ bool layer_norm(Call& call) {
 /// (input, normalized_shape, weight, eps).
 bool rms_norm(Call& call) {
   const T x = call.in(0);
-  const Sizes inner = call.integers(1);
+  const Sizes inner = call.size_list(1);
   std::vector<int64_t> dims(inner.size());
   std::iota(dims.begin(), dims.end(), x.rank() - static_cast<int64_t>(inner.size()));
-  if (elements(x, dims) == 0 || call.result_count() > 2) return false;
+  if (reduces_nothing(x, dims) || call.result_count() > 2) return false;
   double epsilon =
       x.dtype() == Dtype::F64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
   if (call.given(3)) epsilon = call.number(3);
-  const T scale = rsqrt(sum(x * x, dims) / static_cast<double>(elements(x, dims)) + epsilon);
+  const T scale = rsqrt(sum(x * x, dims) / x.number(elements(x, dims)) + epsilon);
   call.give(scale_and_shift(call, x * scale, 2, -1, x.dtype(), inner));
   if (call.wanted(1)) call.give_reshaped(scale, 1);
   return true;
@@ -238,12 +247,13 @@ bool rms_norm(Call& call) {
 /// (input, weight, bias, N, C, HxW, group, eps) -> output, mean, rstd.
 bool group_norm(Call& call) {
   const T x = call.in(0);
-  const int64_t batch = call.integer(3), channels = call.integer(4), area = call.integer(5), groups = call.integer(6);
-  if (count(x.sizes()) == 0) return false;
+  const Size batch = call.size(3), area = call.size(5);
+  const int64_t channels = call.integer(4), groups = call.integer(6);
+  if (x.dag->may_be_empty(x.sizes())) return false;
   const T grouped = reshape(x, {batch, groups, channels / groups, area});
   const std::vector<int64_t> dims{2, 3};
   const Moments both = moments(grouped, dims);
-  const T scale = rsqrt(both.squares / static_cast<double>(elements(grouped, dims)) + call.number(7));
+  const T scale = rsqrt(both.squares / x.number(elements(grouped, dims)) + call.number(7));
   const Sizes per_channel{1, groups, channels / groups, 1};
   call.give_reshaped(scale_and_shift(call, (grouped - both.mean) * scale, 1, 2, x.dtype(), per_channel));
   if (call.wanted(1)) call.give_reshaped(both.mean, 1);
@@ -266,8 +276,8 @@ bool batch_norm_with(Call& call, int epsilon) {
   call.give(x * factor + term);
   for (size_t k = 1; k < call.result_count(); ++k) {
     if (!call.wanted(k)) continue;
-    if (count(call.result_meta(k).sizes) != 0) return false;
-    call.give(broadcast(call.number(x.dtype(), 0), call.result_meta(k).sizes), k);
+    if (count(call.result_sizes(k)) != 0) return false;
+    call.give(broadcast(call.number(x.dtype(), 0), call.result_sizes(k)), k);
   }
   return true;
 }

@@ -17,7 +17,7 @@ std::string axes_text(const Group& group) {
   std::string rows, inner;
   for (const Axis& axis : group.axes) {
     std::string& list = axis.inner ? inner : rows;
-    list += (list.empty() ? "" : ", ") + std::to_string(axis.extent);
+    list += (list.empty() ? "" : ", ") + text(axis.extent);
   }
   return "rows [" + rows + "]" + (inner.empty() ? "" : ", stages over [" + inner + "]");
 }
@@ -30,7 +30,7 @@ std::string buffers_text(const LoopProgram& program) {
     out += "buffer " + std::to_string(b) + ": " + kinds[static_cast<int>(buffer.kind)];
     if (buffer.value != graph::kNoValue) out += " %" + std::to_string(buffer.value);
     out += std::string(" ") + std::string(graph::dtype_name(buffer.dtype)) + "[";
-    for (size_t i = 0; i < buffer.sizes.size(); ++i) out += (i ? ", " : "") + std::to_string(buffer.sizes[i]);
+    for (size_t i = 0; i < buffer.sizes.size(); ++i) out += (i ? ", " : "") + text(buffer.sizes[i]);
     out += buffer.escapes ? "] escapes\n" : "]\n";
   }
   return out;

@@ -33,6 +33,10 @@ std::string key_of(const AtenNode& node, const Rewriter& out) {
       graph::print_literal(key, *constant, *arguments[i].real_type());
       continue;
     }
+    if (const auto* sizes = std::get_if<graph::SizeArg>(&node.args[i])) {
+      for (const shapes::Expr size : sizes->sizes) key += shapes::text(size) + ';';
+      continue;
+    }
     key += '(';
     graph::for_each_tensor(node.args[i], [&](ValueId id) { key += '%' + std::to_string(out.map(id)); });
     if (const auto* ids = std::get_if<std::vector<ValueId>>(&node.args[i])) {
@@ -123,6 +127,7 @@ void fold_constants(Functional& functional) {
       constant &= known[id];
       operands = true;
     });
+    for (const graph::AtenArg& arg : node.args) constant &= !std::holds_alternative<graph::SizeArg>(arg);
     for (const ValueId id : node.results) {
       constant &= id == kNoValue || (!leaves[id] && bytes(id) <= kFoldedBytes && values[id].meta.device.is_cpu());
     }

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "graph/aliases.h"
+#include "graph/symbols.h"
 #include "graph/text.h"
 #include "passes/effects.h"
 #include "passes/passes.h"
@@ -165,7 +166,12 @@ class Functionaliser {
   /// `tensor`'s view operator applied to `source` (a new value).
   ValueId make_view(const Tensor& tensor, ValueId source) {
     const AtenNode& node = out_.old().aten_nodes[tensor.node];
-    const std::vector<TensorMeta> metas = view_metas(node, new_meta(source));
+    std::vector<TensorMeta> metas;
+    if (new_meta(source) == meta(tensor.parent)) {
+      for (const ValueId id : node.results) metas.push_back(meta(id));
+    } else {
+      metas = view_metas(node, new_meta(source));
+    }
     std::vector<AtenArg> args = node.args;
     args[0] = source;
     std::vector<const TensorMeta*> results;
@@ -270,9 +276,9 @@ class Functionaliser {
     const bool own = tensors_[id].parent == kNoValue && out_.old().values[id].kind == ValueKind::Result &&
                      std::find(outputs.begin(), outputs.end(), id) == outputs.end();
     TensorMeta now = old;
-    now.strides = std::get<c10::IValue>(node.args[2]).toIntVector();
-    bool same = own && std::get<c10::IValue>(node.args[1]).toIntVector() == old.sizes &&
-                (node.args.size() < 4 || std::get<c10::IValue>(node.args[3]).isNone());
+    now.strides = constant_of(node.args[2]).toIntVector();
+    bool same = own && constant_of(node.args[1]).toIntVector() == old.sizes &&
+                (node.args.size() < 4 || constant_of(node.args[3]).isNone());
     for (size_t i = 0; same && i < old.sizes.size(); ++i) same = old.sizes[i] == 1 || old.strides[i] == now.strides[i];
     if (!same) refuse(node.op, "changes the geometry of a tensor");
     static const auto view = find_op("aten::_reshape_alias");
@@ -362,7 +368,7 @@ class Functionaliser {
         add_tensor(*id);
       } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
         if (k < ids->size()) add_tensor((*ids)[k]);
-      } else if (const auto& constant = std::get<c10::IValue>(arg); constant.isDouble()) {
+      } else if (const auto* constant = std::get_if<c10::IValue>(&arg); constant && constant->isDouble()) {
         add(number, c10::get_default_dtype_as_scalartype());
       }
     }
@@ -422,7 +428,7 @@ class Functionaliser {
     const AtenNode& node = out_.old().aten_nodes[tensor.node];
     const std::string_view name = std::string_view(node.op.operator_name().name).substr(6);
     const TensorMeta whole = new_meta(parent), part = new_meta(value);
-    const auto integer = [&](size_t i) { return std::get<c10::IValue>(node.args[i]).toInt(); };
+    const auto integer = [&](size_t i) { return constant_of(node.args[i]).toInt(); };
     const auto rank = static_cast<int64_t>(whole.sizes.size());
     const auto dimension = [&](size_t i) {
       const int64_t dim = integer(i);
@@ -443,6 +449,9 @@ class Functionaliser {
       for (size_t i = 0; i < inverse.size(); ++i) {
         result.sizes[i] = part.sizes[inverse[i]];
         result.strides[i] = part.strides[inverse[i]];
+        if (!part.symbolic) continue;
+        result.symbolic->sizes[i] = part.symbolic->sizes[inverse[i]];
+        result.symbolic->strides[i] = part.symbolic->strides[inverse[i]];
       }
       return add_one(permute, {value, c10::IValue(inverse)}, result);
     };
@@ -451,12 +460,14 @@ class Functionaliser {
       return add_one(scatter, {parent, value, c10::IValue(dim), start, end, step}, fresh(whole));
     };
     if (name == "alias" || name == "detach" || name == "lift_fresh") return value;
-    if (whole.sizes == part.sizes && name == "expand") return value;
+    if (graph::sizes_of(whole) == graph::sizes_of(part) && name == "expand") return value;
     if (name == "view" || name == "_unsafe_view" || name == "_reshape_alias" || name == "unsqueeze" ||
         name == "squeeze") {
       static const auto reshape = find_op("aten::reshape");
       const TensorMeta result = fresh(whole);
-      return add_one(reshape, {value, c10::IValue(whole.sizes)}, result);
+      AtenArg sizes = c10::IValue(whole.sizes);
+      if (whole.symbolic) sizes = graph::SizeArg{whole.symbolic->sizes};
+      return add_one(reshape, {value, sizes}, result);
     }
     if (name == "t" || name == "numpy_T") {
       std::vector<int64_t> order;
@@ -469,7 +480,7 @@ class Functionaliser {
       if (rank) std::swap(order[dimension(1)], order[dimension(2)]);
       return permuted(order);
     }
-    if (name == "permute") return permuted(std::get<c10::IValue>(node.args[1]).toIntVector());
+    if (name == "permute") return permuted(constant_of(node.args[1]).toIntVector());
     if (name == "select") {
       static const auto scatter = find_op("aten::select_scatter");
       return add_one(scatter, {parent, value, node.args[1], node.args[2]}, fresh(whole));
@@ -485,10 +496,11 @@ class Functionaliser {
                      fresh(whole));
     }
     if (name == "split" || name == "split_with_sizes") {
+      if (whole.symbolic) refuse(node.op, "writes a part of a tensor whose sizes differ from run to run");
       const int64_t dim = dimension(2);
       int64_t start = 0;
       for (int32_t i = 0; i < tensor.result; ++i) {
-        start += name == "split" ? integer(1) : std::get<c10::IValue>(node.args[1]).toIntVector()[i];
+        start += name == "split" ? integer(1) : constant_of(node.args[1]).toIntVector()[i];
       }
       return slice(dim, c10::IValue(start), c10::IValue(start + part.sizes[dim]), c10::IValue(int64_t{1}));
     }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "graph/aliases.h"
+#include "graph/symbols.h"
 #include "graph/text.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"
@@ -23,11 +24,19 @@ bool is_image(const TensorMeta& meta) {
 }
 
 /// The same memory, dimensions of size one aside.
-bool same_layout(const std::vector<int64_t>& sizes, const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+bool same_layout(const shapes::Sizes& sizes, const shapes::Sizes& a, const shapes::Sizes& b) {
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] != 1 && a[i] != b[i]) return false;
   }
   return true;
+}
+
+/// The strides become those of channels-last images.
+void turn(TensorMeta& meta) {
+  meta.strides = c10::get_channels_last_strides_2d(meta.sizes);
+  if (!meta.symbolic) return;
+  const std::vector<shapes::Expr>& sizes = meta.symbolic->sizes;
+  meta.symbolic->strides = {sizes[1] * sizes[2] * sizes[3], 1, sizes[3] * sizes[1], sizes[1]};
 }
 
 /// A convolution that the library does: as PyTorch chooses it, small ones of a single image aside.
@@ -37,7 +46,7 @@ bool is_convolution(const AtenNode& node, const graph::Graph& graph) {
   const TensorMeta& weight = graph.values[std::get<ValueId>(node.args[1])].meta;
   const TensorMeta& result = graph.values[node.results[0]].meta;
   if (!is_image(input) || !is_image(weight) || !is_image(result)) return false;
-  if (std::get<c10::IValue>(node.args[6]).toBool()) return false;  // transposed
+  if (constant_of(node.args[6]).toBool()) return false;  // transposed
   if (result.strides != graph::contiguous_strides(result.sizes)) return false;
   int64_t count = 1;
   for (const int64_t size : input.sizes) count *= size;
@@ -78,7 +87,7 @@ class Relayout {
     std::vector<TensorMeta> metas;
     for (const ValueId id : node.results) {
       metas.push_back(id == kNoValue ? TensorMeta{} : out_.old().values[id].meta);
-      if (id != kNoValue) metas.back().strides = c10::get_channels_last_strides_2d(metas.back().sizes);
+      if (id != kNoValue) turn(metas.back());
     }
     std::vector<const TensorMeta*> given;
     for (size_t i = 0; i < metas.size(); ++i) given.push_back(node.results[i] == kNoValue ? nullptr : &metas[i]);
@@ -95,12 +104,13 @@ class Relayout {
   /// The value of a new number, channels-last.
   ValueId turned(ValueId id, int32_t torch_node) {
     TensorMeta meta = out_.graph().values[id].meta;
-    std::vector<int64_t> strides = c10::get_channels_last_strides_2d(meta.sizes);
-    if (same_layout(meta.sizes, meta.strides, strides)) return id;
+    const shapes::Sizes strides = graph::strides_of(meta);
+    turn(meta);
+    if (same_layout(graph::sizes_of(meta), strides, graph::strides_of(meta))) return id;
     ValueId& made = turned_.try_emplace(id, kNoValue).first->second;
     if (made == kNoValue) {
-      meta.strides = std::move(strides);
       meta.storage_offset = 0;
+      if (meta.symbolic) meta.symbolic->storage_offset = 0;
       made = clone(id, meta, c10::MemoryFormat::ChannelsLast, torch_node);
     }
     return made;

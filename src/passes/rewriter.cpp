@@ -27,6 +27,10 @@ Rewriter::Rewriter(Graph old) : old_(std::move(old)), map_(old_.values.size(), k
     // The type as it was, not the tensor's: a constant may stand for a fake that was made from it.
     map_[id] = graph_.add_constant(old_.values[id].constant);
   }
+  for (graph::SymbolBinding symbol : old_.symbols) {
+    symbol.input = map_[symbol.input];
+    graph_.symbols.push_back(symbol);
+  }
   graph_.aten_nodes.reserve(old_.aten_nodes.size());
 }
 
@@ -79,6 +83,11 @@ Graph Rewriter::finish() {
   std::vector<ValueId> outputs;
   for (const ValueId id : old_.outputs) outputs.push_back(map(id));
   return finish(std::move(outputs));
+}
+
+const c10::IValue& constant_of(const AtenArg& arg) {
+  if (const auto* constant = std::get_if<c10::IValue>(&arg)) return *constant;
+  throw Unsupported("a size that differs from run to run, where a number is needed");
 }
 
 c10::OperatorHandle find_op(const char* name, const char* overload) {

@@ -51,6 +51,9 @@ void rewrite(Functional& functional, Body body) {
   functional.graph = out.finish();
 }
 
+/// An argument that is the same number (list, text) in all runs. Throws Unsupported for a size that differs.
+const c10::IValue& constant_of(const graph::AtenArg& arg);
+
 /// An operator by its name in PyTorch, `aten::add` and `Tensor`; throws if there is none.
 c10::OperatorHandle find_op(const char* name, const char* overload = "");
 

@@ -3,9 +3,12 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/List.h>
 
+#include <algorithm>
+
 #include "fake/strides.h"
 #include "graph/text.h"
 #include "passes/passes.h"
+#include "passes/rewriter.h"
 
 namespace magneto::passes {
 
@@ -47,13 +50,16 @@ std::vector<TensorMeta> view_metas(const graph::AtenNode& node, const TensorMeta
   if (node.op.operator_name().name == "aten::as_strided") throw Unsupported("as_strided of memory that is written");
   torch::jit::Stack stack;
   stack.emplace_back(stand_in(source));
-  for (size_t i = 1; i < node.args.size(); ++i) stack.push_back(std::get<c10::IValue>(node.args[i]));
+  if (source.symbolic) throw Unsupported("a view of written memory whose sizes differ from run to run");
+  for (size_t i = 1; i < node.args.size(); ++i) stack.push_back(constant_of(node.args[i]));
   return call(node.op, std::move(stack), &source);
 }
 
 TensorMeta dense(TensorMeta meta) {
   const fake::Layout layout = fake::like_layout(fake::Geometry(meta.sizes, meta.strides));
+  if (std::ranges::equal(layout.strides, meta.strides)) return meta;
   meta.strides.assign(layout.strides.begin(), layout.strides.end());
+  if (meta.symbolic) throw Unsupported("memory with gaps is written whose sizes differ from run to run");
   return meta;
 }
 

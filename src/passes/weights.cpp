@@ -36,7 +36,7 @@ std::optional<c10::OperatorHandle> find_exactly(std::string_view schema) {
   return op;
 }
 
-const c10::IValue& constant(const AtenNode& node, size_t index) { return std::get<c10::IValue>(node.args[index]); }
+const c10::IValue& constant(const AtenNode& node, size_t index) { return constant_of(node.args[index]); }
 
 class Reorder {
  public:

@@ -19,7 +19,6 @@ using graph::ValueId;
 using lower::BufferId;
 using lower::BufferKind;
 
-constexpr int64_t kAlignment = 64;
 /// So much may be kept beyond the size of the weights that it is made of.
 constexpr int64_t kPreparedBytes = 1 << 20;
 
@@ -29,6 +28,7 @@ class Builder {
       : impl_(impl), program_(impl.program), graph_(program_.functional.graph) {}
 
   void run() {
+    if (!graph_.symbols.empty()) impl_.sized.emplace(graph_);
     impl_.input_count = graph_.inputs.size();
     buffer_register_.assign(program_.buffers.size(), -1);
     value_register_.assign(graph_.values.size(), -1);
@@ -39,10 +39,31 @@ class Builder {
     find_last_steps();
     plan_arena();
     plan_pointers();
+    if (impl_.sized) plan_sizes();
   }
 
  private:
   int32_t end() const { return static_cast<int32_t>(impl_.steps.size()); }
+
+  /// Sizes that may differ from run to run, by register.
+  struct Geometry {
+    shapes::Sizes sizes, strides;
+    shapes::Size view_offset, bytes;
+    bool is_static() const {
+      return shapes::all_static(sizes) && shapes::all_static(strides) && view_offset.is_static() && bytes.is_static();
+    }
+  };
+
+  int32_t add_register(Register made, Geometry geometry) {
+    made.sizes = shapes::hints(geometry.sizes);
+    made.strides = shapes::hints(geometry.strides);
+    made.bytes = geometry.bytes.hint();
+    if (made.source == Source::View) made.offset = geometry.view_offset.hint();
+    impl_.registers.push_back(std::move(made));
+    geometry_.resize(impl_.registers.size());
+    geometry_.back() = std::move(geometry);
+    return static_cast<int32_t>(impl_.registers.size() - 1);
+  }
 
   int32_t register_of(BufferId id) {
     int32_t& known = buffer_register_[id];
@@ -51,9 +72,6 @@ class Builder {
     Register made;
     made.dtype = buffer.dtype;
     made.value = buffer.value;
-    made.sizes = buffer.sizes;
-    made.strides = buffer.strides;
-    made.bytes = program_.span(id) * static_cast<int64_t>(c10::elementSize(buffer.dtype));
     switch (buffer.kind) {
       case BufferKind::Input:
         made.source = Source::Input;
@@ -71,8 +89,8 @@ class Builder {
         made.source = buffer.escapes ? Source::Fresh : Source::Arena;
         break;
     }
-    impl_.registers.push_back(std::move(made));
-    return known = static_cast<int32_t>(impl_.registers.size() - 1);
+    const shapes::Size bytes = program_.span(id) * static_cast<int64_t>(c10::elementSize(buffer.dtype));
+    return known = add_register(std::move(made), {buffer.sizes, buffer.strides, 0, bytes});
   }
 
   /// The register of a value that an operator sees; views are made before step `impl_.steps.size()`.
@@ -82,7 +100,9 @@ class Builder {
     const int32_t base = register_of(place.buffer);
     const graph::TensorMeta& meta = graph_.values[id].meta;
     const lower::Buffer& buffer = program_.buffers[place.buffer];
-    if (buffer.value == id || (place.offset == 0 && buffer.sizes == meta.sizes && buffer.strides == meta.strides)) {
+    const bool whole = place.offset == 0 && buffer.sizes == graph::sizes_of(meta) &&
+                       buffer.strides == graph::strides_of(meta);
+    if (buffer.value == id || whole) {
       return value_register_[id] = base;
     }
     Register view;
@@ -90,11 +110,8 @@ class Builder {
     view.index = base;
     view.dtype = meta.dtype;
     view.value = id;
-    view.sizes = meta.sizes;
-    view.strides = meta.strides;
-    view.offset = place.offset;
-    impl_.registers.push_back(std::move(view));
-    const auto made = static_cast<int32_t>(impl_.registers.size() - 1);
+    const int32_t made =
+        add_register(std::move(view), {graph::sizes_of(meta), graph::strides_of(meta), place.offset, 0});
     // A view of planned memory is made once, with the arena.
     if (impl_.registers[base].source != Source::Arena) views.push_back(made);
     return value_register_[id] = made;
@@ -156,6 +173,9 @@ class Builder {
           argument.kind = Argument::Kind::Tensor;
           argument.tensor = operand(*id);
         }
+      } else if (const auto* size = std::get_if<graph::SizeArg>(&node.args[i])) {
+        argument.kind = Argument::Kind::Size;
+        argument.size = *size;
       } else {
         const c10::Type* list = &type;
         while (list->kind() == c10::TypeKind::OptionalType)
@@ -205,6 +225,9 @@ class Builder {
         Argument argument;
         if (const auto* constant = std::get_if<c10::IValue>(&view.args[i])) {
           argument.constant = *constant;
+        } else if (const auto* size = std::get_if<graph::SizeArg>(&view.args[i])) {
+          argument.kind = Argument::Kind::Size;
+          argument.size = *size;
         } else {
           argument.kind = Argument::Kind::Tensor;
           argument.tensor = {Place::Register, false, output_register(std::get<ValueId>(view.args[i]))};
@@ -214,8 +237,7 @@ class Builder {
       for (const ValueId id : view.results) {
         Register result;
         result.source = Source::Returned;
-        impl_.registers.push_back(result);
-        step.results.push_back(static_cast<int32_t>(impl_.registers.size() - 1));
+        step.results.push_back(add_register(std::move(result), {}));
         if (id != kNoValue) output_register_[id] = step.results.back();
       }
       impl_.output_views.push_back(std::move(step));
@@ -275,7 +297,7 @@ class Builder {
         impl_.prepared_tensor_bytes += made.bytes;
       } else {
         made.offset = impl_.prepared.bytes;
-        impl_.prepared.bytes += (std::max<int64_t>(made.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+        impl_.prepared.bytes += arena_space(made.bytes);
       }
       impl_.prepared_steps.push_back(std::move(step));
     }
@@ -308,7 +330,8 @@ class Builder {
       result = reg;
     }
     const int64_t most = std::min(bytes, Prepared::room() - impl_.prepared.bytes);
-    const bool kept = any && result && !call.kernel->may_raise() && impl_.registers[*result].bytes <= most;
+    const bool kept = any && result && !call.kernel->may_raise() && geometry_[*result].is_static() &&
+                      impl_.registers[*result].bytes <= most;
     return kept ? result : std::nullopt;
   }
 
@@ -416,7 +439,7 @@ class Builder {
         for (size_t in = 0; in < call.registers.size(); ++in) {
           const int32_t operand = call.registers[in];
           const Register& old = impl_.registers[operand];
-          if (taken[in] || !is_planned(old) || old.last_step != s || old.bytes != impl_.registers[result].bytes)
+          if (taken[in] || !is_planned(old) || old.last_step != s || geometry_[operand].bytes != geometry_[result].bytes)
             continue;
           const auto same_memory = [&](int32_t other) {
             return other == operand ||
@@ -449,14 +472,13 @@ class Builder {
     std::vector<int32_t> placed;  // by offset
     for (const int32_t index : order) {
       Register& info = impl_.registers[index];
-      const int64_t bytes = (std::max<int64_t>(info.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+      const int64_t bytes = arena_space(info.bytes);
       int64_t offset = 0;
       for (const int32_t other : placed) {
         const Register& there = impl_.registers[other];
         if (last[other] < info.first_step || last[index] < there.first_step) continue;
         if (offset + bytes <= there.offset) break;
-        offset = std::max(
-            offset, there.offset + (std::max<int64_t>(there.bytes, 1) + kAlignment - 1) / kAlignment * kAlignment);
+        offset = std::max(offset, there.offset + arena_space(there.bytes));
       }
       info.offset = offset;
       impl_.arena_bytes = std::max(impl_.arena_bytes, offset + bytes);
@@ -466,7 +488,45 @@ class Builder {
           index);
     }
     for (size_t r = 0; r < place.size(); ++r) {
-      if (place[r] != static_cast<int32_t>(r)) impl_.registers[r].offset = impl_.registers[place[r]].offset;
+      if (place[r] == static_cast<int32_t>(r)) continue;
+      impl_.registers[r].offset = impl_.registers[place[r]].offset;
+      if (impl_.sized) impl_.sized->shared.emplace_back(static_cast<int32_t>(r), place[r]);
+    }
+    if (impl_.sized) order_arena(placed, last);
+  }
+
+  /// For other sizes than those of the capture: behind what each register lies. Of those below it that live when it
+  /// does, the ones that have no other such between.
+  void order_arena(const std::vector<int32_t>& placed, const std::vector<int32_t>& last) {
+    const auto meet = [&](int32_t a, int32_t b) {
+      return last[a] >= impl_.registers[b].first_step && last[b] >= impl_.registers[a].first_step;
+    };
+    for (size_t i = 0; i < placed.size(); ++i) {
+      SizedPlan::Planned planned{placed[i], {}};
+      for (size_t j = i; j-- > 0;) {
+        if (!meet(placed[i], placed[j])) continue;
+        const bool hidden =
+            std::ranges::any_of(planned.behind, [&](int32_t between) { return meet(between, placed[j]); });
+        if (!hidden) planned.behind.push_back(placed[j]);
+      }
+      impl_.sized->arena.push_back(std::move(planned));
+    }
+  }
+
+  /// What of the registers depends on sizes.
+  void plan_sizes() {
+    SizedPlan& plan = *impl_.sized;
+    for (int32_t r = 0; r < static_cast<int32_t>(impl_.registers.size()); ++r) {
+      const Geometry& geometry = geometry_[r];
+      const auto add = [&](const shapes::Size& size, SizedPlan::Part part, size_t dim = 0) {
+        if (!size.is_static()) plan.fields.push_back({r, part, static_cast<int32_t>(dim), plan.sizes.add(size.expr())});
+      };
+      for (size_t d = 0; d < geometry.sizes.size(); ++d) {
+        add(geometry.sizes[d], SizedPlan::Part::Size, d);
+        add(geometry.strides[d], SizedPlan::Part::Stride, d);
+      }
+      add(geometry.view_offset, SizedPlan::Part::ViewOffset);
+      add(geometry.bytes, SizedPlan::Part::Bytes);
     }
   }
 
@@ -503,7 +563,7 @@ class Builder {
     impl_.output_memory.resize(impl_.registers.size());
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
       const Register& info = impl_.registers[r];
-      if (info.source == Source::Fresh && info.bytes >= OutputMemory::kLeastBytes)
+      if (info.source == Source::Fresh && info.bytes >= OutputMemory::kLeastBytes && geometry_[r].is_static())
         impl_.output_memory[r].emplace(static_cast<size_t>(info.bytes));
     }
   }
@@ -512,6 +572,7 @@ class Builder {
   const lower::LoopProgram& program_;
   const graph::Graph& graph_;
   std::vector<int32_t> buffer_register_, value_register_;
+  std::vector<Geometry> geometry_;
   std::unordered_map<ValueId, int32_t> output_register_;
 };
 

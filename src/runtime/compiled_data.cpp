@@ -53,7 +53,7 @@ void add_kernels(Json& json, const CompiledProgram::Impl& impl) {
     json.open('{').field("name", step.kernel->kernel.name).field("code", code_of[k]).field("variant", call.variant);
     json.key("operators").list(step.kernel->operators).key("values").list(step.kernel->value_operators);
     json.key("registers").list(call.registers).field("roles", roles);
-    json.field("units", call.units).field("serial", call.serial).close('}');
+    json.field("units", impl.kernel_runs[k].units).field("serial", impl.kernel_runs[k].serial).close('}');
     ++k;
   }
   json.close(']');

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "codegen/kernel.h"
 #include "graph/text.h"
 #include "loops/interpreter.h"
 #include "runtime/compiled_steps.h"
@@ -56,13 +57,18 @@ class FrameLease {
 class Run {
  public:
   Run(const CompiledProgram::Impl& impl, CallFrame& frame, DispatchScope& scope)
-      : impl_(impl), frame_(frame), registers_(frame.registers), scope_(scope) {}
+      : impl_(impl),
+        frame_(frame),
+        registers_(frame.registers),
+        info_(frame.sized ? frame.sized->registers.data() : impl.registers.data()),
+        kernel_runs_(frame.sized ? frame.sized->kernels.data() : impl.kernel_runs.data()),
+        scope_(scope) {}
 
   void run(const at::Tensor* const* inputs, at::Tensor* outputs) {
     recording_ = at::hasCallbacks();
     quick_ = !recording_ && impl_.mode == KernelMode::Machine;
     for (const int32_t r : impl_.starting) {
-      const Register& info = impl_.registers[r];
+      const Register& info = info_[r];
       switch (info.source) {
         case Source::Input:
           registers_[r] = *inputs[info.index];
@@ -75,7 +81,7 @@ class Run {
       }
     }
     for (const PointerFill& fill : impl_.input_fills) {
-      const Register& info = impl_.registers[fill.reg];
+      const Register& info = info_[fill.reg];
       frame_.pointers[fill.position] = pointer(*inputs[info.index], info);
     }
     for (const PointerFill& fill : impl_.starting_fills) fill_pointer(fill);
@@ -102,10 +108,10 @@ class Run {
     std::shared_ptr<PreparedMemory> made = impl_.prepared.make(inputs, frame_.prepared);
     if (frame_.prepared != made) impl_.bind(frame_, std::move(made));
     for (const int32_t r : impl_.prepared_inputs) {
-      registers_[r] = read_only(*inputs[impl_.registers[r].index], impl_.registers[r]);
+      registers_[r] = read_only(*inputs[info_[r].index], info_[r]);
     }
     for (const CompiledStep& step : impl_.prepared_steps) run_step(step);
-    for (const int32_t r : impl_.prepared_inputs) registers_[r] = *inputs[impl_.registers[r].index];
+    for (const int32_t r : impl_.prepared_inputs) registers_[r] = *inputs[info_[r].index];
     PreparedMemory& memory = *frame_.prepared;
     if (memory.tensors.empty()) memory.count(impl_.prepared_tensor_bytes);
     memory.tensors.clear();
@@ -130,11 +136,12 @@ class Run {
     if (step.kernel >= 0) {
       for (const PointerFill& fill : step.fills) fill_pointer(fill);
       const KernelCall& call = impl_.kernels[step.kernel];
-      if (quick_ && call.serial) {
+      const KernelRun& run = kernel_runs_[step.kernel];
+      if (quick_ && run.serial) {
         // Small kernels, which is where a microsecond counts, need no threads and no bookkeeping.
-        if (call.units > 0) call.entry(&frame_.pointers[call.first_pointer], nullptr, 0, call.units);
+        if (run.units > 0) call.entry(&frame_.pointers[call.first_pointer], run.symbols, 0, run.units);
       } else {
-        run_kernel(call);
+        run_kernel(call, run);
       }
     } else {
       for (const int32_t view : step.views) make_view(view);
@@ -143,19 +150,19 @@ class Run {
     for (const int32_t index : step.dead) registers_[index].reset();
   }
 
-  void run_kernel(const KernelCall& call) {
+  void run_kernel(const KernelCall& call, const KernelRun& run) {
     const std::span<void* const> pointers(&frame_.pointers[call.first_pointer], call.registers.size());
     if (recording_) {
       RECORD_USER_SCOPE(call.name.c_str());
-      return run_code(call, pointers);
+      return run_code(call, run, pointers);
     }
-    run_code(call, pointers);
+    run_code(call, run, pointers);
   }
 
-  void run_code(const KernelCall& call, std::span<void* const> pointers) {
-    if (impl_.mode == KernelMode::Machine) return run_machine_code(call, pointers);
+  void run_code(const KernelCall& call, const KernelRun& run, std::span<void* const> pointers) {
+    if (impl_.mode == KernelMode::Machine) return run_machine_code(call, run, pointers);
     try {
-      loops::interpret(*call.kernel, pointers, {});
+      loops::interpret(*call.kernel, pointers, std::span(run.symbols, call.kernel->symbols.size()));
     } catch (const loops::BoundsError& error) {
       TORCH_CHECK_INDEX(false, error.what());
     }
@@ -166,11 +173,11 @@ class Run {
     return info.written ? tensor.mutable_data_ptr() : const_cast<void*>(tensor.const_data_ptr());
   }
   void fill_pointer(const PointerFill& fill) {
-    frame_.pointers[fill.position] = pointer(registers_[fill.reg], impl_.registers[fill.reg]);
+    frame_.pointers[fill.position] = pointer(registers_[fill.reg], info_[fill.reg]);
   }
 
   at::Tensor fresh(int32_t index) {
-    const Register& info = impl_.registers[index];
+    const Register& info = info_[index];
     const std::optional<OutputMemory>& memory = impl_.output_memory[index];
     if (!memory) return at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
@@ -180,7 +187,7 @@ class Run {
   }
 
   void make_view(int32_t index) {
-    const Register& info = impl_.registers[index];
+    const Register& info = info_[index];
     const at::Tensor& base = registers_[info.index];
     registers_[index] = strided_over(base.storage(), base.scalar_type(), base.storage_offset() + info.offset, info);
   }
@@ -210,7 +217,7 @@ class Run {
 
   /// A result that was made elsewhere is moved into the arena's tensor.
   void keep_planned(int32_t index) {
-    const Register& info = impl_.registers[index];
+    const Register& info = info_[index];
     if (info.source != Source::Arena) return;
     const at::Tensor made = std::move(registers_[index]);
     registers_[index] =
@@ -222,7 +229,7 @@ class Run {
   void fix_results(const Step& call) {
     for (const int32_t index : call.results) {
       if (index < 0) continue;
-      const Register& info = impl_.registers[index];
+      const Register& info = info_[index];
       if (info.source != Source::Returned) continue;
       at::Tensor& tensor = registers_[index];
       if (tensor.defined() && !tensor.has_storage()) continue;  // in a layout that only other operators know
@@ -265,6 +272,9 @@ class Run {
       switch (argument.kind) {
         case Argument::Kind::Constant:
           stack.push_back(argument.constant);
+          break;
+        case Argument::Kind::Size:
+          stack.push_back(graph::number_of(argument.size, frame_.sized->values));
           break;
         case Argument::Kind::Tensor:
           stack.emplace_back(operand(argument.tensor));
@@ -324,6 +334,8 @@ class Run {
   const CompiledProgram::Impl& impl_;
   CallFrame& frame_;
   std::vector<at::Tensor>& registers_;
+  const Register* info_;
+  const KernelRun* kernel_runs_;
   DispatchScope& scope_;
   bool recording_ = false;
   /// Nobody watches, and kernels are machine code.
@@ -369,31 +381,71 @@ void CompiledProgram::Impl::give_frame(std::unique_ptr<CallFrame> frame) const {
 std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
   // Kept across calls: they must be no inference tensors, whatever mode the first call is in.
   const c10::InferenceMode no_inference(false);
-  auto frame = std::make_unique<CallFrame>(arena_bytes);
+  auto frame = std::make_unique<CallFrame>();
   frame->registers.resize(registers.size());
   frame->pointers.resize(pointer_count);
-  if (arena_bytes) {
-    frame->arena = at::detail::empty_cpu({arena_bytes}, c10::kByte).storage();
-    prefer_huge_pages(frame->arena.mutable_data(), static_cast<size_t>(arena_bytes));
-  }
   for (size_t r = 0; r < registers.size(); ++r) {
-    const Register& info = registers[r];
-    if (info.source == Source::Constant) frame->registers[r] = constants[info.index];
-    if (info.source != Source::Arena || info.prepared) continue;
-    frame->registers[r] =
-        strided_over(frame->arena, info.dtype, info.offset / static_cast<int64_t>(c10::elementSize(info.dtype)), info);
+    if (registers[r].source == Source::Constant) frame->registers[r] = constants[registers[r].index];
   }
-  for (size_t r = 0; r < registers.size(); ++r) {
-    const Register& info = registers[r];
-    if (info.source != Source::View || registers[info.index].source != Source::Arena) continue;
-    if (registers[info.index].prepared) continue;
-    const at::Tensor& base = frame->registers[info.index];
-    frame->registers[r] = strided_over(frame->arena, info.dtype, base.storage_offset() + info.offset, info);
+  if (sized) {
+    frame->sized = std::make_unique<FrameSizes>(*sized, registers);
+    for (size_t k = 0; k < kernels.size(); ++k) frame->sized->kernels[k].may_be_serial = kernel_runs[k].may_be_serial;
+    return frame;
+  }
+  frame->allocate(arena_bytes);
+  place_tensors(*frame, registers);
+  return frame;
+}
+
+void CallFrame::allocate(int64_t bytes) {
+  held_memory().arenas += bytes - arena_bytes;
+  arena_bytes = bytes;
+  if (bytes == 0) return;
+  arena = {};
+  arena = at::detail::empty_cpu({bytes}, c10::kByte).storage();
+  prefer_huge_pages(arena.mutable_data(), static_cast<size_t>(bytes));
+}
+
+void CompiledProgram::Impl::resize(CallFrame& frame, const at::Tensor* const* inputs) const {
+  graph::SymbolValues values = sized->reader.read(inputs);
+  if (values == frame.sized->values) return;
+  const c10::InferenceMode no_inference(false);
+  frame.sized->resize(*sized, std::move(values));
+  if (frame.sized->arena_bytes > frame.arena_bytes) frame.allocate(frame.sized->arena_bytes);
+  place_tensors(frame, frame.sized->registers);
+}
+
+/// The arena's tensors and the pointers that stay from call to call.
+void CompiledProgram::Impl::place_tensors(CallFrame& frame, const std::vector<Register>& infos) const {
+  const auto place = [&](size_t r, int64_t offset) {
+    const Register& info = infos[r];
+    at::Tensor& tensor = frame.registers[r];
+    if (tensor.defined() && tensor.use_count() == 1 &&
+        tensor.storage().unsafeGetStorageImpl() == frame.arena.unsafeGetStorageImpl()) {
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides, offset);
+    } else {
+      tensor = strided_over(frame.arena, info.dtype, offset, info);
+    }
+  };
+  const auto elements = [](const Register& info) {
+    return info.offset / static_cast<int64_t>(c10::elementSize(info.dtype));
+  };
+  for (size_t r = 0; r < infos.size(); ++r) {
+    const Register& info = infos[r];
+    if (info.source == Source::Arena && !info.prepared && info.held) place(r, elements(info));
+  }
+  for (size_t r = 0; r < infos.size(); ++r) {
+    const Register& info = infos[r];
+    if (info.source != Source::View) continue;
+    const Register& base = infos[info.index];
+    if (base.source == Source::Arena && !base.prepared) place(r, elements(base) + info.offset);
   }
   for (const PointerFill& fill : kept_fills) {
-    frame->pointers[fill.position] = const_cast<void*>(frame->registers[fill.reg].const_data_ptr());
+    const Register& info = infos[fill.reg];
+    frame.pointers[fill.position] = info.source == Source::Arena
+                                        ? static_cast<char*>(frame.arena.mutable_data()) + info.offset
+                                        : const_cast<void*>(frame.registers[fill.reg].const_data_ptr());
   }
-  return frame;
 }
 
 void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PreparedMemory> memory) const {
@@ -424,6 +476,29 @@ CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : 
   }
   const StageTime time("compile.backend.code_generation");
   if (mode == KernelMode::Machine) compile_kernels(impl_->kernels);
+  impl_->plan_kernels();
+}
+
+void CompiledProgram::Impl::plan_kernels() {
+  for (const KernelCall& call : kernels) {
+    const bool machine = mode == KernelMode::Machine;
+    KernelRun run;
+    run.may_be_serial = !call.kernel->may_raise();
+    if (machine) {
+      // Of the run that was captured.
+      std::vector<int64_t> symbols;
+      for (const int32_t symbol : call.kernel->symbols) {
+        const auto& bindings = program.functional.graph.symbols;
+        symbols.push_back(std::ranges::find(bindings, symbol, &graph::SymbolBinding::symbol)->hint);
+      }
+      run.units = call.code->units_of(symbols.data());
+      run.serial = run.may_be_serial && run.units <= call.code->grain_of(symbols.data());
+    }
+    kernel_runs.push_back(run);
+    if (!sized) continue;
+    sized->kernels.push_back({machine ? sized->sizes.add(call.code->units) : -1,
+                              machine ? sized->sizes.add(call.code->cost) : -1, call.kernel->symbols});
+  }
 }
 CompiledProgram::~CompiledProgram() = default;
 CompiledProgram::CompiledProgram(CompiledProgram&&) noexcept = default;
@@ -447,6 +522,7 @@ bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs) 
   if (writes_overlap(*impl_, inputs)) return false;
   scope.enter(/*with_tracking=*/false);
   FrameLease frame(*impl_);
+  if (impl_->sized) impl_->resize(*frame, inputs);
   Run(*impl_, *frame, scope).run(inputs, outputs);
   return true;
 }

@@ -11,43 +11,11 @@
 #include "runtime/output_memory.h"
 #include "runtime/prepared.h"
 #include "runtime/program_steps.h"
+#include "runtime/register.h"
+#include "runtime/sized_plan.h"
 #include "runtime/step_times.h"
 
 namespace magneto::runtime {
-
-/// The tensor objects of a call, by register: one per buffer that an operator or the caller sees, one per view of such.
-enum class Source : uint8_t {
-  Input,     // the caller's tensor
-  Constant,  // the program's tensor
-  Copy,      // a copy of a constant for each call
-  Arena,     // planned memory; the tensor object is kept with the arena
-  Fresh,     // made for each call: outputs and what they share memory with
-  Returned,  // what an operator's kernel gave
-  View,      // geometry over another register
-};
-
-struct Register {
-  Source source = Source::Fresh;
-  /// Input, Constant, Copy: which. View: the register it is a view of.
-  int32_t index = -1;
-  c10::ScalarType dtype = c10::ScalarType::Undefined;
-  std::vector<int64_t> sizes, strides;
-  /// Arena: bytes. View: elements.
-  int64_t offset = 0;
-  int64_t bytes = 0;
-  /// A later step reads it: it must be what the capture saw.
-  bool read = false;
-  /// Something but a kernel needs the tensor object. (Kernels need pointers.)
-  bool held = false;
-  /// A kernel writes it.
-  bool written = false;
-  /// Made of weights alone: in the prepared memory, at `offset`, instead of the arena; or Returned, among its tensors.
-  bool prepared = false;
-  /// The steps that use it; it is given up behind the last one.
-  int32_t first_step = INT32_MAX, last_step = -1;
-  /// The graph's value that it holds, for people.
-  graph::ValueId value = graph::kNoValue;
-};
 
 /// An operator's kernel that writes its result into a tensor that is there.
 using OutCall = void (*)(const Step& step, c10::DispatchKeySet keys, const Registers& registers, at::Tensor& out);
@@ -84,13 +52,17 @@ struct InputWrite {
 
 /// The memory of one call.
 struct CallFrame {
-  explicit CallFrame(int64_t arena_bytes) : arena_bytes(arena_bytes) { held_memory().arenas += arena_bytes; }
+  CallFrame() = default;
   ~CallFrame() { held_memory().arenas -= arena_bytes; }
   CallFrame(const CallFrame&) = delete;
   CallFrame& operator=(const CallFrame&) = delete;
+  /// Gives the arena so many bytes.
+  void allocate(int64_t bytes);
 
-  const int64_t arena_bytes;
+  int64_t arena_bytes = 0;
   at::Storage arena;
+  /// Of a program whose sizes differ from run to run.
+  std::unique_ptr<FrameSizes> sized;
   /// What the prepared registers and pointers refer to.
   std::shared_ptr<PreparedMemory> prepared;
   std::vector<at::Tensor> registers;
@@ -129,6 +101,10 @@ struct CompiledProgram::Impl {
   std::vector<PointerFill> input_fills, starting_fills, kept_fills, prepared_fills;
   size_t pointer_count = 0;
   int64_t arena_bytes = 0;
+  /// Empty if the sizes are always the same; those above are then the only ones.
+  std::optional<SizedPlan> sized;
+  /// By kernel, for those sizes.
+  std::vector<KernelRun> kernel_runs;
   size_t input_count = 0;
   /// All tensors are dense, strided, real and on the CPU.
   bool plain = true;
@@ -139,6 +115,11 @@ struct CompiledProgram::Impl {
   std::unique_ptr<CallFrame> take_frame() const;
   void give_frame(std::unique_ptr<CallFrame> frame) const;
   std::unique_ptr<CallFrame> make_frame() const;
+  void place_tensors(CallFrame& frame, const std::vector<Register>& infos) const;
+  /// How much each kernel has to do.
+  void plan_kernels();
+  /// The frame's memory and tensors for the sizes of a run.
+  void resize(CallFrame& frame, const at::Tensor* const* inputs) const;
   /// The frame's registers and pointers over this memory.
   void bind(CallFrame& frame, std::shared_ptr<PreparedMemory> memory) const;
 

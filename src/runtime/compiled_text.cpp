@@ -76,7 +76,8 @@ std::string steps_text(const CompiledProgram::Impl& impl) {
     for (size_t i = 0; i < call.registers.size(); ++i) out += (i ? ", " : "") + register_name(call.registers[i]);
     out += ")";
     if (call.code) {
-      out += ", " + std::to_string(call.units) + " units" + (call.serial ? ", one thread" : ", on all threads");
+      const KernelRun& run = impl.kernel_runs[step.kernel];
+      out += ", " + std::to_string(run.units) + " units" + (run.serial ? ", one thread" : ", on all threads");
     }
     out += "\n";
   }
@@ -122,7 +123,7 @@ std::string hints_text(const CompiledProgram::Impl& impl) {
     if (step.kernel >= 0) {
       const KernelCall& call = impl.kernels[step.kernel];
       constexpr int64_t kMuch = 1 << 20;
-      if (call.code && call.units == 1 && call.code->cost.is_constant() && call.code->cost.number() > kMuch) {
+      if (call.code && impl.kernel_runs[step.kernel].units == 1 && call.code->cost.is_constant() && call.code->cost.number() > kMuch) {
         out += call.name + " moves " + std::to_string(call.code->cost.number() >> 20) + " MB on one thread\n";
       }
       continue;

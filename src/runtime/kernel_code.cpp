@@ -26,16 +26,12 @@ void compile_kernels(std::vector<KernelCall>& calls) {
     }
     throw;
   }
-  for (KernelCall& call : calls) {
-    call.units = call.code->units_of(nullptr);
-    call.serial = call.units <= call.code->grain_of(nullptr) && !call.kernel->may_raise();
-    call.entry = call.code->entry;
-  }
+  for (KernelCall& call : calls) call.entry = call.code->entry;
 }
 
-void run_machine_code(const KernelCall& call, std::span<void* const> pointers) {
-  if (call.serial) return call.units > 0 ? call.entry(pointers.data(), nullptr, 0, call.units) : void();
-  codegen::run(*call.code, pointers);
+void run_machine_code(const KernelCall& call, const KernelRun& run, std::span<void* const> pointers) {
+  if (run.serial) return run.units > 0 ? call.entry(pointers.data(), run.symbols, 0, run.units) : void();
+  codegen::run(*call.code, pointers, run.symbols);
 }
 
 }  // namespace magneto::runtime

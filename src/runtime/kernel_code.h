@@ -26,10 +26,18 @@ struct KernelCall {
   /// Of its first argument among the frame's pointers.
   size_t first_pointer = 0;
   std::string name;
-  /// Machine code for one thread, where no more is worth it.
+  /// Its machine code.
   void (*entry)(void* const* buffers, const int64_t* symbols, int64_t begin, int64_t end) noexcept = nullptr;
+};
+
+/// How much a kernel has to do in a run.
+struct KernelRun {
+  /// Of Kernel::symbols.
+  const int64_t* symbols = nullptr;
   int64_t units = 0;
+  /// On one thread: more are not worth it, and nothing is raised.
   bool serial = false;
+  bool may_be_serial = false;
 };
 
 class NoCodeGenerator : public std::runtime_error {
@@ -41,6 +49,6 @@ class NoCodeGenerator : public std::runtime_error {
 void compile_kernels(std::vector<KernelCall>& calls);
 
 /// Runs a kernel's code, on PyTorch's threads if it is worth that.
-void run_machine_code(const KernelCall& call, std::span<void* const> pointers);
+void run_machine_code(const KernelCall& call, const KernelRun& run, std::span<void* const> pointers);
 
 }  // namespace magneto::runtime

@@ -56,6 +56,9 @@ OutCall find_out_call(const Step& step) {
       {{"mkldnn::_convolution_pointwise", ""}, &call_placed},
   };
   if (step.mode != CallMode::Direct) return nullptr;
+  for (const Argument& argument : step.arguments) {
+    if (argument.kind == Argument::Kind::Size) return nullptr;
+  }
   const auto row = rows.find(step.op.operator_name());
   return row == rows.end() ? nullptr : row->second;
 }

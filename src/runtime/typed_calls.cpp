@@ -95,7 +95,7 @@ TypedCall find_typed_call(const Step& step) {
   for (size_t i = 0; i < step.arguments.size(); ++i) {
     const bool tensor = schema[i].real_type()->kind() == c10::TypeKind::TensorType;
     if (tensor != (step.arguments[i].kind == Argument::Kind::Tensor)) return nullptr;
-    if (step.arguments[i].constant.isSymInt()) return nullptr;
+    if (step.arguments[i].constant.isSymInt() || step.arguments[i].kind == Argument::Kind::Size) return nullptr;
   }
   return row->second;
 }

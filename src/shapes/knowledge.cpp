@@ -151,6 +151,33 @@ std::optional<Expr> exact_quotient(Expr a, Expr b) {
   return quotient;
 }
 
+Split long_division(Expr a, Expr divisor) {
+  if (divisor.is_constant()) return divisor.number() > 0 ? split(a, divisor.number()) : Split{0, a};
+  // By the divisor's first term of the highest degree, as long as some term has it as a factor.
+  const auto parts = terms_of(divisor.kind() == ExprKind::Sum ? divisor - divisor.number() : divisor);
+  const Term leading = *std::ranges::max_element(
+      *parts, [](const Term& x, const Term& y) { return x.factors.size() < y.factors.size(); });
+  Expr lead = leading.coefficient;
+  for (const Expr factor : leading.factors) lead *= factor;
+  Split result{0, a};
+  constexpr int kMostTurns = 32;
+  for (int turn = 0; turn < kMostTurns; ++turn) {
+    if (result.rest.is_constant()) return result;
+    const Expr rest = result.rest.kind() == ExprKind::Sum ? result.rest - result.rest.number() : result.rest;
+    std::optional<Expr> quotient;
+    for (const Term& term : *terms_of(rest)) {
+      Expr whole = term.coefficient;
+      for (const Expr factor : term.factors) whole *= factor;
+      quotient = exact_quotient(whole, lead);
+      if (quotient) break;
+    }
+    if (!quotient) return result;
+    result.quotient += *quotient;
+    result.rest = result.rest - *quotient * divisor;
+  }
+  return {0, a};
+}
+
 /// c*(x//d)*y is (c/d)*x*y where d is known to divide x.
 Expr Knowledge::without_exact_divisions(Expr expr) {
   const auto terms = terms_of(expr.kind() == ExprKind::Sum ? expr - expr.number() : expr);
@@ -214,7 +241,7 @@ Expr Knowledge::simplify_division(Expr inner) {
     case ExprKind::FloorDiv:
     case ExprKind::Mod: {
       const bool divides = inner.kind() == ExprKind::FloorDiv;
-      if (x.low >= 0 && y.low > 0 && x.high < y.low) return divides ? Expr(0) : a;
+      if (is_rest(a, b)) return divides ? Expr(0) : a;
       if (y.low > 0) {
         if (const auto quotient = exact_quotient(a, b)) return divides ? *quotient : Expr(0);
         // (p*a)//(p*b) is a//b, and the rest p times that of a and b.
@@ -228,7 +255,8 @@ Expr Knowledge::simplify_division(Expr inner) {
           }
         }
       }
-      if (!b.is_constant() || b.number() <= 1) return inner;
+      if (!b.is_constant()) return divided_by_symbols(inner).value_or(inner);
+      if (b.number() <= 1) return inner;
       // (c*x + rest) with 0 <= rest < c: split off what c divides, then look at the coarsest common factor of the rest.
       if (a.kind() != ExprKind::Sum) return inner;
       // Terms whose coefficient shares a factor g with the divisor: (g*x + rest)//(g*n) == x//n when 0 <= rest < g.
@@ -254,6 +282,35 @@ Expr Knowledge::simplify_division(Expr inner) {
     default:
       return inner;
   }
+}
+
+/// A division or modulo by what is no number: what the divisor, or a factor of it, divides is split off.
+std::optional<Expr> Knowledge::divided_by_symbols(Expr division) {
+  const Expr a = division.operands()[0], b = division.operands()[1];
+  const bool divides = division.kind() == ExprKind::FloorDiv;
+  if (range(b).low < 1) return std::nullopt;
+  if (const Split parts = long_division(a, b); !parts.quotient.is_constant(0)) {
+    return divides ? parts.quotient + simplified(floor_div(parts.rest, b)) : simplified(mod(parts.rest, b));
+  }
+  const auto divisor = terms_of(b);
+  if (!divisor || divisor->size() != 1) return std::nullopt;
+  std::vector<Expr> factors = divisor->front().factors;
+  if (divisor->front().coefficient > 1) factors.push_back(divisor->front().coefficient);
+  for (const Expr factor : factors) {
+    if (range(factor).low < 1 || factor == b) continue;
+    // (g*x + rest)//(g*n) is x//n when 0 <= rest < g.
+    const Split parts = long_division(a, factor);
+    if (parts.quotient.is_constant(0) || !is_rest(parts.rest, factor)) continue;
+    const Expr rest = long_division(b, factor).quotient;
+    if (divides) return simplified(floor_div(parts.quotient, rest));
+    return factor * simplified(mod(parts.quotient, rest)) + parts.rest;
+  }
+  return std::nullopt;
+}
+
+bool Knowledge::is_rest(Expr a, Expr b) {
+  const Range x = range(a), y = range(b);
+  return x.low >= 0 && y.low > 0 && x.high < y.low;
 }
 
 std::optional<Expr> Knowledge::leaf_value(Expr leaf) const {

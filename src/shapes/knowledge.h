@@ -24,6 +24,8 @@ class Knowledge {
   virtual std::optional<Expr> leaf_value(Expr leaf) const;
   /// It is known that `divisor`, which is not zero, divides `dividend` without a rest: d*(x//d) is x.
   virtual bool divides(Expr divisor, Expr dividend) const;
+  /// 0 <= a < b is known.
+  virtual bool is_rest(Expr a, Expr b);
 
   /// From here on answers are remembered by expression, until `forget`: for expressions that grow out of each other.
   void remember();
@@ -34,6 +36,7 @@ class Knowledge {
   Expr simplify(Expr expr);
   Expr without_exact_divisions(Expr sum);
   Expr simplify_division(Expr expr);
+  std::optional<Expr> divided_by_symbols(Expr division);
 
   bool remembers_ = false;
   std::unordered_map<const void*, Range> ranges_;
@@ -45,6 +48,8 @@ struct Split {
   Expr quotient, rest;
 };
 Split split(Expr a, int64_t divisor);
+/// The same for any divisor but zero: s0*i0 + i0 + i1 is (s0 + 1)*i0 + i1.
+Split long_division(Expr a, Expr divisor);
 /// The expression put together anew of what `part` gives for each of its parts; of a leaf, what it gives for the leaf.
 Expr rebuild(Expr expr, const std::function<Expr(Expr)>& part);
 
