@@ -197,6 +197,9 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
     compiled = runtime::make_compiled_computation(trace.graph, way, stages);
     if (!compiled.uncompiled.empty()) {
       // Code for one size after the other.
+      if (CompileLog::current()->wants("dynamic")) {
+        log("dynamic", "no code for all sizes of " + place_text(place_of(context, start)) + ": " + compiled.uncompiled);
+      }
       const graph::SymbolValues values = captured_sizes(trace);
       compiled = runtime::make_compiled_computation(graph::with_numbers(trace.graph, values), way, stages);
       compiled.computation = runtime::make_sized_computation(

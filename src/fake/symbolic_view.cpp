@@ -52,6 +52,13 @@ bool view_of(SymbolicCall& call) {
 
 bool same(const SymbolicCall&, View&) { return true; }
 
+/// (self, sizes, strides).
+bool realiased(const SymbolicCall& call, View& view) {
+  view.sizes = call.symints(1);
+  view.strides = call.symints(2);
+  return true;
+}
+
 bool reshaped(const SymbolicCall& call, View& view) {
   const at::Tensor& self = call.tensor(0);
   const SymSizes asked = call.symints(1);
@@ -229,6 +236,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::detach", view_of<same>},
     {"aten::view", view_of<reshaped>},
     {"aten::_unsafe_view", view_of<reshaped>},
+    {"aten::_reshape_alias", view_of<realiased>},
     {"aten::expand", view_of<expand>},
     {"aten::permute", view_of<permute>},
     {"aten::transpose.int", view_of<transpose>},

@@ -10,6 +10,9 @@ namespace {
 constexpr int64_t kSmallProduct = 1 << 15;
 /// A product with a vector reads each element of the matrix once. Many short ones are the loads' cost, no library's.
 constexpr int64_t kShortRow = 64;
+/// Of products whose number of rows differs from run to run: a matrix of so many elements is worth no library's call,
+/// however many rows there are.
+constexpr int64_t kSmallMatrix = 1 << 10;
 
 Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
 
@@ -36,6 +39,7 @@ std::optional<T> product(Call& call, int first, int second) {
   const int64_t most = call.lowering().program.choices.small_product.value_or(kSmallProduct);
   if (!loops::is_float(dtype) || call.lowering().dag.may_be_empty(space)) return std::nullopt;
   if (multiplications > most && !short_rows) return std::nullopt;
+  if (!shapes::all_static(space) && (!shapes::all_static({n, k}) || (k * n).number() > kSmallMatrix)) return std::nullopt;
   // All operands are read in the same space: [..., m, n, k].
   std::vector<Expr> a_map, b_map;
   for (int64_t dim = 0; dim + 2 < rank; ++dim) a_map.push_back(variable(dim));

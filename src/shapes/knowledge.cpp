@@ -165,7 +165,8 @@ Split long_division(Expr a, Expr divisor) {
     if (result.rest.is_constant()) return result;
     const Expr rest = result.rest.kind() == ExprKind::Sum ? result.rest - result.rest.number() : result.rest;
     std::optional<Expr> quotient;
-    for (const Term& term : *terms_of(rest)) {
+    const auto terms = terms_of(rest);
+    for (const Term& term : *terms) {
       Expr whole = term.coefficient;
       for (const Expr factor : term.factors) whole *= factor;
       quotient = exact_quotient(whole, lead);
