@@ -44,11 +44,17 @@ SymbolReader::SymbolReader(const Graph& graph) {
 
 SymbolValues SymbolReader::read(const at::Tensor* const* inputs) const {
   SymbolValues values;
+  update(inputs, values);
+  return values;
+}
+
+bool SymbolReader::update(const at::Tensor* const* inputs, SymbolValues& values) const {
+  bool changed = false;
   for (const Place& place : places_) {
     const at::Tensor& tensor = *inputs[place.input];
-    values.set(place.symbol, place.dim < 0 ? *tensor.const_data_ptr<int64_t>() : tensor.size(place.dim));
+    changed |= values.set(place.symbol, place.dim < 0 ? *tensor.const_data_ptr<int64_t>() : tensor.size(place.dim));
   }
-  return values;
+  return changed;
 }
 
 int64_t SymbolValues::operator()(Expr size) const {

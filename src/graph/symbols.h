@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "graph/graph.h"
@@ -13,9 +14,11 @@ namespace magneto::graph {
 /// The symbols' numbers in one run, by id.
 class SymbolValues {
  public:
-  void set(int32_t symbol, int64_t value) {
-    if (values_.size() <= static_cast<size_t>(symbol)) values_.resize(symbol + 1);
-    values_[symbol] = value;
+  /// True if that is another value than before.
+  bool set(int32_t symbol, int64_t value) {
+    const bool is_new = values_.size() <= static_cast<size_t>(symbol);
+    if (is_new) values_.resize(symbol + 1);
+    return std::exchange(values_[symbol], value) != value || is_new;
   }
   int64_t operator()(shapes::Expr size) const;
   const int64_t* data() const { return values_.data(); }
@@ -31,6 +34,8 @@ class SymbolReader {
   explicit SymbolReader(const Graph& graph);
   /// `inputs`: in the order of graph.inputs.
   SymbolValues read(const at::Tensor* const* inputs) const;
+  /// The same into `values`, those of an earlier run or none. True: they are others now.
+  bool update(const at::Tensor* const* inputs, SymbolValues& values) const;
   bool empty() const { return places_.empty(); }
 
  private:

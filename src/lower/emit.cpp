@@ -19,6 +19,9 @@ using loops::ValueId;
 
 /// An expression that costs more than this is kept in scratch memory for later stages.
 constexpr float kDear = 2.5f;
+/// Or, where a row is too long for that or its length not known, in the place of a result; of so many bytes at most,
+/// which the nearest caches hold.
+constexpr int64_t kLentBytes = 1 << 20;
 
 /// Where a kernel's results go.
 struct Store {
@@ -99,6 +102,8 @@ class Emitter {
     step_ = {};
     buffers_.clear();
     scratch_.clear();
+    lent_.clear();
+    taken_.clear();
     argument_dtypes_.clear();
     reduced_.clear();
     row_values_.clear();
@@ -197,7 +202,6 @@ class Emitter {
     if (!staged) return;
     Size inner = 1;
     for (const Axis& axis : group_->axes) inner *= axis.inner ? axis.extent : 1;
-    if (!inner.is_static()) return;  // scratch memory's size is a number
     for (size_t i = 0; i < group_->ops.size(); ++i) {
       const NodeId op = group_->ops[i];
       for (const Read& read : groups_.reads[op]) {
@@ -205,13 +209,40 @@ class Emitter {
         if (j < 0 || !full_[j] || block_[j] == block_[i] || dag_[read.op].kind == NodeKind::Reduce) continue;
         const bool must = dag_[read.op].kind == NodeKind::Scan;
         if (stores_.count(read.op) || scratch_.count(read.op)) continue;
-        const int64_t bytes = inner.number() * loops::dtype_bytes(dag_[read.op].dtype);
-        if (bytes <= loops::kScratchBytes && (must || groups_.weight[read.op] > kDear)) {
+        const bool dear = must || groups_.weight[read.op] > kDear;
+        const int64_t bytes = inner.hint() * loops::dtype_bytes(dag_[read.op].dtype);
+        if (dear && (!inner.is_static() || bytes > loops::kScratchBytes)) {
+          if (bytes <= kLentBytes) lend(read.op);
+        } else if (dear) {
           scratch_[read.op] = builder_->buffer(dag_[read.op].dtype, loops::Role::Scratch, inner.expr());
           note_dtype(scratch_[read.op], dag_[read.op].dtype);
         }
       }
     }
+  }
+
+  /// No scratch memory holds `op`: it stands until then where a result will that is made of it, if there is one that
+  /// all who read `op` come before.
+  void lend(NodeId op) {
+    if (lent_.count(op)) return;
+    int32_t last = 0;
+    for (size_t i = 0; i < group_->ops.size(); ++i) {
+      if (reads(i, op)) last = std::max(last, block_[i]);
+    }
+    for (size_t i = 0; i < group_->ops.size(); ++i) {
+      const auto stored = stores_.find(group_->ops[i]);
+      if (block_[i] != last || !full_[i] || !reads(i, op) || stored == stores_.end()) continue;
+      if (dag_[group_->ops[i]].kind == NodeKind::Reduce || taken_.count(group_->ops[i])) continue;
+      const BufferId buffer = stored->second.front().buffer;
+      if (*loop_dtype(lowering_.program.buffers[buffer].dtype) != dag_[op].dtype) continue;
+      if (dag_[group_->ops[i]].sizes != dag_[op].sizes) continue;
+      lent_[op] = i;
+      taken_.insert(group_->ops[i]);
+      return;
+    }
+  }
+  bool reads(size_t i, NodeId op) const {
+    return std::ranges::any_of(groups_.reads[group_->ops[i]], [&](const Read& read) { return read.op == op; });
   }
 
   int position(NodeId op) const {
@@ -279,21 +310,30 @@ class Emitter {
       if (const auto scratch = scratch_.find(op); scratch != scratch_.end()) {
         builder_->store(scratch->second, simplify(inner_position_), value);
       }
+      if (const auto lent = lent_.find(op); lent != lent_.end()) {
+        const Store& target = stores_.at(group_->ops[lent->second]).front();
+        builder_->store(kernel_buffer(target.buffer, loops::Role::Out), place_of(target, lent->second), value);
+      }
     }
   }
 
   void store(size_t i, ValueId value) {
     const auto found = stores_.find(group_->ops[i]);
     if (found == stores_.end()) return;
+    for (const Store& target : found->second) {
+      builder_->store(kernel_buffer(target.buffer, loops::Role::Out), place_of(target, i), value);
+    }
+  }
+
+  /// Where op `i` of the group stands in a buffer that it goes to.
+  Expr place_of(const Store& target, size_t i) const {
     const std::vector<Expr> index = bound(group_->index[i]);
     const Node& node = dag_[group_->ops[i]];
-    for (const Store& target : found->second) {
-      Expr at = target.offset.expr();
-      for (size_t d = 0; d < node.sizes.size(); ++d) {
-        if (node.sizes[d] != 1) at += index[d] * target.strides[d].expr();
-      }
-      builder_->store(kernel_buffer(target.buffer, loops::Role::Out), simplify(at), value);
+    Expr at = target.offset.expr();
+    for (size_t d = 0; d < node.sizes.size(); ++d) {
+      if (node.sizes[d] != 1) at += index[d] * target.strides[d].expr();
     }
+    return simplify(at);
   }
 
   /// Axis variables replaced by the kernel's.
@@ -382,6 +422,10 @@ class Emitter {
         if (stores_.count(id)) return load_stored(id, index);
         if (const auto scratch = scratch_.find(id); scratch != scratch_.end()) {
           return load_argument(scratch->second, inner_position_);
+        }
+        if (const auto lent = lent_.find(id); lent != lent_.end()) {
+          const Store& target = stores_.at(group_->ops[lent->second]).front();
+          return load_argument(kernel_buffer(target.buffer, loops::Role::Out), place_of(target, lent->second));
         }
       }
     }
@@ -596,6 +640,9 @@ class Emitter {
   std::vector<Dtype> argument_dtypes_;  // by buffer of the kernel
   std::map<BufferId, loops::BufferId> buffers_;
   std::map<NodeId, loops::BufferId> scratch_;
+  /// Ops that stand for a while where a result will: which op of the group that is.
+  std::map<NodeId, size_t> lent_;
+  std::set<NodeId> taken_;
   std::vector<int32_t> block_;
   std::vector<bool> full_;
   std::map<int32_t, Expr> row_variables_, variables_;

@@ -563,8 +563,8 @@ class Builder {
     impl_.output_memory.resize(impl_.registers.size());
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
       const Register& info = impl_.registers[r];
-      if (info.source == Source::Fresh && info.bytes >= OutputMemory::kLeastBytes && geometry_[r].is_static())
-        impl_.output_memory[r].emplace(static_cast<size_t>(info.bytes));
+      const bool large = info.bytes >= OutputMemory::kLeastBytes || !geometry_[r].bytes.is_static();
+      if (info.source == Source::Fresh && large) impl_.output_memory[r].emplace();
     }
   }
 

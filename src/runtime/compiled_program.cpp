@@ -179,9 +179,11 @@ class Run {
   at::Tensor fresh(int32_t index) {
     const Register& info = info_[index];
     const std::optional<OutputMemory>& memory = impl_.output_memory[index];
-    if (!memory) return at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
+    if (!memory || info.bytes < OutputMemory::kLeastBytes) {
+      return at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
+    }
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-        memory->take(), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(info.dtype));
+        memory->take(static_cast<size_t>(info.bytes)), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(info.dtype));
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides);
     return tensor;
   }
@@ -407,10 +409,9 @@ void CallFrame::allocate(int64_t bytes) {
 }
 
 void CompiledProgram::Impl::resize(CallFrame& frame, const at::Tensor* const* inputs) const {
-  graph::SymbolValues values = sized->reader.read(inputs);
-  if (values == frame.sized->values) return;
+  if (!sized->reader.update(inputs, frame.sized->values)) return;
   const c10::InferenceMode no_inference(false);
-  frame.sized->resize(*sized, std::move(values));
+  frame.sized->resize(*sized);
   if (frame.sized->arena_bytes > frame.arena_bytes) frame.allocate(frame.sized->arena_bytes);
   place_tensors(frame, frame.sized->registers);
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "runtime/held_memory.h"
 
@@ -13,8 +14,6 @@ namespace magneto::runtime {
 
 /// Holds the free block; `kClosed` once the program is gone.
 struct OutputMemory::Slot {
-  explicit Slot(size_t bytes) : bytes(bytes) {}
-  const size_t bytes;
   std::atomic<void*> spare{nullptr};
 };
 
@@ -25,25 +24,35 @@ constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kHeader = 64;
 void* const kClosed = reinterpret_cast<void*>(uintptr_t{1});
 
-using SlotPtr = std::shared_ptr<OutputMemory::Slot>;
+struct Header {
+  std::shared_ptr<OutputMemory::Slot> slot;
+  size_t bytes;  // of the data
+};
+static_assert(sizeof(Header) <= kHeader);
 
-SlotPtr* slot_of(void* data) { return reinterpret_cast<SlotPtr*>(static_cast<char*>(data) - kHeader); }
+Header* header_of(void* data) { return reinterpret_cast<Header*>(static_cast<char*>(data) - kHeader); }
 
 void free_block(void* data) {
-  SlotPtr* slot = slot_of(data);
-  slot->~SlotPtr();
-  c10::GetCPUAllocator()->raw_deallocate(slot);
+  Header* header = header_of(data);
+  header->~Header();
+  c10::GetCPUAllocator()->raw_deallocate(header);
 }
 
 void give_back(void* data) {
   void* nothing = nullptr;
-  OutputMemory::Slot& slot = **slot_of(data);
-  const auto bytes = static_cast<int64_t>(slot.bytes);
+  const Header& header = *header_of(data);
+  const auto bytes = static_cast<int64_t>(header.bytes);
   held_memory().outputs += bytes;
   // A free block keeps its slot alive, and the slot the block, until the slot is closed.
-  if (slot.spare.compare_exchange_strong(nothing, data, std::memory_order_acq_rel)) return;
+  if (header.slot->spare.compare_exchange_strong(nothing, data, std::memory_order_acq_rel)) return;
   held_memory().outputs -= bytes;
   free_block(data);
+}
+
+/// A block that was kept, no longer counted as such.
+void* taken_back(void* spare) {
+  held_memory().outputs -= static_cast<int64_t>(header_of(spare)->bytes);
+  return spare;
 }
 
 }  // namespace
@@ -55,27 +64,28 @@ void prefer_huge_pages(void* data, size_t bytes) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish; failing is fine
 }
 
-OutputMemory::OutputMemory(size_t bytes) : slot_(std::make_shared<Slot>(bytes)) {}
+OutputMemory::OutputMemory() : slot_(std::make_shared<Slot>()) {}
 
 OutputMemory::~OutputMemory() {
   if (!slot_) return;
   void* spare = slot_->spare.exchange(kClosed, std::memory_order_acq_rel);
-  if (!spare) return;
-  held_memory().outputs -= static_cast<int64_t>(slot_->bytes);
-  free_block(spare);
+  if (spare) free_block(taken_back(spare));
 }
 
-c10::Storage OutputMemory::take() const {
+c10::Storage OutputMemory::take(size_t bytes) const {
   void* data = slot_->spare.exchange(nullptr, std::memory_order_acq_rel);
   if (data) {
-    held_memory().outputs -= static_cast<int64_t>(slot_->bytes);
-  } else {
-    void* block = c10::GetCPUAllocator()->raw_allocate(slot_->bytes + kHeader);
-    prefer_huge_pages(block, slot_->bytes + kHeader);
-    new (block) SlotPtr(slot_);
+    taken_back(data);
+    const size_t there = header_of(data)->bytes;
+    if (there < bytes || there / 2 > bytes) free_block(std::exchange(data, nullptr));
+  }
+  if (!data) {
+    void* block = c10::GetCPUAllocator()->raw_allocate(bytes + kHeader);
+    prefer_huge_pages(block, bytes + kHeader);
+    new (block) Header{slot_, bytes};
     data = static_cast<char*>(block) + kHeader;
   }
-  return c10::Storage(c10::Storage::use_byte_size_t(), slot_->bytes,
+  return c10::Storage(c10::Storage::use_byte_size_t(), bytes,
                       c10::DataPtr(data, data, &give_back, c10::Device(c10::DeviceType::CPU)), c10::GetCPUAllocator(),
                       /*resizable=*/true);
 }

@@ -21,12 +21,12 @@ class OutputMemory {
   /// Below this the allocator keeps its memory anyway.
   static constexpr int64_t kLeastBytes = 128 * 1024;
 
-  explicit OutputMemory(size_t bytes);
+  OutputMemory();
   ~OutputMemory();
   OutputMemory(OutputMemory&&) = default;
 
-  /// A storage of `bytes` that nobody else has. Thread-safe.
-  c10::Storage take() const;
+  /// A storage of `bytes` that nobody else has. Thread-safe. The free block serves if it is not much larger.
+  c10::Storage take(size_t bytes) const;
 
   struct Slot;
 

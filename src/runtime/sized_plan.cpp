@@ -18,8 +18,7 @@ FrameSizes::FrameSizes(const SizedPlan& plan, const std::vector<Register>& captu
   }
 }
 
-void FrameSizes::resize(const SizedPlan& plan, graph::SymbolValues run) {
-  values = std::move(run);
+void FrameSizes::resize(const SizedPlan& plan) {
   plan.sizes.run(values.data(), sizes.data());
   for (const SizedPlan::Field& field : plan.fields) {
     Register& info = registers[field.reg];

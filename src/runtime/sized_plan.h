@@ -57,8 +57,8 @@ struct FrameSizes {
   int64_t arena_bytes = 0;
 
   FrameSizes(const SizedPlan& plan, const std::vector<Register>& captured);
-  /// Computes all of that for a run's sizes.
-  void resize(const SizedPlan& plan, graph::SymbolValues run);
+  /// Computes the rest for `values`.
+  void resize(const SizedPlan& plan);
 };
 
 }  // namespace magneto::runtime

@@ -99,10 +99,10 @@ void Emitter::emit_prologue() {
   if (kernel_.may_raise()) {
     error_ = b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), pointers, argument));
   }
-  find_streams();
   for (size_t i = 0; i < kernel_.symbols.size(); ++i) {
     symbols_.push_back(b.CreateLoad(b.getInt64Ty(), b.CreateConstGEP1_64(b.getInt64Ty(), function_->getArg(1), i)));
   }
+  find_streams();
 }
 
 /// A result that lies where an operand does is in the cache already: it is written the plain way.
@@ -110,7 +110,12 @@ void Emitter::find_streams() {
   streams_.resize(buffers_.size());
   for (size_t out = 0; out < schedule_.streamed.size(); ++out) {
     if (!schedule_.streamed[out]) continue;
+    const loops::Buffer& buffer = kernel_.buffers[out];
     Value* apart = b.getTrue();
+    if (!buffer.size.is_constant()) {
+      const int64_t least = schedule_.machine.stream_bytes / loops::dtype_bytes(buffer.dtype);
+      apart = b.CreateICmpSGE(uniform(buffer.size), b.getInt64(static_cast<uint64_t>(least)));
+    }
     for (size_t in = 0; in < kernel_.buffers.size(); ++in) {
       if (kernel_.buffers[in].role == loops::Role::In) {
         apart = b.CreateAnd(apart, b.CreateICmpNE(buffers_[in], buffers_[out]));

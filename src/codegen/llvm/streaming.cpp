@@ -24,6 +24,11 @@ bool is_large(const loops::Buffer& buffer, const Machine& machine) {
          buffer.size.number() >= machine.stream_bytes / loops::dtype_bytes(buffer.dtype);
 }
 
+/// A result whose size is known when the kernel runs: then it is seen whether it is large.
+bool may_be_large(const loops::Buffer& buffer, const Machine& machine) {
+  return is_large(buffer, machine) || (buffer.role == loops::Role::Out && !buffer.size.is_constant());
+}
+
 /// Elements of a stage's loops; 0: not known, or more than a row may have.
 int64_t iterations(const Block& block) {
   int64_t count = 1;
@@ -94,7 +99,7 @@ void keep_rows_in_scratch(Kernel& kernel, const Machine& machine) {
 
 std::vector<bool> find_streamed(const Kernel& kernel, const Machine& machine) {
   std::vector<bool> streamed(kernel.buffers.size(), false);
-  for (size_t b = 0; b < kernel.buffers.size(); ++b) streamed[b] = is_large(kernel.buffers[b], machine);
+  for (size_t b = 0; b < kernel.buffers.size(); ++b) streamed[b] = may_be_large(kernel.buffers[b], machine);
   for (const Block& block : kernel.blocks) {
     for (const Instruction& instruction : block.code) {
       if (instruction.buffer >= 0 && instruction.op != Op::Store)

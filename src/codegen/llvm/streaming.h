@@ -11,7 +11,7 @@ namespace magneto::codegen {
 /// into a row of scratch memory, so that the result is only written, once.
 void keep_rows_in_scratch(loops::Kernel& kernel, const Machine& machine);
 
-/// By buffer: large results that nothing reads.
+/// By buffer: results that nothing reads, and that are large, or may be.
 std::vector<bool> find_streamed(const loops::Kernel& kernel, const Machine& machine);
 
 /// Kernels with large results wait for memory and for arithmetic in turn, unless they ask for what they need later: the
