@@ -199,9 +199,7 @@ constexpr int64_t kThreadBytes = 128 * 1024;
 
 int64_t CompiledKernel::units_of(const int64_t* symbols) const { return value_of(units, kernel, symbols); }
 
-int64_t CompiledKernel::grain_of(const int64_t* symbols) const {
-  return grain_for(value_of(cost, kernel, symbols));
-}
+int64_t CompiledKernel::grain_of(const int64_t* symbols) const { return grain_for(value_of(cost, kernel, symbols)); }
 
 int64_t grain_for(int64_t cost) { return std::max<int64_t>(1, kThreadBytes / std::max<int64_t>(1, cost)); }
 

@@ -138,7 +138,8 @@ NodeId Dag::cast(Dtype dtype, NodeId operand) {
   if (from.dtype == dtype) return operand;
   if (from.kind == NodeKind::Number) {
     const bool to_float = loops::is_float(dtype), was_float = loops::is_float(from.dtype);
-    if (to_float) return number(dtype, was_float ? from.number : static_cast<double>(from.data[0].number()), from.sizes);
+    if (to_float)
+      return number(dtype, was_float ? from.number : static_cast<double>(from.data[0].number()), from.sizes);
     if (!was_float) return integer(dtype, from.data[0].number(), from.sizes);
     if (dtype == Dtype::Bool) return integer(dtype, from.number != 0, from.sizes);
     // Out of range is the CPU's affair: left to it.
@@ -264,8 +265,7 @@ NodeId Dag::reshape(NodeId operand, const Sizes& sizes) {
   return view(operand, delinearise(position, from, row_major(from)), sizes);
 }
 
-NodeId Dag::gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks,
-                   Sizes sizes) {
+NodeId Dag::gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks, Sizes sizes) {
   Node node{NodeKind::Gather, Op::Load,       nodes_[data].dtype, std::move(sizes),
             {data},           std::move(map), std::move(checks)};
   node.operands.insert(node.operands.end(), indices.begin(), indices.end());

@@ -496,7 +496,8 @@ class Emitter {
     for (size_t k = 1; k < node.operands.size(); ++k) {
       const Size* check = &node.data[3 * (k - 1)];
       const ValueId at = eval(node.operands[k], index);
-      checked.push_back(Expr::value(builder_->bounds(at, check[0].expr(), message_text(check[1].number(), check[2].number()), mask_)));
+      checked.push_back(Expr::value(
+          builder_->bounds(at, check[0].expr(), message_text(check[1].number(), check[2].number()), mask_)));
     }
     std::vector<Expr> at;
     for (const Expr expr : node.map) {

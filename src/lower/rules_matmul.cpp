@@ -39,7 +39,8 @@ std::optional<T> product(Call& call, int first, int second) {
   const int64_t most = call.lowering().program.choices.small_product.value_or(kSmallProduct);
   if (!loops::is_float(dtype) || call.lowering().dag.may_be_empty(space)) return std::nullopt;
   if (multiplications > most && !short_rows) return std::nullopt;
-  if (!shapes::all_static(space) && (!shapes::all_static({n, k}) || (k * n).number() > kSmallMatrix)) return std::nullopt;
+  if (!shapes::all_static(space) && (!shapes::all_static({n, k}) || (k * n).number() > kSmallMatrix))
+    return std::nullopt;
   // All operands are read in the same space: [..., m, n, k].
   std::vector<Expr> a_map, b_map;
   for (int64_t dim = 0; dim + 2 < rank; ++dim) a_map.push_back(variable(dim));

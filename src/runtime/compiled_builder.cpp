@@ -100,8 +100,8 @@ class Builder {
     const int32_t base = register_of(place.buffer);
     const graph::TensorMeta& meta = graph_.values[id].meta;
     const lower::Buffer& buffer = program_.buffers[place.buffer];
-    const bool whole = place.offset == 0 && buffer.sizes == graph::sizes_of(meta) &&
-                       buffer.strides == graph::strides_of(meta);
+    const bool whole =
+        place.offset == 0 && buffer.sizes == graph::sizes_of(meta) && buffer.strides == graph::strides_of(meta);
     if (buffer.value == id || whole) {
       return value_register_[id] = base;
     }
@@ -439,7 +439,8 @@ class Builder {
         for (size_t in = 0; in < call.registers.size(); ++in) {
           const int32_t operand = call.registers[in];
           const Register& old = impl_.registers[operand];
-          if (taken[in] || !is_planned(old) || old.last_step != s || geometry_[operand].bytes != geometry_[result].bytes)
+          if (taken[in] || !is_planned(old) || old.last_step != s ||
+              geometry_[operand].bytes != geometry_[result].bytes)
             continue;
           const auto same_memory = [&](int32_t other) {
             return other == operand ||

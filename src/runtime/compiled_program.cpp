@@ -182,8 +182,9 @@ class Run {
     if (!memory || info.bytes < OutputMemory::kLeastBytes) {
       return at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
     }
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-        memory->take(static_cast<size_t>(info.bytes)), c10::DispatchKeySet(c10::DispatchKey::CPU), c10::scalarTypeToTypeMeta(info.dtype));
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(memory->take(static_cast<size_t>(info.bytes)),
+                                                                 c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                                 c10::scalarTypeToTypeMeta(info.dtype));
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides);
     return tensor;
   }

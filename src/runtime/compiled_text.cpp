@@ -123,7 +123,8 @@ std::string hints_text(const CompiledProgram::Impl& impl) {
     if (step.kernel >= 0) {
       const KernelCall& call = impl.kernels[step.kernel];
       constexpr int64_t kMuch = 1 << 20;
-      if (call.code && impl.kernel_runs[step.kernel].units == 1 && call.code->cost.is_constant() && call.code->cost.number() > kMuch) {
+      if (call.code && impl.kernel_runs[step.kernel].units == 1 && call.code->cost.is_constant() &&
+          call.code->cost.number() > kMuch) {
         out += call.name + " moves " + std::to_string(call.code->cost.number() >> 20) + " MB on one thread\n";
       }
       continue;

@@ -241,7 +241,8 @@ class Tuner {
     std::vector<at::Tensor> memory;
     std::vector<void*> pointers;
     for (const lower::BufferId id : candidate.step->buffers) {
-      memory.push_back(at::detail::empty_cpu({std::max<int64_t>(1, program.span(id).number())}, program.buffers[id].dtype));
+      memory.push_back(
+          at::detail::empty_cpu({std::max<int64_t>(1, program.span(id).number())}, program.buffers[id].dtype));
       pointers.push_back(memory.back().mutable_data_ptr());
     }
     std::vector<std::string> names;

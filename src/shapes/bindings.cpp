@@ -5,6 +5,8 @@
 
 #include "python/text.h"
 #include "shapes/environment.h"
+#include "shapes/index_knowledge.h"
+#include "shapes/size_program.h"
 
 namespace magneto {
 namespace {
@@ -74,23 +76,90 @@ std::string run_line(Environment& environment, std::string_view line) {
   throw std::invalid_argument("no such verb: " + std::string(verb));
 }
 
+shapes::Expr take_expr(std::string_view& text) {
+  size_t position = 0;
+  const shapes::Expr expr = shapes::parse_expr(text, position);
+  text.remove_prefix(std::min(position + 1, text.size()));
+  return expr;
+}
+
+/// What lowering knows of index expressions. `symbol LOW VALUE`: the next one. `variable EXTENT`: the next one.
+/// `simplify EXPR`, `natural EXPR`, `quotient EXPR EXPR`; `compute EXPR`: as programs do at entry.
+class IndexSession {
+ public:
+  std::string run(std::string_view line) {
+    const size_t space = line.find(' ');
+    const std::string_view verb = line.substr(0, space);
+    std::string_view rest = line.substr(space + 1);
+    if (verb == "symbol") {
+      const int64_t low = take_number(rest);
+      rest.remove_prefix(1);
+      symbols_.facts.push_back({{low, INT64_MAX}, take_number(rest)});
+      return "s" + std::to_string(symbols_.facts.size() - 1);
+    }
+    const shapes::Expr expr = take_expr(rest);
+    if (verb == "variable") {
+      extents_.push_back(symbols_.size(expr));
+      return "i" + std::to_string(extents_.size() - 1);
+    }
+    shapes::IndexKnowledge known(extent_, symbols_);
+    if (verb == "simplify") return shapes::text(known.simplified(expr));
+    if (verb == "natural") return known.is_natural(expr) ? "true" : "unknown";
+    if (verb == "quotient") {
+      const auto quotient = exact_quotient(symbols_.size(expr), symbols_.size(take_expr(rest)));
+      return quotient ? shapes::text(*quotient) : "unknown";
+    }
+    if (verb == "compute") {
+      shapes::SizeProgram program;
+      const int32_t result = program.add(expr);
+      std::vector<int64_t> numbers, results(program.size());
+      for (const auto& fact : symbols_.facts) numbers.push_back(fact.hint);
+      program.run(numbers.data(), results.data());
+      return std::to_string(results[result]);
+    }
+    throw std::invalid_argument("no such verb: " + std::string(verb));
+  }
+
+ private:
+  shapes::SymbolFacts symbols_;
+  shapes::Sizes extents_;
+  const shapes::IndexKnowledge::Extent extent_ = [this](int32_t variable) {
+    return static_cast<size_t>(variable) < extents_.size() ? &extents_[variable] : nullptr;
+  };
+};
+
+/// The answers of a session, line by line.
+template <typename Run>
+PyObject* answers_of(PyObject* lines, Run run) {
+  Ref items = checked(PySequence_List(lines));
+  Ref answers = checked(PyList_New(PyList_GET_SIZE(items.get())));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+    const std::string answer = run(text_argument(PyList_GET_ITEM(items.get(), i)));
+    PyList_SET_ITEM(answers.get(), i, text_object(answer).release());
+  }
+  return answers.release();
+}
+
+/// index_session([line...]) -> [answer...]; see IndexSession.
+PyObject* index_session(PyObject*, PyObject* lines) {
+  return guarded([&] {
+    IndexSession session;
+    return answers_of(lines, [&](std::string_view line) { return session.run(line); });
+  });
+}
+
 /// shapes_session([line...]) -> [answer...]; see run_line.
 PyObject* shapes_session(PyObject*, PyObject* lines) {
   return guarded([&] {
     Environment environment;
-    Ref items = checked(PySequence_List(lines));
-    Ref answers = checked(PyList_New(PyList_GET_SIZE(items.get())));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
-      const std::string answer = run_line(environment, text_argument(PyList_GET_ITEM(items.get(), i)));
-      PyList_SET_ITEM(answers.get(), i, text_object(answer).release());
-    }
-    return answers.release();
+    return answers_of(lines, [&](std::string_view line) { return run_line(environment, line); });
   });
 }
 
 }  // namespace
 
 PyMethodDef shapes_methods[] = {
+    {"index_session", index_session, METH_O, "index_session([line...]) -> [answer...]"},
     {"shapes_session", shapes_session, METH_O, "shapes_session([line...]) -> [answer...]"},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -107,9 +107,7 @@ def test_a_size_that_comes_often_has_code_of_its_own() -> None:
     compiled = magneto.compile(function, dynamic=True)
     for _ in range(4):
         for n in (4, 9, 17):
-            torch.testing.assert_close(
-                compiled(torch.ones(n, 2 * n)[:, ::2]), function(torch.ones(n, 2 * n)[:, ::2])
-            )
+            torch.testing.assert_close(compiled(torch.ones(n, 2 * n)[:, ::2]), function(torch.ones(n, 2 * n)[:, ::2]))
     assert magneto.stats()["recompiles"] == 0
     assert magneto.stats()["specialised"] == 2  # beside that of the capture
 
