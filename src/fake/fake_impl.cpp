@@ -98,6 +98,12 @@ c10::IntArrayRef FakeImpl::sizes_custom() const {
   return sizes_and_strides_.sizes_arrayref();
 }
 
+int64_t FakeImpl::size_custom(int64_t d) const {
+  d = c10::maybe_wrap_dim(d, dim());
+  if (!state_->hinting && symbolic_) state_->number_of(expr_of(symbolic_->sizes[d]));
+  return sizes_and_strides_.size_at(d);
+}
+
 c10::IntArrayRef FakeImpl::strides_custom() const {
   specialise();
   return sizes_and_strides_.strides_arrayref();

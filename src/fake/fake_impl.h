@@ -108,6 +108,8 @@ class FakeImpl final : public c10::TensorImpl {
   bool fix_sizes();
 
   c10::IntArrayRef sizes_custom() const override;
+  /// Fixes that size alone.
+  int64_t size_custom(int64_t d) const override;
   c10::IntArrayRef strides_custom() const override;
   int64_t numel_custom() const override;
   int64_t storage_offset_custom() const override;

@@ -124,7 +124,9 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   };
   SessionState& state = *session.impl().state;
   const bool symbolic = session.impl().has_symbols && (facts.rule || !decomposes()) && has_symbolic(state, args);
-  const bool has_rules = facts.rule && facts.symbolic_rule;
+  // Beside a symbolic rule, what is wrong and what memory is shared says our rule for plain numbers, or PyTorch's.
+  const bool has_rules = facts.symbolic_rule && (facts.rule || !decomposes());
+  const bool by_meta_kernel = symbolic && has_rules && !facts.rule;
   if (symbolic && !has_rules && !(facts.rule && decomposes())) specialise(session, op, args);
 
   Call call(args);
@@ -139,7 +141,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
       throw;
     }
   }
-  if (symbolic && has_rules) {
+  if (symbolic && has_rules && facts.rule) {
     if (!inferred || !infer_symbolic(state, facts.symbolic_rule, args, call.results())) specialise(session, op, args);
   } else if (symbolic && inferred) {
     specialise(session, op, args);
@@ -167,7 +169,15 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     if (facts.data_dependent || dynamic) {
       session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
     }
-    call.results() = run_meta_kernel(session, op, args);
+    if (by_meta_kernel) {
+      const Hints hints(state);
+      call.results() = run_meta_kernel(session, op, with_hints(state, args));
+    } else {
+      call.results() = run_meta_kernel(session, op, args);
+    }
+    if (by_meta_kernel && !infer_symbolic(state, facts.symbolic_rule, args, call.results())) {
+      specialise(session, op, args);
+    }
     ++session.counters.meta;
     note(session.counters.meta_ops, op);
   }

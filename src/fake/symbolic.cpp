@@ -169,15 +169,13 @@ bool has_symbolic(const SessionState& state, std::span<const c10::IValue> args) 
   return false;
 }
 
-void specialise(SessionState& state, std::span<c10::IValue> args) {
+namespace {
+
+/// Sizes among the arguments become numbers.
+void give_numbers(SessionState& state, std::span<c10::IValue> args) {
   for (c10::IValue& arg : args) {
     bool has_sizes = false;
-    for_each_part(
-        arg,
-        [&](const at::Tensor& tensor) {
-          if (FakeImpl* fake = as_fake(tensor)) fake->fix_sizes();  // what follows may change them (unsqueeze_)
-        },
-        [&](const c10::SymInt&) { has_sizes = true; });
+    for_each_part(arg, [](const at::Tensor&) {}, [&](const c10::SymInt&) { has_sizes = true; });
     if (!has_sizes) continue;
     const auto number = [&](const c10::IValue& size) { return state.number_of(expr_of(size.toSymInt())); };
     if (!arg.isList()) {
@@ -188,6 +186,27 @@ void specialise(SessionState& state, std::span<c10::IValue> args) {
     for (const c10::IValue& item : arg.toListRef()) numbers.push_back(number(item));
     arg = std::move(numbers);
   }
+}
+
+}  // namespace
+
+void specialise(SessionState& state, std::span<c10::IValue> args) {
+  for (const c10::IValue& arg : args) {
+    for_each_part(
+        arg,
+        [&](const at::Tensor& tensor) {
+          if (FakeImpl* fake = as_fake(tensor)) fake->fix_sizes();  // what follows may change them (unsqueeze_)
+        },
+        [](const c10::SymInt&) {});
+  }
+  give_numbers(state, args);
+}
+
+std::vector<c10::IValue> with_hints(SessionState& state, std::span<const c10::IValue> args) {
+  std::vector<c10::IValue> plain(args.begin(), args.end());
+  const Hints hints(state);
+  give_numbers(state, plain);
+  return plain;
 }
 
 bool infer_symbolic(SessionState& state, SymbolicRule rule, std::span<const c10::IValue> args,

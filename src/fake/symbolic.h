@@ -64,7 +64,9 @@ struct SymbolicRow {
 /// The rows of each family. A new family: a file symbolic_<family>.cpp and a row here.
 #define MAGNETO_SYMBOLIC_FAMILIES(X) \
   X(view)                            \
-  X(compute)
+  X(compute)                         \
+  X(images)                          \
+  X(linalg)
 
 #define X(family) std::span<const SymbolicRow> symbolic_##family##_rules();
 MAGNETO_SYMBOLIC_FAMILIES(X)
@@ -92,6 +94,8 @@ class Hints {
 bool has_symbolic(const SessionState& state, std::span<const c10::IValue> args);
 /// From here on they are all as in this run; those among the arguments become plain numbers.
 void specialise(SessionState& state, std::span<c10::IValue> args);
+/// The arguments with the sizes of this run, of which nothing is assumed.
+std::vector<c10::IValue> with_hints(SessionState& state, std::span<const c10::IValue> args);
 /// Follows the symbolic rule for results that the rule for plain numbers gave. False: it declined.
 bool infer_symbolic(SessionState& state, SymbolicRule rule, std::span<const c10::IValue> args,
                     std::span<const c10::IValue> results);

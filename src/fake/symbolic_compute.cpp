@@ -3,48 +3,14 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
 
-#include "fake/symbolic.h"
+#include <algorithm>
+
+#include "fake/symbolic_rules.h"
 
 namespace magneto::fake {
 namespace {
 
 using c10::SymInt;
-
-int64_t wrapped(int64_t dim, const SymSizes& sizes) {
-  return at::maybe_wrap_dim(dim, static_cast<int64_t>(sizes.size()));
-}
-
-bool same_sizes(const SymSizes& a, const SymSizes& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i] != b[i]) return false;
-  }
-  return true;
-}
-
-bool is_argument(const SymbolicCall& call, const at::Tensor& tensor) {
-  for (size_t i = 0; i < call.size(); ++i) {
-    if (call.arg(i).isTensor() && call.tensor(i).is_same(tensor)) return true;
-  }
-  return false;
-}
-
-/// All results have these sizes; those that are arguments (in place) already must.
-bool all_results(SymbolicCall& call, const SymSizes& sizes) {
-  for (size_t k = 0; k < call.result_count(); ++k) {
-    if (!call.result(k).defined()) continue;
-    if (is_argument(call, call.result(k))) {
-      const c10::SymIntArrayRef own = call.result(k).sym_sizes();
-      if (!same_sizes(SymSizes(own.begin(), own.end()), sizes)) return false;
-    } else if (!call.dense(k, sizes)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/// As large as argument 0.
-bool like_self(SymbolicCall& call) { return all_results(call, call.sizes(0)); }
 
 /// As large as the sizes that argument `i` lists.
 template <size_t i>
@@ -77,16 +43,37 @@ bool reduce(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
+/// Of everything, or over a dimension.
+bool aminmax(SymbolicCall& call) {
+  return call.is_none(1) && !call.arg(2).toBool() ? all_results(call, {}) : reduce<1, 2>(call);
+}
+
 bool to_number(SymbolicCall& call) { return all_results(call, {}); }
 
 bool dot(SymbolicCall& call) {
   return call.sizes(0).size() == 1 && same_sizes(call.sizes(0), call.sizes(1)) && all_results(call, {});
 }
 
-/// (input, target, reduction): 0 is none.
+/// (input, target, ..., reduction): 0 is none.
+template <size_t reduction_arg>
 bool loss(SymbolicCall& call) {
   if (!same_sizes(call.sizes(0), call.sizes(1))) return false;
-  return all_results(call, call.integer(2) == 0 ? call.sizes(0) : SymSizes{});
+  return all_results(call, call.integer(reduction_arg) == 0 ? call.sizes(0) : SymSizes{});
+}
+
+/// One number for each target.
+template <size_t reduction_arg>
+bool loss_of_targets(SymbolicCall& call) {
+  if (call.tensor(0).sym_size(0) != call.tensor(1).sym_size(0)) return false;
+  return all_results(call, call.integer(reduction_arg) == 0 ? call.sizes(1) : SymSizes{});
+}
+
+/// (input, target, weight, reduction, ...) of images.
+bool nll_loss2d(SymbolicCall& call) {
+  const SymSizes input = call.sizes(0), target = call.sizes(1);
+  if (input.size() != 4 || target.size() != 3) return false;
+  if (input[0] != target[0] || input[2] != target[1] || input[3] != target[2]) return false;
+  return call.dense(0, call.integer(3) == 0 ? target : SymSizes{}) && call.dense(1, {});
 }
 
 /// (input, target, weight, reduction, ...): the loss, and the weight of all.
@@ -116,6 +103,28 @@ bool topk(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
+/// As large as argument `i`.
+template <size_t i>
+bool like(SymbolicCall& call) {
+  return all_results(call, call.sizes(i));
+}
+
+/// (self, num_classes).
+bool one_hot(SymbolicCall& call) {
+  SymSizes sizes = call.sizes(0);
+  if (call.integer(1) < 1) return false;  // as many as the largest number says
+  sizes.push_back(call.integer(1));
+  return all_results(call, sizes);
+}
+
+/// (self, samples, ...).
+bool multinomial(SymbolicCall& call) {
+  SymSizes sizes = call.sizes(0);
+  if (sizes.empty()) return false;
+  sizes.back() = call.symint(1);
+  return all_results(call, sizes);
+}
+
 // -- products --------------------------------------------------------------------------------------------------------
 
 template <size_t a, size_t b>
@@ -137,6 +146,20 @@ bool product(SymbolicCall& call) {
   // What is added broadcasts to the product.
   if (a == 1 && !same_sizes(at::infer_size_symdimvector(call.tensor(0).sym_sizes(), sizes), sizes)) return false;
   return all_results(call, sizes);
+}
+
+/// (a, b, c, expand a, expand b, expand c, summed dimensions, ...): each with dimensions of size one put in, multiplied.
+bool trilinear(SymbolicCall& call) {
+  SymSizes all;
+  for (size_t i = 0; i < 3; ++i) {
+    SymSizes sizes = call.sizes(i);
+    for (const int64_t dim : call.integers(3 + i)) sizes.insert(sizes.begin() + dim, SymInt(1));
+    all = at::infer_size_symdimvector(all, sizes);
+  }
+  std::vector<int64_t> summed = call.integers(6);
+  std::sort(summed.rbegin(), summed.rend());
+  for (const int64_t dim : summed) all.erase(all.begin() + dim);
+  return all_results(call, all);
 }
 
 // -- norms, attention ------------------------------------------------------------------------------------------------
@@ -180,6 +203,18 @@ bool flash_attention_for_cpu(SymbolicCall& call) {
   }
   const SymSizes sums = {query[0], query[1], query[2]};
   return call.dense(0, query) && call.dense(1, sums);
+}
+
+/// (query, key, value, embed_dim, heads, ..., need_weights, average_attn_weights, ...).
+bool multi_head_attention(SymbolicCall& call) {
+  const SymSizes query = call.sizes(0), key = call.sizes(1);
+  if (query.size() != 3 || key.size() != 3) return false;
+  SymSizes weights = {query[0], query[1], key[1]};
+  if (call.result_count() > 1 && call.result(1).defined() && call.result(1).dim() == 4) {
+    weights.insert(weights.begin() + 1, SymInt(call.integer(4)));
+  }
+  const bool wants_weights = call.arg(10).toBool();
+  return call.dense(0, query) && (!wants_weights || call.dense(1, weights));
 }
 
 // -- indexing --------------------------------------------------------------------------------------------------------
@@ -276,6 +311,34 @@ bool stack(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
+/// Parts along a dimension, as they stand in the whole.
+bool add_parts(SymbolicCall& call, const SymSizes& lengths) {
+  SymSizes sizes = call.sizes(0);
+  if (sizes.empty() || lengths.size() != call.result_count()) return false;
+  const c10::SymIntArrayRef strides = call.tensor(0).sym_strides();
+  const int64_t dim = wrapped(call.integer(2), sizes);
+  SymInt start = call.tensor(0).sym_storage_offset();
+  for (size_t k = 0; k < lengths.size(); ++k) {
+    sizes[dim] = lengths[k];
+    if (!call.view(k, sizes, strides, start)) return false;
+    start = start + lengths[k] * strides[dim];
+  }
+  return true;
+}
+
+/// (self, length, dim): parts of that length, the last one of what is left.
+bool unsafe_split(SymbolicCall& call) {
+  const SymSizes sizes = call.sizes(0);
+  const auto count = static_cast<int64_t>(call.result_count());
+  if (sizes.empty() || count == 0) return false;
+  SymSizes lengths(count, call.symint(1));
+  lengths.back() = sizes[wrapped(call.integer(2), sizes)] - call.symint(1) * (count - 1);
+  return lengths.back() > 0 && lengths.back() <= call.symint(1) && add_parts(call, lengths);
+}
+
+/// (self, lengths, dim).
+bool unsafe_split_with_sizes(SymbolicCall& call) { return add_parts(call, call.symints(1)); }
+
 bool repeat(SymbolicCall& call) {
   const SymSizes self = call.sizes(0);
   SymSizes sizes = call.symints(1);
@@ -300,6 +363,10 @@ bool constant_pad(SymbolicCall& call) {
 
 // -- new tensors -----------------------------------------------------------------------------------------------------
 
+/// (n) or (n, m).
+bool eye(SymbolicCall& call) { return all_results(call, {call.symint(0), call.symint(0)}); }
+bool eye_m(SymbolicCall& call) { return all_results(call, {call.symint(0), call.symint(1)}); }
+
 /// Whole numbers from `start` (or 0) to `end`, which `end_arg` says.
 template <int start_arg, size_t end_arg, int step_arg>
 bool arange(SymbolicCall& call) {
@@ -314,63 +381,6 @@ bool arange(SymbolicCall& call) {
   const std::optional<int64_t> by = step->maybe_as_int();
   if (!by || *by <= 0 || *end < *start) return false;
   return all_results(call, {(*end - *start + (*by - 1)) / *by});
-}
-
-// -- images ----------------------------------------------------------------------------------------------------------
-
-SymInt at_or_last(const SymSizes& values, size_t i) { return values[std::min(i, values.size() - 1)]; }
-
-/// How often a window of `kernel` with these steps fits.
-SymInt windows(const SymInt& size, const SymInt& kernel, const SymInt& stride, const SymInt& padding,
-               const SymInt& dilation) {
-  return (size + padding * 2 - dilation * (kernel - 1) - 1) / stride + 1;
-}
-
-/// (input, weight, bias, stride, padding, dilation, transposed, output_padding, groups).
-bool convolution(SymbolicCall& call) {
-  const SymSizes input = call.sizes(0), weight = call.sizes(1);
-  const SymSizes stride = call.symints(3), padding = call.symints(4), dilation = call.symints(5),
-                 more = call.symints(7);
-  const bool transposed = call.arg(6).toBool();
-  const SymInt groups = call.symint(8);
-  if (input.size() != weight.size() || input.size() < 3) return false;
-  SymSizes sizes = {input[0], transposed ? weight[1] * groups : weight[0]};
-  if (input[1] != (transposed ? weight[0] : weight[1] * groups)) return false;
-  for (size_t i = 2; i < input.size(); ++i) {
-    const SymInt s = at_or_last(stride, i - 2), p = at_or_last(padding, i - 2), d = at_or_last(dilation, i - 2);
-    SymInt size = transposed ? (input[i] - 1) * s - p * 2 + d * (weight[i] - 1) + at_or_last(more, i - 2) + 1
-                             : windows(input[i], weight[i], s, p, d);
-    if (size < 1) return false;
-    sizes.push_back(std::move(size));
-  }
-  return all_results(call, sizes);
-}
-
-/// (input, kernel_size, stride, padding, [dilation,] ceil_mode...): the last two dimensions.
-template <int dilation_arg, size_t ceil_arg>
-bool pool2d(SymbolicCall& call) {
-  SymSizes sizes = call.sizes(0);
-  const SymSizes kernel = call.symints(1), padding = call.symints(3);
-  SymSizes stride = call.symints(2);
-  if (stride.empty()) stride = kernel;
-  if (call.arg(ceil_arg).toBool() || sizes.size() < 3) return false;
-  const SymSizes dilation =
-      dilation_arg < 0 ? SymSizes{1} : call.symints(static_cast<size_t>(std::max(dilation_arg, 0)));
-  for (size_t i = 0; i < 2; ++i) {
-    SymInt& size = sizes[sizes.size() - 2 + i];
-    size = windows(size, at_or_last(kernel, i), at_or_last(stride, i), at_or_last(padding, i), at_or_last(dilation, i));
-    if (size < 1) return false;
-  }
-  return all_results(call, sizes);
-}
-
-/// (input, output_size, ...): the last dimensions are as told.
-bool resized(SymbolicCall& call) {
-  SymSizes sizes = call.sizes(0);
-  const SymSizes told = call.symints(1);
-  if (told.size() > sizes.size()) return false;
-  std::copy(told.begin(), told.end(), sizes.end() - static_cast<int64_t>(told.size()));
-  return all_results(call, sizes);
 }
 
 constexpr SymbolicRow rows[] = {
@@ -400,14 +410,37 @@ constexpr SymbolicRow rows[] = {
     {"aten::std_mean.correction", reduce<1, 3>},
     {"aten::logsumexp", reduce<1, 2>},
     {"aten::linalg_vector_norm", reduce<2, 3>},
+    {"aten::norm.ScalarOpt_dim", reduce<2, 3>},
+    {"aten::norm.ScalarOpt_dim_dtype", reduce<2, 3>},
+    {"aten::norm.Scalar", to_number},
+    {"aten::nansum", reduce<1, 2>},
+    {"aten::median", to_number},
+    {"aten::median.dim", reduce<1, 2>},
+    {"aten::nanmedian", to_number},
+    {"aten::nanmedian.dim", reduce<1, 2>},
+    {"aten::mode", reduce<1, 2>},
+    {"aten::kthvalue", reduce<2, 3>},
+    {"aten::aminmax", aminmax},
+    {"aten::count_nonzero", reduce<1, 9>},
+    {"aten::count_nonzero.dim_IntList", reduce<1, 9>},
+    {"aten::trace", to_number},
     {"aten::cumsum", like_self},
+    {"aten::cummax", like_self},
+    {"aten::cummin", like_self},
+    {"aten::logcumsumexp", like_self},
+    {"aten::renorm", like_self},
     {"aten::cumprod", like_self},
     {"aten::sort", like_self},
     {"aten::sort.stable", like_self},
     {"aten::topk", topk},
     {"aten::dot", dot},
-    {"aten::mse_loss", loss},
-    {"aten::smooth_l1_loss", loss},
+    {"aten::mse_loss", loss<2>},
+    {"aten::smooth_l1_loss", loss<2>},
+    {"aten::huber_loss", loss<2>},
+    {"aten::binary_cross_entropy", loss<3>},
+    {"aten::binary_cross_entropy_with_logits", loss<4>},
+    {"aten::multi_margin_loss", loss_of_targets<5>},
+    {"aten::nll_loss2d_forward", nll_loss2d},
     {"aten::nll_loss_forward", nll_loss},
     {"aten::glu", glu},
     {"aten::mm", product<0, 1>},
@@ -415,6 +448,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::mv", product<0, 1>},
     {"aten::addmm", product<1, 2>},
     {"aten::baddbmm", product<1, 2>},
+    {"aten::_trilinear", trilinear},
     {"aten::native_layer_norm", layer_norm},
     {"aten::native_group_norm", group_norm},
     {"aten::native_batch_norm", batch_norm},
@@ -423,6 +457,8 @@ constexpr SymbolicRow rows[] = {
     {"aten::_log_softmax", like_self},
     {"aten::_safe_softmax", like_self},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention_for_cpu},
+    {"aten::_native_multi_head_attention", multi_head_attention},
+    {"aten::_transformer_encoder_layer_fwd", like_self},
     {"aten::index.Tensor", index},
     {"aten::_unsafe_index.Tensor", index},
     {"aten::index_put", index_put},
@@ -430,8 +466,30 @@ constexpr SymbolicRow rows[] = {
     {"aten::index_select", index_select},
     {"aten::embedding", embedding},
     {"aten::gather", gather},
+    {"aten::scatter.src", like_self},
+    {"aten::scatter.value", like_self},
+    {"aten::scatter_.src", like_self},
+    {"aten::scatter_.value", like_self},
+    {"aten::scatter_add", like_self},
+    {"aten::scatter_add_", like_self},
+    {"aten::scatter_reduce.two", like_self},
+    {"aten::scatter_reduce_.two", like_self},
+    {"aten::index_add", like_self},
+    {"aten::index_add_", like_self},
+    {"aten::index_copy", like_self},
+    {"aten::index_copy_", like_self},
+    {"aten::index_fill.int_Scalar", like_self},
+    {"aten::index_fill_.int_Scalar", like_self},
+    {"aten::searchsorted.Tensor", like<1>},
+    {"aten::bucketize.Tensor", like<0>},
+    {"aten::isin.Tensor_Tensor", like<0>},
+    {"aten::isin.Tensor_Scalar", like<0>},
+    {"aten::one_hot", one_hot},
+    {"aten::multinomial", multinomial},
     {"aten::cat", cat},
     {"aten::stack", stack},
+    {"aten::unsafe_split.Tensor", unsafe_split},
+    {"aten::unsafe_split_with_sizes", unsafe_split_with_sizes},
     {"aten::repeat", repeat},
     {"aten::flip", like_self},
     {"aten::roll", like_self},
@@ -458,17 +516,11 @@ constexpr SymbolicRow rows[] = {
     {"aten::clone", like_self},
     {"aten::tril", like_self},
     {"aten::triu", like_self},
+    {"aten::eye", eye},
+    {"aten::eye.m", eye_m},
     {"aten::arange", arange<-1, 0, -1>},
     {"aten::arange.start", arange<0, 1, -1>},
     {"aten::arange.start_step", arange<0, 1, 2>},
-    {"aten::convolution", convolution},
-    {"aten::max_pool2d_with_indices", pool2d<4, 5>},
-    {"aten::avg_pool2d", pool2d<-1, 4>},
-    {"aten::_adaptive_avg_pool2d", resized},
-    {"aten::upsample_nearest1d", resized},
-    {"aten::upsample_nearest2d", resized},
-    {"aten::upsample_bilinear2d", resized},
-    {"aten::upsample_bicubic2d", resized},
 };
 
 }  // namespace

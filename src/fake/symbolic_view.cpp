@@ -182,6 +182,20 @@ bool unfold(const SymbolicCall& call, View& view) {
   return true;
 }
 
+/// (self, offset, dim1, dim2).
+bool diagonal(const SymbolicCall& call, View& view) {
+  const int64_t offset = call.integer(1), dim1 = view.wrap(call.integer(2)), dim2 = view.wrap(call.integer(3));
+  const SymInt rows = view.sizes[dim1], columns = view.sizes[dim2];
+  const SymInt stride = view.strides[dim1] + view.strides[dim2];
+  const SymInt length = offset >= 0 ? rows.min(columns - offset) : (rows + offset).min(columns);
+  if (length < 1) return false;
+  view.offset += view.strides[offset >= 0 ? dim2 : dim1] * std::abs(offset);
+  view.erase(std::max(dim1, dim2));
+  view.erase(std::min(dim1, dim2));
+  view.insert(static_cast<int64_t>(view.sizes.size()), length, stride);
+  return true;
+}
+
 bool add_slices(SymbolicCall& call, int64_t dim, at::ArrayRef<SymInt> lengths) {
   if (lengths.size() != call.result_count()) return false;
   SymInt start = 0;
@@ -248,6 +262,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::select.int", view_of<select>},
     {"aten::slice.Tensor", view_of<slice>},
     {"aten::unfold", view_of<unfold>},
+    {"aten::diagonal", view_of<diagonal>},
     {"aten::split.Tensor", split},
     {"aten::split_with_sizes", split_with_sizes},
     {"aten::unbind.int", unbind},

@@ -1,0 +1,97 @@
+// Symbolic rules of linear algebra: batches of matrices, and distances.
+#include <ATen/ExpandUtils.h>
+
+#include "fake/symbolic_rules.h"
+
+namespace magneto::fake {
+namespace {
+
+using c10::SymInt;
+
+/// The sizes of the batch that a matrix stands in.
+SymSizes batch_of(const SymSizes& sizes) { return SymSizes(sizes.begin(), sizes.end() - 2); }
+
+SymSizes with(SymSizes sizes, std::initializer_list<SymInt> more) {
+  sizes.append(more.begin(), more.end());
+  return sizes;
+}
+
+bool is_square(const SymSizes& sizes) { return sizes.size() >= 2 && sizes.end()[-2] == sizes.end()[-1]; }
+
+/// A square matrix, and a number for each that says what went wrong.
+bool square_and_info(SymbolicCall& call) {
+  const SymSizes sizes = call.sizes(0);
+  return is_square(sizes) && call.dense(0, sizes) && call.dense(1, batch_of(sizes));
+}
+
+/// Raises for data, and gives nothing.
+bool gives_nothing(SymbolicCall&) { return true; }
+
+/// The determinant, LU and pivots.
+bool det(SymbolicCall& call) {
+  const SymSizes sizes = call.sizes(0);
+  if (!is_square(sizes)) return false;
+  return call.dense(0, batch_of(sizes)) && call.dense(1, sizes) && call.dense(2, with(batch_of(sizes), {sizes.back()}));
+}
+
+/// (A, B): the result, LU, pivots and info.
+bool solve(SymbolicCall& call) {
+  const SymSizes a = call.sizes(0), b = call.sizes(1);
+  if (!is_square(a) || a.size() != b.size() || !same_sizes(batch_of(a), batch_of(b)) || a.end()[-1] != b.end()[-2]) {
+    return false;
+  }
+  return call.dense(0, b) && call.dense(1, a) && call.dense(2, with(batch_of(a), {a.back()})) &&
+         call.dense(3, batch_of(a));
+}
+
+/// (x1, x2, ...): a distance for each pair of rows.
+bool distances(SymbolicCall& call) {
+  const SymSizes a = call.sizes(0), b = call.sizes(1);
+  if (a.size() < 2 || b.size() < 2 || a.back() != b.back()) return false;
+  const SymSizes batch = at::infer_size_symdimvector(batch_of(a), batch_of(b));
+  return all_results(call, with(batch, {a.end()[-2], b.end()[-2]}));
+}
+
+/// (self, dimensions, normalisation, half): of the last one half, and the middle, are left.
+bool fft_of_reals(SymbolicCall& call) {
+  SymSizes sizes = call.sizes(0);
+  const std::vector<int64_t> dims = call.integers(1);
+  if (dims.empty()) return false;
+  SymInt& last = sizes[wrapped(dims.back(), sizes)];
+  if (call.arg(3).toBool()) last = last / 2 + 1;
+  return all_results(call, sizes);
+}
+
+/// (self, offset, dim1, dim2): one dimension more.
+bool diag_embed(SymbolicCall& call) {
+  SymSizes sizes = call.sizes(0);
+  if (sizes.empty()) return false;
+  const auto rank = static_cast<int64_t>(sizes.size()) + 1;
+  const auto wrap = [&](int64_t dim) { return dim < 0 ? dim + rank : dim; };
+  const int64_t first = std::min(wrap(call.integer(2)), wrap(call.integer(3))),
+                second = std::max(wrap(call.integer(2)), wrap(call.integer(3)));
+  const SymInt side = sizes.back() + std::abs(call.integer(1));
+  sizes.pop_back();
+  sizes.insert(sizes.begin() + first, side);
+  sizes.insert(sizes.begin() + second, side);
+  return all_results(call, sizes);
+}
+
+constexpr SymbolicRow rows[] = {
+    {"aten::linalg_inv_ex", square_and_info},
+    {"aten::linalg_cholesky_ex", square_and_info},
+    {"aten::_linalg_check_errors", gives_nothing},
+    {"aten::_linalg_det", det},
+    {"aten::_linalg_solve_ex", solve},
+    {"aten::_cdist_forward", distances},
+    {"aten::_euclidean_dist", distances},
+    {"aten::_fft_r2c", fft_of_reals},
+    {"aten::_fft_c2c", like_self},
+    {"aten::diag_embed", diag_embed},
+};
+
+}  // namespace
+
+std::span<const SymbolicRow> symbolic_linalg_rules() { return rows; }
+
+}  // namespace magneto::fake
