@@ -3,8 +3,12 @@
 #include <ATen/core/Reduction.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/Pool.h>
+#include <c10/core/MemoryFormat.h>
 #include <c10/util/Exception.h>
 
+#include <cmath>
+
+#include "fake/fake_impl.h"
 #include "fake/rules.h"
 
 namespace magneto::fake {
@@ -68,7 +72,87 @@ bool ctc_loss(Call& call) {
   return true;
 }
 
+// -- where sizes differ from run to run: on the way these operators ask for plain ones
+
+bool has_symbols(const at::Tensor& tensor) {
+  const FakeImpl* fake = as_fake(tensor);
+  return fake && fake->symbolic();
+}
+
+/// upsample_*.vec(Tensor input, SymInt[]? output_size, [bool align_corners,] float[]? scale_factors).
+template <int scales_arg>
+bool upsample(Call& call) {
+  const at::Tensor& input = call.tensor(0);
+  if (!has_symbols(input) || needs_grad(input) || input.dim() < 3) return false;
+  std::vector<int64_t> sizes = input.sizes().vec();
+  if (!call.is_none(1)) {
+    const std::vector<int64_t> told = call.ints(1);
+    if (told.size() + 2 != sizes.size()) return false;
+    std::copy(told.begin(), told.end(), sizes.begin() + 2);
+  } else {
+    const std::vector<double> scales = call.arg(scales_arg).toDoubleVector();
+    if (scales.size() + 2 != sizes.size()) return false;
+    for (size_t i = 0; i < scales.size(); ++i) {
+      if (scales[i] < 1 || scales[i] != std::floor(scales[i])) return false;
+      sizes[i + 2] *= static_cast<int64_t>(scales[i]);
+    }
+  }
+  for (const int64_t size : sizes) {
+    if (size < 1) return false;
+  }
+  const bool last = input.dim() == 4 && input.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+  if (last) {
+    call.result(call.empty(sizes, c10::get_channels_last_strides_2d(sizes), input.scalar_type(), input.device()));
+  } else {
+    call.result(call.empty(sizes, input.scalar_type(), input.device()));
+  }
+  return true;
+}
+
+/// lstm.input(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train,
+/// bool bidirectional, bool batch_first); of the other recurrent networks hx is one tensor.
+bool recurrent(Call& call) {
+  const at::Tensor& input = call.tensor(0);
+  const bool two_states = call.arg(1).isTensorList();
+  const std::vector<at::Tensor> states = two_states ? call.tensors(1) : std::vector{call.tensor(1)};
+  const std::vector<at::Tensor> params = call.tensors(2);
+  const bool drops = call.boolean(6) && call.arg(5).toDouble() > 0;
+  if (!has_symbols(input) || input.dim() != 3 || !input.device().is_cpu() || drops || params.empty()) return false;
+  if (two_states && states.size() != 2) return false;
+  const int64_t directions = call.boolean(7) ? 2 : 1, layers = call.integer(4);
+  const bool batch_first = call.boolean(8);
+  const int64_t batch = input.size(batch_first ? 0 : 1), steps = input.size(batch_first ? 1 : 0);
+  if (needs_grad(input) || params[0].dim() != 2 || params[0].size(1) != input.size(2) || batch == 0 || steps == 0) {
+    return false;
+  }
+  for (const at::Tensor& param : params) {
+    if (needs_grad(param) || param.scalar_type() != input.scalar_type()) return false;
+  }
+  for (const at::Tensor& state : states) {
+    if (needs_grad(state) || state.dim() != 3 || state.scalar_type() != input.scalar_type()) return false;
+    if (state.size(0) != layers * directions || state.size(1) != batch) return false;
+  }
+  const int64_t width = states[0].size(2) * directions;
+  if (batch_first) {
+    const std::vector<int64_t> sizes = {batch, steps, width}, strides = {width, batch * width, 1};
+    call.result(call.empty(sizes, strides, input.scalar_type(), input.device()));
+  } else {
+    call.result(call.empty({steps, batch, width}, input.scalar_type(), input.device()));
+  }
+  for (const at::Tensor& state : states) call.result(call.empty(state.sizes(), input.scalar_type(), input.device()));
+  return true;
+}
+
 constexpr RuleRow kRules[] = {
+    {"aten::lstm.input", recurrent},
+    {"aten::gru.input", recurrent},
+    {"aten::rnn_tanh.input", recurrent},
+    {"aten::rnn_relu.input", recurrent},
+    {"aten::upsample_nearest1d.vec", upsample<2>},
+    {"aten::upsample_nearest2d.vec", upsample<2>},
+    {"aten::upsample_linear1d.vec", upsample<3>},
+    {"aten::upsample_bilinear2d.vec", upsample<3>},
+    {"aten::upsample_bicubic2d.vec", upsample<3>},
     {"aten::ctc_loss.Tensor", ctc_loss},
     {"aten::one_hot", one_hot},
     {"aten::max_pool1d", max_pool1d},

@@ -148,7 +148,8 @@ bool product(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
-/// (a, b, c, expand a, expand b, expand c, summed dimensions, ...): each with dimensions of size one put in, multiplied.
+/// (a, b, c, expand a, expand b, expand c, summed dimensions, ...): each with dimensions of size one put in,
+/// multiplied.
 bool trilinear(SymbolicCall& call) {
   SymSizes all;
   for (size_t i = 0; i < 3; ++i) {
@@ -215,6 +216,22 @@ bool multi_head_attention(SymbolicCall& call) {
   }
   const bool wants_weights = call.arg(10).toBool();
   return call.dense(0, query) && (!wants_weights || call.dense(1, weights));
+}
+
+/// (input, states, params, ..., bidirectional, batch_first): the output, and the states as they are in the end.
+bool recurrent(SymbolicCall& call) {
+  const SymSizes input = call.sizes(0);
+  const std::vector<at::Tensor> states =
+      call.arg(1).isTensorList() ? call.tensors(1) : std::vector<at::Tensor>{call.tensor(1)};
+  const bool batch_first = call.arg(8).toBool();
+  if (states[0].sym_size(1) != input[batch_first ? 0 : 1]) return false;
+  SymSizes output = input;
+  output[2] = states[0].sym_size(2) * (call.arg(7).toBool() ? 2 : 1);
+  if (!call.dense(0, output)) return false;
+  for (size_t i = 0; i < states.size(); ++i) {
+    if (!call.dense(i + 1, states[i].sym_sizes())) return false;
+  }
+  return true;
 }
 
 // -- indexing --------------------------------------------------------------------------------------------------------
@@ -459,6 +476,10 @@ constexpr SymbolicRow rows[] = {
     {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention_for_cpu},
     {"aten::_native_multi_head_attention", multi_head_attention},
     {"aten::_transformer_encoder_layer_fwd", like_self},
+    {"aten::lstm.input", recurrent},
+    {"aten::gru.input", recurrent},
+    {"aten::rnn_tanh.input", recurrent},
+    {"aten::rnn_relu.input", recurrent},
     {"aten::index.Tensor", index},
     {"aten::_unsafe_index.Tensor", index},
     {"aten::index_put", index_put},

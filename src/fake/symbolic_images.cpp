@@ -134,7 +134,27 @@ bool rot90(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
+/// (input, output_size or none, [align_corners,] scale_factors), whole factors.
+template <size_t scales_arg>
+bool upsample_by(SymbolicCall& call) {
+  if (!call.is_none(1)) {
+    SymSizes sizes = call.sizes(0);
+    const SymSizes told = call.symints(1);
+    std::copy(told.begin(), told.end(), sizes.begin() + 2);
+    return all_results(call, sizes);
+  }
+  SymSizes sizes = call.sizes(0);
+  const std::vector<double> scales = call.arg(scales_arg).toDoubleVector();
+  for (size_t i = 0; i < scales.size(); ++i) sizes[i + 2] = sizes[i + 2] * static_cast<int64_t>(scales[i]);
+  return all_results(call, sizes);
+}
+
 constexpr SymbolicRow rows[] = {
+    {"aten::upsample_nearest1d.vec", upsample_by<2>},
+    {"aten::upsample_nearest2d.vec", upsample_by<2>},
+    {"aten::upsample_linear1d.vec", upsample_by<3>},
+    {"aten::upsample_bilinear2d.vec", upsample_by<3>},
+    {"aten::upsample_bicubic2d.vec", upsample_by<3>},
     {"aten::convolution", convolution},
     {"aten::max_pool1d", pool<1, 4, 5>},
     {"aten::max_pool2d_with_indices", pool<2, 4, 5>},

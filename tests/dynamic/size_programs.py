@@ -24,6 +24,12 @@ class Row(NamedTuple):
     branches: bool = False  # some sizes take another way
 
 
+torch.manual_seed(0)
+LSTM = torch.nn.LSTM(4, 3, batch_first=True, bidirectional=True).requires_grad_(False)
+GRU = torch.nn.GRU(4, 3, num_layers=2).requires_grad_(False)
+CELL = torch.nn.LSTMCell(4, 3).requires_grad_(False)
+ATTENTION = torch.nn.MultiheadAttention(8, 2, batch_first=True).requires_grad_(False).eval()
+
 ROWS = {
     "broadcast": Row(lambda x, y: x + y, (("n", 3), (3,))),
     "outer product": Row(lambda x: x[:, None] * x[None, :], (("n",),)),
@@ -44,7 +50,13 @@ ROWS = {
     "half": Row(lambda x: x[: x.shape[0] // 2], (("n", 6),)),
     "last": Row(lambda x: x[x.shape[0] - 1], (("n", 4),), fixed=True),
     "narrow": Row(lambda x: x.narrow(0, 1, x.shape[0] - 1), (("n", 4),)),
-    "index fill": Row(lambda x: x.clone().index_fill_(0, torch.tensor([0]), 3.0), (("n", 4),), fixed=True),
+    "index fill": Row(lambda x: x.clone().index_fill_(0, torch.tensor([0]), 3.0), (("n", 4),)),
+    "diagonal": Row(lambda x: x.diagonal(1) + 1, (("n", "n"),)),
+    "matrices of diagonals": Row(lambda x: torch.diag_embed(x, 1), (("n", 4),)),
+    "scattered": Row(lambda x: torch.zeros(5, 4).scatter_add_(0, (x > 0).long(), x[:5]), (("n", 4),)),
+    "unsafe chunks": Row(lambda x: x.unsafe_chunk(2, 1), (("n", 6),)),
+    "searched": Row(lambda x: torch.searchsorted(torch.arange(4.0), x), (("n", 4),)),
+    "classes": Row(lambda x: F.one_hot((x[:, 0] > 0).long(), 3), (("n", 4),)),
     "flip": Row(lambda x: x.flip(0), (("n", 6),)),
     "roll": Row(lambda x: x.roll(1, 0), (("n", 4),)),
     "permute": Row(lambda x: x.permute(1, 0, 2) + 1, (("n", 4, 3),)),
@@ -71,8 +83,18 @@ ROWS = {
     "max pool": Row(lambda x: F.max_pool2d(x, 2), ((2, 3, "2n", "2n"),)),
     "average pool": Row(lambda x: F.avg_pool2d(x, 2), ((2, 3, "2n", "2n"),)),
     "adaptive pool": Row(lambda x: F.adaptive_avg_pool2d(x, 1), ((2, 3, "2n", "2n"),)),
-    "interpolate": Row(lambda x: F.interpolate(x, scale_factor=2), ((2, 3, "n", "n"),), fixed=True),
-    "pixel shuffle": Row(lambda x: F.pixel_shuffle(x, 2), ((1, 4, "n", "n"),), fixed=True),
+    "interpolate": Row(lambda x: F.interpolate(x, scale_factor=2), ((2, 3, "n", "n"),)),
+    "interpolate to a size": Row(lambda x: F.interpolate(x, size=(9, 9), mode="bilinear"), ((2, 3, "n", "n"),)),
+    "pixel shuffle": Row(lambda x: F.pixel_shuffle(x, 2), ((1, 4, "n", "n"),)),
+    "pixel unshuffle": Row(lambda x: F.pixel_unshuffle(x, 2), ((2, 3, "2n", "2n"),)),
+    "windows": Row(lambda x: F.fold(F.unfold(x, 2, stride=2), (4, 4), 2, stride=2), (("n", 3, 4, 4),)),
+    "windows of images of all sizes": Row(lambda x: F.unfold(x, 3, padding=1), ((2, 3, "n", "n"),)),
+    "reflected edges": Row(lambda x: F.pad(x, (1, 2, 2, 1), mode="reflect"), ((2, 3, "n", "n"),)),
+    "repeated edges": Row(lambda x: F.pad(x, (1, 2), mode="replicate"), ((2, 3, "n"),)),
+    "max pool, one dimension": Row(lambda x: F.max_pool1d(x, 2), ((2, 3, "2n"),)),
+    "average pool, three dimensions": Row(lambda x: F.avg_pool3d(x, 2), ((1, 2, 4, 4, "2n"),)),
+    "grid sample": Row(lambda x, grid: F.grid_sample(x, grid), ((2, 3, 5, 5), (2, "n", 4, 2))),
+    "turned": Row(lambda x: x.rot90(1, (0, 1)), (("n", 4),)),
     "pad": Row(lambda x: F.pad(x, (1, 2)), ((3, "n"),)),
     "arange": Row(lambda x: torch.arange(x.shape[0]) + x[:, 0], (("n", 6),)),
     "zeros": Row(lambda x: torch.zeros(x.shape[0], 4) + x, (("n", 4),)),
@@ -95,6 +117,18 @@ ROWS = {
     "gated": Row(F.glu, (("n", 4),)),
     "cross entropy": Row(lambda x: F.cross_entropy(x, torch.zeros(x.shape[0], dtype=torch.long)), (("n", 4),)),
     "squared error": Row(F.mse_loss, (("n", 4), ("n", 4))),
+    "losses": Row(
+        lambda x, y: (F.huber_loss(x, y), F.binary_cross_entropy_with_logits(x, y.sigmoid(), reduction="none")),
+        (("n", 4), ("n", 4)),
+    ),
+    "statistics": Row(lambda x: (x.median(0)[0], x.kthvalue(2, 1)[0], x.cummax(0)[0], x.nansum(1)), (("n", 4),)),
+    "distances": Row(lambda x, y: torch.cdist(x, y), (("n", 4), (3, 4)), branches=True),
+    "inverse": Row(lambda x: torch.linalg.inv(x @ x.mT + torch.eye(3)), (("n", 3, 3),)),
+    "solved": Row(lambda x: torch.linalg.solve(x @ x.mT + torch.eye(3), x), (("n", 3, 3),)),
+    "recurrent": Row(lambda x: LSTM(x), (("n", 5, 4),)),
+    "recurrent, all lengths": Row(lambda x: GRU(x), (("n", 3, 4),)),
+    "recurrent, one step": Row(lambda x: CELL(x), (("n", 4),)),
+    "attention of modules": Row(lambda x: ATTENTION(x, x, x), ((2, "n", 8),)),
     "in place": Row(lambda x: x.clone().add_(1).mul_(x), (("n", 4),)),
     "sizes returned": Row(lambda x: (x + 1, x.shape[0] * 2, x.shape, x.numel(), x.size(0) + 1, len(x)), (("n", 4),)),
     "sizes computed with": Row(
