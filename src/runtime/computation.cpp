@@ -207,7 +207,7 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
   const bool watched = std::any_of(std::begin(graph::kStages), std::end(graph::kStages), [&](const auto& stage) {
     return sink.insists_on(static_cast<graph::Stage>(&stage - graph::kStages));
   });
-  const bool measures = way.tuning.seconds > 0 && graph.symbols.empty();
+  const bool measures = way.tuning.seconds > 0;
   std::string how = measures ? "measured, weights " : "by rule, weights ";
   for (const bool weight : way.watched) how += weight ? '1' : '0';
   StageTime cache_time("compile.backend.cache");

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "codegen/kernel.h"
+#include "graph/symbols.h"
 #include "lower/lowering.h"
 #include "passes/effects.h"
 #include "python/ref.h"
@@ -93,6 +94,7 @@ class Tuner {
     for (const graph::AtenNode& node : functional.graph.aten_nodes) {
       repeatable_ = repeatable_ && !passes::traits_of(node.op).effect;
     }
+    for (const graph::SymbolBinding& symbol : functional.graph.symbols) captured_.set(symbol.symbol, symbol.hint);
   }
 
   Tuned run() {
@@ -242,23 +244,26 @@ class Tuner {
     std::vector<void*> pointers;
     for (const lower::BufferId id : candidate.step->buffers) {
       memory.push_back(
-          at::detail::empty_cpu({std::max<int64_t>(1, program.span(id).number())}, program.buffers[id].dtype));
+          at::detail::empty_cpu({std::max<int64_t>(1, program.span(id).hint())}, program.buffers[id].dtype));
       pointers.push_back(memory.back().mutable_data_ptr());
     }
+    std::vector<int64_t> symbols;
+    for (const int32_t symbol : kernel.symbols) symbols.push_back(captured_(shapes::Expr::symbol(symbol)));
     std::vector<std::string> names;
     std::vector<std::function<void()>> calls;
     std::vector<std::shared_ptr<const codegen::CompiledKernel>> codes;
     for (int32_t v = 0; v < static_cast<int32_t>(std::size(codegen::kVariants)); ++v) {
       codes.push_back(codegen::compile({&kernel, 1}, {.variant = v})[0]);
       names.emplace_back(codegen::kVariants[v]);
-      calls.emplace_back([&, v] { codegen::run(*codes[v], pointers); });
+      calls.emplace_back([&, v] { codegen::run(*codes[v], pointers, symbols.data()); });
     }
     // The operators' own kernels.
     std::optional<AtenProgram> operators;
     std::vector<at::Tensor> samples, results;
     std::vector<const at::Tensor*> inputs;
     if (can_be_called(candidate.step->operators)) {
-      const graph::Graph called = subgraph(functional_.graph, candidate.step->operators);
+      const graph::Graph called =
+          graph::with_numbers(subgraph(functional_.graph, candidate.step->operators), captured_);
       for (const graph::ValueId id : called.inputs) samples.push_back(sample_of(called.values[id].meta));
       for (const at::Tensor& sample : samples) inputs.push_back(&sample);
       results.resize(called.outputs.size());
@@ -309,6 +314,8 @@ class Tuner {
   const passes::Functional& functional_;
   const Tuning& tuning_;
   const Clock::time_point deadline_;
+  /// Sizes that differ from run to run: those of the run that was captured.
+  graph::SymbolValues captured_;
   /// Nothing happens outside when the program is run once more.
   bool repeatable_ = true;
   lower::Choices choices_;
