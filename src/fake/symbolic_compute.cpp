@@ -364,20 +364,6 @@ bool repeat(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
-bool constant_pad(SymbolicCall& call) {
-  SymSizes sizes = call.sizes(0);
-  const SymSizes pad = call.symints(1);
-  for (size_t i = 0; i < pad.size() / 2; ++i) {
-    SymInt& size = sizes[sizes.size() - 1 - i];
-    // Whether it grows says how the result is laid out.
-    (void)(pad[2 * i] > 0);
-    (void)(pad[2 * i + 1] > 0);
-    size = size + pad[2 * i] + pad[2 * i + 1];
-    if (size < 0) return false;
-  }
-  return all_results(call, sizes);
-}
-
 // -- new tensors -----------------------------------------------------------------------------------------------------
 
 /// (n) or (n, m).
@@ -514,7 +500,6 @@ constexpr SymbolicRow rows[] = {
     {"aten::repeat", repeat},
     {"aten::flip", like_self},
     {"aten::roll", like_self},
-    {"aten::constant_pad_nd", constant_pad},
     {"aten::empty.memory_format", as_told<0>},
     {"aten::zeros", as_told<0>},
     {"aten::ones", as_told<0>},

@@ -62,16 +62,22 @@ bool resized(SymbolicCall& call) {
 }
 
 /// (self, pad): two numbers for each of the last dimensions, the last one first.
-bool edge_pad(SymbolicCall& call) {
+bool pad(SymbolicCall& call, int64_t least) {
   SymSizes sizes = call.sizes(0);
   const SymSizes pad = call.symints(1);
   for (size_t i = 0; i < pad.size() / 2; ++i) {
     SymInt& size = sizes[sizes.size() - 1 - i];
+    // Whether it grows says how the result is laid out.
+    (void)(pad[2 * i] > 0);
+    (void)(pad[2 * i + 1] > 0);
     size = size + pad[2 * i] + pad[2 * i + 1];
-    if (size < 1) return false;
+    if (size < least) return false;
   }
   return all_results(call, sizes);
 }
+
+bool constant_pad(SymbolicCall& call) { return pad(call, 0); }
+bool edge_pad(SymbolicCall& call) { return pad(call, 1); }
 
 /// (self, factor): channels to pixels.
 bool pixel_shuffle(SymbolicCall& call) {
@@ -137,12 +143,7 @@ bool rot90(SymbolicCall& call) {
 /// (input, output_size or none, [align_corners,] scale_factors), whole factors.
 template <size_t scales_arg>
 bool upsample_by(SymbolicCall& call) {
-  if (!call.is_none(1)) {
-    SymSizes sizes = call.sizes(0);
-    const SymSizes told = call.symints(1);
-    std::copy(told.begin(), told.end(), sizes.begin() + 2);
-    return all_results(call, sizes);
-  }
+  if (!call.is_none(1)) return resized(call);
   SymSizes sizes = call.sizes(0);
   const std::vector<double> scales = call.arg(scales_arg).toDoubleVector();
   for (size_t i = 0; i < scales.size(); ++i) sizes[i + 2] = sizes[i + 2] * static_cast<int64_t>(scales[i]);
@@ -176,6 +177,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::upsample_bicubic2d", resized},
     {"aten::_upsample_bilinear2d_aa", resized},
     {"aten::_upsample_bicubic2d_aa", resized},
+    {"aten::constant_pad_nd", constant_pad},
     {"aten::reflection_pad1d", edge_pad},
     {"aten::reflection_pad2d", edge_pad},
     {"aten::reflection_pad3d", edge_pad},
