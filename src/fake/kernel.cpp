@@ -126,7 +126,6 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   const bool symbolic = session.impl().has_symbols && (facts.rule || !decomposes()) && has_symbolic(state, args);
   // Beside a symbolic rule, what is wrong and what memory is shared says our rule for plain numbers, or PyTorch's.
   const bool has_rules = facts.symbolic_rule && (facts.rule || !decomposes());
-  const bool by_meta_kernel = symbolic && has_rules && !facts.rule;
   if (symbolic && !has_rules && !(facts.rule && decomposes())) specialise(session, op, args);
 
   Call call(args);
@@ -141,12 +140,13 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
       throw;
     }
   }
-  if (symbolic && has_rules && facts.rule) {
-    if (!inferred || !infer_symbolic(state, facts.symbolic_rule, args, call.results())) specialise(session, op, args);
-  } else if (symbolic && inferred) {
-    specialise(session, op, args);
-  }
   const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);
+  const bool by_meta_kernel =
+      symbolic && has_rules && !inferred && !decomposes() && !facts.data_dependent && !dynamic;
+  if (symbolic && !by_meta_kernel && (has_rules || inferred)) {
+    const bool known = inferred && has_rules && infer_symbolic(state, facts.symbolic_rule, args, call.results());
+    if (!known) specialise(session, op, args);
+  }
   if (inferred) {
     ++session.counters.native;
   } else if (auto known =

@@ -4,6 +4,7 @@
 #include <ATen/WrapDimUtilsMulti.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "fake/symbolic_rules.h"
 
@@ -117,6 +118,9 @@ bool one_hot(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
+/// (self, bins, ...).
+bool histc(SymbolicCall& call) { return all_results(call, {call.symint(1)}); }
+
 /// (self, samples, ...).
 bool multinomial(SymbolicCall& call) {
   SymSizes sizes = call.sizes(0);
@@ -194,9 +198,8 @@ bool batch_norm(SymbolicCall& call) {
 bool flash_attention_for_cpu(SymbolicCall& call) {
   const SymSizes query = call.sizes(0), key = call.sizes(1), value = call.sizes(2);
   if (query.size() != 4 || key.size() != 4 || value.size() != 4) return false;
-  for (const size_t dim : {0, 1}) {
-    if (query[dim] != key[dim] || query[dim] != value[dim]) return false;
-  }
+  if (query[0] != key[0] || query[0] != value[0] || key[1] != value[1]) return false;
+  if (query[1] != key[1] && query[1] % key[1] != 0) return false;  // heads may share keys
   if (query[3] != key[3] || query[3] != value[3] || key[2] != value[2]) return false;
   if (!call.is_none(5) && call.tensor(5).defined()) {
     const SymSizes all = {query[0], query[1], query[2], key[2]};
@@ -377,13 +380,20 @@ bool arange(SymbolicCall& call) {
     if (i < 0) return SymInt(otherwise);
     const c10::IValue& value = call.arg(static_cast<size_t>(i));
     if (value.isSymInt()) return value.toSymInt();
+    // Whole numbers are as exact as integers.
+    if (value.isDouble() && value.toDouble() == std::floor(value.toDouble()) && std::abs(value.toDouble()) < 1e9) {
+      return SymInt(static_cast<int64_t>(value.toDouble()));
+    }
     return value.isInt() ? std::optional<SymInt>(value.toInt()) : std::nullopt;
   };
   const auto start = number(start_arg, 0), end = number(end_arg, 0), step = number(step_arg, 1);
   if (!start || !end || !step) return false;
   const std::optional<int64_t> by = step->maybe_as_int();
-  if (!by || *by <= 0 || *end < *start) return false;
-  return all_results(call, {(*end - *start + (*by - 1)) / *by});
+  if (!by || *by == 0) return false;
+  const SymInt way = *by > 0 ? *end - *start : *start - *end;
+  const int64_t pace = std::abs(*by);
+  if (way < 0) return false;
+  return all_results(call, {(way + (pace - 1)) / pace});
 }
 
 constexpr SymbolicRow rows[] = {
@@ -493,6 +503,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::isin.Tensor_Scalar", like<0>},
     {"aten::one_hot", one_hot},
     {"aten::multinomial", multinomial},
+    {"aten::histc", histc},
     {"aten::cat", cat},
     {"aten::stack", stack},
     {"aten::unsafe_split.Tensor", unsafe_split},

@@ -41,12 +41,16 @@ bool pool(SymbolicCall& call) {
   const SymSizes kernel = call.symints(1), padding = call.symints(3);
   SymSizes stride = call.symints(2);
   if (stride.empty()) stride = kernel;
-  if (call.arg(ceil_arg).toBool() || sizes.size() < rank + 1) return false;
+  const bool up = call.arg(ceil_arg).toBool();
+  if (sizes.size() < rank + 1) return false;
   const SymSizes dilation =
       dilation_arg < 0 ? SymSizes{1} : call.symints(static_cast<size_t>(std::max(dilation_arg, 0)));
   for (size_t i = 0; i < rank; ++i) {
     SymInt& size = sizes[sizes.size() - rank + i];
-    size = windows(size, at_or_last(kernel, i), at_or_last(stride, i), at_or_last(padding, i), at_or_last(dilation, i));
+    const SymInt step = at_or_last(stride, i), edge = at_or_last(padding, i), whole = size;
+    // Rounded up: of a window that begins inside.
+    size = windows(up ? size + (step - 1) : size, at_or_last(kernel, i), step, edge, at_or_last(dilation, i));
+    if (up && (size - 1) * step >= whole + edge) size = size - 1;
     if (size < 1) return false;
   }
   return all_results(call, sizes);

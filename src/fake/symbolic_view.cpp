@@ -73,18 +73,17 @@ bool reshaped(const SymbolicCall& call, View& view) {
 bool expand(const SymbolicCall& call, View& view) {
   const SymSizes asked = call.symints(1);
   const size_t added = asked.size() - view.sizes.size();
-  SymSizes sizes, strides;
-  for (size_t i = 0; i < asked.size(); ++i) {
+  SymSizes sizes = asked, strides(asked.size(), SymInt(0));
+  for (size_t i = asked.size(); i-- > 0;) {
     const bool has = i >= added;
     const SymInt size = has ? view.sizes[i - added] : SymInt(1);
-    const SymInt stride = has ? view.strides[i - added] : SymInt(0);
-    if (asked[i] == -1 || (has && asked[i] == size)) {
-      sizes.push_back(size);
-      strides.push_back(stride);
-    } else {
-      if (size != 1) return false;
-      sizes.push_back(asked[i]);
-      strides.push_back(0);
+    if (asked[i] == -1 || asked[i] == size) {
+      sizes[i] = size;
+      // A new dimension of size one stands as if it held the others.
+      const bool last = i + 1 == asked.size();
+      strides[i] = has ? view.strides[i - added] : last ? SymInt(1) : sizes[i + 1] * strides[i + 1];
+    } else if (size != 1) {
+      return false;
     }
   }
   view.sizes = std::move(sizes);

@@ -4,6 +4,7 @@
 #include <ATen/core/List.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "fake/strides.h"
 #include "graph/text.h"
@@ -59,7 +60,17 @@ TensorMeta dense(TensorMeta meta) {
   const fake::Layout layout = fake::like_layout(fake::Geometry(meta.sizes, meta.strides));
   if (std::ranges::equal(layout.strides, meta.strides)) return meta;
   meta.strides.assign(layout.strides.begin(), layout.strides.end());
-  if (meta.symbolic) throw Unsupported("memory with gaps is written whose sizes differ from run to run");
+  if (meta.symbolic) {
+    // Dimensions in the same order, whatever their sizes are.
+    std::vector<size_t> order(meta.strides.size());
+    std::iota(order.rbegin(), order.rend(), 0);
+    std::ranges::stable_sort(order, {}, [&](size_t dim) { return meta.strides[dim]; });
+    shapes::Expr stride = 1;
+    for (const size_t dim : order) {
+      meta.symbolic->strides[dim] = stride;
+      stride *= meta.symbolic->sizes[dim];
+    }
+  }
   return meta;
 }
 

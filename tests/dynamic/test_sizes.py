@@ -102,7 +102,7 @@ def test_a_size_that_comes_often_has_code_of_its_own() -> None:
     """Where there is no code for all sizes: the layout of memory that is written is not known."""
 
     def function(x: torch.Tensor) -> torch.Tensor:
-        return x.mul_(2).relu()
+        return x.mul_(2)[1:].relu()
 
     compiled = magneto.compile(function, dynamic=True)
     for _ in range(4):
