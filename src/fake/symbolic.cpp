@@ -92,6 +92,7 @@ SymSizes SymbolicCall::symints(size_t i) const {
 bool SymbolicCall::set(const at::Tensor& result, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides,
                        c10::SymInt offset) {
   FakeImpl* fake = as_fake(result);
+  const Hints hints(state_);  // in place, it has sizes that differ from run to run already
   const auto& now = fake->sizes_and_strides();
   const auto is_now = [&](const c10::SymInt& size, int64_t number) {
     return state_.sizes.value(expr_of(size)) == std::optional(number);
@@ -119,7 +120,9 @@ bool SymbolicCall::dense(size_t k, at::ArrayRef<c10::SymInt> sizes) {
   const c10::IntArrayRef now = as_fake(tensor)->sizes_and_strides().strides_arrayref();
   std::vector<int64_t> order(sizes.size());
   std::iota(order.rbegin(), order.rend(), 0);  // the last dimension first, unless strides say otherwise
-  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return now[a] < now[b]; });
+  // A dimension of size one stands as the next one does, wherever it is.
+  const auto spreads = [&](int64_t dim) { return sizes[dim].is_heap_allocated() || sizes[dim].as_int_unchecked() != 1; };
+  std::ranges::stable_sort(order, {}, [&](int64_t dim) { return std::pair(now[dim], spreads(dim)); });
   SymSizes strides(sizes.size());
   c10::SymInt next = 1;
   for (const int64_t dim : order) {

@@ -59,6 +59,11 @@ bool realiased(const SymbolicCall& call, View& view) {
   return true;
 }
 
+/// (self, sizes, strides, offset): of the tensor itself.
+bool restrided(const SymbolicCall& call, View& view) {
+  return call.is_none(3) && realiased(call, view);
+}
+
 bool reshaped(const SymbolicCall& call, View& view) {
   const at::Tensor& self = call.tensor(0);
   const SymSizes asked = call.symints(1);
@@ -250,6 +255,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::view", view_of<reshaped>},
     {"aten::_unsafe_view", view_of<reshaped>},
     {"aten::_reshape_alias", view_of<realiased>},
+    {"aten::as_strided_", view_of<restrided>},
     {"aten::expand", view_of<expand>},
     {"aten::permute", view_of<permute>},
     {"aten::transpose.int", view_of<transpose>},

@@ -118,6 +118,14 @@ shapes::Sizes with_hints(const std::vector<Expr>& sizes, const std::vector<int64
 
 }  // namespace
 
+std::vector<Expr> exprs_of(const AtenArg& arg) {
+  if (const auto* sizes = std::get_if<SizeArg>(&arg)) return sizes->sizes;
+  const auto& constant = std::get<c10::IValue>(arg);
+  if (constant.isInt()) return {constant.toInt()};
+  const std::vector<int64_t> numbers = constant.toIntVector();
+  return {numbers.begin(), numbers.end()};
+}
+
 shapes::Sizes sizes_of(const TensorMeta& meta) {
   if (meta.symbolic) return with_hints(meta.symbolic->sizes, meta.sizes);
   return {meta.sizes.begin(), meta.sizes.end()};

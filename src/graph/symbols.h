@@ -56,6 +56,9 @@ Graph with_numbers(const Graph& graph, const SymbolValues& values);
 /// Expressions that are numbers after all become such.
 void fold_numbers(Graph& graph);
 
+/// An argument that is a number or a list of numbers, or of sizes.
+std::vector<shapes::Expr> exprs_of(const AtenArg& arg);
+
 /// A tensor's geometry, for code that works for all its sizes.
 shapes::Sizes sizes_of(const TensorMeta& meta);
 shapes::Sizes strides_of(const TensorMeta& meta);

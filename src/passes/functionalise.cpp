@@ -64,6 +64,16 @@ struct Memory {
   int32_t writes = 0;
 };
 
+/// The same geometry, strides of dimensions of size one aside.
+bool lies_alike(const TensorMeta& a, const TensorMeta& b) {
+  const shapes::Sizes sizes = graph::sizes_of(a), left = graph::strides_of(a), right = graph::strides_of(b);
+  if (sizes != graph::sizes_of(b) || graph::offset_of(a) != graph::offset_of(b) || a.dtype != b.dtype) return false;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != 1 && left[i] != right[i]) return false;
+  }
+  return true;
+}
+
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const char* why) {
   throw Unsupported(graph::operator_text(op) + ": " + why);
 }
@@ -167,7 +177,7 @@ class Functionaliser {
   ValueId make_view(const Tensor& tensor, ValueId source) {
     const AtenNode& node = out_.old().aten_nodes[tensor.node];
     std::vector<TensorMeta> metas;
-    if (new_meta(source) == meta(tensor.parent)) {
+    if (lies_alike(new_meta(source), meta(tensor.parent))) {
       for (const ValueId id : node.results) metas.push_back(meta(id));
     } else {
       metas = view_metas(node, new_meta(source));
@@ -220,7 +230,7 @@ class Functionaliser {
     const ValueId source = std::get<ValueId>(node.args[0]);
     const ValueId now = read(source);
     // While nothing was written, the recorded geometry is right; after that the value may be laid out otherwise.
-    const bool recorded = new_meta(now) == meta(source);
+    const bool recorded = lies_alike(new_meta(now), meta(source));
     std::vector<TensorMeta> metas;
     if (recorded) {
       for (const ValueId id : node.results) metas.push_back(meta(id));
@@ -275,12 +285,21 @@ class Functionaliser {
     const auto& outputs = out_.old().outputs;
     const bool own = tensors_[id].parent == kNoValue && out_.old().values[id].kind == ValueKind::Result &&
                      std::find(outputs.begin(), outputs.end(), id) == outputs.end();
-    TensorMeta now = old;
-    now.strides = constant_of(node.args[2]).toIntVector();
-    bool same = own && constant_of(node.args[1]).toIntVector() == old.sizes &&
+    const std::vector<shapes::Expr> new_sizes = graph::exprs_of(node.args[1]), strides = graph::exprs_of(node.args[2]);
+    const shapes::Sizes old_sizes = graph::sizes_of(old), old_strides = graph::strides_of(old);
+    bool same = own && new_sizes.size() == old_sizes.size() &&
                 (node.args.size() < 4 || constant_of(node.args[3]).isNone());
-    for (size_t i = 0; same && i < old.sizes.size(); ++i) same = old.sizes[i] == 1 || old.strides[i] == now.strides[i];
+    for (size_t i = 0; same && i < old_sizes.size(); ++i) {
+      same = old_sizes[i].expr() == new_sizes[i] && (old_sizes[i] == 1 || old_strides[i].expr() == strides[i]);
+    }
     if (!same) refuse(node.op, "changes the geometry of a tensor");
+    TensorMeta now = old;
+    for (size_t i = 0; i < strides.size(); ++i) {
+      // Of others than those of size one they are what they were.
+      if (!(old_sizes[i] == 1)) continue;
+      if (strides[i].is_constant()) now.strides[i] = strides[i].number();
+      if (now.symbolic) now.symbolic->strides[i] = strides[i];
+    }
     static const auto view = find_op("aten::_reshape_alias");
     assign(id, add_one(view, {read(id), node.args[1], node.args[2]}, now));
   }
