@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/where.h>
+#include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -194,6 +195,25 @@ bool takes_wrapped(int index, bool on_the_left) {
          (arithmetic == Arithmetic::TrueDivide && !on_the_left);
 }
 
+/// A tuple of whole numbers, or a torch.Size.
+bool are_sizes(PyObject* object) {
+  if (!PyTuple_CheckExact(object) && Py_TYPE(object) != &THPSizeType) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(object, i);
+    if (!PyLong_CheckExact(item) && !size_of_number(item)) return false;
+  }
+  return true;
+}
+
+/// Of the left one's class; PyTorch's class says whether it has a say on the right.
+Ref joined_sizes(PyObject* left, PyObject* right) {
+  Ref items = checked(PySequence_List(left));
+  if (PyList_SetSlice(items.get(), PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, right) < 0) throw PythonError{};
+  Ref joined = checked(PyList_AsTuple(items.get()));
+  const bool shape = Py_TYPE(left) == &THPSizeType || (THPSizeType.tp_as_number && THPSizeType.tp_as_number->nb_add);
+  return shape ? shape_of_items(joined.get()) : joined;
+}
+
 }  // namespace
 
 Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right) {
@@ -208,10 +228,9 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   const bool wrapped_left = left != known_left.get() && is_tensor(known_left.get());
   if (wrapped_left && kBinaryOperators[index].in_place) index -= kFirstInPlace;  // nothing to change in place
   const BinaryOperator& op = kBinaryOperators[index];
-  if (holds_unknown_size(left) && (op.run == PyNumber_Add || op.run == PyNumber_InPlaceAdd) && PyTuple_Check(right)) {
-    Ref items = checked(PySequence_List(left));
-    if (PyList_SetSlice(items.get(), PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, right) < 0) throw PythonError{};
-    return shape_of_items(checked(PyList_AsTuple(items.get())).get());
+  const bool adds = op.run == PyNumber_Add || op.run == PyNumber_InPlaceAdd;
+  if (adds && (holds_unknown_size(left) || holds_unknown_size(right)) && are_sizes(left) && are_sizes(right)) {
+    return joined_sizes(left, right);
   }
   left = known_left.get(), right = known_right.get();
   if (is_tensor(left) || is_tensor(right)) {

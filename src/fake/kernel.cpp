@@ -4,6 +4,7 @@
 // others that come here again (under autograd they do so above this key; in inference mode nothing else does it); the
 // dispatcher's meta kernel infers what has no rule. Then the call is recorded. An operator that throws, throws what
 // eager would throw and leaves the graph as it was.
+#include <pybind11/pybind11.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -95,6 +96,38 @@ void specialise(Session& session, const c10::OperatorHandle& op, std::span<c10::
   specialise(*session.impl().state, args);
 }
 
+/// The sizes of a custom operator's results in terms of its arguments', as its fake implementation says: that is run on
+/// the fakes themselves, and what it records is forgotten. Nothing where it asks for plain numbers only, or raises.
+std::optional<std::vector<SymSizes>> sizes_by_fake_kernel(Session& session, const c10::OperatorHandle& op,
+                                                          std::span<const c10::IValue> args) {
+  if (operator_name(op).starts_with("aten.") || !op.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return {};
+  SessionState& state = *session.impl().state;
+  const Session::Mark mark = session.mark();
+  const auto refusal = state.refusal;
+  std::optional<std::vector<SymSizes>> sizes;
+  Stack stack(args.begin(), args.end());
+  try {
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &stack);
+    sizes.emplace();
+    const auto add = [&](const at::Tensor& tensor) {
+      const c10::SymIntArrayRef list = tensor.sym_sizes();
+      sizes->push_back(SymSizes(list.begin(), list.end()));
+    };
+    for (const c10::IValue& result : stack) {
+      if (result.isTensor() && result.toTensor().defined()) add(result.toTensor());
+      if (!result.isTensorList()) continue;
+      for (const at::Tensor& tensor : result.toTensorVector()) add(tensor);
+    }
+  } catch (const std::exception&) {
+    const pybind11::gil_scoped_acquire gil;
+    PyErr_Clear();
+    sizes.reset();
+  }
+  session.rollback(mark);
+  state.refusal = refusal;
+  return sizes;
+}
+
 void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
   const size_t count = op.schema().arguments().size();
@@ -126,7 +159,11 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   const bool symbolic = session.impl().has_symbols && (facts.rule || !decomposes()) && has_symbolic(state, args);
   // Beside a symbolic rule, what is wrong and what memory is shared says our rule for plain numbers, or PyTorch's.
   const bool has_rules = facts.symbolic_rule && (facts.rule || !decomposes());
-  if (symbolic && !has_rules && !(facts.rule && decomposes())) specialise(session, op, args);
+  std::optional<std::vector<SymSizes>> own_sizes;
+  if (symbolic && !has_rules && !(facts.rule && decomposes())) {
+    if (!facts.mutates) own_sizes = sizes_by_fake_kernel(session, op, args);
+    if (!own_sizes) specialise(session, op, args);
+  }
 
   Call call(args);
   bool inferred = false;
@@ -142,7 +179,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   }
   const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);
   const bool by_meta_kernel =
-      symbolic && has_rules && !inferred && !decomposes() && !facts.data_dependent && !dynamic;
+      symbolic && (has_rules || own_sizes) && !inferred && !decomposes() && !facts.data_dependent && !dynamic;
   if (symbolic && !by_meta_kernel && (has_rules || inferred)) {
     const bool known = inferred && has_rules && infer_symbolic(state, facts.symbolic_rule, args, call.results());
     if (!known) specialise(session, op, args);
@@ -175,9 +212,10 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     } else {
       call.results() = run_meta_kernel(session, op, args);
     }
-    if (by_meta_kernel && !infer_symbolic(state, facts.symbolic_rule, args, call.results())) {
-      specialise(session, op, args);
-    }
+    const bool known =
+        !by_meta_kernel || (own_sizes ? give_sizes(state, *own_sizes, args, call.results())
+                                      : infer_symbolic(state, facts.symbolic_rule, args, call.results()));
+    if (!known) specialise(session, op, args);
     ++session.counters.meta;
     note(session.counters.meta_ops, op);
   }

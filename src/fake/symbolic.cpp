@@ -121,7 +121,9 @@ bool SymbolicCall::dense(size_t k, at::ArrayRef<c10::SymInt> sizes) {
   std::vector<int64_t> order(sizes.size());
   std::iota(order.rbegin(), order.rend(), 0);  // the last dimension first, unless strides say otherwise
   // A dimension of size one stands as the next one does, wherever it is.
-  const auto spreads = [&](int64_t dim) { return sizes[dim].is_heap_allocated() || sizes[dim].as_int_unchecked() != 1; };
+  const auto spreads = [&](int64_t dim) {
+    return sizes[dim].is_heap_allocated() || sizes[dim].as_int_unchecked() != 1;
+  };
   std::ranges::stable_sort(order, {}, [&](int64_t dim) { return std::pair(now[dim], spreads(dim)); });
   SymSizes strides(sizes.size());
   c10::SymInt next = 1;
@@ -210,6 +212,16 @@ std::vector<c10::IValue> with_hints(SessionState& state, std::span<const c10::IV
   const Hints hints(state);
   give_numbers(state, plain);
   return plain;
+}
+
+bool give_sizes(SessionState& state, std::span<const SymSizes> sizes, std::span<const c10::IValue> args,
+                std::span<const c10::IValue> results) {
+  SymbolicCall call(state, args, results);
+  if (call.result_count() != sizes.size()) return false;
+  for (size_t k = 0; k < sizes.size(); ++k) {
+    if (!call.dense(k, sizes[k])) return false;
+  }
+  return true;
 }
 
 bool infer_symbolic(SessionState& state, SymbolicRule rule, std::span<const c10::IValue> args,

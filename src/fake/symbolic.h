@@ -100,4 +100,8 @@ std::vector<c10::IValue> with_hints(SessionState& state, std::span<const c10::IV
 bool infer_symbolic(SessionState& state, SymbolicRule rule, std::span<const c10::IValue> args,
                     std::span<const c10::IValue> results);
 
+/// Gives the results of an operator, in order, these sizes. False: they are others in this run.
+bool give_sizes(SessionState& state, std::span<const SymSizes> sizes, std::span<const c10::IValue> args,
+                std::span<const c10::IValue> results);
+
 }  // namespace magneto::fake

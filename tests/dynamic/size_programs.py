@@ -24,6 +24,16 @@ class Row(NamedTuple):
     branches: bool = False  # some sizes take another way
 
 
+@torch.library.custom_op("size_programs::scaled_rows", mutates_args=())
+def scaled_rows(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x @ y) * x.shape[0]
+
+
+@scaled_rows.register_fake
+def _(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape[0], y.shape[1])
+
+
 torch.manual_seed(0)
 LSTM = torch.nn.LSTM(4, 3, batch_first=True, bidirectional=True).requires_grad_(False)
 GRU = torch.nn.GRU(4, 3, num_layers=2).requires_grad_(False)
@@ -41,6 +51,10 @@ ROWS = {
     "reshape that copies": Row(lambda x: x.t().reshape(-1, 3), (("n", 3),)),
     "heads": Row(lambda x: x.view(*x.shape[:-1], 2, -1).transpose(1, 2), ((2, "n", 6),)),
     "a shape and a tuple": Row(lambda x: x.view(x.shape[:-1] + (2, 3)), (("n", 6),)),
+    "a tuple and a shape": Row(lambda x: (x * 2).reshape((-1,) + x.shape[1:] + (1,)), (("n", "n"),)),
+    "pairs turned": Row(lambda x: torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2), ((2, "n", 6),)),
+    "rows under a new dimension": Row(lambda x, y: y.expand(x.shape[0], 1, -1) + x[:, None], (("n", 4), (4,))),
+    "a custom operator": Row(lambda x, y: scaled_rows(x, y) + 1, (("n", 4), (4, 3))),
     "a product of a shape": Row(lambda x: x.view(math.prod(x.shape)), (("n", 4),)),
     "flatten, unflatten": Row(lambda x: x.flatten(1).unflatten(1, (2, 2)), (("n", 4),)),
     "chunk": Row(lambda x: x.chunk(2, -1), (("n", 6),)),
@@ -81,6 +95,13 @@ ROWS = {
     "convolution, strides": Row(lambda x: F.conv2d(x, torch.ones(4, 3, 2, 2), stride=2), ((2, 3, "n", "n"),)),
     "transposed convolution": Row(lambda x: F.conv_transpose2d(x, torch.ones(3, 4, 3, 3)), ((2, 3, "n", "n"),)),
     "max pool": Row(lambda x: F.max_pool2d(x, 2), ((2, 3, "2n", "2n"),)),
+    "pools rounded up": Row(
+        lambda x: (F.max_pool2d(x, 3, 2, 1, ceil_mode=True), F.avg_pool2d(x, 2, ceil_mode=True)), ((1, 2, "n", "n"),)
+    ),
+    "pool of channels-last images": Row(
+        lambda x: F.adaptive_avg_pool2d(x.contiguous(memory_format=torch.channels_last), 1).flatten(1),
+        (("n", 3, 4, 4),),
+    ),
     "average pool": Row(lambda x: F.avg_pool2d(x, 2), ((2, 3, "2n", "2n"),)),
     "adaptive pool": Row(lambda x: F.adaptive_avg_pool2d(x, 1), ((2, 3, "2n", "2n"),)),
     "interpolate": Row(lambda x: F.interpolate(x, scale_factor=2), ((2, 3, "n", "n"),)),
@@ -97,6 +118,7 @@ ROWS = {
     "turned": Row(lambda x: x.rot90(1, (0, 1)), (("n", 4),)),
     "pad": Row(lambda x: F.pad(x, (1, 2)), ((3, "n"),)),
     "arange": Row(lambda x: torch.arange(x.shape[0]) + x[:, 0], (("n", 6),)),
+    "arange backwards": Row(lambda x: torch.arange(x.shape[0], -x.shape[0], -1.0) * 2, (("n", 6),)),
     "zeros": Row(lambda x: torch.zeros(x.shape[0], 4) + x, (("n", 4),)),
     "full": Row(lambda x: torch.full((x.shape[0], 4), 2.0) + x, (("n", 4),)),
     "causal mask": Row(lambda x: torch.ones(x.shape[0], x.shape[0]).triu(1), (("n", 4),)),
