@@ -223,6 +223,9 @@ Functional normalise(graph::Graph graph, const std::vector<bool>& watched,
   done("eliminate_dead");
   fold_constants(functional);
   done("fold_constants");
+  // Before equal operators are merged: layers share a mask.
+  fuse_attention(functional);
+  done("fuse_attention");
   merge_common(functional);
   done("merge_common");
   // Merging and folding leave operators without a user.

@@ -54,6 +54,10 @@ void merge_common(Functional& functional);
 /// Computes now what depends on constants only, up to `kFoldedBytes` each.
 void fold_constants(Functional& functional);
 constexpr int64_t kFoldedBytes = 16 * 1024;
+/// Attention that is written out, where one operator for it is faster:
+///     %5 = bmm(_softmax(mul(bmm(%0, %1), 0.125), -1), %2)   becomes   %4 = magneto::attention(%0, %1, %2, None, 0.125)
+/// and copies that turn heads and rows.
+void fuse_attention(Functional& functional);
 /// Where only generated kernels read a product, they add its bias:
 ///     %3 = addmm(%0, %1, %2)   becomes   %4 = mm(%1, %2), %3 = add(%4, %0)
 void separate_bias(Functional& functional);
