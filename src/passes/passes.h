@@ -36,7 +36,7 @@ struct Functional {
 
 /// `print(graph)` with a line per write and bump.
 std::string print(const Functional& functional);
-/// `graph::verify`, and: no operator writes. Empty when sound.
+/// `graph::verify_operators`, and: no operator writes. Empty when sound.
 std::vector<std::string> verify(const Functional& functional);
 
 // -- the passes
@@ -47,6 +47,9 @@ std::vector<std::string> verify(const Functional& functional);
 ///     select(%1, 0, 0).mul_() becomes   select, mul, select_scatter
 /// Views are made again from the new value of their base. Throws Unsupported for writes it cannot express.
 Functional functionalise(graph::Graph graph);
+/// Operators on lists of tensors become operators on each:
+///     %2, %3 = _foreach_mul([%0, %1], 2)   becomes   %2 = mul(%0, 2), %3 = mul(%1, 2)
+void split_lists(Functional& functional);
 /// Takes out operators that nobody needs. Keeps effects: random numbers drawn, assertions.
 void eliminate_dead(Functional& functional);
 /// Merges operators that compute the same from the same.
