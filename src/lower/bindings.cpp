@@ -36,6 +36,10 @@ PyObject* passes_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
         passes::eliminate_dead(functional);
       } else if (pass == "merge_common") {
         passes::merge_common(functional);
+      } else if (pass == "split_lists") {
+        passes::split_lists(functional);
+      } else if (pass == "fuse_attention") {
+        passes::fuse_attention(functional);
       } else if (pass == "separate_bias") {
         passes::separate_bias(functional);
       } else if (pass == "prefer_channels_last") {

@@ -78,44 +78,6 @@ bool is_dense(const TensorMeta& meta) {
   return true;
 }
 
-/// `_foreach_add.List(xs, ys)` as an `add.Tensor(x, y)` for each of its tensors; empty for other operators.
-std::vector<AtenNode> parts_of_list(const AtenNode& node) {
-  const c10::OperatorName& name = node.op.operator_name();
-  constexpr std::string_view prefix = "aten::_foreach_";
-  if (!name.name.starts_with(prefix)) return {};
-  const std::string single = "aten::" + name.name.substr(prefix.size());
-  const auto& arguments = node.op.schema().arguments();
-  for (const char* overload : {name.overload_name == "List" ? "Tensor" : "Scalar", "", "Tensor", "Tensor_Scalar"}) {
-    const auto op = c10::Dispatcher::singleton().findSchema({single, overload});
-    if (!op || op->schema().arguments().size() < arguments.size() || !find_rule(*op)) continue;
-    std::vector<AtenNode> parts;
-    for (size_t i = 0; i < node.results.size(); ++i) {
-      AtenNode part{*op, {}, {node.results[i]}, node.torch_node};
-      for (size_t a = 0; a < op->schema().arguments().size(); ++a) {
-        const c10::Argument& wanted = op->schema().arguments()[a];
-        graph::AtenArg arg;
-        if (a >= arguments.size()) {
-          if (!wanted.default_value()) return {};
-          arg = *wanted.default_value();
-        } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&node.args[a])) {
-          if (ids->size() != node.results.size()) return {};
-          arg = (*ids)[i];
-        } else if (const auto* constant = std::get_if<c10::IValue>(&node.args[a]); constant && constant->isList()) {
-          arg = constant->toList().get(i);
-        } else {
-          arg = node.args[a];
-        }
-        const bool is_tensor = wanted.real_type()->kind() == c10::TypeKind::TensorType;
-        if (is_tensor != std::holds_alternative<ValueId>(arg)) return {};
-        part.args.push_back(std::move(arg));
-      }
-      parts.push_back(std::move(part));
-    }
-    return parts;
-  }
-  return {};
-}
-
 }  // namespace
 
 Lowering::Lowering(passes::Functional functional, Choices choices) {
@@ -241,19 +203,6 @@ NodeId Lowering::node_of(ValueId id) {
 
 bool Lowering::try_rule(int32_t index) {
   const AtenNode& node = graph().aten_nodes[index];
-  const std::vector<AtenNode> parts = parts_of_list(node);
-  if (parts.empty()) return try_rule(node);
-  // All of a list's operators or none.
-  for (const AtenNode& part : parts) {
-    if (!try_rule(part)) {
-      for (const ValueId id : node.results) bindings_[id] = {};
-      return false;
-    }
-  }
-  return true;
-}
-
-bool Lowering::try_rule(const AtenNode& node) {
   const Rule rule = find_rule(node.op);
   if (!rule) return false;
   for (const ValueId id : node.results) {

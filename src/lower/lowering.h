@@ -66,7 +66,6 @@ class Lowering {
   void add_view(const graph::AtenNode& node);
   void add_extern(int32_t node);
   bool try_rule(int32_t node);
-  bool try_rule(const graph::AtenNode& node);
   /// Puts the value (or what it is a view of) in memory. Unless it leaves, a buffer that holds the same will do.
   BufferId materialise(graph::ValueId id);
   void find_leaving();

@@ -8,6 +8,7 @@
 #include "graph/aliases.h"
 #include "graph/literal.h"
 #include "graph/text.h"
+#include "graph/verifier.h"
 #include "passes/effects.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"
@@ -190,7 +191,7 @@ std::string print(const Functional& functional) {
 }
 
 std::vector<std::string> verify(const Functional& functional) {
-  std::vector<std::string> violations = graph::verify(functional.graph);
+  std::vector<std::string> violations = graph::verify_operators(functional.graph);
   for (const AtenNode& node : functional.graph.aten_nodes) {
     if (traits_of(node.op).writes) violations.push_back(graph::operator_text(node.op) + " writes its arguments");
   }
@@ -218,11 +219,16 @@ Functional normalise(graph::Graph graph, const std::vector<bool>& watched,
   };
   functional = functionalise(std::move(graph));
   done("functionalise");
+  split_lists(functional);
+  done("split_lists");
   // Before constants are folded, so that what nobody needs is not computed for that.
   eliminate_dead(functional);
   done("eliminate_dead");
   fold_constants(functional);
   done("fold_constants");
+  // Before equal operators are merged: layers share a mask.
+  fuse_attention(functional);
+  done("fuse_attention");
   merge_common(functional);
   done("merge_common");
   // Merging and folding leave operators without a user.

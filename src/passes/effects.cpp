@@ -37,8 +37,9 @@ constexpr std::string_view kHidden[] = {
     "aten::_functional_assert_async",
 };
 
-/// PyTorch's own, though not by their namespace: functions of their arguments and no more.
-constexpr std::string_view kPlain[] = {"mkldnn::_convolution_pointwise", "mkldnn::_reorder_convolution_weight"};
+/// PyTorch's own and ours, though not by their namespace: functions of their arguments and no more.
+constexpr std::string_view kPlain[] = {"mkldnn::_convolution_pointwise", "mkldnn::_reorder_convolution_weight",
+                                       "magneto::attention"};
 
 OperatorTraits find(const c10::OperatorHandle& op) {
   OperatorTraits traits;

@@ -36,7 +36,7 @@ struct Functional {
 
 /// `print(graph)` with a line per write and bump.
 std::string print(const Functional& functional);
-/// `graph::verify`, and: no operator writes. Empty when sound.
+/// `graph::verify_operators`, and: no operator writes. Empty when sound.
 std::vector<std::string> verify(const Functional& functional);
 
 // -- the passes
@@ -47,6 +47,9 @@ std::vector<std::string> verify(const Functional& functional);
 ///     select(%1, 0, 0).mul_() becomes   select, mul, select_scatter
 /// Views are made again from the new value of their base. Throws Unsupported for writes it cannot express.
 Functional functionalise(graph::Graph graph);
+/// Operators on lists of tensors become operators on each:
+///     %2, %3 = _foreach_mul([%0, %1], 2)   becomes   %2 = mul(%0, 2), %3 = mul(%1, 2)
+void split_lists(Functional& functional);
 /// Takes out operators that nobody needs. Keeps effects: random numbers drawn, assertions.
 void eliminate_dead(Functional& functional);
 /// Merges operators that compute the same from the same.
@@ -54,6 +57,10 @@ void merge_common(Functional& functional);
 /// Computes now what depends on constants only, up to `kFoldedBytes` each.
 void fold_constants(Functional& functional);
 constexpr int64_t kFoldedBytes = 16 * 1024;
+/// Attention that is written out, where one operator for it is faster:
+///     %5 = bmm(_softmax(mul(bmm(%0, %1), 0.125), -1), %2)   becomes   %4 = magneto::attention(%0, %1, %2, None, 0.125)
+/// and copies that turn heads and rows.
+void fuse_attention(Functional& functional);
 /// Where only generated kernels read a product, they add its bias:
 ///     %3 = addmm(%0, %1, %2)   becomes   %4 = mm(%1, %2), %3 = add(%4, %0)
 void separate_bias(Functional& functional);

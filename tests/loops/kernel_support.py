@@ -1,8 +1,9 @@
-"""Running kernels in text form on tensors, by machine code and by the interpreter."""
+"""Kernels in text form, run on tensors by machine code and by the interpreter."""
 
 from __future__ import annotations
 
 import math
+import pathlib
 
 import torch
 
@@ -45,6 +46,54 @@ def pointwise(op: str, dtype: str, size: int, operands: int = 1) -> str:
     lines += [f"%{operands}:{value} = {op} " + ", ".join(f"%{i}" for i in range(operands))]
     lines += [f"store b{operands}[i0], %{operands}", "}"]
     return 'kernel "pointwise" {\n' + "\n".join(lines) + "\n}\n"
+
+
+SOFTMAX = (pathlib.Path(__file__).parent / "golden" / "softmax.loops").read_text()
+
+
+def softmax(rows: int, columns: int) -> str:
+    return (
+        SOFTMAX.replace("65536", str(rows * columns)).replace("i0 < 64", f"i0 < {rows}").replace("1024", str(columns))
+    )
+
+
+def softmax_in_scratch(rows: int, columns: int, dtype: str) -> str:
+    """Its exponentials wait in scratch memory for their sum."""
+    return f"""kernel "scratch" {{
+      b0 in {dtype}[{rows * columns}]
+      b1 out {dtype}[{rows * columns}]
+      b2 scratch f32[{columns}]
+      parallel i0 < {rows}
+      stage i1 < {columns} {{
+        %0:f32 = load b0[{columns}*i0 + i1]
+        %1:f32 = exp %0
+        %2:f32 = reduce.sum %1
+        store b2[i1], %1
+      }}
+      stage i2 < {columns} {{
+        %3:f32 = load b2[i2]
+        %4:f32 = div %3, %2
+        store b1[{columns}*i0 + i2], %4
+      }}
+    }}"""
+
+
+def transposed(n: int, m: int, dtype: str, *, known: bool = False) -> str:
+    """x + y.t() of n by m elements; `known`: with numbers for its symbols."""
+    text = f"""kernel "transposed" {{
+      symbols s0, s1
+      b0 in {dtype}[s0*s1]
+      b1 in {dtype}[s0*s1]
+      b2 out {dtype}[s0*s1]
+      parallel i0 < s0, i1 < s1
+      row {{
+        %0:{dtype} = load b0[s1*i0 + i1]
+        %1:{dtype} = load b1[s0*i1 + i0]
+        %2:{dtype} = add %0, %1
+        store b2[s1*i0 + i1], %2
+      }}
+    }}"""
+    return text.replace("symbols s0, s1\n", "").replace("s0", str(n)).replace("s1", str(m)) if known else text
 
 
 def apply(op: str, dtype: str, *inputs: torch.Tensor, target: str = "host") -> torch.Tensor:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import pathlib
 import struct
 
 import pytest
 import torch
 import torch.nn.functional as F
-from kernel_support import TARGETS, compiled, interpret, run
+from kernel_support import (
+    DTYPES,
+    SOFTMAX,
+    TARGETS,
+    compiled,
+    interpret,
+    pointwise,
+    run,
+    softmax,
+    softmax_in_scratch,
+    transposed,
+)
 
 from magneto import _C
-
-SOFTMAX = (pathlib.Path(__file__).parent / "golden" / "softmax.loops").read_text()
-
-
-def softmax(rows: int, columns: int) -> str:
-    return (
-        SOFTMAX.replace("65536", str(rows * columns)).replace("i0 < 64", f"i0 < {rows}").replace("1024", str(columns))
-    )
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -29,35 +31,15 @@ def test_softmax(rows, columns, target):
     torch.testing.assert_close(y, F.softmax(x, -1))
 
 
-def transposed(n: int, m: int, dtype: str) -> str:
-    return f"""kernel "transposed" {{
-      symbols s0, s1
-      b0 in {dtype}[s0*s1]
-      b1 in {dtype}[s0*s1]
-      b2 out {dtype}[s0*s1]
-      parallel i0 < s0, i1 < s1
-      row {{
-        %0:{dtype} = load b0[s1*i0 + i1]
-        %1:{dtype} = load b1[s0*i1 + i0]
-        %2:{dtype} = add %0, %1
-        store b2[s1*i0 + i1], %2
-      }}
-    }}"""
-
-
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "i16", "i64"])
 @pytest.mark.parametrize(("n", "m"), [(64, 64), (65, 130), (1, 200), (200, 1), (17, 300), (0, 5), (128, 63)])
 def test_transposed_reads(n, m, dtype, target):
-    text = transposed(n, m, dtype)
-    for known in (text, text.replace("symbols s0, s1\n", "").replace("s0", str(n)).replace("s1", str(m))):
-        torch_dtype = {"f32": torch.float32, "f64": torch.float64}.get(dtype) or getattr(
-            torch, dtype.replace("i", "int")
-        )
-        x = torch.randint(-50, 50, (n, m)).to(torch_dtype)
-        y = torch.randint(-50, 50, (m, n)).to(torch_dtype)
+    for known in (False, True):
+        x = torch.randint(-50, 50, (n, m)).to(DTYPES[dtype])
+        y = torch.randint(-50, 50, (m, n)).to(DTYPES[dtype])
         out = torch.empty_like(x)
-        run(known, [x, y, out], (n, m) if "symbols" in known else (), target)
+        run(transposed(n, m, dtype, known=known), [x, y, out], () if known else (n, m), target)
         assert torch.equal(out, x + y.t())
 
 
@@ -184,45 +166,18 @@ def test_no_alignment_is_needed(offset, target):
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_scratch_belongs_to_a_row(target):
-    text = """kernel "scratch" {
-      b0 in bf16[6400]
-      b1 out bf16[6400]
-      b2 scratch f32[100]
-      parallel i0 < 64
-      stage i1 < 100 {
-        %0:f32 = load b0[100*i0 + i1]
-        %1:f32 = exp %0
-        store b2[i1], %1
-        %2:f32 = reduce.sum %1
-      }
-      stage i2 < 100 {
-        %3:f32 = load b2[i2]
-        %4:f32 = div %3, %2
-        store b1[100*i0 + i2], %4
-      }
-    }"""
     x = torch.randn(64, 100).bfloat16()
     out = torch.empty_like(x)
-    run(text, [x, out], target=target)
+    run(softmax_in_scratch(64, 100, "bf16"), [x, out], target=target)
     torch.testing.assert_close(out, F.softmax(x.float(), -1).bfloat16(), rtol=1e-2, atol=1e-4)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_in_place(target):
     """An input and an output in one memory, element by element."""
-    text = """kernel "in place" {
-      b0 in f32[1003]
-      b1 out f32[1003]
-      parallel i0 < 1003
-      row {
-        %0:f32 = load b0[i0]
-        %1:f32 = exp %0
-        store b1[i0], %1
-      }
-    }"""
     x = torch.randn(1003)
     wanted = x.exp()
-    run(text, [x, x], target=target)
+    run(pointwise("exp", "f32", 1003), [x, x], target=target)
     torch.testing.assert_close(x, wanted)
 
 

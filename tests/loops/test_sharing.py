@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kernel_support import softmax
 
 from magneto import _C
 
-STAGES = """kernel "scaled" {
-  b0 in f32[512]
-  b1 out f32[512]
-  parallel i0 < 8
-  stage i1 < 64 {
-    %0:f32 = load b0[64*i0 + i1]
-    %1:f32 = reduce.max %0
-  }
-  stage i2 < 64 {
-    %2:f32 = load b0[64*i0 + i2]
-    %3:f32 = sub %2, %1
-    store b1[64*i0 + i2], %3
-  }
-  stage i3 < 64 {
-    %4:f32 = load b1[64*i0 + i3]
-    store b1[64*i0 + i3], %4
-  }
-}"""
-LATE = STAGES.replace("%4:f32 = load b1", "%4:f32 = load b0")
+STAGES = softmax(8, 64)
+LATE = STAGES.replace("%7:f32 = load b1", "%7:f32 = load b0")
 
 
 def pointwise(load: str, store: str, loops: str = "i0 < 8, i1 < 8", out: str = "f32") -> str:
