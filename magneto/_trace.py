@@ -102,7 +102,7 @@ def bytecode(code: types.CodeType, plan: str, compile_id: Id) -> None:
 
 
 # Stages of a graph that have a name of their own in the log; others are artifacts.
-_STAGES = {
+_STAGES: dict[str, tuple[str, dict[str, str]]] = {
     "functional": ("aot_inference_graph", {}),
     "normal_form": ("inductor_post_grad_graph", {}),
 }
