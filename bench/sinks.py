@@ -139,12 +139,17 @@ def count(text: str, folder: str, **variables: str) -> Path:
 
 def traced() -> None:
     """What a trace adds to two compiles. (Threads that generate code may end in the second: the sum tells.)"""
-    totals = {}
-    for trace in (False, True):
+    for what, cache in (("disk cache off", "0"), ("programs in the disk cache", "1")):
+        totals = {}
         with tempfile.TemporaryDirectory() as folder:
-            out = count(TRACED, folder, **({"TORCH_TRACE": f"{folder}/log"} if trace else {}))
-            totals[trace] = sum(counted(Path(f"{out}.{part}"))[0] for part in (1, 2))
-    print(f"{totals[False]:,} instructions, traced {totals[True]:,}: {totals[True] / totals[False]:.2f}x")
+            own = {"MAGNETO_DISK_CACHE": cache, "MAGNETO_CACHE_DIR": f"{folder}/cache"}
+            if cache == "1":
+                subprocess.run([sys.executable, "-P", "-c", TRACED], check=True, env={**os.environ, **own})
+            for trace in ({}, {"TORCH_TRACE": f"{folder}/log"}):
+                out = count(TRACED, folder, **own, **trace)
+                totals[bool(trace)] = sum(counted(Path(f"{out}.{part}"))[0] for part in (1, 2))
+        plain, with_trace = totals[False], totals[True]
+        print(f"{what}: {plain:,} instructions, traced {with_trace:,}: {with_trace / plain:.2f}x", flush=True)
 
 
 def main() -> None:

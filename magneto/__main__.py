@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def _run(arguments: list[str], names: dict[str, Any]) -> int:
         print(f"python -m magneto: can't open file {arguments[0]!r}: there is no such file", file=sys.stderr)
         return 2
     magneto.install()
+    _show_the_program_s_frames_only()
     try:
         if arguments[0] == "-m":
             sys.argv = arguments[1:]
@@ -77,6 +79,19 @@ def _run(arguments: list[str], names: dict[str, Any]) -> int:
             traceback = traceback.tb_next
         raise
     return 0
+
+
+def _show_the_program_s_frames_only() -> None:
+    """A traceback begins with the program, as under `python`."""
+    show = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
+        inner = traceback
+        while inner and inner.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            inner = inner.tb_next
+        show(kind, error.with_traceback(inner or traceback), inner or traceback)
+
+    sys.excepthook = hook
 
 
 def doctor(arguments: list[str]) -> int:

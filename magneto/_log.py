@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import linecache
 import logging
 import os
@@ -20,7 +21,7 @@ from typing import Any
 
 from torch._logging._internal import getArtifactLogger
 
-from magneto import _graph_text, _trace
+from magneto import _graph_text, _trace, _variables, exc
 from magneto._trace import Id
 
 # The parts of torch.compile as TORCH_LOGS names them: their messages are at level INFO.
@@ -101,6 +102,21 @@ def wanted() -> tuple[str, ...]:
     if _trace.enabled():
         names.append("trace")
     return tuple(names)
+
+
+def set_logs_with_names(set_logs: Callable[..., None]) -> Callable[..., None]:
+    """`torch._logging.set_logs` that takes the documents' names, and names the nearest of a wrong one."""
+    valid = inspect.signature(set_logs).parameters
+
+    @functools.wraps(set_logs)
+    def named(**levels: Any) -> None:
+        known = {_variables.LOGS.get(name, name): level for name, level in levels.items()}
+        for name in known:
+            if name not in valid:
+                raise exc.InvalidLog("log", name, {*valid, *_variables.LOGS})
+        set_logs(**known)
+
+    return named
 
 
 def announce(text: str) -> None:

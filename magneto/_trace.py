@@ -1,7 +1,8 @@
 """TORCH_TRACE: what a compile did, as PyTorch's structured log, which `tlparse` makes a report of.
 
 The core tells of each compile that begins, of what it makes and of its end; PyTorch's own handler of "torch.__trace"
-writes one file for each process.
+writes one file for each process. What takes longer to make waits until nothing has been compiled for a second, or until
+the program ends.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import linecache
 import os
 import sys
+import threading
 import time
 import types
 from contextlib import AbstractContextManager
@@ -75,11 +77,14 @@ def _frame(file: str, line: int, function: str) -> dict[str, Any]:
 @functools.cache
 def _finish_at_exit() -> None:
     atexit.register(_finish)
+    os.register_at_fork(after_in_child=_forget)
 
 
 def begin(code: types.CodeType, line: int, compile_id: Id) -> None:
     """A compile begins, of `code` from that line on; who called it is on this thread's stack."""
+    global _open
     _finish_at_exit()
+    _open += 1
     stack = [_frame(code.co_filename, line, code.co_name)] if code not in _MODULE_CALLS else []
     caller: types.FrameType | None = sys._getframe(1)
     if caller is not None and caller.f_code is code:  # it is being compiled from here on
@@ -97,10 +102,9 @@ def bytecode(code: types.CodeType, plan: str, compile_id: Id) -> None:
 
 
 # Stages of a graph that have a name of their own in the log; others are artifacts.
-_STAGES = {
+_STAGES: dict[str, tuple[str, dict[str, str]]] = {
     "functional": ("aot_inference_graph", {}),
     "normal_form": ("inductor_post_grad_graph", {}),
-    "plan": ("inductor_output_code", {"filename": "plan.txt"}),
 }
 
 
@@ -123,48 +127,84 @@ def data(name: str, text: str, compile_id: Id) -> None:
 
 
 _bytecode: list[tuple[Id, types.CodeType, str]] = []  # ...and the plan, not written yet
-
-
-def write_texts() -> None:
-    """What is for people and takes longer to make than the rest of a trace: graphs as Python code, trees of guards...
-
-    Called when the program ends, or when many graphs wait.
-    """
-    for compile_id, module in _C.traced_graphs():
-        sizes = {node.name: list(node.meta["tensor"][1]) for node in module.graph.nodes if "tensor" in node.meta}
-        _write(compile_id, "dynamo_output_graph", {"sizes": sizes}, _graph_text.code(module))
-    while _bytecode:
-        compile_id, code, plan = _bytecode.pop(0)
-        artifact(f"{code.co_name}_ORIGINAL_BYTECODE", dis.Bytecode(code).dis(), compile_id)
-        artifact(f"{code.co_name}_PLAN", plan, compile_id)
-    for compile_id, text in _C.traced_guards():
-        data("guards", text, compile_id)
-        _write(compile_id, "dynamo_cpp_guards_str", payload=_guard_tree.text(json.loads(text)))
-
-
-_sources: dict[str, Id] = {}  # a file that graphs came from, and the first compile that needed it
+_sources: dict[str, Id] = {}  # a file that graphs came from, and the first compile that needed it: not written yet
+_known: set[str] = set()  # those, and what has been written
 
 
 def sources(files: list[str], compile_id: Id) -> None:
-    """The program's text is written at the end: reading it is no compile's time."""
+    """The files that a graph comes from."""
     for file in files:
-        _sources.setdefault(file, compile_id)
+        if file not in _known:
+            _known.add(file)
+            _sources[file] = compile_id
+
+
+_writing = threading.RLock()
+
+
+def write_texts() -> None:
+    """What takes longer to make than the rest of a trace: graphs as Python code, trees of guards...
+
+    Called when nothing is being compiled, when the program ends, or when many graphs wait.
+    """
+    with _writing:
+        for compile_id, module, text in _C.traced_graphs():
+            sizes = {node.name: list(node.meta["tensor"][1]) for node in module.graph.nodes if "tensor" in node.meta}
+            _write(compile_id, "dynamo_output_graph", {"sizes": sizes}, _graph_text.code(module))
+            data("graph", text, compile_id)
+        while _bytecode:
+            compile_id, code, plan = _bytecode.pop(0)
+            artifact(f"{code.co_name}_ORIGINAL_BYTECODE", dis.Bytecode(code).dis(), compile_id)
+            artifact(f"{code.co_name}_PLAN", plan, compile_id)
+        for compile_id, plan, text in _C.traced_programs():
+            _write(compile_id, "inductor_output_code", {"filename": "plan.txt"}, plan)
+            data("program", text, compile_id)
+        for compile_id, text in _C.traced_guards():
+            data("guards", text, compile_id)
+            _write(compile_id, "dynamo_cpp_guards_str", payload=_guard_tree.text(json.loads(text)))
+        while _sources:
+            file, compile_id = _sources.popitem()
+            if lines := linecache.getlines(file):
+                data("source", json.dumps({file: "".join(lines)}), compile_id)
+
+
+_QUIET = 1.0  # seconds
+_open = 0  # compiles that have begun and not ended
+_last_end = 0.0
+_writer: threading.Thread | None = None
+
+
+def _write_when_quiet() -> None:
+    """On a thread: a program that is killed leaves what it compiled before, too."""
+    global _writer
+    while _open or time.monotonic() < _last_end + _QUIET:
+        time.sleep(max(0.1, _last_end + _QUIET - time.monotonic()))
+    _writer = None
+    write_texts()
 
 
 def _finish() -> None:
-    """The program ends: what has been put off, its text, and how long the steps of its graphs took."""
-    write_texts()
-    for file, compile_id in _sources.items():
-        if lines := linecache.getlines(file):
-            data("source", json.dumps({file: "".join(lines)}), compile_id)
-    for compile_id, runs in _C.traced_runs():
-        data("runs", runs, compile_id)
+    """The program ends: what has been put off, and how long the steps of its graphs took."""
+    with _writing:
+        write_texts()
+        for compile_id, runs in _C.traced_runs():
+            data("runs", runs, compile_id)
+
+
+def _forget() -> None:
+    """This is a fork's child: its parent writes what was traced before."""
+    global _writing, _writer, _open
+    _writing, _writer, _open = threading.RLock(), None, 0
+    _bytecode.clear()
+    _sources.clear()
+    _C.forget_traced()
 
 
 def end(
     code: types.CodeType, outcome: dict[str, Any], stages: list[tuple[str, float, float, int]], compile_id: Id
 ) -> None:
     """The compile has ended: what came of it, and when its stages began (seconds since 1970) and how long they took."""
+    global _open, _last_end, _writer
     seconds: dict[str, float] = {}
     for name, _, duration, _ in stages:
         seconds[name] = seconds.get(name, 0.0) + duration
@@ -194,3 +234,7 @@ def end(
             "args": {**place, "peak_memory_bytes": peak} if peak else place,
         }
         _write(compile_id, "chromium_event", payload=json.dumps({**event, "pid": os.getpid(), "tid": 0}))
+    _open, _last_end = _open - 1, time.monotonic()
+    if _writer is None:
+        _writer = threading.Thread(target=_write_when_quiet, name="magneto trace", daemon=True)
+        _writer.start()

@@ -8,11 +8,14 @@ from __future__ import annotations
 import os
 import sys
 
+LOGS = {"aot_joint_graphs": "aot_joint_graph"}  # the documents' names, and PyTorch's
+
 
 def _translate() -> None:
     logs = os.environ.get("TORCH_LOGS", "")
-    if "torch" not in sys.modules and "aot_joint_graphs" in logs:
-        os.environ["TORCH_LOGS"] = logs.replace("aot_joint_graphs", "aot_joint_graph")
+    for documented, name in LOGS.items():
+        if "torch" not in sys.modules and documented in logs:
+            os.environ["TORCH_LOGS"] = logs = logs.replace(documented, name)
 
 
 _translate()

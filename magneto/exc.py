@@ -42,6 +42,10 @@ class InvalidSetting(InvalidName, AttributeError):
     """`magneto.config` has no such setting."""
 
 
+class InvalidLog(InvalidName, TypeError):
+    """`torch._logging.set_logs` is given a name that is no log's."""
+
+
 class InvalidValue(MagnetoError, TypeError):
     """A setting or an argument has a value of a wrong type or out of its range."""
 

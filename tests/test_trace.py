@@ -192,6 +192,58 @@ def test_what_is_written_last_is_of_the_rank_too(tmp_path: Path) -> None:
     assert any(name.startswith("magneto_guards") for name in names), names
 
 
+def traced_program(folder: Path, text: str) -> list[str]:
+    """Runs it, whatever its status, and gives the names of the records it leaves."""
+    (folder / "program.py").write_text("import os, sys, time\nimport torch, magneto\n" + text)
+    environment = {**os.environ, "TORCH_TRACE": str(folder / "log")}
+    subprocess.run([sys.executable, "-P", "program.py"], timeout=120, cwd=folder, env=environment, capture_output=True)
+    report_of(folder / "log")
+    names = []
+    for kind in ("dynamo_output_graph", "inductor_output_code", "dynamo_cpp_guards_str"):
+        names += [kind for _ in records(folder / "log", kind)]
+    return names + [str(record["name"]) for _, record in records(folder / "log", "artifact")]
+
+
+LATE = {"dynamo_output_graph", "inductor_output_code", "dynamo_cpp_guards_str", "magneto_graph", "magneto_program"}
+
+
+def test_a_killed_program_leaves_what_was_compiled_before(tmp_path: Path) -> None:
+    """Not all of it waits for the program's end: `timeout`, a scheduler or the kernel may kill it."""
+    names = traced_program(
+        tmp_path, "magneto.compile(lambda x: x.sin())(torch.ones(3))\ntime.sleep(5)\nos.kill(os.getpid(), 9)\n"
+    )
+    assert {*LATE, "magneto_guards", "magneto_source"} <= set(names), names
+
+
+def test_a_fork_s_child_leaves_its_parent_s_records_alone(tmp_path: Path) -> None:
+    """...and a program that ends by an exception leaves all."""
+    text = """
+magneto.compile(lambda x: x.sin())(torch.ones(3))
+if (child := os.fork()) == 0:
+    sys.exit()  # runs what is registered for the end
+os.waitpid(child, 0)
+raise ValueError
+"""
+    names = traced_program(tmp_path, text)
+    assert {name: names.count(name) for name in LATE} == dict.fromkeys(LATE, 1), names
+
+
+def test_a_graph_whose_backend_fails_is_there(tmp_path: Path) -> None:
+    text = """
+def backend(gm, inputs):
+    raise ValueError
+
+magneto.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))
+"""
+    assert {"dynamo_output_graph", "magneto_graph"} <= set(traced_program(tmp_path, text))
+
+
+def test_a_program_that_has_gone_is_there(tmp_path: Path) -> None:
+    """Its texts are made when it goes."""
+    names = traced_program(tmp_path, "magneto.compile(lambda x: x.sin())(torch.ones(3))\nmagneto.reset()\n")
+    assert {*LATE, "magneto_guards"} <= set(names), names
+
+
 def test_without_a_folder_nothing_is_traced() -> None:
     from magneto import _trace
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from magneto import _log
 from magneto._install import dynamo, modules, settings, table
 
 _lock = threading.RLock()
@@ -130,6 +131,8 @@ def _put_in_place(changes: _Changes) -> None:
     changes.on_undo(settings.forget_logs)
     changes.body(torch.compile, dynamo.torch_compile)
     changes.body(torch.export.export, dynamo.export)
+    for logging in (torch._logging, torch._logging._internal):
+        changes.attribute(logging, "set_logs", _log.set_logs_with_names(logging.set_logs))
     if proxy_tensor := sys.modules.get("torch.fx.experimental.proxy_tensor"):  # torch loads it, in most versions
         changes.body(proxy_tensor.make_fx, dynamo.make_fx)
     for name in ("torch._dynamo", "torch._inductor"):  # torch would import them in the middle of a capture

@@ -171,6 +171,9 @@ class _Counters(Mapping[str, "collections.Counter[str]"]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
     def clear(self) -> None:
         """What was counted so far is left out from here on."""
         stats = _C.stats()

@@ -318,19 +318,17 @@ PyObject* disable(PyObject*, PyObject* args) {
   });
 }
 
+template <Ref (*get)()>
+PyObject* traced(PyObject*, PyObject*) {
+  return guarded([] { return get().release(); });
+}
+
+PyObject* forget_traced(PyObject*, PyObject*) {
+  dispatch::forget_traced();
+  Py_RETURN_NONE;
+}
+
 }  // namespace
-
-PyObject* traced_guards(PyObject*, PyObject*) {
-  return guarded([] { return dispatch::take_traced_guards().release(); });
-}
-
-PyObject* traced_graphs(PyObject*, PyObject*) {
-  return guarded([] { return dispatch::take_traced_graphs().release(); });
-}
-
-PyObject* traced_runs(PyObject*, PyObject*) {
-  return guarded([] { return dispatch::traced_runs().release(); });
-}
 
 PyMethodDef dispatch_methods[] = {
     {"compile", compile, METH_VARARGS, "compile(callable, options) -> CompiledFunction"},
@@ -344,9 +342,15 @@ PyMethodDef dispatch_methods[] = {
      "The set of functions whose calls may be put off to a segment's end."},
     {"time_guards", time_guards, METH_VARARGS,
      "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
-    {"traced_guards", traced_guards, METH_NOARGS, "[(compile id, JSON)]: guards that have not been written yet"},
-    {"traced_graphs", traced_graphs, METH_NOARGS, "[(compile id, GraphModule)]: graphs that have not been written yet"},
-    {"traced_runs", traced_runs, METH_NOARGS, "[(compile id, JSON)]: times of the steps of programs that are traced"},
+    {"traced_guards", traced<dispatch::take_traced_guards>, METH_NOARGS,
+     "[(compile id, JSON)]: guards that have not been written yet"},
+    {"traced_graphs", traced<dispatch::take_traced_graphs>, METH_NOARGS,
+     "[(compile id, GraphModule, JSON)]: graphs that have not been written yet"},
+    {"traced_programs", traced<dispatch::take_traced_programs>, METH_NOARGS,
+     "[(compile id, plan, JSON)]: programs that have not been written yet"},
+    {"traced_runs", traced<dispatch::traced_runs>, METH_NOARGS,
+     "[(compile id, JSON)]: times of the steps of programs that are traced"},
+    {"forget_traced", forget_traced, METH_NOARGS, "What was traced so far is another process's."},
     {"compile_times", compile_times, METH_NOARGS,
      "{stage: ([seconds of each run], [peaks of memory in bytes, if they were measured])}"},
     {"history", history, METH_NOARGS,

@@ -213,7 +213,7 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   stats().kernels += compiled.kernels;
   stats().tuned += compiled.tuned;
   stats().kept_programs += compiled.kept;
-  if (compiled.times) CompileTrace::current()->watch(compiled.times);
+  if (compiled.watch) CompileTrace::current()->watch(std::move(compiled.watch));
   if (CompileTrace* log = CompileTrace::current(); compiled.kept && log->is_on()) {
     log->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
   }
@@ -385,6 +385,15 @@ static capture::Capture::Dynamic dynamic_of(const Context& context) {
   return settings().automatic_dynamic_shapes ? Dynamic::Automatic : Dynamic::Marked;
 }
 
+/// What becomes of a captured graph, however its compile ends.
+struct KeptForTrace {
+  KeptForTrace(CompileTrace& trace, graph::Graph& graph) : trace(trace), graph(graph) {}
+  ~KeptForTrace() { trace.keep(std::move(graph)); }
+  KeptForTrace(const KeptForTrace&) = delete;
+  CompileTrace& trace;
+  graph::Graph& graph;
+};
+
 /// Captures a segment and adds its entry. Null as for `entry_for`.
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
   if (segment.given_up) return nullptr;
@@ -462,6 +471,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       history().captured(place, trace.codes);
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
       compile_trace.captured(trace);
+      const KeptForTrace kept(compile_trace, trace.graph);
       if (log_enabled("dynamic")) {
         for (const std::string& line : trace.size_log) log("dynamic", line);
       }
@@ -500,7 +510,6 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       }
       ++stats().cache_entries;
       if (compile_log.wants("bytecode")) log_bytecode(place.info->code, trace.plan->print());
-      compile_trace.keep(std::move(trace.graph));
       auto entry =
           std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject), compile_log.id().text());
       entry->guards = std::move(trace.guards);

@@ -59,15 +59,19 @@ bool Stages::is_logged(Stage stage) {
   return *artifact && log_enabled(artifact);
 }
 
-/// What tlparse shows, and takes little time to make.
+/// What tlparse shows and can't be made later.
 bool Stages::is_traced(Stage stage) {
   const CompileTrace* trace = CompileTrace::current();
   return trace && trace->is_on() &&
-         (stage == Stage::functional || stage == Stage::normal_form || stage == Stage::loops || stage == Stage::plan ||
-          stage == Stage::data);
+         (stage == Stage::functional || stage == Stage::normal_form || stage == Stage::loops);
 }
 
 bool Stages::insists_on(Stage stage) const { return report_ || (dump_ && is_written(stage)) || is_logged(stage); }
+
+bool Stages::watches() const {
+  const CompileTrace* trace = CompileTrace::current();
+  return trace && trace->is_on();
+}
 
 bool Stages::wanted(Stage stage) const { return insists_on(stage) || is_traced(stage); }
 

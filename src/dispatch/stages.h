@@ -19,6 +19,7 @@ class Stages final : public graph::StageSink {
   bool wanted(graph::Stage stage) const override;
   void take(graph::Stage stage, const std::string& text) override;
   bool insists_on(graph::Stage stage) const override;
+  bool watches() const override;
 
  private:
   static bool is_logged(graph::Stage stage);

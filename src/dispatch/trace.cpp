@@ -18,16 +18,22 @@ thread_local CompileTrace* current_trace = nullptr;
 
 struct WatchedProgram {
   CompileId id;
-  std::shared_ptr<const runtime::StepTimes> times;
+  std::shared_ptr<runtime::ProgramWatch> program;
 };
 std::vector<WatchedProgram>& watched_programs() {
   static auto* programs = new std::vector<WatchedProgram>;
   return *programs;
 }
 
-/// To be written as Python code, for people. That takes longer to make than the rest of a trace.
+// What is written later: making it takes longer than the rest of a trace.
+
+struct KeptGraph {
+  CompileId id;
+  graph::Graph graph;
+  std::string self;
+};
 struct KeptGraphs {
-  std::vector<std::pair<CompileId, graph::Graph>> graphs;
+  std::vector<KeptGraph> graphs;
   size_t operators = 0;
 };
 constexpr size_t kMostKeptOperators = 50'000;
@@ -36,8 +42,24 @@ KeptGraphs& kept_graphs() {
   return *kept;
 }
 
-/// To be written, too: made when it is asked for, or when the guards end.
+/// Those of `watched_programs` whose texts are written.
+size_t written_programs = 0;
+
 struct KeptGuards {
+  KeptGuards(CompileId id, guards::GuardProgram& program) : id(id), program(&program) {
+    program.on_end = [this] { end(); };
+  }
+  KeptGuards(const KeptGuards&) = delete;
+  ~KeptGuards() {
+    if (program) program->on_end = nullptr;
+  }
+  void end() {
+    if (!program) return;
+    SavedError saved;
+    json = guards::data(*program);
+    std::exchange(program, nullptr)->on_end = nullptr;
+  }
+
   CompileId id;
   guards::GuardProgram* program;  // null: it has ended
   std::string json;
@@ -47,19 +69,13 @@ std::list<KeptGuards>& kept_guards() {
   return *kept;
 }
 
-void keep_guards(const CompileId& id, guards::GuardProgram& program) {
-  KeptGuards& kept = kept_guards().emplace_back(KeptGuards{id, &program, {}});
-  program.on_end = [&kept] {
-    SavedError saved;
-    kept.json = guards::data(*kept.program);
-    kept.program = nullptr;
-  };
-}
-
-Ref id_and(const CompileId& id, const Ref& what) { return checked(PyTuple_Pack(2, id.tuple().get(), what.get())); }
-
 void append(const Ref& list, const Ref& item) {
   if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
+}
+
+template <typename... Parts>
+void append_with_id(const Ref& list, const CompileId& id, const Parts&... parts) {
+  append(list, checked(PyTuple_Pack(1 + sizeof...(parts), id.tuple().get(), parts.get()...)));
 }
 
 template <typename... Arguments>
@@ -138,11 +154,10 @@ CompileTrace* CompileTrace::current() { return current_trace; }
 void CompileTrace::captured(const capture::Trace& trace) {
   if (!on_) return;
   guards_ = guards::count(*trace.guards);
-  keep_guards(log_.id(), *trace.guards);
+  kept_guards().emplace_back(log_.id(), *trace.guards);
   operators_ = trace.graph.torch_nodes.size();
   nodes_ = operators_ + trace.graph.inputs.size() + 1;
   inputs_ = trace.graph.inputs.size();
-  data("graph", graph_data(trace.graph, self_));
   std::set<std::string> files{std::string(text_argument(code_->co_filename))};
   for (const graph::TorchNode& node : trace.graph.torch_nodes) files.insert(node.file);
   Ref names = checked(PyList_New(0));
@@ -151,8 +166,8 @@ void CompileTrace::captured(const capture::Trace& trace) {
   call_trace("bytecode", "OOO", code_, text_object(trace.plan->print()).get(), log_.id().tuple().get());
 }
 
-void CompileTrace::watch(std::shared_ptr<const runtime::StepTimes> times) {
-  if (on_) watched_programs().push_back({log_.id(), std::move(times)});
+void CompileTrace::watch(std::shared_ptr<runtime::ProgramWatch> program) {
+  if (on_) watched_programs().push_back({log_.id(), std::move(program)});
 }
 
 void CompileTrace::finished(guards::GuardProgram& guards, const guards::Roots& roots) {
@@ -160,47 +175,65 @@ void CompileTrace::finished(guards::GuardProgram& guards, const guards::Roots& r
   roots_ = roots;
 }
 
-Ref traced_runs() {
-  Ref list = checked(PyList_New(0));
-  for (const WatchedProgram& program : watched_programs()) {
-    graph::Json json;
-    json.open('{').key("steps").open('[');
-    for (const runtime::StepTimes::Row& row : program.times->rows()) {
-      json.open('[').add(row.runs).add(row.least).add(row.sum).close(']');
-    }
-    append(list, id_and(program.id, text_object(json.close(']').close('}').take())));
-  }
-  return list;
-}
-
 void CompileTrace::keep(graph::Graph graph) {
   if (!on_) return;
   KeptGraphs& kept = kept_graphs();
   kept.operators += 1 + graph.torch_nodes.size();
-  kept.graphs.emplace_back(log_.id(), std::move(graph));
+  kept.graphs.push_back({log_.id(), std::move(graph), self_});
   if (kept.operators > kMostKeptOperators) call_trace("write_texts", nullptr);
 }
 
 Ref take_traced_graphs() {
   Ref list = checked(PyList_New(0));
-  for (const auto& [id, graph] : std::exchange(kept_graphs(), {}).graphs) {
-    append(list, id_and(id, graph::graph_module(graph, true)));
+  for (const auto& [id, graph, self] : std::exchange(kept_graphs(), {}).graphs) {
+    append_with_id(list, id, graph::graph_module(graph, true), text_object(graph_data(graph, self)));
+  }
+  return list;
+}
+
+Ref take_traced_programs() {
+  Ref list = checked(PyList_New(0));
+  while (written_programs < watched_programs().size()) {
+    const WatchedProgram watched = watched_programs()[written_programs++];
+    const runtime::ProgramWatch::Texts texts = watched.program->take_texts();
+    append_with_id(list, watched.id, text_object(texts.plan), text_object(texts.data));
   }
   return list;
 }
 
 Ref take_traced_guards() {
+  std::list<KeptGuards> taken;
+  taken.swap(kept_guards());
   Ref list = checked(PyList_New(0));
-  for (KeptGuards& kept : kept_guards()) {
-    if (kept.program) std::exchange(kept.program->on_end, nullptr)();
-    append(list, id_and(kept.id, text_object(kept.json)));
+  for (KeptGuards& kept : taken) {
+    kept.end();
+    append_with_id(list, kept.id, text_object(kept.json));
   }
-  kept_guards().clear();
   return list;
 }
 
+Ref traced_runs() {
+  Ref list = checked(PyList_New(0));
+  for (const WatchedProgram& watched : watched_programs()) {
+    graph::Json json;
+    json.open('{').key("steps").open('[');
+    for (const runtime::StepTimes::Row& row : watched.program->times.rows()) {
+      json.open('[').add(row.runs).add(row.least).add(row.sum).close(']');
+    }
+    append_with_id(list, watched.id, text_object(json.close(']').close('}').take()));
+  }
+  return list;
+}
+
+void forget_traced() {
+  for (const WatchedProgram& watched : watched_programs()) watched.program->forget_texts();
+  watched_programs().clear();
+  written_programs = 0;
+  kept_graphs() = {};
+  kept_guards().clear();
+}
+
 void CompileTrace::stage(const char* name, const std::string& text) {
-  if (name == std::string_view("data")) return data("program", text);
   call_trace("stage", "sOO", name, text_object(text).get(), log_.id().tuple().get());
 }
 

@@ -10,7 +10,7 @@
 #include "capture/capture.h"
 #include "dispatch/log.h"
 #include "graph/stages.h"
-#include "runtime/step_times.h"
+#include "runtime/program_watch.h"
 #include "runtime/times.h"
 
 namespace magneto::dispatch {
@@ -30,10 +30,10 @@ class CompileTrace {
 
   /// A capture is done.
   void captured(const capture::Trace& trace);
-  /// The captured graph, when the compile needs it no longer. Its text is made when the program ends.
+  /// The captured graph, when the compile needs it no longer; it is written later.
   void keep(graph::Graph graph);
-  /// Its program's steps are timed: `traced_runs` will tell.
-  void watch(std::shared_ptr<const runtime::StepTimes> times);
+  /// Its program; it is written later, and `traced_runs` will tell how long its steps take.
+  void watch(std::shared_ptr<runtime::ProgramWatch> program);
   /// There is an entry, whose guards held for `roots`; both outlive this.
   void finished(guards::GuardProgram& guards, const guards::Roots& roots);
   void stage(const char* name, const std::string& text);
@@ -64,11 +64,16 @@ class CompileTrace {
   size_t guards_ = 0, operators_ = 0, nodes_ = 0, inputs_ = 0;
 };
 
-/// The guards of captures that have not been written yet, as JSON: [((frame, compile, attempt), JSON)...].
+// What has not been written yet, lists of tuples that begin with the compile's (frame, compile, attempt):
+/// guards: (id, JSON);
 Ref take_traced_guards();
-/// Captured graphs whose text has not been made yet, as modules: [((frame, compile, attempt), GraphModule)...].
+/// captured graphs: (id, GraphModule, JSON);
 Ref take_traced_graphs();
-/// What the steps of traced programs have taken so far: [((frame, compile, attempt), JSON)...].
+/// programs: (id, plan, JSON);
+Ref take_traced_programs();
+/// what the steps of all traced programs have taken so far: (id, JSON).
 Ref traced_runs();
+/// In a fork's child: its parent writes what was traced before.
+void forget_traced();
 
 }  // namespace magneto::dispatch

@@ -29,6 +29,8 @@ class StageSink {
   virtual void take(Stage stage, const std::string& text) = 0;
   /// Wanted even where the cache on disk saves making it.
   virtual bool insists_on(Stage stage) const { return wanted(stage); }
+  /// The program's texts are wanted later on, and how long its steps take.
+  virtual bool watches() const { return false; }
 
   /// Texts are made only for who wants them: `make()` gives the text.
   template <typename Make>

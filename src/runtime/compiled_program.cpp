@@ -86,8 +86,8 @@ class Run {
     }
     for (const PointerFill& fill : impl_.starting_fills) fill_pointer(fill);
     if (!impl_.prepared_steps.empty()) prepare(inputs);
-    if (impl_.times && impl_.times->begin()) {
-      run_timed(*impl_.times);
+    if (impl_.watch && impl_.watch->times.begin()) {
+      run_timed(impl_.watch->times);
     } else {
       for (const CompiledStep& step : impl_.steps) run_step(step);
     }
@@ -504,11 +504,6 @@ void CompiledProgram::Impl::plan_kernels() {
 }
 CompiledProgram::~CompiledProgram() = default;
 CompiledProgram::CompiledProgram(CompiledProgram&&) noexcept = default;
-
-std::shared_ptr<const StepTimes> CompiledProgram::time_steps() {
-  if (!impl_->times) impl_->times = std::make_shared<StepTimes>(impl_->steps.size());
-  return impl_->times;
-}
 
 size_t CompiledProgram::input_count() const { return impl_->input_count; }
 size_t CompiledProgram::output_count() const { return impl_->outputs.size(); }

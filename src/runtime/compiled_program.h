@@ -12,7 +12,7 @@
 
 #include "graph/stages.h"
 #include "lower/program.h"
-#include "runtime/step_times.h"
+#include "runtime/program_watch.h"
 
 namespace magneto::runtime {
 
@@ -42,7 +42,7 @@ class CompiledProgram {
   /// The stages from kernels to the plan.
   void offer(graph::StageSink& sink) const;
   /// Has its steps timed from now on.
-  std::shared_ptr<const StepTimes> time_steps();
+  std::shared_ptr<ProgramWatch> watch();
 
   struct Impl;
 

@@ -11,9 +11,9 @@
 #include "runtime/output_memory.h"
 #include "runtime/prepared.h"
 #include "runtime/program_steps.h"
+#include "runtime/program_watch.h"
 #include "runtime/register.h"
 #include "runtime/sized_plan.h"
-#include "runtime/step_times.h"
 
 namespace magneto::runtime {
 
@@ -109,7 +109,7 @@ struct CompiledProgram::Impl {
   /// All tensors are dense, strided, real and on the CPU.
   bool plain = true;
   /// Null: nobody asks.
-  std::shared_ptr<StepTimes> times;
+  std::shared_ptr<ProgramWatch> watch;
 
   /// A call's memory: kept from an earlier call, or new.
   std::unique_ptr<CallFrame> take_frame() const;
@@ -123,7 +123,7 @@ struct CompiledProgram::Impl {
   /// The frame's registers and pointers over this memory.
   void bind(CallFrame& frame, std::shared_ptr<PreparedMemory> memory) const;
 
-  ~Impl() { delete spare.load(); }
+  ~Impl();
   mutable std::atomic<CallFrame*> spare{nullptr};
   mutable std::mutex mutex;  // only ever tried: another thread may hold it when the process forks
   mutable std::vector<std::unique_ptr<CallFrame>> frames;

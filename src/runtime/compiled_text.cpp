@@ -145,6 +145,20 @@ std::string hints_text(const CompiledProgram::Impl& impl) {
 
 std::string CompiledProgram::print() const { return buffers_text(*impl_) + steps_text(*impl_); }
 
+std::shared_ptr<ProgramWatch> CompiledProgram::watch() {
+  if (!impl_->watch) {
+    impl_->watch = std::make_shared<ProgramWatch>(impl_->steps.size(), [impl = impl_.get()] {
+      return ProgramWatch::Texts{.plan = steps_text(*impl), .data = data_text(*impl)};
+    });
+  }
+  return impl_->watch;
+}
+
+CompiledProgram::Impl::~Impl() {
+  if (watch) watch->keep_texts();
+  delete spare.load();
+}
+
 void CompiledProgram::offer(graph::StageSink& sink) const {
   using codegen::KernelTexts;
   using graph::Stage;

@@ -275,7 +275,7 @@ Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& 
     }
     CompiledProgram program(std::move(lowered), way.interpret ? KernelMode::Interpret : KernelMode::Machine);
     program.offer(sink);
-    if (sink.wanted(graph::Stage::data)) result.times = program.time_steps();
+    if (sink.watches()) result.watch = program.watch();
     result.computation = std::make_unique<CompiledComputation>(std::move(program), std::move(kept));
   } catch (const passes::Unsupported& refusal) {
     as_it_is(refusal.what());

@@ -8,7 +8,7 @@
 #include "graph/graph.h"
 #include "graph/stages.h"
 #include "runtime/plan.h"
-#include "runtime/step_times.h"
+#include "runtime/program_watch.h"
 #include "runtime/tune.h"
 
 namespace magneto::runtime {
@@ -38,8 +38,8 @@ struct Compiled {
   bool kept = false;
   /// Kernels and products that measuring made otherwise.
   int64_t tuned = 0;
-  /// Of its steps, if somebody wants Stage::data.
-  std::shared_ptr<const StepTimes> times;
+  /// If the sink watches.
+  std::shared_ptr<ProgramWatch> watch;
 };
 /// `sink` is offered the stages. Throws PythonError on Ctrl-C while something is measured.
 Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);

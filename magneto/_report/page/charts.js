@@ -86,8 +86,12 @@ function canvas({ label, height, draw, hit, onpick }) {
   return { element: h("div", { class: "canvas" }, element, tip), redraw };
 }
 
-const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark" || (getComputedStyle(document.documentElement).colorScheme !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
+/** Of a custom property, as a canvas takes it: all of them are `light-dark(...)`. */
+const colour = (name) => {
+  const value = getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  return /^light-dark\((.+), (.+)\)$/.exec(value)[isDark() ? 2 : 1];
+};
 const tint = (hue_, strong) => (isDark() ? `hsl(${hue_} 45% ${strong ? 62 : 38}%)` : `hsl(${hue_} 60% ${strong ? 45 : 74}%)`);
 
 /** Memory: across, the steps of the plan; down, the bytes of the arena; a rectangle is a tensor from first to last use. */

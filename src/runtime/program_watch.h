@@ -1,15 +1,19 @@
-// How long the steps of a compiled program take, for tools: the first calls of a program that TORCH_TRACE watches.
+// A compiled program that TORCH_TRACE watches: how long its steps take, and its texts, made when nobody waits for them.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace magneto::runtime {
 
+/// Of its first calls.
 class StepTimes {
  public:
   explicit StepTimes(size_t steps) : rows_(steps) {}
@@ -43,6 +47,32 @@ class StepTimes {
   std::atomic<int64_t> calls_{0};
   mutable std::mutex mutex_;
   std::vector<Row> rows_;
+};
+
+/// The texts are made of the program when they are asked for, or when it ends; under the GIL.
+class ProgramWatch {
+ public:
+  struct Texts {
+    std::string plan, data;  // Stage::plan, Stage::data
+  };
+  ProgramWatch(size_t steps, std::function<Texts()> make) : times(steps), make_(std::move(make)) {}
+
+  StepTimes times;
+
+  Texts take_texts() {
+    keep_texts();
+    return std::exchange(texts_, {});
+  }
+  /// The program ends.
+  void keep_texts() {
+    if (auto make = std::exchange(make_, nullptr)) texts_ = make();
+  }
+  /// Nobody will ask.
+  void forget_texts() { make_ = nullptr; }
+
+ private:
+  std::function<Texts()> make_;
+  Texts texts_;
 };
 
 }  // namespace magneto::runtime
