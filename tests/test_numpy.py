@@ -68,7 +68,8 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "attributes": lambda a: (a.base is None, a.flags.writeable, hasattr(a, "cpu"), hasattr(a, "numpy"), a.real),
     "divided_by_zero": lambda a: (a / 0, a + 1),
     "dict_keys": lambda a: dict.fromkeys(a.ravel()),
-    "counted": lambda a: Counter(a.ravel().tolist()),
+    "counted": lambda a: Counter(a.ravel()),
+    "iterated_by_c_code": lambda a: (list(enumerate(a + 1)), [x for x, y in zip(a * 2, a, strict=True)], sum(a)),
     "text": lambda a: (f"{a}", str(a + 1)),
 }
 
