@@ -73,7 +73,7 @@ def unsupported_operator(x):
 
 
 def data_access(x):
-    return x + x.numpy().size  # <- here
+    return x.data_ptr() % 64, x + 1  # <- here
 
 
 def mutation(x, parameter):

@@ -58,7 +58,8 @@ class Describer:
         if isinstance(value, torch.Tensor):
             return self.tensor(value)
         if isinstance(value, (np.ndarray, np.generic)):
-            return f"{name}({value.dtype} {value.shape} {value.strides} {value.tolist()})"
+            facts = f"{value.dtype} {value.shape} {value.strides} {value.tolist()}"
+            return f"{name}({facts}{self.memory_of(value) if isinstance(value, np.ndarray) else ''})"
         if isinstance(value, (list, tuple, deque)):
             text = f"{name}({', '.join(map(self, value))})"
         elif isinstance(value, dict):
@@ -74,6 +75,17 @@ class Describer:
         if state:
             text += "{" + ", ".join(f"{key}={self(item)}" for key, item in state.items()) + "}"
         return text
+
+    def memory_of(self, array: np.ndarray) -> str:
+        root: Any = array
+        while isinstance(root, np.ndarray) and root.base is not None:
+            root = root.base
+        address = root.untyped_storage().data_ptr() if isinstance(root, torch.Tensor) else array.ctypes.data
+        if isinstance(root, np.ndarray):
+            address = root.ctypes.data
+        memory = self.storages.setdefault(address, len(self.storages) + 1) if array.size else 0
+        base = self(array.base) if isinstance(array.base, np.ndarray) else type(array.base).__name__
+        return f" memory {memory} owns={array.flags.owndata} writable={array.flags.writeable} base={base}"
 
     def tensor(self, value: torch.Tensor) -> str:
         if value.layout != torch.strided or value.is_quantized:

@@ -83,7 +83,7 @@ Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
     PyErr_Format(PyExc_AttributeError, "module '%.50s' has no attribute '%U'", PyModule_GetName(owner), name);
   } else {
     PyObject* of = PyMethod_Check(owner) ? PyMethod_GET_FUNCTION(owner) : owner;
-    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(of)->tp_name, name);
+    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(sample_of(of))->tp_name, name);
   }
   throw PythonError{};
 }
@@ -93,6 +93,7 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   if (PyType_Check(owner)) return lookup_type_attr(reinterpret_cast<PyTypeObject*>(owner), name);
   if (PyModule_Check(owner)) return lookup_module_attr(owner, name);
   if (is_tensor(owner)) return lookup_tensor_attr(owner, name, unbound);
+  if (is_array(owner)) return numpy_attribute(owner, name, unbound);
   if (Py_TYPE(owner) == &PySuper_Type) return lookup_super_attr(owner, name);
   PyTypeObject* type = Py_TYPE(owner);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
@@ -524,7 +525,7 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
     Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
     Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
     const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
-    const bool module = PyObject_IsInstance(number_now(value), torch_module_class()) == 1;
+    const bool module = PyObject_IsInstance(sample_of(value), torch_module_class()) == 1;
     if (value && (parameter || module)) {
       Ref present = dict_lookup(parameter ? parameters.get() : modules.get(), name);
       if (present.get() == value) return;

@@ -209,6 +209,7 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
   if (defers(callable, args)) {
     if (Ref result = defer(callable, args)) return result;
   }
+  if (Ref result = call_numpy_function(callable, args)) return result;
   if (type == &PyFunction_Type) return inline_function(callable, args);
   if (type == &PyMethod_Type) {
     if (const Source* source = source_of(callable)) {  // a bound method from outside: its parts are read
@@ -731,6 +732,7 @@ bool Capture::truth(PyObject* value) {
       throw;
     }
   }
+  if (is_array(value)) side_exit(BreakReason::DataDependentBranch, "data-dependent jump");
   Ref object = resolve(value);
   if (is_outside(value) && !is_builtin_container(value)) {
     PyTypeObject* type = Py_TYPE(value);
@@ -822,6 +824,7 @@ Ref Capture::iterate(PyObject* value) {
     Ref items = call_torch(unbind, args);
     return checked(PyObject_GetIter(items.get()));
   }
+  if (is_array(value)) return numpy_items(value);
   Ref object = resolve(value);
   PyTypeObject* type = Py_TYPE(object.get());
   if (type->tp_iter == PyObject_SelfIter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return object;

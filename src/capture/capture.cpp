@@ -416,7 +416,9 @@ Trace Capture::finish(const Ref& value) {
   rebuilder_->resolve_slots(*trace.guards);
   for (graph::ValueId id : graph.inputs) {
     const Input& input = inputs_.at(id);
-    if (input.number) plan_->number_inputs.push_back(static_cast<int32_t>(plan_->input_slots.size()));
+    const auto position = static_cast<int32_t>(plan_->input_slots.size());
+    if (input.number) plan_->number_inputs.push_back(position);
+    if (input.array) plan_->array_inputs.push_back(position);
     plan_->input_slots.push_back(trace.guards->slot_of(input.source));
   }
   plan_->undo = graph::undo_of(graph);

@@ -40,6 +40,8 @@
 namespace magneto::capture {
 
 class Rebuilder;
+struct ArrayStandIn;
+struct NumpyCall;
 
 struct SideExit {};
 struct Restart {};
@@ -353,6 +355,23 @@ class Capture {
   void store_subscript(PyObject* container, PyObject* key, PyObject* value);  // null value: delete
   bool contains(PyObject* container, PyObject* item);
 
+  // -- arrays of NumPy (arrays.cpp) ------------------------------------------------------------------------------
+  /// What stands for an array: of one from outside, which is itself elsewhere, the input of the graph.
+  Ref array_stand_in(PyObject* array);
+  /// The call of a function or method of NumPy that numpy.def has, on what it is captured for; else null.
+  Ref call_numpy_function(PyObject* callable, const CallArgs& args);
+  /// An operation of NumPy on an array: "$ + $".
+  Ref numpy_operation(std::initializer_list<PyObject*> operands, const std::string& form);
+  Ref numpy_item(PyObject* array, PyObject* key);
+  Ref numpy_items(PyObject* array);
+  /// As lookup_attr.
+  Ref numpy_attribute(PyObject* array, PyObject* name, bool* unbound);
+  /// tensor.numpy() and torch.from_numpy(array).
+  Ref array_of_tensor(PyObject* tensor);
+  Ref tensor_of_array(PyObject* array);
+  /// C code looks at a stand-in: the segment ends in front of the call.
+  void array_is_read();
+
   // -- exits (exits.cpp) -----------------------------------------------------------------------------------------
   [[noreturn]] void side_exit(BreakReason reason, std::string message);
   [[noreturn]] void abandon(BreakReason reason, std::string message);
@@ -432,6 +451,13 @@ class Capture {
   Ref call_c_function(PyObject* callable, const CallArgs& args);
   void wrap_defaults(InterpFrame& frame);
   Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
+  /// Writes a value down as an argument of a call of NumPy. False: it can't be one.
+  bool write_numpy(PyObject* value, NumpyCall& call, bool arrays);
+  Ref call_numpy(const NumpyCall& call);
+  /// The segment writes its memory, through a tensor.
+  bool is_written(const ArrayStandIn& array) const;
+  /// `result`: what NumPy gave for the samples of the arrays.
+  Ref numpy_result(const NumpyCall& call, PyObject* function, PyObject* result, const std::vector<Ref>& samples);
   Ref make_generator(const CallArgs& args);
   Ref apply_autograd_function(const CallArgs& args);
   Ref record_autograd_function(const CallArgs& args);
@@ -485,6 +511,8 @@ class Capture {
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
   std::vector<std::pair<Ref, Py_ssize_t>> draws_;  // random.Random objects, and how often they are drawn from
+  std::unordered_map<PyObject*, Ref> arrays_;      // from outside -> its stand-in
+  std::unordered_map<PyObject*, Ref> array_of_;    // tensor made of an array -> the array
   struct DeferredCall {
     Ref function;
     std::vector<Ref> args;
@@ -509,6 +537,7 @@ class Capture {
     Ref real;
     const guards::Source* source;
     bool number = false;  // `real` wraps it
+    bool array = false;   // `real` lies over its memory
   };
   std::unordered_map<graph::ValueId, Input> inputs_;
   std::unordered_map<PyObject*, Shadow> shadows_;                       // by original
@@ -565,6 +594,11 @@ const shapes::Expr* size_of_number(PyObject* object);
 bool is_unknown_number(PyObject* object);
 /// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.
 PyObject* number_now(PyObject* object);
+/// An array of NumPy from outside, or what stands for an array or a number of NumPy. (arrays.cpp)
+bool is_array(PyObject* object);
+bool is_array_stand_in(PyObject* object);
+/// Something of the same type as what `object` stands for: itself, if for nothing. Borrowed.
+PyObject* sample_of(PyObject* object);
 
 // -- classification (values.cpp) -------------------------------------------------------------------------------------
 /// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented: guarded by value, no source after that.

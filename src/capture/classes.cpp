@@ -86,7 +86,7 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
   PyObject* object = reinterpret_cast<PyObject*>(type);
   CallArgs args = given;
   if (type == &PyType_Type && args.values.size() == 1) {
-    PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(number_now(args.values[0])));
+    PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(sample_of(args.values[0])));
     return wrap(of, sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);

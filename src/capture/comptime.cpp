@@ -11,7 +11,7 @@ namespace magneto::capture {
 namespace {
 
 std::string value_text(PyObject* value) {
-  value = number_now(value);
+  value = sample_of(value);
   if (!value) return "NULL";
   if (!THPVariable_Check(value)) return guards::object_text(value);
   std::string sizes;

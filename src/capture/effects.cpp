@@ -63,7 +63,8 @@ Effect find_effect(const std::string& name) {
     effect.reason = reason_named(found->second->note);
   }
   if (effect.policy == Policy::Handler) {
-    for (const auto family : {builtin_handlers(), text_handlers(), object_handlers(), tensor_handlers()}) {
+    for (const auto family :
+         {builtin_handlers(), text_handlers(), object_handlers(), tensor_handlers(), array_handlers()}) {
       for (const HandlerRow& row : family) {
         if (name == row.name) effect.handler = row.function;
       }
@@ -197,7 +198,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     append(args.values[0], args.values[1]);
     return Ref::borrow(Py_None);
   }
-  if (effect->asks_type && !args.values.empty()) args.values[0] = number_now(args.values[0]);
+  if (effect->asks_type && !args.values.empty()) args.values[0] = sample_of(args.values[0]);
   know_all(args, effect->sets_attribute ? 2 : args.values.size(), effect->takes_sizes);
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
   std::optional<Uncuttable> scope;

@@ -19,6 +19,7 @@ struct HandlerRow {
 std::span<const HandlerRow> builtin_handlers();  // functions of `builtins`
 std::span<const HandlerRow> text_handlers();     // repr, str, format
 std::span<const HandlerRow> tensor_handlers();
+std::span<const HandlerRow> array_handlers();   // between tensors and arrays of NumPy
 std::span<const HandlerRow> object_handlers();  // methods of object, type, dict and the `__new__` of built-in types
 
 /// torch.manual_seed. Null: a seed that is not to be had now.

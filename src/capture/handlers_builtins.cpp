@@ -38,6 +38,8 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
     if (Ref shape = capture.shape_of(THPVariable_Unpack(value))) return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
     return checked(PyLong_FromSsize_t(PyObject_Size(value)));
   }
+  if (is_array(value))
+    return checked(PyLong_FromSsize_t(PyObject_Size(sample_of(capture.array_stand_in(value).get()))));
   const Source* source = capture.source_of(value);
   if (source && !capture.has_shadow(value) && !capture.is_shadow(value) && !capture.find_overlay(value, true)) {
     PyTypeObject* type = Py_TYPE(value);

@@ -11,6 +11,7 @@
 #include <span>
 #include <string_view>
 
+#include "guards/array.h"
 #include "python/imported.h"
 #include "runtime/torch_errors.h"
 
@@ -214,12 +215,26 @@ Ref joined_sizes(PyObject* left, PyObject* right) {
   return shape ? shape_of_items(joined.get()) : joined;
 }
 
+/// Of NumPy. A number of NumPy is not changed in place.
+Ref array_operator(Capture& capture, int index, PyObject* left, PyObject* right) {
+  static constexpr const char* symbols[] = {"+", "&", "//", "<<", "@", "*", "%", "|", "**", ">>", "-", "/", "^"};
+  static_assert(std::size(symbols) == kFirstInPlace);
+  if (kBinaryOperators[index].in_place) {
+    if (guards::is_array(sample_of(left))) {
+      capture.side_exit(BreakReason::Mutation, "an array of NumPy is changed in place");
+    }
+    index -= kFirstInPlace;
+  }
+  return capture.numpy_operation({left, right}, std::string("$ ") + symbols[index] + " $");
+}
+
 }  // namespace
 
 Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right) {
   if (const auto arithmetic = kBinaryOperators[index].arithmetic) {
     if (Ref result = capture.unknown_operation(*arithmetic, left, right)) return result;
   }
+  if (is_array(left) || is_array(right)) return array_operator(capture, index, left, right);
   const auto known = [&](PyObject* value, PyObject* other) {
     return is_tensor(other) && takes_wrapped(index, value == left) ? capture.beside_tensor(value)
                                                                    : capture.known(value);
@@ -272,6 +287,10 @@ Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
     static PyObject* const minus_one = PyLong_FromLong(-1);
     if (Ref result = capture.unknown_operation(guards::Arithmetic::Multiply, value, minus_one)) return result;
   }
+  if (is_array(value)) {
+    static constexpr const char* forms[] = {"-$", "+$", "~$"};
+    return capture.numpy_operation({value}, forms[static_cast<int>(op)]);
+  }
   const Ref known = capture.known(value);
   value = known.get();
   if (is_tensor(value)) {
@@ -291,6 +310,10 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
                                                        guards::Arithmetic::Equal,   guards::Arithmetic::NotEqual,
                                                        guards::Arithmetic::Greater, guards::Arithmetic::GreaterEqual};
   if (Ref result = capture.unknown_operation(comparisons[op], left, right)) return result;
+  if (is_array(left) || is_array(right)) {
+    static constexpr const char* forms[] = {"$ < $", "$ <= $", "$ == $", "$ != $", "$ > $", "$ >= $"};
+    return capture.numpy_operation({left, right}, forms[op]);
+  }
   const Ref known_left = is_tensor(right) ? capture.beside_tensor(left) : capture.known(left);
   const Ref known_right = is_tensor(left) ? capture.beside_tensor(right) : capture.known(right);
   left = known_left.get(), right = known_right.get();
@@ -353,6 +376,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
       return places ? select_unknown(container, *places) : PyObject_GetItem(container, deep.get());
     });
   }
+  if (is_array(container)) return numpy_item(container, key);
   if (PySlice_Check(key) && holds_unknown_size(container)) return slice_of_shape(container, key);
   PyTypeObject* type = Py_TYPE(container);
   if (!past_override && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
@@ -444,6 +468,7 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
     });
     return;
   }
+  if (is_array(container)) side_exit(BreakReason::Mutation, "an array of NumPy is changed");
   PyTypeObject* type = Py_TYPE(container);
   PyObject* name = value ? MAGNETO_STR("__setitem__") : MAGNETO_STR("__delitem__");
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {

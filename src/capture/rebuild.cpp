@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/arrays.h"
 #include "python/imported.h"
 #include "python/liveness.h"
 #include "python/types.h"
+#include "runtime/numpy_calls.h"
 
 namespace magneto::capture {
 
@@ -117,6 +119,7 @@ int32_t Rebuilder::build(PyObject* value) {
   c.keep(Ref::borrow(value));  // keys of the memo stay alive
   if (is_scalar(value)) return constant(value);
   if (is_tensor(value)) return build_tensor(value);
+  if (is_array_stand_in(value)) return build_array(value);
   if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
   if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
   if (const guards::Source* source = c.source_of(value)) {
@@ -211,6 +214,11 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
   if (id == graph::kNoValue) {
     throw unbuildable(value);
   }
+  if (const auto made = c.array_of_.find(value); made != c.array_of_.end()) {
+    static PyObject* const over = PyCFunction_NewEx(&runtime::kTensorOfArray, nullptr, nullptr);
+    const int32_t array = build(made->second.get());
+    return memo_[value] = emit(PlanOp::Call, {constant(over), array});
+  }
   auto input = c.inputs_.find(id);
   if (input != c.inputs_.end()) {
     if (c.fake_of_.at(input->second.real.get()).get() == value || Py_TYPE(value) == Py_TYPE(input->second.real.get())) {
@@ -228,6 +236,15 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
   }
   const bool plain = Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(THPVariableClass);
   return memo_[value] = emit(PlanOp::Output, {}, plain ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(value)), index);
+}
+
+int32_t Rebuilder::build_array(PyObject* value) {
+  const ArrayStandIn& array = stand_in_of(value);
+  if (!array.maker) return memo_[value] = build(PyTuple_GET_ITEM(array.parents, 0));
+  if (c.is_written(array)) throw unbuildable(value);  // what the graph gives then is no memory of NumPy's own
+  std::vector<int32_t> args = {constant(array.maker)};
+  for (const int32_t parent : build_items(array.parents)) args.push_back(parent);
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
 }
 
 int32_t Rebuilder::build_container(PyObject* value) {

@@ -42,6 +42,7 @@ class Rebuilder {
   int32_t constant(PyObject* value);
   int32_t load(const guards::Source* source);
   int32_t build_tensor(PyObject* value);
+  int32_t build_array(PyObject* value);
   int32_t build_container(PyObject* value);
   int32_t build_instance(PyObject* value);
   int32_t build_generator(PyObject* value);

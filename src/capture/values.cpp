@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <string_view>
 
 #include "capture/capture.h"
 #include "python/imported.h"
@@ -129,7 +130,9 @@ bool is_bound_builtin(PyObject* object) {
 bool is_identity_constant(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (is_bound_builtin(object) || is_generator(object)) return false;
-  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) return true;
+  const std::string_view name = type->tp_name;
+  if (name == "numpy.ufunc" || name == "numpy._ArrayFunctionDispatcher") return true;
+  if (name.starts_with("numpy.dtypes.") || name.starts_with("numpy.dtype[")) return true;
   if (PyType_Check(object) || PyModule_Check(object) || is_constant_type(type)) return true;
   return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type()));
 }
@@ -743,7 +746,7 @@ void Capture::guard_distinct() {
   }
   std::map<PyTypeObject*, std::vector<const Source*>> places;  // guards keep objects of different types apart
   for (const auto& [value, input] : inputs_) {
-    if (!input.number) places[Py_TYPE(input.real.get())].push_back(input.source);
+    if (!input.number && !input.array) places[Py_TYPE(input.real.get())].push_back(input.source);
   }
   for (const auto& [object, source] : outside_) {
     const bool container = is_builtin_container(object);

@@ -233,6 +233,11 @@ constexpr RuleRow rows[] = {
     {"aten::triu_", structured_inplace<at::meta::structured_triu>},
     {"magneto::manual_seed", [](Call&) { return true; }},
     {"magneto::seed_generator", [](Call&) { return true; }},
+    {"magneto::numpy",
+     [](Call& call) {
+       call.result(call.empty(call.ints(2), call.ints(3), static_cast<c10::ScalarType>(call.integer(4)), at::kCPU));
+       return true;
+     }},
 };
 
 }  // namespace

@@ -168,6 +168,13 @@ bool select_unknown(Call& call) {
   return true;
 }
 
+/// magneto::view_as(Tensor(a) self, int[] size, int[] stride, int offset) -> Tensor(a)
+void view_as(const Call& call, View& view) {
+  view.sizes = at::DimVector(call.ints(1));
+  view.strides = at::DimVector(call.ints(2));
+  view.offset += call.integer(3);
+}
+
 void slice(const Call& call, View& view) {
   const at::Tensor& self = call.tensor(0);
   TORCH_CHECK_INDEX(self.dim() > 0, "slice() cannot be applied to a 0-dim tensor.");
@@ -358,6 +365,7 @@ constexpr RuleRow rows[] = {
     {"aten::unsqueeze_", reshape_inplace<unsqueeze>},
     {"aten::select.int", view_of<select>},
     {"magneto::select", select_unknown},
+    {"magneto::view_as", view_of<view_as>},
     {"aten::slice.Tensor", view_of<slice>},
     {"aten::as_strided", view_of<as_strided>},
     {"aten::as_strided_", reshape_inplace<as_strided>},

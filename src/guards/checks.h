@@ -26,6 +26,7 @@ namespace magneto::guards {
   X(DictKeys, "DICT_KEYS")             \
   X(Tensor, "TENSOR_MATCH")            \
   X(TensorData, "TENSOR_DATA")         \
+  X(Array, "ARRAY_MATCH")              \
   X(BuiltinMethod, "BUILTIN_METHOD")   \
   X(Alias, "OBJECT_ALIASING")          \
   X(Distinct, "NO_OBJECT_ALIASING")    \
@@ -49,7 +50,7 @@ struct Check {
   const Source* other = nullptr;       // Alias, Distinct
   Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup, BuiltinMethod
   Ref object;                          // Identity, Equals, TypeLookup: what to find; Function: its __code__
-                                       // TensorData: a bytes; BuiltinMethod: one like it
+                                       // TensorData, Array: a bytes; BuiltinMethod: one like it
   Ref defaults, kwdefaults;            // Function
   Ref name;                            // TypeLookup
   Py_ssize_t length = 0;               // Length

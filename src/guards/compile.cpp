@@ -347,6 +347,10 @@ class Compiler {
         op.kind = OpKind::CheckTensorData;
         op.pointer = check.object.get();
         return place(op, -1);
+      case CheckKind::Array:
+        op.kind = OpKind::CheckArray;
+        op.pointer = check.object.get();
+        return place(op, -1);
       case CheckKind::BuiltinMethod:
         op.kind = OpKind::CheckBuiltinMethod;
         op.pointer = check.object.get();

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "guards/array.h"
 #include "guards/constants.h"
 #include "guards/draw.h"
 #include "guards/guards.h"
@@ -266,6 +267,8 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return (value && tensor_matches(*static_cast<const TensorCheck*>(op.pointer), value)) || fail();
     case OpKind::CheckTensorData:
       return (value && data_matches(value, static_cast<PyObject*>(const_cast<void*>(op.pointer)))) || fail();
+    case OpKind::CheckArray:
+      return (value && has_layout(value, static_cast<PyObject*>(const_cast<void*>(op.pointer)))) || fail();
     case OpKind::CheckBuiltinMethod:
       return (value && same_method(value, static_cast<PyObject*>(const_cast<void*>(op.pointer)))) || fail();
     case OpKind::CheckAlias:

@@ -36,9 +36,9 @@ bool Check::same_as(const Check& check) const {
       !same_tensor(tensor, check.tensor)) {
     return false;
   }
-  bool same_object =
-      object.get() == check.object.get() || ((kind == CheckKind::Equals || kind == CheckKind::TensorData) &&
-                                             constants_equal(object.get(), check.object.get()));
+  bool same_object = object.get() == check.object.get() ||
+                     ((kind == CheckKind::Equals || kind == CheckKind::TensorData || kind == CheckKind::Array) &&
+                      constants_equal(object.get(), check.object.get()));
   bool same_name =
       name.get() == check.name.get() || (name && check.name && constants_equal(name.get(), check.name.get()));
   if (!same_object || !same_name) return false;
@@ -143,6 +143,10 @@ void GuardSet::sizes(SizeAssumptions assumptions) {
 
 void GuardSet::tensor_data(const Source* source, PyObject* tensor) {
   impl_->add({.kind = CheckKind::TensorData, .source = source, .object = read_data(tensor)});
+}
+
+void GuardSet::array(const Source* source, PyObject* layout) {
+  impl_->add({.kind = CheckKind::Array, .source = source, .object = Ref::borrow(layout)});
 }
 
 void GuardSet::builtin_method(const Source* source, PyObject* method) {

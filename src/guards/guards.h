@@ -92,6 +92,8 @@ class GuardSet {
   void sizes(SizeAssumptions assumptions);
   /// A small CPU tensor holds these bytes; its metadata is guarded too.
   void tensor_data(const Source* source, PyObject* tensor);
+  /// An array of NumPy with this layout (array.h); its contents may differ.
+  void array(const Source* source, PyObject* layout);
   /// A method of a C type bound to an object: this method. What it is bound to is a source of its own.
   void builtin_method(const Source* source, PyObject* method);
   /// Both sources load the same object.

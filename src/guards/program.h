@@ -58,6 +58,7 @@ enum class OpKind : uint8_t {
   CheckKeys,
   CheckTensor,
   CheckTensorData,
+  CheckArray,
   CheckBuiltinMethod,
   CheckAlias,
   CheckDistinct,

@@ -132,6 +132,7 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::LoadGrad:
     case OpKind::CheckTensor:  // has a list of its own
     case OpKind::CheckTensorData:
+    case OpKind::CheckArray:
     case OpKind::CheckAllDistinct:
     case OpKind::CheckSizes:
     case OpKind::CheckTypeAttributes:

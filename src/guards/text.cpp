@@ -1,5 +1,6 @@
 #include "guards/text.h"
 
+#include "guards/array.h"
 #include "guards/constants.h"
 #include "guards/tensor_check.h"
 #include "python/types.h"
@@ -54,6 +55,8 @@ std::string condition(const Check& check, const Names& names) {
       return tensor_text(*check.tensor, name);
     case CheckKind::TensorData:
       return "___check_tensor_data(" + name + ", " + object_text(check.object.get()) + ")";
+    case CheckKind::Array:
+      return "___check_array(" + name + ", " + layout_text(check.object.get()) + ")";
     case CheckKind::BuiltinMethod:
       return "___check_method(" + name + ", " + object_text(check.object.get()) + ")";
     case CheckKind::Alias:
@@ -203,6 +206,10 @@ std::string check_failure(const Check& check, PyObject* value, PyObject* other) 
         return object_text(object) + (same_type ? "" : " (" + type_name(Py_TYPE(object)) + ")");
       };
       return text + ": expected " + described(check.object.get()) + ", actual " + described(value);
+    }
+    case CheckKind::Array: {
+      const Ref layout = is_array(value) ? layout_of(value) : Ref();
+      return text + ": actual " + (layout ? layout_text(layout.get()) : object_text(value));
     }
     case CheckKind::Length:
       return text + ": actual " + std::to_string(length_of(value));

@@ -345,17 +345,29 @@ class Run {
   bool quick_ = false;
 };
 
-/// Some input shares memory with one that the program writes.
+/// Some input shares memory with one that the program writes. (Two storages may lie over one memory: an array's.)
 bool writes_overlap(const CompiledProgram::Impl& impl, const at::Tensor* const* inputs) {
   if (impl.writes.empty()) return false;
-  c10::SmallVector<const void*, 32> written, all;
-  for (const InputWrite& write : impl.writes) written.push_back(inputs[write.input]->storage().unsafeGetStorageImpl());
+  using Range = std::pair<const char*, const char*>;
+  const auto memory = [&](size_t input) {
+    const c10::StorageImpl& storage = *inputs[input]->storage().unsafeGetStorageImpl();
+    const auto* first = static_cast<const char*>(storage.data());
+    return Range(first, first + storage.nbytes());
+  };
+  c10::SmallVector<Range, 32> written;
+  for (const InputWrite& write : impl.writes) {
+    if (const Range range = memory(write.input); range.first != range.second) written.push_back(range);
+  }
   std::sort(written.begin(), written.end());
-  if (std::adjacent_find(written.begin(), written.end()) != written.end()) return true;
+  const auto meet = [](const Range& a, const Range& b) { return b.first < a.second; };
+  if (std::adjacent_find(written.begin(), written.end(), meet) != written.end()) return true;
   size_t found = 0;
   for (size_t i = 0; i < impl.input_count; ++i) {
-    found += std::binary_search(written.begin(), written.end(),
-                                static_cast<const void*>(inputs[i]->storage().unsafeGetStorageImpl()));
+    const Range range = memory(i);
+    if (range.first == range.second) continue;
+    const auto next = std::partition_point(written.begin(), written.end(),
+                                           [&](const Range& each) { return each.second <= range.first; });
+    found += next != written.end() && next->first < range.second;
   }
   return found != written.size();
 }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "guards/array.h"
 #include "python/bind.h"
 #include "python/frame.h"
 #include "python/imported.h"
@@ -355,12 +356,16 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
   if (plan.computation) {
     c10::SmallVector<PyObject*, 32> inputs;
     for (int32_t slot : plan.input_slots) inputs.push_back(slots[slot]);
+    c10::SmallVector<Ref, 4> made;
+    for (const int32_t index : plan.array_inputs) {
+      made.push_back(checked(THPVariable_Wrap(guards::tensor_of_array(inputs[index]))));
+      inputs[index] = made.back().get();
+    }
     SavedState saved(plan.undo, inputs.data());
-    c10::SmallVector<Ref, 4> numbers;
     try {
       for (const int32_t index : plan.number_inputs) {
-        numbers.push_back(tensor_of_number(inputs[index]));
-        inputs[index] = numbers.back().get();
+        made.push_back(tensor_of_number(inputs[index]));
+        inputs[index] = made.back().get();
       }
       plan.computation->run(inputs.data(), outputs.data());
     } catch (const PythonError&) {

@@ -111,6 +111,7 @@ struct Plan {
   std::unique_ptr<Computation> computation;  // null: the segment has no operators
   std::vector<int32_t> input_slots;          // guard slots of graph.inputs
   std::vector<int32_t> number_inputs;        // those of them that are Python's numbers
+  std::vector<int32_t> array_inputs;         // ...and those that are arrays of NumPy
   graph::Undo undo;                          // what is put back when the computation raises
   int32_t output_count = 0;
   std::vector<PlanInstr> instrs;

@@ -1,0 +1,50 @@
+"""Calls of NumPy that a graph holds as text: "numpy.add(a0, 2.0)" of the arrays a0, a1...
+
+They are NumPy's own, so that results are eager's to the last bit. What only eager can do in its place, a warning or an
+error, makes the call fail: the run is undone then, and CPython runs the program.
+"""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+# What the program replaces in the module later is not what it meant.
+ORIGINALS = types.SimpleNamespace(**vars(numpy))
+
+
+def function(call: str, arrays: int) -> Callable[..., Any]:
+    """The call as a function of its arrays."""
+    names = ", ".join(f"a{i}" for i in range(arrays))
+    return eval(f"lambda {names}: {call}", {"numpy": ORIGINALS})  # type: ignore[no-any-return]  # a text that we wrote
+
+
+def checked(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """The same, giving an array; it raises where eager would warn."""
+
+    def run(*arrays: Any) -> Any:
+        told = {kind: how if how == "ignore" else "raise" for kind, how in numpy.geterr().items()}
+        with numpy.errstate(**told):  # type: ignore[arg-type]
+            return numpy.asarray(compute(*arrays))
+
+    return run
+
+
+def sample(compute: Callable[..., Any], *arrays: Any) -> Any:
+    """What the function gives for arrays whose contents mean nothing."""
+    with numpy.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return compute(*arrays)
+
+
+def array_like(size: tuple[int, ...], stride: tuple[int, ...], dtype: str, writable: bool) -> Any:
+    """Such an array; strides in bytes."""
+    last = sum((n - 1) * step for n, step in zip(size, stride, strict=True)) if 0 not in size else 0
+    memory = numpy.zeros(last + numpy.dtype(dtype).itemsize, dtype="u1")
+    made = numpy.ndarray(size, dtype, memory, 0, stride)
+    made.flags.writeable = writable
+    return made
