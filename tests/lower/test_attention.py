@@ -217,6 +217,17 @@ def test_not_for_the_operator() -> None:
     run(plain, q.double(), k.double(), v.double(), fused=False)
 
 
+def test_a_mask_of_blocks() -> None:
+    """Its sizes could be those of heads, queries and keys, but are others."""
+
+    def form(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        scores = (q @ k.mT).view(BATCH * HEADS, HEADS, LENGTH // HEADS, LENGTH) + mask
+        return scores.softmax(-1).view(BATCH, HEADS, LENGTH, LENGTH) @ v
+
+    run(form, heads(), heads(), heads(), torch.randn(HEADS, 1, LENGTH), fused=False)
+    run(form, heads(), heads(), heads(), torch.randn(1, HEADS, 1, LENGTH), fused=False)
+
+
 def test_no_keys_and_no_queries() -> None:
     for queries, keys in ((0, 4), (4, 0), (0, 0)):
         run(plain, heads(length=queries), heads(length=keys), heads(length=keys), fused=False)
