@@ -110,6 +110,8 @@ struct Form {
   double scale = 1;
   bool scaled = false;
   ValueId mask = kNoValue;
+  /// Of the scores that it is added to.
+  Sizes masked_sizes;
   /// The mask is of bools: scores become `fill` where it is `fill_where`.
   std::optional<double> fill;
   bool fill_where = true;
@@ -272,9 +274,10 @@ class Finder {
   }
 
   /// Masks come behind the scale, that is, are found before it.
-  static bool set_mask(ValueId mask, Form& form) {
+  bool set_mask(ValueId mask, const AtenNode& node, Form& form) const {
     if (mask == kNoValue || form.masked() || form.scaled) return false;
     form.mask = mask;
+    form.masked_sizes = sizes(node.results[0]);
     return true;
   }
   static bool set_scale(std::optional<double> scale, Form& form) {
@@ -291,29 +294,29 @@ class Finder {
   }
 
   bool add_mask(const AtenNode& node, int scores, Form& form) const {
-    return number(node, 2) == 1 && plain(operand(node, 1 - scores)) && set_mask(operand(node, 1 - scores), form);
+    return number(node, 2) == 1 && plain(operand(node, 1 - scores)) && set_mask(operand(node, 1 - scores), node, form);
   }
 
   /// Of a score of `fill` softmax leaves nothing, unless the whole row has it.
-  bool set_fill(ValueId mask, bool where, std::optional<double> fill, Form& form) const {
+  bool set_fill(ValueId mask, bool where, std::optional<double> fill, const AtenNode& node, Form& form) const {
     if (!fill || !(*fill <= -1e4) || mask == kNoValue || graph_.values[mask].meta.dtype != c10::kBool) return false;
     if (graph_.values[mask].meta.symbolic) return false;
     form.fill = fill;
     form.fill_where = where;
-    return set_mask(mask, form);
+    return set_mask(mask, node, form);
   }
   bool masked_fill(const AtenNode& node, int, Form& form) const {
-    return set_fill(operand(node, 1), true, number(node, 2), form);
+    return set_fill(operand(node, 1), true, number(node, 2), node, form);
   }
   bool where(const AtenNode& node, int scores, Form& form) const {
-    return set_fill(operand(node, 0), scores == 2, number(node, 3 - scores), form);
+    return set_fill(operand(node, 0), scores == 2, number(node, 3 - scores), node, form);
   }
 
   /// beta * mask + alpha * product.
   bool add_product(const AtenNode& node, Form& form) const {
     const auto beta = number(node, 3), alpha = number(node, 4);
     if (!beta || (*beta != 0 && *beta != 1)) return false;
-    if (*beta == 1 && !(plain(operand(node, 0)) && set_mask(operand(node, 0), form))) return false;
+    if (*beta == 1 && !(plain(operand(node, 0)) && set_mask(operand(node, 0), node, form))) return false;
     return *beta == 0 && alpha == 1 ? true : set_scale(alpha, form);
   }
 
@@ -391,7 +394,10 @@ class Finder {
     const Sizes& given = sizes(mask);
     const Sizes& key = sizes(form.key.value);
     const Sizes scores = {form.sizes[0], form.sizes[1], form.sizes[2], key[key.size() - (form.key.swapped ? 1 : 2)]};
-    if (given.size() > 4) return false;
+    // Scores under other sizes, as in blocks, spread a mask in another way.
+    if (form.masked_sizes != scores && form.masked_sizes != Sizes{scores[0] * scores[1], scores[2], scores[3]}) {
+      return false;
+    }
     const size_t skipped = 4 - given.size();
     for (size_t i = 0; i < given.size(); ++i) {
       const int64_t most = given.size() == 3 && i == 0 ? form.sizes[0] * form.sizes[1] : scores[skipped + i];

@@ -78,6 +78,9 @@ std::optional<std::vector<std::vector<graph::AtenArg>>> arguments_of(const AtenN
       } else if (const auto* list = std::get_if<c10::IValue>(&node.args[g]); list && list->isList()) {
         if (list->toListRef().size() != parts.size()) return std::nullopt;
         arg = list->toListRef()[i];
+      } else if (const auto* sizes = std::get_if<graph::SizeArg>(&node.args[g]); sizes && sizes->is_list) {
+        if (sizes->sizes.size() != parts.size()) return std::nullopt;
+        arg = graph::SizeArg{{sizes->sizes[i]}, /*is_list=*/false};
       } else {
         arg = node.args[g];
       }

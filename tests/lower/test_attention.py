@@ -214,8 +214,18 @@ def test_not_for_the_operator() -> None:
     )
     # Small, or rounded by each operator.
     run(plain, heads(1, 4), heads(1, 4), heads(1, 4), fused=False)
-    for dtype in (torch.float64,):
-        run(plain, q.to(dtype), k.to(dtype), v.to(dtype), fused=False)
+    run(plain, q.double(), k.double(), v.double(), fused=False)
+
+
+def test_a_mask_of_blocks() -> None:
+    """Its sizes could be those of heads, queries and keys, but are others."""
+
+    def form(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+        scores = (q @ k.mT).view(BATCH * HEADS, HEADS, LENGTH // HEADS, LENGTH) + mask
+        return scores.softmax(-1).view(BATCH, HEADS, LENGTH, LENGTH) @ v
+
+    run(form, heads(), heads(), heads(), torch.randn(HEADS, 1, LENGTH), fused=False)
+    run(form, heads(), heads(), heads(), torch.randn(1, HEADS, 1, LENGTH), fused=False)
 
 
 def test_no_keys_and_no_queries() -> None:
