@@ -138,7 +138,6 @@ def test_a_mistyped_name_names_the_nearest(code: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-@pytest.mark.usefixtures("installed")
 def test_set_logs_takes_the_documents_names() -> None:
     with pytest.raises(TypeError, match="Unknown log 'graph_break'. Did you mean 'graph_breaks'"):
         torch._logging.set_logs(graph_break=True)
@@ -146,6 +145,7 @@ def test_set_logs_takes_the_documents_names() -> None:
     torch._logging.set_logs()
 
 
+@pytest.mark.usefixtures("installed")
 def test_errors_are_those_that_probing_programs_expect() -> None:
     assert not hasattr(torch._dynamo, "no_such_name")
     with pytest.raises(ImportError, match="PyTorch's compiler has it; Magneto has nothing for it"):
