@@ -122,13 +122,13 @@ def counted(profile: Path) -> tuple[int, dict[str, int]]:
 
 
 def count(text: str, folder: str, **variables: str) -> Path:
-    """Runs a program; its part n is in the file with the name given and `.n` behind it."""
+    """Runs a program; part n of its main thread is in the file with the name given and `.n-01` behind it."""
     out, program = Path(folder, "profile"), Path(folder, "program.py")
     program.write_text(text)
     own = {"OMP_NUM_THREADS": "1", "MAGNETO_DISK_CACHE": "0", "PYTHONHASHSEED": "0"}
     subprocess.run(
         [
-            *("valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}"),
+            *("valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={out}", "--separate-threads=yes"),
             *(f"--toggle-collect={INSIDE}", f"--dump-before={MARK}", sys.executable, "-P", str(program)),
         ],
         check=True,
@@ -138,7 +138,7 @@ def count(text: str, folder: str, **variables: str) -> Path:
 
 
 def traced() -> None:
-    """What a trace adds to two compiles. (Threads that generate code may end in the second: the sum tells.)"""
+    """What a trace adds to the second of two compiles, whose code has been generated."""
     for what, cache in (("disk cache off", "0"), ("programs in the disk cache", "1")):
         totals = {}
         with tempfile.TemporaryDirectory() as folder:
@@ -147,7 +147,7 @@ def traced() -> None:
                 subprocess.run([sys.executable, "-P", "-c", TRACED], check=True, env={**os.environ, **own})
             for trace in ({}, {"TORCH_TRACE": f"{folder}/log"}):
                 out = count(TRACED, folder, **own, **trace)
-                totals[bool(trace)] = sum(counted(Path(f"{out}.{part}"))[0] for part in (1, 2))
+                totals[bool(trace)] = counted(Path(f"{out}.2-01"))[0]
         plain, with_trace = totals[False], totals[True]
         print(f"{what}: {plain:,} instructions, traced {with_trace:,}: {with_trace / plain:.2f}x", flush=True)
 
@@ -165,7 +165,7 @@ def main() -> None:
         }
         rows = {}
         for what, (part, times) in parts.items():
-            total, sinks = counted(Path(f"{out}.{part}"))
+            total, sinks = counted(Path(f"{out}.{part}-01"))
             rows[what] = {"instructions": total / times, **{name: count / times for name, count in sinks.items()}}
     print("| | " + " | ".join(rows) + " |\n|---" + "|---" * len(rows) + "|")
     for name in ("instructions", *SINKS):

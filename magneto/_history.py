@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magneto import _C, _text_table, exc
+from magneto import _C, _text_table, config, exc
 from magneto._advice import advice
 
 
@@ -145,6 +145,10 @@ def why(fn: Callable[..., Any]) -> Why:
             captures += captured[0]
             reasons.append(f"captured {times(captured[0])}, the last time from {captured[1]}")
     reasons += [_EVENTS[row.event](row) for row in here]
+    named = config.debug_function
+    if named and not captures and isinstance(code, types.CodeType) and code.co_name != named:
+        eager += 1
+        reasons.append(f"config.debug_function is {named!r}: functions with other names run under CPython")
     called = [row for row in rows("graph_break") if _is_call_of(row.cause, fn, function)]
     reasons += [f"{times(row.total)} called for real, by CPython: {row.cause}, at {row.place}" for row in called]
     eager += len(called) + sum(row.event in _LEFT for row in here)
@@ -182,6 +186,8 @@ def _verdict(fn: Any, is_compiled: bool, captures: int, eager: int) -> str:
         return "runs under CPython"
     if is_compiled:
         return "has not been called since it was compiled, or since the last reset"
+    if inspect.isroutine(fn) and not hasattr(fn, "__code__"):
+        return "is no Python function: captures record what it does, or end in front of it; none has ended there"
     return (
         "no capture has met it: it is not compiled, and what calls it is not, or ran under CPython "
         "(magneto.summary() lists what did, and why)"
@@ -218,7 +224,8 @@ def _parts(fn: Any) -> tuple[Any, Any]:
         return fn, fn.__wrapped__
     if not callable(fn):
         raise exc.InvalidValue(f"magneto.why takes a callable, not an object of type {type(fn).__name__}")
-    return None, fn
+    is_object = not (inspect.isroutine(fn) or inspect.isclass(fn) or hasattr(fn, "__code__"))
+    return None, type(fn).__call__ if is_object else fn
 
 
 def _is_disabled(fn: Any) -> bool:

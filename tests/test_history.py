@@ -63,6 +63,29 @@ def test_why_of_what_breaks() -> None:
         magneto.why(3)
 
 
+def test_why_of_a_compiled_generator() -> None:
+    """Its body is no capture's: the reason says so, not an instruction's name."""
+
+    def generator(x: torch.Tensor) -> Any:
+        yield x + 1
+
+    compiled = magneto.compile(generator)
+    assert [one.tolist() for one in compiled(X)] == [[2, 2, 2]]
+    text = str(magneto.why(compiled))
+    assert "Generator: the body of a generator is captured with what iterates over it" in text, text
+
+
+def test_why_of_what_is_no_python_function() -> None:
+    assert "is no Python function" in str(magneto.why(torch.ones))
+
+
+def test_why_of_what_debug_function_leaves_out() -> None:
+    with magneto.config.patch(debug_function="another"):
+        magneto.compile(plain)(X)
+        text = str(magneto.why(plain))
+    assert "runs under CPython" in text and "config.debug_function is 'another'" in text, text
+
+
 def test_why_of_calls_while_something_watches() -> None:
     compiled = magneto.compile(plain, backend="eager")
     with magneto.disable():

@@ -138,6 +138,14 @@ def test_a_mistyped_name_names_the_nearest(code: str) -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_set_logs_takes_the_documents_names() -> None:
+    with pytest.raises(TypeError, match="Unknown log 'graph_break'. Did you mean 'graph_breaks'"):
+        torch._logging.set_logs(graph_break=True)
+    torch._logging.set_logs(aot_joint_graphs=True)
+    torch._logging.set_logs()
+
+
+@pytest.mark.usefixtures("installed")
 def test_errors_are_those_that_probing_programs_expect() -> None:
     assert not hasattr(torch._dynamo, "no_such_name")
     with pytest.raises(ImportError, match="PyTorch's compiler has it; Magneto has nothing for it"):
@@ -244,6 +252,7 @@ def test_counters_and_test_backends() -> None:
     assert (counter.frame_count, counter.op_count, len(recorder.graphs)) == (2, 3, 2)
     assert counters["stats"] == {"unique_graphs": 4, "calls_captured": 6}
     assert sum(counters["graph_break"].values()) == 2
+    assert "'unique_graphs': 4" in repr(counters)
     counters.clear()
     assert not counters
 
@@ -315,6 +324,14 @@ def test_run_a_script(tmp_path: Path) -> None:
     )
     process = run("run", str(script), "eager")
     assert (process.returncode, process.stdout) == (5, "[4.0, 4.0] magneto._C []\n"), process.stderr
+
+
+def test_a_traceback_is_the_program_s(tmp_path: Path) -> None:
+    """Without the frames that run it."""
+    (tmp_path / "fails.py").write_text("def f():\n    raise ValueError('mine')\nf()\n")
+    lines = run("run", "fails.py", cwd=tmp_path).stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):" and 'fails.py", line 3, in <module>' in lines[1], lines
+    assert lines[-1] == "ValueError: mine" and not any("runpy" in line for line in lines), lines
 
 
 def test_command_line_errors() -> None:
