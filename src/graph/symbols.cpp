@@ -35,25 +35,26 @@ void give_numbers(PyArg& arg, const SymbolValues& values, bool all = true) {
 }  // namespace
 
 SymbolReader::SymbolReader(const Graph& graph) {
-  for (const SymbolBinding& binding : graph.symbols) {
-    const auto input = std::ranges::find(graph.inputs, binding.input);
+  for (const SymbolBinding& binding : graph.symbols_of(ValueKind::Input)) {
+    const auto input = std::ranges::find(graph.inputs, binding.value);
     if (input == graph.inputs.end()) throw std::invalid_argument("a symbol is bound to no input");
-    places_.push_back({binding.symbol, static_cast<size_t>(input - graph.inputs.begin()), binding.dim});
+    places_.push_back({binding, static_cast<size_t>(input - graph.inputs.begin())});
   }
 }
 
 SymbolValues SymbolReader::read(const at::Tensor* const* inputs) const {
   SymbolValues values;
-  for (const Place& place : places_) {
-    const at::Tensor& tensor = *inputs[place.input];
-    values.set(place.symbol, place.dim < 0 ? *tensor.const_data_ptr<int64_t>() : tensor.size(place.dim));
-  }
+  for (const Place& place : places_) values.read(place.binding, *inputs[place.input]);
   return values;
+}
+
+void SymbolValues::read(const SymbolBinding& binding, const at::Tensor& tensor) {
+  set(binding.symbol, binding.dim < 0 ? *tensor.const_data_ptr<int64_t>() : tensor.size(binding.dim));
 }
 
 int64_t SymbolValues::operator()(Expr size) const {
   if (size.is_constant()) return size.number();
-  return shapes::evaluate(size, [&](Expr leaf) { return values_.at(static_cast<size_t>(leaf.id())); });
+  return shapes::evaluate(size, [&](Expr leaf) { return values_.at(Expr::place(leaf.id())); });
 }
 
 void for_each_size(Graph& graph, const std::function<void(Expr&)>& visit) {

@@ -13,9 +13,12 @@ namespace magneto::graph {
 class SymbolValues {
  public:
   void set(int32_t symbol, int64_t value) {
-    if (values_.size() <= static_cast<size_t>(symbol)) values_.resize(symbol + 1);
-    values_[symbol] = value;
+    const size_t place = shapes::Expr::place(symbol);
+    if (values_.size() <= place) values_.resize(place + 1);
+    values_[place] = value;
   }
+  /// What the tensor says, where the graph has bound a symbol to it.
+  void read(const SymbolBinding& binding, const at::Tensor& tensor);
   int64_t operator()(shapes::Expr size) const;
   bool operator==(const SymbolValues&) const = default;
 
@@ -23,7 +26,7 @@ class SymbolValues {
   std::vector<int64_t> values_;
 };
 
-/// Where a run finds them.
+/// Those that a run finds in its inputs.
 class SymbolReader {
  public:
   explicit SymbolReader(const Graph& graph);
@@ -33,9 +36,8 @@ class SymbolReader {
 
  private:
   struct Place {
-    int32_t symbol;
+    SymbolBinding binding;
     size_t input;  // position in graph.inputs
-    int32_t dim;
   };
   std::vector<Place> places_;
 };
