@@ -28,6 +28,7 @@ sys.path.insert(0, str(HERE))
 
 import breaks
 import exit_rows
+import size_rows
 
 FRAMEWORKS = ("magneto", "peer")
 # Our backend that runs everything from C++, and the peer's that adds the least to a call.
@@ -292,7 +293,7 @@ BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "models": bench_steady("models"),
     "long_graph": bench_long_graph,
     "bandwidth": bench_bandwidth,
-    **{name: lambda rounds, row=row: row(worker, rounds) for name, row in exit_rows.ROWS.items()},
+    **{name: lambda rounds, row=row: row(worker, rounds) for name, row in {**exit_rows.ROWS, **size_rows.ROWS}.items()},
     **{f"breaks_{kind}": lambda _, kind=kind: breaks.compare(kind, WITH_PEER[0]) for kind in breaks.KINDS},
 }
 

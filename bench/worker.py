@@ -21,6 +21,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import exits
+import sizes
 import torch
 
 Function = Callable[..., Any]
@@ -39,7 +40,9 @@ class Framework:
         if name == "magneto":
             import magneto
 
-            self.compile: Function = lambda fn, backend, dynamic=None: magneto.compile(fn, backend=backend)
+            self.compile: Function = lambda fn, backend, dynamic=None: magneto.compile(
+                fn, backend=backend, dynamic=dynamic
+            )
             self.reset: Function = magneto.reset
             self.captures: Function = lambda: magneto.stats()["cache_entries"]
             self.held: Function = lambda: sum(magneto.stats()["memory"].values())
@@ -62,7 +65,8 @@ class Framework:
         if self.name == "magneto":
             from magneto import _C
 
-            return lambda evicted: _C.time_guards(compiled, (values["x"],), 20 if evicted else 2000, evicted)
+            inputs = tuple(value for value in values.values() if isinstance(value, torch.Tensor))
+            return lambda evicted: _C.time_guards(compiled, inputs, 20 if evicted else 2000, evicted)
         from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
         (entry,) = _debug_get_cache_entry_list(function.__code__)
@@ -368,6 +372,9 @@ def main() -> None:
             "loop": exits.loop,
             "depth": exits.depth,
             "module_guards": exits.module_guards,
+            **{name: getattr(sizes, name) for name in ("size_guards", "decisions", "reshapes", "dynamic_compile")},
+            "generation": sizes.generation,
+            "lengths": sizes.lengths,
         }
         result = functions[benchmark](Framework(name), **options)
     print(json.dumps(result))

@@ -37,7 +37,7 @@ from magneto._api import (
     why,
 )
 from magneto._backends import list_backends, register_backend
-from magneto._marks import mark_dynamic, mark_static, maybe_mark_dynamic
+from magneto._marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from magneto._module import OptimizedModule
 from magneto._stance import set_stance
 
@@ -61,6 +61,7 @@ __all__ = [
     "list_options",
     "mark_dynamic",
     "mark_static",
+    "mark_unbacked",
     "maybe_mark_dynamic",
     "recompiles",
     "register_backend",

@@ -44,6 +44,17 @@ def mark_static(t: torch.Tensor, index: int | Iterable[int] | None = None) -> No
         _dims(t, "_dynamo_static_indices").add(dim)
 
 
+def mark_unbacked(
+    t: torch.Tensor, index: int | Iterable[int], hint_override: int | None = None, strict: bool = False
+) -> None:
+    """Nothing may be assumed of the size of `t` in dimension `index`: 0 and 1 are of the same capture.
+
+    It is as a size that only the data says: where the program asks what nothing decides, the capture ends.
+    """
+    for dim in _dimensions(t, index):
+        _dims(t, "_dynamo_unbacked_indices").add(dim)
+
+
 def _dims(t: torch.Tensor, name: str) -> set[int]:
     dims: set[int] = t.__dict__.setdefault(name, set())
     return dims

@@ -82,6 +82,18 @@ SETTINGS: Mapping[str, Setting] = {
     "assume_static_by_default": Setting(True, "Sizes are constants until they turn out to vary."),
     "automatic_dynamic_shapes": Setting(True, "A size that varied becomes symbolic in the next capture."),
     "use_duck_shape": Setting(True, "Symbolic sizes that are equal in a capture are assumed to be so in all runs."),
+    "capture_scalar_outputs": Setting(
+        False,
+        "Numbers that tensors hold (`.item()`, `int(t)`, `.tolist()`) are captured, and the capture goes on without "
+        "knowing them. With fullgraph=True they are in any case.",
+        environment="TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS",
+    ),
+    "capture_dynamic_output_shape_ops": Setting(
+        False,
+        "Operators whose results' sizes only the data says (`nonzero`, `x[mask]`, `unique`) are captured. With "
+        "fullgraph=True they are in any case.",
+        environment="TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
+    ),
     "interpret_kernels": Setting(
         False,
         "For tests: fused kernels run in the slow interpreter of the loop IR instead of machine code.",
@@ -151,6 +163,8 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     assume_static_by_default: bool
     automatic_dynamic_shapes: bool
     use_duck_shape: bool
+    capture_scalar_outputs: bool
+    capture_dynamic_output_shape_ops: bool
     interpret_kernels: bool
     debug_dump: bool
     debug_dir: str

@@ -97,7 +97,7 @@ def forget_logs() -> None:
     _artifacts.clear()
 
 
-_SIZES = "sizes and numbers that only data says are a break for now"
+_SIZES = "sizes and ints are symbols where they vary, floats are not"
 _ALWAYS = "Magneto always does so"
 _KERNELS = "Magneto chooses its kernels by itself"
 
@@ -140,8 +140,8 @@ DYNAMO: Mapping[str, Setting] = {
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),
     "specialize_int": Setting(TO_COME, note=_SIZES, default=False),
     "specialize_float": Setting(TO_COME, note=_SIZES, default=False),
-    "capture_scalar_outputs": Setting(TO_COME, note=_SIZES, default=False),
-    "capture_dynamic_output_shape_ops": Setting(TO_COME, note=_SIZES, default=False),
+    "capture_scalar_outputs": Setting(WORKS, "capture_scalar_outputs"),
+    "capture_dynamic_output_shape_ops": Setting(WORKS, "capture_dynamic_output_shape_ops"),
     "compiled_autograd": Setting(TO_COME, note="backward passes run under eager autograd", default=False),
 }
 

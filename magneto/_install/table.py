@@ -36,7 +36,6 @@ class Name(NamedTuple):
     note: str = ""
 
 
-_MARK = "sizes that only data says are to come; the mark is ignored"
 _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
@@ -92,7 +91,7 @@ _SYMBOLIC += " sym_or constrain_range _constrain_range_for_size _advise_is_size 
 MODULES: dict[str, tuple[Name, ...]] = {
     "torch._dynamo": _TOP,
     "torch._dynamo.config": (),  # settings.DYNAMO
-    "torch._dynamo.decorators": (*_TOP, Name("mark_unbacked", TO_COME, "dynamo:nothing", _MARK)),
+    "torch._dynamo.decorators": (*_TOP, Name("mark_unbacked", WORKS, "magneto:mark_unbacked")),
     "torch._dynamo.eval_frame": (
         *_TOP,
         Name("set_fullgraph_compiled_frame_count", NO_EFFECT, "dynamo:nothing", _FRAMES),

@@ -404,7 +404,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
         side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
       }
     case Treatment::Check:
-      if (Ref checked = check_tensor_all(args)) return checked;
+      if (Ref checked = check(function, args)) return checked;
       break;
     case Treatment::True:
       return Ref::borrow(frame && leaves_hooks_out(*frame) ? Py_False : Py_True);
@@ -512,9 +512,10 @@ void Capture::check_refusal() {
   PyErr_Clear();
   switch (refusal.kind) {
     case fake::Refusal::Kind::DataDependent:
+      check_questions(std::exchange(session->wanted, {}));  // perhaps the segment is captured again
       // int(t), bool(t), t.item() and the like are one operator, under a name that says nothing.
       if (refusal.op == "aten._local_scalar_dense.default") refusal.op = "Tensor.item";
-      side_exit(BreakReason::DataDependentValue, refusal.op + ": " + refusal.message);
+      side_exit(BreakReason::DataDependentValue, (refusal.op.empty() ? "" : refusal.op + ": ") + refusal.message);
     case fake::Refusal::Kind::DataAccess:
       side_exit(BreakReason::DataAccess, refusal.message);
     case fake::Refusal::Kind::Unsupported:
@@ -546,7 +547,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   }
   const auto mark = session->mark();
   const auto index = static_cast<int32_t>(graph.torch_nodes.size());
-  const size_t operators = graph.aten_nodes.size();
+  const size_t operators = graph.aten_nodes.size(), symbols = graph.symbols.size();
   graph.torch_nodes.emplace_back();
   session->torch_node = index;
   const bool callbacks = std::exchange(callbacks_allowed_, false);
@@ -592,13 +593,27 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   }
   std::vector<int32_t> path;
   collect_results(result.get(), path, node.results, 0);
+  bind_symbols(result.get(), symbols, node);
   if (frame) {
     node.file = PyUnicode_AsUTF8(frame->info->code->co_filename);
     node.function = PyUnicode_AsUTF8(frame->info->code->co_qualname);
     node.line = frame->instr().line;
   }
+  result = with_size_numbers(result.get());
+  flush_checks();
   return result;
 }
+
+namespace {
+
+/// Functions that do the same whether a number beside a tensor is wrapped as one or not.
+bool wraps_numbers(PyObject* callable) {
+  static constexpr std::string_view names[] = {"add",    "sub",         "subtract", "mul",  "multiply", "div",
+                                               "divide", "true_divide", "add_",     "sub_", "mul_",     "div_"};
+  return std::ranges::find(names, c_function_name(callable)) != std::end(names);
+}
+
+}  // namespace
 
 Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   std::vector<Ref> resolved;
@@ -610,6 +625,11 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   }
   if (has_unknown_numbers()) {
     const bool as_symints = takes_symints(callable);
+    const bool wraps = wraps_numbers(callable) && values.positional() == 2 && is_fake_tensor(values.values[0]);
+    if (wraps && size_of_number(values.values[1])) {
+      resolved.push_back(beside_tensor(values.values[1]));
+      values.values[1] = resolved.back().get();
+    }
     for (PyObject*& value : values.values) {
       Ref sizes = as_symints ? with_symints(value) : with_known_sizes(value);
       if (sizes.get() == value) continue;
@@ -712,10 +732,7 @@ Ref Capture::call_native(const std::function<PyObject*()>& run) {
 bool Capture::truth(PyObject* value) {
   if (value == Py_True) return true;
   if (value == Py_False || value == Py_None) return false;
-  if (is_unknown_number(value)) {
-    static PyObject* const zero = PyLong_FromLong(0);
-    return unknown_operation(guards::Arithmetic::NotEqual, value, zero).get() == Py_True;
-  }
+  if (is_unknown_number(value)) return known(is_not_zero(value).get()).get() == Py_True;
   if (is_tensor(value)) {
     static PyObject* const bool_type = reinterpret_cast<PyObject*>(&PyBool_Type);
     PyObject* args[] = {value};
@@ -749,6 +766,10 @@ bool Capture::truth(PyObject* value) {
 }
 
 bool Capture::assume_true(PyObject* value) {
+  if (is_unknown_number(value)) {
+    const Ref condition = is_not_zero(value);
+    return question_of(condition.get()) ? check_condition(condition.get()) : truth(condition.get());
+  }
   if (!is_tensor(value) || fake::known_value(THPVariable_Unpack(value))) return truth(value);
   static constinit Imported check("torch", "_assert_async");
   call(check.get(), {value});

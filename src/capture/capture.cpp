@@ -111,6 +111,8 @@ Capture::Capture(const Start& start, const KnownBreaks& known_breaks, Memory& me
   guards.set_global_state(start_state_);
   session = std::make_unique<fake::Session>(graph);
   alive_fakes_ = session->alive_count();
+  session->examples = memory.examples;
+  session->place = [this] { return user_line(); };
   root_.info = start.info;
   root_.function = Ref::borrow(start.function);
   root_.function_source = sources.function();
@@ -365,6 +367,7 @@ Trace Capture::finish(const Ref& value) {
   }
   rebuilder_->modes(start_state_, end, autocast_nesting() - thread_state_->nesting);
   rebuilder_->deferred_calls();
+  flush_checks();
   graph::adopt_orphans(graph);
   finish_sizes();
 
@@ -382,7 +385,7 @@ Trace Capture::finish(const Ref& value) {
     }
   }
   for (graph::ValueId id : graph.outputs) use(id);
-  for (const graph::SymbolBinding& symbol : graph.symbols) use(symbol.input);
+  for (const graph::SymbolBinding& symbol : graph.symbols) use(symbol.value);
   for (const graph::TorchNode& node : graph.torch_nodes) {  // `x.view_as(y)` reads no data of y, but is called with it
     for (const graph::PyArg& arg : node.args) graph::for_each_value(arg, use);
     for (const auto& [name, arg] : node.kwargs) graph::for_each_value(arg, use);

@@ -67,6 +67,9 @@ struct Memory {
   bool needs_all = false;
   /// A tensor was written after a call that was to be put off.
   bool defers_nothing = false;
+  /// Examples of numbers that only the data says, in the order in which they are made; -1: whatever.
+  std::vector<int64_t> examples;
+  int example_changes = 0;
 };
 
 /// The set of functions whose calls may be put off to the segment's end. (deferred.cpp)
@@ -271,7 +274,9 @@ class Capture {
   void know_all(CallArgs& args, size_t end = SIZE_MAX, bool sizes_kept = false);
   /// All sizes of the tensors and all sizes among the arguments of a call are those of this run. False: they were.
   bool fix_sizes(std::span<PyObject* const> args);
-  bool has_unknown_numbers() const { return !unknown_numbers_.empty(); }
+  bool has_unknown_numbers() const {
+    return !unknown_numbers_.empty() || !size_numbers_.empty() || !questions_.empty();
+  }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
   /// The next number of a random.Random: peeked at by the guards of each run, and drawn with the run's writes.
@@ -281,6 +286,23 @@ class Capture {
   /// `thrown` is to be thrown, but C code stands in between: it gets a Python error to hand on. Null.
   PyObject* interrupt_c_code(std::exception_ptr thrown);
 
+  // -- numbers that only the data says (data_numbers.cpp) --------------------------------------------------------
+  /// torch._check and its like. Null: to be interpreted.
+  Ref check(PyObject* function, const CallArgs& args);
+  /// A tensor of the number; `wrapped`: beside tensors what a Python number is.
+  Ref tensor_of_data_number(const shapes::Expr& size, bool wrapped);
+  /// Numbers that a torch call has given since there were so many, where the torch level finds them: in its result.
+  void bind_symbols(PyObject* result, size_t before, graph::TorchNode& node);
+  /// Makes operators of the graph of what was assumed of them.
+  void flush_checks();
+  /// It holds, or each run checks it. False: it is not true.
+  bool check_questions(const std::vector<shapes::Relation>& relations);
+  bool check_condition(PyObject* condition);
+  [[noreturn]] void exit_at_question(const shapes::Relation& relation);
+  [[noreturn]] void exit_for_number(shapes::Expr size);
+  /// True, False, or the question, of an unknown number.
+  Ref is_not_zero(PyObject* value);
+
   // -- sizes that differ from run to run (sizes.cpp) -------------------------------------------------------------
   /// The number that a size is: an unknown one, unless it is known after all.
   Ref size_number(shapes::Expr size);
@@ -288,10 +310,10 @@ class Capture {
   Ref shape_of(const at::Tensor& tensor);
   /// The object for operators of torch: with torch.SymInt in place of such numbers, also in containers.
   Ref with_symints(PyObject* object);
-  /// What torch gave, with such numbers in place of torch.SymInt: one, or a tuple.
-  Ref with_size_numbers(PyObject* result);
   /// The same with the numbers themselves, which are assumed from here on.
   Ref with_known_sizes(PyObject* object);
+  /// What torch gave, with such numbers in place of torch.SymInt: one, or a tuple.
+  Ref with_size_numbers(PyObject* result);
   /// What is not a size of its own here is one: dynamic=True, False, or None.
   enum class Dynamic : uint8_t { Never, Marked, Automatic, Always };
   Dynamic dynamic = Dynamic::Never;
@@ -414,8 +436,10 @@ class Capture {
   Ref wrap_scalar(PyObject* raw, const guards::Source* source);
   Ref unknown_number(PyObject* now, const guards::Source* source, bool changes);
   Ref size_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  Ref question(const shapes::Relation& relation);
   /// Expressions for a tensor's sizes; empty: all are plain numbers.
   std::vector<shapes::Expr> symbolic_sizes(PyObject* raw, const guards::Source* source);
+  void note_assumptions();
   shapes::Expr symbol_at(const guards::SizePlace& place, int64_t now, shapes::Range range);
   void guard_symbolic(const guards::Source* source, PyObject* raw, const std::vector<shapes::Expr>& sizes,
                       const std::vector<shapes::Expr>& strides);
@@ -521,6 +545,7 @@ class Capture {
   std::vector<DeferredCall> deferred_;
   bool draw_decides_ = false;                          // the outcome of a comparison of a drawn number is guarded
   std::unordered_map<const void*, Ref> size_numbers_;  // by expression
+  std::vector<Ref> questions_;
   guards::SizeAssumptions sizes_;
   std::vector<std::pair<guards::SizePlace, shapes::Expr>> required_;        // marked as dynamic
   std::vector<std::pair<shapes::Relation, std::string>> size_assumptions_;  // with the user's line
@@ -584,10 +609,16 @@ bool holds_unknown_size(PyObject* object);
 /// torch.SymInt may be given to that function of torch: it has an operator's name, and that one takes sizes. (Others
 /// would make numbers of it that are none; functions in Python would compute with it, which it does not do by itself.)
 bool takes_symints(PyObject* callable);
+/// Of a C function or method; empty: something else.
+std::string_view c_function_name(PyObject* callable);
 Ref slice_of_shape(PyObject* shape, PyObject* slice);
 Ref shape_of_items(PyObject* items);
 /// What a torch.SymInt is; nothing for other objects. (sizes.cpp)
 std::optional<shapes::Expr> symint_value(PyObject* object);
+/// torch.SymInt past its own constructor, which is Python code. (sizes.cpp)
+Ref symint_object(const c10::SymInt& size);
+/// What a stand-in for a bool asks that only the data answers; null: it is none. (numbers.cpp)
+const shapes::Relation* question_of(PyObject* object);
 /// What such a number is that follows from sizes, or null.
 const shapes::Expr* size_of_number(PyObject* object);
 /// Stands for a number that the capture goes on without knowing (numbers.cpp).

@@ -177,6 +177,11 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
         type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
     if (tensor && number) {
       if (type == &PyBool_Type) return Ref::borrow(truth(args.values[0]) ? Py_True : Py_False);
+      if (type == &PyLong_Type && values.values.size() == 1 && session->takes.numbers &&
+          c10::isIntegralType(THPVariable_Unpack(values.values[0]).scalar_type(), /*includeBool=*/false)) {
+        static PyObject* const item = PyObject_GetAttrString(THPVariableClass, "item");
+        return call_torch(item, values);
+      }
       return call_torch(object, values);
     }
     Ref made = call_native(

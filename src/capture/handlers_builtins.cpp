@@ -1,6 +1,7 @@
 // Functions of the module `builtins` that are interpreted.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "capture/handlers.h"
@@ -200,8 +201,24 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
 }
 
 Ref handle_sum(Capture& capture, const CallArgs& args) { return reduce_with(capture, "sum", args); }
-Ref handle_min(Capture& capture, const CallArgs& args) { return reduce_with(capture, "min", args); }
-Ref handle_max(Capture& capture, const CallArgs& args) { return reduce_with(capture, "max", args); }
+
+/// Of two numbers, one of which only the data says: whichever it is.
+template <guards::Arithmetic operation>
+Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
+  const bool two = args.values.size() == 2 && !args.kwnames;
+  const auto only_data = [&](PyObject* value) { return size_of_number(value) && !capture.is_outside(value); };
+  if (two && std::ranges::any_of(args.values, only_data)) {
+    if (Ref result = capture.unknown_operation(operation, args.values[0], args.values[1])) return result;
+  }
+  return reduce_with(capture, name, args);
+}
+
+Ref handle_min(Capture& capture, const CallArgs& args) {
+  return extremum<guards::Arithmetic::Minimum>(capture, "min", args);
+}
+Ref handle_max(Capture& capture, const CallArgs& args) {
+  return extremum<guards::Arithmetic::Maximum>(capture, "max", args);
+}
 
 /// any and all, item by item, so that a tensor's truth is seen by the capture.
 Ref quantify(Capture& capture, const CallArgs& args, bool stop_at) {

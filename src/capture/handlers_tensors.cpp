@@ -10,11 +10,29 @@ namespace magneto::capture {
 
 namespace {
 
+/// Numbers that only the data says, one by one.
+Ref list_of_data(Capture& capture, PyObject* tensor) {
+  constexpr int64_t kMostItems = 256;
+  const at::Tensor& values = THPVariable_Unpack(tensor);
+  if (!capture.session->takes.numbers || values.dim() > 1 || values.numel() > kMostItems ||
+      !c10::isIntegralType(values.scalar_type(), /*includeBool=*/false)) {
+    capture.side_exit(BreakReason::DataDependentValue, "call of torch._C.TensorBase.tolist");
+  }
+  static PyObject* const item = PyObject_GetAttrString(THPVariableClass, "item");
+  if (values.dim() == 0) return capture.call(item, {tensor});
+  Ref list = checked(PyList_New(0));
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    Ref one = capture.subscript(tensor, checked(PyLong_FromLongLong(i)).get());
+    if (PyList_Append(list.get(), capture.call(item, {one.get()}).get()) < 0) throw PythonError{};
+  }
+  return list;
+}
+
 /// A list of numbers, where the tensor's values follow from the code.
 Ref handle_tolist(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "tolist");
   const at::Tensor* known = fake::known_value(THPVariable_Unpack(args.values[0]));
-  if (!known) capture.side_exit(BreakReason::DataDependentValue, "call of torch._C.TensorBase.tolist");
+  if (!known) return list_of_data(capture, args.values[0]);
   fake::Session::Pause pause;
   Ref real = checked(THPVariable_Wrap(*known));
   return checked(PyObject_CallMethod(real.get(), "tolist", nullptr));

@@ -31,15 +31,20 @@ namespace {
 /// that follows from sizes (sizes.cpp) answers by itself: what is asked is then assumed.
 struct UnknownNumber {
   PyObject_HEAD PyObject* now;  // the value in this run
-  const Source* source;
-  bool changes;  // captures have found different values
+  const Source* source;         // null: only the data says it
+  bool changes;                 // captures have found different values
   bool is_size;
   shapes::Expr size;
+  bool is_question;  // a bool that only the data says
+  shapes::Relation question;
 };
 
 bool is_size(PyObject* object) {
   return is_unknown_number(object) && reinterpret_cast<UnknownNumber*>(object)->is_size;
 }
+
+/// Follows from sizes, and only the data says it.
+bool is_data_number(PyObject* object) { return is_size(object) && !reinterpret_cast<UnknownNumber*>(object)->source; }
 
 void look() {
   if (Capture* capture = Capture::current()) return capture->unknown_is_read();
@@ -63,7 +68,7 @@ PyObject* answer(const Compute& compute) {
 /// `function` of the value itself, which is assumed from here on.
 template <typename Function>
 PyObject* answer_known(PyObject* self, const Function& function) {
-  if (!is_size(self)) return look(), nullptr;
+  if (!is_size(self) && !question_of(self)) return look(), nullptr;
   return answer([&](Capture& capture) { return checked(function(capture.known(self).get())); });
 }
 
@@ -197,6 +202,10 @@ UnknownNumber& unknown_of(PyObject* object) { return *reinterpret_cast<UnknownNu
 
 bool is_unknown_number(PyObject* object) { return object && Py_TYPE(object) == unknown_type(); }
 
+const shapes::Relation* question_of(PyObject* object) {
+  return is_unknown_number(object) && unknown_of(object).is_question ? &unknown_of(object).question : nullptr;
+}
+
 const shapes::Expr* size_of_number(PyObject* object) { return is_size(object) ? &unknown_of(object).size : nullptr; }
 
 PyObject* number_now(PyObject* object) { return is_unknown_number(object) ? unknown_of(object).now : object; }
@@ -259,18 +268,39 @@ Ref Capture::wrap_scalar(PyObject* raw, const Source* source) {
   return Ref::borrow(raw);
 }
 
-Ref Capture::unknown_number(PyObject* now, const Source* source, bool changes) {
-  Ref& known = unknown_numbers_[source];
-  if (known) return known;
+namespace {
+
+Ref make_unknown(PyObject* now, const Source* source, bool changes) {
   auto* made = PyObject_New(UnknownNumber, unknown_type());
   if (!made) throw PythonError{};
   made->now = Py_NewRef(now);
   made->source = source;
   made->changes = changes;
-  made->is_size = false;
-  known = Ref::steal(reinterpret_cast<PyObject*>(made));
+  made->is_size = made->is_question = false;
+  return Ref::steal(reinterpret_cast<PyObject*>(made));
+}
+
+}  // namespace
+
+Ref Capture::unknown_number(PyObject* now, const Source* source, bool changes) {
+  Ref& known = unknown_numbers_[source];
+  if (known) return known;
+  known = make_unknown(now, source, changes);
   outside_[known.get()] = source;
   return known;
+}
+
+Ref Capture::question(const shapes::Relation& relation) {
+  const bool now = shapes::holds(relation.kind, session->sizes().example(relation.difference));
+  questions_.push_back(make_unknown(now ? Py_True : Py_False, nullptr, false));
+  unknown_of(questions_.back().get()).is_question = true;
+  unknown_of(questions_.back().get()).question = relation;
+  return questions_.back();
+}
+
+Ref Capture::is_not_zero(PyObject* value) {
+  static PyObject* const zero = PyLong_FromLong(0);
+  return question_of(value) ? Ref::borrow(value) : unknown_operation(Arithmetic::NotEqual, value, zero);
 }
 
 Ref Capture::size_number(shapes::Expr size) {
@@ -278,15 +308,18 @@ Ref Capture::size_number(shapes::Expr size) {
   if (size.is_constant()) return checked(PyLong_FromLongLong(size.number()));
   Ref& known = size_numbers_[size.identity()];
   if (known) return known;
-  Ref now = checked(PyLong_FromLongLong(session->sizes().value(size).value()));
+  Ref now = checked(PyLong_FromLongLong(session->sizes().example(size)));
+  const auto made = [&](Ref number) {
+    unknown_of(number.get()).is_size = true;
+    unknown_of(number.get()).size = size;
+    return number;
+  };
+  if (session->sizes().is_unbacked(size)) return known = made(make_unknown(now.get(), nullptr, false));
   const bool changes = shapes::any_leaf(session->sizes().original(size), [&](shapes::Expr leaf) {
     const auto symbol = std::ranges::find(sizes_.symbols, leaf.id(), &guards::SizeAssumptions::Symbol::id);
     return symbol->place.kind == guards::SizePlace::Kind::Number;
   });
-  known = unknown_number(now.get(), source_of_size(size), changes);
-  unknown_of(known.get()).is_size = true;
-  unknown_of(known.get()).size = size;
-  return known;
+  return known = made(unknown_number(now.get(), source_of_size(size), changes));
 }
 
 Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* right) {
@@ -299,7 +332,8 @@ Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
   const auto a = size_of(left), b = size_of(right);
   if (!a || !b) return {};
   const auto answer = [&](const shapes::Relation& relation) {
-    return Ref::borrow(session->sizes().evaluate(relation).value() ? Py_True : Py_False);
+    const std::optional<bool> holds = session->sizes().evaluate(relation);
+    return holds ? Ref::borrow(*holds ? Py_True : Py_False) : question(relation);
   };
   switch (operation) {
     case Arithmetic::Add:
@@ -310,7 +344,11 @@ Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
       return size_number(*a * *b);
     case Arithmetic::FloorDivide:
     case Arithmetic::Remainder:
-      if (!session->sizes().evaluate(shapes::not_equal(*b, 0)).value()) return {};
+      // What only the data says is not zero; where it is, CPython raises.
+      if (session->sizes().is_unbacked(*b) ? !session->assume_checked(shapes::not_equal(*b, 0))
+                                           : !session->sizes().evaluate(shapes::not_equal(*b, 0)).value()) {
+        return {};
+      }
       return size_number(operation == Arithmetic::FloorDivide ? shapes::floor_div(*a, *b) : shapes::mod(*a, *b));
     case Arithmetic::Minimum:
       return size_number(shapes::min(*a, *b));
@@ -370,6 +408,11 @@ Ref draw_number(Capture& capture, const CallArgs& args) {
 Ref Capture::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   const UnknownNumber& number = unknown_of(value);
+  if (number.is_question) {
+    const std::optional<bool> holds = session->sizes().decide(number.question);
+    if (!holds) exit_at_question(number.question);
+    return Ref::borrow(*holds ? Py_True : Py_False);
+  }
   // Which way a program goes may be guarded once; of many such ways there would be a capture each.
   if (!number.is_size && is_drawn(number.source) && (!PyBool_Check(number.now) || std::exchange(draw_decides_, true))) {
     if (!frame) need(value);
@@ -378,13 +421,21 @@ Ref Capture::known(PyObject* value) {
   if (exits_on_change && number.changes && frame) {
     side_exit(BreakReason::ChangingValue, number.source->name() + " is needed, and differs from run to run");
   }
-  if (number.is_size) return checked(PyLong_FromLongLong(session->sizes().specialise(number.size).value()));
+  if (number.is_size) {
+    const std::optional<int64_t> fixed = session->sizes().specialise(number.size);
+    if (!fixed) exit_for_number(number.size);
+    return checked(PyLong_FromLongLong(*fixed));
+  }
   guards.equals(number.source, number.now);
   return Ref::borrow(number.now);
 }
 
 Ref Capture::beside_tensor(PyObject* value) {
   if (!is_unknown_number(value) || (!unknown_of(value).changes && !is_size(value))) return known(value);
+  if (is_data_number(value)) {
+    const shapes::Expr size = session->sizes().simplified(unknown_of(value).size);
+    return size.is_constant() ? known(value) : tensor_of_data_number(size, /*wrapped=*/true);
+  }
   const Source* source = unknown_of(value).source;
   Ref& input = number_inputs_[source];
   if (!input) {
@@ -420,9 +471,13 @@ void Capture::need(PyObject* value) {
 
 Ref Capture::unknown_operation(Arithmetic operation, PyObject* left, PyObject* right) {
   if (!is_unknown_number(left) && !is_unknown_number(right)) return {};
+  if (question_of(left) || question_of(right)) {
+    return checked(guards::compute(operation, known(left).get(), known(right).get()).release());
+  }
   if (is_size(left) || is_size(right)) {
     if (Ref result = size_operation(operation, left, right)) return result;
-    if (memory_.needs_all) {
+    const bool numbers = guards::is_number(number_now(left)) && guards::is_number(number_now(right));
+    if (memory_.needs_all || (numbers && (is_data_number(left) || is_data_number(right)))) {
       const Ref a = known(left), b = known(right);
       return checked(guards::compute(operation, a.get(), b.get()).release());
     }

@@ -2,6 +2,7 @@
 #include "capture/operations.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/select.h>
 #include <ATen/ops/where.h>
 #include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -37,25 +38,28 @@ bool is_unknown_place(PyObject* index) {
 }
 
 /// A key with unknown places in it: eager gives a view.
-struct UnknownPlaces {
+struct UnknownPlaces {  // or numbers that follow from sizes, which PyTorch's indexing would fix
   std::vector<std::pair<int64_t, PyObject*>> places;  // by dimension of the tensor, ascending
   Ref rest;                                           // the key without them
 };
 
 /// Nothing for keys without one, and for those with other tensors or lists.
 std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
-  if (!is_fake_tensor(tensor) || needs_grad(THPVariable_Unpack(tensor))) return std::nullopt;
+  if (!is_fake_tensor(tensor)) return std::nullopt;
   const std::span<PyObject* const> items =
       PyTuple_CheckExact(key) ? std::span(&PyTuple_GET_ITEM(key, 0), static_cast<size_t>(PyTuple_GET_SIZE(key)))
                               : std::span(&key, 1);
-  if (std::ranges::none_of(items, is_unknown_place)) return std::nullopt;
+  const auto is_place = [&](PyObject* item) {
+    return symint_value(item) || (is_unknown_place(item) && !needs_grad(THPVariable_Unpack(tensor)));
+  };
+  if (std::ranges::none_of(items, is_place)) return std::nullopt;
   const auto consumes = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };
   const int64_t left = THPVariable_Unpack(tensor).dim() - std::ranges::count_if(items, consumes);
   if (left < 0 || std::ranges::count(items, Py_Ellipsis) > 1) return std::nullopt;  // an error
   UnknownPlaces found{{}, checked(PyList_New(0))};
   int64_t dim = 0;
   for (PyObject* item : items) {
-    if (is_unknown_place(item)) {
+    if (is_place(item)) {
       found.places.emplace_back(dim++, item);
       continue;
     }
@@ -74,7 +78,12 @@ PyObject* select_unknown(PyObject* tensor, const UnknownPlaces& key) {
   at::Tensor view = THPVariable_Unpack(tensor);
   const bool done = runtime::with_torch_errors([&] {
     for (size_t i = key.places.size(); i-- > 0;) {
-      view = select.call(view, key.places[i].first, THPVariable_Unpack(key.places[i].second));
+      const auto& [dim, place] = key.places[i];
+      if (const auto number = symint_value(place)) {
+        view = at::select_symint(view, dim, fake::Session::current()->symint(*number));
+      } else {
+        view = select.call(view, dim, THPVariable_Unpack(place));
+      }
     }
   });
   if (!done) return nullptr;

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "capture/arrays.h"
+#include "capture/operations.h"
 #include "python/imported.h"
 #include "python/liveness.h"
 #include "python/types.h"
@@ -122,6 +123,12 @@ int32_t Rebuilder::build(PyObject* value) {
   if (is_array_stand_in(value)) return build_array(value);
   if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
   if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
+  if (const shapes::Relation* question = question_of(value)) return memo_[value] = build_truth(*question);
+  if (const shapes::Expr* size = size_of_number(value); size && !c.source_of(value)) {
+    Ref number = c.size_number(*size);
+    if (!size_of_number(number.get())) return constant(number.get());
+    return memo_[value] = read_number(c.tensor_of_data_number(*size, /*wrapped=*/false).get());
+  }
   if (const guards::Source* source = c.source_of(value)) {
     if (source->kind == guards::SourceKind::Const) {
       auto original = c.shadow_original_.find(value);
@@ -182,6 +189,22 @@ int32_t Rebuilder::build(PyObject* value) {
   if (is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value)) return build_instance(value);
   if (is_dict_iterator(Py_TYPE(value))) return build_dict_iterator(value);
   return build_reduced(value);
+}
+
+/// The number that a tensor of the graph holds.
+int32_t Rebuilder::read_number(PyObject* tensor) {
+  static PyObject* const item = PyObject_GetAttrString(THPVariableClass, "item");
+  c.keep(Ref::borrow(tensor));
+  return emit(PlanOp::Call, {constant(item), build(tensor)});
+}
+
+/// A bool that only the data says.
+int32_t Rebuilder::build_truth(const shapes::Relation& question) {
+  using Kind = shapes::Relation::Kind;
+  static PyObject* const zero = PyLong_FromLong(0);
+  const Ref difference = c.tensor_of_data_number(question.difference, /*wrapped=*/false);
+  const int comparison = question.kind == Kind::Zero ? Py_EQ : question.kind == Kind::NonZero ? Py_NE : Py_GE;
+  return read_number(compare(c, comparison, difference.get(), zero).get());
 }
 
 std::vector<int32_t> Rebuilder::build_items(PyObject* sequence) {

@@ -54,6 +54,8 @@ class Rebuilder {
   int32_t build_bound_builtin(PyObject* value);
   bool is_constant(PyObject* value);
   std::vector<int32_t> build_items(PyObject* sequence);
+  int32_t build_truth(const shapes::Relation& question);
+  int32_t read_number(PyObject* tensor);
   std::vector<int32_t> build_entries(PyObject* dict);
 
   Capture& c;

@@ -22,6 +22,7 @@
 
 namespace magneto::capture {
 
+using guards::kMostSize;
 using guards::SizePlace;
 using guards::Source;
 using guards::SourceKind;
@@ -39,9 +40,6 @@ bool is_module_state(PyObject* raw, const Source* source) {
   return PyUnicode_CompareWithASCIIString(dict, "_buffers") == 0 ||
          PyUnicode_CompareWithASCIIString(dict, "_parameters") == 0;
 }
-
-/// No tensor is larger: that a size is less than the largest number is no assumption.
-constexpr int64_t kMostSize = int64_t{1} << 62;
 
 /// What magneto.mark_dynamic and its like have hung on a tensor (magneto/_marks.py).
 struct Marks {
@@ -68,15 +66,20 @@ struct Marks {
 
 }  // namespace
 
+/// From here on what is assumed of sizes is noted with the user's line.
+void Capture::note_assumptions() {
+  session->use_symbols();
+  session->sizes().on_assume = [this](const shapes::Relation& relation) {
+    const bool checked = session->sizes().is_unbacked(relation.difference);
+    size_assumptions_.emplace_back(relation, user_line());
+    size_log_.push_back("eval " + shapes::text(relation) + (checked ? " [checked in each run] " : " [guard added] ") +
+                        size_assumptions_.back().second);
+  };
+}
+
 Expr Capture::symbol_at(const SizePlace& place, int64_t now, shapes::Range range) {
   shapes::Environment& environment = session->sizes();
-  if (sizes_.symbols.empty()) {
-    session->use_symbols();
-    environment.on_assume = [this](const shapes::Relation& relation) {
-      size_assumptions_.emplace_back(relation, user_line());
-      size_log_.push_back("eval " + shapes::text(relation) + " [guard added] " + size_assumptions_.back().second);
-    };
-  }
+  if (sizes_.symbols.empty()) note_assumptions();
   const Expr symbol = environment.symbol(now, range);
   sizes_.symbols.push_back({symbol.id(), place, range});
   const auto bound = [](int64_t number) {
@@ -106,6 +109,15 @@ std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
     const Ref number = checked(PyLong_FromLongLong(dim));
     const bool required = marks.has("_dynamo_dynamic_indices", number.get());
     const bool marked = required || marks.has("_dynamo_weak_dynamic_indices", number.get());
+    if (marks.has("_dynamo_unbacked_indices", number.get())) {
+      any = true;
+      const SizePlace place{source, SizePlace::Kind::Size, static_cast<int32_t>(dim)};
+      note_assumptions();
+      size = session->make_unbacked(now, {0, kMostSize}, place.name() + ", which is marked as unbacked");
+      sizes_.symbols.push_back({size.id(), place, {0, kMostSize}});
+      sizes.push_back(size);
+      continue;
+    }
     const bool by_itself = dynamic == Dynamic::Always || (changes && dynamic == Dynamic::Automatic);
     if (now > 1 && (marked || by_itself) && !marks.has("_dynamo_static_indices", number.get())) {
       any = true;
@@ -203,21 +215,28 @@ bool holds_unknown_size(PyObject* object) {
   return false;
 }
 
+std::string_view c_function_name(PyObject* callable) {
+  if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  if (Py_TYPE(callable) != &PyMethodDescr_Type) return {};
+  return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
+}
+
+/// Functions of PyTorch in Python that do nothing with sizes but hand them on.
+static bool hands_sizes_on(PyObject* callable) {
+  static constinit Imported method("torch", "Tensor.split"), function("torch", "split");
+  return callable == method.get() || callable == function.get();
+}
+
 bool takes_symints(PyObject* callable) {
-  std::string_view name;
-  if (PyCFunction_Check(callable)) {
-    name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-  } else if (Py_TYPE(callable) == &PyMethodDescr_Type) {
-    name = reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
-  } else {
-    return false;
-  }
+  const std::string_view name = c_function_name(callable);
+  if (name.empty()) return hands_sizes_on(callable);
   static auto* known = new std::unordered_map<std::string, bool>{{"arange", true}};
   const auto [row, added] = known->try_emplace(std::string(name), false);
   if (!added) return row->second;
   for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString("aten::" + row->first))) {
     for (const c10::Argument& argument : op->schema().arguments()) {
-      row->second |= argument.real_type()->str().find("SymInt") != std::string::npos;
+      const std::string type = argument.real_type()->str();
+      row->second |= type.find("SymInt") != std::string::npos || type.starts_with("Scalar");
     }
   }
   return row->second;
@@ -236,9 +255,6 @@ Ref Capture::shape_of(const at::Tensor& tensor) {
   return shape_of_items(items.get());
 }
 
-namespace {
-
-/// torch.SymInt past its own constructor, which is Python code.
 Ref symint_object(const c10::SymInt& size) {
   static constinit Imported type("torch", "SymInt");
   Ref node = Ref::steal(py::cast(size.toSymNode()).release().ptr());
@@ -246,6 +262,8 @@ Ref symint_object(const c10::SymInt& size) {
   if (!node || PyObject_SetAttrString(made.get(), "node", node.get()) < 0) throw PythonError{};
   return made;
 }
+
+namespace {
 
 bool holds_size(PyObject* object, int depth = 0) {
   if (size_of_number(object)) return true;
@@ -358,7 +376,7 @@ void Capture::check_required_sizes() {
 }
 
 void Capture::finish_sizes() {
-  if (sizes_.empty()) return;
+  if (sizes_.empty() && graph.symbols.empty()) return;
   check_required_sizes();
   shapes::Environment& environment = session->sizes();
   environment.on_assume = nullptr;
@@ -372,6 +390,7 @@ void Capture::finish_sizes() {
     });
   });
   graph::fold_numbers(graph);
+  std::erase_if(graph.symbols, [&](const auto& symbol) { return !used.count(symbol.symbol); });
   for (const auto& symbol : sizes_.symbols) {
     if (!used.count(symbol.id)) continue;
     const Expr expr = Expr::symbol(symbol.id);
@@ -386,6 +405,7 @@ void Capture::finish_sizes() {
         inputs_, [&](const auto& each) { return each.second.source == symbol.place.source && !each.second.number; });
     graph.symbols.push_back({symbol.id, input->first, symbol.place.dim, range, hint});
   }
+  if (sizes_.empty()) return;
   guards::SizeAssumptions assumptions = std::move(sizes_);
   for (auto& same : assumptions.same) same.is = final_form(same.is);
   assumptions.relations = environment.guards();

@@ -193,6 +193,9 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   runtime::Compiled compiled;
   if (trace.graph.symbols.empty()) {
     compiled = runtime::make_compiled_computation(trace.graph, way, stages);
+  } else if (!trace.graph.symbols_of(graph::ValueKind::Result).empty()) {
+    compiled.computation = runtime::make_aten_computation(trace.graph);
+    compiled.uncompiled = "sizes that only the data says";
   } else {
     compiled = runtime::make_compiled_computation(trace.graph, way, stages);
     if (!compiled.uncompiled.empty()) {
@@ -270,7 +273,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
     if (PyList_Append(inputs.get(), input.get()) < 0) throw PythonError{};
   };
   const graph::SymbolValues values = captured_sizes(trace);
-  for (const graph::SymbolBinding& symbol : graph.symbols) {
+  for (const graph::SymbolBinding& symbol : graph.symbols_of(graph::ValueKind::Input)) {
     add(checked(PyLong_FromLongLong(values(shapes::Expr::symbol(symbol.symbol)))));
   }
   for (const Ref& input : trace.example_inputs) add(input);
@@ -436,6 +439,9 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         capture.knows_buffers = !segment.data_changes;
         capture.dynamic = dynamic_of(context);
         capture.use_duck_shape = settings().use_duck_shape;
+        // Whoever wants no breaks wants these captured.
+        capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
+                                  context.fullgraph || settings().capture_dynamic_output_shape_ops};
         capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
         if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
         if (compile_log.wants_any({"guards", "trace"})) capture.note_guard_places();

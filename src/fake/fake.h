@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -107,6 +108,24 @@ class Session {
 
   Counters counters;
 
+  /// What only the data says may be a symbol without a value: what `.item()` gives, and sizes.
+  struct {
+    bool numbers = false, sizes = false;
+  } takes;
+  /// What such symbols are in examples, in the order in which they are made (others: some number).
+  std::vector<int64_t> examples;
+  /// A symbol for a size that is `now`, of which nothing is to be assumed: `what` it is, for messages.
+  shapes::Expr make_unbacked(int64_t now, shapes::Range range, std::string what);
+  /// Where the program is, for messages.
+  std::function<std::string()> place;
+  /// Which operators gave the symbols without a value that are in the expression: "u0 is what Tensor.item gives at
+  /// ...".
+  std::string origins(shapes::Expr expr) const;
+  /// What was assumed of such symbols since the last call: to be checked in each run.
+  std::vector<shapes::Relation> take_checks();
+  /// Takes it for granted, to be checked. False: it contradicts what is known.
+  bool assume_checked(const shapes::Relation& relation);
+
   /// Fakes made by this session that are still alive (for the leak check after a capture; works after destruction of
   /// the session through the returned counter).
   std::shared_ptr<const int64_t> alive_count() const;
@@ -131,6 +150,10 @@ class Session {
   std::vector<shapes::Expr> exprs_of(c10::SymIntArrayRef numbers) const;
 
   std::unique_ptr<Impl> impl_;
+
+ public:
+  /// What examples have to satisfy, so that the operator that was refused can run on fakes.
+  std::vector<shapes::Relation> wanted;
 };
 
 /// True for tensors made by a Session.

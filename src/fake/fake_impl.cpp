@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "fake/size_node.h"
+#include "fake/symbolic.h"
 
 namespace magneto::fake {
 
@@ -14,16 +15,21 @@ void SessionState::refuse(Refusal::Kind kind, std::string op, std::string messag
 }
 
 int64_t SessionState::number_of(shapes::Expr expr) {
-  const std::optional<int64_t> number = hinting ? sizes.value(expr) : sizes.specialise(expr);
-  TORCH_CHECK(number, "magneto: the size ", shapes::text(expr), " follows from data");
-  return *number;
+  if (hinting) return sizes.example(expr);
+  if (const std::optional<int64_t> number = sizes.specialise(expr)) return *number;
+  const std::string message = "it needs the number " + shapes::text(expr) + ", which only the data says" +
+                              (origins ? " (" + origins(expr) + ")" : "");
+  refuse(Refusal::Kind::DataDependent, "", message);
+  C10_THROW_ERROR(Error, message);
 }
 
 bool SessionState::answer(const shapes::Relation& question) {
-  if (hinting) return shapes::holds(question.kind, sizes.value(question.difference).value());
-  const std::optional<bool> answer = sizes.evaluate(question);
-  TORCH_CHECK(answer, "magneto: ", shapes::text(question), " follows from data");
-  return *answer;
+  if (hinting) return shapes::holds(question.kind, sizes.example(question.difference));
+  if (const std::optional<bool> answer = sizes.evaluate(question)) return *answer;
+  const bool answer = shapes::holds(question.kind, sizes.example(question.difference));
+  checks.push_back(answer ? question : !question);
+  sizes.assume(checks.back());
+  return answer;
 }
 
 FakeImpl::FakeImpl(std::shared_ptr<SessionState> state, c10::Storage storage, c10::DispatchKeySet keys,
@@ -124,8 +130,17 @@ c10::SymIntArrayRef FakeImpl::sym_strides_custom() const { return symbolic_->str
 c10::SymInt FakeImpl::sym_numel_custom() const { return symbolic_->numel(); }
 c10::SymInt FakeImpl::sym_storage_offset_custom() const { return symbolic_->offset; }
 
+/// Whatever the sizes are.
+bool FakeImpl::has_contiguous_strides() const {
+  const SymSizes contiguous = contiguous_strides(*state_, symbolic_->sizes);
+  return std::ranges::equal(contiguous, symbolic_->strides, [&](const c10::SymInt& a, const c10::SymInt& b) {
+    return state_->sizes.simplified(expr_of(a)) == state_->sizes.simplified(expr_of(b));
+  });
+}
+
 c10::SymBool FakeImpl::sym_is_contiguous_custom(at::MemoryFormat format) const {
   if (state_->hinting) return is_contiguous_default(format);
+  if (format == at::MemoryFormat::Contiguous && has_contiguous_strides()) return true;
   const c10::SymIntArrayRef sizes = symbolic_->sizes, strides = symbolic_->strides;
   switch (format) {
     case at::MemoryFormat::ChannelsLast:

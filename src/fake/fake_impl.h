@@ -4,6 +4,7 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/util/intrusive_ptr.h>
 
+#include <functional>
 #include <memory>
 #include <set>
 #include <typeinfo>
@@ -43,9 +44,15 @@ struct SessionState {
   /// Rules for plain numbers run: sizes are those of this run, and nothing is assumed.
   bool hinting = false;
 
-  /// The number that a size is in this run, assumed to be so in all.
+  /// What was assumed of sizes that only data says.
+  std::vector<shapes::Relation> checks;
+  /// What they are, for messages.
+  std::function<std::string(shapes::Expr)> origins;
+
+  /// The number that a size is in this run, assumed to be so in all. Of one that only the data says: refused.
   int64_t number_of(shapes::Expr expr);
-  /// Whether that holds in this run, assumed to hold (or not) in all.
+  /// Whether that holds in this run, assumed to hold (or not) in all. Of sizes that only the data says, whether it
+  /// holds for an example of them, which each run checks.
   bool answer(const shapes::Relation& question);
 
   /// Keeps the first refusal.
@@ -140,6 +147,7 @@ class FakeImpl final : public c10::TensorImpl {
   template <typename Version>
   c10::intrusive_ptr<TensorImpl> copy_with(Version&& version_counter, bool allow_tensor_metadata_change) const;
   void count(int64_t change);
+  bool has_contiguous_strides() const;
 
   std::shared_ptr<SessionState> state_;
   std::shared_ptr<const Symbolic> symbolic_;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "fake/data_sizes.h"
 #include "fake/dispatch_key.h"
 #include "fake/known.h"
 #include "fake/meta_kernel.h"
@@ -128,6 +129,35 @@ std::optional<std::vector<SymSizes>> sizes_by_fake_kernel(Session& session, cons
   return sizes;
 }
 
+bool takes_data(const Session& session, const OperatorFacts& facts) {
+  return (facts.data_dependent && session.takes.numbers) || (facts.dynamic_shape && session.takes.sizes);
+}
+
+/// What the operator gives says only the data: symbols stand for it. False: not of this operator.
+bool from_data(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts,
+               std::span<const c10::IValue> args, Stack* stack) {
+  std::vector<c10::IValue> results;
+  const auto note = [&](std::span<const c10::IValue> made) {
+    const Hints hints(*session.impl().state);
+    record(session, op, facts, args, made);
+  };
+  if (facts.dynamic_shape) {
+    auto inferred = infer_from_data(session, op, facts, args);
+    if (!inferred) return false;
+    results = std::move(*inferred);
+    note(results);
+    bind_symbol(session, results);
+  } else {
+    if (op.operator_name().name != "aten::_local_scalar_dense") return false;
+    auto number = infer_item(session, args);
+    if (!number) return false;
+    results.push_back(std::move(*number));
+  }
+  torch::jit::drop(*stack, args.size());
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+  return true;
+}
+
 void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
   const size_t count = op.schema().arguments().size();
@@ -159,6 +189,18 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   const bool symbolic = session.impl().has_symbols && (facts.rule || !decomposes()) && has_symbolic(state, args);
   // Beside a symbolic rule, what is wrong and what memory is shared says our rule for plain numbers, or PyTorch's.
   const bool has_rules = facts.symbolic_rule && (facts.rule || !decomposes());
+  if (!session.impl().has_symbols) {
+  } else if (auto own = infer_own(session, op)) {
+    const Hints hints(state);
+    record(session, op, facts, args, *own);
+    torch::jit::drop(*stack, count);
+    for (c10::IValue& result : *own) stack->push_back(std::move(result));
+    return;
+  }
+  if (takes_data(session, facts) && (facts.data_dependent || (facts.dynamic_shape && has_dynamic_shape(op, args))) &&
+      !(!symbolic && is_known(op, facts, args))) {
+    if (from_data(session, op, facts, args, stack)) return;
+  }
   std::optional<std::vector<SymSizes>> own_sizes;
   if (symbolic && !has_rules && !(facts.rule && decomposes())) {
     if (!facts.mutates) own_sizes = sizes_by_fake_kernel(session, op, args);
@@ -173,7 +215,10 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
       const Hints hints(state, symbolic);
       inferred = facts.rule(call);
     } catch (const c10::Error&) {
-      if (symbolic) specialise(session, op, args);  // with these sizes, it raises
+      if (symbolic) {  // with these sizes, it raises
+        session.wanted = needed_of_data(op, args);
+        specialise(session, op, args);
+      }
       throw;
     }
   }

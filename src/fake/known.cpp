@@ -110,6 +110,11 @@ std::optional<std::vector<c10::IValue>> read_known(Session& session, const c10::
   return results;
 }
 
+bool is_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std::span<const c10::IValue> args) {
+  Values values;
+  return known_results(op, facts, args, values).has_value();
+}
+
 std::vector<c10::IValue> fakes_like(Session& session, std::span<const c10::IValue> values) {
   std::vector<c10::IValue> fakes;
   const auto fake_of = [&](const at::Tensor& value) {

@@ -20,6 +20,9 @@ namespace magneto::fake {
 std::optional<std::vector<c10::IValue>> read_known(Session& session, const c10::OperatorHandle& op,
                                                    const OperatorFacts& facts, std::span<const c10::IValue> args);
 
+/// Whether `read_known` gives something.
+bool is_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std::span<const c10::IValue> args);
+
 /// Fakes with the geometry of results that were computed.
 std::vector<c10::IValue> fakes_like(Session& session, std::span<const c10::IValue> values);
 

@@ -224,6 +224,49 @@ at::Tensor Session::make_input(const at::Tensor& real, std::string name, const s
   return tensor;
 }
 
+shapes::Expr Session::Impl::make_unbacked(shapes::Range range, const c10::OperatorHandle& op) {
+  const Session& session = *Session::current();
+  has_symbols = true;
+  const size_t index = origins.size();
+  const bool told = index < session.examples.size() && session.examples[index] >= 0;
+  last_unbacked = told ? state->sizes.unbacked(range, session.examples[index]) : state->sizes.unbacked(range);
+  const bool own = op.operator_name().name == "magneto::item";
+  note_origin((own ? "Tensor.item" : operator_name(op)) + (session.place ? " " + session.place() : ""));
+  return *last_unbacked;
+}
+
+void Session::Impl::note_origin(std::string origin) {
+  origins.push_back(std::move(origin));
+  state->origins = [](shapes::Expr expr) { return Session::current()->origins(expr); };
+}
+
+shapes::Expr Session::make_unbacked(int64_t now, shapes::Range range, std::string what) {
+  impl_->note_origin(std::move(what));
+  return impl_->state->sizes.unbacked(range, now);
+}
+
+std::string Session::origins(shapes::Expr expr) const {
+  std::set<int32_t> found;
+  shapes::any_leaf(impl_->state->sizes.original(expr), [&](shapes::Expr leaf) {
+    if (leaf.id() < 0) found.insert(leaf.id());
+    return false;
+  });
+  std::string text;
+  for (auto id = found.rbegin(); id != found.rend(); ++id) {
+    text += (text.empty() ? "" : ", ") + shapes::text(shapes::Expr::symbol(*id)) + " is of " + impl_->origins[-1 - *id];
+  }
+  return text;
+}
+
+std::vector<shapes::Relation> Session::take_checks() { return std::exchange(impl_->state->checks, {}); }
+
+bool Session::assume_checked(const shapes::Relation& relation) {
+  shapes::Environment& environment = sizes();
+  if (const auto known = environment.decide(relation)) return *known;
+  impl_->state->checks.push_back(relation);
+  return environment.assume(relation);
+}
+
 shapes::Environment& Session::sizes() { return impl_->state->sizes; }
 void Session::use_symbols() { impl_->has_symbols = true; }
 c10::SymInt Session::symint(shapes::Expr size) const { return to_symint(impl_->state, size); }
@@ -279,6 +322,7 @@ void Session::rollback(const Mark& mark) {
   }
   graph.aten_nodes.erase(graph.aten_nodes.begin() + mark.aten_nodes, graph.aten_nodes.end());
   graph.inputs.resize(mark.inputs);
+  std::erase_if(graph.symbols, [&](const auto& symbol) { return static_cast<size_t>(symbol.value) >= mark.values; });
   graph.values.resize(mark.values);
   impl_->state->serials.resize(mark.values);
 }

@@ -35,6 +35,12 @@ struct Session::Impl {
 
   /// Some size differs from run to run.
   bool has_symbols = false;
+  /// A symbol that only the data says, which `op` gives.
+  shapes::Expr make_unbacked(shapes::Range range, const c10::OperatorHandle& op);
+  void note_origin(std::string origin);
+  std::optional<shapes::Expr> last_unbacked;
+  /// By symbol: "Tensor.item at user.py:4 in f".
+  std::vector<std::string> origins;
 
   graph::Graph& graph;
   std::shared_ptr<SessionState> state;

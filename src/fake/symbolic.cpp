@@ -89,13 +89,17 @@ SymSizes SymbolicCall::symints(size_t i) const {
   return values;
 }
 
+bool SymbolicCall::is_unbacked(const c10::SymInt& size) const {
+  return size.is_heap_allocated() && state_.sizes.is_unbacked(expr_of(size));
+}
+
 bool SymbolicCall::set(const at::Tensor& result, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides,
                        c10::SymInt offset) {
   FakeImpl* fake = as_fake(result);
   const Hints hints(state_);  // in place, it has sizes that differ from run to run already
   const auto& now = fake->sizes_and_strides();
   const auto is_now = [&](const c10::SymInt& size, int64_t number) {
-    return state_.sizes.value(expr_of(size)) == std::optional(number);
+    return state_.sizes.example(expr_of(size)) == number;
   };
   if (sizes.size() != now.size() || !is_now(offset, fake->storage_offset())) return false;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -129,7 +133,7 @@ bool SymbolicCall::dense(size_t k, at::ArrayRef<c10::SymInt> sizes) {
   c10::SymInt next = 1;
   for (const int64_t dim : order) {
     strides[dim] = next;
-    if (sizes[dim].is_heap_allocated() || sizes[dim].as_int_unchecked() > 1) next *= sizes[dim];
+    next = next_stride(state_, next, sizes[dim]);
   }
   return set(tensor, sizes, strides, 0);
 }
@@ -158,17 +162,31 @@ SymbolicRule symbolic_rule_of(std::string_view op) {
   return row == table->end() ? nullptr : row->second;
 }
 
-bool has_symbolic(const SessionState& state, std::span<const c10::IValue> args) {
+c10::SymInt next_stride(SessionState& state, const c10::SymInt& stride, const c10::SymInt& size) {
+  if (!size.is_heap_allocated()) return size.as_int_unchecked() > 1 ? stride * size : stride;
+  return state.sizes.range(state.sizes.simplified(expr_of(size))).low >= 1 ? stride * size : stride * size.max(1);
+}
+
+SymSizes contiguous_strides(SessionState& state, at::ArrayRef<c10::SymInt> sizes) {
+  SymSizes strides(sizes.size());
+  c10::SymInt next = 1;
+  for (size_t dim = sizes.size(); dim-- > 0;) {
+    strides[dim] = next;
+    next = next_stride(state, next, sizes[dim]);
+  }
+  return strides;
+}
+
+bool has_symbolic(SessionState& state, std::span<const c10::IValue> args) {
   bool found = false;
-  auto& mutable_state = const_cast<SessionState&>(state);
   for (const c10::IValue& arg : args) {
     for_each_part(
         arg,
         [&](const at::Tensor& tensor) {
           const FakeImpl* fake = as_fake(tensor);
-          found |= fake && fake->symbolic() && !is_constant(mutable_state, *fake);
+          found |= fake && fake->symbolic() && !is_constant(state, *fake);
         },
-        [&](const c10::SymInt& size) { found |= !is_constant(mutable_state, size); });
+        [&](const c10::SymInt& size) { found |= !is_constant(state, size); });
     if (found) return true;
   }
   return false;

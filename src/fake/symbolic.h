@@ -36,6 +36,8 @@ class SymbolicCall {
   std::vector<int64_t> integers(size_t i) const { return args_[i].toIntVector(); }
   c10::SymInt symint(size_t i) const { return args_[i].toSymInt(); }
   SymSizes symints(size_t i) const;
+  /// Only the data says it.
+  bool is_unbacked(const c10::SymInt& size) const;
 
   size_t result_count() const { return results_.size(); }
   const at::Tensor& result(size_t k) const { return results_[k]; }
@@ -90,8 +92,13 @@ class Hints {
   const bool saved_;
 };
 
+/// The strides of a contiguous tensor of these sizes, some of which may be 0.
+SymSizes contiguous_strides(SessionState& state, at::ArrayRef<c10::SymInt> sizes);
+/// What the stride in front of a dimension is, where `stride` is that of the dimension.
+c10::SymInt next_stride(SessionState& state, const c10::SymInt& stride, const c10::SymInt& size);
+
 /// Some size among the arguments differs from run to run.
-bool has_symbolic(const SessionState& state, std::span<const c10::IValue> args);
+bool has_symbolic(SessionState& state, std::span<const c10::IValue> args);
 /// From here on they are all as in this run; those among the arguments become plain numbers.
 void specialise(SessionState& state, std::span<c10::IValue> args);
 /// The arguments with the sizes of this run, of which nothing is assumed.

@@ -155,7 +155,8 @@ bool select(const SymbolicCall& call, View& view) {
   return true;
 }
 
-SymInt clamped(const SymInt& value, const SymInt& low, const SymInt& high) {
+SymInt clamped(const SymbolicCall& call, const SymInt& value, const SymInt& low, const SymInt& high) {
+  if (call.is_unbacked(value)) return value.max(low).min(high.max(low));
   if (value < low) return low;
   return value > high ? high : value;
 }
@@ -169,8 +170,8 @@ bool slice(const SymbolicCall& call, View& view) {
     if (!given.is_heap_allocated() && given.as_int_unchecked() == INT64_MAX) return size;
     return given < 0 ? given + size : given;
   };
-  const SymInt start = clamped(bound(2, 0), 0, size);
-  const SymInt end = clamped(bound(3, size), start, size);
+  const SymInt start = clamped(call, bound(2, 0), 0, size);
+  const SymInt end = clamped(call, bound(3, size), start, size);
   view.narrow(dim, start, end - start, step);
   return true;
 }

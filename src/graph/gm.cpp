@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cctype>
 #include <map>
 #include <memory>
@@ -42,7 +43,8 @@ struct Fx {
   Ref meta = text_object("meta"), stack_trace = text_object("stack_trace"), create_node = text_object("create_node");
   Ref placeholder = text_object("placeholder"), get_attr = text_object("get_attr"),
       call_function = text_object("call_function"), call_method = text_object("call_method"),
-      output = text_object("output"), clone = text_object("clone"), target_to_str = text_object("_target_to_str");
+      output = text_object("output"), clone = text_object("clone"), size = text_object("size"),
+      target_to_str = text_object("_target_to_str");
   Ref no_args = checked(PyTuple_New(0));
 
   static const Fx& get() {
@@ -81,12 +83,13 @@ class ModuleBuilder {
         annotated_(annotated),
         aliases_(graph),
         used_(values_used_by_torch(graph)),
+        result_symbols_(graph.symbols_of(ValueKind::Result)),
         nodes_(graph.values.size()),
         fx_graph_(checked(PyObject_CallNoArgs(fx_.graph_class.get()))),
         attributes_(checked(PyDict_New())) {}
 
   Ref run() {
-    for (const SymbolBinding& symbol : graph_.symbols) {
+    for (const SymbolBinding& symbol : graph_.symbols_of(ValueKind::Input)) {
       const std::string name = shapes::text(shapes::Expr::symbol(symbol.symbol));
       names_.insert(name);
       sizes_[shapes::Expr::symbol(symbol.symbol).identity()] =
@@ -181,6 +184,7 @@ class ModuleBuilder {
   Ref size_node(shapes::Expr size) {
     using shapes::ExprKind;
     if (size.is_constant()) return checked(PyLong_FromLongLong(size.number()));
+    if (size.kind() == ExprKind::Value) size = shapes::Expr::symbol(size.id());  // of a check
     Ref& known = sizes_[size.identity()];
     if (known) return known;
     const auto apply = [&](const Ref& function, const Ref& a, const Ref& b) {
@@ -260,7 +264,8 @@ class ModuleBuilder {
     std::map<std::vector<int32_t>, Ref> items{{{}, call}};
     for (const TorchResult& result : node.results) {
       if (result.value == kNoValue) continue;
-      if (!used_[result.value]) {
+      const bool says = std::ranges::count(result_symbols_, result.value, &SymbolBinding::value) > 0;
+      if (!used_[result.value] && !says) {
         if (result.path.empty()) annotate(call, result.value);
         continue;
       }
@@ -276,6 +281,19 @@ class ModuleBuilder {
       // Also for values that exist already: an in-place call's result is the newest name of what it changed.
       nodes_[result.value] = items.at(path);
       annotate(nodes_[result.value], result.value);
+    }
+    for (const TorchResult& result : node.results) add_symbols(result.value);
+  }
+
+  /// The numbers that a result says: itself (`item()`), or its sizes.
+  void add_symbols(ValueId id) {
+    for (const SymbolBinding& symbol : result_symbols_) {
+      if (symbol.value != id) continue;
+      Ref node = nodes_[id];
+      if (symbol.dim >= 0) {
+        node = create(fx_.call_method, fx_.size, checked(Py_BuildValue("(Oi)", node.get(), symbol.dim)));
+      }
+      sizes_[shapes::Expr::symbol(symbol.symbol).identity()] = node;
     }
   }
 
@@ -321,6 +339,7 @@ class ModuleBuilder {
   const bool annotated_;
   const Aliases aliases_;
   const std::vector<bool> used_;
+  const std::vector<SymbolBinding> result_symbols_;
   std::vector<Ref> nodes_;
   Ref fx_graph_;
   Ref attributes_;

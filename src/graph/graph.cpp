@@ -26,6 +26,14 @@ ValueId Graph::add_result(TensorMeta meta, int32_t producer) {
   return id;
 }
 
+std::vector<SymbolBinding> Graph::symbols_of(ValueKind kind) const {
+  std::vector<SymbolBinding> found;
+  for (const SymbolBinding& symbol : symbols) {
+    if (values[symbol.value].kind == kind) found.push_back(symbol);
+  }
+  return found;
+}
+
 TensorMeta meta_of(const at::Tensor& tensor) {
   TensorMeta meta;
   meta.dtype = tensor.scalar_type();

@@ -117,11 +117,11 @@ struct TorchNode {
   std::string function;
 };
 
-/// Where a symbol's number is found at the start of a run.
+/// Where a run finds a symbol's number: in an input, or, of one that only the data says, in a result, once it is made.
 struct SymbolBinding {
   int32_t symbol;
-  ValueId input;
-  int32_t dim;  // of the input's sizes; -1: its one element
+  ValueId value;
+  int32_t dim;  // of the value's sizes; -1: its one element
   /// What is known of it in all runs, and what it was in the captured one.
   shapes::Range range = {};
   int64_t hint = 0;
@@ -137,6 +137,8 @@ struct Graph {
   std::vector<ValueId> outputs;
   /// One for each symbol in the graph; none: all sizes are plain numbers.
   std::vector<SymbolBinding> symbols;
+  /// Of them, those that are found in results, or in inputs.
+  std::vector<SymbolBinding> symbols_of(ValueKind kind) const;
 
   ValueId add_input(std::string name, TensorMeta meta);
   ValueId add_constant(at::Tensor tensor);

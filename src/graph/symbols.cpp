@@ -35,10 +35,10 @@ void give_numbers(PyArg& arg, const SymbolValues& values, bool all = true) {
 }  // namespace
 
 SymbolReader::SymbolReader(const Graph& graph) {
-  for (const SymbolBinding& binding : graph.symbols) {
-    const auto input = std::ranges::find(graph.inputs, binding.input);
+  for (const SymbolBinding& binding : graph.symbols_of(ValueKind::Input)) {
+    const auto input = std::ranges::find(graph.inputs, binding.value);
     if (input == graph.inputs.end()) throw std::invalid_argument("a symbol is bound to no input");
-    places_.push_back({binding.symbol, static_cast<size_t>(input - graph.inputs.begin()), binding.dim});
+    places_.push_back({binding, static_cast<size_t>(input - graph.inputs.begin())});
   }
 }
 
@@ -50,16 +50,17 @@ SymbolValues SymbolReader::read(const at::Tensor* const* inputs) const {
 
 bool SymbolReader::update(const at::Tensor* const* inputs, SymbolValues& values) const {
   bool changed = false;
-  for (const Place& place : places_) {
-    const at::Tensor& tensor = *inputs[place.input];
-    changed |= values.set(place.symbol, place.dim < 0 ? *tensor.const_data_ptr<int64_t>() : tensor.size(place.dim));
-  }
+  for (const Place& place : places_) changed |= values.read(place.binding, *inputs[place.input]);
   return changed;
+}
+
+bool SymbolValues::read(const SymbolBinding& binding, const at::Tensor& tensor) {
+  return set(binding.symbol, binding.dim < 0 ? *tensor.const_data_ptr<int64_t>() : tensor.size(binding.dim));
 }
 
 int64_t SymbolValues::operator()(Expr size) const {
   if (size.is_constant()) return size.number();
-  return shapes::evaluate(size, [&](Expr leaf) { return values_.at(static_cast<size_t>(leaf.id())); });
+  return shapes::evaluate(size, [&](Expr leaf) { return values_.at(Expr::place(leaf.id())); });
 }
 
 void for_each_size(Graph& graph, const std::function<void(Expr&)>& visit) {

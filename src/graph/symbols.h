@@ -16,10 +16,13 @@ class SymbolValues {
  public:
   /// True if that is another value than before.
   bool set(int32_t symbol, int64_t value) {
-    const bool is_new = values_.size() <= static_cast<size_t>(symbol);
-    if (is_new) values_.resize(symbol + 1);
-    return std::exchange(values_[symbol], value) != value || is_new;
+    const size_t place = shapes::Expr::place(symbol);
+    const bool is_new = values_.size() <= place;
+    if (is_new) values_.resize(place + 1);
+    return std::exchange(values_[place], value) != value || is_new;
   }
+  /// What the tensor says, where the graph has bound a symbol to it. True as above.
+  bool read(const SymbolBinding& binding, const at::Tensor& tensor);
   int64_t operator()(shapes::Expr size) const;
   const int64_t* data() const { return values_.data(); }
   bool operator==(const SymbolValues&) const = default;
@@ -28,7 +31,7 @@ class SymbolValues {
   std::vector<int64_t> values_;
 };
 
-/// Where a run finds them.
+/// Those that a run finds in its inputs.
 class SymbolReader {
  public:
   explicit SymbolReader(const Graph& graph);
@@ -40,9 +43,8 @@ class SymbolReader {
 
  private:
   struct Place {
-    int32_t symbol;
+    SymbolBinding binding;
     size_t input;  // position in graph.inputs
-    int32_t dim;
   };
   std::vector<Place> places_;
 };

@@ -48,20 +48,27 @@ std::string in_places(std::string text, const SizeAssumptions& assumptions) {
 
 std::string range_text(const SizeAssumptions::Symbol& symbol) {
   const std::string name = symbol.place.name();
-  const bool high = symbol.range.high < int64_t{1} << 62;
+  const bool high = symbol.range.high < kMostSize;
   if (symbol.range.low == INT64_MIN) return high ? name + " <= " + std::to_string(symbol.range.high) : "";
   return std::to_string(symbol.range.low) + " <= " + name + (high ? " <= " + std::to_string(symbol.range.high) : "");
+}
+
+/// In the order in which they are checked; empty: of all numbers.
+std::vector<std::string> all_lines(const SizeAssumptions& assumptions) {
+  std::vector<std::string> lines;
+  for (const auto& symbol : assumptions.symbols) lines.push_back(range_text(symbol));
+  for (const auto& same : assumptions.same) {
+    lines.push_back(same.place.name() + " == " + in_places(shapes::text(same.is), assumptions));
+  }
+  for (const auto& relation : assumptions.relations) lines.push_back(in_places(shapes::text(relation), assumptions));
+  return lines;
 }
 
 }  // namespace
 
 std::vector<std::string> SizeAssumptions::lines() const {
-  std::vector<std::string> lines;
-  for (const Symbol& symbol : symbols) {
-    if (std::string line = range_text(symbol); !line.empty()) lines.push_back(std::move(line));
-  }
-  for (const Same& each : same) lines.push_back(each.place.name() + " == " + in_places(shapes::text(each.is), *this));
-  for (const shapes::Relation& relation : relations) lines.push_back(in_places(shapes::text(relation), *this));
+  std::vector<std::string> lines = all_lines(*this);
+  std::erase(lines, "");
   return lines;
 }
 
@@ -94,14 +101,18 @@ SizeCheck::Terms SizeCheck::terms_of(Expr expr) {
 }
 
 int64_t SizeCheck::evaluate(const Terms& terms) const {
-  if (!terms.is_polynomial) return shapes::evaluate(terms.expr, [&](Expr leaf) { return numbers_[leaf.id()]; });
-  uint64_t total = static_cast<uint64_t>(terms.constant);
+  if (!terms.is_polynomial)
+    return shapes::evaluate(terms.expr, [&](Expr leaf) { return numbers_[Expr::place(leaf.id())]; });
+  int64_t total = terms.constant;
+  bool overflows = false;
   for (const auto& term : terms.terms) {
-    uint64_t product = static_cast<uint64_t>(term.factor);
-    for (const int32_t symbol : term.symbols) product *= static_cast<uint64_t>(numbers_[symbol]);
-    total += product;
+    int64_t product = term.factor;
+    for (const int32_t symbol : term.symbols) {
+      overflows |= __builtin_mul_overflow(product, numbers_[Expr::place(symbol)], &product);
+    }
+    overflows |= __builtin_add_overflow(total, product, &total);
   }
-  return static_cast<int64_t>(total);
+  return overflows ? INT64_MIN : total;  // for which no equality and no bound holds
 }
 
 int64_t SizeCheck::read(const Found& found, PyObject* const* values, bool* ok) {
@@ -127,7 +138,7 @@ bool SizeCheck::check(PyObject* const* values, size_t* failed) const {
     return passed && ok;
   };
   for (size_t i = 0; i < symbols_.size(); ++i) {
-    const int64_t number = numbers_[ids_[i]] = read(symbols_[i], values, &ok);
+    const int64_t number = numbers_[Expr::place(ids_[i])] = read(symbols_[i], values, &ok);
     if (!passes(number >= ranges_[i].low && number <= ranges_[i].high)) return false;
   }
   for (size_t i = 0; i < same_.size(); ++i) {
@@ -147,14 +158,7 @@ bool SizeCheck::holds(PyObject* const* values) const {
 
 std::string SizeCheck::failure(PyObject* const* values, const SizeAssumptions& assumptions) const {
   size_t failed;
-  if (check(values, &failed)) return "";
-  std::vector<std::string> all;
-  for (const auto& symbol : assumptions.symbols) all.push_back(range_text(symbol));
-  for (const auto& same : assumptions.same) {
-    all.push_back(same.place.name() + " == " + in_places(shapes::text(same.is), assumptions));
-  }
-  for (const auto& relation : assumptions.relations) all.push_back(in_places(shapes::text(relation), assumptions));
-  return all[failed];
+  return check(values, &failed) ? "" : all_lines(assumptions)[failed];
 }
 
 }  // namespace magneto::guards

@@ -12,6 +12,9 @@
 
 namespace magneto::guards {
 
+/// No tensor is larger: that a size is less is no assumption.
+inline constexpr int64_t kMostSize = int64_t{1} << 62;
+
 /// Where a number is read: a size or stride of a tensor, or an int itself.
 struct SizePlace {
   enum class Kind : uint8_t { Size, Stride, Number };
@@ -102,7 +105,8 @@ SizeCheck::SizeCheck(const SizeAssumptions& assumptions, const SlotOf& slot_of) 
     symbols_.push_back(found(symbol.place));
     ids_.push_back(symbol.id);
     ranges_.push_back(symbol.range);
-    if (numbers_.size() <= static_cast<size_t>(symbol.id)) numbers_.resize(symbol.id + 1);
+    const size_t place = shapes::Expr::place(symbol.id);
+    if (numbers_.size() <= place) numbers_.resize(place + 1);
   }
   for (const auto& same : assumptions.same) {
     same_.push_back(found(same.place));

@@ -28,7 +28,7 @@ Rewriter::Rewriter(Graph old) : old_(std::move(old)), map_(old_.values.size(), k
     map_[id] = graph_.add_constant(old_.values[id].constant);
   }
   for (graph::SymbolBinding symbol : old_.symbols) {
-    symbol.input = map_[symbol.input];
+    symbol.value = map_[symbol.value];
     graph_.symbols.push_back(symbol);
   }
   graph_.aten_nodes.reserve(old_.aten_nodes.size());

@@ -199,6 +199,9 @@ class Run {
     size_t next = 0;
     const auto store = [&](at::Tensor&& tensor) {
       if (next == step.results.size()) wrong_result_count(step);
+      for (const auto& [position, symbol] : step.symbols) {
+        if (position == next) symbols_.read(symbol, tensor);
+      }
       const int32_t index = step.results[next++];
       if (index >= 0) tensors_.registers[index] = std::move(tensor);
     };

@@ -117,7 +117,7 @@ class CallableComputation final : public Computation {
         outputs_(graph.outputs.size()),
         users_(users),
         reader_(graph) {
-    for (const graph::SymbolBinding& symbol : graph.symbols) symbols_.push_back(symbol.symbol);
+    for (const auto& symbol : graph.symbols_of(graph::ValueKind::Input)) symbols_.push_back(symbol.symbol);
   }
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {

@@ -69,6 +69,7 @@ class Builder {
     find_last_uses();
     place_values();
     find_observed();
+    result_symbols_ = graph_.symbols_of(ValueKind::Result);
     program_.steps.reserve(graph_.aten_nodes.size());
     for (size_t i = 0; i < graph_.aten_nodes.size(); ++i) add_step(static_cast<int32_t>(i));
     for (const ValueId id : graph_.outputs) program_.outputs.push_back(places_[id]);
@@ -149,8 +150,12 @@ class Builder {
       const bool kept = id != kNoValue && !is_operand && last_use_[id] != kNever;
       step.results.push_back(kept ? places_[id].index : -1);
     }
+    for (const graph::SymbolBinding& symbol : result_symbols_) {
+      const auto found = std::ranges::find(node.results, symbol.value);
+      if (found != node.results.end()) step.symbols.emplace_back(found - node.results.begin(), symbol);
+    }
     choose_mode(step, node, operands);
-    if (step.mode == CallMode::Direct) {
+    if (step.mode == CallMode::Direct && step.symbols.empty()) {
       step.view = make_static_view(node, step);
       wrap_number(step);
       const bool sized = std::ranges::any_of(
@@ -303,6 +308,7 @@ class Builder {
   const graph::Aliases aliases_;
   AtenProgram::Impl program_;
   std::vector<bool> observed_;
+  std::vector<graph::SymbolBinding> result_symbols_;
   std::vector<int32_t> last_use_;
   std::vector<int32_t> register_last_use_;
   std::vector<Operand> places_;

@@ -65,6 +65,8 @@ struct Step {
   std::unique_ptr<StaticView> view;
   /// Written tensors whose version counter nobody else moves: the operator has no kernel that does (_foreach_add_).
   std::vector<Operand> bumped;
+  /// Symbols that its results say: the position among the tensors that it gives, and what to read there.
+  std::vector<std::pair<size_t, graph::SymbolBinding>> symbols;
   int32_t node = -1;
 };
 

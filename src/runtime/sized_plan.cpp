@@ -51,7 +51,7 @@ void FrameSizes::resize(const SizedPlan& plan) {
   int64_t* symbol = symbols.data();
   for (size_t k = 0; k < kernels.size(); ++k) {
     const SizedPlan::Work& work = plan.kernels[k];
-    for (const int32_t id : work.symbols) *symbol++ = values.data()[id];
+    for (const int32_t id : work.symbols) *symbol++ = values.data()[shapes::Expr::place(id)];
     if (work.units < 0) continue;  // interpreted
     kernels[k].units = sizes[work.units];
     kernels[k].serial = kernels[k].may_be_serial && kernels[k].units <= codegen::grain_for(sizes[work.cost]);

@@ -28,7 +28,8 @@ struct Call {
   std::vector<PyArg> args;  // positional, then keyword arguments
   Ref keywords;             // their names, or null
   std::vector<TorchResult> results;
-  std::vector<ValueId> dead;  // values that nobody needs after this call
+  std::vector<ValueId> dead;                  // values that nobody needs after this call
+  std::vector<graph::SymbolBinding> symbols;  // what its results say
 };
 
 struct Constant {
@@ -42,6 +43,17 @@ graph::SymbolValues symbols_of(const graph::SymbolReader& reader, PyObject* cons
   std::vector<const at::Tensor*> tensors;
   for (size_t i = 0; i < count; ++i) tensors.push_back(&THPVariable_Unpack(inputs[i]));
   return reader.read(tensors.data());
+}
+
+/// A symbol's number from what a torch call gave: a tensor, or the number itself (`item()`).
+void read(const graph::SymbolBinding& symbol, PyObject* object, graph::SymbolValues* symbols) {
+  if (THPVariable_Check(object)) {
+    symbols->read(symbol, THPVariable_Unpack(object));
+    return;
+  }
+  const int64_t number = PyLong_AsLongLong(object);
+  if (number == -1 && PyErr_Occurred()) throw PythonError{};
+  symbols->set(symbol.symbol, number);
 }
 
 /// `object[path[0]][path[1]]...`
@@ -78,6 +90,7 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(gr
     Ref object = aliases.needs_copy(id) ? Ref() : checked(THPVariable_Wrap(value.constant));
     impl_->constants.push_back({id, value.constant, std::move(object)});
   }
+  const std::vector<graph::SymbolBinding> result_symbols = graph.symbols_of(ValueKind::Result);
   const auto require = [&](ValueId id) {
     if (!defined[id])
       throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call before its use");
@@ -94,7 +107,9 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(gr
     }
     for (const PyArg& arg : call.args) graph::for_each_value(arg, require);
     for (const TorchResult& result : node.results) {
-      if (result.value == kNoValue || !used[result.value]) continue;
+      const auto says = [&](const graph::SymbolBinding& symbol) { return symbol.value == result.value; };
+      std::ranges::copy_if(result_symbols, std::back_inserter(call.symbols), says);
+      if (result.value == kNoValue || (!used[result.value] && call.symbols.empty())) continue;
       call.results.push_back(result);
       defined[result.value] = true;
     }
@@ -108,7 +123,13 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(gr
   for (size_t i = impl_->calls.size(); i-- > 0;) {
     Call& call = impl_->calls[i];
     // An in-place call's result may be a value whose uses are all behind.
-    std::erase_if(call.results, [&](const TorchResult& result) { return !alive[result.value]; });
+    const auto is_read = [&](ValueId id) {
+      return std::ranges::count(call.symbols, id, &graph::SymbolBinding::value) > 0;
+    };
+    std::erase_if(call.results, [&](const TorchResult& result) {
+      if (!alive[result.value] && is_read(result.value)) call.dead.push_back(result.value);
+      return !alive[result.value] && !is_read(result.value);
+    });
     for (const PyArg& arg : call.args) {
       graph::for_each_value(arg, [&](ValueId id) {
         if (!alive[id]) call.dead.push_back(id);
@@ -135,7 +156,7 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
     if (!with_torch_errors([&] { copy = at::clone(constant.tensor); })) throw PythonError{};
     value = checked(THPVariable_Wrap(copy));
   }
-  const graph::SymbolValues symbols = symbols_of(impl_->symbols, inputs, impl_->inputs.size());
+  graph::SymbolValues symbols = symbols_of(impl_->symbols, inputs, impl_->inputs.size());
   std::vector<Ref> args;
   std::vector<PyObject*> pointers;
   for (const Call& call : impl_->calls) {
@@ -155,6 +176,7 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
     Ref result = checked(vectorcall(call.target.get(), pointers.data() + 1, count, call.keywords.get()));
     args.clear();
     for (const TorchResult& item : call.results) values[item.value] = item_at(result, item.path);
+    for (const graph::SymbolBinding& symbol : call.symbols) read(symbol, values[symbol.value].get(), &symbols);
     for (const ValueId id : call.dead) values[id] = Ref();
   }
   for (size_t i = 0; i < impl_->outputs.size(); ++i) outputs[i] = values[impl_->outputs[i]];

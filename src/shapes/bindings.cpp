@@ -1,6 +1,7 @@
 // What tests reach of the sizes: text in, text out.
 #include "api/bindings.h"
 
+#include <chrono>
 #include <stdexcept>
 
 #include "python/text.h"
@@ -113,7 +114,7 @@ class IndexSession {
       shapes::SizeProgram program;
       const int32_t result = program.add(expr);
       std::vector<int64_t> numbers, results(program.size());
-      for (const auto& fact : symbols_.facts) numbers.push_back(fact.hint);
+      for (const auto& fact : symbols_.facts) numbers.insert(numbers.end(), {fact.hint, 0});
       program.run(numbers.data(), results.data());
       return std::to_string(results[result]);
     }
@@ -156,11 +157,44 @@ PyObject* shapes_session(PyObject*, PyObject* lines) {
   });
 }
 
+std::vector<std::string> lines_of(PyObject* lines) {
+  std::vector<std::string> result;
+  Ref items = checked(PySequence_List(lines));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+    result.emplace_back(text_argument(PyList_GET_ITEM(items.get(), i)));
+  }
+  return result;
+}
+
+/// shapes_decide([symbol...], [relation...]) -> (seconds for all, [answer...]): reading the lines takes none of them.
+PyObject* shapes_decide(PyObject*, PyObject* args) {
+  return guarded([&]() -> PyObject* {
+    PyObject *symbols, *questions;
+    if (!PyArg_ParseTuple(args, "OO", &symbols, &questions)) return nullptr;
+    Environment environment;
+    for (const std::string& line : lines_of(symbols)) add_symbol(environment, line);
+    std::vector<shapes::Relation> relations;
+    for (const std::string& line : lines_of(questions)) relations.push_back(shapes::parse_relation(line));
+    std::vector<std::optional<bool>> found(relations.size());
+    const auto start = std::chrono::steady_clock::now();
+    for (size_t i = 0; i < relations.size(); ++i) found[i] = environment.decide(relations[i]);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    Ref answers = checked(PyList_New(static_cast<Py_ssize_t>(found.size())));
+    for (size_t i = 0; i < found.size(); ++i) {
+      PyObject* answer = !found[i] ? Py_None : *found[i] ? Py_True : Py_False;
+      PyList_SET_ITEM(answers.get(), i, Py_NewRef(answer));
+    }
+    return Py_BuildValue("(dO)", seconds.count(), answers.get());
+  });
+}
+
 }  // namespace
 
 PyMethodDef shapes_methods[] = {
     {"index_session", index_session, METH_O, "index_session([line...]) -> [answer...]"},
     {"shapes_session", shapes_session, METH_O, "shapes_session([line...]) -> [answer...]"},
+    {"shapes_decide", shapes_decide, METH_VARARGS,
+     "shapes_decide([symbol...], [relation...]) -> (seconds, [answer...])"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -59,23 +59,25 @@ Expr Environment::add(Symbol symbol) {
   return Expr::symbol(static_cast<int32_t>(symbols_.size()) - 1);
 }
 
-Expr Environment::symbol(int64_t value, Range range) { return add({value, range, range, {}, {}}); }
-Expr Environment::unbacked(Range range) { return add({{}, range, range, {}, {}}); }
+Expr Environment::symbol(int64_t value, Range range) { return add({value, value, range, range, {}, {}}); }
 
-std::optional<int64_t> Environment::value(Expr expr) const {
-  if (expr.is_constant()) return expr.number();
-  if (expr.kind() == ExprKind::Symbol) return symbols_[expr.id()].value;
-  const auto known = values_.find(expr.identity());
-  if (known != values_.end()) return known->second;
-  const std::optional<int64_t> found = find_value(expr);
-  values_.emplace(expr.identity(), found);
-  return found;
+Expr Environment::unbacked(Range range, int64_t example) {
+  unbacked_.push_back({{}, example, range, range, {}, {}});
+  return Expr::symbol(-static_cast<int32_t>(unbacked_.size()));
 }
 
-std::optional<int64_t> Environment::find_value(Expr expr) const {
+template <typename Visit>
+void Environment::for_each_symbol(const Visit& visit) {
+  for (std::vector<Symbol>* symbols : {&symbols_, &unbacked_}) {
+    for (Symbol& symbol : *symbols) visit(symbol);
+  }
+}
+
+template <typename ValueOf>
+std::optional<int64_t> Environment::find_value(Expr expr, const ValueOf& value_of) const {
   std::vector<int64_t> parts;
   for (const Expr operand : expr.operands()) {
-    const std::optional<int64_t> part = value(operand);
+    const std::optional<int64_t> part = value_of(operand);
     if (!part) return std::nullopt;
     parts.push_back(*part);
   }
@@ -104,12 +106,29 @@ std::optional<int64_t> Environment::find_value(Expr expr) const {
   }
 }
 
+std::optional<int64_t> Environment::value(Expr expr) const {
+  if (expr.is_constant()) return expr.number();
+  if (expr.kind() == ExprKind::Symbol) return at(expr.id()).value;
+  const auto known = values_.find(expr.identity());
+  if (known != values_.end()) return known->second;
+  const std::optional<int64_t> found = find_value(expr, [&](Expr part) { return value(part); });
+  values_.emplace(expr.identity(), found);
+  return found;
+}
+
+int64_t Environment::example(Expr expr) const {
+  if (const std::optional<int64_t> now = value(expr)) return *now;
+  if (expr.kind() == ExprKind::Symbol) return at(expr.id()).example;
+  return *find_value(expr, [&](Expr part) { return std::optional(example(part)); });
+}
+
 Expr Environment::original(Expr expr) const {
   if (expr.is_constant()) return expr;
   if (expr.kind() == ExprKind::Symbol) {
-    const std::optional<Expr>& of = symbols_[expr.id()].of;
+    const std::optional<Expr>& of = at(expr.id()).of;
     return of ? original(*of) : expr;
   }
+  if (expr.operands().empty()) return expr;
   const auto known = originals_.find(expr.identity());
   if (known != originals_.end()) return known->second;
   const Expr found = rebuild(expr, [&](Expr part) { return original(part); });
@@ -118,12 +137,12 @@ Expr Environment::original(Expr expr) const {
 }
 
 Range Environment::leaf_range(Expr leaf) const {
-  return leaf.kind() == ExprKind::Symbol ? symbols_[leaf.id()].range : Range{};
+  return leaf.kind() == ExprKind::Symbol ? at(leaf.id()).range : Range{};
 }
 
 std::optional<Expr> Environment::leaf_value(Expr leaf) const {
   if (leaf.kind() != ExprKind::Symbol) return std::nullopt;
-  const std::optional<Expr>& is = symbols_[leaf.id()].is;
+  const std::optional<Expr>& is = at(leaf.id()).is;
   return is ? is : Knowledge::leaf_value(leaf);
 }
 
@@ -289,7 +308,7 @@ void Environment::add_fact(const Relation& known) {
 }
 
 void Environment::narrow(int32_t symbol, Range range) {
-  Range& known = symbols_[symbol].range;
+  Range& known = at(symbol).range;
   if (range.low <= known.low && range.high >= known.high) return;
   known = {std::max(known.low, range.low), std::min(known.high, range.high)};
   reworded_ = true;
@@ -298,14 +317,14 @@ void Environment::narrow(int32_t symbol, Range range) {
 /// False: the symbol stands in what would replace it.
 bool Environment::replace(Expr symbol, Expr by) {
   if (depends_on(by, symbol)) return false;
-  Symbol& replaced = symbols_[symbol.id()];
+  Symbol& replaced = at(symbol.id());
   replaced.is = by;
   const Range bounds = replaced.range;
-  for (Symbol& other : symbols_) {
+  for_each_symbol([&](Symbol& other) {
     if (other.is && depends_on(*other.is, symbol)) {
       other.is = substitute(*other.is, [&](Expr leaf) { return leaf == symbol ? std::optional(by) : std::nullopt; });
     }
-  }
+  });
   reworded_ = true;
   forget();
   // What was known of the symbol holds for what it is.
@@ -319,8 +338,8 @@ void Environment::learn_zero(Expr difference) {
   std::optional<Expr> best;
   const auto better = [&](Expr leaf) {
     if (!best) return true;
-    const bool old_backed = symbols_[best->id()].value.has_value(), backed = symbols_[leaf.id()].value.has_value();
-    return old_backed != backed ? old_backed : leaf.id() > best->id();
+    const bool old_backed = at(best->id()).value.has_value(), backed = at(leaf.id()).value.has_value();
+    return old_backed != backed ? old_backed : std::abs(leaf.id()) > std::abs(best->id());
   };
   any_leaf(difference, [&](Expr leaf) {
     if (leaf.kind() != ExprKind::Symbol) return false;
@@ -336,13 +355,17 @@ void Environment::learn_zero(Expr difference) {
   }
   // A symbol that is a multiple of a number: s0 % 8 == 0, or 3*s0 == 8*s1.
   const auto multiple = [&](Expr symbol, int64_t number) {
-    const Range bounds = symbols_[symbol.id()].range;
-    const std::optional<int64_t> now = symbols_[symbol.id()].value;
+    const Range bounds = at(symbol.id()).range;
+    const std::optional<int64_t> now = at(symbol.id()).value;
     Range range;
     if (bounds.low != INT64_MIN) range.low = -floor_div(-bounds.low, number);
     if (bounds.high != INT64_MAX) range.high = floor_div(bounds.high, number);
-    const Expr quotient =
-        add({now ? std::optional(floor_div(*now, number)) : std::nullopt, range, range, {}, floor_div(symbol, number)});
+    const Expr quotient = add({now ? std::optional(floor_div(*now, number)) : std::nullopt,
+                               floor_div(at(symbol.id()).example, number),
+                               range,
+                               range,
+                               {},
+                               floor_div(symbol, number)});
     replace(symbol, number * quotient);
   };
   if (difference.kind() == ExprKind::Mod && difference.operands()[0].kind() == ExprKind::Symbol &&
@@ -381,7 +404,7 @@ std::vector<Relation> Environment::guards() const {
   const auto without = [&](const std::vector<Relation>& relations, size_t left_out) {
     Environment environment;
     for (const Symbol& symbol : symbols_) {
-      environment.symbols_.push_back({symbol.value, symbol.given, symbol.given, {}, symbol.of});
+      environment.symbols_.push_back({symbol.value, symbol.example, symbol.given, symbol.given, {}, symbol.of});
     }
     for (size_t i = 0; i < relations.size(); ++i) {
       if (i != left_out) environment.assume(relations[i]);
@@ -389,6 +412,7 @@ std::vector<Relation> Environment::guards() const {
     return environment;
   };
   std::vector<Relation> kept = assumed_;
+  std::erase_if(kept, [&](const Relation& relation) { return is_unbacked(relation.difference); });
   if (kept.size() > kMostMinimised) return kept;
   for (size_t i = 0; i < kept.size();) {
     if (without(kept, i).decide(kept[i]) == std::optional(true)) {

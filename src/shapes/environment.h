@@ -31,7 +31,8 @@ class Environment final : public Knowledge {
 
   /// A symbol for a size that is `value` in this run and lies in `range` in all runs.
   Expr symbol(int64_t value, Range range);
-  Expr unbacked(Range range);
+  /// u0: one without a value. `example` stands for it where some number is needed and nothing follows from it.
+  Expr unbacked(Range range, int64_t example = 1031);
 
   /// True or false if that holds for all sizes that fit what is known; nothing: it depends.
   std::optional<bool> decide(const Relation& relation);
@@ -47,10 +48,15 @@ class Environment final : public Knowledge {
 
   /// The value in this run; nothing: an unbacked symbol is in it. Throws SizeOverflow.
   std::optional<int64_t> value(Expr expr) const;
+  /// The value in this run, with examples for unbacked symbols. Throws SizeOverflow.
+  int64_t example(Expr expr) const;
+  /// Some unbacked symbol is in it, or what stands for one.
+  bool is_unbacked(Expr expr) const { return !value(expr); }
   /// In terms of the symbols that `symbol` and `unbacked` gave.
   Expr original(Expr expr) const;
 
-  /// What was assumed, in order, in terms of the original symbols; with nothing that follows from the rest.
+  /// What was assumed of symbols with values, in order, in terms of the original symbols; with nothing that follows
+  /// from the rest.
   std::vector<Relation> guards() const;
 
  protected:
@@ -61,6 +67,7 @@ class Environment final : public Knowledge {
  private:
   struct Symbol {
     std::optional<int64_t> value;
+    int64_t example;         // the value, if it has one
     Range range;             // now
     Range given;             // at first
     std::optional<Expr> is;  // replaced by that
@@ -68,7 +75,12 @@ class Environment final : public Knowledge {
   };
 
   Expr add(Symbol symbol);
-  std::optional<int64_t> find_value(Expr expr) const;
+  Symbol& at(int32_t symbol) { return symbol < 0 ? unbacked_[-1 - symbol] : symbols_[symbol]; }
+  const Symbol& at(int32_t symbol) const { return const_cast<Environment*>(this)->at(symbol); }
+  template <typename Visit>
+  void for_each_symbol(const Visit& visit);
+  template <typename ValueOf>
+  std::optional<int64_t> find_value(Expr expr, const ValueOf& value_of) const;
   Relation known_form(const Relation& relation);
   std::optional<bool> decide_known(const Relation& relation);
   Range factored_range(Expr difference);
@@ -81,7 +93,7 @@ class Environment final : public Knowledge {
   bool replace(Expr symbol, Expr by);
   void narrow(int32_t symbol, Range range);
 
-  std::vector<Symbol> symbols_;
+  std::vector<Symbol> symbols_, unbacked_;   // s0, s1...; u0, u1...
   std::vector<Relation> assumed_;            // as they were asked, original symbols
   std::vector<Relation> facts_;              // known, and not expressed by ranges and replacements
   std::unordered_set<const void*> no_rest_;  // modulos that are zero

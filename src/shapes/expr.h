@@ -20,7 +20,7 @@ namespace magneto::shapes {
 
 enum class ExprKind : uint8_t {
   Constant,
-  Symbol,    // s0: a size known when the program runs
+  Symbol,    // s0: a size known when the program runs; u0, with the id -1: one that only its data says
   Variable,  // i0: a loop variable; its owner says which
   Value,     // %0: an integer that a program computed
   Sum,       // constant + terms
@@ -55,6 +55,11 @@ class Expr {
   const std::vector<int64_t>& coefficients() const;
   /// No division, modulo, min or max is in it.
   bool is_polynomial() const;
+
+  /// Where a table by symbols has that one: s0, u0, s1, u1...
+  static size_t place(int32_t symbol) {
+    return symbol < 0 ? 2 * static_cast<size_t>(-1 - symbol) + 1 : 2 * static_cast<size_t>(symbol);
+  }
 
   friend bool operator==(Expr a, Expr b) { return a.node_ == b.node_; }
   const void* identity() const { return node_; }

@@ -44,7 +44,7 @@ void print_expr(std::string& out, Expr expr) {
       out += std::to_string(expr.number());
       return;
     case ExprKind::Symbol:
-      out += std::string("s") + std::to_string(expr.id());
+      out += expr.id() < 0 ? "u" + std::to_string(-1 - expr.id()) : "s" + std::to_string(expr.id());
       return;
     case ExprKind::Variable:
       out += std::string("i") + std::to_string(expr.id());
@@ -147,6 +147,7 @@ class Parser {
     if (text_.substr(position_).starts_with("max(")) return call(4, max);
     const char first = text_[position_];
     if (first == 's') return ++position_, Expr::symbol(id());
+    if (first == 'u') return ++position_, Expr::symbol(-1 - id());
     if (first == 'i') return ++position_, Expr::variable(id());
     if (first == '%') return ++position_, Expr::value(id());
     return number();

@@ -14,7 +14,7 @@ int32_t SizeProgram::add(Expr expr) {
       step.number = expr.number();
       break;
     case ExprKind::Symbol:
-      step.number = expr.id();
+      step.number = static_cast<int64_t>(Expr::place(expr.id()));
       break;
     case ExprKind::Variable:
     case ExprKind::Value:

@@ -14,7 +14,7 @@ class SizeProgram {
   /// Where the expression's number is among the results. Equal parts of expressions are computed once.
   int32_t add(Expr expr);
   size_t size() const { return steps_.size(); }
-  /// `symbols`: by id. `results`: one number for each step.
+  /// `symbols`: by Expr::place. `results`: one number for each step.
   void run(const int64_t* symbols, int64_t* results) const;
 
  private:

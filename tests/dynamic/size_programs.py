@@ -11,10 +11,21 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch.torch_version import TorchVersion as Version
 
-# `matmul` of three dimensions and two asks for plain sizes in older versions of PyTorch: they are fixed there.
-MATMUL_TAKES_SIZES = Version(torch.__version__) >= Version("2.13")
+import magneto
+
+
+def matmul_takes_sizes() -> bool:
+    """`matmul` of three dimensions and two asks for plain sizes in older versions of PyTorch: they are fixed there."""
+    compiled = magneto.compile(torch.matmul, backend="aot_eager", dynamic=True)
+    for n in (3, 5):
+        compiled(torch.ones(2, n, 4), torch.ones(4, 6))
+    captures = magneto.stats()["frames"]
+    magneto.reset()
+    return captures == 1
+
+
+MATMUL_TAKES_SIZES = matmul_takes_sizes()
 
 
 class Row(NamedTuple):
@@ -62,7 +73,8 @@ ROWS = {
     "unbind": Row(lambda x: x.unbind(1), (("n", 4),)),
     "slice": Row(lambda x: x[:-1] + x[1:], (("n", 6),)),
     "half": Row(lambda x: x[: x.shape[0] // 2], (("n", 6),)),
-    "last": Row(lambda x: x[x.shape[0] - 1], (("n", 4),), fixed=True),
+    "last": Row(lambda x: x[x.shape[0] - 1], (("n", 4),)),
+    "last of several": Row(lambda x: x[1, x.shape[1] - 1, None, ..., :2], ((3, "n", 4),)),
     "narrow": Row(lambda x: x.narrow(0, 1, x.shape[0] - 1), (("n", 4),)),
     "index fill": Row(lambda x: x.clone().index_fill_(0, torch.tensor([0]), 3.0), (("n", 4),)),
     "diagonal": Row(lambda x: x.diagonal(1) + 1, (("n", "n"),)),
@@ -157,7 +169,10 @@ ROWS = {
         lambda x: x.new_zeros(x.shape[0] + 1, max(x.shape[0], 3), x.shape[0] % 3 + 1), (("n", 4),), branches=True
     ),
     "a size beside a tensor": Row(lambda x: x * x.shape[0] + x.size(0) - x.shape[0] / 2, (("n", 4),)),
-    "a size for a number": Row(lambda x: torch.add(x, x.shape[0]), (("n", 4),), fixed=True),
+    "a size for a number": Row(lambda x: torch.add(x, x.shape[0]).mul(x.shape[0]).sub_(x.shape[0]), (("n", 4),)),
+    "a size for a bound": Row(lambda x: (x * 9).clamp(0, x.shape[0]), (("n", 4),)),
+    "a size to fill with": Row(lambda x: torch.full((2,), x.shape[0]) + x[0, :2], (("n", 4),)),
+    "split by sizes": Row(lambda x: x.split([x.shape[0] - 2, 2]), (("n", 4),)),
     "a power of a size": Row(lambda x: x / x.shape[0] ** 0.5, (("n", 4),), fixed=True),
     "the text of a size": Row(lambda x: (x + 1, f"{x.shape} {x.shape[0]}"), (("n", 4),), fixed=True),
     "a loop over a size": Row(lambda x: sum(x[i] for i in range(x.shape[0])), (("n", 4),), fixed=True),

@@ -28,12 +28,13 @@ def small_llama() -> Any:
 
 
 @torch.no_grad()
-def generate(model: Any, tokens: int) -> list[int]:
-    cache = transformers.DynamicCache()
-    ids = torch.tensor([[1, 2, 3, 4, 5]])
+def generate(model: Any, tokens: int, cache: Any = None) -> list[int]:
+    cache = transformers.DynamicCache() if cache is None else cache
+    ids, position = torch.tensor([[1, 2, 3, 4, 5]]), torch.arange(5)
     made = []
     for _ in range(tokens):
-        ids = model(ids, past_key_values=cache, use_cache=True).logits[:, -1].argmax(-1, keepdim=True)
+        out = model(ids, past_key_values=cache, use_cache=True, cache_position=position)
+        ids, position = out.logits[:, -1].argmax(-1, keepdim=True), position[-1:] + 1
         made.append(int(ids))
     return made
 
@@ -46,6 +47,22 @@ def test_a_growing_cache_compiles_three_times(backend: str) -> None:
     assert generate(compiled, 200) == expected
     assert magneto.stats()["frames"] <= 3
     assert magneto.stats()["fallbacks"] == {}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+def test_a_cache_of_one_size_compiles_three_times(backend: str) -> None:
+    model = small_llama()
+
+    def cache() -> Any:
+        return transformers.StaticCache(config=model.config, max_batch_size=1, max_cache_len=64)
+
+    expected = generate(model, 50, cache())
+    compiled = magneto.compile(model, backend=backend)
+    assert generate(compiled, 50, cache()) == expected
+    assert magneto.stats()["frames"] <= 3
+    assert magneto.stats()["fallbacks"] == {}
+    assert generate(compiled, 50, cache()) == expected
+    assert magneto.stats()["frames"] <= 3
 
 
 @torch.no_grad()

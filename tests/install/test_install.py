@@ -229,7 +229,8 @@ def test_notes_are_said_once_at_the_programs_line() -> None:
         warnings.simplefilter("always")
         for _ in range(2):
             torch._dynamo.config.replay_record_enabled = True
-            torch._dynamo.decorators.mark_unbacked(X, 0)
+            torch._dynamo.config.dynamic_shapes = False
+            torch._dynamo.config.dynamic_shapes = True
             torch._dynamo.config.replay_record_enabled = False
     assert len(said) == 2 and {Path(one.filename) for one in said} == {Path(__file__)}
 

@@ -1,0 +1,234 @@
+#include "fake/data_sizes.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "fake/dispatch_key.h"
+#include "fake/record.h"
+#include "fake/size_node.h"
+
+namespace magneto::fake {
+
+namespace {
+
+using c10::SymInt;
+
+/// A result with memory of its own; no strides: contiguous.
+struct Made {
+  c10::ScalarType dtype;
+  SymSizes sizes;
+  SymSizes strides = {};
+};
+
+/// The results, where `size` is the number that only the data says. False: declined.
+using DataRule = bool (*)(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results);
+
+SymSizes sizes_of(const c10::IValue& tensor) {
+  const c10::SymIntArrayRef sizes = tensor.toTensor().sym_sizes();
+  return SymSizes(sizes.begin(), sizes.end());
+}
+
+/// A row for each element that is not zero; column after column in memory.
+bool nonzero(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  results.push_back({c10::kLong, {size, args[0].toTensor().dim()}, {1, size}});
+  return true;
+}
+
+bool masked_select(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  results.push_back({args[0].toTensor().scalar_type(), {size}});
+  return true;
+}
+
+bool repeat_interleave(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  results.push_back({args[0].toTensor().scalar_type(), {size}});
+  return true;
+}
+
+/// (self, ..., return_inverse, return_counts): where they are not wanted, those are empty.
+bool add_unique(std::span<const c10::IValue> args, size_t flags, SymSizes values, const SymSizes& inverse,
+                const SymInt& size, std::vector<Made>& results) {
+  results.push_back({args[0].toTensor().scalar_type(), std::move(values)});
+  results.push_back({c10::kLong, args[flags].toBool() ? inverse : SymSizes{0}});
+  results.push_back({c10::kLong, SymSizes{args[flags + 1].toBool() ? size : SymInt(0)}});
+  return true;
+}
+
+bool unique2(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  return add_unique(args, 2, {size}, sizes_of(args[0]), size, results);
+}
+
+bool unique_consecutive(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  return args[3].isNone() && add_unique(args, 1, {size}, sizes_of(args[0]), size, results);
+}
+
+/// Along the first dimension.
+bool unique_dim(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  SymSizes values = sizes_of(args[0]);
+  if (values.empty() || args[1].toInt() != 0) return false;
+  const SymSizes inverse = {values[0]};
+  values[0] = size;
+  return add_unique(args, 3, values, inverse, size, results);
+}
+
+DataRule rule_of(const c10::OperatorHandle& op) {
+  static const auto* rules = new std::unordered_map<std::string, DataRule>{
+      {"aten::nonzero", nonzero},
+      {"aten::masked_select", masked_select},
+      {"aten::repeat_interleave.Tensor", repeat_interleave},
+      {"aten::_unique2", unique2},
+      {"aten::unique_consecutive", unique_consecutive},
+      {"aten::unique_dim", unique_dim},
+  };
+  const auto row = rules->find(c10::toString(op.operator_name()));
+  return row == rules->end() ? nullptr : row->second;
+}
+
+std::vector<int64_t> examples(SessionState& state, const SymSizes& sizes) {
+  std::vector<int64_t> numbers;
+  for (const SymInt& size : sizes) numbers.push_back(state.sizes.example(expr_of(size)));
+  return numbers;
+}
+
+at::Tensor make(Session& session, const Made& made, c10::Device device) {
+  SessionState& state = *session.impl().state;
+  const SymSizes strides = made.strides.empty() ? contiguous_strides(state, made.sizes) : made.strides;
+  at::Tensor tensor = session.impl().empty(examples(state, made.sizes), examples(state, strides), made.dtype, device);
+  auto symbolic = std::make_shared<FakeImpl::Symbolic>();
+  symbolic->sizes.assign(made.sizes.begin(), made.sizes.end());
+  symbolic->strides.assign(strides.begin(), strides.end());
+  symbolic->offset = 0;
+  as_fake(tensor)->set_symbolic(std::move(symbolic));
+  return tensor;
+}
+
+bool is_mask(const c10::IValue& index) {
+  return index.isTensor() && index.toTensor().defined() &&
+         (index.toTensor().scalar_type() == c10::kBool || index.toTensor().scalar_type() == c10::kByte);
+}
+
+/// Indices with one mask, which stands for as many index tensors as it has dimensions. Nothing: more masks, or one that
+/// does not fit.
+std::optional<std::vector<c10::IValue>> without_mask(Session& session, std::span<const c10::IValue> args,
+                                                     const SymInt& size) {
+  std::vector<c10::IValue> changed(args.begin(), args.end());
+  const at::Tensor& self = args[0].toTensor();
+  c10::List<std::optional<at::Tensor>> indices;
+  bool masked = false;
+  for (const c10::IValue& item : args[1].toListRef()) {
+    if (!is_mask(item)) {
+      indices.push_back(item.isNone() ? std::nullopt : std::optional(item.toTensor()));
+      continue;
+    }
+    const at::Tensor& mask = item.toTensor();
+    if (std::exchange(masked, true) || mask.dim() == 0 || as_fake(mask)->known()) return std::nullopt;
+    for (int64_t k = 0; k < mask.dim(); ++k) {
+      const auto dim = static_cast<int64_t>(indices.size());
+      if (dim >= self.dim() || mask.sym_size(k) != self.sym_size(dim)) return std::nullopt;
+      indices.push_back(make(session, {c10::kLong, {size}}, mask.device()));
+    }
+  }
+  changed[1] = std::move(indices);
+  return changed;
+}
+
+}  // namespace
+
+std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const c10::OperatorHandle& op,
+                                                        const OperatorFacts& facts, std::span<const c10::IValue> args) {
+  SessionState& state = *session.impl().state;
+  const bool indexes = c10::toString(op.operator_name()) == "aten::index.Tensor";
+  const DataRule rule = rule_of(op);
+  if (!session.takes.sizes || (!rule && !indexes)) return std::nullopt;
+  const SymInt size = to_symint(session.impl().state, session.impl().make_unbacked({0, INT64_MAX}, op));
+  if (rule) {
+    std::vector<Made> made;
+    if (!rule(args, size, made)) return std::nullopt;
+    std::vector<c10::IValue> results;
+    for (const Made& each : made) results.emplace_back(make(session, each, args[0].toTensor().device()));
+    return results;
+  }
+  const auto indices = without_mask(session, args, size);
+  if (!indices) return std::nullopt;
+  Call call(*indices);
+  {
+    const BelowFake guard;
+    const Hints hints(state);
+    if (!facts.rule(call)) return std::nullopt;
+  }
+  if (!infer_symbolic(state, facts.symbolic_rule, *indices, call.results())) return std::nullopt;
+  return std::move(call.results());
+}
+
+void bind_symbol(Session& session, std::span<const c10::IValue> results) {
+  Session::Impl& impl = session.impl();
+  const shapes::Expr symbol = *impl.last_unbacked;
+  for (const c10::IValue& result : results) {
+    const at::Tensor& tensor = result.toTensor();
+    const FakeImpl::Symbolic* symbolic = as_fake(tensor)->symbolic();
+    for (int64_t dim = 0; symbolic && dim < tensor.dim(); ++dim) {
+      if (!(expr_of(symbolic->sizes[dim]) == symbol)) continue;
+      return impl.graph.symbols.push_back({symbol.id(), impl.value_of(*as_fake(tensor)), static_cast<int32_t>(dim)});
+    }
+  }
+  throw std::logic_error("no result says the size " + shapes::text(symbol));
+}
+
+namespace {
+
+/// A tensor of one number that is beside tensors what a Python number is.
+at::Tensor wrapped_number(Session& session) {
+  at::Tensor number = session.impl().empty({}, {}, c10::kLong, c10::kCPU);
+  as_fake(number)->set_wrapped_number(true);
+  return number;
+}
+
+}  // namespace
+
+std::vector<shapes::Relation> needed_of_data(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  const std::string name = c10::toString(op.operator_name());
+  const auto size_in = [&](size_t dim_arg) {
+    const at::Tensor& self = args[0].toTensor();
+    const int64_t dim = args[dim_arg].toInt();
+    return expr_of(self.sym_size(dim < 0 ? dim + self.dim() : dim));
+  };
+  std::vector<shapes::Relation> needed;
+  if (name == "aten::split_with_sizes" && args[1].isList()) {
+    shapes::Expr total = 0;
+    for (const c10::IValue& length : args[1].toListRef()) {
+      total += expr_of(length.toSymInt());
+      needed.push_back(shapes::at_most(0, expr_of(length.toSymInt())));
+    }
+    needed.push_back(shapes::equal(total, size_in(2)));
+  } else if (name == "aten::select.int") {
+    needed = {shapes::at_most(0, expr_of(args[2].toSymInt())), shapes::less(expr_of(args[2].toSymInt()), size_in(1))};
+  }
+  return needed;
+}
+
+std::optional<std::vector<c10::IValue>> infer_own(Session& session, const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  if (name == "magneto::check") return std::vector<c10::IValue>();
+  if (name == "magneto::number") return std::vector<c10::IValue>{wrapped_number(session)};
+  if (name == "magneto::size") return std::vector<c10::IValue>{session.impl().empty({}, {}, c10::kLong, c10::kCPU)};
+  return std::nullopt;
+}
+
+std::optional<c10::IValue> infer_item(Session& session, std::span<const c10::IValue> args) {
+  const at::Tensor& tensor = args[0].toTensor();
+  if (!session.takes.numbers || !c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) ||
+      tensor.scalar_type() == c10::kUInt64) {
+    return std::nullopt;
+  }
+  static const c10::OperatorHandle item = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::item", "");
+  Session::Impl& impl = session.impl();
+  const int32_t symbol = impl.make_unbacked({}, item).id();
+  c10::IValue read = wrapped_number(session);
+  {
+    const Hints hints(*impl.state);
+    record(session, item, facts_of(item), args.first(1), {&read, 1});
+  }
+  impl.graph.symbols.push_back({symbol, impl.value_of(*as_fake(read.toTensor())), -1});
+  return c10::IValue(to_symint(impl.state, shapes::Expr::symbol(symbol)));
+}
+
+}  // namespace magneto::fake

@@ -1,0 +1,156 @@
+"""Numbers and sizes that only the data says: captured where a setting or fullgraph=True asks for it, else side exits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from data_programs import PROGRAMS
+from test_sizes import assert_same
+
+import magneto
+
+BACKENDS = ["eager", "aot_eager", "magneto"]
+
+
+INPUTS = [[1, 2, 3], [3, 2, 1], [2, 2, 2], [1, 0, 5], [4, 1, 1]]
+
+
+def outcome(function: Callable[..., Any], x: torch.Tensor) -> Any:
+    try:
+        return function(x)
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_graph_for_all_data(name: str, backend: str) -> None:
+    magneto.reset()
+    compiled = magneto.compile(PROGRAMS[name], backend=backend, fullgraph=True)
+    for data in INPUTS:
+        x = torch.tensor(data)
+        assert_same(outcome(compiled, x), outcome(PROGRAMS[name], x))
+    assert magneto.stats()["graphs"] == 1
+    assert magneto.stats()["breaks"] == 0
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_dynamic_inputs_too(name: str) -> None:
+    magneto.reset()
+    compiled = magneto.compile(PROGRAMS[name], backend="aot_eager", fullgraph=True, dynamic=True)
+    for data in ([1, 2, 3], [2, 1, 1, 2], [0, 3, 3], [6, 0]):
+        x = torch.tensor(data)
+        assert_same(outcome(compiled, x), outcome(PROGRAMS[name], x))
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_side_exits_by_default(name: str) -> None:
+    magneto.reset()
+    compiled = magneto.compile(PROGRAMS[name], backend="aot_eager")
+    for data in INPUTS:
+        x = torch.tensor(data)
+        assert_same(outcome(compiled, x), outcome(PROGRAMS[name], x))
+
+
+def test_a_question_is_an_error_that_says_what_would_settle_it() -> None:
+    def branches(x: torch.Tensor) -> torch.Tensor:
+        if x.nonzero().shape[0] > 3:
+            return x + 1
+        return x - 1
+
+    x = torch.ones(5)
+    with pytest.raises(magneto.exc.Unsupported, match=r"(?s)u0 is of aten.nonzero.*torch._check\(4 <= u0\)"):
+        magneto.compile(branches, backend="aot_eager", fullgraph=True)(x)
+    assert_same(magneto.compile(branches, backend="aot_eager")(x), branches(x))
+
+
+def test_settings_take_them_without_fullgraph() -> None:
+    def program(x: torch.Tensor) -> Any:
+        n = x.sum().item()
+        torch._check(n >= 0)
+        return torch.zeros(n), x.nonzero()
+
+    x = torch.tensor([1, 2])
+    for numbers, sizes, breaks in ((False, False, 2), (True, False, 1), (True, True, 0)):
+        magneto.reset()
+        with magneto.config.patch(capture_scalar_outputs=numbers, capture_dynamic_output_shape_ops=sizes):
+            assert_same(magneto.compile(program, backend="aot_eager")(x), program(x))
+        assert magneto.stats()["breaks"] == breaks
+
+
+def test_a_check_that_fails_raises_as_in_the_program() -> None:
+    def program(x: torch.Tensor, log: list[int]) -> Any:
+        log.append(1)
+        x.add_(1)
+        n = x.sum().item()
+        torch._check(n < 10, lambda: "much too large")
+        return torch.zeros(n)
+
+    compiled = magneto.compile(program, backend="aot_eager", fullgraph=True)
+    for value in (1, 4, 2):
+        ours, theirs = torch.tensor([value, 0]), torch.tensor([value, 0])
+        logs: tuple[list[int], list[int]] = ([], [])
+        assert_same(
+            outcome(lambda x: compiled(x, logs[0]), ours),  # noqa: B023
+            outcome(lambda x: program(x, logs[1]), theirs),  # noqa: B023
+        )
+        assert_same(ours, theirs)
+        assert logs[0] == logs[1]
+
+
+def test_a_check_of_equality_that_fails_raises_too() -> None:
+    compiled = magneto.compile(PROGRAMS["known_after_a_check"], backend="aot_eager", fullgraph=True)
+    for data in ([1, 2, 3], [1, 2, 4], [6, 0, 0], [1, 1, 1]):
+        x = torch.tensor(data)
+        assert_same(outcome(compiled, x), outcome(PROGRAMS["known_after_a_check"], x))
+
+
+def test_an_assert_that_fails_raises_as_in_the_program() -> None:
+    compiled = magneto.compile(PROGRAMS["asserted"], backend="aot_eager", fullgraph=True)
+    for data in ([1, 2], [9, 2], [2, 2]):
+        assert_same(outcome(compiled, torch.tensor(data)), outcome(PROGRAMS["asserted"], torch.tensor(data)))
+
+
+def test_what_is_written_after_the_read_does_not_change_it() -> None:
+    def program(x: torch.Tensor) -> Any:
+        n = x[0].item()
+        x.zero_()
+        return torch.ones(n), n
+
+    compiled = magneto.compile(program, backend="aot_eager", fullgraph=True)
+    for value in (3, 5):
+        assert_same(compiled(torch.tensor([value])), program(torch.tensor([value])))
+
+
+def test_unbacked_dimensions() -> None:
+    compiled = magneto.compile(lambda x: (x * 2, x.sum(0), x.shape[0] + 1), backend="aot_eager")
+    for n in (4, 0, 1, 7):
+        x = torch.ones(n, 3)
+        magneto.mark_unbacked(x, 0)
+        assert_same(compiled(x), (x * 2, x.sum(0), n + 1))
+    assert magneto.stats()["frames"] == 1
+
+
+def test_few_programs_are_run_twice() -> None:
+    """What examples of sizes have answered holds for all sizes that are not 0 or 1, and mostly for these."""
+    for name in ("item", "nonzero", "masked", "where", "unique", "repeated", "experts", "written", "masked_rows"):
+        magneto.reset()
+        compiled = magneto.compile(PROGRAMS[name], backend="aot_eager", fullgraph=True)
+        for data in ([2, 2, 2], [3, 1, 2], [1, 2, 3]):
+            outcome(compiled, torch.tensor(data))
+        assert magneto.stats()["undone"] == {}, name
+
+
+@pytest.mark.parametrize("name", ["flaubert", "xlm", "jetmoe"])
+def test_models_that_read_numbers_are_one_graph(name: str) -> None:
+    pytest.importorskip("transformers")
+    import models
+
+    model, given = models.build(name), models.inputs(name)
+    with torch.no_grad():
+        expected = model(**given)
+        actual = magneto.compile(model, backend="aot_eager", fullgraph=True)(**given)
+    torch.testing.assert_close(actual[0], expected[0])
