@@ -396,21 +396,7 @@ bool arange(SymbolicCall& call) {
   return all_results(call, {(way + (pace - 1)) / pace});
 }
 
-template <bool up>
-bool pixel_shuffle(SymbolicCall& call) {
-  SymSizes sizes = call.sizes(0);
-  const SymInt factor = call.integer(1), square = factor * factor;
-  SymInt &channels = sizes[sizes.size() - 3], &height = sizes[sizes.size() - 2], &width = sizes[sizes.size() - 1];
-  if (up ? channels % square != 0 : height % factor != 0 || width % factor != 0) return false;
-  channels = up ? channels / square : channels * square;
-  height = up ? height * factor : height / factor;
-  width = up ? width * factor : width / factor;
-  return all_results(call, sizes);
-}
-
 constexpr SymbolicRow rows[] = {
-    {"aten::pixel_shuffle", pixel_shuffle<true>},
-    {"aten::pixel_unshuffle", pixel_shuffle<false>},
     {"aten::scalar_tensor", to_number},
     {"aten::sum", to_number},
     {"aten::sum.dim_IntList", reduce<1, 2>},
