@@ -32,15 +32,20 @@ Ref handle_isinstance(Capture& capture, const CallArgs& args) {
   return boolean(result);
 }
 
+Ref size_of(PyObject* object) {
+  const Py_ssize_t size = PyObject_Size(object);
+  if (size < 0) throw PythonError{};
+  return checked(PyLong_FromSsize_t(size));
+}
+
 Ref handle_len(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "len");
   PyObject* value = args.values[0];
   if (is_tensor(value)) {
     if (Ref shape = capture.shape_of(THPVariable_Unpack(value))) return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
-    return checked(PyLong_FromSsize_t(PyObject_Size(value)));
+    return size_of(value);
   }
-  if (is_array(value))
-    return checked(PyLong_FromSsize_t(PyObject_Size(sample_of(capture.array_stand_in(value).get()))));
+  if (is_array(value)) return size_of(sample_of(capture.array_stand_in(value).get()));
   const Source* source = capture.source_of(value);
   if (source && !capture.has_shadow(value) && !capture.is_shadow(value) && !capture.find_overlay(value, true)) {
     PyTypeObject* type = Py_TYPE(value);

@@ -395,7 +395,7 @@ void Capture::finish_sizes() {
     if (!used.count(symbol.id)) continue;
     const Expr expr = Expr::symbol(symbol.id);
     const shapes::Range range = environment.range(environment.simplified(expr));
-    const int64_t hint = environment.value(expr).value();
+    const int64_t hint = environment.example(expr);
     if (symbol.place.kind == SizePlace::Kind::Number) {
       Ref input = beside_tensor(unknown_numbers_.at(symbol.place.source).get());
       graph.symbols.push_back({symbol.id, session->value_of(THPVariable_Unpack(input.get())), -1, range, hint});

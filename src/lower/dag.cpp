@@ -25,7 +25,7 @@ size_t hash(const Node& node) {
       static_cast<size_t>(node.kind) * 31 + static_cast<size_t>(node.op) * 7 + static_cast<size_t>(node.dtype);
   const auto mix = [&](size_t value) { result = (result ^ value) * 0x9e3779b97f4a7c15ull + (result >> 29); };
   const auto mix_size = [&](const Size& size) {
-    mix(static_cast<size_t>(size.hint()) + reinterpret_cast<size_t>(size.identity()));
+    mix(size.is_static() ? static_cast<size_t>(size.hint()) : reinterpret_cast<size_t>(size.identity()));
   };
   for (const Size& size : node.sizes) mix_size(size);
   for (const NodeId id : node.operands) mix(static_cast<size_t>(id) + 1000003);

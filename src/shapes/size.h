@@ -36,7 +36,9 @@ class Size {
   Expr expr() const { return expr_ ? *expr_ : Expr(hint_); }
   const void* identity() const { return expr_ ? expr_->identity() : nullptr; }
 
-  friend bool operator==(const Size& a, const Size& b) { return a.hint_ == b.hint_ && a.identity() == b.identity(); }
+  friend bool operator==(const Size& a, const Size& b) {
+    return a.identity() == b.identity() && (!a.is_static() || a.hint_ == b.hint_);
+  }
 
  private:
   int64_t hint_ = 0;
