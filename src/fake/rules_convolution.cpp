@@ -138,25 +138,7 @@ bool adaptive_avg_pool2d(Call& call) {
   return true;
 }
 
-/// (self, factor): factor² channels become a square of as many pixels, or the other way round. Contiguous images alone.
-template <bool up>
-bool pixel_shuffle(Call& call) {
-  const at::Tensor& self = call.tensor(0);
-  const int64_t factor = call.integer(1), rank = self.dim();
-  if (rank < 3 || factor <= 0 || self.suggest_memory_format() != at::MemoryFormat::Contiguous) return false;
-  std::vector<int64_t> sizes = self.sizes().vec();
-  int64_t &channels = sizes[rank - 3], &height = sizes[rank - 2], &width = sizes[rank - 1];
-  if (up ? channels % (factor * factor) != 0 : height % factor != 0 || width % factor != 0) return false;  // an error
-  channels = up ? channels / (factor * factor) : channels * factor * factor;
-  height = up ? height * factor : height / factor;
-  width = up ? width * factor : width / factor;
-  call.result(call.empty(sizes, self.scalar_type(), self.device()));
-  return true;
-}
-
 constexpr RuleRow rows[] = {
-    {"aten::pixel_shuffle", pixel_shuffle<true>},
-    {"aten::pixel_unshuffle", pixel_shuffle<false>},
     {"aten::convolution", convolution},
     {"aten::max_pool2d_with_indices", when<kFloats, structured<meta::structured_max_pool2d_with_indices>>},
     {"aten::max_pool2d_with_indices_backward",
