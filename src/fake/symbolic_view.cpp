@@ -60,9 +60,7 @@ bool realiased(const SymbolicCall& call, View& view) {
 }
 
 /// (self, sizes, strides, offset): of the tensor itself.
-bool restrided(const SymbolicCall& call, View& view) {
-  return call.is_none(3) && realiased(call, view);
-}
+bool restrided(const SymbolicCall& call, View& view) { return call.is_none(3) && realiased(call, view); }
 
 bool reshaped(const SymbolicCall& call, View& view) {
   const at::Tensor& self = call.tensor(0);

@@ -287,8 +287,8 @@ class Functionaliser {
                      std::find(outputs.begin(), outputs.end(), id) == outputs.end();
     const std::vector<shapes::Expr> new_sizes = graph::exprs_of(node.args[1]), strides = graph::exprs_of(node.args[2]);
     const shapes::Sizes old_sizes = graph::sizes_of(old), old_strides = graph::strides_of(old);
-    bool same = own && new_sizes.size() == old_sizes.size() &&
-                (node.args.size() < 4 || constant_of(node.args[3]).isNone());
+    bool same =
+        own && new_sizes.size() == old_sizes.size() && (node.args.size() < 4 || constant_of(node.args[3]).isNone());
     for (size_t i = 0; same && i < old_sizes.size(); ++i) {
       same = old_sizes[i].expr() == new_sizes[i] && (old_sizes[i] == 1 || old_strides[i].expr() == strides[i]);
     }
