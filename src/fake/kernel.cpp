@@ -129,6 +129,12 @@ std::optional<std::vector<SymSizes>> sizes_by_fake_kernel(Session& session, cons
   return sizes;
 }
 
+/// The operator's results in place of its arguments.
+void give_results(Stack* stack, size_t arguments, std::vector<c10::IValue>& results) {
+  torch::jit::drop(*stack, arguments);
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+}
+
 bool takes_data(const Session& session, const OperatorFacts& facts) {
   return (facts.data_dependent && session.takes.numbers) || (facts.dynamic_shape && session.takes.sizes);
 }
@@ -153,8 +159,7 @@ bool from_data(Session& session, const c10::OperatorHandle& op, const OperatorFa
     if (!number) return false;
     results.push_back(std::move(*number));
   }
-  torch::jit::drop(*stack, args.size());
-  for (c10::IValue& result : results) stack->push_back(std::move(result));
+  give_results(stack, args.size(), results);
   return true;
 }
 
@@ -189,13 +194,10 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   const bool symbolic = session.impl().has_symbols && (facts.rule || !decomposes()) && has_symbolic(state, args);
   // Beside a symbolic rule, what is wrong and what memory is shared says our rule for plain numbers, or PyTorch's.
   const bool has_rules = facts.symbolic_rule && (facts.rule || !decomposes());
-  if (!session.impl().has_symbols) {
-  } else if (auto own = infer_own(session, op)) {
+  if (auto own = session.impl().has_symbols ? infer_own(session, op) : std::nullopt) {
     const Hints hints(state);
     record(session, op, facts, args, *own);
-    torch::jit::drop(*stack, count);
-    for (c10::IValue& result : *own) stack->push_back(std::move(result));
-    return;
+    return give_results(stack, count, *own);
   }
   if (takes_data(session, facts) && (facts.data_dependent || (facts.dynamic_shape && has_dynamic_shape(op, args))) &&
       !(!symbolic && is_known(op, facts, args))) {
@@ -234,9 +236,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   } else if (auto known =
                  (facts.data_dependent || dynamic) && !symbolic ? read_known(session, op, facts, args) : std::nullopt) {
     if (!facts.recorded) {  // `.item()` of a known value is a number of the code
-      torch::jit::drop(*stack, count);
-      for (c10::IValue& result : *known) stack->push_back(std::move(result));
-      return;
+      return give_results(stack, count, *known);
     }
     call.results() = fakes_like(session, *known);
   } else if (auto indices = dynamic && facts.rule ? without_masks(session, args) : std::nullopt) {
@@ -270,8 +270,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     record(session, op, facts, args, call.results());
     if (!symbolic) keep_known(op, facts, args, call.results());
   }
-  torch::jit::drop(*stack, count);
-  for (c10::IValue& result : call.results()) stack->push_back(std::move(result));
+  give_results(stack, count, call.results());
 }
 
 void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {

@@ -7,6 +7,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "codegen/kernel.h"
 #include "graph/text.h"
@@ -413,20 +414,26 @@ std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
 }
 
 void CallFrame::allocate(int64_t bytes) {
-  held_memory().arenas += bytes - arena_bytes;
-  arena_bytes = bytes;
-  if (bytes == 0) return;
+  held_memory().arenas -= std::exchange(arena_bytes, 0);
   arena = {};
+  if (bytes == 0) return;
   arena = at::detail::empty_cpu({bytes}, c10::kByte).storage();
+  arena_bytes = bytes;
+  held_memory().arenas += bytes;
   prefer_huge_pages(arena.mutable_data(), static_cast<size_t>(bytes));
 }
 
 void CompiledProgram::Impl::resize(CallFrame& frame, const at::Tensor* const* inputs) const {
   if (!sized->reader.update(inputs, frame.sized->values)) return;
   const c10::InferenceMode no_inference(false);
-  frame.sized->resize(*sized);
-  if (frame.sized->arena_bytes > frame.arena_bytes) frame.allocate(frame.sized->arena_bytes);
-  place_tensors(frame, frame.sized->registers);
+  try {
+    frame.sized->resize(*sized);
+    if (frame.sized->arena_bytes > frame.arena_bytes) frame.allocate(frame.sized->arena_bytes);
+    place_tensors(frame, frame.sized->registers);
+  } catch (...) {  // so much memory is not there: the frame is for no sizes
+    frame.sized->values = {};
+    throw;
+  }
 }
 
 /// The arena's tensors and the pointers that stay from call to call.

@@ -14,7 +14,6 @@ namespace magneto::runtime {
 
 struct SizedPlan {
   explicit SizedPlan(const graph::Graph& graph) : reader(graph) {}
-  bool empty() const { return reader.empty(); }
 
   graph::SymbolReader reader;
   shapes::SizeProgram sizes;

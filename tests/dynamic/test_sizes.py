@@ -112,6 +112,22 @@ def test_a_size_that_comes_often_has_code_of_its_own() -> None:
     assert magneto.stats()["specialised"] == 2  # beside that of the capture
 
 
+def test_sizes_that_memory_is_too_small_for() -> None:
+    """They raise as often as they come; a frame that was not finished for them is not used."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2 + 1).sort()[0] + 1
+
+    compiled = magneto.compile(function, dynamic=True)
+    for n in (5, 2**45, 2**45, 7, 2**45, 5):
+        x = torch.ones(1).expand(n)
+        if n > 100:
+            with pytest.raises(RuntimeError, match="memory"):
+                compiled(x)
+        else:
+            torch.testing.assert_close(compiled(x), function(x))
+
+
 def test_strides_that_follow_from_sizes() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return x.transpose(0, 1).reshape(-1) + x.stride(0)
