@@ -5,79 +5,24 @@ Installing puts a finder in front of `sys.meta_path` that serves those modules f
 never loaded. `torch.compiler.*` needs nothing: its functions go to `torch._dynamo`.
 
 What others hold already is changed in place, so that the order of imports does not matter: `torch.compile` stays the
-same function with another body, and where PyTorch's compiler was loaded before, its modules' attributes become ours.
-Every change goes through `_Changes`, which takes them back.
+same function with another body, and where PyTorch's compiler was loaded before, what it has given away (`held.py`).
+Every change goes through `Changes`, which takes them back.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-import types
 import warnings
-from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from magneto import _log
-from magneto._install import dynamo, modules, settings, table
+from magneto._install import dynamo, held, modules, settings, table
+from magneto._install.changes import Changes
 
 _lock = threading.RLock()
-_changes: _Changes | None = None
-
-
-class _Changes:
-    """What was changed, and how to take it back: in reverse order, exactly."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-
-    def attribute(self, owner: Any, name: str, value: Any) -> None:
-        """Sets an attribute of a module."""
-        namespace = vars(owner)
-        if name in namespace:
-            before = namespace[name]
-            self._undo.append(lambda: namespace.__setitem__(name, before))
-        else:
-            self._undo.append(lambda: namespace.pop(name, None))
-        namespace[name] = value
-
-    def without_attribute(self, owner: Any, name: str) -> None:
-        """Deletes an attribute of a module, if it has it, and does so again before anything is put back."""
-        namespace = vars(owner)
-        before = namespace.pop(name, self)
-
-        def restore() -> None:
-            namespace.pop(name, None)
-            if before is not self:
-                namespace[name] = before
-
-        self._undo.append(restore)
-
-    def body(self, function: Any, replacement: Callable[..., Any]) -> None:
-        """Makes a Python function run `replacement`. It stays the same object, for all who hold it."""
-        before = (function.__code__, function.__defaults__, function.__kwdefaults__)
-        if before[0].co_freevars:
-            return  # a closure's code can't be exchanged; the module's attribute is, which most callers read
-
-        def restore() -> None:
-            function.__code__, function.__defaults__, function.__kwdefaults__ = before
-
-        self._undo.append(restore)
-        function.__code__ = modules.bridge_to(function, replacement)
-        function.__defaults__ = function.__kwdefaults__ = None
-
-    def finder(self, finder: Any) -> None:
-        sys.meta_path.insert(0, finder)
-        self._undo.append(lambda: sys.meta_path.remove(finder))
-
-    def on_undo(self, action: Callable[[], None]) -> None:
-        self._undo.append(action)
-
-    def take_back(self) -> None:
-        while self._undo:
-            self._undo.pop()()
+_changes: Changes | None = None
 
 
 def install() -> None:
@@ -86,7 +31,7 @@ def install() -> None:
     with _lock:
         if _changes is not None:
             return
-        changes = _Changes()
+        changes = Changes()
         try:
             _put_in_place(changes)
         except BaseException:
@@ -110,22 +55,22 @@ def is_installed() -> bool:
     return _changes is not None
 
 
-def _put_in_place(changes: _Changes) -> None:
+def _put_in_place(changes: Changes) -> None:
     table.forget_notes()
     loaded = {name: module for name, module in sys.modules.items() if modules.is_replaced(name)}
     changes.on_undo(lambda: sys.modules.update(loaded))
     changes.on_undo(lambda: modules.drop(modules.is_replaced))
     for name in loaded:
         del sys.modules[name]
-    for parent, child in (("torch", "_dynamo"), ("torch", "_inductor")):
-        changes.without_attribute(sys.modules[parent], child)
+    for name in table.PACKAGES:
+        changes.without_module(name)
     served: tuple[str, ...] = table.PREFIXES
     symbolic_shapes = "torch.fx.experimental.symbolic_shapes"
     if symbolic_shapes in sys.modules:  # loaded already: it works on, for who uses it
         served = tuple(prefix for prefix in served if prefix != symbolic_shapes)
     else:
         changes.on_undo(lambda: modules.drop(lambda name: name == symbolic_shapes))
-        changes.without_attribute(sys.modules["torch.fx.experimental"], "symbolic_shapes")
+        changes.without_module(symbolic_shapes)
     changes.finder(modules.Finder(served))
     changes.on_undo(dynamo.forget_disabled)
     changes.on_undo(settings.forget_logs)
@@ -137,26 +82,8 @@ def _put_in_place(changes: _Changes) -> None:
         changes.body(proxy_tensor.make_fx, dynamo.make_fx)
     for name in ("torch._dynamo", "torch._inductor"):  # torch would import them in the middle of a capture
         modules.load(name)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the notes are for programs that use the names
-        for name, module in loaded.items():
-            _change_loaded(changes, name, module)
+    if loaded:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the notes are for programs that use the names
+            held.change(changes, loaded)
     table.forget_notes()
-
-
-def _change_loaded(changes: _Changes, name: str, module: types.ModuleType) -> None:
-    """A module of PyTorch's compiler that somebody may hold: its names become ours."""
-    if name not in table.MODULES:
-        return
-    shim = modules.load(name)
-    for row in table.MODULES[name]:
-        before = vars(module).get(row.name)
-        if before is None or row.state is table.TO_COME:
-            continue
-        ours = getattr(shim, row.name)
-        if isinstance(before, types.FunctionType) and isinstance(ours, (types.FunctionType, type)):
-            changes.body(before, ours)
-        changes.attribute(module, row.name, ours)
-    for child in table.children(name):
-        if child in vars(module):
-            changes.attribute(module, child, modules.load(f"{name}.{child}"))

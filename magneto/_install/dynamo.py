@@ -259,6 +259,33 @@ def decorates_nothing(*args: Any, **kwargs: Any) -> Callable[[F], F]:
     return same
 
 
+NO_DECOMPOSITIONS: frozenset[Any] = frozenset()
+
+
+def make_boxed_func(fn: Callable[..., Any]) -> Callable[[list[Any]], Any]:
+    """`fn` as a function of one list, which backends may give back."""
+
+    def boxed(args: list[Any]) -> Any:
+        return fn(*args)
+
+    boxed._boxed_call = True  # type: ignore[attr-defined]
+    return boxed
+
+
+def make_boxed_compiler(compiler: Callable[[Any, Any], Callable[..., Any]]) -> Callable[[Any, Any], Any]:
+    """A backend whose function is made by `make_boxed_func`."""
+
+    def compile_boxed(gm: Any, example_inputs: Any) -> Any:
+        return make_boxed_func(compiler(gm, example_inputs))
+
+    return compile_boxed
+
+
+def eager_compiler(gm: Any, example_inputs: Any) -> Any:
+    """Gives the graph as it is."""
+    return gm
+
+
 def compile_graph(gm: Callable[..., Any], example_inputs: Any = None, *others: Any, **options: Any) -> Any:
     """compile_fx: a torch.fx.GraphModule, compiled."""
     return _api.compile(getattr(gm, "forward", gm), fullgraph=True)

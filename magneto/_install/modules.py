@@ -96,8 +96,7 @@ def _is_below(name: str, prefix: str) -> bool:
 
 def is_replaced(name: str) -> bool:
     """Whether a module of that name is a part of PyTorch's compiler, or an older name of one."""
-    packages = ("torch._dynamo", "torch._inductor", *table.ALIASES)
-    return any(_is_below(name, package) for package in packages)
+    return any(_is_below(name, package) for package in (*table.PACKAGES, *table.ALIASES))
 
 
 def drop(what: Callable[[str], bool]) -> None:
@@ -112,7 +111,10 @@ def load(name: str) -> types.ModuleType:
 
 
 def bridge_to(function: types.FunctionType, replacement: Callable[..., Any]) -> types.CodeType:
-    """A body for `function` that calls `replacement`, under the same name."""
+    """A body for `function` that calls `replacement`, under the same name.
+
+    Python takes only code with the free variables that the function has cells for; this one leaves them alone.
+    """
 
     def bridge(*args: Any, **kwargs: Any) -> Any:
         replaced: Any = ...
@@ -120,4 +122,9 @@ def bridge_to(function: types.FunctionType, replacement: Callable[..., Any]) -> 
 
     code, names = bridge.__code__, function.__code__
     constants = tuple(replacement if constant is ... else constant for constant in code.co_consts)
-    return code.replace(co_consts=constants, co_name=names.co_name, co_qualname=names.co_qualname)
+    return code.replace(
+        co_consts=constants,
+        co_name=names.co_name,
+        co_qualname=names.co_qualname,
+        co_freevars=names.co_freevars,
+    )

@@ -226,6 +226,14 @@ class ConfigModule(types.ModuleType):
         """The settings that have a row or were set, with their values."""
         return {name: copy.copy(self._read(name, quiet=True)) for name in {**self._rows, **self._kept}}
 
+    def take_over(self, module: Any) -> None:
+        """Takes over what the program has set in PyTorch's module of this name."""
+        values, defaults = module.get_config_copy(), sources.names(self.__name__)
+        for name in self._rows:
+            default = defaults.get(name, sources.UNKNOWN)
+            if default is not sources.UNKNOWN and values.get(name, default) != default:
+                self._write(name, values[name])
+
     def _names(self) -> set[str]:
         return {*self._rows, *(name for name in sources.names(self.__name__) if not name.startswith("_"))}
 

@@ -41,6 +41,7 @@ _FRAMES = "Magneto's core runs frames without a Python callback"
 _EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
 _MINIFIER = "the minifier is to come; narrow down with backend='eager' and backend='aot_eager'"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
+_JOINT = "a joint graph is to come; torch.compile(fn) runs the forward pass under autograd"
 _ERRORS = "never raised by Magneto, there for `except`"
 _SHAPES = "for sizes that are plain numbers; others decide with bool()"
 
@@ -78,6 +79,17 @@ _TOP = (
     Name("on_compile_end", TO_COME, "", _FRAMES),
     Name("export", TO_COME, "", _EXPORT),
     Name("replay", TO_COME, "", "record and replay are to come"),
+)
+
+# Backends of programs name these; libraries import them when they are loaded.
+_AOT = (
+    Name("make_boxed_func", WORKS, "dynamo:make_boxed_func"),
+    Name("make_boxed_compiler", WORKS, "dynamo:make_boxed_compiler"),
+    Name("aot_function", TO_COME, "", _JOINT),
+    Name("aot_module", TO_COME, "", _JOINT),
+    Name("aot_module_simplified", TO_COME, "", _JOINT),
+    Name("compiled_function", TO_COME, "", _JOINT),
+    Name("compiled_module", TO_COME, "", _JOINT),
 )
 
 _SYMBOLIC = "is_concrete_bool is_concrete_int is_concrete_float is_symbolic is_nested_int has_free_symbols"
@@ -179,6 +191,19 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("PatternMatcherPass", TO_COME, "", _PASSES),
         Name("register_replacement", TO_COME, "", _PASSES),
     ),
+    "torch._functorch.aot_autograd": _AOT,
+    "functorch.compile": (
+        *_AOT,
+        Name("nop", WORKS, "dynamo:eager_compiler"),
+        Name("memory_efficient_fusion", TO_COME, "", _JOINT),
+        Name("ts_compile", TO_COME, "", _JOINT),
+        Name("print_compile", TO_COME, "", "TORCH_LOGS=graph_code shows the graph"),
+        Name("draw_graph", TO_COME, "", "torch._inductor.config.trace.graph_diagram draws it"),
+        Name("default_partition", TO_COME, "", _JOINT),
+        Name("min_cut_rematerialization_partition", TO_COME, "", _JOINT),
+        Name("default_decompositions", NO_EFFECT, "dynamo:NO_DECOMPOSITIONS", "graphs have the operators that run"),
+        Name("minifier", TO_COME, "", _MINIFIER),
+    ),
     "torch.fx.experimental.symbolic_shapes": (
         *(Name(name, WORKS, f"shapes:{name}", _SHAPES) for name in _SYMBOLIC.split()),
         Name("GuardOnDataDependentSymNode", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
@@ -186,8 +211,11 @@ MODULES: dict[str, tuple[Name, ...]] = {
     ),
 }
 
+# What of PyTorch's compiler is put aside, with all that lies below.
+PACKAGES = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "functorch.compile")
+
 # Modules below these are served here or not at all.
-PREFIXES = ("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes")
+PREFIXES = (*PACKAGES, "torch.fx.experimental.symbolic_shapes")
 
 # Older names of whole packages: the same module objects.
 ALIASES = {"torchdynamo": "torch._dynamo", "torchinductor": "torch._inductor"}
@@ -232,7 +260,7 @@ def names_of(module: str) -> Iterable[str]:
 def value_of(module: str, row: Name) -> Any:
     """What a row stands for. What is to come or replaced is said once."""
     if not row.target:
-        return _refusing(f"{module}.{row.name}", row.note)
+        return refusing(f"{module}.{row.name}", row.note)
     if row.state in (TO_COME, REPLACED):
         note_once(f"{module}.{row.name}: {row.note}")
     where, _, attribute = row.target.partition(":")
@@ -240,7 +268,9 @@ def value_of(module: str, row: Name) -> Any:
     return getattr(importlib.import_module(home), attribute)
 
 
-def _refusing(name: str, note: str) -> Any:
+def refusing(name: str, note: str) -> Any:
+    """A function that says, when it is called, that `name` is not served."""
+
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise NotYet(f"{name} is not there under magneto.install(): {note}.")
 

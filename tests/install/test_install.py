@@ -19,7 +19,7 @@ from magneto._install import modules, settings, table
 
 ROOT = Path(__file__).parents[2]
 X = torch.ones(3)
-SERVED = ("torch._dynamo", "torch._inductor", "torchdynamo", "torchinductor", "torch.fx.experimental.symbolic_shapes")
+SERVED = (*table.PREFIXES, *table.ALIASES)
 
 
 def add_one(x: torch.Tensor) -> torch.Tensor:
@@ -82,6 +82,7 @@ def test_a_compiler_that_is_loaded_is_changed_and_put_back() -> None:
         return "PyTorch's"
 
     real.optimize, real.config, real.__path__, config.verbose = optimize, config, [], "PyTorch's"
+    config.get_config_copy = dict
     before = dict(vars(real))
     missing = object()
     saved = {name: sys.modules.get(name, missing) for name in ("torch._dynamo", "torch._dynamo.config")}
@@ -110,9 +111,92 @@ def test_a_compiler_that_is_loaded_is_changed_and_put_back() -> None:
             torch._dynamo = attribute
 
 
+LIBRARY = """
+import torch
+from torch._dynamo import config, explain, graph_break, mark_dynamic, optimize
+from torch._dynamo.comptime import comptime
+from torch._dynamo.exc import Unsupported
+from torch._dynamo.utils import compile_times, counters
+from torch._inductor import config as inductor_config
+config.cache_size_limit = 5
+
+@torch.compile(backend="eager", fullgraph=True)
+def compiled(x):
+    return x.sin() + 1
+
+@torch.compiler.disable
+def disabled(x):
+    return x * 2
+
+module = torch.compile(torch.nn.ReLU())
+no_such_backend = torch.compile(disabled, backend="cudagraphs")
+"""
+
+USES_LIBRARY = """
+import sys, torch, library
+theirs, bodies = sys.modules["torch._dynamo"], (torch.compile.__code__, library.explain.__code__)
+import magneto
+magneto.install()
+x = torch.ones(3)
+assert magneto.config.cache_size_limit == 5  # what it has set before
+library.config.suppress_errors = library.inductor_config.trace.graph_diagram = True
+assert magneto.config.suppress_errors and "diagram" not in magneto.config.debug_dump_without
+assert torch._inductor.config is library.inductor_config and torch._dynamo.config is library.config
+
+assert torch.equal(library.compiled(x), x.sin() + 1) and torch.equal(library.module(x), x)
+assert magneto.stats()["graphs"] == 2 and library.counters["stats"]["unique_graphs"] == 2
+try:
+    library.no_such_backend(x)
+except NotImplementedError as error:
+    assert "cudagraphs" in str(error)
+
+@torch.compile(backend="eager")
+def function(x):
+    library.comptime.print_graph()
+    y = library.disabled(x)
+    library.graph_break()
+    return library.compiled(y)
+
+assert torch.equal(function(x), (x * 2).sin() + 1)
+assert sum(magneto.stats()["break_reasons"].values()) == 2, magneto.stats()
+try:
+    torch.compile(lambda x: print(x), fullgraph=True)(x)
+except library.Unsupported:
+    print("caught")
+assert type(library.explain(function)(x)).__module__ == "magneto._explain"
+assert torch.equal(library.optimize("eager")(torch.cos)(x), x.cos()) and "compile.capture" in library.compile_times()
+magneto.uninstall()
+assert sys.modules["torch._dynamo"] is theirs is torch._dynamo
+assert bodies == (torch.compile.__code__, library.explain.__code__)
+assert library.config is theirs.config and library.config.suppress_errors is False
+graphs = magneto.stats()["graphs"]
+assert torch.equal(library.compiled(x), x.sin() + 1) and magneto.stats()["graphs"] == graphs
+"""
+
+
+def test_a_library_that_used_the_compiler_before(tmp_path: Path) -> None:
+    """PyTorch's compiler itself is loaded, and functions are compiled and disabled by it."""
+    (tmp_path / "library.py").write_text(LIBRARY)
+    process = subprocess.run(
+        [sys.executable, "-c", USES_LIBRARY], capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert process.returncode == 0, process.stderr
+    assert "def forward(self" in process.stdout and "caught\n" in process.stdout, process.stdout
+
+
+@pytest.mark.usefixtures("installed")
+def test_functorch_compile() -> None:
+    from functorch.compile import aot_function, make_boxed_func
+
+    assert make_boxed_func(add_one)([X]).tolist() == [2, 2, 2]
+    with pytest.raises(NotImplementedError, match="torch.compile"):
+        aot_function(add_one, None)
+
+
 MISTYPED = {
     "from torch._dynamo import optmize": "'optimize'",
     "import torch._dynamo.utlis": "'utils'",
+    "from functorch.compile import make_boxed_fun": "'make_boxed_func'",
     "torch._dynamo.explan": "'explain'",
     "torch._dynamo.config.cache_size_limt = 3": "'cache_size_limit'",
     "torch._dynamo.config.patch(verbos=True)": "'verbose'",
