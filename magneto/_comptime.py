@@ -82,7 +82,7 @@ class ComptimeContext:
         """What `comptime.print` was given."""
         print(self._caller[3]["value"])
 
-    def get_local(self, name: str, *, stacklevel: int = 0) -> ComptimeVar:
+    def get_local(self, name: str, stacklevel: int = 0) -> ComptimeVar:
         """A local variable, to be printed."""
         return ComptimeVar(self._frames[-1][3][name])
 
@@ -110,19 +110,19 @@ class Comptime:
         """The graph so far."""
         _C.comptime(ComptimeContext.print_graph)
 
-    def print_bt(self, *, stacklevel: int = 0) -> None:
+    def print_bt(self, stacklevel: int = 0) -> None:
         """The user's stack."""
         _C.comptime(ComptimeContext.print_bt)
 
-    def print_locals(self, *, stacklevel: int = 0) -> None:
+    def print_locals(self, stacklevel: int = 0) -> None:
         """The local variables."""
         _C.comptime(ComptimeContext.print_locals)
 
-    def print_value_stack(self, *, stacklevel: int = 0) -> None:
+    def print_value_stack(self, stacklevel: int = 0) -> None:
         """The value stack."""
         _C.comptime(ComptimeContext.print_value_stack)
 
-    def print_value_stack_and_return(self, e: Any, *, stacklevel: int = 0) -> Any:
+    def print_value_stack_and_return(self, e: Any, stacklevel: int = 0) -> Any:
         """Prints the value stack in the middle of an expression, and gives `e`."""
         _C.comptime(ComptimeContext.print_value_stack)
         return e
@@ -131,7 +131,7 @@ class Comptime:
         """The guards so far."""
         _C.comptime(ComptimeContext.print_guards)
 
-    def print_disas(self, *, stacklevel: int = 0) -> None:
+    def print_disas(self, stacklevel: int = 0) -> None:
         """The bytecode."""
         _C.comptime(ComptimeContext.print_disas)
 

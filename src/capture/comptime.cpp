@@ -1,14 +1,22 @@
 // `comptime`: code of the user that runs while a function is captured, and sees the capture as texts.
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <set>
+
 #include "capture/handlers.h"
 #include "graph/gm.h"
+#include "guards/checks.h"
 #include "guards/text.h"
 #include "python/imported.h"
 #include "python/text.h"
 
 namespace magneto::capture {
 namespace {
+
+Imported& context_type() {
+  static constinit Imported type("magneto._comptime", "ComptimeContext");
+  return type;
+}
 
 std::string value_text(PyObject* value) {
   value = sample_of(value);
@@ -41,6 +49,36 @@ Ref describe(const InterpFrame& frame) {
                                stack.get()));
 }
 
+/// The guards so far, without those that are there because `comptime` itself is called.
+std::string guards_text(const guards::GuardSet& set) {
+  using guards::Source;
+  static constinit Imported module("magneto._comptime"), core("magneto._C");
+  static constinit Imported comptime_type("magneto._comptime", "Comptime");
+  const auto is_own = [](PyObject* object) {
+    if (object && PyFunction_Check(object)) object = PyFunction_GET_GLOBALS(object);
+    return object && (object == PyModule_GetDict(module.get()) || object == PyModule_GetDict(core.get()) ||
+                      object == comptime_type.get() || object == context_type().get());
+  };
+  const std::vector<guards::Check>& checks = set.impl().checks;
+  std::set<const Source*> objects;  // that are a Comptime
+  for (const guards::Check& check : checks) {
+    if (check.source && is_own(check.type.get())) objects.insert(check.source);
+  }
+  const auto hangs_on_own = [&](const Source* source) {
+    for (; source; source = source->base) {
+      if (objects.contains(source)) return true;
+      if (source->kind == guards::SourceKind::Const && is_own(source->key.get())) return true;
+    }
+    return false;
+  };
+  guards::GuardSet shown(*set.impl().sources);
+  shown.impl().global_state = set.impl().global_state;
+  for (const guards::Check& check : checks) {
+    if (!is_own(check.type.get()) && !hangs_on_own(check.source)) shown.impl().checks.push_back(check);
+  }
+  return shown.print();
+}
+
 }  // namespace
 
 Ref Capture::comptime(PyObject* callback) {
@@ -50,10 +88,9 @@ Ref Capture::comptime(PyObject* callback) {
       if (PyList_Insert(frames.get(), 0, describe(*f).get()) < 0) throw PythonError{};
     }
     Ref module = graph::graph_module(graph, /*annotated=*/true);
-    Ref guard_text = text_object(guards.print());
-    static constinit Imported context_type("magneto._comptime", "ComptimeContext");
+    Ref guard_text = text_object(guards_text(guards));
     Ref context = checked(
-        PyObject_CallFunctionObjArgs(context_type.get(), frames.get(), module.get(), guard_text.get(), nullptr));
+        PyObject_CallFunctionObjArgs(context_type().get(), frames.get(), module.get(), guard_text.get(), nullptr));
     Ref done = Ref::steal(PyObject_CallOneArg(callback, context.get()));
     if (done) return;
     interrupt_ = take_error();  // raised by what is no part of the program: it reaches the caller

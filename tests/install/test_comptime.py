@@ -49,6 +49,28 @@ def test_the_user_s_stack_has_all_frames(capsys: pytest.CaptureFixture) -> None:
     assert "--> " in text and "TENSOR_MATCH: check_tensor(L['x']" in text
 
 
+def test_guards_are_the_program_s(capsys: pytest.CaptureFixture) -> None:
+    """Not those that are there because `comptime` is called."""
+
+    def f(x: torch.Tensor, n: int) -> torch.Tensor:
+        y = torch.sin(x) + n
+        comptime.print_locals()
+        comptime.sleep(0)
+        comptime(lambda ctx: ctx.print_guards())
+        comptime.print_guards()
+        return y
+
+    magneto.compile(f, backend="eager", fullgraph=True)(X, 2)
+    text = capsys.readouterr().out
+    for part in (
+        "TENSOR_MATCH: check_tensor(L['x']",
+        "EQUALS_MATCH: L['n'] == 2",
+        "ID_MATCH: ___check_obj_id(G['torch']",
+    ):
+        assert text.count(part) == 2, text
+    assert "omptime" not in text and "stacklevel" not in text and "_C" not in text, text
+
+
 def test_own_callbacks_and_fallbacks() -> None:
     seen: list[object] = []
 
