@@ -1,8 +1,8 @@
 """TORCH_TRACE: what a compile did, as PyTorch's structured log, which `tlparse` makes a report of.
 
 The core tells of each compile that begins, of what it makes and of its end; PyTorch's own handler of "torch.__trace"
-writes one file for each process. What takes longer to make waits until nothing has been compiled for a second, or until
-the program ends.
+writes one file for each process. What takes longer to make waits for a moment in which nothing is compiled, for a
+second at most.
 """
 
 from __future__ import annotations
@@ -126,6 +126,12 @@ def data(name: str, text: str, compile_id: Id) -> None:
     _write(compile_id, "artifact", {"name": f"magneto_{name}", "encoding": "json"}, text)
 
 
+def program(plan: str, text: str, compile_id: Id) -> None:
+    """The plan of a graph, and its kernels with all else that the report shows of them. They may crash: not put off."""
+    _write(compile_id, "inductor_output_code", {"filename": "plan.txt"}, plan)
+    data("program", text, compile_id)
+
+
 _bytecode: list[tuple[Id, types.CodeType, str]] = []  # ...and the plan, not written yet
 _sources: dict[str, Id] = {}  # a file that graphs came from, and the first compile that needed it: not written yet
 _known: set[str] = set()  # those, and what has been written
@@ -145,7 +151,7 @@ _writing = threading.RLock()
 def write_texts() -> None:
     """What takes longer to make than the rest of a trace: graphs as Python code, trees of guards...
 
-    Called when nothing is being compiled, when the program ends, or when many graphs wait.
+    Called when nothing is being compiled, when something has waited long enough, or when the program ends.
     """
     with _writing:
         for compile_id, module, text in _C.traced_graphs():
@@ -156,9 +162,6 @@ def write_texts() -> None:
             compile_id, code, plan = _bytecode.pop(0)
             artifact(f"{code.co_name}_ORIGINAL_BYTECODE", dis.Bytecode(code).dis(), compile_id)
             artifact(f"{code.co_name}_PLAN", plan, compile_id)
-        for compile_id, plan, text in _C.traced_programs():
-            _write(compile_id, "inductor_output_code", {"filename": "plan.txt"}, plan)
-            data("program", text, compile_id)
         for compile_id, text in _C.traced_guards():
             data("guards", text, compile_id)
             _write(compile_id, "dynamo_cpp_guards_str", payload=_guard_tree.text(json.loads(text)))
@@ -168,17 +171,18 @@ def write_texts() -> None:
                 data("source", json.dumps({file: "".join(lines)}), compile_id)
 
 
-_QUIET = 1.0  # seconds
+_QUIET, _LONGEST = 0.3, 0.9  # seconds: nothing has been compiled, something waits
 _open = 0  # compiles that have begun and not ended
 _last_end = 0.0
 _writer: threading.Thread | None = None
 
 
-def _write_when_quiet() -> None:
+def _write_soon() -> None:
     """On a thread: a program that is killed leaves what it compiled before, too."""
     global _writer
-    while _open or time.monotonic() < _last_end + _QUIET:
-        time.sleep(max(0.1, _last_end + _QUIET - time.monotonic()))
+    latest = time.monotonic() + _LONGEST
+    while (_open or time.monotonic() < _last_end + _QUIET) and time.monotonic() < latest:
+        time.sleep(0.1)
     _writer = None
     write_texts()
 
@@ -236,5 +240,5 @@ def end(
         _write(compile_id, "chromium_event", payload=json.dumps({**event, "pid": os.getpid(), "tid": 0}))
     _open, _last_end = _open - 1, time.monotonic()
     if _writer is None:
-        _writer = threading.Thread(target=_write_when_quiet, name="magneto trace", daemon=True)
+        _writer = threading.Thread(target=_write_soon, name="magneto trace", daemon=True)
         _writer.start()

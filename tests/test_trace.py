@@ -215,6 +215,22 @@ def test_a_killed_program_leaves_what_was_compiled_before(tmp_path: Path) -> Non
     assert {*LATE, "magneto_guards", "magneto_source"} <= set(names), names
 
 
+def test_a_program_that_crashes_leaves_its_last_kernels(tmp_path: Path) -> None:
+    """What has just been compiled is what may crash; and what was compiled a second before has all its texts, although
+    there is no moment in which nothing is compiled."""
+    text = """
+end, count = time.monotonic() + 2.5, 0
+while time.monotonic() < end:
+    count += 1
+    magneto.compile(lambda x: x.sin() + count)(torch.ones(3))
+magneto.compile(lambda x: x.cos())(torch.ones(3))
+os.kill(os.getpid(), 11)
+"""
+    names = traced_program(tmp_path, text)
+    assert names.count("magneto_program") == names.count("inductor_output_code") > 3
+    assert {*LATE, "magneto_guards"} <= set(names), names
+
+
 def test_a_fork_s_child_leaves_its_parent_s_records_alone(tmp_path: Path) -> None:
     """...and a program that ends by an exception leaves all."""
     text = """
@@ -239,7 +255,7 @@ magneto.compile(lambda x: x.sin(), backend=backend)(torch.ones(3))
 
 
 def test_a_program_that_has_gone_is_there(tmp_path: Path) -> None:
-    """Its texts are made when it goes."""
+    """...and its guards."""
     names = traced_program(tmp_path, "magneto.compile(lambda x: x.sin())(torch.ones(3))\nmagneto.reset()\n")
     assert {*LATE, "magneto_guards"} <= set(names), names
 

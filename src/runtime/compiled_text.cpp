@@ -147,17 +147,12 @@ std::string CompiledProgram::print() const { return buffers_text(*impl_) + steps
 
 std::shared_ptr<ProgramWatch> CompiledProgram::watch() {
   if (!impl_->watch) {
-    impl_->watch = std::make_shared<ProgramWatch>(impl_->steps.size(), [impl = impl_.get()] {
-      return ProgramWatch::Texts{.plan = steps_text(*impl), .data = data_text(*impl)};
-    });
+    impl_->watch = std::make_shared<ProgramWatch>(impl_->steps.size(), steps_text(*impl_), data_text(*impl_));
   }
   return impl_->watch;
 }
 
-CompiledProgram::Impl::~Impl() {
-  if (watch) watch->keep_texts();
-  delete spare.load();
-}
+CompiledProgram::Impl::~Impl() { delete spare.load(); }
 
 void CompiledProgram::offer(graph::StageSink& sink) const {
   using codegen::KernelTexts;

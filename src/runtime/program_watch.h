@@ -1,11 +1,10 @@
-// A compiled program that TORCH_TRACE watches: how long its steps take, and its texts, made when nobody waits for them.
+// A compiled program that TORCH_TRACE watches: how long its steps take, and its texts.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -49,30 +48,12 @@ class StepTimes {
   std::vector<Row> rows_;
 };
 
-/// The texts are made of the program when they are asked for, or when it ends; under the GIL.
-class ProgramWatch {
- public:
-  struct Texts {
-    std::string plan, data;  // Stage::plan, Stage::data
-  };
-  ProgramWatch(size_t steps, std::function<Texts()> make) : times(steps), make_(std::move(make)) {}
+struct ProgramWatch {
+  ProgramWatch(size_t steps, std::string plan, std::string data)
+      : times(steps), plan(std::move(plan)), data(std::move(data)) {}
 
   StepTimes times;
-
-  Texts take_texts() {
-    keep_texts();
-    return std::exchange(texts_, {});
-  }
-  /// The program ends.
-  void keep_texts() {
-    if (auto make = std::exchange(make_, nullptr)) texts_ = make();
-  }
-  /// Nobody will ask.
-  void forget_texts() { make_ = nullptr; }
-
- private:
-  std::function<Texts()> make_;
-  Texts texts_;
+  std::string plan, data;  // Stage::plan, Stage::data
 };
 
 }  // namespace magneto::runtime
