@@ -66,7 +66,6 @@ def debug_dump(
 ) -> list[dict[str, str]]: ...
 def is_compiling() -> bool: ...
 def traced_graphs() -> list[tuple[tuple[int, int, int], Any, str]]: ...
-def traced_programs() -> list[tuple[tuple[int, int, int], str, str]]: ...
 def forget_traced() -> None: ...
 def traced_guards() -> list[tuple[tuple[int, int, int], str]]: ...
 def traced_runs() -> list[tuple[tuple[int, int, int], str]]:
@@ -87,9 +86,12 @@ def captured_in(code: types.CodeType) -> tuple[int, str] | None:
 def runs_of(compiled: CompiledFunction) -> tuple[dict[str, int], list[tuple[types.CodeType, int, int, bool, int]]]:
     """Calls left to CPython by cause; (code, line, captures, given up, runs under CPython) of each segment."""
 
-def enter_block(compiled: CompiledFunction, skipped: tuple[str, ...], /) -> None:
+def enter_block(compiled: CompiledFunction, skipped: tuple[str, ...], left_alone: object = None, /) -> None:
     """Functions that this thread calls from here on run as `compiled` would run them, except for those of files whose
-    names begin with one of `skipped`."""
+    names begin with one of `skipped`, and for the code `left_alone`."""
+
+def calling() -> CompiledFunction | None:
+    """The compiled callable, a frame of which CPython runs this for: a side exit, and what it calls."""
 
 def leave_block() -> None:
     """Ends the innermost block of this thread."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
+import sysconfig
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from magneto import _C
@@ -25,12 +28,20 @@ def custom_function(cls: Any) -> Callable[..., Any]:
 
 
 def disabled(fn: Callable[..., Any], recursive: bool) -> Callable[..., Any]:
-    """`fn` as captures see it when it is disabled: a side exit. Run by CPython, compiled code off if `recursive`."""
+    """`fn` as captures see it when it is disabled: a side exit. Run by CPython, compiled code off if `recursive`; else
+    what it calls runs as in the function that called it."""
     if not recursive:
 
         @functools.wraps(fn)
         def plain(*args: Any, **kwargs: Any) -> Any:
-            return fn(*args, **kwargs)
+            compiled = _C.calling()
+            if compiled is None:
+                return fn(*args, **kwargs)
+            _C.enter_block(compiled, not_the_programs(), getattr(fn, "__code__", None))
+            try:
+                return fn(*args, **kwargs)
+            finally:
+                _C.leave_block()
 
         return plain
 
@@ -43,3 +54,15 @@ def disabled(fn: Callable[..., Any], recursive: bool) -> Callable[..., Any]:
             _C.set_disabled(previous)
 
     return wrapper
+
+
+@functools.cache
+def not_the_programs() -> tuple[str, ...]:
+    """What the names of files begin with whose functions are not compiled by themselves where a block is."""
+    import torch
+
+    # The library's modules one by one: site-packages, whose code is the program's, lies below it.
+    library = sysconfig.get_paths()["stdlib"]
+    modules = (file for file in Path(library).iterdir() if file.suffix == ".py" or (file / "__init__.py").exists())
+    packages = (os.path.dirname(file or "") for file in (torch.__file__, __file__))
+    return (*map(str, modules), *packages, "<")

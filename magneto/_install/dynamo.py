@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
-import sysconfig
 import weakref
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-import magneto
-from magneto import _C, _api, _backends, _options, _stance, config, exc
+from magneto import _C, _api, _backends, _forward, _options, _stance, config, exc
 from magneto._install import settings, sources, table
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -126,7 +122,7 @@ class optimize:
             return
         block = _api.compile(_block, **self._arguments)
         if isinstance(block, _C.CompiledFunction):  # else the process has compiling turned off
-            _C.enter_block(block, _not_the_programs())
+            _C.enter_block(block, _forward.not_the_programs())
             self._left.append(None)
 
     def __exit__(self, *exception: object) -> None:
@@ -141,16 +137,6 @@ class optimize:
 
 def _block() -> None:
     """Carries the options of a `with` block."""
-
-
-@functools.cache
-def _not_the_programs() -> tuple[str, ...]:
-    """What the names of files begin with whose functions a `with` block does not compile by themselves."""
-    # The library's modules one by one: site-packages, whose code is the program's, lies below it.
-    library = sysconfig.get_paths()["stdlib"]
-    modules = (file for file in Path(library).iterdir() if file.suffix == ".py" or (file / "__init__.py").exists())
-    packages = (os.path.dirname(module.__file__ or "") for module in (torch, magneto))
-    return (*map(str, modules), *packages, "<")
 
 
 def optimize_assert(backend: Any = "inductor", **arguments: Any) -> optimize:

@@ -282,12 +282,17 @@ PyObject* runs_of(PyObject*, PyObject* compiled) {
 }
 
 PyObject* enter_block(PyObject*, PyObject* args) {
-  PyObject *compiled, *skipped;
-  if (!PyArg_ParseTuple(args, "OO!", &compiled, &PyTuple_Type, &skipped)) return nullptr;
+  PyObject *compiled, *skipped, *left_alone = Py_None;
+  if (!PyArg_ParseTuple(args, "OO!|O", &compiled, &PyTuple_Type, &skipped, &left_alone)) return nullptr;
   return guarded([&]() -> PyObject* {
-    dispatch::enter_block(compiled, skipped);
+    dispatch::enter_block(compiled, skipped, left_alone);
     Py_RETURN_NONE;
   });
+}
+
+PyObject* calling(PyObject*, PyObject*) {
+  PyObject* compiled = dispatch::Stepping::compiled();
+  return Py_NewRef(compiled ? compiled : Py_None);
 }
 
 PyObject* leave_block(PyObject*, PyObject*) {
@@ -346,8 +351,6 @@ PyMethodDef dispatch_methods[] = {
      "[(compile id, JSON)]: guards that have not been written yet"},
     {"traced_graphs", traced<dispatch::take_traced_graphs>, METH_NOARGS,
      "[(compile id, GraphModule, JSON)]: graphs that have not been written yet"},
-    {"traced_programs", traced<dispatch::take_traced_programs>, METH_NOARGS,
-     "[(compile id, plan, JSON)]: programs that have not been written yet"},
     {"traced_runs", traced<dispatch::traced_runs>, METH_NOARGS,
      "[(compile id, JSON)]: times of the steps of programs that are traced"},
     {"forget_traced", forget_traced, METH_NOARGS, "What was traced so far is another process's."},
@@ -360,8 +363,9 @@ PyMethodDef dispatch_methods[] = {
     {"runs_of", runs_of, METH_O,
      "runs_of(compiled) -> ({cause: calls left to CPython}, [(code, line, captures, given up, runs under CPython)])"},
     {"enter_block", enter_block, METH_VARARGS,
-     "enter_block(compiled, skipped): functions called from here on run as `compiled` would, except for those of files "
-     "whose names begin with one of `skipped`."},
+     "enter_block(compiled, skipped, left_alone=None): functions called from here on run as `compiled` would, except "
+     "for those of files whose names begin with one of `skipped`, and for the code `left_alone`."},
+    {"calling", calling, METH_NOARGS, "The compiled callable, a frame of which CPython runs this for; or None."},
     {"leave_block", leave_block, METH_NOARGS, "Ends the innermost block of this thread."},
     {"comptime", comptime, METH_O, "comptime(callback) -> whether a capture called it"},
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},

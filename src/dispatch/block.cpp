@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "dispatch/compiled.h"
+#include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
 #include "dispatch/report.h"
@@ -24,14 +25,17 @@ bool is_named(const PyCodeObject* code) {
 }
 
 struct Block {
-  Block(PyObject* compiled, PyObject* skipped)
-      : compiled(Ref::borrow(compiled)), skipped(Ref::borrow(skipped)), hook(block_hook) {}
+  Block(PyObject* compiled, PyObject* skipped, PyObject* left_alone)
+      : compiled(Ref::borrow(compiled)),
+        skipped(Ref::borrow(skipped)),
+        left_alone(Ref::borrow(left_alone)),
+        hook(block_hook) {}
 
   /// Whether the code is the program's. Asked once for each code object, which is kept alive by that.
   bool takes(PyCodeObject* code) {
     const auto found = taken.find(code);
     if (found != taken.end()) return found->second.second;
-    bool take = is_named(code);
+    bool take = is_named(code) && reinterpret_cast<PyObject*>(code) != left_alone.get();
     for (Py_ssize_t i = 0; take && i < PyTuple_GET_SIZE(skipped.get()); ++i) {
       PyObject* prefix = PyTuple_GET_ITEM(skipped.get(), i);
       take = PyUnicode_Tailmatch(code->co_filename, prefix, 0, PY_SSIZE_T_MAX, -1) == 0;
@@ -52,7 +56,7 @@ struct Block {
     return nullptr;
   }
 
-  Ref compiled, skipped;
+  Ref compiled, skipped, left_alone;
   std::unordered_map<PyCodeObject*, std::pair<Ref, bool>> taken;
   FrameHook hook;
 };
@@ -60,6 +64,7 @@ struct Block {
 // Pointers: a thread that ends inside a block has no GIL any more to free it with.
 thread_local std::vector<Block*> blocks;
 thread_local int outside = 0;
+thread_local const Context* stepped = nullptr;
 
 PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   if (throwflag) return frame_raise(thread, frame);
@@ -80,7 +85,9 @@ PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag) {
 
 }  // namespace
 
-void enter_block(PyObject* compiled, PyObject* skipped) { blocks.push_back(new Block(compiled, skipped)); }
+void enter_block(PyObject* compiled, PyObject* skipped, PyObject* left_alone) {
+  blocks.push_back(new Block(compiled, skipped, left_alone));
+}
 
 bool leave_block() {
   if (blocks.empty()) {
@@ -91,6 +98,10 @@ bool leave_block() {
   blocks.pop_back();
   return true;
 }
+
+Stepping::Stepping(const Context& context) : outer_(std::exchange(stepped, &context)) {}
+Stepping::~Stepping() { stepped = outer_; }
+PyObject* Stepping::compiled() { return stepped ? stepped->owner : nullptr; }
 
 OutsideBlocks::OutsideBlocks() { ++outside; }
 OutsideBlocks::~OutsideBlocks() { --outside; }

@@ -40,7 +40,7 @@ PyObject* original_of(PyObject* callable) {
 PyObject* call_in_block(PyObject* self, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   const Ref alive = Ref::borrow(self);
   const Ref nothing = checked(PyTuple_New(0));
-  enter_block(self, nothing.get());
+  enter_block(self, nothing.get(), Py_None);
   PyObject* result = PyObject_Vectorcall(reinterpret_cast<CompiledFunction*>(self)->original, args, nargs, kwnames);
   const SavedError saved;
   leave_block();
@@ -292,6 +292,7 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   compiled->options = Py_NewRef(options);
   compiled->dict = PyDict_New();
   compiled->weakrefs = nullptr;
+  context->owner = reinterpret_cast<PyObject*>(compiled);
   compiled->context = context.release();
   PyObject_GC_Track(compiled);
   for (const char* name : {"__name__", "__qualname__", "__module__", "__doc__"}) {

@@ -85,6 +85,7 @@ struct Report {
 uint64_t& reset_generation();
 
 struct Context {
+  PyObject* owner = nullptr;        // the CompiledFunction; borrowed
   PyTypeObject* subject = nullptr;  // the class of the instance that was compiled; an address only
   bool fullgraph = false;
   Ref backend;               // str or callable

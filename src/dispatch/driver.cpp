@@ -164,6 +164,7 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       StepResult result;
       {
         CurrentFrame current(thread, frame);
+        const Stepping stepping(context);
         result = step(frame, info, instr, &next, &depth);
       }
       if (result == StepResult::Raised) {

@@ -705,6 +705,8 @@ def fn(...):
         lambda seen: (
             _breaks("DisabledFunction")(seen),
             _equal(seen.names["fn"](torch.ones(3)).tolist(), [6.0] * 3),
+            _equal(magneto.why(seen.names["bad1_inner"]).verdict.startswith("no capture has met it"), True),
+            _equal(magneto.why(seen.names["bad2_inner"]).verdict, "runs compiled"),
         )[0],
         "import torch\n",
         holes=(
