@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 _SIZES = "mark it dynamic: torch._dynamo.mark_dynamic({name}, {index})"
+_INT = "make it a tensor: {name} = torch.tensor({name}); or call with few different ones"
+_FIXED = "leave out dynamic=False: without it one capture serves all"
 _GRAD = "{name} = {name}.detach(), or all calls under torch.no_grad()"
 _KIND = "make it in one mode: all in torch.inference_mode(), or none"
 _KEYS = "use the same keys in all calls"
@@ -12,6 +14,9 @@ _DATA = "keep them in a tensor: no int(), no .item()"
 _OBJECT = "move it out: make it once, outside of the loop, and use the same one"
 _CLASS = "move it out: assign attributes of classes before the first call"
 _ATTRIBUTE = "set {name}.{attribute} before the first call"
+
+# Behind the guards of functions that are compiled so (src/dispatch/report.cpp).
+_UNDER = " under dynamic=False"
 
 # Failed guards as src/guards words them, without the values that differ; what differs, and what would stop it.
 _ROWS: tuple[tuple[str, str, str], ...] = (
@@ -61,7 +66,7 @@ def _readable(source: str) -> str:
 def _of_value(value: str) -> str:
     """What to do about a constant depends on what it is."""
     if re.fullmatch(r"-?\d+", value):
-        return "make it a tensor: {name} = torch.tensor({name}); or call with few different ones"
+        return _INT
     if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?|-?inf|nan", value):
         return "make it a tensor: {name} = torch.tensor({name})"
     return "move it out: one compiled function for each value of {name}"
@@ -69,8 +74,12 @@ def _of_value(value: str) -> str:
 
 def advice(failure: str) -> tuple[str, str]:
     """What differs, and the one line that would stop it."""
+    guard = failure.removesuffix(_UNDER)
     for pattern, what, remedy in _ROWS:
-        if found := re.fullmatch(pattern, failure, re.DOTALL):
+        if found := re.fullmatch(pattern, guard, re.DOTALL):
             words = {name: _readable(text) for name, text in found.groupdict().items()}
-            return what.format(**words), (remedy or _of_value(words["value"])).format(**words)
-    return _readable(failure), "move it out of the compiled function"
+            remedy = remedy or _of_value(words["value"])
+            if guard != failure and remedy in (_SIZES, _INT):
+                remedy = _FIXED
+            return what.format(**words), remedy.format(**words)
+    return _readable(guard), "move it out of the compiled function"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from magneto._advice import advice
 from magneto._report.log import Log, Record
 from magneto._report.source import Sources
 
@@ -132,9 +133,18 @@ class _Run:
         if metrics and metrics.get("fail_type"):
             compile_["failure"] = {"type": metrics["fail_type"], "text": metrics.get("fail_reason") or ""}
         compile_["state"] = _state(compile_, metrics)
+        compile_["varies"] = _varying(compile_.get("recompile") or ())
         places = [(place[0], place[1], place[2])]
         places += [(call[1], call[2], call[3]) for call in compile_.get("torch", ()) if call[1]]
         compile_["sections"] = self.sources.sections_of(places)
+
+
+def _varying(entries: Sequence[Data]) -> list[tuple[str, str]]:
+    """What differed from the newest of the entries that did not serve, each with what would stop it."""
+    if not entries:
+        return []
+    guards = (re.sub(r"(:|\.) (expected|actual) .*", "", text) for text in entries[0]["failures"])
+    return [advice(guard + entries[0]["condition"]) for guard in guards]
 
 
 # What the assembler needs and a reader does not.

@@ -126,10 +126,12 @@ std::string failed_guards(const Segment& segment, const guards::Roots& roots) {
   return text;
 }
 
-void report_recompile(const Segment& segment, const CodePlace& place, const guards::Roots& roots) {
+void report_recompile(const Context& context, const Segment& segment, const CodePlace& place,
+                      const guards::Roots& roots) {
   ++stats().recompiles;
   const std::string newest = segment.entries.front()->guards->explain(roots);
-  history().note(Event::recompile, place, without_values(newest), newest);
+  const char* condition = context.dynamic == 0 ? " under dynamic=False" : "";  // another remedy helps then
+  history().note(Event::recompile, place, without_values(newest) + condition, newest);
   const std::string head = std::string("Recompiling function ") + PyUnicode_AsUTF8(place.info->code->co_qualname) +
                            " in " + PyUnicode_AsUTF8(place.info->code->co_filename) + ":" +
                            std::to_string(place.line());
@@ -137,7 +139,8 @@ void report_recompile(const Segment& segment, const CodePlace& place, const guar
   const std::string reasons = head + triggered + failed_guards(segment, roots);
   if (CompileTrace* trace = CompileTrace::current(); trace->is_on()) {
     std::vector<CompileTrace::FailedEntry> failed;
-    for (const auto& entry : segment.entries) failed.push_back({entry->id, entry->guards->explain_all(roots)});
+    for (const auto& entry : segment.entries)
+      failed.push_back({entry->id, entry->guards->explain_all(roots), condition});
     trace->recompiled(reasons, failed);
   }
   if (log_enabled("recompiles")) log("recompiles", reasons);

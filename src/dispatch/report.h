@@ -36,7 +36,8 @@ void report_limit(Segment& segment, const CodePlace& place, const char* setting,
 /// Why none of the entries serves: "    - 0/0: tensor 'L['x']' size mismatch..." a line.
 std::string failed_guards(const Segment& segment, const guards::Roots& roots);
 /// A segment is captured again.
-void report_recompile(const Segment& segment, const CodePlace& place, const guards::Roots& roots);
+void report_recompile(const Context& context, const Segment& segment, const CodePlace& place,
+                      const guards::Roots& roots);
 
 /// The program raises in a capture, and CPython runs the segment, to raise there: told with graph breaks, once a place.
 void report_raised(const std::vector<CodePlace>& stack, const std::string& error);

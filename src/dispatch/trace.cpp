@@ -42,9 +42,6 @@ KeptGraphs& kept_graphs() {
   return *kept;
 }
 
-/// Those of `watched_programs` whose texts are written.
-size_t written_programs = 0;
-
 struct KeptGuards {
   KeptGuards(CompileId id, guards::GuardProgram& program) : id(id), program(&program) {
     program.on_end = [this] { end(); };
@@ -167,7 +164,10 @@ void CompileTrace::captured(const capture::Trace& trace) {
 }
 
 void CompileTrace::watch(std::shared_ptr<runtime::ProgramWatch> program) {
-  if (on_) watched_programs().push_back({log_.id(), std::move(program)});
+  if (!on_) return;
+  call_trace("program", "OOO", text_object(std::exchange(program->plan, {})).get(),
+             text_object(std::exchange(program->data, {})).get(), log_.id().tuple().get());
+  watched_programs().push_back({log_.id(), std::move(program)});
 }
 
 void CompileTrace::finished(guards::GuardProgram& guards, const guards::Roots& roots) {
@@ -187,16 +187,6 @@ Ref take_traced_graphs() {
   Ref list = checked(PyList_New(0));
   for (const auto& [id, graph, self] : std::exchange(kept_graphs(), {}).graphs) {
     append_with_id(list, id, graph::graph_module(graph, true), text_object(graph_data(graph, self)));
-  }
-  return list;
-}
-
-Ref take_traced_programs() {
-  Ref list = checked(PyList_New(0));
-  while (written_programs < watched_programs().size()) {
-    const WatchedProgram watched = watched_programs()[written_programs++];
-    const runtime::ProgramWatch::Texts texts = watched.program->take_texts();
-    append_with_id(list, watched.id, text_object(texts.plan), text_object(texts.data));
   }
   return list;
 }
@@ -226,9 +216,7 @@ Ref traced_runs() {
 }
 
 void forget_traced() {
-  for (const WatchedProgram& watched : watched_programs()) watched.program->forget_texts();
   watched_programs().clear();
-  written_programs = 0;
   kept_graphs() = {};
   kept_guards().clear();
 }
@@ -253,7 +241,12 @@ void CompileTrace::recompiled(const std::string& reasons, const std::vector<Fail
   graph::Json json;
   json.open('[');
   for (const FailedEntry& entry : entries) {
-    json.open('{').field("entry", entry.id).key("failures").list(entry.failures).close('}');
+    json.open('{')
+        .field("entry", entry.id)
+        .field("condition", entry.condition)
+        .key("failures")
+        .list(entry.failures)
+        .close('}');
   }
   data("recompile", json.close(']').take());
   call_trace("artifact", "sOO", "recompile_reasons", text_object(reasons).get(), log_.id().tuple().get());

@@ -32,17 +32,18 @@ class CompileTrace {
   void captured(const capture::Trace& trace);
   /// The captured graph, when the compile needs it no longer; it is written later.
   void keep(graph::Graph graph);
-  /// Its program; it is written later, and `traced_runs` will tell how long its steps take.
+  /// Its program; `traced_runs` will tell how long its steps take.
   void watch(std::shared_ptr<runtime::ProgramWatch> program);
   /// There is an entry, whose guards held for `roots`; both outlive this.
   void finished(guards::GuardProgram& guards, const guards::Roots& roots);
   void stage(const char* name, const std::string& text);
   /// It ends in a graph break.
   void broken(const runtime::Exit& exit, const std::string& text);
-  /// An entry that is there already, and why it does not serve.
+  /// An entry that is there already, and why it does not serve; under which condition that was a guard.
   struct FailedEntry {
     std::string id;
     std::vector<std::string> failures;
+    const char* condition;
   };
   void recompiled(const std::string& reasons, const std::vector<FailedEntry>& entries);
   void failed(const std::string& cause, const std::string& message);
@@ -69,8 +70,6 @@ class CompileTrace {
 Ref take_traced_guards();
 /// captured graphs: (id, GraphModule, JSON);
 Ref take_traced_graphs();
-/// programs: (id, plan, JSON);
-Ref take_traced_programs();
 /// what the steps of all traced programs have taken so far: (id, JSON).
 Ref traced_runs();
 /// In a fork's child: its parent writes what was traced before.

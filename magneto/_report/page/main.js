@@ -223,7 +223,8 @@ class App {
   }
 
   nextTheme() {
-    const themes = ["system", "light", "dark"];
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const themes = ["system", ...(dark ? ["light", "dark"] : ["dark", "light"])]; // the first key changes what is seen
     this.setTheme(themes[(themes.indexOf(this.themeName) + 1) % themes.length]);
     store("theme", this.themeName);
     if (this.compile) this.show();

@@ -23,7 +23,7 @@ function overview(app) {
     breaks.set(key, [...(breaks.get(key) || []), compile]);
   }
   const failed = run.compiles.filter((compile) => compile.failure);
-  const varying = sourcesThatVary(run.compiles).slice(0, 6);
+  const varying = changesOf(run.compiles).slice(0, 6);
   const link = (compile, text, view) => h("button", { class: "link", onclick: () => app.open(compile, view) }, text || `[${compile.id}]`);
   const where = (compile) => { const [file, line, name] = compile.break.stack.at(-1) || [compile.file, compile.line, compile.name]; return `${place(file, line)} in ${name}`; };
   const section = (title, ...children) => h("section", { class: "panel" }, h("h2", {}, title), children);
@@ -35,7 +35,7 @@ function overview(app) {
     failed.length ? section("Failures", h("ul", { class: "findings" }, failed.map((compile) => h("li", {}, stateMark("failed"), h("div", {}, h("div", {}, link(compile), ` ${place(compile.file, compile.line)} in ${compile.name}`), h("div", { class: "dim" }, `${compile.failure.type}: ${compile.failure.text}`)))))) : null,
     breaks.size ? section("Graph breaks", h("ul", { class: "findings" }, [...breaks].sort((a, b) => b[1].length - a[1].length).map(([text, compiles]) => h("li", {}, stateMark("broken"),
       h("div", {}, h("div", {}, h("b", {}, text), compiles.length > 1 ? ` ×${compiles.length}` : ""), h("div", { class: "dim" }, compiles[0].break.hint || ""), h("div", {}, compiles.slice(0, 12).map((compile) => [link(compile), ` ${where(compile)}  `]), compiles.length > 12 ? `and ${compiles.length - 12} more` : "")))))) : null,
-    varying.length ? section("What keeps changing", h("ul", { class: "findings" }, varying.map(({ text, count, advice }) => h("li", {}, stateMark("recompiled"), h("div", {}, h("div", {}, h("code", {}, text), ` ×${count}`), h("div", { class: "dim" }, advice)))))) : null,
+    varying.length ? section("What keeps changing", h("ul", { class: "findings" }, varying.map(([what, remedy, count]) => h("li", {}, stateMark("recompiled"), h("div", {}, h("div", {}, h("b", {}, what), ` ×${count}`), h("div", { class: "dim" }, remedy)))))) : null,
     section("Time", flame(run.compiles.flatMap((compile) => stageBars(compile, { onpick: () => app.open(compile, "time") })).map((bar) => ({ ...bar, zooms: true })), { label: "stages of all compiles" })),
     h("section", { class: "panel tall" }, h("h2", {}, "Compiles"), compileTable(app)),
     run.problems.length ? section("Problems with the log", h("ul", {}, run.problems.map((problem) => h("li", {}, problem)))) : null);

@@ -138,10 +138,10 @@ class HistoryView {
   show(links) {
     const { compile, run } = links;
     const all = run.compiles.filter((other) => other.frame === compile.frame);
-    const varying = sourcesThatVary(all);
+    const varying = changesOf(all);
     fill(this.element,
       h("p", { class: "lead" }, `${place(compile.file, compile.line)} in ${compile.name} was compiled `, h("b", {}, all.length === 1 ? "once" : `${all.length} times`), all.length > 1 ? ". An entry is used where its guards hold; each recompile below says which guard of which older entry did not." : "."),
-      varying.length ? [h("h3", {}, "What keeps changing"), h("ul", { class: "advice" }, varying.map(({ text, count, advice }) => h("li", {}, h("code", {}, text), ` failed ${count === 1 ? "once" : `${count} times`}. `, advice)))] : null,
+      varying.length ? [h("h3", {}, "What keeps changing"), h("ul", { class: "advice" }, varying.map(([what, remedy, count]) => h("li", {}, h("b", {}, what), ` (${count === 1 ? "once" : `${count} times`}): `, remedy)))] : null,
       h("ol", { class: "history" }, all.map((other) => this.entry(other, other === compile))));
   }
 
@@ -156,25 +156,14 @@ class HistoryView {
   light() {}
 }
 
-/** Guards that failed, by what they are about: "L['x'] size 0". */
-function sourcesThatVary(compiles) {
+/** What differed from entry to entry, most frequent first: [what, remedy, count]. */
+function changesOf(compiles) {
   const counts = new Map();
-  for (const compile of compiles) {
-    const newest = (compile.recompile || [])[0];
-    for (const failure of newest ? newest.failures : []) {
-      const text = failure.replace(/(:|\.) (expected|actual).*$/, "");
-      counts.set(text, (counts.get(text) || 0) + 1);
-    }
+  for (const change of compiles.flatMap((compile) => compile.varies)) {
+    const key = change.join("\n");
+    counts.set(key, [...change, (counts.get(key) || [0, 0, 0])[2] + 1]);
   }
-  return [...counts].sort((a, b) => b[1] - a[1]).map(([text, count]) => ({ text, count, advice: adviceFor(text) }));
-}
-
-function adviceFor(text) {
-  if (text.includes("size mismatch")) return "Mark that dimension dynamic (torch._dynamo.mark_dynamic), or pad to few sizes.";
-  if (text.includes(" == ")) return "A number that changes: make it a tensor, or move it out of the compiled function.";
-  if (text.startsWith("global state")) return "Call it under one grad mode, autocast and number of threads.";
-  if (text.includes("is not ") || text.includes(" is ")) return "Pass the arguments the same way each time.";
-  return "";
+  return [...counts.values()].sort((a, b) => b[2] - a[2]);
 }
 
 /** Kernels and calls: how long, how many bytes, how many of them a second. */
