@@ -86,12 +86,11 @@ def _cache() -> Finding:
         folder = Path(config.disk_cache_dir or _C.cache_directory())
     except RuntimeError as error:
         return Finding(PROBLEM, "cache on disk", str(error), "set MAGNETO_CACHE_DIR to a folder of your own")
-    if not folder.exists():
-        above = next(parent for parent in folder.parents if parent.exists())
-        if above.is_dir() and os.access(above, os.W_OK):
-            return Finding(OK, "cache on disk", f"{folder} is made when something is compiled")
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+    except OSError as error:
         remedy = "set MAGNETO_CACHE_DIR to a folder of your own; until then each process compiles again"
-        return Finding(PROBLEM, "cache on disk", f"{folder} can't be made: {above} is not writable", remedy)
+        return Finding(PROBLEM, "cache on disk", f"{folder} can't be made: {error.strerror}", remedy)
     files = [file for file in folder.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files) / 2**20
     detail = f"{folder}: {len(files)} files, {size:.1f} of {config.disk_cache_mb} MB"

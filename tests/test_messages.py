@@ -151,10 +151,10 @@ def test_an_internal_error_is_an_error_under_fullgraph() -> None:
 
 
 class Errors(logging.Handler):
-    """Keeps the records of level ERROR."""
+    """Keeps the records that are shown whatever TORCH_LOGS says."""
 
     def __init__(self) -> None:
-        super().__init__(logging.ERROR)
+        super().__init__(logging.WARNING)
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -213,3 +213,19 @@ def test_limits_are_said_once_and_counted() -> None:
     assert text.startswith("magneto hit config.cache_size_limit (2)\n    function: '") and "grows' (" in text
     assert "\n    last reason: 0/1: tensor 'L['x']' size mismatch at index 0. expected 2, actual 3\n" in text
     assert magneto.stats()["fallbacks"] == {"cache_size_limit": 3}
+
+
+@pytest.mark.lenient
+def test_what_is_said_never_ends_a_program(errors: list[str]) -> None:
+    """Where the user makes errors of warnings, they are lines of the log: results are eager's."""
+
+    def grows_again(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    compiled = magneto.compile(grows_again, backend="eager", dynamic=False)
+    with magneto.config.patch(strict=False, cache_size_limit=2), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in range(1, 5):
+            assert torch.equal(compiled(torch.ones(size)), torch.ones(size) + 1)
+    (text,) = errors
+    assert text.startswith("magneto hit config.cache_size_limit (2)\n")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magneto import exc
+from magneto import _log, exc
 
 WORKS = "works"
 REPLACED = "replaced"  # something else does it; the note says what
@@ -228,7 +228,8 @@ _noted: set[str] = set()
 
 
 def note_once(text: str) -> None:
-    """A one-line warning at the program's line, the first time in an installation."""
+    """A one-line warning at the program's line, the first time in an installation; of the log, where warnings are
+    errors."""
     if text in _noted:
         return
     frame = sys._getframe(1)
@@ -238,7 +239,10 @@ def note_once(text: str) -> None:
         return  # torch's own code sets things for itself
     _noted.add(text)
     registry = frame.f_globals.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)
+    try:
+        warnings.warn_explicit(text, UserWarning, frame.f_code.co_filename, frame.f_lineno, registry=registry)
+    except UserWarning:
+        _log.announce(text)
 
 
 def forget_notes() -> None:

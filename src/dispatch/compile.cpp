@@ -119,7 +119,7 @@ void log_step(const char* component, const Text& text) {
   if (log_enabled(component)) log(component, text());
 }
 
-/// What is to be said of the cache on disk. It costs time at most, even where warnings are errors.
+/// What is to be said of the cache on disk. It costs time at most.
 void say_of_cache() {
   const std::string notice = cache::take_notice();
   if (notice.empty()) return;
@@ -352,7 +352,7 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   }
   if (segment.entries.empty()) return true;
   for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
-  report_recompile(segment, place_of(context, start), roots);
+  report_recompile(context, segment, place_of(context, start), roots);
   const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
   if (error) {
     raise("RecompileError", "Recompiling " + place_text(place_of(context, start)) + triggered_by(segment, roots));

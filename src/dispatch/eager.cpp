@@ -4,6 +4,7 @@
 
 #include "capture/capture.h"
 #include "dispatch/context.h"
+#include "dispatch/log.h"
 #include "dispatch/stats.h"
 #include "python/frame.h"
 #include "runtime/dispatch_scope.h"

@@ -69,9 +69,17 @@ void log(const char* artifact, const std::string& text) {
   call_log("emit", "sOO", artifact, text_object(text).get(), id_argument().get());
 }
 
-void announce(const std::string& text) { call_log("announce", "s", text.c_str()); }
+void announce(const std::string& text) { call_log("announce", "O", text_object(text).get()); }
 
 void log_error(const std::string& text) { call_log("error", "O", text_object(text).get()); }
+
+bool warn(const std::string& text) {
+  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) == 0) return true;
+  if (!PyErr_ExceptionMatches(PyExc_Warning)) return false;
+  PyErr_Clear();
+  announce(text);
+  return true;
+}
 
 void log_graph(const std::string& name, PyObject* module) {
   call_log("emit_graph", "sOO", name.c_str(), module, id_argument().get());

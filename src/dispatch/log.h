@@ -61,7 +61,9 @@ bool log_enabled(const char* artifact);
 void log(const char* artifact, const std::string& text);
 /// For people who asked for something that takes place elsewhere: a line of the log that is always shown.
 void announce(const std::string& text);
-
+/// A Python warning (RuntimeWarning); where the user's filter makes it an error, a line of the log: what the program
+/// gives does not depend on what is said of it. False: something else was raised meanwhile (Ctrl-C).
+bool warn(const std::string& text);
 /// The same for what went wrong and was suppressed.
 void log_error(const std::string& text);
 

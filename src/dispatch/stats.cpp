@@ -9,8 +9,6 @@ Stats& stats() {
   return counters;
 }
 
-bool warn(const std::string& text) { return PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), 1) == 0; }
-
 void raise(const char* exception, const std::string& text) {
   Ref module = Ref::steal(PyImport_ImportModule("magneto.exc"));
   Ref type = module ? Ref::steal(PyObject_GetAttrString(module.get(), exception)) : Ref();

@@ -1,4 +1,4 @@
-// Counters and messages: what happened, for `magneto.stats()` and warnings. TORCH_LOGS: dispatch/log.h.
+// Counters and errors: what happened, for `magneto.stats()`. Messages: dispatch/log.h.
 #pragma once
 
 #include <Python.h>
@@ -31,8 +31,6 @@ struct Stats {
 };
 Stats& stats();
 
-/// A Python warning (RuntimeWarning).  False: it was turned into an error.
-bool warn(const std::string& text);
 /// Raises an exception class of magneto.exc.
 void raise(const char* exception, const std::string& text);
 

@@ -320,6 +320,16 @@ def test_notes_are_said_once_at_the_programs_line() -> None:
 
 
 @pytest.mark.usefixtures("installed")
+def test_notes_end_no_program() -> None:
+    """...that makes errors of warnings: what is said changes nothing of what it does."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        torch._dynamo.config.replay_record_enabled = True
+    assert torch._dynamo.config.replay_record_enabled
+    torch._dynamo.config.replay_record_enabled = False
+
+
+@pytest.mark.usefixtures("installed")
 def test_counters_and_test_backends() -> None:
     from torch._dynamo.testing import CompileCounter, EagerAndRecordGraphs
     from torch._dynamo.utils import counters
@@ -350,7 +360,7 @@ def test_profiler_lists_recompiles() -> None:
         compiled(torch.ones(size))
     report = profiler.report()
     assert report.count("size mismatch at index 0. expected") == 11 and "No graph breaks detected." in report
-    assert "10     size 0 of x" in report and "torch._dynamo.mark_dynamic(x, 0)" in report
+    assert "10     size 0 of x" in report and "leave out dynamic=False" in report and "mark_dynamic" not in report
     assert "Set torch._dynamo.config.cache_size_limit to 11 to avoid being cache limited." in report
 
 
@@ -441,6 +451,8 @@ def test_doctor_names_problems_and_remedies(capsys: pytest.CaptureFixture, monke
     assert "/dev/null/cache can't be made" in text and "-> set MAGNETO_CACHE_DIR to a folder of your own" in text
     assert "in the stage compile.backend.lowering" in text and "-> report this with the traceback" in text
     assert text.endswith("\n2 problems: Magneto does not work here as it should.\n")
+    with magneto.config.patch(disk_cache_dir="/proc/no/cache"):
+        assert "can't be made" in _doctor._cache().detail
     monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
     assert _doctor._threads().remedy.startswith("torch.set_num_threads(")
     monkeypatch.setattr(_doctor._C, "__file__", "/no/such/_C.so")
