@@ -23,6 +23,22 @@ def assign_selected(target: Any, mask: Any, source: Any) -> None:
     target[mask] = source[mask]
 
 
+def cond(
+    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...] | list[Any] = ()
+) -> Any:
+    """What torch.cond is equivalent to, as its documentation says: the branch that is taken is captured."""
+    known = (
+        (type(pred) is bool or (isinstance(pred, torch.Tensor) and pred.numel() == 1))
+        and type(operands) in (tuple, list)
+        and all(isinstance(operand, (torch.Tensor, int)) for operand in operands)
+        and callable(true_fn)
+        and callable(false_fn)
+    )
+    if not known:
+        return as_written("torch._higher_order_ops.cond.cond", pred, true_fn, false_fn, operands)
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
 def associative_scan(
     combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
 ) -> Any:

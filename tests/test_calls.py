@@ -305,3 +305,24 @@ def test_bound_builtin_of_another_object() -> None:
         assert names(text.upper, torch.ones(2))[1:] == (text, "upper")
         assert names(text.__add__, torch.ones(2))[1:] == (text, "__add__")
         assert names(text.__eq__, torch.ones(2))[1:] == (text, "__eq__")
+
+
+def test_cond_is_a_branch() -> None:
+    """One exit at its condition, and the branches are captured; before, PyTorch's dispatch of it was walked through."""
+
+    def choose(x: torch.Tensor, n: int) -> torch.Tensor:
+        y = x.sin()
+        y = torch.cond(y.sum() > 0, lambda a, b: a + b, lambda a, b: a - b, (y, n))
+        return torch.cond(n > 2, torch.cos, torch.neg, (y,)) * 2
+
+    compiled = magneto.compile(choose)
+    for value, number in ((1.0, 2), (-1.0, 2), (1.0, 3)):
+        x = torch.full((3,), value)
+        y = x.sin()
+        y = y + number if y.sum() > 0 else y - number
+        assert torch.allclose(compiled(x, number), (y.cos() if number > 2 else -y) * 2)
+    assert list(magneto.stats()["break_reasons"]) == ["DataDependentBranch: data-dependent jump"]
+
+    x = torch.ones(3, requires_grad=True)
+    compiled(x, 2).sum().backward()
+    assert torch.allclose(x.grad, -2 * torch.ones(3).cos())

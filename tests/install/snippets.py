@@ -783,7 +783,11 @@ def fn(x):
         (x,),
     )
 """,
-        lambda seen: _equal(seen.names["fn"](torch.ones(3)).tolist(), [2.0] * 3),
+        lambda seen: (
+            _equal(seen.names["fn"](torch.ones(3)).tolist(), [2.0] * 3),
+            _equal(seen.names["fn"](-torch.ones(3)).tolist(), [-2.0] * 3),
+            _equal(set(magneto.stats()["break_reasons"]), {"DataDependentBranch: data-dependent jump"}),
+        )[0],
         "import torch\n",
     ),
     "troubleshooting-logging": Snippet(
