@@ -1,6 +1,7 @@
 """A captured torch.fx.GraphModule as text: code, table, sizes. (torch.fx's own printers load PyTorch's compiler.)
 
-The core notes what each node's tensor is in `meta["tensor"]`: (dtype, sizes, strides, device).
+The core notes what each node's tensor is in `meta["tensor"]`: (dtype, sizes, strides, device). Sizes that differ from
+run to run are texts: "s0".
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ _STACK = re.compile(r'\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<functio
 
 
 def annotation(node: Any, full: bool = True) -> str:
-    """`f32[3, 3][3, 1]cpu`; without strides and device: `f32[3, 3]`. Empty where the node is no tensor."""
+    """`f32[s0, 3][3, 1]cpu`; without strides and device: `f32[s0, 3]`. An input that is a size: `Sym(s0)`. Empty where
+    the node is neither."""
     if "tensor" not in node.meta:
-        return ""
+        return f"Sym({node.target})" if node.op == "placeholder" else ""
     dtype, sizes, strides, device = node.meta["tensor"]
-    return f"{dtype}{list(sizes)}" + (f"{list(strides)}{device}" if full else "")
+    return f"{dtype}[{_joined(sizes)}]" + (f"[{_joined(strides)}]{device}" if full else "")
+
+
+def _joined(sizes: Iterable[int | str]) -> str:
+    return ", ".join(map(str, sizes))
 
 
 def code(module: Any, heading: str = "class GraphModule(torch.nn.Module):", full: bool = True) -> str:
@@ -61,5 +67,6 @@ def _row(cells: Iterable[str], widths: Iterable[int]) -> str:
 
 
 def sizes(module: Any) -> str:
-    """`name: (3, 3)` for each tensor."""
-    return "".join(f"{node.name}: {node.meta['tensor'][1]}\n" for node in module.graph.nodes if "tensor" in node.meta)
+    """`name: (s0, 3)` for each tensor."""
+    tensors = [(node.name, node.meta["tensor"][1]) for node in module.graph.nodes if "tensor" in node.meta]
+    return "".join(f"{name}: ({_joined(sizes)}{',' * (len(sizes) == 1)})\n" for name, sizes in tensors)

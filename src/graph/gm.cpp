@@ -321,16 +321,24 @@ class ModuleBuilder {
   void annotate(const Ref& node, ValueId id) {
     if (!annotated_) return;
     const TensorMeta& tensor = graph_.values[id].meta;
-    Ref described =
-        checked(Py_BuildValue("(sNNs)", std::string(dtype_name(tensor.dtype)).c_str(), tuple(tensor.sizes).release(),
-                              tuple(tensor.strides).release(), tensor.device.str().c_str()));
+    Ref sizes = tensor.symbolic ? tuple(tensor.symbolic->sizes) : tuple(tensor.sizes);
+    Ref strides = tensor.symbolic ? tuple(tensor.symbolic->strides) : tuple(tensor.strides);
+    Ref described = checked(Py_BuildValue("(sOOs)", std::string(dtype_name(tensor.dtype)).c_str(), sizes.get(),
+                                          strides.get(), tensor.device.str().c_str()));
     Ref meta = attribute(node.get(), "meta");
     if (PyObject_SetItem(meta.get(), text_object("tensor").get(), described.get()) < 0) throw PythonError{};
   }
 
-  static Ref tuple(const std::vector<int64_t>& numbers) {
-    Ref items = checked(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
-    for (size_t i = 0; i < numbers.size(); ++i) PyTuple_SET_ITEM(items.get(), i, PyLong_FromLongLong(numbers[i]));
+  static Ref number(int64_t size) { return checked(PyLong_FromLongLong(size)); }
+  /// Sizes that differ from run to run as texts: "s0", "2*s1".
+  static Ref number(shapes::Expr size) {
+    return size.is_constant() ? number(size.number()) : text_object(shapes::text(size));
+  }
+
+  template <typename Size>
+  static Ref tuple(const std::vector<Size>& sizes) {
+    Ref items = checked(PyTuple_New(static_cast<Py_ssize_t>(sizes.size())));
+    for (size_t i = 0; i < sizes.size(); ++i) PyTuple_SET_ITEM(items.get(), i, number(sizes[i]).release());
     return items;
   }
 
