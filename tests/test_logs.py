@@ -17,6 +17,7 @@ from log_programs import PROGRAM
 
 import magneto
 from magneto import _log
+from magneto._comptime import comptime
 
 ALL = (
     "graph,graph_code,graph_sizes,graph_breaks,guards,recompiles,recompiles_verbose,trace_source,trace_bytecode,bytecode,"
@@ -70,9 +71,10 @@ SHOWN = {
         "playground.py:9 in f, code: x = torch.sin(x)\n",
         ': "f32[3, 3][3, 1]cpu" = torch.sin(l_x_);  l_x_ = None',
         "playground.py:5 in g, code: return x + y\n",
+        '[0/1]     def forward(self, s0: "Sym(s0)", L_x_: "f32[s0, s0][s0, 1]cpu"):\n',
     ),
     "graph": ("TRACED GRAPH", "opcode ", "-----", "placeholder ", "call_function ", "output "),
-    "graph_sizes": ("TRACED GRAPH TENSOR SIZES", "l_x_: (3, 3)\n", "[0/1] l_x_: (4, 4)\n"),
+    "graph_sizes": ("TRACED GRAPH TENSOR SIZES", "l_x_: (3, 3)\n", "[0/1] l_x_: (s0, s0)\n"),
     "guards": (
         "[0/0] GUARDS:\n[0/0] \n[0/0] TREE_GUARD_MANAGER:\n[0/0] +- RootGuardManager\n",
         "| +- GLOBAL_STATE: ___check_global_state(",
@@ -255,6 +257,24 @@ def test_watching_does_not_change_what_is_captured() -> None:
         assert torch.equal(compiled(x, n, 0.5 + n), f(x, n, 0.5 + n))
     assert any("TRACE LOAD_FAST n" in text for text in texts.taken)
     assert not magneto.stats()["fallbacks"]
+
+
+@pytest.mark.usefixtures("again")
+def test_watching_fixes_no_sizes() -> None:
+    """Sizes that differ from run to run are shown by their symbols: to ask for their numbers would fix them."""
+    texts = Texts("trace_bytecode")
+    shown: list[str] = []
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        comptime(lambda ctx: shown.append(repr(ctx.get_local("y"))))
+        return y + 1
+
+    compiled = magneto.compile(f, backend="eager")
+    for size in (3, 4, 5, 6):
+        compiled(torch.ones(size, 2))
+    assert magneto.stats()["graphs"] == 2 and any("Tensor(f32[s0, 2])" in text for text in texts.taken)
+    assert shown == ["FakeTensor(..., size=(3, 2))", "FakeTensor(..., size=(s0, 2))"]
 
 
 def test_cudagraphs_are_skipped() -> None:

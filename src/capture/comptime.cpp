@@ -4,6 +4,7 @@
 #include <set>
 
 #include "capture/handlers.h"
+#include "fake/size_node.h"
 #include "graph/gm.h"
 #include "guards/checks.h"
 #include "guards/text.h"
@@ -24,7 +25,7 @@ std::string value_text(PyObject* value) {
   if (!THPVariable_Check(value)) return guards::object_text(value);
   std::string sizes;
   const at::Tensor& tensor = THPVariable_Unpack(value);
-  for (const int64_t size : tensor.sizes()) sizes += std::to_string(size) + ", ";
+  for (const c10::SymInt& size : tensor.sym_sizes()) sizes += shapes::text(fake::expr_of(size)) + ", ";
   if (tensor.dim() > 1) sizes.resize(sizes.size() - 2);
   if (tensor.dim() == 1) sizes.pop_back();
   return "FakeTensor(..., size=(" + sizes + "))";

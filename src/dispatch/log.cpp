@@ -3,7 +3,9 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "fake/size_node.h"
 #include "graph/graph.h"
 #include "guards/text.h"
 #include "python/imported.h"
@@ -35,7 +37,10 @@ std::string entry_text(PyObject* value) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     std::string text =
         guards::type_name(Py_TYPE(value)) + "(" + std::string(graph::dtype_name(tensor.scalar_type())) + "[";
-    for (int64_t i = 0; i < tensor.dim(); ++i) text += (i ? ", " : "") + std::to_string(tensor.size(i));
+    const char* separator = "";  // as expressions: to ask for numbers would fix the sizes
+    for (const c10::SymInt& size : tensor.sym_sizes()) {
+      text += std::exchange(separator, ", ") + shapes::text(fake::expr_of(size));
+    }
     return text + "])";
   }
   return guards::object_text(value);
