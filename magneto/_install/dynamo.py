@@ -267,11 +267,6 @@ def make_boxed_compiler(compiler: Callable[[Any, Any], Callable[..., Any]]) -> C
     return compile_boxed
 
 
-def eager_compiler(gm: Any, example_inputs: Any) -> Any:
-    """Gives the graph as it is."""
-    return gm
-
-
 def compile_graph(gm: Callable[..., Any], example_inputs: Any = None, *others: Any, **options: Any) -> Any:
     """compile_fx: a torch.fx.GraphModule, compiled."""
     return _api.compile(getattr(gm, "forward", gm), fullgraph=True)

@@ -194,7 +194,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
     "torch._functorch.aot_autograd": _AOT,
     "functorch.compile": (
         *_AOT,
-        Name("nop", WORKS, "dynamo:eager_compiler"),
+        Name("nop", WORKS, "profiling:eager"),
         Name("memory_efficient_fusion", TO_COME, "", _JOINT),
         Name("ts_compile", TO_COME, "", _JOINT),
         Name("print_compile", TO_COME, "", "TORCH_LOGS=graph_code shows the graph"),
