@@ -73,6 +73,15 @@ PyObject* Capture::type_lookup(PyTypeObject* type, const char* name) {
   return type_lookup(type, text.get());
 }
 
+/// Whether an object in a class is a descriptor, and of which kind, its own class says: one of the user's may be
+/// changed.
+void Capture::guard_protocol(PyObject* descriptor) {
+  if (!descriptor || !is_python_class(Py_TYPE(descriptor))) return;
+  for (PyObject* name : {MAGNETO_STR("__get__"), MAGNETO_STR("__set__"), MAGNETO_STR("__delete__")}) {
+    type_lookup(Py_TYPE(descriptor), name);
+  }
+}
+
 Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
   Ref value = lookup_attr(owner, name, unbound);
   if (value) return value;
@@ -264,6 +273,7 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
   PyTypeObject* type = Py_TYPE(owner);
   const Source* source = source_of(owner);
   PyObject* descriptor = type_lookup(type, name);
+  guard_protocol(descriptor);
   if (!source && name == MAGNETO_STR("__context__") && PyExceptionInstance_Check(owner)) {
     // Raised while the segment itself handled nothing: the context is what the caller handles, if it does.
     Ref context = Ref::steal(PyException_GetContext(owner));
@@ -277,7 +287,7 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
   }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
     PyTypeObject* kind = Py_TYPE(descriptor);
-    if (name == MAGNETO_STR("__class__"))
+    if (name == MAGNETO_STR("__class__") && kind == &PyGetSetDescr_Type)
       return wrap(reinterpret_cast<PyObject*>(type), sources.constant(reinterpret_cast<PyObject*>(type)));
     if (source && name == MAGNETO_STR("__dict__") && has_instance_dict(type)) {
       PyObject* dict = instance_dict_of(owner);
@@ -368,7 +378,7 @@ Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
 }
 
 Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) {
-  PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name);
+  PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
   if (descriptor) {
     PyTypeObject* kind = Py_TYPE(descriptor);
     if (kind == &PyGetSetDescr_Type) {
@@ -402,8 +412,8 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
         if (Ref shape = shape_of(THPVariable_Unpack(owner))) return shape;
       }
       PyObject* args[] = {owner, name};
-      if (name == MAGNETO_STR("data") && THPVariable_Unpack(owner).requires_grad()) {
-        // A value of its own: writing to it in place is allowed where writing to the tensor is not.
+      if (name == MAGNETO_STR("data")) {
+        // A value of its own: it stays what it is when the tensor's data is set, and may be written in place.
         return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
                       [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
       }
@@ -607,6 +617,7 @@ const std::pair<Ref, Ref>* Capture::find_class_write(PyTypeObject* type, PyObjec
 void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) {
   PyTypeObject* type = Py_TYPE(owner);
   PyObject* descriptor = type_lookup(type, name);
+  guard_protocol(descriptor);
   if (descriptor && Py_TYPE(descriptor) == &PyProperty_Type) {
     Ref function = checked(PyObject_GetAttr(descriptor, value ? MAGNETO_STR("fset") : MAGNETO_STR("fdel")));
     if (function.get() == Py_None) {

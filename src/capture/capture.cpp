@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "capture/rebuild.h"
 #include "fake/dispatch_key.h"
@@ -16,6 +17,7 @@
 #include "python/frame.h"
 #include "python/imported.h"
 #include "python/paused_collector.h"
+#include "python/types.h"
 #include "runtime/times.h"
 
 namespace magneto::capture {
@@ -539,6 +541,37 @@ Ref Capture::hash_of_stand_in(Frame* real) const {
   return checked(PyLong_FromVoidPtr(input->second.real.get()));
 }
 
+namespace {
+
+/// `__hash__`, `__len__`, `__index__`...: CPython wants a number of them, and nothing that stands for one.
+bool is_special_method(const CodeInfo& info) {
+  const char* name = PyUnicode_AsUTF8(info.code->co_name);
+  return std::strncmp(name, "__", 2) == 0 && !(info.code->co_flags & CO_GENERATOR);
+}
+
+}  // namespace
+
+/// C code goes straight to a special method in the class of its first argument: what it has found there is guarded.
+/// Null: the function is not from there.
+const guards::Source* Capture::method_found_by_c(PyObject* function, PyObject* self) {
+  PyTypeObject* const type = self ? Py_TYPE(self) : nullptr;
+  if (!type || !is_python_class(type)) return nullptr;
+  bool found = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    Py_ssize_t position = 0;
+    PyObject *name, *value;
+    while (PyDict_Next(type_dict(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i))), &position, &name,
+                       &value)) {
+      if (value != function || !PyUnicode_CheckExact(name)) continue;
+      type_lookup(type, name);
+      found = true;
+    }
+  }
+  if (!found) return nullptr;
+  wrap(function, sources.constant(function));
+  return source_of(function);
+}
+
 PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwflag, bool* handled) {
   if (!throwflag && is_signal_handler(real)) {
     *handled = true;
@@ -588,6 +621,9 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   Ref value;
   bool raised = false;
   try {
+    if (!f.function_source && f.pc <= info.entry && !throwflag && info.code->co_argcount > 0) {
+      f.function_source = method_found_by_c(function, f.slots[0]);
+    }
     if (f.function_source) guards.function(f.function_source, function);
     register_closure(function, f.function_source);
     if (f.pc <= info.entry && !throwflag) wrap_defaults(f);
@@ -604,6 +640,7 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
       value = run_frame(f);
     }
     if (!direct && !last_word) value = returned_to_c(std::move(value), frame_is_generator(real));
+    if (is_special_method(info)) value = known(value.get());
   } catch (const PythonError&) {
     raised = true;
   } catch (...) {

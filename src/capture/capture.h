@@ -461,6 +461,7 @@ class Capture {
   Ref resolve_bound_builtin(PyObject* method);
   Ref make_shadow(PyObject* original, const guards::Source* source);
   const std::vector<Ref>* find_tail(PyObject* list) const;
+  void guard_protocol(PyObject* descriptor);
   Ref lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound);
   Ref lookup_type_attr(PyTypeObject* owner, PyObject* name);
   Ref lookup_module_attr(PyObject* owner, PyObject* name);
@@ -514,6 +515,7 @@ class Capture {
   void mute_last_word();
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
   Ref hash_of_stand_in(Frame* real) const;
+  const guards::Source* method_found_by_c(PyObject* function, PyObject* self);
   static void end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth);
   void check_sticky();
   void force_exit();

@@ -28,7 +28,7 @@ struct Effect {
   bool hashes = false;       // which are hashed
   bool reads = false;
   bool sets_attribute = false;  // to its third argument, which it only hands on
-  bool asks_type = false;       // of its first argument
+  bool asks_class = false;      // of its first argument
   bool appends = false;         // its second argument to a list
   bool calls_first = false;     // its first argument
   bool takes_sizes = false;     // numbers that follow from sizes, as they are
@@ -63,8 +63,8 @@ Effect find_effect(const std::string& name) {
     effect.reason = reason_named(found->second->note);
   }
   if (effect.policy == Policy::Handler) {
-    for (const auto family :
-         {builtin_handlers(), text_handlers(), object_handlers(), tensor_handlers(), array_handlers()}) {
+    for (const auto family : {builtin_handlers(), class_handlers(), text_handlers(), object_handlers(),
+                              tensor_handlers(), array_handlers()}) {
       for (const HandlerRow& row : family) {
         if (name == row.name) effect.handler = row.function;
       }
@@ -81,7 +81,7 @@ void find_habits(Effect& effect) {
   effect.compares = name.starts_with("_heapq.") || name.starts_with("_bisect.") ||
                     std::ranges::any_of(comparing, [&](std::string_view end) { return name.ends_with(end); });
   effect.sets_attribute = name.ends_with("object.__setattr__") || name == "builtins.setattr";
-  effect.asks_type = name == "builtins.isinstance";
+  effect.asks_class = name == "builtins.isinstance" || name == "_abc._abc_instancecheck";
   effect.appends = name == "list.append";
   effect.calls_first = name == "_functools.reduce";
   static constexpr std::string_view computing[] = {"builtins.min", "builtins.max", "math.prod"};
@@ -96,8 +96,7 @@ void find_habits(Effect& effect) {
   effect.hashes =
       name.starts_with("set.") || name.find("ict.") != std::string_view::npos || name == "_collections._count_elements";
   // Questions about types and modes look into nothing.
-  static constexpr std::string_view asking[] = {
-      "_abc.", "torch.", "_typing.", "_imp.", "builtins.callable", "builtins.issubclass"};
+  static constexpr std::string_view asking[] = {"_abc.", "torch.", "_typing.", "_imp.", "builtins.callable"};
   effect.reads = effect.policy == Policy::Pure &&
                  std::ranges::none_of(asking, [&](std::string_view start) { return name.starts_with(start); });
 }
@@ -198,8 +197,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     append(args.values[0], args.values[1]);
     return Ref::borrow(Py_None);
   }
-  if (effect->asks_type && !args.values.empty()) args.values[0] = sample_of(args.values[0]);
-  know_all(args, effect->sets_attribute ? 2 : args.values.size(), effect->takes_sizes);
+  if (!effect->asks_class) know_all(args, effect->sets_attribute ? 2 : args.values.size(), effect->takes_sizes);
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
   std::optional<Uncuttable> scope;
   if (!allows_cut && frame) scope.emplace(*this);

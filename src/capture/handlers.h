@@ -17,6 +17,7 @@ struct HandlerRow {
 };
 
 std::span<const HandlerRow> builtin_handlers();  // functions of `builtins`
+std::span<const HandlerRow> class_handlers();    // isinstance, issubclass
 std::span<const HandlerRow> text_handlers();     // repr, str, format
 std::span<const HandlerRow> tensor_handlers();
 std::span<const HandlerRow> array_handlers();   // between tensors and arrays of NumPy

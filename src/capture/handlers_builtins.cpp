@@ -24,14 +24,6 @@ void check_count(const CallArgs& args, size_t least, size_t most, const char* na
 
 namespace {
 
-Ref handle_isinstance(Capture& capture, const CallArgs& args) {
-  check_count(args, 2, 2, "isinstance");
-  Ref classes = capture.resolve_deep(args.values[1]);
-  const int result = PyObject_IsInstance(args.values[0], classes.get());
-  if (result < 0) throw PythonError{};
-  return boolean(result);
-}
-
 Ref size_of(PyObject* object) {
   const Py_ssize_t size = PyObject_Size(object);
   if (size < 0) throw PythonError{};
@@ -273,7 +265,6 @@ Ref handle_vars(Capture& capture, const CallArgs& args) {
 std::span<const HandlerRow> builtin_handlers() {
   static constexpr HandlerRow rows[] = {
       {"magneto._C.comptime", call_comptime},
-      {"builtins.isinstance", handle_isinstance},
       {"builtins.len", handle_len},
       {"builtins.getattr", handle_getattr},
       {"builtins.setattr", handle_setattr},

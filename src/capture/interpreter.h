@@ -46,6 +46,7 @@ class Interpreter {
   int32_t op_send(const Instr& in);
   void op_raise(const Instr& in);
   void op_format(const Instr& in);
+  void guard_import(PyObject* name, PyObject* names, PyObject* module);
   void op_import_name(const Instr& in);
   Ref import_from(PyObject* attribute);
   void op_before_with();

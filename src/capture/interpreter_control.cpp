@@ -303,11 +303,21 @@ Ref Interpreter::import_from(PyObject* attribute) {
   c.side_exit(BreakReason::Exception, "a name is imported that the module does not have");
 }
 
+/// The module is where the statement found it: `import a.b` gives a, `from a.b import c` a.b.
+void Interpreter::guard_import(PyObject* name, PyObject* names, PyObject* module) {
+  PyObject* const modules = PyImport_GetModuleDict();
+  Ref parts = checked(PyUnicode_Partition(name, MAGNETO_STR(".")));
+  PyObject* const key = names == Py_None ? PyTuple_GET_ITEM(parts.get(), 0) : name;
+  if (PyDict_GetItemWithError(modules, key) != module) return;  // of a relative import, by another name
+  c.guards.identity(c.sources.dict_item(c.sources.constant(modules), key), module);
+}
+
 void Interpreter::op_import_name(const Instr& in) {
   const long level = PyLong_AsLong(f.top(1));
   Ref names = c.resolve(f.top());
   Ref module = Ref::steal(PyImport_ImportModuleLevelObject(name(in.arg), f.globals, nullptr, names.get(), level));
   if (!module) throw PythonError{};
+  guard_import(name(in.arg), names.get(), module.get());
   replace(2, c.wrap(module.get(), c.sources.constant(module.get())));
 }
 

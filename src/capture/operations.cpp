@@ -27,6 +27,13 @@ PyObject* operator_function(const char* name) {
   return PyObject_GetAttrString(module.get(), name);
 }
 
+/// The key in a tuple: a None would be no argument, a tuple several.
+[[noreturn]] void raise_key_error(PyObject* key) {
+  Ref arguments = checked(PyTuple_Pack(1, key));
+  PyErr_SetObject(PyExc_KeyError, arguments.get());
+  throw PythonError{};
+}
+
 bool needs_grad(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
 
 /// A tensor of one integer that only the run knows.
@@ -407,8 +414,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
         return call(wrap(missing, sources.constant(missing)).get(), {container, key});
       }
       if (missing) return call_native([&] { return PyObject_CallFunctionObjArgs(missing, container, key, nullptr); });
-      PyErr_SetObject(PyExc_KeyError, key);
-      throw PythonError{};
+      raise_key_error(key);
     }
     Ref resolved_key = resolve(key);
     return call_native([&] { return PyObject_GetItem(object.get(), resolved_key.get()); });
@@ -421,8 +427,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     if (PyObject_Hash(key) == -1) throw PythonError{};
     if (Ref value = dict_lookup(container, key)) return value;
     if (type == &PyDict_Type || type == &PyODict_Type) {
-      PyErr_SetObject(PyExc_KeyError, key);
-      throw PythonError{};
+      raise_key_error(key);
     }
     PyObject* missing = _PyType_Lookup(type, MAGNETO_STR("__missing__"));
     if (missing && PyFunction_Check(missing)) {
@@ -434,8 +439,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
       return call_native([&] { return PyObject_GetItem(object.get(), key); });
     }
     if (missing) side_exit(BreakReason::OpaqueObject, std::string("a missing key of a ") + type->tp_name);
-    PyErr_SetObject(PyExc_KeyError, key);
-    throw PythonError{};
+    raise_key_error(key);
   }
   if ((PyList_Check(container) || PyTuple_Check(container)) && PyIndex_Check(key) && !is_tensor(key)) {
     Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
@@ -493,8 +497,7 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
   // Subclasses too, but those that keep an order of their own.
   if (is_outside(container) && PyDict_Check(container) && !PyODict_Check(container) && original_key(key)) {
     if (!value && !dict_lookup(container, key)) {
-      PyErr_SetObject(PyExc_KeyError, key);
-      throw PythonError{};
+      raise_key_error(key);
     }
     store_entry(container, key, value);
     return;

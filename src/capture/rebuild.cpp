@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "capture/arrays.h"
 #include "capture/operations.h"
 #include "python/imported.h"
 #include "python/liveness.h"
+#include "python/sets.h"
 #include "python/types.h"
 #include "runtime/numpy_calls.h"
 
@@ -410,9 +412,11 @@ bool Rebuilder::is_plain_data(PyObject* value, int depth) {
   return all_plain(values.get());
 }
 
-/// A local that the program does not read again. Data is dropped: it need not be computed, or not be kept in memory.
-/// Other objects are kept, for what their destructors do, unless they can't be rebuilt.
+/// A local that the program does not read again. Data is dropped: it need not be computed, or not be kept in memory;
+/// but not what is handed out anyway, to which somebody may then refer weakly. Other objects are kept, for what their
+/// destructors do, unless they can't be rebuilt.
 int32_t Rebuilder::build_dead(PyObject* value) {
+  if (const auto known = memo_.find(value); value && known != memo_.end()) return known->second;
   if (!value || (is_plain_data(value, 0) && !is_scalar(value))) return -1;
   const size_t instrs = plan.instrs.size(), loads = loads_.size();
   const auto memo = memo_;
@@ -437,6 +441,7 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
   }
   if (&f != &c.root_) state.function = build(f.function.get());
   const bool prologue_done = f.pc >= f.info->entry;
+  std::vector<int32_t> dead;
   for (int32_t i = 0; i < f.info->nlocals; ++i) {
     const bool free_variable = i >= f.info->first_free;
     if (free_variable) {
@@ -446,7 +451,8 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
     } else if (!prologue_done || is_live(*f.info, f.pc, i)) {
       state.locals.push_back(build(f.slots[i]));
     } else {
-      state.locals.push_back(build_dead(f.slots[i]));
+      dead.push_back(i);
+      state.locals.push_back(-1);
     }
   }
   const int32_t depth = innermost ? f.depth : f.depth - f.pops;
@@ -455,6 +461,7 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
     state.stack.push_back(raw && c.reading_start_ ? runtime::kUnchanged : build(f.stack()[i]));
   }
   if (!innermost) state.result = build(f.result_override.get());
+  for (const int32_t i : dead) state.locals[i] = build_dead(f.slots[i]);
   return state;
 }
 
@@ -510,8 +517,11 @@ void Rebuilder::journal() {
       emit_to(target, PlanOp::ReplaceDict, {dict});
     } else if (type == &PySet_Type) {
       Ref items = checked(PySequence_List(contents));
-      const int32_t set = emit(PlanOp::NewSet);
-      emit_to(set, PlanOp::SetFill, build_items(items.get()));
+      const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
+      const bool constants = std::ranges::all_of(all, is_scalar);
+      const int32_t set =
+          emit(constants ? PlanOp::Const : PlanOp::NewSet, {}, constants ? clone_set(contents).get() : nullptr);
+      if (!constants) emit_to(set, PlanOp::SetFill, build_items(items.get()));
       emit_to(target, PlanOp::ReplaceSet, {set});
     } else {
       throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};

@@ -11,6 +11,7 @@
 
 #include "capture/capture.h"
 #include "python/imported.h"
+#include "python/sets.h"
 #include "python/types.h"
 
 namespace magneto::capture {
@@ -421,7 +422,7 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
     }
     exit_on_change(source, checked(PyFrozenSet_New(original)).get(), "");
     if (source->kind != SourceKind::Const || type == &PySet_Type) guards.equals(source, original);
-    shadow = checked(type == &PySet_Type ? PySet_New(original) : PyFrozenSet_New(original));
+    shadow = clone_set(original);
   } else {
     side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);
   }

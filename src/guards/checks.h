@@ -33,6 +33,8 @@ namespace magneto::guards {
   X(AllDistinct, "NO_OBJECT_ALIASING") \
   X(Function, "FUNCTION_MATCH")        \
   X(TypeLookup, "TYPE_LOOKUP")         \
+  X(Bases, "MRO_MATCH")                \
+  X(AbcRegistrations, "ABC_CACHE")     \
   X(Sizes, "SHAPE_ENV")                \
   X(Require, "")
 
@@ -46,14 +48,15 @@ const char* check_label(CheckKind kind);
 
 struct Check {
   CheckKind kind;
-  const Source* source = nullptr;      // null for TypeLookup, AllDistinct and Sizes
+  const Source* source = nullptr;      // null for what no object is asked: TypeLookup to Sizes
   const Source* other = nullptr;       // Alias, Distinct
-  Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup, BuiltinMethod
+  Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup, Bases, BuiltinMethod
   Ref object;                          // Identity, Equals, TypeLookup: what to find; Function: its __code__
                                        // TensorData, Array: a bytes; BuiltinMethod: one like it
+                                       // Bases: the __mro__
   Ref defaults, kwdefaults;            // Function
   Ref name;                            // TypeLookup
-  Py_ssize_t length = 0;               // Length
+  Py_ssize_t length = 0;               // Length; AbcRegistrations: how many
   std::vector<Ref> keys;               // DictKeys
   std::vector<const Source*> sources;  // AllDistinct, Sizes
   std::optional<TensorGuard> tensor;

@@ -176,7 +176,12 @@ class Compiler {
     std::map<PyTypeObject*, int32_t> by_type;
     for (size_t i = 0; i < program_.checks.size(); ++i) {
       const Check& check = program_.checks[i];
-      if (check.kind != CheckKind::TypeLookup) continue;
+      if (check.kind == CheckKind::AbcRegistrations) {
+        program_.ops.push_back({.kind = OpKind::CheckAbcRegistrations,
+                                .check = static_cast<int32_t>(i),
+                                .number = static_cast<int64_t>(check.length)});
+      }
+      if (check.kind != CheckKind::TypeLookup && check.kind != CheckKind::Bases) continue;
       auto [known, added] = by_type.emplace(check.python_type(), static_cast<int32_t>(program_.types.size()));
       if (added) {
         program_.types.push_back({check.python_type()});
@@ -367,6 +372,8 @@ class Compiler {
       case CheckKind::AllDistinct:
       case CheckKind::Sizes:
       case CheckKind::TypeLookup:
+      case CheckKind::Bases:
+      case CheckKind::AbcRegistrations:
       case CheckKind::Require:
         return;
     }

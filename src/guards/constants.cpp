@@ -78,26 +78,15 @@ bool numpy_numbers_equal(NumPy kind, PyObject* a, PyObject* b) {
   return false;
 }
 
-/// The members of a set or frozenset, ordered by hash.
-std::vector<std::pair<Py_hash_t, PyObject*>> members(PyObject* set) {
-  std::vector<std::pair<Py_hash_t, PyObject*>> result;
-  result.reserve(PySet_GET_SIZE(set));
-  Py_ssize_t position = 0;
-  PyObject* key;
-  Py_hash_t hash;
-  while (_PySet_NextEntry(set, &position, &key, &hash)) result.emplace_back(hash, key);
-  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-  return result;
-}
-
+/// In the order of iteration, too: a program may see it.
 bool sets_equal(PyObject* a, PyObject* b) {
   if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
-  auto left = members(a), right = members(b);
-  for (const auto& [hash, key] : left) {
-    auto run = std::lower_bound(right.begin(), right.end(), hash,
-                                [](const auto& member, Py_hash_t wanted) { return member.first < wanted; });
-    while (run != right.end() && run->first == hash && !constants_equal(key, run->second)) ++run;
-    if (run == right.end() || run->first != hash) return false;
+  Py_ssize_t left = 0, right = 0;
+  PyObject *key, *other;
+  Py_hash_t hash, other_hash;
+  while (_PySet_NextEntry(a, &left, &key, &hash)) {
+    if (!_PySet_NextEntry(b, &right, &other, &other_hash)) return false;
+    if (hash != other_hash || !constants_equal(key, other)) return false;
   }
   return true;
 }

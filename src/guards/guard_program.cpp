@@ -127,7 +127,8 @@ bool GuardProgram::Impl::check_type_attributes(TypeAttributes& attributes) {
   attributes.version = 0;
   for (int32_t index : attributes.checks) {
     const Check& check = checks[index];
-    DictEntry found = find_type_attribute(attributes.type, check.name.get());
+    const DictEntry found = check.kind == CheckKind::Bases ? DictEntry{attributes.type->tp_mro}
+                                                           : find_type_attribute(attributes.type, check.name.get());
     if (!found.known || found.value != check.object.get()) {
       failed_check = index;
       return false;
@@ -281,6 +282,8 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return size_checks[op.number].holds(values.data()) || fail();
     case OpKind::CheckFunction:
       return (value && same_function(checks[op.check], value)) || fail();
+    case OpKind::CheckAbcRegistrations:
+      return count_abc_registrations() == op.number || fail();
     case OpKind::CheckTypeAttributes:
       return check_type_attributes(types[op.number]) || fail();
   }

@@ -3,7 +3,9 @@
 #include "guards/checks.h"
 #include "guards/constants.h"
 #include "guards/guards.h"
+#include "guards/objects.h"
 #include "guards/tensor_check.h"
+#include "python/sets.h"
 
 namespace magneto::guards {
 
@@ -87,7 +89,7 @@ void GuardSet::identity(const Source* source, PyObject* object) {
 
 void GuardSet::equals(const Source* source, PyObject* constant) {
   if (is_constant_set(constant)) {  // the user's own may change: compare with a copy
-    impl_->add({.kind = CheckKind::Equals, .source = source, .object = Ref::steal(PySet_New(constant))});
+    impl_->add({.kind = CheckKind::Equals, .source = source, .object = clone_set(constant)});
     return;
   }
   if (!is_constant(constant) && !has_value(constant)) {
@@ -190,6 +192,14 @@ void GuardSet::type_lookup(PyTypeObject* type, PyObject* name, PyObject* found) 
                   .name = Ref::borrow(name)})) {
     impl_->lookups[{type, name}] = found;  // the check keeps all three alive
   }
+}
+
+void GuardSet::bases(PyTypeObject* type) {
+  impl_->add({.kind = CheckKind::Bases, .type = borrow(type), .object = Ref::borrow(type->tp_mro)});
+}
+
+void GuardSet::abc_registrations() {
+  impl_->add({.kind = CheckKind::AbcRegistrations, .length = count_abc_registrations()});
 }
 
 void GuardSet::require(const Source* source) { impl_->add({.kind = CheckKind::Require, .source = source}); }

@@ -106,6 +106,10 @@ class GuardSet {
   void function(const Source* source, PyObject* function);
   /// `_PyType_Lookup(type, name)` gives this object (null: nothing). Holds for instances whose type is guarded.
   void type_lookup(PyTypeObject* type, PyObject* name, PyObject* found);
+  /// The type's method resolution order is as it is now.
+  void bases(PyTypeObject* type);
+  /// No class has been registered with an abstract base class since.
+  void abc_registrations();
   /// Makes the source loadable as a slot of the program even if nothing is checked on it.
   void require(const Source* source);
 

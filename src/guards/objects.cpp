@@ -1,6 +1,7 @@
 #include "guards/objects.h"
 
 #include "guards/constants.h"
+#include "python/imported.h"
 #include "python/paused_collector.h"
 #include "python/types.h"
 
@@ -159,6 +160,11 @@ DictEntry find_type_attribute(PyTypeObject* type, PyObject* name) {
     if (!dict || !keys_of(dict)->kind) return {nullptr, false};
   }
   return {_PyType_Lookup(type, name), true};
+}
+
+Py_ssize_t count_abc_registrations() {
+  static constinit Imported token("_abc", "get_cache_token");
+  return PyLong_AsSsize_t(checked(PyObject_CallNoArgs(token.get())).get());
 }
 
 }  // namespace magneto::guards

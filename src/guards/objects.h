@@ -71,6 +71,9 @@ const void* order_count_place(PyObject* ordered_dict);
 /// `_PyType_Lookup` without Python code: unknown if a class on the way has keys that are not plain strings.
 DictEntry find_type_attribute(PyTypeObject* type, PyObject* name);
 
+/// How often a class has been registered with an abstract base class so far.
+Py_ssize_t count_abc_registrations();
+
 /// Changes with every change to the type or its bases, never used again; 0: the type has none now.
 inline unsigned type_version(PyTypeObject* type) { return type->tp_version_tag; }
 

@@ -65,7 +65,8 @@ enum class OpKind : uint8_t {
   CheckAllDistinct,  // the slots of `distinct_sets[number]`
   CheckSizes,        // `size_checks[number]`
   CheckFunction,
-  CheckTypeAttributes,  // of `types[number]`
+  CheckAbcRegistrations,  // there have been `number`
+  CheckTypeAttributes,    // of `types[number]`
 };
 
 inline bool is_load(OpKind kind) { return kind <= OpKind::LoadGrad; }

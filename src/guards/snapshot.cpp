@@ -135,6 +135,7 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::CheckArray:
     case OpKind::CheckAllDistinct:
     case OpKind::CheckSizes:
+    case OpKind::CheckAbcRegistrations:
     case OpKind::CheckTypeAttributes:
       return false;
   }

@@ -29,6 +29,12 @@ std::string keys_text(const std::vector<Ref>& keys) {
   return text + "]";
 }
 
+std::vector<Ref> tuple_items(PyObject* tuple) {
+  std::vector<Ref> items;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i) items.push_back(Ref::borrow(PyTuple_GET_ITEM(tuple, i)));
+  return items;
+}
+
 std::string type_suffix(const Check& check) { return ", type=" + object_text(check.type.get()); }
 
 std::string lookup_text(const Check& check) {
@@ -77,6 +83,10 @@ std::string condition(const Check& check, const Names& names) {
       return "___check_function(" + name + ", " + object_text(check.object.get()) + ")";
     case CheckKind::TypeLookup:
       return lookup_text(check) + (check.object ? " is " + object_text(check.object.get()) : " is missing");
+    case CheckKind::Bases:
+      return object_text(check.type.get()) + ".__mro__ is " + keys_text(tuple_items(check.object.get()));
+    case CheckKind::AbcRegistrations:
+      return "abc.get_cache_token() == " + std::to_string(check.length);
     case CheckKind::Require:
       return presence_text(*check.source, true, names);
   }
@@ -187,6 +197,12 @@ std::string check_failure(const Check& check, PyObject* value, PyObject* other) 
   if (check.kind == CheckKind::TypeLookup) {
     PyObject* found = _PyType_Lookup(check.python_type(), check.name.get());
     return text + ": actual " + object_text(found);
+  }
+  if (check.kind == CheckKind::Bases) {
+    return text + ": actual " + keys_text(tuple_items(check.python_type()->tp_mro));
+  }
+  if (check.kind == CheckKind::AbcRegistrations) {
+    return text + ": a class has been registered with an abstract base class";
   }
   if (check.kind == CheckKind::Alias || check.kind == CheckKind::Distinct) {
     return text + (check.kind == CheckKind::Alias ? ": they are different objects now" : ": they are one object now");

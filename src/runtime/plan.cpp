@@ -14,6 +14,7 @@
 #include "python/bind.h"
 #include "python/frame.h"
 #include "python/imported.h"
+#include "python/sets.h"
 #include "runtime/computation.h"
 
 namespace magneto::runtime {
@@ -205,8 +206,7 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
       replace_dict(dst, arg(0));
       break;
     case PlanOp::ReplaceSet:
-      check(PySet_Clear(dst));
-      check(_PySet_Update(dst, arg(0)));
+      assign_set(dst, arg(0));
       break;
     case PlanOp::NewGenerator:
       registers.set(instr.dst, require(call_for_frame(arg(0))));

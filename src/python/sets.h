@@ -1,0 +1,14 @@
+// The tables of sets: two with the same members may iterate, and pop, in different orders.
+#pragma once
+
+#include "python/ref.h"
+
+namespace magneto {
+
+/// A copy of a set or frozenset with the same members at the same places of its table.
+Ref clone_set(PyObject* set);
+
+/// Makes `set`, an exact one, what `clone_set(like)` gives.
+void assign_set(PyObject* set, PyObject* like);
+
+}  // namespace magneto

@@ -1,0 +1,748 @@
+"""Special methods, control flow and items, with what they read changed between calls."""
+
+import contextlib
+import copy
+import functools
+import math
+import operator
+import os
+
+import torch
+from scenario import Registry
+
+scenario = Registry()
+
+
+def v(s=1.0):
+    return torch.arange(1.0, 7.0) * s
+
+
+@scenario
+def str_and_repr_methods_found_by_c(start):
+    pre = "a"
+
+    class K:
+        def __init__(s, n):
+            s.n = n
+
+        def __str__(s):
+            return pre + str(s.n)
+
+        def __repr__(s):
+            return f"K({pre}{s.n})"
+
+        def __format__(s, f):
+            return pre * 2 + f
+
+    k = K(1)
+
+    def program(x):
+        return (
+            x + 1,
+            str(k),
+            f"{k}",
+            f"{k:zz}",
+            repr([k, {k.n: k}]),
+            "%s" % k,
+            "{}".format(k),
+            ",".join(map(str, [k])),
+        )
+
+    c = start(program)
+    c(v())
+    pre = "b"
+    c(v())
+    k.n = 2
+    c(v())
+    K.__str__ = lambda s: "z"
+    c(v())
+    K.__repr__ = lambda s: "r"
+    c(v())
+
+
+@scenario
+def len_bool_index_found_by_c(start):
+    n = 2
+
+    class K:
+        def __len__(s):
+            return n
+
+        def __index__(s):
+            return n
+
+        def __getitem__(s, i):
+            if i >= n:
+                raise IndexError
+            return i * n
+
+        def __iter__(s):
+            return iter(range(n))
+
+        def __contains__(s, o):
+            return o == n
+
+        def __hash__(s):
+            return n
+
+        def __float__(s):
+            return float(n)
+
+        def __int__(s):
+            return n * 10
+
+    k = K()
+
+    def program(x):
+        return (
+            x[:n],
+            range(k),
+            list(k),
+            sum(k),
+            2 in k,
+            hash(k),
+            float(k),
+            int(k),
+            [1, 2, 3, 4, 5, 6][k],
+            bool(k),
+            max(k),
+            sorted(k),
+            tuple(reversed(list(k))),
+            math.floor(float(k)),
+            x[k],
+        )
+
+    c = start(program)
+    c(v())
+    n = 3
+    c(v())
+    n = 1
+    c(v())
+    K.__len__ = lambda s: 0
+    c(v())
+    K.__hash__ = lambda s: 5
+    c(v())
+
+
+@scenario
+def arithmetic_found_by_c(start):
+    w = 1
+
+    class K:
+        def __init__(s, n):
+            s.n = n
+
+        def __add__(s, o):
+            return K(s.n + getattr(o, "n", o) * w)
+
+        __radd__ = __add__
+
+        def __mul__(s, o):
+            return K(s.n * w)
+
+        def __lt__(s, o):
+            return s.n * w < o.n * w
+
+    ks = [K(3), K(1), K(2)]
+
+    def program(x):
+        return (
+            x * sum(ks).n,
+            functools.reduce(operator.add, ks).n,
+            max(ks).n,
+            sorted(ks)[0].n,
+            min(ks, key=lambda k: k.n * w).n,
+        )
+
+    c = start(program)
+    c(v())
+    w = -1
+    c(v())
+    ks[0].n = 10
+    c(v())
+    K.__add__ = lambda s, o: K(1)
+    c(v())
+
+
+@scenario
+def callable_object_as_key(start):
+
+    class Key:
+        def __init__(s, sign):
+            s.sign = sign
+
+        def __call__(s, a):
+            return a * s.sign
+
+    k = Key(1)
+
+    def program(x):
+        return (x + 1, sorted([3, 1, 2], key=k), max([1, 2], key=k), list(map(k, [1, 2])), list(filter(k, [0, 1])))
+
+    c = start(program)
+    c(v())
+    k.sign = -1
+    c(v())
+    Key.__call__ = lambda s, a: 0
+    c(v())
+    k.sign = 0
+    c(v())
+
+
+@scenario
+def partial_of_closure_as_key(start):
+    off = 0
+
+    def key(a, b):
+        return abs(a - b - off)
+
+    p = functools.partial(key, b=2)
+
+    def program(x):
+        return (x + 1, sorted([1, 2, 3, 4], key=p), min([5, 1], key=p))
+
+    c = start(program)
+    c(v())
+    off = 2
+    c(v())
+    p.keywords["b"] = -1
+    c(v())
+
+
+@scenario
+def iterator_class_with_state(start):
+
+    class It:
+        def __init__(s, n):
+            s.n = n
+            s.i = 0
+
+        def __iter__(s):
+            return s
+
+        def __next__(s):
+            s.i += step
+            if s.i > s.n:
+                raise StopIteration
+            return s.i
+
+    step = 1
+    it = It(4)
+
+    def program(x):
+        return (x * next(it, 9), it.i)
+
+    c = start(program, it)
+    c(v())
+    c(v())
+    step = 2
+    c(v())
+    it.i = 0
+    c(v())
+    start(lambda x: (x, list(It(5)), sum(It(3)), tuple(zip(It(3), It(9)))))(v())
+
+
+@scenario
+def context_manager_closure(start):
+    log = []
+    swallow = False
+
+    class CM:
+        def __enter__(s):
+            log.append("in")
+            return len(log)
+
+        def __exit__(s, t, e, tb):
+            log.append(t.__name__ if t else None)
+            return swallow
+
+    def program(x, bad):
+        with CM() as n:
+            x = x + n
+            if bad:
+                raise KeyError(n)
+        return x
+
+    c = start(program, log)
+    c(v(), False)
+    c(v(), True)
+    swallow = True
+    c(v(), True)
+    CM.__exit__ = lambda s, *a: True
+    c(v(), True)
+
+
+@scenario
+def exit_stack_dynamic(start):
+    log = []
+
+    @contextlib.contextmanager
+    def cm(n):
+        log.append(n)
+        try:
+            yield n
+        finally:
+            log.append(-n)
+
+    def program(x, k):
+        with contextlib.ExitStack() as st:
+            for i in range(k):
+                x = x + st.enter_context(cm(i + 1))
+            st.callback(log.append, "cb")
+        return x
+
+    c = start(program, log)
+    c(v(), 2)
+    c(v(), 0)
+    c(v(), 3)
+
+
+@scenario
+def class_decorator_and_property_cache(start):
+    reg = {}
+
+    def register(cls):
+        reg[cls.__name__] = cls
+        return cls
+
+    @register
+    class A:
+        @property
+        def k(s):
+            return len(reg)
+
+    def program(x):
+        return (x * A().k, sorted(reg))
+
+    c = start(program)
+    c(v())
+    register(type("B", (), {}))
+    c(v())
+    reg.pop("A")
+    c(v())
+
+
+@scenario
+def method_resolution_via_getattr_dynamic_names(start):
+
+    class A:
+        def __init__(s):
+            s.mode = "a"
+
+        def do_a(s, x):
+            return x + 1
+
+        def do_b(s, x):
+            return x * 2
+
+    a = A()
+
+    def program(x):
+        return (getattr(a, "do_" + a.mode)(x), hasattr(a, "do_" + a.mode + "c"))
+
+    c = start(program)
+    c(v())
+    a.mode = "b"
+    c(v())
+    A.do_b = A.do_a
+    c(v())
+    a.do_b = lambda x: x
+    c(v())
+
+
+@scenario
+def copy_and_reduce_hooks(start):
+    cnt = [0]
+
+    class A:
+        def __init__(s):
+            s.t = [1]
+
+        def __copy__(s):
+            cnt[0] += 1
+            r = A()
+            r.t = s.t
+            return r
+
+        def __deepcopy__(s, m):
+            cnt[0] += 10
+            r = A()
+            r.t = list(s.t)
+            return r
+
+    a = A()
+
+    def program(x):
+        b = copy.copy(a)
+        d = copy.deepcopy([a, a])
+        b.t.append(2)
+        return (x * len(a.t), d[0] is d[1], d[0].t)
+
+    c = start(program, a, cnt)
+    c(v())
+    c(v())
+    A.__copy__ = lambda s: s
+    c(v())
+
+
+@scenario
+def unusual_setitem_targets(start):
+    d = {}
+    l = [1, 2, 3, 4]
+    t = v()
+
+    def program(x):
+        d["k"], l[1:3], t[0] = (x.sum(), [9, 8, 7], 5.0)
+        l[::2] = [0] * len(l[::2])
+        del l[-1]
+        a, *l[0:1], b = (1, 2, 3, 4)
+        return (d, l, a, b, t)
+
+    c = start(program, d, l, t)
+    c(v())
+    c(v(2))
+    l.extend([1, 1])
+    c(v())
+
+
+@scenario
+def chained_assign_and_aliases(start):
+
+    def program(x, l):
+        a = b = l
+        a += [1]
+        b = b + [2]
+        c = d = x
+        c += 1
+        d = d * 2
+        return (a, b, c, d, a is l, c is x)
+
+    c = start(program)
+    c(v(), [0])
+    c(v(), [5, 5])
+
+
+@scenario
+def star_args_identity(start):
+
+    def f(*a, **k):
+        a[0].append(1)
+        k["z"] = 2
+        return (a, k)
+
+    def program(x, l, d):
+        a, k = f(l, l, **d)
+        return (x + len(l), a[0] is a[1], k is d, "z" in d, k)
+
+    c = start(program)
+    c(v(), [], {})
+    c(v(), [1], {"q": 1})
+
+
+@scenario
+def finally_return_and_loop_control(start):
+
+    def program(x, k):
+        for i in range(5):
+            try:
+                if i == k:
+                    break
+                if i == k - 1:
+                    continue
+                x = x + i
+            finally:
+                x = x * 2
+        else:
+            return (x, "else")
+        return (x, "break")
+
+    c = start(program)
+    c(v(), 2)
+    c(v(), 9)
+    c(v(), 0)
+
+
+@scenario
+def exception_identity_and_notes(start):
+    err = ValueError("one")
+
+    def program(x, k):
+        try:
+            if k:
+                raise err
+        except ValueError as e:
+            e.add_note("n" + str(k))
+            return (x + 1, e is err, e.__notes__)
+        return x
+
+    c = start(program, err)
+    c(v(), 1)
+    c(v(), 0)
+    c(v(), 2)
+
+
+@scenario
+def exceptions_raised_keep_state(start):
+
+    class S:
+        def __init__(s):
+            s.n = 0
+
+    s = S()
+    l = []
+
+    def program(x, k):
+        s.n += 1
+        l.append(s.n)
+        x.add_(1)
+        if k:
+            raise RuntimeError(f"r{s.n}")
+        s.n += 10
+        return x
+
+    c = start(program, s, l)
+    c(v(), 0)
+    c(v(), 1)
+    c(v(), 0)
+    c(v(), 1)
+
+
+@scenario
+def assertion_texts(start):
+
+    def program(x, k):
+        assert k > 0, f"k is {k} of {x.shape}"
+        assert x.shape[0] == 6
+        return x * k
+
+    c = start(program)
+    c(v(), 1)
+    c(v(), 0)
+    c(v(), -2)
+    c(v()[:3], 1)
+
+
+@scenario
+def shape_dependent_python(start):
+
+    def program(x):
+        n, m = x.shape
+        out = []
+        for i in range(n):
+            out.append(x[i] * (m - i))
+        return (
+            torch.stack(out),
+            n * m,
+            f"{n}x{m}",
+            x.reshape(m, n),
+            x.numel() / n,
+            x.size(-1) ** 2,
+            [0] * n,
+            "ab" * m,
+            n % 2 == 0,
+            divmod(n * 7, m),
+            max(n, m),
+            x.shape[0:1] + (1,),
+            tuple(x.shape) == (n, m),
+            torch.Size([n]) == x.shape[:1],
+        )
+
+    c = start(program)
+    c(torch.ones(2, 3))
+    c(torch.ones(3, 2))
+    c(torch.ones(4, 5))
+    c(torch.ones(1, 4))
+    c(torch.ones(2, 3))
+
+
+@scenario
+def indexes_of_all_kinds(start):
+
+    def program(x, i, s):
+        return (
+            x[i],
+            x[s],
+            x[..., i],
+            x[None],
+            x[i, None, s] if x.dim() > 1 else 0,
+            x[[0, -1]],
+            x[torch.tensor([0, 1])],
+            x[-1:],
+            x[::2],
+            x[i:],
+            x[:i],
+        )
+
+    c = start(program)
+    y = torch.arange(12.0).view(3, 4)
+    for i, s in (
+        (0, slice(None)),
+        (-1, slice(0, 2)),
+        (1, slice(None, None, 2)),
+        (2, slice(5, 9)),
+        (True, slice(-2, None)),
+    ):
+        c(y, i, s)
+
+
+@scenario
+def setitem_of_all_kinds(start):
+
+    def program(x, i, s, w):
+        x[i] = w
+        x[s] = w
+        x[..., 0] = 1
+        x[x > 5] = 0
+        x[[0]] += 1
+        x[-1] *= w
+        return x
+
+    c = start(program)
+    for i, s, w in (
+        (0, slice(None), 2.0),
+        (1, slice(0, 2), torch.tensor(3.0)),
+        (-1, slice(1, None), torch.arange(4.0)),
+        (2, slice(0, 0), 5),
+    ):
+        c(torch.arange(12.0).view(3, 4), i, s, w)
+
+
+@scenario
+def zero_size_and_scalars(start):
+
+    def program(x):
+        return (
+            x.sum(),
+            x.mean(),
+            x.prod(),
+            x + 1,
+            x.reshape(-1),
+            torch.cat([x.reshape(-1), torch.zeros(2)]),
+            x.any(),
+            x.max() if x.numel() else None,
+            x.cumsum(0) if x.dim() else 0,
+        )
+
+    c = start(program)
+    for s in ((0,), (0, 3), (3, 0), (), (1,), (2, 0, 2)):
+        c(torch.ones(s))
+
+
+@scenario
+def where_minmax_nan(start):
+
+    def program(x, y):
+        return (
+            torch.where(x > y, x, y),
+            torch.maximum(x, y),
+            torch.fmin(x, y),
+            x.max(),
+            x.argmax(),
+            x.sort()[1],
+            x.topk(2)[0],
+            torch.isnan(x).sum(),
+            x == x,
+            x.clamp(0, 1),
+            x.nan_to_num(),
+            x.median(),
+            torch.sign(x),
+            x.unique() if False else 0,
+        )
+
+    n = float("nan")
+    i = float("inf")
+    c = start(program)
+    c(torch.tensor([1.0, n, 3.0]), torch.tensor([n, 2.0, i]))
+    c(torch.tensor([-0.0, 0.0, -i]), torch.tensor([0.0, -0.0, i]))
+    c(torch.tensor([2.0, 2.0, 1.0]), torch.tensor([2.0, 1.0, 2.0]))
+
+
+@scenario
+def time_and_environment(start):
+
+    def program(x):
+        return (x + len(os.environ.get("HUNT_VAR", "")), os.environ.get("HUNT_VAR"), "HUNT_VAR" in os.environ)
+
+    os.environ.pop("HUNT_VAR", None)
+    c = start(program)
+    c(v())
+    os.environ["HUNT_VAR"] = "abc"
+    c(v())
+    os.environ["HUNT_VAR"] = "x"
+    c(v())
+    del os.environ["HUNT_VAR"]
+    c(v())
+
+
+@scenario
+def flags_of_torch(start):
+
+    def program(x):
+        return (
+            x @ x,
+            torch.backends.cuda.flash_sdp_enabled(),
+            torch.backends.cuda.matmul.allow_tf32,
+            torch.get_float32_matmul_precision(),
+            torch.is_anomaly_enabled(),
+            torch.backends.mkldnn.is_available(),
+        )
+
+    c = start(program)
+    c(v())
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        c(v())
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+    p = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        c(v())
+    finally:
+        torch.set_float32_matmul_precision(p)
+    with torch.autograd.detect_anomaly(check_nan=False):
+        c(v())
+    c(v())
+
+
+@scenario
+def member_that_a_set_pops(start):
+    s = {3, 1, 2, 40, 17}
+    d = {"a": 1, "b": 2}
+
+    def program(x):
+        return (x * s.pop(), d.popitem() if d else None, sorted(s))
+
+    c = start(program, d)
+    [c(v()) for _ in range(4)]
+    s.update({5, 9})
+    c(v())
+
+
+@scenario
+def frozenset_and_set_algebra(start):
+    a = frozenset({"x", "y", "zz"})
+    b = {"y", "q"}
+
+    def program(x):
+        return (
+            x + len(a | b),
+            list(a - b),
+            list(a),
+            [k for k in a ^ b],
+            list(b),
+            tuple(a & b),
+            a <= b,
+            a.isdisjoint(b),
+            next(iter(a)),
+        )
+
+    c = start(program)
+    c(v())
+    b.add("x")
+    c(v())
+    b.discard("q")
+    b.add("w")
+    c(v())
+    a = frozenset({"zz", "y", "x", "n"})
+    c(v())

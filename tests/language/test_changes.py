@@ -1,0 +1,46 @@
+"""Programs called several times, with what they read changed in between: eager's results, whatever is changed.
+
+A row of changed_*_programs.py takes `start` and makes its own state (tests/scenario.py)."""
+
+from __future__ import annotations
+
+import warnings
+
+import changed_containers_programs
+import changed_methods_programs
+import changed_objects_programs
+import changed_tensors_programs
+import changed_training_programs
+import changed_unseen_programs
+import pytest
+from scenario import observe, same
+
+import magneto
+
+FILES = {
+    "unseen": changed_unseen_programs,
+    "objects": changed_objects_programs,
+    "containers": changed_containers_programs,
+    "methods": changed_methods_programs,
+    "tensors": changed_tensors_programs,
+    "training": changed_training_programs,
+}
+CASES = [
+    pytest.param(scenario, id=f"{file}-{name}")
+    for file, module in FILES.items()
+    for name, (scenario, _) in module.scenario.scenarios.items()
+]
+WAYS = [("eager", None, 0), ("magneto", None, 0), ("magneto", True, 0), ("aot_eager", None, 1), ("aot_eager", None, 3)]
+
+
+@pytest.mark.parametrize(("backend", "dynamic", "every"), WAYS)
+@pytest.mark.parametrize("scenario", CASES)
+def test_program(scenario, backend: str, dynamic: bool | None, every: int) -> None:  # type: ignore[no-untyped-def]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = observe(scenario, None)
+        magneto.reset()
+        with magneto.config.patch(exit_every=every, cache_size_limit=1000):
+            actual = observe(scenario, lambda function: magneto.compile(function, backend=backend, dynamic=dynamic))
+    for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
+        assert same(left, right, backend), f"call {index + 1}:\n{left}\ninstead of\n{right}"
