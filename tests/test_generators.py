@@ -181,3 +181,30 @@ def test_generators_compared_and_hashed() -> None:
     one, other = torch.Generator(), torch.Generator()
     for pair in [(one, other), (one, one), (other, one), (other, other)] * 2:
         assert_same(compiled(torch.ones(2), *pair), function(torch.ones(2), *pair), exact=True)
+
+
+@pytest.mark.threads
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+def test_thread_that_draws_while_a_graph_runs(backend: str) -> None:
+    """As in eager, each number of the stream is drawn once, by one of the two."""
+    compiled = magneto.compile(lambda: (torch.rand(16) * 1.0, torch.rand(8)), backend=backend)
+    compiled()
+    torch.manual_seed(0)
+    stream = torch.rand(8 * 6000).tolist()
+    torch.manual_seed(0)
+    drawn: list[torch.Tensor] = []
+    drawn_there: list[torch.Tensor] = []
+    stop = threading.Event()
+
+    def draw() -> None:
+        while not stop.is_set() and len(drawn_there) < 3000:
+            drawn_there.append(torch.rand(8))
+
+    thread = threading.Thread(target=draw)
+    thread.start()
+    for _ in range(300):
+        drawn += compiled()
+    stop.set()
+    thread.join()
+    numbers = torch.cat(drawn + drawn_there).tolist()
+    assert sorted(numbers) == sorted(stream[: len(numbers)])

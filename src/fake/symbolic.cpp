@@ -183,8 +183,13 @@ bool has_symbolic(SessionState& state, std::span<const c10::IValue> args) {
     for_each_part(
         arg,
         [&](const at::Tensor& tensor) {
-          const FakeImpl* fake = as_fake(tensor);
-          found |= fake && fake->symbolic() && !is_constant(state, *fake);
+          FakeImpl* fake = as_fake(tensor);
+          if (!fake || !fake->symbolic()) return;
+          if (!is_constant(state, *fake)) {
+            found = true;
+          } else {
+            fake->set_symbolic(nullptr);  // numbers from here on: the operator may resize it
+          }
         },
         [&](const c10::SymInt& size) { found |= !is_constant(state, size); });
     if (found) return true;

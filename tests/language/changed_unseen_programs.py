@@ -309,3 +309,19 @@ def data_of_two_tensors_swapped(start):
     c(v(), v(3))
     x = v()
     c(x, x)
+
+
+@scenario
+def out_tensor_that_is_resized_while_sizes_are_symbols(start):
+    buf = torch.empty(6)
+    small = torch.empty(0)
+
+    def program(x):
+        torch.add(x, 1, out=buf)
+        r = torch.mul(x, 2, out=small)
+        return (buf, r, r is small, small.shape)
+
+    c = start(program, buf)
+    c(v())
+    c(v(2))
+    c(v()[:3])
