@@ -254,6 +254,16 @@ Ref Capture::instance_dict_entry(PyObject* owner, PyObject* name) {
 
 namespace {
 
+/// A function's `__name__` and `__qualname__` as members, for a guard to read them by; null for other names.
+PyObject* name_member(PyObject* name) {
+  const auto make = [](PyMemberDef& member) { return PyDescr_NewMember(&PyFunction_Type, &member); };
+  static PyMemberDef own = {"__name__", T_OBJECT, offsetof(PyFunctionObject, func_name), READONLY, nullptr};
+  static PyMemberDef full = {"__qualname__", T_OBJECT, offsetof(PyFunctionObject, func_qualname), READONLY, nullptr};
+  static PyObject *const own_member = make(own), *const full_member = make(full);
+  if (name == MAGNETO_STR("__name__")) return own_member;
+  return name == MAGNETO_STR("__qualname__") ? full_member : nullptr;
+}
+
 /// False for attributes of outside objects that C code computes from state that no guard sees (a frame's line, an
 /// exception's arguments, the shape of an array).
 bool holds_guarded_state(PyObject* owner, PyObject* descriptor) {
@@ -295,6 +305,10 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
       Ref value = wrap(dict, sources.instance_dict(source));
       move_writes_to_dict(owner, dict);
       return value;
+    }
+    if (PyObject* member = source && type == &PyFunction_Type ? name_member(name) : nullptr) {
+      Ref text = checked(PyObject_GetAttr(owner, name));
+      return wrap(text.get(), sources.slot(source, member));
     }
     if (source && (source->kind != guards::SourceKind::Const || is_opaque(owner)) &&
         !holds_guarded_state(owner, descriptor)) {

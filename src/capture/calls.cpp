@@ -429,6 +429,10 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Native:
     case Treatment::Members: {
       for (PyObject* arg : args.values) {  // e.g. dataclasses.fields: reads the class
+        if (PyFunction_Check(arg)) {       // inspect.signature looks for a better one there
+          lookup_attr(arg, MAGNETO_STR("__wrapped__"));
+          lookup_attr(arg, MAGNETO_STR("__signature__"));
+        }
         PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
         type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
       }
@@ -791,6 +795,9 @@ Ref Capture::contents_of(PyObject* object) {
   const Source* source = source_of(object);
   if (!source || is_shadow(object)) return Ref::borrow(object);  // a stand-in's length is no longer the original's
   PyTypeObject* type = Py_TYPE(object);
+  if (PyObject* iter = type_lookup(type, MAGNETO_STR("__iter__")); iter && PyFunction_Check(iter)) {
+    side_exit(BreakReason::OpaqueObject, source->name() + " of type " + type->tp_name + " iterates in its own way");
+  }
   if (PyDict_Check(object)) {
     std::vector<PyObject*> keys;
     PyObject *key, *value;

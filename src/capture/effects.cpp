@@ -232,7 +232,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       } else if (i == 0 && value.get() == args.values[i] && is_outside(value.get()) && !is_shadow(value.get()) &&
                  (mutate ||
                   (effect->policy == Policy::Method && !is_scalar(value.get()) && !is_builtin_container(value.get()) &&
-                   !PyType_HasFeature(Py_TYPE(value.get()), Py_TPFLAGS_HEAPTYPE) && !PyFunction_Check(value.get()) &&
+                   !is_python_class(Py_TYPE(value.get())) && !PyFunction_Check(value.get()) &&
                    (PyIter_Check(value.get()) || source_of(value.get())->kind != guards::SourceKind::Const)))) {
         side_exit(BreakReason::OpaqueObject, "call of " + effect->name + " on an object from outside");
       }

@@ -1,12 +1,22 @@
 """Special methods, control flow and items, with what they read changed between calls."""
 
+import collections
 import contextlib
 import copy
+import dataclasses
 import functools
+import gc
 import math
 import operator
+import threading
+import types
+import weakref
+import inspect
+import json
+import re
 import os
 
+import numpy as np
 import torch
 from scenario import Registry
 
@@ -745,4 +755,619 @@ def frozenset_and_set_algebra(start):
     b.add("w")
     c(v())
     a = frozenset({"zz", "y", "x", "n"})
+    c(v())
+
+
+@scenario
+def set_of_tuples_and_mixed_order(start):
+    s = {(1, 2), "a", 3.5, None}
+
+    def program(x):
+        return ([k for k in s], x + len(s), list({*s, 9}), s | {1}, sorted(map(str, s)))
+
+    c = start(program, s)
+    c(v())
+    s.remove("a")
+    c(v())
+    s.add("a")
+    c(v())
+    s.update(range(20))
+    c(v())
+    s -= set(range(20))
+    c(v())
+
+
+@scenario
+def set_written_inside_in_order(start):
+    s = {"q", "w"}
+
+    def program(x, k):
+        s.add(k)
+        s.discard("w")
+        s.add("w")
+        s.update({"n", "m"})
+        return (list(s), x + len(s))
+
+    c = start(program, s)
+    c(v(), "a")
+    c(v(), "b")
+    c(v(), "zz")
+    s.clear()
+    c(v(), "a")
+
+
+@scenario
+def set_of_objects(start):
+
+    class K:
+        pass
+
+    ks = [K() for _ in range(3)]
+    s = set(ks)
+
+    def program(x):
+        return (x + len(s), ks[0] in s, all((k in s for k in ks)))
+
+    c = start(program)
+    c(v())
+    s.discard(ks[0])
+    c(v())
+    s.add(ks[0])
+    c(v())
+
+
+@scenario
+def class_attribute_containers_shared(start):
+
+    class A:
+        items = []
+        table = {}
+
+    class B(A):
+        pass
+
+    def program(x):
+        A.items.append(1)
+        B.table["n"] = len(B.items)
+        return (x * len(B.items), B.table is A.table)
+
+    c = start(program, A.items, A.table)
+    c(v())
+    c(v())
+    B.items = [9]
+    c(v())
+    A.items.clear()
+    c(v())
+    B.table = {}
+    c(v())
+
+
+@scenario
+def property_of_metaclass_and_classvar(start):
+
+    class M(type):
+        def __getattr__(cls, n):
+            return n + str(cls.z)
+
+        def __iter__(cls):
+            return iter([1, cls.z])
+
+        def __len__(cls):
+            return cls.z
+
+        def __contains__(cls, o):
+            return o == cls.z
+
+        def __eq__(cls, o):
+            return True
+
+        def __hash__(cls):
+            return 1
+
+    class A(metaclass=M):
+        z = 2
+
+    def program(x):
+        return (x * A.z, A.foo, list(A), len(A), 2 in A, A == 3)
+
+    c = start(program)
+    c(v())
+    A.z = 3
+    c(v())
+    M.__len__ = lambda cls: 7
+    c(v())
+
+
+@scenario
+def slice_objects_and_index_classes(start):
+
+    class I:
+        def __init__(s, n):
+            s.n = n
+
+        def __index__(s):
+            return s.n
+
+    i = I(2)
+
+    def program(x, l):
+        return (
+            x[:i] if False else x[i.n :],
+            l[i],
+            l[:i],
+            l[i:],
+            "abcdef"[i],
+            range(10)[i],
+            [0] * i,
+            x.sum() * operator.index(i),
+        )
+
+    c = start(program)
+    c(v(), [1, 2, 3, 4])
+    i.n = 1
+    c(v(), [1, 2, 3, 4])
+    i.n = 3
+    c(v(), [1, 2, 3, 4])
+    I.__index__ = lambda s: 0
+    c(v(), [1, 2, 3, 4])
+
+
+@scenario
+def dataclass_ordering_and_hash(start):
+
+    @dataclasses.dataclass(order=True, unsafe_hash=True)
+    class D:
+        a: int
+        b: str = "x"
+
+    ds = [D(3), D(1, "q"), D(2)]
+
+    def program(x):
+        return (
+            sorted(ds)[0].a * x,
+            max(ds).a,
+            D(1, "q") in ds,
+            {d: i for i, d in enumerate(ds)}[D(2)],
+            ds[0] == D(3),
+            hash(ds[0]) == hash(D(3)),
+        )
+
+    c = start(program)
+    c(v())
+    ds[0].a = 0
+    c(v())
+    ds.append(D(9))
+    c(v())
+    ds[2].b = "y"
+    try:
+        c(v())
+    except KeyError:
+        pass
+
+
+@scenario
+def total_ordering_and_cmp_to_key(start):
+    flip = 1
+
+    @functools.total_ordering
+    class T:
+        def __init__(s, n):
+            s.n = n
+
+        def __eq__(s, o):
+            return s.n == o.n
+
+        def __lt__(s, o):
+            return flip * s.n < flip * o.n
+
+    ts = [T(2), T(3), T(1)]
+
+    def program(x):
+        return (
+            max(ts).n * x,
+            [t.n for t in sorted(ts, key=functools.cmp_to_key(lambda a, b: flip * (a.n - b.n)))],
+            ts[0] >= ts[1],
+        )
+
+    c = start(program)
+    c(v())
+    flip = -1
+    c(v())
+    ts[0].n = 9
+    c(v())
+
+
+@scenario
+def match_object_from_outside(start):
+    p = re.compile("(\\d+)")
+    d = {"k": [1, {"z": 2}]}
+
+    def program(x, s):
+        m = p.search(s)
+        return (x * int(m.group(1)), json.dumps(d), p.sub("n", s), json.loads(json.dumps(d)) == d)
+
+    c = start(program)
+    c(v(), "a1b")
+    c(v(), "a22")
+    d["k"][1]["z"] = 5
+    c(v(), "a1b")
+
+
+@scenario
+def signature_of_a_function_changed(start):
+
+    def f(a, b=1, *, k=2):
+        return a
+
+    def program(x):
+        sg = inspect.signature(f)
+        return (x + len(sg.parameters), str(sg), [p.default is inspect._empty for p in sg.parameters.values()])
+
+    c = start(program)
+    c(v())
+    f.__defaults__ = (5,)
+    c(v())
+    f.__kwdefaults__ = {"k": 9}
+    c(v())
+    f.__signature__ = inspect.signature(lambda q: 0)
+    c(v())
+
+
+@scenario
+def name_of_a_function_changed(start):
+
+    def f(a: int) -> str:
+        """doc"""
+        return a
+
+    def program(x):
+        return (x + 1, f.__doc__, f.__annotations__, f.__name__, f.__qualname__, f.__module__)
+
+    c = start(program)
+    c(v())
+    f.__doc__ = "new"
+    c(v())
+    f.__annotations__["b"] = float
+    c(v())
+    f.__name__ = "g"
+    c(v())
+
+
+@scenario
+def namespaces_and_vars(start):
+    n = types.SimpleNamespace(a=1, b=[2])
+
+    def program(x):
+        vars(n)["c"] = 3
+        n.a += 1
+        return (x * n.a, n, sorted(n.__dict__), vars(n) is n.__dict__)
+
+    c = start(program, n)
+    c(v())
+    c(v())
+    del n.c
+    n.a = 10
+    c(v())
+
+
+@scenario
+def tuple_and_namedtuple_subclasses(start):
+
+    class P(collections.namedtuple("P", "a b")):
+        __slots__ = ()
+
+        @property
+        def s(self):
+            return self.a * scale + self.b
+
+        def __add__(self, o):
+            return P(self.a + o.a, self.b + o.b)
+
+    scale = 1
+
+    def program(p, x):
+        return (x * p.s, p + p, p._asdict(), (*p,), p == (1, 2))
+
+    c = start(program)
+    c(P(1, 2), v())
+    scale = 3
+    c(P(1, 2), v())
+    P.s = property(lambda z: 0)
+    c(P(1, 2), v())
+
+
+@scenario
+def list_subclass_overrides(start):
+
+    class L(list):
+        def __getitem__(s, i):
+            return super().__getitem__(i) * k
+
+        def append(s, o):
+            super().append(o + 1)
+
+        def __len__(s):
+            return 99
+
+    k = 1
+    l = L([1, 2])
+
+    def program(x):
+        l.append(3)
+        return (x * l[0], sum(l), len(l), [*l], l[-1])
+
+    c = start(program, l)
+    c(v())
+    k = 2
+    c(v())
+    L.__getitem__ = lambda s, i: 5
+    c(v())
+
+
+@scenario
+def dict_that_iterates_in_its_own_way(start):
+
+    class D(dict):
+        def __getitem__(s, k):
+            return super().__getitem__(k) + off
+
+        def get(s, k, d=None):
+            return "got"
+
+        def __contains__(s, k):
+            return True
+
+        def keys(s):
+            return ["fake"]
+
+        def __iter__(s):
+            return iter(["it"])
+
+    off = 0
+    d = D(a=1)
+
+    def program(x):
+        return (
+            x * d["a"],
+            d.get("a"),
+            "zz" in d,
+            list(d),
+            d.keys(),
+            list(d.values()),
+            dict(d) if False else 0,
+            {**d} if False else 0,
+        )
+
+    c = start(program)
+    c(v())
+    off = 3
+    c(v())
+    del D.__iter__
+    c(v())
+    d["b"] = 1
+    c(v())
+
+
+@scenario
+def abstract_property_and_isinstance_chain(start):
+    from collections.abc import Mapping, Sequence, Iterable, Callable, Hashable, Sized
+
+    class A:
+        def __len__(s):
+            return 1
+
+    a = A()
+
+    def program(o, x):
+        return (
+            x + 1,
+            isinstance(o, Mapping),
+            isinstance(o, Sequence),
+            isinstance(o, Iterable),
+            isinstance(o, Sized),
+            callable(o),
+            isinstance(o, (int, float)),
+            isinstance(o, torch.Tensor | list),
+            issubclass(type(o), Hashable),
+        )
+
+    c = start(program)
+    for o in (
+        a,
+        [1],
+        {},
+        (1,),
+        v(),
+        3,
+        "s",
+        None,
+        lambda: 0,
+        torch.nn.Linear(1, 1),
+        torch.nn.Parameter(v()),
+        np.ones(2),
+        torch.Size([1]),
+    ):
+        c(o, v())
+    Sequence.register(A)
+    c(a, v())
+
+
+@scenario
+def module_isinstance_and_subclass_made(start):
+
+    class Base(torch.nn.Module):
+        def forward(s, x):
+            return x + 1
+
+    class Sub(Base):
+        pass
+
+    ms = [Base(), Sub()]
+
+    def program(x):
+        for m in ms:
+            x = m(x) * 2 if isinstance(m, Sub) else m(x)
+        return (x, [k.__name__ for k in Base.__subclasses__()], issubclass(Sub, Base))
+
+    c = start(program)
+    c(v())
+    keep = type("Sub2", (Base,), {})
+    c(v())
+    ms[0].__class__ = Sub
+    c(v())
+    Sub.__bases__ = (torch.nn.Module,)
+    Sub.forward = lambda s, x: x
+    c(v())
+
+
+@scenario
+def unhashable_and_bad_calls(start):
+
+    def program(x, k):
+        out = []
+        for f in (
+            lambda: {[]: 1},
+            lambda: k(),
+            lambda: k.zz,
+            lambda: k[0],
+            lambda: x + "a",
+            lambda: int("q"),
+            lambda: x.foo,
+            lambda: len(5),
+            lambda: [1][9],
+            lambda: torch.zeros(2) + torch.zeros(3),
+            lambda: x.view(4),
+        ):
+            try:
+                out.append(f())
+            except Exception as e:
+                out.append((type(e).__name__, str(e)[:60]))
+        return out
+
+    c = start(program)
+    c(v(), 5)
+    c(v(), "str")
+    c(v(), None)
+
+
+@scenario
+def deleted_and_readded_methods(start):
+
+    class A:
+        def f(s, x):
+            return x + 1
+
+        def __call__(s, x):
+            return s.f(x)
+
+    a = A()
+
+    def program(x):
+        return a(x)
+
+    c = start(program)
+    c(v())
+    f = A.f
+    del A.f
+    c(v())
+    A.f = f
+    c(v())
+    A.f = staticmethod(lambda x: x * 3)
+    c(v())
+    A.f = classmethod(lambda cls, x: x * 5)
+    c(v())
+    A.f = torch.relu
+    c(v())
+    A.f = functools.partial(lambda k, x: x * k, 7)
+    c(v())
+    A.f = functools.partialmethod(lambda s, k, x: x - k, 2)
+    c(v())
+
+
+@scenario
+def weak_method_and_finalize(start):
+    log = []
+
+    class A:
+        def f(s):
+            return 3
+
+    a = A()
+    wm = weakref.WeakMethod(a.f)
+    weakref.finalize(a, log.append, "gone")
+    ws = weakref.WeakSet([a])
+
+    def program(x):
+        f = wm()
+        return (x * (f() if f else 0), len(ws), list(log))
+
+    c = start(program)
+    c(v())
+    c(v())
+    a = None
+    gc.collect()
+    c(v())
+
+
+@scenario
+def threads_write_what_is_read(start):
+    box = [1]
+    d = {"k": 1}
+
+    def program(x):
+        return x * box[0] + d["k"]
+
+    c = start(program)
+    c(v())
+    t = threading.Thread(target=lambda: (box.__setitem__(0, 5), d.update(k=9)))
+    t.start()
+    t.join()
+    c(v())
+    t = threading.Thread(target=lambda: c(v(2)))
+    t.start()
+    t.join()
+
+
+@scenario
+def numpy_scalar_and_zero_dim_arrays(start):
+
+    def program(a, x):
+        return (
+            a + 1,
+            x * float(a),
+            np.asarray(a).dtype,
+            a.item() if hasattr(a, "item") else a,
+            x + torch.tensor(a),
+            type(a + a).__name__,
+        )
+
+    c = start(program)
+    for a in (np.float32(1.5), np.float64(1.5), np.int64(3), np.array(2.0), np.bool_(True), np.int8(-3), 2.5):
+        c(a, v())
+
+
+@scenario
+def structured_and_object_arrays(start):
+
+    def program(a, x):
+        return (x + len(a), a[0], a.dtype)
+
+    c = start(program)
+    c(np.array([1, "a", None], dtype=object), v())
+    c(np.array([(1, 2.0)], dtype=[("p", int), ("q", float)]), v())
+    c(np.array(["ab", "c"]), v())
+    c(np.array([1, 2], dtype="datetime64[D]"), v())
+
+
+@scenario
+def sparse_quant_nested_inputs(start):
+
+    def program(t):
+        return (t + t if not t.is_quantized else t.dequantize(), t.is_sparse, t.layout)
+
+    c = start(program)
+    c(v())
+    c(torch.eye(3).to_sparse())
+    c(torch.eye(3).to_sparse_csr())
+    c(torch.quantize_per_tensor(v(), 0.1, 0, torch.qint8))
     c(v())
