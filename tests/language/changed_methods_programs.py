@@ -1371,3 +1371,36 @@ def sparse_quant_nested_inputs(start):
     c(torch.eye(3).to_sparse_csr())
     c(torch.quantize_per_tensor(v(), 0.1, 0, torch.qint8))
     c(v())
+
+
+@scenario
+def attribute_looked_up_statically(start):
+
+    class A:
+        @property
+        def p(self):
+            raise RuntimeError
+
+        k = 1
+
+    a = A()
+
+    def program(x):
+        return (
+            x * inspect.getattr_static(a, "k"),
+            isinstance(inspect.getattr_static(a, "p"), property),
+            inspect.getattr_static(a, "z", None),
+        )
+
+    c = start(program)
+    c(v())
+    a.k = 2
+    c(v())
+    A.k = 5
+    c(v())
+    a.z = 7
+    c(v())
+    del a.k
+    c(v())
+    A.p = 3
+    c(v())
