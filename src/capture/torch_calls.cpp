@@ -1,0 +1,238 @@
+// Calls of torch: each becomes a node of the torch level and operators of the graph.
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/ops/lift_fresh.h>
+#include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// What a TorchScript function does besides calling operators, or null: what may not happen during a capture.
+const char* script_effect(PyObject* function) {
+  static constexpr std::pair<const char*, const char*> effects[] = {
+      {"prim::Print", "prints"},          {"aten::warn", "warns"},
+      {"prim::PythonOp", "calls Python"}, {"prim::SetAttr", "sets an attribute"},
+      {"prim::fork", "starts a task"},
+  };
+  Ref graph = checked(PyObject_GetAttrString(function, "inlined_graph"));
+  for (const auto& [kind, text] : effects) {
+    Ref found = checked(PyObject_CallMethod(graph.get(), "findAllNodes", "s", kind));
+    if (PySequence_Size(found.get()) > 0) return text;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void Capture::check_refusal() {
+  if (!session->refused()) return;
+  fake::Refusal refusal = *session->take_refusal();
+  PyErr_Clear();
+  switch (refusal.kind) {
+    case fake::Refusal::Kind::DataDependent:
+      check_questions(std::exchange(session->wanted, {}));  // perhaps the segment is captured again
+      // int(t), bool(t), t.item() and the like are one operator, under a name that says nothing.
+      if (refusal.op == "aten._local_scalar_dense.default") refusal.op = "Tensor.item";
+      side_exit(BreakReason::DataDependentValue, (refusal.op.empty() ? "" : refusal.op + ": ") + refusal.message);
+    case fake::Refusal::Kind::DataAccess:
+      side_exit(BreakReason::DataAccess, refusal.message);
+    case fake::Refusal::Kind::Unsupported:
+      side_exit(BreakReason::UnsupportedOperator, refusal.op + ": " + refusal.message);
+  }
+}
+
+/// A mode sees every torch call, and does with it what it likes: such calls are made for real. torch.device as a
+/// context only adds an argument, and may run on fakes.
+void Capture::check_torch_function_modes() {
+  if (!at::impl::torch_function_mode_enabled()) return;
+  for (PyObject* mode : guards::function_modes()) {
+    if (guards::device_of_context(mode)) continue;
+    side_exit(BreakReason::OpaqueCall,
+              std::string("a torch function mode of type ") + Py_TYPE(mode)->tp_name + " is active");
+  }
+}
+
+Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
+                    const std::function<PyObject*()>& run, bool always) {
+  check_torch_function_modes();
+  for (PyObject* arg : args) {
+    if (!is_generator(arg)) refuse_opaque(arg, 3);
+    if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&
+        _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__torch_function__"))) {
+      side_exit(BreakReason::OpaqueObject,
+                std::string("__torch_function__ of an object of type ") + Py_TYPE(arg)->tp_name);
+    }
+  }
+  const auto mark = session->mark();
+  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
+  const size_t operators = graph.aten_nodes.size(), symbols = graph.symbols.size();
+  graph.torch_nodes.emplace_back();
+  session->torch_node = index;
+  const bool callbacks = std::exchange(callbacks_allowed_, false);
+  const bool recording = std::exchange(recording_, true);
+  const bool trusted = std::exchange(trusted_, PyFunction_Check(target));
+  Ref result = Ref::steal(run());
+  trusted_ = trusted;
+  recording_ = recording;
+  if (result && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
+      THPVariable_Unpack(result.get()).has_storage()) {
+    // Made without the dispatcher (by a TorchScript function from a number): known, like what torch.tensor gives.
+    result = Ref::steal(THPVariable_Wrap(at::lift_fresh(THPVariable_Unpack(result.get()))));
+  }
+  callbacks_allowed_ = callbacks;
+  session->torch_node = -1;
+  if (session->refused() || !result || sticky_) {
+    session->rollback(mark);
+    graph.torch_nodes.resize(index);
+    check_sticky();
+    check_refusal();
+    // PyTorch's own Python code asks a size for things that only a number answers.
+    const auto fixes = [&] {
+      const SavedError error;
+      return fix_sizes(args);
+    };
+    if (fixes()) {
+      PyErr_Clear();
+      return record(kind, target, args, kwnames, run, always);
+    }
+    throw PythonError{};
+  }
+  if (graph.aten_nodes.size() == operators && !always) {
+    graph.torch_nodes.pop_back();
+    return with_size_numbers(result.get());
+  }
+  graph::TorchNode& node = graph.torch_nodes[index];
+  node.kind = kind;
+  node.target = Ref::borrow(target);
+  const size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (size_t i = 0; i + keywords < args.size(); ++i) node.args.push_back(py_arg(args[i]));
+  for (size_t i = 0; i < keywords; ++i) {
+    node.kwargs.emplace_back(PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i)), py_arg(args[args.size() - keywords + i]));
+  }
+  std::vector<int32_t> path;
+  collect_results(result.get(), path, node.results, 0);
+  bind_symbols(result.get(), symbols, node);
+  if (frame) {
+    node.file = PyUnicode_AsUTF8(frame->info->code->co_filename);
+    node.function = PyUnicode_AsUTF8(frame->info->code->co_qualname);
+    node.line = frame->instr().line;
+  }
+  result = with_size_numbers(result.get());
+  flush_checks();
+  return result;
+}
+
+namespace {
+
+/// Functions that do the same whether a number beside a tensor is wrapped as one or not.
+bool wraps_numbers(PyObject* callable) {
+  static constexpr std::string_view names[] = {"add",    "sub",         "subtract", "mul",  "multiply", "div",
+                                               "divide", "true_divide", "add_",     "sub_", "mul_",     "div_"};
+  return std::ranges::find(names, c_function_name(callable)) != std::end(names);
+}
+
+}  // namespace
+
+Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
+  std::vector<Ref> resolved;
+  CallArgs values;
+  values.kwnames = args.kwnames;
+  for (PyObject* arg : args.values) {
+    resolved.push_back(readable(arg));
+    values.values.push_back(resolved.back().get());
+  }
+  if (has_unknown_numbers()) {
+    const bool as_symints = takes_symints(callable);
+    const bool wraps = wraps_numbers(callable) && values.positional() == 2 && is_fake_tensor(values.values[0]);
+    if (wraps && size_of_number(values.values[1])) {
+      resolved.push_back(beside_tensor(values.values[1]));
+      values.values[1] = resolved.back().get();
+    }
+    for (PyObject*& value : values.values) {
+      Ref sizes = as_symints ? with_symints(value) : with_known_sizes(value);
+      if (sizes.get() == value) continue;
+      resolved.push_back(sizes);
+      value = sizes.get();
+    }
+  }
+  know_all(values);
+  for (PyObject* value : values.values) {
+    if (is_generator(value)) draw_from(value);
+  }
+  PyTypeObject* type = Py_TYPE(callable);
+  const bool method = type == &PyMethodDescr_Type;
+  Ref name = method ? Ref::borrow(PyDescr_NAME(callable)) : Ref::borrow(callable);
+  return record(method ? graph::TorchNode::Kind::CallMethod : graph::TorchNode::Kind::CallFunction, name.get(),
+                values.values, args.kwnames, [&] {
+                  return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames);
+                });
+}
+
+/// Compiled by torch.jit.script: its interpreter runs on fakes as on any tensors, and its operators are recorded. What
+/// it gives back that is no tensor follows from sizes, which are guarded, or needed data and was refused.
+Ref Capture::call_script_function(PyObject* function, const CallArgs& args) {
+  if (const char* effect = script_effect(function)) {
+    side_exit(BreakReason::OpaqueCall, "the TorchScript function " + callable_name(function) + " " + effect);
+  }
+  return call_torch(function, args);
+}
+
+graph::PyArg Capture::py_arg(PyObject* object) {
+  using Kind = graph::PyArg::Kind;
+  graph::PyArg arg;
+  auto add_items = [&](PyObject* sequence) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+      arg.items.push_back(py_arg(PySequence_Fast_GET_ITEM(sequence, i)));
+    }
+  };
+  if (const auto size = symint_value(object)) {
+    arg.kind = Kind::Size;
+    arg.size = *size;
+  } else if (is_tensor(object) && fake::is_fake(THPVariable_Unpack(object))) {
+    arg.kind = Kind::Value;
+    arg.value = session->value_of(THPVariable_Unpack(object));
+  } else if (PyTuple_Check(object)) {
+    arg.kind = Kind::Tuple;
+    if (!PyTuple_CheckExact(object)) arg.object = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    add_items(object);
+  } else if (PyList_CheckExact(object)) {
+    arg.kind = Kind::List;
+    add_items(object);
+  } else if (PyDict_CheckExact(object)) {
+    arg.kind = Kind::Dict;
+    arg.object = checked(PySequence_Tuple(object));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arg.object.get()); ++i) {
+      arg.items.push_back(py_arg(PyDict_GetItem(object, PyTuple_GET_ITEM(arg.object.get(), i))));
+    }
+  } else if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    arg.kind = Kind::Slice;
+    for (PyObject* part : {slice->start, slice->stop, slice->step}) arg.items.push_back(py_arg(part));
+  } else {
+    arg.object = Ref::borrow(object);
+  }
+  return arg;
+}
+
+void Capture::collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
+                              int depth) {
+  if (is_tensor(result)) {
+    const auto value = session->value_of(THPVariable_Unpack(result));
+    if (value != graph::kNoValue) results.push_back({path, value});
+    return;
+  }
+  if (depth > 4 || (!PyTuple_Check(result) && !PyList_CheckExact(result))) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); ++i) {
+    path.push_back(static_cast<int32_t>(i));
+    collect_results(PySequence_Fast_GET_ITEM(result, i), path, results, depth + 1);
+    path.pop_back();
+  }
+}
+
+}  // namespace magneto::capture
