@@ -8,7 +8,7 @@ from kernel_support import TARGETS, interpret, pointwise, run, softmax, softmax_
 
 from magneto import _C
 
-LARGE = 16 << 20  # elements: more than sixteen times any second cache
+LARGE = 26 << 20  # elements: more than twenty-four times any second cache
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -46,11 +46,11 @@ struct Target {
   Machine machine;
 };
 
-/// From there on stores around the cache were faster than through it, also where the next kernel reads the result:
-/// by measurement sixteen times the second cache, whatever other processors share in the third.
+/// From there on stores around the cache were faster than through it, also where somebody reads the result next: by
+/// measurement twenty-four times the second cache, whatever other processors share in the third.
 int64_t stream_bytes() {
   const long second = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  return 16 * std::max<int64_t>(second, 1 << 20);
+  return 24 * std::max<int64_t>(second, 1 << 20);
 }
 
 Target host_target() {
