@@ -22,6 +22,12 @@ def _adam(p: torch.Tensor, g: torch.Tensor, m: torch.Tensor, v: torch.Tensor) ->
     p.addcdiv_(m, v.sqrt().add_(1e-8), value=-1e-3)
 
 
+def _sample(logits: torch.Tensor) -> torch.Tensor:
+    values, tokens = torch.topk(logits / 0.8, 50)
+    chosen = torch.multinomial(torch.softmax(values, -1), 1)
+    return tokens.gather(-1, chosen)
+
+
 def _many(step: Callable[..., None], count: int) -> Callable[..., None]:
     def run(*tensors: torch.Tensor) -> None:
         for index in range(count):
@@ -58,4 +64,6 @@ def patterns() -> dict[str, Pattern]:
             lambda table, rows: F.embedding(rows, table).sum(1),
             (x, torch.randint(0, 1024, (256, 16))),
         ),
+        "embedding bag": (lambda table, rows: F.embedding_bag(rows, table), (x, torch.randint(0, 1024, (256, 16)))),
+        "top-k sampling": (_sample, (torch.randn(8, 32000),)),
     }

@@ -117,6 +117,47 @@ for backend in ("eager", "aot_eager", "magneto"):
 print("isolated")
 """
 
+# PyTorch's shape functions of these are Python code that loads its compiler: seconds, in the first call.
+RARE_OPERATORS = """
+sys.meta_path.insert(0, Wall())
+import magneto
+import torch.nn.functional as F
+
+x, image, rows = torch.rand(4, 4), torch.rand(1, 4, 8, 8), torch.randint(0, 4, (2, 3))
+CALLS = [
+    lambda: F.embedding_bag(rows, x),
+    lambda: F.binary_cross_entropy(x, x),
+    lambda: F.huber_loss(x, x + 1),
+    lambda: F.grid_sample(image, torch.zeros(1, 3, 3, 2), align_corners=False),
+    lambda: F.pixel_shuffle(image, 2),
+    lambda: F.unfold(image, 2),
+    lambda: F.interpolate(image[0], scale_factor=2.0, mode="nearest-exact"),
+    lambda: F.bilinear(x, x, torch.ones(2, 4, 4)),
+    lambda: torch.special.zeta(x + 2, x + 1),
+    lambda: torch.linalg.inv(torch.eye(4) + x),
+    lambda: torch.linalg.pinv(x),
+    lambda: torch.cdist(x, x),
+    lambda: torch.cross(x[:, :3], x[:, 1:], dim=1),
+    lambda: torch.rot90(x),
+    lambda: torch.diag_embed(x),
+    lambda: torch.searchsorted(x[0].sort().values, x),
+    lambda: torch.fft.hfft(x),
+    lambda: torch.slice_scatter(x, x[:2], 0, 1, 3),
+    lambda: torch.randint_like(x, 5),
+    lambda: torch.normal(0.0, 1.0, (3,)),
+    lambda: torch.empty(3).cauchy_(),
+]
+for call in CALLS:
+    for dynamic in (False, True):
+        torch.manual_seed(0)
+        want = call()
+        torch.manual_seed(0)
+        got = magneto.compile(call, fullgraph=True, dynamic=dynamic)()
+        assert got.dtype == want.dtype and got.stride() == want.stride(), (got, want)
+        assert torch.allclose(got, want, rtol=1e-4, atol=1e-4), (got, want)
+print("isolated")
+"""
+
 # Once torch.compile has run in the process, Module.__init__ keeps notes: a counter that each of its compilations raises.
 BESIDE = """
 import magneto
@@ -178,6 +219,10 @@ def test_compiler_of_pytorch_is_never_used_with_transformers() -> None:
 
 def test_logs_need_no_compiler_of_pytorch() -> None:
     assert run(PROGRAM, TORCH_LOGS="graph_breaks,guards,recompiles,graph_code").endswith("isolated\n")
+
+
+def test_rare_operators_need_no_compiler_of_pytorch() -> None:
+    assert run(RARE_OPERATORS).endswith("isolated\n")
 
 
 def test_works_beside_the_compiler_of_pytorch() -> None:

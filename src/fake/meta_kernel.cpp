@@ -25,8 +25,35 @@ constexpr c10::DispatchKeySet kKeysAboveBackends =
 constexpr std::string_view kMetaAssumesGpu[] = {"aten::_linalg_svd", "aten::linalg_eig", "aten::_fft_r2c",
                                                 "aten::_fft_c2r", "aten::_fft_c2c"};
 
-/// Most elements that are computed on for the sake of a layout.
-constexpr int64_t kMostZeros = int64_t{1} << 22;
+/// Most elements of an argument that are computed on: for the sake of a layout, and to do without Python.
+constexpr int64_t kMostZeros = int64_t{1} << 22, kMostZerosForSpeed = int64_t{1} << 18;
+
+/// PyTorch's meta kernels in Python take a hundred times as long as native ones, and many of them load parts of
+/// PyTorch's compiler, which takes up to seconds. Kernels that are made of other operators come to them.
+bool meta_is_python(const c10::OperatorHandle& op) {
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
+  if (!op.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return true;
+  const auto kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::Meta);
+  return kernel.debug().find("_meta_registrations") != std::string::npos;
+}
+
+/// The device of what an operator is tried with. The CPU: its own kernel there is called with zeros, and says what
+/// eager would. Never for random numbers, whose stream would move.
+c10::Device stand_in_of(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  const c10::Device meta(c10::kMeta), cpu(c10::kCPU);
+  const bool assumes_gpu = std::ranges::find(kMetaAssumesGpu, op.operator_name().name) != std::end(kMetaAssumesGpu);
+  if (!assumes_gpu && (op.hasTag(at::Tag::nondeterministic_seeded) || !meta_is_python(op))) return meta;
+  const int64_t most = assumes_gpu ? kMostZeros : kMostZerosForSpeed;
+  const auto small = [&](const at::Tensor& tensor) {
+    return !tensor.defined() || (tensor.is_cpu() && tensor.numel() <= most);
+  };
+  for (const c10::IValue& arg : args) {
+    if (arg.isTensor() && !small(arg.toTensor())) return meta;
+    if (arg.isTensorList() && !std::ranges::all_of(arg.toTensorVector(), small)) return meta;
+    if (arg.isDevice() && !arg.toDevice().is_cpu()) return meta;
+  }
+  return cpu;
+}
 
 /// The state in which a meta kernel runs: straight to the backend, nothing recorded, and Python meta kernels out of
 /// reach of the user's torch function modes.
@@ -61,9 +88,8 @@ std::string first_line(const std::exception& error) {
 
 class MetaCall {
  public:
-  MetaCall(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args)
-      : session_(session), op_(op) {
-    stand_in_ = choose_stand_in(args);
+  MetaCall(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args, c10::Device stand_in)
+      : session_(session), op_(op), stand_in_(stand_in) {
     for (size_t i = 0; i < args.size(); ++i) {
       stack_.push_back(is_numbers(i) && args[i].isTensor() ? c10::IValue(numbers(args[i].toTensor()))
                                                            : to_meta(args[i]));
@@ -71,23 +97,11 @@ class MetaCall {
     find_device(args);
   }
 
+  /// Throws what the kernel throws.
   std::vector<c10::IValue> run() {
-    if (stand_in_.is_meta() && !op_.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
-      refuse(Refusal::Kind::Unsupported, "it has no shape rule and no kernel for the meta device");
-    }
-    try {
+    {
       MetaScope scope;
       op_.callBoxed(&stack_);
-    } catch (const c10::NotImplementedError& error) {
-      refuse(Refusal::Kind::Unsupported, error.what_without_backtrace());
-    } catch (const std::exception& error) {
-      // How a meta tensor answers to .item().
-      if (std::string_view(error.what()).find("on meta tensors") != std::string_view::npos) {
-        refuse(Refusal::Kind::DataDependent, "it needs the data of a tensor, which is not known during a capture");
-      }
-      // What the fake kernel of a user's operator raises may be no business of the program; the real kernel will tell.
-      if (op_.operator_name().getNamespace() == "aten") throw;
-      refuse(Refusal::Kind::Unsupported, "its fake kernel raised " + first_line(error));
     }
     for (auto& [fake, meta] : tensors_) follow_metadata(fake, meta);
     std::vector<c10::IValue> results;
@@ -97,19 +111,6 @@ class MetaCall {
   }
 
  private:
-  [[noreturn]] void refuse(Refusal::Kind kind, const std::string& message) {
-    session_.impl().refuse(kind, op_, message);
-  }
-
-  c10::Device choose_stand_in(std::span<const c10::IValue> args) const {
-    const c10::Device meta(c10::kMeta);
-    if (std::ranges::find(kMetaAssumesGpu, op_.operator_name().name) == std::end(kMetaAssumesGpu)) return meta;
-    for (const c10::IValue& arg : args) {
-      if (arg.isTensor() && (!arg.toTensor().is_cpu() || arg.toTensor().numel() > kMostZeros)) return meta;
-    }
-    return c10::Device(c10::kCPU);
-  }
-
   // -- there
 
   /// A tensor on the CPU that a _foreach operator takes as a list of numbers, and reads.
@@ -247,7 +248,7 @@ class MetaCall {
 
   Session& session_;
   const c10::OperatorHandle& op_;
-  c10::Device stand_in_ = c10::Device(c10::kMeta);
+  c10::Device stand_in_;
   torch::jit::Stack stack_;
   c10::Device device_ = c10::Device(c10::kCPU);
   c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> tensors_;       // fake, meta
@@ -258,7 +259,31 @@ class MetaCall {
 
 std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHandle& op,
                                          std::span<const c10::IValue> args) {
-  return MetaCall(session, op, args).run();
+  if (const c10::Device stand_in = stand_in_of(op, args); stand_in.is_cpu()) {
+    try {
+      return MetaCall(session, op, args, stand_in).run();
+    } catch (const c10::Error&) {
+      // What zeros are refused for may be good arguments.
+    }
+  }
+  const auto refuse = [&](Refusal::Kind kind, const std::string& message) { session.impl().refuse(kind, op, message); };
+  if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
+    refuse(Refusal::Kind::Unsupported, "it has no shape rule and no kernel for the meta device");
+  }
+  try {
+    return MetaCall(session, op, args, c10::Device(c10::kMeta)).run();
+  } catch (const c10::NotImplementedError& error) {
+    refuse(Refusal::Kind::Unsupported, error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    // How a meta tensor answers to .item().
+    if (std::string_view(error.what()).find("on meta tensors") != std::string_view::npos) {
+      refuse(Refusal::Kind::DataDependent, "it needs the data of a tensor, which is not known during a capture");
+    }
+    // What the fake kernel of a user's operator raises may be no business of the program; the real kernel will tell.
+    if (op.operator_name().getNamespace() == "aten") throw;
+    refuse(Refusal::Kind::Unsupported, "its fake kernel raised " + first_line(error));
+  }
+  return {};  // refusing throws
 }
 
 }  // namespace magneto::fake

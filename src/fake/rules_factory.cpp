@@ -39,11 +39,11 @@ bool add_new(Call& call, at::IntArrayRef sizes, const Options& options) {
   return true;
 }
 
-/// Sizes in argument 0, options from `first` on; the default dtype is float. `floats`: the kernel wants floats.
-template <size_t first, bool floats = false, bool normal = false>
+/// Sizes in argument `of`, options from `first` on; the default dtype is float. `floats`: the kernel wants floats.
+template <size_t first, bool floats = false, bool normal = false, size_t of = 0>
 bool from_sizes(Call& call) {
   const Options options(call, first, c10::get_default_dtype_as_scalartype());
-  const std::vector<int64_t> sizes = call.ints(0);
+  const std::vector<int64_t> sizes = call.ints(of);
   check_sizes(sizes);
   if (floats && class_of(options.dtype) == kNone) return false;
   // normal_ looks at the dtype only if there is something to fill.
@@ -160,6 +160,15 @@ bool like(Call& call) {
   return true;
 }
 
+/// randint_like: below argument `options` - 1, from 0 or argument 1 on.
+template <size_t options>
+bool randint_like(Call& call) {
+  const int64_t low = options == 3 ? call.integer(1) : 0, high = call.integer(options - 1);
+  TORCH_CHECK(low < high, "random_ expects 'from' to be less than 'to', but got from=", low, " >= to=", high);
+  const c10::ScalarType dtype = call.is_none(options) ? call.tensor(0).scalar_type() : call.arg(options).toScalarType();
+  return (class_of(dtype) & kReals) && like<options>(call);
+}
+
 /// new_*: sizes in argument 1, dtype and device of argument 0 unless given.
 template <size_t first>
 bool new_from_sizes(Call& call) {
@@ -200,6 +209,7 @@ constexpr RuleRow rows[] = {
     {"aten::randn", from_sizes<1, true, true>},
     {"aten::rand.generator", from_sizes<2, true>},
     {"aten::randn.generator", from_sizes<2, true, true>},
+    {"aten::normal.float_float", from_sizes<4, true, true, 2>},
     {"aten::full", full},
     {"aten::scalar_tensor", scalar_tensor},
     {"aten::arange", arange<1>},
@@ -220,6 +230,8 @@ constexpr RuleRow rows[] = {
     {"aten::full_like", like<2>},
     {"aten::rand_like", like<1, true>},
     {"aten::randn_like", like<1, true>},
+    {"aten::randint_like", randint_like<2>},
+    {"aten::randint_like.low_dtype", randint_like<3>},
     {"aten::new_empty", new_from_sizes<2>},
     {"aten::new_zeros", new_from_sizes<2>},
     {"aten::new_ones", new_from_sizes<2>},

@@ -439,6 +439,14 @@ bool random_(Call& call) {
   return true;
 }
 
+/// ...whose kernels refuse complex numbers as they do other dtypes.
+template <DtypeSet accepted>
+bool random_reals_(Call& call) {
+  if (class_of(call.tensor(0).scalar_type()) == kNone) return false;
+  check_dtype(call.tensor(0).scalar_type(), accepted, kNone);
+  return random_<accepted>(call);
+}
+
 bool log_sigmoid_forward(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (class_of(self.scalar_type()) == kNone) return false;
@@ -680,6 +688,9 @@ constexpr RuleRow rows[] = {
     {"aten::uniform_", random_<kFloats>},
     {"aten::normal_", random_<kFloats>},
     {"aten::exponential_", random_<kFloats, kBools | kIntegers>},
+    {"aten::cauchy_", random_<kFloats, kBools | kIntegers>},
+    {"aten::log_normal_", random_reals_<kFloats>},
+    {"aten::geometric_", random_reals_<kNumbers>},
     {"aten::glu", glu},
 };
 
