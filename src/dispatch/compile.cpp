@@ -194,8 +194,7 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
   if (trace.graph.symbols.empty()) {
     compiled = runtime::make_compiled_computation(trace.graph, way, stages);
   } else if (!trace.graph.symbols_of(graph::ValueKind::Result).empty()) {
-    compiled.computation = runtime::make_aten_computation(trace.graph);
-    compiled.uncompiled = "sizes that only the data says";
+    compiled = runtime::make_parted_computation(trace.graph, way, stages);
   } else {
     compiled = runtime::make_compiled_computation(trace.graph, way, stages);
     if (!compiled.uncompiled.empty()) {

@@ -1,10 +1,13 @@
 #include "fake/fake_impl.h"
 
+#include <ATen/ops/empty_strided.h>
 #include <c10/core/Contiguity.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <atomic>
 
+#include "fake/dispatch_key.h"
 #include "fake/size_node.h"
 #include "fake/symbolic.h"
 
@@ -64,7 +67,16 @@ void FakeImpl::know(at::Tensor value, std::vector<graph::ValueId> from) {
 }
 
 const at::Tensor* FakeImpl::known() const {
-  if (!known_.defined() || !state_->graph) return nullptr;
+  if (!state_->graph) return nullptr;
+  if (!symbolic_ && numel_ == 0 && device_opt_ == c10::Device(c10::kCPU)) {
+    // Nothing is in it, whatever is written.
+    const BelowFake guard;
+    const c10::InferenceMode no_inference(false);
+    if (!known_.defined())
+      known_ = at::empty_strided(sizes_default(), strides_default(), c10::typeMetaToScalarType(dtype()));
+    return &known_;
+  }
+  if (!known_.defined()) return nullptr;
   return state_->writes[storage_.unsafeGetStorageImpl()] == known_at_ ? &known_ : nullptr;
 }
 

@@ -152,7 +152,7 @@ class FakeImpl final : public c10::TensorImpl {
   std::shared_ptr<SessionState> state_;
   std::shared_ptr<const Symbolic> symbolic_;
   c10::intrusive_ptr<ValueIdentity> identity_;
-  at::Tensor known_;
+  mutable at::Tensor known_;
   std::vector<graph::ValueId> known_from_;
   uint32_t known_at_ = 0;  // writes to the storage so far
   bool counted_ = true;

@@ -90,8 +90,9 @@ bool product(Call& call) {
 template <Op op>
 bool extreme(Call& call) {
   const T x = call.in(0);
-  if (x.dtype() == Dtype::Bool) return false;
-  return call.give_reshaped(reduced(op, x, dims_of(call, call.at("dim"), x.rank())));
+  const auto dims = dims_of(call, call.at("dim"), x.rank());
+  if (x.dtype() == Dtype::Bool || reduces_nothing(x, dims)) return false;
+  return call.give_reshaped(reduced(op, x, dims));
 }
 
 /// max.dim, min.dim: values and indices.
@@ -100,6 +101,7 @@ bool extreme_with_index(Call& call) {
   const T x = call.raw(0);
   if (x.dtype() == Dtype::Bool || x.rank() == 0) return false;
   const int64_t dim = Call::wrap(call.integer(1), x.rank());
+  if (reduces_nothing(x, {dim})) return false;
   const T position = call.index(Expr::variable(static_cast<int32_t>(dim)), x.sizes());
   call.give_reshaped(reduce(op, x, {dim}), 0);
   if (call.wanted(1)) call.give_reshaped({x.dag, x.dag->reduce(arg, x.id, {dim}, position.id)}, 1);
@@ -116,6 +118,7 @@ bool arg_extreme(Call& call) {
   } else {
     x = reshape(x, {count(x.sizes())});
   }
+  if (reduces_nothing(x, {dim})) return false;
   const T position = call.index(Expr::variable(static_cast<int32_t>(dim)), x.sizes());
   return call.give_reshaped({x.dag, x.dag->reduce(op, x.id, {dim}, position.id)});
 }

@@ -1,24 +1,15 @@
 #include "passes/rewriter.h"
 
+#include "graph/parts.h"
+
 namespace magneto::passes {
 
 using graph::AtenArg;
 using graph::AtenNode;
 using graph::Graph;
 using graph::kNoValue;
-using graph::PyArg;
 using graph::ValueId;
 using graph::ValueKind;
-
-namespace {
-
-void rename(PyArg& arg, const std::vector<ValueId>& map) {
-  // A tensor that no operator needs any more has no value: the call's text shows None.
-  if (arg.kind == PyArg::Kind::Value && arg.value != kNoValue) arg.value = map.at(arg.value);
-  for (PyArg& item : arg.items) rename(item, map);
-}
-
-}  // namespace
 
 Rewriter::Rewriter(Graph old) : old_(std::move(old)), map_(old_.values.size(), kNoValue) {
   for (const ValueId id : old_.inputs) map_[id] = graph_.add_input(old_.values[id].name, old_.values[id].meta);
@@ -68,14 +59,8 @@ void Rewriter::copy(const AtenNode& node) {
 Graph Rewriter::finish(std::vector<ValueId> outputs) {
   graph_.outputs = std::move(outputs);
   graph_.torch_nodes = std::move(old_.torch_nodes);
-  for (graph::TorchNode& node : graph_.torch_nodes) {
-    for (PyArg& arg : node.args) rename(arg, map_);
-    for (auto& [name, arg] : node.kwargs) rename(arg, map_);
-    std::erase_if(node.results, [&](graph::TorchResult& result) {
-      if (result.value != kNoValue) result.value = map_.at(result.value);
-      return result.value == kNoValue;
-    });
-  }
+  // A tensor that no operator needs any more has no value: the call's text shows None.
+  for (graph::TorchNode& node : graph_.torch_nodes) graph::rename(node, map_);
   return std::move(graph_);
 }
 

@@ -43,6 +43,9 @@ struct Compiled {
 };
 /// `sink` is offered the stages. Throws PythonError on Ctrl-C while something is measured.
 Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
+/// The same of a graph in which operators find numbers that later ones need: these run as they are, and what stands
+/// between them is compiled, part by part. Nothing is measured. (parted_computation.cpp)
+Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
 /// The torch calls in order, through their Python callables, under the current grad mode.
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph);
 /// `callable(*inputs)` gives a tuple or list of the graph's outputs (or one tensor for a single output). The numbers of

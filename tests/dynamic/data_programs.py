@@ -119,6 +119,32 @@ def compared(x: torch.Tensor) -> Any:
     return x.sum().item() > 3, x.nonzero().shape[0] == 2
 
 
+def greatest_of_found(x: torch.Tensor) -> Any:
+    found = x[x > 2].float().exp()
+    return found.max(), found.argmin()
+
+
+def greatest_rows_of_found(x: torch.Tensor) -> Any:
+    rows = torch.stack([x, x * 2], 1)[x > 1]
+    return rows.amax(0), rows.max(1).values * 2, rows.sum(1) + rows.argmax(1)
+
+
+def chains_between(x: torch.Tensor) -> Any:
+    y = (x.float() * 2 + 1).sin()
+    found = x.nonzero().squeeze(1)
+    z = (y[found] * 3).tanh() + found
+    again = (z > 1).nonzero().squeeze(1)
+    return z[again].cos() * 2 + again, y.exp() + 1
+
+
+def written_between(x: torch.Tensor) -> Any:
+    y = x.float().sin() + 1
+    view = y[1:]
+    view[view > 1] = 0
+    view.mul_(x.sum().item())
+    return y * 2, view + 1
+
+
 PROGRAMS: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
@@ -142,5 +168,9 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
         new_sizes,
         masked_rows,
         compared,
+        greatest_of_found,
+        greatest_rows_of_found,
+        chains_between,
+        written_between,
     )
 }

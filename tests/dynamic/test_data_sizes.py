@@ -125,6 +125,31 @@ def test_what_is_written_after_the_read_does_not_change_it() -> None:
         assert_same(compiled(torch.tensor([value])), program(torch.tensor([value])))
 
 
+def test_what_stands_between_the_reads_is_compiled() -> None:
+    def rows(x: torch.Tensor) -> Any:
+        y = x.sin() * 2 + 1
+        found = y[x > 0] * 3 + 1
+        return (found.exp() + found).tanh(), found.sum(), y.cos() + 1
+
+    compiled = magneto.compile(rows, fullgraph=True)
+    with torch.inference_mode():
+        for count in (100, 37, 100, 1, 0):
+            x = torch.randn(count)
+            for ours, eager in zip(compiled(x), rows(x), strict=True):
+                torch.testing.assert_close(ours, eager)
+    stats = magneto.stats()
+    assert stats["uncompiled"] == {} and stats["kernels"] >= 4
+
+
+def test_a_mask_of_nothing() -> None:
+    def rows(x: torch.Tensor) -> Any:
+        return x[x > 0] * 2, x.nonzero()
+
+    for backend in BACKENDS:
+        x = torch.empty(0)
+        assert_same(magneto.compile(rows, fullgraph=True, backend=backend)(x), rows(x))
+
+
 def test_unbacked_dimensions() -> None:
     compiled = magneto.compile(lambda x: (x * 2, x.sum(0), x.shape[0] + 1), backend="aot_eager")
     for n in (4, 0, 1, 7):

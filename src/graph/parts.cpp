@@ -1,0 +1,194 @@
+#include "graph/parts.h"
+
+#include <algorithm>
+#include <set>
+
+#include "graph/aliases.h"
+#include "graph/symbols.h"
+
+namespace magneto::graph {
+namespace {
+
+using shapes::Expr;
+
+void rename(PyArg& arg, const std::vector<ValueId>& map) {
+  if (arg.kind == PyArg::Kind::Value && arg.value != kNoValue) arg.value = map.at(arg.value);
+  for (PyArg& item : arg.items) rename(item, map);
+}
+
+void rename(AtenArg& arg, const std::vector<ValueId>& map) {
+  const auto to = [&](ValueId& id) {
+    if (id != kNoValue) id = map.at(id);
+  };
+  if (auto* id = std::get_if<ValueId>(&arg)) to(*id);
+  if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) std::ranges::for_each(*ids, to);
+}
+
+/// Nodes of one kind in a row.
+struct Span {
+  size_t begin, end;
+  bool finds;
+};
+
+std::vector<Span> spans_of(const Graph& graph) {
+  std::vector<bool> finds(graph.aten_nodes.size());
+  for (const SymbolBinding& symbol : graph.symbols_of(ValueKind::Result)) {
+    finds[graph.values[symbol.value].producer] = true;
+  }
+  std::vector<Span> spans;
+  for (size_t i = 0; i < finds.size(); ++i) {
+    if (spans.empty() || spans.back().finds != finds[i]) spans.push_back({i, i, finds[i]});
+    spans.back().end = i + 1;
+  }
+  return spans;
+}
+
+class Splitter {
+ public:
+  explicit Splitter(const Graph& graph) : graph_(graph), spans_(spans_of(graph)) {}
+
+  std::vector<Part> run() {
+    std::vector<Part> parts;
+    for (const Span& span : spans_) parts.push_back(make(span));
+    find_outputs(parts);
+    return parts;
+  }
+
+ private:
+  Part make(const Span& span) {
+    Part part;
+    part.finds = span.finds;
+    map_.assign(graph_.values.size(), kNoValue);
+    for (size_t i = span.begin; i < span.end; ++i) {
+      for_each_operand(graph_.aten_nodes[i], [&](ValueId id) { bring(part, id); });
+      add(part.graph, graph_.aten_nodes[i], span, i);
+    }
+    add_torch_nodes(part.graph);
+    bind_symbols(part);
+    maps_.push_back(map_);
+    return part;
+  }
+
+  /// Makes a value of the whole graph one of the part.
+  void bring(Part& part, ValueId id) {
+    if (map_[id] != kNoValue) return;
+    const Value& value = graph_.values[id];
+    if (value.kind == ValueKind::Constant) {
+      map_[id] = part.graph.add_constant(value.constant);
+      return;
+    }
+    map_[id] = part.graph.add_input(value.name.empty() ? "%" + std::to_string(id) : value.name, value.meta);
+    part.inputs.push_back(id);
+  }
+
+  void add(Graph& to, AtenNode node, const Span& span, size_t index) {
+    for (AtenArg& arg : node.args) rename(arg, map_);
+    for (ValueId& id : node.results) {
+      // In place, it is an operand, which has its name.
+      if (id == kNoValue) continue;
+      if (map_[id] == kNoValue)
+        map_[id] = to.add_result(graph_.values[id].meta, static_cast<int32_t>(index - span.begin));
+      id = map_[id];
+    }
+    to.aten_nodes.push_back(std::move(node));
+  }
+
+  void add_torch_nodes(Graph& to) {
+    int32_t last = -1;
+    for (AtenNode& node : to.aten_nodes) {
+      if (node.torch_node < 0) continue;
+      if (node.torch_node != last) {
+        last = node.torch_node;
+        TorchNode torch = graph_.torch_nodes[last];
+        graph::rename(torch, map_);
+        to.torch_nodes.push_back(std::move(torch));
+      }
+      node.torch_node = static_cast<int32_t>(to.torch_nodes.size()) - 1;
+    }
+  }
+
+  /// Each symbol in the part is found in an input of it, or in a result.
+  void bind_symbols(Part& part) {
+    std::set<int32_t> symbols;
+    size_t bound = 0;
+    do {  // a value that says a number may have others in its sizes; in a check a symbol stands as a value
+      bound = symbols.size();
+      for_each_size(part.graph, [&](Expr& size) {
+        shapes::any_leaf(size, [&](Expr leaf) {
+          symbols.insert(leaf.id());
+          return false;
+        });
+      });
+      for (const int32_t symbol : symbols) bring(part, binding_of(symbol).value);
+    } while (symbols.size() != bound);
+    for (const int32_t symbol : symbols) {
+      SymbolBinding binding = binding_of(symbol);
+      binding.value = map_[binding.value];
+      part.graph.symbols.push_back(binding);
+    }
+    if (!part.finds) name_anew(part.graph);
+  }
+
+  const SymbolBinding& binding_of(int32_t symbol) const {
+    return *std::ranges::find(graph_.symbols, symbol, &SymbolBinding::symbol);
+  }
+
+  /// To a part behind, what was found is a size like others.
+  void name_anew(Graph& part) const {
+    const int32_t most = std::ranges::max(graph_.symbols, {}, &SymbolBinding::symbol).symbol;
+    const auto name = [&](int32_t symbol) { return symbol >= 0 ? symbol : std::max(most, -1) - symbol; };
+    for_each_size(part, [&](Expr& size) {
+      size = shapes::substitute(size, [&](Expr leaf) -> std::optional<Expr> {
+        const int32_t id = name(leaf.id());
+        return leaf.kind() == shapes::ExprKind::Symbol ? Expr::symbol(id) : Expr::value(id);
+      });
+    });
+    for (SymbolBinding& symbol : part.symbols) symbol.symbol = name(symbol.symbol);
+  }
+
+  /// What later parts and the caller read leaves the part that makes it.
+  void find_outputs(std::vector<Part>& parts) {
+    std::vector<bool> leaves(graph_.values.size(), false);
+    for (const ValueId id : graph_.outputs) leaves[id] = true;
+    for (size_t p = parts.size(); p-- > 0;) {
+      Part& part = parts[p];
+      for (size_t id = 0; id < maps_[p].size(); ++id) {
+        const ValueId own = maps_[p][id];
+        if (own == kNoValue || part.graph.values[own].kind != ValueKind::Result || !leaves[id]) continue;
+        part.outputs.push_back(static_cast<ValueId>(id));
+        part.graph.outputs.push_back(own);
+      }
+      for (const ValueId id : part.inputs) {
+        if (leaves[id]) continue;
+        part.dead.push_back(id);
+        leaves[id] = true;
+      }
+    }
+  }
+
+  const Graph& graph_;
+  const std::vector<Span> spans_;
+  std::vector<ValueId> map_;                // of the part that is being made
+  std::vector<std::vector<ValueId>> maps_;  // of all
+};
+
+}  // namespace
+
+void rename(TorchNode& node, const std::vector<ValueId>& map) {
+  for (PyArg& arg : node.args) rename(arg, map);
+  for (auto& [name, arg] : node.kwargs) rename(arg, map);
+  std::erase_if(node.results, [&](TorchResult& result) {
+    if (result.value != kNoValue) result.value = map.at(result.value);
+    return result.value == kNoValue;
+  });
+}
+
+std::vector<Part> parts_of(const Graph& graph) {
+  const Aliases aliases(graph);
+  for (ValueId id = 0; id < static_cast<ValueId>(graph.values.size()); ++id) {
+    if (graph.values[id].kind == ValueKind::Constant && aliases.needs_copy(id)) return {};
+  }
+  return Splitter(graph).run();
+}
+
+}  // namespace magneto::graph

@@ -1,0 +1,108 @@
+// Graphs in which operators find numbers that only the data says.
+#include <algorithm>
+#include <array>
+
+#include "graph/parts.h"
+#include "runtime/computation.h"
+
+namespace magneto::runtime {
+
+namespace {
+
+class PartedComputation final : public Computation {
+ public:
+  struct Step {
+    std::unique_ptr<Computation> computation;
+    std::vector<graph::ValueId> inputs, outputs, dead;
+  };
+
+  PartedComputation(const graph::Graph& graph, std::vector<Step> steps)
+      : steps_(std::move(steps)), inputs_(graph.inputs), outputs_(graph.outputs), values_(graph.values.size()) {}
+
+  void run(PyObject* const* inputs, PyObject** outputs) const override {
+    std::vector<Ref> values(values_);
+    for (size_t i = 0; i < inputs_.size(); ++i) values[inputs_[i]] = Ref::borrow(inputs[i]);
+    std::vector<PyObject*> given, made;
+    for (const Step& step : steps_) {
+      given.clear();
+      for (const graph::ValueId id : step.inputs) given.push_back(values[id].get());
+      made.assign(step.outputs.size(), nullptr);
+      step.computation->run(given.data(), made.data());
+      for (size_t i = 0; i < made.size(); ++i) values[step.outputs[i]] = Ref::steal(made[i]);
+      for (const graph::ValueId id : step.dead) values[id] = {};
+    }
+    for (size_t i = 0; i < outputs_.size(); ++i) outputs[i] = Py_NewRef(values[outputs_[i]].get());
+  }
+
+  std::string print() const override {
+    std::string text;
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      text += "part " + std::to_string(i + 1) + " of " + std::to_string(steps_.size()) + ":\n";
+      text += steps_[i].computation->print();
+    }
+    return text;
+  }
+
+ private:
+  std::vector<Step> steps_;
+  std::vector<graph::ValueId> inputs_, outputs_;
+  size_t values_;
+};
+
+/// Gathers what the parts offer; handed on as one text a stage.
+class PartsSink final : public graph::StageSink {
+ public:
+  explicit PartsSink(graph::StageSink& whole) : whole_(whole) {}
+
+  bool wanted(graph::Stage stage) const override { return whole_.wanted(stage); }
+  bool insists_on(graph::Stage stage) const override { return whole_.insists_on(stage); }
+  void take(graph::Stage stage, const std::string& text) override { texts_[static_cast<size_t>(stage)] += text; }
+  void hand_on() {
+    for (size_t i = 0; i < texts_.size(); ++i) {
+      if (!texts_[i].empty()) whole_.take(static_cast<graph::Stage>(i), texts_[i]);
+    }
+  }
+
+ private:
+  graph::StageSink& whole_;
+  std::array<std::string, std::size(graph::kStages)> texts_;
+};
+
+}  // namespace
+
+Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
+  Compiled result;
+  std::vector<graph::Part> parts = graph::parts_of(graph);
+  if (parts.empty()) {
+    result.computation = make_aten_computation(graph);
+    result.uncompiled = "sizes that only the data says, and constants that are written or handed out";
+    return result;
+  }
+  PartsSink texts(sink);
+  std::vector<PartedComputation::Step> steps;
+  for (graph::Part& part : parts) {
+    Compiled made;
+    if (part.finds) {
+      made.computation = make_aten_computation(part.graph);
+      for (const graph::AtenNode& node : part.graph.aten_nodes) made.externs.push_back(node.op.operator_name().name);
+    } else {
+      CompileWay own{.interpret = way.interpret};
+      for (const graph::ValueId id : part.inputs) {
+        const auto input = std::ranges::find(graph.inputs, id);
+        const auto place = static_cast<size_t>(input - graph.inputs.begin());
+        own.watched.push_back(place < way.watched.size() && way.watched[place]);
+      }
+      made = make_compiled_computation(part.graph, own, texts);
+    }
+    steps.push_back({std::move(made.computation), part.inputs, part.outputs, part.dead});
+    if (result.uncompiled.empty()) result.uncompiled = made.uncompiled;
+    result.kernels += made.kernels;
+    result.kept |= made.kept;
+    result.externs.insert(result.externs.end(), made.externs.begin(), made.externs.end());
+  }
+  texts.hand_on();
+  result.computation = std::make_unique<PartedComputation>(graph, std::move(steps));
+  return result;
+}
+
+}  // namespace magneto::runtime
