@@ -57,7 +57,7 @@ bool is_reader(PyObject* object) {
 
 void Capture::refuse_opaque(PyObject* object, int depth) {
   if (!object || is_scalar(object) || is_tensor(object)) return;
-  if (size_of_number(object) || question_of(object)) return;  // answers what it is asked
+  if (answers_by_itself(object)) return;
   if (is_unknown_number(object)) need(object);
   if (is_array_stand_in(object)) side_exit(BreakReason::OpaqueObject, "the contents of an array of NumPy are read");
   if (is_opaque(object)) {

@@ -279,6 +279,8 @@ class Capture {
   }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  /// The same for a C function of one number, or two.
+  Ref unknown_function(PyObject* function, const CallArgs& args);
   /// The next number of a random.Random: peeked at by the guards of each run, and drawn with the run's writes.
   Ref draw(PyObject* random);
   /// The other operand of a tensor: a number that has been found different becomes an input of the graph.
@@ -436,6 +438,10 @@ class Capture {
   Ref wrap_scalar(PyObject* raw, const guards::Source* source);
   Ref unknown_number(PyObject* now, const guards::Source* source, bool changes);
   Ref size_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  /// What is computed of such operands, and is `now` in this run. An int that changes may be a size again.
+  Ref computed_number(const Ref& now, const guards::Source* source, std::initializer_list<PyObject*> operands);
+  const guards::Source* source_of_operand(PyObject* operand);
+  shapes::Expr symbol_of_number(const guards::Source* source, int64_t now);
   Ref question(const shapes::Relation& relation);
   /// Expressions for a tensor's sizes; empty: all are plain numbers.
   std::vector<shapes::Expr> symbolic_sizes(PyObject* raw, const guards::Source* source);
@@ -623,6 +629,8 @@ Ref symint_object(const c10::SymInt& size);
 const shapes::Relation* question_of(PyObject* object);
 /// What such a number is that follows from sizes, or null.
 const shapes::Expr* size_of_number(PyObject* object);
+/// Such a stand-in that C code may read: what it asks is assumed. (numbers.cpp)
+bool answers_by_itself(PyObject* object);
 /// Stands for a number that the capture goes on without knowing (numbers.cpp).
 bool is_unknown_number(PyObject* object);
 /// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.

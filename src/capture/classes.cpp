@@ -110,6 +110,9 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
     if (args.values.empty()) return checked(PyUnicode_New(0, 0));
     if (args.values.size() == 1) return text_of(*this, args);
   }
+  if (type == &PyLong_Type || type == &PyFloat_Type) {
+    if (Ref number = unknown_function(object, args)) return number;
+  }
   if (type->tp_new != PyBaseObject_Type.tp_new && !is_python_class(type)) know_all(args);
   const bool exception = PyExceptionClass_Check(object);
   PyObject* init = type_lookup(type, MAGNETO_STR("__init__"));

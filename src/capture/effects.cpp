@@ -32,6 +32,7 @@ struct Effect {
   bool appends = false;         // its second argument to a list
   bool calls_first = false;     // its first argument
   bool takes_sizes = false;     // numbers that follow from sizes, as they are
+  bool computes = false;        // a number of numbers
 };
 
 struct EffectRow {
@@ -87,6 +88,7 @@ void find_habits(Effect& effect) {
   static constexpr std::string_view computing[] = {"builtins.min", "builtins.max", "math.prod"};
   effect.takes_sizes = effect.policy == Policy::Torch || name.starts_with("torch._C.TensorBase.") ||
                        std::ranges::find(computing, name) != std::end(computing);
+  effect.computes = name.starts_with("math.") || name == "builtins.abs" || name == "builtins.round";
   effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");
   static constexpr std::string_view iterating[] = {".extend",  ".extendleft", "update",    ".__init__", ".__iadd__",
                                                    ".__ior__", ".__iand__",   ".__isub__", ".__ixor__"};
@@ -196,6 +198,9 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
   if (effect->appends && args.values.size() == 2 && !args.kwnames && PyList_CheckExact(args.values[0])) {
     append(args.values[0], args.values[1]);
     return Ref::borrow(Py_None);
+  }
+  if (effect->computes) {
+    if (Ref number = unknown_function(callable, args)) return number;
   }
   if (!effect->asks_class) know_all(args, effect->sets_attribute ? 2 : args.values.size(), effect->takes_sizes);
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;

@@ -199,12 +199,14 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
 
 Ref handle_sum(Capture& capture, const CallArgs& args) { return reduce_with(capture, "sum", args); }
 
-/// Of two numbers, one of which only the data says: whichever it is.
+/// Of two numbers, one of which is a float that follows from sizes, or one that only the data says: whichever it is.
 template <guards::Arithmetic operation>
 Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
   const bool two = args.values.size() == 2 && !args.kwnames;
-  const auto only_data = [&](PyObject* value) { return size_of_number(value) && !capture.is_outside(value); };
-  if (two && std::ranges::any_of(args.values, only_data)) {
+  const auto unknown = [&](PyObject* value) {
+    return is_unknown_number(value) && !(size_of_number(value) && capture.is_outside(value));
+  };
+  if (two && std::ranges::any_of(args.values, unknown)) {
     if (Ref result = capture.unknown_operation(operation, args.values[0], args.values[1])) return result;
   }
   return reduce_with(capture, name, args);

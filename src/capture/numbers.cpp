@@ -34,6 +34,7 @@ struct UnknownNumber {
   const Source* source;         // null: only the data says it
   bool changes;                 // captures have found different values
   bool is_size;
+  bool of_sizes;                // a float that follows from sizes alone
   shapes::Expr size;
   bool is_question;  // a bool that only the data says
   shapes::Relation question;
@@ -41,6 +42,11 @@ struct UnknownNumber {
 
 bool is_size(PyObject* object) {
   return is_unknown_number(object) && reinterpret_cast<UnknownNumber*>(object)->is_size;
+}
+
+/// Whatever C code asks of it may be answered, and is assumed then.
+bool answers(PyObject* object) {
+  return is_size(object) || (is_unknown_number(object) && reinterpret_cast<UnknownNumber*>(object)->of_sizes);
 }
 
 /// Follows from sizes, and only the data says it.
@@ -68,7 +74,7 @@ PyObject* answer(const Compute& compute) {
 /// `function` of the value itself, which is assumed from here on.
 template <typename Function>
 PyObject* answer_known(PyObject* self, const Function& function) {
-  if (!is_size(self) && !question_of(self)) return look(), nullptr;
+  if (!answers(self) && !question_of(self)) return look(), nullptr;
   return answer([&](Capture& capture) { return checked(function(capture.known(self).get())); });
 }
 
@@ -91,10 +97,10 @@ PyObject* compute_known(Arithmetic operation, PyObject* left, PyObject* right) {
 
 template <Arithmetic operation>
 PyObject* look_2(PyObject* left, PyObject* right) {
-  const auto answers = [](PyObject* value) { return is_size(value) || guards::is_number(value); };
-  if (!answers(left) || !answers(right)) {
-    if (is_unknown_number(left) ? !is_size(left) : is_unknown_number(right) && !is_size(right)) return look(), nullptr;
-    if (is_other_number(is_size(left) ? right : left)) return compute_known(operation, left, right);
+  const auto computes = [](PyObject* value) { return answers(value) || guards::is_number(value); };
+  if (!computes(left) || !computes(right)) {
+    if (is_unknown_number(left) ? !answers(left) : is_unknown_number(right) && !answers(right)) return look(), nullptr;
+    if (is_other_number(answers(left) ? right : left)) return compute_known(operation, left, right);
     Py_RETURN_NOTIMPLEMENTED;
   }
   return answer([&](Capture& capture) { return capture.unknown_operation(operation, left, right); });
@@ -128,8 +134,8 @@ PyObject* look_attribute(PyObject* self, PyObject* name) {
 PyObject* look_compared(PyObject* left, PyObject* right, int op) {
   static constexpr Arithmetic comparisons[] = {Arithmetic::Less,     Arithmetic::LessEqual, Arithmetic::Equal,
                                                Arithmetic::NotEqual, Arithmetic::Greater,   Arithmetic::GreaterEqual};
-  if (!is_size(left)) return look(), nullptr;
-  if (!is_size(right) && !guards::is_number(right)) {
+  if (!answers(left)) return look(), nullptr;
+  if (!answers(right) && !guards::is_number(right)) {
     if (is_other_number(right)) return compute_known(comparisons[op], left, right);
     Py_RETURN_NOTIMPLEMENTED;
   }
@@ -202,6 +208,8 @@ UnknownNumber& unknown_of(PyObject* object) { return *reinterpret_cast<UnknownNu
 
 bool is_unknown_number(PyObject* object) { return object && Py_TYPE(object) == unknown_type(); }
 
+bool answers_by_itself(PyObject* object) { return answers(object) || question_of(object); }
+
 const shapes::Relation* question_of(PyObject* object) {
   return is_unknown_number(object) && unknown_of(object).is_question ? &unknown_of(object).question : nullptr;
 }
@@ -254,7 +262,7 @@ Ref Capture::wrap_scalar(PyObject* raw, const Source* source) {
       const int64_t now = PyLong_AsLongLongAndOverflow(raw, &overflow);
       if (!overflow) {
         guards.type(source, Py_TYPE(raw));
-        return size_number(symbol_at({source, guards::SizePlace::Kind::Number, 0}, now, {}));
+        return size_number(symbol_of_number(source, now));
       }
     }
     if (changes || fleeting) {
@@ -276,7 +284,7 @@ Ref make_unknown(PyObject* now, const Source* source, bool changes) {
   made->now = Py_NewRef(now);
   made->source = source;
   made->changes = changes;
-  made->is_size = made->is_question = false;
+  made->is_size = made->is_question = made->of_sizes = false;
   return Ref::steal(reinterpret_cast<PyObject*>(made));
 }
 
@@ -322,6 +330,19 @@ Ref Capture::size_number(shapes::Expr size) {
   return known = made(unknown_number(now.get(), source_of_size(size), changes));
 }
 
+namespace {
+
+/// Larger powers are numbers of their own.
+constexpr int64_t kMostFactors = 8, kMostShift = 61;
+
+shapes::Expr product(const std::vector<shapes::Expr>& factors) {
+  shapes::Expr result = 1;
+  for (const shapes::Expr factor : factors) result *= factor;
+  return result;
+}
+
+}  // namespace
+
 Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* right) {
   const auto size_of = [](PyObject* operand) -> std::optional<shapes::Expr> {
     if (is_size(operand)) return unknown_of(operand).size;
@@ -366,7 +387,27 @@ Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
       return answer(shapes::less(*b, *a));
     case Arithmetic::GreaterEqual:
       return answer(shapes::at_most(*b, *a));
+    case Arithmetic::Power:
+      if (!b->is_constant() || b->number() < 0 || b->number() > kMostFactors) return {};
+      return size_number(product(std::vector<shapes::Expr>(b->number(), *a)));
+    case Arithmetic::LeftShift:
+    case Arithmetic::RightShift: {
+      if (!b->is_constant() || b->number() < 0 || b->number() > kMostShift) return {};
+      const int64_t power = int64_t{1} << b->number();
+      return size_number(operation == Arithmetic::LeftShift ? *a * power : shapes::floor_div(*a, power));
+    }
+    case Arithmetic::And: {  // n & 7, n & -8
+      if (!b->is_constant()) return {};
+      const int64_t mask = b->number();
+      const auto is_power = [](int64_t number) { return number > 0 && (number & (number - 1)) == 0; };
+      if (mask >= 0 && mask < INT64_MAX && is_power(mask + 1)) return size_number(shapes::mod(*a, mask + 1));
+      if (mask < 0 && mask > INT64_MIN && is_power(-mask)) return size_number(*a - shapes::mod(*a, -mask));
+      return {};
+    }
     case Arithmetic::TrueDivide:
+    case Arithmetic::Or:
+    case Arithmetic::Xor:
+    case Arithmetic::Call:
       return {};
   }
   return {};
@@ -375,7 +416,7 @@ Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
 namespace {
 
 bool is_drawn(const Source* source) {
-  if (source->kind == SourceKind::Number) return is_drawn(source->base) || is_drawn(source->other);
+  if (source->kind == SourceKind::Number) return is_drawn(source->base) || (source->other && is_drawn(source->other));
   return source->kind == SourceKind::Draw;
 }
 
@@ -463,7 +504,7 @@ void Capture::need(PyObject* value) {
       return;
     }
     note(source->base);
-    note(source->other);
+    if (source->other) note(source->other);
   };
   note(unknown_of(value).source);
   throw Retry{};
@@ -489,17 +530,71 @@ Ref Capture::unknown_operation(Arithmetic operation, PyObject* left, PyObject* r
     PyErr_Clear();
     checked(guards::compute(operation, known(left).get(), known(right).get()).release());
   }
-  const auto source_of_operand = [&](PyObject* operand) {
-    if (is_unknown_number(operand)) return unknown_of(operand).source;
-    keep(Ref::borrow(operand));
-    return sources.constant(operand);
-  };
-  const auto changes = [](PyObject* operand) {
-    return is_unknown_number(operand) && (unknown_of(operand).changes || is_size(operand));
-  };
   const Source* source = sources.number(operation, source_of_operand(left), source_of_operand(right));
-  Ref result = unknown_number(now.get(), source, changes(left) || changes(right));
+  return computed_number(now, source, {left, right});
+}
+
+const Source* Capture::source_of_operand(PyObject* operand) {
+  if (is_unknown_number(operand)) return unknown_of(operand).source;
+  keep(Ref::borrow(operand));
+  return sources.constant(operand);
+}
+
+Ref Capture::computed_number(const Ref& now, const Source* source, std::initializer_list<PyObject*> operands) {
+  const bool changes = std::ranges::any_of(operands, [](PyObject* operand) {
+    return is_unknown_number(operand) && (unknown_of(operand).changes || is_size(operand));
+  });
+  int overflow = 0;
+  const int64_t number = PyLong_CheckExact(now.get()) ? PyLong_AsLongLongAndOverflow(now.get(), &overflow) : 0;
+  if (changes && dynamic >= Dynamic::Automatic && PyLong_CheckExact(now.get()) && !overflow) {
+    return size_number(symbol_of_number(source, number));
+  }
+  Ref result = unknown_number(now.get(), source, changes);
+  unknown_of(result.get()).of_sizes =
+      std::ranges::all_of(operands, [](PyObject* operand) { return !is_unknown_number(operand) || answers(operand); });
   return PyBool_Check(now.get()) ? known(result.get()) : result;  // a comparison: which way the program goes
+}
+
+shapes::Expr Capture::symbol_of_number(const Source* source, int64_t now) {
+  const guards::SizePlace place{source, guards::SizePlace::Kind::Number, 0};
+  const auto known = std::ranges::find(sizes_.symbols, place, &guards::SizeAssumptions::Symbol::place);
+  return known == sizes_.symbols.end() ? symbol_at(place, now, {}) : shapes::Expr::symbol(known->id);
+}
+
+namespace {
+
+/// Of an int the int itself.
+bool keeps_ints(PyObject* function) {
+  static constexpr std::string_view names[] = {"floor", "ceil", "trunc", "round"};
+  return function == reinterpret_cast<PyObject*>(&PyLong_Type) ||
+         std::ranges::find(names, c_function_name(function)) != std::end(names);
+}
+
+}  // namespace
+
+Ref Capture::unknown_function(PyObject* function, const CallArgs& args) {
+  const std::vector<PyObject*>& values = args.values;
+  const auto is_operand = [](PyObject* value) {
+    return !is_data_number(value) && guards::is_number(number_now(value)) && !question_of(value);
+  };
+  if (args.kwnames || values.empty() || values.size() > 2 || memory_.needs_all ||
+      std::ranges::none_of(values, is_unknown_number) || !std::ranges::all_of(values, is_operand)) {
+    return {};
+  }
+  PyObject *left = values[0], *right = values.size() > 1 ? values[1] : nullptr;
+  if (is_size(left) && !right && keeps_ints(function)) return Ref::borrow(left);
+  if (is_size(left) && !right && c_function_name(function) == "abs") {
+    const shapes::Expr size = unknown_of(left).size;
+    return size_number(shapes::max(size, 0 - size));
+  }
+  Ref now = guards::compute(Arithmetic::Call, number_now(left), right ? number_now(right) : nullptr, function);
+  if (!now) {  // the program raises: for these values
+    PyErr_Clear();
+    return {};
+  }
+  if (!guards::is_number(now.get()) && !PyBool_Check(now.get())) return {};
+  const Source* source = sources.call(function, source_of_operand(left), right ? source_of_operand(right) : nullptr);
+  return computed_number(now, source, {left, right});
 }
 
 }  // namespace magneto::capture

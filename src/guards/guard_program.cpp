@@ -65,10 +65,12 @@ void leave_out_hint(GuardProgram::Impl& program) {
 
 bool GuardProgram::Impl::load_number(const Op& op) {
   PyObject* left = values[op.other];
-  PyObject* right = values[op.number >> 8];
+  const auto other = static_cast<int32_t>(op.number >> 8);
+  PyObject* right = other < 0 ? nullptr : values[other];
   Ref made;
-  if (left && right && is_number(left) && is_number(right)) {
-    made = compute(static_cast<Arithmetic>(op.number & 255), left, right);
+  if (left && is_number(left) && (other < 0 || (right && is_number(right)))) {
+    auto* function = static_cast<PyObject*>(const_cast<void*>(op.pointer));
+    made = compute(static_cast<Arithmetic>(op.number & 255), left, right, function);
     if (!made) PyErr_Clear();  // the program raises here: that is for a capture to see
   }
   computed[op.slot] = made;

@@ -16,6 +16,8 @@ PyObject* lesser_number(PyObject* left, PyObject* right) {
   return less < 0 ? nullptr : Py_NewRef(less ? right : left);
 }
 
+PyObject* power(PyObject* left, PyObject* right) { return PyNumber_Power(left, right, Py_None); }
+
 struct Row {
   const char* symbol;
   PyObject* (*run)(PyObject*, PyObject*);
@@ -29,7 +31,11 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
-Ref compute(Arithmetic operation, PyObject* left, PyObject* right) {
+Ref compute(Arithmetic operation, PyObject* left, PyObject* right, PyObject* function) {
+  if (operation == Arithmetic::Call) {
+    PyObject* args[] = {left, right};
+    return Ref::steal(PyObject_Vectorcall(function, args, right ? 2 : 1, nullptr));
+  }
   return Ref::steal(kRows[static_cast<int>(operation)].run(left, right));
 }
 

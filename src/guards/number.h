@@ -10,7 +10,8 @@
 
 namespace magneto::guards {
 
-/// X(name, symbol, function of CPython). Those that compare give a bool.
+/// X(name, symbol, function of CPython). Those that compare give a bool. Call: of a C function that a source names, like
+/// math.sqrt, which takes one number or two.
 #define MAGNETO_ARITHMETIC(X)                \
   X(Add, "+", PyNumber_Add)                  \
   X(Subtract, "-", PyNumber_Subtract)        \
@@ -18,6 +19,12 @@ namespace magneto::guards {
   X(TrueDivide, "/", PyNumber_TrueDivide)    \
   X(FloorDivide, "//", PyNumber_FloorDivide) \
   X(Remainder, "%", PyNumber_Remainder)      \
+  X(Power, "**", power)                       \
+  X(LeftShift, "<<", PyNumber_Lshift)        \
+  X(RightShift, ">>", PyNumber_Rshift)       \
+  X(And, "&", PyNumber_And)                  \
+  X(Or, "|", PyNumber_Or)                    \
+  X(Xor, "^", PyNumber_Xor)                  \
   X(Minimum, "min", lesser_number<Py_LT>)    \
   X(Maximum, "max", lesser_number<Py_GT>)    \
   X(Less, "<", compare_numbers<Py_LT>)       \
@@ -25,7 +32,8 @@ namespace magneto::guards {
   X(Equal, "==", compare_numbers<Py_EQ>)     \
   X(NotEqual, "!=", compare_numbers<Py_NE>)  \
   X(Greater, ">", compare_numbers<Py_GT>)    \
-  X(GreaterEqual, ">=", compare_numbers<Py_GE>)
+  X(GreaterEqual, ">=", compare_numbers<Py_GE>) \
+  X(Call, "", nullptr)
 
 enum class Arithmetic : uint8_t {
 #define X(name, symbol, function) name,
@@ -36,8 +44,8 @@ enum class Arithmetic : uint8_t {
 /// An exact int or float; no bool.
 inline bool is_number(PyObject* object) { return PyLong_CheckExact(object) || PyFloat_CheckExact(object); }
 
-/// Of two such numbers. Null: Python's error is set.
-Ref compute(Arithmetic operation, PyObject* left, PyObject* right);
+/// Of two such numbers; of a call, `right` may be null. Null: Python's error is set.
+Ref compute(Arithmetic operation, PyObject* left, PyObject* right, PyObject* function = nullptr);
 
 /// As it is written between its operands.
 const char* symbol_of(Arithmetic operation);

@@ -41,7 +41,7 @@ enum class OpKind : uint8_t {
   LoadSeqItem,
   LoadBoundSelf,
   LoadBoundFunction,
-  LoadNumber,  // of `other` and the slot `number >> 8`, by the arithmetic `number & 255`
+  LoadNumber,  // of `other` and the slot `number >> 8`, by the arithmetic `number & 255` (`pointer`: the function)
   LoadSize,    // of the tensor `other`, in dimension `number`
   LoadDraw,    // of the random.Random `other`, its draw `number`
   LoadGrad,

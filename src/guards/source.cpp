@@ -86,6 +86,7 @@ std::string Source::name_on(const std::string& above) const {
     case SourceKind::Draw:
       return above + ".random()[" + std::to_string(index) + "]";
     case SourceKind::Number:
+      if (key) return constant_name(key.get()) + "(" + above + (other ? ", " + other->name() : "") + ")";
       return "(" + above + " " + symbol_of(static_cast<Arithmetic>(index)) + " " + other->name() + ")";
   }
   return "?";
@@ -161,6 +162,9 @@ const Source* SourceTable::bound_function(const Source* base) {
 }
 const Source* SourceTable::number(Arithmetic operation, const Source* left, const Source* right) {
   return intern(SourceKind::Number, left, nullptr, static_cast<Py_ssize_t>(operation), right);
+}
+const Source* SourceTable::call(PyObject* function, const Source* left, const Source* right) {
+  return intern(SourceKind::Number, left, function, static_cast<Py_ssize_t>(Arithmetic::Call), right);
 }
 const Source* SourceTable::size(const Source* base, Py_ssize_t dim) {
   return intern(SourceKind::Size, base, nullptr, dim);

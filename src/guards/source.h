@@ -37,7 +37,7 @@ namespace magneto::guards {
   X(Grad, true, "base: a tensor; its .grad")                                                                \
   X(Size, true, "base: a tensor; its size in dimension `index`")                                            \
   X(Draw, true, "base: a random.Random; what its `index`-th call of random() from here will give")          \
-  X(Number, true, "base, other: numbers; what the arithmetic `index` gives for them")
+  X(Number, true, "base, other: numbers; what the arithmetic `index` gives for them; key: the function called")
 
 enum class SourceKind : uint8_t {
 #define X(kind, has_base, doc) kind,
@@ -84,6 +84,8 @@ class SourceTable {
   const Source* draw(const Source* random, Py_ssize_t index);
   /// `left` and `right` are checked when they are loaded: exact ints and floats, else the source is missing.
   const Source* number(Arithmetic operation, const Source* left, const Source* right);
+  /// The same of what a C function of numbers gives for one, or two (`right` is not null).
+  const Source* call(PyObject* function, const Source* left, const Source* right);
 
   const std::vector<std::unique_ptr<Source>>& all() const { return sources_; }
 
