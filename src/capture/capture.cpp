@@ -112,6 +112,7 @@ Capture::Capture(const Start& start, const KnownBreaks& known_breaks, Memory& me
   start_state_ = guards::GlobalState::read();
   guards.set_global_state(start_state_);
   session = std::make_unique<fake::Session>(graph);
+  session->assume_floats([this](const at::Tensor& holder) { return assume_float(holder); });
   alive_fakes_ = session->alive_count();
   session->examples = memory.examples;
   session->place = [this] { return user_line(); };

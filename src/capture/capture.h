@@ -275,7 +275,7 @@ class Capture {
   /// All sizes of the tensors and all sizes among the arguments of a call are those of this run. False: they were.
   bool fix_sizes(std::span<PyObject* const> args);
   bool has_unknown_numbers() const {
-    return !unknown_numbers_.empty() || !size_numbers_.empty() || !questions_.empty();
+    return !unknown_numbers_.empty() || !size_numbers_.empty() || !questions_.empty() || !data_floats_.empty();
   }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
@@ -293,6 +293,14 @@ class Capture {
   Ref check(PyObject* function, const CallArgs& args);
   /// A tensor of the number; `wrapped`: beside tensors what a Python number is.
   Ref tensor_of_data_number(const shapes::Expr& size, bool wrapped);
+  /// What stands for a float that the tensor holds, and only the data says.
+  Ref data_float(const at::Tensor& holder);
+  /// `item()` of a tensor whose one float is taken as one that only the data says. Null: it is not.
+  Ref float_item(PyObject* callable, const std::vector<PyObject*>& values);
+  /// It as a tensor to be handed on.
+  Ref tensor_of_data_float(PyObject* value);
+  /// A float that is computed of such numbers. Null: the value is needed.
+  Ref data_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
   /// Numbers that a torch call has given since there were so many, where the torch level finds them: in its result.
   void bind_symbols(PyObject* result, size_t before, graph::TorchNode& node);
   /// Makes operators of the graph of what was assumed of them.
@@ -302,6 +310,7 @@ class Capture {
   bool check_condition(PyObject* condition);
   [[noreturn]] void exit_at_question(const shapes::Relation& relation);
   [[noreturn]] void exit_for_number(shapes::Expr size);
+  [[noreturn]] void exit_for_float();
   /// True, False, or the question, of an unknown number.
   Ref is_not_zero(PyObject* value);
 
@@ -441,6 +450,8 @@ class Capture {
   /// What is computed of such operands, and is `now` in this run. An int that changes may be a size again.
   Ref computed_number(const Ref& now, const guards::Source* source, std::initializer_list<PyObject*> operands);
   const guards::Source* source_of_operand(PyObject* operand);
+  /// The float in that input is what it is now. False: in no input.
+  bool assume_float(const at::Tensor& holder);
   shapes::Expr symbol_of_number(const guards::Source* source, int64_t now);
   Ref question(const shapes::Relation& relation);
   /// Expressions for a tensor's sizes; empty: all are plain numbers.
@@ -542,6 +553,7 @@ class Capture {
   const bool resumed_;         // behind a side exit
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
+  std::vector<Ref> data_floats_;
   std::vector<std::pair<Ref, Py_ssize_t>> draws_;  // random.Random objects, and how often they are drawn from
   std::unordered_map<PyObject*, Ref> arrays_;      // from outside -> its stand-in
   std::unordered_map<PyObject*, Ref> array_of_;    // tensor made of an array -> the array
@@ -631,6 +643,12 @@ const shapes::Relation* question_of(PyObject* object);
 const shapes::Expr* size_of_number(PyObject* object);
 /// Such a stand-in that C code may read: what it asks is assumed. (numbers.cpp)
 bool answers_by_itself(PyObject* object);
+/// Stands for a float that operators may take without it being known: as torch.SymFloat.
+bool is_symbolic_float(PyObject* object);
+/// The tensor that holds a float which only the data says; null: something else. Borrowed. (numbers.cpp)
+PyObject* holder_of_float(PyObject* object);
+/// What holds the float that a torch.SymFloat is; undefined for other objects. (sizes.cpp)
+at::Tensor symfloat_holder(PyObject* object);
 /// Stands for a number that the capture goes on without knowing (numbers.cpp).
 bool is_unknown_number(PyObject* object);
 /// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.

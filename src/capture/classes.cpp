@@ -180,10 +180,13 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
         type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
     if (tensor && number) {
       if (type == &PyBool_Type) return Ref::borrow(truth(args.values[0]) ? Py_True : Py_False);
-      if (type == &PyLong_Type && values.values.size() == 1 && session->takes.numbers &&
-          c10::isIntegralType(THPVariable_Unpack(values.values[0]).scalar_type(), /*includeBool=*/false)) {
+      const c10::ScalarType dtype = THPVariable_Unpack(values.values[0]).scalar_type();
+      const bool integral = c10::isIntegralType(dtype, /*includeBool=*/false);
+      if (values.values.size() == 1 && session->takes.numbers &&
+          (type == &PyFloat_Type ? integral || c10::isFloatingType(dtype) : type == &PyLong_Type && integral)) {
         static PyObject* const item = PyObject_GetAttrString(THPVariableClass, "item");
-        return call_torch(item, values);
+        Ref made = call_torch(item, values);
+        return type == &PyLong_Type ? made : call_type(type, CallArgs{{made.get()}});
       }
       return call_torch(object, values);
     }

@@ -5,6 +5,7 @@
 // questions that is, ends the segment; `torch._check` and `assert` say what is to be known, and are operators of the
 // graph: where one does not hold, the run is undone and CPython runs the segment, which raises what the program says.
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <set>
@@ -34,6 +35,18 @@ PyObject* overload_packet() {
 constexpr const char* kCheck = "check";
 constexpr const char* kNumber = "number";
 constexpr const char* kSize = "size";
+constexpr const char* kFloat = "float";
+constexpr const char* kArithmetic = "arithmetic";
+
+/// A number as operators take it.
+at::Scalar scalar_of(PyObject* number) {
+  if (const auto size = symint_value(number)) {
+    return pybind11::cast<c10::SymInt>(pybind11::handle(number));
+  }
+  if (symfloat_holder(number).defined()) return pybind11::cast<c10::SymFloat>(pybind11::handle(number));
+  if (PyFloat_CheckExact(number)) return PyFloat_AS_DOUBLE(number);
+  return static_cast<int64_t>(PyLong_AsLongLong(number));
+}
 
 /// Numbers for the symbols in the relations for which these hold: all the same, but for the last one. Empty: none
 /// found.
@@ -127,6 +140,73 @@ Ref Capture::tensor_of_data_number(const Expr& size, bool wrapped) {
   PyObject* target = wrapped ? overload_packet<kNumber>() : overload_packet<kSize>();
   return record(graph::TorchNode::Kind::CallFunction, target, args, nullptr,
                 [&] { return THPVariable_Wrap(operation.call(number)); });
+}
+
+Ref Capture::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
+  if (!session->takes.numbers || values.size() != 1 || c_function_name(callable) != "item" ||
+      !is_fake_tensor(values[0]))
+    return {};
+  const at::Tensor& tensor = THPVariable_Unpack(values[0]);
+  if (!c10::isFloatingType(tensor.scalar_type()) || tensor.numel() != 1 || fake::known_value(tensor)) return {};
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::item", "").typed<at::Tensor(const at::Tensor&)>();
+  session->use_symbols();
+  const Ref holder = record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("item"), values, nullptr, [&] {
+    const at::NoGradGuard guard;
+    return THPVariable_Wrap(operation.call(tensor));
+  });
+  return data_float(THPVariable_Unpack(holder.get()));
+}
+
+Ref Capture::tensor_of_data_float(PyObject* value) {
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::float", "").typed<at::Tensor(const at::Scalar&)>();
+  const Ref number = with_symints(value);
+  PyObject* args[] = {number.get()};
+  return record(graph::TorchNode::Kind::CallFunction, overload_packet<kFloat>(), args, nullptr,
+                [&] { return THPVariable_Wrap(operation.call(scalar_of(number.get()))); });
+}
+
+Ref Capture::data_operation(guards::Arithmetic operation, PyObject* left, PyObject* right) {
+  using guards::Arithmetic;
+  const auto is_float = [](PyObject* value) { return PyFloat_CheckExact(number_now(value)); };
+  if (!guards::is_number(number_now(left)) || !guards::is_number(number_now(right))) return {};
+  switch (operation) {
+    case Arithmetic::Add:
+    case Arithmetic::Subtract:
+    case Arithmetic::Multiply:
+    case Arithmetic::FloorDivide:
+    case Arithmetic::Remainder:
+    case Arithmetic::Power:
+      if (!is_float(left) && !is_float(right)) return {};
+      break;
+    case Arithmetic::Minimum:
+    case Arithmetic::Maximum:
+      if (!is_float(left) || !is_float(right)) return {};
+      break;
+    case Arithmetic::TrueDivide:
+      break;
+    default:
+      return {};
+  }
+  static const auto arithmetic = c10::Dispatcher::singleton()
+                                     .findSchemaOrThrow("magneto::arithmetic", "")
+                                     .typed<at::Tensor(const at::Scalar&, const at::Scalar&, int64_t)>();
+  const auto operand = [&](PyObject* value) {
+    return size_of_number(value) || is_symbolic_float(value) ? with_symints(value) : known(value);
+  };
+  const Ref a = operand(left), b = operand(right);
+  const Ref number = checked(PyLong_FromLong(static_cast<long>(operation)));
+  PyObject* args[] = {a.get(), b.get(), number.get()};
+  const Ref holder = record(graph::TorchNode::Kind::CallFunction, overload_packet<kArithmetic>(), args, nullptr, [&] {
+    return THPVariable_Wrap(arithmetic.call(scalar_of(a.get()), scalar_of(b.get()), static_cast<int64_t>(operation)));
+  });
+  return data_float(THPVariable_Unpack(holder.get()));
+}
+
+void Capture::exit_for_float() {
+  side_exit(BreakReason::DataDependentValue,
+            "the program needs a float that only the data says. If it branches on it, use torch.where");
 }
 
 void Capture::exit_at_question(const Relation& relation) {

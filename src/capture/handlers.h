@@ -32,6 +32,10 @@ Ref seed_generator(Capture& capture, const CallArgs& args);
 /// random.Random.random. (numbers.cpp)
 Ref draw_number(Capture& capture, const CallArgs& args);
 
+/// The function itself, or the one of ours that does the same and takes sizes where that one takes plain numbers.
+/// Borrowed. (sizes.cpp)
+PyObject* with_sizes(PyObject* callable, const CallArgs& args);
+
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);
 inline Ref boolean(bool value) { return Ref::borrow(value ? Py_True : Py_False); }

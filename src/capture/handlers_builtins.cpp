@@ -209,7 +209,14 @@ Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
   if (two && std::ranges::any_of(args.values, unknown)) {
     if (Ref result = capture.unknown_operation(operation, args.values[0], args.values[1])) return result;
   }
-  return reduce_with(capture, name, args);
+  CallArgs readable = args;
+  std::vector<Ref> held;
+  for (PyObject*& value : readable.values) {
+    if (!is_unknown_number(value) || answers_by_itself(value)) continue;
+    held.push_back(capture.known(value));
+    value = held.back().get();
+  }
+  return reduce_with(capture, name, readable);
 }
 
 Ref handle_min(Capture& capture, const CallArgs& args) {

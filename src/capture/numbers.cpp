@@ -6,6 +6,7 @@
 // a comparison only the outcome is guarded. Where more is needed (an index, a shape, a text), its value is guarded
 // after all; beside a tensor it is an input of the graph, as PyTorch wraps numbers; and when there are nearly as many
 // captures as are kept, the segment ends there instead.
+#include <pybind11/gil.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "fake/data_sizes.h"
 #include "guards/constants.h"
 #include "guards/draw.h"
 #include "guards/number.h"
@@ -31,10 +33,11 @@ namespace {
 /// that follows from sizes (sizes.cpp) answers by itself: what is asked is then assumed.
 struct UnknownNumber {
   PyObject_HEAD PyObject* now;  // the value in this run
+  PyObject* holder;             // of a float that only the data says: the tensor that holds it
   const Source* source;         // null: only the data says it
   bool changes;                 // captures have found different values
   bool is_size;
-  bool of_sizes;                // a float that follows from sizes alone
+  bool of_sizes;  // a float that follows from sizes alone
   shapes::Expr size;
   bool is_question;  // a bool that only the data says
   shapes::Relation question;
@@ -46,7 +49,8 @@ bool is_size(PyObject* object) {
 
 /// Whatever C code asks of it may be answered, and is assumed then.
 bool answers(PyObject* object) {
-  return is_size(object) || (is_unknown_number(object) && reinterpret_cast<UnknownNumber*>(object)->of_sizes);
+  return is_size(object) || holder_of_float(object) ||
+         (is_unknown_number(object) && reinterpret_cast<UnknownNumber*>(object)->of_sizes);
 }
 
 /// Follows from sizes, and only the data says it.
@@ -154,6 +158,7 @@ Py_hash_t look_hash(PyObject* self) {
 
 void dealloc(PyObject* self) {
   Py_DECREF(reinterpret_cast<UnknownNumber*>(self)->now);
+  Py_XDECREF(reinterpret_cast<UnknownNumber*>(self)->holder);
   PyObject_Free(self);
 }
 
@@ -213,6 +218,8 @@ bool answers_by_itself(PyObject* object) { return answers(object) || question_of
 const shapes::Relation* question_of(PyObject* object) {
   return is_unknown_number(object) && unknown_of(object).is_question ? &unknown_of(object).question : nullptr;
 }
+
+PyObject* holder_of_float(PyObject* object) { return is_unknown_number(object) ? unknown_of(object).holder : nullptr; }
 
 const shapes::Expr* size_of_number(PyObject* object) { return is_size(object) ? &unknown_of(object).size : nullptr; }
 
@@ -283,6 +290,7 @@ Ref make_unknown(PyObject* now, const Source* source, bool changes) {
   if (!made) throw PythonError{};
   made->now = Py_NewRef(now);
   made->source = source;
+  made->holder = nullptr;
   made->changes = changes;
   made->is_size = made->is_question = made->of_sizes = false;
   return Ref::steal(reinterpret_cast<PyObject*>(made));
@@ -296,6 +304,12 @@ Ref Capture::unknown_number(PyObject* now, const Source* source, bool changes) {
   known = make_unknown(now, source, changes);
   outside_[known.get()] = source;
   return known;
+}
+
+Ref Capture::data_float(const at::Tensor& holder) {
+  data_floats_.push_back(make_unknown(checked(PyFloat_FromDouble(fake::kSomeFloat)).get(), nullptr, false));
+  unknown_of(data_floats_.back().get()).holder = THPVariable_Wrap(holder);
+  return data_floats_.back();
 }
 
 Ref Capture::question(const shapes::Relation& relation) {
@@ -343,7 +357,8 @@ shapes::Expr product(const std::vector<shapes::Expr>& factors) {
 
 }  // namespace
 
-Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* right) {
+/// Null also where the result is beyond 64 bits: Python's own numbers know no bounds.
+Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* right) try {
   const auto size_of = [](PyObject* operand) -> std::optional<shapes::Expr> {
     if (is_size(operand)) return unknown_of(operand).size;
     int overflow = 0;
@@ -411,6 +426,8 @@ Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
       return {};
   }
   return {};
+} catch (const shapes::SizeOverflow&) {
+  return {};
 }
 
 namespace {
@@ -424,6 +441,23 @@ bool is_drawn(const Source* source) {
 constexpr Py_ssize_t kMostDraws = 32;
 
 }  // namespace
+
+bool is_symbolic_float(PyObject* object) {
+  if (!is_unknown_number(object)) return false;
+  const UnknownNumber& number = unknown_of(object);
+  return number.holder ||
+         (number.changes && !number.is_size && PyFloat_CheckExact(number.now) && !is_drawn(number.source));
+}
+
+bool Capture::assume_float(const at::Tensor& holder) {
+  const pybind11::gil_scoped_acquire gil;  // operators called from Python run without it
+  for (const auto& [source, input] : number_inputs_) {
+    if (!THPVariable_Unpack(input.get()).is_same(holder)) continue;
+    guards.equals(source, unknown_of(unknown_numbers_.at(source).get()).now);
+    return true;
+  }
+  return false;
+}
 
 Ref Capture::draw(PyObject* random) {
   const Source* generator = source_of(random);
@@ -449,6 +483,7 @@ Ref draw_number(Capture& capture, const CallArgs& args) {
 Ref Capture::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   const UnknownNumber& number = unknown_of(value);
+  if (number.holder) exit_for_float();
   if (number.is_question) {
     const std::optional<bool> holds = session->sizes().decide(number.question);
     if (!holds) exit_at_question(number.question);
@@ -472,6 +507,7 @@ Ref Capture::known(PyObject* value) {
 }
 
 Ref Capture::beside_tensor(PyObject* value) {
+  if (PyObject* holder = holder_of_float(value)) return Ref::borrow(holder);
   if (!is_unknown_number(value) || (!unknown_of(value).changes && !is_size(value))) return known(value);
   if (is_data_number(value)) {
     const shapes::Expr size = session->sizes().simplified(unknown_of(value).size);
@@ -491,7 +527,7 @@ Ref Capture::beside_tensor(PyObject* value) {
 
 void Capture::know_all(CallArgs& args, size_t end, bool sizes_kept) {
   for (PyObject*& value : std::span(args.values).first(std::min(end, args.values.size()))) {
-    if (!is_unknown_number(value) || (sizes_kept && is_size(value))) continue;
+    if (!is_unknown_number(value) || (sizes_kept && (is_size(value) || is_symbolic_float(value)))) continue;
     keep(known(value));
     value = kept_.back().get();
   }
@@ -512,12 +548,16 @@ void Capture::need(PyObject* value) {
 
 Ref Capture::unknown_operation(Arithmetic operation, PyObject* left, PyObject* right) {
   if (!is_unknown_number(left) && !is_unknown_number(right)) return {};
+  if (holder_of_float(left) || holder_of_float(right)) return data_operation(operation, left, right);
   if (question_of(left) || question_of(right)) {
     return checked(guards::compute(operation, known(left).get(), known(right).get()).release());
   }
   if (is_size(left) || is_size(right)) {
     if (Ref result = size_operation(operation, left, right)) return result;
     const bool numbers = guards::is_number(number_now(left)) && guards::is_number(number_now(right));
+    if (numbers && (is_data_number(left) || is_data_number(right))) {
+      if (Ref result = data_operation(operation, left, right)) return result;
+    }
     if (memory_.needs_all || (numbers && (is_data_number(left) || is_data_number(right)))) {
       const Ref a = known(left), b = known(right);
       return checked(guards::compute(operation, a.get(), b.get()).release());
@@ -574,8 +614,14 @@ bool keeps_ints(PyObject* function) {
 
 Ref Capture::unknown_function(PyObject* function, const CallArgs& args) {
   const std::vector<PyObject*>& values = args.values;
+  if (function == reinterpret_cast<PyObject*>(&PyFloat_Type) && !args.kwnames && values.size() == 1) {
+    if (holder_of_float(values[0])) return Ref::borrow(values[0]);
+    static PyObject* const one = PyFloat_FromDouble(1);
+    if (is_data_number(values[0])) return data_operation(Arithmetic::Multiply, values[0], one);
+  }
   const auto is_operand = [](PyObject* value) {
-    return !is_data_number(value) && guards::is_number(number_now(value)) && !question_of(value);
+    return !is_data_number(value) && !holder_of_float(value) && !question_of(value) &&
+           guards::is_number(number_now(value));
   };
   if (args.kwnames || values.empty() || values.size() > 2 || memory_.needs_all ||
       std::ranges::none_of(values, is_unknown_number) || !std::ranges::all_of(values, is_operand)) {

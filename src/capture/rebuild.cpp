@@ -126,6 +126,7 @@ int32_t Rebuilder::build(PyObject* value) {
   if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
   if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
   if (const shapes::Relation* question = question_of(value)) return memo_[value] = build_truth(*question);
+  if (holder_of_float(value)) return memo_[value] = read_number(c.tensor_of_data_float(value).get());
   if (const shapes::Expr* size = size_of_number(value); size && !c.source_of(value)) {
     Ref number = c.size_number(*size);
     if (!size_of_number(number.get())) return constant(number.get());

@@ -14,6 +14,7 @@
 #include <set>
 
 #include "capture/capture.h"
+#include "capture/handlers.h"
 #include "fake/size_node.h"
 #include "graph/symbols.h"
 #include "guards/objects.h"
@@ -227,9 +228,29 @@ static bool hands_sizes_on(PyObject* callable) {
   return callable == method.get() || callable == function.get();
 }
 
+/// magneto::linspace as the torch level calls it.
+static PyObject* linspace_of_sizes() {
+  static PyObject* const overload = [] {
+    static constinit Imported ops("torch", "ops");
+    const Ref space = checked(PyObject_GetAttrString(ops.get(), "magneto"));
+    const Ref packet = checked(PyObject_GetAttrString(space.get(), "linspace"));
+    return checked(PyObject_GetAttrString(packet.get(), "default")).release();
+  }();
+  return overload;
+}
+
+PyObject* with_sizes(PyObject* callable, const CallArgs& args) {
+  if (c_function_name(callable) != "linspace" || std::ranges::none_of(args.values, is_unknown_number)) return callable;
+  for (size_t i = args.positional(); i < args.values.size(); ++i) {
+    const PyObject* name = args.keyword(i);
+    if (name == MAGNETO_STR("out") || name == MAGNETO_STR("requires_grad")) return callable;
+  }
+  return linspace_of_sizes();
+}
+
 bool takes_symints(PyObject* callable) {
   const std::string_view name = c_function_name(callable);
-  if (name.empty()) return hands_sizes_on(callable);
+  if (name.empty()) return hands_sizes_on(callable) || callable == linspace_of_sizes();
   static auto* known = new std::unordered_map<std::string, bool>{{"arange", true}};
   const auto [row, added] = known->try_emplace(std::string(name), false);
   if (!added) return row->second;
@@ -265,8 +286,16 @@ Ref symint_object(const c10::SymInt& size) {
 
 namespace {
 
+Ref symfloat_object(const c10::SymFloat& number) {
+  static constinit Imported type("torch", "SymFloat");
+  Ref node = Ref::steal(py::cast(number.toSymNodeImpl()).release().ptr());
+  Ref made = checked(PyBaseObject_Type.tp_new(type.type(), checked(PyTuple_New(0)).get(), nullptr));
+  if (!node || PyObject_SetAttrString(made.get(), "node", node.get()) < 0) throw PythonError{};
+  return made;
+}
+
 bool holds_size(PyObject* object, int depth = 0) {
-  if (size_of_number(object)) return true;
+  if (size_of_number(object) || is_symbolic_float(object)) return true;
   if (depth > 8) return false;
   if (PyTuple_Check(object) || PyList_CheckExact(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
@@ -284,7 +313,7 @@ bool holds_size(PyObject* object, int depth = 0) {
 template <typename Convert>
 Ref with_converted(PyObject* object, const Convert& convert) {
   if (!holds_size(object)) return Ref::borrow(object);
-  if (size_of_number(object)) return convert(object);
+  if (is_unknown_number(object)) return convert(object);
   if (PySlice_Check(object)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(object);
     return checked(PySlice_New(with_converted(slice->start, convert).get(), with_converted(slice->stop, convert).get(),
@@ -300,6 +329,13 @@ Ref with_converted(PyObject* object, const Convert& convert) {
 
 }  // namespace
 
+at::Tensor symfloat_holder(PyObject* object) {
+  static constinit Imported type("torch", "SymFloat");
+  if (Py_TYPE(object) != type.type()) return {};
+  Ref node = checked(PyObject_GetAttrString(object, "node"));
+  return fake::holder_of(c10::SymFloat(py::cast<c10::SymNode>(py::handle(node.get()))));
+}
+
 std::optional<Expr> symint_value(PyObject* object) {
   static constinit Imported type("torch", "SymInt");
   if (Py_TYPE(object) != type.type()) return std::nullopt;
@@ -309,6 +345,11 @@ std::optional<Expr> symint_value(PyObject* object) {
 
 Ref Capture::with_symints(PyObject* object) {
   return with_converted(object, [&](PyObject* number) -> Ref {
+    if (is_symbolic_float(number)) {
+      const Ref holder = beside_tensor(number);
+      const double now = PyFloat_AS_DOUBLE(number_now(number));
+      return symfloat_object(session->symfloat(THPVariable_Unpack(holder.get()), now));
+    }
     const Expr size = session->sizes().simplified(*size_of_number(number));
     if (size.is_constant()) return checked(PyLong_FromLongLong(size.number()));
     return symint_object(session->symint(size));

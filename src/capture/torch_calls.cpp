@@ -148,9 +148,10 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
     values.values.push_back(resolved.back().get());
   }
   if (has_unknown_numbers()) {
+    callable = with_sizes(callable, args);
     const bool as_symints = takes_symints(callable);
     const bool wraps = wraps_numbers(callable) && values.positional() == 2 && is_fake_tensor(values.values[0]);
-    if (wraps && size_of_number(values.values[1])) {
+    if (wraps && (size_of_number(values.values[1]) || is_symbolic_float(values.values[1]))) {
       resolved.push_back(beside_tensor(values.values[1]));
       values.values[1] = resolved.back().get();
     }
@@ -162,6 +163,7 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
     }
   }
   know_all(values);
+  if (Ref number = float_item(callable, values.values)) return number;
   for (PyObject* value : values.values) {
     if (is_generator(value)) draw_from(value);
   }
@@ -194,6 +196,9 @@ graph::PyArg Capture::py_arg(PyObject* object) {
   if (const auto size = symint_value(object)) {
     arg.kind = Kind::Size;
     arg.size = *size;
+  } else if (const at::Tensor holder = symfloat_holder(object); holder.defined()) {
+    arg.kind = Kind::Number;
+    arg.value = session->value_of(holder);
   } else if (is_tensor(object) && fake::is_fake(THPVariable_Unpack(object))) {
     arg.kind = Kind::Value;
     arg.value = session->value_of(THPVariable_Unpack(object));

@@ -8,6 +8,7 @@
 
 #include "fake/fake.h"
 #include "fake/rules.h"
+#include "fake/symbolic.h"
 #include "python/ref.h"
 
 namespace magneto {
@@ -165,15 +166,28 @@ PyObject* fake_run(PyObject*, PyObject* args) {
   });
 }
 
+template <typename Rows>
+void add_names(const Ref& names, const Rows& rows) {
+  for (const auto& row : rows) {
+    if (PyList_Append(names.get(), text(std::string(row.op)).get()) < 0) throw PythonError{};
+  }
+}
+
 PyObject* fake_rules(PyObject*, PyObject*) {
   return guarded([&]() -> PyObject* {
     Ref names = checked(PyList_New(0));
-#define X(family)                                                        \
-  for (const fake::RuleRow& row : fake::family##_rules()) {              \
-    Ref name = text(std::string(row.op));                                \
-    if (PyList_Append(names.get(), name.get()) < 0) throw PythonError{}; \
-  }
+#define X(family) add_names(names, fake::family##_rules());
     MAGNETO_RULE_FAMILIES(X)
+#undef X
+    return names.release();
+  });
+}
+
+PyObject* fake_symbolic_rules(PyObject*, PyObject*) {
+  return guarded([&]() -> PyObject* {
+    Ref names = checked(PyList_New(0));
+#define X(family) add_names(names, fake::symbolic_##family##_rules());
+    MAGNETO_SYMBOLIC_FAMILIES(X)
 #undef X
     return names.release();
   });
@@ -183,6 +197,8 @@ PyObject* fake_rules(PyObject*, PyObject*) {
 
 PyMethodDef fake_methods[] = {
     {"fake_rules", fake_rules, METH_NOARGS, "fake_rules() -> the operators that have a native rule, by schema name"},
+    {"fake_symbolic_rules", fake_symbolic_rules, METH_NOARGS,
+     "fake_symbolic_rules() -> those that have one for sizes that differ from run to run"},
     {"fake_run", fake_run, METH_VARARGS,
      "fake_run(callable, args) -> (results, nodes, facts)\n\n"
      "Runs callable(*args) with each tensor in args replaced by a fake. Results: nested like the callable's, each "

@@ -176,8 +176,8 @@ void bind_symbol(Session& session, std::span<const c10::IValue> results) {
 namespace {
 
 /// A tensor of one number that is beside tensors what a Python number is.
-at::Tensor wrapped_number(Session& session) {
-  at::Tensor number = session.impl().empty({}, {}, c10::kLong, c10::kCPU);
+at::Tensor wrapped_number(Session& session, c10::ScalarType dtype = c10::kLong) {
+  at::Tensor number = session.impl().empty({}, {}, dtype, c10::kCPU);
   as_fake(number)->set_wrapped_number(true);
   return number;
 }
@@ -210,6 +210,9 @@ std::optional<std::vector<c10::IValue>> infer_own(Session& session, const c10::O
   if (name == "magneto::check") return std::vector<c10::IValue>();
   if (name == "magneto::number") return std::vector<c10::IValue>{wrapped_number(session)};
   if (name == "magneto::size") return std::vector<c10::IValue>{session.impl().empty({}, {}, c10::kLong, c10::kCPU)};
+  if (name == "magneto::arithmetic" || name == "magneto::item")
+    return std::vector<c10::IValue>{wrapped_number(session, c10::kDouble)};
+  if (name == "magneto::float") return std::vector<c10::IValue>{session.impl().empty({}, {}, c10::kDouble, c10::kCPU)};
   return std::nullopt;
 }
 

@@ -68,6 +68,10 @@ class Session {
   void use_symbols();
   /// As operators take them.
   c10::SymInt symint(shapes::Expr size) const;
+  /// A float that a tensor of one element holds in each run, and is `now` in this one. What looks at it has `assume`
+  /// called, which says whether it can be assumed.
+  c10::SymFloat symfloat(const at::Tensor& holder, double now) const;
+  void assume_floats(std::function<bool(const at::Tensor& holder)> assume);
   std::vector<shapes::Expr> sizes_of(const at::Tensor& tensor) const;
   std::vector<shapes::Expr> strides_of(const at::Tensor& tensor) const;
   /// The sizes of this run are those of all runs. False: they were before.

@@ -26,6 +26,13 @@ int64_t SessionState::number_of(shapes::Expr expr) {
   C10_THROW_ERROR(Error, message);
 }
 
+void SessionState::fix_float(const at::Tensor& holder) {
+  if (hinting || (assume_float && assume_float(holder))) return;
+  static const std::string message = "it needs a float which only the data says";
+  refuse(Refusal::Kind::DataDependent, "", message);
+  C10_THROW_ERROR(Error, message);
+}
+
 bool SessionState::answer(const shapes::Relation& question) {
   if (hinting) return shapes::holds(question.kind, sizes.example(question.difference));
   if (const std::optional<bool> answer = sizes.evaluate(question)) return *answer;

@@ -51,6 +51,10 @@ struct SessionState {
 
   /// The number that a size is in this run, assumed to be so in all. Of one that only the data says: refused.
   int64_t number_of(shapes::Expr expr);
+  /// The float in that tensor is needed: it is assumed to be in all runs what it is in this one. Refused as above.
+  void fix_float(const at::Tensor& holder);
+  /// Assumes it. False: only the data says it.
+  std::function<bool(const at::Tensor& holder)> assume_float;
   /// Whether that holds in this run, assumed to hold (or not) in all. Of sizes that only the data says, whether it
   /// holds for an example of them, which each run checks.
   bool answer(const shapes::Relation& question);

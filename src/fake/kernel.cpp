@@ -12,6 +12,7 @@
 #include "fake/data_sizes.h"
 #include "fake/dispatch_key.h"
 #include "fake/known.h"
+#include "fake/matmul.h"
 #include "fake/meta_kernel.h"
 #include "fake/operator_facts.h"
 #include "fake/record.h"
@@ -135,6 +136,19 @@ void give_results(Stack* stack, size_t arguments, std::vector<c10::IValue>& resu
   for (c10::IValue& result : results) stack->push_back(std::move(result));
 }
 
+/// A float among the arguments may say more than values: of those that are not ours, who knows.
+bool float_decides_shape(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return name == "aten::arange" || name == "aten::range" ||
+         (!name.starts_with("aten::") && !name.starts_with("magneto::"));
+}
+
+void fix_floats(std::span<c10::IValue> args) {
+  for (c10::IValue& arg : args) {
+    if (arg.isSymFloat()) arg = arg.toSymFloat().guard_float(__FILE__, __LINE__);
+  }
+}
+
 bool takes_data(const Session& session, const OperatorFacts& facts) {
   return (facts.data_dependent && session.takes.numbers) || (facts.dynamic_shape && session.takes.sizes);
 }
@@ -177,6 +191,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     session.impl().refuse(Refusal::Kind::Unsupported, op, "it gives a tensor the storage of another one");
   }
   if (session.impl().has_symbols) fix_wrapped_sizes(args);
+  if (has_floats(args) && float_decides_shape(op)) fix_floats(args);
   // Numbers that PyTorch itself wrapped as tensors are constants of the code, and may be read.
   if (facts.data_dependent && reads_number(args)) return run_below(op, stack);
   replace_real_tensors(session, args);
@@ -209,7 +224,15 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     if (!own_sizes) specialise(session, op, args);
   }
 
-  Call call(args);
+  // What an operator makes of a float is known for the one of this run; the graph has the tensor that holds it.
+  const bool floats = has_floats(args);
+  std::vector<c10::IValue> plain;
+  const auto now = [&]() -> std::span<const c10::IValue> {
+    if (!floats) return args;
+    plain = with_floats_now(args);
+    return plain;
+  };
+  Call call(now());
   bool inferred = false;
   if (facts.rule) {
     BelowFake guard;
@@ -217,6 +240,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
       const Hints hints(state, symbolic);
       inferred = facts.rule(call);
     } catch (const c10::Error&) {
+      fix_floats(args);
       if (symbolic) {  // with these sizes, it raises
         session.wanted = needed_of_data(op, args);
         specialise(session, op, args);
@@ -228,7 +252,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   const bool by_meta_kernel =
       symbolic && (has_rules || own_sizes) && !inferred && !decomposes() && !facts.data_dependent && !dynamic;
   if (symbolic && !by_meta_kernel && (has_rules || inferred)) {
-    const bool known = inferred && has_rules && infer_symbolic(state, facts.symbolic_rule, args, call.results());
+    const bool known = inferred && has_rules && infer_symbolic(state, facts.symbolic_rule, now(), call.results());
     if (!known) specialise(session, op, args);
   }
   if (inferred) {
@@ -253,13 +277,13 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     }
     if (by_meta_kernel) {
       const Hints hints(state);
-      call.results() = run_meta_kernel(session, op, with_hints(state, args));
+      call.results() = run_meta_kernel(session, op, with_hints(state, now()));
     } else {
-      call.results() = run_meta_kernel(session, op, args);
+      call.results() = run_meta_kernel(session, op, now());
     }
     const bool known =
         !by_meta_kernel || (own_sizes ? give_sizes(state, *own_sizes, args, call.results())
-                                      : infer_symbolic(state, facts.symbolic_rule, args, call.results()));
+                                      : infer_symbolic(state, facts.symbolic_rule, now(), call.results()));
     if (!known) specialise(session, op, args);
     ++session.counters.meta;
     note(session.counters.meta_ops, op);
@@ -309,6 +333,7 @@ void register_kernels() {
     for (const RuleRow& row : whole_rules()) {
       whole->impl(std::string(row.op).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_whole>());
     }
+    register_matmul(*whole);
     return true;
   }();
   (void)registered;

@@ -33,6 +33,7 @@ struct Values {
   }
 
   std::optional<c10::IValue> of(const c10::IValue& arg) {
+    if (arg.isSymFloat()) return std::nullopt;
     if (arg.isTensor()) {
       auto value = of(arg.toTensor());
       return value ? std::optional<c10::IValue>(*value) : std::nullopt;

@@ -56,6 +56,11 @@ graph::AtenArg size_arg(Session& session, const c10::IValue& value) {
 
 graph::AtenArg to_arg(Session& session, const c10::IValue& value) {
   if (value.isTensor()) return operand(session, value.toTensor());
+  if (value.isSymFloat()) {
+    const at::Tensor holder = holder_of(value.toSymFloat());
+    if (holder.defined()) return operand(session, holder);
+    return c10::IValue(value.toSymFloat().guard_float(__FILE__, __LINE__));
+  }
   if (value.isSymInt()) return size_arg(session, value);
   if (!value.isList()) return value;
   if (value.isTensorList()) {

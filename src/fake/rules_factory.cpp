@@ -216,6 +216,7 @@ constexpr RuleRow rows[] = {
     {"aten::arange.start", arange<2>},
     {"aten::arange.start_step", arange<3>},
     {"aten::linspace", linspace},
+    {"magneto::linspace", linspace},
     {"aten::eye", eye<1>},
     {"aten::eye.m", eye<2>},
     {"aten::randint", randint<1>},

@@ -268,6 +268,14 @@ bool Session::assume_checked(const shapes::Relation& relation) {
 }
 
 shapes::Environment& Session::sizes() { return impl_->state->sizes; }
+c10::SymFloat Session::symfloat(const at::Tensor& holder, double now) const {
+  return to_symfloat(impl_->state, holder, now);
+}
+
+void Session::assume_floats(std::function<bool(const at::Tensor&)> assume) {
+  impl_->state->assume_float = std::move(assume);
+}
+
 void Session::use_symbols() { impl_->has_symbols = true; }
 c10::SymInt Session::symint(shapes::Expr size) const { return to_symint(impl_->state, size); }
 std::vector<shapes::Expr> Session::sizes_of(const at::Tensor& tensor) const { return exprs_of(tensor.sym_sizes()); }

@@ -1,5 +1,8 @@
 #include "fake/size_node.h"
 
+#include <torch/csrc/utils/python_symnode.h>
+
+#include <algorithm>
 #include <cmath>
 
 namespace magneto::fake {
@@ -36,39 +39,54 @@ class AnswerNode final : public c10::SymNodeImpl {
   const bool value_;
 };
 
-/// A float that C++ code made of a size: the number of this run, which is assumed.
+/// A float that a tensor holds in each run, or that C++ code made of a size: the number of this run. Code that looks at
+/// it has it assumed.
 class FloatNode final : public c10::SymNodeImpl {
  public:
   explicit FloatNode(double value) : value_(value) {}
+  FloatNode(std::shared_ptr<SessionState> state, at::Tensor holder, double value)
+      : state_(std::move(state)), holder_(std::move(holder)), value_(value) {}
+
+  const at::Tensor& holder() const { return holder_; }
+  double now() const { return value_; }
+
   bool is_int() override { return false; }
   bool is_bool() override { return false; }
   bool is_float() override { return true; }
   bool has_hint() override { return true; }
-  double guard_float(const char*, int64_t) override { return value_; }
+  bool is_symbolic() override { return holder_.defined(); }
+  double guard_float(const char*, int64_t) override { return value(); }
+  c10::SymNode clone() override { return c10::make_intrusive<FloatNode>(state_, holder_, value_); }
   c10::SymNode wrap_float(double value) override { return c10::make_intrusive<FloatNode>(value); }
   c10::SymNode wrap_int(int64_t value) override { return wrap_float(static_cast<double>(value)); }
   c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<AnswerNode>(value); }
-  c10::SymNode sym_float() override { return wrap_float(value_); }
-  c10::SymNode add(const c10::SymNode& other) override { return wrap_float(value_ + of(other)); }
-  c10::SymNode sub(const c10::SymNode& other) override { return wrap_float(value_ - of(other)); }
-  c10::SymNode mul(const c10::SymNode& other) override { return wrap_float(value_ * of(other)); }
-  c10::SymNode truediv(const c10::SymNode& other) override { return wrap_float(value_ / of(other)); }
+  c10::SymNode sym_float() override { return clone(); }
+  c10::SymNode add(const c10::SymNode& other) override { return wrap_float(value() + of(other)); }
+  c10::SymNode sub(const c10::SymNode& other) override { return wrap_float(value() - of(other)); }
+  c10::SymNode mul(const c10::SymNode& other) override { return wrap_float(value() * of(other)); }
+  c10::SymNode truediv(const c10::SymNode& other) override { return wrap_float(value() / of(other)); }
   c10::SymNode float_truediv(const c10::SymNode& other) override { return truediv(other); }
-  c10::SymNode pow(const c10::SymNode& other) override { return wrap_float(std::pow(value_, of(other))); }
+  c10::SymNode pow(const c10::SymNode& other) override { return wrap_float(std::pow(value(), of(other))); }
   c10::SymNode float_pow(const c10::SymNode& other) override { return pow(other); }
-  c10::SymNode neg() override { return wrap_float(-value_); }
-  c10::SymNode eq(const c10::SymNode& other) override { return wrap_bool(value_ == of(other)); }
-  c10::SymNode ne(const c10::SymNode& other) override { return wrap_bool(value_ != of(other)); }
-  c10::SymNode lt(const c10::SymNode& other) override { return wrap_bool(value_ < of(other)); }
-  c10::SymNode le(const c10::SymNode& other) override { return wrap_bool(value_ <= of(other)); }
-  c10::SymNode gt(const c10::SymNode& other) override { return wrap_bool(value_ > of(other)); }
-  c10::SymNode ge(const c10::SymNode& other) override { return wrap_bool(value_ >= of(other)); }
+  c10::SymNode neg() override { return wrap_float(-value()); }
+  c10::SymNode eq(const c10::SymNode& other) override { return wrap_bool(value() == of(other)); }
+  c10::SymNode ne(const c10::SymNode& other) override { return wrap_bool(value() != of(other)); }
+  c10::SymNode lt(const c10::SymNode& other) override { return wrap_bool(value() < of(other)); }
+  c10::SymNode le(const c10::SymNode& other) override { return wrap_bool(value() <= of(other)); }
+  c10::SymNode gt(const c10::SymNode& other) override { return wrap_bool(value() > of(other)); }
+  c10::SymNode ge(const c10::SymNode& other) override { return wrap_bool(value() >= of(other)); }
   std::string str() override { return std::to_string(value_); }
   std::string _graph_repr() override { return str(); }
 
  private:
   static double of(const c10::SymNode& node) { return node->guard_float(__FILE__, __LINE__); }
+  double value() const {
+    if (holder_.defined()) state_->fix_float(holder_);
+    return value_;
+  }
 
+  const std::shared_ptr<SessionState> state_;
+  const at::Tensor holder_;
   const double value_;
 };
 
@@ -146,6 +164,41 @@ class SizeNode final : public c10::SymNodeImpl {
 c10::SymInt to_symint(const std::shared_ptr<SessionState>& state, shapes::Expr expr) {
   if (expr.is_constant()) return c10::SymInt(expr.number());
   return c10::SymInt(c10::SymNode(c10::make_intrusive<SizeNode>(state, expr)));
+}
+
+c10::SymFloat to_symfloat(const std::shared_ptr<SessionState>& state, const at::Tensor& holder, double now) {
+  return c10::SymFloat(c10::SymNode(c10::make_intrusive<FloatNode>(state, holder, now)));
+}
+
+/// Null: somebody else's, or a plain number. (PyTorch puts the Python object of a float's node into a node of its own.)
+static const FloatNode* node_of(const c10::SymFloat& number) {
+  if (!number.is_symbolic()) return nullptr;
+  c10::SymNodeImpl* node = number.toSymNodeImplUnowned();
+  if (auto* python = dynamic_cast<torch::impl::PythonSymNodeImpl*>(node)) {
+    const pybind11::gil_scoped_acquire gil;
+    node = pybind11::cast<c10::SymNode>(python->getPyObj()).get();
+  }
+  return dynamic_cast<const FloatNode*>(node);
+}
+
+at::Tensor holder_of(const c10::SymFloat& number) {
+  const FloatNode* node = node_of(number);
+  return node ? node->holder() : at::Tensor();
+}
+
+bool has_floats(std::span<const c10::IValue> args) {
+  return std::ranges::any_of(args, [](const c10::IValue& arg) { return arg.isSymFloat(); });
+}
+
+std::vector<c10::IValue> with_floats_now(std::span<const c10::IValue> args) {
+  std::vector<c10::IValue> plain(args.begin(), args.end());
+  for (c10::IValue& arg : plain) {
+    if (!arg.isSymFloat()) continue;
+    const c10::SymFloat number = arg.toSymFloat();
+    const FloatNode* node = node_of(number);
+    arg = node ? node->now() : number.guard_float(__FILE__, __LINE__);
+  }
+  return plain;
 }
 
 shapes::Expr expr_of(const c10::SymInt& size) {

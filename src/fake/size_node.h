@@ -25,6 +25,14 @@ c10::SymInt to_symint(const std::shared_ptr<SessionState>& state, shapes::Expr e
 /// What a SymInt stands for; one of somebody else's is asked for its number.
 shapes::Expr expr_of(const c10::SymInt& size);
 
+/// A float that each run finds in a tensor of one element; `now` in this one.
+c10::SymFloat to_symfloat(const std::shared_ptr<SessionState>& state, const at::Tensor& holder, double now);
+/// That tensor; undefined: a plain number.
+at::Tensor holder_of(const c10::SymFloat& number);
+bool has_floats(std::span<const c10::IValue> args);
+/// The arguments with the floats of this run, of which nothing is assumed.
+std::vector<c10::IValue> with_floats_now(std::span<const c10::IValue> args);
+
 /// Of a call's arguments: a size that PyTorch wrapped as a tensor has its number fixed, which the tensor then holds.
 void fix_wrapped_sizes(std::span<c10::IValue> args);
 

@@ -389,12 +389,19 @@ bool arange(SymbolicCall& call) {
   const auto start = number(start_arg, 0), end = number(end_arg, 0), step = number(step_arg, 1);
   if (!start || !end || !step) return false;
   const std::optional<int64_t> by = step->maybe_as_int();
-  if (!by || *by == 0) return false;
+  if (!by) {
+    if (*step < 1 || *end < *start) return false;
+    const SymInt way = *end - *start;
+    return all_results(call, {way % *step == 0 ? way / *step : (way + *step - 1) / *step});
+  }
+  if (*by == 0) return false;
   const SymInt way = *by > 0 ? *end - *start : *start - *end;
   const int64_t pace = std::abs(*by);
   if (way < 0) return false;
   return all_results(call, {(way + (pace - 1)) / pace});
 }
+
+bool linspace(SymbolicCall& call) { return call.symint(2) >= 0 && all_results(call, {call.symint(2)}); }
 
 constexpr SymbolicRow rows[] = {
     {"aten::scalar_tensor", to_number},
@@ -539,6 +546,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::triu", like_self},
     {"aten::eye", eye},
     {"aten::eye.m", eye_m},
+    {"magneto::linspace", linspace},
     {"aten::arange", arange<-1, 0, -1>},
     {"aten::arange.start", arange<0, 1, -1>},
     {"aten::arange.start_step", arange<0, 1, 2>},

@@ -44,7 +44,7 @@ struct Fx {
   Ref placeholder = text_object("placeholder"), get_attr = text_object("get_attr"),
       call_function = text_object("call_function"), call_method = text_object("call_method"),
       output = text_object("output"), clone = text_object("clone"), size = text_object("size"),
-      target_to_str = text_object("_target_to_str");
+      item = text_object("item"), target_to_str = text_object("_target_to_str");
   Ref no_args = checked(PyTuple_New(0));
 
   static const Fx& get() {
@@ -177,7 +177,14 @@ class ModuleBuilder {
           return is_plain_constant(object) ? Ref::borrow(object)
                                            : attribute_node("_object_constant", Ref::borrow(object));
         },
-        [&](shapes::Expr size) { return size_node(size); });
+        [&](shapes::Expr size) { return size_node(size); }, [&](ValueId id) { return number_node(id); });
+  }
+
+  /// The number in a tensor: what `item()` gave is one, an input holds one.
+  Ref number_node(ValueId id) {
+    Ref node = value_node(id);
+    if (graph_.values[id].kind != ValueKind::Input) return node;
+    return create(fx_.call_method, fx_.item, checked(PyTuple_Pack(1, node.get())));
   }
 
   /// A number, or the node that computes it from the symbols' placeholders.

@@ -71,7 +71,8 @@ struct SizeArg {
   bool is_list = true;
 };
 
-/// An operand of an ATen node: one tensor, a list of tensors (`kNoValue` for absent ones), a constant, or sizes.
+/// An operand of an ATen node: one tensor (for an argument that is a number: the one in it), a list of tensors
+/// (`kNoValue` for absent ones), a constant, or sizes.
 using AtenArg = std::variant<c10::IValue, ValueId, std::vector<ValueId>, SizeArg>;
 
 struct AtenNode {
@@ -85,9 +86,9 @@ struct AtenNode {
   int32_t torch_node = -1;
 };
 
-/// A Python argument of a torch node, with tensors replaced by values.
+/// A Python argument of a torch node, with tensors replaced by values. Number: the one in the tensor `value`.
 struct PyArg {
-  enum class Kind : uint8_t { Value, Const, Size, Tuple, List, Dict, Slice };
+  enum class Kind : uint8_t { Value, Number, Const, Size, Tuple, List, Dict, Slice };
   Kind kind = Kind::Const;
   ValueId value = kNoValue;
   shapes::Expr size;

@@ -202,6 +202,7 @@ class Parser {
       scanner.expect("]");
       return ids;
     }
+    if (scanner.rest().starts_with('%')) return read_value(scanner);
     return parse_literal(scanner, type);
   }
 

@@ -12,7 +12,8 @@ namespace {
 using shapes::Expr;
 
 void rename(PyArg& arg, const std::vector<ValueId>& map) {
-  if (arg.kind == PyArg::Kind::Value && arg.value != kNoValue) arg.value = map.at(arg.value);
+  const bool tensor = arg.kind == PyArg::Kind::Value || arg.kind == PyArg::Kind::Number;
+  if (tensor && arg.value != kNoValue) arg.value = map.at(arg.value);
   for (PyArg& item : arg.items) rename(item, map);
 }
 

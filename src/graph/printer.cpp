@@ -166,6 +166,10 @@ void print_py_arg(std::string& out, const PyArg& arg) {
   switch (arg.kind) {
     case PyArg::Kind::Value:
       return print_value(out, arg.value);
+    case PyArg::Kind::Number:
+      print_value(out, arg.value);
+      out += ".item()";
+      return;
     case PyArg::Kind::Const:
       return print_one_line(out, arg.object ? callable_or_repr(arg.object.get()) : "None");
     case PyArg::Kind::Size:

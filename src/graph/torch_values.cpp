@@ -18,12 +18,15 @@ Ref with_type(Ref tuple, PyObject* type) {
 }  // namespace
 
 Ref build_py_arg(const PyArg& arg, const std::function<Ref(ValueId)>& value,
-                 const std::function<Ref(PyObject*)>& constant, const std::function<Ref(shapes::Expr)>& size) {
-  const auto item = [&](size_t i) { return build_py_arg(arg.items[i], value, constant, size); };
+                 const std::function<Ref(PyObject*)>& constant, const std::function<Ref(shapes::Expr)>& size,
+                 const std::function<Ref(ValueId)>& number) {
+  const auto item = [&](size_t i) { return build_py_arg(arg.items[i], value, constant, size, number); };
   const auto count = static_cast<Py_ssize_t>(arg.items.size());
   switch (arg.kind) {
     case PyArg::Kind::Value:
       return value(arg.value);
+    case PyArg::Kind::Number:
+      return number(arg.value);
     case PyArg::Kind::Const:
       return constant(arg.object ? arg.object.get() : Py_None);
     case PyArg::Kind::Size:
@@ -52,7 +55,8 @@ Ref build_py_arg(const PyArg& arg, const std::function<Ref(ValueId)>& value,
 }
 
 void for_each_value(const PyArg& arg, const std::function<void(ValueId)>& visit) {
-  if (arg.kind == PyArg::Kind::Value && arg.value != kNoValue) visit(arg.value);
+  const bool tensor = arg.kind == PyArg::Kind::Value || arg.kind == PyArg::Kind::Number;
+  if (tensor && arg.value != kNoValue) visit(arg.value);
   for (const PyArg& item : arg.items) for_each_value(item, visit);
 }
 

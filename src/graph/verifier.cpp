@@ -111,6 +111,8 @@ class Verifier {
       fits = std::holds_alternative<std::vector<ValueId>>(arg) || (constant && optional && constant->isNone());
     } else if (const auto* sizes = std::get_if<SizeArg>(&arg)) {
       fits = !sizes->sizes.empty();
+    } else if (const auto* number = std::get_if<ValueId>(&arg)) {
+      fits = in_range(*number) && graph_.values[*number].meta.sizes.empty();
     } else if (const auto* constant = std::get_if<c10::IValue>(&arg)) {
       fits = constant->isNone() ? optional : !constant->isTensor() && !constant->isTensorList();
       if (fits && !constant->isNone()) fits = constant_fits(*constant, type);
@@ -188,7 +190,8 @@ class Verifier {
   }
 
   void check_py_arg(size_t call, const PyArg& arg) {
-    if (arg.kind == PyArg::Kind::Value && !in_range(arg.value) && arg.value != kNoValue) {
+    const bool tensor = arg.kind == PyArg::Kind::Value || arg.kind == PyArg::Kind::Number;
+    if (tensor && !in_range(arg.value) && arg.value != kNoValue) {
       report("torch call " + std::to_string(call) + " uses " + name(arg.value) + ", which is no value");
     }
     for (const PyArg& item : arg.items) check_py_arg(call, item);

@@ -401,6 +401,7 @@ const c10::IValue& constant_of(const graph::AtenArg& arg) {
   if (const auto* sizes = std::get_if<graph::SizeArg>(&arg)) {
     throw shapes::UnknownSize("the size " + shapes::text(sizes->sizes.at(0)) + " differs from run to run");
   }
+  if (std::holds_alternative<ValueId>(arg)) throw shapes::UnknownSize("a number differs from run to run");
   return std::get<c10::IValue>(arg);
 }
 
@@ -412,6 +413,7 @@ double Call::number(int i) const {
 }
 bool Call::is_integral(int i) const {
   const auto* value = std::get_if<c10::IValue>(&node_.args[i]);
+  if (is_tensor(i)) return c10::isIntegralType(meta(i).dtype, /*includeBool=*/true);
   return value ? value->isInt() || value->isBool() : std::holds_alternative<graph::SizeArg>(node_.args[i]);
 }
 int64_t Call::integer(int i) const { return constant_of(node_.args[i]).toInt(); }

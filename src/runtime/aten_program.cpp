@@ -142,6 +142,7 @@ class Run {
           break;
         case Argument::Kind::Tensor:
           stack_.emplace_back(take(argument.tensor));
+          if (argument.as_number) stack_.back() = stack_.back().toTensor().item();
           break;
         case Argument::Kind::TensorList: {
           c10::List<at::Tensor> list;

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "graph/aliases.h"
+#include "graph/literal.h"
 #include "graph/text.h"
 #include "loops/sharing.h"
 #include "passes/effects.h"
@@ -172,6 +173,7 @@ class Builder {
         } else {
           argument.kind = Argument::Kind::Tensor;
           argument.tensor = operand(*id);
+          argument.as_number = !graph::is_tensor_type(type);
         }
       } else if (const auto* size = std::get_if<graph::SizeArg>(&node.args[i])) {
         argument.kind = Argument::Kind::Size;

@@ -282,6 +282,7 @@ class Run {
           break;
         case Argument::Kind::Tensor:
           stack.emplace_back(operand(argument.tensor));
+          if (argument.as_number) stack.back() = stack.back().toTensor().item();
           break;
         case Argument::Kind::TensorList: {
           c10::List<at::Tensor> list;

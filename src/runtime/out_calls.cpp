@@ -57,7 +57,7 @@ OutCall find_out_call(const Step& step) {
   };
   if (step.mode != CallMode::Direct) return nullptr;
   for (const Argument& argument : step.arguments) {
-    if (argument.kind == Argument::Kind::Size) return nullptr;
+    if (argument.kind == Argument::Kind::Size || argument.as_number) return nullptr;
   }
   const auto row = rows.find(step.op.operator_name());
   return row == rows.end() ? nullptr : row->second;

@@ -1,5 +1,6 @@
 // Operators of our own: what a graph has to do and ATen has no operator for.
 #include <ATen/ScalarOps.h>
+#include <ATen/ops/linspace.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
 #include <torch/csrc/Exceptions.h>
@@ -7,6 +8,7 @@
 
 #include <mutex>
 
+#include "guards/number.h"
 #include "python/imported.h"
 #include "python/ref.h"
 #include "shapes/relation.h"
@@ -49,6 +51,35 @@ at::Tensor number(c10::SymInt value) { return at::native::wrapped_scalar_tensor(
 /// The same as a tensor like any other, to be handed on.
 at::Tensor size(c10::SymInt value) { return at::scalar_tensor(value.expect_int(), at::kLong); }
 
+/// The same of a float.
+at::Tensor plain_float(const at::Scalar& value) { return at::scalar_tensor(value, at::kDouble); }
+
+PyObject* python_number(const at::Scalar& number) {
+  return number.isFloatingPoint() ? PyFloat_FromDouble(number.toDouble()) : PyLong_FromLongLong(number.toLong());
+}
+
+/// A float that is computed of numbers as Python does it.
+at::Tensor arithmetic(const at::Scalar& left, const at::Scalar& right, int64_t operation) {
+  const pybind11::gil_scoped_acquire gil;
+  try {
+    const Ref a = checked(python_number(left)), b = checked(python_number(right));
+    const Ref result = checked(guards::compute(static_cast<guards::Arithmetic>(operation), a.get(), b.get()).release());
+    TORCH_CHECK(PyFloat_CheckExact(result.get()), "magneto::arithmetic: no float is the result");
+    return at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
+  } catch (const PythonError&) {
+    python_error error;
+    error.persist();
+    throw error;
+  }
+}
+
+/// torch.linspace, which takes a plain number of steps only.
+at::Tensor linspace(const at::Scalar& start, const at::Scalar& end, c10::SymInt steps,
+                    std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                    std::optional<at::Device> device, std::optional<bool> pin_memory) {
+  return at::linspace(start, end, steps.expect_int(), dtype, layout, device, pin_memory);
+}
+
 /// What the capture went on with, and only the data says. Where it does not hold, CPython runs the segment.
 void check(c10::SymInt difference, int64_t kind, std::string_view question) {
   TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()),
@@ -62,6 +93,14 @@ TORCH_LIBRARY(magneto, library) {
   library.impl("number", c10::DispatchKey::CompositeExplicitAutograd, number);
   library.def("size(SymInt value) -> Tensor");
   library.impl("size", c10::DispatchKey::CompositeExplicitAutograd, size);
+  library.def("float(Scalar value) -> Tensor");
+  library.impl("float", c10::DispatchKey::CompositeExplicitAutograd, plain_float);
+  library.def("arithmetic(Scalar left, Scalar right, int operation) -> Tensor");
+  library.impl("arithmetic", c10::DispatchKey::CompositeExplicitAutograd, arithmetic);
+  library.def(
+      "linspace(Scalar start, Scalar end, SymInt steps, *, ScalarType? dtype=None, Layout? layout=None, "
+      "Device? device=None, bool? pin_memory=None) -> Tensor");
+  library.impl("linspace", c10::DispatchKey::CompositeExplicitAutograd, linspace);
   library.def("check(SymInt difference, int kind, str question) -> ()");
   library.impl("check", c10::DispatchKey::CompositeExplicitAutograd, check);
   library.def("manual_seed(int seed) -> ()", {at::Tag::nondeterministic_seeded});

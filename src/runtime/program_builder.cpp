@@ -176,6 +176,7 @@ class Builder {
       } else {
         argument.kind = Argument::Kind::Tensor;
         argument.tensor = operand(*id);
+        argument.as_number = !graph::is_tensor_type(type);
       }
     } else if (const auto* sizes = std::get_if<graph::SizeArg>(&arg)) {
       argument.kind = Argument::Kind::Size;

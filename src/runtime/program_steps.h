@@ -29,6 +29,8 @@ struct Argument {
   enum class Kind : uint8_t { Constant, Tensor, TensorList, OptionalTensorList, Size };
   Kind kind = Kind::Constant;
   Operand tensor;
+  /// The operator takes the number in the tensor.
+  bool as_number = false;
   /// Lists; an index below 0 is an absent tensor.
   std::vector<Operand> list;
   c10::IValue constant;

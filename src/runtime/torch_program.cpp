@@ -167,7 +167,11 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
       args.push_back(graph::build_py_arg(
           arg, [&](ValueId id) { return id == kNoValue ? Ref::borrow(Py_None) : values[id]; },
           [](PyObject* object) { return Ref::borrow(object); },
-          [&](shapes::Expr size) { return checked(PyLong_FromLongLong(symbols(size))); }));
+          [&](shapes::Expr size) { return checked(PyLong_FromLongLong(symbols(size))); },
+          [&](ValueId id) {
+            const Ref& value = values[id];
+            return PyFloat_Check(value.get()) ? value : checked(PyObject_CallMethod(value.get(), "item", nullptr));
+          }));
       pointers.push_back(args.back().get());
     }
     const size_t keywords = call.keywords ? PyTuple_GET_SIZE(call.keywords.get()) : 0;

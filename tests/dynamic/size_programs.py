@@ -173,7 +173,40 @@ ROWS = {
     "a size for a bound": Row(lambda x: (x * 9).clamp(0, x.shape[0]), (("n", 4),)),
     "a size to fill with": Row(lambda x: torch.full((2,), x.shape[0]) + x[0, :2], (("n", 4),)),
     "split by sizes": Row(lambda x: x.split([x.shape[0] - 2, 2]), (("n", 4),)),
-    "a power of a size": Row(lambda x: x / x.shape[0] ** 0.5, (("n", 4),), fixed=True),
+    "a power of a size": Row(lambda x: (x / x.shape[0] ** 0.5, x * x.shape[0] ** 2, 2 ** -len(x)), (("n", 4),)),
+    "functions of a size": Row(
+        lambda x: x / math.sqrt(x.shape[0]) * math.log(x.size(0), 2) + math.exp(-x.size(0)) + abs(len(x) / 2 - 4),
+        (("n", 4),),
+        branches=True,
+    ),
+    "a float of a size": Row(lambda x: (x * float(x.size(0)), float(x.size(0)), -len(x) / 3), (("n", 4),)),
+    "a float that is a size again": Row(
+        lambda x: (
+            x.new_zeros(math.floor(len(x) / 3), math.ceil(len(x) / 3), int(len(x) * 0.6), round(len(x) * 0.6)),
+            round(len(x) / 7, 2),
+        ),
+        (("n", 4),),
+    ),
+    "a branch on a float": Row(lambda x: x + 1 if len(x) / 2 > 3.5 else x - 1, (("n", 4),), branches=True),
+    "the smaller float": Row(lambda x: x * min(1.0, 5 / len(x)) * max(len(x) / 20, 0.5), (("n", 4),)),
+    "bits of a size": Row(lambda x: x.new_zeros(len(x) >> 1, len(x) & 3, len(x) & -4, len(x) << 1), (("n", 4),)),
+    "a float to fill with": Row(
+        lambda x: (torch.full((2,), len(x) / 3), torch.full_like(x, 1 / len(x)), torch.empty(3).fill_(len(x) / 3)),
+        (("n", 4),),
+    ),
+    "floats as arguments": Row(
+        lambda x: (x.clamp(-1 / len(x), 0.5), torch.add(x, x, alpha=1 / len(x))),
+        (("n", 4),),
+    ),
+    "a float for what is masked": Row(lambda x: x.masked_fill(x > 0, -1 / len(x)), (("n", 4),)),
+    "a float in place": Row(lambda x: x.clone().mul_(1 / len(x)), (("n", 4),)),
+    "evenly spaced": Row(
+        lambda x: torch.linspace(0, 1, len(x)) + torch.linspace(1 / len(x), -1, steps=len(x)), (("n", 4),)
+    ),
+    "a step of a size": Row(lambda x: torch.arange(0, x.numel(), x.size(0)), (("n", "2n"),)),
+    "a step of a float": Row(lambda x: torch.arange(0, 1, 1 / len(x)), (("n", 4),), fixed=True),
+    "bags of embeddings": Row(lambda x: F.embedding_bag((x > 0).long(), torch.arange(8.0).view(2, 4)), (("n", 3),)),
+    "a float in a list": Row(lambda x: torch.as_tensor([len(x) / 2, 1.0]) + x[0, :2], (("n", 4),), fixed=True),
     "the text of a size": Row(lambda x: (x + 1, f"{x.shape} {x.shape[0]}"), (("n", 4),), fixed=True),
     "a loop over a size": Row(lambda x: sum(x[i] for i in range(x.shape[0])), (("n", 4),), fixed=True),
     "a branch on a size": Row(lambda x: x + 1 if x.shape[0] > 6 else x - 1, (("n", 4),), branches=True),

@@ -14,6 +14,7 @@ from magneto import _C
 
 # Only for sizes that differ from run to run: tests/dynamic/size_programs.py has their cases.
 FOR_SYMBOLS = {
+    "magneto::linspace",
     *(f"aten::{name}.input" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
     *(f"aten::upsample_{kind}.vec" for kind in ("nearest1d", "nearest2d", "linear1d", "bilinear2d", "bicubic2d")),
 }
