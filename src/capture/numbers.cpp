@@ -548,7 +548,12 @@ void Capture::need(PyObject* value) {
 
 Ref Capture::unknown_operation(Arithmetic operation, PyObject* left, PyObject* right) {
   if (!is_unknown_number(left) && !is_unknown_number(right)) return {};
-  if (holder_of_float(left) || holder_of_float(right)) return data_operation(operation, left, right);
+  if (holder_of_float(left) || holder_of_float(right)) {
+    Ref result = data_operation(operation, left, right);
+    if (result || !guards::is_number(number_now(left)) || !guards::is_number(number_now(right))) return result;
+    const Ref a = known(left), b = known(right);
+    return checked(guards::compute(operation, a.get(), b.get()).release());
+  }
   if (question_of(left) || question_of(right)) {
     return checked(guards::compute(operation, known(left).get(), known(right).get()).release());
   }
