@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "capture/capture.h"
+#include "capture/handlers.h"
 
 namespace magneto::capture {
 
