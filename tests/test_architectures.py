@@ -30,7 +30,7 @@ BREAKS: dict[str, int] = {
     "superpoint": 4,
     "switch_transformers": 11,
     "udop": 5,
-    "vilt": 13,
+    "vilt": 11,
     "xlm": 1,
 }
 

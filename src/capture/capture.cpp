@@ -427,6 +427,8 @@ Trace Capture::finish(const Ref& value) {
     if (input.array) plan_->array_inputs.push_back(position);
     plan_->input_slots.push_back(trace.guards->slot_of(input.source));
   }
+  const auto is_half = [](const graph::Value& value) { return value.meta.dtype == c10::ScalarType::Half; };
+  if (std::ranges::any_of(graph.values, is_half)) plan_->most_of_numbers = std::numeric_limits<c10::Half>::max();
   plan_->undo = graph::undo_of(graph);
   plan_->exclusive = makes_generators_;
   plan_->output_count = static_cast<int32_t>(graph.outputs.size());

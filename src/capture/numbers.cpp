@@ -366,7 +366,8 @@ Ref Capture::size_operation(Arithmetic operation, PyObject* left, PyObject* righ
     return PyLong_CheckExact(operand) && !overflow ? std::optional<shapes::Expr>(number) : std::nullopt;
   };
   const auto a = size_of(left), b = size_of(right);
-  if (!a || !b) return {};
+  // Of constants, sizes that were fixed since, Python computes: expressions wrap.
+  if (!a || !b || (a->is_constant() && b->is_constant())) return {};
   const auto answer = [&](const shapes::Relation& relation) {
     const std::optional<bool> holds = session->sizes().evaluate(relation);
     return holds ? Ref::borrow(*holds ? Py_True : Py_False) : question(relation);

@@ -31,6 +31,8 @@ constexpr int64_t kMostZeros = int64_t{1} << 22, kMostZerosForSpeed = int64_t{1}
 /// PyTorch's meta kernels in Python take a hundred times as long as native ones, and many of them load parts of
 /// PyTorch's compiler, which takes up to seconds. Kernels that are made of other operators come to them.
 bool meta_is_python(const c10::OperatorHandle& op) {
+  // What a user's operator does besides is not to be done while capturing.
+  if (op.operator_name().getNamespace() != "aten") return false;
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) return false;
   if (!op.hasKernelForDispatchKey(c10::DispatchKey::Meta)) return true;
   const auto kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::Meta);
@@ -209,7 +211,10 @@ class MetaCall {
   at::Tensor from_meta(const at::Tensor& result) {
     if (!result.defined()) return result;
     for (auto& [fake, meta] : tensors_) {
-      if (meta.is_same(result)) return fake;
+      if (!meta.is_same(result)) continue;
+      // Its own kernel gives back what it was given, and the schema says otherwise: of that no graph knows.
+      TORCH_CHECK(stand_in_.is_meta() || returns_arguments(), "an argument comes back");
+      return fake;
     }
     at::Tensor fake = new_fake(result);
     c10::TensorImpl* impl = fake.unsafeGetTensorImpl();
@@ -234,6 +239,10 @@ class MetaCall {
     storages_.emplace_back(fake.storage(), result.storage());
     if (result.storage_offset() != 0) fake.unsafeGetTensorImpl()->set_storage_offset(result.storage_offset());
     return fake;
+  }
+
+  bool returns_arguments() const {
+    return std::ranges::any_of(op_.schema().returns(), [](const c10::Argument& result) { return result.alias_info(); });
   }
 
   c10::IValue from_meta(const c10::IValue& value) {

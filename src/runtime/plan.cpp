@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 
 #include "guards/array.h"
@@ -364,6 +365,11 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
     SavedState saved(plan.undo, inputs.data());
     try {
       for (const int32_t index : plan.number_inputs) {
+        // PyTorch raises where it converts such a number; generated code would make infinity of it.
+        if (PyFloat_CheckExact(inputs[index]) && std::isfinite(PyFloat_AS_DOUBLE(inputs[index])) &&
+            std::abs(PyFloat_AS_DOUBLE(inputs[index])) > plan.most_of_numbers) {
+          throw ComputationError{};
+        }
         made.push_back(tensor_of_number(inputs[index]));
         inputs[index] = made.back().get();
       }

@@ -8,6 +8,7 @@
 
 #include <Python.h>
 
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -111,6 +112,8 @@ struct Plan {
   std::unique_ptr<Computation> computation;  // null: the segment has no operators
   std::vector<int32_t> input_slots;          // guard slots of graph.inputs
   std::vector<int32_t> number_inputs;        // those of them that are Python's numbers
+  /// Of floats among them, the largest that all dtypes of the graph hold.
+  double most_of_numbers = std::numeric_limits<float>::max();
   std::vector<int32_t> array_inputs;         // ...and those that are arrays of NumPy
   graph::Undo undo;                          // what is put back when the computation raises
   int32_t output_count = 0;
