@@ -544,6 +544,8 @@ class Capture {
     return restart_before({f.info->code, f.pc}, std::move(reason));
   }
   graph::PyArg py_arg(PyObject* object);
+  /// A local variable holds the value now: if that is a result, it is called so where people read the graph.
+  void name_result(PyObject* value, PyObject* variable);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
                        int depth);
   Trace finish(const Ref& result);

@@ -295,6 +295,7 @@ int32_t Interpreter::step(const Instr& in) {
     case Op::STORE_FAST_MAYBE_NULL:
       if (&f == &c.root_) c.check_last_words(f.slots[in.arg]);
       if (&f == &c.root_ && !f.raw.empty()) f.raw[in.arg] = 0;
+      c.name_result(f.top(), PyTuple_GET_ITEM(f.info->localsplus_names.get(), in.arg));
       f.set_local(in.arg, f.pop());
       break;
     case Op::DELETE_FAST:

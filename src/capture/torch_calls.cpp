@@ -129,6 +129,17 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   return result;
 }
 
+void Capture::name_result(PyObject* value, PyObject* variable) {
+  if (!is_fake_tensor(value)) return;
+  const graph::ValueId id = session->value_of(THPVariable_Unpack(value));
+  if (id == graph::kNoValue || graph.values[id].producer < 0) return;
+  const int32_t node = graph.aten_nodes[graph.values[id].producer].torch_node;
+  if (node < 0 || node >= static_cast<int32_t>(graph.torch_nodes.size())) return;
+  for (graph::TorchResult& result : graph.torch_nodes[node].results) {
+    if (result.value == id && result.variable.empty()) result.variable = PyUnicode_AsUTF8(variable);
+  }
+}
+
 namespace {
 
 /// Functions that do the same whether a number beside a tensor is wrapped as one or not.

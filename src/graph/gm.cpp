@@ -264,7 +264,12 @@ class ModuleBuilder {
       args = with_function;
       target = fx_.call;
     }
-    Ref call = create(method ? fx_.call_method : fx_.call_function, target, args, kwargs.get());
+    const auto name_of = [&](const std::vector<int32_t>& path) {
+      const auto named = std::ranges::find_if(
+          node.results, [&](const TorchResult& result) { return result.path == path && !result.variable.empty(); });
+      return named == node.results.end() ? Ref::borrow(Py_None) : text_object(named->variable);
+    };
+    Ref call = create(method ? fx_.call_method : fx_.call_function, target, args, kwargs.get(), name_of({}).get());
     Ref trace = stack_trace(node);
     set_stack_trace(call, trace);
     // Results of one call share the getitems of their common path.
@@ -282,7 +287,8 @@ class ModuleBuilder {
         path.push_back(index);
         Ref& item = items[path];
         if (item) continue;
-        item = create(fx_.call_function, fx_.getitem, checked(Py_BuildValue("(Oi)", outer.get(), index)));
+        item = create(fx_.call_function, fx_.getitem, checked(Py_BuildValue("(Oi)", outer.get(), index)), Py_None,
+                      name_of(path).get());
         set_stack_trace(item, trace);
       }
       // Also for values that exist already: an in-place call's result is the newest name of what it changed.

@@ -102,6 +102,8 @@ struct PyArg {
 struct TorchResult {
   std::vector<int32_t> path;
   ValueId value = kNoValue;
+  /// The first local variable that it was given to; for people.
+  std::string variable = {};
 };
 
 struct TorchNode {
