@@ -114,8 +114,8 @@ struct Plan {
   std::vector<int32_t> number_inputs;        // those of them that are Python's numbers
   /// Of floats among them, the largest that all dtypes of the graph hold.
   double most_of_numbers = std::numeric_limits<float>::max();
-  std::vector<int32_t> array_inputs;         // ...and those that are arrays of NumPy
-  graph::Undo undo;                          // what is put back when the computation raises
+  std::vector<int32_t> array_inputs;  // ...and those that are arrays of NumPy
+  graph::Undo undo;                   // what is put back when the computation raises
   int32_t output_count = 0;
   std::vector<PlanInstr> instrs;
   int32_t register_count = 0;
