@@ -100,6 +100,7 @@ c10::SymInt FakeImpl::Symbolic::numel() const {
 }
 
 void FakeImpl::set_symbolic(std::shared_ptr<const Symbolic> symbolic) {
+  if (symbolic_) former_.push_back(std::move(symbolic_));
   symbolic_ = std::move(symbolic);
   set_custom_sizes_strides(symbolic_ ? SizesStridesPolicy::CustomSizes : SizesStridesPolicy::Default);
 }

@@ -155,6 +155,8 @@ class FakeImpl final : public c10::TensorImpl {
 
   std::shared_ptr<SessionState> state_;
   std::shared_ptr<const Symbolic> symbolic_;
+  /// What it was before: PyTorch's code holds references to sizes while it calls operators that assume them.
+  std::vector<std::shared_ptr<const Symbolic>> former_;
   c10::intrusive_ptr<ValueIdentity> identity_;
   mutable at::Tensor known_;
   std::vector<graph::ValueId> known_from_;
