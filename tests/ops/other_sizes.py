@@ -30,7 +30,7 @@ SIZES = (0, 1, 2, 3, 5, 7, 11, 13)
 LEFT_OUT = {
     "as_strided", "as_strided_copy", "as_strided_scatter", "as_strided.partial_views", "set_",
     "native_batch_norm", "_batch_norm_with_update", "_native_batch_norm_legit", "nn.functional.embedding_bag",
-    "_segment_reduce.offsets", "nn.functional.multilabel_margin_loss",
+    "_segment_reduce.offsets", "nn.functional.multilabel_margin_loss", "nn.functional.pad.circular", "lu_unpack",
     # Their meta kernels are not of the opinion of the CPU's: such calls are left to CPython.
     "torch._scaled_mm", "torch._scaled_mm_v2",
 }  # fmt: skip
