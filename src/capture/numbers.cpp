@@ -326,11 +326,12 @@ Ref Capture::is_not_zero(PyObject* value) {
 }
 
 Ref Capture::size_number(shapes::Expr size) {
+  const int64_t example = session->sizes().example(size);  // throws where it wraps, which simplifying does not
   size = session->sizes().simplified(size);
-  if (size.is_constant()) return checked(PyLong_FromLongLong(size.number()));
+  if (size.is_constant()) return checked(PyLong_FromLongLong(example));
   Ref& known = size_numbers_[size.identity()];
   if (known) return known;
-  Ref now = checked(PyLong_FromLongLong(session->sizes().example(size)));
+  Ref now = checked(PyLong_FromLongLong(example));
   const auto made = [&](Ref number) {
     unknown_of(number.get()).is_size = true;
     unknown_of(number.get()).size = size;

@@ -368,6 +368,7 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
         // PyTorch raises where it converts such a number; generated code would make infinity of it.
         if (PyFloat_CheckExact(inputs[index]) && std::isfinite(PyFloat_AS_DOUBLE(inputs[index])) &&
             std::abs(PyFloat_AS_DOUBLE(inputs[index])) > plan.most_of_numbers) {
+          PyErr_Format(PyExc_OverflowError, "%R is no number of all dtypes of the graph", inputs[index]);
           throw ComputationError{};
         }
         made.push_back(tensor_of_number(inputs[index]));

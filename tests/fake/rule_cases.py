@@ -569,7 +569,9 @@ CASES = {
     "aten::full_like": list(like(2)),
     "aten::randint_like": list(like(2)) + list(like(0)),
     "aten::randint_like.low_dtype": list(like(0, 2)) + list(like(2, 2)),
-    "aten::normal.float_float": [((0.0, 1.0, size), k) for size in ([2, 3], [], [0, 2], [-1]) for k in ({}, {"dtype": H})],
+    "aten::normal.float_float": [
+        ((0.0, 1.0, size), k) for size in ([2, 3], [], [0, 2], [-1]) for k in ({}, {"dtype": H})
+    ],
     "aten::clone": [(t, {"memory_format": k["memory_format"]}) for t, k in like() if "memory_format" in k],
     **{
         f"aten::{name}": [
