@@ -130,7 +130,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
 }
 
 void Capture::name_result(PyObject* value, PyObject* variable) {
-  if (!is_fake_tensor(value)) return;
+  if (!value || !is_fake_tensor(value)) return;  // 3.12 puts back locals that had no value
   const graph::ValueId id = session->value_of(THPVariable_Unpack(value));
   if (id == graph::kNoValue || graph.values[id].producer < 0) return;
   const int32_t node = graph.aten_nodes[graph.values[id].producer].torch_node;
