@@ -39,11 +39,18 @@ bool meta_is_python(const c10::OperatorHandle& op) {
   return kernel.debug().find("_meta_registrations") != std::string::npos;
 }
 
+/// Operators whose kernels go where numbers among their arguments say, unchecked: zeros (rows are counted from one, and
+/// lengths must fill the data) are no arguments for them.
+constexpr std::string_view kTrustsNumbers[] = {
+    "aten::linalg_lu_solve",          "aten::lu_unpack", "aten::linalg_ldl_solve",  "aten::segment_reduce",
+    "aten::_segment_reduce_backward", "aten::_ctc_loss", "aten::_ctc_loss_backward"};
+
 /// The device of what an operator is tried with. The CPU: its own kernel there is called with zeros, and says what
 /// eager would. Never for random numbers, whose stream would move.
 c10::Device stand_in_of(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
   const c10::Device meta(c10::kMeta), cpu(c10::kCPU);
   const bool assumes_gpu = std::ranges::find(kMetaAssumesGpu, op.operator_name().name) != std::end(kMetaAssumesGpu);
+  if (std::ranges::find(kTrustsNumbers, op.operator_name().name) != std::end(kTrustsNumbers)) return meta;
   if (!assumes_gpu && (op.hasTag(at::Tag::nondeterministic_seeded) || !meta_is_python(op))) return meta;
   const int64_t most = assumes_gpu ? kMostZeros : kMostZerosForSpeed;
   const auto small = [&](const at::Tensor& tensor) {
