@@ -128,11 +128,15 @@ bool eye(Call& call) {
   return add_new(call, {rows, columns}, Options(call, first, c10::get_default_dtype_as_scalartype()));
 }
 
+void check_bounds(int64_t low, int64_t high) {
+  TORCH_CHECK(low < high, "random_ expects 'from' to be less than 'to', but got from=", low, " >= to=", high);
+}
+
 /// randint: sizes in argument `sizes`, options from `first` on; the schema's default dtype is int64.
 template <size_t sizes, size_t first = sizes + 1>
 bool randint(Call& call) {
   const int64_t low = sizes == 2 ? call.integer(0) : 0, high = call.integer(sizes - 1);
-  TORCH_CHECK(low < high, "random_ expects 'from' to be less than 'to', but got from=", low, " >= to=", high);
+  check_bounds(low, high);
   const Options options(call, first, c10::ScalarType::Long);
   if (!(class_of(options.dtype) & (kNumbers | kBools))) return false;
   return add_new(call, call.ints(sizes), options);
@@ -164,7 +168,7 @@ bool like(Call& call) {
 template <size_t options>
 bool randint_like(Call& call) {
   const int64_t low = options == 3 ? call.integer(1) : 0, high = call.integer(options - 1);
-  TORCH_CHECK(low < high, "random_ expects 'from' to be less than 'to', but got from=", low, " >= to=", high);
+  check_bounds(low, high);
   const c10::ScalarType dtype = call.is_none(options) ? call.tensor(0).scalar_type() : call.arg(options).toScalarType();
   return (class_of(dtype) & kReals) && like<options>(call);
 }

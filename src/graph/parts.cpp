@@ -17,14 +17,6 @@ void rename(PyArg& arg, const std::vector<ValueId>& map) {
   for (PyArg& item : arg.items) rename(item, map);
 }
 
-void rename(AtenArg& arg, const std::vector<ValueId>& map) {
-  const auto to = [&](ValueId& id) {
-    if (id != kNoValue) id = map.at(id);
-  };
-  if (auto* id = std::get_if<ValueId>(&arg)) to(*id);
-  if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) std::ranges::for_each(*ids, to);
-}
-
 /// Nodes of one kind in a row.
 struct Span {
   size_t begin, end;
@@ -83,7 +75,7 @@ class Splitter {
   }
 
   void add(Graph& to, AtenNode node, const Span& span, size_t index) {
-    for (AtenArg& arg : node.args) rename(arg, map_);
+    for (AtenArg& arg : node.args) graph::rename(arg, map_);
     for (ValueId& id : node.results) {
       // In place, it is an operand, which has its name.
       if (id == kNoValue) continue;
@@ -174,6 +166,14 @@ class Splitter {
 };
 
 }  // namespace
+
+void rename(AtenArg& arg, const std::vector<ValueId>& map) {
+  const auto to = [&](ValueId& id) {
+    if (id != kNoValue) id = map.at(id);
+  };
+  if (auto* id = std::get_if<ValueId>(&arg)) to(*id);
+  if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) std::ranges::for_each(*ids, to);
+}
 
 void rename(TorchNode& node, const std::vector<ValueId>& map) {
   for (PyArg& arg : node.args) rename(arg, map);

@@ -19,7 +19,8 @@ struct Part {
 /// The parts in order; none where a constant is written or handed out, whose copy belongs to a run and not to a part.
 std::vector<Part> parts_of(const Graph& graph);
 
-/// Names the node's tensors as `map` says; what has no name there is None.
+/// Names the tensors of an argument, or a node, as `map` says; what has no name there is None.
+void rename(AtenArg& arg, const std::vector<ValueId>& map);
 void rename(TorchNode& node, const std::vector<ValueId>& map);
 
 }  // namespace magneto::graph

@@ -27,13 +27,7 @@ Rewriter::Rewriter(Graph old) : old_(std::move(old)), map_(old_.values.size(), k
 
 std::vector<AtenArg> Rewriter::map_args(const AtenNode& node) const {
   std::vector<AtenArg> args = node.args;
-  for (AtenArg& arg : args) {
-    if (auto* id = std::get_if<ValueId>(&arg)) {
-      *id = map(*id);
-    } else if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
-      for (ValueId& item : *ids) item = map(item);
-    }
-  }
+  for (AtenArg& arg : args) graph::rename(arg, map_);
   return args;
 }
 
