@@ -77,10 +77,11 @@ const at::Tensor* FakeImpl::known() const {
   if (!state_->graph) return nullptr;
   if (!symbolic_ && numel_ == 0 && device_opt_ == c10::Device(c10::kCPU)) {
     // Nothing is in it, whatever is written.
-    const BelowFake guard;
-    const c10::InferenceMode no_inference(false);
-    if (!known_.defined())
+    if (!known_.defined()) {
+      const BelowFake guard;
+      const c10::InferenceMode no_inference(false);
       known_ = at::empty_strided(sizes_default(), strides_default(), c10::typeMetaToScalarType(dtype()));
+    }
     return &known_;
   }
   if (!known_.defined()) return nullptr;
