@@ -89,7 +89,9 @@ class Describer:
 
     def tensor(self, value: torch.Tensor) -> str:
         if value.layout != torch.strided or value.is_quantized:
-            return f"{value.layout} {self.tensor(value.dequantize() if value.is_quantized else value.to_dense())}"
+            plain = value.dequantize() if value.is_quantized else value.to_dense()
+            self.kept.append(plain)  # its memory is not another's later
+            return f"{value.layout} {self.tensor(plain)}"
         storage = value.untyped_storage().data_ptr() if value.numel() else 0
         memory = self.storages.setdefault(storage, len(self.storages) + 1)
         facts = f"{value.dtype} {tuple(value.shape)} {value.stride()}+{value.storage_offset()} memory {memory}"

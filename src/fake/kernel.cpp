@@ -12,6 +12,7 @@
 #include "fake/data_sizes.h"
 #include "fake/dispatch_key.h"
 #include "fake/known.h"
+#include "fake/matmul.h"
 #include "fake/meta_kernel.h"
 #include "fake/operator_facts.h"
 #include "fake/record.h"
@@ -332,6 +333,7 @@ void register_kernels() {
     for (const RuleRow& row : whole_rules()) {
       whole->impl(std::string(row.op).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_whole>());
     }
+    register_matmul(*whole);
     return true;
   }();
   (void)registered;

@@ -205,6 +205,25 @@ bool embedding(Call& call) {
   return true;
 }
 
+/// weight, indices, offsets, scale_grad_by_freq, mode (0: sum, 1: mean, 2: max), sparse, per_sample_weights,
+/// include_last_offset, padding_idx: what layers with one bag after the other ask for.
+bool embedding_bag(Call& call) {
+  const at::Tensor &weight = call.tensor(0), &indices = call.tensor(1), &offsets = call.tensor(2);
+  const c10::ScalarType dtype = indices.scalar_type();
+  if (weight.dim() != 2 || indices.dim() != 1 || offsets.dim() != 1 || weight.stride(1) != 1) return false;
+  if (!is_index_dtype(dtype) || dtype != offsets.scalar_type() || weight.scalar_type() != c10::kFloat) return false;
+  if (!call.is_none(6) || call.boolean(7) || call.integer(8) >= 0 || !weight.is_cpu()) return false;
+  const int64_t bags = offsets.size(0), mode = call.integer(4);
+  // Sums need not know which bag an index is of.
+  const int64_t owners = mode == 0 ? 0 : indices.size(0);
+  call.result(call.empty({bags, weight.size(1)}, weight.scalar_type(), weight.device()));
+  call.result(call.empty({owners}, dtype, weight.device()));
+  call.result(call.empty({bags}, dtype, weight.device()));
+  const at::DimVector largest = mode == 2 ? at::DimVector{bags, weight.size(1)} : at::DimVector{bags};
+  call.result(call.empty(largest, dtype, weight.device()));
+  return true;
+}
+
 /// embedding_dense_backward(grad, indices, num_weights, ...).
 bool embedding_dense_backward(Call& call) {
   const at::Tensor& grad = call.tensor(0);
@@ -420,6 +439,8 @@ constexpr RuleRow rows[] = {
     {"aten::_index_put_impl_", index_put<true>},
     {"aten::index_select", when<kAll, index_select>},
     {"aten::embedding", when<kFloats, embedding>},
+    {"aten::_embedding_bag", embedding_bag},
+    {"aten::_embedding_bag_forward_only", embedding_bag},
     {"aten::embedding_dense_backward", when<kFloats, embedding_dense_backward>},
     {"aten::take", when<kAll, take>},
     {"aten::masked_scatter", when<kAll, masked_scatter>},

@@ -1,5 +1,7 @@
 // Elementwise operators.
 #include <ATen/Context.h>
+#include <ATen/ops/clamp_max.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 #include <limits>
@@ -124,11 +126,31 @@ bool pow_tensor(Call& call) {
   return call.give(power(call.in(0), call.in(1)));
 }
 
+/// Before PyTorch 2.13 a NaN that is the only number to bound values leaves them alone; later it makes them NaN. Tensors
+/// and pairs of numbers hand NaN on in all versions.
+bool lone_nan_is_ignored() {
+  static const bool ignored = [] {
+    const at::Tensor bounded = at::clamp_max(at::zeros({1}, at::kFloat), std::numeric_limits<double>::quiet_NaN());
+    return !std::isnan(*bounded.const_data_ptr<float>());
+  }();
+  return ignored;
+}
+
+T at_least(const T& x, const T& bound, bool lone_number) {
+  return lone_number && lone_nan_is_ignored() ? select(x < bound, bound, x) : maximum(x, bound);
+}
+
+T at_most(const T& x, const T& bound, bool lone_number) {
+  return lone_number && lone_nan_is_ignored() ? select(x > bound, bound, x) : minimum(x, bound);
+}
+
+template <bool by_numbers>
 bool clamp(Call& call) {
   T x = call.in(0);
   if (x.dtype() == Dtype::Bool) return false;
-  if (call.given(1)) x = maximum(x, call.in(1));
-  if (call.given(2)) x = minimum(x, call.in(2));
+  const bool lone = by_numbers && !(call.given(1) && call.given(2));
+  if (call.given(1)) x = at_least(x, call.in(1), lone);
+  if (call.given(2)) x = at_most(x, call.in(2), lone);
   return call.give(x);
 }
 
@@ -333,15 +355,15 @@ constexpr RuleRow kRows[] = {
        const T x = call.in(0);
        return call.give(select(x <= call.in(1), broadcast(call.in(2), x.sizes()), x));
      }},
-    {"aten::hardtanh", clamp},
+    {"aten::hardtanh", clamp<true>},
     {"aten::hardsigmoid", [](Call& call) { return hardsigmoid_of(call, false); }},
     {"aten::hardswish", [](Call& call) { return hardsigmoid_of(call, true); }},
-    {"aten::clamp", clamp},
-    {"aten::clamp.Tensor", clamp},
+    {"aten::clamp", clamp<true>},
+    {"aten::clamp.Tensor", clamp<false>},
     {"aten::clamp_min",
-     [](Call& call) { return call.compute() != Dtype::Bool && call.give(maximum(call.in(0), call.in(1))); }},
+     [](Call& call) { return call.compute() != Dtype::Bool && call.give(at_least(call.in(0), call.in(1), true)); }},
     {"aten::clamp_max",
-     [](Call& call) { return call.compute() != Dtype::Bool && call.give(minimum(call.in(0), call.in(1))); }},
+     [](Call& call) { return call.compute() != Dtype::Bool && call.give(at_most(call.in(0), call.in(1), true)); }},
     {"aten::where.self", where},
     {"aten::masked_fill.Scalar", masked_fill},
     {"aten::masked_fill.Tensor", masked_fill},

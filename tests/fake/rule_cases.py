@@ -150,6 +150,13 @@ def like(*rest, dtypes=CLASSES):
 
 
 INDEX = torch.tensor([0, 1, 0])
+BAGS = [
+    ((w, i, o, False, mode, False, None, last), {})
+    for w in (make(3, 4), make(4, 3).t(), make(3, 4, dtype=H), make(3, 4, dtype=torch.float64))
+    for i, o in ((INDEX, torch.tensor([0, 2])), (INDEX.int(), torch.tensor([0, 1, 3]).int()), (INDEX[:0], INDEX[:0]))
+    for mode in (0, 1, 2)
+    for last in (False, True)
+]
 
 
 def indexing():
@@ -673,6 +680,8 @@ CASES = {
         for w in (make(3, 4), make(4, 3).t(), make(3, 4, dtype=H), make(3))
         for i in (INDEX, INDEX.int(), INDEX[:0], torch.tensor(1), INDEX.expand(2, 3).t(), INDEX.float())
     ],
+    "aten::_embedding_bag": BAGS,
+    "aten::_embedding_bag_forward_only": BAGS,
     "aten::embedding_dense_backward": [
         ((make(3, 4), INDEX, 5, -1, False), {}),
         ((make(2, 3, 4), INDEX.expand(2, 3), 5, 0, False), {}),
