@@ -371,6 +371,8 @@ class Capture {
   Ref call_script_function(PyObject* function, const CallArgs& args);
   /// C code that reads its arguments' contents and may call Python functions back.
   Ref call_native(const std::function<PyObject*()>& run);
+  /// A key that can't be hashed raises; a `__hash__` in Python is interpreted.
+  void check_hashable(PyObject* key);
   bool truth(PyObject* value);
   /// The same where the program raises otherwise (`assert`): a tensor that is not known becomes a check in the graph.
   /// If that fails, the run is undone, and CPython raises what is to be raised.

@@ -108,7 +108,7 @@ Ref handle_type_call(Capture& capture, const CallArgs& args) {
 
 Ref dict_get(Capture& capture, PyObject* dict, PyObject* key) {
   capture.refuse_opaque(key, 2);
-  if (PyObject_Hash(key) == -1) throw PythonError{};
+  capture.check_hashable(key);
   return capture.dict_lookup(dict, key);
 }
 

@@ -25,6 +25,10 @@ Ref Capture::call_native(const std::function<PyObject*()>& run) {
   return result;
 }
 
+void Capture::check_hashable(PyObject* key) {
+  call_native([&]() -> PyObject* { return PyObject_Hash(key) == -1 ? nullptr : Py_NewRef(Py_None); });
+}
+
 bool Capture::truth(PyObject* value) {
   if (value == Py_True) return true;
   if (value == Py_False || value == Py_None) return false;

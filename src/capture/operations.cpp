@@ -424,7 +424,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     return call_native([&] { return PyObject_GetItem(container, resolved_key.get()); });
   }
   if (PyDict_Check(container)) {
-    if (PyObject_Hash(key) == -1) throw PythonError{};
+    check_hashable(key);
     if (Ref value = dict_lookup(container, key)) return value;
     if (type == &PyDict_Type || type == &PyODict_Type) {
       raise_key_error(key);
@@ -442,7 +442,8 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     raise_key_error(key);
   }
   if ((PyList_Check(container) || PyTuple_Check(container)) && PyIndex_Check(key) && !is_tensor(key)) {
-    Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
+    Ref number = call_native([&] { return PyNumber_Index(key); });
+    Py_ssize_t index = PyNumber_AsSsize_t(number.get(), PyExc_IndexError);
     if (index == -1 && PyErr_Occurred()) throw PythonError{};
     const Py_ssize_t size = PySequence_Fast_GET_SIZE(container);
     if (index < 0 || index >= size) guard_length(source, type, size);
@@ -538,7 +539,7 @@ bool Capture::contains(PyObject* container, PyObject* item) {
     return contains(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(container)->dv_dict), item);
   }
   if (PyDict_Check(container) && is_outside(container) && !has_shadow(container) && !is_shadow(container)) {
-    if (PyObject_Hash(item) == -1) throw PythonError{};
+    check_hashable(item);
     return static_cast<bool>(dict_lookup(container, item));
   }
   if (!PyDict_Check(container)) guard_contents(container);  // of a dict, the keys

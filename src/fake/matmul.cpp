@@ -17,6 +17,8 @@ namespace magneto::fake {
 
 namespace {
 
+using c10::SymInt;
+
 bool has_symbols(const at::Tensor& tensor) {
   const FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;
   return fake && fake->symbolic();
@@ -32,8 +34,9 @@ bool is_one_matrix(const at::Tensor& stack) {
   return true;
 }
 
-/// `stack`, of three dimensions or more, and a matrix or a vector: whether PyTorch computes one product of two matrices.
-/// Where the smaller operand needs a gradient, a copy of the stack costs less than the gradient of its expansion.
+/// `stack`, of three dimensions or more, and a matrix or a vector: whether PyTorch computes one product of two
+/// matrices. Where the smaller operand needs a gradient, a copy of the stack costs less than the gradient of its
+/// expansion.
 bool folds(const at::Tensor& stack, const at::Tensor& other, bool stack_first) {
   if (other.requires_grad()) return true;
   return (stack_first || other.dim() == 1) && is_one_matrix(stack_first ? stack : stack.mT());

@@ -245,17 +245,6 @@ bool embedding(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
-/// As fake/rules_indexing.cpp's: the largest are of interest where the mode asks for them.
-bool embedding_bag(SymbolicCall& call) {
-  const SymSizes weight = call.sizes(0), indices = call.sizes(1), bags = call.sizes(2);
-  const int64_t mode = call.integer(4);
-  if (!call.is_none(6) || call.arg(7).toBool()) return false;
-  const SymSizes sums = {bags[0], weight[1]};
-  const bool owned = call.result(1).sym_numel() != 0;
-  return call.dense(0, sums) && (!owned || call.dense(1, indices)) && call.dense(2, bags) &&
-         call.dense(3, mode == 2 ? sums : bags);
-}
-
 bool index_select(SymbolicCall& call) {
   SymSizes sizes = call.sizes(0);
   if (sizes.empty()) return false;
@@ -501,8 +490,6 @@ constexpr SymbolicRow rows[] = {
     {"aten::index_put_", index_put},
     {"aten::index_select", index_select},
     {"aten::embedding", embedding},
-    {"aten::_embedding_bag", embedding_bag},
-    {"aten::_embedding_bag_forward_only", embedding_bag},
     {"aten::gather", gather},
     {"aten::scatter.src", like_self},
     {"aten::scatter.value", like_self},

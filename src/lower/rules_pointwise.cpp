@@ -126,8 +126,8 @@ bool pow_tensor(Call& call) {
   return call.give(power(call.in(0), call.in(1)));
 }
 
-/// Before PyTorch 2.13 a NaN that is the only number to bound values leaves them alone; later it makes them NaN. Tensors
-/// and pairs of numbers hand NaN on in all versions.
+/// Before PyTorch 2.13 a NaN that is the only number to bound values leaves them alone; later it makes them NaN.
+/// Tensors and pairs of numbers hand NaN on in all versions.
 bool lone_nan_is_ignored() {
   static const bool ignored = [] {
     const at::Tensor bounded = at::clamp_max(at::zeros({1}, at::kFloat), std::numeric_limits<double>::quiet_NaN());

@@ -202,11 +202,6 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::index_put": ("a b, i:c, c b", lambda x, i, y: x.index_put((i,), y)),
     "aten::index_put_": ("a b, i:c, c b", lambda x, i, y: x.index_put_((i,), y, accumulate=True)),
     "aten::index_select": ("a b, i:c", lambda x, i: x.index_select(1, i)),
-    "aten::_embedding_bag_forward_only": (
-        "a b, i:c d!",
-        torch.no_grad()(lambda x, i: F.embedding_bag(i, x, mode="sum")),
-    ),
-    "aten::_embedding_bag": ("a b, i:c d!", lambda x, i: F.embedding_bag(i, x.requires_grad_(), mode="max").detach()),
     "aten::embedding": ("a b, i:c d", lambda x, i: F.embedding(i, x)),
     "aten::gather": ("a b, i:c b", lambda x, i: x.gather(0, i)),
     "aten::scatter.src": ("a b, i:c b, c b", lambda x, i, y: x.scatter(0, i, y)),
