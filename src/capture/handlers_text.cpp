@@ -21,6 +21,9 @@ bool has_constant_text(Capture& capture, PyObject* value) {
 template <PyObject* (*function)(PyObject*)>
 Ref handle_text(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "repr");
+  if (is_tensor(args.values[0])) {
+    if (Ref waiting = capture.text_of_data(args.values[0], nullptr)) return waiting;
+  }
   Ref value = capture.resolve_deep(args.values[0]);
   capture.refuse_opaque(value.get(), 8);
   PyTypeObject* type = Py_TYPE(value.get());
@@ -29,6 +32,7 @@ Ref handle_text(Capture& capture, const CallArgs& args) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
   }
   if (is_tensor(value.get())) capture.side_exit(BreakReason::DataDependentValue, "the text of a tensor");
+  capture.guard_class_text(value.get(), 8);
   return capture.call_native([&] { return function(value.get()); });
 }
 
@@ -37,6 +41,9 @@ PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr)
 Ref handle_format(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "format");
   PyObject* value = args.values[0];
+  if (is_tensor(value)) {
+    if (Ref waiting = capture.text_of_data(value, args.values.size() > 1 ? args.values[1] : nullptr)) return waiting;
+  }
   capture.refuse_opaque(value, 3);
   PyTypeObject* type = Py_TYPE(value);
   static PyObject* const plain = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__format__");
@@ -58,12 +65,14 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
     capture.side_exit(BreakReason::OpaqueObject,
                       std::string("the text of an object of type ") + Py_TYPE(args.values[0])->tp_name);
   }
+  capture.guard_class_text(value, 3);
   return checked(PyObject_Format(args.values[0], args.values.size() > 1 ? args.values[1] : nullptr));
 }
 
 Ref handle_str_format(Capture& capture, const CallArgs& args) {
   for (PyObject* value : args.values) {
     capture.refuse_opaque(value, 3);
+    capture.guard_class_text(value, 3);
     if (!has_constant_text(capture, value)) {
       capture.side_exit(BreakReason::OpaqueObject,
                         std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);

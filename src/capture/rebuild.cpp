@@ -125,6 +125,7 @@ int32_t Rebuilder::build(PyObject* value) {
   if (is_array_stand_in(value)) return build_array(value);
   if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
   if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
+  if (is_unknown_text(value)) c.need_text(value);
   if (const shapes::Relation* question = question_of(value)) return memo_[value] = build_truth(*question);
   if (holder_of_float(value)) return memo_[value] = read_number(c.tensor_of_data_float(value).get());
   if (const shapes::Expr* size = size_of_number(value); size && !c.source_of(value)) {
@@ -519,7 +520,10 @@ void Rebuilder::journal() {
     } else if (type == &PySet_Type) {
       Ref items = checked(PySequence_List(contents));
       const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
-      const bool constants = std::ranges::all_of(all, is_scalar);
+      const bool constants = std::ranges::all_of(all, [&](PyObject* item) {
+        const guards::Source* source = c.source_of(item);
+        return is_scalar(item) || (source && source->kind == guards::SourceKind::Const && !c.is_shadow(item));
+      });
       const int32_t set =
           emit(constants ? PlanOp::Const : PlanOp::NewSet, {}, constants ? clone_set(contents).get() : nullptr);
       if (!constants) emit_to(set, PlanOp::SetFill, build_items(items.get()));
