@@ -66,8 +66,9 @@ struct Memory {
   /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
   std::set<std::string> needed;
   bool needs_all = false;
-  /// Where texts are made that the program reads, though only the data says them.
-  std::set<BreakSite> texts;
+  /// What the program does with a text that only the data says, by the place where it is made.
+  enum class Text : uint8_t { Dropped, HandedOn, Read };
+  std::map<BreakSite, Text> texts;
   /// A tensor was written after a call that was to be put off.
   bool defers_nothing = false;
   /// Examples of numbers that only the data says, in the order in which they are made; -1: whatever.
@@ -144,6 +145,15 @@ struct Shadow {
   Ref original;
   Ref object;
   bool dirty = false;
+};
+
+/// A part of a text that only the data says: `function(value, format)`; no function: the value itself, a text.
+struct TextPart {
+  Ref value, function, format;
+};
+struct UnknownText {
+  std::vector<TextPart> parts;
+  std::vector<BreakSite> sites;  // where its parts are made
 };
 
 /// What a finished capture hands to the plan builder.
@@ -319,11 +329,14 @@ class Capture {
   Ref is_not_zero(PyObject* value);
 
   // -- texts that only the data says (texts.cpp) -----------------------------------------------------------------
-  /// format(value, format) of a tensor or such a number, unless the program needs the text; null: made as any other.
-  Ref text_of_data(PyObject* value, PyObject* format);
+  /// format(value, format) of a tensor or such a number, or function(value), unless the program reads the text; null:
+  /// made as any other.
+  Ref text_of_data(PyObject* value, PyObject* format, PyObject* function = nullptr);
   Ref join_texts(std::span<PyObject* const> parts);
-  /// The program needs the text: throws Retry.
+  /// The program reads the text: throws Retry.
   [[noreturn]] void need_text(PyObject* text);
+  /// It is alive at the segment's end, where the run makes it of these. Throws Retry if it can't yet.
+  const std::vector<TextPart>& parts_to_hand_on(PyObject* text);
 
   // -- sizes that differ from run to run (sizes.cpp) -------------------------------------------------------------
   /// The number that a size is: an unknown one, unless it is known after all.
@@ -481,9 +494,9 @@ class Capture {
   bool assume_float(const at::Tensor& holder);
   shapes::Expr symbol_of_number(const guards::Source* source, int64_t now);
   Ref question(const shapes::Relation& relation);
-  Ref unknown_text(std::vector<BreakSite> sites);
-  /// The text that the current instruction makes has not been needed so far.
-  bool may_wait_for_text() const;
+  Ref unknown_text(UnknownText text);
+  /// What is known to become of the text that the current instruction makes; null: it is read.
+  Memory::Text* wish_for_text();
   /// Expressions for a tensor's sizes; empty: all are plain numbers.
   std::vector<shapes::Expr> symbolic_sizes(PyObject* raw, const guards::Source* source);
   void note_assumptions();
@@ -593,7 +606,7 @@ class Capture {
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
   std::vector<Ref> data_floats_;
-  std::unordered_map<PyObject*, std::vector<BreakSite>> texts_;  // stand-in -> where the texts in it are made
+  std::unordered_map<PyObject*, UnknownText> texts_;  // by stand-in
   std::vector<std::pair<Ref, Py_ssize_t>> draws_;  // random.Random objects, and how often they are drawn from
   std::set<PyObject*> members_;                    // of dicts and sets: objects that these know by identity
   std::unordered_map<PyObject*, Ref> arrays_;      // from outside -> its stand-in

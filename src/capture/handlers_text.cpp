@@ -18,11 +18,18 @@ bool has_constant_text(Capture& capture, PyObject* value) {
   return PyExceptionInstance_Check(value) || PyTuple_CheckExact(value) || PyList_CheckExact(value);
 }
 
-template <PyObject* (*function)(PyObject*)>
+constexpr const char* kRepr = "repr";
+constexpr const char* kAscii = "ascii";
+constexpr const char* kStr = "str";
+constexpr const char* kFormat = "format";
+
+/// `name`: of the built-in function that does the same.
+template <PyObject* (*function)(PyObject*), const char* const& name>
 Ref handle_text(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "repr");
-  if (is_tensor(args.values[0])) {
-    if (Ref waiting = capture.text_of_data(args.values[0], nullptr)) return waiting;
+  if (is_tensor(args.values[0]) && args.values.size() == 1) {
+    static PyObject* const made_by = PyDict_GetItemString(PyEval_GetBuiltins(), name);
+    if (Ref waiting = capture.text_of_data(args.values[0], nullptr, made_by)) return waiting;
   }
   Ref value = capture.resolve_deep(args.values[0]);
   capture.refuse_opaque(value.get(), 8);
@@ -84,16 +91,16 @@ Ref handle_str_format(Capture& capture, const CallArgs& args) {
 
 }  // namespace
 
-Ref text_of(Capture& capture, const CallArgs& args) { return handle_text<PyObject_Str>(capture, args); }
+Ref text_of(Capture& capture, const CallArgs& args) { return handle_text<PyObject_Str, kStr>(capture, args); }
 
 std::span<const HandlerRow> text_handlers() {
   static constexpr HandlerRow rows[] = {
-      {"builtins.repr", handle_text<PyObject_Repr>},
-      {"builtins.ascii", handle_text<PyObject_ASCII>},
+      {"builtins.repr", handle_text<PyObject_Repr, kRepr>},
+      {"builtins.ascii", handle_text<PyObject_ASCII, kAscii>},
       {"builtins.format", handle_format},
-      {"object.__repr__", handle_text<PyObject_Repr>},
-      {"object.__str__", handle_text<PyObject_Str>},
-      {"object.__format__", handle_text<format_plain>},
+      {"object.__repr__", handle_text<PyObject_Repr, kRepr>},
+      {"object.__str__", handle_text<PyObject_Str, kStr>},
+      {"object.__format__", handle_text<format_plain, kFormat>},
       {"str.format", handle_str_format},
   };
   return rows;

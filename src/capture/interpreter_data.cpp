@@ -266,14 +266,11 @@ void Interpreter::op_format(const Instr& in) {
   static PyObject* const functions[] = {nullptr, reinterpret_cast<PyObject*>(&PyUnicode_Type),
                                         PyDict_GetItemString(PyEval_GetBuiltins(), "repr"),
                                         PyDict_GetItemString(PyEval_GetBuiltins(), "ascii")};
-  PyObject* convert = functions[in.arg & 0x03];
-  if (!convert) {
-    if (Ref waiting = c.text_of_data(value, has_spec ? f.top() : nullptr)) {
-      return replace(has_spec ? 2 : 1, std::move(waiting));
-    }
-  }
   Ref text = Ref::borrow(value);
-  if (convert) text = c.call(convert, {value});
+  if (PyObject* convert = functions[in.arg & 0x03]) text = c.call(convert, {value});
+  if (Ref waiting = c.text_of_data(text.get(), has_spec ? f.top() : nullptr)) {
+    return replace(has_spec ? 2 : 1, std::move(waiting));
+  }
   if (!PyUnicode_CheckExact(text.get()) || has_spec) {
     static PyObject* const format = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
     text = has_spec ? c.call(format, {text.get(), f.top()}) : c.call(format, {text.get()});

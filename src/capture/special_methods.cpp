@@ -33,27 +33,30 @@ const std::vector<BuiltinRow>& builtin_rows() {
   return rows;
 }
 
-/// "add" for "iadd" and "add"; of a comparison the one that is asked of the other operand.
-std::vector<std::string> methods_of_operator(std::string name) {
-  static const std::map<std::string, std::string> mirrored = {{"lt", "gt"}, {"gt", "lt"}, {"le", "ge"}, {"ge", "le"}};
-  static constexpr std::string_view plain[] = {"neg", "pos", "invert", "inv", "index", "eq", "ne"};
+using Names = std::vector<std::string>;
+
+/// What an operator asks of its first operand, and of the second one.
+std::pair<Names, Names> methods_of_operator(std::string name) {
+  static const std::map<std::string, std::string> mirrored = {{"lt", "gt"}, {"gt", "lt"}, {"le", "ge"},
+                                                              {"ge", "le"}, {"eq", "eq"}, {"ne", "ne"}};
+  static constexpr std::string_view unary[] = {"neg", "pos", "invert", "inv", "index"};
   if (name.ends_with('_')) name.pop_back();  // and_
-  if (const auto other = mirrored.find(name); other != mirrored.end()) {
-    return {"__" + name + "__", "__" + other->second + "__"};
+  const std::string own = "__" + name + "__";
+  if (const auto other = mirrored.find(name); other != mirrored.end()) return {{own}, {"__" + other->second + "__"}};
+  if (name.ends_with("item") || name == "contains" || std::ranges::find(unary, name) != std::end(unary)) {
+    return {{own}, {}};
   }
-  if (name.ends_with("item") || name == "contains" || std::ranges::find(plain, name) != std::end(plain)) {
-    return {"__" + name + "__"};
-  }
-  std::vector<std::string> methods = {"__" + name + "__", "__r" + name + "__"};
-  if (name.starts_with('i')) {
-    methods.push_back("__" + name.substr(1) + "__");
-    methods.push_back("__r" + name.substr(1) + "__");
-  }
-  return methods;
+  const bool in_place = name.starts_with('i');
+  const std::string plain = in_place ? name.substr(1) : name;
+  return {in_place ? Names{own, "__" + plain + "__"} : Names{own}, {"__r" + plain + "__"}};
 }
 
-std::vector<PyObject*> find_methods(PyObject* function) {
-  std::vector<std::string> names;
+struct Methods {
+  std::vector<PyObject*> first, others;  // by argument; interned
+};
+
+Methods find_methods(PyObject* function) {
+  std::pair<Names, Names> names;
   std::string_view module = "builtins";
   if (PyCFunction_Check(function)) {
     PyObject* of = reinterpret_cast<PyCFunctionObject*>(function)->m_module;
@@ -64,35 +67,40 @@ std::vector<PyObject*> find_methods(PyObject* function) {
   if (module == "_operator") {
     names = methods_of_operator(name);
   } else if (module == "math") {
-    names = {"__float__", "__index__", "__" + name + "__"};
+    names.first = names.second = {"__float__", "__index__", "__" + name + "__"};
   } else if (module == "builtins") {
     const auto row = std::ranges::find(builtin_rows(), name, &BuiltinRow::function);
-    if (row != builtin_rows().end()) names.assign(row->methods.begin(), row->methods.end());
+    if (row != builtin_rows().end()) names.first.assign(row->methods.begin(), row->methods.end());
+    names.second = names.first;
   }
-  std::vector<PyObject*> methods;
-  for (const std::string& each : names) methods.push_back(PyUnicode_InternFromString(each.c_str()));
-  return methods;
+  const auto interned = [](const Names& texts) {
+    std::vector<PyObject*> methods;
+    for (const std::string& each : texts) methods.push_back(PyUnicode_InternFromString(each.c_str()));
+    return methods;
+  };
+  return {interned(names.first), interned(names.second)};
 }
 
 }  // namespace
 
 void Capture::guard_special_methods(PyObject* function, std::span<PyObject* const> args) {
   if (!PyCFunction_Check(function) && !PyType_Check(function)) return;
-  static auto* known = new std::unordered_map<PyObject*, std::vector<PyObject*>>;
+  static auto* known = new std::unordered_map<PyObject*, Methods>;
   auto found = known->find(function);
   if (found == known->end()) {
     keep_forever(function);
     found = known->emplace(function, find_methods(function)).first;
   }
-  if (found->second.empty()) return;
-  const auto guard = [&](PyObject* arg) {
+  if (found->second.first.empty()) return;
+  const auto guard = [&](PyObject* arg, const std::vector<PyObject*>& methods) {
     if (!is_tensor(arg)) return;
-    for (PyObject* method : found->second) type_lookup(Py_TYPE(arg), method);
+    for (PyObject* method : methods) type_lookup(Py_TYPE(arg), method);
   };
-  for (PyObject* arg : args) {
-    guard(arg);
-    if (!PyList_CheckExact(arg)) continue;  // sum(list)
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(arg); ++i) guard(PyList_GET_ITEM(arg, i));
+  for (size_t i = 0; i < args.size(); ++i) {
+    const std::vector<PyObject*>& methods = i == 0 ? found->second.first : found->second.others;
+    guard(args[i], methods);
+    if (!PyList_CheckExact(args[i])) continue;  // sum(list)
+    for (Py_ssize_t k = 0; k < PyList_GET_SIZE(args[i]); ++k) guard(PyList_GET_ITEM(args[i], k), methods);
   }
 }
 

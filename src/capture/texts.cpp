@@ -1,7 +1,8 @@
 // Texts that only the data says: of a tensor, or of a number that it gives.
 //
-// Most are messages for errors that do not happen. A stand-in is handed on in place of such a text; where the program
-// needs it, the segment is captured again, and ends where the text is made.
+// Most are messages for errors that do not happen. A stand-in is handed on in place of such a text. Where one is handed on
+// behind the segment's end, the segment is captured again with a copy of the value, of which the run makes the text; where
+// the program reads it before, the segment ends where the text is made.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -43,20 +44,35 @@ bool asks_for_character(PyObject* format) {
 
 }  // namespace
 
-Ref Capture::unknown_text(std::vector<BreakSite> sites) {
-  Ref text = make_unknown_text();
-  texts_.emplace(text.get(), std::move(sites));
-  keep(text);
-  return text;
+namespace {
+
+/// The text that a run makes of a copy does not say how that was made.
+bool makes_text_of_copy(PyObject* value) {
+  return !is_tensor(value) || THPVariable_Unpack(value).dim() == 0 || !THPVariable_Unpack(value).requires_grad();
 }
 
-bool Capture::may_wait_for_text() const {
-  return frame && !memory_.needs_all && !memory_.texts.count({frame->info->code, frame->pc});
+}  // namespace
+
+Ref Capture::unknown_text(UnknownText text) {
+  Ref stand_in = make_unknown_text();
+  texts_.emplace(stand_in.get(), std::move(text));
+  keep(stand_in);
+  return stand_in;
 }
 
-Ref Capture::text_of_data(PyObject* value, PyObject* format) {
-  if (!may_wait_for_text() || (format && (!PyUnicode_CheckExact(format) || asks_for_character(format)))) return {};
+Memory::Text* Capture::wish_for_text() {
+  static Memory::Text nothing = Memory::Text::Dropped;
+  if (!frame || memory_.needs_all) return nullptr;
+  const auto wish = memory_.texts.find({frame->info->code, frame->pc});
+  return wish == memory_.texts.end() ? &nothing : wish->second == Memory::Text::Read ? nullptr : &wish->second;
+}
+
+Ref Capture::text_of_data(PyObject* value, PyObject* format, PyObject* function) {
   if (!is_tensor(value) && !is_unknown_number(value)) return {};
+  if (format && (!PyUnicode_CheckExact(format) || asks_for_character(format))) return {};
+  const Memory::Text* wish = wish_for_text();
+  if (!wish) return {};
+  if (is_unknown_text(value) && (!format || PyUnicode_GET_LENGTH(format) == 0)) return Ref::borrow(value);
   const Ref sample = sample_of_text(*this, value);
   if (!sample) return {};
   Ref text = Ref::steal(PyObject_Format(sample.get(), format));
@@ -64,26 +80,45 @@ Ref Capture::text_of_data(PyObject* value, PyObject* format) {
     PyErr_Clear();
     return {};
   }
-  std::vector<BreakSite> sites = {{frame->info->code, frame->pc}};
-  if (const auto within = texts_.find(value); within != texts_.end()) sites = within->second;
-  return unknown_text(std::move(sites));
+  Ref copy = Ref::borrow(value);
+  if (*wish == Memory::Text::HandedOn) {
+    if (is_unknown_text(value) || !makes_text_of_copy(value)) return {};
+    static PyObject* const clone = PyObject_GetAttrString(THPVariableClass, "clone");
+    if (is_tensor(value)) copy = call(clone, {value});
+  }
+  static PyObject* const plain = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
+  return unknown_text({{{copy, Ref::borrow(function ? function : plain), Ref::borrow(format)}},
+                       {{frame->info->code, frame->pc}}});
 }
 
 Ref Capture::join_texts(std::span<PyObject* const> parts) {
-  std::vector<BreakSite> sites;
+  UnknownText joined;
   for (PyObject* part : parts) {
     const auto unknown = texts_.find(part);
-    if (unknown != texts_.end()) sites.insert(sites.end(), unknown->second.begin(), unknown->second.end());
+    if (unknown == texts_.end()) {
+      joined.parts.push_back({Ref::borrow(part), {}, {}});
+      continue;
+    }
+    const UnknownText& text = unknown->second;
+    joined.parts.insert(joined.parts.end(), text.parts.begin(), text.parts.end());
+    joined.sites.insert(joined.sites.end(), text.sites.begin(), text.sites.end());
   }
-  if (!sites.empty()) return unknown_text(std::move(sites));
+  if (!joined.sites.empty()) return unknown_text(std::move(joined));
   Ref empty = checked(PyUnicode_New(0, 0));
   return checked(_PyUnicode_JoinArray(empty.get(), parts.data(), static_cast<Py_ssize_t>(parts.size())));
 }
 
 void Capture::need_text(PyObject* text) {
-  const std::vector<BreakSite>& sites = texts_.at(text);
-  memory_.texts.insert(sites.begin(), sites.end());
+  for (const BreakSite& site : texts_.at(text).sites) memory_.texts[site] = Memory::Text::Read;
   throw Retry{};
+}
+
+const std::vector<TextPart>& Capture::parts_to_hand_on(PyObject* text) {
+  const UnknownText& unknown = texts_.at(text);
+  bool again = false;
+  for (const BreakSite& site : unknown.sites) again |= memory_.texts.try_emplace(site, Memory::Text::HandedOn).second;
+  if (again) throw Retry{};
+  return unknown.parts;
 }
 
 }  // namespace magneto::capture

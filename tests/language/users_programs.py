@@ -38,10 +38,6 @@ def matrices(*shapes):
 # -- messages that are not needed -----------------------------------------------------------------------------------------
 
 
-def expects(condition, message):
-    torch._check(condition, lambda: message)
-
-
 @programs()
 def message_of_a_tensor_is_dropped(x):
     total = x.sum()
@@ -359,7 +355,7 @@ def method_dispatched_by_type(x, value):
         return x, str(error)
 
 
-@programs()
+@programs(breaks=True)
 def options_are_merged_in_layers(x):
     defaults, file, line = {"a": 1, "b": 2}, {"b": 3}, {"c": 4}
     chain = collections.ChainMap(line, file, defaults)
@@ -368,7 +364,7 @@ def options_are_merged_in_layers(x):
     return x * chain["b"] + space.c, dict(chain) == merged, sorted(chain), vars(space)
 
 
-@programs()
+@programs(breaks=True)
 def template_and_path_texts(x):
     path = pathlib.PurePosixPath("runs") / f"{x.shape[0]:03d}" / "model.pt"
     text = string.Template("$name has $n").substitute(name="x", n=x.numel())
@@ -394,7 +390,7 @@ def statistics_of_numbers(x):
     return x * statistics.mean(values), statistics.median(values), math.fsum(values), math.dist((0, 0), (3, 4)), math.comb(5, 2)
 
 
-@programs()
+@programs(breaks=True)
 def intervals_of_time(x):
     span = datetime.timedelta(hours=1, seconds=30)
     return x * span.total_seconds(), str(span), span > datetime.timedelta(hours=1), (span * 2).seconds
@@ -472,6 +468,9 @@ def moving_average_in_a_closure(x):
     return [update(x), update(x * 2), update(x * 3)], state
 
 
+Pair = collections.namedtuple("Pair", "left right")
+
+
 @programs()
 def nested_structure_is_mapped(x):
     def walk(function, tree):
@@ -483,7 +482,6 @@ def nested_structure_is_mapped(x):
             return type(tree)(*(walk(function, item) for item in tree))
         return function(tree) if isinstance(tree, torch.Tensor) else tree
 
-    Pair = collections.namedtuple("Pair", "left right")
     tree = {"a": [x, (x + 1, 2)], "b": Pair(x * 2, None), "c": {"d": x.neg()}}
     return walk(lambda t: t.sum(), tree)
 
@@ -535,6 +533,53 @@ def assignments_through_views(x):
     return y, row
 
 
+@programs(*matrices((4, 3), (5, 3)))
+def mask_takes_values(x):
+    y = x.clone()
+    rows = x.sum(1) > 0
+    y[rows] = torch.tensor([7.0, 8.0, 9.0])
+    y[:, torch.tensor([True, False, True])] = torch.zeros(2)
+    return y, y.index_put((rows,), torch.ones(3), accumulate=True), y.index_put((x > 0.3,), x[0, :1])
+
+
+@programs(*matrices((4, 3), (2, 3)))
+def mask_takes_as_many_values_as_it_has_places(x):
+    y = x.clone()
+    y[torch.arange(x.shape[0]) < 2] = torch.arange(6.0).view(2, 3)
+    y[x >= x.max()] = torch.full((1,), 5.0)
+    return y
+
+
+@programs(*matrices((4, 3), (4, 3)))
+def mask_takes_too_many_values(x):
+    y = x.clone()
+    y += 1
+    try:
+        y[x > 0.3] = torch.ones(2)
+    except Exception as error:
+        return y, type(error).__name__, str(error)
+    return y
+
+
+@programs(*matrices((4, 3), (4, 3)))
+def mask_takes_one_size_and_then_another(x):
+    y, few = x.clone(), x > 10
+    few[0, 0] = True
+    y[few] = torch.ones(1)
+    try:
+        y[few] = torch.ones(2)
+    except Exception as error:
+        return y, type(error).__name__
+    return y
+
+
+@programs(lambda: (matrix().requires_grad_(), torch.ones(4, requires_grad=True)), breaks=True)
+def gradients_through_a_mask_that_takes_values(x, w):
+    y = x * 2
+    y[x.sum(1) > 0] = w * 3
+    return y, torch.autograd.grad((y * y).sum(), [x, w])
+
+
 @programs()
 def tensors_in_conditions_of_containers(x):
     flags = {"scale": True, "shift": False}
@@ -563,7 +608,7 @@ def composition_and_currying(x):
     return compose(add(1), scale, torch.sqrt)(x), compose(abs)(x - 3)
 
 
-@programs()
+@programs(breaks=True)
 def memo_of_a_recursive_function(x):
     @functools.lru_cache(maxsize=None)
     def fibonacci(n):
