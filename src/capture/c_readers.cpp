@@ -124,6 +124,7 @@ Ref Capture::callback(PyObject* callable) {
 
 Ref Capture::returned_to_c(Ref value, bool yielded) {
   PyObject* object = value.get();
+  if (is_unknown_text(object)) need_text(object);
   if (is_builtin_container(object)) {
     value = resolve_deep(object);
     if (is_outside(object)) return value;

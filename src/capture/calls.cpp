@@ -11,6 +11,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "capture/native_functions.h"
 #include "python/bind.h"
 #include "python/imported.h"
 
@@ -371,6 +372,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   if (decision.reason == BreakReason::DisabledFunction && wraps_seed(function)) decision = {Treatment::Seed};
   switch (decision.treatment) {
     case Treatment::TorchCall:
+      guard_native_function(*this, function);
       return call_torch(function, args);
     case Treatment::AutogradFunction:
       return apply_autograd_function(args);

@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "capture/breaks.h"
+#include "capture/kinds.h"
 #include "fake/fake.h"
 #include "graph/graph.h"
 #include "guards/guards.h"
@@ -65,6 +66,9 @@ struct Memory {
   /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
   std::set<std::string> needed;
   bool needs_all = false;
+  /// What the program does with a text that only the data says, by the place where it is made.
+  enum class Text : uint8_t { Dropped, HandedOn, Read };
+  std::map<BreakSite, Text> texts;
   /// A tensor was written after a call that was to be put off.
   bool defers_nothing = false;
   /// Examples of numbers that only the data says, in the order in which they are made; -1: whatever.
@@ -143,6 +147,15 @@ struct Shadow {
   bool dirty = false;
 };
 
+/// A part of a text that only the data says: `function(value, format)`; no function: the value itself, a text.
+struct TextPart {
+  Ref value, function, format;
+};
+struct UnknownText {
+  std::vector<TextPart> parts;
+  std::vector<BreakSite> sites;  // where its parts are made
+};
+
 /// What a finished capture hands to the plan builder.
 struct Trace {
   std::unique_ptr<runtime::Plan> plan;
@@ -211,7 +224,7 @@ class Capture {
   Ref take_interrupt() { return std::move(interrupt_); }
   std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
 
-  // -- values (values.cpp) ---------------------------------------------------------------------------------------
+  // -- values (values.cpp, containers.cpp, overlays.cpp, identity.cpp) -------------------------------------------
   /// The interpreter's value for an object read from outside at `source`; leaves the guards that reading implies.
   Ref wrap(PyObject* raw, const guards::Source* source);
   /// The source of an outside object; null for fresh objects and constants.
@@ -275,7 +288,8 @@ class Capture {
   /// All sizes of the tensors and all sizes among the arguments of a call are those of this run. False: they were.
   bool fix_sizes(std::span<PyObject* const> args);
   bool has_unknown_numbers() const {
-    return !unknown_numbers_.empty() || !size_numbers_.empty() || !questions_.empty() || !data_floats_.empty();
+    return !unknown_numbers_.empty() || !size_numbers_.empty() || !questions_.empty() || !data_floats_.empty() ||
+           !texts_.empty();
   }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
   Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
@@ -314,6 +328,16 @@ class Capture {
   /// True, False, or the question, of an unknown number.
   Ref is_not_zero(PyObject* value);
 
+  // -- texts that only the data says (texts.cpp) -----------------------------------------------------------------
+  /// format(value, format) of a tensor or such a number, or function(value), unless the program reads the text; null:
+  /// made as any other.
+  Ref text_of_data(PyObject* value, PyObject* format, PyObject* function = nullptr);
+  Ref join_texts(std::span<PyObject* const> parts);
+  /// The program reads the text: throws Retry.
+  [[noreturn]] void need_text(PyObject* text);
+  /// It is alive at the segment's end, where the run makes it of these. Throws Retry if it can't yet.
+  const std::vector<TextPart>& parts_to_hand_on(PyObject* text);
+
   // -- sizes that differ from run to run (sizes.cpp) -------------------------------------------------------------
   /// The number that a size is: an unknown one, unless it is known after all.
   Ref size_number(shapes::Expr size);
@@ -349,6 +373,22 @@ class Capture {
   /// object.__getattribute__ and object.__setattr__: the protocol past the class's own overrides.
   Ref generic_getattr(PyObject* owner, PyObject* name) { return lookup_instance_attr(owner, name, nullptr); }
   void generic_setattr(PyObject* owner, PyObject* name, PyObject* value);
+
+  // -- what functions and classes say of themselves (metadata.cpp) -----------------------------------------------
+  /// `__name__` and its like, of one from outside; null: not among what it keeps itself.
+  Ref function_fact(PyObject* function, PyObject* name);
+  /// The same of a class: guards what it says. Null: it may be asked then.
+  Ref class_fact(PyTypeObject* type, PyObject* name);
+  /// Null: the cell is empty.
+  Ref read_cell(PyObject* cell);
+  /// The text of a class, or of what is in a container, is read.
+  void guard_class_text(PyObject* value, int depth);
+
+  // -- special methods of torch.Tensor (special_methods.cpp) -----------------------------------------------------
+  /// Guards those that the C function goes to for tensors among the arguments.
+  void guard_special_methods(PyObject* function, std::span<PyObject* const> args);
+  /// Calls the program's own method, if it has put one in the place of PyTorch's; else null.
+  Ref call_replaced_method(PyObject* tensor, PyObject* name);
 
   // -- calls (calls.cpp, effects.cpp, classes.cpp) ---------------------------------------------------------------
   Ref call(PyObject* callable, CallArgs args);
@@ -456,6 +496,9 @@ class Capture {
   bool assume_float(const at::Tensor& holder);
   shapes::Expr symbol_of_number(const guards::Source* source, int64_t now);
   Ref question(const shapes::Relation& relation);
+  Ref unknown_text(UnknownText text);
+  /// What is known to become of the text that the current instruction makes; null: it is read.
+  Memory::Text* wish_for_text();
   /// Expressions for a tensor's sizes; empty: all are plain numbers.
   std::vector<shapes::Expr> symbolic_sizes(PyObject* raw, const guards::Source* source);
   void note_assumptions();
@@ -479,6 +522,11 @@ class Capture {
   Ref receiver_of(PyObject* method);
   Ref resolve_bound_builtin(PyObject* method);
   Ref make_shadow(PyObject* original, const guards::Source* source);
+  Ref stand_in_of_sequence(PyObject* original, const guards::Source* source);
+  Ref stand_in_of_dict(PyObject* original, const guards::Source* source);
+  Ref stand_in_of_set(PyObject* original, const guards::Source* source);
+  /// A dict's key or a set's item, which the guard on the container pins: what is read of it is read as of a constant.
+  Ref wrap_member(PyObject* item);
   const std::vector<Ref>* find_tail(PyObject* list) const;
   void guard_protocol(PyObject* descriptor);
   Ref lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound);
@@ -493,6 +541,8 @@ class Capture {
   Ref instance_dict_entry(PyObject* owner, PyObject* name);
   Ref bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound);
   Ref call_c_function(PyObject* callable, const CallArgs& args);
+  /// What the function says of the process, under a guard.
+  Ref read_state(PyObject* function, const CallArgs& args, const std::string& name);
   void wrap_defaults(InterpFrame& frame);
   Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
   /// Writes a value down as an argument of a call of NumPy. False: it can't be one.
@@ -558,7 +608,9 @@ class Capture {
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
   std::vector<Ref> data_floats_;
+  std::unordered_map<PyObject*, UnknownText> texts_;  // by stand-in
   std::vector<std::pair<Ref, Py_ssize_t>> draws_;  // random.Random objects, and how often they are drawn from
+  std::set<PyObject*> members_;                    // of dicts and sets: objects that these know by identity
   std::unordered_map<PyObject*, Ref> arrays_;      // from outside -> its stand-in
   std::unordered_map<PyObject*, Ref> array_of_;    // tensor made of an array -> the array
   struct DeferredCall {
@@ -627,88 +679,5 @@ class Capture {
   std::unique_ptr<ThreadState> thread_state_;
   std::shared_ptr<const int64_t> alive_fakes_;
 };
-
-/// A torch.Size with numbers in it that it does not know itself, and what is made of one. (sizes.cpp)
-bool holds_unknown_size(PyObject* object);
-/// torch.SymInt may be given to that function of torch: it has an operator's name, and that one takes sizes. (Others
-/// would make numbers of it that are none; functions in Python would compute with it, which it does not do by itself.)
-bool takes_symints(PyObject* callable);
-/// Of a C function or method; empty: something else.
-std::string_view c_function_name(PyObject* callable);
-Ref slice_of_shape(PyObject* shape, PyObject* slice);
-Ref shape_of_items(PyObject* items);
-/// What a torch.SymInt is; nothing for other objects. (sizes.cpp)
-std::optional<shapes::Expr> symint_value(PyObject* object);
-/// torch.SymInt past its own constructor, which is Python code. (sizes.cpp)
-Ref symint_object(const c10::SymInt& size);
-/// What a stand-in for a bool asks that only the data answers; null: it is none. (numbers.cpp)
-const shapes::Relation* question_of(PyObject* object);
-/// What such a number is that follows from sizes, or null.
-const shapes::Expr* size_of_number(PyObject* object);
-/// Such a stand-in that C code may read: what it asks is assumed. (numbers.cpp)
-bool answers_by_itself(PyObject* object);
-/// Stands for a float that operators may take without it being known: as torch.SymFloat.
-bool is_symbolic_float(PyObject* object);
-/// The tensor that holds a float which only the data says; null: something else. Borrowed. (numbers.cpp)
-PyObject* holder_of_float(PyObject* object);
-/// What holds the float that a torch.SymFloat is; undefined for other objects. (sizes.cpp)
-at::Tensor symfloat_holder(PyObject* object);
-/// Stands for a number that the capture goes on without knowing (numbers.cpp).
-bool is_unknown_number(PyObject* object);
-/// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.
-PyObject* number_now(PyObject* object);
-/// An array of NumPy from outside, or what stands for an array or a number of NumPy. (arrays.cpp)
-bool is_array(PyObject* object);
-bool is_array_stand_in(PyObject* object);
-/// Something of the same type as what `object` stands for: itself, if for nothing. Borrowed.
-PyObject* sample_of(PyObject* object);
-
-// -- classification (values.cpp) -------------------------------------------------------------------------------------
-/// None, bool, int, float, complex, str, bytes, Ellipsis, NotImplemented: guarded by value, no source after that.
-bool is_scalar(PyObject* object);
-/// An int, float, complex, str or bytes, also of a subclass, a number of NumPy, a range or a slice: guarded by value.
-bool is_value(PyObject* object);
-/// Made by a class statement: its instances have a dict and slots as state, and what a built-in base holds.
-bool is_python_class(PyTypeObject* type);
-/// Attributes of its instances are read, or set, by C code in a way of its own (weakref.proxy, threading.local).
-bool has_own_getattr(PyTypeObject* type);
-bool has_own_setattr(PyTypeObject* type);
-/// Types, modules, C functions, descriptors, torch dtypes...: guarded by identity, constants after that.
-bool is_identity_constant(PyObject* object);
-/// Instances of a class that neither hashes nor compares in its own way.
-bool is_identity_key(PyObject* object);
-/// A method of a C type bound to an object (`items.append`, `x.__add__`).
-bool is_bound_builtin(PyObject* object);
-/// The method or slot wrapper that a bound builtin is made from (borrowed), or null.
-PyObject* descriptor_of(PyObject* bound_builtin);
-/// Exact list, dict, set, frozenset, tuple, deque, OrderedDict, defaultdict.
-bool is_builtin_container(PyObject* object);
-/// Of a class derived from tuple, list, dict or set: a torch.Size, a named tuple.
-bool is_derived_container(PyObject* object);
-bool is_tensor(PyObject* object);
-/// A torch.Generator.
-bool is_generator(PyObject* object);
-/// A Python object that stands for a fake tensor.
-bool is_fake_tensor(PyObject* object);
-
-/// What a compiled callable was made from (borrowed), or null for all others. Set by the stage that owns the type.
-extern PyObject* (*original_of_compiled)(PyObject* callable);
-/// What a function that Capture::callback made stands for (borrowed), or null for all others.
-PyObject* callback_target(PyObject* function);
-/// The objects that a C object refers to, in its own order. Borrowed.
-std::vector<PyObject*> referents(PyObject* object);
-/// The first of them that is of type `type`, or null.
-PyObject* referent(PyObject* object, PyTypeObject* type);
-/// "module.qualname", or what kind of object it is.
-std::string callable_name(PyObject* callable);
-/// Keeps an object for the process's life (keys of tables by address).
-void keep_forever(PyObject* object);
-
-/// An interned string constant, made once per call site.
-#define MAGNETO_STR(text)                                               \
-  ([]() -> PyObject* {                                                  \
-    static PyObject* const interned = PyUnicode_InternFromString(text); \
-    return interned;                                                    \
-  }())
 
 }  // namespace magneto::capture

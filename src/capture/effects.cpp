@@ -6,13 +6,14 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "guards/constants.h"
 #include "python/types.h"
 
 namespace magneto::capture {
 
 namespace {
 
-enum class Policy : uint8_t { Unknown, Torch, State, Pure, Method, Mutate, Handler, Break };
+enum class Policy : uint8_t { Unknown, Torch, State, Pure, Getter, Method, Mutate, Handler, Break };
 
 struct Effect {
   Policy policy = Policy::Unknown;
@@ -147,6 +148,15 @@ PyObject* descriptor_of(PyObject* bound_builtin) {
   return nullptr;
 }
 
+Ref Capture::read_state(PyObject* function, const CallArgs& args, const std::string& name) {
+  Ref now = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
+  if (args.kwnames || !guards::is_constant(now.get()) || !std::ranges::all_of(args.values, is_scalar)) {
+    side_exit(BreakReason::OpaqueCall, "call of " + name);
+  }
+  guards.state(function, args.values, now.get());
+  return now;
+}
+
 Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) {
   PyTypeObject* kind = Py_TYPE(callable);
   CallArgs args = original_args;
@@ -268,6 +278,8 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       graph.torch_nodes.push_back(std::move(node));
       return result;
     }
+    case Policy::Getter:
+      return read_state(callable, args, effect->name);
     case Policy::Handler:
       return effect->handler(*this, args);
     case Policy::Mutate:

@@ -34,6 +34,7 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "len");
   PyObject* value = args.values[0];
   if (is_tensor(value)) {
+    if (Ref length = capture.call_replaced_method(value, MAGNETO_STR("__len__"))) return length;
     if (Ref shape = capture.shape_of(THPVariable_Unpack(value))) return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
     return size_of(value);
   }
@@ -199,17 +200,29 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
 
 Ref handle_sum(Capture& capture, const CallArgs& args) { return reduce_with(capture, "sum", args); }
 
-/// Of two numbers, one of which is a float that follows from sizes, or one that only the data says: whichever it is.
+/// Of numbers, one of which is a float that follows from sizes, or one that only the data says: whichever it is.
 template <guards::Arithmetic operation>
 Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
-  const bool two = args.values.size() == 2 && !args.kwnames;
+  CallArgs readable = args;
+  Ref items;
+  std::vector<PyObject*> numbers = args.values;
+  if (args.positional() == 1 && args.values.size() == 1) {
+    items = capture.list_of(args.values[0]);
+    readable.values[0] = items.get();
+    numbers.assign(PySequence_Fast_ITEMS(items.get()), PySequence_Fast_ITEMS(items.get()) + PyList_GET_SIZE(items.get()));
+  }
   const auto unknown = [&](PyObject* value) {
     return is_unknown_number(value) && !(size_of_number(value) && capture.is_outside(value));
   };
-  if (two && std::ranges::any_of(args.values, unknown)) {
-    if (Ref result = capture.unknown_operation(operation, args.values[0], args.values[1])) return result;
+  const auto is_number = [](PyObject* value) { return guards::is_number(number_now(value)); };
+  if (!args.kwnames && std::ranges::any_of(numbers, unknown) && std::ranges::all_of(numbers, is_number)) {
+    Ref result = Ref::borrow(numbers[0]);
+    for (PyObject* number : std::span(numbers).subspan(1)) {
+      Ref next = capture.unknown_operation(operation, result.get(), number);
+      result = next ? next : checked(guards::compute(operation, result.get(), number).release());
+    }
+    return result;
   }
-  CallArgs readable = args;
   std::vector<Ref> held;
   for (PyObject*& value : readable.values) {
     if (!is_unknown_number(value) || answers_by_itself(value)) continue;

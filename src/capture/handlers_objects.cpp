@@ -135,6 +135,15 @@ Ref handle_function_get(Capture&, const CallArgs& args) {
   return checked(PyMethod_New(args.values[0], args.values[1]));
 }
 
+Ref handle_mro(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "mro");
+  PyObject* cls = args.values[0];
+  if (!PyType_Check(cls)) capture.side_exit(BreakReason::OpaqueCall, "call of type.mro");
+  auto* type = reinterpret_cast<PyTypeObject*>(cls);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) capture.guards.bases(type);
+  return checked(PySequence_List(type->tp_mro));
+}
+
 /// The classes are known by the dict that CPython keeps of them in the class: its keys are their addresses.
 Ref handle_subclasses(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "__subclasses__");
@@ -166,6 +175,7 @@ std::span<const HandlerRow> object_handlers() {
       {"type.__getattribute__", handle_type_getattribute},
       {"type.__call__", handle_type_call},
       {"type.__subclasses__", handle_subclasses},
+      {"type.mro", handle_mro},
       {"function.__get__", handle_function_get},
       {"dict.get", handle_dict_get},
       {"dict.__getitem__", handle_dict_getitem},

@@ -18,9 +18,19 @@ bool has_constant_text(Capture& capture, PyObject* value) {
   return PyExceptionInstance_Check(value) || PyTuple_CheckExact(value) || PyList_CheckExact(value);
 }
 
-template <PyObject* (*function)(PyObject*)>
+constexpr const char* kRepr = "repr";
+constexpr const char* kAscii = "ascii";
+constexpr const char* kStr = "str";
+constexpr const char* kFormat = "format";
+
+/// `name`: of the built-in function that does the same.
+template <PyObject* (*function)(PyObject*), const char* const& name>
 Ref handle_text(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "repr");
+  if (is_tensor(args.values[0]) && args.values.size() == 1) {
+    static PyObject* const made_by = PyDict_GetItemString(PyEval_GetBuiltins(), name);
+    if (Ref waiting = capture.text_of_data(args.values[0], nullptr, made_by)) return waiting;
+  }
   Ref value = capture.resolve_deep(args.values[0]);
   capture.refuse_opaque(value.get(), 8);
   PyTypeObject* type = Py_TYPE(value.get());
@@ -29,6 +39,7 @@ Ref handle_text(Capture& capture, const CallArgs& args) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
   }
   if (is_tensor(value.get())) capture.side_exit(BreakReason::DataDependentValue, "the text of a tensor");
+  capture.guard_class_text(value.get(), 8);
   return capture.call_native([&] { return function(value.get()); });
 }
 
@@ -37,6 +48,9 @@ PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr)
 Ref handle_format(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "format");
   PyObject* value = args.values[0];
+  if (is_tensor(value)) {
+    if (Ref waiting = capture.text_of_data(value, args.values.size() > 1 ? args.values[1] : nullptr)) return waiting;
+  }
   capture.refuse_opaque(value, 3);
   PyTypeObject* type = Py_TYPE(value);
   static PyObject* const plain = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__format__");
@@ -58,12 +72,14 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
     capture.side_exit(BreakReason::OpaqueObject,
                       std::string("the text of an object of type ") + Py_TYPE(args.values[0])->tp_name);
   }
+  capture.guard_class_text(value, 3);
   return checked(PyObject_Format(args.values[0], args.values.size() > 1 ? args.values[1] : nullptr));
 }
 
 Ref handle_str_format(Capture& capture, const CallArgs& args) {
   for (PyObject* value : args.values) {
     capture.refuse_opaque(value, 3);
+    capture.guard_class_text(value, 3);
     if (!has_constant_text(capture, value)) {
       capture.side_exit(BreakReason::OpaqueObject,
                         std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);
@@ -75,16 +91,16 @@ Ref handle_str_format(Capture& capture, const CallArgs& args) {
 
 }  // namespace
 
-Ref text_of(Capture& capture, const CallArgs& args) { return handle_text<PyObject_Str>(capture, args); }
+Ref text_of(Capture& capture, const CallArgs& args) { return handle_text<PyObject_Str, kStr>(capture, args); }
 
 std::span<const HandlerRow> text_handlers() {
   static constexpr HandlerRow rows[] = {
-      {"builtins.repr", handle_text<PyObject_Repr>},
-      {"builtins.ascii", handle_text<PyObject_ASCII>},
+      {"builtins.repr", handle_text<PyObject_Repr, kRepr>},
+      {"builtins.ascii", handle_text<PyObject_ASCII, kAscii>},
       {"builtins.format", handle_format},
-      {"object.__repr__", handle_text<PyObject_Repr>},
-      {"object.__str__", handle_text<PyObject_Str>},
-      {"object.__format__", handle_text<format_plain>},
+      {"object.__repr__", handle_text<PyObject_Repr, kRepr>},
+      {"object.__str__", handle_text<PyObject_Str, kStr>},
+      {"object.__format__", handle_text<format_plain, kFormat>},
       {"str.format", handle_str_format},
   };
   return rows;

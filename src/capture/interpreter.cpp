@@ -391,20 +391,7 @@ Ref Interpreter::load_cell(int32_t slot) {
   if (&f == &c.root_) c.read_raw(slot);
   PyObject* cell = f.slots[slot];
   PyObject* variable = PyTuple_GET_ITEM(f.info->localsplus_names.get(), slot);
-  Ref value;
-  if (Overlay* written = c.find_overlay(cell, false)) {
-    value = written->entries.front().second;
-  } else {
-    value = Ref::borrow(PyCell_GET(cell));
-    auto outside = c.cell_contents_.find(cell);
-    if (outside != c.cell_contents_.end()) {
-      if (value) {
-        value = c.wrap(value.get(), outside->second);
-      } else {
-        c.guards.absent(outside->second);
-      }
-    }
-  }
+  Ref value = c.read_cell(cell);
   if (value) return value;
   if (slot < f.info->first_free) {
     raise_unbound(f, slot, "cannot access local variable '%U' where it is not associated with a value");

@@ -140,8 +140,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       break;
     }
     case Op::BUILD_STRING: {
-      Ref empty = checked(PyUnicode_New(0, 0));
-      Ref joined = checked(_PyUnicode_JoinArray(empty.get(), &f.stack()[f.depth - in.arg], in.arg));
+      Ref joined = c.join_texts({&f.stack()[f.depth - in.arg], static_cast<size_t>(in.arg)});
       replace(in.arg, std::move(joined));
       break;
     }
@@ -269,6 +268,9 @@ void Interpreter::op_format(const Instr& in) {
                                         PyDict_GetItemString(PyEval_GetBuiltins(), "ascii")};
   Ref text = Ref::borrow(value);
   if (PyObject* convert = functions[in.arg & 0x03]) text = c.call(convert, {value});
+  if (Ref waiting = c.text_of_data(text.get(), has_spec ? f.top() : nullptr)) {
+    return replace(has_spec ? 2 : 1, std::move(waiting));
+  }
   if (!PyUnicode_CheckExact(text.get()) || has_spec) {
     static PyObject* const format = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
     text = has_spec ? c.call(format, {text.get(), f.top()}) : c.call(format, {text.get()});

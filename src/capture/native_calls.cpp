@@ -140,6 +140,7 @@ Ref Capture::contents_of(PyObject* object) {
 
 Ref Capture::iterate(PyObject* value) {
   if (is_tensor(value)) {
+    if (Ref items = call_replaced_method(value, MAGNETO_STR("__iter__"))) return items;
     static PyObject* const unbind =
         _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("unbind"));
     CallArgs args;

@@ -41,6 +41,7 @@ struct UnknownNumber {
   shapes::Expr size;
   bool is_question;  // a bool that only the data says
   shapes::Relation question;
+  bool is_text;
 };
 
 bool is_size(PyObject* object) {
@@ -292,11 +293,19 @@ Ref make_unknown(PyObject* now, const Source* source, bool changes) {
   made->source = source;
   made->holder = nullptr;
   made->changes = changes;
-  made->is_size = made->is_question = made->of_sizes = false;
+  made->is_size = made->is_question = made->of_sizes = made->is_text = false;
   return Ref::steal(reinterpret_cast<PyObject*>(made));
 }
 
 }  // namespace
+
+bool is_unknown_text(PyObject* object) { return is_unknown_number(object) && unknown_of(object).is_text; }
+
+Ref make_unknown_text() {
+  Ref text = make_unknown(checked(PyUnicode_New(0, 0)).get(), nullptr, false);
+  unknown_of(text.get()).is_text = true;
+  return text;
+}
 
 Ref Capture::unknown_number(PyObject* now, const Source* source, bool changes) {
   Ref& known = unknown_numbers_[source];
@@ -485,6 +494,7 @@ Ref draw_number(Capture& capture, const CallArgs& args) {
 Ref Capture::known(PyObject* value) {
   if (!is_unknown_number(value)) return Ref::borrow(value);
   const UnknownNumber& number = unknown_of(value);
+  if (number.is_text) need_text(value);
   if (number.holder) exit_for_float();
   if (number.is_question) {
     const std::optional<bool> holds = session->sizes().decide(number.question);
@@ -536,6 +546,7 @@ void Capture::know_all(CallArgs& args, size_t end, bool sizes_kept) {
 }
 
 void Capture::need(PyObject* value) {
+  if (is_unknown_text(value)) need_text(value);
   const std::function<void(const Source*)> note = [&](const Source* source) {
     if (source->kind != SourceKind::Number) {
       memory_.needed.insert(place_of(source));
@@ -550,6 +561,9 @@ void Capture::need(PyObject* value) {
 
 Ref Capture::unknown_operation(Arithmetic operation, PyObject* left, PyObject* right) {
   if (!is_unknown_number(left) && !is_unknown_number(right)) return {};
+  for (PyObject* operand : {left, right}) {
+    if (is_unknown_text(operand)) need_text(operand);
+  }
   if (holder_of_float(left) || holder_of_float(right)) {
     Ref result = data_operation(operation, left, right);
     if (result || !guards::is_number(number_now(left)) || !guards::is_number(number_now(right))) return result;

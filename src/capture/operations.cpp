@@ -288,6 +288,7 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   if (PyUnicode_Check(left) || PyBytes_Check(left)) {  // `text % values` writes all that is in the values
     b = capture.resolve_deep(b.get());
     capture.refuse_opaque(b.get(), 8);
+    capture.guard_class_text(b.get(), 8);
   }
   return capture.call_native([&] { return op.run(a.get(), b.get()); });
 }
@@ -345,6 +346,12 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
   }
   Ref a = operand(capture, left, kComparisons[op]);
   Ref b = operand(capture, right, kComparisons[op]);
+  const auto is_its_own = [](PyObject* object) {
+    return Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare && !is_unknown_number(object);
+  };
+  if ((op == Py_EQ || op == Py_NE) && is_its_own(left) && is_its_own(right)) {
+    return Ref::borrow(capture.is_identical(left, right) == (op == Py_EQ) ? Py_True : Py_False);
+  }
   return capture.call_native([&] { return PyObject_RichCompare(a.get(), b.get(), op); });
 }
 

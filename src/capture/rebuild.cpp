@@ -125,6 +125,7 @@ int32_t Rebuilder::build(PyObject* value) {
   if (is_array_stand_in(value)) return build_array(value);
   if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
   if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
+  if (is_unknown_text(value)) return build_text(value);
   if (const shapes::Relation* question = question_of(value)) return memo_[value] = build_truth(*question);
   if (holder_of_float(value)) return memo_[value] = read_number(c.tensor_of_data_float(value).get());
   if (const shapes::Expr* size = size_of_number(value); size && !c.source_of(value)) {
@@ -192,6 +193,22 @@ int32_t Rebuilder::build(PyObject* value) {
   if (is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value)) return build_instance(value);
   if (is_dict_iterator(Py_TYPE(value))) return build_dict_iterator(value);
   return build_reduced(value);
+}
+
+/// A text of values of the run: its parts, joined.
+int32_t Rebuilder::build_text(PyObject* value) {
+  static PyObject* const join = PyObject_GetAttrString(PyUnicode_InternFromString(""), "join");
+  std::vector<int32_t> parts;
+  for (const TextPart& part : c.parts_to_hand_on(value)) {
+    if (!part.function) {
+      parts.push_back(constant(part.value.get()));
+      continue;
+    }
+    std::vector<int32_t> args = {emit(PlanOp::Const, {}, part.function.get()), build(part.value.get())};
+    if (part.format) args.push_back(constant(part.format.get()));
+    parts.push_back(emit(PlanOp::Call, std::move(args)));
+  }
+  return memo_[value] = emit(PlanOp::Call, {emit(PlanOp::Const, {}, join), emit(PlanOp::Tuple, std::move(parts))});
 }
 
 /// The number that a tensor of the graph holds.
@@ -519,7 +536,10 @@ void Rebuilder::journal() {
     } else if (type == &PySet_Type) {
       Ref items = checked(PySequence_List(contents));
       const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
-      const bool constants = std::ranges::all_of(all, is_scalar);
+      const bool constants = std::ranges::all_of(all, [&](PyObject* item) {
+        const guards::Source* source = c.source_of(item);
+        return is_scalar(item) || (source && source->kind == guards::SourceKind::Const && !c.is_shadow(item));
+      });
       const int32_t set =
           emit(constants ? PlanOp::Const : PlanOp::NewSet, {}, constants ? clone_set(contents).get() : nullptr);
       if (!constants) emit_to(set, PlanOp::SetFill, build_items(items.get()));

@@ -56,6 +56,7 @@ class Rebuilder {
   std::vector<int32_t> build_items(PyObject* sequence);
   int32_t build_truth(const shapes::Relation& question);
   int32_t read_number(PyObject* tensor);
+  int32_t build_text(PyObject* value);
   std::vector<int32_t> build_entries(PyObject* dict);
 
   Capture& c;

@@ -62,6 +62,7 @@ void Capture::check_torch_function_modes() {
 Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
                     const std::function<PyObject*()>& run, bool always) {
   check_torch_function_modes();
+  guard_special_methods(target, args);
   for (PyObject* arg : args) {
     if (!is_generator(arg)) refuse_opaque(arg, 3);
     if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&

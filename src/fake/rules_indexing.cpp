@@ -154,8 +154,7 @@ bool index_put(Call& call) {
   TORCH_CHECK(self.scalar_type() == values.scalar_type(),
               "Index put requires the source and destination dtypes match, got ", self.scalar_type(),
               " for the destination and ", values.scalar_type(), " for the source.");
-  if (plan.masked && values.numel() != 1) return false;  // whether the values fit depends on the mask
-  if (!plan.masked) {
+  if (!plan.masked) {  // whether the values fit a mask, the kernel says
     TORCH_CHECK(at::is_expandable_to(values.sizes(), plan.source.sizes), "shape mismatch: value tensor of shape ",
                 values.sizes(), " cannot be broadcast to indexing result of shape ",
                 at::IntArrayRef(plan.source.sizes));

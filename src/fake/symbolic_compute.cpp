@@ -293,6 +293,10 @@ bool index(SymbolicCall& call) {
 }
 
 bool index_put(SymbolicCall& call) {
+  const auto is_mask = [](const at::Tensor& index) {
+    return index.defined() && (index.scalar_type() == c10::kBool || index.scalar_type() == c10::kByte);
+  };
+  if (std::ranges::any_of(call.tensors(1), is_mask)) return like_self(call);  // whether it fits, the kernel says
   const auto sizes = indexed(call);
   if (!sizes || !same_sizes(at::infer_size_symdimvector(call.tensor(2).sym_sizes(), *sizes), *sizes)) return false;
   return like_self(call);

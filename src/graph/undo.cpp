@@ -75,6 +75,16 @@ bool may_raise(const Graph& graph, const AtenNode& node) {
   return false;
 }
 
+/// How many elements a mask selects, and whether the values fit, is no part of the key.
+bool has_mask(const Graph& graph, const AtenNode& node) {
+  bool found = false;
+  for_each_operand(node, [&](ValueId id) {
+    const c10::ScalarType dtype = graph.values[id].meta.dtype;
+    found |= dtype == c10::kBool || dtype == c10::kByte;
+  });
+  return found;
+}
+
 /// Two calls with one key raise for the same reason: if the first did not, neither does the second.
 std::string reason_key(const Graph& graph, const AtenNode& node) {
   std::string key = node.op.operator_name().name;
@@ -117,7 +127,7 @@ Undo undo_of(const Graph& graph) {
     if (!written.empty() || !drawn.empty()) {
       const bool indexed = node.op.operator_name().name.starts_with("aten::index") ||
                            node.op.operator_name().name.starts_with("aten::embedding");
-      if (may_raise(graph, node) && !(indexed && known.count(reason_key(graph, node)))) {
+      if (may_raise(graph, node) && !(indexed && !has_mask(graph, node) && known.count(reason_key(graph, node)))) {
         undo.written_inputs.assign(written.begin(), written.end());
         undo.generators = drawn;
       }

@@ -35,6 +35,7 @@ namespace magneto::guards {
   X(TypeLookup, "TYPE_LOOKUP")         \
   X(Bases, "MRO_MATCH")                \
   X(AbcRegistrations, "ABC_CACHE")     \
+  X(State, "STATE_MATCH")              \
   X(Sizes, "SHAPE_ENV")                \
   X(Require, "")
 
@@ -53,11 +54,12 @@ struct Check {
   Ref type;                            // Type, Length, DictKeys, Tensor, TypeLookup, Bases, BuiltinMethod
   Ref object;                          // Identity, Equals, TypeLookup: what to find; Function: its __code__
                                        // TensorData, Array: a bytes; BuiltinMethod: one like it
-                                       // Bases: the __mro__
+                                       // Bases: the __mro__; State: what the function gave
   Ref defaults, kwdefaults;            // Function
   Ref name;                            // TypeLookup
+  Ref function;                        // State
   Py_ssize_t length = 0;               // Length; AbcRegistrations: how many
-  std::vector<Ref> keys;               // DictKeys
+  std::vector<Ref> keys;               // DictKeys; State: the arguments
   std::vector<const Source*> sources;  // AllDistinct, Sizes
   std::optional<TensorGuard> tensor;
   std::shared_ptr<const SizeAssumptions> sizes;  // Sizes

@@ -172,6 +172,7 @@ class Compiler {
     }
   }
 
+  /// And the state of the process.
   void emit_type_attributes() {
     std::map<PyTypeObject*, int32_t> by_type;
     for (size_t i = 0; i < program_.checks.size(); ++i) {
@@ -180,6 +181,9 @@ class Compiler {
         program_.ops.push_back({.kind = OpKind::CheckAbcRegistrations,
                                 .check = static_cast<int32_t>(i),
                                 .number = static_cast<int64_t>(check.length)});
+      }
+      if (check.kind == CheckKind::State) {
+        program_.ops.push_back({.kind = OpKind::CheckState, .check = static_cast<int32_t>(i)});
       }
       if (check.kind != CheckKind::TypeLookup && check.kind != CheckKind::Bases) continue;
       auto [known, added] = by_type.emplace(check.python_type(), static_cast<int32_t>(program_.types.size()));
@@ -374,6 +378,7 @@ class Compiler {
       case CheckKind::TypeLookup:
       case CheckKind::Bases:
       case CheckKind::AbcRegistrations:
+      case CheckKind::State:
       case CheckKind::Require:
         return;
     }

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -156,13 +157,24 @@ bool has_value(PyObject* object) {
          PyComplex_Check(object) || PyRange_Check(object) || numpy_kind(Py_TYPE(object)) != NumPy::No;
 }
 
+bool is_set_item(PyObject* object) {
+  if (PyTuple_CheckExact(object)) {
+    return std::ranges::all_of(std::span(&PyTuple_GET_ITEM(object, 0), PyTuple_GET_SIZE(object)), is_set_item);
+  }
+  if (PyCFunction_CheckExact(object)) {  // equal to others that are bound to the same object
+    PyObject* self = PyCFunction_GET_SELF(object);
+    return !self || PyModule_Check(self);
+  }
+  return is_constant(object) || Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
 bool is_constant_set(PyObject* object) {
-  if (!PySet_CheckExact(object)) return false;
+  if (!PyAnySet_CheckExact(object)) return false;
   Py_ssize_t position = 0;
   PyObject* key;
   Py_hash_t hash;
   while (_PySet_NextEntry(object, &position, &key, &hash)) {
-    if (!is_set_constant(key)) return false;
+    if (!is_set_item(key)) return false;
   }
   return true;
 }

@@ -54,6 +54,15 @@ bool same_function(const Check& check, PyObject* object) {
          function->func_defaults == check.defaults.get() && function->func_kwdefaults == check.kwdefaults.get();
 }
 
+/// Asked anew: nothing tells when such a state changes.
+bool check_state(const Check& check) {
+  c10::SmallVector<PyObject*, 4> args;
+  for (const Ref& arg : check.keys) args.push_back(arg.get());
+  Ref now = Ref::steal(PyObject_Vectorcall(check.function.get(), args.data(), args.size(), nullptr));
+  if (!now) PyErr_Clear();
+  return now && constants_equal(check.object.get(), now.get());
+}
+
 /// What has failed was in a snapshot. Entries that are called in turn fail so at every other call: no snapshot should
 /// be lost to it again.
 void leave_out_hint(GuardProgram::Impl& program) {
@@ -286,6 +295,8 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return (value && same_function(checks[op.check], value)) || fail();
     case OpKind::CheckAbcRegistrations:
       return count_abc_registrations() == op.number || fail();
+    case OpKind::CheckState:
+      return check_state(checks[op.check]) || fail();
     case OpKind::CheckTypeAttributes:
       return check_type_attributes(types[op.number]) || fail();
   }
@@ -474,6 +485,7 @@ int GuardProgram::traverse(visitproc visit, void* arg) const {
     Py_VISIT(check.defaults.get());
     Py_VISIT(check.kwdefaults.get());
     Py_VISIT(check.name.get());
+    Py_VISIT(check.function.get());
     for (const Ref& key : check.keys) Py_VISIT(key.get());
   }
   for (const Ref& value : impl_->equal_constants) Py_VISIT(value.get());

@@ -34,12 +34,13 @@ bool same_tensor(const std::optional<TensorGuard>& a, const std::optional<Tensor
 bool Check::same_as(const Check& check) const {
   if (kind != check.kind || source != check.source || other != check.other || type.get() != check.type.get() ||
       length != check.length || defaults.get() != check.defaults.get() || kwdefaults.get() != check.kwdefaults.get() ||
-      keys.size() != check.keys.size() || sizes != check.sizes || sources != check.sources ||
+      function.get() != check.function.get() || keys.size() != check.keys.size() || sizes != check.sizes || sources != check.sources ||
       !same_tensor(tensor, check.tensor)) {
     return false;
   }
   bool same_object = object.get() == check.object.get() ||
-                     ((kind == CheckKind::Equals || kind == CheckKind::TensorData || kind == CheckKind::Array) &&
+                     ((kind == CheckKind::Equals || kind == CheckKind::TensorData || kind == CheckKind::Array ||
+                       kind == CheckKind::State) &&
                       constants_equal(object.get(), check.object.get()));
   bool same_name =
       name.get() == check.name.get() || (name && check.name && constants_equal(name.get(), check.name.get()));
@@ -56,6 +57,7 @@ size_t Check::hash() const {
   add(std::hash<const void*>()(source));
   add(std::hash<const void*>()(other));
   add(std::hash<const void*>()(type.get()));
+  add(std::hash<const void*>()(function.get()));
   if (name) add(constant_hash(name.get()));
   return hash;
 }
@@ -88,7 +90,7 @@ void GuardSet::identity(const Source* source, PyObject* object) {
 }
 
 void GuardSet::equals(const Source* source, PyObject* constant) {
-  if (is_constant_set(constant)) {  // the user's own may change: compare with a copy
+  if (!is_constant(constant) && is_constant_set(constant)) {  // the user's own may change: compare with a copy
     impl_->add({.kind = CheckKind::Equals, .source = source, .object = clone_set(constant)});
     return;
   }
@@ -200,6 +202,12 @@ void GuardSet::bases(PyTypeObject* type) {
 
 void GuardSet::abc_registrations() {
   impl_->add({.kind = CheckKind::AbcRegistrations, .length = count_abc_registrations()});
+}
+
+void GuardSet::state(PyObject* function, const std::vector<PyObject*>& args, PyObject* constant) {
+  Check check{.kind = CheckKind::State, .object = Ref::borrow(constant), .function = Ref::borrow(function)};
+  for (PyObject* arg : args) check.keys.push_back(Ref::borrow(arg));
+  impl_->add(std::move(check));
 }
 
 void GuardSet::require(const Source* source) { impl_->add({.kind = CheckKind::Require, .source = source}); }

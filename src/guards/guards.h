@@ -76,7 +76,8 @@ class GuardSet {
   /// The value is this very object (kept alive).
   void identity(const Source* source, PyObject* object);
   /// Exact type and equal value, for None, bool, int, float (bitwise: nan equals nan, 0.0 differs from -0.0), complex,
-  /// str, bytes, their subclasses, NumPy's real numbers, and tuples, sets and frozensets of exact ones.
+  /// str, bytes, their subclasses, NumPy's real numbers, and tuples, sets and frozensets of exact ones; sets may hold
+  /// objects that are equal to themselves alone, too.
   void equals(const Source* source, PyObject* constant);
   /// The source can't be loaded: no such dict entry or attribute, or an empty cell.
   void absent(const Source* source);
@@ -110,6 +111,8 @@ class GuardSet {
   void bases(PyTypeObject* type);
   /// No class has been registered with an abstract base class since.
   void abc_registrations();
+  /// The C function, which only reads a state of the process, gives this constant for these constants.
+  void state(PyObject* function, const std::vector<PyObject*>& args, PyObject* constant);
   /// Makes the source loadable as a slot of the program even if nothing is checked on it.
   void require(const Source* source);
 

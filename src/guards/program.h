@@ -67,6 +67,7 @@ enum class OpKind : uint8_t {
   CheckFunction,
   CheckAbcRegistrations,  // there have been `number`
   CheckTypeAttributes,    // of `types[number]`
+  CheckState,
 };
 
 inline bool is_load(OpKind kind) { return kind <= OpKind::LoadGrad; }

@@ -107,7 +107,7 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::CheckDistinct:
       return true;  // of objects that are the same as they were
     case OpKind::CheckEquals:
-      return is_constant(value);  // kept alive: the same object is the same value
+      return is_constant(value) || PyFrozenSet_CheckExact(value);  // kept alive: the same object is the same value
     case OpKind::CheckItemCount:
       return add(&value->ob_type) && add(&reinterpret_cast<PyVarObject*>(value)->ob_size);
     case OpKind::CheckKeys:
@@ -137,6 +137,7 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::CheckSizes:
     case OpKind::CheckAbcRegistrations:
     case OpKind::CheckTypeAttributes:
+    case OpKind::CheckState:
       return false;
   }
   return false;

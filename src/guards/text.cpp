@@ -41,6 +41,12 @@ std::string lookup_text(const Check& check) {
   return "_PyType_Lookup(" + object_text(check.type.get()) + ", " + object_text(check.name.get()) + ")";
 }
 
+std::string state_text(const Check& check) {
+  std::string args;
+  for (const Ref& arg : check.keys) args += (args.empty() ? "" : ", ") + object_text(arg.get());
+  return std::string(reinterpret_cast<PyCFunctionObject*>(check.function.get())->m_ml->ml_name) + "(" + args + ")";
+}
+
 /// The condition, as one would write it in Python.
 std::string condition(const Check& check, const Names& names) {
   const std::string& name = names.own;
@@ -87,6 +93,8 @@ std::string condition(const Check& check, const Names& names) {
       return object_text(check.type.get()) + ".__mro__ is " + keys_text(tuple_items(check.object.get()));
     case CheckKind::AbcRegistrations:
       return "abc.get_cache_token() == " + std::to_string(check.length);
+    case CheckKind::State:
+      return state_text(check) + " == " + object_text(check.object.get());
     case CheckKind::Require:
       return presence_text(*check.source, true, names);
   }
@@ -201,6 +209,7 @@ std::string check_failure(const Check& check, PyObject* value, PyObject* other) 
   if (check.kind == CheckKind::Bases) {
     return text + ": actual " + keys_text(tuple_items(check.python_type()->tp_mro));
   }
+  if (check.kind == CheckKind::State) return text + ": not any more";
   if (check.kind == CheckKind::AbcRegistrations) {
     return text + ": a class has been registered with an abstract base class";
   }

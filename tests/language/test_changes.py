@@ -9,6 +9,7 @@ import warnings
 import changed_containers_programs
 import changed_methods_programs
 import changed_objects_programs
+import changed_state_programs
 import changed_tensors_programs
 import changed_training_programs
 import changed_unseen_programs
@@ -24,6 +25,7 @@ FILES = {
     "methods": changed_methods_programs,
     "tensors": changed_tensors_programs,
     "training": changed_training_programs,
+    "state": changed_state_programs,
 }
 CASES = [
     pytest.param(scenario, id=f"{file}-{name}")

@@ -13,6 +13,7 @@ import readers_programs
 import standard_programs
 import torch_programs
 import types_programs
+import users_programs
 from programs import Programs
 from scenario import BACKENDS, check
 
@@ -27,6 +28,7 @@ FILES: dict[str, Programs] = {
     "standard": standard_programs.programs,
     "readers": readers_programs.programs,
     "torch": torch_programs.programs,
+    "users": users_programs.programs,
 }
 
 CASES = [

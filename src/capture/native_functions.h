@@ -1,0 +1,12 @@
+// Python functions of PyTorch that CPython runs in a capture.
+#pragma once
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+/// Guards the function, and what it reads by name: functions of its module and of torch, and methods of tensors, that a
+/// program may replace.
+void guard_native_function(Capture& capture, PyObject* function);
+
+}  // namespace magneto::capture

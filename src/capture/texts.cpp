@@ -1,0 +1,124 @@
+// Texts that only the data says: of a tensor, or of a number that it gives.
+//
+// Most are messages for errors that do not happen. A stand-in is handed on in place of such a text. Where one is handed on
+// behind the segment's end, the segment is captured again with a copy of the value, of which the run makes the text; where
+// the program reads it before, the segment ends where the text is made.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// What formats as the value does, be it with an error. Null: nobody knows.
+Ref sample_of_text(Capture& capture, PyObject* value) {
+  if (is_unknown_number(value)) return Ref::borrow(number_now(value));
+  if (!is_fake_tensor(value) || !THPVariable_CheckExact(value) || fake::known_value(THPVariable_Unpack(value))) {
+    return {};
+  }
+  for (PyObject* name : {MAGNETO_STR("__format__"), MAGNETO_STR("__repr__"), MAGNETO_STR("__str__")}) {
+    PyObject* method = capture.type_lookup(Py_TYPE(value), name);
+    if (method != _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name)) return {};
+    PyObject* module = PyFunction_Check(method)
+                           ? PyDict_GetItemString(PyFunction_GET_GLOBALS(method), "__name__")
+                           : nullptr;
+    const bool own = module && PyUnicode_CompareWithASCIIString(module, "torch._tensor") == 0;
+    if (PyFunction_Check(method) && !own) return {};
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(value);
+  if (tensor.dim() > 0) return Ref::borrow(Py_None);  // takes no format, either
+  if (tensor.scalar_type() == at::kBool) return Ref::borrow(Py_True);
+  if (c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false)) return checked(PyLong_FromLong(1));
+  return c10::isComplexType(tensor.scalar_type()) ? checked(PyComplex_FromDoubles(1, 1))
+                                                  : checked(PyFloat_FromDouble(1));
+}
+
+/// Of a number: whether it is one of a character depends on the number.
+bool asks_for_character(PyObject* format) {
+  return std::string_view(PyUnicode_AsUTF8(format)).find('c') != std::string_view::npos;
+}
+
+}  // namespace
+
+namespace {
+
+/// The text that a run makes of a copy does not say how that was made.
+bool makes_text_of_copy(PyObject* value) {
+  return !is_tensor(value) || THPVariable_Unpack(value).dim() == 0 || !THPVariable_Unpack(value).requires_grad();
+}
+
+}  // namespace
+
+Ref Capture::unknown_text(UnknownText text) {
+  Ref stand_in = make_unknown_text();
+  texts_.emplace(stand_in.get(), std::move(text));
+  keep(stand_in);
+  return stand_in;
+}
+
+Memory::Text* Capture::wish_for_text() {
+  static Memory::Text nothing = Memory::Text::Dropped;
+  if (!frame || memory_.needs_all) return nullptr;
+  const auto wish = memory_.texts.find({frame->info->code, frame->pc});
+  return wish == memory_.texts.end() ? &nothing : wish->second == Memory::Text::Read ? nullptr : &wish->second;
+}
+
+Ref Capture::text_of_data(PyObject* value, PyObject* format, PyObject* function) {
+  if (!is_tensor(value) && !is_unknown_number(value)) return {};
+  if (format && (!PyUnicode_CheckExact(format) || asks_for_character(format))) return {};
+  const Memory::Text* wish = wish_for_text();
+  if (!wish) return {};
+  if (is_unknown_text(value) && (!format || PyUnicode_GET_LENGTH(format) == 0)) return Ref::borrow(value);
+  const Ref sample = sample_of_text(*this, value);
+  if (!sample) return {};
+  Ref text = Ref::steal(PyObject_Format(sample.get(), format));
+  if (!text) {  // what the program raises
+    PyErr_Clear();
+    return {};
+  }
+  Ref copy = Ref::borrow(value);
+  if (*wish == Memory::Text::HandedOn) {
+    if (is_unknown_text(value) || !makes_text_of_copy(value)) return {};
+    static PyObject* const clone = PyObject_GetAttrString(THPVariableClass, "clone");
+    if (is_tensor(value)) copy = call(clone, {value});
+  }
+  static PyObject* const plain = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
+  return unknown_text({{{copy, Ref::borrow(function ? function : plain), Ref::borrow(format)}},
+                       {{frame->info->code, frame->pc}}});
+}
+
+Ref Capture::join_texts(std::span<PyObject* const> parts) {
+  UnknownText joined;
+  for (PyObject* part : parts) {
+    const auto unknown = texts_.find(part);
+    if (unknown == texts_.end()) {
+      joined.parts.push_back({Ref::borrow(part), {}, {}});
+      continue;
+    }
+    const UnknownText& text = unknown->second;
+    joined.parts.insert(joined.parts.end(), text.parts.begin(), text.parts.end());
+    joined.sites.insert(joined.sites.end(), text.sites.begin(), text.sites.end());
+  }
+  if (!joined.sites.empty()) return unknown_text(std::move(joined));
+  Ref empty = checked(PyUnicode_New(0, 0));
+  return checked(_PyUnicode_JoinArray(empty.get(), parts.data(), static_cast<Py_ssize_t>(parts.size())));
+}
+
+void Capture::need_text(PyObject* text) {
+  for (const BreakSite& site : texts_.at(text).sites) memory_.texts[site] = Memory::Text::Read;
+  throw Retry{};
+}
+
+const std::vector<TextPart>& Capture::parts_to_hand_on(PyObject* text) {
+  const UnknownText& unknown = texts_.at(text);
+  bool again = false;
+  for (const BreakSite& site : unknown.sites) again |= memory_.texts.try_emplace(site, Memory::Text::HandedOn).second;
+  if (again) throw Retry{};
+  return unknown.parts;
+}
+
+}  // namespace magneto::capture

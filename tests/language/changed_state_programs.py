@@ -1,0 +1,1142 @@
+"""What functions, classes and the process say of themselves is changed between calls: names, texts, annotations, methods
+of torch.Tensor, PyTorch's switches, the environment."""
+
+import os
+import random
+import sys
+import time
+import types
+
+import torch
+import torch.nn.functional as F
+from scenario import Registry
+
+scenario = Registry()
+
+
+def v(s=1.0):
+    return torch.arange(1.0, 7.0) * s
+
+
+@scenario
+def switch_of_cudnn(start):
+
+    def program(x):
+        return x + 1 if torch.backends.cudnn.enabled else x - 1
+
+    c = start(program)
+    before = torch.backends.cudnn.enabled
+    try:
+        c(v())
+        torch.backends.cudnn.enabled = not before
+        c(v())
+        torch.backends.cudnn.enabled = before
+        c(v())
+    finally:
+        torch.backends.cudnn.enabled = before
+
+
+def switches(owner, name, values):
+    def scenario_of(start):
+
+        def program(x):
+            return (x + 1, getattr(owner, name))
+
+        c = start(program)
+        before = getattr(owner, name)
+        try:
+            c(v())
+            for value in values:
+                setattr(owner, name, value)
+                c(v())
+        finally:
+            setattr(owner, name, before)
+        c(v())
+
+    return scenario_of
+
+
+for owner, name, values in (
+    (torch.backends.cudnn, "benchmark", (True, False)),
+    (torch.backends.cudnn, "deterministic", (True, False)),
+    (torch.backends.cudnn, "allow_tf32", (False, True)),
+    (torch.backends.mkldnn, "enabled", (False, True)),
+    (torch.backends.mkldnn, "deterministic", (True, False)),
+    (torch.backends.opt_einsum, "enabled", (False, True)),
+    (torch.backends.opt_einsum, "strategy", ("greedy", "auto")),
+    (torch.backends.cuda.matmul, "allow_tf32", (True, False)),
+    (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", (False, True)),
+):
+    made = switches(owner, name, values)
+    made.__name__ = f"switch_{owner.__class__.__name__}_{name}"
+    scenario(made)
+
+
+@scenario
+def questions_about_switches(start):
+
+    def program(x):
+        return (
+            x + 1,
+            torch.get_float32_matmul_precision(),
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+            torch.is_grad_enabled(),
+            torch.is_inference_mode_enabled(),
+            torch.is_anomaly_enabled(),
+            torch.get_num_threads(),
+            torch.get_default_dtype(),
+        )
+
+    c = start(program)
+    c(v())
+    precision = torch.get_float32_matmul_precision()
+    threads = torch.get_num_threads()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        c(v())
+        torch.set_float32_matmul_precision("high")
+        c(v())
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    c(v())
+    try:
+        torch.use_deterministic_algorithms(True)
+        c(v())
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        c(v())
+    finally:
+        torch.use_deterministic_algorithms(False)
+    with torch.no_grad():
+        c(v())
+    with torch.inference_mode():
+        c(v())
+    with torch.autograd.detect_anomaly():
+        c(v())
+    with torch.autograd.detect_anomaly(check_nan=False):
+        c(v())
+    try:
+        torch.set_num_threads(threads + 1)
+        c(v())
+    finally:
+        torch.set_num_threads(threads)
+    c(v())
+
+
+@scenario
+def precision_of_matrix_products(start):
+
+    def program(x):
+        return x + 1 if torch.get_float32_matmul_precision() == "highest" else x - 1
+
+    c = start(program)
+    before = torch.get_float32_matmul_precision()
+    try:
+        for precision in ("highest", "high", "medium", "highest"):
+            torch.set_float32_matmul_precision(precision)
+            c(v())
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@scenario
+def anomaly_mode(start):
+
+    def program(x):
+        return x + 1 if torch.is_anomaly_enabled() else x - 1
+
+    c = start(program)
+    c(v())
+    with torch.autograd.detect_anomaly():
+        c(v())
+    c(v())
+
+
+@scenario
+def device_of_new_tensors(start):
+
+    def program(x):
+        return (x + 1, torch.get_default_device())
+
+    c = start(program)
+    c(v())
+    with torch.device("meta"):
+        c(torch.ones(3, device="cpu"))
+    try:
+        torch.set_default_device("cpu")
+        c(v())
+    finally:
+        torch.set_default_device(None)
+    c(v())
+
+
+@scenario
+def limit_of_recursion(start):
+
+    def program(x):
+        return x + sys.getrecursionlimit()
+
+    c = start(program)
+    before = sys.getrecursionlimit()
+    try:
+        c(v())
+        sys.setrecursionlimit(before + 17)
+        c(v())
+    finally:
+        sys.setrecursionlimit(before)
+    c(v())
+
+
+@scenario
+def environment(start):
+
+    def program(x):
+        n = float(os.environ.get("HUNT_SCALE", "1"))
+        if "HUNT_NEG" in os.environ:
+            n = -n
+        return (x * n, os.getenv("HUNT_NAME", "none"))
+
+    c = start(program)
+    for name in ("HUNT_SCALE", "HUNT_NEG", "HUNT_NAME"):
+        os.environ.pop(name, None)
+    try:
+        c(v())
+        os.environ["HUNT_SCALE"] = "3"
+        c(v())
+        os.environ["HUNT_NEG"] = ""
+        c(v())
+        os.environ["HUNT_SCALE"] = "4"
+        os.environ["HUNT_NAME"] = "n"
+        c(v())
+        del os.environ["HUNT_NEG"]
+        c(v())
+    finally:
+        for name in ("HUNT_SCALE", "HUNT_NEG", "HUNT_NAME"):
+            os.environ.pop(name, None)
+    c(v())
+
+
+@scenario
+def modules_loaded(start):
+
+    def program(x):
+        return (x + 1, "hunt_loaded" in sys.modules, sys.modules.get("hunt_loaded") is None)
+
+    c = start(program)
+    c(v())
+    sys.modules["hunt_loaded"] = types.ModuleType("hunt_loaded")
+    c(v())
+    del sys.modules["hunt_loaded"]
+    c(v())
+
+
+@scenario
+def paths_and_arguments_of_the_process(start):
+
+    def program(x):
+        return (x + 1, len(sys.path), sys.argv[0], len(sys.argv), sys.maxsize, sys.platform)
+
+    c = start(program)
+    argv = list(sys.argv)
+    try:
+        c(v())
+        sys.argv[0] = "other"
+        sys.path.append("nowhere")
+        c(v())
+        sys.argv.append("more")
+        c(v())
+    finally:
+        sys.argv[:] = argv
+        sys.path.remove("nowhere")
+    c(v())
+
+
+@scenario
+def time_is_read(start):
+
+    def program(x):
+        a = time.time()
+        b = time.perf_counter()
+        y = x + 1
+        return (y, time.time() >= a, time.perf_counter() > b, a > 1e9)
+
+    c = start(program)
+    c(v())
+    c(v())
+
+
+@scenario
+def time_differs(start):
+    seen = []
+
+    def program(x):
+        seen.append(time.time_ns())
+        return x + len(set(seen))
+
+    c = start(program)
+    [c(v()) for _ in range(3)]
+
+
+@scenario
+def state_of_python_s_random_numbers(start):
+
+    def program(x):
+        return (x * random.random(), random.randint(0, 100), random.choice([1, 2, 3]))
+
+    c = start(program)
+    random.seed(3)
+    c(v())
+    c(v())
+    random.seed(3)
+    c(v())
+    state = random.getstate()
+    c(v())
+    random.setstate(state)
+    c(v())
+
+
+def helper(x, y=2, *, z=3):
+    """One."""
+    return x * y + z
+
+
+@scenario
+def text_of_a_function(start):
+
+    def f(x):
+        """One."""
+        return x + 1
+
+    def program(x):
+        return (f(x), f.__doc__)
+
+    c = start(program)
+    c(v())
+    f.__doc__ = "Two."
+    c(v())
+    f.__doc__ = None
+    c(v())
+
+
+@scenario
+def text_of_a_function_of_the_module(start):
+
+    def program(x):
+        return (x + 1, helper.__doc__, helper.__module__)
+
+    c = start(program)
+    before, module = helper.__doc__, helper.__module__
+    try:
+        c(v())
+        helper.__doc__ = "Two."
+        c(v())
+        helper.__module__ = "elsewhere"
+        c(v())
+    finally:
+        helper.__doc__, helper.__module__ = before, module
+    c(v())
+
+
+@scenario
+def names_of_a_function_of_the_module(start):
+
+    def program(x):
+        return (x + 1, helper.__name__, helper.__qualname__)
+
+    c = start(program)
+    before = helper.__name__, helper.__qualname__
+    try:
+        c(v())
+        helper.__name__ = "other"
+        c(v())
+        helper.__qualname__ = "some.other"
+        c(v())
+    finally:
+        helper.__name__, helper.__qualname__ = before
+    c(v())
+
+
+@scenario
+def annotations_of_a_function(start):
+
+    def f(x: int, y: "str" = "a") -> float:
+        return x + 1
+
+    def program(x):
+        return (f(x), f.__annotations__.get("x"), len(f.__annotations__), sorted(f.__annotations__))
+
+    c = start(program)
+    c(v())
+    f.__annotations__["x"] = float
+    c(v())
+    f.__annotations__["z"] = int
+    c(v())
+    f.__annotations__ = {"return": None}
+    c(v())
+    del f.__annotations__
+    c(v())
+
+
+@scenario
+def annotations_of_a_function_of_the_module(start):
+
+    def program(x):
+        return (x + 1, dict(helper.__annotations__))
+
+    c = start(program)
+    try:
+        c(v())
+        helper.__annotations__["x"] = int
+        c(v())
+        helper.__annotations__ = {"y": str}
+        c(v())
+    finally:
+        helper.__annotations__ = {}
+    c(v())
+
+
+@scenario
+def defaults_of_a_function_as_they_are_read(start):
+
+    def program(x):
+        return (helper(x), helper.__defaults__, helper.__kwdefaults__)
+
+    c = start(program)
+    before = helper.__defaults__, helper.__kwdefaults__
+    try:
+        c(v())
+        helper.__defaults__ = (5,)
+        c(v())
+        helper.__kwdefaults__ = {"z": 7}
+        c(v())
+        helper.__kwdefaults__["z"] = 8
+        c(v())
+        helper.__defaults__ = None
+        c(v())
+    finally:
+        helper.__defaults__, helper.__kwdefaults__ = before
+    c(v())
+
+
+@scenario
+def defaults_that_are_only_read(start):
+
+    def program(x):
+        return (x + 1, helper.__defaults__, helper.__kwdefaults__["z"])
+
+    c = start(program)
+    before = helper.__defaults__, helper.__kwdefaults__
+    try:
+        c(v())
+        helper.__defaults__ = (5,)
+        c(v())
+        helper.__kwdefaults__ = {"z": 7}
+        c(v())
+        helper.__kwdefaults__["z"] = 8
+        c(v())
+    finally:
+        helper.__defaults__, helper.__kwdefaults__ = before
+    c(v())
+
+
+@scenario
+def code_that_is_only_read(start):
+
+    def f(x, y):
+        return x
+
+    def g(x):
+        return x
+
+    def program(x):
+        return (x + 1, f.__code__.co_argcount, f.__code__.co_varnames, f.__code__ is g.__code__)
+
+    c = start(program)
+    c(v())
+    f.__code__ = g.__code__
+    c(v())
+
+
+@scenario
+def code_of_a_method_replaced(start):
+
+    class A:
+        def f(self, x):
+            return x + 1
+
+        def g(self, x):
+            return x - 1
+
+    a = A()
+
+    def program(x):
+        return (a.f(x), A.f.__code__.co_name, a.f.__func__.__code__.co_consts)
+
+    c = start(program)
+    c(v())
+    A.f.__code__ = A.g.__code__
+    c(v())
+
+
+@scenario
+def cells_of_a_closure(start):
+
+    def make(n):
+        def f(x):
+            return x * n
+
+        return f
+
+    f = make(2)
+
+    def program(x):
+        return (f(x), f.__closure__[0].cell_contents)
+
+    c = start(program)
+    c(v())
+    f.__closure__[0].cell_contents = 5
+    c(v())
+
+
+@scenario
+def cells_that_are_only_read(start):
+
+    def make(n):
+        def f(x):
+            return x * n
+
+        return f
+
+    f = make(2)
+
+    def program(x):
+        return (x + 1, f.__closure__[0].cell_contents, len(f.__closure__))
+
+    c = start(program)
+    c(v())
+    f.__closure__[0].cell_contents = 5
+    c(v())
+
+
+@scenario
+def wrapped_of_a_function(start):
+
+    def f(x):
+        return x + 1
+
+    def g(x):
+        return x - 1
+
+    f.__wrapped__ = g
+
+    def program(x):
+        return (f.__wrapped__(x), getattr(f, "__wrapped__", None) is g, f.__dict__.get("__wrapped__") is None)
+
+    c = start(program)
+    c(v())
+    f.__wrapped__ = f
+    c(v())
+    f.__wrapped__ = lambda x: x * 5
+    c(v())
+
+
+@scenario
+def text_of_a_class(start):
+
+    class A:
+        """One."""
+
+    class B(A):
+        pass
+
+    def program(x):
+        return (x + 1, A.__doc__, B.__doc__, A().__doc__)
+
+    c = start(program)
+    c(v())
+    A.__doc__ = "Two."
+    c(v())
+    B.__doc__ = "Three."
+    c(v())
+
+
+@scenario
+def annotations_of_a_class(start):
+
+    class A:
+        x: int
+        y: str = "a"
+
+    class B(A):
+        pass
+
+    def program(x):
+        return (x + 1, A.__annotations__["x"], len(A.__annotations__), len(B.__annotations__), list(A.__annotations__))
+
+    c = start(program)
+    c(v())
+    A.__annotations__["x"] = float
+    c(v())
+    A.__annotations__["z"] = float
+    c(v())
+    A.__annotations__ = {"x": str}
+    c(v())
+    B.__annotations__ = {"x": str}
+    c(v())
+
+
+@scenario
+def names_of_a_class(start):
+
+    class A:
+        pass
+
+    a = A()
+
+    def program(x):
+        return (x + 1, A.__name__, type(a).__qualname__, a.__class__.__module__, A.__module__)
+
+    c = start(program)
+    c(v())
+    A.__name__ = "Other"
+    c(v())
+    A.__qualname__ = "some.Other"
+    c(v())
+    A.__module__ = "elsewhere"
+    c(v())
+
+
+@scenario
+def text_of_an_object_that_names_its_class(start):
+
+    class A:
+        pass
+
+    class E(Exception):
+        pass
+
+    def program(x):
+        return (x + 1, f"{A}", repr(E), str(A), "%s" % A, "{}".format(A))
+
+    c = start(program)
+    c(v())
+    A.__name__ = "Other"
+    c(v())
+    A.__qualname__ = "some.Other"
+    E.__qualname__ = "F"
+    c(v())
+    A.__module__ = "elsewhere"
+    c(v())
+
+
+@scenario
+def text_of_a_function_that_names_it(start):
+
+    def f(x):
+        return x
+
+    def program(x):
+        return (x + 1, repr(f).split(" at ")[0])
+
+    c = start(program)
+    c(v())
+    f.__qualname__ = "some.other"
+    c(v())
+
+
+@scenario
+def bases_that_are_only_read(start):
+
+    class A:
+        pass
+
+    class C:
+        pass
+
+    class B(A):
+        pass
+
+    def program(x):
+        return (x + 1, B.__bases__, B.__mro__, B.__base__, [k.__name__ for k in B.mro()], A in B.__mro__)
+
+    c = start(program)
+    c(v())
+    B.__bases__ = (A, C)
+    c(v())
+    B.__bases__ = (C,)
+    c(v())
+
+
+@scenario
+def attributes_of_a_class_deleted(start):
+
+    class A:
+        k = 2
+
+        def f(self, x):
+            return x * self.k
+
+    class B(A):
+        k = 3
+
+        def f(self, x):
+            return x + self.k
+
+    b = B()
+
+    def program(x):
+        return (b.f(x), b.k, B.k, "k" in vars(B), "f" in B.__dict__, hasattr(B, "k"))
+
+    c = start(program)
+    c(v())
+    del B.k
+    c(v())
+    del B.f
+    c(v())
+    B.k = 9
+    c(v())
+
+
+@scenario
+def namespace_of_a_class(start):
+
+    class A:
+        k = 2
+
+    def program(x):
+        return (x * A.__dict__["k"], [n for n in vars(A) if not n.startswith("_")], A.__dict__.get("j"))
+
+    c = start(program)
+    c(v())
+    A.k = 3
+    c(v())
+    A.j = 4
+    c(v())
+    del A.k
+    A.k = 5
+    c(v())
+
+
+@scenario
+def namespace_of_a_module(start):
+    mod = types.ModuleType("hunt_space")
+    mod.a = 1
+
+    def program(x):
+        names = sorted(n for n in vars(mod) if not n.startswith("_"))
+        return (x * mod.__dict__["a"], names, mod.__name__, mod.__doc__, getattr(mod, "b", None))
+
+    c = start(program)
+    c(v())
+    mod.a = 2
+    c(v())
+    mod.b = 3
+    c(v())
+    mod.__name__ = "other"
+    c(v())
+    mod.__doc__ = "text"
+    c(v())
+    del mod.b
+    c(v())
+
+
+@scenario
+def addition_of_tensors_replaced(start):
+
+    def program(x):
+        return x + 1
+
+    c = start(program)
+    before = torch.Tensor.__add__
+    c(v())
+    try:
+        torch.Tensor.__add__ = lambda s, o: s.mul(100)
+        c(v())
+    finally:
+        torch.Tensor.__add__ = before
+    c(v())
+    del torch.Tensor.__add__
+    c(v())
+
+
+def patched_operators():
+    cases = {
+        "__radd__": lambda x: 1 + x,
+        "__iadd__": lambda x: patched_in_place(x),
+        "__neg__": lambda x: -x,
+        "__abs__": lambda x: abs(x),
+        "__invert__": lambda x: ~(x > 2),
+        "__lt__": lambda x: x < 3,
+        "__eq__": lambda x: x == 3,
+        "__getitem__": lambda x: x[1:],
+        "__setitem__": lambda x: patched_store(x),
+        "__len__": lambda x: len(x) * x.neg(),
+        "__matmul__": lambda x: x @ x,
+        "__pow__": lambda x: x**2,
+        "__rpow__": lambda x: 2**x,
+        "__mod__": lambda x: x % 2,
+        "__iter__": lambda x: [i.neg() for i in x],
+        "__contains__": lambda x: (x.shape[0] in x.shape, x.neg()),
+        "__and__": lambda x: (x > 1) & (x < 3),
+        "__truediv__": lambda x: x / 3,
+        "__rtruediv__": lambda x: 3 / x,
+        "__floordiv__": lambda x: x // 3,
+        "__rsub__": lambda x: 3 - x,
+        "__hash__": lambda x: ({x: 1}[x], x.neg()),
+        "__mul__": lambda x: (x.neg(), sum([x, x]), torch.ones(3) * 2),
+        "__sub__": lambda x: __import__("operator").sub(x, 1),
+        "__rmul__": lambda x: 2 * torch.nn.functional.relu(x),
+    }
+    for name, program in cases.items():
+
+        def patched(start, name=name, program=program):
+            c = start(program)
+            had = name in torch.Tensor.__dict__
+            before = torch.Tensor.__dict__.get(name)
+            c(v())
+            try:
+                setattr(torch.Tensor, name, replacement(name))
+                c(v())
+                c(v())
+            finally:
+                if had:
+                    setattr(torch.Tensor, name, before)
+                else:
+                    delattr(torch.Tensor, name)
+            c(v())
+
+        patched.__name__ = f"tensor{name}replaced"
+        scenario(patched)
+
+
+def replacement(name):
+    if name in ("__len__", "__hash__"):
+        return lambda s: 3
+    if name == "__contains__":
+        return lambda s, o: True
+    if name == "__setitem__":
+        return lambda s, k, o: s.fill_(7)
+    if name == "__iter__":
+        return lambda s: iter([s.mul(5)])
+    return lambda s, *rest: s.mul(100)
+
+
+def patched_in_place(x):
+    x = x.clone()
+    x += 1
+    return x
+
+
+def patched_store(x):
+    x = x.clone()
+    x[1] = 5
+    return x
+
+
+patched_operators()
+
+
+@scenario
+def method_of_tensors_replaced(start):
+
+    def program(x):
+        return (x.relu() + x.sum(), x.view(2, 3), x.softmax(0))
+
+    c = start(program)
+    c(v(-1.0))
+    for name, other in (
+        ("relu", lambda s: s * 2),
+        ("sum", lambda s, *a: s.mul(3)),
+        ("view", lambda s, *a: s.reshape(3, 2)),
+        ("softmax", lambda s, *a: s),
+    ):
+        before = torch.Tensor.__dict__.get(name)
+        assert before is None
+        try:
+            setattr(torch.Tensor, name, other)
+            c(v(-1.0))
+        finally:
+            delattr(torch.Tensor, name)
+    c(v(-1.0))
+
+
+@scenario
+def property_of_tensors_replaced(start):
+
+    def program(x):
+        return (x.shape[0], x.dtype, x.T, x.neg(), x.device, x.ndim, x.is_cuda)
+
+    c = start(program)
+    c(v().view(2, 3))
+    for name, other in (
+        ("shape", property(lambda s: (7,))),
+        ("dtype", property(lambda s: "d")),
+        ("T", property(lambda s: s)),
+        ("device", 5),
+        ("ndim", 5),
+        ("is_cuda", True),
+    ):
+        try:
+            setattr(torch.Tensor, name, other)
+            c(v().view(2, 3))
+        finally:
+            delattr(torch.Tensor, name)
+    c(v().view(2, 3))
+
+
+@scenario
+def functions_of_torch_replaced(start):
+
+    def program(x):
+        return (torch.add(x, 1), F.relu(x), torch.nn.functional.hardtanh(x), torch.ops.aten.neg(x), torch.relu(x))
+
+    c = start(program)
+    c(v(-1.0))
+    for owner, name, other in (
+        (torch, "add", lambda a, b: a * 7),
+        (F, "relu", lambda a: a * 7),
+        (F, "hardtanh", lambda a: a * 7),
+        (torch, "relu", lambda a: a * 7),
+    ):
+        before = getattr(owner, name)
+        try:
+            setattr(owner, name, other)
+            c(v(-1.0))
+        finally:
+            setattr(owner, name, before)
+    c(v(-1.0))
+
+
+@scenario
+def functions_of_torch_replaced_below_others(start):
+    m = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Softmax(0), torch.nn.LayerNorm(6))
+
+    def program(x):
+        return (F.relu(x), m(x), F.softmax(x, 0), F.layer_norm(x, (6,)), F.normalize(x, dim=0))
+
+    c = start(program)
+    c(v(-1.0))
+    for owner, name, other in (
+        (torch, "relu", lambda a: a * 7),
+        (torch, "layer_norm", lambda a, *rest: a * 7),
+        (F, "softmax", lambda a, *rest, **more: a * 7),
+        (F, "relu", lambda a, *rest, **more: a * 7),
+        (torch.Tensor, "softmax", lambda a, *rest, **more: a * 7),
+        (torch.Tensor, "norm", lambda a, *rest, **more: a * 7),
+        (torch.Tensor, "clamp_min", lambda a, *rest, **more: a * 9),
+    ):
+        had = name in vars(owner)
+        before = getattr(owner, name)
+        try:
+            setattr(owner, name, other)
+            c(v(-1.0))
+        finally:
+            if had:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
+    c(v(-1.0))
+
+
+@scenario
+def code_of_a_function_of_torch_replaced(start):
+
+    def program(x):
+        return F.relu(x)
+
+    c = start(program)
+    c(v(-1.0))
+    before = F.relu.__code__, F.relu.__defaults__
+    try:
+        F.relu.__code__ = (lambda input, inplace=False: input * 7).__code__
+        c(v(-1.0))
+    finally:
+        F.relu.__code__, F.relu.__defaults__ = before
+    c(v(-1.0))
+
+
+class Item:
+    def __init__(self, n):
+        self.n = n
+
+
+@scenario
+def set_of_objects(start):
+    a, b, d = Item(1), Item(2), Item(3)
+    s = {a, b}
+
+    def program(x):
+        return (x * len(s), a in s, d in s, sum(i.n for i in s))
+
+    c = start(program)
+    c(v())
+    s.add(d)
+    c(v())
+    s.discard(a)
+    c(v())
+    d.n = 50
+    c(v())
+    s.clear()
+    c(v())
+
+
+ITEMS = {torch.float32, torch.float16}
+FUNCTIONS = {helper, len}
+
+
+@scenario
+def set_of_dtypes(start):
+
+    def program(x):
+        return x + 1 if x.dtype in ITEMS else x - 1
+
+    c = start(program)
+    c(v())
+    try:
+        ITEMS.discard(torch.float32)
+        c(v())
+        c(v().half())
+        ITEMS.add(torch.float64)
+        c(v().double())
+    finally:
+        ITEMS.clear()
+        ITEMS.update((torch.float32, torch.float16))
+    c(v())
+
+
+@scenario
+def set_of_functions(start):
+
+    def program(x):
+        return (x + 1 if helper in FUNCTIONS else x - 1, len in FUNCTIONS, max in FUNCTIONS)
+
+    c = start(program)
+    c(v())
+    try:
+        FUNCTIONS.discard(helper)
+        c(v())
+        FUNCTIONS.add(max)
+        c(v())
+    finally:
+        FUNCTIONS.clear()
+        FUNCTIONS.update((helper, len))
+    c(v())
+
+
+@scenario
+def set_of_tuples(start):
+    s = {(1, 2), (3, "a")}
+
+    def program(x):
+        return (x + len(s), (1, 2) in s, (4, 5) in s, frozenset({1}) in s)
+
+    c = start(program)
+    c(v())
+    s.add((4, 5))
+    c(v())
+    s.add(frozenset({1}))
+    c(v())
+    s.discard((1, 2))
+    c(v())
+
+
+@scenario
+def set_in_an_attribute(start):
+
+    class K:
+        def __init__(self):
+            self.seen = set()
+            self.kinds = frozenset({torch.float32})
+
+        def f(self, x):
+            if self not in self.seen and x.dtype in self.kinds:
+                return x + 1
+            return x - 1
+
+    k = K()
+
+    def program(x):
+        return k.f(x)
+
+    c = start(program)
+    c(v())
+    k.seen.add(k)
+    c(v())
+    k.seen.clear()
+    c(v())
+    k.kinds = frozenset({torch.float64})
+    c(v())
+
+
+@scenario
+def set_of_modules_that_have_been_seen(start):
+    m = torch.nn.Linear(6, 6)
+    n = torch.nn.Linear(6, 6)
+    frozen = {m}
+
+    def program(x):
+        for k in (m, n):
+            x = k(x) if k in frozen else x.neg()
+        return x
+
+    c = start(program)
+    c(v())
+    frozen.add(n)
+    c(v())
+    frozen.discard(m)
+    c(v())
+
+
+@scenario
+def set_of_tensors(start):
+    a, b = v(), v(2)
+    s = {a}
+
+    def program(x):
+        return (x + len(s), a in s, b in s)
+
+    c = start(program)
+    c(v())
+    s.add(b)
+    c(v())
+    s.discard(a)
+    c(v())
+
+
+@scenario
+def set_that_is_written_with_objects_in_it(start):
+    a, b = Item(1), Item(2)
+    s = {a}
+
+    def program(x, i):
+        s.add(i)
+        return (x + len(s), i in s, a in s, sorted(k.n for k in s))
+
+    c = start(program)
+    c(v(), b)
+    c(v(), b)
+    s.discard(a)
+    c(v(), a)
+    c(v(), Item(3))
+
+
+@scenario
+def members_of_an_enum(start):
+    import enum
+
+    class Color(enum.Enum):
+        RED = 1
+        BLUE = 2
+
+    warm = {Color.RED}
+
+    def program(x, color):
+        return x + 1 if color in warm else x - 1
+
+    c = start(program)
+    c(v(), Color.RED)
+    c(v(), Color.BLUE)
+    warm.add(Color.BLUE)
+    c(v(), Color.BLUE)
+    warm.discard(Color.RED)
+    c(v(), Color.RED)
