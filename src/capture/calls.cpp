@@ -416,6 +416,10 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
         if (PyFunction_Check(arg)) {       // inspect.signature looks for a better one there
           lookup_attr(arg, MAGNETO_STR("__wrapped__"));
           lookup_attr(arg, MAGNETO_STR("__signature__"));
+          for (PyObject* name :
+               {MAGNETO_STR("__defaults__"), MAGNETO_STR("__kwdefaults__"), MAGNETO_STR("__annotations__")}) {
+            if (Ref fact = function_fact(arg, name)) resolve_deep(fact.get());
+          }
         }
         PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
         type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
@@ -441,7 +445,10 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
         }
         values.push_back(value);
       }
+      PyObject* const outer = std::exchange(native_module_, module);
       Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
+      native_module_ = outer;
+      check_sticky();
       check_refusal();
       if (!result) throw PythonError{};
       if (closure && PyFunction_Check(result.get())) return wrap(result.get(), sources.constant(result.get()));

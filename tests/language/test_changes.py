@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 
+import changed_callbacks_programs
 import changed_containers_programs
 import changed_methods_programs
 import changed_objects_programs
@@ -21,6 +22,7 @@ import magneto
 FILES = {
     "unseen": changed_unseen_programs,
     "objects": changed_objects_programs,
+    "callbacks": changed_callbacks_programs,
     "containers": changed_containers_programs,
     "methods": changed_methods_programs,
     "tensors": changed_tensors_programs,
