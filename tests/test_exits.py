@@ -556,7 +556,7 @@ def test_fullgraph_refuses_and_says_where() -> None:
     assert "print" in message
 
 
-READS = [float, int, bool, repr, str, lambda t: t.item(), lambda t: t.tolist(), lambda t: f"{t}"]
+READS = [float, int, bool, lambda t: len(repr(t)), lambda t: str(t) + ".", lambda t: t.item(), lambda t: t.tolist()]
 
 
 @pytest.mark.parametrize("read", READS)
@@ -566,6 +566,23 @@ def test_reading_a_value(read: Callable[[torch.Tensor], Any]) -> None:
         return read(total), total.cos()
 
     check(program, X)
+
+
+@pytest.mark.parametrize("text", [repr, str, lambda t: f"{t}", lambda t: f"<{t:.2f} of {t!r}>"])
+def test_text_that_is_only_handed_on(text: Callable[[torch.Tensor], str]) -> None:
+    def program(x: torch.Tensor) -> Any:
+        total = (x * 3).sum()
+        before = text(total)
+        total += 1
+        return before, total.cos()
+
+    magneto.reset()
+    compiled = magneto.compile(program, backend="eager", fullgraph=True)
+    for _ in range(2):
+        got, want = compiled(X), program(X)
+        assert got[0] == want[0]
+        assert_same(got, want)
+    assert magneto.stats()["breaks"] == 0
 
 
 # -- exits in frames that C code or the class machinery calls -----------------------------------------------------------

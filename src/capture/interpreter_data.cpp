@@ -175,7 +175,9 @@ int32_t Interpreter::step_data(const Instr& in) {
       break;
     }
     case Op::SET_UPDATE: {
-      Ref items = c.list_of(f.top());
+      // From a set or a dict the table is made in a way of its own, which decides the order.
+      Ref items = c.resolve(f.top());
+      if (!PyAnySet_CheckExact(items.get()) && !PyDict_CheckExact(items.get())) items = c.list_of(f.top());
       Ref set = c.resolve(f.top(in.arg), true);
       c.call_native(
           [&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
