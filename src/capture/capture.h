@@ -67,6 +67,9 @@ struct Memory {
   bool needs_all = false;
   /// A tensor was written after a call that was to be put off.
   bool defers_nothing = false;
+  /// Functions of PyTorch get the numbers of sizes: with what stands for them, the segment ended inside, or needed what
+  /// a tensor made of them holds.
+  bool plain_sizes = false;
   /// Examples of numbers that only the data says, in the order in which they are made; -1: whatever.
   std::vector<int64_t> examples;
   int example_changes = 0;
@@ -354,6 +357,8 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  /// The function of that name of magneto._instead, interpreted.
+  Ref call_instead(const char* name, const CallArgs& args);
   /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
   bool defers(PyObject* callable, const CallArgs& args);
   Ref defer(PyObject* callable, const CallArgs& args);
@@ -408,6 +413,20 @@ class Capture {
   // -- exits (exits.cpp) -----------------------------------------------------------------------------------------
   [[noreturn]] void side_exit(BreakReason reason, std::string message);
   [[noreturn]] void abandon(BreakReason reason, std::string message);
+
+  /// A function of PyTorch in Python is interpreted in this scope, for the sizes that it was given.
+  class OfTorch {
+   public:
+    OfTorch(Capture& capture, bool on) : capture_(capture), on_(on) { capture_.of_torch_ += on_; }
+    ~OfTorch() { capture_.of_torch_ -= on_; }
+    OfTorch(const OfTorch&) = delete;
+
+   private:
+    Capture& capture_;
+    const bool on_;
+  };
+  /// A tensor is to hold what follows from sizes. False: it has to hold a constant.
+  bool makes_tensor_of_sizes() { return makes_tensors_of_sizes_ = !memory_.plain_sizes; }
 
   graph::Graph graph;
   guards::SourceTable sources;
@@ -565,7 +584,9 @@ class Capture {
     std::vector<int64_t> versions;  // of the tensors among them, when it was made
   };
   std::vector<DeferredCall> deferred_;
-  bool draw_decides_ = false;                          // the outcome of a comparison of a drawn number is guarded
+  bool draw_decides_ = false;  // the outcome of a comparison of a drawn number is guarded
+  int of_torch_ = 0;           // functions of PyTorch that are interpreted
+  bool makes_tensors_of_sizes_ = false;
   std::unordered_map<const void*, Ref> size_numbers_;  // by expression
   std::vector<Ref> questions_;
   guards::SizeAssumptions sizes_;
@@ -628,11 +649,17 @@ class Capture {
 
 /// A torch.Size with numbers in it that it does not know itself, and what is made of one. (sizes.cpp)
 bool holds_unknown_size(PyObject* object);
+/// Is a number that follows from sizes, or a float that differs from run to run, or has some among its items.
+bool holds_size(PyObject* object, int depth = 0);
 /// torch.SymInt may be given to that function of torch: it has an operator's name, and that one takes sizes. (Others
 /// would make numbers of it that are none; functions in Python would compute with it, which it does not do by itself.)
 bool takes_symints(PyObject* callable);
 /// Of a C function or method; empty: something else.
 std::string_view c_function_name(PyObject* callable);
+/// An operator, or all of a name: torch.ops.namespace.name and its overloads.
+bool is_operator_type(PyTypeObject* type);
+/// "aten::view", of such.
+std::string operator_base_name(PyObject* callable);
 Ref slice_of_shape(PyObject* shape, PyObject* slice);
 Ref shape_of_items(PyObject* items);
 /// What a torch.SymInt is; nothing for other objects. (sizes.cpp)
