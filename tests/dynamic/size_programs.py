@@ -229,7 +229,7 @@ ROWS = {
     "layer norm over the last sizes": Row(lambda x: F.layer_norm(x, x.shape[-1:]), ((3, "n"),)),
     "RMS norm over the last size": Row(lambda x: F.rms_norm(x, x.shape[-1:]), ((3, "n"),)),
     "instance norm": Row(F.instance_norm, (("n", 3, 5),)),
-    "interpolate to a size": Row(
+    "interpolate to sizes of an image": Row(
         lambda x: F.interpolate(x, size=(x.shape[2] * 2, x.shape[3]), mode="bilinear"), ((1, 2, "n", 5),)
     ),
     "interpolate to the nearest exact pixel": Row(
@@ -275,9 +275,7 @@ ROWS = {
         lambda x: torch.ops.aten.view.default(x, [x.shape[0] * 3]) + torch.ops.aten.arange(x.shape[0] * 3), (("n", 3),)
     ),
     "an operator of a number of a size": Row(lambda x: torch.ops.aten.add.Tensor(x, x.shape[0]), (("n", 3),)),
-    "an operator that is padded with": Row(
-        lambda x: torch.ops.aten.constant_pad_nd(x, [0, x.shape[0]]), (("n", 3),)
-    ),
+    "an operator that is padded with": Row(lambda x: torch.ops.aten.constant_pad_nd(x, [0, x.shape[0]]), (("n", 3),)),
     "restrided": Row(lambda x: x.as_strided([x.shape[0] - 1, 3], [3, 1], 3), (("n", 3),)),
     "read as another dtype": Row(lambda x: x.view(torch.int64), (("n", 4),)),
     "a script function": Row(lambda x: by_root_of_length(x), (("n", 3),)),
