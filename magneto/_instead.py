@@ -23,6 +23,16 @@ def assign_selected(target: Any, mask: Any, source: Any) -> None:
     target[mask] = source[mask]
 
 
+def tensor_of_sizes(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """torch.tensor of numbers that follow from sizes: what it holds is no constant."""
+    if isinstance(data, (list, tuple)):
+        return torch.stack([tensor_of_sizes(item, dtype, device) for item in data])
+    if dtype == torch.int32 and not -(2**31) <= data < 2**31:
+        return as_written("torch.tensor", data, dtype=dtype, device=device)
+    exact = torch.float64 if dtype.is_floating_point else torch.int64
+    return torch.full((), data, dtype=exact, device=device).to(dtype)
+
+
 def cond(
     pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...] | list[Any] = ()
 ) -> Any:

@@ -644,7 +644,8 @@ Ref plain_call(Capture& capture, const char* name, const CallArgs& args) {
   static constinit Imported functions("torch._C", "_VariableFunctionsClass");
   Ref function = attribute(functions.get(), name);
   keep_forever(function.get());
-  return capture.call_torch(function.get(), args);
+  return std::strcmp(name, "from_numpy") == 0 ? capture.call_torch(function.get(), args)
+                                              : tensor_of_numbers(capture, function.get(), nullptr, args);
 }
 
 Ref handle_numpy(Capture& capture, const CallArgs& args) {

@@ -3,6 +3,8 @@
 // This is CPython's attribute protocol done step by step, so that every read of an outside object leaves a guard on
 // exactly what was read (type attribute, instance dict entry, absence of one) and Python-level hooks (properties,
 // `__getattr__`, `__getattribute__`, descriptors) are interpreted like any other function.
+#include "capture/attributes.h"
+
 #include <Python.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -12,7 +14,6 @@
 #include <optional>
 #include <span>
 
-#include "capture/attributes.h"
 #include "capture/capture.h"
 #include "python/imported.h"
 #include "python/types.h"

@@ -25,6 +25,7 @@ enum class Treatment : uint8_t {
   Interpret,
   Whole,
   TorchCall,
+  Sized,
   Native,
   Members,
   AutogradFunction,
@@ -129,16 +130,6 @@ bool leaves_hooks_out(const InterpFrame& asking) {
   PyObject* module = PyDict_GetItemString(asking.globals, "__name__");
   return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
 }
-
-/// OpOverload and OpOverloadPacket: torch.ops.namespace.name and its overloads.
-bool is_operator_type(PyTypeObject* type) {
-  static constinit Imported overload("torch._ops", "OpOverload"), packet("torch._ops", "OpOverloadPacket");
-  return type == overload.type() || type == packet.type();
-}
-
-}  // namespace
-
-namespace {
 
 /// A member descriptor of weak references for what they refer to, for a guard to read it by.
 PyObject* weak_referent() {
@@ -367,6 +358,12 @@ void Capture::wrap_defaults(InterpFrame& callee) {
   }
 }
 
+Ref Capture::call_instead(const char* name, const CallArgs& args) {
+  Ref module = checked(PyImport_ImportModule("magneto._instead"));
+  Ref instead = checked(PyObject_GetAttrString(module.get(), name));
+  return inline_function(wrap(instead.get(), sources.constant(instead.get())).get(), args);
+}
+
 Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   Decision decision = decide(function);
   if (decision.reason == BreakReason::DisabledFunction && wraps_seed(function)) decision = {Treatment::Seed};
@@ -374,6 +371,11 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::TorchCall:
       guard_native_function(*this, function);
       return call_torch(function, args);
+    case Treatment::Sized:
+      if (memory_.plain_sizes || std::ranges::none_of(args.values, [](PyObject* arg) { return holds_size(arg); })) {
+        return call_torch(function, args);
+      }
+      break;
     case Treatment::AutogradFunction:
       return apply_autograd_function(args);
     case Treatment::Gradient:
@@ -402,12 +404,9 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Seed:
       if (Ref generator = seed_generators(*this, function, args)) return generator;
       side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
-    case Treatment::Instead: {
+    case Treatment::Instead:
       if (const Source* source = source_of(function)) guards.function(source, function);
-      Ref module = checked(PyImport_ImportModule("magneto._instead"));
-      Ref instead = checked(PyObject_GetAttrString(module.get(), decision.instead));
-      return inline_function(wrap(instead.get(), sources.constant(instead.get())).get(), args);
-    }
+      return call_instead(decision.instead, args);
     case Treatment::Break:
       side_exit(decision.reason, "call of " + callable_name(function));
     case Treatment::Native:
@@ -466,6 +465,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   }
   std::optional<Uncuttable> whole;
   if (decision.treatment == Treatment::Whole) whole.emplace(*this);
+  const OfTorch of_torch(*this, decision.treatment == Treatment::Sized);
   const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
   const Source* source = source_of(function);
   if (source) guards.function(source, function);

@@ -316,6 +316,11 @@ void Capture::restart_before_birth(const Abandon& abandon) {
 void Capture::side_exit(BreakReason reason, std::string message) {
   check_sticky();
   PyErr_Clear();
+  const bool needs_data = reason == BreakReason::DataDependentValue || reason == BreakReason::DataDependentBranch;
+  if (!memory_.plain_sizes && (of_torch_ > 0 || (needs_data && makes_tensors_of_sizes_))) {
+    memory_.plain_sizes = true;
+    throw Retry{};
+  }
   if (!frame) abandon(reason, std::move(message));
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;

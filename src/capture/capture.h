@@ -71,6 +71,9 @@ struct Memory {
   std::map<BreakSite, Text> texts;
   /// A tensor was written after a call that was to be put off.
   bool defers_nothing = false;
+  /// Functions of PyTorch get the numbers of sizes: with what stands for them, the segment ended inside, or needed what
+  /// a tensor made of them holds.
+  bool plain_sizes = false;
   /// Examples of numbers that only the data says, in the order in which they are made; -1: whatever.
   std::vector<int64_t> examples;
   int example_changes = 0;
@@ -394,6 +397,8 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  /// The function of that name of magneto._instead, interpreted.
+  Ref call_instead(const char* name, const CallArgs& args);
   /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
   bool defers(PyObject* callable, const CallArgs& args);
   Ref defer(PyObject* callable, const CallArgs& args);
@@ -450,6 +455,20 @@ class Capture {
   // -- exits (exits.cpp) -----------------------------------------------------------------------------------------
   [[noreturn]] void side_exit(BreakReason reason, std::string message);
   [[noreturn]] void abandon(BreakReason reason, std::string message);
+
+  /// A function of PyTorch in Python is interpreted in this scope, for the sizes that it was given.
+  class OfTorch {
+   public:
+    OfTorch(Capture& capture, bool on) : capture_(capture), on_(on) { capture_.of_torch_ += on_; }
+    ~OfTorch() { capture_.of_torch_ -= on_; }
+    OfTorch(const OfTorch&) = delete;
+
+   private:
+    Capture& capture_;
+    const bool on_;
+  };
+  /// A tensor is to hold what follows from sizes. False: it has to hold a constant.
+  bool makes_tensor_of_sizes() { return makes_tensors_of_sizes_ = !memory_.plain_sizes; }
 
   graph::Graph graph;
   guards::SourceTable sources;
@@ -609,17 +628,19 @@ class Capture {
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
   std::vector<Ref> data_floats_;
   std::unordered_map<PyObject*, UnknownText> texts_;  // by stand-in
-  std::vector<std::pair<Ref, Py_ssize_t>> draws_;  // random.Random objects, and how often they are drawn from
-  std::set<PyObject*> members_;                    // of dicts and sets: objects that these know by identity
-  std::unordered_map<PyObject*, Ref> arrays_;      // from outside -> its stand-in
-  std::unordered_map<PyObject*, Ref> array_of_;    // tensor made of an array -> the array
+  std::vector<std::pair<Ref, Py_ssize_t>> draws_;     // random.Random objects, and how often they are drawn from
+  std::set<PyObject*> members_;                       // of dicts and sets: objects that these know by identity
+  std::unordered_map<PyObject*, Ref> arrays_;         // from outside -> its stand-in
+  std::unordered_map<PyObject*, Ref> array_of_;       // tensor made of an array -> the array
   struct DeferredCall {
     Ref function;
     std::vector<Ref> args;
     std::vector<int64_t> versions;  // of the tensors among them, when it was made
   };
   std::vector<DeferredCall> deferred_;
-  bool draw_decides_ = false;                          // the outcome of a comparison of a drawn number is guarded
+  bool draw_decides_ = false;  // the outcome of a comparison of a drawn number is guarded
+  int of_torch_ = 0;           // functions of PyTorch that are interpreted
+  bool makes_tensors_of_sizes_ = false;
   std::unordered_map<const void*, Ref> size_numbers_;  // by expression
   std::vector<Ref> questions_;
   guards::SizeAssumptions sizes_;

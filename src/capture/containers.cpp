@@ -150,8 +150,8 @@ Ref Capture::stand_in_of_dict(PyObject* original, const Source* source) {
   }
   if (Overlay* written = find_overlay(original, true)) {
     for (const auto& [name, item] : written->entries) {
-      if ((item ? PyObject_SetItem(shadow.get(), name.get(), item.get())
-                : PyObject_DelItem(shadow.get(), name.get())) < 0) {
+      if ((item ? PyObject_SetItem(shadow.get(), name.get(), item.get()) : PyObject_DelItem(shadow.get(), name.get())) <
+          0) {
         throw PythonError{};
       }
     }

@@ -66,7 +66,7 @@ Effect find_effect(const std::string& name) {
   }
   if (effect.policy == Policy::Handler) {
     for (const auto family : {builtin_handlers(), class_handlers(), text_handlers(), object_handlers(),
-                              tensor_handlers(), array_handlers()}) {
+                              tensor_handlers(), array_handlers(), sized_handlers()}) {
       for (const HandlerRow& row : family) {
         if (name == row.name) effect.handler = row.function;
       }
@@ -88,6 +88,7 @@ void find_habits(Effect& effect) {
   effect.calls_first = name == "_functools.reduce";
   static constexpr std::string_view computing[] = {"builtins.min", "builtins.max", "math.prod"};
   effect.takes_sizes = effect.policy == Policy::Torch || name.starts_with("torch._C.TensorBase.") ||
+                       (effect.policy == Policy::Handler && name.starts_with("torch._C._")) ||
                        std::ranges::find(computing, name) != std::end(computing);
   effect.computes = name.starts_with("math.") || name == "builtins.abs" || name == "builtins.round";
   effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");

@@ -21,6 +21,7 @@ std::span<const HandlerRow> class_handlers();    // isinstance, issubclass
 std::span<const HandlerRow> text_handlers();     // repr, str, format
 std::span<const HandlerRow> tensor_handlers();
 std::span<const HandlerRow> array_handlers();   // between tensors and arrays of NumPy
+std::span<const HandlerRow> sized_handlers();   // functions of torch that take plain numbers only, given sizes
 std::span<const HandlerRow> object_handlers();  // methods of object, type, dict and the `__new__` of built-in types
 
 /// torch.manual_seed. Null: a seed that is not to be had now.
@@ -32,8 +33,12 @@ Ref seed_generator(Capture& capture, const CallArgs& args);
 /// random.Random.random. (numbers.cpp)
 Ref draw_number(Capture& capture, const CallArgs& args);
 
+/// torch.tensor and its like, called with numbers only, or with what `call_torch` is to take care of. `self`: of
+/// new_tensor. (sized_calls.cpp)
+Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, const CallArgs& args);
+
 /// The function itself, or the one of ours that does the same and takes sizes where that one takes plain numbers.
-/// Borrowed. (sizes.cpp)
+/// Borrowed. (sized_calls.cpp)
 PyObject* with_sizes(PyObject* callable, const CallArgs& args);
 
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.

@@ -209,7 +209,8 @@ Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
   if (args.positional() == 1 && args.values.size() == 1) {
     items = capture.list_of(args.values[0]);
     readable.values[0] = items.get();
-    numbers.assign(PySequence_Fast_ITEMS(items.get()), PySequence_Fast_ITEMS(items.get()) + PyList_GET_SIZE(items.get()));
+    numbers.assign(PySequence_Fast_ITEMS(items.get()),
+                   PySequence_Fast_ITEMS(items.get()) + PyList_GET_SIZE(items.get()));
   }
   const auto unknown = [&](PyObject* value) {
     return is_unknown_number(value) && !(size_of_number(value) && capture.is_outside(value));

@@ -144,7 +144,8 @@ bool keeps_sizes(Op op) {
 
 void Interpreter::know_operands(const Instr& in) {
   for (int32_t i = 0; i < operands_read(in); ++i) {
-    if (!is_unknown_number(f.top(i)) || (keeps_sizes(in.op) && size_of_number(f.top(i)))) continue;
+    const bool index = in.op == Op::STORE_SUBSCR && i == 0 && is_tensor(f.top(1));
+    if (!is_unknown_number(f.top(i)) || ((index || keeps_sizes(in.op)) && size_of_number(f.top(i)))) continue;
     Ref value = c.known(f.top(i));
     Py_SETREF(f.stack()[f.depth - 1 - i], value.release());
   }

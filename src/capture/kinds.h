@@ -17,11 +17,17 @@ namespace magneto::capture {
 // -- stand-ins -------------------------------------------------------------------------------------------------------
 /// A torch.Size with numbers in it that it does not know itself, and what is made of one. (sizes.cpp)
 bool holds_unknown_size(PyObject* object);
+/// Is a number that follows from sizes, or a float that differs from run to run, or has some among its items.
+bool holds_size(PyObject* object, int depth = 0);
 /// torch.SymInt may be given to that function of torch: it has an operator's name, and that one takes sizes. (Others
 /// would make numbers of it that are none; functions in Python would compute with it, which it does not do by itself.)
 bool takes_symints(PyObject* callable);
 /// Of a C function or method; empty: something else.
 std::string_view c_function_name(PyObject* callable);
+/// An operator, or all of a name: torch.ops.namespace.name and its overloads.
+bool is_operator_type(PyTypeObject* type);
+/// "aten::view", of such.
+std::string operator_base_name(PyObject* callable);
 Ref slice_of_shape(PyObject* shape, PyObject* slice);
 Ref shape_of_items(PyObject* items);
 /// What a torch.SymInt is; nothing for other objects. (sizes.cpp)

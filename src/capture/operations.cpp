@@ -50,12 +50,22 @@ struct UnknownPlaces {  // or numbers that follow from sizes, which PyTorch's in
   Ref rest;                                           // the key without them
 };
 
-/// Nothing for keys without one, and for those with other tensors or lists.
+std::span<PyObject* const> key_items(PyObject* const& key) {
+  return PyTuple_CheckExact(key) ? std::span(&PyTuple_GET_ITEM(key, 0), static_cast<size_t>(PyTuple_GET_SIZE(key)))
+                                 : std::span(&key, 1);
+}
+
+/// Whole numbers, each of which takes one dimension.
+bool is_list_of_places(PyObject* item) {
+  if (!is_fake_tensor(item)) return false;
+  const c10::ScalarType dtype = THPVariable_Unpack(item).scalar_type();
+  return dtype == c10::kLong || dtype == c10::kInt;
+}
+
+/// Nothing for keys without one, and for those with masks or lists, or with other tensors beside one in a tensor.
 std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
   if (!is_fake_tensor(tensor)) return std::nullopt;
-  const std::span<PyObject* const> items =
-      PyTuple_CheckExact(key) ? std::span(&PyTuple_GET_ITEM(key, 0), static_cast<size_t>(PyTuple_GET_SIZE(key)))
-                              : std::span(&key, 1);
+  const std::span<PyObject* const> items = key_items(key);
   const auto is_place = [&](PyObject* item) {
     return symint_value(item) || (is_unknown_place(item) && !needs_grad(THPVariable_Unpack(tensor)));
   };
@@ -70,9 +80,16 @@ std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
       found.places.emplace_back(dim++, item);
       continue;
     }
-    if (!PyLong_CheckExact(item) && !PySlice_Check(item) && consumes(item)) return std::nullopt;
+    if (!PyLong_CheckExact(item) && !PySlice_Check(item) && consumes(item) && !is_list_of_places(item)) {
+      return std::nullopt;
+    }
     dim += item == Py_Ellipsis ? left : consumes(item);
     if (PyList_Append(found.rest.get(), item) < 0) throw PythonError{};
+  }
+  const auto holds_place = [](const auto& place) { return is_fake_tensor(place.second); };
+  const auto is_other_tensor = [&](PyObject* item) { return is_fake_tensor(item) && !is_place(item); };
+  if (std::ranges::any_of(found.places, holds_place) && std::ranges::any_of(items, is_other_tensor)) {
+    return std::nullopt;
   }
   found.rest = checked(PyList_AsTuple(found.rest.get()));
   return found;
@@ -208,8 +225,21 @@ Ref tensor_and_instance(Capture& capture, int index, PyObject* left, PyObject* r
 bool takes_wrapped(int index, bool on_the_left) {
   using guards::Arithmetic;
   const auto arithmetic = kBinaryOperators[index].arithmetic;
-  return arithmetic == Arithmetic::Add || arithmetic == Arithmetic::Subtract || arithmetic == Arithmetic::Multiply ||
-         (arithmetic == Arithmetic::TrueDivide && !on_the_left);
+  switch (arithmetic.value_or(Arithmetic::Power)) {
+    case Arithmetic::Add:
+    case Arithmetic::Subtract:
+    case Arithmetic::Multiply:
+      return true;
+    case Arithmetic::TrueDivide:
+    case Arithmetic::FloorDivide:
+    case Arithmetic::Remainder:
+    case Arithmetic::And:
+    case Arithmetic::Or:
+    case Arithmetic::Xor:
+      return !on_the_left;
+    default:
+      return false;
+  }
 }
 
 /// A tuple of whole numbers, or a torch.Size.
@@ -252,8 +282,11 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   }
   if (is_array(left) || is_array(right)) return array_operator(capture, index, left, right);
   const auto known = [&](PyObject* value, PyObject* other) {
-    return is_tensor(other) && takes_wrapped(index, value == left) ? capture.beside_tensor(value)
-                                                                   : capture.known(value);
+    if (!is_tensor(other)) return capture.known(value);
+    if (takes_wrapped(index, value == left)) return capture.beside_tensor(value);
+    const bool exponent = value == right && kBinaryOperators[index].arithmetic == guards::Arithmetic::Power;
+    return exponent && (size_of_number(value) || is_symbolic_float(value)) ? capture.with_symints(value)
+                                                                           : capture.known(value);
   };
   const Ref known_left = known(left, right), known_right = known(right, left);
   const bool wrapped_left = left != known_left.get() && is_tensor(known_left.get());
@@ -472,7 +505,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
 }
 
 void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* value) {
-  const Ref known_key = known(key);
+  const Ref known_key = is_tensor(container) && size_of_number(key) ? with_symints(key) : known(key);
   key = known_key.get();
   if (is_tensor(container)) {
     const Ref known_value = value ? readable(known(value).get()) : Ref();
@@ -484,8 +517,18 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
     static PyObject* const setitem = operator_function("setitem");
     Ref deep = with_symints(readable(key).get());
     PyObject* args[] = {container, deep.get(), value};
+    auto places = unknown_places(container, deep.get());
+    // Where only the data says, what is written to such a place stays an operator of its own.
+    if (places && std::ranges::any_of(places->places, [](const auto& place) { return is_fake_tensor(place.second); })) {
+      places.reset();
+    }
+    PyObject* const written = deep.get();
+    if (places && std::ranges::any_of(key_items(written), is_fake_tensor)) places.reset();
     record(graph::TorchNode::Kind::CallFunction, setitem, args, nullptr, [&]() -> PyObject* {
-      return PyObject_SetItem(container, deep.get(), value) < 0 ? nullptr : Py_NewRef(Py_None);
+      const Ref view = places ? Ref::steal(select_unknown(container, *places)) : Ref();
+      if (places && !view) return nullptr;
+      PyObject *target = places ? view.get() : container, *where = places ? Py_Ellipsis : deep.get();
+      return PyObject_SetItem(target, where, value) < 0 ? nullptr : Py_NewRef(Py_None);
     });
     return;
   }

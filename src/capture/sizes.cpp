@@ -222,39 +222,26 @@ std::string_view c_function_name(PyObject* callable) {
   return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
 }
 
-/// Functions of PyTorch in Python that do nothing with sizes but hand them on.
-static bool hands_sizes_on(PyObject* callable) {
-  static constinit Imported method("torch", "Tensor.split"), function("torch", "split");
-  return callable == method.get() || callable == function.get();
+bool is_operator_type(PyTypeObject* type) {
+  static constinit Imported overload("torch._ops", "OpOverload"), packet("torch._ops", "OpOverloadPacket");
+  return type == overload.type() || type == packet.type();
 }
 
-/// magneto::linspace as the torch level calls it.
-static PyObject* linspace_of_sizes() {
-  static PyObject* const overload = [] {
-    static constinit Imported ops("torch", "ops");
-    const Ref space = checked(PyObject_GetAttrString(ops.get(), "magneto"));
-    const Ref packet = checked(PyObject_GetAttrString(space.get(), "linspace"));
-    return checked(PyObject_GetAttrString(packet.get(), "default")).release();
-  }();
-  return overload;
-}
-
-PyObject* with_sizes(PyObject* callable, const CallArgs& args) {
-  if (c_function_name(callable) != "linspace" || std::ranges::none_of(args.values, is_unknown_number)) return callable;
-  for (size_t i = args.positional(); i < args.values.size(); ++i) {
-    const PyObject* name = args.keyword(i);
-    if (name == MAGNETO_STR("out") || name == MAGNETO_STR("requires_grad")) return callable;
-  }
-  return linspace_of_sizes();
+std::string operator_base_name(PyObject* callable) {
+  static constinit Imported overload("torch._ops", "OpOverload");
+  Ref packet = Py_TYPE(callable) == overload.type() ? checked(PyObject_GetAttrString(callable, "_overloadpacket"))
+                                                    : Ref::borrow(callable);
+  return PyUnicode_AsUTF8(checked(PyObject_GetAttrString(packet.get(), "_qualified_op_name")).get());
 }
 
 bool takes_symints(PyObject* callable) {
-  const std::string_view name = c_function_name(callable);
-  if (name.empty()) return hands_sizes_on(callable) || callable == linspace_of_sizes();
-  static auto* known = new std::unordered_map<std::string, bool>{{"arange", true}};
-  const auto [row, added] = known->try_emplace(std::string(name), false);
+  const std::string_view function = c_function_name(callable);
+  if (function.empty() && !is_operator_type(Py_TYPE(callable))) return false;
+  const std::string name = function.empty() ? operator_base_name(callable) : "aten::" + std::string(function);
+  static auto* known = new std::unordered_map<std::string, bool>{{"aten::arange", true}};
+  const auto [row, added] = known->try_emplace(name, false);
   if (!added) return row->second;
-  for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString("aten::" + row->first))) {
+  for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(name))) {
     for (const c10::Argument& argument : op->schema().arguments()) {
       const std::string type = argument.real_type()->str();
       row->second |= type.find("SymInt") != std::string::npos || type.starts_with("Scalar");
@@ -294,7 +281,9 @@ Ref symfloat_object(const c10::SymFloat& number) {
   return made;
 }
 
-bool holds_size(PyObject* object, int depth = 0) {
+}  // namespace
+
+bool holds_size(PyObject* object, int depth) {
   if (size_of_number(object) || is_symbolic_float(object)) return true;
   if (depth > 8) return false;
   if (PyTuple_Check(object) || PyList_CheckExact(object)) {
@@ -308,6 +297,8 @@ bool holds_size(PyObject* object, int depth = 0) {
   }
   return false;
 }
+
+namespace {
 
 /// A copy with `convert` of the sizes in it.
 template <typename Convert>
@@ -356,6 +347,7 @@ Ref Capture::with_symints(PyObject* object) {
   });
 }
 
+/// Lists of sizes, which were made for the call, hold plain numbers afterwards: some functions look no further.
 bool Capture::fix_sizes(std::span<PyObject* const> args) {
   bool found = false;
   const std::function<void(PyObject*, int)> fix = [&](PyObject* arg, int depth) {
@@ -365,7 +357,13 @@ bool Capture::fix_sizes(std::span<PyObject* const> args) {
       found |= !session->sizes().simplified(*size).is_constant();
       session->sizes().specialise(*size);
     } else if (depth < 8 && (PyTuple_Check(arg) || PyList_Check(arg))) {
-      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arg); ++i) fix(PySequence_Fast_GET_ITEM(arg, i), depth + 1);
+      for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arg); ++i) {
+        PyObject*& item = PySequence_Fast_ITEMS(arg)[i];
+        fix(item, depth + 1);
+        const auto size = symint_value(item);
+        const Expr number = size ? session->sizes().simplified(*size) : Expr();
+        if (size && number.is_constant()) Py_SETREF(item, checked(PyLong_FromLongLong(number.number())).release());
+      }
     }
   };
   for (PyObject* arg : args) fix(arg, 0);

@@ -1,8 +1,8 @@
 // Texts that only the data says: of a tensor, or of a number that it gives.
 //
-// Most are messages for errors that do not happen. A stand-in is handed on in place of such a text. Where one is handed on
-// behind the segment's end, the segment is captured again with a copy of the value, of which the run makes the text; where
-// the program reads it before, the segment ends where the text is made.
+// Most are messages for errors that do not happen. A stand-in is handed on in place of such a text. Where one is handed
+// on behind the segment's end, the segment is captured again with a copy of the value, of which the run makes the text;
+// where the program reads it before, the segment ends where the text is made.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -23,9 +23,8 @@ Ref sample_of_text(Capture& capture, PyObject* value) {
   for (PyObject* name : {MAGNETO_STR("__format__"), MAGNETO_STR("__repr__"), MAGNETO_STR("__str__")}) {
     PyObject* method = capture.type_lookup(Py_TYPE(value), name);
     if (method != _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name)) return {};
-    PyObject* module = PyFunction_Check(method)
-                           ? PyDict_GetItemString(PyFunction_GET_GLOBALS(method), "__name__")
-                           : nullptr;
+    PyObject* module =
+        PyFunction_Check(method) ? PyDict_GetItemString(PyFunction_GET_GLOBALS(method), "__name__") : nullptr;
     const bool own = module && PyUnicode_CompareWithASCIIString(module, "torch._tensor") == 0;
     if (PyFunction_Check(method) && !own) return {};
   }
@@ -87,8 +86,8 @@ Ref Capture::text_of_data(PyObject* value, PyObject* format, PyObject* function)
     if (is_tensor(value)) copy = call(clone, {value});
   }
   static PyObject* const plain = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
-  return unknown_text({{{copy, Ref::borrow(function ? function : plain), Ref::borrow(format)}},
-                       {{frame->info->code, frame->pc}}});
+  return unknown_text(
+      {{{copy, Ref::borrow(function ? function : plain), Ref::borrow(format)}}, {{frame->info->code, frame->pc}}});
 }
 
 Ref Capture::join_texts(std::span<PyObject* const> parts) {

@@ -9,6 +9,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "python/imported.h"
 
 namespace magneto::capture {
 
@@ -143,11 +144,63 @@ void Capture::name_result(PyObject* value, PyObject* variable) {
 
 namespace {
 
-/// Functions that do the same whether a number beside a tensor is wrapped as one or not.
-bool wraps_numbers(PyObject* callable) {
-  static constexpr std::string_view names[] = {"add",    "sub",         "subtract", "mul",  "multiply", "div",
-                                               "divide", "true_divide", "add_",     "sub_", "mul_",     "div_"};
-  return std::ranges::find(names, c_function_name(callable)) != std::end(names);
+/// Functions that do the same whether a number beside a tensor is wrapped as one or not: how many operands they have.
+size_t wraps_numbers(PyObject* callable) {
+  static const auto* operands = new std::unordered_map<std::string_view, size_t>{
+      {"add", 2},
+      {"sub", 2},
+      {"subtract", 2},
+      {"mul", 2},
+      {"multiply", 2},
+      {"div", 2},
+      {"divide", 2},
+      {"true_divide", 2},
+      {"add_", 2},
+      {"sub_", 2},
+      {"mul_", 2},
+      {"div_", 2},
+      {"eq", 2},
+      {"ne", 2},
+      {"lt", 2},
+      {"le", 2},
+      {"gt", 2},
+      {"ge", 2},
+      {"not_equal", 2},
+      {"less", 2},
+      {"less_equal", 2},
+      {"greater", 2},
+      {"greater_equal", 2},
+      {"remainder", 2},
+      {"fmod", 2},
+      {"floor_divide", 2},
+      {"rsub", 2},
+      {"bitwise_and", 2},
+      {"bitwise_or", 2},
+      {"bitwise_xor", 2},
+      {"copysign", 2},
+      {"xlogy", 2},
+      {"where", 3},
+  };
+  std::string_view name = c_function_name(callable);
+  const std::string op = is_operator_type(Py_TYPE(callable)) ? operator_base_name(callable) : "";
+  if (op.starts_with("aten::")) name = std::string_view(op).substr(6);
+  const auto row = operands->find(name);
+  return row == operands->end() ? 0 : row->second;
+}
+
+/// An overload whose arguments from the second one on are tensors, or something else than an overload.
+bool takes_tensors(PyObject* callable, size_t arguments) {
+  static constinit Imported overload("torch._ops", "OpOverload");
+  if (Py_TYPE(callable) != overload.type()) return true;
+  const Ref given = checked(PyObject_GetAttrString(callable, "_overloadname"));
+  const std::string name = PyUnicode_AsUTF8(given.get());
+  const auto op =
+      c10::Dispatcher::singleton().findSchema({operator_base_name(callable), name == "default" ? "" : name});
+  if (!op || op->schema().arguments().size() < arguments) return false;
+  for (size_t i = 1; i < arguments; ++i) {
+    if (op->schema().arguments()[i].type()->kind() != c10::TypeKind::TensorType) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -163,10 +216,13 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   if (has_unknown_numbers()) {
     callable = with_sizes(callable, args);
     const bool as_symints = takes_symints(callable);
-    const bool wraps = wraps_numbers(callable) && values.positional() == 2 && is_fake_tensor(values.values[0]);
-    if (wraps && (size_of_number(values.values[1]) || is_symbolic_float(values.values[1]))) {
-      resolved.push_back(beside_tensor(values.values[1]));
-      values.values[1] = resolved.back().get();
+    const size_t operands = wraps_numbers(callable);
+    const bool wraps = operands > 0 && values.positional() == operands && is_fake_tensor(values.values[0]) &&
+                       takes_tensors(callable, operands);
+    for (size_t i = 1; wraps && i < operands; ++i) {
+      if (!size_of_number(values.values[i]) && !is_symbolic_float(values.values[i])) continue;
+      resolved.push_back(beside_tensor(values.values[i]));
+      values.values[i] = resolved.back().get();
     }
     for (PyObject*& value : values.values) {
       Ref sizes = as_symints ? with_symints(value) : with_known_sizes(value);
@@ -190,8 +246,20 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
 }
 
 /// Compiled by torch.jit.script: its interpreter runs on fakes as on any tensors, and its operators are recorded. What
-/// it gives back that is no tensor follows from sizes, which are guarded, or needed data and was refused.
+/// it gives back that is no tensor follows from sizes, which are guarded, or needed data and was refused. It asks for
+/// plain sizes: where they differ from run to run, the function that it was compiled from is interpreted.
 Ref Capture::call_script_function(PyObject* function, const CallArgs& args) {
+  const auto is_sized = [&](PyObject* arg) {
+    return holds_size(arg) || (is_fake_tensor(arg) && shape_of(THPVariable_Unpack(arg)));
+  };
+  if (!memory_.plain_sizes && std::ranges::any_of(args.values, is_sized)) {
+    Ref original = Ref::steal(PyObject_GetAttrString(function, "_torchdynamo_inline"));
+    PyErr_Clear();
+    if (original && PyFunction_Check(original.get())) {
+      const OfTorch scope(*this, true);
+      return inline_function(wrap(original.get(), sources.constant(original.get())).get(), args);
+    }
+  }
   if (const char* effect = script_effect(function)) {
     side_exit(BreakReason::OpaqueCall, "the TorchScript function " + callable_name(function) + " " + effect);
   }

@@ -10,6 +10,7 @@
 
 #include "fake/fake_impl.h"
 #include "fake/rules.h"
+#include "fake/scales.h"
 
 namespace magneto::fake {
 
@@ -93,13 +94,14 @@ bool upsample(Call& call) {
     const std::vector<double> scales = call.arg(scales_arg).toDoubleVector();
     if (scales.size() + 2 != sizes.size()) return false;
     for (size_t i = 0; i < scales.size(); ++i) {
-      if (scales[i] < 1 || scales[i] != std::floor(scales[i])) return false;
-      sizes[i + 2] *= static_cast<int64_t>(scales[i]);
+      if (scales[i] <= 0 || !parts_of(scales[i])) return false;
+      sizes[i + 2] = static_cast<int64_t>(static_cast<double>(sizes[i + 2]) * scales[i]);
     }
   }
   for (const int64_t size : sizes) {
     if (size < 1) return false;
   }
+  if (input.dim() == 5 && !input.is_contiguous()) return false;
   const bool last = input.dim() == 4 && input.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
   if (last) {
     call.result(call.empty(sizes, c10::get_channels_last_strides_2d(sizes), input.scalar_type(), input.device()));
@@ -153,6 +155,12 @@ constexpr RuleRow kRules[] = {
     {"aten::upsample_linear1d.vec", upsample<3>},
     {"aten::upsample_bilinear2d.vec", upsample<3>},
     {"aten::upsample_bicubic2d.vec", upsample<3>},
+    {"aten::upsample_nearest3d.vec", upsample<2>},
+    {"aten::upsample_trilinear3d.vec", upsample<3>},
+    {"aten::_upsample_nearest_exact1d.vec", upsample<2>},
+    {"aten::_upsample_nearest_exact2d.vec", upsample<2>},
+    {"aten::_upsample_bilinear2d_aa.vec", upsample<3>},
+    {"aten::_upsample_bicubic2d_aa.vec", upsample<3>},
     {"aten::ctc_loss.Tensor", ctc_loss},
     {"aten::one_hot", one_hot},
     {"aten::max_pool1d", max_pool1d},

@@ -188,10 +188,17 @@ bool group_norm(SymbolicCall& call) {
   return call.dense(0, call.sizes(0)) && call.dense(1, statistics) && call.dense(2, statistics);
 }
 
-/// The statistics have a number for each channel: as many as in this run.
+/// (input, weight, bias, mean, variance, ...): they have a number for each channel, and so have the statistics if any.
 bool batch_norm(SymbolicCall& call) {
   const SymSizes sizes = call.sizes(0);
-  if (sizes.size() > 1) (void)sizes[1].guard_int(__FILE__, __LINE__);
+  if (sizes.size() < 2) return false;
+  for (size_t i = 1; i < 5; ++i) {
+    if (!call.is_none(i) && call.tensor(i).defined() && call.tensor(i).sym_numel() != sizes[1]) return false;
+  }
+  for (size_t k = 1; k < call.result_count(); ++k) {
+    const bool empty = !call.result(k).defined() || call.result(k).sym_numel() == 0;
+    if (!empty && !call.dense(k, {sizes[1]})) return false;
+  }
   return call.dense(0, sizes);
 }
 
@@ -405,6 +412,7 @@ bool arange(SymbolicCall& call) {
   return all_results(call, {(way + (pace - 1)) / pace});
 }
 
+bool randperm(SymbolicCall& call) { return call.symint(0) >= 0 && all_results(call, {call.symint(0)}); }
 bool linspace(SymbolicCall& call) { return call.symint(2) >= 0 && all_results(call, {call.symint(2)}); }
 
 constexpr SymbolicRow rows[] = {
@@ -495,6 +503,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::index_select", index_select},
     {"aten::embedding", embedding},
     {"aten::gather", gather},
+    {"aten::take", like<1>},
     {"aten::scatter.src", like_self},
     {"aten::scatter.value", like_self},
     {"aten::scatter_.src", like_self},
@@ -550,6 +559,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::triu", like_self},
     {"aten::eye", eye},
     {"aten::eye.m", eye_m},
+    {"aten::randperm", randperm},
     {"magneto::linspace", linspace},
     {"aten::arange", arange<-1, 0, -1>},
     {"aten::arange.start", arange<0, 1, -1>},

@@ -1,4 +1,5 @@
 // Symbolic rules of operators on images, sounds and volumes: convolution, pooling, padding, pixels.
+#include "fake/scales.h"
 #include "fake/symbolic_rules.h"
 
 namespace magneto::fake {
@@ -135,6 +136,17 @@ bool grid_sampler(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
+/// (theta, size, align_corners): a place in the image for each pixel of one of that size.
+bool affine_grid(SymbolicCall& call) {
+  const SymSizes theta = call.sizes(0), size = call.symints(1);
+  const auto rank = static_cast<int64_t>(size.size()) - 2;
+  if (rank < 2 || !same_sizes(theta, {size[0], rank, rank + 1})) return false;
+  SymSizes sizes = size;
+  sizes.erase(sizes.begin() + 1);
+  sizes.push_back(rank);
+  return all_results(call, sizes);
+}
+
 /// (self, k, dims): turned an odd number of times, two dimensions change places.
 bool rot90(SymbolicCall& call) {
   SymSizes sizes = call.sizes(0);
@@ -144,13 +156,18 @@ bool rot90(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
-/// (input, output_size or none, [align_corners,] scale_factors), whole factors.
+/// (input, output_size or none, [align_corners,] scale_factors).
 template <size_t scales_arg>
 bool upsample_by(SymbolicCall& call) {
   if (!call.is_none(1)) return resized(call);
   SymSizes sizes = call.sizes(0);
   const std::vector<double> scales = call.arg(scales_arg).toDoubleVector();
-  for (size_t i = 0; i < scales.size(); ++i) sizes[i + 2] = sizes[i + 2] * static_cast<int64_t>(scales[i]);
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const auto parts = parts_of(scales[i]);
+    if (!parts) return false;
+    sizes[i + 2] = sizes[i + 2] * parts->first / parts->second;
+    if (sizes[i + 2] < 1) return false;
+  }
   return all_results(call, sizes);
 }
 
@@ -160,6 +177,12 @@ constexpr SymbolicRow rows[] = {
     {"aten::upsample_linear1d.vec", upsample_by<3>},
     {"aten::upsample_bilinear2d.vec", upsample_by<3>},
     {"aten::upsample_bicubic2d.vec", upsample_by<3>},
+    {"aten::upsample_nearest3d.vec", upsample_by<2>},
+    {"aten::upsample_trilinear3d.vec", upsample_by<3>},
+    {"aten::_upsample_nearest_exact1d.vec", upsample_by<2>},
+    {"aten::_upsample_nearest_exact2d.vec", upsample_by<2>},
+    {"aten::_upsample_bilinear2d_aa.vec", upsample_by<3>},
+    {"aten::_upsample_bicubic2d_aa.vec", upsample_by<3>},
     {"aten::convolution", convolution},
     {"aten::max_pool1d", pool<1, 4, 5>},
     {"aten::max_pool2d_with_indices", pool<2, 4, 5>},
@@ -195,6 +218,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::col2im", col2im},
     {"aten::grid_sampler_2d", grid_sampler},
     {"aten::grid_sampler_3d", grid_sampler},
+    {"aten::affine_grid_generator", affine_grid},
     {"aten::rot90", rot90},
 };
 

@@ -62,6 +62,15 @@ bool fft_of_reals(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
+/// (self, dimensions, normalisation, length of the last one).
+bool fft_to_reals(SymbolicCall& call) {
+  SymSizes sizes = call.sizes(0);
+  const std::vector<int64_t> dims = call.integers(1);
+  if (dims.empty()) return false;
+  sizes[wrapped(dims.back(), sizes)] = call.symint(3);
+  return all_results(call, sizes);
+}
+
 /// (self, offset, dim1, dim2): one dimension more.
 bool diag_embed(SymbolicCall& call) {
   SymSizes sizes = call.sizes(0);
@@ -86,6 +95,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::_cdist_forward", distances},
     {"aten::_euclidean_dist", distances},
     {"aten::_fft_r2c", fft_of_reals},
+    {"aten::_fft_c2r", fft_to_reals},
     {"aten::_fft_c2c", like_self},
     {"aten::diag_embed", diag_embed},
 };

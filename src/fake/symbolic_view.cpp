@@ -62,6 +62,70 @@ bool realiased(const SymbolicCall& call, View& view) {
 /// (self, sizes, strides, offset): of the tensor itself.
 bool restrided(const SymbolicCall& call, View& view) { return call.is_none(3) && realiased(call, view); }
 
+/// What lies between the first and the last element, both included; no size is 0, no stride is negative.
+std::optional<SymInt> extent(const SymSizes& sizes, const SymSizes& strides) {
+  SymInt last = 1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < 1 || strides[i] < 0) return std::nullopt;
+    last = last + (sizes[i] - 1) * strides[i];
+  }
+  return last;
+}
+
+/// (self, sizes, strides, offset): of what the tensor itself covers of its memory.
+bool as_strided(const SymbolicCall& call, View& view) {
+  const auto covered = extent(view.sizes, view.strides);
+  const SymInt start = view.offset;
+  (void)realiased(call, view);
+  if (!call.is_none(3)) view.offset = call.symint(3);
+  const auto asked = extent(view.sizes, view.strides);
+  return covered && asked && view.offset >= start && view.offset + *asked <= start + *covered;
+}
+
+/// Two numbers where one was.
+bool as_real(const SymbolicCall&, View& view) {
+  for (SymInt& stride : view.strides) stride = stride * 2;
+  view.insert(static_cast<int64_t>(view.sizes.size()), 2, 1);
+  view.offset = view.offset * 2;
+  return true;
+}
+
+/// In units that are `ratio` times as large; the last dimension stands close.
+bool in_larger_units(View& view, int64_t ratio) {
+  for (SymInt& stride : view.strides) {
+    if (&stride != &view.strides.back() && stride % ratio != 0) return false;
+    if (&stride != &view.strides.back()) stride = stride / ratio;
+  }
+  if (view.strides.back() != 1 || view.sizes.back() % ratio != 0 || view.offset % ratio != 0) return false;
+  view.sizes.back() = view.sizes.back() / ratio;
+  view.offset = view.offset / ratio;
+  return true;
+}
+
+bool as_complex(const SymbolicCall&, View& view) {
+  if (view.sizes.empty() || view.sizes.back() != 2 || !in_larger_units(view, 2)) return false;
+  view.erase(static_cast<int64_t>(view.sizes.size()) - 1);
+  return true;
+}
+
+/// Read as another dtype.
+bool of_dtype(SymbolicCall& call) {
+  View view(call.tensor(0));
+  const auto from = static_cast<int64_t>(call.tensor(0).itemsize()),
+             to = static_cast<int64_t>(call.result(0).itemsize());
+  if (from != to && view.sizes.empty()) return false;
+  if (from > to) {
+    if (view.strides.back() != 1) return false;
+    for (SymInt& stride : view.strides) stride = stride * (from / to);
+    view.strides.back() = 1;
+    view.sizes.back() = view.sizes.back() * (from / to);
+    view.offset = view.offset * (from / to);
+  } else if (from < to && !in_larger_units(view, to / from)) {
+    return false;
+  }
+  return call.view(0, view.sizes, view.strides, view.offset);
+}
+
 bool reshaped(const SymbolicCall& call, View& view) {
   const at::Tensor& self = call.tensor(0);
   const SymSizes asked = call.symints(1);
@@ -255,6 +319,10 @@ constexpr SymbolicRow rows[] = {
     {"aten::_unsafe_view", view_of<reshaped>},
     {"aten::_reshape_alias", view_of<realiased>},
     {"aten::as_strided_", view_of<restrided>},
+    {"aten::as_strided", view_of<as_strided>},
+    {"aten::view_as_real", view_of<as_real>},
+    {"aten::view_as_complex", view_of<as_complex>},
+    {"aten::view.dtype", of_dtype},
     {"aten::expand", view_of<expand>},
     {"aten::permute", view_of<permute>},
     {"aten::transpose.int", view_of<transpose>},

@@ -34,14 +34,14 @@ bool same_tensor(const std::optional<TensorGuard>& a, const std::optional<Tensor
 bool Check::same_as(const Check& check) const {
   if (kind != check.kind || source != check.source || other != check.other || type.get() != check.type.get() ||
       length != check.length || defaults.get() != check.defaults.get() || kwdefaults.get() != check.kwdefaults.get() ||
-      function.get() != check.function.get() || keys.size() != check.keys.size() || sizes != check.sizes || sources != check.sources ||
-      !same_tensor(tensor, check.tensor)) {
+      function.get() != check.function.get() || keys.size() != check.keys.size() || sizes != check.sizes ||
+      sources != check.sources || !same_tensor(tensor, check.tensor)) {
     return false;
   }
-  bool same_object = object.get() == check.object.get() ||
-                     ((kind == CheckKind::Equals || kind == CheckKind::TensorData || kind == CheckKind::Array ||
-                       kind == CheckKind::State) &&
-                      constants_equal(object.get(), check.object.get()));
+  bool same_object =
+      object.get() == check.object.get() || ((kind == CheckKind::Equals || kind == CheckKind::TensorData ||
+                                              kind == CheckKind::Array || kind == CheckKind::State) &&
+                                             constants_equal(object.get(), check.object.get()));
   bool same_name =
       name.get() == check.name.get() || (name && check.name && constants_equal(name.get(), check.name.get()));
   if (!same_object || !same_name) return false;

@@ -45,6 +45,17 @@ def _(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return x.new_empty(x.shape[0], y.shape[1])
 
 
+def set_middle(x: torch.Tensor) -> torch.Tensor:
+    x[x.shape[0] // 2] = 1.0
+    x[-1, x.shape[1] // 2 :] = 2.0
+    return x
+
+
+@torch.jit.script
+def by_root_of_length(x: torch.Tensor) -> torch.Tensor:
+    return x / torch.sqrt(torch.tensor(x.size(0), dtype=torch.float))
+
+
 torch.manual_seed(0)
 LSTM = torch.nn.LSTM(4, 3, batch_first=True, bidirectional=True).requires_grad_(False)
 GRU = torch.nn.GRU(4, 3, num_layers=2).requires_grad_(False)
@@ -208,12 +219,66 @@ ROWS = {
     "bags of embeddings": Row(
         lambda x: F.embedding_bag((x > 0).long(), torch.arange(8.0).view(2, 4)), (("n", 3),), fixed=True
     ),
-    "a float in a list": Row(lambda x: torch.as_tensor([len(x) / 2, 1.0]) + x[0, :2], (("n", 4),), fixed=True),
+    "a float in a list": Row(lambda x: torch.as_tensor([len(x) / 2, 1.0]) + x[0, :2], (("n", 4),)),
     "the text of a size": Row(lambda x: (x + 1, f"{x.shape} {x.shape[0]}"), (("n", 4),), fixed=True),
     "a loop over a size": Row(lambda x: sum(x[i] for i in range(x.shape[0])), (("n", 4),), fixed=True),
     "a branch on a size": Row(lambda x: x + 1 if x.shape[0] > 6 else x - 1, (("n", 4),), branches=True),
     "equal shapes": Row(lambda x, y: x + y if x.shape == y.shape else x - 1, (("n", 4), ("n", 4))),
     "shapes that don't fit": Row(lambda x: x + torch.ones(7, 4), (("n", 4),), fixed=True),
+    "layer norm over the last size": Row(lambda x: F.layer_norm(x, (x.shape[1],)), (("n", 4),)),
+    "layer norm over the last sizes": Row(lambda x: F.layer_norm(x, x.shape[-1:]), ((3, "n"),)),
+    "RMS norm over the last size": Row(lambda x: F.rms_norm(x, x.shape[-1:]), ((3, "n"),)),
+    "instance norm": Row(F.instance_norm, (("n", 3, 5),)),
+    "interpolate to sizes of an image": Row(
+        lambda x: F.interpolate(x, size=(x.shape[2] * 2, x.shape[3]), mode="bilinear"), ((1, 2, "n", 5),)
+    ),
+    "interpolate to the nearest exact pixel": Row(
+        lambda x: F.interpolate(x, size=(x.shape[2] * 2, 4), mode="nearest-exact"), ((1, 2, "n", 5),)
+    ),
+    "one and a half times as large": Row(
+        lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"), ((1, 2, "n", 6),)
+    ),
+    "a grid for a size": Row(
+        lambda t, x: F.affine_grid(t, [1, 1, x.shape[0], 4], align_corners=False), ((1, 2, 3), ("n",))
+    ),
+    "real ones from a Fourier transform": Row(
+        lambda x: torch.fft.irfft(torch.fft.rfft(x), n=x.shape[-1]), ((3, "2n"),)
+    ),
+    "an unflattened dimension": Row(lambda x: x.unflatten(0, (x.shape[0] // 2, 2)), (("2n", 3),)),
+    "a tensor of a size": Row(lambda x: x + torch.tensor(x.shape[0]), (("n", 3),)),
+    "a tensor of sizes": Row(
+        lambda x: torch.tensor([[x.shape[0], 1], [2, x.shape[1]]], dtype=torch.int32), (("n", 3),)
+    ),
+    "a tensor of floats of sizes": Row(lambda x: x * x.new_tensor([1 / x.shape[0], 2, 3]), (("n", 3),)),
+    "a root of a tensor of a size": Row(
+        lambda x: x / torch.sqrt(torch.tensor(x.shape[0], dtype=torch.float)), (("n", 3),)
+    ),
+    "what a tensor of a size holds": Row(lambda x: x * int(torch.tensor(x.shape[0])), (("n", 3),), fixed=True),
+    "a size or a float of it, where": Row(
+        lambda x: (torch.where(x > 0, x.shape[0], x), torch.where(x > 0, x, x.shape[0] ** 0.5)), (("n", 3),)
+    ),
+    "one of two sizes, where": Row(lambda x: torch.where(x > 0, x.shape[0], 2 * x.shape[0]), (("n", 3),)),
+    "compared with a float of a size": Row(
+        lambda x: (torch.gt(x, 1 / x.shape[0]), x.lt(x.shape[0] ** -0.5)), (("n", 3),)
+    ),
+    "filled with a float of a size": Row(lambda x: x.masked_fill(x > 0, x.shape[0] * 1.0), (("n", 3),)),
+    "places by row and column": Row(
+        lambda x: (torch.arange(12) // x.shape[0], torch.arange(12) % x.shape[0]), (("n", 3),)
+    ),
+    "to the power of a float of a size": Row(lambda x: x.abs() ** (1 / x.shape[0]), (("n", 3),)),
+    "the usual scale of attention": Row(
+        lambda x: F.scaled_dot_product_attention(x, x, x, scale=1 / math.sqrt(x.shape[-1])), ((1, 2, 4, "n"),)
+    ),
+    "the last of each row": Row(lambda x: x[torch.arange(3), x.shape[1] - 1], ((3, "n"),)),
+    "written in the middle": Row(lambda x: set_middle(x.clone()), (("n", 3),)),
+    "an operator of a size": Row(
+        lambda x: torch.ops.aten.view.default(x, [x.shape[0] * 3]) + torch.ops.aten.arange(x.shape[0] * 3), (("n", 3),)
+    ),
+    "an operator of a number of a size": Row(lambda x: torch.ops.aten.add.Tensor(x, x.shape[0]), (("n", 3),)),
+    "an operator that is padded with": Row(lambda x: torch.ops.aten.constant_pad_nd(x, [0, x.shape[0]]), (("n", 3),)),
+    "restrided": Row(lambda x: x.as_strided([x.shape[0] - 1, 3], [3, 1], 3), (("n", 3),)),
+    "read as another dtype": Row(lambda x: x.view(torch.int64), (("n", 4),)),
+    "a script function": Row(lambda x: by_root_of_length(x), (("n", 3),)),
 }
 
 

@@ -17,6 +17,11 @@ FOR_SYMBOLS = {
     "magneto::linspace",
     *(f"aten::{name}.input" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
     *(f"aten::upsample_{kind}.vec" for kind in ("nearest1d", "nearest2d", "linear1d", "bilinear2d", "bicubic2d")),
+    *("aten::upsample_nearest3d.vec", "aten::upsample_trilinear3d.vec"),
+    *(
+        f"aten::_upsample_{kind}.vec"
+        for kind in ("nearest_exact1d", "nearest_exact2d", "bilinear2d_aa", "bicubic2d_aa")
+    ),
 }
 # Of graphs alone: tests/test_numpy.py.
 OF_GRAPHS = {"magneto::numpy", "magneto::view_as"}

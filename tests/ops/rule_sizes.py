@@ -204,6 +204,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::index_select": ("a b, i:c", lambda x, i: x.index_select(1, i)),
     "aten::embedding": ("a b, i:c d", lambda x, i: F.embedding(i, x)),
     "aten::gather": ("a b, i:c b", lambda x, i: x.gather(0, i)),
+    "aten::take": ("2 3, i:c b", torch.take),
     "aten::scatter.src": ("a b, i:c b, c b", lambda x, i, y: x.scatter(0, i, y)),
     "aten::scatter.value": ("a b, i:c b", lambda x, i: x.scatter(0, i, 2.0)),
     "aten::scatter_.src": ("a b, i:c b, c b", lambda x, i, y: x.scatter_(0, i, y)),
@@ -260,6 +261,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::triu": ("a b", lambda x: x.triu(-1)),
     "aten::eye": ("a b", lambda x: torch.eye(x.shape[0])),
     "aten::eye.m": ("a b", lambda x: torch.eye(x.shape[0], x.shape[1])),
+    "aten::randperm": ("a b", lambda x: torch.randperm(x.shape[0])),
     "magneto::linspace": ("a b", lambda x: torch.linspace(0, 1, x.shape[0])),
     "aten::arange": ("a b", lambda x: torch.arange(x.shape[0])),
     "aten::arange.start": ("a b", lambda x: torch.arange(1, x.shape[0] + 2)),
@@ -271,6 +273,10 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::_unsafe_view": ("a b", lambda x: aten._unsafe_view(x, [-1])),
     "aten::_reshape_alias": ("a b c", lambda x: x[:, :, 1:].flatten(0, 1)),
     "aten::as_strided_": ("a b", lambda x: x.as_strided_([x.shape[1], x.shape[0]], [1, x.shape[1]])),
+    "aten::as_strided": ("a b", lambda x: x.as_strided([x.shape[1], x.shape[0] - 1], [1, x.shape[1]], 0)),
+    "aten::view_as_real": ("c:a b", torch.view_as_real),
+    "aten::view_as_complex": ("a b 2", torch.view_as_complex),
+    "aten::view.dtype": ("a 4b", lambda x: x.view(torch.float64)),
     "aten::expand": ("a 1 b", lambda x: x.expand(-1, x.shape[2], -1)),
     "aten::permute": ("a b c", lambda x: x.permute(2, 0, 1)),
     "aten::transpose.int": ("a b", lambda x: x.transpose(0, 1)),
@@ -292,6 +298,18 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::upsample_linear1d.vec": ("a b c", lambda x: F.interpolate(x, scale_factor=2, mode="linear")),
     "aten::upsample_bilinear2d.vec": ("a b c d", lambda x: F.interpolate(x, scale_factor=2, mode="bilinear")),
     "aten::upsample_bicubic2d.vec": ("a b c d", lambda x: F.interpolate(x, scale_factor=2, mode="bicubic")),
+    "aten::upsample_nearest3d.vec": ("a b c d 2", lambda x: F.interpolate(x, scale_factor=2)),
+    "aten::upsample_trilinear3d.vec": ("a b c d 2", lambda x: F.interpolate(x, scale_factor=1.5, mode="trilinear")),
+    "aten::_upsample_nearest_exact1d.vec": ("a b c", lambda x: F.interpolate(x, scale_factor=1.5, mode="nearest-exact")),
+    "aten::_upsample_nearest_exact2d.vec": (
+        "a b c d", lambda x: F.interpolate(x, size=(x.shape[3], x.shape[2]), mode="nearest-exact")
+    ),
+    "aten::_upsample_bilinear2d_aa.vec": (
+        "a b c d", lambda x: F.interpolate(x, size=(x.shape[3], x.shape[2]), mode="bilinear", antialias=True)
+    ),
+    "aten::_upsample_bicubic2d_aa.vec": (
+        "a b c d", lambda x: F.interpolate(x, size=(x.shape[3], 5), mode="bicubic", antialias=True)
+    ),
     "aten::convolution": ("a 3 c d, 4 3 3 3", lambda x, w: F.conv2d(x, w, padding=1, stride=2)),
     "aten::max_pool1d": ("a b c", lambda x: F.max_pool1d(x, 2)),
     "aten::max_pool2d_with_indices": ("a b c d", lambda x: F.max_pool2d(x, 3, 2, 1)),
@@ -329,6 +347,9 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::col2im": ("a 4b 6", lambda x: F.fold(x, (3, 4), 2)),
     "aten::grid_sampler_2d": ("a b c d, a 3 c 2", lambda x, g: F.grid_sample(x, g, align_corners=False)),
     "aten::grid_sampler_3d": ("a b c d 2, a 3 c 2 3", lambda x, g: F.grid_sample(x, g, align_corners=False)),
+    "aten::affine_grid_generator": (
+        "a 2 3, b c", lambda t, x: F.affine_grid(t, [t.shape[0], 1, x.shape[0], x.shape[1]], align_corners=False)
+    ),
     "aten::rot90": ("a b", lambda x: x.rot90()),
     # Linear algebra.
     "aten::linalg_inv_ex": ("a b b", lambda x: torch.linalg.inv_ex(definite(x))[0]),
@@ -339,6 +360,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::_cdist_forward": ("a b, c b", lambda x, y: torch.cdist(x, y, p=1.0)),
     "aten::_euclidean_dist": ("a b, c b", lambda x, y: aten._euclidean_dist(x, y)),
     "aten::_fft_r2c": ("a b", lambda x: torch.fft.rfft(x)),
+    "aten::_fft_c2r": ("c:a b", lambda x: torch.fft.irfft(x, n=2 * x.shape[1] - 1)),
     "aten::_fft_c2c": ("c:a b", lambda x: torch.fft.fft(x)),
     "aten::diag_embed": ("a b", lambda x: aten.diag_embed(x, 1)),
 }  # fmt: skip
