@@ -28,7 +28,8 @@ def tensor_of_sizes(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
     if isinstance(data, (list, tuple)):
         return torch.stack([tensor_of_sizes(item, dtype, device) for item in data])
     if dtype == torch.int32 and not -(2**31) <= data < 2**31:
-        return as_written("torch.tensor", data, dtype=dtype, device=device)
+        written: torch.Tensor = as_written("torch.tensor", data, dtype=dtype, device=device)
+        return written
     exact = torch.float64 if dtype.is_floating_point else torch.int64
     return torch.full((), data, dtype=exact, device=device).to(dtype)
 

@@ -126,14 +126,31 @@ def message_is_kept_in_an_object(x):
 def message_is_compared_and_tested(x):
     message = f"{x.sum()}"
     y = x + 1
-    return y, message == "21.0", bool(message), message is None, message != "", message < "z", message + "!", message * 2
+    return (
+        y,
+        message == "21.0",
+        bool(message),
+        message is None,
+        message != "",
+        message < "z",
+        message + "!",
+        message * 2,
+    )
 
 
 @programs(breaks=True)
 def message_is_handed_to_c_code(x):
     message = f"{x.sum()}"
     y = x + 1
-    return y, sorted([message, "a"]), tuple([message]), isinstance(message, str), type(message), message[0], list(message)
+    return (
+        y,
+        sorted([message, "a"]),
+        tuple([message]),
+        isinstance(message, str),
+        type(message),
+        message[0],
+        list(message),
+    )
 
 
 @programs(breaks=True)
@@ -193,7 +210,14 @@ def shape_is_matched(x):
 def sizes_as_keys_and_texts(x):
     names = {4: "wide", 2: "narrow"}
     rows, columns = x.size()
-    return x * rows, names.get(columns, "?"), f"{rows}x{columns}", "x".join(map(str, x.shape)), repr(x.shape), str(x.size())
+    return (
+        x * rows,
+        names.get(columns, "?"),
+        f"{rows}x{columns}",
+        "x".join(map(str, x.shape)),
+        repr(x.shape),
+        str(x.size()),
+    )
 
 
 @programs(*matrices((3, 4), (1, 4)))
@@ -234,7 +258,9 @@ def _swish(x):
     return x * torch.sigmoid(x)
 
 
-@programs(lambda: (vector(), "twice"), lambda: (vector(), "swish"), lambda: (vector(), "relu"), lambda: (vector(), "none"))
+@programs(
+    lambda: (vector(), "twice"), lambda: (vector(), "swish"), lambda: (vector(), "relu"), lambda: (vector(), "none")
+)
 def function_by_its_name(x, name):
     if name in ACTIVATIONS:
         return ACTIVATIONS[name](x)
@@ -273,7 +299,11 @@ class Square(Base):
         return x**2
 
 
-@programs(lambda: (vector(), ["shift", "square"]), lambda: (vector(), ["square", "shift", "shift"]), lambda: (vector(), ["base"]))
+@programs(
+    lambda: (vector(), ["shift", "square"]),
+    lambda: (vector(), ["square", "shift", "shift"]),
+    lambda: (vector(), ["base"]),
+)
 def pipeline_of_registered_classes(x, names):
     steps = [Base.kinds[name](scale=0.5 * (i + 1)) if name in Base.kinds else Base() for i, name in enumerate(names)]
     try:
@@ -299,7 +329,9 @@ class Config:
         return dataclasses.replace(self, **changes)
 
 
-@programs(lambda: (vector(), Config()), lambda: (vector(), Config(width=3, extra={"bias": 2.0})), lambda: (vector(), Config()))
+@programs(
+    lambda: (vector(), Config()), lambda: (vector(), Config(width=3, extra={"bias": 2.0})), lambda: (vector(), Config())
+)
 def frozen_configuration(x, config):
     changed = config.with_(rates=(1.0,), names=[*config.names, "c"])
     x = x * config.total + changed.total + config.extra.get("bias", 0)
@@ -387,7 +419,13 @@ def learning_rate_by_step(x, step):
 @programs()
 def statistics_of_numbers(x):
     values = [1.0, 2.5, 4.0, 8.0]
-    return x * statistics.mean(values), statistics.median(values), math.fsum(values), math.dist((0, 0), (3, 4)), math.comb(5, 2)
+    return (
+        x * statistics.mean(values),
+        statistics.median(values),
+        math.fsum(values),
+        math.dist((0, 0), (3, 4)),
+        math.comb(5, 2),
+    )
 
 
 @programs(breaks=True)
@@ -399,7 +437,15 @@ def intervals_of_time(x):
 @programs()
 def bits_and_bases(x):
     n = 37
-    return x * n.bit_count(), bin(n), n.bit_length(), [n >> k & 1 for k in range(6)], int("0x1f", 16), f"{n:#010b}", divmod(-n, 5)
+    return (
+        x * n.bit_count(),
+        bin(n),
+        n.bit_length(),
+        [n >> k & 1 for k in range(6)],
+        int("0x1f", 16),
+        f"{n:#010b}",
+        divmod(-n, 5),
+    )
 
 
 @programs()
@@ -592,7 +638,13 @@ def tensors_in_conditions_of_containers(x):
 def constants_become_tensors(x):
     table = torch.tensor([[1, 2], [3, 4]])
     ramp = torch.linspace(0, 1, 6)
-    return x * ramp, table.float().mean(), torch.tensor(3.5) * x, torch.as_tensor([True, False]).any(), torch.full_like(x, 2)
+    return (
+        x * ramp,
+        table.float().mean(),
+        torch.tensor(3.5) * x,
+        torch.as_tensor([True, False]).any(),
+        torch.full_like(x, 2),
+    )
 
 
 # -- functions and closures -----------------------------------------------------------------------------------------------
