@@ -368,14 +368,13 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   Decision decision = decide(function);
   if (decision.reason == BreakReason::DisabledFunction && wraps_seed(function)) decision = {Treatment::Seed};
   switch (decision.treatment) {
+    case Treatment::Sized:
+      if (!memory_.plain_sizes && std::ranges::any_of(args.values, [](PyObject* arg) { return holds_size(arg); }))
+        break;
+      [[fallthrough]];
     case Treatment::TorchCall:
       guard_native_function(*this, function);
       return call_torch(function, args);
-    case Treatment::Sized:
-      if (memory_.plain_sizes || std::ranges::none_of(args.values, [](PyObject* arg) { return holds_size(arg); })) {
-        return call_torch(function, args);
-      }
-      break;
     case Treatment::AutogradFunction:
       return apply_autograd_function(args);
     case Treatment::Gradient:
@@ -444,9 +443,9 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
         }
         values.push_back(value);
       }
-      PyObject* const outer = std::exchange(native_module_, module);
+      const auto outer = std::exchange(native_args_, std::span<PyObject* const>(values));
       Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
-      native_module_ = outer;
+      native_args_ = outer;
       check_sticky();
       check_refusal();
       if (!result) throw PythonError{};

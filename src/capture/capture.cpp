@@ -475,18 +475,21 @@ bool is_torch_code(Frame* real) {
   return name == "torch" || name.starts_with("torch.") || name == "logging";
 }
 
-/// Code of Python's own library, of PyTorch, or of the package of `module`: what a Native function may call unseen.
-bool is_library_code(Frame* real, PyObject* module) {
-  static PyObject* const names = PySys_GetObject("stdlib_module_names");
-  const auto package_of = [](PyObject* name) {
-    const char* text = name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
-    const std::string_view whole = text ? text : "";
-    return whole.substr(0, whole.find('.'));
-  };
-  const std::string_view package = package_of(PyDict_GetItemWithError(frame_globals(real), MAGNETO_STR("__name__")));
-  if (is_torch_code(real) || package == "magneto" || package == package_of(module)) return true;
-  Ref name = Ref::steal(PyUnicode_FromStringAndSize(package.data(), static_cast<Py_ssize_t>(package.size())));
-  return name && names && PySet_Contains(names, name.get()) == 1;
+/// A function among the arguments of a Native function, or a method of a class or an object among them, which its
+/// library calls; but for the library's own.
+bool is_callback_of(std::span<PyObject* const> args, Frame* real) {
+  PyObject* const function = frame_function(real);
+  const bool has_self = frame_code(real)->co_argcount > 0;
+  PyObject* const self = has_self ? frame_localsplus(real)[0] : nullptr;
+  if (std::ranges::find(args, function) == args.end() && (!self || std::ranges::find(args, self) == args.end())) {
+    return false;
+  }
+  static PyObject* const library = PySys_GetObject("stdlib_module_names");
+  PyObject* const module = PyDict_GetItemWithError(frame_globals(real), MAGNETO_STR("__name__"));
+  if (is_torch_code(real) || !module || !PyUnicode_Check(module)) return false;
+  const std::string name = PyUnicode_AsUTF8(module);
+  Ref package = Ref::steal(PyUnicode_FromString(name.substr(0, name.find('.')).c_str()));
+  return package && library && PySet_Contains(library, package.get()) == 0;
 }
 
 /// The function of PyTorch whose only call of C code is that of autograd's engine.
@@ -610,12 +613,11 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
       return frame_return(thread, real, info, hash.release());
     }
     if (recording_) return run_recorded(thread, real, throwflag);
-    if (native_module_ && !is_library_code(real, native_module_)) {
+    if (is_callback_of(native_args_, real)) {
       const CodeInfo& info = decode(frame_code(real));
       end_frame(thread, real, info, frame_next_instr(real, info), frame_stack_depth(real));
-      return interrupt_c_code(
-          std::make_exception_ptr(restart_before(*frame, std::string(PyUnicode_AsUTF8(native_module_)) + " calls " +
-                                                             PyUnicode_AsUTF8(info.code->co_qualname))));
+      return interrupt_c_code(std::make_exception_ptr(
+          restart_before(*frame, std::string("a library function calls ") + PyUnicode_AsUTF8(info.code->co_qualname))));
     }
     const bool plain = std::exchange(plain_, true);
     PyObject* result = run_frame_plainly(thread, real, throwflag);

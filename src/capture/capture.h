@@ -689,7 +689,7 @@ class Capture {
   bool callbacks_allowed_ = false;
   const InterpFrame* called_back_from_ = nullptr;  // C code called from there has called back: it can't be cut
   bool plain_ = false;                             // Python code runs that is no part of the program (an import)
-  PyObject* native_module_ = nullptr;              // the name of the module of which a Native function runs
+  std::span<PyObject* const> native_args_;         // of the Native function that runs
   bool recording_ = false;                         // a torch call runs
   bool trusted_ = false;                           // ...and is in Python code that may call whatever it likes
   bool engine_runs_ = false;                       // ...but for autograd's engine, which calls the user's code back

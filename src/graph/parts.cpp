@@ -43,6 +43,7 @@ class Splitter {
   std::vector<Part> run() {
     std::vector<Part> parts;
     for (const Span& span : spans_) parts.push_back(make(span));
+    if (!bound_) return {};
     find_outputs(parts);
     return parts;
   }
@@ -57,7 +58,7 @@ class Splitter {
       add(part.graph, graph_.aten_nodes[i], span, i);
     }
     add_torch_nodes(part.graph);
-    bind_symbols(part);
+    bind_symbols(part, span);
     maps_.push_back(map_);
     return part;
   }
@@ -101,7 +102,7 @@ class Splitter {
   }
 
   /// Each symbol in the part is found in an input of it, or in a result.
-  void bind_symbols(Part& part) {
+  void bind_symbols(Part& part, const Span& span) {
     std::set<int32_t> symbols;
     size_t bound = 0;
     do {  // a value that says a number may have others in its sizes; in a check a symbol stands as a value
@@ -112,14 +113,27 @@ class Splitter {
           return false;
         });
       });
-      for (const int32_t symbol : symbols) bring(part, binding_of(symbol).value);
+      for (const int32_t symbol : symbols) {
+        if (!is_found_later(symbol, span)) bring(part, binding_of(symbol).value);
+      }
     } while (symbols.size() != bound);
     for (const int32_t symbol : symbols) {
+      if (is_found_later(symbol, span)) {
+        // Operators that run one by one need no sizes of what they give.
+        bound_ = bound_ && part.finds;
+        continue;
+      }
       SymbolBinding binding = binding_of(symbol);
       binding.value = map_[binding.value];
       part.graph.symbols.push_back(binding);
     }
     if (!part.finds) name_anew(part.graph);
+  }
+
+  /// Where two sizes turn out to be the same, the one that is found later may stand for both.
+  bool is_found_later(int32_t symbol, const Span& span) const {
+    const int32_t producer = graph_.values[binding_of(symbol).value].producer;
+    return producer >= 0 && static_cast<size_t>(producer) >= span.end;
   }
 
   const SymbolBinding& binding_of(int32_t symbol) const {
@@ -161,6 +175,7 @@ class Splitter {
 
   const Graph& graph_;
   const std::vector<Span> spans_;
+  bool bound_ = true;                       // no compiled part has sizes that are found behind it
   std::vector<ValueId> map_;                // of the part that is being made
   std::vector<std::vector<ValueId>> maps_;  // of all
 };

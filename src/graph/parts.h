@@ -16,7 +16,8 @@ struct Part {
   std::vector<ValueId> inputs, outputs, dead;
 };
 
-/// The parts in order; none where a constant is written or handed out, whose copy belongs to a run and not to a part.
+/// The parts in order; none where a constant is written or handed out, whose copy belongs to a run and not to a part,
+/// or where a size in front of what finds it stands for an earlier one.
 std::vector<Part> parts_of(const Graph& graph);
 
 /// Names the tensors of an argument, or a node, as `map` says; what has no name there is None.

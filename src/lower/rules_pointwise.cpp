@@ -1,6 +1,6 @@
 // Elementwise operators.
 #include <ATen/Context.h>
-#include <ATen/ops/clamp_max.h>
+#include <ATen/ops/clamp.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -126,31 +126,24 @@ bool pow_tensor(Call& call) {
   return call.give(power(call.in(0), call.in(1)));
 }
 
-/// Before PyTorch 2.13 a NaN that is the only number to bound values leaves them alone; later it makes them NaN.
-/// Tensors and pairs of numbers hand NaN on in all versions.
+/// Before PyTorch 2.13 a NaN that is the only number to bound values in `clamp` leaves them alone; later it makes them
+/// NaN. Tensors, pairs of numbers, `clamp_min` and `clamp_max` hand NaN on in all versions.
 bool lone_nan_is_ignored() {
   static const bool ignored = [] {
-    const at::Tensor bounded = at::clamp_max(at::zeros({1}, at::kFloat), std::numeric_limits<double>::quiet_NaN());
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const at::Tensor bounded = at::clamp(at::zeros({1}, at::kFloat), std::nullopt, nan);
     return !std::isnan(*bounded.const_data_ptr<float>());
   }();
   return ignored;
-}
-
-T at_least(const T& x, const T& bound, bool lone_number) {
-  return lone_number && lone_nan_is_ignored() ? select(x < bound, bound, x) : maximum(x, bound);
-}
-
-T at_most(const T& x, const T& bound, bool lone_number) {
-  return lone_number && lone_nan_is_ignored() ? select(x > bound, bound, x) : minimum(x, bound);
 }
 
 template <bool by_numbers>
 bool clamp(Call& call) {
   T x = call.in(0);
   if (x.dtype() == Dtype::Bool) return false;
-  const bool lone = by_numbers && !(call.given(1) && call.given(2));
-  if (call.given(1)) x = at_least(x, call.in(1), lone);
-  if (call.given(2)) x = at_most(x, call.in(2), lone);
+  const bool lone = by_numbers && !(call.given(1) && call.given(2)) && lone_nan_is_ignored();
+  if (call.given(1)) x = lone ? select(x < call.in(1), call.in(1), x) : maximum(x, call.in(1));
+  if (call.given(2)) x = lone ? select(x > call.in(2), call.in(2), x) : minimum(x, call.in(2));
   return call.give(x);
 }
 
@@ -361,9 +354,9 @@ constexpr RuleRow kRows[] = {
     {"aten::clamp", clamp<true>},
     {"aten::clamp.Tensor", clamp<false>},
     {"aten::clamp_min",
-     [](Call& call) { return call.compute() != Dtype::Bool && call.give(at_least(call.in(0), call.in(1), true)); }},
+     [](Call& call) { return call.compute() != Dtype::Bool && call.give(maximum(call.in(0), call.in(1))); }},
     {"aten::clamp_max",
-     [](Call& call) { return call.compute() != Dtype::Bool && call.give(at_most(call.in(0), call.in(1), true)); }},
+     [](Call& call) { return call.compute() != Dtype::Bool && call.give(minimum(call.in(0), call.in(1))); }},
     {"aten::where.self", where},
     {"aten::masked_fill.Scalar", masked_fill},
     {"aten::masked_fill.Tensor", masked_fill},

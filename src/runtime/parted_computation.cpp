@@ -75,7 +75,9 @@ Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& wa
   std::vector<graph::Part> parts = graph::parts_of(graph);
   if (parts.empty()) {
     result.computation = make_aten_computation(graph);
-    result.uncompiled = "sizes that only the data says, and constants that are written or handed out";
+    result.uncompiled =
+        "sizes that only the data says, with constants that are written or handed out, or in front of where they are "
+        "found";
     return result;
   }
   PartsSink texts(sink);
