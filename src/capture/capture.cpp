@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/native_functions.h"
 #include "capture/rebuild.h"
 #include "fake/dispatch_key.h"
 #include "graph/orphans.h"
@@ -484,6 +485,7 @@ bool is_callback_of(std::span<PyObject* const> args, Frame* real) {
   if (std::ranges::find(args, function) == args.end() && (!self || std::ranges::find(args, self) == args.end())) {
     return false;
   }
+  if (is_native_function(function)) return false;  // it runs itself, or another one of its module
   static PyObject* const library = PySys_GetObject("stdlib_module_names");
   PyObject* const module = PyDict_GetItemWithError(frame_globals(real), MAGNETO_STR("__name__"));
   if (is_torch_code(real) || !module || !PyUnicode_Check(module)) return false;

@@ -9,4 +9,7 @@ namespace magneto::capture {
 /// program may replace.
 void guard_native_function(Capture& capture, PyObject* function);
 
+/// CPython runs the function, which depends on nothing but its arguments' types and constants (functions.def: Native).
+bool is_native_function(PyObject* function);
+
 }  // namespace magneto::capture
