@@ -21,7 +21,6 @@ BREAKS: dict[str, int] = {
     "flaubert": 1,
     "jetmoe": 3,
     "led": 1,
-    "llava": 1,
     "longcat_flash": 9,
     "longformer": 1,
     "nllb_moe": 9,
