@@ -211,7 +211,8 @@ bool embedding_bag(Call& call) {
   const c10::ScalarType dtype = indices.scalar_type();
   if (weight.dim() != 2 || indices.dim() != 1 || offsets.dim() != 1 || weight.stride(1) != 1) return false;
   if (!is_index_dtype(dtype) || dtype != offsets.scalar_type() || weight.scalar_type() != c10::kFloat) return false;
-  if (!call.is_none(6) || call.boolean(7) || call.integer(8) >= 0 || !weight.is_cpu()) return false;
+  if (call.optional_tensor(6).defined() || call.boolean(7) || call.integer(8) >= 0 || !weight.device().is_cpu())
+    return false;
   const int64_t bags = offsets.size(0), mode = call.integer(4);
   // Sums need not know which bag an index is of.
   const int64_t owners = mode == 0 ? 0 : indices.size(0);
