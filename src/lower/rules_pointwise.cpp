@@ -1,5 +1,6 @@
 // Elementwise operators.
 #include <ATen/Context.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/zeros.h>
 
@@ -147,6 +148,18 @@ bool clamp(Call& call) {
   return call.give(x);
 }
 
+/// Whether oneDNN computes in the dtype on this CPU, as PyTorch's own question says.
+bool one_dnn_computes(c10::ScalarType dtype) {
+  const auto ask = [](const char* question) {
+    torch::jit::Stack stack;
+    c10::Dispatcher::singleton().findSchemaOrThrow(question, "").callBoxed(&stack);
+    return stack.back().toBool();
+  };
+  static const bool halves = ask("mkldnn::_is_mkldnn_fp16_supported");
+  static const bool bfloats = ask("mkldnn::_is_mkldnn_bf16_supported");
+  return dtype == c10::kFloat || (dtype == c10::kBFloat16 && bfloats) || (dtype == c10::kHalf && halves);
+}
+
 /// Eager gives dense tensors of more than one element to oneDNN. There gelu(inf) is NaN, and x doubles on the way.
 bool is_one_dnn_gelu(Call& call) {
   const Sizes sizes = call.sizes(0), strides = graph::strides_of(call.meta(0));
@@ -161,9 +174,7 @@ bool is_one_dnn_gelu(Call& call) {
   if (!elements.is_static() && call.lowering().dag.may_be_empty({elements - 1})) {
     throw shapes::UnknownSize("whether gelu has one element");
   }
-  const c10::ScalarType dtype = call.meta(0).dtype;
-  const bool narrow = dtype == c10::kFloat || dtype == c10::kBFloat16 || dtype == c10::kHalf;
-  return elements.hint() > 1 && narrow && at::globalContext().userEnabledMkldnn();
+  return elements.hint() > 1 && one_dnn_computes(call.meta(0).dtype) && at::globalContext().userEnabledMkldnn();
 }
 
 bool gelu(Call& call) {
