@@ -335,13 +335,13 @@ void Capture::register_closure(PyObject* function, const Source* source) {
   }
 }
 
-/// Default values come from outside with the function. Its guard holds the tuple and the dict that they are in; a dict
-/// can change in place, so that what is taken from it has guards of its own.
 bool is_native_function(PyObject* function) {
   const Treatment treatment = decide(function).treatment;
   return treatment == Treatment::Native || treatment == Treatment::Members;
 }
 
+/// Default values come from outside with the function. Its guard holds the tuple and the dict that they are in; a dict
+/// can change in place, so that what is taken from it has guards of its own.
 void Capture::wrap_defaults(InterpFrame& callee) {
   PyObject* defaults = PyFunction_GET_DEFAULTS(callee.function.get());
   PyObject* kw_defaults = PyFunction_GET_KW_DEFAULTS(callee.function.get());

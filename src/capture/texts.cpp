@@ -41,10 +41,6 @@ bool asks_for_character(PyObject* format) {
   return std::string_view(PyUnicode_AsUTF8(format)).find('c') != std::string_view::npos;
 }
 
-}  // namespace
-
-namespace {
-
 /// The text that a run makes of a copy does not say how that was made.
 bool makes_text_of_copy(PyObject* value) {
   return !is_tensor(value) || THPVariable_Unpack(value).dim() == 0 || !THPVariable_Unpack(value).requires_grad();
