@@ -2,8 +2,10 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <set>
 #include <unordered_map>
+#include <vector>
 
 #include "python/code.h"
 
@@ -11,11 +13,16 @@ namespace magneto::capture {
 
 namespace {
 
-/// Entries of modules' namespaces, and names of methods.
+/// Entries of modules' namespaces, and names of methods, in the order of the code that reads them.
 struct NamesRead {
-  std::set<std::pair<PyObject*, PyObject*>> entries;
-  std::set<PyObject*> methods;
+  std::vector<std::pair<PyObject*, PyObject*>> entries;
+  std::vector<PyObject*> methods;
 };
+
+template <class T>
+void add_once(std::vector<T>& items, const T& item) {
+  if (std::ranges::find(items, item) == items.end()) items.push_back(item);
+}
 
 /// Functions, modules and classes; what else a module keeps may change with each call.
 bool is_definition(PyObject* object) {
@@ -40,14 +47,14 @@ void read_names(PyObject* function, NamesRead& names, std::set<PyObject*>& seen)
     }
     PyObject* name = PyTuple_GET_ITEM(info.names.get(), attribute ? instr.arg : instr.arg >> 1);
     if (attribute && !module) {
-      names.methods.insert(name);
+      add_once(names.methods, name);
       continue;
     }
     PyObject* dict = attribute ? PyModule_GetDict(module) : globals;
     PyObject* found = find_definition(dict, name);
     module = found && PyModule_Check(found) ? found : nullptr;
     if (!found) continue;
-    names.entries.emplace(dict, name);
+    add_once(names.entries, {dict, name});
     if (PyFunction_Check(found) && PyFunction_GET_GLOBALS(found) == globals) read_names(found, names, seen);
   }
 }

@@ -309,8 +309,7 @@ int32_t Rebuilder::build_container(PyObject* value) {
   }
   if (type == &PySet_Type) {
     const int32_t set = memo_[value] = emit(PlanOp::NewSet);
-    Ref items = checked(PySequence_List(value));
-    if (PyList_GET_SIZE(items.get())) emit_to(set, PlanOp::SetFill, build_items(items.get()));
+    fill_set(set, value);
     return set;
   }
   if (type == &PyODict_Type) {
@@ -319,6 +318,22 @@ int32_t Rebuilder::build_container(PyObject* value) {
     return dict;
   }
   return build_reduced(value);  // deque, defaultdict
+}
+
+/// Gives the new set in register `set` the items of `contents`. The order of a set comes of all that was added and
+/// removed before, so items that are known now are copied with the table that holds them.
+void Rebuilder::fill_set(int32_t set, PyObject* contents) {
+  Ref items = checked(PySequence_List(contents));
+  const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
+  const bool constants = std::ranges::all_of(all, [&](PyObject* item) {
+    const guards::Source* source = c.source_of(item);
+    return is_scalar(item) || (source && source->kind == guards::SourceKind::Const && !c.is_shadow(item));
+  });
+  if (constants) {
+    emit_to(set, PlanOp::ReplaceSet, {emit(PlanOp::Const, {}, clone_set(contents).get())});
+  } else {
+    emit_to(set, PlanOp::SetFill, build_items(items.get()));
+  }
 }
 
 int32_t Rebuilder::build_instance(PyObject* value) {
@@ -336,10 +351,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
   const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
   if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
   if (PyList_Check(value) && PyList_GET_SIZE(value)) emit_to(instance, PlanOp::ListFill, build_items(value));
-  if (PySet_Check(value)) {
-    Ref items = checked(PySequence_List(value));
-    emit_to(instance, PlanOp::SetFill, build_items(items.get()));
-  }
+  if (PySet_Check(value)) fill_set(instance, value);
   Ref dict = Ref::steal(PyObject_GenericGetDict(value, nullptr));
   if (!dict) PyErr_Clear();
   if (dict && PyDict_Size(dict.get())) emit_to(instance, PlanOp::InstanceFill, build_entries(dict.get()));
@@ -534,15 +546,8 @@ void Rebuilder::journal() {
       emit_to(dict, PlanOp::DictFill, build_entries(contents));
       emit_to(target, PlanOp::ReplaceDict, {dict});
     } else if (type == &PySet_Type) {
-      Ref items = checked(PySequence_List(contents));
-      const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
-      const bool constants = std::ranges::all_of(all, [&](PyObject* item) {
-        const guards::Source* source = c.source_of(item);
-        return is_scalar(item) || (source && source->kind == guards::SourceKind::Const && !c.is_shadow(item));
-      });
-      const int32_t set =
-          emit(constants ? PlanOp::Const : PlanOp::NewSet, {}, constants ? clone_set(contents).get() : nullptr);
-      if (!constants) emit_to(set, PlanOp::SetFill, build_items(items.get()));
+      const int32_t set = emit(PlanOp::NewSet);
+      fill_set(set, contents);
       emit_to(target, PlanOp::ReplaceSet, {set});
     } else {
       throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};

@@ -797,6 +797,19 @@ def set_written_inside_in_order(start):
 
 
 @scenario
+def set_made_inside_in_order(start):
+    # 15 finds the place of 7 taken and goes to one in front of it; added in the order seen, 7 would.
+    def program(x, k):
+        made = {7, k}
+        kept = made | {k + 8}
+        return (list(made), x + 1, list(kept), x + len(kept))
+
+    c = start(program)
+    c(v(), 15)
+    c(v(), 23)
+
+
+@scenario
 def set_of_objects(start):
 
     class K:
