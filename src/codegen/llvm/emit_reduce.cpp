@@ -37,9 +37,14 @@ std::vector<llvm::Value*> Emitter::identity(const Instruction& instruction, unsi
     case Op::ScanProd:
       return {loops::is_float(dtype) ? llvm::ConstantFP::get(type, 1.0) : llvm::ConstantInt::get(type, 1)};
     case Op::ReduceMax:
+    case Op::ReduceMin:
+      if (loops::is_float(dtype)) {
+        return {extreme(type, dtype, instruction.op == Op::ReduceMin),
+                llvm::Constant::getNullValue(lanes_type(flag_type(), width))};
+      }
+      return {extreme(type, dtype, instruction.op == Op::ReduceMin)};
     case Op::ScanMax:
       return {extreme(type, dtype, false)};
-    case Op::ReduceMin:
     case Op::ScanMin:
       return {extreme(type, dtype, true)};
     case Op::ReduceAll:
@@ -75,9 +80,17 @@ std::vector<llvm::Value*> Emitter::combine(const Instruction& instruction, const
     case Op::ScanProd:
       return math(Op::Mul);
     case Op::ReduceMax:
+    case Op::ReduceMin: {
+      const bool greatest = instruction.op == Op::ReduceMax;
+      if (!real) return math(greatest ? Op::Max : Op::Min);
+      // x never is NaN: one instruction of the machine.
+      Value* wins = greatest ? b.CreateFCmpOGT(y[0], x[0]) : b.CreateFCmpOLT(y[0], x[0]);
+      std::vector<Value*> best = {b.CreateSelect(wins, y[0], x[0])};
+      if (x.size() > 1) best.push_back(b.CreateOr(x[1], y[1]));
+      return best;
+    }
     case Op::ScanMax:
       return math(Op::Max);
-    case Op::ReduceMin:
     case Op::ScanMin:
       return math(Op::Min);
     case Op::ReduceAny:
@@ -172,6 +185,8 @@ void Emitter::emit_reduce(const Instruction& instruction) {
     next = {mean, b.CreateFAdd(state[1], b.CreateFMul(delta, b.CreateFSub(x, mean))), count};
   } else if (instruction.operands[1] != loops::kNoValue) {
     next = combine(instruction, state, {x, broadcast(get(instruction.operands[1]))});
+  } else if (state.size() > 1) {
+    next = combine(instruction, state, {x, b.CreateSExt(b.CreateFCmpUNO(x, x), state[1]->getType())});
   } else {
     next = combine(instruction, state, {x});
   }
@@ -181,10 +196,24 @@ void Emitter::emit_reduce(const Instruction& instruction) {
   }
 }
 
+/// Whether a state is a greatest or least float so far, and per lane whether a NaN was met, which decides the result.
+bool Emitter::remembers_nan(const Instruction& instruction) const {
+  return (instruction.op == Op::ReduceMax || instruction.op == Op::ReduceMin) &&
+         loops::is_float(dtype_of(instruction.operands[0]));
+}
+
+/// A yes or no that is kept beside a number in each lane: in mask registers where the machine has them.
+llvm::Type* Emitter::flag_type() { return schedule_.machine.masks ? b.getInt1Ty() : b.getInt32Ty(); }
+
 std::vector<llvm::Value*> Emitter::add_up_lanes(const Instruction& instruction, std::vector<Value*> state,
                                                 unsigned least) {
   auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(state[0]->getType());
   if (!vector) return state;
+  Value* met_nan = nullptr;
+  if (least == 1 && remembers_nan(instruction)) {
+    met_nan = b.CreateOrReduce(state.back());
+    state.pop_back();
+  }
   for (unsigned width = vector->getNumElements() / 2; width >= least; width /= 2) {
     std::vector<int> low, high;
     for (unsigned i = 0; i < width; ++i) {
@@ -203,6 +232,7 @@ std::vector<llvm::Value*> Emitter::add_up_lanes(const Instruction& instruction, 
     }
     state = combine(instruction, a, c);
   }
+  if (met_nan) state.push_back(met_nan);
   return state;
 }
 
@@ -229,6 +259,9 @@ void Emitter::finish_reductions(const loops::Block& block) {
       welford_varying_[id] = across;
     }
     Value* value = result[0];
+    if (remembers_nan(instruction)) {
+      value = b.CreateSelect(b.CreateIsNotNull(result[1]), llvm::ConstantFP::getNaN(value->getType()), value);
+    }
     if (instruction.op == Op::ReduceArgmax || instruction.op == Op::ReduceArgmin) {
       Value* none = b.CreateICmpEQ(result[1], llvm::ConstantInt::get(result[1]->getType(), INT64_MAX));
       value = b.CreateSelect(none, llvm::Constant::getNullValue(result[1]->getType()), result[1]);

@@ -128,6 +128,8 @@ class Emitter {
                               const std::vector<Value*>& b);
   /// The lanes of a state as one of `least` lanes: halves on halves.
   std::vector<Value*> add_up_lanes(const loops::Instruction& instruction, std::vector<Value*> state, unsigned least);
+  bool remembers_nan(const loops::Instruction& instruction) const;
+  Type* flag_type();
   void emit_scan(const loops::Instruction& instruction);
 
   // Small helpers, everywhere used.
