@@ -222,3 +222,45 @@ def test_name_of_a_source_runs_no_python_code() -> None:
         return out
 
     assert_same(magneto.compile(f, fullgraph=True)(), f())
+
+
+def test_autocast_keeps_no_casts_of_fakes() -> None:
+    """Autocast's cache held what parameters were cast to while capturing: each such program was left to CPython."""
+
+    def train(wrap: Callable[[Any], Any]) -> list[Any]:
+        torch.manual_seed(0)
+        embedding, head = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 5, bias=False)
+        head.weight = embedding.weight
+        program = wrap(lambda x: head(embedding(x).relu()).sum())
+        found = []
+        for _ in range(3):
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = program(torch.tensor([1, 2]))
+            loss.backward()
+            found.append((loss.detach(), embedding.weight.grad))
+        return found
+
+    assert_same(train(functools.partial(magneto.compile, backend="aot_eager")), train(lambda f: f))
+
+
+def test_autocast_keeps_no_casts_of_leaves_made_inside() -> None:
+    def f(x: torch.Tensor) -> Any:
+        weight = torch.eye(4).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            y = (x @ weight).sum() + (weight @ x.t()).sum()
+        return torch.autograd.grad(y, weight)
+
+    x = torch.arange(8.0).reshape(2, 4)
+    assert_same(magneto.compile(f)(x), f(x))
+
+
+def test_operators_whose_kernels_refuse_the_meta_device_are_exits() -> None:
+    """What they said of the stand-in's device was taken for an error of the program."""
+
+    def f(x: torch.Tensor, lengths: torch.Tensor) -> Any:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(x * 2, lengths, batch_first=True)
+        nested = torch.nested.nested_tensor([x[0], x[1, :2]])
+        return packed.data + 1, nested.to_padded_tensor(0.0)
+
+    x, lengths = torch.arange(12.0).reshape(2, 3, 2), torch.tensor([3, 1])
+    assert_same(magneto.compile(f)(x, lengths), f(x, lengths))

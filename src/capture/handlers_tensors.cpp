@@ -45,10 +45,14 @@ Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
     capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside");
   }
   static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "requires_grad_");
-  return capture.record(
+  Ref result = capture.record(
       graph::TorchNode::Kind::CallMethod, MAGNETO_STR("requires_grad_"), args.values, args.kwnames,
       [&] { return PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames); },
       /*always=*/true);
+  if (const at::Tensor& leaf = THPVariable_Unpack(tensor); leaf.requires_grad() && leaf.is_leaf()) {
+    capture.session->leave_out_of_autocast_cache(leaf);
+  }
+  return result;
 }
 
 /// torch.device as a context manager, where it changes no result: a CPU's, among such. What a torch call is given does

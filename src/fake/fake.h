@@ -85,6 +85,10 @@ class Session {
   /// The fake that stands for a real tensor made during the capture (torch.tensor([1, 2])): a graph constant.
   at::Tensor make_constant(const at::Tensor& real);
 
+  /// Autocast keeps the casts of leaves that require gradients until its outermost block ends, for the next operator
+  /// that takes the same leaf. Not of this fake: a cast of it must not outlive the capture.
+  void leave_out_of_autocast_cache(const at::Tensor& fake);
+
   /// The value a fake stands for; kNoValue if `tensor` is not a fake of this session.
   graph::ValueId value_of(const at::Tensor& tensor) const;
 

@@ -295,6 +295,10 @@ std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHa
     if (std::string_view(error.what()).find("on meta tensors") != std::string_view::npos) {
       refuse(Refusal::Kind::DataDependent, "it needs the data of a tensor, which is not known during a capture");
     }
+    // An error that speaks of the device is about the stand-in: the real kernel will tell.
+    if (std::string_view(error.what()).find("meta") != std::string_view::npos) {
+      refuse(Refusal::Kind::Unsupported, "its kernel refuses the meta device: " + first_line(error));
+    }
     // What the fake kernel of a user's operator raises may be no business of the program; the real kernel will tell.
     if (op.operator_name().getNamespace() == "aten") throw;
     refuse(Refusal::Kind::Unsupported, "its fake kernel raised " + first_line(error));

@@ -50,7 +50,10 @@ Session::Impl::Impl(graph::Graph& graph) : graph(graph), state(std::make_shared<
   state->serials.resize(graph.values.size());
 }
 
-Session::Impl::~Impl() { state->graph = nullptr; }
+Session::Impl::~Impl() {
+  state->graph = nullptr;
+  for (const at::Tensor& fake : uncached_) end_leaving_out(fake);
+}
 
 c10::intrusive_ptr<ValueIdentity> Session::Impl::identify(graph::ValueId value) {
   state->serials.resize(static_cast<size_t>(value) + 1);
@@ -144,6 +147,7 @@ at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
   if (real.requires_grad()) {
     if (real.is_leaf()) {
       fake.set_requires_grad(true);
+      leave_out_of_autocast_cache(fake);
     } else {
       // History from before the capture: it exists, and nobody may run it.
       auto history =

@@ -159,6 +159,20 @@ def test_unbacked_dimensions() -> None:
     assert magneto.stats()["frames"] == 1
 
 
+def test_a_mask_that_ends_a_segment_fixes_no_sizes() -> None:
+    """The sizes of what was masked became constants before the segment ended: a capture for each size."""
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        while x.numel() > 2:
+            x = x[1:][x[1:] > x[0]]
+        return x
+
+    compiled = magneto.compile(f, backend="aot_eager")
+    for n in (12, 9, 7, 11):
+        assert_same(compiled(torch.arange(float(n))), f(torch.arange(float(n))))
+    assert magneto.stats()["frames"] <= 6
+
+
 def test_few_programs_are_run_twice() -> None:
     """What examples of sizes have answered holds for all sizes that are not 0 or 1, and mostly for these."""
     for name in ("item", "nonzero", "masked", "where", "unique", "repeated", "experts", "written", "masked_rows"):
