@@ -38,7 +38,12 @@ bool is_constant(SessionState& state, const FakeImpl& fake) {
 /// are dense: both are assumed.
 void assume_layout(const at::Tensor& tensor) {
   const FakeImpl* fake = as_fake(tensor);
-  if (!fake || !fake->symbolic()) return;
+  if (!fake || !fake->symbolic() || fake->state().hinting) return;
+  std::vector<const void*> layout;
+  for (const auto* list : {&fake->symbolic()->sizes, &fake->symbolic()->strides}) {
+    for (const c10::SymInt& size : *list) layout.push_back(expr_of(size).identity());
+  }
+  if (!fake->state().layouts.insert(std::move(layout)).second) return;
   std::vector<int64_t> dims(tensor.dim());
   std::iota(dims.begin(), dims.end(), 0);
   const c10::IntArrayRef now = const_cast<FakeImpl*>(fake)->sizes_and_strides().strides_arrayref();
