@@ -18,7 +18,7 @@ import magneto
 OWN_CAPTURES = {
     *("bamba", "falcon_h1", "falcon_mamba", "granitemoehybrid", "jamba", "mamba", "mamba2", "minimax", "nemotron_h"),
     *("qwen3_next", "recurrent_gemma", "rwkv", "zamba2"),
-    *("canine", "deberta", "funnel", "kosmos2", "reformer", "segformer", "tapas", "xmod", "grounding_dino"),
+    *("canine", "deberta", "funnel", "reformer", "tapas", "xmod", "grounding_dino"),
     *("instructblip", "llava", "paligemma", "vjepa2"),
 }
 

@@ -38,8 +38,8 @@ Ref draw_number(Capture& capture, const CallArgs& args);
 Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, const CallArgs& args);
 
 /// The function itself, or the one of ours that does the same and takes sizes where that one takes plain numbers.
-/// Borrowed. (sized_calls.cpp)
-PyObject* with_sizes(PyObject* callable, const CallArgs& args);
+/// Borrowed; `args` are then as that one takes them, and `made` holds what is new in them. (sized_calls.cpp)
+PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made);
 
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);

@@ -229,10 +229,10 @@ bool takes_wrapped(int index, bool on_the_left) {
     case Arithmetic::Add:
     case Arithmetic::Subtract:
     case Arithmetic::Multiply:
-      return true;
-    case Arithmetic::TrueDivide:
     case Arithmetic::FloorDivide:
     case Arithmetic::Remainder:
+      return true;
+    case Arithmetic::TrueDivide:
     case Arithmetic::And:
     case Arithmetic::Or:
     case Arithmetic::Xor:
@@ -274,11 +274,23 @@ Ref array_operator(Capture& capture, int index, PyObject* left, PyObject* right)
   return capture.numpy_operation({left, right}, std::string("$ ") + symbols[index] + " $");
 }
 
+/// What `n / x` and `n ** x` call, with a number that follows from sizes. Null: it is something else.
+Ref size_and_tensor(Capture& capture, guards::Arithmetic arithmetic, PyObject* left, PyObject* right) {
+  static constinit Imported reciprocal("torch._C", "TensorBase.reciprocal"), mul("torch._C", "TensorBase.mul"),
+      pow("torch._C", "_VariableFunctionsClass.pow");
+  if (!is_fake_tensor(right) || !(size_of_number(left) || is_symbolic_float(left))) return {};
+  if (arithmetic == guards::Arithmetic::Power) return capture.call_torch(pow.get(), {{left, right}});
+  if (arithmetic != guards::Arithmetic::TrueDivide) return {};
+  const Ref inverse = capture.call_torch(reciprocal.get(), {{right}});
+  return capture.call_torch(mul.get(), {{inverse.get(), left}});
+}
+
 }  // namespace
 
 Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right) {
   if (const auto arithmetic = kBinaryOperators[index].arithmetic) {
     if (Ref result = capture.unknown_operation(*arithmetic, left, right)) return result;
+    if (Ref result = size_and_tensor(capture, *arithmetic, left, right)) return result;
   }
   if (is_array(left) || is_array(right)) return array_operator(capture, index, left, right);
   const auto known = [&](PyObject* value, PyObject* other) {

@@ -1,10 +1,13 @@
 // Functions of torch that make plain numbers of what they are given. With numbers that follow from sizes, others that
 // do the same are called.
+#include <ATen/autocast_mode.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
@@ -16,15 +19,27 @@ using guards::Arithmetic;
 
 namespace {
 
-/// magneto::linspace as the torch level calls it.
-PyObject* linspace_of_sizes() {
-  static PyObject* const overload = [] {
+/// torch.ops.magneto.X. Borrowed.
+PyObject* own_operator(const std::string& name) {
+  static auto* const known = new std::unordered_map<std::string, Ref>;
+  Ref& packet = (*known)[name];
+  if (!packet) {
     static constinit Imported ops("torch", "ops");
     const Ref space = checked(PyObject_GetAttrString(ops.get(), "magneto"));
-    const Ref packet = checked(PyObject_GetAttrString(space.get(), "linspace"));
-    return checked(PyObject_GetAttrString(packet.get(), "default")).release();
-  }();
-  return overload;
+    packet = checked(PyObject_GetAttrString(space.get(), name.c_str()));
+  }
+  return packet.get();
+}
+
+/// There is one of ours that takes sizes where that one takes numbers.
+bool has_sized_operator(std::string_view name) {
+  static const auto* const names = new std::unordered_set<std::string_view>{
+      "linspace",
+#define X(name) #name,
+#include "runtime/sized_operators.def"
+#undef X
+  };
+  return names->contains(name);
 }
 
 // -- tensors of numbers ----------------------------------------------------------------------------------------------
@@ -150,13 +165,44 @@ Ref handle_attention(Capture& capture, const CallArgs& given) {
 
 }  // namespace
 
-PyObject* with_sizes(PyObject* callable, const CallArgs& args) {
-  if (c_function_name(callable) != "linspace" || std::ranges::none_of(args.values, is_unknown_number)) return callable;
-  for (size_t i = args.positional(); i < args.values.size(); ++i) {
-    const PyObject* name = args.keyword(i);
-    if (name == MAGNETO_STR("out") || name == MAGNETO_STR("requires_grad")) return callable;
+namespace {
+
+/// Functions of PyTorch take a number for a list of equal ones, and None for an empty list; operators do not.
+void give_lists(const std::string& op, CallArgs& args, std::vector<Ref>& made) {
+  const auto schema = c10::Dispatcher::singleton().findSchema({op, ""});
+  if (!schema) return;
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    PyObject*& value = args.values[i];
+    const std::vector<c10::Argument>& all = schema->schema().arguments();
+    const auto argument = i < args.positional() ? all.begin() + static_cast<ptrdiff_t>(std::min(i, all.size()))
+                                                : std::ranges::find(all, std::string(PyUnicode_AsUTF8(args.keyword(i))),
+                                                                    &c10::Argument::name);
+    if (argument == all.end() || !argument->N()) continue;
+    if (value != Py_None && !PyLong_Check(number_now(value))) continue;
+    const Py_ssize_t count = value == Py_None ? 0 : *argument->N();
+    made.push_back(checked(PyTuple_New(count)));
+    for (Py_ssize_t k = 0; k < count; ++k) PyTuple_SET_ITEM(made.back().get(), k, Py_NewRef(value));
+    value = made.back().get();
   }
-  return linspace_of_sizes();
+}
+
+}  // namespace
+
+PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made) {
+  std::string name(c_function_name(callable));
+  if (name.empty() && is_operator_type(Py_TYPE(callable))) {
+    if (std::string op = operator_base_name(callable); op.starts_with("aten::")) name = op.substr(6);
+  }
+  const auto holds = [](PyObject* value) { return is_unknown_number(value) || holds_size(value); };
+  if (!has_sized_operator(name) || std::ranges::none_of(args.values, holds)) return callable;
+  // Autocast knows ATen's operators only.
+  if (at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::is_autocast_enabled(at::kCUDA)) return callable;
+  for (size_t i = args.positional(); i < args.values.size(); ++i) {
+    const std::string_view keyword = PyUnicode_AsUTF8(args.keyword(i));
+    if (keyword == "out" || keyword == "requires_grad" || keyword == "input") return callable;
+  }
+  give_lists("magneto::" + name, args, made);
+  return own_operator(name);
 }
 
 std::span<const HandlerRow> sized_handlers() {

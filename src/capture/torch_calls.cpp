@@ -213,8 +213,9 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
     resolved.push_back(readable(arg));
     values.values.push_back(resolved.back().get());
   }
+  PyObject* const target = callable;  // what the torch level calls, with numbers
   if (has_unknown_numbers()) {
-    callable = with_sizes(callable, args);
+    callable = with_sizes(callable, values, resolved);
     const bool as_symints = takes_symints(callable);
     const size_t operands = wraps_numbers(callable);
     const bool wraps = operands > 0 && values.positional() == operands && is_fake_tensor(values.values[0]) &&
@@ -236,9 +237,8 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   for (PyObject* value : values.values) {
     if (is_generator(value)) draw_from(value);
   }
-  PyTypeObject* type = Py_TYPE(callable);
-  const bool method = type == &PyMethodDescr_Type;
-  Ref name = method ? Ref::borrow(PyDescr_NAME(callable)) : Ref::borrow(callable);
+  const bool method = Py_TYPE(target) == &PyMethodDescr_Type;
+  Ref name = Ref::borrow(method ? PyDescr_NAME(target) : target);
   return record(method ? graph::TorchNode::Kind::CallMethod : graph::TorchNode::Kind::CallFunction, name.get(),
                 values.values, args.kwnames, [&] {
                   return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames);

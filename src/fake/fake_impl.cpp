@@ -42,6 +42,15 @@ bool SessionState::answer(const shapes::Relation& question) {
   return answer;
 }
 
+bool SessionState::answer(SizeQuestion question, shapes::Expr a, shapes::Expr b) {
+  if (hinting) return answer(question(a, b));
+  auto& given = answers[question];
+  const std::pair asked(a.identity(), b.identity());
+  const auto known = given.find(asked);
+  if (known != given.end()) return known->second;
+  return given[asked] = answer(question(a, b));
+}
+
 FakeImpl::FakeImpl(std::shared_ptr<SessionState> state, c10::Storage storage, c10::DispatchKeySet keys,
                    caffe2::TypeMeta dtype)
     : TensorImpl(std::move(storage), keys, dtype), state_(std::move(state)) {

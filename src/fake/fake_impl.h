@@ -5,6 +5,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <typeinfo>
@@ -18,6 +19,9 @@ namespace magneto::fake {
 /// The message of the exception that a fake's storage throws when its data is asked for.
 inline constexpr const char* kDataAccess =
     "the data of a tensor was accessed while the code is being captured: it is not known before the code runs";
+
+/// shapes::equal and its like.
+using SizeQuestion = shapes::Relation (*)(shapes::Expr a, shapes::Expr b);
 
 /// What outlives a session: fakes that escaped from it still point here.
 struct SessionState {
@@ -48,6 +52,10 @@ struct SessionState {
   std::vector<shapes::Relation> checks;
   /// What they are, for messages.
   std::function<std::string(shapes::Expr)> origins;
+  /// Answers once given hold: by question and what was asked.
+  std::unordered_map<SizeQuestion, std::map<std::pair<const void*, const void*>, bool>> answers;
+  /// The layouts that were assumed already, by the expressions of sizes and strides.
+  std::set<std::vector<const void*>> layouts;
 
   /// The number that a size is in this run, assumed to be so in all. Of one that only the data says: refused.
   int64_t number_of(shapes::Expr expr);
@@ -58,6 +66,8 @@ struct SessionState {
   /// Whether that holds in this run, assumed to hold (or not) in all. Of sizes that only the data says, whether it
   /// holds for an example of them, which each run checks.
   bool answer(const shapes::Relation& question);
+  /// The same; operators ask the same questions again and again.
+  bool answer(SizeQuestion question, shapes::Expr a, shapes::Expr b);
 
   /// Keeps the first refusal.
   void refuse(Refusal::Kind kind, std::string op, std::string message);

@@ -10,7 +10,6 @@ namespace magneto::fake {
 namespace {
 
 using shapes::Expr;
-using shapes::Relation;
 
 /// The answer to a question that has been decided.
 class AnswerNode final : public c10::SymNodeImpl {
@@ -126,12 +125,12 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode ceil() override { return make(expr_); }
   c10::SymNode floor() override { return make(expr_); }
 
-  c10::SymNode eq(const c10::SymNode& other) override { return ask(shapes::equal(expr_, of(other))); }
-  c10::SymNode ne(const c10::SymNode& other) override { return ask(shapes::not_equal(expr_, of(other))); }
-  c10::SymNode lt(const c10::SymNode& other) override { return ask(shapes::less(expr_, of(other))); }
-  c10::SymNode le(const c10::SymNode& other) override { return ask(shapes::at_most(expr_, of(other))); }
-  c10::SymNode gt(const c10::SymNode& other) override { return ask(shapes::less(of(other), expr_)); }
-  c10::SymNode ge(const c10::SymNode& other) override { return ask(shapes::at_most(of(other), expr_)); }
+  c10::SymNode eq(const c10::SymNode& other) override { return ask(shapes::equal, expr_, of(other)); }
+  c10::SymNode ne(const c10::SymNode& other) override { return ask(shapes::not_equal, expr_, of(other)); }
+  c10::SymNode lt(const c10::SymNode& other) override { return ask(shapes::less, expr_, of(other)); }
+  c10::SymNode le(const c10::SymNode& other) override { return ask(shapes::at_most, expr_, of(other)); }
+  c10::SymNode gt(const c10::SymNode& other) override { return ask(shapes::less, of(other), expr_); }
+  c10::SymNode ge(const c10::SymNode& other) override { return ask(shapes::at_most, of(other), expr_); }
 
   int64_t guard_int(const char*, int64_t) override { return state_->number_of(expr_); }
   int64_t int_() override { return state_->number_of(expr_); }
@@ -153,7 +152,7 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode make(Expr expr) const {
     return c10::make_intrusive<SizeNode>(state_, expr.is_polynomial() ? expr : state_->sizes.simplified(expr));
   }
-  c10::SymNode ask(const Relation& question) { return wrap_bool(state_->answer(question)); }
+  c10::SymNode ask(SizeQuestion question, Expr a, Expr b) { return wrap_bool(state_->answer(question, a, b)); }
 
   const std::shared_ptr<SessionState> state_;
   const Expr expr_;

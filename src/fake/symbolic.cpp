@@ -38,7 +38,12 @@ bool is_constant(SessionState& state, const FakeImpl& fake) {
 /// are dense: both are assumed.
 void assume_layout(const at::Tensor& tensor) {
   const FakeImpl* fake = as_fake(tensor);
-  if (!fake || !fake->symbolic()) return;
+  if (!fake || !fake->symbolic() || fake->state().hinting) return;
+  std::vector<const void*> layout;
+  for (const auto* list : {&fake->symbolic()->sizes, &fake->symbolic()->strides}) {
+    for (const c10::SymInt& size : *list) layout.push_back(expr_of(size).identity());
+  }
+  if (!fake->state().layouts.insert(std::move(layout)).second) return;
   std::vector<int64_t> dims(tensor.dim());
   std::iota(dims.begin(), dims.end(), 0);
   const c10::IntArrayRef now = const_cast<FakeImpl*>(fake)->sizes_and_strides().strides_arrayref();
@@ -114,6 +119,21 @@ bool SymbolicCall::set(const at::Tensor& result, at::ArrayRef<c10::SymInt> sizes
   return true;
 }
 
+/// The stride of a dimension of size one may be any number. Where it is not what the others say, the result has it from
+/// an operand.
+std::optional<c10::SymInt> SymbolicCall::stride_of_operand(size_t dim, int64_t now, size_t rank) const {
+  std::optional<c10::SymInt> found;
+  for (const c10::IValue& arg : args_) {
+    const FakeImpl* fake = arg.isTensor() && arg.toTensor().defined() ? as_fake(arg.toTensor()) : nullptr;
+    if (!fake || static_cast<size_t>(fake->dim()) != rank) continue;
+    if (const_cast<FakeImpl*>(fake)->sizes_and_strides().strides_arrayref()[dim] != now) continue;
+    const c10::SymInt stride = fake->symbolic() ? fake->symbolic()->strides[dim] : c10::SymInt(now);
+    if (found && !(expr_of(*found) == expr_of(stride))) return std::nullopt;
+    found = stride;
+  }
+  return found;
+}
+
 bool SymbolicCall::dense(size_t k, at::ArrayRef<c10::SymInt> sizes) {
   const at::Tensor& tensor = result(k);
   if (!tensor.defined()) return true;
@@ -125,15 +145,18 @@ bool SymbolicCall::dense(size_t k, at::ArrayRef<c10::SymInt> sizes) {
   std::vector<int64_t> order(sizes.size());
   std::iota(order.rbegin(), order.rend(), 0);  // the last dimension first, unless strides say otherwise
   // A dimension of size one stands as the next one does, wherever it is.
-  const auto spreads = [&](int64_t dim) {
-    return sizes[dim].is_heap_allocated() || sizes[dim].as_int_unchecked() != 1;
-  };
+  const auto spreads = [&](int64_t dim) { return sizes[dim].maybe_as_int() != 1; };
   std::ranges::stable_sort(order, {}, [&](int64_t dim) { return std::pair(now[dim], spreads(dim)); });
   SymSizes strides(sizes.size());
   c10::SymInt next = 1;
   for (const int64_t dim : order) {
     strides[dim] = next;
     next = next_stride(state_, next, sizes[dim]);
+  }
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    const Hints hints(state_);
+    if (spreads(static_cast<int64_t>(dim)) || state_.sizes.example(expr_of(strides[dim])) == now[dim]) continue;
+    if (const auto stride = stride_of_operand(dim, now[dim], sizes.size())) strides[dim] = *stride;
   }
   return set(tensor, sizes, strides, 0);
 }

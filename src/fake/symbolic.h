@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -47,6 +48,7 @@ class SymbolicCall {
   bool view(size_t k, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides, c10::SymInt offset);
 
  private:
+  std::optional<c10::SymInt> stride_of_operand(size_t dim, int64_t now, size_t rank) const;
   bool set(const at::Tensor& result, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides,
            c10::SymInt offset);
 

@@ -113,8 +113,8 @@ bool like(SymbolicCall& call) {
 /// (self, num_classes).
 bool one_hot(SymbolicCall& call) {
   SymSizes sizes = call.sizes(0);
-  if (call.integer(1) < 1) return false;  // as many as the largest number says
-  sizes.push_back(call.integer(1));
+  if (call.symint(1) < 1) return false;  // as many as the largest number says
+  sizes.push_back(call.symint(1));
   return all_results(call, sizes);
 }
 
@@ -415,7 +415,63 @@ bool arange(SymbolicCall& call) {
 bool randperm(SymbolicCall& call) { return call.symint(0) >= 0 && all_results(call, {call.symint(0)}); }
 bool linspace(SymbolicCall& call) { return call.symint(2) >= 0 && all_results(call, {call.symint(2)}); }
 
+/// One below and right of the other; a vector is a row.
+bool block_diag(SymbolicCall& call) {
+  SymSizes sizes = {0, 0};
+  for (const at::Tensor& tensor : call.tensors(0)) {
+    const int64_t rank = tensor.dim();
+    if (rank > 2) return false;
+    sizes[0] += rank == 2 ? tensor.sym_size(0) : SymInt(1);
+    sizes[1] += rank == 0 ? SymInt(1) : tensor.sym_size(-1);
+  }
+  return all_results(call, sizes);
+}
+
+/// (row, col, offset): the places of a matrix on the diagonal and below.
+SymInt places_below(SymInt rows, const SymInt& columns, const SymInt& offset) {
+  if (offset < 0) rows = rows + offset;  // the first ones have none
+  if (rows < 1 || columns < 1) return 0;
+  const SymInt first = offset < 0 ? SymInt(1) : offset + 1;  // of the first row that has some
+  if (first >= columns) return rows * columns;
+  const SymInt last = first + rows - 1;
+  if (last <= columns) return (first + last) * rows / 2;
+  const SymInt growing = columns - first;  // rows until they are full
+  return (first + columns - 1) * growing / 2 + (rows - growing) * columns;
+}
+
+bool tril_indices(SymbolicCall& call) {
+  return all_results(call, {2, places_below(call.symint(0), call.symint(1), call.symint(2))});
+}
+
+/// All others: what lies below the diagonal before.
+bool triu_indices(SymbolicCall& call) {
+  const SymInt rows = call.symint(0), columns = call.symint(1);
+  return all_results(call, {2, rows * columns - places_below(rows, columns, call.symint(2) - 1)});
+}
+
+/// (length, ...).
+bool window(SymbolicCall& call) { return call.symint(0) >= 0 && all_results(call, {call.symint(0)}); }
+
 constexpr SymbolicRow rows[] = {
+    {"magneto::one_hot", one_hot},
+    {"magneto::histc", histc},
+    {"magneto::group_norm", like_self},
+    {"magneto::tril_indices", tril_indices},
+    {"magneto::triu_indices", triu_indices},
+    {"magneto::hann_window", window},
+    {"magneto::hann_window.periodic", window},
+    {"magneto::hamming_window", window},
+    {"magneto::hamming_window.periodic", window},
+    {"magneto::hamming_window.periodic_alpha", window},
+    {"magneto::hamming_window.periodic_alpha_beta", window},
+    {"magneto::blackman_window", window},
+    {"magneto::blackman_window.periodic", window},
+    {"magneto::bartlett_window", window},
+    {"magneto::bartlett_window.periodic", window},
+    {"aten::select_scatter", like_self},  // whether it fits, the kernel says
+    {"aten::slice_scatter", like_self},
+    {"aten::diagonal_scatter", like_self},
+    {"aten::block_diag", block_diag},
     {"aten::scalar_tensor", to_number},
     {"aten::sum", to_number},
     {"aten::sum.dim_IntList", reduce<1, 2>},

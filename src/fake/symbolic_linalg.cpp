@@ -86,7 +86,58 @@ bool diag_embed(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
+/// (A, full matrices, with vectors): without them they are empty.
+bool svd(SymbolicCall& call) {
+  const SymSizes sizes = call.sizes(0);
+  if (sizes.size() < 2) return false;
+  const SymInt rows = sizes.end()[-2], columns = sizes.end()[-1], least = rows.min(columns);
+  const bool full = call.arg(1).toBool();
+  if (!call.dense(1, with(batch_of(sizes), {least}))) return false;
+  if (!call.arg(2).toBool()) return true;
+  return call.dense(0, with(batch_of(sizes), {rows, full ? rows : least})) &&
+         call.dense(2, with(batch_of(sizes), {full ? columns : least, columns}));
+}
+
+/// (A, "reduced", "complete" or "r", which leaves Q empty).
+bool qr(SymbolicCall& call) {
+  const SymSizes sizes = call.sizes(0);
+  if (sizes.size() < 2) return false;
+  const std::string_view mode = call.arg(1).toStringView();
+  const SymInt rows = sizes.end()[-2], columns = sizes.end()[-1];
+  const SymInt inner = mode == "complete" ? rows : rows.min(columns);
+  return (mode == "r" || call.dense(0, with(batch_of(sizes), {rows, inner}))) &&
+         call.dense(1, with(batch_of(sizes), {inner, columns}));
+}
+
+/// (A, which triangle, with vectors).
+bool eigh(SymbolicCall& call) {
+  const SymSizes sizes = call.sizes(0);
+  if (!is_square(sizes)) return false;
+  return call.dense(0, with(batch_of(sizes), {sizes.back()})) && (!call.arg(2).toBool() || call.dense(1, sizes));
+}
+
+/// As large as the transposed matrix.
+bool pinv(SymbolicCall& call) {
+  SymSizes sizes = call.sizes(0);
+  if (sizes.size() < 2) return false;
+  std::swap(sizes.end()[-1], sizes.end()[-2]);
+  return all_results(call, sizes);
+}
+
+/// (a, b, dim): vectors of three numbers.
+bool cross(SymbolicCall& call) {
+  const SymSizes a = call.sizes(0), b = call.sizes(1);
+  if (a.size() != b.size() || a.empty()) return false;
+  const SymSizes sizes = at::infer_size_symdimvector(a, b);
+  return sizes[wrapped(call.integer(2), sizes)] == 3 && all_results(call, sizes);
+}
+
 constexpr SymbolicRow rows[] = {
+    {"aten::_linalg_svd", svd},
+    {"aten::linalg_qr", qr},
+    {"aten::_linalg_eigh", eigh},
+    {"aten::linalg_pinv.atol_rtol_tensor", pinv},
+    {"aten::linalg_cross", cross},
     {"aten::linalg_inv_ex", square_and_info},
     {"aten::linalg_cholesky_ex", square_and_info},
     {"aten::_linalg_check_errors", gives_nothing},

@@ -4,9 +4,12 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/jit/runtime/operator.h>
 #include <torch/library.h>
 
 #include <mutex>
+#include <regex>
+#include <span>
 
 #include "guards/number.h"
 #include "python/imported.h"
@@ -86,7 +89,38 @@ void check(c10::SymInt difference, int64_t kind, std::string_view question) {
               "magneto: not so in this run: ", question);
 }
 
+/// The operator of ATen of that name, with plain numbers for sizes.
+void run_with_numbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t count = op.schema().arguments().size();
+  for (c10::IValue& arg : std::span(stack->data() + stack->size() - count, count)) {
+    if (arg.isSymInt()) arg = arg.toSymInt().expect_int();
+    if (!arg.isSymIntList()) continue;
+    std::vector<int64_t> numbers;
+    for (const c10::SymInt& size : arg.toSymIntVector()) numbers.push_back(size.expect_int());
+    arg = std::move(numbers);
+  }
+  const c10::OperatorName& own = op.operator_name();
+  const std::string name = "aten" + own.name.substr(own.name.find("::"));
+  c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), own.overload_name.c_str()).callBoxed(stack);
+}
+
+/// All overloads but those that write to an argument; their schemas say SymInt where ATen's say int.
+void define_sized(torch::Library& library, const std::string& name) {
+  static const std::regex plain(R"(\bint(?=[\[? ]))");
+  for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString("aten::" + name))) {
+    if (op->schema().is_mutable()) continue;
+    const std::string schema = std::regex_replace(c10::toString(op->schema()), plain, "SymInt");
+    library.def(schema.substr(schema.find("::") + 2).c_str());
+    const std::string& overload = op->schema().overload_name();
+    library.impl((overload.empty() ? name : name + "." + overload).c_str(), c10::DispatchKey::CompositeExplicitAutograd,
+                 torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
+  }
+}
+
 TORCH_LIBRARY(magneto, library) {
+#define X(name) define_sized(library, #name);
+#include "runtime/sized_operators.def"
+#undef X
   library.def("item(Tensor self) -> Tensor");
   library.impl("item", c10::DispatchKey::CompositeExplicitAutograd, item);
   library.def("number(SymInt value) -> Tensor");

@@ -1,6 +1,7 @@
 #include "shapes/expr.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -163,7 +164,16 @@ Split split(Expr a, int64_t divisor) {
   return {quotient.take(), rest.take()};
 }
 
-Expr::Expr(int64_t number) : node_(leaf(ExprKind::Constant, number).node_) {}
+Expr::Expr(int64_t number) {
+  // Most expressions are small constants: those are not looked up.
+  static constexpr int64_t kLeast = -2, kMost = 512;
+  static const ExprNode* const* const small = [] {
+    auto* nodes = new std::array<const ExprNode*, kMost - kLeast + 1>;
+    for (int64_t i = kLeast; i <= kMost; ++i) (*nodes)[i - kLeast] = leaf(ExprKind::Constant, i).node_;
+    return nodes->data();
+  }();
+  node_ = number >= kLeast && number <= kMost ? small[number - kLeast] : leaf(ExprKind::Constant, number).node_;
+}
 Expr Expr::symbol(int32_t id) { return leaf(ExprKind::Symbol, id); }
 Expr Expr::variable(int32_t id) { return leaf(ExprKind::Variable, id); }
 Expr Expr::value(int32_t id) { return leaf(ExprKind::Value, id); }

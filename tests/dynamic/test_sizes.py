@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from size_programs import ROWS, Row, arguments
 
 import magneto
@@ -182,6 +183,29 @@ def test_gradients() -> None:
         function(y).backward()
         torch.testing.assert_close(x.grad, y.grad)
     assert magneto.stats()["recompiles"] == 0
+
+
+def test_gradients_of_what_takes_plain_numbers() -> None:
+    compiled = magneto.compile(lambda x: F.avg_pool1d(x, x.shape[1]) * 2, dynamic=True, fullgraph=True)
+    for n in (4, 6, 9):
+        x, y = (torch.arange(3.0 * n).reshape(3, n).requires_grad_() for _ in range(2))
+        result = compiled(x)
+        assert result.requires_grad
+        result.sum().backward()
+        (F.avg_pool1d(y, n) * 2).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert magneto.stats()["recompiles"] == 0
+
+
+def test_autocast_of_what_takes_plain_numbers() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return F.avg_pool3d(x, x.shape[-3:])
+
+    compiled = magneto.compile(program, dynamic=True)
+    for n in (4, 6):
+        x = torch.ones(1, 2, n, n, n, dtype=torch.bfloat16)
+        assert compiled(x).dtype == program(x).dtype
 
 
 def test_long_chain_of_views_is_captured() -> None:
