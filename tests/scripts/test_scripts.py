@@ -1,0 +1,33 @@
+"""All scripts of this folder, compiled, against eager."""
+
+from __future__ import annotations
+
+import agents_scripts
+import gradients_scripts
+import losses_scripts
+import pytest
+import sampling_scripts
+import sequences_scripts
+import structures_scripts
+import training_scripts
+from compare import Closeness
+from scripts import Script, Scripts, check
+
+FILES: dict[str, Scripts] = {
+    "training": training_scripts.scripts,
+    "agents": agents_scripts.scripts,
+    "gradients": gradients_scripts.scripts,
+    "sampling": sampling_scripts.scripts,
+    "sequences": sequences_scripts.scripts,
+    "losses": losses_scripts.scripts,
+    "structures": structures_scripts.scripts,
+}
+
+CASES = [
+    pytest.param(*case, id=f"{file}-{name}") for file, table in FILES.items() for name, case in table.scripts.items()
+]
+
+
+@pytest.mark.parametrize(("script", "closeness"), CASES)
+def test_script(script: Script, closeness: Closeness) -> None:
+    check(script, closeness)
