@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import agents_scripts
+import data_scripts
 import gradients_scripts
+import inference_scripts
+import loops_scripts
 import losses_scripts
+import numerics_scripts
 import pytest
 import sampling_scripts
 import sequences_scripts
@@ -21,6 +25,10 @@ FILES: dict[str, Scripts] = {
     "sequences": sequences_scripts.scripts,
     "losses": losses_scripts.scripts,
     "structures": structures_scripts.scripts,
+    "loops": loops_scripts.scripts,
+    "inference": inference_scripts.scripts,
+    "data": data_scripts.scripts,
+    "numerics": numerics_scripts.scripts,
 }
 
 CASES = [
