@@ -131,6 +131,29 @@ bool leaves_hooks_out(const InterpFrame& asking) {
   return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
 }
 
+/// The dict's keys and the objects under them.
+void guard_entries(Capture& capture, PyObject* dict) {
+  const Source* source = capture.sources.constant(dict);
+  std::vector<PyObject*> keys;
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    keys.push_back(key);
+    capture.guards.identity(capture.sources.dict_item(source, key), value);
+  }
+  capture.guards.dict_keys(source, Py_TYPE(dict), keys);
+}
+
+/// A singledispatch function is registered for an abstract base class: which classes are of it, may change.
+bool has_abstract_key(PyObject* registry) {
+  PyObject* key;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(registry, &position, &key, nullptr)) {
+    if (PyType_Check(key) && !PyType_CheckExact(key)) return true;
+  }
+  return false;
+}
+
 /// A member descriptor of weak references for what they refer to, for a guard to read it by.
 PyObject* weak_referent() {
   static PyMemberDef member = {"__referent__", T_OBJECT, offsetof(PyWeakReference, wr_object), READONLY, nullptr};
@@ -425,13 +448,16 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
           }
         }
         PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
-        type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
+        PyObject* fields = type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
+        if (fields && decision.treatment == Treatment::Members) guard_entries(*this, fields);
       }
       // What such a function keeps in dicts of its closure (the registry of a singledispatch function) is guarded.
       PyObject* closure = PyFunction_GET_CLOSURE(function);
       for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
         PyObject* contents = PyCell_GET(PyTuple_GET_ITEM(closure, i));
-        if (contents && PyDict_CheckExact(contents)) resolve(wrap(contents, sources.constant(contents)).get());
+        if (!contents || !PyDict_CheckExact(contents)) continue;
+        resolve(wrap(contents, sources.constant(contents)).get());
+        if (has_abstract_key(contents)) guards.abc_registrations();
       }
       PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
       std::vector<Ref> resolved;

@@ -7,9 +7,13 @@ from __future__ import annotations
 import warnings
 
 import changed_callbacks_programs
+import changed_classes_programs
 import changed_containers_programs
+import changed_library_programs
 import changed_methods_programs
+import changed_modules_programs
 import changed_objects_programs
+import changed_questions_programs
 import changed_state_programs
 import changed_tensors_programs
 import changed_training_programs
@@ -28,6 +32,10 @@ FILES = {
     "tensors": changed_tensors_programs,
     "training": changed_training_programs,
     "state": changed_state_programs,
+    "classes": changed_classes_programs,
+    "library": changed_library_programs,
+    "modules": changed_modules_programs,
+    "questions": changed_questions_programs,
 }
 CASES = [
     pytest.param(scenario, id=f"{file}-{name}")
