@@ -11,6 +11,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "capture/modules.h"
 #include "capture/native_functions.h"
 #include "python/bind.h"
 #include "python/imported.h"
@@ -74,11 +75,10 @@ Decision decide(PyObject* function) {
   auto found = known->find(code);
   if (found != known->end()) return found->second;
   Decision decision;
-  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
-  const char* module_name = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : "";
+  const std::string_view module = module_of(PyFunction_GET_GLOBALS(function));
   const char* qualname = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
   for (const FunctionRow& row : kFunctions) {
-    if (std::strcmp(row.module, module_name) != 0) continue;
+    if (row.module != module) continue;
     if (std::strcmp(row.qualname, "*") != 0 && std::strcmp(row.qualname, qualname) != 0) continue;
     decision.treatment = row.treatment;
     if (row.treatment == Treatment::Break) decision.reason = reason_named(row.note);
@@ -126,10 +126,7 @@ PyTypeObject* script_function_type() {
 }
 
 /// Module._call_impl does not run the hooks that run whatever happens when it hears that it is being compiled.
-bool leaves_hooks_out(const InterpFrame& asking) {
-  PyObject* module = PyDict_GetItemString(asking.globals, "__name__");
-  return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
-}
+bool leaves_hooks_out(const InterpFrame& asking) { return module_of(asking.globals) == "torch.nn.modules.module"; }
 
 /// The dict's keys and the objects under them.
 void guard_entries(Capture& capture, PyObject* dict) {
