@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import itertools
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -1039,3 +1040,23 @@ def test_fullgraph_error_in_an_except_block_and_in_a_callback() -> None:
             magneto.compile(program, fullgraph=True)(X)
         assert f"\nReason: {reason}: " in str(caught.value)
         assert f"in {program.__name__}\n" in str(caught.value)
+
+
+@pytest.mark.parametrize("every", range(1, 12))
+def test_a_group_that_is_alive_at_an_exit(every: int) -> None:
+    """It can't be made again; the segment ends in front of the instruction that made the groupby it is of."""
+
+    def program(x: torch.Tensor, numbers: list[int]) -> Any:
+        sums = []
+        for key, group in itertools.groupby(numbers):
+            total = key
+            for number in group:
+                total += number
+                x = x + number
+            sums.append(total)
+        return x, sums
+
+    with magneto.config.patch(exit_every=every, cache_size_limit=1000):
+        compiled = magneto.compile(program, backend="eager")
+        for numbers in ([1, 1, 2, 4, 4], [1, 1, 2, 4, 4], [3, 3]):
+            assert_same(compiled(X, numbers), program(X, numbers))

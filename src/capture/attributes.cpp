@@ -383,21 +383,19 @@ Ref Capture::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
 }
 
 Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
+  PyObject* dict = PyModule_GetDict(owner);
+  wrap(dict, sources.constant(dict));
   if (Py_TYPE(owner) != &PyModule_Type) {  // lazy modules and the like: descriptors on the subclass come first
     PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   }
-  PyObject* dict = PyModule_GetDict(owner);
-  wrap(dict, sources.constant(dict));
   if (Ref value = dict_lookup(dict, name)) return value;
   if (PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name)) {
     return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   }
   // A module's __getattr__ (PEP 562, or of a subclass such as a lazy module).
-  PyObject* hook = PyDict_GetItemString(dict, "__getattr__");
   Uncuttable scope(*this);
-  if (hook)
-    return call(wrap(hook, sources.dict_item(sources.constant(dict), MAGNETO_STR("__getattr__"))).get(), {name});
+  if (Ref hook = dict_lookup(dict, MAGNETO_STR("__getattr__"))) return call(hook.get(), {name});
   if (Py_TYPE(owner) == &PyModule_Type) return {};
   PyObject* method = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"));
   return method ? call(wrap(method, sources.constant(method)).get(), {owner, name}) : Ref();

@@ -11,6 +11,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "capture/modules.h"
 #include "capture/native_functions.h"
 #include "python/bind.h"
 #include "python/imported.h"
@@ -74,11 +75,10 @@ Decision decide(PyObject* function) {
   auto found = known->find(code);
   if (found != known->end()) return found->second;
   Decision decision;
-  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
-  const char* module_name = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : "";
+  const std::string_view module = module_of(PyFunction_GET_GLOBALS(function));
   const char* qualname = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
   for (const FunctionRow& row : kFunctions) {
-    if (std::strcmp(row.module, module_name) != 0) continue;
+    if (row.module != module) continue;
     if (std::strcmp(row.qualname, "*") != 0 && std::strcmp(row.qualname, qualname) != 0) continue;
     decision.treatment = row.treatment;
     if (row.treatment == Treatment::Break) decision.reason = reason_named(row.note);
@@ -126,9 +126,29 @@ PyTypeObject* script_function_type() {
 }
 
 /// Module._call_impl does not run the hooks that run whatever happens when it hears that it is being compiled.
-bool leaves_hooks_out(const InterpFrame& asking) {
-  PyObject* module = PyDict_GetItemString(asking.globals, "__name__");
-  return module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
+bool leaves_hooks_out(const InterpFrame& asking) { return module_of(asking.globals) == "torch.nn.modules.module"; }
+
+/// The dict's keys and the objects under them.
+void guard_entries(Capture& capture, PyObject* dict) {
+  const Source* source = capture.sources.constant(dict);
+  std::vector<PyObject*> keys;
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    keys.push_back(key);
+    capture.guards.identity(capture.sources.dict_item(source, key), value);
+  }
+  capture.guards.dict_keys(source, Py_TYPE(dict), keys);
+}
+
+/// A singledispatch function is registered for an abstract base class: which classes are of it, may change.
+bool has_abstract_key(PyObject* registry) {
+  PyObject* key;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(registry, &position, &key, nullptr)) {
+    if (PyType_Check(key) && !PyType_CheckExact(key)) return true;
+  }
+  return false;
 }
 
 /// A member descriptor of weak references for what they refer to, for a guard to read it by.
@@ -425,13 +445,16 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
           }
         }
         PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
-        type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
+        PyObject* fields = type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
+        if (fields && decision.treatment == Treatment::Members) guard_entries(*this, fields);
       }
       // What such a function keeps in dicts of its closure (the registry of a singledispatch function) is guarded.
       PyObject* closure = PyFunction_GET_CLOSURE(function);
       for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
         PyObject* contents = PyCell_GET(PyTuple_GET_ITEM(closure, i));
-        if (contents && PyDict_CheckExact(contents)) resolve(wrap(contents, sources.constant(contents)).get());
+        if (!contents || !PyDict_CheckExact(contents)) continue;
+        resolve(wrap(contents, sources.constant(contents)).get());
+        if (has_abstract_key(contents)) guards.abc_registrations();
       }
       PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
       std::vector<Ref> resolved;

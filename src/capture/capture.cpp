@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/modules.h"
 #include "capture/native_functions.h"
 #include "capture/rebuild.h"
 #include "fake/dispatch_key.h"
@@ -306,10 +307,16 @@ PyObject* Capture::interrupt_c_code(std::exception_ptr thrown) {
 }
 
 /// An object that can't be made anew is alive at the end: the segment is captured again, to end in front of the
-/// instruction that made it, so that the program makes it for real.
+/// instruction that made it, so that the program makes it for real. What C code made (a group of itertools.groupby) was
+/// born with what it refers to.
 void Capture::restart_before_birth(const Abandon& abandon) {
   if (!abandon.object) return;
   auto born = births_.find(abandon.object);
+  if (born == births_.end() && Py_TYPE(abandon.object)->tp_traverse) {
+    for (PyObject* parent : referents(abandon.object)) {
+      if (born = births_.find(parent); born != births_.end()) break;
+    }
+  }
   if (born == births_.end() || known_breaks_.count(born->second)) return;
   throw restart_before(born->second, abandon.message);
 }
@@ -470,9 +477,7 @@ bool is_signal_handler(Frame* real) {
 
 /// Code of PyTorch, which C code of PyTorch may call as it likes, and what it logs with.
 bool is_torch_code(Frame* real) {
-  PyObject* module = PyDict_GetItemWithError(frame_globals(real), MAGNETO_STR("__name__"));
-  if (!module || !PyUnicode_Check(module)) return false;
-  const std::string_view name = PyUnicode_AsUTF8(module);
+  const std::string_view name = module_of(frame_globals(real));
   return name == "torch" || name.starts_with("torch.") || name == "logging";
 }
 
@@ -487,9 +492,8 @@ bool is_callback_of(std::span<PyObject* const> args, Frame* real) {
   }
   if (is_native_function(function)) return false;  // it runs itself, or another one of its module
   static PyObject* const library = PySys_GetObject("stdlib_module_names");
-  PyObject* const module = PyDict_GetItemWithError(frame_globals(real), MAGNETO_STR("__name__"));
-  if (is_torch_code(real) || !module || !PyUnicode_Check(module)) return false;
-  const std::string name = PyUnicode_AsUTF8(module);
+  const std::string name(module_of(frame_globals(real)));
+  if (is_torch_code(real) || name.empty()) return false;
   Ref package = Ref::steal(PyUnicode_FromString(name.substr(0, name.find('.')).c_str()));
   return package && library && PySet_Contains(library, package.get()) == 0;
 }
@@ -502,25 +506,18 @@ bool runs_engine(Frame* real) {
 
 }  // namespace
 
-/// A frame that is called while a torch call is recorded. PyTorch's own code runs as it is, with all that it calls.
-/// Code of the user that C code calls (an operand's __radd__, an argument's __index__, a hook or the backward of a
-/// custom function) must be interpreted: the segment ends in front of the torch call.
+/// A frame of PyTorch's own code that is called while a torch call is recorded: it runs as it is, with all that it
+/// calls.
 PyObject* Capture::run_recorded(PyThreadState* thread, Frame* real, int throwflag) {
-  if ((trusted_ && !engine_runs_) || throwflag || is_torch_code(real)) {
-    const bool engine = runs_engine(real);
-    const bool trusted = std::exchange(trusted_, true);
-    const bool called_by_engine = std::exchange(engine_runs_, engine_runs_ || engine);
-    const bool engine_ran = session->set_engine_runs(engine);
-    PyObject* result = run_frame_plainly(thread, real, throwflag);
-    session->set_engine_runs(engine_ran);
-    engine_runs_ = called_by_engine;
-    trusted_ = trusted;
-    return result;
-  }
-  const CodeInfo& info = decode(frame_code(real));
-  end_frame(thread, real, info, frame_next_instr(real, info), frame_stack_depth(real));
-  return interrupt_c_code(std::make_exception_ptr(
-      restart_before(*frame, std::string("a torch function calls ") + PyUnicode_AsUTF8(info.code->co_qualname))));
+  const bool engine = runs_engine(real);
+  const bool trusted = std::exchange(trusted_, true);
+  const bool called_by_engine = std::exchange(engine_runs_, engine_runs_ || engine);
+  const bool engine_ran = session->set_engine_runs(engine);
+  PyObject* result = run_frame_plainly(thread, real, throwflag);
+  session->set_engine_runs(engine_ran);
+  engine_runs_ = called_by_engine;
+  trusted_ = trusted;
+  return result;
 }
 
 /// Ends a frame that will not be run.
@@ -614,12 +611,19 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
       frame_set(real, info, frame_next_instr(real, info), frame_stack_depth(real));
       return frame_return(thread, real, info, hash.release());
     }
-    if (recording_) return run_recorded(thread, real, throwflag);
-    if (is_callback_of(native_args_, real)) {
+    if (recording_ && ((trusted_ && !engine_runs_) || throwflag || is_torch_code(real))) {
+      return run_recorded(thread, real, throwflag);
+    }
+    // Code of the user that C code calls (an operand's __radd__, an argument's __index__, a hook or the backward of a
+    // custom function) must be interpreted: the segment ends in front of the call.
+    const char* const caller = recording_                           ? "a torch function"
+                               : is_callback_of(native_args_, real) ? "a library function"
+                                                                    : nullptr;
+    if (caller) {
       const CodeInfo& info = decode(frame_code(real));
       end_frame(thread, real, info, frame_next_instr(real, info), frame_stack_depth(real));
-      return interrupt_c_code(std::make_exception_ptr(
-          restart_before(*frame, std::string("a library function calls ") + PyUnicode_AsUTF8(info.code->co_qualname))));
+      const std::string callee = PyUnicode_AsUTF8(info.code->co_qualname);
+      return interrupt_c_code(std::make_exception_ptr(restart_before(*frame, caller + (" calls " + callee))));
     }
     const bool plain = std::exchange(plain_, true);
     PyObject* result = run_frame_plainly(thread, real, throwflag);

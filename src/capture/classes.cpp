@@ -18,11 +18,10 @@ bool is_pure_type(PyTypeObject* type) {
   static const auto* types = [] {
     auto* set = new std::unordered_map<PyTypeObject*, bool>;
     for (PyTypeObject* t :
-         {&PyBaseObject_Type, &PyLong_Type,         &PyFloat_Type,       &PyBool_Type,      &PyComplex_Type,
-          &PyBytes_Type,      &PyByteArray_Type,    &PyList_Type,        &PyTuple_Type,     &PyDict_Type,
-          &PySet_Type,        &PyFrozenSet_Type,    &PyRange_Type,       &PyEnum_Type,      &PyZip_Type,
-          &PyMap_Type,        &PyFilter_Type,       &PyReversed_Type,    &PySlice_Type,     &PyODict_Type,
-          &PyProperty_Type,   &PyStaticMethod_Type, &PyClassMethod_Type, &PyDictProxy_Type, &PyMethod_Type}) {
+         {&PyBaseObject_Type, &PyLong_Type,  &PyFloat_Type,     &PyBool_Type,  &PyComplex_Type, &PyBytes_Type,
+          &PyByteArray_Type,  &PyList_Type,  &PyTuple_Type,     &PyDict_Type,  &PySet_Type,     &PyFrozenSet_Type,
+          &PyRange_Type,      &PyEnum_Type,  &PyZip_Type,       &PyMap_Type,   &PyFilter_Type,  &PyReversed_Type,
+          &PySlice_Type,      &PyODict_Type, &PyDictProxy_Type, &PyMethod_Type}) {
       (*set)[t] = true;
     }
     auto add = [&](const char* module_name, std::initializer_list<const char*> names) {
@@ -78,6 +77,23 @@ const CallingIterator* calling_iterator(PyTypeObject* type) {
     if (std::strcmp(row.type, type->tp_name) == 0) return &row;
   }
   return nullptr;
+}
+
+/// A tuple and a dict (or null), with stand-ins for containers.
+std::pair<Ref, Ref> arguments_for_c(Capture& capture, const CallArgs& args) {
+  Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional())));
+  for (size_t i = 0; i < args.positional(); ++i) {
+    capture.refuse_opaque_iterable(args.values[i]);
+    PyTuple_SET_ITEM(positional.get(), i, capture.resolve(args.values[i]).release());
+  }
+  Ref keywords;
+  for (size_t i = 0; i < args.keywords(); ++i) {
+    if (!keywords) keywords = checked(PyDict_New());
+    if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(args.kwnames, i), args.values[args.positional() + i]) < 0) {
+      throw PythonError{};
+    }
+  }
+  return {std::move(positional), std::move(keywords)};
 }
 
 }  // namespace
@@ -222,26 +238,27 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
       side_exit(BreakReason::OpaqueCall, std::string("an object of type ") + type->tp_name + " is made by C code");
     }
     Uncuttable scope(*this);
+    type_lookup(type, MAGNETO_STR("__abstractmethods__"));
     if (!known_new(&PyBaseObject_Type)) know_all(args);
-    Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional())));
-    for (size_t i = 0; i < args.positional(); ++i) {
-      PyTuple_SET_ITEM(positional.get(), i, resolve(args.values[i]).release());
-    }
-    Ref keywords;
-    for (size_t i = 0; i < args.keywords(); ++i) {
-      if (!keywords) keywords = checked(PyDict_New());
-      if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(args.kwnames, i), args.values[args.positional() + i]) < 0) {
-        throw PythonError{};
-      }
-    }
+    const auto [positional, keywords] = arguments_for_c(*this, args);
     instance = call_native([&] { return type->tp_new(type, positional.get(), keywords.get()); });
-    if (!python_init && type->tp_init != PyBaseObject_Type.tp_init) {
-      call_native([&]() -> PyObject* {
-        return type->tp_init(instance.get(), positional.get(), keywords.get()) < 0 ? nullptr : Py_NewRef(Py_None);
-      });
-    }
   }
-  if (!python_init || !PyObject_TypeCheck(instance.get(), type)) return instance;
+  PyTypeObject* const made = Py_TYPE(instance.get());
+  if (!PyType_IsSubtype(made, type)) return instance;
+  if (made != type) init = type_lookup(made, MAGNETO_STR("__init__"));
+  if (!init || !PyFunction_Check(init)) {
+    if (made->tp_init == PyBaseObject_Type.tp_init) return instance;
+    Uncuttable scope(*this);
+    if (is_outside(instance.get())) {
+      side_exit(BreakReason::Mutation, std::string("an instance of ") + made->tp_name + " from outside is changed");
+    }
+    know_all(args);
+    const auto [positional, keywords] = arguments_for_c(*this, args);
+    call_native([&]() -> PyObject* {
+      return made->tp_init(instance.get(), positional.get(), keywords.get()) < 0 ? nullptr : Py_NewRef(Py_None);
+    });
+    return instance;
+  }
   CallArgs with_self = args;
   with_self.values.insert(with_self.values.begin(), instance.get());
   frame->result_override = instance;

@@ -134,7 +134,7 @@ Ref Capture::stand_in_of_dict(PyObject* original, const Source* source) {
   if (type == default_dict.type()) {
     PyObject* member = PyDict_GetItemString(type_dict(type), "default_factory");
     Ref factory = checked(PyObject_GetAttrString(original, "default_factory"));
-    Ref known = wrap(factory.get(), sources.slot(source, member));
+    Ref known = callback(wrap(factory.get(), sources.slot(source, member)).get());  // C code calls it
     if (PyObject_SetAttrString(shadow.get(), "default_factory", known.get()) < 0) throw PythonError{};
   }
   for (PyObject* k : keys) {

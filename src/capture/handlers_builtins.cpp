@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "capture/handlers.h"
+#include "capture/modules.h"
 #include "capture/operations.h"
 // Last: its macros have the names that our tables of opcodes have.
 // clang-format off
@@ -110,8 +111,7 @@ Ref handle_delattr(Capture& capture, const CallArgs& args) {
 Ref handle_id(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "id");
   PyObject* value = args.values[0];
-  PyObject* module = PyDict_GetItemString(capture.frame->globals, "__name__");
-  const bool for_memo = module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "copy") == 0;
+  const bool for_memo = module_of(capture.frame->globals) == "copy";
   if (!for_memo && !is_scalar(value)) value = capture.pinned(value);
   return checked(PyLong_FromVoidPtr(value));
 }
@@ -175,7 +175,9 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   CallArgs copy = args;
   std::vector<Ref> held;
   Ref items;
-  if (args.positional() == 1 || std::strcmp(name, "sum") == 0) {
+  // A generator and a key take turns: what they do to the program's objects is in that order.
+  const bool turns = args.kwnames && PyGen_CheckExact(args.values[0]);
+  if (!turns && (args.positional() == 1 || std::strcmp(name, "sum") == 0)) {
     items = capture.list_of(args.values[0]);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
       PyObject* item = capture.resolve_deep(PyList_GET_ITEM(items.get(), i)).release();
@@ -283,6 +285,14 @@ Ref handle_vars(Capture& capture, const CallArgs& args) {
   return capture.load_attr(args.values[0], MAGNETO_STR("__dict__"));
 }
 
+/// operator.call
+Ref handle_call(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, SIZE_MAX, "call");
+  CallArgs rest = args;
+  rest.values.erase(rest.values.begin());
+  return capture.call(args.values[0], std::move(rest));
+}
+
 }  // namespace
 
 std::span<const HandlerRow> builtin_handlers() {
@@ -317,6 +327,7 @@ std::span<const HandlerRow> builtin_handlers() {
       {"builtins.max", handle_max},
       {"builtins.any", handle_any},
       {"builtins.all", handle_all},
+      {"_operator.call", handle_call},
       {"builtins.globals", handle_globals},
       {"builtins.vars", handle_vars},
   };

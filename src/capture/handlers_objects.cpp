@@ -14,6 +14,7 @@ Ref handle_object_new(Capture& capture, const CallArgs& args) {
   }
   Ref none = checked(PyTuple_New(0));
   auto* type = reinterpret_cast<PyTypeObject*>(args.values[0]);
+  capture.type_lookup(type, MAGNETO_STR("__abstractmethods__"));
   return checked(PyBaseObject_Type.tp_new(type, none.get(), nullptr));
 }
 
@@ -37,7 +38,7 @@ Ref handle_exception_new(Capture& capture, const CallArgs& args) {
   auto* type = reinterpret_cast<PyTypeObject*>(args.values.at(0));
   Ref rest = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional()) - 1));
   for (size_t i = 1; i < args.positional(); ++i) PyTuple_SET_ITEM(rest.get(), i - 1, Py_NewRef(args.values[i]));
-  return checked(type->tp_new(type, rest.get(), nullptr));
+  return checked(layout_class(type)->tp_new(type, rest.get(), nullptr));
 }
 
 Ref handle_object_init(Capture&, const CallArgs&) { return Ref::borrow(Py_None); }

@@ -54,7 +54,8 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
   capture.refuse_opaque(value, 3);
   PyTypeObject* type = Py_TYPE(value);
   static PyObject* const plain = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__format__");
-  if (!has_constant_text(capture, value) && !is_tensor(value)) {
+  const bool is_constant = has_constant_text(capture, value);
+  if ((!is_constant || is_python_class(type)) && !is_tensor(value)) {
     PyObject* method = capture.type_lookup(type, MAGNETO_STR("__format__"));
     if (method && PyFunction_Check(method)) {
       Ref empty = checked(PyUnicode_New(0, 0));
@@ -68,12 +69,12 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
         args.values.size() < 2 || (PyUnicode_Check(args.values[1]) && !PyUnicode_GET_LENGTH(args.values[1]));
     if (method == plain && no_spec) return capture.call(reinterpret_cast<PyObject*>(&PyUnicode_Type), {value});
   }
-  if (!has_constant_text(capture, args.values[0])) {
+  if (!is_constant) {
     capture.side_exit(BreakReason::OpaqueObject,
                       std::string("the text of an object of type ") + Py_TYPE(args.values[0])->tp_name);
   }
   capture.guard_class_text(value, 3);
-  return checked(PyObject_Format(args.values[0], args.values.size() > 1 ? args.values[1] : nullptr));
+  return capture.call_native([&] { return PyObject_Format(value, args.values.size() > 1 ? args.values[1] : nullptr); });
 }
 
 Ref handle_str_format(Capture& capture, const CallArgs& args) {
@@ -86,7 +87,8 @@ Ref handle_str_format(Capture& capture, const CallArgs& args) {
     }
   }
   static PyObject* const format = PyDict_GetItemString(type_dict(&PyUnicode_Type), "format");
-  return checked(PyObject_Vectorcall(format, args.values.data(), args.positional(), args.kwnames));
+  return capture.call_native(
+      [&] { return PyObject_Vectorcall(format, args.values.data(), args.positional(), args.kwnames); });
 }
 
 }  // namespace

@@ -117,7 +117,14 @@ void Capture::guard_class_text(PyObject* value, int depth) {
   if (PyType_Check(value)) {
     lookup_attr(value, MAGNETO_STR("__module__"));
     lookup_attr(value, MAGNETO_STR("__qualname__"));
-  } else if (depth > 0 && (PyTuple_Check(value) || PyList_Check(value))) {
+    return;
+  }
+  if (is_python_class(Py_TYPE(value))) {
+    for (PyObject* name : {MAGNETO_STR("__repr__"), MAGNETO_STR("__str__"), MAGNETO_STR("__format__")}) {
+      type_lookup(Py_TYPE(value), name);
+    }
+  }
+  if (depth > 0 && (PyTuple_Check(value) || PyList_Check(value))) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
       guard_class_text(PySequence_Fast_GET_ITEM(value, i), depth - 1);
     }

@@ -6,22 +6,13 @@
 
 #include "capture/capture.h"
 #include "guards/constants.h"
-#include "python/imported.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
-bool is_python_class(PyTypeObject* type) {
-  static constinit Imported sample("enum", "auto");
-  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == sample.type()->tp_dealloc;
-}
+bool is_python_class(PyTypeObject* type) { return made_by_class_statement(type); }
 
 namespace {
-
-/// The class whose C code lays out the instances of `type`.
-PyTypeObject* layout_class(PyTypeObject* type) {
-  while (is_python_class(type)) type = type->tp_base;
-  return type;
-}
 
 /// C classes that the capture knows: their instances have no state, are guarded by identity, or are read under guards.
 bool is_known_layout(PyTypeObject* type) {

@@ -336,6 +336,23 @@ void Rebuilder::fill_set(int32_t set, PyObject* contents) {
   }
 }
 
+namespace {
+
+/// What C code keeps in instances of the class is filled in by build_instance.
+bool is_known_layout(PyTypeObject* type) {
+  static constexpr PyTypeObject* known[] = {&PyBaseObject_Type, &PyDict_Type, &PyODict_Type, &PyList_Type, &PySet_Type};
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) ||
+         std::ranges::find(known, layout_class(type)) != std::end(known);
+}
+
+}  // namespace
+
+void Rebuilder::fill_instance_dict(int32_t instance, PyObject* value) {
+  Ref dict = Ref::steal(PyObject_GenericGetDict(value, nullptr));
+  if (!dict) PyErr_Clear();
+  if (dict && PyDict_Size(dict.get())) emit_to(instance, PlanOp::InstanceFill, build_entries(dict.get()));
+}
+
 int32_t Rebuilder::build_instance(PyObject* value) {
   PyTypeObject* type = Py_TYPE(value);
   std::vector<int32_t> args;
@@ -345,16 +362,17 @@ int32_t Rebuilder::build_instance(PyObject* value) {
   }
   if (PyTuple_Check(value)) {
     Ref items = checked(PySequence_List(value));
-    return memo_[value] = emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
+    const int32_t tuple = memo_[value] =
+        emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
+    fill_instance_dict(tuple, value);
+    return tuple;
   }
-  if (type->tp_itemsize != 0) throw unbuildable(value);
+  if (!is_known_layout(type)) throw unbuildable(value);
   const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
   if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
   if (PyList_Check(value) && PyList_GET_SIZE(value)) emit_to(instance, PlanOp::ListFill, build_items(value));
   if (PySet_Check(value)) fill_set(instance, value);
-  Ref dict = Ref::steal(PyObject_GenericGetDict(value, nullptr));
-  if (!dict) PyErr_Clear();
-  if (dict && PyDict_Size(dict.get())) emit_to(instance, PlanOp::InstanceFill, build_entries(dict.get()));
+  fill_instance_dict(instance, value);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     // Python's own exceptions keep more than their arguments (StopIteration.value, ImportError.name...).

@@ -45,6 +45,7 @@ class Rebuilder {
   int32_t build_array(PyObject* value);
   int32_t build_container(PyObject* value);
   int32_t build_instance(PyObject* value);
+  void fill_instance_dict(int32_t instance, PyObject* value);
   void fill_set(int32_t set, PyObject* contents);
   int32_t build_generator(PyObject* value);
   int32_t build_dead(PyObject* value);

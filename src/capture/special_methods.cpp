@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "capture/modules.h"
 
 namespace magneto::capture {
 
@@ -107,8 +108,7 @@ void Capture::guard_special_methods(PyObject* function, std::span<PyObject* cons
 Ref Capture::call_replaced_method(PyObject* tensor, PyObject* name) {
   PyObject* method = type_lookup(Py_TYPE(tensor), name);
   if (!method || !PyFunction_Check(method)) return {};
-  PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(method), "__name__");
-  if (module && PyUnicode_Check(module) && PyUnicode_CompareWithASCIIString(module, "torch._tensor") == 0) return {};
+  if (module_of(PyFunction_GET_GLOBALS(method)) == "torch._tensor") return {};
   return call(wrap(method, sources.constant(method)).get(), {tensor});
 }
 

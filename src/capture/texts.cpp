@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "capture/capture.h"
+#include "capture/modules.h"
 
 namespace magneto::capture {
 
@@ -23,10 +24,7 @@ Ref sample_of_text(Capture& capture, PyObject* value) {
   for (PyObject* name : {MAGNETO_STR("__format__"), MAGNETO_STR("__repr__"), MAGNETO_STR("__str__")}) {
     PyObject* method = capture.type_lookup(Py_TYPE(value), name);
     if (method != _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name)) return {};
-    PyObject* module =
-        PyFunction_Check(method) ? PyDict_GetItemString(PyFunction_GET_GLOBALS(method), "__name__") : nullptr;
-    const bool own = module && PyUnicode_CompareWithASCIIString(module, "torch._tensor") == 0;
-    if (PyFunction_Check(method) && !own) return {};
+    if (PyFunction_Check(method) && module_of(PyFunction_GET_GLOBALS(method)) != "torch._tensor") return {};
   }
   const at::Tensor& tensor = THPVariable_Unpack(value);
   if (tensor.dim() > 0) return Ref::borrow(Py_None);  // takes no format, either

@@ -146,46 +146,16 @@ namespace {
 
 /// Functions that do the same whether a number beside a tensor is wrapped as one or not: how many operands they have.
 size_t wraps_numbers(PyObject* callable) {
-  static const auto* operands = new std::unordered_map<std::string_view, size_t>{
-      {"add", 2},
-      {"sub", 2},
-      {"subtract", 2},
-      {"mul", 2},
-      {"multiply", 2},
-      {"div", 2},
-      {"divide", 2},
-      {"true_divide", 2},
-      {"add_", 2},
-      {"sub_", 2},
-      {"mul_", 2},
-      {"div_", 2},
-      {"eq", 2},
-      {"ne", 2},
-      {"lt", 2},
-      {"le", 2},
-      {"gt", 2},
-      {"ge", 2},
-      {"not_equal", 2},
-      {"less", 2},
-      {"less_equal", 2},
-      {"greater", 2},
-      {"greater_equal", 2},
-      {"remainder", 2},
-      {"fmod", 2},
-      {"floor_divide", 2},
-      {"rsub", 2},
-      {"bitwise_and", 2},
-      {"bitwise_or", 2},
-      {"bitwise_xor", 2},
-      {"copysign", 2},
-      {"xlogy", 2},
-      {"where", 3},
-  };
+  static constexpr std::string_view of_two[] = {
+      "add",         "sub",        "subtract",    "mul",  "multiply",     "div",     "divide",    "true_divide",
+      "add_",        "sub_",       "mul_",        "div_", "eq",           "ne",      "lt",        "le",
+      "gt",          "ge",         "not_equal",   "less", "less_equal",   "greater", "remainder", "greater_equal",
+      "bitwise_and", "bitwise_or", "bitwise_xor", "fmod", "floor_divide", "rsub",    "xlogy",     "copysign"};
   std::string_view name = c_function_name(callable);
   const std::string op = is_operator_type(Py_TYPE(callable)) ? operator_base_name(callable) : "";
   if (op.starts_with("aten::")) name = std::string_view(op).substr(6);
-  const auto row = operands->find(name);
-  return row == operands->end() ? 0 : row->second;
+  if (name == "where") return 3;
+  return std::ranges::find(of_two, name) != std::end(of_two) ? 2 : 0;
 }
 
 /// An overload whose arguments from the second one on are tensors, or something else than an overload.

@@ -116,6 +116,9 @@ const std::map<std::string, void (*)(const Description&)>& checks() {
       {"function", [](D d) { d.set.function(d.source, d.argument(0)); }},
       {"type_lookup", [](D d) { d.set.type_lookup(type_of(d.argument(0)), d.argument(1), d.argument(2)); }},
       {"type_lookup_missing", [](D d) { d.set.type_lookup(type_of(d.argument(0)), d.argument(1), nullptr); }},
+      {"bases", [](D d) { d.set.bases(type_of(d.argument(0))); }},
+      {"abc_registrations", [](D d) { d.set.abc_registrations(); }},
+      {"state", [](D d) { d.set.state(d.argument(0), list_items(d.argument(1)), d.argument(2)); }},
       {"require", [](D d) { d.set.require(d.source); }},
       {"global_state", [](D d) { d.set.set_global_state(GlobalState::read()); }},
   };

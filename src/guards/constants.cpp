@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "python/ref.h"
+#include "python/sets.h"
 
 namespace magneto::guards {
 
@@ -79,15 +80,18 @@ bool numpy_numbers_equal(NumPy kind, PyObject* a, PyObject* b) {
   return false;
 }
 
-/// In the order of iteration, too: a program may see it.
+/// In the order of iteration, too: a program may see it. What a set gives up, or takes in, next depends on the places
+/// of its members, and on where the last one was popped.
 bool sets_equal(PyObject* a, PyObject* b) {
   if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
+  const bool changes = PySet_Check(a);
+  if (changes && !same_state(a, b)) return false;
   Py_ssize_t left = 0, right = 0;
   PyObject *key, *other;
   Py_hash_t hash, other_hash;
   while (_PySet_NextEntry(a, &left, &key, &hash)) {
     if (!_PySet_NextEntry(b, &right, &other, &other_hash)) return false;
-    if (hash != other_hash || !constants_equal(key, other)) return false;
+    if (hash != other_hash || (changes && left != right) || !constants_equal(key, other)) return false;
   }
   return true;
 }

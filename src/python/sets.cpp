@@ -34,6 +34,10 @@ Ref clone_set(PyObject* set) {
   return copy;
 }
 
+bool same_state(PyObject* a, PyObject* b) {
+  return table_of(a)->mask == table_of(b)->mask && table_of(a)->finger == table_of(b)->finger;
+}
+
 void assign_set(PyObject* set, PyObject* like) {
   Ref copy = clone_set(like);
   PySetObject *a = table_of(set), *b = table_of(copy.get());

@@ -8,6 +8,9 @@ namespace magneto {
 /// A copy of a set or frozenset with the same members at the same places of its table.
 Ref clone_set(PyObject* set);
 
+/// Both tables have the same size, and pop() begins at the same place in them.
+bool same_state(PyObject* a, PyObject* b);
+
 /// Makes `set`, an exact one, what `clone_set(like)` gives.
 void assign_set(PyObject* set, PyObject* like);
 

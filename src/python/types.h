@@ -9,6 +9,12 @@ namespace magneto {
 /// and `tp_dict` is null.
 PyObject* type_dict(PyTypeObject* type);
 
+/// Made by a class statement: its instances have a dict and slots as state, and what a built-in base holds.
+bool made_by_class_statement(PyTypeObject* type);
+
+/// The class whose C code lays out the instances of `type`. Its tp_new makes one without calling any `__new__`.
+PyTypeObject* layout_class(PyTypeObject* type);
+
 /// typing.TypeVar and its like are C types.
 extern const bool typing_variables_in_c;
 

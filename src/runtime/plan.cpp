@@ -16,6 +16,7 @@
 #include "python/frame.h"
 #include "python/imported.h"
 #include "python/sets.h"
+#include "python/types.h"
 #include "runtime/computation.h"
 
 namespace magneto::runtime {
@@ -51,11 +52,12 @@ PyObject* require(PyObject* object) {
 }
 
 /// Makes an instance without state: what its class's C-level constructor gives without arguments.
+/// Without the class's own __new__, which the capture has run.
 PyObject* new_instance(PyTypeObject* type, const PlanInstr& instr, const Registers& registers) {
   Ref args = checked(PyTuple_New(static_cast<Py_ssize_t>(instr.args.size())));
   for (size_t i = 0; i < instr.args.size(); ++i)
     PyTuple_SET_ITEM(args.get(), i, Py_NewRef(registers.get(instr.args[i])));
-  return require(type->tp_new(type, args.get(), nullptr));
+  return require(layout_class(type)->tp_new(type, args.get(), nullptr));
 }
 
 PyObject* new_function(const PlanInstr& instr, const Registers& registers) {

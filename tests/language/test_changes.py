@@ -7,9 +7,15 @@ from __future__ import annotations
 import warnings
 
 import changed_callbacks_programs
+import changed_calls_programs
+import changed_classes_programs
 import changed_containers_programs
+import changed_facts_programs
+import changed_library_programs
 import changed_methods_programs
+import changed_modules_programs
 import changed_objects_programs
+import changed_questions_programs
 import changed_state_programs
 import changed_tensors_programs
 import changed_training_programs
@@ -23,11 +29,17 @@ FILES = {
     "unseen": changed_unseen_programs,
     "objects": changed_objects_programs,
     "callbacks": changed_callbacks_programs,
+    "calls": changed_calls_programs,
     "containers": changed_containers_programs,
     "methods": changed_methods_programs,
     "tensors": changed_tensors_programs,
     "training": changed_training_programs,
     "state": changed_state_programs,
+    "facts": changed_facts_programs,
+    "classes": changed_classes_programs,
+    "library": changed_library_programs,
+    "modules": changed_modules_programs,
+    "questions": changed_questions_programs,
 }
 CASES = [
     pytest.param(scenario, id=f"{file}-{name}")
