@@ -571,6 +571,7 @@ void Rebuilder::journal() {
       throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};
     }
   }
+  for (const auto& [iterator, place] : places_) emit_to(iterator, PlanOp::SetState, {place});
 }
 
 bool Rebuilder::device_contexts(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end) {

@@ -67,6 +67,7 @@ class Rebuilder {
   std::vector<std::pair<size_t, const guards::Source*>> loads_;  // instruction, source
   std::unordered_map<graph::ValueId, int32_t> outputs_;
   int32_t handled_ = -1;
+  std::vector<std::pair<int32_t, int32_t>> places_;  // of iterators, and how far they are: set when lists are written
   bool needs_grad_ = false;
 };
 

@@ -1,5 +1,7 @@
 // Recipes for objects of C types: iterators, partial, deque and the like, mostly by their own __reduce__.
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "capture/rebuild.h"
 #include "python/types.h"
@@ -126,7 +128,15 @@ int32_t Rebuilder::build_reduced(PyObject* value) {
   const int32_t made = memo_[value] = emit(PlanOp::Call, std::move(args));
   const Py_ssize_t size = PyTuple_GET_SIZE(tuple);
   if (size > 2 && PyTuple_GET_ITEM(tuple, 2) != Py_None) {
-    emit_to(made, PlanOp::SetState, {build(PyTuple_GET_ITEM(tuple, 2))});
+    const int32_t state = build(PyTuple_GET_ITEM(tuple, 2));
+    // A place in a list is within what the list holds by then.
+    static constexpr std::string_view places[] = {"list_iterator", "list_reverseiterator", "reversed",
+                                                  "bytearray_iterator"};
+    if (std::ranges::find(places, type->tp_name) != std::end(places)) {
+      places_.emplace_back(made, state);
+    } else {
+      emit_to(made, PlanOp::SetState, {state});
+    }
   }
   if (size > 3 && PyTuple_GET_ITEM(tuple, 3) != Py_None) {  // deque: items to append, through a list
     Ref items = checked(PySequence_List(PyTuple_GET_ITEM(tuple, 3)));

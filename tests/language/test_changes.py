@@ -15,6 +15,7 @@ import changed_library_programs
 import changed_methods_programs
 import changed_modules_programs
 import changed_objects_programs
+import changed_orders_programs
 import changed_questions_programs
 import changed_state_programs
 import changed_tensors_programs
@@ -32,6 +33,7 @@ FILES = {
     "calls": changed_calls_programs,
     "containers": changed_containers_programs,
     "methods": changed_methods_programs,
+    "orders": changed_orders_programs,
     "tensors": changed_tensors_programs,
     "training": changed_training_programs,
     "state": changed_state_programs,
