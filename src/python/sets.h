@@ -11,7 +11,7 @@ Ref clone_set(PyObject* set);
 /// Both tables have the same size, and pop() begins at the same place in them.
 bool same_state(PyObject* a, PyObject* b);
 
-/// Makes `set`, an exact one, what `clone_set(like)` gives.
+/// Makes `set` what `clone_set(like)` gives.
 void assign_set(PyObject* set, PyObject* like);
 
 }  // namespace magneto
