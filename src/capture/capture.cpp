@@ -443,6 +443,10 @@ Trace Capture::finish(const Ref& value) {
   const auto is_half = [](const graph::Value& value) { return value.meta.dtype == c10::ScalarType::Half; };
   if (std::ranges::any_of(graph.values, is_half)) plan_->most_of_numbers = std::numeric_limits<c10::Half>::max();
   plan_->undo = graph::undo_of(graph);
+  // What is written may share its memory with an operand, but not with a number.
+  std::erase_if(plan_->undo.written_inputs, [&](size_t position) {
+    return std::ranges::find(plan_->number_inputs, static_cast<int32_t>(position)) != plan_->number_inputs.end();
+  });
   plan_->exclusive = makes_generators_;
   plan_->output_count = static_cast<int32_t>(graph.outputs.size());
   plan_->exit = std::move(exit_);

@@ -145,3 +145,18 @@ def test_a_question_about_a_float_of_data_says_so() -> None:
         magneto.compile(branches, backend="aot_eager", fullgraph=True)(x)
     with magneto.config.patch(capture_scalar_outputs=True):
         assert_same(magneto.compile(branches, backend="aot_eager")(x), branches(x))
+
+
+def test_number_beside_a_tensor_that_is_written() -> None:
+    """It was saved as the tensor was, in case an operator behind it raises: a crash."""
+
+    def f(x: torch.Tensor, n: float, index: torch.Tensor) -> torch.Tensor:
+        x.add_(n)
+        x.mul_(0.5)
+        return x[index]
+
+    compiled = magneto.compile(f)
+    index = torch.tensor([3, 1])
+    for n in (1, 2, 3, 4.5, 5.5, 6.5):
+        x, y = torch.arange(4.0), torch.arange(4.0)
+        assert_same((compiled(x, n, index), x), (f(y, n, index), y))
