@@ -350,12 +350,16 @@ Ref Capture::with_symints(PyObject* object) {
 /// Lists of sizes, which were made for the call, hold plain numbers afterwards: some functions look no further.
 bool Capture::fix_sizes(std::span<PyObject* const> args) {
   bool found = false;
+  const auto is_fixed = [&](Expr size) { return session->sizes().simplified(size).is_constant(); };
   const std::function<void(PyObject*, int)> fix = [&](PyObject* arg, int depth) {
     if (is_fake_tensor(arg)) {
-      found |= session->fix_sizes(THPVariable_Unpack(arg));
+      const at::Tensor& tensor = THPVariable_Unpack(arg);
+      // Fixed in vain, they would be fixed again for ever.
+      found |= session->fix_sizes(tensor) && std::ranges::all_of(session->sizes_of(tensor), is_fixed);
     } else if (const auto size = symint_value(arg)) {
-      found |= !session->sizes().simplified(*size).is_constant();
+      const bool was_fixed = is_fixed(*size);
       session->sizes().specialise(*size);
+      found |= !was_fixed && is_fixed(*size);
     } else if (depth < 8 && (PyTuple_Check(arg) || PyList_Check(arg))) {
       for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arg); ++i) {
         PyObject*& item = PySequence_Fast_ITEMS(arg)[i];
