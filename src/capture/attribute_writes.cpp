@@ -46,8 +46,10 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
     if (inputs_.count(session->value_of(THPVariable_Unpack(owner))) || !value) {
       side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
     }
-    PyObject* descriptor = _PyType_Lookup(type, name);
+    PyObject* descriptor = type_lookup(type, name);
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+      PyObject* written[] = {owner};
+      if (is_overridden(written)) side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
       if (PyUnicode_CompareWithASCIIString(name, "data") == 0 || PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
         side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
       }

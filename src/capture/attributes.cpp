@@ -410,6 +410,15 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
       static constexpr const char* refused[] = {"grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks",
                                                 "name",    "_version",        "output_nr"};
       static constexpr const char* refused_with_grad[] = {"is_leaf", "retains_grad"};
+      if (name == MAGNETO_STR("__dict__")) {
+        side_exit(BreakReason::OpaqueObject, "the __dict__ of a tensor is read");
+      }
+      static PyObject* const getattr_function = [] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); }();
+      PyObject* args[] = {owner, name};
+      if (is_overridden({args, 1})) {
+        return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                      [&] { return PyObject_GetAttr(owner, name); });
+      }
       const auto is_refused = [&](std::span<const char* const> attributes) {
         return std::ranges::any_of(
             attributes, [&](const char* attribute) { return PyUnicode_CompareWithASCIIString(name, attribute) == 0; });
@@ -424,7 +433,6 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
         }
         return base;
       }
-      static PyObject* const getattr_function = [] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); }();
       if (PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
         const auto value = session->value_of(THPVariable_Unpack(owner));
         auto input = inputs_.find(value);
@@ -435,7 +443,6 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
       if (name == MAGNETO_STR("shape")) {
         if (Ref shape = shape_of(THPVariable_Unpack(owner))) return shape;
       }
-      PyObject* args[] = {owner, name};
       if (name == MAGNETO_STR("data")) {
         // A value of its own: it stays what it is when the tensor's data is set, and may be written in place.
         return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,

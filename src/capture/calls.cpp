@@ -394,10 +394,12 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   if (decision.reason == BreakReason::DisabledFunction && wraps_seed(function)) decision = {Treatment::Seed};
   switch (decision.treatment) {
     case Treatment::Sized:
+      if (is_overridden(args.values)) break;
       if (!memory_.plain_sizes && std::ranges::any_of(args.values, [](PyObject* arg) { return holds_size(arg); }))
         break;
       [[fallthrough]];
     case Treatment::TorchCall:
+      if (is_overridden(args.values) && module_of(PyFunction_GET_GLOBALS(function)) != "torch._ops") break;
       guard_native_function(*this, function);
       return call_torch(function, args);
     case Treatment::AutogradFunction:

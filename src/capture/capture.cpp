@@ -105,6 +105,8 @@ void collect_cycles() {
 
 }  // namespace
 
+const std::vector<PyObject*>& Capture::modes_at_start() const { return thread_state_->modes; }
+
 PyObject* Capture::start_handled() const { return thread_state_->handled.get(); }
 
 Capture::Capture(const Start& start, const KnownBreaks& known_breaks, Memory& memory)
@@ -377,7 +379,7 @@ Trace Capture::finish(const Ref& value) {
   }
   rebuilder_->set_handled_exception();
   guards::GlobalState end = guards::GlobalState::read();
-  if (rebuilder_->device_contexts(thread_state_->modes, guards::function_modes())) {
+  if (rebuilder_->function_modes(thread_state_->modes, guards::function_modes())) {
     end.torch_function_modes = start_state_.torch_function_modes;
     end.torch_function_stack = start_state_.torch_function_stack;
   }

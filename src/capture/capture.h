@@ -42,6 +42,7 @@ namespace magneto::capture {
 
 class Rebuilder;
 struct ArrayStandIn;
+struct HandedOn;
 struct NumpyCall;
 
 struct SideExit {};
@@ -408,6 +409,12 @@ class Capture {
   /// `always`.
   Ref record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
              const std::function<PyObject*()>& run, bool always = false);
+  /// A class among the arguments, or a mode, says what a torch call with them means. (torch_function.cpp)
+  bool is_overridden(std::span<PyObject* const> args);
+  /// ...which is this call. Such a call is a side exit where none takes it.
+  Ref call_override(const HandedOn& call);
+  /// The interpreter's value for an entry of the thread's stack of modes.
+  Ref function_mode(PyObject* mode);
   /// The graph is about to draw from the generator, or to seed it. (generators.cpp)
   void draw_from(PyObject* generator);
   /// The tensor is one from outside.
@@ -586,7 +593,7 @@ class Capture {
   void note_site();
   void close_generators();
   void check_refusal();
-  void check_torch_function_modes();
+  const std::vector<PyObject*>& modes_at_start() const;
   Ref call_getter(PyObject* getter, const CallArgs& args);
   Ref call_cached(PyObject* callable, const CallArgs& args);
   Ref find_cached(PyObject* callable, const CallArgs& args);

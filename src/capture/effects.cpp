@@ -34,6 +34,7 @@ struct Effect {
   bool calls_first = false;     // its first argument
   bool takes_sizes = false;     // numbers that follow from sizes, as they are
   bool computes = false;        // a number of numbers
+  bool overridable = false;     // asks for __torch_function__
 };
 
 struct EffectRow {
@@ -66,7 +67,7 @@ Effect find_effect(const std::string& name) {
   }
   if (effect.policy == Policy::Handler) {
     for (const auto family : {builtin_handlers(), class_handlers(), text_handlers(), object_handlers(),
-                              tensor_handlers(), array_handlers(), sized_handlers()}) {
+                              tensor_handlers(), array_handlers(), sized_handlers(), torch_function_handlers()}) {
       for (const HandlerRow& row : family) {
         if (name == row.name) effect.handler = row.function;
       }
@@ -90,6 +91,10 @@ void find_habits(Effect& effect) {
   effect.takes_sizes = effect.policy == Policy::Torch || name.starts_with("torch._C.TensorBase.") ||
                        (effect.policy == Policy::Handler && name.starts_with("torch._C._")) ||
                        std::ranges::find(computing, name) != std::end(computing);
+  static constexpr std::string_view overridable[] = {"torch._C.TensorBase.", "torch._C._VariableFunctionsClass.",
+                                                     "torch._C._nn."};
+  effect.overridable =
+      std::ranges::any_of(overridable, [&](std::string_view start) { return name.starts_with(start); });
   effect.computes = name.starts_with("math.") || name == "builtins.abs" || name == "builtins.round";
   effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");
   static constexpr std::string_view iterating[] = {".extend",  ".extendleft", "update",    ".__init__", ".__iadd__",
@@ -282,6 +287,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     case Policy::Getter:
       return read_state(callable, args, effect->name);
     case Policy::Handler:
+      if (effect->overridable && is_overridden(args.values)) return call_torch(callable, args);
       return effect->handler(*this, args);
     case Policy::Mutate:
       return run_resolved(true);

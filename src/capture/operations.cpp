@@ -288,13 +288,15 @@ Ref size_and_tensor(Capture& capture, guards::Arithmetic arithmetic, PyObject* l
 }  // namespace
 
 Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right) {
+  PyObject* const operands[] = {left, right};
+  const bool overridden = (is_tensor(left) || is_tensor(right)) && capture.is_overridden(operands);
   if (const auto arithmetic = kBinaryOperators[index].arithmetic) {
     if (Ref result = capture.unknown_operation(*arithmetic, left, right)) return result;
-    if (Ref result = size_and_tensor(capture, *arithmetic, left, right)) return result;
+    if (Ref result = overridden ? Ref() : size_and_tensor(capture, *arithmetic, left, right)) return result;
   }
   if (is_array(left) || is_array(right)) return array_operator(capture, index, left, right);
   const auto known = [&](PyObject* value, PyObject* other) {
-    if (!is_tensor(other)) return capture.known(value);
+    if (!is_tensor(other) || overridden) return capture.known(value);
     if (takes_wrapped(index, value == left)) return capture.beside_tensor(value);
     const bool exponent = value == right && kBinaryOperators[index].arithmetic == guards::Arithmetic::Power;
     return exponent && (size_of_number(value) || is_symbolic_float(value)) ? capture.with_symints(value)
@@ -376,8 +378,12 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
     static constexpr const char* forms[] = {"$ < $", "$ <= $", "$ == $", "$ != $", "$ > $", "$ >= $"};
     return capture.numpy_operation({left, right}, forms[op]);
   }
-  const Ref known_left = is_tensor(right) ? capture.beside_tensor(left) : capture.known(left);
-  const Ref known_right = is_tensor(left) ? capture.beside_tensor(right) : capture.known(right);
+  PyObject* const operands[] = {left, right};
+  const bool overridden = (is_tensor(left) || is_tensor(right)) && capture.is_overridden(operands);
+  const auto operand_beside = [&](PyObject* value, PyObject* other) {
+    return is_tensor(other) && !overridden ? capture.beside_tensor(value) : capture.known(value);
+  };
+  const Ref known_left = operand_beside(left, right), known_right = operand_beside(right, left);
   left = known_left.get(), right = known_right.get();
   if (is_tensor(left) || is_tensor(right)) {
     static PyObject* const* functions = cached_functions(kComparisons, 6);
@@ -401,7 +407,9 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
 }
 
 bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source) {
-  for (PyObject* tensor : {target, mask, source}) {
+  PyObject* const operands[] = {target, mask, source};
+  if (capture.is_overridden(operands)) return false;
+  for (PyObject* tensor : operands) {
     if (!is_fake_tensor(tensor) || needs_grad(THPVariable_Unpack(tensor))) return false;
   }
   const at::Tensor& to = THPVariable_Unpack(target);
@@ -439,7 +447,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     static PyObject* const getitem = operator_function("getitem");
     Ref deep = with_symints(readable(key).get());
     PyObject* args[] = {container, deep.get()};
-    const auto places = unknown_places(container, deep.get());
+    const auto places = is_overridden(args) ? std::nullopt : unknown_places(container, deep.get());
     return record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
       return places ? select_unknown(container, *places) : PyObject_GetItem(container, deep.get());
     });
@@ -529,7 +537,7 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
     static PyObject* const setitem = operator_function("setitem");
     Ref deep = with_symints(readable(key).get());
     PyObject* args[] = {container, deep.get(), value};
-    auto places = unknown_places(container, deep.get());
+    auto places = is_overridden(args) ? std::nullopt : unknown_places(container, deep.get());
     // Where only the data says, what is written to such a place stays an operator of its own.
     if (places && std::ranges::any_of(places->places, [](const auto& place) { return is_fake_tensor(place.second); })) {
       places.reset();

@@ -278,7 +278,10 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
     c.graph.outputs.push_back(id);
   }
   const bool plain = Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(THPVariableClass);
-  return memo_[value] = emit(PlanOp::Output, {}, plain ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(value)), index);
+  const int32_t output = memo_[value] =
+      emit(PlanOp::Output, {}, plain ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(value)), index);
+  fill_instance_dict(output, value);
+  return output;
 }
 
 int32_t Rebuilder::build_array(PyObject* value) {
@@ -574,9 +577,19 @@ void Rebuilder::journal() {
   for (const auto& [iterator, place] : places_) emit_to(iterator, PlanOp::SetState, {place});
 }
 
-bool Rebuilder::device_contexts(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end) {
+bool Rebuilder::function_modes(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end) {
   const auto [left, entered] = std::mismatch(start.begin(), start.end(), end.begin(), end.end());
   const auto is_context = [](PyObject* mode) { return guards::device_of_context(mode).has_value(); };
+  if (std::none_of(left, start.end(), is_context) && std::none_of(entered, end.end(), is_context)) {
+    static constinit Imported pop("torch._C", "_pop_torch_function_stack"),
+        push("torch._C", "_push_on_torch_function_stack");
+    for (auto mode = start.end(); mode != left; --mode) emit(PlanOp::Call, {constant(pop.get())});
+    for (auto mode = entered; mode != end.end(); ++mode) {
+      const int32_t built = build(*mode);
+      emit(PlanOp::Call, {constant(push.get()), built});
+    }
+    return true;
+  }
   if (!std::all_of(left, start.end(), is_context) || !std::all_of(entered, end.end(), is_context)) return false;
   const auto call = [&](PyObject* mode, const char* name, int nones) {
     Ref device = checked(THPDevice_New(*guards::device_of_context(mode)));

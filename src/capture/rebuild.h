@@ -24,8 +24,9 @@ class Rebuilder {
   void deferred_calls();
   /// Replays the writes to outside objects that the capture kept back.
   void journal();
-  /// What the segment leaves changed of the thread's stack of modes, if these are contexts of torch.device.
-  bool device_contexts(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end);
+  /// What the segment leaves changed of the thread's stack of torch function modes. False: contexts of torch.device
+  /// among others.
+  bool function_modes(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end);
   /// What the segment leaves changed of the thread's torch modes; `nesting`: by how much autocast is nested deeper.
   void modes(const guards::GlobalState& start, const guards::GlobalState& end, int nesting);
   /// Tells the guard set which sources the plan loads; then, with the compiled program, fills in their slots.

@@ -62,6 +62,7 @@ Memory::Text* Capture::wish_for_text() {
 
 Ref Capture::text_of_data(PyObject* value, PyObject* format, PyObject* function) {
   if (!is_tensor(value) && !is_unknown_number(value)) return {};
+  if (is_overridden({&value, 1})) side_exit(BreakReason::DataDependentValue, "the text of a tensor");
   if (format && (!PyUnicode_CheckExact(format) || asks_for_character(format))) return {};
   const Memory::Text* wish = wish_for_text();
   if (!wish) return {};

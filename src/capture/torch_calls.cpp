@@ -1,5 +1,4 @@
 // Calls of torch: each becomes a node of the torch level and operators of the graph.
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/lift_fresh.h>
 #include <Python.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -9,6 +8,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "capture/torch_function.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -49,28 +49,13 @@ void Capture::check_refusal() {
   }
 }
 
-/// A mode sees every torch call, and does with it what it likes: such calls are made for real. torch.device as a
-/// context only adds an argument, and may run on fakes.
-void Capture::check_torch_function_modes() {
-  if (!at::impl::torch_function_mode_enabled()) return;
-  for (PyObject* mode : guards::function_modes()) {
-    if (guards::device_of_context(mode)) continue;
-    side_exit(BreakReason::OpaqueCall,
-              std::string("a torch function mode of type ") + Py_TYPE(mode)->tp_name + " is active");
-  }
-}
-
 Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
                     const std::function<PyObject*()>& run, bool always) {
-  check_torch_function_modes();
+  const bool overridden = is_overridden(args);
+  HandedOn handed_on;
   guard_special_methods(target, args);
   for (PyObject* arg : args) {
     if (!is_generator(arg)) refuse_opaque(arg, 3);
-    if (!PyType_Check(arg) && !is_tensor(arg) && PyType_HasFeature(Py_TYPE(arg), Py_TPFLAGS_HEAPTYPE) &&
-        _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__torch_function__"))) {
-      side_exit(BreakReason::OpaqueObject,
-                std::string("__torch_function__ of an object of type ") + Py_TYPE(arg)->tp_name);
-    }
   }
   const auto mark = session->mark();
   const auto index = static_cast<int32_t>(graph.torch_nodes.size());
@@ -80,7 +65,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   const bool callbacks = std::exchange(callbacks_allowed_, false);
   const bool recording = std::exchange(recording_, true);
   const bool trusted = std::exchange(trusted_, PyFunction_Check(target));
-  Ref result = Ref::steal(run());
+  Ref result = overridden ? run_noting(run, handed_on) : Ref::steal(run());
   trusted_ = trusted;
   recording_ = recording;
   if (result && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
@@ -90,6 +75,11 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   }
   callbacks_allowed_ = callbacks;
   session->torch_node = -1;
+  if (handed_on.function) {
+    session->rollback(mark);
+    graph.torch_nodes.resize(index);
+    return call_override(handed_on);
+  }
   if (session->refused() || !result || sticky_) {
     session->rollback(mark);
     graph.torch_nodes.resize(index);
@@ -184,7 +174,8 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
     values.values.push_back(resolved.back().get());
   }
   PyObject* const target = callable;  // what the torch level calls, with numbers
-  if (has_unknown_numbers()) {
+  const bool overridden = is_overridden(args.values);
+  if (has_unknown_numbers() && !overridden) {
     callable = with_sizes(callable, values, resolved);
     const bool as_symints = takes_symints(callable);
     const size_t operands = wraps_numbers(callable);
@@ -203,11 +194,13 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
     }
   }
   know_all(values);
-  if (Ref number = float_item(callable, values.values)) return number;
+  if (Ref number = overridden ? Ref() : float_item(callable, values.values)) return number;
   for (PyObject* value : values.values) {
     if (is_generator(value)) draw_from(value);
   }
-  const bool method = Py_TYPE(target) == &PyMethodDescr_Type;
+  // By name it would be the method of a class that has one of its own.
+  const bool method = Py_TYPE(target) == &PyMethodDescr_Type &&
+                      (values.positional() == 0 || THPVariable_CheckTypeExact(Py_TYPE(values.values[0])));
   Ref name = Ref::borrow(method ? PyDescr_NAME(target) : target);
   return record(method ? graph::TorchNode::Kind::CallMethod : graph::TorchNode::Kind::CallFunction, name.get(),
                 values.values, args.kwnames, [&] {

@@ -222,8 +222,10 @@ Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
   }
   const at::Tensor& tensor = THPVariable_Unpack(raw);
   if (fake::is_fake(tensor)) return Ref::borrow(raw);
-  if (!THPVariable_CheckTypeExact(Py_TYPE(raw)) || tensor.layout() != at::kStrided || tensor.is_quantized() ||
-      tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+  static constinit Imported lazy("torch.nn.parameter", "UninitializedTensorMixin");
+  const bool subclass = !THPVariable_CheckTypeExact(Py_TYPE(raw));
+  if ((subclass && PyType_IsSubtype(Py_TYPE(raw), lazy.type())) || tensor.layout() != at::kStrided ||
+      tensor.is_quantized() || tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
     side_exit(BreakReason::UnsupportedTensor,
               source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
   }
@@ -238,6 +240,7 @@ Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
   }
   if (knows_buffers && is_constant_buffer(source, tensor)) session->know_input(fake, tensor);
   inputs_[session->value_of(fake)] = {Ref::borrow(raw), source};
+  graph.without_torch_function |= subclass;
   Ref object = checked(THPVariable_Wrap(fake, Py_TYPE(raw)));
   fake_of_[raw] = object;
   kept_.push_back(Ref::borrow(raw));

@@ -140,6 +140,8 @@ struct Graph {
   std::vector<ValueId> outputs;
   /// One for each symbol in the graph; none: all sizes are plain numbers.
   std::vector<SymbolBinding> symbols;
+  /// What classes and modes make of torch calls (__torch_function__) is in the nodes: it is not to be asked again.
+  bool without_torch_function = false;
   /// Of them, those that are found in results, or in inputs.
   std::vector<SymbolBinding> symbols_of(ValueKind kind) const;
 

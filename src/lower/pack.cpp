@@ -327,7 +327,7 @@ void put_nodes(Archive& archive, std::vector<AtenNode>& nodes) {
 
 template <typename Archive>
 void put(Archive& archive, graph::Graph& graph) {
-  auto& [values, inputs, torch_nodes, aten_nodes, outputs, symbols] = graph;
+  auto& [values, inputs, torch_nodes, aten_nodes, outputs, symbols, without_torch_function] = graph;  // no torch level
   all(archive, values, inputs);
   put_nodes(archive, aten_nodes);
   put(archive, outputs);

@@ -102,7 +102,8 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
     case PlanOp::Output: {
       PyObject* tensor = outputs[instr.index];
       if (instr.object && Py_TYPE(tensor) != reinterpret_cast<PyTypeObject*>(instr.object.get())) {
-        registers.set(instr.dst, require(THPVariable_Wrap(THPVariable_Unpack(tensor),
+        // As Tensor.as_subclass: the tensor has an object of its own class already.
+        registers.set(instr.dst, require(THPVariable_Wrap(THPVariable_Unpack(tensor).alias(),
                                                           reinterpret_cast<PyTypeObject*>(instr.object.get()))));
       } else {
         registers.set(instr.dst, Py_NewRef(tensor));
