@@ -58,6 +58,18 @@ void expect_attribute_error(PyObject* hook) {
   PyErr_Clear();
 }
 
+/// torch.ops makes a namespace, an operator and its overloads when they are first asked for, and keeps them: that is
+/// nothing that a program does.
+void make_operator(PyObject* owner, PyObject* name) {
+  static constinit Imported all("torch._ops", "_Ops"), some("torch._ops", "_OpNamespace"),
+      one("torch._ops", "OpOverloadPacket");
+  PyTypeObject* type = Py_TYPE(owner);
+  if (type != all.type() && type != some.type() && type != one.type()) return;
+  PyObject* made = instance_dict_of(owner);
+  if (PyDict_GetItemWithError(made, name) || _PyType_Lookup(type, name)) return;
+  if (!Ref::steal(PyObject_GetAttr(owner, name))) PyErr_Clear();  // what is wrong, the program's own look-up says
+}
+
 }  // namespace
 
 PyObject* Capture::type_lookup(PyTypeObject* type, PyObject* name) {
@@ -100,6 +112,7 @@ Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
 
 Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   if (unbound) *unbound = false;
+  make_operator(owner, name);
   if (PyType_Check(owner)) return lookup_type_attr(reinterpret_cast<PyTypeObject*>(owner), name);
   if (PyModule_Check(owner)) return lookup_module_attr(owner, name);
   if (is_tensor(owner)) return lookup_tensor_attr(owner, name, unbound);

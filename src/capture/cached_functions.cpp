@@ -46,8 +46,8 @@ Ref with_known_numbers(Capture& capture, PyObject* value) {
   return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(Py_TYPE(value)), items.get()));
 }
 
-/// Like original_key, for a tuple that holds tuples, or is a tensor's shape, too. A cache tells numbers apart: they are
-/// fixed.
+/// Like original_key, for a tuple that holds tuples, or is a tensor's shape, and a weak reference to a class, too. A
+/// cache tells numbers apart: they are fixed.
 PyObject* cache_key(Capture& capture, PyObject* value) {
   if (holds_unknown_number(value)) {
     Ref known = with_known_numbers(capture, value);
@@ -56,12 +56,41 @@ PyObject* cache_key(Capture& capture, PyObject* value) {
   }
   const bool shape = is_shape(value);
   if (is_tensor(value)) return nullptr;
-  if (capture.is_outside(value) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
+  const guards::Source* source = capture.source_of(value);
+  const bool constant = source && source->kind == guards::SourceKind::Const;
+  if (constant && PyWeakref_CheckRefExact(value) && is_identity_constant(PyWeakref_GET_OBJECT(value))) return value;
+  if ((source && !constant) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
     PyObject* item = PyTuple_GET_ITEM(value, i);
     if (cache_key(capture, item) != item) return nullptr;
   }
   return value;
+}
+
+/// Without a look into anything that has its own idea of equality.
+bool is_same_key(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (is_scalar(a) && Py_TYPE(a) == Py_TYPE(b)) return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+  if (!PyTuple_CheckExact(a) || !PyTuple_CheckExact(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i) {
+    if (!is_same_key(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  }
+  return true;
+}
+
+bool tells_types_apart(PyObject* cached) {
+  Ref parameters = checked(PyObject_CallMethod(cached, "cache_parameters", nullptr));
+  return PyDict_GetItemString(parameters.get(), "typed") != Py_False;
+}
+
+/// The key of positional arguments, where an lru_cache does not tell their types apart.
+Ref key_of_arguments(const std::vector<PyObject*>& values) {
+  if (values.size() == 1 && (PyUnicode_CheckExact(values[0]) || PyLong_CheckExact(values[0]))) {
+    return Ref::borrow(values[0]);
+  }
+  Ref key = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+  for (size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(key.get(), i, Py_NewRef(values[i]));
+  return key;
 }
 
 }  // namespace
@@ -73,18 +102,11 @@ Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
     if (!is_scalar(arg) && !is_identity_constant(arg) && !is_identity_key(arg)) return {};
   }
   Ref parameters = checked(PyObject_CallMethod(callable, "cache_parameters", nullptr));
-  if (PyDict_GetItemString(parameters.get(), "maxsize") != Py_None ||
-      PyDict_GetItemString(parameters.get(), "typed") != Py_False) {
-    return {};
-  }
+  if (PyDict_GetItemString(parameters.get(), "maxsize") != Py_None || tells_types_apart(callable)) return {};
   Ref function = checked(PyObject_GetAttrString(callable, "__wrapped__"));
   PyObject* cache = cache_of(referents(callable), function.get());
   if (!cache) return {};
-  Ref wanted = checked(PyTuple_New(static_cast<Py_ssize_t>(args.values.size())));
-  for (size_t i = 0; i < args.values.size(); ++i) PyTuple_SET_ITEM(wanted.get(), i, Py_NewRef(args.values[i]));
-  if (args.values.size() == 1 && (PyUnicode_CheckExact(args.values[0]) || PyLong_CheckExact(args.values[0]))) {
-    wanted = Ref::borrow(args.values[0]);
-  }
+  const Ref wanted = key_of_arguments(args.values);
   const Py_hash_t hash = PyObject_Hash(wanted.get());
   PyObject *key, *value;
   Py_ssize_t position = 0;
@@ -119,17 +141,23 @@ Ref Capture::kept_result(PyObject* callable, const CallArgs& args) {
     }
     return false;
   };
+  const Ref wanted = args.kwnames || tells_types_apart(callable) ? Ref() : key_of_arguments(originals.values);
   PyObject *place = nullptr, *holder = nullptr, *key, *value;
   Py_ssize_t position = 0;
+  int places = 0;
   while (PyDict_Next(cache, &position, &key, &value)) {
     if (!holds(key, value)) continue;
-    if (place) return {};  // given for other arguments, too
-    place = key;
-    holder = value;
+    place = key, holder = value;
+    if (wanted && is_same_key(key, wanted.get())) {
+      places = 1;
+      break;
+    }
+    ++places;
   }
-  if (!place) return {};
+  if (places != 1) return {};  // given for other arguments, too
   guards.identity(sources.dict_item(sources.constant(cache), place), holder);
   keep(kept);
+  pinned(kept.get());  // where the program finds the object elsewhere, too
   return wrap(kept.get(), sources.constant(kept.get()));
 }
 

@@ -106,6 +106,10 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
     return wrap(of, sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);
+  if (type == &_PyWeakref_RefType && args.values.size() == 1 && is_identity_constant(args.values[0])) {
+    Ref reference = checked(PyWeakref_NewRef(args.values[0], nullptr));  // the one that it has
+    return wrap(reference.get(), sources.constant(reference.get()));
+  }
   if (object == THPGeneratorClass) {
     know_all(args);
     return make_generator(args);

@@ -136,6 +136,21 @@ Ref handle_function_get(Capture&, const CallArgs& args) {
   return checked(PyMethod_New(args.values[0], args.values[1]));
 }
 
+/// `descriptor.__get__(instance)` of a field of a C class: the attribute, if the instance has it from there.
+Ref handle_field_get(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 3, "__get__");
+  PyObject *field = args.values[0], *owner = args.values[1], *name = PyDescr_NAME(field);
+  if (!PyObject_TypeCheck(owner, PyDescr_TYPE(field))) {  // None gives the descriptor itself, all else an error
+    Ref get = checked(PyObject_GetAttrString(field, "__get__"));
+    return checked(PyObject_Vectorcall(get.get(), args.values.data() + 1, args.values.size() - 1, nullptr));
+  }
+  if (capture.type_lookup(Py_TYPE(owner), name) != field) {
+    capture.side_exit(BreakReason::OpaqueCall, "call of __get__ of " + callable_name(field));
+  }
+  if (PyType_Check(owner) || is_tensor(owner)) return capture.load_attr(owner, name);
+  return handle_object_getattribute(capture, CallArgs{{owner, name}});
+}
+
 Ref handle_mro(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "mro");
   PyObject* cls = args.values[0];
@@ -178,6 +193,8 @@ std::span<const HandlerRow> object_handlers() {
       {"type.__subclasses__", handle_subclasses},
       {"type.mro", handle_mro},
       {"function.__get__", handle_function_get},
+      {"getset_descriptor.__get__", handle_field_get},
+      {"member_descriptor.__get__", handle_field_get},
       {"dict.get", handle_dict_get},
       {"dict.__getitem__", handle_dict_getitem},
       {"dict.__contains__", handle_dict_contains},

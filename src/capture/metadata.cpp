@@ -82,15 +82,24 @@ Ref Capture::function_fact(PyObject* function, PyObject* name) {
 
 Ref Capture::class_fact(PyTypeObject* type, PyObject* name) {
   auto* object = reinterpret_cast<PyObject*>(type);
+  if (name == MAGNETO_STR("__dict__")) {
+    if (find_overlay(object, false)) side_exit(BreakReason::OpaqueObject, "the __dict__ of a class that is written");
+    PyObject* dict = type_dict(type);
+    wrap(dict, sources.constant(dict));
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !has_shadow(dict)) {  // nobody can change it: no guards
+      PyObject* value;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(dict, &position, nullptr, &value)) wrap(value, sources.constant(value));
+      Ref copy = checked(PyDict_Copy(dict));
+      shadow_original_[copy.get()] = dict;
+      shadows_[dict] = {Ref::borrow(dict), std::move(copy), /*dirty=*/false};
+    }
+    return checked(PyDictProxy_New(resolve(dict).get()));
+  }
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
   if (PyObject* field = class_field(name)) {
     Ref value = checked(PyObject_GetAttr(object, name));
     return wrap(value.get(), sources.slot(sources.constant(object), field));
-  }
-  if (name == MAGNETO_STR("__dict__")) {
-    if (find_overlay(object, false)) side_exit(BreakReason::OpaqueObject, "the __dict__ of a class that is written");
-    PyObject* dict = type_dict(type);
-    return checked(PyDictProxy_New(resolve(wrap(dict, sources.constant(dict)).get()).get()));
   }
   if (is_one_of(name, {MAGNETO_STR("__bases__"), MAGNETO_STR("__mro__"), MAGNETO_STR("__base__")})) {
     guards.bases(type);

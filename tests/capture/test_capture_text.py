@@ -35,7 +35,7 @@ def capture(source: str, file_name: str) -> str:
         r"/\S*/(?:site|dist)-packages/(\S+?):\d+", r"\1", text
     )  # which PyTorch is installed where does not matter
     text = re.sub(
-        r"(<code (?:Module|Sequential|Linear|ReLU)\.\w+, line) \d+", r"\1 ?", text
+        r"(<code (?:(?:Module|Sequential|Linear|ReLU)\.\w+|relu), line) \d+", r"\1 ?", text
     )  # PyTorch's own lines differ between its versions
     # ...and so does which of its own C functions its code reads by name.
     text = re.sub(r"(?m)^ID_MATCH: ___check_obj_id\(G\['\w+'\], <built-in function \w+>\)\n", "", text)

@@ -209,3 +209,25 @@ def test_side_effects_of_a_custom_operator_happen_at_each_call() -> None:
     for turn in range(3):
         assert torch.equal(compiled(X), (X + 1) * 2)
         assert calls == list(range(turn + 1))
+
+
+@pytest.mark.parametrize("overload", [True, False])
+def test_an_operator_that_nobody_has_asked_for_yet(overload: bool) -> None:
+    """torch.ops makes operators when they are first asked for."""
+    name = f"magneto_unasked_{overload}"
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        namespace = getattr(torch.ops, name)
+        return namespace.next.default(x) if overload else namespace.next(x)
+
+    with torch.library._scoped_library(name, "DEF") as library:
+        library.define("next(Tensor x) -> Tensor")
+        library.impl("next", lambda x: x + 1, "CPU")
+        library.impl("next", torch.empty_like, "Meta")
+        vars(torch.ops).pop(name, None)
+        compiled = magneto.compile(program, backend="eager", fullgraph=True)
+        assert_same(compiled(X), X + 1)
+        assert_same(compiled(X), X + 1)
+        assert magneto.stats()["recompiles"] == 0
+        with pytest.raises(AttributeError, match="other"):
+            magneto.compile(lambda: getattr(torch.ops, name).other)()

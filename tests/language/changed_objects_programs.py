@@ -391,6 +391,30 @@ def lru_cache_cleared(start):
 
 
 @scenario
+def lru_cache_gives_one_object_for_several_arguments(start):
+    missing = object()
+
+    @functools.lru_cache(8)
+    def find(kind):
+        return missing
+
+    def program(x):
+        return x + (find(int) is missing), x * (find(str) is missing), find((int, "a")) is missing
+
+    c = start(program)
+    c(v())
+    c(v())
+    missing = object()
+    c(v())
+    c(v())
+    find.cache_clear()
+    find(str)
+    missing = object()
+    c(v())
+    c(v())
+
+
+@scenario
 def partial_attributes_changed(start):
 
     def g(x, a, b=2):

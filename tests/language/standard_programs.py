@@ -18,6 +18,7 @@ import textwrap
 import types
 import typing
 import warnings
+import weakref
 from typing import Any
 
 import torch
@@ -532,6 +533,49 @@ def inspect_questions(x):
         inspect.isgeneratorfunction(counted.__wrapped__),
         callable(Tree),
     )
+
+
+class Slotted:
+    __slots__ = ("size",)
+
+    def __init__(self, size: Any) -> None:
+        self.size = size
+
+
+@programs()
+def fields_are_read_by_their_descriptors(x):
+    namespace = type.__dict__["__dict__"].__get__(Tree)
+    try:
+        type.__dict__["__mro__"].__get__(3)
+    except TypeError as error:
+        message = str(error)
+    return (
+        Slotted.size.__get__(Slotted(x)) + 1,
+        Slotted.size.__get__(None, Slotted) is Slotted.size,
+        type.__dict__["__mro__"].__get__(Tree)[-1] is object,
+        "__init__" in namespace,
+        namespace["__init__"] is Tree.__init__,
+        type(object.__dict__["__class__"]) is types.GetSetDescriptorType,
+        sorted(object.__dict__)[0],
+        message,
+    )
+
+
+@programs()
+def attributes_are_looked_up_statically(x):
+    tree = Tree(x)
+    return (
+        inspect.getattr_static(tree, "value") + 1,
+        inspect.getattr_static(tree, "leaves", None),
+        inspect.getattr_static(Tree, "__init__") is Tree.__init__,
+        inspect.getattr_static(Slotted(1), "size") is Slotted.size,
+    )
+
+
+@programs()
+def weak_references_to_classes(x):
+    references = [weakref.ref(each) for each in Tree.__mro__]
+    return x, [reference().__name__ for reference in references], references[0] is weakref.ref(Tree), references[0]
 
 
 @programs()

@@ -1221,6 +1221,26 @@ def generic_classes(x):
     return Box[int](3).v, Box(x).v + 1
 
 
+Content = typing.TypeVar("Content")
+
+
+class Shelf(typing.Generic[Content]):
+    def __init__(self, content: Content) -> None:
+        self.content = content
+
+
+@programs.made()
+def instances_of_generic_classes():
+    outside = Shelf(2)
+
+    def program(x):
+        outside.content += 1
+        shelf = Shelf(x * outside.content)
+        return shelf, shelf.content + 1, isinstance(shelf, typing.Generic), vars(outside)
+
+    return program
+
+
 @programs()
 def heapq_and_bisect(x):
     import bisect
