@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.overrides import get_default_nowrap_functions
 
 # Longer scans run as they are written: each step is a part of the graph.
 MOST_STEPS = 256
@@ -21,6 +22,21 @@ def as_written(name: str, *args: Any, **kwargs: Any) -> Any:
 def assign_selected(target: Any, mask: Any, source: Any) -> None:
     """What the graph shows of a masked assignment, which is captured whole."""
     target[mask] = source[mask]
+
+
+def gives_plain_result(function: Any) -> bool:
+    """What it gives is of no class of tensors, whatever it is called with."""
+    return function in get_default_nowrap_functions()
+
+
+def torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """torch.Tensor.__torch_function__. What PyTorch looks a function up in can't be guarded, and does not change."""
+    for given in types:
+        if not issubclass(cls, given):
+            return NotImplemented
+    with torch._C.DisableTorchFunctionSubclass():
+        result = func(*args, **(kwargs or {}))
+        return result if gives_plain_result(func) else torch._tensor._convert(result, cls)
 
 
 def tensor_of_sizes(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:

@@ -3,6 +3,7 @@
 
 #include "capture/interpreter.h"
 #include "capture/operations.h"
+#include "python/imported.h"
 
 namespace magneto::capture {
 
@@ -330,7 +331,9 @@ void Interpreter::op_before_with() {
     PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol", type->tp_name);
     throw PythonError{};
   }
-  if (THPDevice_Check(manager)) {
+  static constinit Imported all("torch._C", "DisableTorchFunction"),
+      classes("torch._C", "DisableTorchFunctionSubclass");
+  if (THPDevice_Check(manager) || type == all.type() || type == classes.type()) {
     Ref bound_exit = checked(Py_TYPE(leave)->tp_descr_get(leave, manager, reinterpret_cast<PyObject*>(type)));
     Ref entered = c.call(enter, {manager});
     f.drop(1);

@@ -15,6 +15,7 @@
 #include "capture/capture.h"
 #include "capture/handlers.h"
 #include "python/imported.h"
+#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -138,7 +139,10 @@ Ref Capture::call_override(const HandedOn& call) {
   }
   std::optional<Uncuttable> scope;
   if (frame) scope.emplace(*this);
-  const Ref function = wrap(call.function.get(), sources.constant(call.function.get()));
+  const Ref function =
+      Py_TYPE(call.function.get()) == &_PyMethodWrapper_Type  // Tensor.shape.__get__: made anew each time
+          ? call.function
+          : wrap(call.function.get(), sources.constant(call.function.get()));
   const Ref args = plain_argument(*this, call.args.get());
   CallArgs given{{function.get(), call.types.get(), args.get()}};
   Ref kwargs;
@@ -188,10 +192,28 @@ Ref handle_stack_at(Capture& capture, const CallArgs& args) {
   return handle_mode(capture, function.get(), args);
 }
 
+/// Of a context in which torch calls ask nobody. No plan can enter or leave one: it is all in a segment, or none of it.
+template <const char* const& name>
+Ref handle_context(Capture& capture, const CallArgs& args) {
+  PyObject* context = args.values.at(0);
+  if (capture.is_outside(context)) {
+    capture.side_exit(BreakReason::OpaqueObject, std::string(name) + " of a " + Py_TYPE(context)->tp_name);
+  }
+  PyObject* method = PyDict_GetItemString(type_dict(Py_TYPE(context)), name);
+  return checked(PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames));
+}
+
+constexpr const char* kEnter = "__enter__";
+constexpr const char* kExit = "__exit__";
+
 }  // namespace
 
 std::span<const HandlerRow> torch_function_handlers() {
   static constexpr HandlerRow rows[] = {
+      {"torch._C.DisableTorchFunctionSubclass.__enter__", handle_context<kEnter>},
+      {"torch._C.DisableTorchFunctionSubclass.__exit__", handle_context<kExit>},
+      {"torch._C.DisableTorchFunction.__enter__", handle_context<kEnter>},
+      {"torch._C.DisableTorchFunction.__exit__", handle_context<kExit>},
       {"torch._C._pop_torch_function_stack", handle_pop},
       {"torch._C._get_function_stack_at", handle_stack_at},
   };

@@ -88,6 +88,7 @@ class Splitter {
   }
 
   void add_torch_nodes(Graph& to) {
+    to.without_torch_function = graph_.without_torch_function;
     int32_t last = -1;
     for (AtenNode& node : to.aten_nodes) {
       if (node.torch_node < 0) continue;

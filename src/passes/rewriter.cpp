@@ -53,6 +53,7 @@ void Rewriter::copy(const AtenNode& node) {
 Graph Rewriter::finish(std::vector<ValueId> outputs) {
   graph_.outputs = std::move(outputs);
   graph_.torch_nodes = std::move(old_.torch_nodes);
+  graph_.without_torch_function = old_.without_torch_function;
   // A tensor that no operator needs any more has no value: the call's text shows None.
   for (graph::TorchNode& node : graph_.torch_nodes) graph::rename(node, map_);
   return std::move(graph_);

@@ -1,5 +1,6 @@
 #include "runtime/computation.h"
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -93,12 +94,28 @@ class CompiledComputation final : public Computation {
   mutable std::unique_ptr<AtenProgram> plain_;
 };
 
+/// Torch calls mean what they mean for plain tensors without modes.
+class TorchFunctionScope {
+ public:
+  explicit TorchFunctionScope(bool without) {
+    if (without) Tls::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
+  }
+  ~TorchFunctionScope() { Tls::set_disabled_state(before_); }
+  TorchFunctionScope(const TorchFunctionScope&) = delete;
+
+ private:
+  using Tls = at::impl::PythonTorchFunctionTLS;
+  const at::impl::TorchFunctionDisabledState before_ = Tls::get_disabled_state();
+};
+
 class TorchComputation final : public Computation {
  public:
-  explicit TorchComputation(const graph::Graph& graph) : program_(graph), outputs_(graph.outputs.size()) {}
+  explicit TorchComputation(const graph::Graph& graph)
+      : program_(graph), outputs_(graph.outputs.size()), without_torch_function_(graph.without_torch_function) {}
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
     std::vector<Ref> results(outputs_);
+    const TorchFunctionScope scope(without_torch_function_);
     program_.run(inputs, results.data());
     for (size_t i = 0; i < outputs_; ++i) outputs[i] = results[i].release();
   }
@@ -107,6 +124,7 @@ class TorchComputation final : public Computation {
  private:
   TorchProgram program_;
   size_t outputs_;
+  bool without_torch_function_;
 };
 
 class CallableComputation final : public Computation {
@@ -116,11 +134,13 @@ class CallableComputation final : public Computation {
         inputs_(graph.inputs.size()),
         outputs_(graph.outputs.size()),
         users_(users),
+        without_torch_function_(graph.without_torch_function),
         reader_(graph) {
     for (const auto& symbol : graph.symbols_of(graph::ValueKind::Input)) symbols_.push_back(symbol.symbol);
   }
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
+    const TorchFunctionScope scope(without_torch_function_);
     std::vector<Ref> held;
     for (size_t i = 0; i < inputs_; ++i) held.push_back(Ref::borrow(inputs[i]));
     std::vector<Ref> numbers;
@@ -177,6 +197,7 @@ class CallableComputation final : public Computation {
   Ref callable_;
   size_t inputs_, outputs_;
   bool users_;
+  bool without_torch_function_;
   graph::SymbolReader reader_;
   std::vector<int32_t> symbols_;
 };

@@ -1,6 +1,5 @@
 #include "runtime/torch_program.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/ops/clone.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -31,20 +30,6 @@ struct Call {
   std::vector<TorchResult> results;
   std::vector<ValueId> dead;                  // values that nobody needs after this call
   std::vector<graph::SymbolBinding> symbols;  // what its results say
-};
-
-/// Torch calls mean what they mean for plain tensors without modes.
-class TorchFunctionScope {
- public:
-  explicit TorchFunctionScope(bool without) {
-    if (without) Tls::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  }
-  ~TorchFunctionScope() { Tls::set_disabled_state(before_); }
-  TorchFunctionScope(const TorchFunctionScope&) = delete;
-
- private:
-  using Tls = at::impl::PythonTorchFunctionTLS;
-  const at::impl::TorchFunctionDisabledState before_ = Tls::get_disabled_state();
 };
 
 struct Constant {
@@ -87,9 +72,8 @@ struct TorchProgram::Impl {
   std::vector<ValueId> outputs;
   size_t value_count = 0;
   graph::SymbolReader symbols;
-  bool without_torch_function;
 
-  explicit Impl(const Graph& graph) : symbols(graph), without_torch_function(graph.without_torch_function) {}
+  explicit Impl(const Graph& graph) : symbols(graph) {}
 };
 
 TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(graph)) {
@@ -162,7 +146,6 @@ size_t TorchProgram::input_count() const { return impl_->inputs.size(); }
 size_t TorchProgram::output_count() const { return impl_->outputs.size(); }
 
 void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
-  const TorchFunctionScope scope(impl_->without_torch_function);
   std::vector<Ref> values(impl_->value_count);
   for (size_t i = 0; i < impl_->inputs.size(); ++i) values[impl_->inputs[i]] = Ref::borrow(inputs[i]);
   for (const Constant& constant : impl_->constants) {
