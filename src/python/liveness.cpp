@@ -1,6 +1,7 @@
 #include "python/liveness.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 namespace magneto {
@@ -14,10 +15,8 @@ namespace {
 
 constexpr uint8_t kCellOrFree = 0x40 | 0x80;  // CO_FAST_CELL, CO_FAST_FREE
 
-/// A function that names one of these may look at its own locals by other ways than its bytecode.
-bool sees_its_frame(const CodeInfo& info) {
-  static const char* const names[] = {"locals",    "vars",         "dir",   "eval",       "exec",
-                                      "_getframe", "currentframe", "stack", "breakpoint", "set_trace"};
+/// The function names one of these.
+bool names_any(const CodeInfo& info, std::span<const char* const> names) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(info.names.get()); ++i) {
     PyObject* name = PyTuple_GET_ITEM(info.names.get(), i);
     for (const char* known : names) {
@@ -26,6 +25,12 @@ bool sees_its_frame(const CodeInfo& info) {
   }
   return false;
 }
+
+/// A function that names one of these may look at its own locals by other ways than its bytecode.
+constexpr const char* kSeesFrame[] = {"locals",    "vars",         "dir",   "eval",       "exec",
+                                      "_getframe", "currentframe", "stack", "breakpoint", "set_trace"};
+/// ...at its first argument.
+constexpr const char* kSeesFirst[] = {"super"};
 
 bool reads(Op op) {
   return op == Op::LOAD_FAST || op == Op::LOAD_FAST_CHECK || op == Op::LOAD_FAST_AND_CLEAR || op == Op::DELETE_FAST ||
@@ -52,7 +57,8 @@ bool falls_through(Op op) {
 /// The usual backward data flow, to its fixed point: as many rounds as loops are nested, and one.
 Liveness analyse(const CodeInfo& info) {
   Liveness result;
-  if (sees_its_frame(info)) return result;
+  if (names_any(info, kSeesFrame)) return result;
+  const bool first = names_any(info, kSeesFirst) && info.nlocals > 0;
   const size_t count = info.instrs.size();
   const size_t words = result.words = (info.nlocals + 63) / 64;
   result.before.assign(count * words, 0);
@@ -72,6 +78,7 @@ Liveness analyse(const CodeInfo& info) {
       if (reads(instr.op)) live[instr.arg / 64] |= uint64_t{1} << (instr.arg % 64);
       // A handler is entered with the locals as they are in front of the instruction that raises.
       if (const Handler* handler = info.handler_of(static_cast<int32_t>(i))) merge(handler->target);
+      if (first) live[0] |= 1;
       uint64_t* known = &result.before[i * words];
       for (size_t w = 0; w < words; ++w) changed |= std::exchange(known[w], live[w]) != live[w];
     }

@@ -1091,6 +1091,17 @@ def fresh_cycle_is_returned(x):
     return a
 
 
+class Telling(Plain):
+    def scaled(self, k):
+        print("scaled")
+        return super().scaled(k)
+
+
+@programs(*each(Telling), breaks=True)
+def super_behind_an_exit_sees_its_first_argument(x, p):
+    return p.scaled(2), x
+
+
 # -- tensors with hooks ----------------------------------------------------------------------------------------------------------------
 
 
@@ -1117,13 +1128,13 @@ class Duck:
         return Duck(func(*args, **(kwargs or {})) * 10)
 
 
-@programs(*tuple((lambda: (vector().as_subclass(Sub),)) for _ in range(2)), breaks=True)
+@programs(*tuple((lambda: (vector().as_subclass(Sub),)) for _ in range(2)))
 def tensor_subclass(x):
     y = x + 1
     return y * 2, type(y).__name__, isinstance(y, Sub)
 
 
-@programs.made(*tuple((lambda: (vector().as_subclass(Logged),)) for _ in range(2)), breaks=True)
+@programs.made(*tuple((lambda: (vector().as_subclass(Logged),)) for _ in range(2)))
 def tensor_subclass_with_torch_function():
     Logged.seen = []
 
@@ -1134,7 +1145,7 @@ def tensor_subclass_with_torch_function():
     return program
 
 
-@programs(*each(lambda: Duck(vector(2))), breaks=True)
+@programs(*each(lambda: Duck(vector(2))))
 def duck_tensor_with_torch_function(x, d):
     return torch.add(d, 1).t, torch.add(x, d).t, torch.nn.functional.relu(d).t
 
@@ -1151,7 +1162,7 @@ class Mode(torch.overrides.TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-@programs(breaks=True)
+@programs()
 def torch_function_mode_inside(x):
     m = Mode()
     with m:
@@ -1160,7 +1171,7 @@ def torch_function_mode_inside(x):
     return y, z, m.names, torch.add(x, 1)
 
 
-@programs.made(breaks=True)
+@programs.made()
 def torch_function_mode_around():
     def inner(x):
         return torch.add(x, 5)
@@ -1176,7 +1187,7 @@ def torch_function_mode_around():
     return run
 
 
-@programs(breaks=True)
+@programs()
 def disable_torch_function(x):
     with torch._C.DisableTorchFunctionSubclass():
         return x + 1

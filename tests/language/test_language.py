@@ -11,6 +11,7 @@ import pytest
 import raising_programs
 import readers_programs
 import standard_programs
+import torch_function_programs
 import torch_programs
 import types_programs
 import users_programs
@@ -28,6 +29,7 @@ FILES: dict[str, Programs] = {
     "standard": standard_programs.programs,
     "readers": readers_programs.programs,
     "torch": torch_programs.programs,
+    "torch_function": torch_function_programs.programs,
     "users": users_programs.programs,
 }
 

@@ -65,7 +65,7 @@ class Shouting(torch.Tensor):
         return super().relu() * 100
 
     def __add__(self, other: Any) -> Any:
-        return super().__add__(other) + 1000
+        return super().__mul__(other)
 
 
 class Weight(torch.nn.Parameter):
@@ -151,7 +151,8 @@ def asked(x: Any) -> Any:
 
 for _kind in (Plain, Logged, Unwrapped, Weight):
     for _program in (computed, asked):
-        programs.add(f"{_program.__name__}_{_kind.__name__}", lambda p=_program: p, twice(lambda k=_kind: of(k) if k is not Weight else Weight(vector())), False)
+        _make = twice(lambda kind=_kind: Weight(vector()) if kind is Weight else of(kind))
+        programs.add(f"{_program.__name__}_{_kind.__name__}", lambda program=_program: program, _make, False)
 
 
 @programs.made(*twice(lambda: of(Logged)))
