@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch.overrides import get_default_nowrap_functions
 
+convert: Any = torch._tensor._convert
+
 # Longer scans run as they are written: each step is a part of the graph.
 MOST_STEPS = 256
 
@@ -36,7 +38,7 @@ def torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any
             return NotImplemented
     with torch._C.DisableTorchFunctionSubclass():
         result = func(*args, **(kwargs or {}))
-        return result if gives_plain_result(func) else torch._tensor._convert(result, cls)
+        return result if gives_plain_result(func) else convert(result, cls)
 
 
 def tensor_of_sizes(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
