@@ -397,6 +397,9 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  /// CPython runs the function (functions.def: Native). `members`: what it gives are members of its argument's class.
+  /// (native_functions.cpp)
+  Ref run_native_function(PyObject* function, const CallArgs& args, bool members);
   /// The function of that name of magneto._instead, interpreted.
   Ref call_instead(const char* name, const CallArgs& args);
   /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
