@@ -4,13 +4,13 @@
 
 namespace magneto {
 
-bool made_by_class_statement(PyTypeObject* type) {
+bool is_python_class(PyTypeObject* type) {
   static constinit Imported sample("enum", "auto");
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == sample.type()->tp_dealloc;
 }
 
 PyTypeObject* layout_class(PyTypeObject* type) {
-  while (made_by_class_statement(type)) type = type->tp_base;
+  while (is_python_class(type)) type = type->tp_base;
   return type;
 }
 
