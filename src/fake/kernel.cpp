@@ -191,7 +191,11 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     session.impl().refuse(Refusal::Kind::Unsupported, op, "it gives a tensor the storage of another one");
   }
   if (session.impl().has_symbols) fix_wrapped_sizes(args);
-  if (has_floats(args) && float_decides_shape(op)) fix_floats(args);
+  bool floats = has_floats(args);
+  if (floats && float_decides_shape(op)) {
+    fix_floats(args);
+    floats = false;
+  }
   // Numbers that PyTorch itself wrapped as tensors are constants of the code, and may be read.
   if (facts.data_dependent && reads_number(args)) return run_below(op, stack);
   replace_real_tensors(session, args);
@@ -225,7 +229,6 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   }
 
   // What an operator makes of a float is known for the one of this run; the graph has the tensor that holds it.
-  const bool floats = has_floats(args);
   std::vector<c10::IValue> plain;
   const auto now = [&]() -> std::span<const c10::IValue> {
     if (!floats) return args;
