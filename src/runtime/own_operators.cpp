@@ -3,7 +3,6 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/library.h>
 
@@ -14,6 +13,7 @@
 #include "guards/number.h"
 #include "python/imported.h"
 #include "python/ref.h"
+#include "runtime/torch_errors.h"
 #include "shapes/relation.h"
 
 namespace magneto::runtime {
@@ -22,15 +22,10 @@ namespace {
 
 /// torch.manual_seed, by PyTorch's own function: it seeds the generators of all devices, those to come included.
 void manual_seed(int64_t seed) {
-  const pybind11::gil_scoped_acquire gil;
-  try {
+  with_python([&] {
     static constinit Imported function("torch.random", "manual_seed");
     checked(PyObject_CallFunction(function.get(), "L", static_cast<long long>(seed)));
-  } catch (const PythonError&) {
-    python_error error;
-    error.persist();
-    throw error;
-  }
+  });
 }
 
 /// torch.Generator.manual_seed. (Optional: a schema knows no other generators.)
@@ -63,17 +58,14 @@ PyObject* python_number(const at::Scalar& number) {
 
 /// A float that is computed of numbers as Python does it.
 at::Tensor arithmetic(const at::Scalar& left, const at::Scalar& right, int64_t operation) {
-  const pybind11::gil_scoped_acquire gil;
-  try {
+  at::Tensor made;
+  with_python([&] {
     const Ref a = checked(python_number(left)), b = checked(python_number(right));
     const Ref result = checked(guards::compute(static_cast<guards::Arithmetic>(operation), a.get(), b.get()).release());
     TORCH_CHECK(PyFloat_CheckExact(result.get()), "magneto::arithmetic: no float is the result");
-    return at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
-  } catch (const PythonError&) {
-    python_error error;
-    error.persist();
-    throw error;
-  }
+    made = at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
+  });
+  return made;
 }
 
 /// torch.linspace, which takes a plain number of steps only.
