@@ -5,15 +5,10 @@ import inspect
 import re
 import typing
 
-import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
 T = typing.TypeVar("T")
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @scenario

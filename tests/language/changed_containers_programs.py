@@ -16,14 +16,9 @@ import threading
 import types
 import weakref
 
-import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @scenario

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import copy
-import dataclasses
 import functools
 import gc
 import math
@@ -18,13 +17,9 @@ import os
 
 import numpy as np
 import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @scenario
@@ -799,7 +794,7 @@ def tuple_and_namedtuple_subclasses(start):
 
 @scenario
 def abstract_property_and_isinstance_chain(start):
-    from collections.abc import Mapping, Sequence, Iterable, Callable, Hashable, Sized
+    from collections.abc import Mapping, Sequence, Iterable, Hashable, Sized
 
     class A:
         def __len__(s):

@@ -1,30 +1,12 @@
 """Containers, their order and their iterators, with what they hold changed between calls."""
 
-import collections
-import contextlib
-import copy
 import dataclasses
 import functools
-import gc
-import math
 import operator
-import threading
-import types
-import weakref
-import inspect
-import json
-import re
-import os
 
-import numpy as np
-import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @scenario

@@ -13,14 +13,9 @@ import sys
 import types
 import typing
 
-import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 def signature_of(make, *changes):

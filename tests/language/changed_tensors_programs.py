@@ -2,17 +2,13 @@
 
 import math
 import operator
-import random
+from unittest.mock import patch
 
 import numpy as np
 import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 def m():
@@ -244,16 +240,10 @@ def torch_function_patched(start):
 
     c = start(program)
     c(v())
-    old = torch.sin
-    o2 = torch.nn.functional.relu
-    try:
-        torch.sin = torch.cos
+    with patch.object(torch, "sin", torch.cos):
         c(v())
-        torch.nn.functional.relu = lambda x: x * 0
-        c(v())
-    finally:
-        torch.sin = old
-        torch.nn.functional.relu = o2
+        with patch.object(torch.nn.functional, "relu", lambda x: x * 0):
+            c(v())
     c(v())
 
 
