@@ -177,6 +177,22 @@ def set_of_objects(start):
 
 
 @scenario
+def set_of_tuples_made_inside_in_order(start):
+
+    def program(x):
+        s = {(i, 0) for i in range(40)}
+        for i in range(37):
+            s.discard((i, 0))
+        s.add((100, 1))
+        return (x + 1, s, frozenset(s))
+
+    c = start(program)
+    for _ in range(2):
+        for made in c(v())[1:]:
+            start(lambda made: [*made])(made)
+
+
+@scenario
 def class_attribute_containers_shared(start):
 
     class A:
