@@ -157,26 +157,6 @@ def set_made_inside_in_order(start):
 
 
 @scenario
-def set_of_objects(start):
-
-    class K:
-        pass
-
-    ks = [K() for _ in range(3)]
-    s = set(ks)
-
-    def program(x):
-        return (x + len(s), ks[0] in s, all((k in s for k in ks)))
-
-    c = start(program)
-    c(v())
-    s.discard(ks[0])
-    c(v())
-    s.add(ks[0])
-    c(v())
-
-
-@scenario
 def set_of_tuples_made_inside_in_order(start):
 
     def program(x):

@@ -122,25 +122,6 @@ def members_of_an_object(start):
 
 
 @scenario
-def attribute_found_statically(start):
-
-    class K:
-        a = 2
-
-    k = K()
-
-    def program(x):
-        return x, inspect.getattr_static(k, "a")
-
-    c = start(program)
-    c(v())
-    K.a = 3
-    c(v())
-    k.__dict__["a"] = 5
-    c(v())
-
-
-@scenario
 def frames_of_the_program(start):
 
     def helper():

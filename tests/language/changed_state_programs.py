@@ -87,6 +87,7 @@ def questions_about_switches(start):
             torch.is_anomaly_enabled(),
             torch.get_num_threads(),
             torch.get_default_dtype(),
+            torch.backends.cuda.flash_sdp_enabled(),
         )
 
     c = start(program)
@@ -121,6 +122,11 @@ def questions_about_switches(start):
         c(v())
     finally:
         torch.set_num_threads(threads)
+    try:
+        torch.backends.cuda.enable_flash_sdp(False)
+        c(v())
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
     c(v())
 
 

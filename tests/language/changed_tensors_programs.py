@@ -2,7 +2,6 @@
 
 import math
 import operator
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -230,21 +229,6 @@ def torch_function_tensor_like(start):
     c(T(v()), v())
     c(v(), T(v(2)))
     c(v(), v())
-
-
-@scenario
-def torch_function_patched(start):
-
-    def program(x):
-        return (torch.sin(x), torch.nn.functional.relu(x), x.tanh())
-
-    c = start(program)
-    c(v())
-    with patch.object(torch, "sin", torch.cos):
-        c(v())
-        with patch.object(torch.nn.functional, "relu", lambda x: x * 0):
-            c(v())
-    c(v())
 
 
 @scenario
@@ -503,31 +487,6 @@ def set_default_device_inside(start):
 
     c = start(program)
     c(v())
-    c(v())
-
-
-@scenario
-def thread_count_and_flags(start):
-
-    def program(x):
-        return (
-            x + torch.get_num_threads(),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_grad_enabled(),
-            torch.backends.mkldnn.enabled,
-        )
-
-    c = start(program)
-    c(v())
-    torch.use_deterministic_algorithms(True)
-    try:
-        c(v())
-    finally:
-        torch.use_deterministic_algorithms(False)
-    with torch.no_grad():
-        c(v())
-    with torch.backends.mkldnn.flags(enabled=False):
-        c(v())
     c(v())
 
 
