@@ -601,8 +601,8 @@ const guards::Source* Capture::method_found_by_c(PyObject* function, PyObject* s
 }
 
 /// A frame that C code calls where no call back is awaited: it runs as it is. But code of the user (an operand's
-/// __radd__, an argument's __index__, a hook or the backward of a custom function) must be interpreted: the segment ends
-/// in front of the call of C code.
+/// __radd__, an argument's __index__, a hook or the backward of a custom function) must be interpreted: the segment
+/// ends in front of the call of C code.
 PyObject* Capture::run_uninterpreted(PyThreadState* thread, Frame* real, int throwflag) {
   if (Ref hash = hash_of_stand_in(real)) {
     const CodeInfo& info = decode(frame_code(real));
