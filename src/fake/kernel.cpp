@@ -254,12 +254,14 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);
   const bool by_meta_kernel =
       symbolic && (has_rules || own_sizes) && !inferred && !decomposes() && !facts.data_dependent && !dynamic;
-  const auto unmasked = [&] { return dynamic && facts.rule ? without_masks(session, args) : std::nullopt; };
   std::optional<std::vector<c10::IValue>> indices;
+  const auto find_indices = [&] {
+    if (!indices && dynamic && facts.rule) indices = without_masks(session, args);
+    return indices.has_value();
+  };
   if (symbolic && !inferred && !decomposes() && (facts.data_dependent || dynamic)) {
-    indices = unmasked();
     // Before its sizes are taken for constants: CPython runs it with those of each run.
-    if (!indices) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
+    if (!find_indices()) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
   }
   if (symbolic && !by_meta_kernel && (has_rules || inferred)) {
     const bool known = inferred && has_rules && infer_symbolic(state, facts.symbolic_rule, now(), call.results());
@@ -273,7 +275,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
       return give_results(stack, count, *known);
     }
     call.results() = fakes_like(session, *known);
-  } else if (indices || (indices = unmasked())) {
+  } else if (find_indices()) {
     Call without(*indices);
     BelowFake guard;
     if (!facts.rule(without)) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "fake/dispatch_key.h"
 #include "python/ref.h"
@@ -283,16 +284,22 @@ class MetaCall {
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 4> storages_;  // fake, meta
 };
 
+/// What the kernel for the CPU gives for zeros. Nothing: it refuses them, which may be good arguments otherwise.
+std::optional<std::vector<c10::IValue>> try_zeros(Session& session, const c10::OperatorHandle& op,
+                                                  std::span<const c10::IValue> args) {
+  try {
+    return MetaCall(session, op, args, c10::Device(c10::kCPU)).run();
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHandle& op,
                                          std::span<const c10::IValue> args) {
-  if (const c10::Device stand_in = stand_in_of(op, args); stand_in.is_cpu()) {
-    try {
-      return MetaCall(session, op, args, stand_in).run();
-    } catch (const c10::Error&) {
-      // What zeros are refused for may be good arguments.
-    }
+  if (stand_in_of(op, args).is_cpu()) {
+    if (auto results = try_zeros(session, op, args)) return *std::move(results);
   }
   const auto refuse = [&](Refusal::Kind kind, const std::string& message) { session.impl().refuse(kind, op, message); };
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
