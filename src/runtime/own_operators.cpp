@@ -76,7 +76,7 @@ at::Tensor linspace(const at::Scalar& start, const at::Scalar& end, c10::SymInt 
 }
 
 /// What the capture went on with, and only the data says. Where it does not hold, CPython runs the segment.
-void check(c10::SymInt difference, int64_t kind, std::string_view question) {
+void check(c10::SymInt difference, int64_t kind, std::string_view question) {  // NOLINT: kernels take sizes by value
   TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()),
               "magneto: not so in this run: ", question);
 }
@@ -103,8 +103,9 @@ void define_sized(torch::Library& library, const std::string& name) {
     if (op->schema().is_mutable()) continue;
     const std::string schema = std::regex_replace(c10::toString(op->schema()), plain, "SymInt");
     library.def(schema.substr(schema.find("::") + 2).c_str());
-    const std::string& overload = op->schema().overload_name();
-    library.impl((overload.empty() ? name : name + "." + overload).c_str(), c10::DispatchKey::CompositeExplicitAutograd,
+    std::string own = name;
+    if (!op->schema().overload_name().empty()) own.append(".").append(op->schema().overload_name());
+    library.impl(own.c_str(), c10::DispatchKey::CompositeExplicitAutograd,
                  torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
   }
 }
