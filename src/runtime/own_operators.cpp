@@ -43,6 +43,8 @@ at::Tensor select(const at::Tensor& self, int64_t dim, const at::Tensor& index) 
 /// `self.item()`, as an operand that is still beside tensors what a Python number is.
 at::Tensor item(const at::Tensor& self) { return at::native::wrapped_scalar_tensor(self.item()); }
 
+// NOLINTBEGIN(performance-unnecessary-value-param): kernels take sizes by value
+
 /// A number that follows from sizes, as such an operand.
 at::Tensor number(c10::SymInt value) { return at::native::wrapped_scalar_tensor(value.expect_int()); }
 
@@ -76,10 +78,12 @@ at::Tensor linspace(const at::Scalar& start, const at::Scalar& end, c10::SymInt 
 }
 
 /// What the capture went on with, and only the data says. Where it does not hold, CPython runs the segment.
-void check(c10::SymInt difference, int64_t kind, std::string_view question) {  // NOLINT: kernels take sizes by value
+void check(c10::SymInt difference, int64_t kind, std::string_view question) {
   TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()),
               "magneto: not so in this run: ", question);
 }
+
+// NOLINTEND(performance-unnecessary-value-param)
 
 /// The operator of ATen of that name, with plain numbers for sizes.
 void run_with_numbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
