@@ -16,7 +16,7 @@ import math
 import re
 import types
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,22 @@ _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType,
 BACKENDS = ("magneto", "eager")
 
 Scenario = Callable[[Callable[..., "Call"]], Any]
+
+
+def v(factor: float = 1.0) -> torch.Tensor:
+    """What most scenarios give their programs: six numbers."""
+    return torch.arange(1.0, 7.0) * factor
+
+
+@contextlib.contextmanager
+def restored(owner: Any, *names: str) -> Iterator[None]:
+    """Attributes that are set meanwhile are set back."""
+    before = [getattr(owner, name) for name in names]
+    try:
+        yield
+    finally:
+        for name, value in zip(names, before, strict=True):
+            setattr(owner, name, value)
 
 
 class Describer:

@@ -128,29 +128,6 @@ PyTypeObject* script_function_type() {
 /// Module._call_impl does not run the hooks that run whatever happens when it hears that it is being compiled.
 bool leaves_hooks_out(const InterpFrame& asking) { return module_of(asking.globals) == "torch.nn.modules.module"; }
 
-/// The dict's keys and the objects under them.
-void guard_entries(Capture& capture, PyObject* dict) {
-  const Source* source = capture.sources.constant(dict);
-  std::vector<PyObject*> keys;
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(dict, &position, &key, &value)) {
-    keys.push_back(key);
-    capture.guards.identity(capture.sources.dict_item(source, key), value);
-  }
-  capture.guards.dict_keys(source, Py_TYPE(dict), keys);
-}
-
-/// A singledispatch function is registered for an abstract base class: which classes are of it, may change.
-bool has_abstract_key(PyObject* registry) {
-  PyObject* key;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(registry, &position, &key, nullptr)) {
-    if (PyType_Check(key) && !PyType_CheckExact(key)) return true;
-  }
-  return false;
-}
-
 /// A member descriptor of weak references for what they refer to, for a guard to read it by.
 PyObject* weak_referent() {
   static PyMemberDef member = {"__referent__", T_OBJECT, offsetof(PyWeakReference, wr_object), READONLY, nullptr};
@@ -436,58 +413,8 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Break:
       side_exit(decision.reason, "call of " + callable_name(function));
     case Treatment::Native:
-    case Treatment::Members: {
-      for (PyObject* arg : args.values) {  // e.g. dataclasses.fields: reads the class
-        if (PyFunction_Check(arg)) {       // inspect.signature looks for a better one there
-          lookup_attr(arg, MAGNETO_STR("__wrapped__"));
-          lookup_attr(arg, MAGNETO_STR("__signature__"));
-          for (PyObject* name :
-               {MAGNETO_STR("__defaults__"), MAGNETO_STR("__kwdefaults__"), MAGNETO_STR("__annotations__")}) {
-            if (Ref fact = function_fact(arg, name)) resolve_deep(fact.get());
-          }
-        }
-        PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
-        PyObject* fields = type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
-        if (fields && decision.treatment == Treatment::Members) guard_entries(*this, fields);
-      }
-      // What such a function keeps in dicts of its closure (the registry of a singledispatch function) is guarded.
-      PyObject* closure = PyFunction_GET_CLOSURE(function);
-      for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
-        PyObject* contents = PyCell_GET(PyTuple_GET_ITEM(closure, i));
-        if (!contents || !PyDict_CheckExact(contents)) continue;
-        resolve(wrap(contents, sources.constant(contents)).get());
-        if (has_abstract_key(contents)) guards.abc_registrations();
-      }
-      PyObject* module = PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
-      std::vector<Ref> resolved;
-      std::vector<PyObject*> values;
-      for (PyObject* arg : args.values) {
-        resolved.push_back(resolve_deep(known(arg).get()));
-        PyObject* value = resolved.back().get();
-        // Of a dataclass (a ModelOutput, which is a dict) its class is read, and none of its items.
-        const bool of_class = is_derived_container(value) && PyObject_HasAttrString(value, "__dataclass_fields__") == 1;
-        if (!of_class) refuse_opaque(value, 8);
-        if (module && is_python_class(Py_TYPE(arg)) &&
-            _PyType_Lookup(Py_TYPE(arg), MAGNETO_STR("__module__")) == module) {
-          pinned(arg);  // an inspect.Signature: its methods read it
-        }
-        values.push_back(value);
-      }
-      const auto outer = std::exchange(native_args_, std::span<PyObject* const>(values));
-      Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
-      native_args_ = outer;
-      check_sticky();
-      check_refusal();
-      if (!result) throw PythonError{};
-      if (closure && PyFunction_Check(result.get())) return wrap(result.get(), sources.constant(result.get()));
-      if (decision.treatment == Treatment::Members) {
-        for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result.get()); ++i) {
-          PyObject* item = PyTuple_GET_ITEM(result.get(), i);
-          wrap(item, sources.constant(item));
-        }
-      }
-      return result;
-    }
+    case Treatment::Members:
+      return run_native_function(function, args, decision.treatment == Treatment::Members);
     case Treatment::Interpret:
     case Treatment::Whole:
       break;

@@ -602,6 +602,31 @@ const guards::Source* Capture::method_found_by_c(PyObject* function, PyObject* s
   return source_of(function);
 }
 
+/// A frame that C code calls where no call back is awaited: it runs as it is. But code of the user (an operand's
+/// __radd__, an argument's __index__, a hook or the backward of a custom function) must be interpreted: the segment
+/// ends in front of the call of C code.
+PyObject* Capture::run_uninterpreted(PyThreadState* thread, Frame* real, int throwflag) {
+  if (Ref hash = hash_of_stand_in(real)) {
+    const CodeInfo& info = decode(frame_code(real));
+    frame_set(real, info, frame_next_instr(real, info), frame_stack_depth(real));
+    return frame_return(thread, real, info, hash.release());
+  }
+  if (recording_ && ((trusted_ && !engine_runs_) || throwflag || is_torch_code(real))) {
+    return run_recorded(thread, real, throwflag);
+  }
+  if (recording_ || is_callback_of(native_args_, real)) {
+    const CodeInfo& info = decode(frame_code(real));
+    end_frame(thread, real, info, frame_next_instr(real, info), frame_stack_depth(real));
+    const std::string caller = recording_ ? "a torch function" : "a library function";
+    return interrupt_c_code(
+        std::make_exception_ptr(restart_before(*frame, caller + " calls " + PyUnicode_AsUTF8(info.code->co_qualname))));
+  }
+  const bool plain = std::exchange(plain_, true);
+  PyObject* result = run_frame_plainly(thread, real, throwflag);
+  plain_ = plain;
+  return result;
+}
+
 PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwflag, bool* handled) {
   if (!throwflag && is_signal_handler(real)) {
     *handled = true;
@@ -612,29 +637,7 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   const bool last_word = !callbacks_allowed_ && is_last_word(real, throwflag);
   if (!callbacks_allowed_ && !last_word) {
     *handled = true;
-    if (Ref hash = hash_of_stand_in(real)) {
-      const CodeInfo& info = decode(frame_code(real));
-      frame_set(real, info, frame_next_instr(real, info), frame_stack_depth(real));
-      return frame_return(thread, real, info, hash.release());
-    }
-    if (recording_ && ((trusted_ && !engine_runs_) || throwflag || is_torch_code(real))) {
-      return run_recorded(thread, real, throwflag);
-    }
-    // Code of the user that C code calls (an operand's __radd__, an argument's __index__, a hook or the backward of a
-    // custom function) must be interpreted: the segment ends in front of the call.
-    const char* const caller = recording_                           ? "a torch function"
-                               : is_callback_of(native_args_, real) ? "a library function"
-                                                                    : nullptr;
-    if (caller) {
-      const CodeInfo& info = decode(frame_code(real));
-      end_frame(thread, real, info, frame_next_instr(real, info), frame_stack_depth(real));
-      const std::string callee = PyUnicode_AsUTF8(info.code->co_qualname);
-      return interrupt_c_code(std::make_exception_ptr(restart_before(*frame, caller + (" calls " + callee))));
-    }
-    const bool plain = std::exchange(plain_, true);
-    PyObject* result = run_frame_plainly(thread, real, throwflag);
-    plain_ = plain;
-    return result;
+    return run_uninterpreted(thread, real, throwflag);
   }
   const CodeInfo& info = decode(frame_code(real));
   const int flags = info.code->co_flags;

@@ -398,6 +398,9 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  /// CPython runs the function (functions.def: Native). `members`: what it gives are members of its argument's class.
+  /// (native_functions.cpp)
+  Ref run_native_function(PyObject* function, const CallArgs& args, bool members);
   /// The function of that name of magneto._instead, interpreted.
   Ref call_instead(const char* name, const CallArgs& args);
   /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
@@ -609,6 +612,7 @@ class Capture {
   bool is_last_word(Frame* real, int throwflag) const;
   void mute_last_word();
   PyObject* run_recorded(PyThreadState* thread, Frame* real, int throwflag);
+  PyObject* run_uninterpreted(PyThreadState* thread, Frame* real, int throwflag);
   Ref hash_of_stand_in(Frame* real) const;
   const guards::Source* method_found_by_c(PyObject* function, PyObject* self);
   static void end_frame(PyThreadState* thread, Frame* real, const CodeInfo& info, int32_t instr, int32_t depth);

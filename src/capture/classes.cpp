@@ -48,10 +48,6 @@ bool is_pure_type(PyTypeObject* type) {
   return types->count(type) != 0;
 }
 
-}  // namespace
-
-namespace {
-
 /// Iterators of C code that call a function: which of their arguments it is, by position and keyword, and whether they
 /// look into their items themselves.
 struct CallingIterator {
@@ -97,6 +93,95 @@ std::pair<Ref, Ref> arguments_for_c(Capture& capture, const CallArgs& args) {
   return {std::move(positional), std::move(keywords)};
 }
 
+/// A partial from outside anew, its parts read under guards: C code takes them out of it when a partial of it is made.
+Ref copy_of_partial(Capture& capture, PyObject* partial) {
+  PyObject** dict = _PyObject_GetDictPtr(partial);
+  if (dict && *dict) capture.side_exit(BreakReason::OpaqueObject, "a partial of a partial with attributes is made");
+  Ref function = capture.load_attr(partial, MAGNETO_STR("func"));
+  Ref bound = capture.load_attr(partial, MAGNETO_STR("args"));
+  Ref keywords = capture.load_attr(partial, MAGNETO_STR("keywords"));
+  Ref first = checked(PyTuple_Pack(1, function.get()));
+  Ref all = checked(PySequence_Concat(first.get(), capture.resolve(bound.get()).get()));
+  Ref named = checked(PyDict_Copy(capture.resolve(keywords.get()).get()));
+  return checked(PyObject_Call(reinterpret_cast<PyObject*>(Py_TYPE(partial)), all.get(), named.get()));
+}
+
+/// int(tensor), float(tensor), complex(tensor).
+Ref number_of_tensor(Capture& capture, PyTypeObject* type, const CallArgs& values) {
+  const c10::ScalarType dtype = THPVariable_Unpack(values.values[0]).scalar_type();
+  const bool integral = c10::isIntegralType(dtype, /*includeBool=*/false);
+  if (values.values.size() == 1 && capture.session->takes.numbers &&
+      (type == &PyFloat_Type ? integral || c10::isFloatingType(dtype) : type == &PyLong_Type && integral)) {
+    static PyObject* const item = PyObject_GetAttrString(THPVariableClass, "item");
+    Ref made = capture.call_torch(item, values);
+    return type == &PyLong_Type ? made : capture.call_type(type, CallArgs{{made.get()}});
+  }
+  return capture.call_torch(reinterpret_cast<PyObject*>(type), values);
+}
+
+/// An instance of a class whose C code does no more than make it, and call functions that it is given.
+Ref call_c_type(Capture& capture, PyTypeObject* type, const CallArgs& args) {
+  static constexpr PyTypeObject* reading[] = {&PyLong_Type,    &PyFloat_Type, &PyBool_Type,
+                                              &PyComplex_Type, &PyBytes_Type, &PyByteArray_Type,
+                                              &PyRange_Type,   &PySet_Type,   &PyFrozenSet_Type};
+  const bool reads = std::ranges::find(reading, type) != std::end(reading);
+  Capture::Uncuttable scope(capture);
+  std::vector<Ref> held;
+  CallArgs values;
+  values.kwnames = args.kwnames;
+  bool tensor = false;
+  const CallingIterator* calling = calling_iterator(type);
+  const auto is_function = [&](size_t i) {
+    if (!calling) return false;
+    PyObject* keyword = args.keyword(i);
+    return keyword ? PyUnicode_CompareWithASCIIString(keyword, calling->keyword) == 0 : i == calling->position;
+  };
+  bool reads_items = calling && calling->reads != CallingIterator::Never;
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    if (calling && calling->reads == CallingIterator::WithoutFunction && is_function(i) && args.values[i] != Py_None) {
+      reads_items = false;
+    }
+  }
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    PyObject* arg = args.values[i];
+    tensor |= is_tensor(arg);
+    if (is_function(i)) {
+      held.push_back(capture.callback(arg));
+      values.values.push_back(held.back().get());
+      continue;
+    }
+    capture.refuse_opaque_iterable(arg);
+    const bool deep = PyType_IsSubtype(type, &PyDict_Type) || reads_items;
+    Ref value = deep ? capture.resolve_deep(arg) : capture.resolve(arg);
+    if (reads_items) capture.refuse_opaque(value.get(), 2);
+    if (value.get() == arg && capture.is_outside(arg) && std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
+      value = copy_of_partial(capture, arg);
+    }
+    if (value.get() == arg && capture.is_outside(arg) && !is_builtin_container(arg) && type != &PyMethod_Type &&
+        (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {
+      value = capture.contents_of(arg);
+    }
+    if (reads) capture.refuse_opaque(value.get(), 1);
+    if (PyIter_Check(arg) && capture.is_outside(arg)) {
+      capture.side_exit(BreakReason::OpaqueIterator, std::string(type->tp_name) + "() of an iterator from outside");
+    }
+    held.push_back(value);
+    values.values.push_back(value.get());
+  }
+  const bool number = type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type;
+  if (tensor && type == &PyBool_Type) return Ref::borrow(capture.truth(args.values[0]) ? Py_True : Py_False);
+  if (tensor && number) return number_of_tensor(capture, type, values);
+  PyObject* const object = reinterpret_cast<PyObject*>(type);
+  Ref made = capture.call_native(
+      [&] { return PyObject_Vectorcall(object, values.values.data(), values.positional(), values.kwnames); });
+  if (PyDict_Check(made.get())) {  // its keys have been hashed
+    PyObject* key;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(made.get(), &position, &key, nullptr)) capture.refuse_opaque(key, 1);
+  }
+  return made;
+}
+
 }  // namespace
 
 Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_metaclass) {
@@ -140,86 +225,7 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
   PyObject* maker = type_lookup(type, MAGNETO_STR("__new__"));
   const bool python_init = init && PyFunction_Check(init);
   const bool python_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
-  if (is_pure_type(type) || (exception && !python_init && !python_new)) {
-    static constexpr PyTypeObject* reading[] = {&PyLong_Type,    &PyFloat_Type, &PyBool_Type,
-                                                &PyComplex_Type, &PyBytes_Type, &PyByteArray_Type,
-                                                &PyRange_Type,   &PySet_Type,   &PyFrozenSet_Type};
-    const bool reads = std::ranges::find(reading, type) != std::end(reading);
-    Uncuttable scope(*this);
-    std::vector<Ref> held;
-    CallArgs values;
-    values.kwnames = args.kwnames;
-    bool tensor = false;
-    const CallingIterator* calling = calling_iterator(type);
-    const auto is_function = [&](size_t i) {
-      if (!calling) return false;
-      PyObject* keyword = args.keyword(i);
-      return keyword ? PyUnicode_CompareWithASCIIString(keyword, calling->keyword) == 0 : i == calling->position;
-    };
-    bool reads_items = calling && calling->reads != CallingIterator::Never;
-    for (size_t i = 0; i < args.values.size(); ++i) {
-      if (calling && calling->reads == CallingIterator::WithoutFunction && is_function(i) &&
-          args.values[i] != Py_None) {
-        reads_items = false;
-      }
-    }
-    for (size_t i = 0; i < args.values.size(); ++i) {
-      PyObject* arg = args.values[i];
-      tensor |= is_tensor(arg);
-      if (is_function(i)) {
-        held.push_back(callback(arg));
-        values.values.push_back(held.back().get());
-        continue;
-      }
-      refuse_opaque_iterable(arg);
-      const bool deep = PyType_IsSubtype(type, &PyDict_Type) || reads_items;
-      Ref value = deep ? resolve_deep(arg) : resolve(arg);
-      if (reads_items) refuse_opaque(value.get(), 2);
-      if (value.get() == arg && is_outside(arg) && std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
-        // C code merges the two: what the outer one holds is read under guards.
-        PyObject** dict = _PyObject_GetDictPtr(arg);
-        if (dict && *dict) side_exit(BreakReason::OpaqueObject, "a partial of a partial with attributes is made");
-        Ref function = load_attr(arg, MAGNETO_STR("func"));
-        Ref bound = load_attr(arg, MAGNETO_STR("args")), keywords = load_attr(arg, MAGNETO_STR("keywords"));
-        Ref first = checked(PyTuple_Pack(1, function.get()));
-        Ref all = checked(PySequence_Concat(first.get(), resolve(bound.get()).get()));
-        Ref named = checked(PyDict_Copy(resolve(keywords.get()).get()));
-        value = checked(PyObject_Call(reinterpret_cast<PyObject*>(Py_TYPE(arg)), all.get(), named.get()));
-      }
-      if (value.get() == arg && is_outside(arg) && !is_builtin_container(arg) && type != &PyMethod_Type &&
-          (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {
-        value = contents_of(arg);
-      }
-      if (reads) refuse_opaque(value.get(), 1);
-      if (PyIter_Check(arg) && is_outside(arg)) {
-        side_exit(BreakReason::OpaqueIterator, std::string(type->tp_name) + "() of an iterator from outside");
-      }
-      held.push_back(value);
-      values.values.push_back(value.get());
-    }
-    const bool number =
-        type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type || type == &PyComplex_Type;
-    if (tensor && number) {
-      if (type == &PyBool_Type) return Ref::borrow(truth(args.values[0]) ? Py_True : Py_False);
-      const c10::ScalarType dtype = THPVariable_Unpack(values.values[0]).scalar_type();
-      const bool integral = c10::isIntegralType(dtype, /*includeBool=*/false);
-      if (values.values.size() == 1 && session->takes.numbers &&
-          (type == &PyFloat_Type ? integral || c10::isFloatingType(dtype) : type == &PyLong_Type && integral)) {
-        static PyObject* const item = PyObject_GetAttrString(THPVariableClass, "item");
-        Ref made = call_torch(item, values);
-        return type == &PyLong_Type ? made : call_type(type, CallArgs{{made.get()}});
-      }
-      return call_torch(object, values);
-    }
-    Ref made = call_native(
-        [&] { return PyObject_Vectorcall(object, values.values.data(), values.positional(), values.kwnames); });
-    if (PyDict_Check(made.get())) {  // its keys have been hashed
-      PyObject* key;
-      Py_ssize_t position = 0;
-      while (PyDict_Next(made.get(), &position, &key, nullptr)) refuse_opaque(key, 1);
-    }
-    return made;
-  }
+  if (is_pure_type(type) || (exception && !python_init && !python_new)) return call_c_type(*this, type, args);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     side_exit(BreakReason::OpaqueCall, std::string("an object of the C type ") + type->tp_name + " is made");
   }

@@ -77,7 +77,7 @@ constexpr const char* kExit = "__exit__";
 /// run.
 Ref handle_size(Capture& capture, const CallArgs& given) {
   static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "size");
-  const Ref shape = is_fake_tensor(given.values.at(0)) ? capture.shape_of(THPVariable_Unpack(given.values[0])) : Ref();
+  Ref shape = is_fake_tensor(given.values.at(0)) ? capture.shape_of(THPVariable_Unpack(given.values[0])) : Ref();
   if (!shape) return capture.call_torch(method, given);
   if (given.values.size() == 1) return shape;
   CallArgs args = given;

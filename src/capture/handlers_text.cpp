@@ -48,8 +48,9 @@ PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr)
 Ref handle_format(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "format");
   PyObject* value = args.values[0];
+  PyObject* const spec = args.values.size() > 1 ? args.values[1] : nullptr;
   if (is_tensor(value)) {
-    if (Ref waiting = capture.text_of_data(value, args.values.size() > 1 ? args.values[1] : nullptr)) return waiting;
+    if (Ref waiting = capture.text_of_data(value, spec)) return waiting;
   }
   capture.refuse_opaque(value, 3);
   PyTypeObject* type = Py_TYPE(value);
@@ -60,21 +61,19 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
     if (method && PyFunction_Check(method)) {
       Ref empty = checked(PyUnicode_New(0, 0));
       Ref text = capture.call(capture.wrap(method, capture.sources.constant(method)).get(),
-                              {value, args.values.size() > 1 ? args.values[1] : empty.get()});
+                              {value, spec ? spec : empty.get()});
       if (PyUnicode_Check(text.get())) return text;
       PyErr_Format(PyExc_TypeError, "__format__ must return a str, not %.200s", Py_TYPE(text.get())->tp_name);
       throw PythonError{};
     }
-    const bool no_spec =
-        args.values.size() < 2 || (PyUnicode_Check(args.values[1]) && !PyUnicode_GET_LENGTH(args.values[1]));
+    const bool no_spec = !spec || (PyUnicode_Check(spec) && !PyUnicode_GET_LENGTH(spec));
     if (method == plain && no_spec) return capture.call(reinterpret_cast<PyObject*>(&PyUnicode_Type), {value});
   }
   if (!is_constant) {
-    capture.side_exit(BreakReason::OpaqueObject,
-                      std::string("the text of an object of type ") + Py_TYPE(args.values[0])->tp_name);
+    capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
   }
   capture.guard_class_text(value, 3);
-  return capture.call_native([&] { return PyObject_Format(value, args.values.size() > 1 ? args.values[1] : nullptr); });
+  return capture.call_native([&] { return PyObject_Format(value, spec); });
 }
 
 Ref handle_str_format(Capture& capture, const CallArgs& args) {

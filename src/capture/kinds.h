@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "python/ref.h"
+#include "python/types.h"
 #include "shapes/relation.h"
 
 namespace magneto::capture {
@@ -63,8 +64,6 @@ PyObject* sample_of(PyObject* object);
 bool is_scalar(PyObject* object);
 /// An int, float, complex, str or bytes, also of a subclass, a number of NumPy, a range or a slice: guarded by value.
 bool is_value(PyObject* object);
-/// Made by a class statement: its instances have a dict and slots as state, and what a built-in base holds.
-bool is_python_class(PyTypeObject* type);
 /// Attributes of its instances are read, or set, by C code in a way of its own (weakref.proxy, threading.local).
 bool has_own_getattr(PyTypeObject* type);
 bool has_own_setattr(PyTypeObject* type);

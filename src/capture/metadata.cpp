@@ -1,6 +1,7 @@
 // What functions, classes and cells say of themselves: names, texts, annotations, defaults, bases, namespaces.
 //
 // C code answers from fields of the object, which any program may set: the field is a source, or the class is guarded.
+#include <Python.h>
 #include <structmember.h>
 
 #include <algorithm>

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capture/modules.h"
 #include "python/code.h"
 
 namespace magneto::capture {
@@ -79,6 +80,87 @@ void guard_native_function(Capture& capture, PyObject* function) {
   for (PyObject* name : names->second.methods) {
     if (_PyType_Lookup(tensor, name)) capture.type_lookup(tensor, name);
   }
+}
+
+namespace {
+
+/// The dict's keys and the objects under them.
+void guard_entries(Capture& capture, PyObject* dict) {
+  const guards::Source* source = capture.sources.constant(dict);
+  std::vector<PyObject*> keys;
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    keys.push_back(key);
+    capture.guards.identity(capture.sources.dict_item(source, key), value);
+  }
+  capture.guards.dict_keys(source, Py_TYPE(dict), keys);
+}
+
+/// A singledispatch function is registered for an abstract base class: which classes are of it, may change.
+bool has_abstract_key(PyObject* registry) {
+  PyObject* key;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(registry, &position, &key, nullptr)) {
+    if (PyType_Check(key) && !PyType_CheckExact(key)) return true;
+  }
+  return false;
+}
+
+/// What such a function reads of an argument: inspect.signature the facts of a function, dataclasses.fields its class.
+void guard_argument(Capture& capture, PyObject* arg, bool members) {
+  if (PyFunction_Check(arg)) {  // inspect.signature looks for a better one there
+    capture.lookup_attr(arg, MAGNETO_STR("__wrapped__"));
+    capture.lookup_attr(arg, MAGNETO_STR("__signature__"));
+    for (PyObject* name :
+         {MAGNETO_STR("__defaults__"), MAGNETO_STR("__kwdefaults__"), MAGNETO_STR("__annotations__")}) {
+      if (Ref fact = capture.function_fact(arg, name)) capture.resolve_deep(fact.get());
+    }
+  }
+  PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
+  PyObject* fields = capture.type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
+  if (fields && members) guard_entries(capture, fields);
+}
+
+}  // namespace
+
+Ref Capture::run_native_function(PyObject* function, const CallArgs& args, bool members) {
+  for (PyObject* arg : args.values) guard_argument(*this, arg, members);
+  // What such a function keeps in dicts of its closure (the registry of a singledispatch function) is guarded.
+  PyObject* closure = PyFunction_GET_CLOSURE(function);
+  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
+    PyObject* contents = PyCell_GET(PyTuple_GET_ITEM(closure, i));
+    if (!contents || !PyDict_CheckExact(contents)) continue;
+    resolve(wrap(contents, sources.constant(contents)).get());
+    if (has_abstract_key(contents)) guards.abc_registrations();
+  }
+  const std::string module(module_of(PyFunction_GET_GLOBALS(function)));
+  std::vector<Ref> resolved;
+  std::vector<PyObject*> values;
+  for (PyObject* arg : args.values) {
+    resolved.push_back(resolve_deep(known(arg).get()));
+    PyObject* value = resolved.back().get();
+    // Of a dataclass (a ModelOutput, which is a dict) its class is read, and none of its items.
+    const bool of_class = is_derived_container(value) && PyObject_HasAttrString(value, "__dataclass_fields__") == 1;
+    if (!of_class) refuse_opaque(value, 8);
+    // An inspect.Signature: its methods read it.
+    if (is_python_class(Py_TYPE(arg)) && module_of(Py_TYPE(arg)) == module) pinned(arg);
+    values.push_back(value);
+  }
+  const auto outer = std::exchange(native_args_, std::span<PyObject* const>(values));
+  Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
+  native_args_ = outer;
+  check_sticky();
+  check_refusal();
+  if (!result) throw PythonError{};
+  if (closure && PyFunction_Check(result.get())) return wrap(result.get(), sources.constant(result.get()));
+  if (members) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result.get()); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(result.get(), i);
+      wrap(item, sources.constant(item));
+    }
+  }
+  return result;
 }
 
 }  // namespace magneto::capture

@@ -1,4 +1,4 @@
-// Python functions of PyTorch that CPython runs in a capture.
+// Python functions of PyTorch and of the standard library that CPython runs in a capture.
 #pragma once
 
 #include "capture/capture.h"

@@ -10,8 +10,6 @@
 
 namespace magneto::capture {
 
-bool is_python_class(PyTypeObject* type) { return made_by_class_statement(type); }
-
 namespace {
 
 /// C classes that the capture knows: their instances have no state, are guarded by identity, or are read under guards.

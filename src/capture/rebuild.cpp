@@ -86,14 +86,17 @@ bool Rebuilder::is_constant(PyObject* value) {
   static constinit Imported union_type("types", "UnionType");  // int | None
   if (Py_TYPE(value) == union_type.type() || Py_TYPE(value) == &Py_GenericAliasType) return true;
   if (PyTraceBack_Check(value)) return true;  // of Capture::add_traceback: frames without values
-  if (Py_TYPE(value) == &PyFrozenSet_Type) {
-    Ref items = checked(PySequence_List(value));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
-      if (!is_constant(PyList_GET_ITEM(items.get(), i))) return false;
-    }
-    return true;
-  }
-  return false;
+  return Py_TYPE(value) == &PyFrozenSet_Type && holds_constants(value);
+}
+
+/// Each item of the set is one object in all runs.
+bool Rebuilder::holds_constants(PyObject* set) {
+  Ref items = checked(PySequence_List(set));
+  const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
+  return std::ranges::all_of(all, [&](PyObject* item) {
+    const guards::Source* source = c.source_of(item);
+    return !c.is_shadow(item) && (is_constant(item) || (source && source->kind == guards::SourceKind::Const));
+  });
 }
 
 /// `items.append` of a list that is made anew: the method of the new list.
@@ -326,15 +329,10 @@ int32_t Rebuilder::build_container(PyObject* value) {
 /// Gives the new set in register `set` the items of `contents`. The order of a set comes of all that was added and
 /// removed before, so items that are known now are copied with the table that holds them.
 void Rebuilder::fill_set(int32_t set, PyObject* contents) {
-  Ref items = checked(PySequence_List(contents));
-  const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
-  const bool constants = std::ranges::all_of(all, [&](PyObject* item) {
-    const guards::Source* source = c.source_of(item);
-    return is_scalar(item) || (source && source->kind == guards::SourceKind::Const && !c.is_shadow(item));
-  });
-  if (constants) {
+  if (holds_constants(contents)) {
     emit_to(set, PlanOp::ReplaceSet, {emit(PlanOp::Const, {}, clone_set(contents).get())});
   } else {
+    Ref items = checked(PySequence_List(contents));
     emit_to(set, PlanOp::SetFill, build_items(items.get()));
   }
 }
@@ -342,7 +340,7 @@ void Rebuilder::fill_set(int32_t set, PyObject* contents) {
 namespace {
 
 /// What C code keeps in instances of the class is filled in by build_instance.
-bool is_known_layout(PyTypeObject* type) {
+bool is_filled_in(PyTypeObject* type) {
   static constexpr PyTypeObject* known[] = {&PyBaseObject_Type, &PyDict_Type, &PyODict_Type, &PyList_Type, &PySet_Type};
   return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) ||
          std::ranges::find(known, layout_class(type)) != std::end(known);
@@ -370,7 +368,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
     fill_instance_dict(tuple, value);
     return tuple;
   }
-  if (!is_known_layout(type)) throw unbuildable(value);
+  if (!is_filled_in(type)) throw unbuildable(value);
   const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
   if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
   if (PyList_Check(value) && PyList_GET_SIZE(value)) emit_to(instance, PlanOp::ListFill, build_items(value));

@@ -56,6 +56,7 @@ class Rebuilder {
   int32_t build_reduced(PyObject* value);
   int32_t build_bound_builtin(PyObject* value);
   bool is_constant(PyObject* value);
+  bool holds_constants(PyObject* set);
   std::vector<int32_t> build_items(PyObject* sequence);
   int32_t build_truth(const shapes::Relation& question);
   int32_t read_number(PyObject* tensor);

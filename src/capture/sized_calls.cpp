@@ -163,10 +163,6 @@ Ref handle_attention(Capture& capture, const CallArgs& given) {
   return capture.call_torch(function.get(), args);
 }
 
-}  // namespace
-
-namespace {
-
 /// Functions of PyTorch take a number for a list of equal ones, and None for an empty list; operators do not.
 void give_lists(const std::string& op, CallArgs& args, std::vector<Ref>& made) {
   const auto schema = c10::Dispatcher::singleton().findSchema({op, ""});

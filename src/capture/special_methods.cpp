@@ -107,8 +107,7 @@ void Capture::guard_special_methods(PyObject* function, std::span<PyObject* cons
 
 Ref Capture::call_replaced_method(PyObject* tensor, PyObject* name) {
   PyObject* method = type_lookup(Py_TYPE(tensor), name);
-  if (!method || !PyFunction_Check(method)) return {};
-  if (module_of(PyFunction_GET_GLOBALS(method)) == "torch._tensor") return {};
+  if (!method || !is_function_beside(method, "torch._tensor")) return {};
   return call(wrap(method, sources.constant(method)).get(), {tensor});
 }
 

@@ -24,7 +24,7 @@ Ref sample_of_text(Capture& capture, PyObject* value) {
   for (PyObject* name : {MAGNETO_STR("__format__"), MAGNETO_STR("__repr__"), MAGNETO_STR("__str__")}) {
     PyObject* method = capture.type_lookup(Py_TYPE(value), name);
     if (method != _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), name)) return {};
-    if (PyFunction_Check(method) && module_of(PyFunction_GET_GLOBALS(method)) != "torch._tensor") return {};
+    if (is_function_beside(method, "torch._tensor")) return {};
   }
   const at::Tensor& tensor = THPVariable_Unpack(value);
   if (tensor.dim() > 0) return Ref::borrow(Py_None);  // takes no format, either

@@ -191,7 +191,11 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
     session.impl().refuse(Refusal::Kind::Unsupported, op, "it gives a tensor the storage of another one");
   }
   if (session.impl().has_symbols) fix_wrapped_sizes(args);
-  if (has_floats(args) && float_decides_shape(op)) fix_floats(args);
+  bool floats = has_floats(args);
+  if (floats && float_decides_shape(op)) {
+    fix_floats(args);
+    floats = false;
+  }
   // Numbers that PyTorch itself wrapped as tensors are constants of the code, and may be read.
   if (facts.data_dependent && reads_number(args)) return run_below(op, stack);
   replace_real_tensors(session, args);
@@ -225,7 +229,6 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   }
 
   // What an operator makes of a float is known for the one of this run; the graph has the tensor that holds it.
-  const bool floats = has_floats(args);
   std::vector<c10::IValue> plain;
   const auto now = [&]() -> std::span<const c10::IValue> {
     if (!floats) return args;
@@ -251,12 +254,14 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
   const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);
   const bool by_meta_kernel =
       symbolic && (has_rules || own_sizes) && !inferred && !decomposes() && !facts.data_dependent && !dynamic;
-  const auto unmasked = [&] { return dynamic && facts.rule ? without_masks(session, args) : std::nullopt; };
   std::optional<std::vector<c10::IValue>> indices;
+  const auto find_indices = [&] {
+    if (!indices && dynamic && facts.rule) indices = without_masks(session, args);
+    return indices.has_value();
+  };
   if (symbolic && !inferred && !decomposes() && (facts.data_dependent || dynamic)) {
-    indices = unmasked();
     // Before its sizes are taken for constants: CPython runs it with those of each run.
-    if (!indices) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
+    if (!find_indices()) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);
   }
   if (symbolic && !by_meta_kernel && (has_rules || inferred)) {
     const bool known = inferred && has_rules && infer_symbolic(state, facts.symbolic_rule, now(), call.results());
@@ -270,7 +275,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
       return give_results(stack, count, *known);
     }
     call.results() = fakes_like(session, *known);
-  } else if (indices || (indices = unmasked())) {
+  } else if (find_indices()) {
     Call without(*indices);
     BelowFake guard;
     if (!facts.rule(without)) session.impl().refuse(Refusal::Kind::DataDependent, op, kNeedsData);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "fake/dispatch_key.h"
 #include "python/ref.h"
@@ -20,10 +21,27 @@ constexpr c10::DispatchKeySet kKeysAboveBackends =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
     c10::DispatchKeySet({kFakeKey, kFirstKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
 
-/// Operators whose meta kernel assumes a GPU, where the layout of results differs. Zeros are good arguments for them,
-/// and the layout depends on no data.
-constexpr std::string_view kMetaAssumesGpu[] = {"aten::_linalg_svd", "aten::linalg_eig", "aten::_fft_r2c",
-                                                "aten::_fft_c2r", "aten::_fft_c2c"};
+/// Operators that are tried with zeros on the CPU whatever their meta kernel is made of, or never.
+struct TriedRow {
+  enum Reason {
+    /// The meta kernel assumes a GPU, where the layout of results differs. Zeros are good arguments, and the layout
+    /// depends on no data.
+    MetaAssumesGpu,
+    /// The kernel goes where numbers among its arguments say, unchecked: zeros (rows are counted from one, and lengths
+    /// must fill the data) are no arguments for it.
+    TrustsNumbers
+  };
+  std::string_view op;
+  Reason reason;
+};
+constexpr TriedRow kTried[] = {
+    {"aten::_linalg_svd", TriedRow::MetaAssumesGpu},   {"aten::linalg_eig", TriedRow::MetaAssumesGpu},
+    {"aten::_fft_r2c", TriedRow::MetaAssumesGpu},      {"aten::_fft_c2r", TriedRow::MetaAssumesGpu},
+    {"aten::_fft_c2c", TriedRow::MetaAssumesGpu},      {"aten::linalg_lu_solve", TriedRow::TrustsNumbers},
+    {"aten::lu_unpack", TriedRow::TrustsNumbers},      {"aten::linalg_ldl_solve", TriedRow::TrustsNumbers},
+    {"aten::segment_reduce", TriedRow::TrustsNumbers}, {"aten::_segment_reduce_backward", TriedRow::TrustsNumbers},
+    {"aten::_ctc_loss", TriedRow::TrustsNumbers},      {"aten::_ctc_loss_backward", TriedRow::TrustsNumbers},
+};
 
 /// Most elements of an argument that are computed on: for the sake of a layout, and to do without Python.
 constexpr int64_t kMostZeros = int64_t{1} << 22, kMostZerosForSpeed = int64_t{1} << 18;
@@ -39,18 +57,13 @@ bool meta_is_python(const c10::OperatorHandle& op) {
   return kernel.debug().find("_meta_registrations") != std::string::npos;
 }
 
-/// Operators whose kernels go where numbers among their arguments say, unchecked: zeros (rows are counted from one, and
-/// lengths must fill the data) are no arguments for them.
-constexpr std::string_view kTrustsNumbers[] = {
-    "aten::linalg_lu_solve",          "aten::lu_unpack", "aten::linalg_ldl_solve",  "aten::segment_reduce",
-    "aten::_segment_reduce_backward", "aten::_ctc_loss", "aten::_ctc_loss_backward"};
-
 /// The device of what an operator is tried with. The CPU: its own kernel there is called with zeros, and says what
 /// eager would. Never for random numbers, whose stream would move.
 c10::Device stand_in_of(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
   const c10::Device meta(c10::kMeta), cpu(c10::kCPU);
-  const bool assumes_gpu = std::ranges::find(kMetaAssumesGpu, op.operator_name().name) != std::end(kMetaAssumesGpu);
-  if (std::ranges::find(kTrustsNumbers, op.operator_name().name) != std::end(kTrustsNumbers)) return meta;
+  const auto* const row = std::ranges::find(kTried, op.operator_name().name, &TriedRow::op);
+  const bool assumes_gpu = row != std::end(kTried) && row->reason == TriedRow::MetaAssumesGpu;
+  if (row != std::end(kTried) && !assumes_gpu) return meta;
   if (!assumes_gpu && (op.hasTag(at::Tag::nondeterministic_seeded) || !meta_is_python(op))) return meta;
   const int64_t most = assumes_gpu ? kMostZeros : kMostZerosForSpeed;
   const auto small = [&](const at::Tensor& tensor) {
@@ -271,16 +284,22 @@ class MetaCall {
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 4> storages_;  // fake, meta
 };
 
+/// What the kernel for the CPU gives for zeros. Nothing: it refuses them, which may be good arguments otherwise.
+std::optional<std::vector<c10::IValue>> try_zeros(Session& session, const c10::OperatorHandle& op,
+                                                  std::span<const c10::IValue> args) {
+  try {
+    return MetaCall(session, op, args, c10::Device(c10::kCPU)).run();
+  } catch (const c10::Error&) {
+    return std::nullopt;
+  }
+}
+
 }  // namespace
 
 std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHandle& op,
                                          std::span<const c10::IValue> args) {
-  if (const c10::Device stand_in = stand_in_of(op, args); stand_in.is_cpu()) {
-    try {
-      return MetaCall(session, op, args, stand_in).run();
-    } catch (const c10::Error&) {
-      // What zeros are refused for may be good arguments.
-    }
+  if (stand_in_of(op, args).is_cpu()) {
+    if (auto results = try_zeros(session, op, args)) return *std::move(results);
   }
   const auto refuse = [&](Refusal::Kind kind, const std::string& message) { session.impl().refuse(kind, op, message); };
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
@@ -291,12 +310,13 @@ std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHa
   } catch (const c10::NotImplementedError& error) {
     refuse(Refusal::Kind::Unsupported, error.what_without_backtrace());
   } catch (const std::exception& error) {
+    const std::string_view message = error.what();
     // How a meta tensor answers to .item().
-    if (std::string_view(error.what()).find("on meta tensors") != std::string_view::npos) {
+    if (message.find("on meta tensors") != std::string_view::npos) {
       refuse(Refusal::Kind::DataDependent, "it needs the data of a tensor, which is not known during a capture");
     }
     // An error that speaks of the device is about the stand-in: the real kernel will tell.
-    if (std::string_view(error.what()).find("meta") != std::string_view::npos) {
+    if (message.find("meta") != std::string_view::npos) {
       refuse(Refusal::Kind::Unsupported, "its kernel refuses the meta device: " + first_line(error));
     }
     // What the fake kernel of a user's operator raises may be no business of the program; the real kernel will tell.

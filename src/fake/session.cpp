@@ -50,10 +50,7 @@ Session::Impl::Impl(graph::Graph& graph) : graph(graph), state(std::make_shared<
   state->serials.resize(graph.values.size());
 }
 
-Session::Impl::~Impl() {
-  state->graph = nullptr;
-  for (const at::Tensor& fake : uncached_) end_leaving_out(fake);
-}
+Session::Impl::~Impl() { state->graph = nullptr; }
 
 c10::intrusive_ptr<ValueIdentity> Session::Impl::identify(graph::ValueId value) {
   state->serials.resize(static_cast<size_t>(value) + 1);
@@ -147,7 +144,7 @@ at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
   if (real.requires_grad()) {
     if (real.is_leaf()) {
       fake.set_requires_grad(true);
-      leave_out_of_autocast_cache(fake);
+      uncached_.add(fake);
     } else {
       // History from before the capture: it exists, and nobody may run it.
       auto history =
@@ -306,6 +303,8 @@ at::Tensor Session::make_constant(const at::Tensor& real) {
   }
   return fake;
 }
+
+void Session::leave_out_of_autocast_cache(const at::Tensor& fake) { impl_->uncached_.add(fake); }
 
 graph::ValueId Session::value_of(const at::Tensor& tensor) const {
   FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr;

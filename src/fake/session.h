@@ -5,6 +5,7 @@
 
 #include <unordered_map>
 
+#include "fake/autocast_cache.h"
 #include "fake/fake_impl.h"
 
 namespace magneto::fake {
@@ -32,7 +33,6 @@ struct Session::Impl {
   [[noreturn]] void refuse(Refusal::Kind kind, const c10::OperatorHandle& op, const std::string& message);
 
   at::Tensor wrap(const at::Tensor& real, graph::ValueId value);
-  void leave_out_of_autocast_cache(const at::Tensor& fake);  // autocast_cache.cpp
 
   /// Some size differs from run to run.
   bool has_symbols = false;
@@ -49,7 +49,6 @@ struct Session::Impl {
  private:
   friend class Session;
 
-  static void end_leaving_out(const at::Tensor& fake);
   c10::intrusive_ptr<ValueIdentity> identify(graph::ValueId value);
   const c10::Storage& storage_for(const at::Tensor& real);
 
@@ -58,8 +57,8 @@ struct Session::Impl {
   /// Fakes of real tensors that became constants; the graph keeps the real ones alive.
   std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
 
-  /// Leaves that PyTorch is told not to keep casts of, by address: they live until it is told otherwise.
-  std::vector<at::Tensor> uncached_;
+  /// Leaves that require gradients: a cast of one must not outlive the capture.
+  UncachedTensors uncached_;
 
   /// What `rollback` restores.
   struct MetadataChange {

@@ -4,7 +4,7 @@
 
 namespace magneto {
 
-bool made_by_class_statement(PyTypeObject* type) {
+bool is_python_class(PyTypeObject* type) {
   static constinit Imported sample("enum", "auto");
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == sample.type()->tp_dealloc;
 }
@@ -22,7 +22,7 @@ bool is_like_object(PyTypeObject* type) {
 }  // namespace
 
 PyTypeObject* layout_class(PyTypeObject* type) {
-  while (made_by_class_statement(type) || is_like_object(type)) type = type->tp_base;
+  while (is_python_class(type) || is_like_object(type)) type = type->tp_base;
   return type;
 }
 

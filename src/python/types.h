@@ -1,4 +1,4 @@
-// What we need of CPython's type objects beyond the public API; one definition per minor version.
+// What we need of CPython's type objects beyond the public API. (cpython_3xx.cpp: what differs by minor version)
 #pragma once
 
 #include <Python.h>
@@ -10,7 +10,7 @@ namespace magneto {
 PyObject* type_dict(PyTypeObject* type);
 
 /// Made by a class statement: its instances have a dict and slots as state, and what a built-in base holds.
-bool made_by_class_statement(PyTypeObject* type);
+bool is_python_class(PyTypeObject* type);
 
 /// The class whose C code lays out the instances of `type`. Its tp_new makes one without calling any `__new__`.
 PyTypeObject* layout_class(PyTypeObject* type);

@@ -1,7 +1,6 @@
 #include "runtime/numpy_calls.h"
 
 #include <ATen/ops/as_strided.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
@@ -9,6 +8,7 @@
 
 #include "guards/array.h"
 #include "python/imported.h"
+#include "runtime/torch_errors.h"
 
 namespace magneto::runtime {
 
@@ -39,18 +39,13 @@ Ref call_on_tensors(const std::string& text, at::TensorList operands) {
 /// A call of NumPy that gives a new array, of this layout.
 at::Tensor numpy(std::string call, at::TensorList operands, at::IntArrayRef size, at::IntArrayRef stride,
                  at::ScalarType dtype) {
-  const pybind11::gil_scoped_acquire gil;
   at::Tensor result;
-  try {
+  with_python([&] {
     Ref array = call_on_tensors(call, operands);
     if (guards::is_array(array.get()) && guards::layout_of(array.get())) {
       result = guards::tensor_of_array(array.get());
     }
-  } catch (const PythonError&) {
-    python_error error;
-    error.persist();
-    throw error;
-  }
+  });
   TORCH_CHECK(result.defined() && result.sizes() == size && result.strides() == stride && result.scalar_type() == dtype,
               "magneto::numpy: ", call, " gave an array of another layout");
   return result;

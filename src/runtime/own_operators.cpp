@@ -3,7 +3,6 @@
 #include <ATen/ops/linspace.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/library.h>
 
@@ -14,6 +13,7 @@
 #include "guards/number.h"
 #include "python/imported.h"
 #include "python/ref.h"
+#include "runtime/torch_errors.h"
 #include "shapes/relation.h"
 
 namespace magneto::runtime {
@@ -22,15 +22,10 @@ namespace {
 
 /// torch.manual_seed, by PyTorch's own function: it seeds the generators of all devices, those to come included.
 void manual_seed(int64_t seed) {
-  const pybind11::gil_scoped_acquire gil;
-  try {
+  with_python([&] {
     static constinit Imported function("torch.random", "manual_seed");
     checked(PyObject_CallFunction(function.get(), "L", static_cast<long long>(seed)));
-  } catch (const PythonError&) {
-    python_error error;
-    error.persist();
-    throw error;
-  }
+  });
 }
 
 /// torch.Generator.manual_seed. (Optional: a schema knows no other generators.)
@@ -48,6 +43,8 @@ at::Tensor select(const at::Tensor& self, int64_t dim, const at::Tensor& index) 
 /// `self.item()`, as an operand that is still beside tensors what a Python number is.
 at::Tensor item(const at::Tensor& self) { return at::native::wrapped_scalar_tensor(self.item()); }
 
+// NOLINTBEGIN(performance-unnecessary-value-param): kernels take sizes by value
+
 /// A number that follows from sizes, as such an operand.
 at::Tensor number(c10::SymInt value) { return at::native::wrapped_scalar_tensor(value.expect_int()); }
 
@@ -63,17 +60,14 @@ PyObject* python_number(const at::Scalar& number) {
 
 /// A float that is computed of numbers as Python does it.
 at::Tensor arithmetic(const at::Scalar& left, const at::Scalar& right, int64_t operation) {
-  const pybind11::gil_scoped_acquire gil;
-  try {
+  at::Tensor made;
+  with_python([&] {
     const Ref a = checked(python_number(left)), b = checked(python_number(right));
     const Ref result = checked(guards::compute(static_cast<guards::Arithmetic>(operation), a.get(), b.get()).release());
     TORCH_CHECK(PyFloat_CheckExact(result.get()), "magneto::arithmetic: no float is the result");
-    return at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
-  } catch (const PythonError&) {
-    python_error error;
-    error.persist();
-    throw error;
-  }
+    made = at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
+  });
+  return made;
 }
 
 /// torch.linspace, which takes a plain number of steps only.
@@ -88,6 +82,8 @@ void check(c10::SymInt difference, int64_t kind, std::string_view question) {
   TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()),
               "magneto: not so in this run: ", question);
 }
+
+// NOLINTEND(performance-unnecessary-value-param)
 
 /// The operator of ATen of that name, with plain numbers for sizes.
 void run_with_numbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
@@ -111,8 +107,9 @@ void define_sized(torch::Library& library, const std::string& name) {
     if (op->schema().is_mutable()) continue;
     const std::string schema = std::regex_replace(c10::toString(op->schema()), plain, "SymInt");
     library.def(schema.substr(schema.find("::") + 2).c_str());
-    const std::string& overload = op->schema().overload_name();
-    library.impl((overload.empty() ? name : name + "." + overload).c_str(), c10::DispatchKey::CompositeExplicitAutograd,
+    std::string own = name;
+    if (!op->schema().overload_name().empty()) own.append(".").append(op->schema().overload_name());
+    library.impl(own.c_str(), c10::DispatchKey::CompositeExplicitAutograd,
                  torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
   }
 }

@@ -51,8 +51,8 @@ PyObject* require(PyObject* object) {
   return object;
 }
 
-/// Makes an instance without state: what its class's C-level constructor gives without arguments.
-/// Without the class's own __new__, which the capture has run.
+/// Makes an instance without state: what the C code that lays it out makes of the arguments. The class's own __new__
+/// does not run: the capture has run it.
 PyObject* new_instance(PyTypeObject* type, const PlanInstr& instr, const Registers& registers) {
   Ref args = checked(PyTuple_New(static_cast<Py_ssize_t>(instr.args.size())));
   for (size_t i = 0; i < instr.args.size(); ++i)

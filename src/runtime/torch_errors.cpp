@@ -22,6 +22,17 @@ void set_python_error_like_torch() {
   }
 }
 
+void with_python(c10::function_ref<void()> body) {
+  const pybind11::gil_scoped_acquire gil;
+  try {
+    body();
+  } catch (const PythonError&) {
+    python_error error;
+    error.persist();
+    throw error;
+  }
+}
+
 bool with_torch_errors(c10::function_ref<void()> body) {
   try {
     // Its destructor hands the collected warnings to Python and throws if one of them became an error.

@@ -11,6 +11,10 @@ namespace magneto::runtime {
 /// when a warning was turned into an error). Needs the GIL; `body` may release it.
 bool with_torch_errors(c10::function_ref<void()> body);
 
+/// Runs `body`, which calls Python, with the GIL, for an operator: its PythonError goes on through PyTorch's C++ code,
+/// and comes out as the Python exception that it stands for.
+void with_python(c10::function_ref<void()> body);
+
 /// Lets other Python threads run for the scope, as eager's bindings do around each operator.
 class WithoutGil {
  public:

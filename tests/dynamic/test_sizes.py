@@ -235,3 +235,18 @@ def test_sizes_that_become_numbers_while_a_composite_operator_holds_them() -> No
         assert actual.shape == expected.shape
         if n > 2:  # else the whole result is made of places that nobody wrote
             torch.testing.assert_close(actual, expected)
+
+
+def test_call_that_raises_for_a_number_that_can_not_be_fixed() -> None:
+    """It was recorded again with the number fixed, which it was not, until the stack ended: a crash."""
+
+    def program(x: torch.Tensor, n: int) -> torch.Tensor:
+        try:
+            x[n % 4] = x
+        except RuntimeError:
+            return x + n
+        return x
+
+    compiled = magneto.compile(program, backend="eager")
+    for n in (1, 1, 2, 3, 6):
+        assert_same(compiled(torch.arange(4.0), n), program(torch.arange(4.0), n))

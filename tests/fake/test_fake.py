@@ -617,8 +617,10 @@ def formatted(x):
     f"{x}"
 
 
-@pytest.mark.parametrize("action", map(escape, [numpy, data_ptr, tolist, deepcopy, pickled, saved, dlpack, set_data,
-                                                set_storage, formatted]))  # fmt: skip
+ESCAPES = [numpy, data_ptr, tolist, deepcopy, pickled, saved, dlpack, set_data, set_storage, formatted]
+
+
+@pytest.mark.parametrize("action", [escape(action) for action in ESCAPES])
 def test_escape_raises_and_is_remembered(action):
     _, _, facts = on_fakes(action, torch.randn(2, 3))
     assert facts["error"] is not None

@@ -1,19 +1,13 @@
 """Code of the program that C code and Python's library call back, with what it reads changed between calls."""
 
 import enum
-import inspect
 import re
 import typing
 
-import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
 T = typing.TypeVar("T")
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @scenario
@@ -93,22 +87,3 @@ def library_functions_that_call_the_program(start):
     c = start(program)
     for scale[0] in (2, 1, 3):
         c(v())
-
-
-@scenario
-def signature_of_a_function_that_changes(start):
-    def helper(x, q: int = 1, *, k=2):
-        return x
-
-    def program(x):
-        parameters = inspect.signature(helper).parameters
-        return x + 1, parameters["q"].default, parameters["k"].default, typing.get_type_hints(helper)["q"].__name__
-
-    c = start(program)
-    c(v())
-    helper.__defaults__ = (5,)
-    c(v())
-    helper.__kwdefaults__ = {"k": 6}
-    c(v())
-    helper.__annotations__["q"] = float
-    c(v())

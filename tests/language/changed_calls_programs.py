@@ -10,14 +10,9 @@ import operator
 import re
 import types
 
-import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 def raised(function):

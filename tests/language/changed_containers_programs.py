@@ -11,19 +11,13 @@ import fractions
 import gc
 import heapq
 import itertools
-import random
 import threading
 import types
 import weakref
 
-import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @scenario
@@ -418,22 +412,6 @@ def counter_and_missing(start):
 
 
 @scenario
-def deque_maxlen_rotation(start):
-    d = collections.deque([1, 2, 3], maxlen=3)
-
-    def program(x):
-        d.append(d[0] + 3)
-        d.rotate(1)
-        return (x * d[0], list(d), d.maxlen)
-
-    c = start(program, d)
-    [c(v()) for _ in range(4)]
-    d.clear()
-    d.extend([7, 8])
-    c(v())
-
-
-@scenario
 def array_module_and_bytes(start):
     a = array.array("d", [1.0, 2.0])
     b = bytearray(b"ab")
@@ -506,18 +484,3 @@ def heap_and_bisect_state(start):
 
     c = start(program, h)
     [c(v()) for _ in range(4)]
-
-
-@scenario
-def random_state(start):
-    r = random.Random(1)
-
-    def program(x):
-        return (x * r.random(), r.randint(0, 9), r.choice([1, 2, 3]), random.random())
-
-    random.seed(0)
-    c = start(program)
-    c(v())
-    c(v())
-    r.seed(1)
-    c(v())

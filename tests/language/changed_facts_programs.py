@@ -1,19 +1,11 @@
 """What functions, classes and modules say of themselves is changed between calls: texts, names, annotations, defaults,
 code, cells, bases, namespaces."""
 
-import functools
-import inspect
-import sys
 import types
 
-import torch
-from scenario import Registry
+from scenario import Registry, restored, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 def helper(x, y=2, *, z=3):
@@ -46,15 +38,12 @@ def text_of_a_function_of_the_module(start):
         return (x + 1, helper.__doc__, helper.__module__)
 
     c = start(program)
-    before, module = helper.__doc__, helper.__module__
-    try:
+    with restored(helper, "__doc__", "__module__"):
         c(v())
         helper.__doc__ = "Two."
         c(v())
         helper.__module__ = "elsewhere"
         c(v())
-    finally:
-        helper.__doc__, helper.__module__ = before, module
     c(v())
 
 
@@ -65,15 +54,12 @@ def names_of_a_function_of_the_module(start):
         return (x + 1, helper.__name__, helper.__qualname__)
 
     c = start(program)
-    before = helper.__name__, helper.__qualname__
-    try:
+    with restored(helper, "__name__", "__qualname__"):
         c(v())
         helper.__name__ = "other"
         c(v())
         helper.__qualname__ = "some.other"
         c(v())
-    finally:
-        helper.__name__, helper.__qualname__ = before
     c(v())
 
 
@@ -123,8 +109,7 @@ def defaults_of_a_function_as_they_are_read(start):
         return (helper(x), helper.__defaults__, helper.__kwdefaults__)
 
     c = start(program)
-    before = helper.__defaults__, helper.__kwdefaults__
-    try:
+    with restored(helper, "__defaults__", "__kwdefaults__"):
         c(v())
         helper.__defaults__ = (5,)
         c(v())
@@ -134,8 +119,6 @@ def defaults_of_a_function_as_they_are_read(start):
         c(v())
         helper.__defaults__ = None
         c(v())
-    finally:
-        helper.__defaults__, helper.__kwdefaults__ = before
     c(v())
 
 
@@ -146,8 +129,7 @@ def defaults_that_are_only_read(start):
         return (x + 1, helper.__defaults__, helper.__kwdefaults__["z"])
 
     c = start(program)
-    before = helper.__defaults__, helper.__kwdefaults__
-    try:
+    with restored(helper, "__defaults__", "__kwdefaults__"):
         c(v())
         helper.__defaults__ = (5,)
         c(v())
@@ -155,8 +137,6 @@ def defaults_that_are_only_read(start):
         c(v())
         helper.__kwdefaults__["z"] = 8
         c(v())
-    finally:
-        helper.__defaults__, helper.__kwdefaults__ = before
     c(v())
 
 

@@ -22,13 +22,9 @@ import sys
 import types
 
 import torch
-from scenario import Registry
+from scenario import Registry, restored, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @scenario
@@ -395,12 +391,9 @@ def exact_numbers(start):
     c(v())
     part[0] = fractions.Fraction(5, 6)
     c(v())
-    before = decimal.getcontext().prec
-    try:
+    with restored(decimal.getcontext(), "prec"):
         decimal.getcontext().prec = 2
         c(v())
-    finally:
-        decimal.getcontext().prec = before
     c(v())
 
 

@@ -5,14 +5,10 @@ import copy
 import numpy as np
 import torch
 import torch.nn.functional as F
-from scenario import Registry
+from scenario import Registry, v
 from torch import nn
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @scenario

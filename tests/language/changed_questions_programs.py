@@ -13,14 +13,9 @@ import sys
 import types
 import typing
 
-import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 def signature_of(make, *changes):
@@ -123,25 +118,6 @@ def members_of_an_object(start):
     K.__doc__ = "text"
     c(v())
     K.m = 5
-    c(v())
-
-
-@scenario
-def attribute_found_statically(start):
-
-    class K:
-        a = 2
-
-    k = K()
-
-    def program(x):
-        return x, inspect.getattr_static(k, "a")
-
-    c = start(program)
-    c(v())
-    K.a = 3
-    c(v())
-    k.__dict__["a"] = 5
     c(v())
 
 

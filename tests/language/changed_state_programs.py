@@ -6,16 +6,13 @@ import random
 import sys
 import time
 import types
+from unittest.mock import patch
 
 import torch
 import torch.nn.functional as F
-from scenario import Registry
+from scenario import Registry, restored, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @contextlib.contextmanager
@@ -90,6 +87,7 @@ def questions_about_switches(start):
             torch.is_anomaly_enabled(),
             torch.get_num_threads(),
             torch.get_default_dtype(),
+            torch.backends.cuda.flash_sdp_enabled(),
         )
 
     c = start(program)
@@ -124,6 +122,11 @@ def questions_about_switches(start):
         c(v())
     finally:
         torch.set_num_threads(threads)
+    try:
+        torch.backends.cuda.enable_flash_sdp(False)
+        c(v())
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
     c(v())
 
 
@@ -349,18 +352,10 @@ def patched_operators():
 
         def patched(start, name=name, program=program):
             c = start(program)
-            had = name in torch.Tensor.__dict__
-            before = torch.Tensor.__dict__.get(name)
             c(v())
-            try:
-                setattr(torch.Tensor, name, replacement(name))
+            with patch.object(torch.Tensor, name, replacement(name)):
                 c(v())
                 c(v())
-            finally:
-                if had:
-                    setattr(torch.Tensor, name, before)
-                else:
-                    delattr(torch.Tensor, name)
             c(v())
 
         patched.__name__ = f"tensor{name}replaced"
@@ -400,13 +395,8 @@ def method_of_tensors_replaced(start):
         ("view", lambda s, *a: s.reshape(3, 2)),
         ("softmax", lambda s, *a: s),
     ):
-        before = torch.Tensor.__dict__.get(name)
-        assert before is None
-        try:
-            setattr(torch.Tensor, name, other)
+        with patch.object(torch.Tensor, name, other):
             c(v(-1.0))
-        finally:
-            delattr(torch.Tensor, name)
     c(v(-1.0))
 
 
@@ -426,11 +416,8 @@ def property_of_tensors_replaced(start):
         ("ndim", 5),
         ("is_cuda", True),
     ):
-        try:
-            setattr(torch.Tensor, name, other)
+        with patch.object(torch.Tensor, name, other):
             c(v().view(2, 3))
-        finally:
-            delattr(torch.Tensor, name)
     c(v().view(2, 3))
 
 
@@ -448,12 +435,8 @@ def functions_of_torch_replaced(start):
         (F, "hardtanh", lambda a: a * 7),
         (torch, "relu", lambda a: a * 7),
     ):
-        before = getattr(owner, name)
-        try:
-            setattr(owner, name, other)
+        with patch.object(owner, name, other):
             c(v(-1.0))
-        finally:
-            setattr(owner, name, before)
     c(v(-1.0))
 
 
@@ -475,16 +458,8 @@ def functions_of_torch_replaced_below_others(start):
         (torch.Tensor, "norm", lambda a, *rest, **more: a * 7),
         (torch.Tensor, "clamp_min", lambda a, *rest, **more: a * 9),
     ):
-        had = name in vars(owner)
-        before = getattr(owner, name)
-        try:
-            setattr(owner, name, other)
+        with patch.object(owner, name, other):
             c(v(-1.0))
-        finally:
-            if had:
-                setattr(owner, name, before)
-            else:
-                delattr(owner, name)
     c(v(-1.0))
 
 
@@ -496,12 +471,9 @@ def code_of_a_function_of_torch_replaced(start):
 
     c = start(program)
     c(v(-1.0))
-    before = F.relu.__code__, F.relu.__defaults__
-    try:
+    with restored(F.relu, "__code__"):
         F.relu.__code__ = (lambda input, inplace=False: input * 7).__code__
         c(v(-1.0))
-    finally:
-        F.relu.__code__, F.relu.__defaults__ = before
     c(v(-1.0))
 
 

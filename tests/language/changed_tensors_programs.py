@@ -2,17 +2,12 @@
 
 import math
 import operator
-import random
 
 import numpy as np
 import torch
-from scenario import Registry
+from scenario import Registry, v
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 def m():
@@ -234,27 +229,6 @@ def torch_function_tensor_like(start):
     c(T(v()), v())
     c(v(), T(v(2)))
     c(v(), v())
-
-
-@scenario
-def torch_function_patched(start):
-
-    def program(x):
-        return (torch.sin(x), torch.nn.functional.relu(x), x.tanh())
-
-    c = start(program)
-    c(v())
-    old = torch.sin
-    o2 = torch.nn.functional.relu
-    try:
-        torch.sin = torch.cos
-        c(v())
-        torch.nn.functional.relu = lambda x: x * 0
-        c(v())
-    finally:
-        torch.sin = old
-        torch.nn.functional.relu = o2
-    c(v())
 
 
 @scenario
@@ -513,31 +487,6 @@ def set_default_device_inside(start):
 
     c = start(program)
     c(v())
-    c(v())
-
-
-@scenario
-def thread_count_and_flags(start):
-
-    def program(x):
-        return (
-            x + torch.get_num_threads(),
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_grad_enabled(),
-            torch.backends.mkldnn.enabled,
-        )
-
-    c = start(program)
-    c(v())
-    torch.use_deterministic_algorithms(True)
-    try:
-        c(v())
-    finally:
-        torch.use_deterministic_algorithms(False)
-    with torch.no_grad():
-        c(v())
-    with torch.backends.mkldnn.flags(enabled=False):
-        c(v())
     c(v())
 
 

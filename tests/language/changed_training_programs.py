@@ -5,14 +5,10 @@ import dataclasses
 from typing import Optional
 
 import torch
-from scenario import Registry
+from scenario import Registry, v
 from transformers.utils import ModelOutput
 
 scenario = Registry()
-
-
-def v(s=1.0):
-    return torch.arange(1.0, 7.0) * s
 
 
 @dataclasses.dataclass

@@ -1483,7 +1483,7 @@ def imports_inside(x):
 @programs()
 def import_error(x):
     try:
-        import no_such_module_at_all
+        import no_such_module_at_all  # noqa: F401
     except ImportError as error:
         return type(error).__name__, error.name, x
 
@@ -1491,7 +1491,7 @@ def import_error(x):
 @programs(breaks=True)
 def import_name_error(x):
     try:
-        from math import nothing
+        from math import nothing  # noqa: F401
     except ImportError as error:
         return type(error).__name__, x
 

@@ -11,6 +11,7 @@ import changed_calls_programs
 import changed_classes_programs
 import changed_containers_programs
 import changed_facts_programs
+import changed_flow_programs
 import changed_library_programs
 import changed_methods_programs
 import changed_modules_programs
@@ -38,6 +39,7 @@ FILES = {
     "training": changed_training_programs,
     "state": changed_state_programs,
     "facts": changed_facts_programs,
+    "flow": changed_flow_programs,
     "classes": changed_classes_programs,
     "library": changed_library_programs,
     "modules": changed_modules_programs,
