@@ -206,6 +206,25 @@ def shape_error_in_second_branch(x, y):
         return x, str(error)
 
 
+def text_of(operator):
+    try:
+        return operator()
+    except RuntimeError as error:
+        return str(error)
+
+
+@programs(lambda: (torch.ones(2, 3), torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3)))
+def lists_of_sizes_in_messages(x, image, weight):
+    """The messages are those of the rules for shapes: std::vector prints without brackets."""
+    texts = [text_of(lambda n=n: x.expand(n)) for n in ((), (3,))]
+    texts += [text_of(lambda n=n: x.split(n)) for n in ([1, -1], [1, 2])]
+    for name in ("stride", "padding", "dilation"):
+        texts.append(text_of(lambda n=name: torch.nn.functional.conv2d(image, weight, **{n: (1, 2, 3)})))
+    transposed = torch.nn.functional.conv_transpose2d
+    texts.append(text_of(lambda: transposed(image, weight[:3], output_padding=(1, 2, 3))))
+    return texts
+
+
 @programs(*matrices())
 def generator_raises_at_an_operator(a):
     def rows():
