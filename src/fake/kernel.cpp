@@ -245,7 +245,7 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
         session.wanted = needed_of_data(op, args);
         specialise(session, op, args);
       }
-      throw;
+      throw_as_eager(session, op, args);
     }
   }
   const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);

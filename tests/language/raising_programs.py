@@ -225,6 +225,21 @@ def lists_of_sizes_in_messages(x, image, weight):
     return texts
 
 
+@programs(lambda: (torch.ones(3), torch.ones(2, 2, 2), torch.ones(3) > 0, torch.ones(5, 4)))
+def words_of_rules_and_meta_kernels(x, cube, mask, rows):
+    """What they refuse, the operator's own kernel is asked about: its message is the one that the handler reads."""
+    loss = torch.nn.functional.multi_margin_loss
+    return [
+        text_of(lambda: torch.vdot(x, x.half())),
+        text_of(lambda: torch.trace(cube)),
+        text_of(lambda: -mask),
+        text_of(lambda: torch.complex(x, x.int())),
+        text_of(lambda: loss(rows, rows.long())),
+        text_of(lambda: torch.nn.functional.soft_margin_loss(rows, torch.ones(5))),
+        text_of(lambda: torch.nn.functional.conv1d(cube, cube, groups=3)),
+    ]
+
+
 @programs(*matrices())
 def generator_raises_at_an_operator(a):
     def rows():
