@@ -248,7 +248,11 @@ void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySe
         session.wanted = needed_of_data(op, args);
         specialise(session, op, args);
       }
-      throw;
+      // With a mask of zeros it might find other words.
+      const bool by_data =
+          facts.data_dependent || indexes_with_mask(args) || (facts.dynamic_shape && has_dynamic_shape(op, args));
+      if (by_data) throw;
+      throw_as_eager(session, op, args);
     }
   }
   const bool dynamic = !inferred && facts.dynamic_shape && has_dynamic_shape(op, args);

@@ -57,24 +57,33 @@ bool meta_is_python(const c10::OperatorHandle& op) {
   return kernel.debug().find("_meta_registrations") != std::string::npos;
 }
 
-/// The device of what an operator is tried with. The CPU: its own kernel there is called with zeros, and says what
-/// eager would. Never for random numbers, whose stream would move.
-c10::Device stand_in_of(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
-  const c10::Device meta(c10::kMeta), cpu(c10::kCPU);
+bool is_tried(const c10::OperatorHandle& op, TriedRow::Reason reason) {
   const auto* const row = std::ranges::find(kTried, op.operator_name().name, &TriedRow::op);
-  const bool assumes_gpu = row != std::end(kTried) && row->reason == TriedRow::MetaAssumesGpu;
-  if (row != std::end(kTried) && !assumes_gpu) return meta;
-  if (!assumes_gpu && (op.hasTag(at::Tag::nondeterministic_seeded) || !meta_is_python(op))) return meta;
-  const int64_t most = assumes_gpu ? kMostZeros : kMostZerosForSpeed;
+  return row != std::end(kTried) && row->reason == reason;
+}
+
+/// The CPU's own kernel may be called with zeros in place of the arguments. Never for random numbers, whose stream
+/// would move.
+bool may_try(const c10::OperatorHandle& op, std::span<const c10::IValue> args, int64_t most) {
+  if (op.operator_name().getNamespace() != "aten" || op.hasTag(at::Tag::nondeterministic_seeded)) return false;
+  if (is_tried(op, TriedRow::TrustsNumbers)) return false;
   const auto small = [&](const at::Tensor& tensor) {
     return !tensor.defined() || (tensor.is_cpu() && tensor.numel() <= most);
   };
-  for (const c10::IValue& arg : args) {
-    if (arg.isTensor() && !small(arg.toTensor())) return meta;
-    if (arg.isTensorList() && !std::ranges::all_of(arg.toTensorVector(), small)) return meta;
-    if (arg.isDevice() && !arg.toDevice().is_cpu()) return meta;
-  }
-  return cpu;
+  return std::ranges::none_of(args, [&](const c10::IValue& arg) {
+    return (arg.isTensor() && !small(arg.toTensor())) ||
+           (arg.isTensorList() && !std::ranges::all_of(arg.toTensorVector(), small)) ||
+           (arg.isDevice() && !arg.toDevice().is_cpu());
+  });
+}
+
+/// The device of what an operator is tried with. The CPU: its own kernel there is called with zeros, and says what
+/// eager would.
+c10::Device stand_in_of(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  const bool assumes_gpu = is_tried(op, TriedRow::MetaAssumesGpu);
+  const bool try_zeros =
+      (assumes_gpu || meta_is_python(op)) && may_try(op, args, assumes_gpu ? kMostZeros : kMostZerosForSpeed);
+  return c10::Device(try_zeros ? c10::kCPU : c10::kMeta);
 }
 
 /// The state in which a meta kernel runs: straight to the backend, nothing recorded, and Python meta kernels out of
@@ -120,11 +129,13 @@ class MetaCall {
   }
 
   /// Throws what the kernel throws.
+  void call() {
+    MetaScope scope;
+    op_.callBoxed(&stack_);
+  }
+
   std::vector<c10::IValue> run() {
-    {
-      MetaScope scope;
-      op_.callBoxed(&stack_);
-    }
+    call();
     for (auto& [fake, meta] : tensors_) follow_metadata(fake, meta);
     std::vector<c10::IValue> results;
     results.reserve(stack_.size());
@@ -296,6 +307,19 @@ std::optional<std::vector<c10::IValue>> try_zeros(Session& session, const c10::O
 
 }  // namespace
 
+void throw_as_eager(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  if (!session.refused() && may_try(op, args, kMostZeros)) {
+    try {
+      MetaCall(session, op, args, c10::Device(c10::kCPU)).call();
+    } catch (const c10::Error&) {
+      const pybind11::gil_scoped_acquire gil;
+      PyErr_Clear();  // of the meta kernel, where that is in Python
+      throw;
+    }
+  }
+  throw;
+}
+
 std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHandle& op,
                                          std::span<const c10::IValue> args) {
   if (stand_in_of(op, args).is_cpu()) {
@@ -320,7 +344,7 @@ std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHa
       refuse(Refusal::Kind::Unsupported, "its kernel refuses the meta device: " + first_line(error));
     }
     // What the fake kernel of a user's operator raises may be no business of the program; the real kernel will tell.
-    if (op.operator_name().getNamespace() == "aten") throw;
+    if (op.operator_name().getNamespace() == "aten") throw_as_eager(session, op, args);
     refuse(Refusal::Kind::Unsupported, "its fake kernel raised " + first_line(error));
   }
   return {};  // refusing throws

@@ -14,4 +14,9 @@ namespace magneto::fake {
 std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHandle& op,
                                          std::span<const c10::IValue> args);
 
+/// In a handler, of what a rule or a meta kernel threw: throws what the kernel of the CPU says to the same call, with
+/// zeros in its tensors. Rules and meta kernels have words of their own, and a program may read them (`str(error)`).
+/// Where the arguments are too large or elsewhere, or zeros are accepted, the exception at hand is thrown on.
+[[noreturn]] void throw_as_eager(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args);
+
 }  // namespace magneto::fake

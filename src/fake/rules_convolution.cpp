@@ -20,10 +20,10 @@ namespace {
 namespace meta = at::meta;
 
 /// A parameter given once for all spatial dimensions.
-std::vector<int64_t> expanded(std::vector<int64_t> parameter, size_t rank) {
+std::vector<int64_t> expanded(const char* name, std::vector<int64_t> parameter, size_t rank) {
   if (parameter.size() == 1) parameter.resize(rank, parameter[0]);
-  TORCH_CHECK(parameter.size() == rank, "expected convolution parameters to be a single integer value or a list of ",
-              rank, " values to match the convolution dimensions, but got ", parameter);
+  TORCH_CHECK(parameter.size() == rank, "expected ", name, " to be a single integer value or a list of ", rank,
+              " values to match the convolution dimensions, but got ", name, "=", at::IntArrayRef(parameter));
   return parameter;
 }
 
@@ -42,10 +42,10 @@ struct Convolution {
         weight(call.tensor(1)),
         bias(call.optional_tensor(2)),
         spatial(std::max<int64_t>(weight.dim() - 2, 0)),
-        stride(expanded(call.ints(3), spatial)),
-        padding(expanded(call.ints(4), spatial)),
-        dilation(expanded(call.ints(5), spatial)),
-        output_padding(expanded(call.ints(7), spatial)),
+        stride(expanded("stride", call.ints(3), spatial)),
+        padding(expanded("padding", call.ints(4), spatial)),
+        dilation(expanded("dilation", call.ints(5), spatial)),
+        output_padding(expanded("output_padding", call.ints(7), spatial)),
         transposed(call.boolean(6)),
         groups(call.integer(8)) {}
 

@@ -84,7 +84,7 @@ void expand(const Call& call, View& view) {
   const at::Tensor& self = call.tensor(0);
   const std::vector<int64_t> sizes = call.ints(1);
   TORCH_CHECK(static_cast<int64_t>(sizes.size()) >= self.dim(), "expand(", self.toString(), "{", self.sizes(),
-              "}, size=", sizes, "): the number of sizes provided (", sizes.size(),
+              "}, size=", at::IntArrayRef(sizes), "): the number of sizes provided (", sizes.size(),
               ") must be greater or equal to the number of dimensions in the tensor (", self.dim(), ")");
   auto geometry = at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);
   view.sizes = std::move(geometry.sizes);
@@ -276,11 +276,12 @@ bool split_with_sizes(Call& call) {
   int64_t total = 0;
   for (int64_t length : lengths) {
     TORCH_CHECK(length >= 0,
-                "split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes=", lengths);
+                "split_with_sizes expects split_sizes have only non-negative entries, but got split_sizes=",
+                at::IntArrayRef(lengths));
     total += length;
   }
   TORCH_CHECK(total == self.size(dim), "split_with_sizes expects split_sizes to sum exactly to ", self.size(dim),
-              " (input tensor's size at dimension ", dim, "), but got split_sizes=", lengths);
+              " (input tensor's size at dimension ", dim, "), but got split_sizes=", at::IntArrayRef(lengths));
   add_slices(call, dim, lengths);
   return true;
 }

@@ -108,7 +108,16 @@ class Writer:
         )  # fmt: skip
 
     def error(self) -> str:
-        return self.pick("ValueError", "KeyError", "ZeroDivisionError", "IndexError", "Exception")
+        return self.pick("ValueError", "KeyError", "ZeroDivisionError", "IndexError", "RuntimeError", "Exception")
+
+    def refused(self) -> str:
+        """What an operator refuses."""
+        a = self.tensor(2)
+        return self.pick(
+            f"{a} + torch.ones(3)", f"{a}.view(3)", f"{a}[9]", f"{a}.expand(2)", f"torch.stack([{a}, torch.ones(3)])", f"{a} @ torch.ones(3)",
+            f"{a}.sum({self.integer(1)})", f"{a}[:, {self.integer(2)}]", f"torch.cat([{a}, torch.ones(2, 2)])", f"{a} << 1", f"{a}.dot({a}.double())",
+            f"{a}.split([{self.integer(2)}, {self.integer(2)}])[0]", f"{a}.transpose(0, 1)", f"~{a}", f"{a}.reshape({self.integer(2)}, 2)",
+        )  # fmt: skip
 
     def simple(self) -> list[str]:
         target = self.pick("t", "t", "u")
@@ -138,6 +147,7 @@ class Writer:
             [f"m = {self.integer()}", "log.append(f'{m} {m:>3}')"],
             [f"log.extend(numbers({self.integer()} % 4))"],
             ["Thing.kind = Thing.kind % 5 + 1"],
+            [f"log.append({self.refused()})"],
             [f"raise {self.error()}('r')"] if self.random.random() < 0.3 else ["m -= 1"],
         )
 
@@ -174,7 +184,8 @@ class Writer:
         if kind == 3:
             return [f"{name} = 0", f"while {name} < {self.integer()} % 4:", f"    {name} += 1", *loop]
         if kind == 4:
-            handler = [f"except {self.error()}{self.pick('', f' as e{name}')}:", *other]
+            told = self.pick([""], [f" as e{name}", f"    log.append(str(e{name}))"])
+            handler = [f"except {self.error()}{told[0]}:", *told[1:], *other]
             rest = self.pick([], ["else:", *indent(self.simple())], ["finally:", *indent(self.simple())])
             return ["try:", *body, *handler, *rest]
         if kind == 5:

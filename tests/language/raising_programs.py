@@ -206,6 +206,40 @@ def shape_error_in_second_branch(x, y):
         return x, str(error)
 
 
+def text_of(operator):
+    try:
+        return operator()
+    except RuntimeError as error:
+        return str(error)
+
+
+@programs(lambda: (torch.ones(2, 3), torch.ones(1, 3, 8, 8), torch.ones(4, 3, 3, 3)))
+def lists_of_sizes_in_messages(x, image, weight):
+    """The messages are those of the rules for shapes: std::vector prints without brackets."""
+    texts = [text_of(lambda n=n: x.expand(n)) for n in ((), (3,))]
+    texts += [text_of(lambda n=n: x.split(n)) for n in ([1, -1], [1, 2])]
+    for name in ("stride", "padding", "dilation"):
+        texts.append(text_of(lambda n=name: torch.nn.functional.conv2d(image, weight, **{n: (1, 2, 3)})))
+    transposed = torch.nn.functional.conv_transpose2d
+    texts.append(text_of(lambda: transposed(image, weight[:3], output_padding=(1, 2, 3))))
+    return texts
+
+
+@programs(lambda: (torch.ones(3), torch.ones(2, 2, 2), torch.ones(3) > 0, torch.ones(5, 4)))
+def words_of_rules_and_meta_kernels(x, cube, mask, rows):
+    """What they refuse, the operator's own kernel is asked about: its message is the one that the handler reads."""
+    loss = torch.nn.functional.multi_margin_loss
+    return [
+        text_of(lambda: torch.vdot(x, x.half())),
+        text_of(lambda: torch.trace(cube)),
+        text_of(lambda: -mask),
+        text_of(lambda: torch.complex(x, x.int())),
+        text_of(lambda: loss(rows, rows.long())),
+        text_of(lambda: torch.nn.functional.soft_margin_loss(rows, torch.ones(5))),
+        text_of(lambda: torch.nn.functional.conv1d(cube, cube, groups=3)),
+    ]
+
+
 @programs(*matrices())
 def generator_raises_at_an_operator(a):
     def rows():
