@@ -11,8 +11,8 @@ kinds=("${@:-address}")
 library() { g++ -print-file-name="$1"; }
 
 # Leaks: CPython and PyTorch keep much on purpose; tests/test_leaks.py counts ours (and can't here: freed memory is kept
-# aside). Python uses plain malloc so that ASan sees each object.
-export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_odr_violation=0
+# aside). Python uses plain malloc so that ASan sees each object. What no memory can hold is the program's error.
+export ASAN_OPTIONS=detect_leaks=0:abort_on_error=1:detect_odr_violation=0:allocator_may_return_null=1
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 # CPython, PyTorch and OpenMP are not instrumented: what happens inside them is not judged.
 export TSAN_OPTIONS="halt_on_error=1 abort_on_error=1 suppressions=$PWD/tools/thread-sanitizer.txt"
