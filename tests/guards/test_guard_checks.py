@@ -90,7 +90,7 @@ def copy_of(constant):
     if type(constant) is tuple:
         return tuple([copy_of(item) for item in constant])
     if type(constant) is frozenset:
-        return frozenset([copy_of(item) for item in constant])
+        return frozenset(set(constant))  # with its places, which are part of what is guarded: they make the order
     return constant
 
 
