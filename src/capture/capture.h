@@ -391,7 +391,8 @@ class Capture {
   // -- special methods of torch.Tensor (special_methods.cpp) -----------------------------------------------------
   /// Guards those that the C function goes to for tensors among the arguments.
   void guard_special_methods(PyObject* function, std::span<PyObject* const> args);
-  /// Calls the program's own method, if it has put one in the place of PyTorch's; else null.
+  /// Calls the program's own method, if it has put one in the place of PyTorch's, or PyTorch's, if a class or a mode
+  /// says what that means; else null.
   Ref call_replaced_method(PyObject* tensor, PyObject* name);
 
   // -- calls (calls.cpp, effects.cpp, classes.cpp) ---------------------------------------------------------------

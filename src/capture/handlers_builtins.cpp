@@ -36,10 +36,6 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
   PyObject* value = args.values[0];
   if (is_tensor(value)) {
     if (Ref length = capture.call_replaced_method(value, MAGNETO_STR("__len__"))) return length;
-    if (capture.is_overridden(args.values)) {
-      static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "__len__");
-      return capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value});
-    }
     if (Ref shape = capture.shape_of(THPVariable_Unpack(value))) return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
     return size_of(value);
   }

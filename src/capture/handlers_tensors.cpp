@@ -1,10 +1,8 @@
 // Methods of tensors that are more than one recorded operator.
-#include <torch/csrc/Device.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "capture/handlers.h"
 #include "python/imported.h"
-#include "python/types.h"
 
 namespace magneto::capture {
 
@@ -54,24 +52,6 @@ Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
   }
   return result;
 }
-
-/// torch.device as a context manager, where it changes no result: a CPU's, among such. What a torch call is given does
-/// not say on which device it makes tensors.
-template <const char* const& name>
-Ref handle_device_context(Capture& capture, const CallArgs& args) {
-  PyObject* device = args.values.at(0);
-  bool plain = THPDevice_Check(device) && reinterpret_cast<THPDevice*>(device)->device.is_cpu();
-  for (PyObject* mode : guards::function_modes()) {
-    const std::optional<c10::Device> other = guards::device_of_context(mode);
-    plain &= other && other->is_cpu();
-  }
-  if (!plain) capture.side_exit(BreakReason::OpaqueObject, std::string("call of torch.device.") + name);
-  PyObject* method = PyDict_GetItemString(type_dict(Py_TYPE(device)), name);
-  return checked(PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames));
-}
-
-constexpr const char* kEnter = "__enter__";
-constexpr const char* kExit = "__exit__";
 
 /// size(), numel() and their like: numbers that the program goes on with as they are, where they differ from run to
 /// run.
@@ -139,8 +119,6 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.TensorBase.nelement", handle_numel<kNelement>},
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
       {"torch._C.Generator.manual_seed", seed_generator},
-      {"torch.device.__enter__", handle_device_context<kEnter>},
-      {"torch.device.__exit__", handle_device_context<kExit>},
       {"torch._C.TensorBase.detach_", handle_detach},
       {"torch._C._VariableFunctionsClass.detach_", handle_detach},
   };

@@ -141,11 +141,6 @@ Ref Capture::contents_of(PyObject* object) {
 Ref Capture::iterate(PyObject* value) {
   if (is_tensor(value)) {
     if (Ref items = call_replaced_method(value, MAGNETO_STR("__iter__"))) return items;
-    PyObject* const operand[] = {value};
-    if (is_overridden(operand)) {
-      static PyObject* const method = PyObject_GetAttrString(THPVariableClass, "__iter__");
-      return call(wrap(method, sources.constant(method)).get(), {value});
-    }
     static PyObject* const unbind =
         _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("unbind"));
     CallArgs args;

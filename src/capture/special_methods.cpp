@@ -107,7 +107,7 @@ void Capture::guard_special_methods(PyObject* function, std::span<PyObject* cons
 
 Ref Capture::call_replaced_method(PyObject* tensor, PyObject* name) {
   PyObject* method = type_lookup(Py_TYPE(tensor), name);
-  if (!method || !is_function_beside(method, "torch._tensor")) return {};
+  if (!method || !(is_function_beside(method, "torch._tensor") || is_overridden({&tensor, 1}))) return {};
   return call(wrap(method, sources.constant(method)).get(), {tensor});
 }
 

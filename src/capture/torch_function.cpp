@@ -7,6 +7,7 @@
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <Python.h>
+#include <torch/csrc/Device.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -87,7 +88,7 @@ bool overrides(Capture& capture, PyObject* object, int depth) {
 /// Numbers in place of what stands for them in calls of PyTorch.
 Ref plain_argument(Capture& capture, PyObject* object) {
   if (const auto size = symint_value(object)) return capture.size_number(*size);
-  if (PyFloat_Check(object) || !(PyTuple_CheckExact(object) || PyList_CheckExact(object))) return Ref::borrow(object);
+  if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) return Ref::borrow(object);
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(object);
   Ref items = checked(PyTuple_New(count));
   bool changed = false;
@@ -192,6 +193,12 @@ Ref handle_stack_at(Capture& capture, const CallArgs& args) {
   return handle_mode(capture, function.get(), args);
 }
 
+/// The method of the first argument's own class.
+Ref call_own(const char* name, const CallArgs& args) {
+  PyObject* method = PyDict_GetItemString(type_dict(Py_TYPE(args.values[0])), name);
+  return checked(PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames));
+}
+
 /// Of a context in which torch calls ask nobody. No plan can enter or leave one: it is all in a segment, or none of it.
 template <const char* const& name>
 Ref handle_context(Capture& capture, const CallArgs& args) {
@@ -199,8 +206,21 @@ Ref handle_context(Capture& capture, const CallArgs& args) {
   if (capture.is_outside(context)) {
     capture.side_exit(BreakReason::OpaqueObject, std::string(name) + " of a " + Py_TYPE(context)->tp_name);
   }
-  PyObject* method = PyDict_GetItemString(type_dict(Py_TYPE(context)), name);
-  return checked(PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames));
+  return call_own(name, args);
+}
+
+/// torch.device as a context manager, where it changes no result: a CPU's, among such. What a torch call is given does
+/// not say on which device it makes tensors.
+template <const char* const& name>
+Ref handle_device_context(Capture& capture, const CallArgs& args) {
+  PyObject* device = args.values.at(0);
+  bool plain = THPDevice_Check(device) && reinterpret_cast<THPDevice*>(device)->device.is_cpu();
+  for (PyObject* mode : guards::function_modes()) {
+    const std::optional<c10::Device> other = guards::device_of_context(mode);
+    plain &= other && other->is_cpu();
+  }
+  if (!plain) capture.side_exit(BreakReason::OpaqueObject, std::string("call of torch.device.") + name);
+  return call_own(name, args);
 }
 
 constexpr const char* kEnter = "__enter__";
@@ -214,6 +234,8 @@ std::span<const HandlerRow> torch_function_handlers() {
       {"torch._C.DisableTorchFunctionSubclass.__exit__", handle_context<kExit>},
       {"torch._C.DisableTorchFunction.__enter__", handle_context<kEnter>},
       {"torch._C.DisableTorchFunction.__exit__", handle_context<kExit>},
+      {"torch.device.__enter__", handle_device_context<kEnter>},
+      {"torch.device.__exit__", handle_device_context<kExit>},
       {"torch._C._pop_torch_function_stack", handle_pop},
       {"torch._C._get_function_stack_at", handle_stack_at},
   };
