@@ -7,7 +7,10 @@ from typing import Any, TypedDict
 torch_version: str
 """The PyTorch that the core was built against."""
 
-class Unsupported(RuntimeError):
+class MagnetoError(RuntimeError):
+    """Base of the errors that are Magneto's own."""
+
+class Unsupported(MagnetoError):
     """Something in the program can't be captured, under `fullgraph=True`."""
 
 class Options(TypedDict):

@@ -12,13 +12,14 @@ live in the core, which is told of each change.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from torch.utils._config_module import ContextDecorator  # also of classes of tests
 
 from magneto import _C, exc
 
@@ -214,29 +215,34 @@ def help(name: str | None = None) -> str:
     return "\n".join(lines)
 
 
-class patch(contextlib.ContextDecorator):
-    """Changes settings for a `with` block or for the calls of a decorated function.
+def changes(first: Any, value: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What `patch` is to change: it takes a dict, or a name and a value, and keywords."""
+    if isinstance(first, str):
+        return {first: value, **settings}
+    if first is None or isinstance(first, Mapping):
+        return {**(first or {}), **settings}
+    raise exc.InvalidValue(f"config.patch takes a dict, a name and a value, or keywords, not {first!r}")
+
+
+class patch(ContextDecorator):
+    """Changes settings for a `with` block, for the calls of a decorated function, or for the tests of a class.
 
     Takes keyword arguments, a dict, or a name and a value.
     """
 
-    def __init__(self, changes: Mapping[str, Any] | str | None = None, value: Any = None, **settings: Any) -> None:
-        if isinstance(changes, str):
-            settings = {changes: value, **settings}
-        elif changes is not None:
-            settings = {**changes, **settings}
-        for name, new in settings.items():
+    def __init__(self, first: Mapping[str, Any] | str | None = None, value: Any = None, **settings: Any) -> None:
+        self._changes = changes(first, value, settings)
+        for name, new in self._changes.items():
             check(name, new)
-        self._changes = settings
         self._previous: list[dict[str, Any]] = []
 
-    def __enter__(self) -> patch:
+    def __enter__(self) -> patch:  # type: ignore[override]
         self._previous.append({name: _values[name] for name in self._changes})
         for name, value in self._changes.items():
             _assign(name, value)
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, *exception: object) -> None:  # type: ignore[override]
         for name, value in self._previous.pop().items():
             _assign(name, value)
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from magneto._C import MagnetoError as MagnetoError
 from magneto._C import Unsupported as Unsupported
-
-
-class MagnetoError(RuntimeError):
-    """Base of the errors about how Magneto is used."""
 
 
 class InvalidName(MagnetoError, ValueError):
@@ -50,8 +47,16 @@ class InvalidValue(MagnetoError, TypeError):
     """A setting or an argument has a value of a wrong type or out of its range."""
 
 
-class BackendFailed(MagnetoError):
+class BackendCompilerFailed(MagnetoError):
     """A backend raised or returned something that can't be called; its own exception is the cause."""
+
+    @property
+    def inner_exception(self) -> BaseException | None:
+        """What the backend raised."""
+        return self.__cause__
+
+
+BackendFailed = BackendCompilerFailed
 
 
 class RecompileError(MagnetoError):

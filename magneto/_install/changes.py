@@ -25,22 +25,6 @@ class Changes:
             self._undo.append(lambda: namespace.pop(name, None))
         namespace[name] = value
 
-    def without_module(self, name: str) -> None:
-        """Deletes a module's name in its package, if it is there, and does so again before anything is put back."""
-        package, _, child = name.rpartition(".")
-
-        def delete() -> Any:
-            return vars(sys.modules[package]).pop(child, None) if package in sys.modules else None
-
-        before = delete()
-
-        def restore() -> None:
-            delete()
-            if before is not None:
-                setattr(sys.modules[package], child, before)
-
-        self._undo.append(restore)
-
     def body(self, function: Any, replacement: Callable[..., Any]) -> None:
         """Makes a Python function run `replacement`. It stays the same object, for all who hold it."""
         before = (function.__code__, function.__defaults__, function.__kwdefaults__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Mapping
@@ -9,12 +10,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from magneto import _C, _api, _backends, _forward, _options, _stance, config, exc
-from magneto._install import settings, sources, table
+from magneto import _C, _api, _backends, _forward, _options, _stance, config
+from magneto._install import peer, settings, sources, table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ERRORS = (exc.MagnetoError, exc.Unsupported)
+NO = False
 _OWN_OPERATORS = ("torch._higher_order_ops", "torch.nn.attention.flex_attention")
 
 _default_backend: Any = None
@@ -220,6 +221,11 @@ def nothing(*args: Any, **kwargs: Any) -> None:
     """For calls that need nothing done."""
 
 
+def nothing_meanwhile() -> contextlib.AbstractContextManager[None]:
+    """For blocks that need nothing done."""
+    return contextlib.nullcontext()
+
+
 def is_compile_supported(device_type: str | torch.device) -> bool:
     """There is generated code for the device."""
     return torch.device(device_type).type == "cpu"
@@ -283,17 +289,6 @@ def list_options() -> list[str]:
     return sorted(_options.OPTIONS)
 
 
-def make_fx(*args: Any, **kwargs: Any) -> Any:
-    """Refuses: it traces with the parts that `install` replaces."""
-    raise table.NotYet(
-        "torch.fx.experimental.proxy_tensor.make_fx runs PyTorch's compiler, which magneto.install() replaces: use "
-        "magneto.explain(fn)(*args).graphs for the captured graph, or magneto.uninstall() first."
-    )
-
-
-def export(*args: Any, **kwargs: Any) -> Any:
-    """Refuses: torch.export is made of the parts that `install` replaces."""
-    raise table.NotYet(
-        "torch.export runs PyTorch's compiler, which magneto.install() replaces: use "
-        "magneto.explain(fn)(*args).graphs for the captured graph, or magneto.uninstall() first."
-    )
+export = table.refusing(
+    "torch.export", "it runs PyTorch's compiler: " + table.EXPORT, lambda: peer.original("torch.export", "export")
+)

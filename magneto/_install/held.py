@@ -1,4 +1,4 @@
-"""What others hold of PyTorch's compiler where it was loaded before `install`: it becomes Magneto's, too.
+"""What others hold of PyTorch's compiler where it is loaded, before `install` or since (peer.py): it becomes Magneto's.
 
 Functions stay the objects that they are, with another body, those that it has compiled or disabled included. What is no
 function is exchanged in the modules that have imported it. What the program has set in its configuration is taken over.
@@ -12,46 +12,72 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from magneto._install import dynamo, modules, settings, table
+from magneto._install import config_modules, dynamo, modules, peer, table
 from magneto._install.changes import Changes
+
+_WRAPS = "torch._dynamo.eval_frame"
 
 
 def change(changes: Changes, loaded: Mapping[str, types.ModuleType]) -> None:
     """Changes the names of the modules `loaded`, and what was made by them or imported from them."""
     exchanged: dict[int, Any] = {}  # id of an object of PyTorch's compiler -> ours
     for name, module in loaded.items():
-        if name not in table.MODULES:
-            continue
         shim = modules.load(name)
-        if isinstance(shim, settings.ConfigModule):
+        if isinstance(shim, config_modules.ConfigModule):
             exchanged[id(module)] = shim
             shim.take_over(module)
         for row in table.MODULES[name]:
             before = vars(module).get(row.name)
-            if before is None:
+            if before is None or row.target == table.PEERS:
                 continue
+            original = peer.keep_original(name, row.name, before)
             ours = getattr(shim, row.name)
             if isinstance(before, types.FunctionType):
-                changes.body(before, ours)
+                changes.body(before, peer.unless_loading(original, ours))
             else:
                 exchanged[id(before)] = ours
-            changes.attribute(module, row.name, ours)
+                changes.attribute(module, row.name, ours)
         for child in table.children(name):
             if child in vars(module):
                 changes.attribute(module, child, modules.load(f"{name}.{child}"))
-    for wrapper in list(_wrappers(loaded)):
-        changes.body(wrapper, _ours(wrapper))
-    for holder in list(sys.modules.values()):
-        for name, value in list(getattr(holder, "__dict__", {}).items()):
-            if id(value) in exchanged:
-                changes.attribute(holder, name, exchanged[id(value)])
+    if _WRAPS in loaded:
+        for wrapper in list(_wrappers(loaded[_WRAPS])):
+            changes.body(wrapper, _ours(wrapper))
+    for holder, name, value in _holders(exchanged):
+        changes.attribute(holder, name, exchanged[id(value)])
 
 
-def _wrappers(loaded: Mapping[str, types.ModuleType]) -> Iterator[types.FunctionType]:
+def give_way(stood_in: Mapping[str, types.ModuleType]) -> None:
+    """Classes of modules that stood in for PyTorch's become PyTorch's where they were imported: it raises its own.
+
+    Functions of ours ask PyTorch's once they are there (shapes.py).
+    """
+    exchanged = {
+        id(value): getattr(sys.modules[module], name)
+        for module, shim in stood_in.items()
+        for name, value in vars(shim).items()
+        if isinstance(value, type) and table.has_row(module, name)
+    }
+    for holder, name, value in _holders(exchanged):
+        setattr(holder, name, exchanged[id(value)])
+
+
+def _holders(exchanged: Mapping[int, Any]) -> list[tuple[types.ModuleType, str, Any]]:
+    """Where modules hold the objects with these ids: module, name, object."""
+    return [
+        (holder, name, value)
+        for holder in list(sys.modules.values())
+        if exchanged and not peer.is_served(holder)
+        for name, value in list(getattr(holder, "__dict__", {}).items())
+        if id(value) in exchanged
+    ]
+
+
+def _wrappers(module: types.ModuleType) -> Iterator[types.FunctionType]:
     """The functions that PyTorch's compiler has put around those that it compiles or leaves alone."""
-    files = {getattr(module, "__file__", None) for module in loaded.values()}
+    file = getattr(module, "__file__", None)
     for function in gc.get_objects():
-        if type(function) is not types.FunctionType or function.__code__.co_filename not in files:
+        if type(function) is not types.FunctionType or function.__code__.co_filename != file:
             continue
         if "_torchdynamo_orig_callable" in vars(function):
             yield function

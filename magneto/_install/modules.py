@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import sys
 import types
 from collections.abc import Callable, Iterable, Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -12,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from magneto import exc
-from magneto._install import settings, sources, table
+from magneto._install import config_modules, peer, sources, table
 
 
 class InvalidAttribute(exc.InvalidName, AttributeError):
@@ -24,10 +23,12 @@ class InvalidModule(exc.InvalidName, ModuleNotFoundError):
 
 
 class Shim(types.ModuleType):
-    """A module whose names are rows."""
+    """A module whose names are rows; what no row names is PyTorch's own module's."""
 
     def __getattr__(self, name: str) -> Any:
         module = self.__name__
+        if name == "__file__":  # where PyTorch's code of that name is
+            return sources.file_of(module)
         if name.startswith("__"):  # what Python itself asks a module for
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         for row in table.MODULES[module]:
@@ -35,22 +36,43 @@ class Shim(types.ModuleType):
                 value = table.value_of(module, row)
                 vars(self)[name] = value
                 return value
-        if name in table.children(module):
+        if sources.is_module(f"{module}.{name}"):
             return importlib.import_module(f"{module}.{name}")
-        raise InvalidAttribute(f"name in {module}", name, table.names_of(module), sources.known_there(module, name))
+        if sources.has(module, name):
+            real = peer.module(module)
+            if hasattr(real, name):  # else it is another platform's, or another build's
+                return getattr(real, name)
+        raise InvalidAttribute(f"name in {module}", name, _known(module, name))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if (real := self._real_home(name)) is not None and not isinstance(value, types.ModuleType):
+            setattr(real, name, value)  # its own functions read it there
+
+    def __delattr__(self, name: str) -> None:
+        if name in vars(self):
+            super().__delattr__(name)
+        if (real := self._real_home(name)) is not None:
+            vars(real).pop(name, None)
+
+    def _real_home(self, name: str) -> types.ModuleType | None:
+        """PyTorch's own module, if it is loaded and the name is its."""
+        module = vars(self)["__name__"]
+        return None if name.startswith("__") or table.has_row(module, name) else peer.loaded(module)
 
     def __dir__(self) -> Iterable[str]:
-        return sorted({*super().__dir__(), *table.names_of(self.__name__)})
+        return sorted({*super().__dir__(), *table.names_of(self.__name__), *sources.public(self.__name__)})
 
 
 class _Loader(Loader):
     def create_module(self, spec: ModuleSpec) -> types.ModuleType:
-        return settings.MODULES[spec.name](spec.name) if spec.name in settings.MODULES else Shim(spec.name)
+        rows = config_modules.ROWS.get(spec.name)
+        return Shim(spec.name) if rows is None else config_modules.ConfigModule(spec.name, rows)
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Resolves what works, so that captured code finds plain attributes; the rest when it is asked for."""
         for row in table.MODULES[module.__name__]:
-            if row.target and row.state in (table.WORKS, table.NO_EFFECT):
+            if row.target not in ("", table.PEERS) and row.state in (table.WORKS, table.NO_EFFECT):
                 vars(module)[row.name] = table.value_of(module.__name__, row)
 
 
@@ -69,13 +91,27 @@ class _AliasLoader(Loader):
         vars(module)["__spec__"] = self._spec  # the import system has put the alias's there
 
 
+class _PeerLoader(Loader):
+    """A module that is PyTorch's alone, as it is."""
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        self._module = peer.module(spec.name)
+        self._spec, self._loader = self._module.__spec__, self._module.__loader__
+        return self._module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        vars(module).update(__spec__=self._spec, __loader__=self._loader)
+
+
 class Finder(MetaPathFinder):
-    """Serves what lies below the prefixes, and refuses the rest of what lies there."""
+    """Serves what lies below the prefixes: from rows, or as PyTorch's own."""
 
     def __init__(self, prefixes: Sequence[str]) -> None:
         self._prefixes = prefixes
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if peer.is_loading():
+            return None
         package, _, rest = fullname.partition(".")
         if package in table.ALIASES:
             canonical = table.ALIASES[package] + ("." + rest if rest else "")
@@ -85,24 +121,21 @@ class Finder(MetaPathFinder):
         if fullname in table.MODULES:
             # All are packages: `from module import nmae` then asks for a submodule, and gets the error below.
             return importlib.util.spec_from_loader(fullname, _Loader(), is_package=True)
+        if sources.is_module(fullname):
+            return importlib.util.spec_from_loader(fullname, _PeerLoader(), is_package=sources.is_package(fullname))
         parent, _, name = fullname.rpartition(".")
-        known = table.names_of(parent) if parent in table.MODULES else table.MODULES
-        raise InvalidModule(f"name in {parent}", name, known, sources.known_there(parent, name))
+        raise InvalidModule(f"name in {parent}", name, _known(parent, name))
+
+
+def _known(module: str, name: str) -> set[str]:
+    """What an error names: ours, and the nearest of PyTorch's own. All would be hundreds."""
+    ours = {*table.names_of(module)} if module in table.MODULES else set()
+    near = exc.nearest(name, [*ours, *sources.public(module)])
+    return ours | ({near} if near else set())
 
 
 def _is_below(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix + ".")
-
-
-def is_replaced(name: str) -> bool:
-    """Whether a module of that name is a part of PyTorch's compiler, or an older name of one."""
-    return any(_is_below(name, package) for package in (*table.PACKAGES, *table.ALIASES))
-
-
-def drop(what: Callable[[str], bool]) -> None:
-    """Removes modules from sys.modules."""
-    for name in [name for name in sys.modules if what(name)]:
-        del sys.modules[name]
 
 
 def load(name: str) -> types.ModuleType:

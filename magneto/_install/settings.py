@@ -1,22 +1,18 @@
 """The settings of torch._dynamo.config and torch._inductor.config: one row for each that Magneto knows of.
 
-Others that PyTorch's compiler has are kept, said once, and change nothing. A name that it does not have is an error.
+The modules made of them are in config_modules.py.
 """
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import logging
-import os
-import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from magneto import _C, _log, config, exc
-from magneto._install import sources, table
+from magneto._install import table
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
 
@@ -189,149 +185,3 @@ ENVIRONMENT: Mapping[str, tuple[str, str]] = {
     "TORCHDYNAMO_REPRO_LEVEL": ("torch._dynamo.config", "repro_level"),
     "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS": ("torch._dynamo.config", "capture_scalar_outputs"),
 }
-
-
-class InvalidSetting(exc.InvalidSetting):
-    """The configuration module has no such setting."""
-
-
-class ConfigModule(types.ModuleType):
-    """A configuration module: attributes are settings, dotted ones in groups."""
-
-    def __init__(self, name: str, rows: Mapping[str, Setting]) -> None:
-        super().__init__(name)
-        vars(self)["_rows"] = rows
-        vars(self)["_kept"] = {}
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # what Python itself asks a module for
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return self._read(name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name.startswith("__"):
-            super().__setattr__(name, value)
-        else:
-            self._write(name, value)
-
-    def __dir__(self) -> Iterable[str]:
-        return sorted({*super().__dir__(), *(name.partition(".")[0] for name in self._names())})
-
-    def patch(self, changes: Any = None, value: Any = None, **settings: Any) -> _Patch:
-        """Changes settings for a block or for a function's calls; takes a dict, a name and a value, or keywords."""
-        named = {changes: value} if isinstance(changes, str) else dict(changes or {})
-        return _Patch(self, {**named, **settings})
-
-    def get_config_copy(self) -> dict[str, Any]:
-        """The settings that have a row or were set, with their values."""
-        return {name: copy.copy(self._read(name, quiet=True)) for name in {**self._rows, **self._kept}}
-
-    def take_over(self, module: Any) -> None:
-        """Takes over what the program has set in PyTorch's module of this name."""
-        values, defaults = module.get_config_copy(), sources.names(self.__name__)
-        for name in self._rows:
-            default = defaults.get(name, sources.UNKNOWN)
-            if default is not sources.UNKNOWN and values.get(name, default) != default:
-                self._write(name, values[name])
-
-    def _names(self) -> set[str]:
-        return {*self._rows, *(name for name in sources.names(self.__name__) if not name.startswith("_"))}
-
-    def _row(self, name: str) -> Setting | None:
-        row: Setting | None = self._rows.get(name)
-        if row is None and name not in sources.names(self.__name__):
-            near = exc.nearest(name, self._names())  # the list is of the rows: all would be hundreds
-            raise InvalidSetting(f"setting of {self.__name__}", name, {*self._rows, *([near] if near else [])})
-        return row
-
-    def _read(self, name: str, quiet: bool = False) -> Any:
-        if any(row.startswith(name + ".") for row in (*self._rows, *sources.names(self.__name__))):
-            return _Group(self, name)
-        row = self._row(name)
-        if row and row.own:
-            return getattr(config, row.own)
-        if name in self._kept:
-            return self._kept[name]
-        default = row.default if row else sources.names(self.__name__)[name]
-        if isinstance(default, (set, dict, list)):  # changed in place: that is how it is set
-            if row and not quiet:
-                self._say(name, row)
-            return self._kept.setdefault(name, copy.copy(default))
-        return None if default is sources.UNKNOWN else default
-
-    def _write(self, name: str, value: Any) -> None:
-        row = self._row(name)
-        before = self._read(name, quiet=True)
-        if row and row.own:
-            setattr(config, row.own, value)
-        else:
-            if row and row.apply:
-                row.apply(value)
-            self._kept[name] = value
-        if value != before:
-            self._say(name, row)
-
-    def _say(self, name: str, row: Setting | None) -> None:
-        if row is None:
-            table.note_once(f"{self.__name__}.{name}: Magneto has no such setting; it changes nothing")
-        elif row.state in (REPLACED, TO_COME):
-            table.note_once(f"{self.__name__}.{name}: {row.note}")
-
-
-class _Group:
-    """Settings with a common first name: `config.trace`."""
-
-    def __init__(self, module: ConfigModule, name: str) -> None:
-        vars(self).update(_module=module, _name=name)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._module._read(f"{self._name}.{name}")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._module._write(f"{self._name}.{name}", value)
-
-
-class _Patch(contextlib.ContextDecorator):
-    def __init__(self, module: ConfigModule, changes: dict[str, Any]) -> None:
-        for name in changes:
-            module._row(name)
-        self._module, self._changes = module, changes
-        self._before: list[dict[str, Any]] = []
-
-    def __enter__(self) -> None:
-        self._before.append({name: self._module._read(name, quiet=True) for name in self._changes})
-        for name, value in self._changes.items():
-            self._module._write(name, value)
-
-    def __exit__(self, *exception: object) -> None:
-        for name, value in self._before.pop().items():
-            self._module._write(name, value)
-
-
-# What makes each configuration module.
-MODULES: Mapping[str, Callable[[str], ConfigModule]] = {
-    "torch._dynamo.config": lambda name: ConfigModule(name, DYNAMO),
-    "torch._inductor.config": lambda name: ConfigModule(name, INDUCTOR),
-}
-
-
-def _module(name: str) -> ConfigModule:
-    import importlib
-
-    module: ConfigModule = importlib.import_module(name)  # type: ignore[assignment]
-    return module
-
-
-def patch_dynamo(*args: Any, **kwargs: Any) -> _Patch:
-    """torch._dynamo.config.patch under another name."""
-    return _module("torch._dynamo.config").patch(*args, **kwargs)
-
-
-def read_environment() -> None:
-    """Takes the variables of `ENVIRONMENT` over into the settings."""
-    for variable, (module, setting) in ENVIRONMENT.items():
-        text = os.environ.get(variable, "")
-        if text not in ("", "0"):
-            _module(module)._write(setting, True if text == "1" else text)

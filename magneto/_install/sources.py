@@ -1,7 +1,7 @@
 """What PyTorch's compiler calls things: read from its source text, of the PyTorch installed. Nothing of it is run.
 
-So that an error can tell a name that Magneto lacks from one that nobody has, and settings without a counterpart keep
-their defaults.
+So that names that it has can be told from those that nobody has before anything of it is loaded, and settings without a
+counterpart keep their defaults.
 """
 
 from __future__ import annotations
@@ -18,10 +18,32 @@ UNKNOWN = object()
 """The value of a name whose text is no constant."""
 
 
-def known_there(module: str, name: str) -> str:
-    """A sentence for an error, if PyTorch's own `module` has that name; else nothing."""
-    there = name in names(module) or _file(f"{module}.{name}") is not None
-    return "PyTorch's compiler has it; Magneto has nothing for it." if there else ""
+def has(module: str, name: str) -> bool:
+    """Whether PyTorch's own `module` may have that name: its source says so, or can't know."""
+    there = names(module)
+    return name in there or "*" in there or "__getattr__" in there
+
+
+def public(module: str) -> list[str]:
+    """The names of PyTorch's own `module` that are no secret, its submodules among them."""
+    below = [file.stem for file in Path(file_of(module)).parent.glob("*.py")] if is_package(module) else []
+    return [name for name in (*names(module), *below) if not name.startswith("_") and name.isidentifier()]
+
+
+def is_module(name: str) -> bool:
+    """Whether PyTorch has a module of that name."""
+    return _file(name) is not None
+
+
+def file_of(module: str) -> str:
+    """PyTorch's source of the module."""
+    return str(_file(module))
+
+
+def is_package(name: str) -> bool:
+    """Whether it is one with modules below it."""
+    file = _file(name)
+    return file is not None and file.name == "__init__.py"
 
 
 @functools.cache
@@ -34,12 +56,13 @@ def names(module: str) -> Mapping[str, Any]:
     return _names_in(ast.parse(file.read_text()).body, "") if file else {}
 
 
+@functools.cache
 def _file(module: str) -> Path | None:
     package, _, rest = module.partition(".")
-    if package != "torch":
+    if package not in ("torch", "functorch"):
         return None
-    base = Path(torch.__path__[0], *rest.split("."))
-    return next((file for file in (base.with_suffix(".py"), base / "__init__.py") if file.is_file()), None)
+    base = Path(torch.__path__[0]).parent.joinpath(package, *rest.split("."))
+    return next((file for file in (base / "__init__.py", base.with_suffix(".py")) if file.is_file()), None)
 
 
 def _names_in(body: list[ast.stmt], prefix: str) -> dict[str, Any]:
@@ -48,7 +71,7 @@ def _names_in(body: list[ast.stmt], prefix: str) -> dict[str, Any]:
         match statement:
             case ast.ClassDef(name=name, body=inner):
                 found |= {prefix + name: UNKNOWN, **_names_in(inner, f"{prefix}{name}.")}
-            case ast.FunctionDef(name=name):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 found[prefix + name] = UNKNOWN
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 found |= {prefix + (alias.asname or alias.name): UNKNOWN for alias in aliases}
@@ -57,8 +80,18 @@ def _names_in(body: list[ast.stmt], prefix: str) -> dict[str, Any]:
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
             ):
                 found[prefix + name] = _constant(value)
-            case ast.If(body=inner, orelse=other) | ast.Try(body=inner, orelse=other):
+            case ast.Assign(targets=targets):  # of several, or into parts
+                stored = [node for target in targets for node in ast.walk(target)]
+                found |= {prefix + node.id: UNKNOWN for node in stored if isinstance(node, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found.setdefault(prefix + name, UNKNOWN)
+            case ast.If(body=inner, orelse=other) | ast.For(body=inner, orelse=other):
                 found |= {**_names_in(other, prefix), **_names_in(inner, prefix)}
+            case ast.Try(body=inner, orelse=other, handlers=handlers, finalbody=last):
+                parts = [*(handler.body for handler in handlers), last, other, inner]
+                found |= {name: value for part in parts for name, value in _names_in(part, prefix).items()}
+            case ast.With(body=inner):
+                found |= _names_in(inner, prefix)
     return found
 
 

@@ -1,16 +1,18 @@
 """Which name of PyTorch's compiler stands for what: one row per name. docs/install.md is checked against it.
 
 A row's target is `module:attribute`, a module without a dot being one of this package. Without a target the name is a
-function that raises `NotYet` when it is called.
+function that raises `NotYet` when the program calls it. Names without a row are PyTorch's own (peer.py).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
+import types
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +23,10 @@ WORKS = "works"
 REPLACED = "replaced"  # something else does it; the note says what
 NO_EFFECT = "no effect"  # accepted: there is nothing to do; the note says why
 TO_COME = "to come"  # the note says what to do until then
+
+
+PEERS = "PyTorch's own"
+"""The target of a row whose value is PyTorch's, with the note that using it changes nothing here."""
 
 
 class NotYet(exc.MagnetoError, NotImplementedError):
@@ -64,7 +70,7 @@ _TOP = (
     Name("OptimizedModule", WORKS, "magneto:OptimizedModule"),
     Name("is_dynamo_supported", WORKS, "dynamo:yes"),
     Name("is_inductor_supported", WORKS, "dynamo:yes"),
-    Name("patch_dynamo_config", WORKS, "settings:patch_dynamo"),
+    Name("patch_dynamo_config", WORKS, "config_modules:patch_dynamo"),
     Name("mark_static", WORKS, "magneto:mark_static"),
     Name("mark_static_address", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
     Name("mark_dynamic", WORKS, "magneto:mark_dynamic"),
@@ -92,17 +98,29 @@ _AOT = (
     Name("compiled_module", TO_COME, "", _JOINT),
 )
 
+# torch.func turns it off while it differentiates.
+_COMPILED_AUTOGRAD = (
+    Name("_disable", NO_EFFECT, "dynamo:nothing_meanwhile", "backward passes run under eager autograd"),
+    Name("in_compiled_autograd_region", NO_EFFECT, "dynamo:NO", "backward passes run under eager autograd"),
+    Name("compiled_autograd_enabled", NO_EFFECT, "dynamo:NO", "backward passes run under eager autograd"),
+    Name("reset", NO_EFFECT, "dynamo:nothing", "backward passes run under eager autograd"),
+    Name("_enable", TO_COME, "", "backward passes run under eager autograd"),
+    Name("enable_compiler", TO_COME, "", "backward passes run under eager autograd"),
+)
+
 _SYMBOLIC = "is_concrete_bool is_concrete_int is_concrete_float is_symbolic is_nested_int has_free_symbols"
 _SYMBOLIC += (
     " has_free_unbacked_symbols free_symbols free_unbacked_symbols has_hint has_static_value hint_int size_hint"
 )
 _SYMBOLIC += " guard_bool guard_int guard_float guard_scalar guard_or_false guard_or_true guard_size_oblivious"
 _SYMBOLIC += " definitely_true definitely_false statically_known_true statically_known_false expect_true sym_eq sym_and"
+_SYMBOLIC += " has_guarding_hint guarding_hint_or_throw optimization_hint"
 _SYMBOLIC += " sym_or constrain_range _constrain_range_for_size _advise_is_size _advise_is_bounded"
 
 MODULES: dict[str, tuple[Name, ...]] = {
     "torch._dynamo": _TOP,
     "torch._dynamo.config": (),  # settings.DYNAMO
+    "torch._dynamo.compiled_autograd": _COMPILED_AUTOGRAD,
     "torch._dynamo.decorators": (*_TOP, Name("mark_unbacked", WORKS, "magneto:mark_unbacked")),
     "torch._dynamo.eval_frame": (
         *_TOP,
@@ -148,10 +166,10 @@ MODULES: dict[str, tuple[Name, ...]] = {
     "torch._dynamo.debug_utils": (Name("run_fwd_maybe_bwd", WORKS, "profiling:run_fwd_maybe_bwd"),),
     "torch._dynamo.exc": (
         Name("Unsupported", WORKS, "magneto.exc:Unsupported"),
-        Name("BackendCompilerFailed", WORKS, "magneto.exc:BackendFailed"),
+        Name("BackendCompilerFailed", WORKS, "magneto.exc:BackendCompilerFailed"),
         Name("InvalidBackend", WORKS, "magneto.exc:InvalidBackend"),
         Name("RecompileError", WORKS, "magneto.exc:RecompileError"),
-        Name("TorchDynamoException", WORKS, "dynamo:ERRORS", "a tuple of Magneto's, for `except`"),
+        Name("TorchDynamoException", WORKS, "magneto.exc:MagnetoError"),
         Name("InternalTorchDynamoError", WORKS, "magneto.exc:FailedFallback"),
         Name("RecompileLimitExceeded", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
         Name("FailOnRecompileLimitHit", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
@@ -169,10 +187,12 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("compile", WORKS, "dynamo:compile_graph"),
         Name("list_mode_options", WORKS, "dynamo:list_mode_options"),
         Name("list_options", WORKS, "dynamo:list_options"),
+        Name("cudagraph_mark_step_begin", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
         Name("aoti_compile_and_package", TO_COME, "", "compiling ahead of time is to come"),
         Name("aoti_load_package", TO_COME, "", "compiling ahead of time is to come"),
     ),
     "torch._inductor.config": (),  # settings.INDUCTOR
+    "torch._inductor.cudagraph_trees": (Name("mark_step_begin", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),),
     "torch._inductor.compile_fx": (
         Name("compile_fx", WORKS, "dynamo:compile_graph"),
         Name("compile_fx_inner", WORKS, "dynamo:compile_graph"),
@@ -185,11 +205,11 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("fresh_cache", WORKS, "profiling:fresh_cache"),
         Name("fresh_inductor_cache", WORKS, "profiling:fresh_cache"),
     ),
-    "torch._inductor.decomposition": (Name("register_decomposition", TO_COME, "dynamo:decorates_nothing", _PASSES),),
-    "torch._inductor.lowering": (Name("register_lowering", TO_COME, "dynamo:decorates_nothing", _PASSES),),
+    "torch._inductor.decomposition": (Name("register_decomposition", NO_EFFECT, PEERS, _PASSES),),
+    "torch._inductor.lowering": (Name("register_lowering", NO_EFFECT, PEERS, _PASSES),),
     "torch._inductor.pattern_matcher": (
-        Name("PatternMatcherPass", TO_COME, "", _PASSES),
-        Name("register_replacement", TO_COME, "", _PASSES),
+        Name("PatternMatcherPass", NO_EFFECT, PEERS, _PASSES),
+        Name("register_replacement", NO_EFFECT, PEERS, _PASSES),
     ),
     "torch._functorch.aot_autograd": _AOT,
     "functorch.compile": (
@@ -206,8 +226,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
     ),
     "torch.fx.experimental.symbolic_shapes": (
         *(Name(name, WORKS, f"shapes:{name}", _SHAPES) for name in _SYMBOLIC.split()),
-        Name("GuardOnDataDependentSymNode", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
-        Name("ShapeEnv", TO_COME, "", _EXPORT),
+        Name("GuardOnDataDependentSymNode", NO_EFFECT, "dynamo:NeverRaised", "sizes that are numbers raise none"),
     ),
 }
 
@@ -217,25 +236,27 @@ PACKAGES = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd",
 # Modules below these are served here or not at all.
 PREFIXES = (*PACKAGES, "torch.fx.experimental.symbolic_shapes")
 
+# Served only while PyTorch's own is not loaded: that compiles nothing, and does more.
+STAND_INS = frozenset({"torch.fx.experimental.symbolic_shapes"})
+
 # Older names of whole packages: the same module objects.
 ALIASES = {"torchdynamo": "torch._dynamo", "torchinductor": "torch._inductor"}
 
-MINIFIER = _MINIFIER
+MINIFIER, EXPORT = _MINIFIER, _EXPORT
 
 _HERE = os.path.dirname(__file__)
 _TORCH = os.path.dirname(torch.__file__)
 _noted: set[str] = set()
+_quiet = False
 
 
 def note_once(text: str) -> None:
     """A one-line warning at the program's line, the first time in an installation; of the log, where warnings are
     errors."""
-    if text in _noted:
+    if _quiet or text in _noted:
         return
-    frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<frozen importlib")):
-        frame = frame.f_back
-    if frame.f_code.co_filename.startswith(_TORCH):
+    frame = _caller()
+    if _is_torchs(frame):
         return  # torch's own code sets things for itself
     _noted.add(text)
     registry = frame.f_globals.setdefault("__warningregistry__", {})
@@ -245,9 +266,37 @@ def note_once(text: str) -> None:
         _log.announce(text)
 
 
+def _caller() -> types.FrameType:
+    """The innermost frame that is not of this package."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<frozen importlib")):
+        frame = frame.f_back
+    return frame
+
+
+def _is_torchs(frame: types.FrameType) -> bool:
+    return frame.f_code.co_filename.startswith(_TORCH)
+
+
+@contextlib.contextmanager
+def without_notes() -> Iterator[None]:
+    """Nothing is said in the block."""
+    global _quiet
+    before, _quiet = _quiet, True
+    try:
+        yield
+    finally:
+        _quiet = before
+
+
 def forget_notes() -> None:
     """All notes are said anew."""
     _noted.clear()
+
+
+def has_row(module: str, name: str) -> bool:
+    """Whether a name of a served module is ours."""
+    return any(row.name == name for row in MODULES[module])
 
 
 def children(module: str) -> list[str]:
@@ -262,21 +311,31 @@ def names_of(module: str) -> Iterable[str]:
 
 
 def value_of(module: str, row: Name) -> Any:
-    """What a row stands for. What is to come or replaced is said once."""
+    """What a row stands for. What has no effect here is said once."""
     if not row.target:
-        return refusing(f"{module}.{row.name}", row.note)
-    if row.state in (TO_COME, REPLACED):
+        return refusing(f"{module}.{row.name}", row.note, lambda: peer.original(module, row.name))
+    if row.target == PEERS or row.state in (TO_COME, REPLACED):
         note_once(f"{module}.{row.name}: {row.note}")
+    if row.target == PEERS:
+        return peer.original(module, row.name)
     where, _, attribute = row.target.partition(":")
     home = where if where.startswith("magneto") else f"magneto._install.{where}"
     return getattr(importlib.import_module(home), attribute)
 
 
-def refusing(name: str, note: str) -> Any:
-    """A function that says, when it is called, that `name` is not served."""
+def refusing(name: str, note: str, original: Callable[[], Any] | None = None) -> Any:
+    """A function that says, when the program calls it, that `name` is not served.
+
+    PyTorch's own eager code (torch.library.opcheck, torch.onnx) uses some of these parts: it gets the `original`.
+    """
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
+        if original is not None and _is_torchs(_caller()):
+            return original()(*args, **kwargs)
         raise NotYet(f"{name} is not there under magneto.install(): {note}.")
 
     refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
     return refuse
+
+
+from magneto._install import peer  # noqa: E402 (which imports this module)

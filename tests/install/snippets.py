@@ -381,7 +381,7 @@ from torch._inductor.compile_fx import compile_fx_inner
 compiled = compile_fx_inner(mod, args)
 compiled(*args)
 """,
-        _refused("make_fx runs PyTorch's compiler"),
+        _refused("aten._foobar"),
         raises=True,
     ),
     "guide-log-level": Snippet(

@@ -15,7 +15,7 @@ import torch
 
 import magneto
 from magneto import _doctor, _history, exc
-from magneto._install import modules, settings, table
+from magneto._install import config_modules, modules, settings, table
 
 ROOT = Path(__file__).parents[2]
 X = torch.ones(3)
@@ -232,8 +232,8 @@ def test_set_logs_takes_the_documents_names() -> None:
 @pytest.mark.usefixtures("installed")
 def test_errors_are_those_that_probing_programs_expect() -> None:
     assert not hasattr(torch._dynamo, "no_such_name")
-    with pytest.raises(ImportError, match="PyTorch's compiler has it; Magneto has nothing for it"):
-        from torch._dynamo.symbolic_convert import InstructionTranslator  # noqa: F401
+    with pytest.raises(ImportError, match="Did you mean 'symbolic_convert'"):
+        from torch._dynamo import symbolic_convrt  # noqa: F401
     with pytest.raises(ImportError):
         from torch._dynamo import no_such_name  # noqa: F401
     with pytest.raises(table.NotYet, match="magneto.explain"):
@@ -268,7 +268,7 @@ def test_what_libraries_import(code: str) -> None:
 def test_every_row_leads_somewhere() -> None:
     for module, rows in table.MODULES.items():
         served = importlib.import_module(module)
-        if not isinstance(served, (modules.Shim, settings.ConfigModule)):
+        if not isinstance(served, (modules.Shim, config_modules.ConfigModule)):
             continue  # symbolic_shapes, where another test of this process has loaded it
         assert set(table.names_of(module)) <= set(dir(served))
         for row in rows:
@@ -467,7 +467,6 @@ def test_the_page_lists_every_name() -> None:
             assert f"`{row.name}`" in page, row.name
     for setting in (*settings.DYNAMO, *settings.INDUCTOR, *settings.ENVIRONMENT):
         assert f"`{setting}`" in page, setting
-    assert modules.is_replaced("torch._dynamo.utils") and not modules.is_replaced("torch.fx")
 
 
 def named(x: torch.Tensor) -> torch.Tensor:

@@ -23,11 +23,12 @@ with torch.no_grad():
 assert magneto.stats()["graphs"] == 1, magneto.stats()
 
 PROPER = ("torch._dynamo", "torch._inductor", "torch.fx.experimental.symbolic_shapes", "sympy")
+from magneto._install import peer
 served = {{name: module for name, module in sys.modules.items() if name.startswith(PROPER)}}
 assert "torch._dynamo" in served  # transformers imports it
 for name, module in served.items():
     assert type(module).__module__.startswith("magneto._install"), name
-    assert getattr(module, "__file__", None) is None, name
+    assert peer.loaded(name) is None, name
 magneto.uninstall()
 left = [name for name in sys.modules if name.startswith(PROPER)]
 assert not left, left
