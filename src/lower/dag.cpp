@@ -52,6 +52,13 @@ bool commutes(Op op) {
 
 }  // namespace
 
+std::optional<bool> decided(const Condition& condition, shapes::IndexKnowledge known) {
+  const Expr expr = known.simplified(condition.expr);
+  if (known.is_natural(condition.low.expr() - 1 - expr) || known.is_natural(expr - condition.high.expr())) return false;
+  if (known.is_natural(expr - condition.low.expr()) && known.is_natural(condition.high.expr() - 1 - expr)) return true;
+  return std::nullopt;
+}
+
 NodeId Dag::add(Node node) {
   const size_t key = hash(node);
   const auto [first, last] = known_.equal_range(key);
@@ -174,22 +181,54 @@ NodeId Dag::broadcast(NodeId operand, const Sizes& sizes) {
   return view(operand, std::move(map), sizes);
 }
 
+namespace {
+
+/// An index over one node as an index over the node that `map` leads to.
+Expr through(Expr expr, const std::vector<Expr>& map) {
+  return shapes::substitute(expr, [&](Expr leaf) -> std::optional<Expr> {
+    if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
+    return map[leaf.id()];
+  });
+}
+
+/// So many writes of other parts a view looks past, so that the cost of many reads behind many writes stays linear.
+constexpr int kMostWritesPassed = 64;
+
+}  // namespace
+
+std::optional<bool> Dag::decided(const Condition& condition, const Sizes& sizes) const {
+  const shapes::IndexKnowledge::Extent extent = [&](int32_t variable) {
+    return static_cast<size_t>(variable) < sizes.size() ? &sizes[variable] : nullptr;
+  };
+  return lower::decided(condition, shapes::IndexKnowledge(extent, symbols));
+}
+
+NodeId Dag::shown(const Node& guard, const std::vector<Expr>& map, const Sizes& sizes) const {
+  bool all = true;
+  for (size_t k = 0; k < guard.map.size(); ++k) {
+    const auto holds = decided({through(guard.map[k], map), guard.data[2 * k], guard.data[2 * k + 1]}, sizes);
+    if (holds && !*holds) return guard.operands[1];
+    all = all && holds;
+  }
+  return all ? guard.operands[0] : kNoNode;
+}
+
 NodeId Dag::view(NodeId operand, std::vector<Expr> map, Sizes sizes) {
+  for (size_t i = 0; i < map.size(); ++i) {
+    map[i] = nodes_[operand].sizes[i] == 1 ? Expr(0) : simplify(map[i], sizes);
+  }
+  // Of a tensor with a part put in, what lies in that part, or beside it.
+  for (int passed = 0; passed < kMostWritesPassed && nodes_[operand].kind == NodeKind::Guard; ++passed) {
+    const NodeId part = shown(nodes_[operand], map, sizes);
+    if (part == kNoNode) break;
+    operand = part;
+  }
   const Node source = nodes_[operand];
   bool identity = source.sizes == sizes;
   for (size_t i = 0; i < map.size(); ++i) {
-    map[i] = source.sizes[i] == 1 ? Expr(0) : simplify(map[i], sizes);
     identity = identity && (source.sizes[i] == 1 || map[i] == Expr::variable(static_cast<int32_t>(i)));
   }
   if (identity) return operand;
-  const auto through = [&](Expr expr) {
-    return simplify(shapes::substitute(expr,
-                                       [&](Expr leaf) -> std::optional<Expr> {
-                                         if (leaf.kind() != shapes::ExprKind::Variable) return std::nullopt;
-                                         return map[leaf.id()];
-                                       }),
-                    sizes);
-  };
   switch (source.kind) {
     case NodeKind::Number: {
       Node node = source;
@@ -197,10 +236,10 @@ NodeId Dag::view(NodeId operand, std::vector<Expr> map, Sizes sizes) {
       return add(std::move(node));
     }
     case NodeKind::Index:
-      return index(through(source.map[0]), std::move(sizes));
+      return index(through(source.map[0], map), std::move(sizes));
     case NodeKind::View: {
       std::vector<Expr> composed;
-      for (const Expr expr : source.map) composed.push_back(through(expr));
+      for (const Expr expr : source.map) composed.push_back(through(expr, map));
       return view(source.operands[0], std::move(composed), std::move(sizes));
     }
     case NodeKind::Leaf: {
@@ -275,6 +314,9 @@ NodeId Dag::gather(NodeId data, const std::vector<NodeId>& indices, std::vector<
 NodeId Dag::guard(const std::vector<Condition>& conditions, NodeId inside, NodeId outside) {
   Node node{NodeKind::Guard, Op::Select, nodes_[inside].dtype, nodes_[inside].sizes, {inside, outside}};
   for (const Condition& condition : conditions) {
+    const auto holds = decided(condition, node.sizes);
+    if (holds && !*holds) return outside;
+    if (holds) continue;
     const Expr expr = simplify(condition.expr, node.sizes);
     node.map.push_back(expr);
     node.data.push_back(condition.low);

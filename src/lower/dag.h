@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -66,6 +67,14 @@ enum IndexMessage : int64_t { kInSelf, kNamed, kTarget };
 /// How many elements.
 Size count(const Sizes& sizes);
 
+/// Of a Guard: low <= expr < high.
+struct Condition {
+  Expr expr;
+  Size low, high;
+};
+/// Whether it holds at every element (true), or at none (false), by what is known of the variables.
+std::optional<bool> decided(const Condition& condition, shapes::IndexKnowledge known);
+
 class Dag {
  public:
   const Node& operator[](NodeId id) const { return nodes_[id]; }
@@ -87,10 +96,6 @@ class Dag {
   /// The same elements in row-major order under other sizes.
   NodeId reshape(NodeId operand, const Sizes& sizes);
   NodeId gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks, Sizes sizes);
-  struct Condition {
-    Expr expr;
-    Size low, high;
-  };
   NodeId guard(const std::vector<Condition>& conditions, NodeId inside, NodeId outside);
   NodeId reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId index = kNoNode);
   NodeId extra(NodeId reduce);
@@ -103,6 +108,9 @@ class Dag {
 
  private:
   NodeId add(Node node);
+  std::optional<bool> decided(const Condition& condition, const Sizes& sizes) const;
+  /// The operand of a Guard that a view of it shows nothing but; kNoNode if it shows both.
+  NodeId shown(const Node& guard, const std::vector<Expr>& map, const Sizes& sizes) const;
   NodeId simplified(Op op, const std::vector<NodeId>& operands);
 
   std::vector<Node> nodes_;

@@ -7,6 +7,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <unordered_set>
 
 #include "graph/text.h"
 #include "lower/diagram.h"
@@ -162,12 +163,11 @@ class Emitter {
   void add_origins() {
     std::vector<int32_t> operators;
     std::vector<NodeId> stack(group_->ops.begin(), group_->ops.end());
-    std::vector<NodeId> seen;
+    std::unordered_set<NodeId> seen;
     while (!stack.empty()) {
       const NodeId id = stack.back();
       stack.pop_back();
-      if (std::find(seen.begin(), seen.end(), id) != seen.end()) continue;
-      seen.push_back(id);
+      if (!seen.insert(id).second) continue;
       const bool elsewhere = groups_.is_op[id] && groups_.group_of[id] != number_;
       if (elsewhere || dag_[id].kind == NodeKind::Leaf) continue;
       if (const int32_t origin = lowering_.origin_of(id); origin >= 0) operators.push_back(origin);
@@ -383,17 +383,21 @@ class Emitter {
   }
   ValueId load_argument(loops::BufferId argument, Expr index) {
     index = simplify(index);
-    if (mask_ == loops::kNoValue) return builder_->load(argument, index);
+    if (masks_.empty()) return builder_->load(argument, index);
     const Dtype dtype = loops::value_dtype(argument_dtypes_[argument]);
     const ValueId other = loops::is_float(dtype) ? builder_->constant(dtype, 0) : builder_->constant_int(dtype, 0);
-    return builder_->load(argument, index, mask_, other);
+    return builder_->load(argument, index, mask(), other);
   }
 
   ValueId eval(NodeId id, const std::vector<Expr>& index) {
     std::vector<const void*> key;
     for (const Expr expr : index) key.push_back(expr.identity());
-    const auto full_key = std::make_tuple(id, mask_, std::move(key));
-    if (const auto known = values_.find(full_key); known != values_.end()) return known->second;
+    const auto known = values_.try_emplace({id, std::move(key)}).first;
+    // What was computed under a mask around this one, or under none, is there under this one too.
+    for (const Computed& computed : known->second) {
+      if (computed.mask == loops::kNoValue || std::ranges::find(masks_, computed.mask) != masks_.end())
+        return computed.value;
+    }
     // What is only read is there for the operator that reads it.
     const int32_t outer = operator_;
     const int32_t origin = dag_[id].kind == NodeKind::Leaf ? -1 : lowering_.origin_of(id);
@@ -401,7 +405,7 @@ class Emitter {
     const ValueId value = compute(id, index);
     note_operator(value);
     operator_ = outer;
-    values_.emplace(full_key, value);
+    known->second.push_back({mask(), value});
     return value;
   }
 
@@ -497,7 +501,7 @@ class Emitter {
       const Size* check = &node.data[3 * (k - 1)];
       const ValueId at = eval(node.operands[k], index);
       checked.push_back(Expr::value(
-          builder_->bounds(at, check[0].expr(), message_text(check[1].number(), check[2].number()), mask_)));
+          builder_->bounds(at, check[0].expr(), message_text(check[1].number(), check[2].number()), mask())));
     }
     std::vector<Expr> at;
     for (const Expr expr : node.map) {
@@ -516,6 +520,10 @@ class Emitter {
 
   ValueId guard(const Node& node, const std::vector<Expr>& index) {
     const std::vector<Expr> exprs = mapped(node.map, index);
+    for (size_t k = 0; k < exprs.size(); ++k) {
+      const Condition condition{exprs[k], node.data[2 * k], node.data[2 * k + 1]};
+      if (decided(condition, {extent_, dag_.symbols}) == false) return eval(node.operands[1], index);
+    }
     ValueId inside = loops::kNoValue;
     const auto also = [&](ValueId condition) {
       inside = inside == loops::kNoValue ? condition : builder_->op(Op::And, inside, condition);
@@ -528,11 +536,10 @@ class Emitter {
         also(builder_->op(Op::Lt, builder_->index(exprs[k]), bound(high)));
     }
     if (inside == loops::kNoValue) return eval(node.operands[0], index);
-    const ValueId outer = mask_;
     const auto under = [&](ValueId condition, NodeId operand) {
-      mask_ = outer == loops::kNoValue ? condition : builder_->op(Op::And, outer, condition);
+      masks_.push_back(masks_.empty() ? condition : builder_->op(Op::And, mask(), condition));
       const ValueId value = eval(operand, index);
-      mask_ = outer;
+      masks_.pop_back();
       return value;
     };
     const ValueId a = under(inside, node.operands[0]);
@@ -652,9 +659,14 @@ class Emitter {
     return static_cast<size_t>(variable) < extents_.size() ? &extents_[variable] : nullptr;
   };
   std::map<NodeId, ValueId> reduced_, row_values_;
-  std::map<std::tuple<NodeId, ValueId, std::vector<const void*>>, ValueId> values_;
+  struct Computed {
+    ValueId mask, value;
+  };
+  std::map<std::pair<NodeId, std::vector<const void*>>, std::vector<Computed>> values_;
   Expr inner_position_;
-  ValueId mask_ = loops::kNoValue;
+  /// Of the guards around what is computed, the outermost first; each implies those before it.
+  std::vector<ValueId> masks_;
+  ValueId mask() const { return masks_.empty() ? loops::kNoValue : masks_.back(); }
   int32_t operator_ = -1;
   int32_t current_block_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 namespace magneto::lower {
 namespace {
@@ -65,6 +66,11 @@ constexpr float kOnce = 1.5f;
 /// So many elements share what is then computed once; fewer do where computing it takes a function like exp.
 constexpr float kWide = 64, kSome = 4, kFunction = 4;
 constexpr size_t kMostOps = 48;
+/// Instructions, roughly: of an expression; of all expressions of a group; of the copies of one expression, for readers
+/// that each compute their own part of it.
+constexpr int32_t kMostCode = 1024, kMostGroupCode = 4096, kMostCopied = 64;
+/// A function like exp is so many.
+constexpr int32_t kFunctionCode = 8;
 constexpr size_t kLookBack = 6;
 /// A reduction takes a pointwise group's loops over only if enough rows stay to run in parallel, or all is small.
 constexpr int64_t kFewRows = 8, kSmall = 1 << 16;
@@ -78,6 +84,7 @@ class Grouper {
     out_.is_op.assign(count, false);
     out_.group_of.assign(count, -1);
     out_.weight.assign(count, 0);
+    code_.assign(count, 0);
     out_.reads.resize(count);
     choose_ops();
     size_t next_call = 0;
@@ -94,16 +101,22 @@ class Grouper {
   void choose_ops() {
     // How often an element is read: once by each reader, of a slice as often as its part is.
     std::vector<float> readers(dag_.size(), 0);
+    // In how many places of the code it is read.
+    std::vector<int32_t> places(dag_.size(), 0);
     std::vector<bool> root(dag_.size(), false);
     std::vector<bool> needed(dag_.size(), false);
     // Views of which a guard reads a part only: the pieces of a cat, the inside of a pad.
     std::vector<bool> guarded(dag_.size(), false);
-    for (const Root& entry : lowering_.roots) needed[entry.node] = root[entry.node] = true;
+    for (const Root& entry : lowering_.roots) {
+      needed[entry.node] = root[entry.node] = true;
+      buffers_of_root_.emplace(entry.node, entry.buffer);
+    }
     for (NodeId id = dag_.size(); id-- > 0;) {
       if (!needed[id]) continue;
       const Node& node = dag_[id];
       for (const NodeId operand : node.operands) {
         needed[operand] = true;
+        ++places[operand];
         const bool slice = node.kind == NodeKind::View && share(id, operand) < 1;
         readers[operand] += slice ? std::max(readers[id], 1.0f) * share(id, operand) : 1;
         guarded[operand] = guarded[operand] || node.kind == NodeKind::Guard;
@@ -124,7 +137,9 @@ class Grouper {
       const bool computes =
           node.kind == NodeKind::Math || node.kind == NodeKind::Gather || node.kind == NodeKind::Guard;
       float weight = own_weight(node);
+      int32_t code = weight >= kFunction ? kFunctionCode : node.kind == NodeKind::View ? 0 : 1;
       for (const NodeId operand : node.operands) {
+        code += out_.is_op[operand] ? 1 : code_[operand];
         const bool reduction = out_.is_op[operand] && dag_[operand].kind == NodeKind::Reduce;
         const float below = reduction ? 0 : out_.is_op[operand] ? 1 : out_.weight[operand];
         // What is spread costs its share of each element.
@@ -140,6 +155,13 @@ class Grouper {
                                                                   (spread[id] >= kSome && weight > kFunction));
       out_.is_op[id] =
           reduces || root[id] || once_a_row || once_a_channel || (computes && readers[id] > kOnce && weight > kShared);
+      // A view of a copy is another copy: the readers of a chain of slices and of parts put together are exponentially
+      // many.
+      code_[id] = code;
+      if (!out_.is_op[id] && computes && (code > kMostCode || (places[id] - 1) * code > kMostCopied)) {
+        out_.is_op[id] = true;
+        out_.cut.insert(id);
+      }
     }
   }
 
@@ -209,7 +231,8 @@ class Grouper {
     const Buffer& info = lowering_.program.buffers[buffer];
     if (info.kind == BufferKind::Extern) found.after = std::max(found.after, call_group_.at(info.node));
     if (info.kind != BufferKind::Kernel) return;
-    for (const NodeId root : lowering_.roots_of(buffer)) found.after = std::max(found.after, out_.group_of[root]);
+    if (const auto written = written_by_.find(buffer); written != written_by_.end())
+      found.after = std::max(found.after, written->second);
   }
 
   void add_op(NodeId op) {
@@ -243,14 +266,30 @@ class Grouper {
         out_.refusals.push_back({op, g, "it has as many expressions as a kernel may"});
         continue;
       }
+      if (group.code + code_[op] > kMostGroupCode) {
+        out_.refusals.push_back({op, g, "it has as much code as a kernel may"});
+        out_.cut.insert(op);
+        continue;
+      }
       if (join(op, g)) {
+        place(op, g);
         buffers_[g].insert(found.buffers.begin(), found.buffers.end());
         return;
       }
       out_.refusals.push_back({op, g, refusal_});
     }
     start_group(op);
+    place(op, last + 1);
     buffers_[static_cast<int32_t>(out_.groups.size()) - 1] = found.buffers;
+  }
+
+  void place(NodeId op, int32_t g) {
+    out_.group_of[op] = g;
+    const auto [first, last] = buffers_of_root_.equal_range(op);
+    for (auto entry = first; entry != last; ++entry) {
+      int32_t& written = written_by_.try_emplace(entry->second, g).first->second;
+      written = std::max(written, g);
+    }
   }
 
   bool shares(int32_t g, const std::set<int32_t>& buffers) const {
@@ -284,8 +323,8 @@ class Grouper {
     if (dag_[op].kind == NodeKind::Reduce && !group.has_inner()) group.axes.push_back({next_variable_++, 1, true});
     group.locked = dag_[op].kind == NodeKind::Scan;
     group.ops.push_back(op);
+    group.code = code_[op];
     group.index.push_back(std::move(index));
-    out_.group_of[op] = static_cast<int32_t>(out_.groups.size());
     out_.groups.push_back(std::move(group));
   }
 
@@ -311,9 +350,9 @@ class Grouper {
 
   bool accept(NodeId op, int32_t g, Group& trial, std::vector<Expr>& index) {
     trial.ops.push_back(op);
+    trial.code += code_[op];
     trial.index.push_back(std::move(index));
     out_.groups[g] = std::move(trial);
-    out_.group_of[op] = g;
     return true;
   }
 
@@ -444,6 +483,11 @@ class Grouper {
   Groups out_;
   std::map<int32_t, int32_t> call_group_;  // operator of the graph -> group
   std::map<int32_t, std::set<int32_t>> buffers_;
+  std::unordered_multimap<NodeId, BufferId> buffers_of_root_;
+  /// The last group that writes a buffer.
+  std::unordered_map<BufferId, int32_t> written_by_;
+  /// By node: instructions for an element, with those of what it is computed from, roughly.
+  std::vector<int32_t> code_;
   int32_t next_variable_ = 0;
   const char* refusal_ = "";  // of the last join
 };

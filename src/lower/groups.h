@@ -10,6 +10,7 @@
 // to an earlier one; so no cycle can arise, and each op looks at a few groups only: the cost is linear.
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "lower/lowering.h"
@@ -32,6 +33,8 @@ struct Group {
   std::vector<Axis> axes;
   /// An axis may not be split: a scan runs along it.
   bool locked = false;
+  /// How many instructions its ops take, roughly.
+  int32_t code = 0;
 
   bool has_inner() const;
 };
@@ -58,6 +61,8 @@ struct Groups {
   std::vector<int32_t> group_of;
   /// By node: the expression below it, down to ops and leaves, costs this much to compute per element.
   std::vector<float> weight;
+  /// What is an op, or is in no earlier group, only because a kernel's code would become too large.
+  std::set<NodeId> cut;
   /// By node: what an op reads of others.
   std::vector<std::vector<Read>> reads;
 };

@@ -246,22 +246,31 @@ void Lowering::give(ValueId id, T value) {
   node_origin.resize(dag.size(), current_);
 }
 
-bool Lowering::is_rounded(NodeId id, Dtype dtype) const {
+bool Lowering::is_rounded(NodeId id, Dtype dtype) {
+  // All nodes in order, not the operands of this one: many paths may lead to one node, and be long.
+  std::vector<bool>& known = rounded_[dtype == Dtype::BF16 ? 0 : 1];
+  while (known.size() <= static_cast<size_t>(id)) {
+    known.push_back(find_rounded(static_cast<NodeId>(known.size()), dtype, known));
+  }
+  return known[id];
+}
+
+bool Lowering::find_rounded(NodeId id, Dtype dtype, const std::vector<bool>& known) const {
   const Node& node = dag[id];
   switch (node.kind) {
     case NodeKind::Leaf:
       return loop_dtype(meta(program.buffers[node.buffer()].value).dtype) == dtype;
     case NodeKind::View:
     case NodeKind::Gather:
-      return is_rounded(node.operands[0], dtype);
+      return known[node.operands[0]];
     case NodeKind::Guard:
-      return is_rounded(node.operands[0], dtype) && is_rounded(node.operands[1], dtype);
+      return known[node.operands[0]] && known[node.operands[1]];
     case NodeKind::Number:
       return node.number == 0 || node.number == 1;
     case NodeKind::Math:
       if (node.op == (dtype == Dtype::BF16 ? Op::RoundBF16 : Op::RoundF16)) return true;
-      if (node.op == Op::Select) return is_rounded(node.operands[1], dtype) && is_rounded(node.operands[2], dtype);
-      if (node.op == Op::Neg || node.op == Op::Abs) return is_rounded(node.operands[0], dtype);
+      if (node.op == Op::Select) return known[node.operands[1]] && known[node.operands[2]];
+      if (node.op == Op::Neg || node.op == Op::Abs) return known[node.operands[0]];
       return false;
     default:
       return false;
@@ -288,7 +297,7 @@ BufferId Lowering::materialise(ValueId id) {
     buffer = add_buffer(BufferKind::Constant, base);
   } else {
     buffer = add_buffer(BufferKind::Kernel, base);
-    add_root({node, buffer, graph::strides_of(meta(base)), 0, current_});
+    roots.push_back({node, buffer, graph::strides_of(meta(base)), 0, current_});
   }
   if (id != base) program.places[id] = {buffer, offset_between(base, id)};
   return buffer;
@@ -309,20 +318,9 @@ bool Lowering::holds(NodeId id, const TensorMeta& meta) const {
   return true;
 }
 
-void Lowering::add_root(Root root) {
-  roots_of_buffer_[root.buffer].push_back(root.node);
-  roots.push_back(std::move(root));
-}
-
-const std::vector<NodeId>& Lowering::roots_of(BufferId buffer) const {
-  static const std::vector<NodeId> none;
-  const auto found = roots_of_buffer_.find(buffer);
-  return found == roots_of_buffer_.end() ? none : found->second;
-}
-
 void Lowering::assemble(ValueId id, const std::vector<Piece>& pieces) {
   const BufferId buffer = add_buffer(BufferKind::Kernel, id);
-  for (const Piece& piece : pieces) add_root({piece.node, buffer, piece.strides, piece.offset, current_});
+  for (const Piece& piece : pieces) roots.push_back({piece.node, buffer, piece.strides, piece.offset, current_});
   add_leaf(id, buffer);
   node_origin.resize(dag.size(), current_);
 }

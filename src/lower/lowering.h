@@ -2,7 +2,6 @@
 // must be in memory.
 #pragma once
 
-#include <unordered_map>
 #include <vector>
 
 #include "graph/stages.h"
@@ -53,15 +52,13 @@ class Lowering {
   /// The value in memory: a leaf.
   NodeId leaf_of(graph::ValueId id);
   /// The values of `node` fit the narrow dtype exactly.
-  bool is_rounded(NodeId node, Dtype dtype) const;
+  bool is_rounded(NodeId node, Dtype dtype);
   void give(graph::ValueId id, T value);
 
   void assemble(graph::ValueId id, const std::vector<Piece>& pieces);
 
-  /// The nodes that kernels write to `buffer`; empty for buffers that no kernel writes.
-  const std::vector<NodeId>& roots_of(BufferId buffer) const;
-
  private:
+  bool find_rounded(NodeId node, Dtype dtype, const std::vector<bool>& known) const;
   void add(int32_t node);
   void add_view(const graph::AtenNode& node);
   void add_extern(int32_t node);
@@ -85,8 +82,8 @@ class Lowering {
   std::vector<Binding> bindings_;
   /// Values that somebody outside gets, or writes, or whose memory an operator hands on: they need memory of their own.
   std::vector<bool> leaves_;
-  void add_root(Root root);
-  std::unordered_map<BufferId, std::vector<NodeId>> roots_of_buffer_;
+  /// By node, as far as it was asked for: is_rounded to bf16, to f16.
+  std::vector<bool> rounded_[2];
   int32_t current_ = -1;
 };
 

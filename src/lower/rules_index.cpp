@@ -16,7 +16,7 @@ std::vector<Expr> identity(int64_t rank) {
 }
 
 T view(T x, std::vector<Expr> map, const Sizes& sizes) { return {x.dag, x.dag->view(x.id, std::move(map), sizes)}; }
-T guard(const std::vector<Dag::Condition>& conditions, T inside, T outside) {
+T guard(const std::vector<Condition>& conditions, T inside, T outside) {
   return {inside.dag, inside.dag->guard(conditions, inside.id, outside.id)};
 }
 
@@ -88,7 +88,7 @@ bool pad(Call& call) {
   const std::vector<int64_t> amounts = call.integers(1);
   const Sizes from = x.sizes(), to = call.result_sizes();
   std::vector<Expr> map = identity(x.rank());
-  std::vector<Dag::Condition> conditions;
+  std::vector<Condition> conditions;
   for (size_t i = 0; i < amounts.size() / 2; ++i) {
     const int64_t dim = x.rank() - 1 - static_cast<int64_t>(i), before = amounts[2 * i];
     map[dim] = map[dim] - Expr(before);
@@ -108,7 +108,7 @@ bool slice_scatter(Call& call) {
   const int64_t step = call.integer(5), length = part.sizes()[dim].number();
   if (length == 0) return call.give(x);
   const Expr from_start = variable(dim) - Expr(start);
-  std::vector<Dag::Condition> conditions{{variable(dim), start, start + (length - 1) * step + 1}};
+  std::vector<Condition> conditions{{variable(dim), start, start + (length - 1) * step + 1}};
   std::vector<Expr> map = identity(x.rank());
   map[dim] = from_start;
   if (step != 1) {
@@ -143,8 +143,8 @@ bool diagonal_scatter(Call& call) {
     if (i != first && i != second) map.push_back(variable(i));
   }
   map.push_back(variable(first) - Expr(down));
-  const std::vector<Dag::Condition> conditions{{variable(first), down, down + length},
-                                               {variable(second) - variable(first), right - down, right - down + 1}};
+  const std::vector<Condition> conditions{{variable(first), down, down + length},
+                                          {variable(second) - variable(first), right - down, right - down + 1}};
   return call.give(guard(conditions, view(part, std::move(map), x.sizes()), x));
 }
 

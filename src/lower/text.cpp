@@ -66,6 +66,7 @@ std::string print(const Lowering& lowering, const Groups& groups) {
     out += "kernel, " + axes_text(group) + "\n";
     for (const NodeId op : group.ops) {
       out += "  n" + std::to_string(op) + " " + origin_text(lowering, op) + "\n";
+      if (groups.cut.contains(op)) out += "    on its own, or elsewhere: the code around it would become too large\n";
       for (const Refusal& refusal : groups.refusals) {
         if (refusal.op == op) out += "    not in " + std::to_string(refusal.group) + ": " + refusal.why + "\n";
       }
