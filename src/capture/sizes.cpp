@@ -97,7 +97,7 @@ std::string Capture::user_line() const {
 }
 
 std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
-  if (dynamic == Dynamic::Never || memory_.needs_all || is_module_state(raw, source)) return {};
+  if (memory_.needs_all || is_module_state(raw, source)) return {};
   const at::Tensor& tensor = THPVariable_Unpack(raw);
   const Marks marks(raw);
   std::vector<Expr> sizes;

@@ -177,8 +177,8 @@ Table& table() {
 int64_t value_of(shapes::Expr expr, const loops::Kernel& kernel, const int64_t* symbols) {
   if (expr.is_constant()) return expr.number();
   return shapes::evaluate(expr, [&](shapes::Expr leaf) -> int64_t {
-    const auto found = std::find(kernel.symbols.begin(), kernel.symbols.end(), leaf.id());
-    return found == kernel.symbols.end() ? 0 : symbols[found - kernel.symbols.begin()];
+    const size_t position = kernel.position_of(leaf.id());
+    return position == kernel.symbols.size() ? 0 : symbols[position];
   });
 }
 

@@ -75,8 +75,7 @@ class Interpreter {
     return shapes::evaluate(expr, [&](Expr leaf) -> int64_t {
       switch (leaf.kind()) {
         case shapes::ExprKind::Symbol:
-          return symbols_[static_cast<size_t>(std::find(kernel_.symbols.begin(), kernel_.symbols.end(), leaf.id()) -
-                                              kernel_.symbols.begin())];
+          return symbols_[kernel_.position_of(leaf.id())];
         case shapes::ExprKind::Variable:
           return variables_[leaf.id()];
         default:

@@ -32,10 +32,12 @@ const OpFacts& facts(Op op) { return kOps[static_cast<size_t>(op)]; }
 
 Builder::Builder(std::string name) { kernel_.name = std::move(name); }
 
-Expr Builder::symbol(int32_t id) {
-  if (std::find(kernel_.symbols.begin(), kernel_.symbols.end(), id) == kernel_.symbols.end()) {
-    kernel_.symbols.push_back(id);
-  }
+size_t Kernel::position_of(int32_t symbol) const {
+  return static_cast<size_t>(std::ranges::find(symbols, symbol, &Symbol::id) - symbols.begin());
+}
+
+Expr Builder::symbol(int32_t id, shapes::Range range) {
+  if (kernel_.position_of(id) == kernel_.symbols.size()) kernel_.symbols.push_back({id, range});
   return Expr::symbol(id);
 }
 

@@ -79,6 +79,13 @@ struct Buffer {
   std::string name;  // for people; may be empty
 };
 
+/// A number that each run gives: a size, or an int of the program, which may be negative.
+struct Symbol {
+  int32_t id;  // Expr::symbol(id)
+  shapes::Range range = kSizes;
+  static constexpr shapes::Range kSizes{0, INT64_MAX};
+};
+
 struct Loop {
   int32_t variable;  // Expr::variable(variable); distinct in a kernel
   Expr extent;       // of symbols; in a stage of parallel variables too. Below one: no iteration
@@ -115,8 +122,8 @@ struct Kernel {
   std::string name;
   /// The operators and source lines that it came from: `aten.add.Tensor at model.py:12 in forward`.
   std::vector<std::string> origins;
-  /// Ids of the symbols, in the order of the `symbols` argument.
-  std::vector<int32_t> symbols;
+  /// In the order of the `symbols` argument.
+  std::vector<Symbol> symbols;
   std::vector<Buffer> buffers;
   std::vector<Loop> parallel;
   std::vector<Block> blocks;
@@ -125,6 +132,10 @@ struct Kernel {
   int32_t variable_count = 0;
 
   bool may_raise() const { return !messages.empty(); }
+  /// The symbol's position in `symbols`, which has it.
+  size_t position_of(int32_t symbol) const;
+  /// What is known of a symbol in an expression.
+  shapes::Range range_of(Expr symbol) const { return symbols[position_of(symbol.id())].range; }
 };
 
 /// Text form; `parse(print(kernel))` is the same kernel. Without names and origins (`bare`) it says only what the
@@ -141,7 +152,7 @@ class Builder {
  public:
   explicit Builder(std::string name);
 
-  Expr symbol(int32_t id);
+  Expr symbol(int32_t id, shapes::Range range = Symbol::kSizes);
   BufferId buffer(Dtype dtype, Role role, Expr size, std::string name = {});
   /// The variable of a new parallel loop, inside those before.
   Expr parallel(Expr extent);

@@ -81,8 +81,8 @@ void merge_loops(Kernel& kernel, std::vector<Loop>& loops, bool any_order) {
 std::function<Range(Expr)> leaf_ranges(const Kernel& kernel) {
   std::vector<Range> variables(kernel.variable_count, Range{0, INT64_MAX});
   auto known = std::make_shared<std::vector<Range>>(std::move(variables));
-  const std::function<Range(Expr)> ranges = [known](Expr leaf) -> Range {
-    if (leaf.kind() == ExprKind::Symbol) return {0, INT64_MAX};
+  const std::function<Range(Expr)> ranges = [known, symbols = kernel.symbols](Expr leaf) -> Range {
+    if (leaf.kind() == ExprKind::Symbol) return std::ranges::find(symbols, leaf.id(), &Symbol::id)->range;
     if (leaf.kind() == ExprKind::Variable) return (*known)[leaf.id()];
     return {};
   };

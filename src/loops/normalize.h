@@ -5,7 +5,7 @@
 
 namespace magneto::loops {
 
-/// What is known of a leaf of the kernel's expressions: symbols are at least zero, variables are below their extents.
+/// What is known of a leaf of the kernel's expressions: symbols have ranges, variables are below their extents.
 std::function<shapes::Range(Expr leaf)> leaf_ranges(const Kernel& kernel);
 
 /// Turns

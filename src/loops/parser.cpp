@@ -28,9 +28,12 @@ class Scanner {
     skip_spaces();
     return position_ >= line_.size();
   }
-  bool take(std::string_view token) {
+  bool starts_with(std::string_view token) {
     skip_spaces();
-    if (!line_.substr(position_).starts_with(token)) return false;
+    return line_.substr(position_).starts_with(token);
+  }
+  bool take(std::string_view token) {
+    if (!starts_with(token)) return false;
     position_ += token.size();
     return true;
   }
@@ -181,8 +184,7 @@ class Parser {
       kernel_.origins.push_back(line.quoted());
     } else if (line.take("symbols ")) {
       do {
-        line.expect("s");
-        kernel_.symbols.push_back(line.id(INT32_MAX));
+        read_symbol(line);
       } while (line.take(","));
     } else if (line.take("parallel ")) {
       read_loops(line, kernel_.parallel);
@@ -201,6 +203,21 @@ class Parser {
     } else {
       line.fail("expected a buffer, loops, a stage or a row");
     }
+  }
+
+  void read_symbol(Scanner& line) {
+    const Expr leaf = line.expr();
+    if (leaf.kind() != shapes::ExprKind::Symbol) line.fail("expected a symbol");
+    Symbol symbol{leaf.id()};
+    if (line.take("in ")) {
+      symbol.range = {};
+      if (!line.take("..")) {
+        symbol.range.low = line.integer();
+        line.expect("..");
+      }
+      if (!line.at_end() && !line.starts_with(",")) symbol.range.high = line.integer();
+    }
+    kernel_.symbols.push_back(symbol);
   }
 
   void read_buffer(Scanner& line) {

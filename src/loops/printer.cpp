@@ -61,8 +61,10 @@ class Printer {
     }
     if (!kernel_.symbols.empty()) {
       out_ += "  symbols";
-      for (const int32_t& symbol : kernel_.symbols)
-        out_ += (&symbol == kernel_.symbols.data() ? " s" : ", s") + std::to_string(symbol);
+      for (const Symbol& symbol : kernel_.symbols) {
+        out_ += &symbol == kernel_.symbols.data() ? " " : ", ";
+        print_symbol(symbol);
+      }
       out_ += '\n';
     }
     for (size_t i = 0; i < kernel_.buffers.size(); ++i) print_buffer(i);
@@ -94,6 +96,17 @@ class Printer {
       print_quoted(out_, buffer.name);
     }
     out_ += '\n';
+  }
+
+  /// `s0`, a size, or `s0 in -8..` with what is known of it.
+  void print_symbol(const Symbol& symbol) {
+    out_ += text(Expr::symbol(symbol.id));
+    const auto [low, high] = symbol.range;
+    if (low == Symbol::kSizes.low && high == Symbol::kSizes.high) return;
+    out_ += " in ";
+    if (low != INT64_MIN) out_ += std::to_string(low);
+    out_ += "..";
+    if (high != INT64_MAX) out_ += std::to_string(high);
   }
 
   void print_loops(const std::vector<Loop>& loops) {

@@ -45,9 +45,8 @@ class Verifier {
 
   void check_symbols(Expr expr, const std::string& what) {
     shapes::any_leaf(expr, [&](Expr leaf) {
-      if (leaf.kind() == shapes::ExprKind::Symbol &&
-          std::find(kernel_.symbols.begin(), kernel_.symbols.end(), leaf.id()) == kernel_.symbols.end()) {
-        report(what + " uses s" + std::to_string(leaf.id()) + ", which is no symbol of the kernel");
+      if (leaf.kind() == shapes::ExprKind::Symbol && kernel_.position_of(leaf.id()) == kernel_.symbols.size()) {
+        report(what + " uses " + text(leaf) + ", which is no symbol of the kernel");
       }
       return false;
     });

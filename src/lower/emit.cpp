@@ -130,7 +130,7 @@ class Emitter {
   }
 
   /// The symbols in its expressions become arguments.
-  static void find_symbols(loops::Kernel& kernel) {
+  void find_symbols(loops::Kernel& kernel) const {
     std::set<int32_t> symbols;
     const auto add = [&](Expr expr) {
       shapes::any_leaf(expr, [&](Expr leaf) {
@@ -144,7 +144,11 @@ class Emitter {
       for (const loops::Loop& loop : block.loops) add(loop.extent);
       for (const loops::Instruction& instruction : block.code) add(instruction.index);
     }
-    kernel.symbols.assign(symbols.begin(), symbols.end());
+    for (const int32_t symbol : symbols) {
+      // Of a size it is enough to know that it is one: kernels for sizes in other bounds are the same code.
+      const shapes::Range range = dag_.symbols.range(Expr::symbol(symbol));
+      kernel.symbols.push_back({symbol, range.low < 0 ? range : loops::Symbol::kSizes});
+    }
   }
 
   std::string name_of(const Group& group) const {

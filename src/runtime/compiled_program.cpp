@@ -504,12 +504,14 @@ CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : 
 void CompiledProgram::Impl::plan_kernels() {
   for (const KernelCall& call : kernels) {
     const bool machine = mode == KernelMode::Machine;
+    std::vector<int32_t> ids;
+    for (const loops::Symbol& symbol : call.kernel->symbols) ids.push_back(symbol.id);
     KernelRun run;
     run.may_be_serial = !call.kernel->may_raise();
     if (machine) {
       // Of the run that was captured.
       std::vector<int64_t> symbols;
-      for (const int32_t symbol : call.kernel->symbols) {
+      for (const int32_t symbol : ids) {
         const auto& bindings = program.functional.graph.symbols;
         symbols.push_back(std::ranges::find(bindings, symbol, &graph::SymbolBinding::symbol)->hint);
       }
@@ -519,7 +521,7 @@ void CompiledProgram::Impl::plan_kernels() {
     kernel_runs.push_back(run);
     if (!sized) continue;
     sized->kernels.push_back({machine ? sized->sizes.add(call.code->units) : -1,
-                              machine ? sized->sizes.add(call.code->cost) : -1, call.kernel->symbols});
+                              machine ? sized->sizes.add(call.code->cost) : -1, std::move(ids)});
   }
 }
 CompiledProgram::~CompiledProgram() = default;

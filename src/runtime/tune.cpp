@@ -248,7 +248,7 @@ class Tuner {
       pointers.push_back(memory.back().mutable_data_ptr());
     }
     std::vector<int64_t> symbols;
-    for (const int32_t symbol : kernel.symbols) symbols.push_back(captured_(shapes::Expr::symbol(symbol)));
+    for (const loops::Symbol& symbol : kernel.symbols) symbols.push_back(captured_(shapes::Expr::symbol(symbol.id)));
     std::vector<std::string> names;
     std::vector<std::function<void()>> calls;
     std::vector<std::shared_ptr<const codegen::CompiledKernel>> codes;

@@ -95,8 +95,8 @@ class IndexSession {
     if (verb == "symbol") {
       const int64_t low = take_number(rest);
       rest.remove_prefix(1);
-      symbols_.facts.push_back({{low, INT64_MAX}, take_number(rest)});
-      return "s" + std::to_string(symbols_.facts.size() - 1);
+      symbols_.add(symbol_count_, {{low, INT64_MAX}, take_number(rest)});
+      return "s" + std::to_string(symbol_count_++);
     }
     const shapes::Expr expr = take_expr(rest);
     if (verb == "variable") {
@@ -114,7 +114,9 @@ class IndexSession {
       shapes::SizeProgram program;
       const int32_t result = program.add(expr);
       std::vector<int64_t> numbers, results(program.size());
-      for (const auto& fact : symbols_.facts) numbers.insert(numbers.end(), {fact.hint, 0});
+      for (int32_t id = 0; id < symbol_count_; ++id) {
+        numbers.insert(numbers.end(), {symbols_.size(shapes::Expr::symbol(id)).hint(), 0});
+      }
       program.run(numbers.data(), results.data());
       return std::to_string(results[result]);
     }
@@ -123,6 +125,7 @@ class IndexSession {
 
  private:
   shapes::SymbolFacts symbols_;
+  int32_t symbol_count_ = 0;
   shapes::Sizes extents_;
   const shapes::IndexKnowledge::Extent extent_ = [this](int32_t variable) {
     return static_cast<size_t>(variable) < extents_.size() ? &extents_[variable] : nullptr;

@@ -4,14 +4,20 @@
 
 namespace magneto::shapes {
 
+void SymbolFacts::add(int32_t symbol, Fact fact) {
+  const size_t place = Expr::place(symbol);
+  facts_.resize(std::max(facts_.size(), place + 1));
+  facts_[place] = fact;
+}
+
 Range SymbolFacts::range(Expr symbol) const {
-  const auto id = static_cast<size_t>(symbol.id());
-  return id < facts.size() ? facts[id].range : Range{};
+  const size_t place = Expr::place(symbol.id());
+  return place < facts_.size() ? facts_[place].range : Range{};
 }
 
 Size SymbolFacts::size(Expr expr) const {
   if (expr.is_constant()) return expr.number();
-  return {expr, evaluate(expr, [&](Expr leaf) -> int64_t { return facts.at(static_cast<size_t>(leaf.id())).hint; })};
+  return {expr, evaluate(expr, [&](Expr leaf) -> int64_t { return facts_.at(Expr::place(leaf.id())).hint; })};
 }
 
 Range IndexKnowledge::leaf_range(Expr leaf) const {

@@ -8,17 +8,20 @@
 
 namespace magneto::shapes {
 
-/// The symbols of a program: what is known of each, and its number in the run that was captured. By id.
+/// The symbols of a program: what is known of each, and its number in the run that was captured.
 struct SymbolFacts {
   struct Fact {
-    Range range{1, INT64_MAX};
+    Range range;
     int64_t hint = 1;
   };
-  std::vector<Fact> facts;
 
+  void add(int32_t symbol, Fact fact);
   Range range(Expr symbol) const;
   /// An expression of symbols alone.
   Size size(Expr expr) const;
+
+ private:
+  std::vector<Fact> facts_;  // by Expr::place
 };
 
 class IndexKnowledge final : public Knowledge {

@@ -98,10 +98,7 @@ llvm::Value* Emitter::uniform(Expr expr) {
     case ExprKind::Constant:
       return b.getInt64(static_cast<uint64_t>(expr.number()));
     case ExprKind::Symbol:
-      for (size_t i = 0; i < kernel_.symbols.size(); ++i) {
-        if (kernel_.symbols[i] == expr.id()) return symbols_[i];
-      }
-      return b.getInt64(0);
+      return symbols_.at(kernel_.position_of(expr.id()));
     case ExprKind::Variable:
       return variables_[expr.id()];
     case ExprKind::Value: {
@@ -160,8 +157,9 @@ llvm::Value* Emitter::varying_expression(Expr expr) {
     case ExprKind::FloorDiv:
     case ExprKind::Mod: {
       const Expr x = expr.operands()[0], y = expr.operands()[1];
-      // Variables count from zero and symbols are sizes: a sum of them with positive coefficients is never negative.
-      const auto low = shapes::range_of(x, [](Expr leaf) -> shapes::Range {
+      // Variables count from zero, and so do most symbols: a sum of them with positive coefficients is never negative.
+      const auto low = shapes::range_of(x, [&](Expr leaf) -> shapes::Range {
+        if (leaf.kind() == ExprKind::Symbol) return kernel_.range_of(leaf);
         return leaf.kind() == ExprKind::Value ? shapes::Range{} : shapes::Range{0, INT64_MAX};
       });
       const bool plain = low.low >= 0 && y.is_constant() && y.number() > 0;
