@@ -62,8 +62,25 @@ c10::Device Operands::device() const {
   return device;
 }
 
+Layout Operands::layout(c10::ScalarType dtype) const {
+  const c10::ScalarType promoted = this->promoted();
+  const bool to_float = c10::isIntegralType(promoted, /*includeBool=*/true) && !c10::isIntegralType(dtype, true);
+  const c10::ScalarType computed = to_float ? dtype : promoted;
+  // On the CPU, operands of other dtypes are converted first: what the iterator sees are dense copies.
+  c10::SmallVector<Geometry, 4> geometries;
+  c10::SmallVector<Layout, 4> copies;
+  copies.reserve(geometries_.size());
+  for (size_t i = 0; i < geometries_.size(); ++i) {
+    const at::Tensor* tensor = promoting_[i];
+    const bool converted = tensor && tensor->scalar_type() != computed && tensor->device().is_cpu();
+    if (converted) copies.push_back(like_layout(geometries_[i]));
+    geometries.push_back(converted ? Geometry(copies.back()) : geometries_[i]);
+  }
+  return elementwise_layout(geometries);
+}
+
 void add_result(Call& call, const Operands& operands, c10::ScalarType dtype) {
-  const Layout layout = operands.layout();
+  const Layout layout = operands.layout(dtype);
   call.result(call.empty(layout.sizes, layout.strides, dtype, operands.device()));
 }
 
@@ -71,7 +88,7 @@ void add_inplace_result(Call& call, const Operands& operands, c10::ScalarType dt
   const at::Tensor& self = call.tensor(0);
   check_no_internal_overlap(self);
   for (size_t i = 0; i < operands.tensor_count(); ++i) check_no_partial_overlap(self, operands.tensor(i));
-  const Layout layout = operands.layout();
+  const Layout layout = operands.layout(dtype);
   TORCH_CHECK(self.sizes() == at::IntArrayRef(layout.sizes), "output with shape ", self.sizes(),
               " doesn't match the broadcast shape ", at::IntArrayRef(layout.sizes));
   TORCH_CHECK(c10::canCast(dtype, self.scalar_type()), "result type ", c10::toString(dtype),

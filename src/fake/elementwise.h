@@ -38,16 +38,19 @@ class Operands {
  public:
   void add(const at::Tensor& tensor) {
     geometries_.push_back(Geometry(tensor));
+    promoting_.push_back(&tensor);
     tensors_.push_back(&tensor);
     state_ = at::native::update_result_type_state(tensor, state_);
   }
   void add(const c10::Scalar& number) {
     geometries_.push_back(Geometry::scalar());
+    promoting_.push_back(nullptr);
     state_ = at::native::update_result_type_state(number, state_);
   }
   /// An operand whose dtype takes no part in the promotion (a mask), or which was converted (`layout`).
   void add_unpromoted(const at::Tensor& tensor) {
     geometries_.push_back(Geometry(tensor));
+    promoting_.push_back(nullptr);
     tensors_.push_back(&tensor);
   }
   /// Adds argument `i`, a tensor or a number.
@@ -56,12 +59,14 @@ class Operands {
   c10::ScalarType promoted() const { return at::native::result_type(state_); }
   /// The device of the first operand that is no CPU number; throws eager's error if another one differs.
   c10::Device device() const;
-  Layout layout() const { return elementwise_layout(geometries_); }
+  /// Of the result, which is of `dtype`.
+  Layout layout(c10::ScalarType dtype) const;
   const at::Tensor& tensor(size_t i) const { return *tensors_[i]; }
   size_t tensor_count() const { return tensors_.size(); }
 
  private:
   c10::SmallVector<Geometry, 4> geometries_;
+  c10::SmallVector<const at::Tensor*, 4> promoting_;  // the tensor that a geometry is of, if it takes part
   c10::SmallVector<const at::Tensor*, 4> tensors_;
   at::native::ResultTypeState state_;
 };

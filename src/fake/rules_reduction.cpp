@@ -154,7 +154,7 @@ bool loss(Call& call) {
   operands.add(call.tensor(1));
   const c10::ScalarType dtype = operands.promoted();
   if (!(class_of(dtype) & kFloats)) return false;
-  const Layout layout = operands.layout();
+  const Layout layout = operands.layout(dtype);
   const bool reduced = call.integer(2) != at::Reduction::None;
   call.result(reduced ? call.empty({}, dtype, operands.device())
                       : call.empty(layout.sizes, layout.strides, dtype, operands.device()));
