@@ -205,7 +205,7 @@ Ref call_operator(Capture& capture, PyObject* owner, const std::string& name, Py
 }
 
 /// An operator between a tensor and an instance of a Python class: a tensor knows nothing of the other, so that the
-/// class's own method decides. Null: it has none.
+/// class's own method decides. Numbers, of whatever class, it takes itself where it is asked first. Null: it has none.
 Ref tensor_and_instance(Capture& capture, int index, PyObject* left, PyObject* right) {
   PyObject* other = is_tensor(left) ? right : left;
   if (is_tensor(other) || is_scalar(other) || !PyType_HasFeature(Py_TYPE(other), Py_TPFLAGS_HEAPTYPE)) return {};
@@ -214,6 +214,8 @@ Ref tensor_and_instance(Capture& capture, int index, PyObject* left, PyObject* r
   std::string_view name = kBinaryOperators[in_place ? index - kFirstInPlace : index].name;
   if (name.ends_with('_')) name.remove_suffix(1);
   const std::string plain = std::string(name) + "__";
+  const bool is_number = PyLong_Check(other) || PyFloat_Check(other) || PyComplex_Check(other);
+  if (other == right && is_number && kBinaryOperators[index].arithmetic) return {};
   if (other == right) return call_operator(capture, right, "__r" + plain, left);
   if (in_place) {
     if (Ref result = call_operator(capture, left, "__i" + plain, right)) return result;
