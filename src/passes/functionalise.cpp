@@ -74,6 +74,13 @@ bool lies_alike(const TensorMeta& a, const TensorMeta& b) {
   return true;
 }
 
+/// A view that gives the elements in the same order other sizes, its second argument.
+bool is_reshape(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  return (name.name == "aten::view" && name.overload_name.empty()) || name.name == "aten::_unsafe_view" ||
+         name.name == "aten::_reshape_alias";
+}
+
 [[noreturn]] void refuse(const c10::OperatorHandle& op, const char* why) {
   throw Unsupported(graph::operator_text(op) + ": " + why);
 }
@@ -175,18 +182,27 @@ class Functionaliser {
 
   /// `tensor`'s view operator applied to `source` (a new value).
   ValueId make_view(const Tensor& tensor, ValueId source) {
-    const AtenNode& node = out_.old().aten_nodes[tensor.node];
+    return add_view_of(out_.old().aten_nodes[tensor.node], tensor.parent, source)[tensor.result];
+  }
+
+  /// The view operator `node` of `parent`, applied to `source`, a value of what that holds.
+  std::vector<ValueId> add_view_of(const AtenNode& node, ValueId parent, ValueId source) {
+    std::vector<AtenArg> args = node.args;
+    args[0] = source;
     std::vector<TensorMeta> metas;
-    if (lies_alike(new_meta(source), meta(tensor.parent))) {
+    // While nothing was written, the recorded geometry is right; after that the value may be laid out otherwise.
+    if (lies_alike(new_meta(source), meta(parent))) {
       for (const ValueId id : node.results) metas.push_back(meta(id));
+    } else if (is_reshape(node.op)) {
+      // Strides among its arguments are of the old memory, and the new one may have no such view: a value needs none.
+      static const auto reshape = find_op("aten::reshape");
+      return {add_one(reshape, {source, args[1]}, row_major(meta(node.results[0])))};
     } else {
       metas = view_metas(node, new_meta(source));
     }
-    std::vector<AtenArg> args = node.args;
-    args[0] = source;
     std::vector<const TensorMeta*> results;
     for (const TensorMeta& result : metas) results.push_back(&result);
-    return out_.add(node.op, std::move(args), results, torch_node())[tensor.result];
+    return out_.add(node.op, std::move(args), results, torch_node());
   }
 
   void add(const AtenNode& node) {
@@ -228,20 +244,7 @@ class Functionaliser {
 
   void add_view(const AtenNode& node) {
     const ValueId source = std::get<ValueId>(node.args[0]);
-    const ValueId now = read(source);
-    // While nothing was written, the recorded geometry is right; after that the value may be laid out otherwise.
-    const bool recorded = lies_alike(new_meta(now), meta(source));
-    std::vector<TensorMeta> metas;
-    if (recorded) {
-      for (const ValueId id : node.results) metas.push_back(meta(id));
-    } else {
-      metas = view_metas(node, new_meta(now));
-    }
-    std::vector<AtenArg> args = node.args;
-    args[0] = now;
-    std::vector<const TensorMeta*> pointers;
-    for (const TensorMeta& result : metas) pointers.push_back(&result);
-    const std::vector<ValueId> results = out_.add(node.op, std::move(args), pointers, node.torch_node);
+    const std::vector<ValueId> results = add_view_of(node, source, read(source));
     for (size_t i = 0; i < results.size(); ++i) {
       const ValueId id = node.results[i];
       if (id == kNoValue || id == source) continue;
@@ -480,8 +483,7 @@ class Functionaliser {
     };
     if (name == "alias" || name == "detach" || name == "lift_fresh") return value;
     if (graph::sizes_of(whole) == graph::sizes_of(part) && name == "expand") return value;
-    if (name == "view" || name == "_unsafe_view" || name == "_reshape_alias" || name == "unsqueeze" ||
-        name == "squeeze") {
+    if (is_reshape(node.op) || name == "unsqueeze" || name == "squeeze") {
       static const auto reshape = find_op("aten::reshape");
       const TensorMeta result = fresh(whole);
       AtenArg sizes = c10::IValue(whole.sizes);
@@ -543,6 +545,7 @@ class Functionaliser {
         throw Unsupported("a view of another dtype or form of a view is an output");
       }
     }
+    for (const ValueId id : old.outputs) own_base(memories_[tensors_[id].memory]);
     // Outputs that share written memory are views of what the base is now.
     std::vector<ValueId> outputs;
     for (const ValueId id : old.outputs) outputs.push_back(leave(id));
@@ -576,6 +579,19 @@ class Functionaliser {
     }
     bumped_.push_back(static_cast<int32_t>(&memory - memories_.data()));
     result.bumps.push_back({output, memory.writes});
+  }
+
+  /// A tensor that is no view leaves as none, though its last value may be one (a write to its transpose is put back
+  /// so).
+  void own_base(const Memory& memory) {
+    if (!memory.writes || out_.old().values[memory.base].kind == ValueKind::Input) return;
+    const ValueId now = tensors_[memory.base].now;
+    const int32_t producer = out_.graph().values[now].producer;
+    if (producer < 0 || !traits_of(out_.graph().aten_nodes[producer].op).view) return;
+    static const auto clone = find_op("aten::clone");
+    TensorMeta result = dense(new_meta(now));
+    result.storage_offset = 0;
+    set_now(memory.base, add_one(clone, {now, c10::IValue()}, result));
   }
 
   /// The value to hand out for output `id`. For memory of an input it is the input, or a view of it.

@@ -56,6 +56,19 @@ std::vector<TensorMeta> view_metas(const graph::AtenNode& node, const TensorMeta
   return call(node.op, std::move(stack), &source);
 }
 
+TensorMeta row_major(TensorMeta meta) {
+  meta.storage_offset = 0;
+  meta.strides = graph::contiguous_strides(meta.sizes);
+  if (!meta.symbolic) return meta;
+  meta.symbolic->storage_offset = 0;
+  shapes::Expr stride = 1;
+  for (size_t dim = meta.strides.size(); dim-- > 0;) {
+    meta.symbolic->strides[dim] = stride;
+    stride *= meta.symbolic->sizes[dim];
+  }
+  return meta;
+}
+
 TensorMeta dense(TensorMeta meta) {
   const fake::Layout layout = fake::like_layout(fake::Geometry(meta.sizes, meta.strides));
   if (std::ranges::equal(layout.strides, meta.strides)) return meta;

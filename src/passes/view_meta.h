@@ -10,6 +10,9 @@ namespace magneto::passes {
 /// The results of view operator `node` on a first argument of type `source`. Throws Unsupported if PyTorch refuses it.
 std::vector<graph::TensorMeta> view_metas(const graph::AtenNode& node, const graph::TensorMeta& source);
 
+/// `meta` as a tensor of its own with contiguous strides.
+graph::TensorMeta row_major(graph::TensorMeta meta);
+
 /// `meta` as a tensor of its own has it: the same order of strides, no gaps, no overlap.
 graph::TensorMeta dense(graph::TensorMeta meta);
 
