@@ -98,6 +98,7 @@ NodeId Dag::leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const Sizes& st
 }
 
 NodeId Dag::number(Dtype dtype, double value, Sizes sizes) {
+  if (dtype == Dtype::Bool) return integer(dtype, value != 0, std::move(sizes));
   if (!loops::is_float(dtype)) return integer(dtype, static_cast<int64_t>(value), std::move(sizes));
   Node node{NodeKind::Number, Op::Constant, dtype, std::move(sizes)};
   node.number = dtype == Dtype::F32 ? static_cast<double>(static_cast<float>(value)) : value;

@@ -87,9 +87,7 @@ Lowering::Lowering(passes::Functional functional, Choices choices) {
   program.places.resize(count);
   bindings_.resize(count);
   for (const graph::SymbolBinding& symbol : graph().symbols) {
-    auto& facts = dag.symbols.facts;
-    facts.resize(std::max<size_t>(facts.size(), symbol.symbol + 1));
-    facts[symbol.symbol] = {symbol.range, symbol.hint};
+    dag.symbols.add(symbol.symbol, {symbol.range, symbol.hint});
   }
 }
 
@@ -217,6 +215,8 @@ bool Lowering::try_rule(int32_t index) {
     try {
       return rule(call);
     } catch (const shapes::UnknownSize&) {
+      return false;
+    } catch (const Declined&) {
       return false;
     }
   };
@@ -403,11 +403,51 @@ const c10::IValue& constant_of(const graph::AtenArg& arg) {
   return std::get<c10::IValue>(arg);
 }
 
+/// Eager takes a number by `Scalar::to<dtype>()`, which raises where it does not fit.
+bool holds(c10::ScalarType dtype, const c10::Scalar& number) {
+  const auto is_in = [&](auto zero) {
+    using To = decltype(zero);
+    if (number.isIntegral(/*includeBool=*/true)) return !c10::overflows<To, int64_t>(number.toLong());
+    return !c10::overflows<To, double>(number.toDouble());
+  };
+  if (number.isComplex()) return false;
+  switch (dtype) {
+    case c10::kByte:
+      return is_in(uint8_t{});
+    case c10::kChar:
+      return is_in(int8_t{});
+    case c10::kShort:
+      return is_in(int16_t{});
+    case c10::kInt:
+      return is_in(int32_t{});
+    case c10::kLong:
+      return is_in(int64_t{});
+    case c10::kHalf:
+      return is_in(c10::Half{});
+    case c10::kBFloat16:
+      return is_in(c10::BFloat16{});
+    case c10::kFloat:
+      return is_in(float{});
+    default:
+      return true;
+  }
+}
+
+/// Each number of dtype `from`.
+bool holds_all(c10::ScalarType dtype, c10::ScalarType from) {
+  if (dtype == from || dtype == c10::kBool) return true;
+  if (dtype == c10::kHalf && (from == c10::kInt || from == c10::kLong)) return false;
+  return c10::promoteTypes(dtype, from) == dtype;
+}
+
 }  // namespace
 
 double Call::number(int i) const {
   const c10::IValue& value = constant_of(node_.args[i]);
-  return value.isBool() ? value.toBool() : value.toScalar().toDouble();
+  const c10::Scalar number = value.toScalar();
+  const bool is_scalar = node_.op.schema().arguments()[i].real_type()->kind() == c10::TypeKind::NumberType;
+  if (is_scalar && !holds(result_meta().dtype, number)) throw Declined{};
+  return number.toDouble();
 }
 bool Call::is_integral(int i) const {
   const auto* value = std::get_if<c10::IValue>(&node_.args[i]);
@@ -447,10 +487,24 @@ T Call::in(int i, std::optional<Dtype> dtype) {
   if (is_tensor(i)) return raw(i).to(wanted);
   if (std::holds_alternative<graph::SizeArg>(node_.args[i])) return index(size(i).expr(), {}).to(wanted);
   const c10::Scalar value = std::get<c10::IValue>(node_.args[i]).toScalar();
+  if (!dtype && !holds(result_meta().dtype, value)) throw Declined{};
   if (value.isIntegral(true) && !loops::is_float(wanted)) {
     return {&lowering_.dag, lowering_.dag.integer(wanted, value.toLong())};
   }
   return number(wanted, value.toDouble());
+}
+
+T Call::element(int i, c10::ScalarType dtype) {
+  const Dtype wanted = loops::value_dtype(*loop_dtype(dtype));
+  if (!is_tensor(i)) {
+    const auto* number = std::get_if<c10::IValue>(&node_.args[i]);
+    if (number && !holds(dtype, number->toScalar())) throw Declined{};
+    return in(i, wanted);
+  }
+  const graph::Value& value = lowering_.graph().values[std::get<ValueId>(node_.args[i])];
+  const bool known = value.constant.defined() && value.constant.numel() == 1 && value.constant.is_cpu();
+  if (known ? !holds(dtype, value.constant.item()) : !holds_all(dtype, value.meta.dtype)) throw Declined{};
+  return in(i, wanted);
 }
 
 std::vector<T> Call::list(int i) {

@@ -81,6 +81,9 @@ struct Piece {
   Size offset;
 };
 
+/// Thrown where a rule finds that the case is not for it.
+struct Declined {};
+
 /// One call of an operator, as its rule sees it.
 class Call {
  public:
@@ -88,7 +91,8 @@ class Call {
 
   // -- arguments, by position in the schema
   // ------------------------------------------------------------------------------
-  // What has to be a number and is a size that differs from run to run throws UnknownSize: the rule declines.
+  // What has to be a number and is a size that differs from run to run throws UnknownSize: the rule declines. So it
+  // does for a number that the dtype of the result does not hold (Declined): eager raises, or has its own way.
   /// The position of the argument `name`; -1 without one.
   int at(std::string_view name) const;
   /// Not None, not an absent tensor, not missing.
@@ -130,6 +134,8 @@ class Call {
   graph::ValueId value(int i) const { return std::get<graph::ValueId>(node_.args[i]); }
   /// The values of a list argument, absent ones included.
   std::vector<graph::ValueId> values(int i) const { return std::get<std::vector<graph::ValueId>>(node_.args[i]); }
+  /// The element that argument `i`, a number or a tensor of one element, becomes in `dtype`: eager takes its number.
+  T element(int i, c10::ScalarType dtype);
   /// The dtype in which result 0 is computed.
   Dtype compute() const;
   /// What arguments `a` and `b` (tensors or numbers) promote to, as a dtype of values.

@@ -94,7 +94,7 @@ bool pad(Call& call) {
     map[dim] = map[dim] - Expr(before);
     if (before > 0 || amounts[2 * i + 1] > 0) conditions.push_back({variable(dim), before, from[dim] + before});
   }
-  const T outside = broadcast(call.number(x.dtype(), call.number(2)), to);
+  const T outside = broadcast(call.element(2, call.result_meta().dtype), to);
   return call.give(guard(conditions, view(x, std::move(map), to), outside));
 }
 

@@ -197,7 +197,7 @@ bool softplus(Call& call) {
 bool elu(Call& call) {
   const T x = call.in(0);
   const double alpha = call.number(1), scale = call.number(2), input_scale = call.number(3);
-  return call.give(select(x <= 0.0, expm1(x * input_scale) * (alpha * scale), x * scale));
+  return call.give(select(x < 0.0, expm1(x * input_scale) * (alpha * scale), x * scale));
 }
 
 bool hardsigmoid_of(Call& call, bool times_x) {
@@ -206,11 +206,18 @@ bool hardsigmoid_of(Call& call, bool times_x) {
   return call.give((times_x ? x * clipped : clipped) / 6.0);
 }
 
+/// Rounded once where it is added, as eager's compiler has it: a product beyond the largest number may come back.
+bool addcmul(Call& call) {
+  const T x = call.in(0), scaled = call.in(3) * call.in(1), factor = call.in(2);
+  if (!is_float(x.dtype())) return call.give(x + scaled * factor);
+  return call.give({x.dag, x.dag->math(Op::Fma, {scaled.id, factor.id, x.id})});
+}
+
 bool where(Call& call) { return call.give(select(call.raw(0).to(Dtype::Bool), call.in(1), call.in(2))); }
 
 bool masked_fill(Call& call) {
   const T x = call.in(0);
-  const T value = call.in(2);
+  const T value = call.element(2, call.result_meta().dtype);
   if (value.rank() != 0) return false;
   return call.give(select(call.raw(1).to(Dtype::Bool), value, x));
 }
@@ -229,7 +236,7 @@ bool filled_with(Call& call) {
 /// The number or the tensor without dimensions at `argument`, everywhere.
 template <int argument>
 bool filled_from(Call& call) {
-  return call.give(broadcast(call.in(argument), call.result_sizes()));
+  return call.give(broadcast(call.element(argument, call.result_meta().dtype), call.result_sizes()));
 }
 
 constexpr RuleRow kRows[] = {
@@ -290,7 +297,7 @@ constexpr RuleRow kRows[] = {
     {"aten::pow.Tensor_Scalar", pow_number},
     {"aten::pow.Tensor_Tensor", pow_tensor},
     {"aten::pow.Scalar", pow_tensor},
-    {"aten::addcmul", [](Call& call) { return call.give(call.in(0) + call.in(3) * call.in(1) * call.in(2)); }},
+    {"aten::addcmul", addcmul},
     {"aten::addcdiv", [](Call& call) { return call.give(call.in(0) + call.in(3) * call.in(1) / call.in(2)); }},
     {"aten::lerp.Scalar",
      [](Call& call) {

@@ -69,12 +69,21 @@ T reduced(Op op, T x, const std::vector<int64_t>& dims) {
 T sum(T x, const std::vector<int64_t>& dims) { return reduced(Op::ReduceSum, x, dims); }
 T greatest(T x, const std::vector<int64_t>& dims) { return reduced(Op::ReduceMax, x, dims); }
 
+/// Eager adds in a tree. Here as many floats as this in one number are added in double.
+constexpr int64_t kLong = 1024;
+
+T accumulated(Call& call, T x, const std::vector<int64_t>& dims) {
+  const bool single = call.result_meta().dtype == c10::kFloat;
+  return single && elements(x, dims).hint() >= kLong ? x.to(Dtype::F64) : x;
+}
+
 /// sum(dim_IntList) and mean: (self, dim, keepdim, dtype), or (self, dtype).
 template <bool mean>
 bool sum_rule(Call& call) {
-  const T x = call.in(0);
+  T x = call.in(0);
   if (x.dtype() == Dtype::Bool) return false;
   const auto dims = dims_of(call, call.at("dim"), x.rank());
+  x = accumulated(call, x, dims);
   T result = sum(x, dims);
   if (mean) result = result / result.number(elements(x, dims));
   return call.give_reshaped(result);
@@ -84,7 +93,7 @@ bool product(Call& call) {
   const T x = call.in(0);
   if (x.dtype() == Dtype::Bool) return false;
   const auto dims = dims_of(call, call.at("dim"), x.rank());
-  return call.give_reshaped(reduced(Op::ReduceProd, x, dims));
+  return call.give_reshaped(reduced(Op::ReduceProd, accumulated(call, x, dims), dims));
 }
 
 template <Op op>
@@ -139,13 +148,27 @@ Moments moments(T x, const std::vector<int64_t>& dims) {
   return {mean, sum(distance * distance, dims)};
 }
 
-/// var and std, with the mean or without: (self, dim, correction, keepdim).
+/// The first element of each row.
+T first(T x, const std::vector<int64_t>& dims) {
+  std::vector<Expr> map;
+  Sizes sizes = x.sizes();
+  for (int64_t dim = 0; dim < x.rank(); ++dim) map.push_back(Expr::variable(static_cast<int32_t>(dim)));
+  for (const int64_t dim : dims) map[dim] = 0, sizes[dim] = 1;
+  return {x.dag, x.dag->view(x.id, std::move(map), std::move(sizes))};
+}
+
+/// var and std, with the mean or without: (self, dim, correction, keepdim). In double, as eager: squares of floats do
+/// not overflow, and the mean of equal ones is what they are. Of doubles that takes the distances from one of them.
 bool variance(Call& call, bool root, bool with_mean) {
-  const T x = call.in(0);
+  T x = call.in(0);
   if (!loops::is_float(x.dtype())) return false;
   const auto dims = dims_of(call, 1, x.rank());
   const double correction = call.given(2) ? call.number(2) : 1;
-  const Moments both = moments(x, dims);
+  const bool shifted = x.dtype() == Dtype::F64 && !reduces_nothing(x, dims);
+  const T shift = shifted ? first(x, dims) : call.number(Dtype::F64, 0);
+  x = shifted ? x - shift : x.to(Dtype::F64);
+  Moments both = moments(x, dims);
+  if (shifted) both.mean = both.mean + shift;
   const Size number = elements(x, dims);
   T degrees = x;
   if (number.is_static()) {
@@ -155,7 +178,8 @@ bool variance(Call& call, bool root, bool with_mean) {
   }
   const T result = both.squares / degrees;
   call.give_reshaped(root ? sqrt(result) : result);
-  if (with_mean) call.give_reshaped(both.mean, 1);
+  // Where a distance is no number, eager's mean is none.
+  if (with_mean) call.give_reshaped(select(both.squares == both.squares, both.mean, both.squares), 1);
   return true;
 }
 
@@ -290,7 +314,9 @@ bool batch_norm_no_training(Call& call) { return batch_norm_with(call, 6); }
 
 template <Op op>
 bool running(Call& call) {
-  const T x = call.in(0);
+  // As eager: of float in double, of narrower ones in float.
+  const bool single = call.result_meta().dtype == c10::kFloat;
+  const T x = call.in(0, single ? Dtype::F64 : call.compute());
   if (x.dtype() == Dtype::Bool || x.rank() == 0) return false;
   const int64_t dim = Call::wrap(call.integer(1), x.rank());
   return call.give({x.dag, x.dag->scan(op, x.id, dim)});

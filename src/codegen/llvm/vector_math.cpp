@@ -703,9 +703,9 @@ Value* emit_float_math(IRBuilder<>& b, Op op, Value* const* operands) {
     case Op::Mod:
       return floor_modulo(b, op, x, y);
     case Op::Min:
-      return m.select(b.CreateOr(b.CreateFCmpOLT(x, y), m.is_nan(x)), x, y);
+      return m.select(b.CreateOr(b.CreateFCmpOGT(x, y), m.is_nan(y)), y, x);
     case Op::Max:
-      return m.select(b.CreateOr(b.CreateFCmpOGT(x, y), m.is_nan(x)), x, y);
+      return m.select(b.CreateOr(b.CreateFCmpOLT(x, y), m.is_nan(y)), y, x);
     case Op::Pow:
       return power(b, x, y);
     case Op::Copysign:
