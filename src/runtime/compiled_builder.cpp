@@ -197,7 +197,9 @@ class Builder {
     step.keys = c10::DispatchKeySet(c10::DispatchKey::CPU);
     const bool composite = node.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
     const bool custom = passes::traits_of(node.op).effect && !node.op.operator_name().name.starts_with("aten::");
-    step.mode = composite || custom ? CallMode::Dispatched : CallMode::Direct;
+    // What may hand a view on is tracked: the view knows its base.
+    const bool aliases = passes::traits_of(node.op).aliases;
+    step.mode = composite || custom || aliases ? CallMode::Dispatched : CallMode::Direct;
     if (step.mode == CallMode::Direct) step.typed = find_typed_call(step);
     return step;
   }

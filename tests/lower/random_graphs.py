@@ -28,7 +28,7 @@ LAYOUTS = ["contiguous", "transposed", "strided", "expanded", "offset", "channel
 class Step:
     """A row: how a step reads as source, what it is applied to."""
 
-    text: str  # {0}, {1}: operands; {dim}, {dims}, {size}, {number}: drawn
+    text: str  # {0}, {1}: operands; {dim}, {number}, {odd}: drawn
     operands: int = 1
     only: str = "any"  # any, float, integer, bool, number (no bool)
     exact: bool = True  # gives exact results from exact ones
@@ -55,6 +55,19 @@ STEPS = [
     Step("torch.where({0} > 0, {0}, {1})", 2, "number", wants_exact=True),
     Step("{0}.clamp(-1, {number})", only="number"),
     Step("{0}.masked_fill({0} < 0, {number})", only="number", wants_exact=True),
+    # Numbers that the dtype may not hold.
+    Step("{0}.masked_fill({0} < 1, {odd})", wants_exact=True),
+    Step("torch.full_like({0}, {odd})"),
+    Step("torch.nn.functional.pad({0}, (1, 0), value={odd})"),
+    Step("{0}.clamp(max={odd})", only="number"),
+    Step("{0} * {odd}"),
+    Step("{0} == {odd}", wants_exact=True),
+    # Operands of other dtypes and layouts beside each other.
+    Step("{0} * {1}.transpose(-1, -2)", 2, "number"),
+    Step("{0} + {1}[..., :1].expand_as({1})", 2, "number"),
+    Step("torch.where({0} > 0, {1}, {0}.transpose(-1, -2))", 2, "number", wants_exact=True),
+    # Results that nobody uses.
+    Step("({0}, {0}.reshape(-1)[:1].sum(), {0} * 2)[0] * 1", only="number"),
     *(Step(f"{{0}}.to(torch.{str(dtype)[6:]})", wants_exact=True) for dtype in DTYPES[:4]),
     Step("{0}.to(torch.int32)", only="integer"),
     Step("{0}.to(torch.bool)", wants_exact=True),
@@ -95,6 +108,10 @@ STEPS = [
     Step("{0}.mul_({1})", 2, "number", writes=True),
     Step("{0}[..., :1].copy_({1})", 2, writes=True),
     Step("{0}.select({dim}, 0).fill_(1)", writes=True),
+    Step("{0}.select({dim}, 0).fill_({odd})", writes=True),
+    Step("{0}.reshape(-1)[::2].add_(1)", only="number", writes=True),
+    Step("{0}.flatten().mul_(2)", only="number", writes=True),
+    Step("{0}.transpose({dim}, -1).add_(1)", only="number", writes=True),
 ]
 
 
@@ -172,6 +189,7 @@ def programs(draw: Callable[[Any], Any], most_steps: int = 8) -> Program:
             *(names[i] for i in operands),
             dim=draw(st.integers(-rank, rank - 1)) if rank else 0,
             number=draw(st.sampled_from([0, 1, -1, 2, 0.5, 3.0])),
+            odd=draw(st.sampled_from([0.5, -1.5, 300, -1, 70000, 1e10, -0.0, True])),
         )
         if not all(fits(step.only, value.dtype) for value in chosen) or (step.wants_exact and not all_exact):
             continue

@@ -121,7 +121,8 @@ def difference(program: Callable[..., Any], layout: str, backend: str, dynamic: 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_each_view_of_what_was_written(layout: str, backend: str) -> None:
     for view in VIEWS:
-        for lines, result in ((["x.mul_(2)"], f"({view}) * 2"), ([f"y = {view}", "x.add_(1)"], "y * 2, x + 0")):
+        cases = [(["x.mul_(2)"], f"({view}) * 2"), ([f"y = {view}", "x.add_(1)"], "y * 2, x + 0")]
+        for lines, result in [*cases, ([f"y = {view}"], "x * 2, y"), (["x = x * 2", f"y = {view}"], "y")]:
             found = difference(program_of(lines, result), layout, backend, False, torch.float32)
             assert not found, found
 
