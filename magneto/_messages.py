@@ -23,6 +23,7 @@ from magneto import config
 Stack = Sequence[tuple[types.CodeType, int, int]]
 
 _PAGES = Path(__file__).parents[1] / "docs" / "breaks"
+_SECRET = "MAGNETO_CACHE_KEY"  # not for reports: what it is
 
 
 def page(reason: str) -> str:
@@ -159,6 +160,8 @@ def _versions() -> str:
 def _environment() -> str:
     changed = {name: value for name, value in config.current().items() if value != config.SETTINGS[name].default}
     variables = {
-        name: value for name, value in os.environ.items() if name.startswith(("TORCH_", "TORCHDYNAMO", "MAGNETO"))
+        name: "..." if name == _SECRET else value
+        for name, value in os.environ.items()
+        if name.startswith(("TORCH_", "TORCHDYNAMO", "MAGNETO"))
     }
     return f"{_versions()}\nsettings: {changed}\nvariables: {variables}\ncommand: {sys.argv[:1]}\n"

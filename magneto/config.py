@@ -139,6 +139,12 @@ SETTINGS: Mapping[str, Setting] = {
     "disk_cache_mb": Setting(
         128, "Megabytes that the cache on disk may take; what was not used for longest goes first.", 1
     ),
+    "disk_cache_key_file": Setting(
+        "",
+        "A file with a key (16 bytes or more): only entries that were made with it are used. Empty: the variable "
+        "MAGNETO_CACHE_KEY is the key, if it is set. For caches that are shared or restored.",
+        environment="MAGNETO_CACHE_KEY_FILE",
+    ),
     "prepared_weights_mb": Setting(
         1024,
         "Megabytes of memory that work on weights done once (layouts of libraries, folded constants) may keep; what "
@@ -177,6 +183,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     disk_cache: bool
     disk_cache_dir: str
     disk_cache_mb: int
+    disk_cache_key_file: str
     prepared_weights_mb: int
 
 # Functions that write (print, logging.info, warnings.warn) and whose calls may be put off to the end of a segment: no

@@ -8,12 +8,14 @@
 namespace magneto {
 namespace {
 
-PyObject* cache_digest(PyObject*, PyObject* bytes) {
+PyObject* cache_digest(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
-    char* data = nullptr;
-    Py_ssize_t size = 0;
-    if (PyBytes_AsStringAndSize(bytes, &data, &size) < 0) return nullptr;
-    const cache::Digest digest = cache::Hasher().add({data, static_cast<size_t>(size)}).finish();
+    PyObject *bytes, *key = nullptr;
+    if (!PyArg_ParseTuple(args, "S|S", &bytes, &key)) return nullptr;
+    const auto text = [](PyObject* object) -> std::string_view {
+      return {PyBytes_AS_STRING(object), static_cast<size_t>(PyBytes_GET_SIZE(object))};
+    };
+    const cache::Digest digest = cache::Hasher(key ? text(key) : "").add(text(bytes)).finish();
     return PyUnicode_FromString(cache::hex(digest).c_str());
   });
 }
@@ -29,7 +31,7 @@ PyObject* cache_directory(PyObject*, PyObject*) {
 }  // namespace
 
 PyMethodDef cache_methods[] = {
-    {"cache_digest", cache_digest, METH_O, "(bytes): their BLAKE2b digest in hexadecimal."},
+    {"cache_digest", cache_digest, METH_VARARGS, "(bytes, key=b''): their BLAKE2b digest in hexadecimal."},
     {"cache_directory", cache_directory, METH_NOARGS, "Where entries are kept when no directory is named."},
     {"cache_machine", cache_machine, METH_NOARGS, "What code is made for, as text."},
     {nullptr, nullptr, 0, nullptr},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cache/directory.h"
+#include "cache/secret.h"
 
 namespace magneto::cache {
 namespace {
@@ -29,6 +30,19 @@ State& state() {
 constexpr const char* kAdvice =
     " Set MAGNETO_CACHE_DIR to a directory of your own, or magneto.config.disk_cache = False.";
 
+void say_unused(const std::string& problem) {
+  say("Compiled code is not kept on disk, so that each process compiles again: " + problem + "." + kAdvice);
+}
+
+/// The cache is not used any more.
+void give_up(const std::string& problem) {
+  {
+    const std::lock_guard lock(state().mutex);
+    state().directory = nullptr;
+  }
+  say_unused(problem);
+}
+
 /// Null: there is none.
 std::shared_ptr<Directory> opened_directory() {
   State& s = state();
@@ -39,14 +53,15 @@ std::shared_ptr<Directory> opened_directory() {
     if (s.opened || !s.settings.enabled) return s.directory;
     s.opened = true;
     try {
+      const std::optional<Digest> secret = find_secret(s.settings.key_file);
       s.directory = std::make_shared<Directory>(
-          s.settings.directory.empty() ? default_directory() : s.settings.directory, s.settings.limit_bytes);
+          s.settings.directory.empty() ? default_directory() : s.settings.directory, s.settings.limit_bytes, secret);
       return s.directory;
     } catch (const Unusable& why) {
       problem = why.what();
     }
   }
-  say("Compiled code is not kept on disk, so that each process compiles again: " + problem + "." + kAdvice);
+  say_unused(problem);
   return nullptr;
 }
 
@@ -80,7 +95,13 @@ std::optional<std::string> find(const Digest& key) {
   const auto directory = opened_directory();
   if (!directory) return std::nullopt;
   std::string content;
-  const Directory::Outcome outcome = directory->load(key, content);
+  Directory::Outcome outcome;
+  try {
+    outcome = directory->load(key, content);
+  } catch (const Untrusted& why) {
+    give_up(why.what());
+    return std::nullopt;
+  }
   if (outcome == Directory::Outcome::Damaged) {
     say("An entry of the cache in " + directory->path() + " was damaged; it is removed and compiled again.");
   }
@@ -105,6 +126,8 @@ void keep(const Digest& key, std::string_view content) {
     const std::lock_guard lock(state().mutex);
     state().counters.removed += removed;
     return;
+  } catch (const Untrusted& why) {
+    return give_up(why.what());
   } catch (const Unusable& why) {
     problem = why.what();
   }

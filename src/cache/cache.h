@@ -17,6 +17,8 @@ struct Settings {
   /// Empty: default_directory().
   std::string directory;
   int64_t limit_bytes = 0;
+  /// Where the key of a keyed cache is; empty: see secret.h.
+  std::string key_file;
 };
 /// Takes effect with the next find or keep.
 void configure(const Settings& settings);

@@ -32,9 +32,15 @@ void mix(uint64_t* v, int a, int b, int c, int d, uint64_t x, uint64_t y) {
 
 }  // namespace
 
-Hasher::Hasher() {
+Hasher::Hasher(std::string_view key) {
   std::copy(std::begin(kInitial), std::end(kInitial), state_);
-  state_[0] ^= 0x01010000 ^ sizeof(Digest);
+  key = key.substr(0, 64);
+  state_[0] ^= 0x01010000 ^ key.size() << 8 ^ sizeof(Digest);
+  if (key.empty()) return;
+  // It is the first block, filled with zeros.
+  memset(block_, 0, sizeof block_);
+  memcpy(block_, key.data(), key.size());
+  filled_ = count_ = sizeof block_;
 }
 
 void Hasher::compress(bool last) {

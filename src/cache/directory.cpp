@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -55,14 +56,38 @@ void make_directories(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) fail(path + " can't be made");
 }
 
-Digest checksum(const Digest& key, std::string_view content) {
-  return Hasher().add({reinterpret_cast<const char*>(key.data()), key.size()}).add(content).finish();
-}
-
-/// The part it is in, and its name in the directory.
+/// The part it is in.
 int shard_of(const Digest& key) { return key[0] >> 4; }
 std::string shard_name(int shard) { return std::string(1, "0123456789abcdef"[shard]); }
-std::string name_of(const Digest& key) { return shard_name(shard_of(key)) + "/" + hex(key); }
+
+/// Throws Untrusted if it belongs to another user, or others can write it.
+void check_trust(int folder, const std::string& path) {
+  struct stat facts;
+  if (fstat(folder, &facts) != 0) throw Untrusted(path + " tells nothing of its owner");
+  if (facts.st_uid != geteuid()) throw Untrusted(path + " belongs to another user");
+  if (!is_ours(facts)) throw Untrusted(path + " can be written by other users (chmod go-w makes it usable)");
+}
+
+/// Removes what lies there: a file, a link, or, where somebody put a folder in an entry's place, all of that.
+bool remove_at(int folder, const char* name, int depth = 0) {
+  if (unlinkat(folder, name, 0) == 0 || unlinkat(folder, name, AT_REMOVEDIR) == 0) return true;
+  if (depth > 64) return false;
+  const int inner = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (inner < 0) return false;
+  const std::unique_ptr<DIR, int (*)(DIR*)> items(fdopendir(inner), closedir);
+  while (const dirent* item = readdir(items.get())) {
+    const std::string_view each = item->d_name;
+    if (each != "." && each != ".." && !remove_at(inner, item->d_name, depth + 1)) return false;
+  }
+  return unlinkat(folder, name, AT_REMOVEDIR) == 0;
+}
+
+/// In a time that does not tell where they differ.
+bool equal(const Digest& one, const Digest& other) {
+  uint8_t difference = 0;
+  for (size_t i = 0; i < one.size(); ++i) difference |= one[i] ^ other[i];
+  return difference == 0;
+}
 
 /// What a file takes on the disk.
 int64_t disk_bytes(int64_t size) { return (size + 4095) / 4096 * 4096; }
@@ -110,8 +135,8 @@ std::string default_directory() {
   return home + "/.cache/magneto";
 }
 
-Directory::Directory(std::string path, int64_t limit_bytes)
-    : path_(std::move(path)), shard_limit_(limit_bytes / kShards) {
+Directory::Directory(std::string path, int64_t limit_bytes, std::optional<Digest> secret)
+    : path_(std::move(path)), shard_limit_(limit_bytes / kShards), secret_(secret ? bytes_of(*secret) : "") {
   const auto open_it = [&] { return open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); };
   directory_ = open_it();
   if (directory_ < 0 && errno == ENOENT) {
@@ -119,19 +144,50 @@ Directory::Directory(std::string path, int64_t limit_bytes)
     directory_ = open_it();
   }
   if (directory_ < 0) fail(path_ + " can't be opened");
-  struct stat facts{};
-  if (fstat(directory_, &facts) == 0 && is_ours(facts)) return;
-  close(directory_);
-  if (facts.st_uid != geteuid()) throw Unusable(path_ + " belongs to another user");
-  throw Unusable(path_ + " can be written by other users (chmod go-w makes it usable)");
+  try {
+    check_trust(directory_, path_);
+  } catch (...) {
+    close(directory_);
+    throw;
+  }
 }
 
 Directory::~Directory() { close(directory_); }
 
+/// The digest itself; with a secret one that nobody else can tell, so that others' entries are not even looked at.
+std::string Directory::name_of(const Digest& key) const {
+  return hex(secret_.empty() ? key : Hasher(secret_).add("name").add(bytes_of(key)).finish());
+}
+
+Digest Directory::checksum(const Digest& key, std::string_view content) const {
+  return Hasher(secret_).add(secret_.empty() ? "" : "content").add(bytes_of(key)).add(content).finish();
+}
+
+/// A part of the directory; negative: there is none. `replaced`: something else lay in its place, and is gone. Throws
+/// Untrusted.
+int Directory::open_shard(int shard, bool& replaced) const {
+  const std::string name = shard_name(shard);
+  const int folder = openat(directory_, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0) {
+    replaced = (errno == ENOTDIR || errno == ELOOP) && unlinkat(directory_, name.c_str(), 0) == 0;
+    return folder;
+  }
+  try {
+    check_trust(folder, path_ + "/" + name);
+  } catch (...) {
+    close(folder);
+    throw;
+  }
+  return folder;
+}
+
 Directory::Outcome Directory::load(const Digest& key, std::string& content) {
+  bool replaced = false;
+  const File shard(open_shard(shard_of(key), replaced));
+  if (shard.get() < 0) return replaced ? Outcome::Damaged : Outcome::Missing;
   const std::string name = name_of(key);
   // O_NONBLOCK: whatever lies there, a pipe for example, must not stop us.
-  File file(openat(directory_, name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  File file(openat(shard.get(), name.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
   const bool foreign = file.get() < 0 && (errno == ELOOP || errno == EACCES || errno == ENXIO);
   if (file.get() < 0 && !foreign) return Outcome::Missing;
   const auto whole = [&] {
@@ -143,13 +199,13 @@ Directory::Outcome Directory::load(const Digest& key, std::string& content) {
     const auto length = static_cast<uint64_t>(facts.st_size) - sizeof header;
     if (memcmp(header.magic, kMagic, sizeof kMagic) != 0 || header.key != key || header.length != length) return false;
     content.resize(length);
-    if (!read_all(file.get(), content.data(), length) || checksum(key, content) != header.checksum) return false;
+    if (!read_all(file.get(), content.data(), length) || !equal(checksum(key, content), header.checksum)) return false;
     // Used: it goes later. Once an hour is enough, and on a read-only disk it is not needed.
     if (facts.st_mtime + kHour < time(nullptr)) futimens(file.get(), nullptr);
     return true;
   };
   if (!foreign && whole()) return Outcome::Found;
-  unlinkat(directory_, name.c_str(), 0);  // if another process has just written a good one: that costs time only
+  remove_at(shard.get(), name.c_str());  // if another process has just written a good one: that costs time only
   return Outcome::Damaged;
 }
 
@@ -158,14 +214,18 @@ int64_t Directory::store(const Digest& key, std::string_view content) {
   const int shard = shard_of(key);
   const int64_t bytes = disk_bytes(static_cast<int64_t>(content.size() + sizeof(Header)));
   if (bytes > shard_limit_) return 0;  // would push out everything else
-  const std::string folder = shard_name(shard);
+  bool replaced = false;
+  int opened = open_shard(shard, replaced);
+  if (opened < 0) {
+    if (mkdirat(directory_, shard_name(shard).c_str(), 0700) != 0 && errno != EEXIST) fail(path_ + " can't be written");
+    opened = open_shard(shard, replaced);
+  }
+  const File folder(opened);
+  if (folder.get() < 0) fail(path_ + " can't be read");
   int64_t removed = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (room_[shard] < bytes) {
-      if (mkdirat(directory_, folder.c_str(), 0700) != 0 && errno != EEXIST) fail(path_ + " can't be written");
-      removed = make_room(shard, bytes);
-    }
+    if (room_[shard] < bytes) removed = make_room(shard, folder.get(), bytes);
     room_[shard] -= bytes;
   }
   Header header{};
@@ -173,15 +233,15 @@ int64_t Directory::store(const Digest& key, std::string_view content) {
   header.key = key;
   header.checksum = checksum(key, content);
   header.length = content.size();
-  const std::string aside =
-      folder + "/" + kAside + std::to_string(getpid()) + "-" + std::to_string(counter++) + "-" + hex(key).substr(0, 8);
-  File file(openat(directory_, aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  const std::string name = name_of(key), aside = kAside + std::to_string(getpid()) + "-" + std::to_string(counter++) +
+                                                 "-" + name.substr(0, 8);
+  File file(openat(folder.get(), aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (file.get() < 0) fail(path_ + " can't be written");
   if (!write_all(file.get(), reinterpret_cast<const char*>(&header), sizeof header) ||
       !write_all(file.get(), content.data(), content.size()) || file.close() != 0 ||
-      renameat(directory_, aside.c_str(), directory_, name_of(key).c_str()) != 0) {
+      renameat(folder.get(), aside.c_str(), folder.get(), name.c_str()) != 0) {
     const int why = errno;
-    unlinkat(directory_, aside.c_str(), 0);
+    unlinkat(folder.get(), aside.c_str(), 0);
     errno = why;
     fail(path_ + " can't be written");
   }
@@ -190,10 +250,10 @@ int64_t Directory::store(const Digest& key, std::string_view content) {
 
 /// Looks through a part: removes what processes left that died, and if there is no room for `bytes`, the entries that
 /// were not used for longest. Gives how many entries went.
-int64_t Directory::make_room(int shard, int64_t bytes) {
-  const int fd = openat(directory_, shard_name(shard).c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+int Directory::make_room(int shard, int folder, int64_t bytes) {
+  const int fd = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) fail(path_ + " can't be read");
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(fd), closedir);
+  const std::unique_ptr<DIR, int (*)(DIR*)> listing(fdopendir(fd), closedir);
   struct Item {
     timespec used;
     int64_t bytes;
@@ -201,18 +261,18 @@ int64_t Directory::make_room(int shard, int64_t bytes) {
   };
   std::vector<Item> items;
   int64_t total = 0;
-  while (const dirent* item = readdir(folder.get())) {
+  while (const dirent* item = readdir(listing.get())) {
     struct stat facts;
     if (*item->d_name == '.' || fstatat(fd, item->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) continue;
     const bool aside = strncmp(item->d_name, kAside, strlen(kAside)) == 0;
     if (aside && facts.st_mtime + kHour < time(nullptr)) {
-      unlinkat(fd, item->d_name, 0);
+      remove_at(fd, item->d_name);
       continue;
     }
     total += disk_bytes(facts.st_size);
     if (!aside) items.push_back({facts.st_mtim, disk_bytes(facts.st_size), item->d_name});
   }
-  int64_t removed = 0;
+  int removed = 0;
   if (total + bytes > shard_limit_) {
     std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) {
       return std::pair(a.used.tv_sec, a.used.tv_nsec) < std::pair(b.used.tv_sec, b.used.tv_nsec);
@@ -220,7 +280,7 @@ int64_t Directory::make_room(int shard, int64_t bytes) {
     // An eighth more than needed, so that not every entry from here on comes here.
     for (const Item& item : items) {
       if (total + bytes <= shard_limit_ - shard_limit_ / 8) break;
-      if (unlinkat(fd, item.name.c_str(), 0) == 0) ++removed;
+      if (remove_at(fd, item.name.c_str())) ++removed;
       total -= item.bytes;
     }
   }

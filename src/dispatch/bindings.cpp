@@ -217,7 +217,8 @@ PyObject* set_config(PyObject*, PyObject* args) {
     codegen::writes_perf_map() = settings.perf_map;
     runtime::Prepared::budget() = settings.prepared_weights_mb << 20;
     if (key.starts_with("disk_cache")) {
-      cache::configure({settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20});
+      cache::configure({settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20,
+                        settings.disk_cache_key_file});
     }
     Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core
   });

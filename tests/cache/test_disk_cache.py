@@ -99,6 +99,8 @@ RUN = """
 def test_digest_is_blake2b(size: int) -> None:
     data = bytes(range(256)) * 4
     assert _C.cache_digest(data[:size]) == hashlib.blake2b(data[:size], digest_size=32).hexdigest()
+    for key in (b"k", data[:32], data[:64]):
+        assert _C.cache_digest(data[:size], key) == hashlib.blake2b(data[:size], key=key, digest_size=32).hexdigest()
 
 
 def test_machine_is_the_same_on_all_cores() -> None:
@@ -368,8 +370,9 @@ def test_an_entry_under_another_name(cache: Path) -> None:
     assert stats["cache_damaged"] == stats["cache_misses"] == len(entries(cache)) - 1
 
 
-@pytest.mark.parametrize("what", ["pipe", "link", "folder", "writable by others"])
+@pytest.mark.parametrize("what", ["pipe", "link", "link to nothing", "folder", "full folder", "writable by others"])
 def test_things_that_are_no_entries(cache: Path, what: str) -> None:
+    """Never used, and made good: the next process finds an entry there."""
     first = run()
     other = cache.parent / "elsewhere"
     for path in entries(cache):
@@ -383,11 +386,167 @@ def test_things_that_are_no_entries(cache: Path, what: str) -> None:
         elif what == "link":
             other.write_bytes(content)
             path.symlink_to(other)
+        elif what == "link to nothing":
+            path.symlink_to(other)
         else:
             path.mkdir()
+            if what == "full folder":
+                (path / "deep" / "deeper").mkdir(parents=True)
+                (path / "deep" / "file").write_bytes(content)
+                (path / "deep" / "link").symlink_to(cache.parent)
     stats, messages = said(run)
     assert stats["cache_hits"] == 0 and stats["cache_misses"] == first["cache_misses"]
     assert messages
+    assert all(path.is_file() and not path.is_symlink() for path in cache.glob("?/*"))
+    stats, messages = said(run)
+    assert stats["cache_hits"] == first["cache_misses"] and stats["cache_misses"] == 0 and not messages
+
+
+# The folders of the parts.
+
+
+@pytest.mark.parametrize("what", ["link", "link to nothing", "file", "pipe"])
+def test_parts_that_are_no_folders(cache: Path, what: str) -> None:
+    """No link is followed, not even one of ours to where our own entries are; what lies there is replaced."""
+    first = run()
+    elsewhere = cache.parent / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    for part in sorted(cache.iterdir()):
+        target = elsewhere / part.name
+        part.rename(target)
+        if what == "link":
+            part.symlink_to(target)
+        elif what == "link to nothing":
+            part.symlink_to(cache.parent / "nowhere")
+        elif what == "file":
+            part.write_bytes(b"")
+        else:
+            os.mkfifo(part, 0o600)
+    before = {path: path.read_bytes() for path in entries(elsewhere)}
+    stats, messages = said(run)
+    assert stats["cache_hits"] == 0 and stats["cache_misses"] == first["cache_misses"]
+    assert any("damaged" in text for text in messages)
+    assert {path: path.read_bytes() for path in entries(elsewhere)} == before
+    assert not any(part.is_symlink() for part in cache.iterdir())
+    stats, messages = said(run)
+    assert stats["cache_hits"] == first["cache_misses"] and not messages
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
+def test_a_part_that_others_can_write(cache: Path, mode: int) -> None:
+    """Others could have put entries there, or could take ours away and put back old ones."""
+    run()
+    before = {path: path.stat().st_mtime_ns for path in entries(cache)}
+    for part in cache.iterdir():
+        part.chmod(mode)
+    refused("can be written by other users")
+    assert {path: path.stat().st_mtime_ns for path in entries(cache)} == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_part_of_another_user(cache: Path) -> None:
+    run()
+    for part in cache.iterdir():
+        os.chown(part, 54321, 54321)
+    refused("belongs to another user")
+
+
+# -- with a key --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Iterator[Path]:
+    file = tmp_path / "key"
+    file.write_text("a key that nobody knows\n")
+    file.chmod(0o600)
+    with magneto.config.patch(disk_cache_key_file=str(file)):
+        yield file
+
+
+def test_entries_of_one_key_are_found_with_it_only(cache: Path, key: Path) -> None:
+    first = run()["cache_misses"]
+    assert run()["cache_hits"] == first
+    key.write_text("another key, just as good")
+    with magneto.config.patch(disk_cache_key_file=str(key)):  # read anew
+        stats, messages = said(run)
+    assert stats["cache_hits"] == 0 and stats["cache_misses"] == first and not messages
+    with magneto.config.patch(disk_cache_key_file=""):
+        stats, messages = said(run)
+        assert stats["cache_hits"] == 0 and stats["cache_misses"] == first and not messages
+        assert run()["cache_hits"] == first
+    assert len(entries(cache)) == 3 * first  # side by side
+
+
+def test_a_key_in_the_environment(tmp_path: Path) -> None:
+    place = {"MAGNETO_CACHE_DIR": str(tmp_path / "cache"), "MAGNETO_CACHE_KEY": "a key that nobody knows"}
+    (first, _), _ = finish(child(RUN, **place))
+    (second, _), _ = finish(child(RUN, **place))
+    assert second["cache_hits"] == first["cache_misses"] > 0
+    file = tmp_path / "key"
+    file.write_text(place.pop("MAGNETO_CACHE_KEY") + "\n")
+    file.chmod(0o600)
+    (third, _), _ = finish(child(RUN, MAGNETO_CACHE_KEY_FILE=str(file), **place))
+    assert third["cache_hits"] == first["cache_misses"]
+    (other, _), _ = finish(child(RUN, **place))
+    assert other["cache_hits"] == 0
+
+
+def forged(path: Path, content: bytes, source: bytes) -> None:
+    """Writes an entry as somebody does who knows all but the key: the checksum is right for a cache without one."""
+    key = source[8:40]
+    checksum = hashlib.blake2b(key + content, digest_size=32).digest()
+    path.write_bytes(source[:40] + checksum + len(content).to_bytes(8, "little") + content)
+
+
+@pytest.mark.parametrize("what", ["changed", "the checksum of a cache without a key", "under another name"])
+def test_what_does_not_verify_is_a_miss(cache: Path, key: Path, what: str) -> None:
+    first = run()["cache_misses"]
+    originals = [path.read_bytes() for path in entries(cache)]
+    for number, path in enumerate(entries(cache)):
+        source = originals[number]
+        if what == "changed":
+            path.write_bytes(source[:-1] + bytes([source[-1] ^ 1]))
+        elif what == "under another name":
+            path.write_bytes(originals[number - 1])
+        else:
+            forged(path, source[80:], source)
+    stats, messages = said(run)
+    assert stats["cache_hits"] == 0 and stats["cache_misses"] == stats["cache_damaged"] == first
+    assert len(messages) == 1 and "damaged" in messages[0]
+    assert run()["cache_hits"] == first
+
+
+def test_without_a_key_the_same_user_can_write_entries(cache: Path) -> None:
+    """As docs/cache.md says: the checksum is no protection against who can write there."""
+    first = run()["cache_misses"]
+    for path in entries(cache):
+        source = path.read_bytes()
+        forged(path, source[80:], source)
+    assert run()["cache_hits"] == first
+
+
+@pytest.mark.parametrize("what", ["missing", "folder", "short", "readable by others", "writable by the group"])
+def test_a_key_that_is_none(cache: Path, key: Path, what: str) -> None:
+    """Then the cache is not used: never as if no key had been asked for."""
+    if what in ("missing", "folder"):
+        key.unlink()
+    if what == "folder":
+        key.mkdir()
+    if what == "short":
+        key.write_text("fifteen bytes..\n")
+    key.exists() and key.chmod({"readable by others": 0o604, "writable by the group": 0o620}.get(what, 0o700))
+    with magneto.config.patch(disk_cache_key_file=str(key)):
+        refused(str(key))
+    assert not cache.exists()
+
+
+def test_a_report_does_not_tell_the_key() -> None:
+    code = """
+        from magneto import _messages
+        print(json.dumps(_messages._environment()))
+    """
+    text, _ = finish(child(code, MAGNETO_CACHE_KEY="a key that nobody knows"))
+    assert "MAGNETO_CACHE_KEY" in text and "nobody" not in text
 
 
 # -- no place ----------------------------------------------------------------------------------------------------------
