@@ -2,6 +2,9 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "graph/dtypes.h"
 
 namespace magneto::graph {
@@ -64,7 +67,7 @@ std::optional<c10::ScalarType> dtype_of_name(std::string_view name) {
 
 std::span<const DtypeName> dtype_names() {
   using c10::ScalarType;
-  static constexpr DtypeName rows[] = {
+  static constexpr DtypeName named[] = {
       {ScalarType::Float, "f32"},
       {ScalarType::Double, "f64"},
       {ScalarType::Half, "f16"},
@@ -112,8 +115,19 @@ std::span<const DtypeName> dtype_names() {
       {ScalarType::Int6, "i6"},
       {ScalarType::Int7, "i7"},
   };
-  static_assert(std::size(rows) == static_cast<size_t>(ScalarType::Undefined), "a dtype of PyTorch has no name here");
-  return rows;
+  // A dtype that PyTorch has grown since is called as PyTorch calls it.
+  static const auto* const rows = [] {
+    auto* const rows = new std::vector<DtypeName>(std::begin(named), std::end(named));
+    for (int number = 0; number < static_cast<int>(ScalarType::NumOptions); ++number) {
+      const auto dtype = static_cast<ScalarType>(number);
+      if (dtype == ScalarType::Undefined) continue;
+      if (std::ranges::find(named, dtype, &DtypeName::dtype) == std::end(named)) {
+        rows->push_back({dtype, c10::toString(dtype)});
+      }
+    }
+    return rows;
+  }();
+  return *rows;
 }
 
 }  // namespace magneto::graph
