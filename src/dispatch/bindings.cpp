@@ -10,6 +10,7 @@
 #include "dispatch/history.h"
 #include "dispatch/stats.h"
 #include "dispatch/trace.h"
+#include "fake/meta_kernel.h"
 #include "python/text.h"
 #include "runtime/held_memory.h"
 #include "runtime/prepared.h"
@@ -37,6 +38,7 @@ PyObject* compile(PyObject*, PyObject* args) {
 PyObject* reset(PyObject*, PyObject*) {
   ++dispatch::reset_generation();
   dispatch::stats() = {};
+  fake::python_meta_kernels().clear();
   runtime::stage_rows().clear();
   dispatch::history() = {};
   cache::reset_counters();
@@ -58,14 +60,15 @@ PyObject* stats(PyObject*, PyObject*) {
     const cache::Counters disk = cache::counters();
     const runtime::HeldMemory& held = runtime::held_memory();
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:{s:L,s:L,s:L}}",
+        "{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,s:{s:L,s:L,s:L}}",
         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
         counts(s.break_reasons), "recompiles", s.recompiles, "cache_entries", s.cache_entries, "fallbacks",
-        counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "undone", counts(s.undone), "autograd_graphs",
-        s.autograd_graphs, "kernels", s.kernels, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled),
-        "cache_hits", disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed",
-        disk.removed, "tuned", s.tuned, "kept_programs", s.kept_programs, "specialised", s.specialised, "memory",
-        "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load());
+        counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "python_meta_kernels",
+        counts(fake::python_meta_kernels()), "undone", counts(s.undone), "autograd_graphs", s.autograd_graphs,
+        "kernels", s.kernels, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits,
+        "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned", s.tuned,
+        "kept_programs", s.kept_programs, "specialised", s.specialised, "memory", "arenas", held.arenas.load(),
+        "weights", held.weights.load(), "outputs", held.outputs.load());
   });
 }
 
@@ -217,8 +220,8 @@ PyObject* set_config(PyObject*, PyObject* args) {
     codegen::writes_perf_map() = settings.perf_map;
     runtime::Prepared::budget() = settings.prepared_weights_mb << 20;
     if (key.starts_with("disk_cache")) {
-      cache::configure({settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20,
-                        settings.disk_cache_key_file});
+      cache::configure(
+          {settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20, settings.disk_cache_key_file});
     }
     Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core
   });

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "fake/fake.h"
+#include "fake/meta_kernel.h"
 #include "fake/rules.h"
 #include "fake/symbolic.h"
 #include "python/ref.h"
@@ -183,6 +184,19 @@ PyObject* fake_rules(PyObject*, PyObject*) {
   });
 }
 
+PyObject* fake_python_meta_kernels(PyObject*, PyObject*) {
+  return guarded([] {
+    Ref names = checked(PyList_New(0));
+    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      if (!name.name.starts_with("aten::")) continue;
+      const auto op = c10::Dispatcher::singleton().findSchema(name);
+      if (!op || !fake::has_python_meta_kernel(*op)) continue;
+      if (PyList_Append(names.get(), text(c10::toString(name)).get()) < 0) throw PythonError{};
+    }
+    return names.release();
+  });
+}
+
 PyObject* fake_symbolic_rules(PyObject*, PyObject*) {
   return guarded([&]() -> PyObject* {
     Ref names = checked(PyList_New(0));
@@ -197,6 +211,8 @@ PyObject* fake_symbolic_rules(PyObject*, PyObject*) {
 
 PyMethodDef fake_methods[] = {
     {"fake_rules", fake_rules, METH_NOARGS, "fake_rules() -> the operators that have a native rule, by schema name"},
+    {"fake_python_meta_kernels", fake_python_meta_kernels, METH_NOARGS,
+     "fake_python_meta_kernels() -> the operators whose results Python code of PyTorch's may be asked for"},
     {"fake_symbolic_rules", fake_symbolic_rules, METH_NOARGS,
      "fake_symbolic_rules() -> those that have one for sizes that differ from run to run"},
     {"fake_run", fake_run, METH_VARARGS,

@@ -1,32 +1,27 @@
 #include "fake/meta_kernel.h"
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/ops/ones.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
-#include <cstring>
+#include <limits>
 #include <optional>
+#include <unordered_map>
 
 #include "fake/dispatch_key.h"
+#include "fake/operator_facts.h"
+#include "fake/stand_ins.h"
 #include "python/ref.h"
 
 namespace magneto::fake {
 
 namespace {
 
-constexpr c10::DispatchKeySet kKeysAboveBackends =
-    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset |
-    c10::DispatchKeySet({kFakeKey, kFirstKey, c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot});
-
 /// Operators that are tried with zeros on the CPU whatever their meta kernel is made of, or never.
 struct TriedRow {
   enum Reason {
-    /// The meta kernel assumes a GPU, where the layout of results differs. Zeros are good arguments, and the layout
-    /// depends on no data.
-    MetaAssumesGpu,
+    /// The meta kernel gets layouts wrong, because it assumes a GPU, or a size, because only oneDNN knows how large its
+    /// workspace is. Zeros are good arguments, and none of it depends on data.
+    MetaIsWrong,
     /// The kernel goes where numbers among its arguments say, unchecked: zeros (rows are counted from one, and lengths
     /// must fill the data) are no arguments for it.
     TrustsNumbers
@@ -35,12 +30,19 @@ struct TriedRow {
   Reason reason;
 };
 constexpr TriedRow kTried[] = {
-    {"aten::_linalg_svd", TriedRow::MetaAssumesGpu},   {"aten::linalg_eig", TriedRow::MetaAssumesGpu},
-    {"aten::_fft_r2c", TriedRow::MetaAssumesGpu},      {"aten::_fft_c2r", TriedRow::MetaAssumesGpu},
-    {"aten::_fft_c2c", TriedRow::MetaAssumesGpu},      {"aten::linalg_lu_solve", TriedRow::TrustsNumbers},
-    {"aten::lu_unpack", TriedRow::TrustsNumbers},      {"aten::linalg_ldl_solve", TriedRow::TrustsNumbers},
-    {"aten::segment_reduce", TriedRow::TrustsNumbers}, {"aten::_segment_reduce_backward", TriedRow::TrustsNumbers},
-    {"aten::_ctc_loss", TriedRow::TrustsNumbers},      {"aten::_ctc_loss_backward", TriedRow::TrustsNumbers},
+    {"aten::_linalg_svd", TriedRow::MetaIsWrong},
+    {"aten::linalg_eig", TriedRow::MetaIsWrong},
+    {"aten::_fft_r2c", TriedRow::MetaIsWrong},
+    {"aten::_fft_c2r", TriedRow::MetaIsWrong},
+    {"aten::mkldnn_rnn_layer", TriedRow::MetaIsWrong},
+    {"aten::_fft_c2c", TriedRow::MetaIsWrong},
+    {"aten::linalg_lu_solve", TriedRow::TrustsNumbers},
+    {"aten::lu_unpack", TriedRow::TrustsNumbers},
+    {"aten::linalg_ldl_solve", TriedRow::TrustsNumbers},
+    {"aten::segment_reduce", TriedRow::TrustsNumbers},
+    {"aten::_segment_reduce_backward", TriedRow::TrustsNumbers},
+    {"aten::_ctc_loss", TriedRow::TrustsNumbers},
+    {"aten::_ctc_loss_backward", TriedRow::TrustsNumbers},
 };
 
 /// Most elements of an argument that are computed on: for the sake of a layout, and to do without Python.
@@ -62,6 +64,14 @@ bool is_tried(const c10::OperatorHandle& op, TriedRow::Reason reason) {
   return row != std::end(kTried) && row->reason == reason;
 }
 
+/// A tensor, or the place of the results, is not on the CPU.
+bool is_elsewhere(const c10::IValue& arg) {
+  const auto elsewhere = [](const at::Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); };
+  if (arg.isTensor()) return elsewhere(arg.toTensor());
+  if (arg.isTensorList()) return std::ranges::any_of(arg.toTensorVector(), elsewhere);
+  return arg.isDevice() && !arg.toDevice().is_cpu();
+}
+
 /// The CPU's own kernel may be called with zeros in place of the arguments. Never for random numbers, whose stream
 /// would move.
 bool may_try(const c10::OperatorHandle& op, std::span<const c10::IValue> args, int64_t most) {
@@ -77,32 +87,74 @@ bool may_try(const c10::OperatorHandle& op, std::span<const c10::IValue> args, i
   });
 }
 
-/// The device of what an operator is tried with. The CPU: its own kernel there is called with zeros, and says what
-/// eager would.
-c10::Device stand_in_of(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
-  const bool assumes_gpu = is_tried(op, TriedRow::MetaAssumesGpu);
-  const bool try_zeros =
-      (assumes_gpu || meta_is_python(op)) && may_try(op, args, assumes_gpu ? kMostZeros : kMostZerosForSpeed);
-  return c10::Device(try_zeros ? c10::kCPU : c10::kMeta);
+/// The kernel for the meta device gets the layout wrong.
+bool try_zeros_first(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  return is_tried(op, TriedRow::MetaIsWrong) && may_try(op, args, kMostZeros);
 }
 
-/// The state in which a meta kernel runs: straight to the backend, nothing recorded, and Python meta kernels out of
-/// reach of the user's torch function modes.
-class MetaScope {
- public:
-  MetaScope()
-      : keys_(c10::impl::tls_local_dispatch_key_set().included_ - c10::DispatchKeySet({kFakeKey, kFirstKey}),
-              c10::impl::tls_local_dispatch_key_set().excluded_ | kKeysAboveBackends),
-        torch_function_(at::impl::PythonTorchFunctionTLS::get_disabled_state()) {
-    at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::TorchFunctionDisabledState::ALL_DISABLED);
-  }
-  ~MetaScope() { at::impl::PythonTorchFunctionTLS::set_disabled_state(torch_function_); }
-  MetaScope(const MetaScope&) = delete;
+bool try_zeros_for_speed(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  return meta_is_python(op) && may_try(op, args, kMostZerosForSpeed);
+}
 
- private:
-  c10::impl::ForceDispatchKeyGuard keys_;
-  at::impl::TorchFunctionDisabledState torch_function_;
-};
+/// Operators whose kernel for the CPU lays its results out in its own way, unlike the one made of other operators.
+constexpr std::string_view kOwnLayout[] = {"aten::narrow_copy", "aten::pixel_shuffle", "aten::pixel_unshuffle"};
+
+/// The kernel, made of other operators, that says what the one for the CPU gives: it is that one, or, of structured
+/// operators, names its results with the same function. Nothing: there is none.
+std::optional<StandIn> kernel_of_parts(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
+  if (op.operator_name().getNamespace() != "aten" || std::ranges::any_of(args, is_elsewhere)) return std::nullopt;
+  const bool own = op.hasKernelForDispatchKey(c10::DispatchKey::CPU);
+  const bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
+  const bool structured = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+  if (!own) return composite || structured ? std::optional(StandIn::Parts) : std::nullopt;
+  const bool own_layout = std::ranges::find(kOwnLayout, op.operator_name().name) != std::end(kOwnLayout);
+  return structured && !own_layout ? std::optional(StandIn::Structured) : std::nullopt;
+}
+
+/// The overload of an operator that makes its results, of one that is given tensors to write them to (`out=`).
+std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) {
+  static const auto* const overloads = [] {
+    auto* overloads = new std::unordered_map<std::string, std::vector<c10::OperatorName>>;
+    for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+      if (name.name.starts_with("aten::")) (*overloads)[name.name].push_back(name);
+    }
+    return overloads;
+  }();
+  const auto& given = op.schema().arguments();
+  const auto is_output = [](const c10::Argument& argument) { return argument.is_out(); };
+  const auto outputs = static_cast<size_t>(std::ranges::count_if(given, is_output));
+  const auto found = overloads->find(op.operator_name().name);
+  if (outputs == 0 || found == overloads->end()) return std::nullopt;
+  for (const c10::OperatorName& name : found->second) {
+    const auto other = c10::Dispatcher::singleton().findSchema(name);
+    if (!other || other->schema().arguments().size() + outputs != given.size()) continue;
+    if (other->schema().returns().size() != outputs || other->schema().is_mutable()) continue;
+    const auto& wanted = other->schema().arguments();
+    const auto same = [](const c10::Argument& one, const c10::Argument& two) {
+      return one.name() == two.name() && *one.type() == *two.type();
+    };
+    if (std::ranges::equal(wanted, std::span(given).first(wanted.size()), same)) return other;
+  }
+  return std::nullopt;
+}
+
+/// A tensor that an operator may write its result to without a change to either: it looks like the result, and shares
+/// its memory with no other argument.
+bool takes_result(const at::Tensor& output, const at::Tensor& result, std::span<const c10::IValue> args) {
+  if (!output.defined() || !result.defined() || output.sizes() != result.sizes()) return false;
+  if (output.scalar_type() != result.scalar_type() || output.device() != result.device()) return false;
+  if (!output.is_non_overlapping_and_dense() || output.is_conj() || output.is_neg()) return false;
+  const auto shares = [&](const at::Tensor& other) {
+    return other.defined() && as_fake(other) &&
+           other.storage().unsafeGetStorageImpl() == output.storage().unsafeGetStorageImpl();
+  };
+  int64_t sharing = 0;  // with itself
+  for (const c10::IValue& arg : args) {
+    if (arg.isTensor()) sharing += shares(arg.toTensor());
+    if (arg.isTensorList()) sharing += std::ranges::count_if(arg.toTensorVector(), shares);
+  }
+  return sharing == 1;
+}
 
 /// The message of a C++ exception, which may stand for the Python error that is set; clears that.
 std::string first_line(const std::exception& error) {
@@ -117,200 +169,101 @@ std::string first_line(const std::exception& error) {
   return text.substr(0, text.find('\n'));
 }
 
-class MetaCall {
- public:
-  MetaCall(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args, c10::Device stand_in)
-      : session_(session), op_(op), stand_in_(stand_in) {
-    for (size_t i = 0; i < args.size(); ++i) {
-      stack_.push_back(is_numbers(i) && args[i].isTensor() ? c10::IValue(numbers(args[i].toTensor()))
-                                                           : to_meta(args[i]));
-    }
-    find_device(args);
-  }
-
-  /// Throws what the kernel throws.
-  void call() {
-    MetaScope scope;
-    op_.callBoxed(&stack_);
-  }
-
-  std::vector<c10::IValue> run() {
-    call();
-    for (auto& [fake, meta] : tensors_) follow_metadata(fake, meta);
-    std::vector<c10::IValue> results;
-    results.reserve(stack_.size());
-    for (const c10::IValue& result : stack_) results.push_back(from_meta(result));
-    return results;
-  }
-
- private:
-  // -- there
-
-  /// A tensor on the CPU that a _foreach operator takes as a list of numbers, and reads.
-  bool is_numbers(size_t i) const {
-    return op_.schema().arguments()[i].name() == "scalars" && op_.operator_name().name.starts_with("aten::_foreach_");
-  }
-
-  /// No result's metadata depends on the numbers.
-  static at::Tensor numbers(const at::Tensor& fake) {
-    MetaScope scope;
-    return as_fake(fake) ? at::ones(fake.sizes(), at::TensorOptions(fake.scalar_type())) : fake;
-  }
-
-  at::Tensor to_meta(const at::Tensor& tensor) {
-    // Numbers wrapped as tensors go as they are: Python meta kernels get them as Python numbers.
-    if (!tensor.defined() || !as_fake(tensor)) return tensor;
-    for (auto& [fake, meta] : tensors_) {
-      if (fake.is_same(tensor)) return meta;
-    }
-    c10::DispatchKeySet keys(stand_in_.is_meta() ? c10::DispatchKey::Meta : c10::DispatchKey::CPU);
-    keys = keys | (tensor.key_set() & c10::DispatchKeySet({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative}));
-    auto impl = c10::make_intrusive<c10::TensorImpl>(meta_storage(tensor.storage()), keys, tensor.dtype());
-    impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-    tensors_.emplace_back(tensor, at::Tensor(std::move(impl)));
-    return tensors_.back().second;
-  }
-
-  c10::Storage meta_storage(const c10::Storage& storage) {
-    for (auto& [fake, meta] : storages_) {
-      if (fake.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return meta;
-    }
-    c10::Storage meta(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
-                                                            c10::GetAllocator(stand_in_.type()), /*resizable=*/true));
-    if (!stand_in_.is_meta() && storage.nbytes() > 0) std::memset(meta.mutable_data(), 0, storage.nbytes());
-    storages_.emplace_back(storage, meta);
-    return meta;
-  }
-
-  c10::IValue to_meta(const c10::IValue& value) {
-    if (value.isTensor()) return to_meta(value.toTensor());
-    if (value.isDevice()) return stand_in_;
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& item : value.toTensorVector()) list.push_back(to_meta(item));
-      return list;
-    }
-    if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const c10::IValue& item : value.toListRef()) {
-        list.push_back(item.isNone() ? std::nullopt : std::optional(to_meta(item.toTensor())));
-      }
-      return list;
-    }
-    return value;
-  }
-
-  /// Where new results live: as the call says, else where its tensors live (numbers in 0-dimensional tensors on the CPU
-  /// may be mixed with tensors elsewhere), else on the CPU. The meta kernel is told so by a meta device.
-  void find_device(std::span<const c10::IValue> args) {
-    const auto& schema = op_.schema().arguments();
-    bool said = false;
-    for (size_t i = 0; i < args.size(); ++i) {
-      const c10::Type& type = *schema[i].type();
-      const bool takes_device = schema[i].name() == "device" && (type.kind() == c10::TypeKind::DeviceObjType ||
-                                                                 type.kind() == c10::TypeKind::OptionalType);
-      if (!takes_device) continue;
-      if (args[i].isDevice()) {
-        device_ = args[i].toDevice();
-        if (!device_.has_index() && !device_.is_cpu())
-          device_ = c10::impl::VirtualGuardImpl(device_.type()).getDevice();
-        said = true;
-      } else if (tensors_.empty()) {
-        stack_[i] = c10::Device(c10::kMeta);
-      }
-    }
-    for (auto& [fake, meta] : tensors_) {
-      if (said) break;
-      device_ = fake.device();
-      said = fake.dim() > 0 || !device_.is_cpu();
-    }
-  }
-
-  // -- and back
-
-  /// In-place operators may change sizes and strides, and the extent of the storage with them.
-  void follow_metadata(const at::Tensor& tensor, const at::Tensor& meta) {
-    if (tensor.sizes() == meta.sizes() && tensor.strides() == meta.strides() &&
-        tensor.storage_offset() == meta.storage_offset()) {
-      return;
-    }
-    session_.impl().change_metadata(*as_fake(tensor), meta.sizes(), meta.strides(), meta.storage_offset());
-    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-    storage->set_nbytes(std::max(storage->nbytes(), meta.storage().nbytes()));
-  }
-
-  at::Tensor from_meta(const at::Tensor& result) {
-    if (!result.defined()) return result;
-    for (auto& [fake, meta] : tensors_) {
-      if (!meta.is_same(result)) continue;
-      // Its own kernel gives back what it was given, and the schema says otherwise: of that no graph knows.
-      TORCH_CHECK(stand_in_.is_meta() || returns_arguments(), "an argument comes back");
-      return fake;
-    }
-    at::Tensor fake = new_fake(result);
-    c10::TensorImpl* impl = fake.unsafeGetTensorImpl();
-    if (result.is_conj() != fake.is_conj()) impl->_set_conj(result.is_conj());
-    if (result.is_neg() != fake.is_neg()) impl->_set_neg(result.is_neg());
-    tensors_.emplace_back(fake, result);
-    return fake;
-  }
-
-  at::Tensor new_fake(const at::Tensor& result) {
-    for (auto& [storage, meta] : storages_) {
-      if (meta.unsafeGetStorageImpl() != result.storage().unsafeGetStorageImpl()) continue;
-      for (auto& [base, base_meta] : tensors_) {
-        if (base.storage().unsafeGetStorageImpl() != storage.unsafeGetStorageImpl()) continue;
-        return session_.impl().view(base, result.sizes(), result.strides(), result.storage_offset(),
-                                    result.scalar_type());
-      }
-    }
-    at::Tensor fake = session_.impl().empty(result.sizes(), result.strides(), result.scalar_type(),
-                                            result.is_meta() ? device_ : result.device());
-    // Further results may share the new storage.
-    storages_.emplace_back(fake.storage(), result.storage());
-    if (result.storage_offset() != 0) fake.unsafeGetTensorImpl()->set_storage_offset(result.storage_offset());
-    return fake;
-  }
-
-  bool returns_arguments() const {
-    return std::ranges::any_of(op_.schema().returns(), [](const c10::Argument& result) { return result.alias_info(); });
-  }
-
-  c10::IValue from_meta(const c10::IValue& value) {
-    if (value.isTensor()) return from_meta(value.toTensor());
-    if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const at::Tensor& item : value.toTensorVector()) list.push_back(from_meta(item));
-      return list;
-    }
-    return value;
-  }
-
-  Session& session_;
-  const c10::OperatorHandle& op_;
-  c10::Device stand_in_;
-  torch::jit::Stack stack_;
-  c10::Device device_ = c10::Device(c10::kCPU);
-  c10::SmallVector<std::pair<at::Tensor, at::Tensor>, 4> tensors_;       // fake, meta
-  c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 4> storages_;  // fake, meta
-};
-
-/// What the kernel for the CPU gives for zeros. Nothing: it refuses them, which may be good arguments otherwise.
-std::optional<std::vector<c10::IValue>> try_zeros(Session& session, const c10::OperatorHandle& op,
-                                                  std::span<const c10::IValue> args) {
+/// What a call gives; nothing where it throws, which is then forgotten.
+template <typename Call>
+std::optional<std::vector<c10::IValue>> attempt(Session& session, const Call& call) {
+  SessionState& state = *session.impl().state;
+  const auto refusal = state.refusal;
   try {
-    return MetaCall(session, op, args, c10::Device(c10::kCPU)).run();
-  } catch (const c10::Error&) {
+    return call();
+  } catch (const std::exception&) {
+    const pybind11::gil_scoped_acquire gil;
+    PyErr_Clear();
+    state.refusal = refusal;
     return std::nullopt;
   }
 }
 
+std::optional<std::vector<c10::IValue>> attempt(Session& session, const c10::OperatorHandle& op,
+                                                std::span<const c10::IValue> args, StandIn stand_in) {
+  return attempt(session, [&]() -> std::optional<std::vector<c10::IValue>> {
+    return call_on_stand_ins(session, op, args, stand_in);
+  });
+}
+
+/// The operators whose kernels made of parts run, on this thread: one may call its own overload that writes to `out=`.
+thread_local std::vector<std::string_view> asked;
+
+std::optional<std::vector<c10::IValue>> ask_parts(Session& session, const c10::OperatorHandle& op,
+                                                  std::span<const c10::IValue> args) {
+  const auto parts = kernel_of_parts(op, args);
+  if (!parts) return std::nullopt;
+  asked.push_back(op.operator_name().name);
+  auto results = attempt(session, op, args, *parts);
+  asked.pop_back();
+  return results;
+}
+
+/// What the overload that makes its results says of them, where `out=` is given tensors that take these.
+std::optional<std::vector<c10::IValue>> infer_outputs(Session& session, const c10::OperatorHandle& op,
+                                                      std::span<const c10::IValue> args) {
+  const auto functional = functional_of(op);
+  if (!functional) return std::nullopt;
+  const size_t count = functional->schema().arguments().size();
+  const std::span<const c10::IValue> outputs = args.subspan(count);
+  std::vector<c10::IValue> given(outputs.begin(), outputs.end());
+  if (session.impl().trusts_outputs) return given;
+  if (std::ranges::find(asked, op.operator_name().name) != asked.end()) return std::nullopt;
+  const OperatorFacts facts = facts_of(*functional);
+  if (facts.dynamic_shape || facts.data_dependent) return std::nullopt;
+  return attempt(session, [&]() -> std::optional<std::vector<c10::IValue>> {
+    Call call(args.first(count));
+    bool inferred = false;
+    if (facts.rule) {
+      const BelowFake guard;
+      inferred = facts.rule(call);
+    }
+    if (!inferred && facts.composite) return std::nullopt;
+    const std::vector<c10::IValue> results =
+        inferred ? std::move(call.results()) : run_meta_kernel(session, *functional, args.first(count));
+    for (size_t i = 0; i < given.size(); ++i) {
+      if (!given[i].isTensor() || !results[i].isTensor()) return std::nullopt;
+      if (!takes_result(given[i].toTensor(), results[i].toTensor(), args)) return std::nullopt;
+    }
+    return given;
+  });
+}
+
+/// Without PyTorch's Python; nothing where nothing knows.
+std::optional<std::vector<c10::IValue>> infer_natively(Session& session, const c10::OperatorHandle& op,
+                                                       std::span<const c10::IValue> args) {
+  if (try_zeros_first(op, args)) {
+    if (auto results = attempt(session, op, args, StandIn::Zeros)) return results;
+  }
+  if (!meta_is_python(op)) return std::nullopt;
+  if (auto results = infer_outputs(session, op, args)) return results;
+  if (auto results = ask_parts(session, op, args)) return results;
+  // What zeros are refused for may be good arguments otherwise.
+  return try_zeros_for_speed(op, args) ? attempt(session, op, args, StandIn::Zeros) : std::nullopt;
+}
+
 }  // namespace
+
+std::map<std::string, int64_t>& python_meta_kernels() {
+  static auto* const counts = new std::map<std::string, int64_t>;
+  return *counts;
+}
+
+bool has_python_meta_kernel(const c10::OperatorHandle& op) {
+  // What has no kernel for the meta device at all, but PyTorch's word that there is none, is refused.
+  return op.hasKernelForDispatchKey(c10::DispatchKey::CPU) && op.hasKernelForDispatchKey(c10::DispatchKey::Meta) &&
+         meta_is_python(op) && !facts_of(op).rule && !functional_of(op) && !kernel_of_parts(op, {});
+}
 
 void throw_as_eager(Session& session, const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
   if (!session.refused() && may_try(op, args, kMostZeros)) {
     try {
-      MetaCall(session, op, args, c10::Device(c10::kCPU)).call();
+      check_on_stand_ins(session, op, args, StandIn::Zeros);
     } catch (const c10::Error&) {
       const pybind11::gil_scoped_acquire gil;
       PyErr_Clear();  // of the meta kernel, where that is in Python
@@ -322,15 +275,14 @@ void throw_as_eager(Session& session, const c10::OperatorHandle& op, std::span<c
 
 std::vector<c10::IValue> run_meta_kernel(Session& session, const c10::OperatorHandle& op,
                                          std::span<const c10::IValue> args) {
-  if (stand_in_of(op, args).is_cpu()) {
-    if (auto results = try_zeros(session, op, args)) return *std::move(results);
-  }
+  if (auto results = infer_natively(session, op, args)) return *std::move(results);
   const auto refuse = [&](Refusal::Kind kind, const std::string& message) { session.impl().refuse(kind, op, message); };
   if (!op.hasComputedKernelForDispatchKey(c10::DispatchKey::Meta)) {
     refuse(Refusal::Kind::Unsupported, "it has no shape rule and no kernel for the meta device");
   }
+  if (meta_is_python(op)) ++python_meta_kernels()[operator_name(op)];
   try {
-    return MetaCall(session, op, args, c10::Device(c10::kMeta)).run();
+    return call_on_stand_ins(session, op, args, StandIn::Meta);
   } catch (const c10::NotImplementedError& error) {
     refuse(Refusal::Kind::Unsupported, error.what_without_backtrace());
   } catch (const std::exception& error) {

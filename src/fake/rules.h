@@ -67,6 +67,9 @@ struct RuleRow {
   X(norm)                        \
   X(convolution)                 \
   X(attention)                   \
+  X(images)                      \
+  X(losses)                      \
+  X(random)                      \
   X(whole)
 
 #define X(family) std::span<const RuleRow> family##_rules();

@@ -74,6 +74,29 @@ bool baddbmm(Call& call) {
   return true;
 }
 
+/// addbmm(self, batch1, batch2, beta, alpha): the sum of the products.
+bool addbmm(Call& call) {
+  const at::Tensor &self = call.tensor(0), &left = call.tensor(1), &right = call.tensor(2);
+  if (exotic(call, 3) || !self.is_cpu() || self.scalar_type() != left.scalar_type()) return false;
+  check_batches(left, right);
+  const std::array<int64_t, 2> sizes{left.size(1), right.size(2)};
+  at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);
+  call.result(call.empty(sizes, self.scalar_type(), self.device()));
+  check_dtypes(call, 0, 2);
+  return true;
+}
+
+/// addr(self, vec1, vec2, beta, alpha), where self has the result's sizes.
+bool addr(Call& call) {
+  const at::Tensor &self = call.tensor(0), &left = call.tensor(1), &right = call.tensor(2);
+  if (exotic(call, 3) || self.dim() != 2 || left.dim() != 1 || right.dim() != 1 || !self.is_contiguous()) return false;
+  if (self.size(0) != left.size(0) || self.size(1) != right.size(0)) return false;
+  if (!(class_of(self.scalar_type()) & kFloats) || self.numel() == 0) return false;
+  if (self.scalar_type() != left.scalar_type() || self.scalar_type() != right.scalar_type()) return false;
+  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
+  return true;
+}
+
 bool mv(Call& call) {
   const at::Tensor &self = call.tensor(0), &vector = call.tensor(1);
   if (exotic(call, 2)) return false;
@@ -152,6 +175,9 @@ constexpr RuleRow rows[] = {
     {"aten::baddbmm_", baddbmm<true>},
     {"aten::mv", mv},
     {"aten::dot", dot},
+    {"aten::vdot", dot},
+    {"aten::addbmm", addbmm},
+    {"aten::addr", addr},
     {"aten::_grouped_mm", grouped_mm},
 };
 

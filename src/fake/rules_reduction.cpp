@@ -113,14 +113,48 @@ bool logsumexp(Call& call) {
 }
 
 /// median, mode: (self, dim, keepdim) gives values and indices.
+template <size_t first = 1>
 bool values_and_indices(Call& call) {
   const at::Tensor& self = call.tensor(0);
-  const int64_t dim = at::maybe_wrap_dim(call.integer(1), self.dim());
+  const int64_t dim = at::maybe_wrap_dim(call.integer(first), self.dim());
   if (self.numel() == 0) return false;
-  const at::DimVector sizes = reduced_sizes(self, {dim}, call.boolean(2));
+  const at::DimVector sizes = reduced_sizes(self, {dim}, call.boolean(first + 1));
   call.result(call.empty(sizes, self.scalar_type(), self.device()));
   call.result(call.empty(sizes, c10::ScalarType::Long, self.device()));
   return true;
+}
+
+/// kthvalue(self, k, dim, keepdim).
+bool kthvalue(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const int64_t dim = at::maybe_wrap_dim(call.integer(2), self.dim());
+  const int64_t k = call.integer(1), extent = self.dim() == 0 ? 1 : self.size(dim);
+  return k >= 1 && k <= extent && values_and_indices<2>(call);
+}
+
+/// nansum(self, dim=None, keepdim=False, dtype=None).
+bool nansum(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const c10::ScalarType dtype = call.is_none(3) ? accumulated(self.scalar_type()) : call.arg(3).toScalarType();
+  if (!self.is_cpu() || class_of(dtype) == kNone || c10::isComplexType(dtype)) return false;
+  const std::vector<int64_t> dims = call.is_none(1) ? std::vector<int64_t>() : call.ints(1);
+  call.result(call.empty(reduced_sizes(self, dims, call.boolean(2)), dtype, self.device()));
+  return true;
+}
+
+/// count_nonzero.dim_IntList(self, dim).
+bool count_nonzero(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  const std::vector<int64_t> dims = call.ints(1);
+  if (!self.is_cpu()) return false;
+  call.result(call.empty(reduced_sizes(self, dims, false), c10::ScalarType::Long, self.device()));
+  return true;
+}
+
+bool trace(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (!self.is_cpu() || self.dim() != 2) return false;
+  return add_number(call, accumulated(self.scalar_type()));
 }
 
 /// cummax, cummin: (self, dim).
@@ -129,6 +163,15 @@ bool running_extreme(Call& call) {
   if (self.numel() != 0) at::maybe_wrap_dim(call.integer(1), self.dim());
   call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   call.result(call.empty(self.sizes(), c10::ScalarType::Long, self.device()));
+  return true;
+}
+
+/// logcumsumexp(self, dim), and the operator in it.
+bool logcumsumexp(Call& call) {
+  const at::Tensor& self = call.tensor(0);
+  at::maybe_wrap_dim(call.integer(1), self.dim());
+  if (!self.is_cpu()) return false;
+  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
   return true;
 }
 
@@ -178,8 +221,14 @@ constexpr RuleRow rows[] = {
     {"aten::max.dim", when<kReals, structured<meta::structured_max_dim>>},
     {"aten::min.dim", when<kReals, structured<meta::structured_min_dim>>},
     {"aten::median", when<kNumbers, median_of_all>},
-    {"aten::median.dim", when<kNumbers, values_and_indices>},
-    {"aten::mode", when<kNumbers, values_and_indices>},
+    {"aten::median.dim", when<kNumbers, values_and_indices<>>},
+    {"aten::nanmedian", when<kNumbers, median_of_all>},
+    {"aten::nanmedian.dim", when<kNumbers, values_and_indices<>>},
+    {"aten::kthvalue", when<kNumbers, kthvalue>},
+    {"aten::mode", when<kNumbers, values_and_indices<>>},
+    {"aten::nansum", when<kReals, nansum>},
+    {"aten::count_nonzero.dim_IntList", when<kAll, count_nonzero>},
+    {"aten::trace", when<kNumbers, trace>},
     {"aten::any", when<kAll, structured<meta::structured_any>>},
     {"aten::any.dim", when<kAll, structured<meta::structured_any_dim>>},
     {"aten::any.dims", when<kAll, structured<meta::structured_any_dims>>},
@@ -196,6 +245,8 @@ constexpr RuleRow rows[] = {
     {"aten::cumsum", when<kAll, structured<meta::structured_cumsum>>},
     {"aten::cumsum_", only<kNumbers | kComplexes, cumsum_>},
     {"aten::cumprod", when<kAll, structured<meta::structured_cumprod>>},
+    {"aten::logcumsumexp", when<kFloats | kComplexes, logcumsumexp>},
+    {"aten::_logcumsumexp", when<kFloats | kComplexes, logcumsumexp>},
     {"aten::cummax", when<kReals, running_extreme>},
     {"aten::cummin", when<kReals, running_extreme>},
     {"aten::sort", when<kReals, sort>},

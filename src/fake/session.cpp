@@ -204,6 +204,8 @@ Session::~Session() {
 
 Session* Session::current() { return current_session; }
 
+Session* exchange_current(Session* session) { return std::exchange(current_session, session); }
+
 at::Tensor Session::make_input(const at::Tensor& real, std::string name) {
   if (const char* reason = not_modelled(real)) {
     impl_->state->refuse(Refusal::Kind::Unsupported, "", reason);

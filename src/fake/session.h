@@ -36,6 +36,8 @@ struct Session::Impl {
 
   /// Some size differs from run to run.
   bool has_symbols = false;
+  /// Tensors given as `out=` have been made for what is written to them.
+  bool trusts_outputs = false;
   /// A symbol that only the data says, which `op` gives.
   shapes::Expr make_unbacked(shapes::Range range, const c10::OperatorHandle& op);
   void note_origin(std::string origin);
@@ -68,6 +70,9 @@ struct Session::Impl {
   };
   std::vector<MetadataChange> metadata_changes_;
 };
+
+/// Another session, or none, is this thread's from here on; gives the one before.
+Session* exchange_current(Session* session);
 
 /// "aten.add.Tensor", as users know operators from Python.
 std::string operator_name(const c10::OperatorHandle& op);

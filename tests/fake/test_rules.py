@@ -7,7 +7,9 @@ import itertools
 
 import pytest
 import torch
-from rule_cases import CASES, CLASSES, NUMBERS, geometries, make, pairs, promotions
+from image_cases import CASES as IMAGE_CASES
+from rule_cases import CASES as RULE_CASES
+from rule_cases import CLASSES, NUMBERS, geometries, make, pairs, promotions
 from rule_harness import difference, geometry_of, resolve
 
 from magneto import _C
@@ -23,6 +25,7 @@ FOR_SYMBOLS = {
         for kind in ("nearest_exact1d", "nearest_exact2d", "bilinear2d_aa", "bicubic2d_aa")
     ),
 }
+CASES = {**RULE_CASES, **IMAGE_CASES}
 # Of graphs alone: tests/test_numpy.py.
 OF_GRAPHS = {"magneto::numpy", "magneto::view_as"}
 RULES = sorted(set(_C.fake_rules()) - FOR_SYMBOLS - OF_GRAPHS)

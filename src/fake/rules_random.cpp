@@ -1,0 +1,57 @@
+// Random numbers that are drawn for tensors of parameters; the CPU's own kernels, which zeros must not try (the stream
+// of random numbers would move).
+#include <ATen/ExpandUtils.h>
+
+#include "fake/elementwise.h"
+
+namespace magneto::fake {
+namespace {
+
+bool is_plain(const at::Tensor& tensor, DtypeSet dtypes = kFloats) {
+  return tensor.is_cpu() && (class_of(tensor.scalar_type()) & dtypes);
+}
+
+/// As many as argument `of` has elements: poisson, _standard_gamma, normal with one tensor.
+template <size_t of, DtypeSet dtypes = kFloats>
+bool one_each(Call& call) {
+  const at::Tensor& parameters = call.tensor(of);
+  if (!is_plain(parameters, dtypes)) return false;
+  call.result(call.empty(parameters.sizes(), parameters.scalar_type(), parameters.device()));
+  return true;
+}
+
+/// normal.Tensor_float(mean, std).
+bool normal_around(Call& call) { return call.arg(1).toDouble() >= 0 && one_each<0>(call); }
+
+/// normal.Tensor_Tensor(mean, std).
+bool normal(Call& call) {
+  const at::Tensor &mean = call.tensor(0), &deviation = call.tensor(1);
+  if (!is_plain(mean) || !is_plain(deviation) || mean.scalar_type() != deviation.scalar_type()) return false;
+  if (!at::are_expandable(mean.sizes(), deviation.sizes())) return false;
+  const at::DimVector sizes = at::infer_size_dimvector(mean.sizes(), deviation.sizes());
+  call.result(call.empty(sizes, mean.scalar_type(), mean.device()));
+  return true;
+}
+
+/// rrelu_with_noise(self, noise, ...): the slopes are written to the noise.
+template <bool inplace>
+bool rrelu(Call& call) {
+  const at::Tensor &self = call.tensor(0), &noise = call.tensor(1);
+  if (!is_plain(self) || self.scalar_type() != noise.scalar_type() || self.sizes() != noise.sizes()) return false;
+  if (!self.is_contiguous() || !noise.is_contiguous()) return false;
+  call.result(inplace ? self : call.empty(self.sizes(), self.scalar_type(), self.device()));
+  return true;
+}
+
+constexpr RuleRow rows[] = {
+    {"aten::normal.Tensor_float", normal_around},     {"aten::normal.float_Tensor", one_each<1>},
+    {"aten::normal.Tensor_Tensor", normal},           {"aten::poisson", one_each<0>},
+    {"aten::_standard_gamma", one_each<0, kSingles>}, {"aten::rrelu_with_noise", rrelu<false>},
+    {"aten::rrelu_with_noise_", rrelu<true>},
+};
+
+}  // namespace
+
+std::span<const RuleRow> random_rules() { return rows; }
+
+}  // namespace magneto::fake
