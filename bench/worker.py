@@ -5,6 +5,7 @@ Prints one JSON object on the last line of stdout. Frameworks: `magneto` and `pe
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import json
 import os
@@ -51,6 +52,10 @@ class Framework:
             from torch._dynamo.utils import counters
 
             dynamo.config.cache_size_limit = 1000
+            if name == "frozen":  # weights are constants, in the layout of the libraries
+                from torch._inductor import config
+
+                config.freezing = True
             self.compile = torch.compile
             self.reset = lambda: (dynamo.reset(), counters.clear())
             self.captures = lambda: counters["stats"]["unique_graphs"]
@@ -100,7 +105,7 @@ FIRST_CALL: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def first_call(framework: Framework, repeats: int) -> dict[str, Any]:
-    """Per model: the first call of a fresh compile, and an eager call."""
+    """Per model: the first call of a fresh compile, and a later one of the same program."""
     import models
 
     result: dict[str, Any] = {}
@@ -108,13 +113,13 @@ def first_call(framework: Framework, repeats: int) -> dict[str, Any]:
         for name, (sizes, shape) in FIRST_CALL.items():
             model, given = models.build(name, **sizes), models.inputs(name, **shape)
             model(**given)
-            firsts, eagers = [], []
+            firsts, steadies = [], []
             for _ in range(repeats):
                 framework.reset()
                 compiled = framework.compile(model, backend="eager")
-                eagers.append(timed(lambda: model(**given)))  # noqa: B023
                 firsts.append(timed(lambda: compiled(**given)))  # noqa: B023
-            result[name] = {"first": firsts, "eager": eagers}
+                steadies.append(min(timed(lambda: compiled(**given)) for _ in range(5)))  # noqa: B023
+            result[name] = {"first": firsts, "steady": steadies}
     return result
 
 
@@ -229,6 +234,29 @@ def interleaved(ours: Function, eager: Function, budget: float) -> tuple[float, 
     return min(times[0]), min(times[1])
 
 
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for item in value for tensor in tensors_of(item)] if isinstance(value, (list, tuple)) else []
+
+
+def check(name: str, compiled: Function, function: Function, arguments: Any, named: Any) -> None:
+    """Results and changed arguments are eager's, or there is no figure."""
+    found = []
+    for call in (function, compiled):
+        given = copy.deepcopy((arguments, named))
+        torch.manual_seed(0)
+        result = call(*given[0], **given[1])
+        found.append(tensors_of([result, *given]))
+    assert len(found[0]) == len(found[1]), f"{name}: {len(found[1])} results, eager {len(found[0])}"
+    for want, got in zip(*found, strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape), f"{name}: another dtype or shape"
+        scale = want.abs().max().item() if want.is_floating_point() and want.numel() else 0.0
+        assert torch.allclose(got, want, rtol=1e-3, atol=1e-4 * scale, equal_nan=True), f"{name}: other results"
+
+
 def resident() -> int:
     """Bytes of memory that the process holds."""
     with open("/proc/self/statm") as file:
@@ -257,7 +285,6 @@ def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, 
                 return function(*arguments, **named)
 
             eager()
-            least = min(timed(eager) for _ in range(3))
             framework.reset()
             before = resident()
             eager_peak = peak_during(eager) - before
@@ -271,9 +298,10 @@ def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, 
             held = framework.held()
             ours()
             peak = peak_during(ours) - before
+            check(name, compiled, function, arguments, named)
             call, call_eager = interleaved(ours, eager, budget)
             result[name] = {
-                "compile": max(first - least, 1e-6),
+                "compile": first - call,
                 "call": call,
                 "eager": call_eager,
                 "memory": grown,
@@ -295,11 +323,11 @@ def peak_during(call: Callable[[], Any]) -> int:
 
 
 def bandwidth() -> dict[str, Any]:
-    """Generated kernels and the machine's copy."""
-    import bandwidth as kernels
+    """Compiled programs and the machine's copy."""
+    import bandwidth as programs
 
-    copy, found = kernels.measure()
-    return {"copy": copy, "kernels": found}
+    rate, found = programs.measure()
+    return {"copy": rate, "programs": found}
 
 
 def long_graph(framework: Framework, backend: str, lengths: list[int]) -> dict[str, Any]:
@@ -319,8 +347,9 @@ def long_graph(framework: Framework, backend: str, lengths: list[int]) -> dict[s
         for length in lengths:
             framework.reset()
             compiled = framework.compile(program, backend=backend, dynamic=False)
-            eager = timed(lambda: program(x, x, length))  # noqa: B023
-            result[str(length)] = timed(lambda: compiled(x, x, length)) - eager  # noqa: B023
+            first = timed(lambda: compiled(x, x, length))  # noqa: B023
+            result[str(length)] = first - min(timed(lambda: compiled(x, x, length)) for _ in range(3))  # noqa: B023
+            check("long graph", compiled, program, (x, x, length), {})
     return result
 
 
@@ -334,7 +363,7 @@ def operators(framework: Framework | None) -> dict[str, Any]:
 
 
 def chained(framework: Framework, backend: str, lengths: list[int]) -> dict[str, Any]:
-    """First call of a program of many additions, minus an eager call."""
+    """First call of a program of many additions, minus a later call."""
 
     def program(x: torch.Tensor, n: int) -> torch.Tensor:
         for _ in range(n):
@@ -346,8 +375,9 @@ def chained(framework: Framework, backend: str, lengths: list[int]) -> dict[str,
         for length in lengths:
             framework.reset()
             compiled = framework.compile(program, backend=backend, dynamic=False)
-            eager = timed(lambda: program(x, length))  # noqa: B023
-            result[str(length)] = timed(lambda: compiled(x, length)) - eager  # noqa: B023
+            first = timed(lambda: compiled(x, length))  # noqa: B023
+            result[str(length)] = first - min(timed(lambda: compiled(x, length)) for _ in range(3))  # noqa: B023
+            check("chained adds", compiled, program, (x, length), {})
     return result
 
 
