@@ -210,6 +210,10 @@ bool pow_tensor_scalar(Call& call) {
 
 bool pow_scalar(Call& call) {
   if (call.tensor(1).scalar_type() == c10::ScalarType::Bool) return false;  // depends on the base's value
+  Operands operands;
+  operands.add_argument(call, 0);
+  operands.add(call.tensor(1));
+  if (class_of(operands.promoted()) == kNone) return false;
   return structured<at::meta::structured_pow_Scalar>(call);
 }
 
