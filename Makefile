@@ -2,6 +2,7 @@
 #
 #   make demo       build, then compile real models and print a table (PEER=1: against torch.compile as well)
 #   make test       build, then the test suite (ARGS: passed to pytest, e.g. ARGS="-k bert")
+#   make test-all   the long tests as well: all operators in all dtypes, all models with the default backend
 #   make build      .venv with the package in place: .venv/bin/python -c "import magneto"
 #   make bench      the figures against torch.compile; results in bench/results/
 #   make lint       clang-format, clang-tidy, ruff, mypy
@@ -20,7 +21,7 @@ ARGS ?=
 venv := .venv/bin/python
 setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
-.PHONY: build test demo bench lint sanitize wheel clean distclean
+.PHONY: build test test-all demo bench lint sanitize wheel clean distclean
 .DELETE_ON_ERROR:
 
 .venv/.ready-build: tools/setup.sh
@@ -40,6 +41,9 @@ build: .venv/.ready-build
 
 test: build .venv/.ready-test
 	@$(venv) -P -m pytest $(ARGS)
+
+test-all: build .venv/.ready-test
+	@$(venv) -P -m pytest -m "long or not long" $(ARGS)
 
 demo: build .venv/.ready-test
 	@$(venv) -P demo/demo.py

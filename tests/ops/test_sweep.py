@@ -13,6 +13,14 @@ def test_op(info):
     assert not list(sweep.check(info, dtype, 2))
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", sweep.DTYPES)
+@pytest.mark.parametrize("info", sweep.infos(), ids=lambda info: f"{info.name}.{info.variant_test_name}".rstrip("."))
+def test_op_in_all_dtypes(info, dtype):
+    if sweep.DTYPES[dtype] in info.dtypes:
+        assert not list(sweep.check(info, sweep.DTYPES[dtype], 6))
+
+
 COMPLEX = [info for info in sweep.infos() if torch.complex64 in info.dtypes][::6]
 
 
