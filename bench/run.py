@@ -210,6 +210,23 @@ def bench_bandwidth(rounds: int) -> Section:
     return [*headers, "compile ms"], rows, {"runs": data}, verdict
 
 
+def bench_layouts(rounds: int) -> Section:
+    """One process: eager and ours take turns in it. A row is as fast as in its best round."""
+    runs = [worker("layouts", "magneto") for _ in range(max(1, rounds // 3))]
+    ratios: dict[str, float] = {}
+    for run in runs:
+        for name, row in run.items():
+            ratios[name] = max(ratios.get(name, 0), row["eager"] / row["call"])
+    slow = [name for name, ratio in ratios.items() if ratio < 0.97]
+    rows = []
+    for name in sorted(ratios, key=lambda name: ratios[name])[:40]:
+        best = max((run[name] for run in runs), key=lambda row: row["eager"] / row["call"])
+        rows.append([name, f"{best['eager'] * 1e6:.0f}", f"{best['call'] * 1e6:.0f}", f"{ratios[name]:.2f}x"])
+    verdict = f"{len(ratios)} layouts, reductions and dtypes: {geomean(ratios.values()):.2f}x eager (geomean), "
+    verdict += f"least {min(ratios.values()):.2f}x, {len(slow)} under 0.97x (aim: none). The slowest are shown."
+    return ["program", "eager us", "magneto us", "over eager"], rows, {"runs": runs}, verdict
+
+
 def kept_folder() -> contextlib.AbstractContextManager[str]:
     return contextlib.nullcontext(KEPT_CACHES[0]) if KEPT_CACHES else tempfile.TemporaryDirectory()
 
@@ -318,6 +335,7 @@ BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "models": bench_steady("models"),
     "long_graph": bench_long_graph,
     "bandwidth": bench_bandwidth,
+    "layouts": bench_layouts,
     **{name: lambda rounds, row=row: row(worker, rounds) for name, row in {**exit_rows.ROWS, **size_rows.ROWS}.items()},
     **{f"breaks_{kind}": lambda _, kind=kind: breaks.compare(kind, WITH_PEER[0]) for kind in breaks.KINDS},
 }

@@ -330,6 +330,13 @@ def bandwidth() -> dict[str, Any]:
     return {"copy": rate, "programs": found}
 
 
+def layout_rows() -> dict[str, Any]:
+    import layouts
+
+    with torch.no_grad():
+        return layouts.measure()
+
+
 def long_graph(framework: Framework, backend: str, lengths: list[int]) -> dict[str, Any]:
     """First call of one graph of many operators, generated code included: cheap ones, dear ones, reductions."""
 
@@ -391,6 +398,8 @@ def main() -> None:
         result = operators(None)
     elif benchmark == "bandwidth":
         result = bandwidth()
+    elif benchmark == "layouts":
+        result = layout_rows()
     else:
         functions: dict[str, Function] = {
             "first_call": first_call,
