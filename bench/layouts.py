@@ -3,8 +3,8 @@
     make bench ARGS="--only layouts"
     .venv/bin/python -P bench/layouts.py softmax        (only the programs whose name has the word; prints all of them)
 
-Eager's call and ours take turns, the least of many counts. A row that seems slow is measured again for longer: on a busy
-machine the first look is often the machine's. Results are checked, strides and dtypes included.
+Eager's call and ours take turns, the least of many counts. A row that seems slow is measured again for longer: on a
+busy machine the first look is often the machine's. Results are checked, strides and dtypes included.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NAMES = {dtype: str(dtype).removeprefix("torch.") for dtype in DTYPES}
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor of these sizes. `order`: its dimensions from the outermost in memory to the innermost; `step`: every second
-    element of that dimension of a larger one; `expanded`: a dimension of size one, expanded."""
+    """A tensor of these sizes. `order`: its dimensions from the outermost in memory to the innermost; `step`: every
+    second element of that dimension of a larger one; `expanded`: a dimension of size one, expanded."""
 
     sizes: tuple[int, ...]
     order: tuple[int, ...]

@@ -28,13 +28,19 @@ Emitter::Emitter(llvm::Module& module, const Schedule& schedule, bool locations)
   variables_.resize(kernel_.variable_count);
   values_.resize(kernel_.value_count);
   dtypes_.resize(kernel_.value_count);
+  is_bf16_.resize(kernel_.value_count);
   accumulators_.resize(kernel_.value_count);
   welford_.resize(kernel_.value_count);
   welford_varying_.resize(kernel_.value_count);
   in_registers_ = find_rows_in_registers();
   for (const Block& block : kernel_.blocks) {
     for (const Instruction& instruction : block.code) {
-      if (instruction.result != loops::kNoValue) dtypes_[instruction.result] = instruction.dtype;
+      if (instruction.result == loops::kNoValue) continue;
+      dtypes_[instruction.result] = instruction.dtype;
+      const bool plain_load = instruction.op == Op::Load && instruction.operands[0] == loops::kNoValue;
+      is_bf16_[instruction.result] =
+          instruction.op == Op::RoundBF16 ||
+          (plain_load && kernel_.buffers[static_cast<size_t>(instruction.buffer)].dtype == loops::Dtype::BF16);
     }
   }
 }
@@ -135,7 +141,9 @@ llvm::Value* Emitter::stack_slot(Type* type) {
 void Emitter::emit_range() {
   Value* begin = function_->getArg(2);
   Value* end = function_->getArg(3);
-  if (schedule_.tile.across >= 0) {
+  if (schedule_.tile.stage.variable >= 0) {
+    emit_strips(begin, end);
+  } else if (schedule_.tile) {
     emit_tiles(begin, end);
   } else if (schedule_.rows.variable >= 0) {
     emit_rows_across(begin, end);
@@ -187,6 +195,7 @@ void Emitter::emit_lane_loop(const Loop& loop, const codegen::Lanes& lanes, Valu
   const auto whole = [&](Value* from, Value* to, unsigned width) {
     emit_loop(from, to, width, [&](Value* i) {
       variables_[loop.variable] = i;
+      if (schedule_.first_lane >= 0) variables_[schedule_.first_lane] = i;
       lanes_ = {width, width > 1 ? loop.variable : -1, nullptr};
       body();
     });
@@ -209,6 +218,7 @@ void Emitter::emit_lane_loop(const Loop& loop, const codegen::Lanes& lanes, Valu
     } else {
       emit_loop(middle, end, narrow, [&](Value* i) {
         variables_[loop.variable] = i;
+        if (schedule_.first_lane >= 0) variables_[schedule_.first_lane] = i;
         lanes_ = {narrow, loop.variable, nullptr};
         if (const auto* at = llvm::dyn_cast<llvm::ConstantInt>(i); at && last) {
           std::vector<llvm::Constant*> there;

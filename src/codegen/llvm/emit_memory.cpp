@@ -183,7 +183,11 @@ llvm::Value* Emitter::read(Dtype dtype, Value* bits) {
   return bits;
 }
 
-llvm::Value* Emitter::written(Dtype dtype, Value* value) {
+llvm::Value* Emitter::written(Dtype dtype, Value* value, bool exact) {
+  if (dtype == Dtype::BF16 && exact) {
+    Value* word = b.CreateLShr(b.CreateBitCast(value, with_lanes_of(b.getInt32Ty(), value->getType())), 16);
+    return b.CreateTrunc(word, with_lanes_of(b.getInt16Ty(), value->getType()));
+  }
   if (dtype == Dtype::BF16) return emit_to_bf16(b, value);
   if (dtype == Dtype::F16) return emit_to_f16(b, value);
   if (dtype == Dtype::Bool) return b.CreateZExt(value, with_lanes_of(b.getInt8Ty(), value->getType()));
@@ -225,8 +229,48 @@ std::optional<int64_t> constant_stride(Expr index, int32_t variable, bool indire
 
 }  // namespace
 
+/// The element of lane 0, where lanes are `stride` apart.
+llvm::Value* Emitter::lane_start(Expr index, int64_t stride) {
+  const auto linear = shapes::linear_in(index, Expr::variable(lanes_.variable));
+  Value* along = variables_[lanes_.variable];
+  if (stride != 1) along = b.CreateMul(along, b.getInt64(static_cast<uint64_t>(stride)));
+  return b.CreateAdd(uniform(linear->rest), along);
+}
+
 llvm::Value* Emitter::lane_pointers(Dtype dtype, Value* base, Expr index) {
   return b.CreateGEP(memory_type(dtype), base, splat(expression(index).value));
+}
+
+/// The machine's gather is slower than loads one by one, and with data that no cache has many times: the CPU does not
+/// see what will be read next. Every second element and backwards: whole vectors, their elements put in order.
+llvm::Value* Emitter::strided_load(const Instruction& instruction, int64_t stride) {
+  Type* type = memory_type(kernel_.buffers[instruction.buffer].dtype);
+  const auto width = static_cast<int64_t>(lanes_.width);
+  Type* vector = lanes_type(type, lanes_.width);
+  Value* first = b.CreateGEP(type, buffers_[instruction.buffer], lane_start(instruction.index, stride));
+  const auto vector_at = [&](int64_t element) {
+    return b.CreateAlignedLoad(vector, b.CreateConstGEP1_64(type, first, static_cast<uint64_t>(element)),
+                               llvm::Align(1));
+  };
+  std::vector<int> order;
+  if (stride == -1) {
+    for (int64_t lane = 0; lane < width; ++lane) order.push_back(static_cast<int>(width - 1 - lane));
+    return b.CreateShuffleVector(vector_at(1 - width), order);
+  }
+  if (stride == 2) {
+    // The second vector ends with the last lane's element: behind it may be no memory.
+    for (int64_t lane = 0; lane < width; ++lane) {
+      order.push_back(static_cast<int>(2 * lane < width ? 2 * lane : 2 * lane + 1));
+    }
+    return b.CreateShuffleVector(vector_at(0), vector_at(width - 1), order);
+  }
+  Value* result = llvm::PoisonValue::get(vector);
+  for (int64_t lane = 0; lane < width; ++lane) {
+    Value* pointer = b.CreateConstGEP1_64(type, first, static_cast<uint64_t>(lane * stride));
+    result =
+        b.CreateInsertElement(result, b.CreateAlignedLoad(type, pointer, llvm::Align(1)), static_cast<uint64_t>(lane));
+  }
+  return result;
 }
 
 /// The bits of an element for each lane. `mask` and `other` (bits too) may be null.
@@ -241,12 +285,11 @@ llvm::Value* Emitter::raw_load(const Instruction& instruction, Value* mask, Valu
   if (!other) other = llvm::Constant::getNullValue(vector);
   const auto stride = constant_stride(instruction.index, lanes_.variable, indirect);
   if (stride == 1) {
-    const auto linear = shapes::linear_in(instruction.index, Expr::variable(lanes_.variable));
-    Value* start = b.CreateAdd(uniform(linear->rest), variables_[lanes_.variable]);
-    Value* pointer = b.CreateGEP(type, base, start);
+    Value* pointer = b.CreateGEP(type, base, lane_start(instruction.index, 1));
     if (!mask) return b.CreateAlignedLoad(vector, pointer, align);
     return b.CreateMaskedLoad(vector, pointer, align, mask, other);
   }
+  if (stride && !mask) return strided_load(instruction, *stride);
   Value* pointers = lane_pointers(dtype, base, instruction.index);
   if (mask && loops::dtype_bytes(dtype) < 4) {
     // The CPU gathers no narrow elements: LLVM loads them one by one, and with a mask each behind a branch of its own.
@@ -338,16 +381,23 @@ void Emitter::raw_store(const Instruction& instruction, Value* value, Value* mas
   const llvm::Align align(1);
   const bool indirect = shapes::any_leaf(
       instruction.index, [&](Expr leaf) { return leaf.kind() == ExprKind::Value && values_[leaf.id()].varying; });
-  if (constant_stride(instruction.index, lanes_.variable, indirect) == 1) {
-    const auto linear = shapes::linear_in(instruction.index, Expr::variable(lanes_.variable));
-    Value* start = b.CreateAdd(uniform(linear->rest), variables_[lanes_.variable]);
-    Value* pointer = b.CreateGEP(type, base, start);
+  const auto stride = constant_stride(instruction.index, lanes_.variable, indirect);
+  if (stride == 1) {
+    Value* pointer = b.CreateGEP(type, base, lane_start(instruction.index, 1));
     if (mask) {
       b.CreateMaskedStore(value, pointer, align, mask);
     } else if (Value* allowed = streams_[static_cast<size_t>(instruction.buffer)]) {
       stream(allowed, value, pointer);
     } else {
       b.CreateAlignedStore(value, pointer, align);
+    }
+    return;
+  }
+  if (stride && !mask) {
+    Value* first = b.CreateGEP(type, base, lane_start(instruction.index, *stride));
+    for (unsigned lane = 0; lane < lanes_.width; ++lane) {
+      Value* pointer = b.CreateConstGEP1_64(type, first, static_cast<uint64_t>(lane * *stride));
+      b.CreateAlignedStore(b.CreateExtractElement(value, uint64_t{lane}), pointer, align);
     }
     return;
   }
@@ -372,7 +422,7 @@ void Emitter::emit_store(const Instruction& instruction) {
         Value* pair[2] = {read(dtype, b.CreateAlignedLoad(type, pointer, llvm::Align(1))), value};
         value = loops::is_float(dtype) ? b.CreateFAdd(pair[0], pair[1]) : b.CreateAdd(pair[0], pair[1]);
       }
-      b.CreateAlignedStore(written(dtype, value), pointer, llvm::Align(1));
+      b.CreateAlignedStore(written(dtype, value, !adds && is_bf16_[stored]), pointer, llvm::Align(1));
       return nullptr;
     };
     if (mask == loops::kNoValue) {
@@ -391,7 +441,7 @@ void Emitter::emit_store(const Instruction& instruction) {
     Value* before = read(dtype, raw_load(instruction, allowed, nullptr));
     value = loops::is_float(dtype) ? b.CreateFAdd(before, value) : b.CreateAdd(before, value);
   }
-  raw_store(instruction, written(dtype, value), allowed);
+  raw_store(instruction, written(dtype, value, !adds && is_bf16_[stored]), allowed);
 }
 
 }  // namespace magneto::codegen

@@ -61,8 +61,11 @@ class Emitter {
   void emit_rows_within(Value* begin, Value* end);
   // emit_tile.cpp
   void emit_tiles(Value* begin, Value* end);
-  void read_tile_ahead(const Tile::Load& load, Value* row);
-  void emit_turned(const Tile::Load& load, Value* lanes_end, Value* across_end);
+  void emit_strips(Value* begin, Value* end);
+  void emit_sides(Value* flat);
+  void emit_side_loops(int32_t without, const std::function<void()>& body);
+  void read_tile_ahead(const Tile::Turned& load, Value* row);
+  void emit_turned(const Tile::Turned& turned, bool store);
   void decompose(Value* flat, const std::vector<loops::Loop>& loops);
   void emit_blocks();
   void emit_block(size_t number);
@@ -104,8 +107,11 @@ class Emitter {
   void note_store(const loops::Instruction& instruction, Value* value);
   std::vector<bool> find_rows_in_registers() const;
   Value* read(loops::Dtype dtype, Value* bits);
-  Value* written(loops::Dtype dtype, Value* value);
+  /// `exact`: a bf16 number, as it is after loading or rounding one.
+  Value* written(loops::Dtype dtype, Value* value, bool exact);
   Type* memory_type(loops::Dtype dtype);
+  Value* lane_start(shapes::Expr index, int64_t stride);
+  Value* strided_load(const loops::Instruction& instruction, int64_t stride);
   Value* lane_pointers(loops::Dtype dtype, Value* base, shapes::Expr index);
   /// The mask of an access: lanes that are there and that the kernel's own mask allows; null: all.
   Value* access_mask(loops::ValueId mask);
@@ -151,6 +157,8 @@ class Emitter {
   llvm::Function* function_ = nullptr;
   llvm::BasicBlock* exit_ = nullptr;
   bool locations_;
+  /// By variable: where a tile's part of its loop starts and ends.
+  std::vector<std::pair<Value*, Value*>> parts_;
 
   std::vector<Value*> buffers_;
   /// By buffer, i1: may be written around the cache; null: never.
@@ -159,6 +167,7 @@ class Emitter {
   std::vector<Value*> variables_;  // i64; of the lane variable: lane 0's
   std::vector<Register> values_;
   std::vector<loops::Dtype> dtypes_;
+  std::vector<bool> is_bf16_;   // by value: a number of bf16, in f32
   std::vector<size_t> depths_;  // of the current block's instructions
   Value* error_ = nullptr;
   Lanes lanes_;

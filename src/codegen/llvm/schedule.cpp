@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "codegen/llvm/streaming.h"
+#include "codegen/llvm/tile.h"
 #include "codegen/llvm/variant.h"
 #include "loops/normalize.h"
 
@@ -22,6 +23,8 @@ using loops::OpClass;
 using shapes::ExprKind;
 
 constexpr double kUnknownExtent = 256;
+/// Scratch memory of all lanes' rows stays in the second cache.
+constexpr int64_t kWideScratchBytes = 128 * 1024;
 
 /// A guess at an extent, for choosing only.
 double guess(Expr extent) {
@@ -46,10 +49,23 @@ double cost_along(const Instruction& instruction, Expr variable, double lanes) {
   const bool indirect = shapes::any_leaf(instruction.index, [](Expr leaf) { return leaf.kind() == ExprKind::Value; });
   const auto linear = shapes::linear_in(instruction.index, variable);
   const bool store = instruction.op != Op::Load;
+  const bool loads_pairs =
+      linear && !store && (linear->coefficient.is_constant(2) || linear->coefficient.is_constant(-1));
+  if (loads_pairs && !indirect) return 2.5 / lanes;
   if (indirect || !linear || !linear->coefficient.is_constant()) return store ? 2.0 : 1.2;
   if (linear->coefficient.is_constant(0)) return store ? 1.0 : 0.3 / lanes;
   if (linear->coefficient.is_constant(1)) return 1.0 / lanes;
   return store ? 2.0 : 1.2;
+}
+
+double turn_cost(const Instruction& instruction) { return instruction.op == Op::Load ? kTurnedLoad : kTurnedStore; }
+
+/// Whether its elements are accessed one by one when the lanes run along `variable`.
+bool is_scattered(const Instruction& instruction, Expr variable) {
+  const auto linear = shapes::linear_in(instruction.index, variable);
+  if (!linear || !linear->coefficient.is_constant()) return true;
+  const int64_t stride = linear->coefficient.number();
+  return stride != 0 && stride != 1 && !(instruction.op == Op::Load && (stride == 2 || stride == -1));
 }
 
 /// The part of the lanes that do work.
@@ -117,139 +133,145 @@ class Scheduler {
     register_lanes_ = std::max(1, machine_.vector_bytes / std::max(4, widest(kernel)));
     if (widest(kernel) < 4) register_lanes_ = machine_.vector_bytes / widest(kernel);
 
+    own_buffers_ = kernel.buffers.size();
+    if (const std::vector<int32_t> strips = strip_loops(kernel, machine_, false); !strips.empty()) strip_ = strips[0];
+    strips_across_ = strip_loops(kernel, machine_, true);
     double within = 0;
     std::vector<size_t> lane_loops(kernel.blocks.size(), 0);
     for (size_t i = 0; i < kernel.blocks.size(); ++i) within += cost_within(kernel.blocks[i], lane_loops[i]);
+    const bool staged =
+        std::any_of(kernel.blocks.begin(), kernel.blocks.end(), [](const Block& b) { return b.is_stage(); });
     double across = 1e300;
     size_t row_loop = 0;
-    for (size_t i = 0; i < kernel.parallel.size(); ++i) {
-      const double cost = cost_across(kernel.parallel[i]);
+    std::vector<int32_t> turned;
+    // A place in scratch memory for each lane: four at least.
+    const bool wide_enough = scratch_row_bytes() * 4 <= kWideScratchBytes;
+    for (size_t i = 0; wide_enough && i < kernel.parallel.size(); ++i) {
+      const std::vector<int32_t> loops =
+          staged ? std::vector<int32_t>{} : turned_loops(kernel, kernel.parallel[i].variable, machine_);
+      const double cost = cost_across(kernel.parallel[i], loops);
       // The later loop where it makes no difference: that is the order of the memory.
       if (cost <= across) {
         across = cost;
         row_loop = i;
+        turned = loops;
       }
     }
-    // Scratch is one row's; lanes across rows would share it.
-    const bool scratch = std::any_of(kernel.buffers.begin(), kernel.buffers.end(),
-                                     [](const loops::Buffer& buffer) { return buffer.role == loops::Role::Scratch; });
     bool across_rows = across < within;
     if (variant_.other_lanes && across < 1e300) across_rows = !across_rows;
-    if (!kernel.parallel.empty() && across_rows && !scratch) {
+    if (!kernel.parallel.empty() && across_rows) {
       std::rotate(kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop),
                   kernel.parallel.begin() + static_cast<ptrdiff_t>(row_loop) + 1, kernel.parallel.end());
-      bool heavy = false, long_stage = false, thin = true;
+      const Loop& lanes = kernel.parallel.back();
+      bool heavy = false, thin = true;
       for (const Block& block : kernel.blocks) {
         heavy |= is_heavy(block);
-        long_stage |= block.is_stage();
         thin &= block.code.size() <= 2;
       }
       // A sum of columns and its like: all that a line of memory gives at once, up to a quarter of a page.
       const int of_stage = thin ? 16 : 4;
-      schedule_.rows = lanes_for(kernel.parallel.back(), heavy ? 1 : long_stage ? of_stage : 2);
-      if (!long_stage) find_tile();
+      if (has_strips_across(lanes.variable)) make_strips(schedule_, lanes.variable, true);
+      if (!turned.empty()) make_blocks(schedule_, turned);
+      const bool scattered = has_scattered(Expr::variable(kernel.parallel.back().variable));
+      schedule_.rows = lanes_for(kernel.parallel.back(), heavy || scattered ? 1 : staged ? of_stage : 2);
+      if (schedule_.tile) schedule_.rows.wide = std::min(schedule_.rows.wide, Tile::kSide);
+      if (schedule_.tile && staged) {
+        schedule_.rows.wide = static_cast<int>(std::min<int64_t>(schedule_.rows.wide, schedule_.tile.across[0].length));
+      }
+      widen_scratch();
     } else {
       for (size_t i = 0; i < kernel.blocks.size(); ++i) {
         Block& block = kernel.blocks[i];
         if (!block.is_stage() || loops::runs_in_order(block)) continue;
         const auto chosen = block.loops.begin() + static_cast<ptrdiff_t>(lane_loops[i]);
         std::rotate(chosen, chosen + 1, block.loops.end());
+      }
+      if (strip_ >= 0) make_strips(schedule_, strip_, false);
+      for (size_t i = 0; i < kernel.blocks.size(); ++i) {
+        Block& block = kernel.blocks[i];
+        if (!block.is_stage() || loops::runs_in_order(block)) continue;
         // Short rows are one vector in all stages: then they stay in registers (emit_known.cpp).
         const Expr row = block.loops.back().extent;
         const bool short_row = row.is_constant() && row.number() <= 4 * register_lanes_;
+        const bool scattered = std::any_of(block.code.begin(), block.code.end(), [&](const Instruction& instruction) {
+          return is_access(instruction.op) && is_scattered(instruction, Expr::variable(block.loops.back().variable));
+        });
         schedule_.stages[i] =
-            lanes_for(block.loops.back(),
-                      is_heavy(block) ? (has_reduction(block) ? 2 : 1) : (has_reduction(block) || short_row ? 4 : 2));
+            lanes_for(block.loops.back(), is_heavy(block) || scattered        ? (has_reduction(block) ? 2 : 1)
+                                          : has_reduction(block) || short_row ? 4
+                                                                              : 2);
       }
     }
     schedule_.streamed = find_streamed(kernel, machine_);
     schedule_.ahead = find_ahead(schedule_);
+    set_units();
+    return std::move(schedule_);
+  }
+
+ private:
+  void set_units() {
+    const Kernel& kernel = schedule_.kernel;
+    const Tile& tile = schedule_.tile;
     schedule_.units = 1;
     for (const Loop& loop : kernel.parallel) {
-      const bool lanes = schedule_.tile.across >= 0 && loop.variable == schedule_.rows.variable;
       const Expr extent = shapes::max(loop.extent, 0);
-      if (loop.variable == schedule_.tile.across) {
-        schedule_.units *= shapes::ceil_div(extent, schedule_.tile.across_side);
-      } else if (lanes) {
-        schedule_.rows_per_unit = extent * schedule_.tile.across_side;
+      const auto side = std::find_if(tile.across.begin(), tile.across.end(),
+                                     [&](const Tile::Side& candidate) { return candidate.variable == loop.variable; });
+      if (side != tile.across.end()) {
+        schedule_.units *= shapes::ceil_div(extent, side->length);
+        schedule_.rows_per_unit *= side->length;
+      } else if (tile && loop.variable == tile.lanes.variable) {
+        schedule_.rows_per_unit *= extent;
         schedule_.units *= shapes::min(extent, 1);  // no unit at all where there is no row
       } else {
         schedule_.units *= extent;
       }
     }
-    return std::move(schedule_);
   }
 
- private:
-  /// The parallel loop (not the lanes') along which a strided load is contiguous; -1: none.
-  int32_t turned_along(const Instruction& instruction) const {
-    const Kernel& kernel = schedule_.kernel;
-    const auto indirect = [](Expr leaf) { return leaf.kind() == ExprKind::Value; };
-    if (instruction.op != Op::Load || instruction.operands[0] != loops::kNoValue ||
-        kernel.buffers[instruction.buffer].role != loops::Role::In || shapes::any_leaf(instruction.index, indirect)) {
-      return -1;
-    }
-    const auto along = shapes::linear_in(instruction.index, Expr::variable(schedule_.rows.variable));
-    if (!along || along->coefficient.is_constant(0) || along->coefficient.is_constant(1)) return -1;
-    for (const Loop& loop : kernel.parallel) {
-      if (loop.variable == schedule_.rows.variable) continue;
-      const auto other = shapes::linear_in(instruction.index, Expr::variable(loop.variable));
-      const bool apart = !shapes::depends_on(along->coefficient, Expr::variable(loop.variable));
-      if (other && other->coefficient.is_constant(1) && apart) return loop.variable;
-    }
-    return -1;
-  }
-
-  /// More memory than 2,048 pages, which is what the addresses of large CPUs' second level are for; its rectangle is
-  /// no larger than scratch memory may be.
-  static bool is_wide_spread(const loops::Buffer& buffer) {
-    const int64_t bytes = loops::dtype_bytes(buffer.dtype);
-    return buffer.size.is_constant() && buffer.size.number() * bytes > (int64_t{8} << 20) &&
-           Tile::kLongSide * Tile::kSide * bytes <= loops::kScratchBytes;
-  }
-
-  void find_tile() {
+  /// Lanes across rows have a place each in scratch memory.
+  void widen_scratch() {
     Kernel& kernel = schedule_.kernel;
-    int32_t across = -1;
-    for (const Block& block : kernel.blocks) {
-      for (const Instruction& instruction : block.code) {
-        if (across < 0) across = turned_along(instruction);
-      }
-    }
-    if (across < 0) return;
-    const auto loop = std::find_if(kernel.parallel.begin(), kernel.parallel.end(),
-                                   [&](const Loop& candidate) { return candidate.variable == across; });
-    const auto suits = [&](Expr extent) {
-      if (guess(extent) < 16) return false;
-      return machine_.masks || (extent.is_constant() && extent.number() % Tile::kSide == 0);
-    };
-    if (!suits(loop->extent) || !suits(kernel.parallel.back().extent)) return;
-    std::rotate(loop, loop + 1, kernel.parallel.end() - 1);
-    Tile& tile = schedule_.tile;
-    tile.across = across;
-    for (const Block& block : kernel.blocks) {
-      for (const Instruction& instruction : block.code) {
-        if (turned_along(instruction) == across && is_wide_spread(kernel.buffers[instruction.buffer])) {
-          tile.across_side = Tile::kLongSide;
-        }
-      }
-    }
-    tile.lane_origin = kernel.variable_count++;
-    tile.across_origin = kernel.variable_count++;
+    const int64_t row = scratch_row_bytes();
+    if (row == 0) return;
+    Lanes& rows = schedule_.rows;
+    while (rows.wide > 1 && rows.wide * row > kWideScratchBytes) rows.wide /= 2;
+    rows.narrow = std::min(rows.narrow, rows.wide);
+    schedule_.first_lane = kernel.variable_count++;
+    const Expr lane = Expr::variable(rows.variable) - Expr::variable(schedule_.first_lane);
     for (Block& block : kernel.blocks) {
       for (Instruction& instruction : block.code) {
-        if (turned_along(instruction) != across) continue;
-        const Dtype dtype = kernel.buffers[instruction.buffer].dtype;
-        const auto scratch = static_cast<loops::BufferId>(kernel.buffers.size());
-        kernel.buffers.push_back({dtype, loops::Role::Scratch, tile.across_side * Tile::kSide, {}});
-        tile.loads.push_back({instruction.buffer, scratch, instruction.index});
-        instruction.buffer = scratch;
-        instruction.index = Tile::kSide * (Expr::variable(across) - Expr::variable(tile.across_origin)) +
-                            Expr::variable(schedule_.rows.variable) - Expr::variable(tile.lane_origin);
+        if (is_scratch(instruction)) instruction.index = instruction.index * rows.wide + lane;
       }
     }
-    // Tiles are squares of single vectors' multiples.
-    schedule_.rows.wide = std::min(schedule_.rows.wide, Tile::kSide);
+    for (size_t i = 0; i < own_buffers_; ++i) {
+      loops::Buffer& buffer = kernel.buffers[i];
+      if (buffer.role == loops::Role::Scratch) buffer.size = buffer.size * rows.wide;
+    }
+  }
+
+  int64_t scratch_row_bytes() const {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < own_buffers_; ++i) {
+      const loops::Buffer& buffer = schedule_.kernel.buffers[i];
+      if (buffer.role == loops::Role::Scratch) bytes += buffer.size.number() * loops::dtype_bytes(buffer.dtype);
+    }
+    return bytes;
+  }
+
+  bool is_scratch(const Instruction& instruction) const {
+    return is_access(instruction.op) && static_cast<size_t>(instruction.buffer) < own_buffers_ &&
+           schedule_.kernel.buffers[static_cast<size_t>(instruction.buffer)].role == loops::Role::Scratch;
+  }
+
+  /// Elements are loaded and stored one by one: more registers at once would only make more code.
+  bool has_scattered(Expr variable) const {
+    for (const Block& block : schedule_.kernel.blocks) {
+      for (const Instruction& instruction : block.code) {
+        if (is_access(instruction.op) && !is_scratch(instruction) && is_scattered(instruction, variable)) return true;
+      }
+    }
+    return false;
   }
 
   Lanes lanes_for(const Loop& loop, int registers) {
@@ -274,6 +296,10 @@ class Scheduler {
     return lanes;
   }
 
+  bool has_strips_across(int32_t variable) const {
+    return std::find(strips_across_.begin(), strips_across_.end(), variable) != strips_across_.end();
+  }
+
   double cost_within(const Block& block, size_t& lane_loop) const {
     if (!block.is_stage()) {
       double cost = 0;
@@ -293,7 +319,9 @@ class Scheduler {
       const double extent = guess(block.loops[i].extent);
       const double lanes = register_lanes_;
       for (const Instruction& instruction : block.code) {
-        cost += cost_along(instruction, Expr::variable(block.loops[i].variable), lanes);
+        const int32_t along = block.loops[i].variable;
+        const bool turned = strip_ >= 0 && has_strips(block) && is_turned(schedule_.kernel, instruction, along, strip_);
+        cost += turned ? turn_cost(instruction) : cost_along(instruction, Expr::variable(along), lanes);
       }
       cost *= iterations(block) /
               utilisation(extent, std::min<double>(lanes, power_of_two_at_least(extent, register_lanes_)));
@@ -308,7 +336,7 @@ class Scheduler {
     return best + 4;  // starting and ending the loop
   }
 
-  double cost_across(const Loop& loop) const {
+  double cost_across(const Loop& loop, const std::vector<int32_t>& turned) const {
     const Expr variable = Expr::variable(loop.variable);
     double cost = 0;
     for (const Block& block : schedule_.kernel.blocks) {
@@ -316,7 +344,17 @@ class Scheduler {
         if (shapes::depends_on(inner.extent, variable)) return 1e301;  // the lanes would not leave the loop together
       }
       double body = 0;
-      for (const Instruction& instruction : block.code) body += cost_along(instruction, variable, register_lanes_);
+      for (const Instruction& instruction : block.code) {
+        const auto is_turned_along = [&](int32_t along) {
+          return is_turned(schedule_.kernel, instruction, loop.variable, along);
+        };
+        const bool turns =
+            std::any_of(turned.begin(), turned.end(), is_turned_along) ||
+            (has_strips_across(loop.variable) && has_strips(block) && is_turned_along(block.loops[0].variable));
+        body += turns                     ? turn_cost(instruction)
+                : is_scratch(instruction) ? 1.0 / register_lanes_
+                                          : cost_along(instruction, variable, register_lanes_);
+      }
       cost += body * iterations(block);
     }
     const double extent = guess(loop.extent);
@@ -327,6 +365,9 @@ class Scheduler {
   const Variant& variant_;
   Schedule schedule_;
   int register_lanes_ = 1;
+  size_t own_buffers_ = 0;  // before tiles have theirs
+  int32_t strip_ = -1;      // the parallel loop of which strips would be turned, with lanes within rows
+  std::vector<int32_t> strips_across_;
 };
 
 }  // namespace

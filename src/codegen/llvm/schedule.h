@@ -28,20 +28,40 @@ struct Lanes {
   int wide = 1, narrow = 1;
 };
 
-/// Loads that are contiguous along another parallel loop than the lanes' (a transpose): a rectangle of both loops at a
-/// time is read the way it lies, turned in registers into scratch memory, and the kernel's load reads the scratch.
+/// Accesses that are strided along the lanes' loop, but contiguous along another one (a transpose; tile.h says which):
+/// a block of both loops at a time is read or written the way it lies in memory, turned in registers; the kernel's own
+/// loads and stores are of scratch memory, in which it lies the other way round.
 struct Tile {
   static constexpr int kSide = 64;
+  /// With two loops beside the lanes'.
+  static constexpr int kShortSide = 16;
   /// Of memory with more pages than the CPU has addresses at hand, more is read of each page.
   static constexpr int kLongSide = 256;
-  int across_side = kSide;
-  struct Load {
-    loops::BufferId buffer, scratch;
-    loops::Expr index;  // as it was in the kernel
+  /// Of a loop, `length` iterations at a time; `origin` is a variable: the first of them.
+  struct Side {
+    int32_t variable = -1, origin = -1;
+    int64_t length = 0;
   };
-  int32_t across = -1;                           // the other loop's variable; -1: no tile
-  int32_t lane_origin = -1, across_origin = -1;  // variables: where the tile starts
-  std::vector<Load> loads;
+  struct Turned {
+    loops::BufferId buffer, scratch;
+    loops::Expr index, place;  // in memory, in scratch
+    int32_t lane, along;       // variables: scratch is contiguous along the first, memory along the second
+  };
+  /// The last parallel loops but the lanes', outermost first; none: no tile.
+  std::vector<Side> across;
+  /// Without stages: the lanes' loop.
+  Side lanes;
+  /// With stages: a strip has all of this loop; `across` has the parallel loop alone.
+  loops::Loop stage = {-1, 0};
+  std::vector<Turned> loads, stores;
+
+  explicit operator bool() const { return !across.empty(); }
+  /// The block's length along a loop.
+  int64_t block() const {
+    int64_t result = 1;
+    for (const Side& side : across) result *= side.length;
+    return result;
+  }
 };
 
 struct Schedule {
@@ -52,8 +72,9 @@ struct Schedule {
   Lanes rows;
   /// Within rows: for each block.
   std::vector<Lanes> stages;
-  /// Across rows, in kernels without stages: the second last parallel loop and the lanes' in squares.
   Tile tile;
+  /// Across rows: a variable, the first lane's row, if scratch memory has a place for each lane; else -1.
+  int32_t first_lane = -1;
   /// Elements that are needed later, read into the cache while a block works on others.
   struct Ahead {
     size_t block;

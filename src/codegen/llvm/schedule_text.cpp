@@ -29,11 +29,20 @@ std::string print(const Schedule& schedule) {
     const loops::Block& block = kernel.blocks[i];
     if (block.is_stage()) out += "  stage: " + loops_text(block.loops, schedule.stages[i]) + "\n";
   }
-  if (schedule.tile.across >= 0) {
-    out += std::to_string(schedule.tile.across_side) + " by " + std::to_string(Tile::kSide) + " of i" +
-           std::to_string(schedule.tile.across) + " and i" + std::to_string(schedule.rows.variable) + ", turned:";
-    for (const Tile::Load& load : schedule.tile.loads) {
-      out += " b" + std::to_string(load.buffer) + "[" + shapes::text(load.index) + "]";
+  if (const Tile& tile = schedule.tile) {
+    std::string lengths, names;
+    for (const Tile::Side& side : tile.across) {
+      lengths += std::to_string(side.length) + " by ";
+      names += "i" + std::to_string(side.variable) + " and ";
+    }
+    const bool staged = tile.stage.variable >= 0;
+    out += lengths + (staged ? shapes::text(tile.stage.extent) : std::to_string(Tile::kSide)) + " of " + names +
+           (staged ? "a stage" : "i" + std::to_string(tile.lanes.variable));
+    out += ", turned:";
+    for (const auto* list : {&tile.loads, &tile.stores}) {
+      for (const Tile::Turned& turned : *list) {
+        out += " b" + std::to_string(turned.buffer) + "[" + shapes::text(turned.index) + "]";
+      }
     }
     out += "\n";
   }

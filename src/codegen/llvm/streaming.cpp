@@ -114,7 +114,7 @@ std::vector<Schedule::Ahead> find_ahead(const Schedule& schedule) {
   const std::vector<bool>& streamed = schedule.streamed;
   std::vector<Schedule::Ahead> result;
   const bool streams = std::find(streamed.begin(), streamed.end(), true) != streamed.end();
-  if (!streams || kernel.parallel.empty() || schedule.tile.across >= 0) return result;
+  if (!streams || kernel.parallel.empty() || schedule.tile) return result;
   const bool across = schedule.rows.variable >= 0;
   const auto has_loads = [](const Block& block) {
     return std::any_of(block.code.begin(), block.code.end(), [](const Instruction& i) { return i.op == Op::Load; });
