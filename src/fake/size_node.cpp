@@ -109,9 +109,9 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode add(const c10::SymNode& other) override { return make(expr_ + of(other)); }
   c10::SymNode sub(const c10::SymNode& other) override { return make(expr_ - of(other)); }
   c10::SymNode mul(const c10::SymNode& other) override { return make(expr_ * of(other)); }
-  c10::SymNode floordiv(const c10::SymNode& other) override { return make(shapes::floor_div(expr_, of(other))); }
+  c10::SymNode floordiv(const c10::SymNode& other) override { return make(shapes::floor_div(expr_, divisor(other))); }
   c10::SymNode int_floordiv(const c10::SymNode& other) override { return floordiv(other); }
-  c10::SymNode mod(const c10::SymNode& other) override { return make(shapes::mod(expr_, of(other))); }
+  c10::SymNode mod(const c10::SymNode& other) override { return make(shapes::mod(expr_, divisor(other))); }
   c10::SymNode neg() override { return make(Expr(0) - expr_); }
   c10::SymNode sym_min(const c10::SymNode& other) override { return make(shapes::min(expr_, of(other))); }
   c10::SymNode sym_max(const c10::SymNode& other) override { return make(shapes::max(expr_, of(other))); }
@@ -139,6 +139,8 @@ class SizeNode final : public c10::SymNodeImpl {
   double guard_float(const char*, int64_t) override { return static_cast<double>(state_->number_of(expr_)); }
   std::optional<int64_t> maybe_as_int() override {
     const Expr known = state_->sizes.simplified(expr_);
+    // PyTorch divides plain numbers by the machine. A zero that turned out to be one stays a node, which does not.
+    if (known.is_constant(0) && !expr_.is_constant()) return std::nullopt;
     return known.is_constant() ? std::optional(known.number()) : std::nullopt;
   }
   std::optional<int64_t> constant_int() override { return maybe_as_int(); }
@@ -147,6 +149,11 @@ class SizeNode final : public c10::SymNodeImpl {
   static Expr of(const c10::SymNode& node) {
     if (auto* size = dynamic_cast<SizeNode*>(node.get())) return size->expr_;
     return node->guard_int(__FILE__, __LINE__);
+  }
+  Expr divisor(const c10::SymNode& other) const {
+    const Expr by = of(other);
+    TORCH_CHECK(!state_->sizes.simplified(by).is_constant(0), "division of a size by zero");
+    return by;
   }
   /// Divisions are simplified at once: what is made of the result would hold them nested.
   c10::SymNode make(Expr expr) const {

@@ -31,6 +31,8 @@ PROGRAMS: dict[str, Callable[[int], torch.Tensor]] = {
     "quotient": lambda k: torch.tensor([k // 5, k // -5]),
     "shift": lambda k: torch.tensor([k >> 1, k >> 3]),
     "extremes": lambda k: torch.tensor([max(k, 0), min(k, 0), abs(k)]),
+    "divisor": lambda k: torch.arange(12).unflatten(0, (k, -1)),
+    "index": lambda k: torch.arange(12)[k] + torch.arange(12).roll(k)[:k].sum(),
     "of_a_float": lambda k: torch.tensor([int(k * 1.0) % 5, int(k * 0.5)]),
 }
 
