@@ -35,6 +35,7 @@ class CompiledFunction:
     """A compiled function or method; a descriptor as functions are."""
 
     __wrapped__: Callable[..., Any]
+    _torchdynamo_orig_callable: Callable[..., Any]
     __name__: str
     __qualname__: str
     __doc__: str | None
@@ -106,3 +107,19 @@ def cache_directory() -> str: ...
 def set_config(name: str, value: bool | int | str, /) -> None: ...
 def allow_in_graph(fn: Callable[..., Any], /) -> None: ...
 def assume_constant_result(fn: Callable[..., Any], /) -> None: ...
+def disallow_in_graph(fn: Callable[..., Any], /) -> None: ...
+def forbid_in_graph(fn: Callable[..., Any], /) -> None: ...
+def substitute(fn: Callable[..., Any], substitute: types.FunctionType, /) -> None:
+    """Captures interpret `substitute` where `fn` is called."""
+
+def errors_on_break(on: bool | None, /) -> None:
+    """Begins a region of this thread in which breaks are errors, or are not; None ends it."""
+
+def leave_frame() -> None:
+    """Called in a side exit: CPython runs the rest of its frame."""
+
+def set_compile_hooks(start: Callable[[str], object] | None, end: Callable[[str], object] | None, /) -> None:
+    """Called with the id of each compile when it begins and when it ends."""
+
+def force_backend(backend: str | Callable[..., Any] | None, /) -> str | Callable[..., Any] | None:
+    """All compiled callables use that backend; None: each its own. Gives what held before."""

@@ -106,7 +106,7 @@ def _checked_options(
             raise exc.InvalidValue(f"{name} must be True or False, not {value!r}")
     if dynamic is not None and not isinstance(dynamic, bool):
         raise exc.InvalidValue(f"dynamic must be True, False or None, not {dynamic!r}")
-    if mode is not None and mode not in MODES:
+    if mode is not None and (not isinstance(mode, str) or mode not in MODES):
         raise exc.InvalidMode("mode", mode, MODES)
     if mode in ("reduce-overhead", "max-autotune"):
         from magneto import _log  # the core loads it with the first compile
@@ -118,6 +118,8 @@ def _checked_options(
     if options is not None and not isinstance(options, Mapping):
         raise exc.InvalidValue(f"options must be a dict, not {options!r}")
     resolved = _backends.resolve(backend)
+    if mode == "lite" and resolved == "magneto":
+        resolved = "aot_eager"
     options = dict(options or {})
     if callable(resolved):
         resolved = _backends.with_arguments(resolved, mode, options)
@@ -231,7 +233,7 @@ def _original(value: Any) -> Any:
     if isinstance(value, OptimizedModule):
         return value._orig_mod
     if isinstance(value, _C.CompiledFunction):
-        return value.__wrapped__
+        return value._torchdynamo_orig_callable
     return value
 
 

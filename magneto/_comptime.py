@@ -52,7 +52,7 @@ class ComptimeContext:
 
     def print_bt(self, *, file: TextIO | None = None) -> None:
         """The user's functions that run, outermost first."""
-        for code, _, line, _, _ in self._frames:
+        for code, _, line, *_ in self._frames:
             print(f'  File "{code.co_filename}", line {line}, in {code.co_name}', file=file or sys.stdout)
             if source := linecache.getline(code.co_filename, line).strip():
                 print(f"    {source}", file=file or sys.stdout)
@@ -81,6 +81,12 @@ class ComptimeContext:
     def print_argument(self) -> None:
         """What `comptime.print` was given."""
         print(self._caller[3]["value"])
+
+    def assert_argument_static(self) -> None:
+        """Raises if what `comptime.assert_static` was given differs from run to run."""
+        if "val" in self._caller[5]:
+            value = self._caller[3]["val"]
+            raise AssertionError(f"expected static but got dynamic: {value} in this run (TORCH_LOGS=dynamic says more)")
 
     def get_local(self, name: str, stacklevel: int = 0) -> ComptimeVar:
         """A local variable, to be printed."""
@@ -146,10 +152,14 @@ class Comptime:
         _C.comptime(lambda ctx: time.sleep(sec))
 
     def assert_static(self, val: Any) -> None:
-        """Sizes and numbers are constants of a capture."""
+        """An AssertionError if a size or number is none of the capture's constants."""
+        _C.comptime(ComptimeContext.assert_argument_static)
 
     def force_static(self, val: Any) -> None:
-        """Sizes and numbers are constants of a capture."""
+        """Makes a size or number a constant of the capture: with another one there is another capture."""
+        if not isinstance(val, (int, float, str)):
+            raise AssertionError(f"cannot force an object of type {type(val).__name__} static")
+        hash(val)  # which needs its value
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

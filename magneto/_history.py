@@ -221,7 +221,7 @@ def _parts(fn: Any) -> tuple[Any, Any]:
         module = getattr(fn, "_orig_mod", fn)
         return (compiled if isinstance(compiled, _C.CompiledFunction) else None), inspect.unwrap(module.forward)
     if isinstance(fn, _C.CompiledFunction):
-        return fn, fn.__wrapped__
+        return fn, fn._torchdynamo_orig_callable
     if not callable(fn):
         raise exc.InvalidValue(f"magneto.why takes a callable, not an object of type {type(fn).__name__}")
     is_object = not (inspect.isroutine(fn) or inspect.isclass(fn) or hasattr(fn, "__code__"))

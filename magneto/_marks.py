@@ -25,6 +25,7 @@ def mark_dynamic(
     The first capture already holds for all of them. Where the program is valid for one size alone,
     `magneto.exc.ConstraintViolation` names the line that says so. Sizes 0 and 1 are captures of their own.
     """
+    _say_unused("mark_dynamic", hint_override=hint_override, specialize_on=specialize_on)
     for each in _dimensions(t, dim if index is None else index):
         _dims(t, "_dynamo_dynamic_indices").add(each)
         if min is not None or max is not None:
@@ -51,8 +52,26 @@ def mark_unbacked(
 
     It is as a size that only the data says: where the program asks what nothing decides, the capture ends.
     """
+    _say_unused("mark_unbacked", hint_override=hint_override, strict=strict or None)
     for dim in _dimensions(t, index):
         _dims(t, "_dynamo_unbacked_indices").add(dim)
+
+
+# What arguments that change nothing would do with torch.compile, and what holds here.
+_UNUSED = {
+    "hint_override": "kernels are made for all sizes, or for those that are met",
+    "specialize_on": "one capture serves all sizes of the range",
+    "strict": "a program that needs the size's value ends the capture there",
+}
+
+
+def _say_unused(function: str, **arguments: Any) -> None:
+    """A line for each argument that was given and changes nothing."""
+    for name, value in arguments.items():
+        if value is not None:
+            from magneto._install import table
+
+            table.note_once(f"{function}({name}={value!r}) changes nothing: {_UNUSED[name]}")
 
 
 def _dims(t: torch.Tensor, name: str) -> set[int]:

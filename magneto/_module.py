@@ -87,6 +87,15 @@ class OptimizedModule(_C.CallMixin, torch.nn.Module):
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *dir(self._orig_mod)})
 
+    def __prepare_scriptable__(self) -> torch.nn.Module:
+        """What torch.jit.script compiles."""
+        return self._orig_mod
+
+    @property
+    def dynamo_ctx(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Compiles another function as this module was: Lightning asks for it under torch.compile's name."""
+        return lambda function: _C.compile(function, self._core_options)
+
     # Looked up on the type, so __getattr__ does not serve them.
     def __len__(self) -> int:
         return len(self._orig_mod)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ MODES: Mapping[str, str] = {
     "reduce-overhead": "the least cost per call, for memory that is kept between calls; on the CPU that is the default",
     "max-autotune": "measures alternatives on the real shapes, once, and keeps the fastest; the disk cache remembers",
     "max-autotune-no-cudagraphs": "as max-autotune, without CUDA graphs",
-    "lite": "compiles as little as possible",
+    "lite": "compiles as little as possible: the backend aot_eager",
 }
 
 # What a mode stands for.

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from magneto import _C, exc
+from magneto import _C, _backends, exc
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,42 +21,49 @@ STANCES: Mapping[str, str] = {
 _current = "default"
 
 
-def _take(stance: str) -> str:
-    """Changes the process's stance; gives the one before."""
+def _take(stance: str, backend: Any) -> tuple[str, Any]:
+    """Changes the process's stance and the backend that is forced; gives those before."""
     global _current
     _C.set_config("stance", list(STANCES).index(stance))
     previous, _current = _current, stance
-    return previous
+    return previous, _C.force_backend(backend)
 
 
 class set_stance:
     """Sets what compiled callables of this process do where no capture serves a call: one of `STANCES`.
 
     Holds from the call on; as a context manager for the block, as a decorator for the calls of the function. Captures
-    that exist are used in all stances but "force_eager".
+    that exist are used in all stances but "force_eager". With `force_backend`, in the stance "default", all compiled
+    callables use that backend, each with captures of its own for it.
 
         magneto.set_stance("fail_on_recompile")  # after warming up
         with magneto.set_stance("force_eager"): ...
+        with magneto.set_stance(force_backend="eager"): ...
     """
 
-    def __init__(self, stance: str = "default") -> None:
-        if stance not in STANCES:
+    def __init__(self, stance: str = "default", *, force_backend: Any = None) -> None:
+        if not isinstance(stance, str) or stance not in STANCES:
             raise exc.InvalidName("stance", stance, STANCES)
-        self._stance = stance
-        self._previous = _take(stance)
+        if force_backend is not None and stance != "default":
+            raise exc.InvalidValue(f'the stance {stance!r} compiles nothing: force_backend goes with "default"')
+        self._new = (stance, None if force_backend is None else _backends.resolve(force_backend))
+        self._previous = _take(*self._new)
 
     def __call__(self, function: F) -> F:
-        _take(self._previous)  # a decorator changes nothing before the function is called
+        _take(*self._previous)  # a decorator changes nothing before the function is called
 
         @functools.wraps(function)
         def with_stance(*args: Any, **kwargs: Any) -> Any:
-            with set_stance(self._stance):
+            previous = _take(*self._new)
+            try:
                 return function(*args, **kwargs)
+            finally:
+                _take(*previous)
 
         return with_stance  # type: ignore[return-value]
 
     def __enter__(self) -> None:
-        _take(self._stance)
+        _take(*self._new)
 
     def __exit__(self, *exception: object) -> None:
-        _take(self._previous)
+        _take(*self._previous)

@@ -80,6 +80,9 @@ SETTINGS: Mapping[str, Setting] = {
         0, "For tests: each segment ends after so many instructions, where it can; 0: only where it must.", 0
     ),
     "error_on_recompile": Setting(False, "A recompile is an error that names the guards that failed."),
+    "fail_on_recompile_limit_hit": Setting(
+        False, "A limit of captures that is reached is an error. With fullgraph=True it is in any case."
+    ),
     "assume_static_by_default": Setting(True, "Sizes are constants until they turn out to vary."),
     "automatic_dynamic_shapes": Setting(True, "A size that varied becomes symbolic in the next capture."),
     "use_duck_shape": Setting(True, "Symbolic sizes that are equal in a capture are assumed to be so in all runs."),
@@ -167,6 +170,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     progress_seconds: int
     exit_every: int
     error_on_recompile: bool
+    fail_on_recompile_limit_hit: bool
     assume_static_by_default: bool
     automatic_dynamic_shapes: bool
     use_duck_shape: bool

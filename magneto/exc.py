@@ -63,6 +63,10 @@ class RecompileError(MagnetoError):
     """A recompile happened while `config.error_on_recompile` is on; the message gives the guards that failed."""
 
 
+class FailOnRecompileLimitHit(MagnetoError):
+    """A limit of captures is reached, with `fullgraph=True` or `config.fail_on_recompile_limit_hit`."""
+
+
 class ConstraintViolation(MagnetoError):
     """A size was marked as dynamic, and the program forces it to one value; the message names the line that does."""
 

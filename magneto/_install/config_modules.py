@@ -207,14 +207,15 @@ ROWS: Mapping[str, Mapping[str, Setting]] = {
 }
 
 
-def _module(name: str) -> ConfigModule:
+def served(name: str) -> ConfigModule:
+    """The configuration module of that name."""
     module: ConfigModule = importlib.import_module(name)  # type: ignore[assignment]
     return module
 
 
 def patch_dynamo(*args: Any, **kwargs: Any) -> _Patch:
     """torch._dynamo.config.patch under another name."""
-    return _module("torch._dynamo.config").patch(*args, **kwargs)
+    return served("torch._dynamo.config").patch(*args, **kwargs)
 
 
 def read_environment() -> None:
@@ -222,4 +223,4 @@ def read_environment() -> None:
     for variable, (module, setting) in settings.ENVIRONMENT.items():
         text = os.environ.get(variable, "")
         if text not in ("", "0"):
-            _module(module)._write(setting, True if text == "1" else text)
+            served(module)._write(setting, True if text == "1" else text)

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from magneto import _C, _api, _backends, _forward, _options, _stance, config
-from magneto._install import peer, settings, sources, table
+from magneto import _C, _api, _backends, _forward, _options, _stance, exc
+from magneto._install import config_modules, controls, peer, settings, sources, table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,27 +56,52 @@ def torch_compile(
         return functools.partial(torch_compile, **arguments)
     if (getattr(model, "__module__", None) or "").startswith(_OWN_OPERATORS):
         return model  # torch.cond and its like compile themselves when they are called eagerly: they run as they are
+    if isinstance(model, type):
+        return _compile_class(model, arguments)
     if options is not None and isinstance(_backends.resolve(arguments["backend"]), str):
         arguments["options"] = _native_options(options)
-    return _api.compile(model, **arguments)
+    compiled = _api.compile(model, **arguments)
+    if isinstance(compiled, _C.CompiledFunction):
+        vars(compiled)["get_compiler_config"] = functools.partial(_compiler_config, arguments["options"] or {})
+    return compiled
+
+
+def _compiler_config(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that hold for a compiled callable: those of torch._inductor.config, its own options in them."""
+    return {**config_modules.served("torch._inductor.config").get_config_copy(), **options}
+
+
+def _compile_class(cls: type, arguments: dict[str, Any]) -> type:
+    """What torch.compile does to a class: calls of its instances are compiled."""
+    name = "_call_impl" if issubclass(cls, torch.nn.Module) else "__call__"
+    if name not in dir(cls) or isinstance(getattr(cls, name), type(type.__call__)):
+        raise exc.InvalidValue(f"torch.compile of the class {cls.__name__}: its instances can't be called")
+    setattr(cls, name, torch_compile(getattr(cls, name), **arguments))
+    return cls
 
 
 def _native_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Without torch.compile's own options, which are said to change nothing."""
-    ours = {}
+    """Magneto's options among torch.compile's. Of each other one that asks for what it would not have, it is said."""
+    ours: dict[str, Any] = {}
     for name, value in options.items():
         row = settings.INDUCTOR.get(name)
+        said = f"torch.compile(options={{{name!r}: {value!r}}})"
         if name in _options.OPTIONS:
             ours[name] = value
-        elif row and row.own:
-            setattr(config, row.own, value)
+            if not _options.OPTIONS[name].setting and value:
+                table.note_once(f"{said}: {_options.OPTIONS[name].doc}")
+        elif row and row.own in _options.OPTIONS:
+            ours[row.own] = value
         elif name in ("guard_filter_fn", "use_aoti"):
-            table.note_once(f"torch.compile(options={{{name!r}: ...}}): changes nothing; no guard is ever left out")
-        elif row is None and name in sources.names("torch._inductor.config"):
-            table.note_once(
-                f"torch.compile(options={{{name!r}: ...}}): Magneto has no such setting; it changes nothing"
-            )
-        elif row is None:
+            table.note_once(f"{said}: changes nothing; no guard is ever left out")
+        elif row and row.state == table.WORKS:
+            table.note_once(f"{said}: changes nothing; it is a setting of the process: torch._inductor.config.{name}")
+        elif row:
+            if value != row.default:
+                table.note_once(f"{said}: changes nothing: {row.note}")
+        elif name in sources.names("torch._inductor.config"):
+            table.note_once(f"{said}: Magneto has no such setting; it changes nothing")
+        else:
             ours[name] = value
     return ours
 
@@ -100,9 +125,10 @@ class optimize:
         recompile_limit: int | None = None,
         **others: Any,
     ) -> None:
-        for name, value in {"guard_export_fn": guard_export_fn, "guard_fail_fn": guard_fail_fn, **others}.items():
+        for name, value in {"guard_export_fn": guard_export_fn, **others}.items():
             if value not in (None, False):
-                raise table.NotYet(f"torch._dynamo.optimize({name}=...) is to come; TORCH_LOGS=recompiles has reasons.")
+                raise table.NotYet(f"torch._dynamo.optimize({name}=...) is to come; TORCH_LOGS=guards shows them.")
+        self._watch = controls.tell_of_guard_failures(guard_fail_fn) if guard_fail_fn else None
         limit = recompile_limit if recompile_limit is not None else getattr(backend, "recompile_limit", None)
         self._arguments: dict[str, Any] = {
             "fullgraph": nopython,
@@ -115,6 +141,8 @@ class optimize:
         _backends.resolve(backend)
 
     def __call__(self, fn: F) -> F:
+        if self._watch is not None:
+            self._watch(fn)
         return torch_compile(fn, **self._arguments)  # type: ignore[no-any-return]
 
     def __enter__(self) -> None:
@@ -178,15 +206,6 @@ def graph_break(msg: str = "") -> None:
 
 
 graph_break = _C.disable(graph_break, False)  # a call of it is a side exit
-
-
-def set_stance(stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None) -> Any:
-    """magneto.set_stance."""
-    if skip_guard_eval_unsafe:
-        table.note_once("set_stance(skip_guard_eval_unsafe=True): guards are checked all the same")
-    if force_backend is not None:
-        raise table.NotYet("set_stance(force_backend=...) is to come: give compile the backend.")
-    return _stance.set_stance(stance)
 
 
 def list_backends(exclude_tags: Any = ()) -> list[str]:
@@ -273,9 +292,20 @@ def make_boxed_compiler(compiler: Callable[[Any, Any], Callable[..., Any]]) -> C
     return compile_boxed
 
 
-def compile_graph(gm: Callable[..., Any], example_inputs: Any = None, *others: Any, **options: Any) -> Any:
-    """compile_fx: a torch.fx.GraphModule, compiled."""
-    return _api.compile(getattr(gm, "forward", gm), fullgraph=True)
+def compile_graph(gm: Any, example_inputs: Any = None, *others: Any, **options: Any) -> Any:
+    """compile_fx: a torch.fx.GraphModule, compiled. Its arguments beside the graph belong to PyTorch's compiler."""
+    return _compile_graph(gm, {})
+
+
+def compile_graph_with_options(gm: Any, example_inputs: Any = None, options: Mapping[str, Any] | None = None) -> Any:
+    """torch._inductor.compile: the same, with options as torch.compile takes them."""
+    return _compile_graph(gm, _native_options(options or {}))
+
+
+def _compile_graph(gm: Any, options: dict[str, Any]) -> Any:
+    if hasattr(gm, "real_recompile"):  # of a lazy graph module: else its first call makes its code
+        gm.real_recompile()
+    return _api.compile(getattr(gm, "forward", gm), fullgraph=True, options=options)
 
 
 def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> dict[str, Any]:

@@ -34,7 +34,8 @@ class Shim(types.ModuleType):
         for row in table.MODULES[module]:
             if row.name == name:
                 value = table.value_of(module, row)
-                vars(self)[name] = value
+                if not isinstance(value, int):  # a count is read anew each time
+                    vars(self)[name] = value
                 return value
         if sources.is_module(f"{module}.{name}"):
             return importlib.import_module(f"{module}.{name}")
@@ -73,7 +74,7 @@ class _Loader(Loader):
         """Resolves what works, so that captured code finds plain attributes; the rest when it is asked for."""
         for row in table.MODULES[module.__name__]:
             if row.target not in ("", table.PEERS) and row.state in (table.WORKS, table.NO_EFFECT):
-                vars(module)[row.name] = table.value_of(module.__name__, row)
+                getattr(module, row.name)
 
 
 class _AliasLoader(Loader):

@@ -19,9 +19,24 @@ def eager(gm: Any, example_inputs: Any = None, **options: Any) -> Callable[..., 
     return gm.forward  # type: ignore[no-any-return]
 
 
-def make_eager_backend(*modes: Any) -> Callable[..., Any]:
-    """A backend for torch's own higher-order operators."""
-    return eager
+def make_eager_backend_with_mode(mode: Any) -> Callable[..., Any]:
+    """A backend that runs the graph as it is, under a mode of torch functions."""
+    return make_eager_backend_with_modes([mode])
+
+
+def make_eager_backend_with_modes(modes: Sequence[Any]) -> Callable[..., Any]:
+    """The same for several, the first outermost."""
+
+    def backend(gm: Any, example_inputs: Any = None, **options: Any) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            with contextlib.ExitStack() as stack:
+                for mode in modes:
+                    stack.enter_context(mode)
+                return gm.forward(*args)
+
+        return run
+
+    return backend
 
 
 class CompileProfiler:

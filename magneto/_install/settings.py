@@ -106,6 +106,7 @@ DYNAMO: Mapping[str, Setting] = {
     "accumulated_recompile_limit": Setting(WORKS, "accumulated_cache_size_limit"),
     "disable": Setting(WORKS, "disable"),
     "error_on_recompile": Setting(WORKS, "error_on_recompile"),
+    "fail_on_recompile_limit_hit": Setting(WORKS, "fail_on_recompile_limit_hit"),
     "assume_static_by_default": Setting(WORKS, "assume_static_by_default"),
     "automatic_dynamic_shapes": Setting(WORKS, "automatic_dynamic_shapes"),
     "log_level": Setting(WORKS, apply=_set_log_level, note="as TORCH_LOGS", default=logging.WARNING),

@@ -63,7 +63,7 @@ _TOP = (
     Name("is_compiling", WORKS, "magneto:is_compiling"),
     Name("allow_in_graph", WORKS, "magneto:allow_in_graph"),
     Name("assume_constant_result", WORKS, "magneto:assume_constant_result"),
-    Name("set_stance", WORKS, "dynamo:set_stance"),
+    Name("set_stance", WORKS, "controls:set_stance"),
     Name("list_backends", WORKS, "dynamo:list_backends"),
     Name("lookup_backend", WORKS, "dynamo:lookup_backend"),
     Name("register_backend", WORKS, "dynamo:register_backend"),
@@ -75,14 +75,14 @@ _TOP = (
     Name("mark_static_address", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
     Name("mark_dynamic", WORKS, "magneto:mark_dynamic"),
     Name("maybe_mark_dynamic", WORKS, "magneto:maybe_mark_dynamic"),
-    Name("forbid_in_graph", NO_EFFECT, "dynamo:same", "calls of it are interpreted like others"),
-    Name("substitute_in_graph", NO_EFFECT, "dynamo:decorates_nothing", "C functions run as they are, or are a break"),
-    Name("disallow_in_graph", TO_COME, "", "decorate the function with magneto.disable"),
-    Name("nonstrict_trace", TO_COME, "", "magneto.allow_in_graph(fn) if it takes and gives tensors"),
-    Name("error_on_graph_break", TO_COME, "", "magneto.compile(fullgraph=True) makes each break an error"),
-    Name("skip_frame", TO_COME, "", "magneto.disable(recursive=False) on the function"),
-    Name("on_compile_start", TO_COME, "", _FRAMES),
-    Name("on_compile_end", TO_COME, "", _FRAMES),
+    Name("forbid_in_graph", WORKS, "controls:forbid_in_graph"),
+    Name("substitute_in_graph", WORKS, "controls:substitute_in_graph"),
+    Name("disallow_in_graph", WORKS, "controls:disallow_in_graph"),
+    Name("nonstrict_trace", WORKS, "controls:nonstrict_trace", "as magneto.allow_in_graph"),
+    Name("error_on_graph_break", WORKS, "controls:error_on_graph_break"),
+    Name("skip_frame", WORKS, "controls:skip_frame", "what stands before the call is compiled"),
+    Name("on_compile_start", WORKS, "controls:on_compile_start"),
+    Name("on_compile_end", WORKS, "controls:on_compile_end"),
     Name("export", TO_COME, "", _EXPORT),
     Name("replay", TO_COME, "", "record and replay are to come"),
 )
@@ -120,6 +120,14 @@ _SYMBOLIC += " sym_or constrain_range _constrain_range_for_size _advise_is_size 
 MODULES: dict[str, tuple[Name, ...]] = {
     "torch._dynamo": _TOP,
     "torch._dynamo.config": (),  # settings.DYNAMO
+    "torch._dynamo.callback": (
+        Name("on_compile_start", WORKS, "controls:on_compile_start"),
+        Name("on_compile_end", WORKS, "controls:on_compile_end"),
+        Name("callback_handler", WORKS, "controls:callback_handler"),
+        Name("CompilationCallbackHandler", WORKS, "controls:CompilationCallbackHandler"),
+        Name("CallbackArgs", WORKS, "controls:CallbackArgs"),
+        Name("CallbackTrigger", WORKS, "controls:CallbackTrigger"),
+    ),
     "torch._dynamo.compiled_autograd": _COMPILED_AUTOGRAD,
     "torch._dynamo.decorators": (*_TOP, Name("mark_unbacked", WORKS, "magneto:mark_unbacked")),
     "torch._dynamo.eval_frame": (
@@ -140,8 +148,8 @@ MODULES: dict[str, tuple[Name, ...]] = {
     ),
     "torch._dynamo.backends.debugging": (
         Name("eager", WORKS, "profiling:eager"),
-        Name("make_eager_backend_with_torch_function_mode", WORKS, "profiling:make_eager_backend"),
-        Name("make_eager_backend_with_torch_function_modes", WORKS, "profiling:make_eager_backend"),
+        Name("make_eager_backend_with_torch_function_mode", WORKS, "profiling:make_eager_backend_with_mode"),
+        Name("make_eager_backend_with_torch_function_modes", WORKS, "profiling:make_eager_backend_with_modes"),
     ),
     "torch._dynamo.backends.common": (
         Name("aot_autograd", TO_COME, "", "a callable backend gets the torch-level graph: backend=callable"),
@@ -171,8 +179,8 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("RecompileError", WORKS, "magneto.exc:RecompileError"),
         Name("TorchDynamoException", WORKS, "magneto.exc:MagnetoError"),
         Name("InternalTorchDynamoError", WORKS, "magneto.exc:FailedFallback"),
-        Name("RecompileLimitExceeded", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
-        Name("FailOnRecompileLimitHit", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
+        Name("RecompileLimitExceeded", WORKS, "magneto.exc:FailOnRecompileLimitHit", "the older name of the next"),
+        Name("FailOnRecompileLimitHit", WORKS, "magneto.exc:FailOnRecompileLimitHit"),
         Name("TorchRuntimeError", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
         Name("UserError", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
         Name("ResetRequired", NO_EFFECT, "dynamo:NeverRaised", _ERRORS),
@@ -184,7 +192,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("TransformGetItemToIndex", WORKS, "attention:TransformGetItemToIndex"),
     ),
     "torch._inductor": (
-        Name("compile", WORKS, "dynamo:compile_graph"),
+        Name("compile", WORKS, "dynamo:compile_graph_with_options"),
         Name("list_mode_options", WORKS, "dynamo:list_mode_options"),
         Name("list_options", WORKS, "dynamo:list_options"),
         Name("cudagraph_mark_step_begin", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
@@ -192,6 +200,10 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("aoti_load_package", TO_COME, "", "compiling ahead of time is to come"),
     ),
     "torch._inductor.config": (),  # settings.INDUCTOR
+    "torch._inductor.metrics": (
+        Name("generated_kernel_count", WORKS, "metrics:generated_kernel_count"),
+        Name("reset", WORKS, "metrics:reset"),
+    ),
     "torch._inductor.cudagraph_trees": (Name("mark_step_begin", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),),
     "torch._inductor.compile_fx": (
         Name("compile_fx", WORKS, "dynamo:compile_graph"),

@@ -11,6 +11,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "capture/marks.h"
 #include "capture/modules.h"
 #include "capture/native_functions.h"
 #include "python/bind.h"
@@ -38,6 +39,8 @@ enum class Treatment : uint8_t {
   False,
   None,
   Instead,
+  Substitute,
+  Forbidden,
   Break
 };
 
@@ -59,9 +62,11 @@ struct Decision {
   BreakReason reason = BreakReason::None;
   /// Of Instead: the function's name.
   const char* instead = nullptr;
+  /// Of Substitute: the function.
+  PyObject* substitute = nullptr;
 };
 
-/// Users' own marks (allow_in_graph, disable, assume_constant_result), by function object; held for the process's life.
+/// Users' own marks (marks.h), by callable; held for the process's life.
 std::unordered_map<PyObject*, Decision>& user_marks() {
   static auto* marks = new std::unordered_map<PyObject*, Decision>;
   return *marks;
@@ -139,18 +144,35 @@ PyObject* weak_referent() {
 
 PyObject* (*original_of_compiled)(PyObject*) = nullptr;
 
-void mark_allow_in_graph(PyObject* function) {
-  Py_INCREF(function);
-  user_marks()[function] = {Treatment::TorchCall, BreakReason::None};
+static void mark(PyObject* callable, Decision decision) { user_marks()[Py_NewRef(callable)] = decision; }
+
+void mark_allow_in_graph(PyObject* function) { mark(function, {Treatment::TorchCall}); }
+void mark_constant_result(PyObject* function) { mark(function, {Treatment::Native}); }
+void mark_disabled(PyObject* callable) { mark(callable, {Treatment::Break, BreakReason::DisabledFunction}); }
+void mark_forbidden(PyObject* callable) { mark(callable, {Treatment::Forbidden}); }
+void mark_substituted(PyObject* callable, PyObject* substitute) {
+  mark(callable, {Treatment::Substitute, BreakReason::None, nullptr, Py_NewRef(substitute)});
 }
-void mark_constant_result(PyObject* function) {
-  Py_INCREF(function);
-  user_marks()[function] = {Treatment::Native, BreakReason::None};
+
+/// Thread's regions of errors_on_break, the innermost last.
+static std::vector<bool>& break_regions() {
+  static thread_local std::vector<bool> regions;
+  return regions;
 }
-void mark_disabled(PyObject* function) {
-  Py_INCREF(function);
-  user_marks()[function] = {Treatment::Break, BreakReason::DisabledFunction};
+
+PyObject* errors_on_break(PyObject*, PyObject* on) {
+  std::vector<bool>& regions = break_regions();
+  if (on != Py_None) {
+    regions.push_back(on == Py_True);
+  } else if (!regions.empty()) {
+    regions.pop_back();
+  }
+  Py_RETURN_NONE;
 }
+
+bool BreakRegions::is_error() { return !break_regions().empty() && break_regions().back(); }
+BreakRegions::BreakRegions() : before_(break_regions()) {}
+BreakRegions::~BreakRegions() { break_regions() = std::move(before_); }
 
 std::string callable_name(PyObject* callable) {
   SavedError saved;
@@ -167,6 +189,12 @@ namespace {
 
 bool is_number(PyObject* object) { return is_value(object) && PyNumber_Check(object); }
 
+/// For the program that marked it: no part of what the captured function does.
+Ref forbidden_error(PyObject* callable) {
+  PyErr_Format(PyExc_AssertionError, "Attempt to trace forbidden callable %R", callable);
+  return take_error();
+}
+
 }  // namespace
 
 Ref Capture::call(PyObject* callable, std::initializer_list<PyObject*> args) {
@@ -177,6 +205,27 @@ Ref Capture::call(PyObject* callable, std::initializer_list<PyObject*> args) {
 
 Ref Capture::call(PyObject* callable, CallArgs args) {
   PyTypeObject* type = Py_TYPE(callable);
+  if (type == &PyCFunction_Type && PyCFunction_GET_FUNCTION(callable) == errors_on_break) {
+    checked(errors_on_break(nullptr, args.values.at(0)));  // for what this capture meets next, and in each run
+    deferred_.push_back({Ref::borrow(callable), {Ref::borrow(args.values[0])}, {0}});
+    return Ref::borrow(Py_None);
+  }
+  if (type != &PyFunction_Type) {
+    if (auto marked = user_marks().find(callable); marked != user_marks().end()) {
+      if (const Source* source = source_of(callable)) guards.identity(source, callable);
+      switch (marked->second.treatment) {
+        case Treatment::Break:
+          side_exit(marked->second.reason, "call of " + callable_name(callable));
+        case Treatment::Substitute:
+          return inline_function(marked->second.substitute, args);
+        case Treatment::Forbidden:
+          interrupt_ = forbidden_error(callable);
+          throw Interrupted{};
+        default:
+          break;
+      }
+    }
+  }
   if (defers(callable, args)) {
     if (Ref result = defer(callable, args)) return result;
   }
@@ -410,6 +459,12 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Instead:
       if (const Source* source = source_of(function)) guards.function(source, function);
       return call_instead(decision.instead, args);
+    case Treatment::Substitute:
+      if (const Source* source = source_of(function)) guards.function(source, function);
+      return inline_function(decision.substitute, args);
+    case Treatment::Forbidden:
+      interrupt_ = forbidden_error(function);
+      throw Interrupted{};
     case Treatment::Break:
       side_exit(decision.reason, "call of " + callable_name(function));
     case Treatment::Native:

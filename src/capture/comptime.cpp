@@ -31,23 +31,25 @@ std::string value_text(PyObject* value) {
   return "FakeTensor(..., size=(" + sizes + "))";
 }
 
-/// A frame, which calls another one: (code, offset of the instruction, line, {local: text}, [text of a stack entry]).
+/// A frame, which calls another one: (code, offset of the instruction, line, {local: text}, [text of a stack entry],
+/// [local whose value differs from run to run]).
 Ref describe(const InterpFrame& frame) {
-  Ref locals = checked(PyDict_New());
+  Ref locals = checked(PyDict_New()), dynamic = checked(PyList_New(0));
   for (int32_t i = 0; i < frame.info->nlocals; ++i) {
     PyObject* value = frame.slots[i];
     if (value && PyCell_Check(value)) value = PyCell_GET(value);
     if (!value) continue;
     PyObject* name = PyTuple_GET_ITEM(frame.info->localsplus_names.get(), i);
     if (PyDict_SetItem(locals.get(), name, text_object(value_text(value)).get()) < 0) throw PythonError{};
+    if (sample_of(value) != value && PyList_Append(dynamic.get(), name) < 0) throw PythonError{};
   }
   Ref stack = checked(PyList_New(0));
   for (int32_t i = 0; i < frame.depth - frame.pops; ++i) {  // without the call's own operands
     Ref text = text_object(value_text(frame.slots[frame.info->nlocals + i]));
     if (PyList_Append(stack.get(), text.get()) < 0) throw PythonError{};
   }
-  return checked(Py_BuildValue("(OiiOO)", frame.info->code, frame.instr().offset * 2, frame.instr().line, locals.get(),
-                               stack.get()));
+  return checked(Py_BuildValue("(OiiOOO)", frame.info->code, frame.instr().offset * 2, frame.instr().line, locals.get(),
+                               stack.get(), dynamic.get()));
 }
 
 /// The guards so far, without those that are there because `comptime` itself is called.

@@ -2,10 +2,12 @@
 #include "api/bindings.h"
 
 #include "cache/cache.h"
+#include "capture/marks.h"
 #include "codegen/perf_map.h"
 #include "dispatch/block.h"
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
+#include "dispatch/driver.h"
 #include "dispatch/eager.h"
 #include "dispatch/history.h"
 #include "dispatch/stats.h"
@@ -18,12 +20,6 @@
 #include "runtime/times.h"
 
 namespace magneto {
-
-namespace capture {
-void mark_allow_in_graph(PyObject* function);
-void mark_constant_result(PyObject* function);
-void mark_disabled(PyObject* function);
-}  // namespace capture
 
 namespace {
 
@@ -313,6 +309,33 @@ PyObject* mark_function(PyObject*, PyObject* function) {
   Py_RETURN_NONE;
 }
 
+PyObject* substitute(PyObject*, PyObject* args) {
+  PyObject *callable, *substitute;
+  if (!PyArg_ParseTuple(args, "OO!", &callable, &PyFunction_Type, &substitute)) return nullptr;
+  capture::mark_substituted(callable, substitute);
+  Py_RETURN_NONE;
+}
+
+PyObject* leave_frame(PyObject*, PyObject*) {
+  if (dispatch::Stepping::compiled()) dispatch::leaves_frame() = true;
+  Py_RETURN_NONE;
+}
+
+PyObject* set_compile_hooks(PyObject*, PyObject* args) {
+  PyObject *start, *end;
+  if (!PyArg_ParseTuple(args, "OO", &start, &end)) return nullptr;
+  dispatch::compile_hooks() = {start == Py_None ? Ref() : Ref::borrow(start),
+                               end == Py_None ? Ref() : Ref::borrow(end)};
+  Py_RETURN_NONE;
+}
+
+PyObject* force_backend(PyObject*, PyObject* backend) {
+  Ref& forced = dispatch::forced_backend();
+  Ref before = forced ? forced : Ref::borrow(Py_None);
+  forced = backend == Py_None ? Ref() : Ref::borrow(backend);
+  return before.release();
+}
+
 /// A wrapper that CPython runs with compiled code off, and that captures stop in front of.
 PyObject* disable(PyObject*, PyObject* args) {
   PyObject* function;
@@ -378,6 +401,16 @@ PyMethodDef dispatch_methods[] = {
     {"allow_in_graph", mark_function<capture::mark_allow_in_graph>, METH_O, "Calls become one node of the graph."},
     {"assume_constant_result", mark_function<capture::mark_constant_result>, METH_O, "Calls are run once, at capture."},
     {"disable", disable, METH_VARARGS, "disable(function, recursive) -> callable"},
+    {"disallow_in_graph", mark_function<capture::mark_disabled>, METH_O, "Calls are a graph break."},
+    {"forbid_in_graph", mark_function<capture::mark_forbidden>, METH_O, "A capture that calls it is an error."},
+    {"substitute", substitute, METH_VARARGS, "substitute(callable, function): captures interpret `function` instead"},
+    {"errors_on_break", capture::errors_on_break, METH_O,
+     "errors_on_break(bool) begins a region in which breaks are errors, or are not; errors_on_break(None) ends it."},
+    {"leave_frame", leave_frame, METH_NOARGS, "CPython runs the rest of the frame, a side exit of which calls this."},
+    {"set_compile_hooks", set_compile_hooks, METH_VARARGS,
+     "set_compile_hooks(start, end): called with each compile's id when it begins and ends; None: nothing is"},
+    {"force_backend", force_backend, METH_O,
+     "All compiled callables use that backend, None: each its own; gives what held before."},
     {nullptr, nullptr, 0, nullptr},
 };
 

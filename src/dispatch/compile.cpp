@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cache/cache.h"
+#include "capture/marks.h"
 #include "dispatch/block.h"
 #include "dispatch/context.h"
 #include "dispatch/history.h"
@@ -26,6 +27,11 @@ namespace magneto::dispatch {
 Settings& settings() {
   static Settings values;
   return values;
+}
+
+CompileHooks& compile_hooks() {
+  static auto* hooks = new CompileHooks;
+  return *hooks;
 }
 
 uint64_t& reset_generation() {
@@ -344,7 +350,16 @@ bool is_crowded(const Context& context, const Segment& segment) {
 /// False: a limit is reached, or the recompile is an error.
 bool allow_another(Context& context, Segment& segment, const capture::Start& start, const guards::Roots& roots) {
   const int64_t accumulated = settings().accumulated_cache_size_limit;
+  const auto fails = [&](const char* limit) {
+    if (!context.fullgraph && !settings().fail_on_recompile_limit_hit) return;
+    raise("FailOnRecompileLimitHit", std::string(limit) + " is reached, and " +
+                                         (context.fullgraph ? "fullgraph=True" : "config.fail_on_recompile_limit_hit") +
+                                         " makes that an error: " + place_text(place_of(context, start)) +
+                                         (segment.entries.empty() ? "" : triggered_by(segment, roots)));
+  };
   if (captures_at({start.info->code, start.instr, context.subject}) >= accumulated) {
+    fails("accumulated_cache_size_limit");
+    if (PyErr_Occurred()) return false;
     report_limit(segment, place_of(context, start), "accumulated_cache_size_limit", accumulated,
                  "That many captures were made of it, for different modules, closures or calls of compile.");
     return false;
@@ -359,6 +374,8 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   }
   const int64_t limit = entry_limit(context);
   if (static_cast<int64_t>(segment.entries.size()) < limit) return true;
+  fails("cache_size_limit");
+  if (PyErr_Occurred()) return false;
   const Entry& last = *segment.entries.front();
   report_limit(segment, place_of(context, start), "cache_size_limit", limit,
                "last reason: " + last.id + ": " + last.guards->explain(roots));
@@ -429,10 +446,12 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
     runtime::failed_stage() = "";
     log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(place); });
     std::shared_ptr<const int64_t> alive;
+    bool must_not_break = context.fullgraph;
     try {
       runtime::StageTime capture_time("compile.capture");
       capture::Trace trace;
       {
+        const capture::BreakRegions regions;
         capture::Capture capture(start, segment.known_breaks, segment.memory);
         capture.exit_every = settings().exit_every;
         capture.knows_buffers = !segment.data_changes;
@@ -447,6 +466,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         alive = capture.alive_fakes();
         try {
           trace = capture.run();
+          must_not_break |= capture::BreakRegions::is_error();
         } catch (const capture::Restart&) {
           segment.known_breaks.insert(capture.restart());
           continue;
@@ -467,7 +487,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(place); });
       if (trace.plan->exit) {
         report_exit(context, *trace.plan->exit);
-        if (context.fullgraph) {
+        if (must_not_break) {
           raise("Unsupported", break_text(*trace.plan->exit));
           return nullptr;
         }
@@ -539,11 +559,29 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   return fails("internal error", "the segment was restarted too often");
 }
 
+/// Calls a hook of compiles. False: it raised.
+static bool call_hook(const Ref& hook, const std::string& id) {
+  return !hook || Ref::steal(PyObject_CallFunction(hook.get(), "s", id.c_str()));
+}
+
+/// A compile, of which the hooks are told.
+static Entry* compile_with_hooks(Context& context, Segment& segment, const capture::Start& start) {
+  const CompileHooks hooks = compile_hooks();
+  if (segment.given_up || (!hooks.start && !hooks.end)) return compile_segment(context, segment, start);
+  const std::string id = std::to_string(segment.frame_id < 0 ? stats().frame_ids : segment.frame_id) + "/" +
+                         std::to_string(segment.compiles);
+  if (!call_hook(hooks.start, id)) return nullptr;
+  Entry* entry = compile_segment(context, segment, start);
+  const SavedError saved;
+  if (!call_hook(hooks.end, id)) PyErr_WriteUnraisable(hooks.end.get());
+  return entry;
+}
+
 Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, PyObject* const** slots) {
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   if (Entry* entry = find_entry(segment, roots, slots)) return entry;
   for (int attempt = 0; attempt < 3; ++attempt) {
-    Entry* captured = compile_segment(context, segment, start);
+    Entry* captured = compile_with_hooks(context, segment, start);
     if (!captured) return nullptr;
     if (Entry* entry = find_entry(segment, roots, slots)) return entry;
     // What was captured changed meanwhile: by another thread, a signal handler, a finaliser.

@@ -25,6 +25,7 @@ struct CompiledFunction {
   PyObject* options;   // a dict: what it was compiled with
   PyObject* dict;
   PyObject* weakrefs;
+  PyObject* forced;  // a dict: another backend -> the same, compiled with it
   const CodeInfo* info;
   Context* context;
 };
@@ -47,6 +48,19 @@ PyObject* call_in_block(PyObject* self, PyObject* const* args, size_t nargs, PyO
   return result;
 }
 
+/// The same callable, compiled with the backend that is forced. Null: with an error.
+PyObject* with_forced_backend(CompiledFunction* compiled) {
+  if (!compiled->forced) compiled->forced = PyDict_New();
+  PyObject* backend = forced_backend().get();
+  PyObject* other = compiled->forced ? PyDict_GetItemWithError(compiled->forced, backend) : nullptr;
+  if (other || PyErr_Occurred()) return other;
+  Ref options = Ref::steal(PyDict_Copy(compiled->options));
+  if (!options || PyDict_SetItemString(options.get(), "backend", backend) < 0) return nullptr;
+  Ref made = Ref::steal(make_compiled(compiled->original, options.get()));
+  if (!made || PyDict_SetItem(compiled->forced, backend, made.get()) < 0) return nullptr;
+  return made.get();  // the dict has it
+}
+
 PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   auto* compiled = reinterpret_cast<CompiledFunction*>(self);
   const size_t nargs = PyVectorcall_NARGS(nargsf);
@@ -58,6 +72,10 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
       return nullptr;
     case Run::Compiled:
       break;
+  }
+  if (forced_backend() && PyDict_GetItemString(compiled->options, "backend") != forced_backend().get()) {
+    const Ref other = Ref::borrow(with_forced_backend(compiled));
+    return other ? PyObject_Vectorcall(other.get(), args, nargsf, kwnames) : nullptr;
   }
   const CodeInfo* info = compiled->info;
   if (reinterpret_cast<PyObject*>(info->code) !=
@@ -109,6 +127,7 @@ int compiled_traverse(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(compiled->self);
   Py_VISIT(compiled->options);
   Py_VISIT(compiled->dict);
+  Py_VISIT(compiled->forced);
   return compiled->context ? compiled->context->traverse(visit, arg) : 0;
 }
 
@@ -120,6 +139,7 @@ int compiled_clear(PyObject* self) {
   Py_CLEAR(compiled->self);
   Py_CLEAR(compiled->options);
   Py_CLEAR(compiled->dict);
+  Py_CLEAR(compiled->forced);
   return 0;
 }
 
@@ -157,18 +177,37 @@ PyObject* compiled_reduce(PyObject* self, PyObject*) {
   return Py_BuildValue("O(OO)", compile.get(), compiled->original, compiled->options);
 }
 
+/// What torch.jit.script compiles.
+PyObject* compiled_scriptable(PyObject* self, PyObject*) {
+  return Py_NewRef(reinterpret_cast<CompiledFunction*>(self)->original);
+}
+
 PyMemberDef compiled_members[] = {
-    {"__wrapped__", T_OBJECT, offsetof(CompiledFunction, original), READONLY, "what was compiled"},
+    {"_torchdynamo_orig_callable", T_OBJECT, offsetof(CompiledFunction, original), READONLY, "what was compiled"},
     {"__dictoffset__", T_PYSSIZET, offsetof(CompiledFunction, dict), READONLY, nullptr},
     {nullptr},
 };
 
 PyMethodDef compiled_methods[] = {
     {"__reduce__", compiled_reduce, METH_NOARGS, nullptr},
+    {"__prepare_scriptable__", compiled_scriptable, METH_NOARGS, nullptr},
     {nullptr},
 };
 
+/// What was compiled; functools.wraps sets it to what it is told that this one stands for.
+PyObject* compiled_wrapped(PyObject* self, void*) {
+  auto* compiled = reinterpret_cast<CompiledFunction*>(self);
+  PyObject* set = compiled->dict ? PyDict_GetItemString(compiled->dict, "__wrapped__") : nullptr;
+  return Py_NewRef(set ? set : compiled->original);
+}
+
+int set_compiled_wrapped(PyObject* self, PyObject* value, void*) {
+  PyObject* dict = reinterpret_cast<CompiledFunction*>(self)->dict;
+  return value ? PyDict_SetItemString(dict, "__wrapped__", value) : PyDict_DelItemString(dict, "__wrapped__");
+}
+
 PyGetSetDef compiled_getset[] = {
+    {"__wrapped__", compiled_wrapped, set_compiled_wrapped, nullptr, nullptr},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr, nullptr},
     {nullptr},
 };
@@ -257,6 +296,11 @@ T option(PyObject* options, const char* name, T missing) {
 
 }  // namespace
 
+Ref& forced_backend() {
+  static auto* backend = new Ref;
+  return *backend;
+}
+
 PyObject* make_compiled(PyObject* callable, PyObject* options) {
   Ref function, self;
   if (!split_callable(callable, function, self)) return nullptr;
@@ -292,6 +336,7 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   compiled->options = Py_NewRef(options);
   compiled->dict = PyDict_New();
   compiled->weakrefs = nullptr;
+  compiled->forced = nullptr;
   context->owner = reinterpret_cast<PyObject*>(compiled);
   compiled->context = context.release();
   PyObject_GC_Track(compiled);

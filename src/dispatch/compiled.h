@@ -3,6 +3,8 @@
 
 #include <Python.h>
 
+#include "python/ref.h"
+
 namespace magneto::dispatch {
 
 struct Context;
@@ -16,6 +18,9 @@ PyObject* make_compiled(PyObject* callable, PyObject* options);
 bool is_compiled(PyObject* object);
 /// What a CompiledFunction keeps its captures in.
 Context* context_of(PyObject* compiled);
+
+/// The backend of all compiled callables, whatever they were compiled with, or null: a name or a callable.
+Ref& forced_backend();
 
 /// Seconds of one check of the guards that the call `compiled(*args)` has just met: the least of `rounds`, between
 /// which so many bytes of other memory are written. For benchmarks; throws where no capture holds.

@@ -138,6 +138,12 @@ struct Context {
   std::vector<Segments> retired_;
 };
 
+/// Python callables that are told of the id of each compile when it begins and when it ends; null: nobody is.
+struct CompileHooks {
+  Ref start, end;
+};
+CompileHooks& compile_hooks();
+
 /// The entry whose guards hold, captured if there is none yet; `*slots` are what they loaded. Null: CPython runs the
 /// frame from here (no error set), or, with an error set, the call fails (Unsupported under fullgraph, strict mode, a
 /// backend's error, Ctrl-C).

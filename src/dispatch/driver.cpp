@@ -178,6 +178,10 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
         return frame_continue(thread, frame);
       }
       instr = next;
+      if (std::exchange(leaves_frame(), false)) {
+        frame_set(frame, info, instr, depth);
+        return frame_continue(thread, frame);
+      }
     }
     // The last step may have called breakpoint(), entered a dispatch mode...
     if (const Run run = how_to_run(thread, context.eager_calls); run != Run::Compiled) {
@@ -230,6 +234,11 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
 }
 
 }  // namespace
+
+bool& leaves_frame() {
+  static thread_local bool leaves = false;
+  return leaves;
+}
 
 PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info,
                    PyObject* const* localsplus, PyObject* const* args, size_t nargs, PyObject* kwnames) {

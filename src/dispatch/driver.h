@@ -12,6 +12,9 @@ namespace magneto::dispatch {
 PyObject* run_call(Context& context, Segment& first, PyObject* function, const CodeInfo& info,
                    PyObject* const* localsplus, PyObject* const* args, size_t nargs, PyObject* kwnames);
 
+/// Set in a step of a side exit: CPython runs the rest of the frame.
+bool& leaves_frame();
+
 /// The same for a new frame that an eval hook got: consumes the frame.
 PyObject* run_frame(PyThreadState* thread, Frame* frame, Context& context);
 

@@ -238,8 +238,8 @@ def test_errors_are_those_that_probing_programs_expect() -> None:
         from torch._dynamo import no_such_name  # noqa: F401
     with pytest.raises(table.NotYet, match="magneto.explain"):
         torch.export.export(torch.nn.ReLU(), (X,))
-    with pytest.raises(NotImplementedError, match="fullgraph=True"):
-        torch._dynamo.error_on_graph_break(True)
+    with pytest.raises(NotImplementedError, match="record and replay"):
+        torch._dynamo.replay("file")
 
 
 # What libraries import when they are loaded.
