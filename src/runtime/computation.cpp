@@ -22,26 +22,13 @@ namespace magneto::runtime {
 
 namespace {
 
-class AtenComputation final : public Computation {
+class AtenComputation final : public TensorComputation {
  public:
   explicit AtenComputation(const graph::Graph& graph) : program_(graph) {}
 
-  void run(PyObject* const* inputs, PyObject** outputs) const override {
-    // References of our own: operators may run Python code that drops the last one of an input.
-    c10::SmallVector<at::Tensor, 8> held;
-    c10::SmallVector<const at::Tensor*, 32> tensors;
-    const size_t count = program_.input_count();
-    held.reserve(count);
-    for (size_t i = 0; i < count; ++i) held.push_back(THPVariable_Unpack(inputs[i]));
-    for (const at::Tensor& tensor : held) tensors.push_back(&tensor);
-    c10::SmallVector<at::Tensor, 4> results(program_.output_count());
-    const bool ok = with_torch_errors([&] {
-      const WithoutGil without_gil;
-      program_.run(tensors.data(), results.data());
-    });
-    if (!ok) throw PythonError{};
-    for (size_t i = 0; i < results.size(); ++i) outputs[i] = checked(THPVariable_Wrap(std::move(results[i]))).release();
-  }
+  void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const override { program_.run(inputs, outputs); }
+  size_t input_count() const override { return program_.input_count(); }
+  size_t output_count() const override { return program_.output_count(); }
   std::string print() const override { return program_.print(); }
 
  private:
@@ -64,21 +51,16 @@ class HeldInputs {
   c10::SmallVector<const at::Tensor*, 8> pointers_;
 };
 
-class CompiledComputation final : public Computation {
+class CompiledComputation final : public TensorComputation {
  public:
   CompiledComputation(CompiledProgram program, graph::Graph graph)
       : program_(std::move(program)), graph_(std::move(graph)) {}
 
-  void run(PyObject* const* inputs, PyObject** outputs) const override {
-    const HeldInputs tensors(inputs, program_.input_count());
-    c10::SmallVector<at::Tensor, 4> results(program_.output_count());
-    const bool ok = with_torch_errors([&] {
-      const WithoutGil without_gil;
-      if (!program_.run(tensors.data(), results.data())) plain_program().run(tensors.data(), results.data());
-    });
-    if (!ok) throw PythonError{};
-    for (size_t i = 0; i < results.size(); ++i) outputs[i] = checked(THPVariable_Wrap(std::move(results[i]))).release();
+  void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const override {
+    if (!program_.run(inputs, outputs)) plain_program().run(inputs, outputs);
   }
+  size_t input_count() const override { return program_.input_count(); }
+  size_t output_count() const override { return program_.output_count(); }
   std::string print() const override { return program_.print(); }
 
  private:
@@ -204,7 +186,18 @@ class CallableComputation final : public Computation {
 
 }  // namespace
 
-std::unique_ptr<Computation> make_aten_computation(const graph::Graph& graph) {
+void TensorComputation::run(PyObject* const* inputs, PyObject** outputs) const {
+  const HeldInputs tensors(inputs, input_count());
+  c10::SmallVector<at::Tensor, 4> results(output_count());
+  const bool ok = with_torch_errors([&] {
+    const WithoutGil without_gil;
+    compute(tensors.data(), results.data());
+  });
+  if (!ok) throw PythonError{};
+  for (size_t i = 0; i < results.size(); ++i) outputs[i] = checked(THPVariable_Wrap(std::move(results[i]))).release();
+}
+
+std::unique_ptr<TensorComputation> make_aten_computation(const graph::Graph& graph) {
   return std::make_unique<AtenComputation>(graph);
 }
 namespace {

@@ -14,7 +14,7 @@
 namespace magneto::runtime {
 
 /// The ATen operators in order, below autograd: for graphs none of whose results requires grad.
-std::unique_ptr<Computation> make_aten_computation(const graph::Graph& graph);
+std::unique_ptr<TensorComputation> make_aten_computation(const graph::Graph& graph);
 
 /// How `make_compiled_computation` goes about it.
 struct CompileWay {
@@ -28,7 +28,7 @@ struct CompileWay {
 
 /// Generated kernels for a graph none of whose results requires grad.
 struct Compiled {
-  std::unique_ptr<Computation> computation;
+  std::unique_ptr<TensorComputation> computation;
   /// Not empty: why the operators run one by one after all.
   std::string uncompiled;
   int64_t kernels = 0;

@@ -9,30 +9,33 @@ namespace magneto::runtime {
 
 namespace {
 
-class PartedComputation final : public Computation {
+class PartedComputation final : public TensorComputation {
  public:
   struct Step {
-    std::unique_ptr<Computation> computation;
+    std::unique_ptr<TensorComputation> computation;
     std::vector<graph::ValueId> inputs, outputs, dead;
   };
 
   PartedComputation(const graph::Graph& graph, std::vector<Step> steps)
       : steps_(std::move(steps)), inputs_(graph.inputs), outputs_(graph.outputs), values_(graph.values.size()) {}
 
-  void run(PyObject* const* inputs, PyObject** outputs) const override {
-    std::vector<Ref> values(values_);
-    for (size_t i = 0; i < inputs_.size(); ++i) values[inputs_[i]] = Ref::borrow(inputs[i]);
-    std::vector<PyObject*> given, made;
+  void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const override {
+    std::vector<at::Tensor> values(values_);
+    for (size_t i = 0; i < inputs_.size(); ++i) values[inputs_[i]] = *inputs[i];
+    std::vector<const at::Tensor*> given;
+    std::vector<at::Tensor> made;
     for (const Step& step : steps_) {
       given.clear();
-      for (const graph::ValueId id : step.inputs) given.push_back(values[id].get());
-      made.assign(step.outputs.size(), nullptr);
-      step.computation->run(given.data(), made.data());
-      for (size_t i = 0; i < made.size(); ++i) values[step.outputs[i]] = Ref::steal(made[i]);
-      for (const graph::ValueId id : step.dead) values[id] = {};
+      for (const graph::ValueId id : step.inputs) given.push_back(&values[id]);
+      made.assign(step.outputs.size(), {});
+      step.computation->compute(given.data(), made.data());
+      for (size_t i = 0; i < made.size(); ++i) values[step.outputs[i]] = std::move(made[i]);
+      for (const graph::ValueId id : step.dead) values[id].reset();
     }
-    for (size_t i = 0; i < outputs_.size(); ++i) outputs[i] = Py_NewRef(values[outputs_[i]].get());
+    for (size_t i = 0; i < outputs_.size(); ++i) outputs[i] = values[outputs_[i]];
   }
+  size_t input_count() const override { return inputs_.size(); }
+  size_t output_count() const override { return outputs_.size(); }
 
   std::string print() const override {
     std::string text;

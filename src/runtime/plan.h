@@ -108,6 +108,18 @@ class Computation {
   virtual bool is_users() const { return false; }
 };
 
+/// A computation from tensors to tensors, without Python: autograd's engine can run it, too.
+class TensorComputation : public Computation {
+ public:
+  void run(PyObject* const* inputs, PyObject** outputs) const final;
+  /// `inputs` in graph.inputs order, borrowed and kept alive by the caller; room for the graph's outputs. Below
+  /// autograd. Needs no GIL, which operators written in Python take themselves. Throws what the operators throw; some
+  /// outputs may be set then.
+  virtual void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const = 0;
+  virtual size_t input_count() const = 0;
+  virtual size_t output_count() const = 0;
+};
+
 struct Plan {
   std::unique_ptr<Computation> computation;  // null: the segment has no operators
   std::vector<int32_t> input_slots;          // guard slots of graph.inputs

@@ -1,8 +1,8 @@
 #include "runtime/sized_computation.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <algorithm>
+
+#include "runtime/torch_errors.h"
 
 namespace magneto::runtime {
 
@@ -15,31 +15,32 @@ constexpr size_t kMostVariants = 16;
 /// Sizes whose calls are counted.
 constexpr size_t kMostCounted = 256;
 
-class SizedComputation final : public Computation {
+class SizedComputation final : public TensorComputation {
  public:
-  SizedComputation(const graph::Graph& graph, const graph::SymbolValues& values, std::unique_ptr<Computation> first,
-                   Specialise specialise)
+  SizedComputation(const graph::Graph& graph, const graph::SymbolValues& values,
+                   std::unique_ptr<TensorComputation> first, Specialise specialise)
       : graph_(graph), reader_(graph), specialise_(std::move(specialise)), plain_(make_aten_computation(graph)) {
     variants_.push_back({values, std::move(first)});
   }
 
-  void run(PyObject* const* inputs, PyObject** outputs) const override {
-    c10::SmallVector<const at::Tensor*, 32> tensors;
-    for (size_t i = 0; i < graph_.inputs.size(); ++i) tensors.push_back(&THPVariable_Unpack(inputs[i]));
-    const graph::SymbolValues values = reader_.read(tensors.data());
-    std::shared_ptr<const Computation> computation = find(values);
-    (computation ? *computation : *plain_).run(inputs, outputs);
+  void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const override {
+    const graph::SymbolValues values = reader_.read(inputs);
+    std::shared_ptr<const TensorComputation> computation;
+    with_python([&] { computation = find(values); });
+    (computation ? *computation : *plain_).compute(inputs, outputs);
   }
+  size_t input_count() const override { return plain_->input_count(); }
+  size_t output_count() const override { return plain_->output_count(); }
   std::string print() const override { return plain_->print(); }
 
  private:
   struct Variant {
     graph::SymbolValues values;
-    std::shared_ptr<const Computation> computation;
+    std::shared_ptr<const TensorComputation> computation;
   };
 
   /// Under the GIL. A variant lives on while a run of it goes on.
-  std::shared_ptr<const Computation> find(const graph::SymbolValues& values) const {
+  std::shared_ptr<const TensorComputation> find(const graph::SymbolValues& values) const {
     const auto known = std::ranges::find(variants_, values, &Variant::values);
     if (known != variants_.end()) {
       if (known != variants_.begin()) std::rotate(variants_.begin(), known, known + 1);
@@ -53,7 +54,7 @@ class SizedComputation final : public Computation {
     }
     if (++counted->second < kOften) return nullptr;
     counts_.erase(counted);
-    std::shared_ptr<const Computation> made = specialise_(graph::with_numbers(graph_, values));
+    std::shared_ptr<const TensorComputation> made = specialise_(graph::with_numbers(graph_, values));
     if (variants_.size() == kMostVariants) variants_.pop_back();
     variants_.insert(variants_.begin(), {values, made});
     return made;
@@ -62,15 +63,16 @@ class SizedComputation final : public Computation {
   const graph::Graph graph_;
   const graph::SymbolReader reader_;
   const Specialise specialise_;
-  const std::unique_ptr<Computation> plain_;
+  const std::unique_ptr<TensorComputation> plain_;
   mutable std::vector<Variant> variants_;  // the last one used first
   mutable std::vector<std::pair<graph::SymbolValues, int>> counts_;
 };
 
 }  // namespace
 
-std::unique_ptr<Computation> make_sized_computation(const graph::Graph& graph, const graph::SymbolValues& values,
-                                                    std::unique_ptr<Computation> first, Specialise specialise) {
+std::unique_ptr<TensorComputation> make_sized_computation(const graph::Graph& graph, const graph::SymbolValues& values,
+                                                          std::unique_ptr<TensorComputation> first,
+                                                          Specialise specialise) {
   return std::make_unique<SizedComputation>(graph, values, std::move(first), std::move(specialise));
 }
 

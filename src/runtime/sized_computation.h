@@ -11,10 +11,11 @@
 namespace magneto::runtime {
 
 /// Generates code for a graph without symbols.
-using Specialise = std::function<std::unique_ptr<Computation>(const graph::Graph&)>;
+using Specialise = std::function<std::unique_ptr<TensorComputation>(const graph::Graph&)>;
 
 /// `first`: code for the sizes of `values`, those of the capture.
-std::unique_ptr<Computation> make_sized_computation(const graph::Graph& graph, const graph::SymbolValues& values,
-                                                    std::unique_ptr<Computation> first, Specialise specialise);
+std::unique_ptr<TensorComputation> make_sized_computation(const graph::Graph& graph, const graph::SymbolValues& values,
+                                                          std::unique_ptr<TensorComputation> first,
+                                                          Specialise specialise);
 
 }  // namespace magneto::runtime
