@@ -98,6 +98,12 @@ SETTINGS: Mapping[str, Setting] = {
         "fullgraph=True they are in any case.",
         environment="TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
     ),
+    "joint_graph": Setting(
+        False,
+        "Results that require gradients are computed by compiled code, and so are the gradients, instead of call by call "
+        "under autograd. Not finished: see docs/autograd.md.",
+        environment="MAGNETO_JOINT_GRAPH",
+    ),
     "interpret_kernels": Setting(
         False,
         "For tests: fused kernels run in the slow interpreter of the loop IR instead of machine code.",
@@ -176,6 +182,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     use_duck_shape: bool
     capture_scalar_outputs: bool
     capture_dynamic_output_shape_ops: bool
+    joint_graph: bool
     interpret_kernels: bool
     debug_dump: bool
     debug_dir: str

@@ -122,7 +122,7 @@ def test_artifact(logs: dict[str, str], artifact: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["aot_joint_graph", "aot_joint_graphs"])  # PyTorch's name, and the documents'
-def test_there_is_no_joint_graph_yet(tmp_path: Path, name: str) -> None:
+def test_why_there_is_no_joint_graph(tmp_path: Path, name: str) -> None:
     text = """
 import magneto, torch
 
@@ -137,7 +137,7 @@ f(torch.ones(3, requires_grad=True)).sum().backward()
     assert set(logs) == {"aot_joint_graph"}
     (line,) = logs["aot_joint_graph"].splitlines()
     assert line.startswith("[0/1] no joint graph of f ") and line.endswith(
-        ": it needs gradients, so its torch calls run one by one, under autograd"
+        ": magneto.config.joint_graph is off; its torch calls run one by one, under autograd"
     )
 
 

@@ -387,7 +387,12 @@ Trace Capture::finish(const Ref& value) {
   rebuilder_->deferred_calls();
   flush_checks();
   graph::adopt_orphans(graph);
+  trace.needs_grad = needs_grad();
+  std::optional<autograd::JointTrace> joint;
+  if (trace.needs_grad && !wants_backward) trace.no_joint = "magneto.config.joint_graph is off";
+  if (trace.needs_grad && wants_backward) joint = trace_backward(&trace.no_joint);
   finish_sizes();
+  if (joint) trace.backwards = joint->take();
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.
   std::vector<uint8_t> used(graph.values.size(), 0);
@@ -413,16 +418,7 @@ Trace Capture::finish(const Ref& value) {
     const Input& input = inputs_.at(id);
     guards.require(input.source);
     trace.example_inputs.push_back(input.real);
-    const at::Tensor& fake = rebuilder_->tensor_of(fake_of_.at(input.real.get()).get());
-    const at::Tensor& real = rebuilder_->tensor_of(input.real.get());
-    if (fake.requires_grad() != real.requires_grad()) trace.needs_grad = true;
-    // Written in place, it has a longer history behind the segment.
-    if (fake.requires_grad() && !real.is_inference() && fake._version() != real._version()) trace.needs_grad = true;
   }
-  trace.needs_grad |= rebuilder_->needs_grad();
-  // Gradients taken inside: by autograd itself, with all hooks that it has.
-  static constinit Imported take_gradients("torch.autograd", "grad");
-  for (const graph::TorchNode& node : graph.torch_nodes) trace.needs_grad |= node.target.get() == take_gradients.get();
   for (graph::ValueId id : session->read_inputs()) {
     if (const auto input = inputs_.find(id); input != inputs_.end()) {
       guards.tensor_data(input->second.source, input->second.real.get());

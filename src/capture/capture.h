@@ -27,6 +27,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/joint.h"
 #include "capture/breaks.h"
 #include "capture/kinds.h"
 #include "fake/fake.h"
@@ -165,9 +166,11 @@ struct Trace {
   std::unique_ptr<runtime::Plan> plan;
   std::unique_ptr<guards::GuardProgram> guards;
   graph::Graph graph;
-  std::vector<Ref> example_inputs;  // real tensors of graph.inputs
-  std::set<const CodeInfo*> codes;  // of all functions that were interpreted
-  bool needs_grad = false;          // a result requires grad: the torch level runs under autograd
+  std::vector<Ref> example_inputs;             // real tensors of graph.inputs
+  std::set<const CodeInfo*> codes;             // of all functions that were interpreted
+  bool needs_grad = false;                     // a result requires grad
+  std::vector<autograd::Backward> backwards;  // ...and what its gradients are
+  std::string no_joint;             // ...or why the torch level has to run under autograd
   fake::Counters counters;
   std::vector<std::string> size_log;  // what happened to sizes that differ from run to run, for TORCH_LOGS=dynamic
   std::string violation;              // not empty: how the program contradicts a mark
@@ -200,6 +203,8 @@ class Capture {
   int64_t exit_every = 0;
   /// The values of small integer buffers of modules may be read, under guards.
   bool knows_buffers = true;
+  /// Results that require gradients get a joint graph.
+  bool wants_backward = false;
   /// There are nearly as many captures as are kept: the segment ends where it needs what differs from run to run.
   bool exits_on_change = false;
   Tracer* tracer = nullptr;
@@ -543,6 +548,10 @@ class Capture {
   std::string user_line() const;
   /// Puts the graph's sizes in terms of symbols that inputs tell, and leaves the guards.
   void finish_sizes();
+  // -- gradients.cpp
+  bool needs_grad();
+  std::string why_no_joint();
+  std::optional<autograd::JointTrace> trace_backward(std::string* no_joint);
   /// The value of this unknown number is needed where no guard can be left any more: throws Retry.
   [[noreturn]] void need(PyObject* unknown);
   /// Notes what was found; true: captures have found something else there. `what`: of the source.

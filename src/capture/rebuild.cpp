@@ -276,9 +276,12 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
   int32_t index;
   if (known != outputs_.end()) {
     index = known->second;
+    at::Tensor& other = output_tensors_[index];
+    if (other.defined() && other.requires_grad() != tensor.requires_grad()) other.reset();
   } else {
     index = outputs_[id] = static_cast<int32_t>(c.graph.outputs.size());
     c.graph.outputs.push_back(id);
+    output_tensors_.push_back(tensor);
   }
   const bool plain = Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(THPVariableClass);
   const int32_t output = memo_[value] =

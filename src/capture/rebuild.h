@@ -34,6 +34,9 @@ class Rebuilder {
   void resolve_slots(const guards::GuardProgram& program);
   /// A tensor handed on requires grad.
   bool needs_grad() const { return needs_grad_; }
+  /// Stand-ins of what the graph gives, in the order of graph.outputs. Undefined where two stand for one value, and one
+  /// of them alone requires gradients.
+  const std::vector<at::Tensor>& outputs() const { return output_tensors_; }
   const at::Tensor& tensor_of(PyObject* object) const;
 
  private:
@@ -68,6 +71,7 @@ class Rebuilder {
   std::unordered_map<PyObject*, int32_t> memo_;
   std::vector<std::pair<size_t, const guards::Source*>> loads_;  // instruction, source
   std::unordered_map<graph::ValueId, int32_t> outputs_;
+  std::vector<at::Tensor> output_tensors_;
   int32_t handled_ = -1;
   std::vector<std::pair<int32_t, int32_t>> places_;  // of iterators, and how far they are: set when lists are written
   bool needs_grad_ = false;

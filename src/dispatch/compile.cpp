@@ -17,6 +17,7 @@
 #include "graph/gm.h"
 #include "python/c_stack.h"
 #include "runtime/computation.h"
+#include "runtime/joint_computation.h"
 #include "runtime/prepared.h"
 #include "runtime/progress.h"
 #include "runtime/sized_computation.h"
@@ -188,35 +189,29 @@ runtime::Specialise specialise_as(runtime::CompileWay way, bool disk_cache, std:
   };
 }
 
-/// The default backend: fused kernels. What can't be compiled runs operator by operator, counted and said once.
-void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
-  const cache::Pause without(!is_on(context.disk_cache, true));
-  const auto log_state = [number = stats().graphs - 1](const char* state) {
-    log_step("inductor", [&] { return state + (" FORWARDS graph " + std::to_string(number)); });
-  };
-  log_state("Step 3: torchinductor compiling");
-  const runtime::CompileWay way = way_of(context, trace, start);
+/// Fused kernels for a graph none of whose results requires grad. What can't be compiled runs operator by operator,
+/// counted and said once.
+std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& context, const graph::Graph& graph,
+                                                            const graph::SymbolValues& captured,
+                                                            const runtime::CompileWay& way, const std::string& place,
+                                                            Stages& stages) {
   runtime::Compiled compiled;
-  if (trace.graph.symbols.empty()) {
-    compiled = runtime::make_compiled_computation(trace.graph, way, stages);
-  } else if (!trace.graph.symbols_of(graph::ValueKind::Result).empty()) {
-    compiled = runtime::make_parted_computation(trace.graph, way, stages);
+  if (graph.symbols.empty()) {
+    compiled = runtime::make_compiled_computation(graph, way, stages);
+  } else if (!graph.symbols_of(graph::ValueKind::Result).empty()) {
+    compiled = runtime::make_parted_computation(graph, way, stages);
   } else {
-    compiled = runtime::make_compiled_computation(trace.graph, way, stages);
+    compiled = runtime::make_compiled_computation(graph, way, stages);
     if (!compiled.uncompiled.empty()) {
       // Code for one size after the other.
       if (CompileLog::current()->wants("dynamic")) {
-        log("dynamic", "no code for all sizes of " + place_text(place_of(context, start)) + ": " + compiled.uncompiled);
+        log("dynamic", "no code for all sizes of " + place + ": " + compiled.uncompiled);
       }
-      const graph::SymbolValues values = captured_sizes(trace);
-      compiled = runtime::make_compiled_computation(graph::with_numbers(trace.graph, values), way, stages);
+      compiled = runtime::make_compiled_computation(graph::with_numbers(graph, captured), way, stages);
       compiled.computation = runtime::make_sized_computation(
-          trace.graph, values, std::move(compiled.computation),
-          specialise_as(way, is_on(context.disk_cache, true), place_text(place_of(context, start))));
+          graph, captured, std::move(compiled.computation), specialise_as(way, is_on(context.disk_cache, true), place));
     }
   }
-  log_state("Step 3: torchinductor done compiling");
-  trace.plan->computation = std::move(compiled.computation);
   say_of_cache();
   stats().kernels += compiled.kernels;
   stats().tuned += compiled.tuned;
@@ -226,9 +221,63 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
     log->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
   }
   for (const std::string& name : compiled.externs) ++stats().externs[name];
-  if (compiled.uncompiled.empty()) return;
-  report_uncompiled(place_text(place_of(context, start)), compiled.uncompiled);
-  stages.offer(graph::Stage::hints, [&] { return "the operators run one by one: " + compiled.uncompiled + "\n"; });
+  if (!compiled.uncompiled.empty()) {
+    report_uncompiled(place, compiled.uncompiled);
+    stages.offer(graph::Stage::hints, [&] { return "the operators run one by one: " + compiled.uncompiled + "\n"; });
+  }
+  return std::move(compiled.computation);
+}
+
+/// Logs the step of code generation around `compile()`.
+template <typename Compile>
+auto log_compile(const char* direction, Compile compile) {
+  const auto log_state = [&](const char* state) {
+    log_step("inductor",
+             [&] { return std::string(state) + " " + direction + " graph " + std::to_string(stats().graphs - 1); });
+  };
+  log_state("Step 3: torchinductor compiling");
+  auto computation = compile();
+  log_state("Step 3: torchinductor done compiling");
+  return computation;
+}
+
+/// The default backend.
+void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
+  const cache::Pause without(!is_on(context.disk_cache, true));
+  trace.plan->computation = log_compile("FORWARDS", [&] {
+    const graph::SymbolValues values = trace.graph.symbols.empty() ? graph::SymbolValues() : captured_sizes(trace);
+    return compile_tensors(context, trace.graph, values, way_of(context, trace, start),
+                           place_text(place_of(context, start)), stages);
+  });
+}
+
+/// A graph with gradients: its forward, and backwards that autograd's engine calls.
+void compile_joint(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
+  const cache::Pause without(!is_on(context.disk_cache, true));
+  ++stats().joint_graphs;
+  const graph::Graph forward = runtime::forward_of(trace.graph, trace.backwards);
+  const std::string place = place_text(place_of(context, start));
+  if (CompileLog::current()->wants("aot_joint_graph")) {
+    std::string text = "forward of " + place + ":\n" + graph::print(forward);
+    for (const autograd::Backward& backward : trace.backwards) text += "backward:\n" + graph::print(backward.graph);
+    log("aot_joint_graph", text);
+  }
+  // The weights change with each step: nothing is prepared of them, and nothing measured.
+  runtime::CompileWay way;
+  way.interpret = settings().interpret_kernels;
+  const graph::SymbolValues values = trace.graph.symbols.empty() ? graph::SymbolValues() : captured_sizes(trace);
+  const auto compile = [&](const char* direction, const graph::Graph& graph) {
+    if (context.backend_name == "aot_eager") return runtime::make_aten_computation(graph);
+    return log_compile(direction, [&] { return compile_tensors(context, graph, values, way, place, stages); });
+  };
+  auto forward_computation = compile("FORWARDS", forward);
+  std::vector<std::unique_ptr<runtime::TensorComputation>> computations;
+  for (const autograd::Backward& backward : trace.backwards) {
+    computations.push_back(compile("BACKWARDS", backward.graph));
+  }
+  trace.plan->computation =
+      runtime::make_joint_computation(trace.graph, std::move(trace.backwards), std::move(forward_computation),
+                                      std::move(computations), runtime::make_torch_computation(trace.graph));
 }
 
 /// Gives the plan its computation. False: the backend failed, with the error set.
@@ -251,17 +300,25 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
     return true;
   }
   if (!context.backend_name.empty()) {
-    if (trace.needs_grad) {
+    if (trace.needs_grad && trace.backwards.empty()) {
       ++stats().autograd_graphs;
-      stages.offer(graph::Stage::hints, [] {
-        return "results require grad: the torch calls run one by one, under autograd. For inference, call it under "
-               "torch.no_grad() or torch.inference_mode()\n";
+      ++stats().no_joint[trace.no_joint];
+      stages.offer(graph::Stage::hints, [&] {
+        return "results require grad, and there is no joint graph (" + trace.no_joint +
+               "): the torch calls run one by one, under autograd. For inference, call it under torch.no_grad() or "
+               "torch.inference_mode()\n";
       });
       if (wanted.wants("aot_joint_graph")) {
-        log("aot_joint_graph", "no joint graph of " + place_text(place_of(context, start)) +
-                                   ": it needs gradients, so its torch calls run one by one, under autograd");
+        log("aot_joint_graph", "no joint graph of " + place_text(place_of(context, start)) + ": " + trace.no_joint +
+                                   "; its torch calls run one by one, under autograd");
       }
       trace.plan->computation = runtime::make_torch_computation(graph);
+    } else if (trace.needs_grad) {
+      try {
+        compile_joint(context, trace, start, stages);
+      } catch (const PythonError&) {
+        return false;  // Ctrl-C
+      }
     } else if (context.backend_name == "aot_eager") {
       trace.plan->computation = runtime::make_aten_computation(graph);
     } else {
@@ -455,6 +512,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         capture::Capture capture(start, segment.known_breaks, segment.memory);
         capture.exit_every = settings().exit_every;
         capture.knows_buffers = !segment.data_changes;
+        capture.wants_backward =
+            settings().joint_graph && !context.backend_name.empty() && context.backend_name != "eager";
         capture.dynamic = dynamic_of(context);
         capture.use_duck_shape = settings().use_duck_shape;
         // Whoever wants no breaks wants these captured.

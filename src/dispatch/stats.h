@@ -27,7 +27,9 @@ struct Stats {
   std::map<std::string, int64_t> uncompiled;    // graphs whose operators run one by one after all, by cause
   std::map<std::string, int64_t> undone;        // runs of plans that an operator ended by raising, by exception
   int32_t frame_ids = 0;                        // places of captures that have a number
+  int64_t joint_graphs = 0;                     // graphs whose gradients are compiled, too
   int64_t autograd_graphs = 0;                  // graphs run at the torch level, under autograd
+  std::map<std::string, int64_t> no_joint;      // why these have no joint graph
 };
 Stats& stats();
 

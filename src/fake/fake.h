@@ -82,6 +82,10 @@ class Session {
   /// The inputs whose contents the capture went on with (`.item()`, a mask): their values need guards.
   const std::set<graph::ValueId>& read_inputs() const;
 
+  /// A fake for the gradient of the fake `output`, as a further input of the graph: dtype, device and sizes are those
+  /// of the output; strides too where it is dense and does not overlap, else it is contiguous.
+  at::Tensor make_tangent(const at::Tensor& output, std::string name);
+
   /// The fake that stands for a real tensor made during the capture (torch.tensor([1, 2])): a graph constant.
   at::Tensor make_constant(const at::Tensor& real);
 

@@ -1,6 +1,7 @@
 #include "fake/session.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/core/jit_type.h>
 #include <c10/core/TensorOptions.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/variable.h>
@@ -8,9 +9,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "fake/autograd_node.h"
 #include "fake/dispatch_key.h"
 #include "fake/fake.h"
 #include "fake/size_node.h"
+#include "fake/symbolic.h"
 
 namespace magneto::fake {
 
@@ -27,18 +30,6 @@ constexpr c10::DispatchKeySet kModelledKeys =
 
 c10::DispatchKeySet backend_keys(c10::Device device) {
   return c10::DispatchKeySet(c10::computeDispatchKey(std::nullopt, std::nullopt, device));
-}
-
-/// How this PyTorch owns the nodes of the autograd graph: std::shared_ptr once, c10::intrusive_ptr since 2.12 or so.
-using NodePointer = decltype(torch::autograd::Edge::function);
-
-template <typename Pointer, typename Node>
-Pointer make_node(const char* message) {
-  if constexpr (std::is_same_v<Pointer, std::shared_ptr<torch::autograd::Node>>) {
-    return std::make_shared<Node>(message);
-  } else {
-    return c10::make_intrusive<Node>(message);
-  }
 }
 
 }  // namespace
@@ -148,7 +139,7 @@ at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
     } else {
       // History from before the capture: it exists, and nobody may run it.
       auto history =
-          make_node<NodePointer, torch::autograd::Error>("the backward of a captured segment ends at its inputs");
+          make_autograd_node<torch::autograd::Error>("the backward of a captured segment ends at its inputs");
       history->add_input_metadata(fake);
       torch::autograd::impl::set_gradient_edge(fake, torch::autograd::Edge(std::move(history), 0));
     }
@@ -225,6 +216,32 @@ at::Tensor Session::make_input(const at::Tensor& real, std::string name, const s
   as_fake(tensor)->set_symbolic(std::move(symbolic));
   impl_->graph.values[value_of(tensor)].meta.symbolic = std::move(geometry);
   return tensor;
+}
+
+at::Tensor Session::make_tangent(const at::Tensor& output, std::string name) {
+  const FakeImpl& like = *as_fake(output);
+  const bool same_strides = output.is_non_overlapping_and_dense();
+  graph::TensorMeta meta{.dtype = output.scalar_type(), .device = output.device()};
+  {
+    const Hints hints(*impl_->state);
+    meta.sizes = output.sizes().vec();
+    meta.strides = same_strides ? output.strides().vec() : c10::TensorType::contiguousStridesOf(meta.sizes);
+  }
+  at::Tensor tangent = impl_->empty(meta.sizes, meta.strides, meta.dtype, meta.device);
+  if (const FakeImpl::Symbolic* symbolic = like.symbolic()) {
+    auto own = std::make_shared<FakeImpl::Symbolic>();
+    own->sizes = symbolic->sizes;
+    own->strides = symbolic->strides;
+    if (!same_strides) {
+      const SymSizes contiguous = contiguous_strides(*impl_->state, own->sizes);
+      own->strides.assign(contiguous.begin(), contiguous.end());
+    }
+    own->offset = 0;
+    meta.symbolic = geometry_of(*own);
+    as_fake(tangent)->set_symbolic(std::move(own));
+  }
+  as_fake(tangent)->set_identity(impl_->identify(impl_->graph.add_input(std::move(name), std::move(meta))));
+  return tangent;
 }
 
 shapes::Expr Session::Impl::make_unbacked(shapes::Range range, const c10::OperatorHandle& op) {

@@ -1,0 +1,251 @@
+#include "autograd/joint.h"
+
+#include <pybind11/pybind11.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+#include <typeinfo>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "graph/aliases.h"
+
+namespace magneto::autograd {
+
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+
+/// The engine cannot be run on the stand-ins: it would do what happens once a run, or call the user's code.
+struct Refused {
+  std::string why;
+};
+
+/// Node and number of a gradient that ends in a leaf.
+using EdgeKey = std::pair<const Node*, uint32_t>;
+EdgeKey key_of(const Edge& edge) { return {edge.function.get(), edge.input_nr}; }
+
+void check(Node& node, const std::set<const Node*>& ends) {
+  if (ends.contains(&node)) return;
+  // PyTorch does not export the class of nodes written in Python.
+  if (std::string_view(typeid(node).name()).find("6PyNode") != std::string_view::npos) {
+    throw Refused{"a custom autograd.Function: " + node.name()};
+  }
+  if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) {
+    throw Refused{"a tensor that is made inside requires gradients of its own"};
+  }
+  if (dynamic_cast<torch::autograd::Error*>(&node)) throw Refused{"history from before the capture"};
+  if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
+      !node.retains_grad_hooks().empty()) {
+    throw Refused{"a hook on a gradient inside: " + node.name()};
+  }
+}
+
+/// What the gradient of one root passes on its way.
+struct Way {
+  std::set<EdgeKey> ends;
+  std::unordered_set<const Node*> nodes;
+};
+
+/// Looks at each node on the way.
+Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<const Node*>& end_nodes) {
+  Way way;
+  std::vector<Edge> open = {root};
+  while (!open.empty()) {
+    const Edge edge = std::move(open.back());
+    open.pop_back();
+    if (!edge.is_valid()) continue;
+    if (ends.contains(key_of(edge))) way.ends.insert(key_of(edge));
+    if (end_nodes.contains(edge.function.get()) || !way.nodes.insert(edge.function.get()).second) continue;
+    check(*edge.function, end_nodes);
+    for (const Edge& next : edge.function->next_edges()) open.push_back(next);
+  }
+  return way;
+}
+
+using Sets = std::vector<std::vector<size_t>>;
+
+/// Joins the sets that hold one of `members`.
+void join(Sets& sets, const std::vector<size_t>& members) {
+  std::vector<size_t> joined;
+  std::erase_if(sets, [&](const std::vector<size_t>& set) {
+    const bool holds = std::ranges::any_of(set, [&](size_t root) { return std::ranges::count(members, root) > 0; });
+    if (holds) joined.insert(joined.end(), set.begin(), set.end());
+    return holds;
+  });
+  std::ranges::sort(joined);
+  sets.push_back(std::move(joined));
+}
+
+Sets one_each(const std::vector<size_t>& roots) {
+  Sets sets;
+  for (const size_t root : roots) sets.push_back({root});
+  return sets;
+}
+
+/// Roots whose gradients pass the same nodes.
+Sets related(const std::vector<Way>& ways) {
+  std::vector<size_t> roots(ways.size());
+  std::iota(roots.begin(), roots.end(), 0);
+  Sets sets = one_each(roots);
+  std::unordered_map<const Node*, size_t> first;
+  for (const size_t root : roots) {
+    std::set<size_t> met;
+    for (const Node* node : ways[root].nodes) met.insert(first.try_emplace(node, root).first->second);
+    met.erase(root);
+    for (const size_t other : met) join(sets, {other, root});
+  }
+  std::ranges::sort(sets);
+  return sets;
+}
+
+/// Autograd's engine under the conditions of a usual backward: outside autocast, nothing of it recorded as a torch
+/// call.
+class EngineScope {
+ public:
+  explicit EngineScope(fake::Session& session)
+      : session_(session), torch_node_(std::exchange(session.torch_node, -1)), ran_(session.set_engine_runs(true)) {}
+  ~EngineScope() {
+    session_.set_engine_runs(ran_);
+    session_.torch_node = torch_node_;
+  }
+  EngineScope(const EngineScope&) = delete;
+
+ private:
+  fake::Session& session_;
+  const int32_t torch_node_;
+  const bool ran_;
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
+};
+
+torch::autograd::variable_list run_engine(fake::Session& session, const torch::autograd::edge_list& roots,
+                                          const torch::autograd::variable_list& tangents,
+                                          const torch::autograd::edge_list& leaves) {
+  const EngineScope scope(session);
+  const pybind11::gil_scoped_release no_gil;
+  return torch::autograd::Engine::get_default_engine().execute(roots, tangents, /*keep_graph=*/true,
+                                                               /*create_graph=*/false, /*accumulate_grad=*/false,
+                                                               leaves);
+}
+
+}  // namespace
+
+/// Of roots whose gradients pass the same nodes, those that need to be computed at once: an operator reads what is kept
+/// of the forward for the gradients of both. Eager frees that with the first `backward()`; what two roots share
+/// without it can be passed a second time, from the other root.
+Sets JointTrace::sharing(const Group& group) const {
+  Sets sets = one_each(group.roots);
+  std::unordered_map<graph::ValueId, std::set<size_t>> from;  // by value of the backward
+  for (size_t i = 0; i < group.roots.size(); ++i) from[group.tangents[i]] = {group.roots[i]};
+  for (size_t i = group.begin; i < group.end; ++i) {
+    const graph::AtenNode& node = graph_->aten_nodes[i];
+    std::set<size_t> roots;
+    bool reads_forward = false;
+    graph::for_each_operand(node, [&](graph::ValueId id) {
+      if (const auto known = from.find(id); known != from.end()) {
+        roots.insert(known->second.begin(), known->second.end());
+      } else {
+        reads_forward |= graph_->values[id].kind != graph::ValueKind::Constant;
+      }
+    });
+    if (reads_forward && roots.size() > 1) join(sets, {roots.begin(), roots.end()});
+    for (const graph::ValueId id : node.results) {
+      if (id != graph::kNoValue) from[id].insert(roots.begin(), roots.end());
+    }
+  }
+  std::ranges::sort(sets);
+  return sets;
+}
+
+JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const std::vector<Root>& all,
+                                          const torch::autograd::edge_list& leaves) {
+  Group group{.roots = std::move(roots), .begin = graph_->aten_nodes.size()};
+  torch::autograd::variable_list tangents;
+  torch::autograd::edge_list edges;
+  for (const size_t root : group.roots) {
+    tangents.push_back(session_->make_tangent(all[root].fake, "tangents_" + std::to_string(root + 1)));
+    group.tangents.push_back(session_->value_of(tangents.back()));
+    edges.push_back(torch::autograd::impl::gradient_edge(all[root].fake));
+  }
+  const torch::autograd::variable_list gradients = run_engine(*session_, edges, tangents, leaves);
+  if (session_->refused()) throw Refused{};
+  for (const at::Tensor& gradient : gradients) group.gradients.push_back(session_->value_of(gradient));
+  group.end = graph_->aten_nodes.size();
+  return group;
+}
+
+std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& graph, const std::vector<Root>& roots,
+                                          const std::vector<Leaf>& leaves, std::string* refusal) {
+  JointTrace trace(session, graph);
+  const auto refuse = [&](std::string why) {
+    if (const auto refused = session.take_refusal()) why = refused->op + ": " + refused->message;
+    session.rollback(trace.forward_);
+    *refusal = std::move(why);
+    return std::nullopt;
+  };
+  try {
+    torch::autograd::edge_list leaf_edges;
+    std::set<EdgeKey> ends;
+    std::set<const Node*> end_nodes;
+    for (const Leaf& leaf : leaves) {
+      leaf_edges.push_back(torch::autograd::impl::gradient_edge(leaf.fake));
+      ends.insert(key_of(leaf_edges.back()));
+      end_nodes.insert(leaf_edges.back().function.get());
+      trace.leaves_.push_back(leaf.input);
+    }
+    std::vector<Way> ways;
+    for (const Root& root : roots) {
+      ways.push_back(way_from(torch::autograd::impl::gradient_edge(root.fake), ends, end_nodes));
+      trace.roots_.push_back(root.output);
+      std::vector<bool>& reaches = trace.reaches_.emplace_back();
+      for (const Edge& leaf : leaf_edges) reaches.push_back(ways.back().ends.contains(key_of(leaf)));
+    }
+    for (std::vector<size_t>& set : related(ways)) {
+      const fake::Session::Mark before = session.mark();
+      Group group = trace.trace_group(std::move(set), roots, leaf_edges);
+      const Sets parts = trace.sharing(group);
+      if (parts.size() == 1) {
+        trace.groups_.push_back(std::move(group));
+        continue;
+      }
+      session.rollback(before);
+      for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, roots, leaf_edges));
+    }
+    for (const Group& group : trace.groups_) {
+      const auto none = [](graph::ValueId id) { return id == graph::kNoValue; };
+      if (std::ranges::all_of(group.gradients, none)) return refuse("a result leads to no input's gradient");
+    }
+  } catch (const Refused& refused) {
+    return refuse(refused.why);
+  } catch (const std::exception& error) {  // python_error among them, whose destructor needs the GIL that we hold
+    return refuse(error.what());
+  }
+  return trace;
+}
+
+std::vector<Backward> JointTrace::take() {
+  std::vector<Backward> backwards;
+  for (const Group& group : groups_) {
+    Backward& backward = backwards.emplace_back();
+    std::vector<graph::ValueId> gradients;
+    for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+      if (group.gradients[leaf] == graph::kNoValue) continue;
+      gradients.push_back(group.gradients[leaf]);
+      backward.leaves.push_back({.input = leaves_[leaf]});
+      for (const size_t root : group.roots) backward.leaves.back().reached_from.push_back(reaches_[root][leaf]);
+    }
+    for (const size_t root : group.roots) backward.roots.push_back(roots_[root]);
+    split(*graph_, {forward_.aten_nodes, group.begin, group.end}, group.tangents, gradients, backward);
+  }
+  session_->rollback(forward_);
+  return backwards;
+}
+
+}  // namespace magneto::autograd

@@ -1,0 +1,100 @@
+// The backward half of a captured segment, from PyTorch's own autograd engine.
+//
+// The stand-ins of a capture carry real autograd history. When the capture ends, the engine is run on them, from the
+// results that require gradients to the inputs that do; below autograd its operators are recorded behind those of the
+// forward, as any others are. So every derivative formula is PyTorch's own, and so is what it keeps of the forward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "fake/fake.h"
+#include "graph/graph.h"
+
+namespace torch::autograd {
+struct Edge;
+}
+
+namespace magneto::autograd {
+
+/// What the backward of a graph computes, and how it is tied to the forward.
+struct Backward {
+  /// Inputs: the values in `saved`, then one tangent for each of `roots`. Outputs: the gradients.
+  graph::Graph graph;
+  /// Values of the forward graph, inputs or results, which the backward reads.
+  std::vector<graph::ValueId> saved;
+  /// Positions in the forward graph's outputs of what has a gradient.
+  std::vector<size_t> roots;
+  /// An input that some root leads to.
+  struct Leaf {
+    /// The forward graph's.
+    graph::ValueId input;
+    /// Position in `graph.outputs`.
+    int32_t gradient = -1;
+    /// By root: whether it leads here. Where no defined tangent leads to a leaf, the leaf has no gradient.
+    std::vector<bool> reached_from;
+  };
+  std::vector<Leaf> leaves;
+};
+
+/// Operators of a backward that stand, for the time being, behind the forward's in the session's graph: sizes that
+/// they ask about become guards as those of the forward do.
+class JointTrace {
+ public:
+  struct Root {
+    size_t output;  // position in graph.outputs
+    at::Tensor fake;
+  };
+  struct Leaf {
+    graph::ValueId input;
+    at::Tensor fake;
+  };
+
+  /// Runs the engine. Nothing: it could not be recorded, with the graph as it was and why in `*refusal`. Needs the GIL.
+  static std::optional<JointTrace> run(fake::Session& session, graph::Graph& graph, const std::vector<Root>& roots,
+                                       const std::vector<Leaf>& leaves, std::string* refusal);
+
+  /// Takes the backwards out of the graph again, which then is the forward alone: one for each set of roots that eager,
+  /// too, must differentiate at once. Call it when all sizes are final.
+  std::vector<Backward> take();
+
+ private:
+  /// One run of the engine.
+  struct Group {
+    std::vector<size_t> roots;
+    size_t begin = 0, end = 0;              // the operators
+    std::vector<graph::ValueId> tangents;   // by root
+    std::vector<graph::ValueId> gradients;  // by leaf; kNoValue: none
+  };
+
+  JointTrace(fake::Session& session, graph::Graph& graph)
+      : session_(&session), graph_(&graph), forward_(session.mark()) {}
+
+  Group trace_group(std::vector<size_t> roots, const std::vector<Root>& all,
+                    const std::vector<torch::autograd::Edge>& leaves);
+  std::vector<std::vector<size_t>> sharing(const Group& group) const;
+
+  fake::Session* session_;
+  graph::Graph* graph_;
+  fake::Session::Mark forward_;
+  std::vector<size_t> roots_;               // positions in graph.outputs
+  std::vector<graph::ValueId> leaves_;      // inputs
+  std::vector<std::vector<bool>> reaches_;  // by root and leaf
+  std::vector<Group> groups_;
+};
+
+/// Operators of a joint graph: the forward's end at `forward`, those of one backward are from `begin` to `end`.
+struct JointRange {
+  size_t forward, begin, end;
+};
+
+/// The backward half of a joint graph: what of the forward it reads is saved, but for views, which are made again from
+/// what they are views of. `backward`: roots and leaves are filled in; the rest is set.
+void split(const graph::Graph& joint, const JointRange& range, const std::vector<graph::ValueId>& tangents,
+           const std::vector<graph::ValueId>& gradients, Backward& backward);
+
+}  // namespace magneto::autograd

@@ -1,0 +1,340 @@
+#include "runtime/joint_computation.h"
+
+#include <ATen/Context.h>
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/core/enum_tag.h>
+#include <ATen/ops/empty_strided.h>
+#include <pybind11/pybind11.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+
+#include "fake/autograd_node.h"
+#include "graph/aliases.h"
+#include "runtime/torch_errors.h"
+
+namespace magneto::runtime {
+
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+/// One backward of a joint computation.
+struct BackwardProgram {
+  autograd::Backward ties;
+  std::unique_ptr<TensorComputation> computation;
+  /// Where the forward's inputs and results hold what is saved.
+  struct Saved {
+    bool input;
+    size_t index;
+  };
+  std::vector<Saved> saved;
+  std::vector<size_t> leaves;               // positions among the inputs
+  std::vector<graph::TensorMeta> tangents;  // by root
+  graph::SymbolReader symbols;              // of its geometry
+
+  BackwardProgram(autograd::Backward backward, std::unique_ptr<TensorComputation> computation)
+      : ties(std::move(backward)), computation(std::move(computation)), symbols(ties.graph) {}
+};
+
+/// What all runs of one joint computation share.
+struct Program {
+  std::unique_ptr<TensorComputation> forward;
+  std::vector<BackwardProgram> backwards;
+  std::unique_ptr<Computation> torch_level;
+  size_t outputs = 0;                     // of the graph; what is saved follows them in the forward's results
+  std::vector<at::Generator> generators;  // drawn from
+  bool writes_inputs = false;
+};
+
+/// One run of a joint computation, as autograd sees it.
+class GradientNode final : public Node {
+ public:
+  GradientNode(std::shared_ptr<const Program> program, const BackwardProgram& backward,
+               torch::autograd::edge_list&& edges)
+      : Node(std::move(edges)), program_(std::move(program)), backward_(backward) {}
+
+  std::string name() const override { return "MagnetoBackward"; }
+
+  /// Once the outputs belong to this node.
+  void save(const at::Tensor* const* inputs, size_t input_count, const at::Tensor* results) {
+    saved_.reserve(backward_.saved.size());
+    for (const BackwardProgram::Saved& saved : backward_.saved) {
+      const bool output = !saved.input && saved.index < program_->outputs;
+      saved_.emplace_back(saved.input ? *inputs[saved.index] : results[saved.index], /*is_output=*/output);
+    }
+    for (size_t i = 0; i < input_count; ++i) {
+      inputs_.push_back(*inputs[i]);
+      versions_.push_back(inputs[i]->is_inference() ? 0 : inputs[i]->_version());
+    }
+  }
+  void keep_random_state(const std::vector<at::Tensor>& states) { random_states_ = states; }
+
+  void release_variables() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (SavedVariable& saved : saved_) saved.reset_data();
+    inputs_.clear();
+    released_ = true;
+  }
+
+ protected:
+  variable_list apply(variable_list&& tangents) override {
+    if (at::GradMode::is_enabled()) return differentiable(std::move(tangents));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<at::Tensor> given;
+    given.reserve(saved_.size() + tangents.size());
+    for (const SavedVariable& saved : saved_) given.push_back(saved.unpack(this->getptr()));
+    std::vector<const at::Tensor*> pointers;
+    for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
+    const std::vector<bool> defined = defined_of(tangents);
+    fit(pointers, tangents);
+    for (const at::Tensor& tangent : tangents) pointers.push_back(&tangent);
+    std::vector<at::Tensor> results(backward_.computation->output_count());
+    backward_.computation->compute(pointers.data(), results.data());
+    variable_list gradients;
+    for (const autograd::Backward::Leaf& leaf : backward_.ties.leaves) {
+      const bool has = leaf.gradient >= 0 && is_reached(leaf, defined);
+      gradients.push_back(has ? results[leaf.gradient] : at::Tensor());
+    }
+    return gradients;
+  }
+
+ private:
+  static std::vector<bool> defined_of(const variable_list& tangents) {
+    std::vector<bool> defined;
+    for (const at::Tensor& tangent : tangents) defined.push_back(tangent.defined());
+    return defined;
+  }
+
+  static bool is_reached(const autograd::Backward::Leaf& leaf, const std::vector<bool>& defined) {
+    for (size_t i = 0; i < defined.size(); ++i) {
+      if (defined[i] && leaf.reached_from[i]) return true;
+    }
+    return false;
+  }
+
+  /// Tangents as the backward was made for them: zeros where there is none, and with the strides of the capture.
+  void fit(std::vector<const at::Tensor*> saved, variable_list& tangents) const {
+    graph::SymbolValues symbols;
+    if (!backward_.symbols.empty()) {
+      // A tangent has the sizes of its result, whatever its strides: symbols found in one are known before it is
+      // fitted.
+      std::vector<at::Tensor> sized(tangents.begin(), tangents.end());
+      for (size_t i = 0; i < sized.size(); ++i) {
+        if (!sized[i].defined()) sized[i] = torch::autograd::Node::input_metadata(i).zeros_like();
+      }
+      for (const at::Tensor& tensor : sized) saved.push_back(&tensor);
+      symbols = backward_.symbols.read(saved.data());
+    }
+    for (size_t i = 0; i < tangents.size(); ++i) {
+      const graph::TensorMeta& meta = backward_.tangents[i];
+      std::vector<int64_t> sizes = meta.sizes, strides = meta.strides;
+      if (meta.symbolic) {
+        for (size_t dim = 0; dim < sizes.size(); ++dim) {
+          sizes[dim] = symbols(meta.symbolic->sizes[dim]);
+          strides[dim] = symbols(meta.symbolic->strides[dim]);
+        }
+      }
+      at::Tensor& tangent = tangents[i];
+      if (tangent.defined() && tangent.layout() == at::kStrided && tangent.strides() == c10::IntArrayRef(strides) &&
+          !tangent.is_conj() && !tangent.is_neg()) {
+        continue;
+      }
+      at::Tensor fitted = at::empty_strided(sizes, strides, at::TensorOptions(meta.dtype).device(meta.device));
+      tangent.defined() ? fitted.copy_(tangent) : fitted.zero_();
+      tangent = std::move(fitted);
+    }
+  }
+
+  /// Gradients that have gradients: the torch level runs again under autograd, from the same inputs.
+  variable_list differentiable(variable_list&& tangents) {
+    TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+    TORCH_CHECK(!program_->writes_inputs,
+                "Magneto: gradients of gradients (create_graph=True) through a compiled segment that writes to its "
+                "inputs (running statistics, for instance) are not supported yet. Call it without compiling: "
+                "torch.compiler.disable, or set the model to eval().");
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      TORCH_CHECK(
+          inputs_[i].is_inference() || inputs_[i]._version() == versions_[i],
+          "one of the variables needed for gradient computation has been modified by an inplace operation: input ", i,
+          " of a compiled segment");
+    }
+    variable_list outputs, given;
+    with_python([&] { outputs = replay(); });
+    variable_list roots;
+    for (size_t i = 0; i < tangents.size(); ++i) {
+      if (!tangents[i].defined()) continue;
+      roots.push_back(outputs[backward_.ties.roots[i]]);
+      given.push_back(tangents[i]);
+    }
+    variable_list leaves;
+    for (const size_t leaf : backward_.leaves) leaves.push_back(inputs_[leaf]);
+    return torch::autograd::grad(roots, leaves, given, /*retain_graph=*/true, /*create_graph=*/true,
+                                 /*allow_unused=*/true);
+  }
+
+  variable_list replay() const {
+    std::vector<at::Tensor> states;
+    for (size_t i = 0; i < random_states_.size(); ++i) {
+      at::Generator generator = program_->generators[i];
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      states.push_back(generator.get_state());
+      generator.set_state(random_states_[i]);
+    }
+    std::vector<Ref> inputs;
+    std::vector<PyObject*> pointers;
+    for (const at::Tensor& input : inputs_) {
+      inputs.push_back(checked(THPVariable_Wrap(input)));
+      pointers.push_back(inputs.back().get());
+    }
+    std::vector<PyObject*> results(program_->outputs);
+    program_->torch_level->run(pointers.data(), results.data());
+    variable_list outputs;
+    for (PyObject* result : results) outputs.push_back(THPVariable_Unpack(Ref::steal(result).get()));
+    for (size_t i = 0; i < states.size(); ++i) {
+      at::Generator generator = program_->generators[i];
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      generator.set_state(states[i]);
+    }
+    return outputs;
+  }
+
+  std::shared_ptr<const Program> program_;
+  const BackwardProgram& backward_;  // of the program
+  std::vector<SavedVariable> saved_;
+  variable_list inputs_;
+  std::vector<uint32_t> versions_;
+  std::vector<at::Tensor> random_states_;
+  bool released_ = false;
+};
+
+class JointComputation final : public Computation {
+ public:
+  explicit JointComputation(std::shared_ptr<const Program> program) : program_(std::move(program)) {}
+
+  void run(PyObject* const* inputs, PyObject** outputs) const override {
+    const Program& program = *program_;
+    std::vector<at::Tensor> held;
+    std::vector<const at::Tensor*> pointers;
+    held.reserve(program.forward->input_count());
+    for (size_t i = 0; i < program.forward->input_count(); ++i) held.push_back(THPVariable_Unpack(inputs[i]));
+    for (const at::Tensor& tensor : held) pointers.push_back(&tensor);
+    if (is_unusual(held)) return program.torch_level->run(inputs, outputs);
+    std::vector<at::Tensor> states;
+    for (at::Generator generator : program.generators) {
+      const std::lock_guard<std::mutex> lock(generator.mutex());
+      states.push_back(generator.get_state());
+    }
+    std::vector<at::Tensor> results(program.forward->output_count());
+    const bool ok = with_torch_errors([&] {
+      const WithoutGil without_gil;
+      program.forward->compute(pointers.data(), results.data());
+    });
+    if (!ok) throw PythonError{};
+    for (const BackwardProgram& backward : program.backwards) {
+      torch::autograd::edge_list edges;
+      for (const size_t leaf : backward.leaves) edges.push_back(torch::autograd::impl::gradient_edge(held[leaf]));
+      auto node = make_autograd_node<GradientNode>(program_, backward, std::move(edges));
+      for (const size_t root : backward.ties.roots) torch::autograd::set_history(results[root], node);
+      node->save(pointers.data(), pointers.size(), results.data());
+      node->keep_random_state(states);
+    }
+    for (size_t i = 0; i < program.outputs; ++i) {
+      outputs[i] = checked(THPVariable_Wrap(std::move(results[i]))).release();
+    }
+  }
+  std::string print() const override {
+    std::string text = "forward:\n" + program_->forward->print();
+    for (const BackwardProgram& backward : program_->backwards) text += "backward:\n" + backward.computation->print();
+    return text;
+  }
+
+ private:
+  /// Somebody watches what autograd does operator by operator, or differentiates forwards.
+  static bool is_unusual(const std::vector<at::Tensor>& inputs) {
+    if (torch::autograd::AnomalyMode::is_enabled()) return true;
+    if (at::SavedTensorDefaultHooks::get_hooks(/*ignore_is_tracing=*/true)) return true;
+    return std::ranges::any_of(inputs, [](const at::Tensor& input) {
+      const auto* meta = torch::autograd::impl::get_autograd_meta(input);
+      return meta && meta->fw_grad_;
+    });
+  }
+
+  std::shared_ptr<const Program> program_;
+};
+
+/// What the graph's random operators draw from.
+std::vector<at::Generator> generators_of(const graph::Graph& graph) {
+  std::vector<at::Generator> generators;
+  for (const graph::AtenNode& node : graph.aten_nodes) {
+    if (!node.op.hasTag(at::Tag::nondeterministic_seeded)) continue;
+    at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+    for (const graph::AtenArg& arg : node.args) {
+      const auto* constant = std::get_if<c10::IValue>(&arg);
+      if (constant && constant->isGenerator()) generator = constant->toGenerator();
+    }
+    if (std::ranges::find(generators, generator) == generators.end()) generators.push_back(std::move(generator));
+  }
+  return generators;
+}
+
+}  // namespace
+
+graph::Graph forward_of(const graph::Graph& graph, const std::vector<autograd::Backward>& backwards) {
+  graph::Graph forward = graph;
+  forward.torch_nodes.clear();
+  for (graph::AtenNode& node : forward.aten_nodes) node.torch_node = -1;
+  for (graph::Value& value : forward.values) value.meta.requires_grad = false;
+  for (const autograd::Backward& backward : backwards) {
+    for (const graph::ValueId id : backward.saved) {
+      const bool known = graph.values[id].kind == graph::ValueKind::Input || std::ranges::count(forward.outputs, id);
+      if (!known) forward.outputs.push_back(id);
+    }
+  }
+  return forward;
+}
+
+std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph,
+                                                    std::vector<autograd::Backward> backwards,
+                                                    std::unique_ptr<TensorComputation> forward,
+                                                    std::vector<std::unique_ptr<TensorComputation>> computations,
+                                                    std::unique_ptr<Computation> torch_level) {
+  // The last tensor with this history may go where the GIL is not held: the torch level consists of Python objects.
+  const std::shared_ptr<Program> program(new Program, [](Program* last) {
+    if (!Py_IsInitialized()) return;
+    const pybind11::gil_scoped_acquire gil;
+    delete last;
+  });
+  const graph::Graph whole = forward_of(graph, backwards);
+  const auto position = [](const std::vector<graph::ValueId>& ids, graph::ValueId id) {
+    return static_cast<size_t>(std::ranges::find(ids, id) - ids.begin());
+  };
+  for (size_t i = 0; i < backwards.size(); ++i) {
+    BackwardProgram& made = program->backwards.emplace_back(std::move(backwards[i]), std::move(computations[i]));
+    const autograd::Backward& ties = made.ties;
+    for (const graph::ValueId id : ties.saved) {
+      const bool input = graph.values[id].kind == graph::ValueKind::Input;
+      made.saved.push_back({input, position(input ? graph.inputs : whole.outputs, id)});
+    }
+    for (const auto& leaf : ties.leaves) made.leaves.push_back(position(graph.inputs, leaf.input));
+    for (size_t root = 0; root < ties.roots.size(); ++root) {
+      made.tangents.push_back(ties.graph.values[ties.graph.inputs[ties.saved.size() + root]].meta);
+    }
+  }
+  program->outputs = graph.outputs.size();
+  program->generators = generators_of(graph);
+  const graph::Aliases aliases(graph);
+  program->writes_inputs = std::ranges::any_of(graph.inputs, [&](graph::ValueId id) { return aliases.written(id); });
+  program->forward = std::move(forward);
+  program->torch_level = std::move(torch_level);
+  return std::make_unique<JointComputation>(program);
+}
+
+}  // namespace magneto::runtime

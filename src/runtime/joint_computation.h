@@ -1,0 +1,23 @@
+// A graph whose results require gradients: its forward as one computation, and a node of autograd's graph whose
+// backward is another.
+#pragma once
+
+#include <memory>
+
+#include "autograd/joint.h"
+#include "runtime/computation.h"
+
+namespace magneto::runtime {
+
+/// `forward` runs `forward_of(graph, backwards)`, each of `computations` one of the backwards' graphs; `torch_level`
+/// runs the graph under autograd, for when something unusual is around, and for gradients of gradients.
+std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph,
+                                                    std::vector<autograd::Backward> backwards,
+                                                    std::unique_ptr<TensorComputation> forward,
+                                                    std::vector<std::unique_ptr<TensorComputation>> computations,
+                                                    std::unique_ptr<Computation> torch_level);
+
+/// The forward graph without its torch level, giving, behind its outputs, also what the backwards read of it.
+graph::Graph forward_of(const graph::Graph& graph, const std::vector<autograd::Backward>& backwards);
+
+}  // namespace magneto::runtime

@@ -1,0 +1,162 @@
+"""Results that require gradients, computed by compiled code with gradients that are compiled, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import magneto
+
+Program = Callable[..., Tensor | tuple[Tensor, ...]]
+
+
+@pytest.fixture(autouse=True)
+def joint() -> Iterator[None]:
+    with magneto.config.patch(joint_graph=True):
+        yield
+
+
+def module(*layers: nn.Module) -> nn.Module:
+    return layers[0] if len(layers) == 1 else nn.Sequential(*layers)
+
+
+class Heads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.a, self.b = nn.Linear(4, 6), nn.Linear(6, 2), nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = self.body(x).tanh()
+        return self.a(hidden), self.b(hidden)
+
+
+PROGRAMS: dict[str, tuple[Callable[[], Program], tuple[tuple[int, ...], ...]]] = {
+    "scale": (lambda: lambda x: x * 2, ((4,),)),
+    "product": (lambda: lambda x, y: x @ y, ((3, 4), (4, 2))),
+    "two_results": (lambda: lambda x, y: (x @ y, x.sum() * y), ((3, 3), (3, 3))),
+    "broadcast": (lambda: lambda x, y: x.sin() * y + y.exp(), ((3, 4), (4,))),
+    "views": (lambda: lambda x: x.view(2, 6).t()[1:].reshape(5, 2).cumsum(0), ((3, 4),)),
+    "transposed_result": (lambda: lambda x: (x * 3).t().contiguous().t(), ((3, 4),)),
+    "one_value_twice": (lambda: lambda x: x * x.detach() + x, ((5,),)),
+    "linear": (lambda: module(nn.Linear(4, 5)), ((3, 4),)),
+    "perceptron": (
+        lambda: module(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.SiLU(), nn.Linear(16, 4)),
+        ((3, 8),),
+    ),
+    "in_place": (lambda: module(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 2)), ((3, 4),)),
+    "dropout": (lambda: module(nn.Linear(8, 16), nn.Dropout(0.5), nn.Linear(16, 4)), ((3, 8),)),
+    "images": (lambda: module(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()), ((2, 3, 8, 8),)),
+    "recurrent": (lambda: lambda x, w: torch.stack([x := torch.tanh(x @ w) for _ in range(4)]), ((2, 3), (3, 3))),
+    "heads": (Heads, ((3, 4),)),
+    "cross_entropy": (lambda: lambda x: nn.functional.cross_entropy(x, torch.arange(4)), ((4, 7),)),
+}
+
+
+def parameters(program: Program) -> list[nn.Parameter]:
+    return list(program.parameters()) if isinstance(program, nn.Module) else []
+
+
+def run(program: Program, weights: list[nn.Parameter], inputs: list[Tensor]) -> list[Tensor | None]:
+    """Results, gradients of inputs and weights, and what the random state is afterwards."""
+    for weight in weights:
+        weight.grad = None
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    torch.manual_seed(5)
+    results = program(*leaves)
+    results = (results,) if isinstance(results, Tensor) else results
+    sum(result.sin().sum() for result in results).backward()
+    return [*(r.detach() for r in results), *(x.grad for x in leaves), *(w.grad for w in weights), torch.rand(1)]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_eager(name: str, backend: str, dynamic: bool | None) -> None:
+    make, shapes = PROGRAMS[name]
+    program = make()
+    compiled = magneto.compile(program, backend=backend, dynamic=dynamic)
+    for _ in range(2):
+        inputs = [torch.randn(shape) for shape in shapes]
+        expected, given = (run(p, parameters(program), inputs) for p in (program, compiled))
+        for i, (a, b) in enumerate(zip(expected, given, strict=True)):
+            assert (a is None) == (b is None), i
+            if a is None or b is None:
+                continue
+            assert a.stride() == b.stride()
+            if backend == "aot_eager":
+                assert torch.equal(a, b), i
+            else:
+                torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-6)
+    stats = magneto.stats()
+    assert stats["joint_graphs"] and not stats["no_joint"]
+
+
+def test_backwards_of_unrelated_results_are_apart() -> None:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x * w, (x + w).sum()
+
+    x, w = torch.randn(3), torch.randn(3, requires_grad=True)
+    first, second = magneto.compile(f, backend="aot_eager")(x, w)
+    second.backward()
+    first.sum().backward()
+    assert torch.equal(w.grad, 1 + x)
+
+
+def test_a_second_backward_raises_as_in_eager() -> None:
+    def f(x: Tensor) -> Tensor:
+        return x.sin() * x
+
+    for program in (f, magneto.compile(f)):
+        loss = program(torch.randn(3, requires_grad=True)).sum()
+        loss.backward()
+        with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+            loss.backward()
+
+
+def test_a_saved_input_that_is_written_is_an_error() -> None:
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        return (x * w).sum()
+
+    for program in (f, magneto.compile(f)):
+        x, w = torch.randn(3), torch.randn(3, requires_grad=True)
+        loss = program(x, w)
+        x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+
+
+def test_retained_and_stopped_gradients() -> None:
+    def f(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        return x * w, w.exp()
+
+    x, w = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    a, b = magneto.compile(f)(x, w)
+    for _ in range(2):
+        gradients = torch.autograd.grad(a.sum(), (x, w), retain_graph=True)
+        torch.testing.assert_close(gradients, (w.detach(), x.detach()))
+    assert torch.autograd.grad(b.sum(), x, allow_unused=True) == (None,)
+
+
+def test_gradients_of_gradients() -> None:
+    def f(x: Tensor) -> Tensor:
+        return (x**3).sum()
+
+    x = torch.randn(4, requires_grad=True)
+    (first,) = torch.autograd.grad(magneto.compile(f)(x), x, create_graph=True)
+    torch.testing.assert_close(first, 3 * x**2)
+    (second,) = torch.autograd.grad(first.sum(), x)
+    torch.testing.assert_close(second, 6 * x.detach())
+
+
+def test_nothing_is_kept_after_many_steps() -> None:
+    layer = nn.Linear(4, 4)
+    compiled = magneto.compile(layer)
+    x = torch.randn(2, 4)
+    for _ in range(20):
+        compiled(x).sum().backward()
+    last = compiled(x)
+    node = last.grad_fn
+    assert node is not None and node.name() == "MagnetoBackward"
