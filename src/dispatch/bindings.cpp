@@ -56,17 +56,17 @@ PyObject* stats(PyObject*, PyObject*) {
     const cache::Counters disk = cache::counters();
     const runtime::HeldMemory& held = runtime::held_memory();
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:N,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,"
+        "{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,"
         "s:{s:L,s:L,s:L}}",
         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
         counts(s.break_reasons), "recompiles", s.recompiles, "cache_entries", s.cache_entries, "fallbacks",
         counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "python_meta_kernels",
         counts(fake::python_meta_kernels()), "undone", counts(s.undone), "joint_graphs", s.joint_graphs,
-        "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels, "externs",
-        counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits, "cache_misses", disk.misses,
-        "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned", s.tuned, "kept_programs",
-        s.kept_programs, "specialised", s.specialised, "memory", "arenas", held.arenas.load(), "weights",
-        held.weights.load(), "outputs", held.outputs.load());
+        "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels, "instructions",
+        s.instructions, "cut", s.cut, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits",
+        disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned",
+        s.tuned, "kept_programs", s.kept_programs, "specialised", s.specialised, "memory", "arenas",
+        held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load());
   });
 }
 

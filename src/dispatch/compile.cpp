@@ -175,6 +175,12 @@ graph::SymbolValues captured_sizes(const capture::Trace& trace) {
   return graph::SymbolReader(trace.graph).read(inputs.data());
 }
 
+void count_kernels(const runtime::Compiled& compiled) {
+  stats().kernels += compiled.kernels;
+  stats().instructions += compiled.instructions;
+  stats().cut += compiled.cut;
+}
+
 /// Generates code for one size of a graph that has been captured for many.
 runtime::Specialise specialise_as(runtime::CompileWay way, bool disk_cache, std::string place) {
   way.tuning = {};  // for the sizes of the capture
@@ -182,7 +188,7 @@ runtime::Specialise specialise_as(runtime::CompileWay way, bool disk_cache, std:
     const cache::Pause without(!disk_cache);
     graph::NoSink sink;
     runtime::Compiled compiled = runtime::make_compiled_computation(graph, way, sink);
-    stats().kernels += compiled.kernels;
+    count_kernels(compiled);
     ++stats().specialised;
     if (!compiled.uncompiled.empty()) report_uncompiled(place, compiled.uncompiled);
     return std::move(compiled.computation);
@@ -213,7 +219,7 @@ std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& conte
     }
   }
   say_of_cache();
-  stats().kernels += compiled.kernels;
+  count_kernels(compiled);
   stats().tuned += compiled.tuned;
   stats().kept_programs += compiled.kept;
   if (compiled.watch) CompileTrace::current()->watch(std::move(compiled.watch));

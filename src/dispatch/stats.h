@@ -20,6 +20,8 @@ struct Stats {
   std::map<std::string, int64_t> fallbacks;     // captures that failed by our own fault, by cause
   std::map<std::string, int64_t> meta_kernels;  // operators inferred by the dispatcher's meta kernels
   int64_t kernels = 0;                          // fused kernels generated
+  int64_t instructions = 0;                     // of the loops of these kernels
+  int64_t cut = 0;                              // expressions kept out of a kernel that they would make too large
   std::map<std::string, int64_t> externs;       // operators called by compiled programs, by name
   int64_t kept_programs = 0;                    // graphs whose programs were found in the cache on disk
   int64_t tuned = 0;                            // kernels and products that measuring made otherwise

@@ -686,6 +686,7 @@ LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices
   const Groups groups = find_groups(lowering);
   sink.offer(graph::Stage::fusion, [&] { return print(lowering, groups); });
   emit(lowering, groups);
+  lowering.program.cut = static_cast<int32_t>(groups.cut.size());
   for (Step& step : lowering.program.steps) {
     if (!step.kernel) continue;
     // Scratch buffers are no arguments.

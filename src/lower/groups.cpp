@@ -68,9 +68,17 @@ constexpr float kWide = 64, kSome = 4, kFunction = 4;
 constexpr size_t kMostOps = 48;
 /// Instructions, roughly: of an expression; of all expressions of a group; of the copies of one expression, for readers
 /// that each compute their own part of it.
-constexpr int32_t kMostCode = 1024, kMostGroupCode = 4096, kMostCopied = 64;
-/// A function like exp is so many.
-constexpr int32_t kFunctionCode = 8;
+constexpr int32_t kMostCode = 256, kMostGroupCode = 1024, kMostCopied = 64;
+/// A function like exp is so many; a division of integers, which no vector instruction does.
+constexpr int32_t kFunctionCode = 8, kIntegerDivisionCode = 16;
+
+int32_t own_code(const Node& node) {
+  if (node.kind == NodeKind::View) return 0;
+  if (own_weight(node) >= kFunction) return kFunctionCode;
+  const bool divides = node.kind == NodeKind::Math &&
+                       (node.op == Op::Div || node.op == Op::Mod || node.op == Op::Fmod || node.op == Op::FloorDiv);
+  return divides && !loops::is_float(node.dtype) ? kIntegerDivisionCode : 1;
+}
 constexpr size_t kLookBack = 6;
 /// A reduction takes a pointwise group's loops over only if enough rows stay to run in parallel, or all is small.
 constexpr int64_t kFewRows = 8, kSmall = 1 << 16;
@@ -137,7 +145,7 @@ class Grouper {
       const bool computes =
           node.kind == NodeKind::Math || node.kind == NodeKind::Gather || node.kind == NodeKind::Guard;
       float weight = own_weight(node);
-      int32_t code = weight >= kFunction ? kFunctionCode : node.kind == NodeKind::View ? 0 : 1;
+      int32_t code = own_code(node);
       for (const NodeId operand : node.operands) {
         code += out_.is_op[operand] ? 1 : code_[operand];
         const bool reduction = out_.is_op[operand] && dag_[operand].kind == NodeKind::Reduce;

@@ -403,8 +403,8 @@ void put(Archive& archive, Choices& choices) {
 
 template <typename Archive>
 void put(Archive& archive, LoopProgram& program) {
-  auto& [functional, buffers, places, steps, output_views, copies, choices] = program;
-  all(archive, functional, buffers, places, steps, output_views, copies, choices);
+  auto& [functional, buffers, places, steps, output_views, copies, cut, choices] = program;
+  all(archive, functional, buffers, places, steps, output_views, copies, cut, choices);
 }
 
 /// A writer changes nothing, but shares its code with the reader, which does.

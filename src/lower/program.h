@@ -79,6 +79,8 @@ struct LoopProgram {
   std::vector<int32_t> output_views;
   /// The functional graph's writes that are left to be done at the end; kernels do the others.
   std::vector<passes::Functional::Write> copies;
+  /// Expressions that are no part of a kernel that they could have been in, because its code would become too large.
+  int32_t cut = 0;
   /// By which it was lowered.
   Choices choices;
 

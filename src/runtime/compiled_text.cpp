@@ -119,6 +119,9 @@ std::string kernels_text(const CompiledProgram::Impl& impl, const char* comment,
 std::string hints_text(const CompiledProgram::Impl& impl) {
   std::string out;
   const graph::Graph& graph = impl.program.functional.graph;
+  if (const int32_t cut = impl.program.cut) {
+    out += std::to_string(cut) + " expressions are no part of a larger kernel, whose code would take too long to make\n";
+  }
   for (const CompiledStep& step : impl.steps) {
     if (step.kernel >= 0) {
       const KernelCall& call = impl.kernels[step.kernel];

@@ -283,10 +283,13 @@ Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& 
     for (const lower::Step& step : lowered.steps) {
       if (step.kernel) {
         ++result.kernels;
+        for (const loops::Block& block : step.kernel->kernel.blocks)
+          result.instructions += static_cast<int64_t>(block.code.size());
       } else {
         result.externs.push_back(lowered.functional.graph.aten_nodes[step.call.node].op.operator_name().name);
       }
     }
+    result.cut = lowered.cut;
     CompiledProgram program(std::move(lowered), way.interpret ? KernelMode::Interpret : KernelMode::Machine);
     program.offer(sink);
     if (sink.watches()) result.watch = program.watch();

@@ -32,6 +32,8 @@ struct Compiled {
   /// Not empty: why the operators run one by one after all.
   std::string uncompiled;
   int64_t kernels = 0;
+  /// The instructions of their loops, and the expressions that would have made a kernel too large.
+  int64_t instructions = 0, cut = 0;
   /// Operators that are called, by name.
   std::vector<std::string> externs;
   /// It was found in the cache on disk: nothing was lowered.

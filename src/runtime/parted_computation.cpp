@@ -102,6 +102,8 @@ Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& wa
     steps.push_back({std::move(made.computation), part.inputs, part.outputs, part.dead});
     if (result.uncompiled.empty()) result.uncompiled = made.uncompiled;
     result.kernels += made.kernels;
+    result.instructions += made.instructions;
+    result.cut += made.cut;
     result.kept |= made.kept;
     result.externs.insert(result.externs.end(), made.externs.begin(), made.externs.end());
   }
