@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 
 #include "graph/aliases.h"
 
@@ -13,66 +14,128 @@ namespace magneto::graph {
 
 namespace {
 
-enum class When : uint8_t { Always, Integers };
+enum class Safe : uint8_t { Always, Fitting, Floats };
 
-/// ATen operators that look at values and may raise because of them, by the beginning of their names.
-constexpr struct {
-  std::string_view prefix;
-  When when;
-} kMayRaise[] = {
-    {"index", When::Always},
-    {"_index_put", When::Always},
-    {"gather", When::Always},
-    {"scatter", When::Always},
-    {"take", When::Always},
-    {"put_", When::Always},
-    {"embedding", When::Always},
-    {"_embedding", When::Always},
-    {"nll_loss", When::Always},
-    {"one_hot", When::Always},
-    {"multinomial", When::Always},
-    {"bernoulli", When::Always},
-    {"normal", When::Always},
-    {"poisson", When::Always},
-    {"bincount", When::Always},
-    {"linalg_", When::Always},
-    {"_linalg", When::Always},
-    {"cholesky", When::Always},
-    {"lu_", When::Always},
-    {"triangular_solve", When::Always},
-    {"geqrf", When::Always},
-    {"ormqr", When::Always},
-    {"_assert", When::Always},
-    {"repeat_interleave", When::Always},
-    {"masked_scatter", When::Always},
-    {"binary_cross_entropy", When::Always},
-    {"_ctc_loss", When::Always},
-    {"ctc_loss", When::Always},
-    {"max_unpool", When::Always},
-    {"histc", When::Always},
-    {"searchsorted", When::Always},
-    {"_unsafe_index", When::Always},
-    {"segment_reduce", When::Always},
-    {"floor_divide", When::Integers},
-    {"remainder", When::Integers},
-    {"fmod", When::Integers},
-    {"div", When::Integers},
-    {"pow", When::Integers},
-};
+/// ATen operators that are known not to raise once capture has checked shapes and dtypes: by their names, without the
+/// underscore of the in-place form. Whatever has no row may raise. `Fitting`: a number may not fit a narrow integer.
+/// `Floats`: integers may be divided by zero.
+const std::unordered_map<std::string_view, Safe>& known_safe() {
+  static const auto* table = [] {
+    auto* table = new std::unordered_map<std::string_view, Safe>;
+    const auto add = [&](Safe when, std::initializer_list<std::string_view> names) {
+      for (const std::string_view name : names) table->emplace(name, when);
+    };
+    add(Safe::Always, {"view",
+                       "_unsafe_view",
+                       "reshape",
+                       "_reshape_alias",
+                       "t",
+                       "transpose",
+                       "permute",
+                       "unsqueeze",
+                       "squeeze",
+                       "slice",
+                       "select",
+                       "expand",
+                       "alias",
+                       "detach",
+                       "unbind",
+                       "split",
+                       "split_with_sizes",
+                       "clone",
+                       "contiguous",
+                       "copy",
+                       "_to_copy",
+                       "zero",
+                       "zeros_like",
+                       "ones_like",
+                       "empty_like",
+                       "cat",
+                       "stack",
+                       "eq",
+                       "ne",
+                       "lt",
+                       "le",
+                       "gt",
+                       "ge",
+                       "logical_and",
+                       "logical_or",
+                       "logical_not",
+                       "where",
+                       "isnan",
+                       "isinf"});
+    add(Safe::Fitting, {"add", "sub", "rsub", "mul", "neg", "abs", "fill", "masked_fill", "clamp", "clamp_min",
+                        "clamp_max", "maximum", "minimum", "relu", "sum", "full_like"});
+    add(Safe::Floats, {"div",
+                       "exp",
+                       "expm1",
+                       "log",
+                       "log1p",
+                       "log2",
+                       "sqrt",
+                       "rsqrt",
+                       "reciprocal",
+                       "sin",
+                       "cos",
+                       "tanh",
+                       "sigmoid",
+                       "silu",
+                       "gelu",
+                       "erf",
+                       "elu",
+                       "leaky_relu",
+                       "hardtanh",
+                       "hardswish",
+                       "hardsigmoid",
+                       "softplus",
+                       "lerp",
+                       "addcmul",
+                       "addcdiv",
+                       "square",
+                       "mean",
+                       "mm",
+                       "bmm",
+                       "addmm",
+                       "baddbmm",
+                       "convolution",
+                       "native_layer_norm",
+                       "native_group_norm",
+                       "native_batch_norm",
+                       "native_dropout",
+                       "_softmax",
+                       "_log_softmax",
+                       "threshold_backward",
+                       "tanh_backward",
+                       "sigmoid_backward",
+                       "silu_backward",
+                       "gelu_backward"});
+    return table;
+  }();
+  return *table;
+}
 
 bool may_raise(const Graph& graph, const AtenNode& node) {
   std::string_view name = node.op.operator_name().name;
   if (!name.starts_with("aten::")) return true;  // of a library: nobody knows
   name.remove_prefix(6);
-  for (const auto& row : kMayRaise) {
-    if (!name.starts_with(row.prefix)) continue;
-    if (row.when == When::Always) return true;
-    bool integers = true;
-    for_each_operand(
-        node, [&](ValueId id) { integers &= c10::isIntegralType(graph.values[id].meta.dtype, /*includeBool=*/true); });
-    if (integers) return true;
-  }
-  return false;
+  if (name.ends_with('_')) name.remove_suffix(1);
+  const auto row = known_safe().find(name);
+  if (row == known_safe().end()) return true;
+  if (row->second == Safe::Always) return false;
+  bool raises = false;
+  for_each_operand(node, [&](ValueId id) {
+    const c10::ScalarType dtype = graph.values[id].meta.dtype;
+    if (!c10::isIntegralType(dtype, /*includeBool=*/true)) return;
+    raises |= row->second == Safe::Floats || dtype != c10::kLong;
+  });
+  return raises;
+}
+
+/// Batch norm moves its running statistics, which its schema doesn't say.
+bool writes_hidden(const AtenNode& node, size_t index) {
+  const c10::FunctionSchema& schema = node.op.schema();
+  return schema.name().find("batch_norm") != std::string::npos &&
+         schema.arguments()[index].name().starts_with("running_");
 }
 
 /// How many elements a mask selects, and whether the values fit, is no part of the key.
@@ -87,9 +150,13 @@ bool has_mask(const Graph& graph, const AtenNode& node) {
 
 /// Two calls with one key raise for the same reason: if the first did not, neither does the second.
 std::string reason_key(const Graph& graph, const AtenNode& node) {
-  std::string key = node.op.operator_name().name;
+  std::string key = node.op.operator_name().name + "." + node.op.operator_name().overload_name;
   bool first = true;
   for (const AtenArg& arg : node.args) {
+    key += "|";
+    if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {  // which dimension an index is of
+      for (const ValueId id : *ids) key += id == kNoValue ? 'n' : 't';
+    }
     for_each_tensor(arg, [&](ValueId id) {
       if (std::exchange(first, false)) {  // the tensor that is indexed counts by its sizes
         for (const int64_t size : graph.values[id].meta.sizes) key += "," + std::to_string(size);
@@ -141,7 +208,7 @@ Undo undo_of(const Graph& graph) {
     for (size_t i = 0; i < node.args.size(); ++i) {
       for_each_tensor(node.args[i], [&](ValueId id) {
         if (effects.aliases) operands.insert(roots[id].begin(), roots[id].end());
-        if (writes_argument(schema, i)) written.insert(roots[id].begin(), roots[id].end());
+        if (writes_argument(schema, i) || writes_hidden(node, i)) written.insert(roots[id].begin(), roots[id].end());
       });
     }
     for (const ValueId id : node.results) {
