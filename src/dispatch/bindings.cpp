@@ -65,8 +65,8 @@ PyObject* stats(PyObject*, PyObject*) {
         "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels, "instructions",
         s.instructions, "cut", s.cut, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits",
         disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned",
-        s.tuned, "kept_programs", s.kept_programs, "specialised", s.specialised, "memory", "arenas",
-        held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load());
+        s.tuned, "kept_programs", s.kept_programs, "specialised", s.specialised, "memory", "arenas", held.arenas.load(),
+        "weights", held.weights.load(), "outputs", held.outputs.load());
   });
 }
 

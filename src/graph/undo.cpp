@@ -63,7 +63,37 @@ const std::unordered_map<std::string_view, Safe>& known_safe() {
                        "logical_not",
                        "where",
                        "isnan",
-                       "isinf"});
+                       "isinf",
+                       "constant_pad_nd",
+                       "amax",
+                       "amin",
+                       "max",
+                       "min",
+                       "argmax",
+                       "argmin",
+                       "sort",
+                       "topk",
+                       "flip",
+                       "roll",
+                       "diagonal",
+                       "tril",
+                       "triu",
+                       "any",
+                       "all",
+                       "unfold",
+                       "as_strided",
+                       "bitwise_not",
+                       "logical_xor",
+                       "sign",
+                       "relu6",
+                       "isfinite",
+                       "empty",
+                       "zeros",
+                       "ones",
+                       "full",
+                       "arange",
+                       "scalar_tensor",
+                       "max_pool2d_with_indices"});
     add(Safe::Fitting, {"add", "sub", "rsub", "mul", "neg", "abs", "fill", "masked_fill", "clamp", "clamp_min",
                         "clamp_max", "maximum", "minimum", "relu", "sum", "full_like"});
     add(Safe::Floats, {"div",
@@ -108,7 +138,31 @@ const std::unordered_map<std::string_view, Safe>& known_safe() {
                        "tanh_backward",
                        "sigmoid_backward",
                        "silu_backward",
-                       "gelu_backward"});
+                       "gelu_backward",
+                       "pow",
+                       "cumsum",
+                       "var",
+                       "var_mean",
+                       "std",
+                       "floor",
+                       "ceil",
+                       "round",
+                       "trunc",
+                       "softmax",
+                       "prelu",
+                       "native_batch_norm_backward",
+                       "avg_pool2d",
+                       "_adaptive_avg_pool2d",
+                       "upsample_nearest2d",
+                       "upsample_bilinear2d",
+                       "_scaled_dot_product_flash_attention_for_cpu",
+                       "_native_batch_norm_legit",
+                       "_fused_adam",
+                       "_fused_adamw",
+                       "_fused_sgd",
+                       "_fused_adagrad",
+                       "norm",
+                       "linalg_vector_norm"});
     return table;
   }();
   return *table;
@@ -118,6 +172,8 @@ bool may_raise(const Graph& graph, const AtenNode& node) {
   std::string_view name = node.op.operator_name().name;
   if (!name.starts_with("aten::")) return true;  // of a library: nobody knows
   name.remove_prefix(6);
+  constexpr std::string_view kForeach = "_foreach_";  // each tensor of a list
+  if (name.starts_with(kForeach)) name.remove_prefix(kForeach.size());
   if (name.ends_with('_')) name.remove_suffix(1);
   const auto row = known_safe().find(name);
   if (row == known_safe().end()) return true;
