@@ -106,13 +106,15 @@ def test_facts_in_the_fields_of_a_function(fact, value):
 
 @pytest.mark.parametrize(
     ("fact", "value"),
-    [("__code__", (lambda a, b: 1).__code__), ("__defaults__", (4,)), ("__kwdefaults__", {"c": 4})],
-    ids=str,
+    [
+        ("__code__", function_with_facts().__code__.replace(co_name="g")),
+        ("__defaults__", (4,)),
+        ("__kwdefaults__", {"c": 4}),
+    ],
+    ids=["code", "defaults", "kwdefaults"],
 )
 def test_a_function_is_its_code_and_its_defaults(fact, value):
     f = function_with_facts()
-    if fact == "__code__":
-        value = function_with_facts().__code__.replace(co_name="g")
     guards = Guards((X, "function", f))
     assert guards(f)
     before = getattr(f, fact)
