@@ -114,7 +114,7 @@ Ref Capture::class_fact(PyTypeObject* type, PyObject* name) {
 }
 
 Ref Capture::read_cell(PyObject* cell) {
-  if (Overlay* written = find_overlay(cell, false)) return written->entries.front().second;
+  if (Overlay* written = find_overlay(cell, false)) return written->find(Py_None)->second;  // the last of its writes
   PyObject* contents = PyCell_GET(cell);
   const auto outside = cell_contents_.find(cell);
   if (outside == cell_contents_.end()) return Ref::borrow(contents);

@@ -10,6 +10,7 @@ import changed_callbacks_programs
 import changed_calls_programs
 import changed_classes_programs
 import changed_containers_programs
+import changed_deletions_programs
 import changed_facts_programs
 import changed_flow_programs
 import changed_library_programs
@@ -33,6 +34,7 @@ FILES = {
     "callbacks": changed_callbacks_programs,
     "calls": changed_calls_programs,
     "containers": changed_containers_programs,
+    "deletions": changed_deletions_programs,
     "methods": changed_methods_programs,
     "orders": changed_orders_programs,
     "tensors": changed_tensors_programs,
