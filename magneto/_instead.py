@@ -26,6 +26,19 @@ def assign_selected(target: Any, mask: Any, source: Any) -> None:
     target[mask] = source[mask]
 
 
+def foreach_of_numbers(name: str, tensors: Any, *lists: Any) -> Any:
+    """torch._foreach_* with lists of numbers, one tensor after the other, as PyTorch's own kernel for the CPU."""
+    if not all(tensor.is_cpu for tensor in tensors) or any(len(each) != len(tensors) for each in lists):
+        return as_written(f"torch.{name}", tensors, *lists)
+    single = name.removeprefix("_foreach_")
+    results = []
+    for index, tensor in enumerate(tensors):
+        operands = [each[index] for each in lists]
+        named = {"value": operands.pop()} if single.startswith(("addcdiv", "addcmul")) else {}
+        results.append(getattr(tensor, single)(*operands, **named))
+    return None if name.endswith("_") else tuple(results)
+
+
 def gives_plain_result(function: Any) -> bool:
     """What it gives is of no class of tensors, whatever it is called with."""
     return function in get_default_nowrap_functions()

@@ -28,6 +28,21 @@ bool holds_tensor(PyObject* value, int depth) {
   return false;
 }
 
+/// What stands for a number among the contents is not in the original.
+void know_numbers(Capture& capture, PyObject* value, int depth) {
+  if (is_unknown_number(value)) capture.known(value);
+  if (depth == 0) return;
+  if (PyTuple_Check(value) || PyList_Check(value)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+      know_numbers(capture, PySequence_Fast_GET_ITEM(value, i), depth - 1);
+    }
+  } else if (PyDict_Check(value)) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(value, &position, &key, &item)) know_numbers(capture, item, depth - 1);
+  }
+}
+
 /// C code reads a container from outside itself, not its stand-in: right as long as all that is in it is guarded, is
 /// unchanged, and has no fake.
 void guard_original(Capture& capture, PyObject* original) {
@@ -43,6 +58,7 @@ void guard_original(Capture& capture, PyObject* original) {
   if (holds_tensor(contents.get(), kDeepest)) {
     capture.side_exit(BreakReason::OpaqueObject, "C code reads a container that holds tensors");
   }
+  know_numbers(capture, contents.get(), kDeepest);
   capture.refuse_opaque(contents.get(), kDeepest);
 }
 

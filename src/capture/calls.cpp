@@ -130,8 +130,16 @@ PyTypeObject* script_function_type() {
   return type.type();
 }
 
-/// Module._call_impl does not run the hooks that run whatever happens when it hears that it is being compiled.
-bool leaves_hooks_out(const InterpFrame& asking) { return module_of(asking.globals) == "torch.nn.modules.module"; }
+/// Functions of PyTorch that compute something else when they hear that they are being compiled.
+bool does_as_in_eager(const InterpFrame& asking) {
+  const std::string_view module = module_of(asking.globals);
+  // Module._call_impl leaves hooks out that run whatever happens.
+  if (module == "torch.nn.modules.module") return true;
+  // An optimizer's step stays a tensor of float32, where eager computes with Python's floats.
+  PyObject* name = asking.info->code->co_name;
+  return module == "torch.optim.optimizer" && (PyUnicode_CompareWithASCIIString(name, "_get_value") == 0 ||
+                                               PyUnicode_CompareWithASCIIString(name, "_stack_if_compiling") == 0);
+}
 
 /// A member descriptor of weak references for what they refer to, for a guard to read it by.
 PyObject* weak_referent() {
@@ -278,7 +286,11 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
     return call(function.get(), std::move(merged));
   }
   if (std::strncmp(type->tp_name, "operator.", 9) == 0) return call_getter(callable, args);
-  if (is_operator_type(type)) return call_torch(callable, args);
+  static constinit Imported script_overload("torch._ops", "TorchBindOpOverload");
+  if (is_operator_type(type) || type == script_overload.type()) {
+    if (Ref label = profiler_label(callable, args)) return label;
+    if (is_operator_type(type)) return call_torch(callable, args);
+  }
   if (type == &Py_GenericAliasType) {  // list[int](...)
     Ref origin = load_attr(callable, MAGNETO_STR("__origin__"));
     if (PyType_Check(origin.get()) &&
@@ -445,7 +457,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       if (Ref checked = check(function, args)) return checked;
       break;
     case Treatment::True:
-      return Ref::borrow(frame && leaves_hooks_out(*frame) ? Py_False : Py_True);
+      return Ref::borrow(frame && does_as_in_eager(*frame) ? Py_False : Py_True);
     case Treatment::False:
       return Ref::borrow(Py_False);
     case Treatment::None:

@@ -412,6 +412,8 @@ class Capture {
   /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
   bool defers(PyObject* callable, const CallArgs& args);
   Ref defer(PyObject* callable, const CallArgs& args);
+  /// Each run calls the function at the segment's end, in the order of these.
+  void call_at_end(Ref function) { deferred_.push_back({std::move(function), {}, {}}); }
   /// `past_metaclass`: as type.__call__ does it.
   Ref call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass = false);
   /// Runs a torch call (or any C code that may run torch operators) and records it at the torch level if it did, or
@@ -429,6 +431,8 @@ class Capture {
   /// The tensor is one from outside.
   bool is_input(PyObject* tensor) const;
   Ref call_torch(PyObject* callable, const CallArgs& args);
+  /// An operator of torch.profiler.record_function, while nothing records. Null: something else. (profiler_labels.cpp)
+  Ref profiler_label(PyObject* callable, const CallArgs& args);
   Ref call_script_function(PyObject* function, const CallArgs& args);
   /// C code that reads its arguments' contents and may call Python functions back.
   Ref call_native(const std::function<PyObject*()>& run);

@@ -41,8 +41,10 @@ Ref Capture::resolve(PyObject* object, bool will_mutate) {
 }
 
 void Capture::refuse_opaque_iterable(PyObject* value) {
-  if (!is_outside(value) || is_shadow(value) || is_builtin_container(value) || is_tensor(value) || PyType_Check(value))
+  if (!is_outside(value) || is_shadow(value) || is_builtin_container(value) || is_tensor(value) ||
+      PyType_Check(value) || is_unknown_number(value)) {
     return;
+  }
   PyTypeObject* type = Py_TYPE(value);
   const bool derived_set = PyAnySet_Check(value);
   if (derived_set || PyIter_Check(value) || (is_opaque(value) && type->tp_iter) ||

@@ -11,6 +11,7 @@
 #include <set>
 
 #include "capture/capture.h"
+#include "capture/modules.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -142,9 +143,19 @@ Ref Capture::tensor_of_data_number(const Expr& size, bool wrapped) {
                 [&] { return THPVariable_Wrap(operation.call(number)); });
 }
 
+namespace {
+
+/// What an optimizer computes of its step's number goes to operators, and nowhere else.
+bool is_step_of_optimizer(const InterpFrame* frame) {
+  return frame && module_of(frame->globals) == "torch.optim.optimizer" &&
+         PyUnicode_CompareWithASCIIString(frame->info->code->co_name, "_get_value") == 0;
+}
+
+}  // namespace
+
 Ref Capture::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
-  if (!session->takes.numbers || values.size() != 1 || c_function_name(callable) != "item" ||
-      !is_fake_tensor(values[0]))
+  if (!(session->takes.numbers || is_step_of_optimizer(frame)) || values.size() != 1 ||
+      c_function_name(callable) != "item" || !is_fake_tensor(values[0]))
     return {};
   const at::Tensor& tensor = THPVariable_Unpack(values[0]);
   if (!c10::isFloatingType(tensor.scalar_type()) || tensor.numel() != 1 || fake::known_value(tensor)) return {};

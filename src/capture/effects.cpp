@@ -34,6 +34,8 @@ struct Effect {
   bool calls_first = false;     // its first argument
   bool takes_sizes = false;     // numbers that follow from sizes, as they are
   bool computes = false;        // a number of numbers
+  bool operates = false;        // on numbers, as an operator does
+  size_t keeps = SIZE_MAX;      // its arguments from here on, and looks at none of them
   bool overridable = false;     // asks for __torch_function__
 };
 
@@ -66,8 +68,9 @@ Effect find_effect(const std::string& name) {
     effect.reason = reason_named(found->second->note);
   }
   if (effect.policy == Policy::Handler) {
-    for (const auto family : {builtin_handlers(), class_handlers(), text_handlers(), object_handlers(),
-                              tensor_handlers(), array_handlers(), sized_handlers(), torch_function_handlers()}) {
+    for (const auto family :
+         {builtin_handlers(), class_handlers(), text_handlers(), object_handlers(), tensor_handlers(), array_handlers(),
+          sized_handlers(), torch_function_handlers(), warning_handlers()}) {
       for (const HandlerRow& row : family) {
         if (name == row.name) effect.handler = row.function;
       }
@@ -87,7 +90,7 @@ void find_habits(Effect& effect) {
   effect.asks_class = name == "builtins.isinstance" || name == "_abc._abc_instancecheck";
   effect.appends = name == "list.append";
   effect.calls_first = name == "_functools.reduce";
-  static constexpr std::string_view computing[] = {"builtins.min", "builtins.max", "math.prod"};
+  static constexpr std::string_view computing[] = {"builtins.min", "builtins.max", "builtins.sum", "math.prod"};
   effect.takes_sizes = effect.policy == Policy::Torch || name.starts_with("torch._C.TensorBase.") ||
                        (effect.policy == Policy::Handler && name.starts_with("torch._C._")) ||
                        std::ranges::find(computing, name) != std::end(computing);
@@ -96,6 +99,26 @@ void find_habits(Effect& effect) {
   effect.overridable =
       std::ranges::any_of(overridable, [&](std::string_view start) { return name.starts_with(start); });
   effect.computes = name.starts_with("math.") || name == "builtins.abs" || name == "builtins.round";
+  effect.operates = is_number_function(name);
+  static constexpr std::pair<std::string_view, size_t> keeping[] = {
+      {"dict.setdefault", 2},
+      {"dict.get", 2},
+      {"dict.pop", 2},
+      {"dict.__setitem__", 2},
+      {"list.insert", 2},
+      {"list.__setitem__", 2},
+      {"list.append", 1},
+      {"builtins.getattr", 2},
+      {"builtins.next", 1},
+      {"builtins.setattr", 2},
+      {"_operator.setitem", 2},
+      {"collections.deque.append", 1},
+      {"collections.deque.appendleft", 1},
+  };
+  for (const auto& [function, first] : keeping) {
+    if (name == function) effect.keeps = first;
+  }
+  if (effect.sets_attribute) effect.keeps = 2;
   effect.takes_pairs = name.ends_with("dict.update") || name.ends_with("Dict.update");
   static constexpr std::string_view iterating[] = {".extend",  ".extendleft", "update",    ".__init__", ".__iadd__",
                                                    ".__ior__", ".__iand__",   ".__isub__", ".__ixor__"};
@@ -218,7 +241,10 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
   if (effect->computes) {
     if (Ref number = unknown_function(callable, args)) return number;
   }
-  if (!effect->asks_class) know_all(args, effect->sets_attribute ? 2 : args.values.size(), effect->takes_sizes);
+  if (effect->operates) {
+    if (Ref number = number_function(*this, effect->name, args)) return number;
+  }
+  if (!effect->asks_class) know_all(args, effect->keeps, effect->takes_sizes);
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
   std::optional<Uncuttable> scope;
   if (!allows_cut && frame) scope.emplace(*this);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "capture/capture.h"
 
@@ -24,6 +25,13 @@ std::span<const HandlerRow> torch_function_handlers();
 std::span<const HandlerRow> array_handlers();   // between tensors and arrays of NumPy
 std::span<const HandlerRow> sized_handlers();   // functions of torch that take plain numbers only, given sizes
 std::span<const HandlerRow> object_handlers();  // methods of object, type, dict and the `__new__` of built-in types
+
+std::span<const HandlerRow> warning_handlers();
+
+/// Such a C function is arithmetic on numbers: what it gives of some that differ from run to run. Null: these are none,
+/// or their values are needed. (number_functions.cpp)
+bool is_number_function(std::string_view name);
+Ref number_function(Capture& capture, std::string_view name, const CallArgs& args);
 
 /// torch.manual_seed. Null: a seed that is not to be had now.
 Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& args);

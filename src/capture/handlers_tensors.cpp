@@ -1,4 +1,5 @@
 // Methods of tensors that are more than one recorded operator.
+#include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "capture/handlers.h"
@@ -92,6 +93,14 @@ Ref handle_detach(Capture& capture, const CallArgs& args) {
   return capture.call_torch(method, args);
 }
 
+/// A tuple in place of a torch.Size would be data.
+Ref handle_new(Capture& capture, const CallArgs& args) {
+  static PyObject* const with_data = PyObject_GetAttrString(THPVariableClass, "new");
+  static PyObject* const with_size = PyObject_GetAttrString(THPVariableClass, "new_empty");
+  const bool size = args.values.size() == 2 && !args.kwnames && Py_TYPE(args.values[1]) == &THPSizeType;
+  return capture.call_torch(size ? with_size : with_data, args);
+}
+
 }  // namespace
 
 Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& given) {
@@ -118,6 +127,7 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.TensorBase.numel", handle_numel<kNumel>},
       {"torch._C.TensorBase.nelement", handle_numel<kNelement>},
       {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
+      {"torch._C.TensorBase.new", handle_new},
       {"torch._C.Generator.manual_seed", seed_generator},
       {"torch._C.TensorBase.detach_", handle_detach},
       {"torch._C._VariableFunctionsClass.detach_", handle_detach},

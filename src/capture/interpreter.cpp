@@ -103,8 +103,6 @@ int32_t operands_read(const Instr& in) {
     case Op::GET_ITER:
     case Op::GET_YIELD_FROM_ITER:
     case Op::GET_LEN:
-    case Op::UNARY_POSITIVE:
-    case Op::CALL_INTRINSIC_1:
     case Op::UNPACK_SEQUENCE:
     case Op::UNPACK_EX:
     case Op::LIST_EXTEND:
@@ -135,9 +133,10 @@ int32_t operands_read(const Instr& in) {
   }
 }
 
-/// Sizes stay sizes in a slice, and in what it cuts.
+/// Sizes stay sizes in a slice, in what it cuts, and where they are looked for.
 bool keeps_sizes(Op op) {
-  return op == Op::BUILD_SLICE || op == Op::BINARY_SLICE || op == Op::STORE_SLICE || op == Op::BINARY_SUBSCR;
+  return op == Op::BUILD_SLICE || op == Op::BINARY_SLICE || op == Op::STORE_SLICE || op == Op::BINARY_SUBSCR ||
+         op == Op::CONTAINS_OP;
 }
 
 }  // namespace

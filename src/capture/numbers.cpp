@@ -262,8 +262,8 @@ void Capture::guard_length(const Source* source, PyTypeObject* type, Py_ssize_t 
 
 Ref Capture::wrap_scalar(PyObject* raw, const Source* source) {
   if (source->kind == SourceKind::Const) return Ref::borrow(raw);
-  if (guards::is_number(raw) && !in_container_ && !memory_.needs_all && !memory_.needed.count(place_of(source))) {
-    const bool changes = has_changed(source, raw, "");
+  if (guards::is_number(raw) && !memory_.needs_all && !memory_.needed.count(place_of(source))) {
+    const bool changes = has_changed(source, raw, "") && (!in_container_ || PyLong_CheckExact(raw));
     const bool fleeting = resumed_ && (source->kind == SourceKind::Local || source->kind == SourceKind::Stack);
     if (changes && dynamic >= Dynamic::Automatic && PyLong_CheckExact(raw)) {
       int overflow = 0;
@@ -273,7 +273,9 @@ Ref Capture::wrap_scalar(PyObject* raw, const Source* source) {
         return size_number(symbol_of_number(source, now));
       }
     }
-    if (changes || fleeting) {
+    if (in_container_) {  // C code would look at what stands for it
+      exit_on_change(source, raw, "");
+    } else if (changes || fleeting) {
       guards.type(source, Py_TYPE(raw));
       return unknown_number(raw, source, changes);
     }

@@ -353,6 +353,13 @@ Ref unary_operator(Capture& capture, UnaryOperator op, PyObject* value) {
     static PyObject* const minus_one = PyLong_FromLong(-1);
     if (Ref result = capture.unknown_operation(guards::Arithmetic::Multiply, value, minus_one)) return result;
   }
+  if (op == UnaryOperator::Positive && is_unknown_number(value) && guards::is_number(number_now(value))) {
+    return Ref::borrow(value);
+  }
+  if (op == UnaryOperator::Invert && PyLong_CheckExact(number_now(value))) {  // ~n is -1 - n
+    static PyObject* const minus_one = PyLong_FromLong(-1);
+    if (Ref result = capture.unknown_operation(guards::Arithmetic::Subtract, minus_one, value)) return result;
+  }
   if (is_array(value)) {
     static constexpr const char* forms[] = {"-$", "+$", "~$"};
     return capture.numpy_operation({value}, forms[static_cast<int>(op)]);
@@ -587,7 +594,21 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
   });
 }
 
+/// One comparison after the other: each is a question about sizes.
+static bool contains_size(Capture& capture, PyObject* container, PyObject* item) {
+  const Ref members = checked(PySequence_Tuple(container));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(members.get()); ++i) {
+    PyObject* member = PyTuple_GET_ITEM(members.get(), i);
+    if (member == item || capture.truth(compare(capture, Py_EQ, member, item).get())) return true;
+  }
+  return false;
+}
+
 bool Capture::contains(PyObject* container, PyObject* item) {
+  const bool scanned =
+      PyTuple_CheckExact(container) || PyList_CheckExact(container) || PyFrozenSet_CheckExact(container);
+  if (size_of_number(item) && scanned && !is_outside(container) && !exits_on_change)
+    return contains_size(*this, container, item);
   const Ref known_item = known(item);
   item = known_item.get();
   if (is_tensor(container)) {

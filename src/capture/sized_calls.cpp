@@ -90,7 +90,10 @@ bool takes_numbers(at::ScalarType dtype, bool floats) {
 
 Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, const CallArgs& args) {
   const size_t data = self ? 1 : 0;
-  if (args.positional() != data + 1 || !holds_size(args.values[data])) return capture.call_torch(function, args);
+  if (args.positional() != data + 1) return capture.call_torch(function, args);
+  PyObject* given = args.values[data];
+  const Ref contents = is_builtin_container(given) ? capture.resolve_deep(given) : Ref::borrow(given);
+  if (!holds_size(contents.get())) return capture.call_torch(function, args);
   PyObject *dtype = Py_None, *device = Py_None;
   for (size_t i = args.positional(); i < args.values.size(); ++i) {
     PyObject *name = args.keyword(i), *value = args.values[i];
@@ -103,9 +106,9 @@ Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, cons
     }
   }
   Numbers numbers;
-  add_numbers(args.values[data], numbers);
+  add_numbers(contents.get(), numbers);
   std::vector<Py_ssize_t> lengths;
-  if (!numbers.plain || !is_regular(args.values[data], lengths)) return capture.call_torch(function, args);
+  if (!numbers.plain || !is_regular(contents.get(), lengths)) return capture.call_torch(function, args);
   const bool has_dtype = THPDtype_Check(dtype);
   const at::ScalarType type = has_dtype        ? reinterpret_cast<THPDtype*>(dtype)->scalar_type
                               : self           ? THPVariable_Unpack(self).scalar_type()
@@ -117,7 +120,7 @@ Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, cons
   const Ref of_self = self && device == Py_None ? checked(PyObject_GetAttrString(self, "device")) : Ref();
   const Ref of_numbers = Ref::borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(type)));
   return capture.call_instead("tensor_of_sizes",
-                              {{args.values[data], of_numbers.get(), of_self ? of_self.get() : device}});
+                              {{contents.get(), of_numbers.get(), of_self ? of_self.get() : device}});
 }
 
 namespace {

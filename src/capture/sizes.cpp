@@ -229,8 +229,9 @@ bool is_operator_type(PyTypeObject* type) {
 
 std::string operator_base_name(PyObject* callable) {
   static constinit Imported overload("torch._ops", "OpOverload");
-  Ref packet = Py_TYPE(callable) == overload.type() ? checked(PyObject_GetAttrString(callable, "_overloadpacket"))
-                                                    : Ref::borrow(callable);
+  Ref packet = PyType_IsSubtype(Py_TYPE(callable), overload.type())
+                   ? checked(PyObject_GetAttrString(callable, "_overloadpacket"))
+                   : Ref::borrow(callable);
   return PyUnicode_AsUTF8(checked(PyObject_GetAttrString(packet.get(), "_qualified_op_name")).get());
 }
 

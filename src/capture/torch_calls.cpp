@@ -165,6 +165,18 @@ bool takes_tensors(PyObject* callable, size_t arguments) {
 
 }  // namespace
 
+/// Of lists of tensors and of floats that only the data says, which no operator takes as a list.
+static bool is_foreach_of_floats(PyObject* callable, const CallArgs& args) {
+  const auto is_float = [](PyObject* item) { return is_symbolic_float(item); };
+  const auto holds_float = [&](PyObject* value) {
+    return (PyList_CheckExact(value) || PyTuple_CheckExact(value)) &&
+           std::any_of(PySequence_Fast_ITEMS(value), PySequence_Fast_ITEMS(value) + PySequence_Fast_GET_SIZE(value),
+                       is_float);
+  };
+  return c_function_name(callable).starts_with("_foreach_") && !args.kwnames &&
+         std::ranges::any_of(args.values, holds_float);
+}
+
 Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   std::vector<Ref> resolved;
   CallArgs values;
@@ -175,6 +187,11 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   }
   PyObject* const target = callable;  // what the torch level calls, with numbers
   const bool overridden = is_overridden(args.values);
+  if (is_foreach_of_floats(callable, values)) {
+    const Ref name = checked(PyUnicode_FromString(std::string(c_function_name(callable)).c_str()));
+    values.values.insert(values.values.begin(), name.get());
+    return call_instead("foreach_of_numbers", values);
+  }
   if (has_unknown_numbers() && !overridden) {
     callable = with_sizes(callable, values, resolved);
     const bool as_symints = takes_symints(callable);

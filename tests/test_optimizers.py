@@ -1,0 +1,114 @@
+"""Compiled steps of PyTorch's optimizers: eager's values to the last bit, two captures in all, no exits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import magneto
+
+STEPS = 6
+
+
+def train(
+    optimizer: type[torch.optim.Optimizer], options: dict[str, Any], compiled_with: str | None, schedule: bool
+) -> Any:
+    generator = torch.Generator().manual_seed(0)
+    parameters = [torch.nn.Parameter(torch.randn(4, 3, generator=generator)) for _ in range(5)]
+    steps = optimizer(parameters, **options)  # type: ignore[call-arg]
+    step: Any = steps.step
+    if compiled_with:
+        magneto.reset()
+        step = magneto.compile(steps.step, backend=compiled_with)
+    for index in range(STEPS):
+        for parameter in parameters:
+            parameter.grad = torch.randn(4, 3, generator=generator)
+        if schedule:
+            steps.param_groups[0]["lr"] = 0.1 / (index + 1)
+        step()
+    return parameters, [steps.state[parameter] for parameter in parameters]
+
+
+def assert_equal(got: Any, want: Any) -> None:
+    if isinstance(want, torch.Tensor):
+        assert got.dtype == want.dtype and torch.equal(got, want), (got - want).abs().max()
+    elif isinstance(want, dict):
+        assert list(got) == list(want)
+        for key in want:
+            assert_equal(got[key], want[key])
+    elif isinstance(want, (list, tuple)):
+        for left, right in zip(got, want, strict=True):
+            assert_equal(left, right)
+    else:
+        assert got == want
+
+
+ADAM: list[dict[str, Any]] = [
+    {},
+    {"foreach": False},
+    {"foreach": True},
+    {"amsgrad": True},
+    {"foreach": True, "amsgrad": True},
+    {"weight_decay": 0.1, "maximize": True},
+    {"foreach": True, "weight_decay": 0.1},
+    {"fused": True},
+]
+OTHERS: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {"lr": 0.1, "momentum": 0.9}),
+    ("Adagrad", {}),
+    ("Adamax", {}),
+    ("Adamax", {"foreach": True}),
+    ("NAdam", {"foreach": True}),
+    ("RMSprop", {}),
+    ("Adadelta", {}),
+    ("Rprop", {}),
+]
+
+
+def check(name: str, options: dict[str, Any], backend: str, schedule: bool = False, captures: int = 2) -> None:
+    with torch.profiler.record_function("the first one finds out which profilers there are"):
+        pass
+    optimizer = getattr(torch.optim, name)
+    want = train(optimizer, options, None, schedule)
+    got = train(optimizer, options, backend, schedule)
+    stats = magneto.stats()
+    if backend == "aot_eager":
+        assert_equal(got, want)
+    else:
+        for left, right in zip(got[0], want[0], strict=True):
+            torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-6)
+    assert stats["breaks"] == 0, stats["break_reasons"]
+    assert stats["frames"] <= captures
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("options", ADAM, ids=str)
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_adam(name: str, options: dict[str, Any], backend: str) -> None:
+    check(name, options, backend)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_rate_that_changes(foreach: bool, backend: str) -> None:
+    check("Adam", {"foreach": foreach}, backend, schedule=True, captures=3)
+
+
+@pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)
+def test_others(name: str, options: dict[str, Any]) -> None:
+    check(name, options, "aot_eager", captures=3)
+
+
+def test_a_profiler_sees_the_label_of_a_step() -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    steps = torch.optim.Adam([parameter])
+    step = magneto.compile(steps.step, backend="aot_eager")
+    for _ in range(3):
+        parameter.grad = torch.ones(3)
+        step()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        step()
+    step()
+    assert any(event.key == "Optimizer.step#Adam.step" for event in profiler.key_averages())
