@@ -27,6 +27,16 @@ def custom_function(cls: Any) -> Callable[..., Any]:
     return apply
 
 
+def checkpointed(function: Callable[..., Any], options: dict[str, Any]) -> Callable[..., Any]:
+    """torch.utils.checkpoint of the function, as graphs have it."""
+    from torch.utils.checkpoint import checkpoint
+
+    def checkpointed_call(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(function, *args, **options, **kwargs)
+
+    return checkpointed_call
+
+
 def disabled(fn: Callable[..., Any], recursive: bool) -> Callable[..., Any]:
     """`fn` as captures see it when it is disabled: a side exit. Run by CPython, compiled code off if `recursive`; else
     what it calls runs as in the function that called it."""

@@ -40,7 +40,7 @@ SETTINGS: Mapping[str, Setting] = {
         8, "Captures kept per code object; when they are used up, the frame runs in CPython, with a warning.", 1
     ),
     "accumulated_cache_size_limit": Setting(
-        256, "Captures kept per code object over all the objects (modules, closures) that it was captured for.", 1
+        256, "Captures kept of a function, or of one compiled module, over all calls of `compile` and all closures.", 1
     ),
     "suppress_errors": Setting(
         False,

@@ -439,6 +439,20 @@ def test_accumulated_cache_limit_is_visible() -> None:
         assert magneto.stats()["cache_entries"] == 4
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_each_compiled_module_has_limits_of_its_own(in_place: bool) -> None:
+    blocks = [torch.nn.Linear(3, 3) for _ in range(8)]
+    with magneto.config.patch(accumulated_cache_size_limit=3):
+        called: list[Any] = [magneto.compile(block, backend="aot_eager") for block in blocks]
+        if in_place:
+            called = [magneto.compile(block._call_impl, backend="aot_eager") for block in blocks]
+        for _ in range(2):
+            for function in called:
+                function(torch.ones(2, 3))
+    assert magneto.stats()["frames"] == len(blocks)
+    assert not magneto.stats()["fallbacks"]
+
+
 def test_error_on_recompile() -> None:
     compiled = magneto.compile(add_one, dynamic=False)
     compiled(X)

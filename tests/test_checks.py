@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 from check_programs import (
+    RAISING,
     assert_on_a_sum,
     assert_on_a_tensor,
     assert_on_several_elements,
     assert_that_is_caught,
     check_tensor_all,
+    raises_on_several_elements,
 )
 from compare import assert_same
 
@@ -63,3 +65,27 @@ def test_assert_on_a_tensor_of_several_elements(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_check_tensor_all(backend: str) -> None:
     compare(check_tensor_all, torch.ones(3), -torch.ones(3), torch.ones(3), backend=backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", RAISING, ids=lambda program: program.__name__)
+def test_branches_that_raise(program: Any, backend: str) -> None:
+    compare(program, torch.ones(1), -torch.ones(1) * 5, torch.full((1,), float("nan")), torch.ones(1), backend=backend)
+    magneto.reset()
+    if program is not raises_on_several_elements:
+        compare(program, torch.ones(3), -torch.ones(3) * 5, torch.ones(3), backend=backend)
+
+
+def test_a_branch_that_does_not_raise_is_a_side_exit() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            if x.sum() > 0:
+                raise ValueError("positive")
+        except ValueError:
+            return x - 1
+        return x + 1
+
+    compiled = magneto.compile(program, backend="aot_eager")
+    for x in (torch.ones(3), -torch.ones(3)):
+        assert_same(compiled(x), program(x), exact=True)
+    assert magneto.stats()["breaks"] > 0 and not magneto.stats()["undone"]

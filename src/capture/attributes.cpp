@@ -203,7 +203,7 @@ Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, boo
     }
     return value;
   }
-  if (kind == &PyProperty_Type) {
+  if (is_property_type(kind)) {
     if (!owner) return wrap(descriptor, sources.constant(descriptor));
     Ref getter = checked(PyObject_GetAttr(descriptor, MAGNETO_STR("fget")));
     return call(wrap(getter.get(), sources.constant(getter.get())).get(), {owner});
@@ -467,7 +467,7 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
     if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
       return bind(descriptor, owner, Py_TYPE(owner), unbound);
     }
-    if (kind->tp_descr_get && kind != &PyProperty_Type) return bind(descriptor, owner, Py_TYPE(owner), unbound);
+    if (kind->tp_descr_get && !is_property_type(kind)) return bind(descriptor, owner, Py_TYPE(owner), unbound);
   }
   // Attributes that users hang on tensors live in the dict of the real one.
   const auto input = inputs_.find(session->value_of(THPVariable_Unpack(owner)));
@@ -484,7 +484,7 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
   } else if (PyObject* dict = instance_dict_of(owner)) {
     if (PyObject* value = PyDict_GetItemWithError(dict, name)) return Ref::borrow(value);
   }
-  if (descriptor && Py_TYPE(descriptor) == &PyProperty_Type) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  if (descriptor && is_property_type(Py_TYPE(descriptor))) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   if (descriptor) return wrap(descriptor, sources.constant(descriptor));
   return {};
 }

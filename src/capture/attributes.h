@@ -13,4 +13,9 @@ PyObject* class_entry(PyObject* type, const char* name);
 PyObject* instance_dict_of(PyObject* object);
 bool has_instance_dict(PyTypeObject* type);
 
+/// A property, also of a class derived from it that reads as a property does.
+inline bool is_property_type(PyTypeObject* type) {
+  return PyType_IsSubtype(type, &PyProperty_Type) && type->tp_descr_get == PyProperty_Type.tp_descr_get;
+}
+
 }  // namespace magneto::capture

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "capture/capture.h"
+#include "capture/handlers.h"
 
 namespace magneto::capture {
 
@@ -76,7 +77,11 @@ void Capture::refuse_opaque(PyObject* object, int depth) {
   if (answers_by_itself(object)) return;
   if (is_unknown_number(object)) need(object);
   if (is_array_stand_in(object)) side_exit(BreakReason::OpaqueObject, "the contents of an array of NumPy are read");
-  if (is_opaque(object)) {
+  const bool view = is_dict_view(object);
+  const Ref seen = view ? resolve(object) : Ref();
+  if (view) object = seen.get();
+  const bool view_of_stand_in = view && is_shadow(object);
+  if (is_opaque(object) && !view_of_stand_in) {
     side_exit(BreakReason::OpaqueObject,
               std::string("the value of an object of type ") + Py_TYPE(object)->tp_name + " is read");
   }
@@ -97,7 +102,7 @@ void Capture::refuse_opaque(PyObject* object, int depth) {
   } else if (PySlice_Check(object)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(object);
     for (PyObject* part : {slice->start, slice->stop, slice->step}) refuse_opaque(part, depth - 1);
-  } else if (!is_outside(object) && is_reader(object)) {
+  } else if (view_of_stand_in || (!is_outside(object) && is_reader(object))) {
     for (PyObject* referent : referents(object)) {
       if (is_builtin_container(referent) || is_reader(referent)) refuse_opaque(referent, depth);
     }

@@ -35,6 +35,7 @@ enum class Treatment : uint8_t {
   Check,
   Log,
   Seed,
+  Checkpoint,
   True,
   False,
   None,
@@ -95,11 +96,15 @@ Decision decide(PyObject* function) {
   return decision;
 }
 
-/// torch.manual_seed as torch._dynamo leaves it, where that has been imported: marked as disabled.
-bool wraps_seed(PyObject* function) {
+/// Of a function that PyTorch has marked as disabled, and for which there is a way all the same: torch.manual_seed as
+/// torch._dynamo leaves it, torch.utils.checkpoint.
+std::optional<Decision> decide_disabled(PyObject* function) {
   PyObject* attributes = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
   PyObject* wrapped = attributes ? PyDict_GetItemString(attributes, "__wrapped__") : nullptr;
-  return wrapped && PyFunction_Check(wrapped) && decide(wrapped).treatment == Treatment::Seed;
+  if (!wrapped || !PyFunction_Check(wrapped)) return std::nullopt;
+  const Decision decision = decide(wrapped);
+  const bool has_way = decision.treatment == Treatment::Seed || decision.treatment == Treatment::Checkpoint;
+  return has_way ? std::optional(decision) : std::nullopt;
 }
 
 /// Autograd calls Python code when it comes by the tensor.
@@ -429,7 +434,7 @@ Ref Capture::call_instead(const char* name, const CallArgs& args) {
 
 Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   Decision decision = decide(function);
-  if (decision.reason == BreakReason::DisabledFunction && wraps_seed(function)) decision = {Treatment::Seed};
+  if (decision.reason == BreakReason::DisabledFunction) decision = decide_disabled(function).value_or(decision);
   switch (decision.treatment) {
     case Treatment::Sized:
       if (is_overridden(args.values)) break;
@@ -457,7 +462,9 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       if (Ref checked = check(function, args)) return checked;
       break;
     case Treatment::True:
-      return Ref::borrow(frame && does_as_in_eager(*frame) ? Py_False : Py_True);
+      if (frame && does_as_in_eager(*frame)) return Ref::borrow(Py_False);
+      has_said_compiling_ = true;
+      return Ref::borrow(Py_True);
     case Treatment::False:
       return Ref::borrow(Py_False);
     case Treatment::None:
@@ -468,6 +475,9 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::Seed:
       if (Ref generator = seed_generators(*this, function, args)) return generator;
       side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
+    case Treatment::Checkpoint:
+      if (Ref result = checkpoint(args)) return result;
+      side_exit(BreakReason::DisabledFunction, "call of " + callable_name(function));
     case Treatment::Instead:
       if (const Source* source = source_of(function)) guards.function(source, function);
       return call_instead(decision.instead, args);

@@ -166,11 +166,11 @@ struct Trace {
   std::unique_ptr<runtime::Plan> plan;
   std::unique_ptr<guards::GuardProgram> guards;
   graph::Graph graph;
-  std::vector<Ref> example_inputs;             // real tensors of graph.inputs
-  std::set<const CodeInfo*> codes;             // of all functions that were interpreted
-  bool needs_grad = false;                     // a result requires grad
+  std::vector<Ref> example_inputs;            // real tensors of graph.inputs
+  std::set<const CodeInfo*> codes;            // of all functions that were interpreted
+  bool needs_grad = false;                    // a result requires grad
   std::vector<autograd::Backward> backwards;  // ...and what its gradients are
-  std::string no_joint;             // ...or why the torch level has to run under autograd
+  std::string no_joint;                       // ...or why the torch level has to run under autograd
   fake::Counters counters;
   std::vector<std::string> size_log;  // what happened to sizes that differ from run to run, for TORCH_LOGS=dynamic
   std::string violation;              // not empty: how the program contradicts a mark
@@ -232,6 +232,8 @@ class Capture {
   /// The exception of an Interrupted.
   Ref take_interrupt() { return std::move(interrupt_); }
   std::shared_ptr<const int64_t> alive_fakes() const { return alive_fakes_; }
+  /// The program has asked whether it is being compiled, and heard that it is.
+  bool has_said_compiling() const { return has_said_compiling_; }
 
   // -- values (values.cpp, containers.cpp, overlays.cpp, identity.cpp) -------------------------------------------
   /// The interpreter's value for an object read from outside at `source`; leaves the guards that reading implies.
@@ -598,6 +600,7 @@ class Capture {
   Ref make_generator(const CallArgs& args);
   Ref apply_autograd_function(const CallArgs& args);
   Ref record_autograd_function(const CallArgs& args);
+  Ref checkpoint(const CallArgs& args);
   void register_closure(PyObject* function, const guards::Source* source);
   Ref make_super(const CallArgs& args);
   Ref read_raw(int32_t slot);
@@ -663,6 +666,7 @@ class Capture {
     std::vector<int64_t> versions;  // of the tensors among them, when it was made
   };
   std::vector<DeferredCall> deferred_;
+  bool has_said_compiling_ = false;
   bool draw_decides_ = false;  // the outcome of a comparison of a drawn number is guarded
   int of_torch_ = 0;           // functions of PyTorch that are interpreted
   bool makes_tensors_of_sizes_ = false;

@@ -1,5 +1,6 @@
 // The stand-ins of built-in containers from outside, which C code reads in their place.
 #include <Python.h>
+#include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -15,8 +16,59 @@ namespace magneto::capture {
 using guards::Source;
 using guards::SourceKind;
 
+namespace {
+
+/// A view of a dict: the field that has the dict, for a guard to read it by, and how another dict is viewed.
+struct View {
+  PyTypeObject* type;
+  size_t offset;
+  const char* method;  // of the dict; null: types.MappingProxyType
+  PyObject* member;
+
+  View(PyTypeObject* of, size_t at, const char* made_by) : type(of), offset(at), method(made_by) {
+    auto* field = new PyMemberDef{"__viewed__", T_OBJECT, static_cast<Py_ssize_t>(offset), READONLY, nullptr};
+    member = PyDescr_NewMember(type, field);
+  }
+  PyObject* viewed(PyObject* view) const {
+    return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(view) + offset);
+  }
+  Ref make(PyObject* dict) const {
+    return checked(method ? PyObject_CallMethod(dict, method, nullptr) : PyDictProxy_New(dict));
+  }
+};
+
+/// Null: no view.
+const View* view_of(PyObject* object) {
+  static const View views[] = {
+      {&PyDictProxy_Type, sizeof(PyObject), nullptr},  // its one field
+      {&PyDictKeys_Type, offsetof(_PyDictViewObject, dv_dict), "keys"},
+      {&PyDictValues_Type, offsetof(_PyDictViewObject, dv_dict), "values"},
+      {&PyDictItems_Type, offsetof(_PyDictViewObject, dv_dict), "items"},
+      {&PyODictKeys_Type, offsetof(_PyDictViewObject, dv_dict), "keys"},
+      {&PyODictValues_Type, offsetof(_PyDictViewObject, dv_dict), "values"},
+      {&PyODictItems_Type, offsetof(_PyDictViewObject, dv_dict), "items"},
+  };
+  const auto* found = std::ranges::find(views, Py_TYPE(object), &View::type);
+  return found == std::end(views) ? nullptr : found;
+}
+
+}  // namespace
+
+bool is_dict_view(PyObject* object) { return view_of(object) != nullptr; }
+
 Ref Capture::resolve(PyObject* object, bool will_mutate) {
   if (is_bound_builtin(object)) return resolve_bound_builtin(object);
+  if (const View* view = view_of(object)) {
+    const Source* source = source_of(object);
+    if (!source || is_shadow(object)) return Ref::borrow(object);
+    if (auto known = shadows_.find(object); known != shadows_.end()) return known->second.object;
+    const Ref dict = wrap(view->viewed(object), sources.slot(source, view->member));
+    if (!PyDict_Check(dict.get()) || !is_builtin_container(dict.get())) return Ref::borrow(object);
+    const Ref stand_in = view->make(resolve(dict.get()).get());
+    shadows_[object] = {Ref::borrow(object), stand_in, /*dirty=*/false};
+    shadow_original_[stand_in.get()] = object;
+    return stand_in;
+  }
   if (!is_builtin_container(object)) return Ref::borrow(object);
   auto shadow = shadows_.find(object);
   if (shadow != shadows_.end()) {

@@ -33,6 +33,9 @@ std::span<const HandlerRow> warning_handlers();
 bool is_number_function(std::string_view name);
 Ref number_function(Capture& capture, std::string_view name, const CallArgs& args);
 
+/// types.MappingProxyType, and what the methods keys, values and items of a dict give. (containers.cpp)
+bool is_dict_view(PyObject* object);
+
 /// torch.manual_seed. Null: a seed that is not to be had now.
 Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& args);
 

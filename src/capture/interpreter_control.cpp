@@ -1,11 +1,54 @@
 // The interpreter's opcodes of control: jumps, iteration, calls, exceptions and context managers.
 #include <torch/csrc/Device.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <optional>
 
 #include "capture/interpreter.h"
 #include "capture/operations.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
+
+namespace {
+
+/// A straight line from there to a `raise` that nothing in this function waits for: the branch is a check.
+bool only_raises(const CodeInfo& info, int32_t index) {
+  constexpr int32_t kLongest = 200;
+  for (int32_t count = 0; count < kLongest; ++count) {
+    const Instr& instr = info.instrs[index];
+    if (instr.op == Op::RAISE_VARARGS) return instr.arg > 0 && !info.handler_of(index);
+    if (instr.target >= 0 || instr.op == Op::RETURN_VALUE || instr.op == Op::RETURN_CONST ||
+        instr.op == Op::YIELD_VALUE || instr.op == Op::RERAISE) {
+      return false;
+    }
+    index = instr.next;
+    if (index < 0 || index >= static_cast<int32_t>(info.instrs.size())) return false;
+  }
+  return false;
+}
+
+/// Only the run knows it.
+bool is_of_data(Capture& capture, PyObject* value) {
+  if (!is_fake_tensor(value) || THPVariable_Unpack(value).numel() != 1) return false;
+  PyObject* const operands[] = {value};
+  return !fake::known_value(THPVariable_Unpack(value)) && !capture.is_overridden(operands);
+}
+
+/// `if value: raise`, or the opposite. Which way the program goes, if `value` is such a check: where it does not
+/// hold, the run is undone, and CPython raises.
+std::optional<bool> checked_by_run(Capture& capture, InterpFrame& f, const Instr& in, bool on_true) {
+  if (!is_of_data(capture, f.top())) return std::nullopt;
+  const bool falls_to_raise = only_raises(*f.info, in.next), jumps_to_raise = only_raises(*f.info, in.target);
+  if (falls_to_raise == jumps_to_raise) return std::nullopt;
+  const bool wanted = on_true == falls_to_raise;
+  static constinit Imported logical_not("torch", "logical_not");
+  const Ref holds = wanted ? Ref::borrow(f.top()) : capture.call(logical_not.get(), {f.top()});
+  capture.assume_true(holds.get());
+  return wanted;
+}
+
+}  // namespace
 
 int32_t Interpreter::step_control(const Instr& in) {
   switch (in.op) {
@@ -22,6 +65,10 @@ int32_t Interpreter::step_control(const Instr& in) {
     case Op::POP_JUMP_IF_FALSE: {
       const bool on_true = in.op == Op::POP_JUMP_FORWARD_IF_TRUE || in.op == Op::POP_JUMP_BACKWARD_IF_TRUE ||
                            in.op == Op::POP_JUMP_IF_TRUE;
+      if (const std::optional<bool> value = checked_by_run(c, f, in, on_true)) {
+        f.drop(1);
+        return *value == on_true ? in.target : in.next;
+      }
       const bool value =
           on_true && f.info->instrs[in.next].op == Op::LOAD_ASSERTION_ERROR ? c.assume_true(f.top()) : c.truth(f.top());
       f.drop(1);

@@ -21,6 +21,27 @@ void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
   }
 }
 
+/// A dict of what `keys` and `__getitem__` of an instance give, where these are the program's own, as `**` asks for
+/// them. Null: something else.
+Ref mapping_items(Capture& capture, PyObject* mapping) {
+  PyTypeObject* type = Py_TYPE(mapping);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || is_tensor(mapping)) return {};
+  PyObject* reader = capture.type_lookup(type, PyDict_Check(mapping) ? "__iter__" : "__getitem__");
+  if (!reader || !PyFunction_Check(reader)) return {};  // a dict that iterates as dicts do is read as one
+  const Capture::Uncuttable scope(capture);
+  Ref method = capture.lookup_attr(mapping, MAGNETO_STR("keys"));
+  if (!method) return {};
+  Ref keys = capture.list_of(capture.call(method.get(), {}).get());
+  Ref items = checked(PyDict_New());
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    Ref value = capture.subscript(mapping, key);
+    capture.check_hashable(key);
+    if (PyDict_SetItem(items.get(), key, value.get()) < 0) throw PythonError{};
+  }
+  return items;
+}
+
 }  // namespace
 
 int32_t Interpreter::step_data(const Instr& in) {
@@ -188,8 +209,11 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::DICT_MERGE: {
       Ref target = c.resolve(f.top(in.arg), true);
       Ref other = c.resolve(f.top());
-      if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get()))
+      if (Ref items = mapping_items(c, f.top())) {
+        other = items;
+      } else if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) {
         other = c.contents_of(f.top());
+      }
       if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(2 + in.arg));
       c.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())

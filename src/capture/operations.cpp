@@ -12,6 +12,7 @@
 #include <span>
 #include <string_view>
 
+#include "capture/handlers.h"
 #include "guards/array.h"
 #include "python/imported.h"
 #include "runtime/torch_errors.h"
@@ -471,6 +472,10 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     }
   }
   refuse_opaque(key, 1);
+  if (is_dict_view(container) && is_outside(container)) {
+    const Ref view = resolve(container);
+    if (is_shadow(view.get())) return call_native([&] { return PyObject_GetItem(view.get(), key); });
+  }
   const Source* source = source_of(container);
   if (!source || has_shadow(container) || is_shadow(container)) {
     Ref object = resolve(container);

@@ -31,6 +31,7 @@ bool is_constant_type(PyTypeObject* type) {
         {"torch", {"dtype", "layout", "memory_format", "device", "Generator", "finfo", "iinfo"}},
         {"torch._ops", {"OpOverload", "OpOverloadPacket"}},
         {"torch.jit", {"ScriptFunction"}},
+        {"re", {"Pattern"}},
     };
     const auto add = [set](const char* module_name, const std::vector<const char*>& type_names) {
       Ref module = checked(PyImport_ImportModule(module_name));

@@ -420,7 +420,7 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
                                          " makes that an error: " + place_text(place_of(context, start)) +
                                          (segment.entries.empty() ? "" : triggered_by(segment, roots)));
   };
-  if (captures_at({start.info->code, start.instr, context.subject}) >= accumulated) {
+  if (captures_at({start.info->code, start.instr, context.instance}) >= accumulated) {
     fails("accumulated_cache_size_limit");
     if (PyErr_Occurred()) return false;
     report_limit(segment, place_of(context, start), "accumulated_cache_size_limit", accumulated,
@@ -493,6 +493,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   const runtime::Progress progress(place_text(place));
   runtime::StageTime whole("compile");
   std::vector<CodePlace> site;
+  bool said_compiling = false;
   std::string captured;
   Ref interrupt;
   const auto fails = [&](std::string cause, std::string message) -> Entry* {
@@ -542,6 +543,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
           throw;
         } catch (...) {
           site = capture.site();
+          said_compiling = capture.has_said_compiling();
           throw;
         }
       }
@@ -601,7 +603,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       ++stats().cache_entries;
       if (compile_log.wants("bytecode")) log_bytecode(place.info->code, trace.plan->print());
       auto entry =
-          std::make_unique<Entry>(Place(start.info->code, start.instr, context.subject), compile_log.id().text());
+          std::make_unique<Entry>(Place(start.info->code, start.instr, context.instance), compile_log.id().text());
       entry->guards = std::move(trace.guards);
       entry->plan = std::move(trace.plan);
       compile_trace.finished(*entry->guards, roots);
@@ -615,6 +617,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
     } catch (const PythonError&) {
       // The program itself raises: CPython runs it and raises the real thing.
       expect_raise(segment, site);
+      segment.raised_as_compiled = said_compiling;
       return nullptr;
     } catch (const std::exception& error) {
       PyErr_Clear();

@@ -305,7 +305,10 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   Ref function, self;
   if (!split_callable(callable, function, self)) return nullptr;
   auto context = std::make_unique<Context>();
-  if (self) context->subject = Py_TYPE(self.get());
+  if (self) {
+    context->subject = Py_TYPE(self.get());
+    context->instance = self.get();
+  }
   context->fullgraph = PyDict_GetItemString(options, "fullgraph") == Py_True;
   PyObject* dynamic = PyDict_GetItemString(options, "dynamic");
   if (dynamic == Py_True || dynamic == Py_False) context->dynamic = dynamic == Py_True;

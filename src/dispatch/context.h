@@ -24,11 +24,12 @@ struct Settings {
 };
 Settings& settings();
 
-/// Where captures start: code object, instruction, and the class whose instances were compiled (all modules share the
-/// code of Module.__call__) or null.
-using Place = std::tuple<PyCodeObject*, int32_t, PyTypeObject*>;
+/// Where captures start: code object, instruction, and the address of the instance that was compiled (all modules share
+/// the code of Module.__call__) or null.
+using Place = std::tuple<PyCodeObject*, int32_t, const void*>;
 
-/// All captures that start at one place, over all compiled callables: what accumulated_cache_size_limit bounds.
+/// All captures that start at one place, over all compiled callables of a function or of one instance: what
+/// accumulated_cache_size_limit bounds.
 int64_t& captures_at(const Place& place);
 
 /// A captured segment: guards, and the plan that holds under them.
@@ -57,9 +58,10 @@ struct Segment {
   int32_t frame_id = -1;  // what logs call it, from its first compile on
   int32_t compiles = 0;
   capture::KnownBreaks known_breaks;
-  std::string raised;      // what the program raised in the last capture, until it is known that it does so for real
-  bool given_up = false;   // runs under CPython from here on; said and counted when it was decided
-  int64_t eager_runs = 0;  // under CPython, because no capture served
+  std::string raised;  // what the program raised in the last capture, until it is known that it does so for real
+  bool raised_as_compiled = false;  // ...when it had heard that it is being compiled
+  bool given_up = false;            // runs under CPython from here on; said and counted when it was decided
+  int64_t eager_runs = 0;           // under CPython, because no capture served
   capture::Memory memory;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there
 };
@@ -87,6 +89,7 @@ uint64_t& reset_generation();
 struct Context {
   PyObject* owner = nullptr;        // the CompiledFunction; borrowed
   PyTypeObject* subject = nullptr;  // the class of the instance that was compiled; an address only
+  const void* instance = nullptr;   // ...and its own
   bool fullgraph = false;
   Ref backend;               // str or callable
   std::string backend_name;  // empty for callables

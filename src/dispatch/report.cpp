@@ -192,9 +192,12 @@ void report_undone(const CodeInfo& info, int32_t instr) {
 PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result) {
   const std::string raised = std::exchange(segment.raised, {});
   if (raised.empty() || !result) return result;
-  fall_back(
-      context, segment, {&info, instr},
-      {.cause = "internal error", .message = "the capture saw the program raise " + raised + ", and CPython did not"});
+  const char* ours = "the capture saw the program raise ";
+  const char* programs = "when it hears that it is being compiled (torch.compiler.is_compiling()), the program raises ";
+  fall_back(context, segment, {&info, instr},
+            {.cause = segment.raised_as_compiled ? "Exception" : "internal error",
+             .message = (segment.raised_as_compiled ? programs : ours) + raised +
+                        (segment.raised_as_compiled ? ", and in eager it does not" : ", and CPython did not")});
   if (PyErr_Occurred()) Py_CLEAR(result);
   return result;
 }

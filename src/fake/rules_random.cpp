@@ -20,6 +20,9 @@ bool one_each(Call& call) {
   return true;
 }
 
+/// _sample_dirichlet(concentration): a distribution along the last dimension.
+bool dirichlet(Call& call) { return call.tensor(0).dim() > 0 && one_each<0, kSingles>(call); }
+
 /// normal.Tensor_float(mean, std).
 bool normal_around(Call& call) { return call.arg(1).toDouble() >= 0 && one_each<0>(call); }
 
@@ -47,7 +50,7 @@ constexpr RuleRow rows[] = {
     {"aten::normal.Tensor_float", normal_around},     {"aten::normal.float_Tensor", one_each<1>},
     {"aten::normal.Tensor_Tensor", normal},           {"aten::poisson", one_each<0>},
     {"aten::_standard_gamma", one_each<0, kSingles>}, {"aten::rrelu_with_noise", rrelu<false>},
-    {"aten::rrelu_with_noise_", rrelu<true>},
+    {"aten::rrelu_with_noise_", rrelu<true>},         {"aten::_sample_dirichlet", dirichlet},
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "runtime/compiled_program.h"
 #include "runtime/kept_program.h"
 #include "runtime/kernel_code.h"
+#include "runtime/thread_modes.h"
 #include "runtime/times.h"
 #include "runtime/torch_errors.h"
 #include "runtime/torch_program.h"
@@ -122,6 +123,7 @@ class CallableComputation final : public Computation {
   }
 
   void run(PyObject* const* inputs, PyObject** outputs) const override {
+    const ModesKeptOnError modes;
     const TorchFunctionScope scope(without_torch_function_);
     std::vector<Ref> held;
     for (size_t i = 0; i < inputs_; ++i) held.push_back(Ref::borrow(inputs[i]));

@@ -8,6 +8,7 @@
 #include "graph/aliases.h"
 #include "graph/symbols.h"
 #include "graph/torch_values.h"
+#include "runtime/thread_modes.h"
 #include "runtime/torch_errors.h"
 
 namespace magneto::runtime {
@@ -159,6 +160,7 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
   graph::SymbolValues symbols = symbols_of(impl_->symbols, inputs, impl_->inputs.size());
   std::vector<Ref> args;
   std::vector<PyObject*> pointers;
+  const ModesKeptOnError modes;
   for (const Call& call : impl_->calls) {
     args.clear();
     // Slot 0 is what PY_VECTORCALL_ARGUMENTS_OFFSET lends to the callee.

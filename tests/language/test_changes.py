@@ -23,6 +23,7 @@ import changed_state_programs
 import changed_tensors_programs
 import changed_training_programs
 import changed_unseen_programs
+import changed_views_programs
 import pytest
 from scenario import observe, same
 
@@ -46,6 +47,7 @@ FILES = {
     "library": changed_library_programs,
     "modules": changed_modules_programs,
     "questions": changed_questions_programs,
+    "views": changed_views_programs,
 }
 CASES = [
     pytest.param(scenario, id=f"{file}-{name}")

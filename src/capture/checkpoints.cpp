@@ -1,0 +1,153 @@
+// torch.utils.checkpoint. Where gradients are off it is the function that it calls. Else the graph has the call as one
+// node, with the function's operators as its children: the torch level, which runs under autograd, makes the call
+// itself, so that what it saves, recomputes and draws is PyTorch's own doing.
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "capture/capture.h"
+#include "python/imported.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// The arguments of a checkpoint, told apart.
+struct Checkpoint {
+  PyObject* function = nullptr;
+  CallArgs args;  // the function's
+  std::vector<Ref> held;
+  Ref options = checked(PyDict_New());
+};
+
+/// Nothing for those that are not `use_reentrant=False`, and for contexts of the program's.
+std::optional<Checkpoint> read(const CallArgs& given) {
+  static constexpr std::string_view own[] = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug",
+                                             "early_stop"};
+  Checkpoint result;
+  if (given.positional() == 0) return std::nullopt;
+  result.function = given.values[0];
+  result.args.values.assign(given.values.begin() + 1, given.values.begin() + given.positional());
+  Ref names = checked(PyList_New(0));
+  for (size_t i = given.positional(); i < given.values.size(); ++i) {
+    PyObject* value = given.values[i];
+    const std::string_view name = PyUnicode_AsUTF8(given.keyword(i));
+    if (name == "context_fn") return std::nullopt;
+    if (std::ranges::find(own, name) != std::end(own)) {
+      if (!is_scalar(value)) return std::nullopt;
+      if (PyDict_SetItem(result.options.get(), given.keyword(i), value) < 0) throw PythonError{};
+      continue;
+    }
+    result.args.values.push_back(value);
+    if (PyList_Append(names.get(), given.keyword(i)) < 0) throw PythonError{};
+  }
+  if (PyDict_GetItemString(result.options.get(), "use_reentrant") != Py_False) return std::nullopt;
+  if (PyList_GET_SIZE(names.get()) > 0) {
+    result.held.push_back(checked(PyList_AsTuple(names.get())));
+    result.args.kwnames = result.held.back().get();
+  }
+  return result;
+}
+
+/// functools.partial, made in the segment: its function, and its arguments in front of the others.
+void unfold_partial(Checkpoint& call) {
+  while (std::string_view(Py_TYPE(call.function)->tp_name) == "functools.partial") {
+    const auto part = [&](const char* name) {
+      call.held.push_back(checked(PyObject_GetAttrString(call.function, name)));
+      return call.held.back().get();
+    };
+    PyObject *bound = part("args"), *keywords = part("keywords");
+    Ref named = checked(PyDict_Copy(keywords));
+    for (size_t i = call.args.positional(); i < call.args.values.size(); ++i) {
+      if (PyDict_SetItem(named.get(), call.args.keyword(i), call.args.values[i]) < 0) throw PythonError{};
+    }
+    call.args.values.resize(call.args.positional());
+    call.args.values.insert(call.args.values.begin(), &PyTuple_GET_ITEM(bound, 0),
+                            &PyTuple_GET_ITEM(bound, 0) + PyTuple_GET_SIZE(bound));
+    PyObject *name, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(named.get(), &position, &name, &value)) call.args.values.push_back(value);
+    call.held.push_back(checked(PySequence_Tuple(named.get())));
+    call.args.kwnames = PyTuple_GET_SIZE(call.held.back().get()) ? call.held.back().get() : nullptr;
+    call.held.push_back(std::move(named));
+    call.function = part("func");
+  }
+}
+
+/// The object itself, of which nothing that the segment has made is a part: under a guard. Null: it is none.
+PyObject* constant_object(Capture& capture, PyObject* object) {
+  if (is_scalar(object) || is_identity_constant(object)) return object;
+  if (is_tensor(object) || is_builtin_container(object) || !capture.is_outside(object)) return nullptr;
+  return capture.pinned(object);
+}
+
+/// A function that calls the same and is a constant of the graph. Null: it closes over what the segment has made.
+Ref constant_function(Capture& capture, PyObject* function) {
+  if (PyMethod_Check(function) && !capture.is_outside(function)) {
+    PyObject* self = constant_object(capture, PyMethod_GET_SELF(function));
+    PyObject* method = constant_object(capture, PyMethod_GET_FUNCTION(function));
+    return self && method ? checked(PyMethod_New(method, self)) : Ref();
+  }
+  if (!PyFunction_Check(function) || capture.is_outside(function)) {
+    return Ref::borrow(constant_object(capture, function));
+  }
+  auto* made = reinterpret_cast<PyFunctionObject*>(function);
+  if (made->func_defaults || made->func_kwdefaults) return {};
+  Ref copy = checked(PyFunction_New(made->func_code, made->func_globals));
+  if (!made->func_closure) return copy;
+  const Py_ssize_t count = PyTuple_GET_SIZE(made->func_closure);
+  Ref cells = checked(PyTuple_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) {  // as they are now: a loop's variable goes on
+    Ref contents = capture.read_cell(PyTuple_GET_ITEM(made->func_closure, i));
+    PyObject* constant = contents ? constant_object(capture, contents.get()) : nullptr;
+    if (!constant) return {};
+    PyTuple_SET_ITEM(cells.get(), i, checked(PyCell_New(constant)).release());
+  }
+  if (PyFunction_SetClosure(copy.get(), cells.get()) < 0) throw PythonError{};
+  return copy;
+}
+
+}  // namespace
+
+Ref Capture::checkpoint(const CallArgs& given) {
+  std::optional<Checkpoint> call = read(given);
+  if (!call) return {};
+  if (!at::GradMode::is_enabled()) return this->call(call->function, call->args);
+  if (!is_outside(call->function)) unfold_partial(*call);
+  know_all(call->args);
+  const bool plain = std::ranges::all_of(
+      call->args.values, [](PyObject* arg) { return is_tensor(arg) || is_scalar(arg) || is_identity_constant(arg); });
+  const Ref function = plain ? constant_function(*this, call->function) : Ref();
+  if (!function) return {};
+  static constinit Imported checkpointed("magneto._forward", "checkpointed");
+  const Ref target =
+      checked(PyObject_CallFunctionObjArgs(checkpointed.get(), function.get(), call->options.get(), nullptr));
+  Uncuttable scope(*this);
+  const int64_t writes = writes_;
+  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
+  const size_t operators = graph.aten_nodes.size();
+  const CallArgs& args = call->args;
+  Ref result = record(
+      graph::TorchNode::Kind::CallFunction, target.get(), args.values, args.kwnames,
+      [&] {
+        const bool callbacks = std::exchange(callbacks_allowed_, true);
+        const bool recording = std::exchange(recording_, false);
+        const bool trusted = std::exchange(trusted_, false);
+        PyObject* made =
+            call_from_c(call->function, args.values.data(), static_cast<Py_ssize_t>(args.positional()), args.kwnames);
+        callbacks_allowed_ = callbacks;
+        recording_ = recording;
+        trusted_ = trusted;
+        return made;
+      },
+      /*always=*/true);
+  if (writes_ != writes) {  // which the call would do again
+    throw restart_before(*frame, "a checkpointed function changes objects from outside");
+  }
+  graph.torch_nodes.resize(index + 1);
+  for (size_t i = operators; i < graph.aten_nodes.size(); ++i) graph.aten_nodes[i].torch_node = index;
+  return result;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,125 @@
+"""torch.utils.checkpoint: one graph, eager's values, gradients, random state and saved tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import magneto
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = torch.nn.Linear(8, 16)
+        self.down = torch.nn.Linear(16, 8)
+        self.drop = torch.nn.Dropout(0.3)
+
+    def forward(self, x: torch.Tensor, scale: Any = 1.0) -> torch.Tensor:
+        return x + self.drop(self.down(torch.relu(self.up(x)))) * scale
+
+
+class Blocks(torch.nn.Module):
+    def __init__(self, style: Callable[[Any, torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(6))
+        self.style = style
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = self.style(block, x)
+        return x.sum()
+
+
+def nested(block: Any, x: torch.Tensor) -> torch.Tensor:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(block, x, use_reentrant=False)
+
+    return checkpoint(inner, x, use_reentrant=False)
+
+
+def with_closure(block: Any, x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(lambda y: block(y) * 2, x, use_reentrant=False)
+
+
+def with_partial(block: Any, x: torch.Tensor) -> torch.Tensor:
+    return checkpoint(functools.partial(block, scale=x.mean()), x, use_reentrant=False)
+
+
+STYLES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "module": lambda block, x: checkpoint(block, x, use_reentrant=False),
+    "method": lambda block, x: checkpoint(block.forward, x, 0.5, use_reentrant=False),
+    "keyword": lambda block, x: checkpoint(block, x, scale=x.std(), use_reentrant=False),
+    "random_state_not_kept": lambda block, x: checkpoint(block, x, use_reentrant=False, preserve_rng_state=True),
+    "closure": with_closure,
+    "partial": with_partial,
+    "nested": nested,
+}
+
+
+def step(model: Any, call: Any, x: torch.Tensor, grad: bool) -> Any:
+    saved = []
+    torch.manual_seed(3)
+    model.zero_grad()
+    x = x.clone().requires_grad_(grad)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t.shape), t)[1], lambda t: t):
+        loss = call(x)
+    if grad:
+        loss.backward()
+    return loss, x.grad, [p.grad for p in model.parameters()], torch.rand(2), len(saved)
+
+
+def equal(left: Any, right: Any) -> bool:
+    if isinstance(left, (list, tuple)):
+        return all(map(equal, left, right))
+    return torch.equal(left, right) if isinstance(left, torch.Tensor) else left == right
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.parametrize("name", STYLES)
+def test_as_in_eager(name: str, grad: bool, backend: str) -> None:
+    model = Blocks(STYLES[name])
+    compiled = magneto.compile(model, backend=backend)
+    x = torch.rand(4, 8)
+    with torch.set_grad_enabled(grad):
+        for _ in range(3):
+            want = step(model, model, x, grad)
+            got = step(model, compiled, x, grad)
+            assert equal(got, want)
+    stats = magneto.stats()
+    assert stats["breaks"] == 0, stats["break_reasons"]
+    assert stats["graphs"] == 1
+
+
+def test_default_backend() -> None:
+    model = Blocks(STYLES["module"]).eval()
+    compiled = magneto.compile(model)
+    with torch.no_grad():
+        for rows in (4, 4, 5):
+            x = torch.rand(rows, 8)
+            torch.testing.assert_close(compiled(x), model(x))
+    assert magneto.stats()["breaks"] == 0
+
+
+def test_what_is_written_inside_is_written_once() -> None:
+    class Counts(Block):
+        calls = 0
+
+        def forward(self, x: torch.Tensor, scale: Any = 1.0) -> torch.Tensor:
+            self.calls += 1
+            return super().forward(x, scale)
+
+    for grad in (True, False):
+        model, other = Counts(), Counts()
+        compiled = magneto.compile(lambda x, m=model: checkpoint(m, x, use_reentrant=False).sum(), backend="aot_eager")
+        with torch.set_grad_enabled(grad):
+            for _ in range(3):
+                compiled(torch.rand(2, 8))
+                checkpoint(other, torch.rand(2, 8), use_reentrant=False).sum()
+        assert model.calls == other.calls
