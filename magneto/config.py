@@ -100,8 +100,8 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "joint_graph": Setting(
         False,
-        "Results that require gradients are computed by compiled code, and so are the gradients, instead of call by call "
-        "under autograd. Not finished: see docs/autograd.md.",
+        "Results that require gradients are computed by compiled code, and so are the gradients, instead of call by "
+        "call under autograd. Not finished: see docs/autograd.md.",
         environment="MAGNETO_JOINT_GRAPH",
     ),
     "interpret_kernels": Setting(

@@ -25,10 +25,14 @@ def seed(number: int) -> None:
     numpy.random.seed(number)
 
 
-def train(name: str, wrap: Callable[[Any], Any]) -> Result | type[Exception]:
+def train(name: str, wrap: Callable[[Any], Any], dtype: torch.dtype | None = None) -> Result | type[Exception]:
     """Losses, gradients, and what the random numbers of PyTorch go on with; or what was raised."""
     model = models.build(name).train()
+    spread_zeros(model)
     given = models.inputs(name)
+    if dtype:
+        model = model.to(dtype)
+        given = {key: value.to(dtype) if is_floating(value) else value for key, value in given.items()}
     program = wrap(model)
     seed(1)
     losses = []
@@ -46,8 +50,38 @@ def train(name: str, wrap: Callable[[Any], Any]) -> Result | type[Exception]:
     return losses, gradients, torch.rand(1)
 
 
+def spread_zeros(model: torch.nn.Module) -> None:
+    """Parameters that start at zero, as tokens of vision transformers do, get small values: the layer norm of a row of
+    equal values multiplies rounding errors by a million, and then eager's gradients are noise themselves.
+    """
+    numbers = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.is_floating_point() and not weight.any():
+                weight.add_(torch.randn(weight.shape, generator=numbers, dtype=weight.dtype), alpha=0.02)
+
+
+def is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
 def is_trained(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.requires_grad
+    return is_floating(value) and value.requires_grad
+
+
+def check_gradients(name: str, actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    """Close to eager's; where a gradient is eager's rounding (of a bias in front of a batch norm it is zero), at most
+    twice as far from float64's as eager's.
+    """
+    assert actual.keys() == expected.keys()
+    exact: Any = None
+    for key in expected:
+        if torch.allclose(actual[key], expected[key], rtol=1e-2, atol=1e-4):
+            continue
+        with compiled_path():
+            exact = exact or train(name, lambda model: model, torch.float64)
+        ours, theirs = (float((value[key] - exact[1][key]).abs().max()) for value in (actual, expected))
+        assert ours <= 2 * theirs, f"{key}: {ours:g} from float64, eager {theirs:g}"
 
 
 @pytest.mark.parametrize("name", sorted(models.MODELS))
@@ -61,5 +95,5 @@ def test_training(name: str) -> None:
         return
     assert not isinstance(actual, type), actual
     torch.testing.assert_close(actual[0], expected[0], rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(actual[1], expected[1], rtol=1e-2, atol=1e-4)
+    check_gradients(name, actual[1], expected[1])
     torch.testing.assert_close(actual[2], expected[2], rtol=0, atol=0)

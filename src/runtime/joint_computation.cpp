@@ -242,6 +242,10 @@ class JointComputation final : public Computation {
       torch::autograd::edge_list edges;
       for (const size_t leaf : backward.leaves) edges.push_back(torch::autograd::impl::gradient_edge(held[leaf]));
       auto node = make_autograd_node<GradientNode>(program_, backward, std::move(edges));
+      for (const size_t root : backward.ties.roots) {
+        // A view of memory that nobody else has: autograd would take its base for a leaf.
+        if (results[root].is_view()) results[root] = results[root].variable_data();
+      }
       for (const size_t root : backward.ties.roots) torch::autograd::set_history(results[root], node);
       node->save(pointers.data(), pointers.size(), results.data());
       node->keep_random_state(states);
