@@ -11,11 +11,12 @@
 #   make clean      removes what was built (not .venv; `make distclean` does)
 #
 # PYTHON: the interpreter to use; its PyTorch is used if it has one that Magneto supports. TORCH: what is installed
-# otherwise. JOBS: parallel compilations.
+# otherwise. JOBS: parallel compilations. WORKERS: processes that run tests (0: one, with its output as it comes).
 SHELL := /bin/bash
 PYTHON ?=
 TORCH ?= torch==2.13.0
 JOBS ?= $(shell nproc)
+WORKERS ?= $(JOBS)
 ARGS ?=
 
 venv := .venv/bin/python
@@ -40,10 +41,10 @@ build: .venv/.ready-build
 	@tools/build.sh build $(JOBS)
 
 test: build .venv/.ready-test
-	@$(venv) -P -m pytest $(ARGS)
+	@$(venv) -P -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-all: build .venv/.ready-test
-	@$(venv) -P -m pytest -m "long or not long" $(ARGS)
+	@$(venv) -P -m pytest -n $(WORKERS) --dist loadfile -m "long or not long" $(ARGS)
 
 demo: build .venv/.ready-test
 	@$(venv) -P demo/demo.py
