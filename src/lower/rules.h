@@ -166,7 +166,7 @@ struct RuleRow {
 };
 
 // X(family): `family_rules()` in rules_<family>.cpp.
-#define MAGNETO_LOWERING_FAMILIES(X) X(pointwise) X(reduction) X(index) X(matmul)
+#define MAGNETO_LOWERING_FAMILIES(X) X(pointwise) X(reduction) X(index) X(matmul) X(backward)
 #define X(family) std::span<const RuleRow> family##_rules();
 MAGNETO_LOWERING_FAMILIES(X)
 #undef X

@@ -1,0 +1,328 @@
+// Gradients: the operators that autograd's formulas call. In eager's order of arithmetic where that decides what
+// special values become.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "lower/lowering.h"
+
+namespace magneto::lower {
+namespace {
+
+T zeros_of(T x) { return broadcast(x.number(0), x.sizes()); }
+
+/// The number of elements that one element of a reduction over `dims` is made of.
+Size elements(const T& x, const std::vector<int64_t>& dims) {
+  Size number = 1;
+  for (const int64_t dim : dims) number *= x.node().sizes[dim];
+  return number;
+}
+
+T sum(T x, const std::vector<int64_t>& dims) { return dims.empty() ? x : reduce(Op::ReduceSum, x, dims); }
+
+// -- pointwise: (grad, what the forward read or gave, ...)
+
+bool threshold_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(1);
+  return call.give(select(x <= call.in(2), zeros_of(x), grad));
+}
+
+bool gelu_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(1);
+  if (call.text(2) == "tanh") {
+    const double beta = M_SQRT2 * M_2_SQRTPI * 0.5, kappa = 0.044715;
+    const T square = x * x, inner = tanh(beta * (x + kappa * (square * x)));
+    const T left = 0.5 * x, right = 1.0 + inner;
+    const T slope = (1.0 - inner * inner) * (beta * (1.0 + 3 * kappa * square));
+    return call.give(grad * (0.5 * right + left * slope));
+  }
+  const T normal = 0.5 * (1.0 + erf(x * M_SQRT1_2));
+  const T density = exp(x * x * -0.5) * (M_2_SQRTPI * M_SQRT1_2 * 0.5);
+  return call.give(grad * (normal + x * density));
+}
+
+bool silu_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(1), sigma = 1.0 / (1.0 + exp(-x));
+  return call.give(grad * sigma * (1.0 + x * (1.0 - sigma)));
+}
+
+bool sigmoid_backward(Call& call) {
+  const T grad = call.in(0), y = call.in(1);
+  return call.give(grad * (1.0 - y) * y);
+}
+
+bool tanh_backward(Call& call) {
+  const T grad = call.in(0), y = call.in(1);
+  return call.give(grad * (1.0 - y * y));
+}
+
+bool leaky_relu_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(1);
+  return call.give(select(x > 0.0, grad, grad * call.number(2)));
+}
+
+/// (grad, alpha, scale, input_scale, is_result, self_or_result).
+bool elu_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(5);
+  const double alpha = call.number(1), scale = call.number(2), input_scale = call.number(3);
+  const T below = call.flag(4) ? grad * input_scale * (x + alpha * scale)
+                               : grad * input_scale * (alpha * scale) * exp(x * input_scale);
+  return call.give(select(x <= 0.0, below, grad * scale));
+}
+
+bool hardtanh_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(1);
+  return call.give(select((x <= call.in(2)) | (x >= call.in(3)), zeros_of(x), grad));
+}
+
+bool hardsigmoid_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(1);
+  return call.give(select((x > -3.0) & (x < 3.0), grad * (1.0 / 6.0), zeros_of(x)));
+}
+
+bool softplus_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(1);
+  const T z = exp(x * call.number(2));
+  return call.give(select(x * call.number(2) > call.number(3), grad, grad * z / (z + 1.0)));
+}
+
+bool mse_loss_backward(Call& call) {
+  const T grad = call.in(0), x = call.in(1), target = call.in(2);
+  const int64_t reduction = call.integer(3);
+  const T distance = x - target;
+  if (reduction != 1) return call.give(2.0 * distance * grad);
+  return call.give(distance * (2.0 / x.number(count(x.sizes()))) * grad);
+}
+
+/// (grad, mask, scale).
+bool dropout_backward(Call& call) {
+  const T grad = call.in(0);
+  return call.give(grad * call.raw(1).to(grad.dtype()) * call.number(2));
+}
+
+// -- softmax: (grad, output, dim, input_dtype)
+
+template <bool of_log>
+bool softmax_backward(Call& call) {
+  const T grad = call.in(0), y = call.in(1);
+  if (y.rank() == 0) return false;
+  const std::vector<int64_t> dims{Call::wrap(call.integer(2), y.rank())};
+  if (of_log) return call.give(grad - exp(y) * sum(grad, dims));
+  const T weighted = grad * y;
+  return call.give(weighted - y * sum(weighted, dims));
+}
+
+/// (grad, self, target, weight, reduction, ignore_index, total_weight).
+bool nll_loss_backward(Call& call) {
+  const int64_t reduction = call.integer(4);
+  if (call.given(3) || call.meta(1).sizes.size() != 2 || call.meta(2).sizes.size() != 1) return false;
+  const Sizes to = call.result_sizes();
+  T grad = call.in(0);
+  if (reduction == 1) grad = grad / call.in(6);
+  grad = reduction == 0 ? reshape(grad, {to[0], 1}) : reshape(grad, {1, 1});
+  const T target = reshape(call.raw(2).to(Dtype::I64), {to[0], 1});
+  const T column = call.index(Expr::variable(1), to);
+  const T hit = (column == target) & (target != static_cast<double>(call.integer(5)));
+  return call.give(select(hit, broadcast(-grad, to), broadcast(grad.number(0), to)));
+}
+
+// -- norms
+
+/// The gradients of `normal * weight + bias` where `normal` is `(x - mean) * scale` over `dims`.
+struct Normalised {
+  T grad;    // of the result
+  T normal;  // what the forward multiplied with the weight
+  T scale;   // what it multiplied the distances from the mean with
+};
+
+/// Of what was normalised. `grad` has the weight in it. Without a mean (`centred` false) only the scale followed from x.
+T through_norm(T grad, const Normalised& of, const std::vector<int64_t>& dims, bool centred) {
+  const T number = grad.number(elements(of.normal, dims));
+  T inner = grad - of.normal * (sum(grad * of.normal, dims) / number);
+  if (centred) inner = inner - sum(grad, dims) / number;
+  return inner * of.scale;
+}
+
+/// Where a norm over the last dimensions has its weight: the leading ones are summed.
+std::vector<int64_t> leading(int64_t rank, size_t inner) {
+  std::vector<int64_t> dims(static_cast<size_t>(rank) - inner);
+  std::iota(dims.begin(), dims.end(), 0);
+  return dims;
+}
+
+std::vector<int64_t> trailing(int64_t rank, size_t inner) {
+  std::vector<int64_t> dims(inner);
+  std::iota(dims.begin(), dims.end(), rank - static_cast<int64_t>(inner));
+  return dims;
+}
+
+Dtype dtype_of(Call& call, int i) { return loops::value_dtype(*loop_dtype(call.meta(i).dtype)); }
+
+/// (grad, input, normalized_shape, mean, rstd, weight, bias, output_mask).
+bool layer_norm_backward(Call& call) {
+  const Dtype dtype = dtype_of(call, 1);
+  const Sizes inner = call.size_list(2);
+  const T grad = call.in(0, dtype), x = call.in(1, dtype);
+  if (x.dag->may_be_empty(x.sizes())) return false;
+  const T scale = call.in(4, dtype);
+  const Normalised of{grad, (x - call.in(3, dtype)) * scale, scale};
+  const std::vector<int64_t> outer = leading(x.rank(), inner.size());
+  if (call.wanted(0)) {
+    const T weighted = call.given(5) ? grad * reshape(call.in(5, dtype), inner) : grad;
+    call.give(through_norm(weighted, of, trailing(x.rank(), inner.size()), true), 0);
+  }
+  if (call.wanted(1)) call.give_reshaped(sum(grad * of.normal, outer), 1);
+  if (call.wanted(2)) call.give_reshaped(sum(grad, outer), 2);
+  return true;
+}
+
+/// (grad, input, normalized_shape, rstd, weight, output_mask).
+bool rms_norm_backward(Call& call) {
+  const Dtype dtype = dtype_of(call, 1);
+  const Sizes inner = call.size_list(2);
+  const T grad = call.in(0, dtype), x = call.in(1, dtype);
+  if (x.dag->may_be_empty(x.sizes())) return false;
+  const T scale = call.in(3, dtype);
+  const Normalised of{grad, x * scale, scale};
+  if (call.wanted(0)) {
+    const T weighted = call.given(4) ? grad * reshape(call.in(4, dtype), inner) : grad;
+    call.give(through_norm(weighted, of, trailing(x.rank(), inner.size()), false), 0);
+  }
+  if (call.wanted(1)) call.give_reshaped(sum(grad * of.normal, leading(x.rank(), inner.size())), 1);
+  return true;
+}
+
+/// (grad, input, weight, running_mean, running_var, save_mean, save_invstd, train, eps, output_mask). Eager adds floats
+/// in double.
+bool batch_norm_backward(Call& call) {
+  const Dtype dtype = dtype_of(call, 1);
+  const T grad = call.in(0, dtype), x = call.in(1, dtype);
+  const bool train = call.flag(7);
+  if (x.rank() < 2 || x.dag->may_be_empty(x.sizes()) || (!train && !(call.given(3) && call.given(4)))) return false;
+  Sizes per_channel(x.rank(), 1);
+  per_channel[1] = x.sizes()[1];
+  const auto channel = [&](int i) { return reshape(call.in(i, dtype), per_channel); };
+  const T mean = train ? channel(5) : channel(3);
+  const T scale = train ? channel(6) : 1.0 / sqrt(channel(4) + call.number(8));
+  const T factor = call.given(2) ? scale * channel(2) : scale;
+  std::vector<int64_t> dims(x.rank());
+  std::iota(dims.begin(), dims.end(), 0);
+  dims.erase(dims.begin() + 1);
+  const Dtype wide = dtype == Dtype::F32 ? Dtype::F64 : dtype;
+  const T distance = x - mean;
+  const T total = sum(grad.to(wide), dims), product = sum((grad * distance).to(wide), dims);
+  if (call.wanted(0)) {
+    if (train) {
+      const T number = total.number(elements(x, dims));
+      const T level = (total / number).to(dtype);
+      const T slope = (product / number).to(dtype) * scale * scale;
+      call.give((grad - level - distance * slope) * factor, 0);
+    } else {
+      call.give(grad * factor, 0);
+    }
+  }
+  if (call.wanted(1)) call.give_reshaped(product.to(dtype) * scale, 1);
+  if (call.wanted(2)) call.give_reshaped(total, 2);
+  return true;
+}
+
+/// (grad, input, mean, rstd, weight, N, C, HxW, group, output_mask).
+bool group_norm_backward(Call& call) {
+  const Dtype dtype = dtype_of(call, 1);
+  const T flat = call.in(1, dtype);
+  const Size batch = call.size(5), area = call.size(7);
+  const int64_t channels = call.integer(6), groups = call.integer(8);
+  if (flat.dag->may_be_empty(flat.sizes())) return false;
+  const Sizes grouped{batch, groups, channels / groups, area}, rows{batch, groups, 1, 1};
+  const T grad = reshape(call.in(0, dtype), grouped), x = reshape(flat, grouped);
+  const T scale = reshape(call.in(3, dtype), rows);
+  const Normalised of{grad, (x - reshape(call.in(2, dtype), rows)) * scale, scale};
+  if (call.wanted(0)) {
+    T weighted = grad;
+    if (call.given(4)) weighted = grad * reshape(call.in(4, dtype), {1, groups, channels / groups, 1});
+    call.give_reshaped(through_norm(weighted, of, {2, 3}, true), 0);
+  }
+  if (call.wanted(1)) call.give_reshaped(sum(grad * of.normal, {0, 3}), 1);
+  if (call.wanted(2)) call.give_reshaped(sum(grad, {0, 3}), 2);
+  return true;
+}
+
+// -- views: zeros, and the gradient where the view was
+
+T view(T x, std::vector<Expr> map, const Sizes& sizes) { return {x.dag, x.dag->view(x.id, std::move(map), sizes)}; }
+
+Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
+
+std::vector<Expr> identity(size_t rank) {
+  std::vector<Expr> map;
+  for (size_t i = 0; i < rank; ++i) map.push_back(variable(static_cast<int64_t>(i)));
+  return map;
+}
+
+bool give_within_zeros(Call& call, const std::vector<Condition>& conditions, T inside) {
+  const T zero = broadcast(inside.number(0), inside.sizes());
+  return call.give({inside.dag, inside.dag->guard(conditions, inside.id, zero.id)});
+}
+
+/// (grad, input_sizes, dim, index).
+bool select_backward(Call& call) {
+  const T grad = call.in(0);
+  const Sizes to = call.result_sizes();
+  const int64_t dim = Call::wrap(call.integer(2), static_cast<int64_t>(to.size()));
+  int64_t index = call.integer(3);
+  if (index < 0) index += to[dim].number();
+  std::vector<Expr> map = identity(to.size());
+  map.erase(map.begin() + dim);
+  return give_within_zeros(call, {{variable(dim), index, index + 1}}, view(grad, std::move(map), to));
+}
+
+/// (grad, input_sizes, dim, start, end, step).
+bool slice_backward(Call& call) {
+  const T grad = call.in(0);
+  const Sizes to = call.result_sizes();
+  const int64_t dim = Call::wrap(call.integer(2), static_cast<int64_t>(to.size())), step = call.integer(5);
+  const int64_t length = grad.sizes()[dim].number(), size = to[dim].number();
+  if (length == 0) return call.give(broadcast(grad.number(0), to));
+  int64_t start = call.integer(3);
+  if (start < 0) start += size;
+  start = std::clamp<int64_t>(start, 0, size);
+  const Expr from_start = variable(dim) - Expr(start);
+  std::vector<Condition> conditions{{variable(dim), start, start + (length - 1) * step + 1}};
+  std::vector<Expr> map = identity(to.size());
+  map[dim] = from_start;
+  if (step != 1) {
+    conditions.push_back({shapes::mod(from_start, Expr(step)), 0, 1});
+    map[dim] = shapes::floor_div(from_start, Expr(step));
+  }
+  return give_within_zeros(call, conditions, view(grad, std::move(map), to));
+}
+
+constexpr RuleRow kRows[] = {
+    {"aten::threshold_backward", threshold_backward},
+    {"aten::gelu_backward", gelu_backward},
+    {"aten::silu_backward", silu_backward},
+    {"aten::sigmoid_backward", sigmoid_backward},
+    {"aten::tanh_backward", tanh_backward},
+    {"aten::leaky_relu_backward", leaky_relu_backward},
+    {"aten::elu_backward", elu_backward},
+    {"aten::hardtanh_backward", hardtanh_backward},
+    {"aten::hardsigmoid_backward", hardsigmoid_backward},
+    {"aten::softplus_backward", softplus_backward},
+    {"aten::mse_loss_backward", mse_loss_backward},
+    {"aten::native_dropout_backward", dropout_backward},
+    {"aten::_softmax_backward_data", softmax_backward<false>},
+    {"aten::_log_softmax_backward_data", softmax_backward<true>},
+    {"aten::nll_loss_backward", nll_loss_backward},
+    {"aten::native_layer_norm_backward", layer_norm_backward},
+    {"aten::_fused_rms_norm_backward", rms_norm_backward},
+    {"aten::native_batch_norm_backward", batch_norm_backward},
+    {"aten::native_group_norm_backward", group_norm_backward},
+    {"aten::select_backward", select_backward},
+    {"aten::slice_backward", slice_backward},
+};
+
+}  // namespace
+
+std::span<const RuleRow> backward_rules() { return kRows; }
+
+}  // namespace magneto::lower
