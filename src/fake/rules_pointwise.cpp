@@ -318,12 +318,12 @@ bool make_complex(Call& call) {
   return true;
 }
 
-/// A backward formula over two tensors, (grad, x) or, reversed, (x, grad); further arguments are numbers.
-template <bool reversed = false>
+/// A backward formula over two tensors, in the order in which its kernel takes them; other arguments are numbers.
+template <size_t first = 0, size_t second = 1>
 bool backward(Call& call) {
   Operands operands;
-  operands.add(call.tensor(reversed ? 1 : 0));
-  operands.add(call.tensor(reversed ? 0 : 1));
+  operands.add(call.tensor(first));
+  operands.add(call.tensor(second));
   const c10::ScalarType promoted = operands.promoted();
   if (!(class_of(promoted) & kFloats)) return false;
   add_result(call, operands, promoted);
@@ -667,9 +667,10 @@ constexpr RuleRow rows[] = {
     {"aten::silu_backward", backward<>},
     {"aten::sigmoid_backward", backward<>},
     {"aten::tanh_backward", backward<>},
-    {"aten::leaky_relu_backward", backward<true>},
-    {"aten::threshold_backward", backward<true>},
+    {"aten::leaky_relu_backward", backward<1, 0>},
+    {"aten::threshold_backward", backward<1, 0>},
     {"aten::hardtanh_backward", backward<>},
+    {"aten::elu_backward", backward<0, 5>},
     {"aten::softplus_backward", backward<>},
     {"aten::hardsigmoid_backward", backward<>},
     {"aten::hardswish_backward", backward<>},

@@ -70,6 +70,7 @@ struct SymbolicRow {
   X(view)                            \
   X(compute)                         \
   X(images)                          \
+  X(gradients)                       \
   X(linalg)
 
 #define X(family) std::span<const SymbolicRow> symbolic_##family##_rules();

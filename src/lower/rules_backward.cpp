@@ -67,12 +67,12 @@ bool elu_backward(Call& call) {
   const double alpha = call.number(1), scale = call.number(2), input_scale = call.number(3);
   const T below = call.flag(4) ? grad * input_scale * (x + alpha * scale)
                                : grad * input_scale * (alpha * scale) * exp(x * input_scale);
-  return call.give(select(x <= 0.0, below, grad * scale));
+  return call.give(select(x > 0.0, grad * scale, below));  // NaN is below, as in eager's vectors
 }
 
 bool hardtanh_backward(Call& call) {
   const T grad = call.in(0), x = call.in(1);
-  return call.give(select((x <= call.in(2)) | (x >= call.in(3)), zeros_of(x), grad));
+  return call.give(select((x > call.in(2)) & (x < call.in(3)), grad, zeros_of(x)));  // NaN as in eager's vectors
 }
 
 bool hardsigmoid_backward(Call& call) {
@@ -135,12 +135,10 @@ struct Normalised {
   T scale;   // what it multiplied the distances from the mean with
 };
 
-/// Of what was normalised. `grad` has the weight in it. Without a mean (`centred` false) only the scale followed from x.
-T through_norm(T grad, const Normalised& of, const std::vector<int64_t>& dims, bool centred) {
+/// Of what was normalised. `grad` has the weight in it.
+T through_norm(T grad, const Normalised& of, const std::vector<int64_t>& dims) {
   const T number = grad.number(elements(of.normal, dims));
-  T inner = grad - of.normal * (sum(grad * of.normal, dims) / number);
-  if (centred) inner = inner - sum(grad, dims) / number;
-  return inner * of.scale;
+  return (grad - of.normal * (sum(grad * of.normal, dims) / number) - sum(grad, dims) / number) * of.scale;
 }
 
 /// Where a norm over the last dimensions has its weight: the leading ones are summed.
@@ -161,34 +159,18 @@ Dtype dtype_of(Call& call, int i) { return loops::value_dtype(*loop_dtype(call.m
 /// (grad, input, normalized_shape, mean, rstd, weight, bias, output_mask).
 bool layer_norm_backward(Call& call) {
   const Dtype dtype = dtype_of(call, 1);
-  const Sizes inner = call.size_list(2);
   const T grad = call.in(0, dtype), x = call.in(1, dtype);
+  const Sizes inner(x.sizes().end() - call.size_list(2).size(), x.sizes().end());
   if (x.dag->may_be_empty(x.sizes())) return false;
   const T scale = call.in(4, dtype);
   const Normalised of{grad, (x - call.in(3, dtype)) * scale, scale};
   const std::vector<int64_t> outer = leading(x.rank(), inner.size());
   if (call.wanted(0)) {
     const T weighted = call.given(5) ? grad * reshape(call.in(5, dtype), inner) : grad;
-    call.give(through_norm(weighted, of, trailing(x.rank(), inner.size()), true), 0);
+    call.give(through_norm(weighted, of, trailing(x.rank(), inner.size())), 0);
   }
   if (call.wanted(1)) call.give_reshaped(sum(grad * of.normal, outer), 1);
   if (call.wanted(2)) call.give_reshaped(sum(grad, outer), 2);
-  return true;
-}
-
-/// (grad, input, normalized_shape, rstd, weight, output_mask).
-bool rms_norm_backward(Call& call) {
-  const Dtype dtype = dtype_of(call, 1);
-  const Sizes inner = call.size_list(2);
-  const T grad = call.in(0, dtype), x = call.in(1, dtype);
-  if (x.dag->may_be_empty(x.sizes())) return false;
-  const T scale = call.in(3, dtype);
-  const Normalised of{grad, x * scale, scale};
-  if (call.wanted(0)) {
-    const T weighted = call.given(4) ? grad * reshape(call.in(4, dtype), inner) : grad;
-    call.give(through_norm(weighted, of, trailing(x.rank(), inner.size()), false), 0);
-  }
-  if (call.wanted(1)) call.give_reshaped(sum(grad * of.normal, leading(x.rank(), inner.size())), 1);
   return true;
 }
 
@@ -240,61 +222,11 @@ bool group_norm_backward(Call& call) {
   if (call.wanted(0)) {
     T weighted = grad;
     if (call.given(4)) weighted = grad * reshape(call.in(4, dtype), {1, groups, channels / groups, 1});
-    call.give_reshaped(through_norm(weighted, of, {2, 3}, true), 0);
+    call.give_reshaped(through_norm(weighted, of, {2, 3}), 0);
   }
   if (call.wanted(1)) call.give_reshaped(sum(grad * of.normal, {0, 3}), 1);
   if (call.wanted(2)) call.give_reshaped(sum(grad, {0, 3}), 2);
   return true;
-}
-
-// -- views: zeros, and the gradient where the view was
-
-T view(T x, std::vector<Expr> map, const Sizes& sizes) { return {x.dag, x.dag->view(x.id, std::move(map), sizes)}; }
-
-Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
-
-std::vector<Expr> identity(size_t rank) {
-  std::vector<Expr> map;
-  for (size_t i = 0; i < rank; ++i) map.push_back(variable(static_cast<int64_t>(i)));
-  return map;
-}
-
-bool give_within_zeros(Call& call, const std::vector<Condition>& conditions, T inside) {
-  const T zero = broadcast(inside.number(0), inside.sizes());
-  return call.give({inside.dag, inside.dag->guard(conditions, inside.id, zero.id)});
-}
-
-/// (grad, input_sizes, dim, index).
-bool select_backward(Call& call) {
-  const T grad = call.in(0);
-  const Sizes to = call.result_sizes();
-  const int64_t dim = Call::wrap(call.integer(2), static_cast<int64_t>(to.size()));
-  int64_t index = call.integer(3);
-  if (index < 0) index += to[dim].number();
-  std::vector<Expr> map = identity(to.size());
-  map.erase(map.begin() + dim);
-  return give_within_zeros(call, {{variable(dim), index, index + 1}}, view(grad, std::move(map), to));
-}
-
-/// (grad, input_sizes, dim, start, end, step).
-bool slice_backward(Call& call) {
-  const T grad = call.in(0);
-  const Sizes to = call.result_sizes();
-  const int64_t dim = Call::wrap(call.integer(2), static_cast<int64_t>(to.size())), step = call.integer(5);
-  const int64_t length = grad.sizes()[dim].number(), size = to[dim].number();
-  if (length == 0) return call.give(broadcast(grad.number(0), to));
-  int64_t start = call.integer(3);
-  if (start < 0) start += size;
-  start = std::clamp<int64_t>(start, 0, size);
-  const Expr from_start = variable(dim) - Expr(start);
-  std::vector<Condition> conditions{{variable(dim), start, start + (length - 1) * step + 1}};
-  std::vector<Expr> map = identity(to.size());
-  map[dim] = from_start;
-  if (step != 1) {
-    conditions.push_back({shapes::mod(from_start, Expr(step)), 0, 1});
-    map[dim] = shapes::floor_div(from_start, Expr(step));
-  }
-  return give_within_zeros(call, conditions, view(grad, std::move(map), to));
 }
 
 constexpr RuleRow kRows[] = {
@@ -314,11 +246,8 @@ constexpr RuleRow kRows[] = {
     {"aten::_log_softmax_backward_data", softmax_backward<true>},
     {"aten::nll_loss_backward", nll_loss_backward},
     {"aten::native_layer_norm_backward", layer_norm_backward},
-    {"aten::_fused_rms_norm_backward", rms_norm_backward},
     {"aten::native_batch_norm_backward", batch_norm_backward},
     {"aten::native_group_norm_backward", group_norm_backward},
-    {"aten::select_backward", select_backward},
-    {"aten::slice_backward", slice_backward},
 };
 
 }  // namespace

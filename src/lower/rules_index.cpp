@@ -98,54 +98,73 @@ bool pad(Call& call) {
   return call.give(guard(conditions, view(x, std::move(map), to), outside));
 }
 
-/// (self, src, dim, start, end, step).
+/// What a part is written into: a tensor (self, src, ...), or, for the gradient of a view, zeros (grad, sizes, ...).
+struct Into {
+  T whole, part;
+
+  Into(Call& call, bool gradient)
+      : whole(gradient ? broadcast(call.in(0).number(0), call.result_sizes()) : call.raw(0)),
+        part(call.in(gradient ? 0 : 1)) {}
+
+  bool give(Call& call, const std::vector<Condition>& inside, std::vector<Expr> map) const {
+    return call.give(guard(inside, view(part, std::move(map), whole.sizes()), whole));
+  }
+};
+
+/// (self, src, dim, start, end, step) or (grad, sizes, dim, start, end, step).
+template <bool gradient>
 bool slice_scatter(Call& call) {
-  const T x = call.raw(0), part = call.in(1);
-  const int64_t dim = Call::wrap(call.integer(2), x.rank()), size = x.sizes()[dim].number();
-  int64_t start = call.given(3) ? call.integer(3) : 0;
-  if (start < 0) start += size;
-  start = std::clamp<int64_t>(start, 0, size);
-  const int64_t step = call.integer(5), length = part.sizes()[dim].number();
-  if (length == 0) return call.give(x);
-  const Expr from_start = variable(dim) - Expr(start);
+  const Into into(call, gradient);
+  const int64_t dim = Call::wrap(call.integer(2), into.whole.rank()), step = call.integer(5);
+  const Size size = into.whole.sizes()[dim], length = into.part.sizes()[dim];
+  if (length.is_static() && length.number() == 0) return call.give(into.whole);
+  // A start behind the end has no length: nothing is looked up.
+  Size start = call.given(3) ? call.integer(3) : 0;
+  if (start.number() < 0) {
+    start = {shapes::max((size + start).expr(), Expr(0)), std::max<int64_t>((size + start).hint(), 0)};
+  }
+  const Expr from_start = variable(dim) - start.expr();
   std::vector<Condition> conditions{{variable(dim), start, start + (length - 1) * step + 1}};
-  std::vector<Expr> map = identity(x.rank());
+  std::vector<Expr> map = identity(into.whole.rank());
   map[dim] = from_start;
   if (step != 1) {
     conditions.push_back({shapes::mod(from_start, Expr(step)), 0, 1});
     map[dim] = shapes::floor_div(from_start, Expr(step));
   }
-  return call.give(guard(conditions, view(part, std::move(map), x.sizes()), x));
+  return into.give(call, conditions, std::move(map));
 }
 
-/// (self, src, dim, index).
+/// (self, src, dim, index) or (grad, sizes, dim, index).
+template <bool gradient>
 bool select_scatter(Call& call) {
-  const T x = call.raw(0), part = call.in(1);
-  const int64_t dim = Call::wrap(call.integer(2), x.rank());
-  int64_t index = call.integer(3);
-  if (index < 0) index += x.sizes()[dim].number();
-  std::vector<Expr> map = identity(x.rank());
+  const Into into(call, gradient);
+  const int64_t dim = Call::wrap(call.integer(2), into.whole.rank());
+  Size index = call.integer(3);
+  if (index.number() < 0) index = index + into.whole.sizes()[dim];
+  std::vector<Expr> map = identity(into.whole.rank());
   map.erase(map.begin() + dim);
-  return call.give(guard({{variable(dim), index, index + 1}}, view(part, std::move(map), x.sizes()), x));
+  return into.give(call, {{variable(dim), index, index + 1}}, std::move(map));
 }
 
-/// (self, src, offset, dim1, dim2).
+/// (self, src, offset, dim1, dim2) or (grad, sizes, offset, dim1, dim2).
+template <bool gradient>
 bool diagonal_scatter(Call& call) {
-  const T x = call.raw(0), part = call.in(1);
-  const int64_t offset = call.integer(2);
-  const int64_t first = Call::wrap(call.integer(3), x.rank()), second = Call::wrap(call.integer(4), x.rank());
-  const int64_t length = part.sizes().back().number();
-  if (length == 0) return call.give(x);
+  const Into into(call, gradient);
+  const int64_t offset = call.integer(2), rank = into.whole.rank();
+  const int64_t first = Call::wrap(call.integer(3), rank), second = Call::wrap(call.integer(4), rank);
+  const Size length = into.part.sizes().back();
+  if (length.is_static() && length.number() == 0) return call.give(into.whole);
   // Element (i + max(-offset, 0), i + max(offset, 0)).
   const int64_t down = std::max<int64_t>(-offset, 0), right = std::max<int64_t>(offset, 0);
   std::vector<Expr> map;
-  for (int64_t i = 0; i < x.rank(); ++i) {
+  for (int64_t i = 0; i < rank; ++i) {
     if (i != first && i != second) map.push_back(variable(i));
   }
   map.push_back(variable(first) - Expr(down));
-  const std::vector<Condition> conditions{{variable(first), down, down + length},
-                                          {variable(second) - variable(first), right - down, right - down + 1}};
-  return call.give(guard(conditions, view(part, std::move(map), x.sizes()), x));
+  return into.give(call,
+                   {{variable(first), down, length + down},
+                    {variable(second) - variable(first), right - down, right - down + 1}},
+                   std::move(map));
 }
 
 template <bool upper>
@@ -320,9 +339,12 @@ constexpr RuleRow kRows[] = {
     {"aten::cat", cat},
     {"aten::stack", stack},
     {"aten::constant_pad_nd", pad},
-    {"aten::slice_scatter", slice_scatter},
-    {"aten::select_scatter", select_scatter},
-    {"aten::diagonal_scatter", diagonal_scatter},
+    {"aten::slice_scatter", slice_scatter<false>},
+    {"aten::slice_backward", slice_scatter<true>},
+    {"aten::select_scatter", select_scatter<false>},
+    {"aten::select_backward", select_scatter<true>},
+    {"aten::diagonal_scatter", diagonal_scatter<false>},
+    {"aten::diagonal_backward", diagonal_scatter<true>},
     {"aten::triu", triangle<true>},
     {"aten::tril", triangle<false>},
     {"aten::flip", flip},

@@ -114,7 +114,9 @@ def saving_and_copying():
 def profiling():
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True, with_stack=True) as profiler:
+    # Without stacks: PyTorch's own tracer of Python gives names of freed memory now and then (UnicodeDecodeError in up to
+    # 18 of 40 processes that never heard of Magneto).
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as profiler:
         with record_function("mine"):
             torch.ones(3).sin()
     assert "mine" in profiler.key_averages().table()

@@ -47,6 +47,9 @@ POINTWISE: dict[str, Program] = {
     "log_softmax": lambda grad, x: aten._log_softmax_backward_data(grad, x, -1, x.dtype),
     "select": lambda grad, x: aten.select_backward(grad, [grad.shape[0], 5, grad.shape[1]], 1, -2),
     "slice": lambda grad, x: aten.slice_backward(grad, [grad.shape[0], 40], 1, 3, 3 + grad.shape[1], 1),
+    "slice_rows": lambda grad, x: aten.slice_backward(grad[2:], [grad.shape[0], 16], 0, 2, 9223372036854775807, 1),
+    "slice_last": lambda grad, x: aten.slice_backward(grad[:4], [grad.shape[0], 16], 0, -4, 9223372036854775807, 1),
+    "diagonal": lambda grad, x: aten.diagonal_backward(grad, [grad.shape[0], 16, 18], 2, 1, 2),
     "slice_step": lambda grad, x: aten.slice_backward(grad, [grad.shape[0], 50], 1, -49, 49, 3),
 }
 
@@ -64,14 +67,11 @@ NORMS: dict[str, Program] = {
     "layer_norm_weights_only": lambda grad, x, w: aten.native_layer_norm_backward(
         grad, x, [16], *like_layer_norm(x, 1), w, w, [False, True, True]
     ),
-    "rms_norm": lambda grad, x, w: aten._fused_rms_norm_backward(
-        grad, x, [16], torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6), w, [True, True]
-    ),
     "group_norm": lambda grad, x, w: aten.native_group_norm_backward(
-        grad.reshape(-1, 4, 4),
-        x.reshape(-1, 4, 4),
-        x.reshape(-1, 2, 8).mean(-1),
-        torch.rsqrt(x.reshape(-1, 2, 8).var(-1, correction=0) + 1e-5),
+        grad.reshape(x.shape[0], 4, 4),
+        x.reshape(x.shape[0], 4, 4),
+        x.reshape(x.shape[0], 2, 8).mean(-1),
+        torch.rsqrt(x.reshape(x.shape[0], 2, 8).var(-1, correction=0) + 1e-5),
         w[:4],
         x.shape[0],
         4,
