@@ -99,9 +99,9 @@ SETTINGS: Mapping[str, Setting] = {
         environment="TORCHDYNAMO_CAPTURE_DYNAMIC_OUTPUT_SHAPE_OPS",
     ),
     "joint_graph": Setting(
-        False,
-        "Results that require gradients are computed by compiled code, and so are the gradients, instead of call by "
-        "call under autograd. Not finished: see docs/autograd.md.",
+        True,
+        "Results that require gradients are computed by compiled code, and so are the gradients (docs/autograd.md). "
+        "Off: the captured torch calls run one by one under autograd.",
         environment="MAGNETO_JOINT_GRAPH",
     ),
     "interpret_kernels": Setting(

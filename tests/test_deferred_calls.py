@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -76,6 +77,9 @@ def called(x: torch.Tensor) -> torch.Tensor:
     return inner(x) + inner(x + 1)
 
 
+NODE = re.compile("grad_fn=<[A-Za-z0-9]+>")
+
+
 @pytest.mark.parametrize("every", [0, 1, 3])
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize(
@@ -93,7 +97,10 @@ def test_prints(program: Callable[..., Any], backend: str, every: int, capfd: py
         return seen
 
     with magneto.config.patch(exit_every=every, cache_size_limit=100):
-        assert run(magneto.compile(program, backend=backend)) == run(program)
+        actual, expected = run(magneto.compile(program, backend=backend)), run(program)
+    if backend == "aot_eager":  # compiled gradients have a node of their own
+        actual, expected = [[NODE.sub("grad_fn", line) for line in lines] for lines in (actual, expected)]
+    assert actual == expected
 
 
 @pytest.mark.parametrize("program", [prints, in_no_grad, called], ids=lambda p: p.__name__)

@@ -122,7 +122,7 @@ def test_artifact(logs: dict[str, str], artifact: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["aot_joint_graph", "aot_joint_graphs"])  # PyTorch's name, and the documents'
-def test_why_there_is_no_joint_graph(tmp_path: Path, name: str) -> None:
+def test_the_joint_graph_or_why_there_is_none(tmp_path: Path, name: str) -> None:
     text = """
 import magneto, torch
 
@@ -130,15 +130,20 @@ import magneto, torch
 def f(x):
     return x.sin()
 
+@magneto.compile
+def g(x):
+    return x.view(-1)
+
 f(torch.ones(3))
 f(torch.ones(3, requires_grad=True)).sum().backward()
+g(torch.ones(3, requires_grad=True))
 """
     logs = run(tmp_path, text, TORCH_LOGS=name)
     assert set(logs) == {"aot_joint_graph"}
-    (line,) = logs["aot_joint_graph"].splitlines()
-    assert line.startswith("[0/1] no joint graph of f ") and line.endswith(
-        ": magneto.config.joint_graph is off; its torch calls run one by one, under autograd"
-    )
+    shown = logs["aot_joint_graph"]
+    assert "aten.sin.default" in shown and "aten.cos.default" in shown
+    (reason,) = [line for line in shown.splitlines() if "no joint graph" in line]
+    assert reason.startswith("[1/0] no joint graph of g ") and "shares memory" in reason
 
 
 def test_what_has_nothing_to_show(logs: dict[str, str]) -> None:

@@ -160,7 +160,7 @@ Dtype dtype_of(Call& call, int i) { return loops::value_dtype(*loop_dtype(call.m
 bool layer_norm_backward(Call& call) {
   const Dtype dtype = dtype_of(call, 1);
   const T grad = call.in(0, dtype), x = call.in(1, dtype);
-  const Sizes inner(x.sizes().end() - call.size_list(2).size(), x.sizes().end());
+  const Sizes sizes = x.sizes(), inner(sizes.end() - static_cast<int64_t>(call.size_list(2).size()), sizes.end());
   if (x.dag->may_be_empty(x.sizes())) return false;
   const T scale = call.in(4, dtype);
   const Normalised of{grad, (x - call.in(3, dtype)) * scale, scale};

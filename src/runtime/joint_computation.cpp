@@ -51,8 +51,13 @@ struct Program {
   std::unique_ptr<Computation> torch_level;
   size_t outputs = 0;                     // of the graph; what is saved follows them in the forward's results
   std::vector<at::Generator> generators;  // drawn from
-  bool writes_inputs = false;
+  std::vector<size_t> written;            // positions among the inputs; none of them requires gradients
 };
+
+at::Tensor copy(const at::Tensor& tensor) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options()).copy_(tensor);
+}
 
 /// One run of a joint computation, as autograd sees it.
 class GradientNode final : public Node {
@@ -61,19 +66,19 @@ class GradientNode final : public Node {
                torch::autograd::edge_list&& edges)
       : Node(std::move(edges)), program_(std::move(program)), backward_(backward) {}
 
-  std::string name() const override { return "MagnetoBackward"; }
+  std::string name() const override { return "CompiledFunctionBackward"; }
 
-  /// Once the outputs belong to this node.
-  void save(const at::Tensor* const* inputs, size_t input_count, const at::Tensor* results) {
+  /// Once the outputs belong to this node. `originals`: what the written inputs were before they were written.
+  void save(const std::vector<const at::Tensor*>& inputs, const std::vector<at::Tensor>& originals,
+            const at::Tensor* results) {
     saved_.reserve(backward_.saved.size());
     for (const BackwardProgram::Saved& saved : backward_.saved) {
       const bool output = !saved.input && saved.index < program_->outputs;
       saved_.emplace_back(saved.input ? *inputs[saved.index] : results[saved.index], /*is_output=*/output);
     }
-    for (size_t i = 0; i < input_count; ++i) {
-      inputs_.push_back(*inputs[i]);
-      versions_.push_back(inputs[i]->is_inference() ? 0 : inputs[i]->_version());
-    }
+    for (const at::Tensor* input : inputs) inputs_.push_back(*input);
+    for (size_t i = 0; i < originals.size(); ++i) inputs_[program_->written[i]] = originals[i];
+    for (const at::Tensor& input : inputs_) versions_.push_back(input.is_inference() ? 0 : input._version());
   }
   void keep_random_state(const std::vector<at::Tensor>& states) { random_states_ = states; }
 
@@ -156,10 +161,6 @@ class GradientNode final : public Node {
   /// Gradients that have gradients: the torch level runs again under autograd, from the same inputs.
   variable_list differentiable(variable_list&& tangents) {
     TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-    TORCH_CHECK(!program_->writes_inputs,
-                "Magneto: gradients of gradients (create_graph=True) through a compiled segment that writes to its "
-                "inputs (running statistics, for instance) are not supported yet. Call it without compiling: "
-                "torch.compiler.disable, or set the model to eval().");
     for (size_t i = 0; i < inputs_.size(); ++i) {
       TORCH_CHECK(
           inputs_[i].is_inference() || inputs_[i]._version() == versions_[i],
@@ -190,10 +191,9 @@ class GradientNode final : public Node {
     }
     std::vector<Ref> inputs;
     std::vector<PyObject*> pointers;
-    for (const at::Tensor& input : inputs_) {
-      inputs.push_back(checked(THPVariable_Wrap(input)));
-      pointers.push_back(inputs.back().get());
-    }
+    for (const at::Tensor& input : inputs_) inputs.push_back(checked(THPVariable_Wrap(input)));
+    for (const size_t i : program_->written) inputs[i] = checked(THPVariable_Wrap(copy(inputs_[i])));
+    for (const Ref& input : inputs) pointers.push_back(input.get());
     std::vector<PyObject*> results(program_->outputs);
     program_->torch_level->run(pointers.data(), results.data());
     variable_list outputs;
@@ -232,6 +232,8 @@ class JointComputation final : public Computation {
       const std::lock_guard<std::mutex> lock(generator.mutex());
       states.push_back(generator.get_state());
     }
+    std::vector<at::Tensor> originals;
+    for (const size_t i : program.written) originals.push_back(copy(held[i]));
     std::vector<at::Tensor> results(program.forward->output_count());
     const bool ok = with_torch_errors([&] {
       const WithoutGil without_gil;
@@ -247,7 +249,7 @@ class JointComputation final : public Computation {
         if (results[root].is_view()) results[root] = results[root].variable_data();
       }
       for (const size_t root : backward.ties.roots) torch::autograd::set_history(results[root], node);
-      node->save(pointers.data(), pointers.size(), results.data());
+      node->save(pointers, originals, results.data());
       node->keep_random_state(states);
     }
     for (size_t i = 0; i < program.outputs; ++i) {
@@ -335,7 +337,9 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph,
   program->outputs = graph.outputs.size();
   program->generators = generators_of(graph);
   const graph::Aliases aliases(graph);
-  program->writes_inputs = std::ranges::any_of(graph.inputs, [&](graph::ValueId id) { return aliases.written(id); });
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (aliases.written(graph.inputs[i])) program->written.push_back(i);
+  }
   program->forward = std::move(forward);
   program->torch_level = std::move(torch_level);
   return std::make_unique<JointComputation>(program);

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import copy
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,12 +12,6 @@ from torch import Tensor, nn
 import magneto
 
 Program = Callable[..., Tensor | tuple[Tensor, ...]]
-
-
-@pytest.fixture(autouse=True)
-def joint() -> Iterator[None]:
-    with magneto.config.patch(joint_graph=True):
-        yield
 
 
 def module(*layers: nn.Module) -> nn.Module:
@@ -151,6 +146,72 @@ def test_gradients_of_gradients() -> None:
     torch.testing.assert_close(second, 6 * x.detach())
 
 
+def test_a_penalty_on_gradients_through_running_statistics() -> None:
+    """The torch level runs again for it, which must not count the batch a second time."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
+    other = copy.deepcopy(model)
+    x = torch.randn(6, 4)
+    for program in (model, magneto.compile(other)):
+        given = x.clone().requires_grad_()
+        for _ in range(2):
+            (slope,) = torch.autograd.grad(program(given).sum(), given, create_graph=True)
+            ((slope.norm(dim=1) - 1) ** 2).mean().backward()
+    assert magneto.stats()["joint_graphs"] == 1
+    for mine, theirs in zip(other.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    for mine, theirs in zip(other.buffers(), model.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+BLOCKS: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], Tensor]]] = {
+    "encoder": (
+        lambda: nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True),
+        lambda batch, length: torch.randn(batch, length, 16),
+    ),
+    "convolutions": (
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.GroupNorm(2, 8),
+            nn.SiLU(),
+            nn.AvgPool2d(2),
+            nn.Conv2d(8, 8, 3),
+            nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32, 5),
+        ),
+        lambda batch, length: torch.randn(batch, 3, 2 * length, 2 * length + 2),
+    ),
+    "statistics of batches": (
+        lambda: nn.Sequential(nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8), nn.ReLU(), nn.Conv1d(8, 4, 3)),
+        lambda batch, length: torch.randn(batch, 3, length),
+    ),
+    "embeddings": (
+        lambda: nn.Sequential(nn.Embedding(20, 8), nn.LayerNorm(8), nn.Linear(8, 20), nn.LogSoftmax(-1)),
+        lambda batch, length: torch.randint(0, 20, (batch, length)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_one_capture_for_all_sizes(name: str) -> None:
+    make, inputs = BLOCKS[name]
+    model = make()
+    other = copy.deepcopy(model)
+    compiled = magneto.compile(other, dynamic=True)
+    for batch, length in ((3, 6), (4, 9), (7, 8)):
+        x = inputs(batch, length)
+        results = []
+        for program in (model, compiled):
+            given = x.clone().requires_grad_(x.is_floating_point())
+            (program(given) ** 2).mean().backward()
+            results.append(given.grad)
+        torch.testing.assert_close(results[1], results[0])
+    for mine, theirs in zip(other.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-4, atol=1e-6)
+    assert (magneto.stats()["graphs"], magneto.stats()["joint_graphs"]) == (1, 1), magneto.stats()
+
+
 def test_nothing_is_kept_after_many_steps() -> None:
     layer = nn.Linear(4, 4)
     compiled = magneto.compile(layer)
@@ -159,4 +220,4 @@ def test_nothing_is_kept_after_many_steps() -> None:
         compiled(x).sum().backward()
     last = compiled(x)
     node = last.grad_fn
-    assert node is not None and node.name() == "MagnetoBackward"
+    assert node is not None and node.name() == "CompiledFunctionBackward"
