@@ -24,6 +24,23 @@ bool writes_argument(const c10::FunctionSchema& schema, size_t index) {
   return alias && alias->isWrite();
 }
 
+bool writes_argument(const AtenNode& node, size_t index) {
+  const c10::FunctionSchema& schema = node.op.schema();
+  if (writes_argument(schema, index)) return true;
+  const auto& arguments = schema.arguments();
+  if (!arguments[index].name().starts_with("running_") || schema.name().find("batch_norm") == std::string::npos)
+    return false;
+  for (const char* other : {"backward", "functional", "no_training", "no_update"}) {
+    if (schema.name().find(other) != std::string::npos) return false;
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() != "training") continue;
+    const auto* constant = std::get_if<c10::IValue>(&node.args[i]);
+    return !constant || !constant->isBool() || constant->toBool();
+  }
+  return true;
+}
+
 Effects effects_of(const c10::OperatorHandle& op) {
   Effects effects;
   const c10::FunctionSchema& schema = op.schema();
@@ -55,7 +72,7 @@ Aliases::Aliases(const Graph& graph) : group_of_(graph.values.size()), groups_(g
   for (size_t id = 0; id < parent.size(); ++id) parent[id] = root(static_cast<ValueId>(id));
   for (const AtenNode& node : graph.aten_nodes) {
     for (size_t i = 0; i < node.args.size(); ++i) {
-      if (!writes_argument(node.op.schema(), i)) continue;
+      if (!writes_argument(node, i)) continue;
       for_each_tensor(node.args[i], [&](ValueId operand) { groups_[parent[operand]].written = true; });
     }
   }

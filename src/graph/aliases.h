@@ -17,8 +17,10 @@ struct Effects {
 };
 Effects effects_of(const c10::OperatorHandle& op);
 
-/// True when the operator writes its argument `index`.
+/// True when the operator writes its argument `index`, by its schema.
 bool writes_argument(const c10::FunctionSchema& schema, size_t index);
+/// Also what no schema shows: batch norm in training moves its running statistics.
+bool writes_argument(const AtenNode& node, size_t index);
 
 /// Calls `visit(ValueId)` for each tensor operand, also those in lists; not for absent ones.
 template <typename Visit>

@@ -20,17 +20,18 @@ void rename(PyArg& arg, const std::vector<ValueId>& map) {
 /// Nodes of one kind in a row.
 struct Span {
   size_t begin, end;
-  bool finds;
+  bool called;
 };
 
-std::vector<Span> spans_of(const Graph& graph) {
-  std::vector<bool> finds(graph.aten_nodes.size());
+std::vector<Span> spans_of(const Graph& graph, const NodeFlags& flags) {
+  std::vector<bool> called = flags.called;
+  called.resize(graph.aten_nodes.size());
   for (const SymbolBinding& symbol : graph.symbols_of(ValueKind::Result)) {
-    finds[graph.values[symbol.value].producer] = true;
+    called[graph.values[symbol.value].producer] = true;
   }
   std::vector<Span> spans;
-  for (size_t i = 0; i < finds.size(); ++i) {
-    if (spans.empty() || spans.back().finds != finds[i]) spans.push_back({i, i, finds[i]});
+  for (size_t i = 0; i < called.size(); ++i) {
+    if (spans.empty() || spans.back().called != called[i]) spans.push_back({i, i, called[i]});
     spans.back().end = i + 1;
   }
   return spans;
@@ -38,7 +39,10 @@ std::vector<Span> spans_of(const Graph& graph) {
 
 class Splitter {
  public:
-  explicit Splitter(const Graph& graph) : graph_(graph), spans_(spans_of(graph)) {}
+  Splitter(const Graph& graph, const NodeFlags& flags)
+      : graph_(graph), view_(flags.view), spans_(spans_of(graph, flags)) {
+    view_.resize(graph.aten_nodes.size());
+  }
 
   std::vector<Part> run() {
     std::vector<Part> parts;
@@ -51,11 +55,11 @@ class Splitter {
  private:
   Part make(const Span& span) {
     Part part;
-    part.finds = span.finds;
+    part.called = span.called;
     map_.assign(graph_.values.size(), kNoValue);
     for (size_t i = span.begin; i < span.end; ++i) {
       for_each_operand(graph_.aten_nodes[i], [&](ValueId id) { bring(part, id); });
-      add(part.graph, graph_.aten_nodes[i], span, i);
+      add(part.graph, graph_.aten_nodes[i]);
     }
     add_torch_nodes(part.graph);
     bind_symbols(part, span);
@@ -71,17 +75,23 @@ class Splitter {
       map_[id] = part.graph.add_constant(value.constant);
       return;
     }
+    if (!part.called && value.producer >= 0 && view_[value.producer]) {
+      const AtenNode& node = graph_.aten_nodes[value.producer];
+      for_each_operand(node, [&](ValueId operand) { bring(part, operand); });
+      add(part.graph, node);
+      return;
+    }
     map_[id] = part.graph.add_input(value.name.empty() ? "%" + std::to_string(id) : value.name, value.meta);
     part.inputs.push_back(id);
   }
 
-  void add(Graph& to, AtenNode node, const Span& span, size_t index) {
+  void add(Graph& to, AtenNode node) {
     for (AtenArg& arg : node.args) graph::rename(arg, map_);
     for (ValueId& id : node.results) {
       // In place, it is an operand, which has its name.
       if (id == kNoValue) continue;
       if (map_[id] == kNoValue)
-        map_[id] = to.add_result(graph_.values[id].meta, static_cast<int32_t>(index - span.begin));
+        map_[id] = to.add_result(graph_.values[id].meta, static_cast<int32_t>(to.aten_nodes.size()));
       id = map_[id];
     }
     to.aten_nodes.push_back(std::move(node));
@@ -121,14 +131,14 @@ class Splitter {
     for (const int32_t symbol : symbols) {
       if (is_found_later(symbol, span)) {
         // Operators that run one by one need no sizes of what they give.
-        bound_ = bound_ && part.finds;
+        bound_ = bound_ && part.called;
         continue;
       }
       SymbolBinding binding = binding_of(symbol);
       binding.value = map_[binding.value];
       part.graph.symbols.push_back(binding);
     }
-    if (!part.finds) name_anew(part.graph);
+    if (!part.called && !graph_.symbols.empty()) name_anew(part.graph);
   }
 
   /// Where two sizes turn out to be the same, the one that is found later may stand for both.
@@ -154,6 +164,11 @@ class Splitter {
     for (SymbolBinding& symbol : part.symbols) symbol.symbol = name(symbol.symbol);
   }
 
+  bool made_in(size_t id, const Span& span) const {
+    const auto producer = static_cast<size_t>(graph_.values[id].producer);
+    return span.begin <= producer && producer < span.end;
+  }
+
   /// What later parts and the caller read leaves the part that makes it.
   void find_outputs(std::vector<Part>& parts) {
     std::vector<bool> leaves(graph_.values.size(), false);
@@ -163,6 +178,7 @@ class Splitter {
       for (size_t id = 0; id < maps_[p].size(); ++id) {
         const ValueId own = maps_[p][id];
         if (own == kNoValue || part.graph.values[own].kind != ValueKind::Result || !leaves[id]) continue;
+        if (!made_in(id, spans_[p])) continue;  // a view that was made before
         part.outputs.push_back(static_cast<ValueId>(id));
         part.graph.outputs.push_back(own);
       }
@@ -175,6 +191,7 @@ class Splitter {
   }
 
   const Graph& graph_;
+  std::vector<bool> view_;
   const std::vector<Span> spans_;
   bool bound_ = true;                       // no compiled part has sizes that are found behind it
   std::vector<ValueId> map_;                // of the part that is being made
@@ -200,12 +217,12 @@ void rename(TorchNode& node, const std::vector<ValueId>& map) {
   });
 }
 
-std::vector<Part> parts_of(const Graph& graph) {
+std::vector<Part> parts_of(const Graph& graph, const NodeFlags& flags) {
   const Aliases aliases(graph);
   for (ValueId id = 0; id < static_cast<ValueId>(graph.values.size()); ++id) {
     if (graph.values[id].kind == ValueKind::Constant && aliases.needs_copy(id)) return {};
   }
-  return Splitter(graph).run();
+  return Splitter(graph, flags).run();
 }
 
 }  // namespace magneto::graph

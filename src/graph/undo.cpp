@@ -187,13 +187,6 @@ bool may_raise(const Graph& graph, const AtenNode& node) {
   return raises;
 }
 
-/// Batch norm moves its running statistics, which its schema doesn't say.
-bool writes_hidden(const AtenNode& node, size_t index) {
-  const c10::FunctionSchema& schema = node.op.schema();
-  return schema.name().find("batch_norm") != std::string::npos &&
-         schema.arguments()[index].name().starts_with("running_");
-}
-
 /// How many elements a mask selects, and whether the values fit, is no part of the key.
 bool has_mask(const Graph& graph, const AtenNode& node) {
   bool found = false;
@@ -264,7 +257,7 @@ Undo undo_of(const Graph& graph) {
     for (size_t i = 0; i < node.args.size(); ++i) {
       for_each_tensor(node.args[i], [&](ValueId id) {
         if (effects.aliases) operands.insert(roots[id].begin(), roots[id].end());
-        if (writes_argument(schema, i) || writes_hidden(node, i)) written.insert(roots[id].begin(), roots[id].end());
+        if (writes_argument(node, i)) written.insert(roots[id].begin(), roots[id].end());
       });
     }
     for (const ValueId id : node.results) {

@@ -161,10 +161,10 @@ bool diagonal_scatter(Call& call) {
     if (i != first && i != second) map.push_back(variable(i));
   }
   map.push_back(variable(first) - Expr(down));
-  return into.give(call,
-                   {{variable(first), down, length + down},
-                    {variable(second) - variable(first), right - down, right - down + 1}},
-                   std::move(map));
+  return into.give(
+      call,
+      {{variable(first), down, length + down}, {variable(second) - variable(first), right - down, right - down + 1}},
+      std::move(map));
 }
 
 template <bool upper>

@@ -309,7 +309,36 @@ bool batch_norm_with(Call& call, int epsilon) {
   return true;
 }
 
-bool batch_norm(Call& call) { return !call.flag(5) && batch_norm_with(call, 7); }
+/// Batch norm with the statistics of the batch: (input, weight, bias, mean, var, training, momentum, eps) -> output,
+/// mean, reciprocal deviation; of the functional operator the moved running statistics too.
+bool batch_norm_of_batch(Call& call) {
+  const T x = call.in(0);
+  if (x.rank() < 2 || (x.dtype() != Dtype::F32 && x.dtype() != Dtype::F64)) return false;
+  if (x.dag->may_be_empty(x.sizes())) return false;
+  std::vector<int64_t> dims{0};
+  for (int64_t dim = 2; dim < static_cast<int64_t>(x.rank()); ++dim) dims.push_back(dim);
+  // Eager adds floats in double.
+  const T number = x.number(elements(x, dims)).to(Dtype::F64);
+  const T mean = (sum(x.to(Dtype::F64), dims) / number).to(x.dtype());
+  const T distance = x - mean;
+  const T squares = sum((distance * distance).to(Dtype::F64), dims);
+  const T scale = rsqrt(squares / number + call.number(7)).to(x.dtype());
+  Sizes per_channel(x.rank(), 1);
+  per_channel[1] = x.sizes()[1];
+  call.give(scale_and_shift(call, distance * scale, 1, 2, x.dtype(), per_channel));
+  if (call.wanted(1)) call.give_reshaped(mean, 1);
+  if (call.wanted(2)) call.give_reshaped(scale, 2);
+  if (call.result_count() < 5) return true;
+  const double momentum = call.number(6);
+  const auto moved = [&](int running, const T& now) {
+    call.give_reshaped(now * momentum + reshape(call.in(running, x.dtype()), per_channel) * (1 - momentum), running);
+  };
+  if (call.wanted(3)) moved(3, mean);
+  if (call.wanted(4)) moved(4, (squares / (number - 1.0)).to(x.dtype()));
+  return true;
+}
+
+bool batch_norm(Call& call) { return call.flag(5) ? batch_norm_of_batch(call) : batch_norm_with(call, 7); }
 bool batch_norm_no_training(Call& call) { return batch_norm_with(call, 6); }
 
 template <Op op>
@@ -358,6 +387,7 @@ constexpr RuleRow kRows[] = {
     {"aten::native_group_norm", group_norm},
     {"aten::native_batch_norm", batch_norm},
     {"aten::_native_batch_norm_legit_no_training", batch_norm_no_training},
+    {"aten::_native_batch_norm_legit_functional", batch_norm},
     {"aten::cumsum", running<Op::ScanSum>},
     {"aten::cumprod", running<Op::ScanProd>},
 };

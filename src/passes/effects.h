@@ -21,6 +21,9 @@ struct OperatorTraits {
 /// Looked up once per operator and thread.
 const OperatorTraits& traits_of(const c10::OperatorHandle& op);
 
+/// Of the operator called `name` ("aten::pow").
+const std::vector<c10::OperatorName>& overloads_of(const std::string& name);
+
 /// The operator must stay, in its place among its like: an effect, or random numbers. (Batch norm has an effect in
 /// training only.)
 bool is_pinned(const graph::AtenNode& node);

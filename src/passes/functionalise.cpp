@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
 
 #include "graph/aliases.h"
 #include "graph/symbols.h"
@@ -62,6 +63,12 @@ struct Memory {
   ValueId base = kNoValue;
   int32_t version = 0;
   int32_t writes = 0;
+  /// Of these, those that move the version counter.
+  int32_t bumps = 0;
+};
+
+struct Opaque {
+  int32_t memory, node;
 };
 
 /// The same geometry, strides of dimensions of size one aside.
@@ -122,12 +129,43 @@ std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) 
   for (const c10::OperatorName& candidate : candidates) {
     if (auto found = dispatcher.findSchema(candidate); found && fits(*found)) return found;
   }
+  // By its arguments, where the overload has another name: pow_.Scalar has pow.Tensor_Scalar, normal_ has
+  // normal_functional.
+  if (!name.name.ends_with('_') || name.name.ends_with("__")) return std::nullopt;
+  const std::string functional = name.name.substr(0, name.name.size() - 1);
+  for (const std::string& other : {functional, functional + "_functional"}) {
+    for (const c10::OperatorName& candidate : overloads_of(other)) {
+      if (auto found = dispatcher.findSchema(candidate); found && fits(*found)) return found;
+    }
+  }
   return std::nullopt;
 }
 
 class Functionaliser {
  public:
   explicit Functionaliser(Graph graph) : out_(std::move(graph)), tensors_(out_.old().values.size()) {}
+
+  /// The nodes that are refused.
+  std::vector<int32_t> refused() {
+    const Graph& old = out_.old();
+    for (ValueId id = 0; id < static_cast<ValueId>(old.values.size()); ++id) {
+      if (old.values[id].kind != ValueKind::Result) make_base(id, out_.map(id));
+    }
+    std::vector<int32_t> found;
+    for (int32_t i = 0; i < static_cast<int32_t>(old.aten_nodes.size()); ++i) {
+      node_ = i;
+      try {
+        add(old.aten_nodes[i]);
+      } catch (const Unsupported&) {
+        found.push_back(i);
+        make_unknown(old.aten_nodes[i]);
+      }
+    }
+    for (const Opaque& view : opaque_) {
+      if (memories_[view.memory].writes) found.push_back(view.node);
+    }
+    return found;
+  }
 
   Functional run() {
     const Graph& old = out_.old();
@@ -209,6 +247,7 @@ class Functionaliser {
     torch_node_ = node.torch_node;
     const OperatorTraits& traits = traits_of(node.op);
     if (traits.writes) return write(node);
+    if (move_statistics(node)) return;
     refuse_hidden(node);
     if (traits.view) return add_view(node);
     if (traits.aliases) return add_alias(node);
@@ -221,6 +260,57 @@ class Functionaliser {
       make_base(node.results[i], results[i]);
       set_now(node.results[i], results[i]);
     }
+  }
+
+  /// The results of a refused node are tensors of their own, for what comes behind it.
+  void make_unknown(const AtenNode& node) {
+    std::vector<AtenArg> args = node.args;
+    for (AtenArg& arg : args) {
+      if (auto* id = std::get_if<ValueId>(&arg)) {
+        if (*id != kNoValue) *id = tensors_[*id].now;
+      } else if (auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
+        for (ValueId& item : *ids) item = item == kNoValue ? item : tensors_[item].now;
+      }
+    }
+    std::vector<const TensorMeta*> metas;
+    for (const ValueId id : node.results) metas.push_back(id == kNoValue ? nullptr : &meta(id));
+    const std::vector<ValueId> results = out_.add(node.op, std::move(args), metas, -1);
+    for (size_t i = 0; i < results.size(); ++i) {
+      const ValueId id = node.results[i];
+      if (id == kNoValue || tensors_[id].memory >= 0) continue;
+      make_base(id, results[i]);
+      set_now(id, results[i]);
+    }
+  }
+
+  /// Batch norm with the statistics of the batch moves the running ones.
+  bool move_statistics(const AtenNode& node) {
+    if (node.op.operator_name().name != "aten::native_batch_norm" || !is_pinned(node)) return false;
+    static const auto functional = find_op("aten::_native_batch_norm_legit_functional");
+    const auto* mean = std::get_if<ValueId>(&node.args[3]);
+    const auto* variance = std::get_if<ValueId>(&node.args[4]);
+    if (!mean || !variance || *mean == kNoValue || *variance == kNoValue) return false;
+    if (tensors_[*mean].memory == tensors_[*variance].memory) refuse(node.op, "writes one memory twice");
+    std::vector<TensorMeta> metas;
+    for (const ValueId id : node.results) {
+      if (id == kNoValue) return false;
+      metas.push_back(meta(id));
+    }
+    for (const ValueId id : {*mean, *variance}) {
+      metas.push_back(dense(meta(id)));
+      metas.back().storage_offset = 0;
+    }
+    std::vector<const TensorMeta*> pointers;
+    for (const TensorMeta& result : metas) pointers.push_back(&result);
+    const std::vector<ValueId> results = out_.add(functional, read_args(node), pointers, node.torch_node);
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      make_base(node.results[i], results[i]);
+      set_now(node.results[i], results[i]);
+    }
+    // Eager's kernel writes them without a word: no version counter moves.
+    assign(*mean, results[3], /*counted=*/false);
+    assign(*variance, results[4], /*counted=*/false);
+    return true;
   }
 
   void refuse_hidden(const AtenNode& node) {
@@ -275,7 +365,7 @@ class Functionaliser {
       tensors_[id] = {source, node_, -1, tensors_[source].memory, results[i], 0};
       set_now(id, results[i]);
     }
-    opaque_.push_back(tensors_[source].memory);
+    opaque_.push_back({tensors_[source].memory, node_});
   }
 
   // -- writes
@@ -339,7 +429,12 @@ class Functionaliser {
       if (functional->operator_name().name == "aten::bernoulli" &&
           meta(targets[k]).strides != graph::contiguous_strides(meta(targets[k]).sizes))
         refuse(node.op, "draws random numbers into memory that is not row-major");
-      metas.push_back(dense(meta(targets[k])));
+      const TensorMeta drawn = dense(meta(targets[k]));
+      // Numbers are drawn in the order of memory, and some kernels draw otherwise for memory with gaps.
+      if (functional->hasTag(at::Tag::nondeterministic_seeded) &&
+          (drawn.strides != meta(targets[k]).strides || new_meta(tensors_[targets[k]].now).strides != drawn.strides))
+        refuse(node.op, "draws random numbers into memory that lies otherwise");
+      metas.push_back(drawn);
       metas.back().storage_offset = 0;
       metas.back().dtype = computed_dtype(node, *functional, args, k, targets[k]);
     }
@@ -429,20 +524,21 @@ class Functionaliser {
   }
 
   /// `now` becomes the contents of the tensor `id`.
-  void assign(ValueId id, ValueId now) {
+  void assign(ValueId id, ValueId now, bool counted = true) {
     const int32_t memory = tensors_[id].memory;
     // The values of the tensors on the path, as they were before this write.
     std::vector<ValueId> path;
     for (ValueId at = id; at != kNoValue; at = tensors_[at].parent) path.push_back(at);
     std::vector<ValueId> before;
     for (const ValueId at : path) before.push_back(read(at));
+    std::vector<ValueId> after{now};
+    for (size_t i = 0; i + 1 < path.size(); ++i) {
+      after.push_back(put_back(tensors_[path[i]], before[i + 1], after[i]));
+    }
     ++memories_[memory].version;
     ++memories_[memory].writes;
-    set_now(id, now);
-    for (size_t i = 0; i + 1 < path.size(); ++i) {
-      now = put_back(tensors_[path[i]], before[i + 1], now);
-      set_now(path[i + 1], now);
-    }
+    memories_[memory].bumps += counted;
+    for (size_t i = 0; i < path.size(); ++i) set_now(path[i], after[i]);
   }
 
   /// The value of a tensor with base value `parent` after its view `tensor` became `value`.
@@ -535,8 +631,9 @@ class Functionaliser {
     const Graph& old = out_.old();
     torch_node_ = -1;
     Functional result;
-    for (const int32_t memory : opaque_) {
-      if (memories_[memory].writes) throw Unsupported("memory is written that a view of another dtype or form shares");
+    for (const Opaque& view : opaque_) {
+      if (memories_[view.memory].writes)
+        throw Unsupported("memory is written that a view of another dtype or form shares");
     }
     // A view that leaves must be of a tensor that knows what it is a view of, which tensors between kernels do not.
     for (const ValueId id : old.outputs) {
@@ -555,7 +652,7 @@ class Functionaliser {
       if (old.values[memory.base].kind == ValueKind::Input) {
         const ValueId input = input_value(memory.base);
         result.writes.push_back({input, tensors_[memory.base].now});
-        result.bumps.push_back({input, memory.writes});
+        result.bumps.push_back({input, memory.bumps});
       }
     }
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -578,7 +675,7 @@ class Functionaliser {
       if (&memories_[seen] == &memory) return;
     }
     bumped_.push_back(static_cast<int32_t>(&memory - memories_.data()));
-    result.bumps.push_back({output, memory.writes});
+    if (memory.bumps) result.bumps.push_back({output, memory.bumps});
   }
 
   /// A tensor that is no view leaves as none, though its last value may be one (a write to its transpose is put back
@@ -615,8 +712,8 @@ class Functionaliser {
   Rewriter out_;
   std::vector<Tensor> tensors_;
   std::vector<Memory> memories_;
-  /// Memories with views that are no plain geometry.
-  std::vector<int32_t> opaque_;
+  /// Views that are no plain geometry.
+  std::vector<Opaque> opaque_;
   std::vector<int32_t> bumped_;
   int32_t node_ = 0;
   int32_t torch_node_ = -1;
@@ -624,11 +721,14 @@ class Functionaliser {
 
 }  // namespace
 
+std::vector<int32_t> refused_nodes(Graph graph) { return Functionaliser(std::move(graph)).refused(); }
+
 Functional functionalise(Graph graph) {
   const bool writes = std::any_of(graph.aten_nodes.begin(), graph.aten_nodes.end(),
                                   [](const AtenNode& node) { return traits_of(node.op).writes || is_pinned(node); });
   // Views alone are no trouble, and most graphs write nothing.
   if (!writes) return {std::move(graph), {}, {}};
+  separate_inplace_views(graph);
   return Functionaliser(std::move(graph)).run();
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/parts.h"
 
 namespace magneto::passes {
 
@@ -30,7 +31,8 @@ struct Functional {
     graph::ValueId value;
     int32_t count;
   };
-  /// Version counters as eager leaves them: an output's, or an input's, goes up by `count`.
+  /// Version counters as eager leaves them: an output's, or a written input's, goes up by `count` (zero where eager
+  /// writes without counting).
   std::vector<Bump> bumps;
 };
 
@@ -47,6 +49,12 @@ std::vector<std::string> verify(const Functional& functional);
 ///     select(%1, 0, 0).mul_() becomes   select, mul, select_scatter
 /// Views are made again from the new value of their base. Throws Unsupported for writes it cannot express.
 Functional functionalise(graph::Graph graph);
+/// The nodes at which `functionalise` would throw.
+std::vector<int32_t> refused_nodes(graph::Graph graph);
+/// Operators that give a tensor other sizes or strides in place give a view instead, which later operators read:
+///     t_(%1); add(%1, 1)   becomes   %2 = t(%1); add(%2, 1)
+/// where the tensor is no input and does not leave: its own geometry is seen by nobody.
+void separate_inplace_views(graph::Graph& graph);
 /// Operators on lists of tensors become operators on each:
 ///     %2, %3 = _foreach_mul([%0, %1], 2)   becomes   %2 = mul(%0, 2), %3 = mul(%1, 2)
 void split_lists(Functional& functional);
@@ -79,5 +87,14 @@ void reorder_weights(Functional& functional, const std::vector<bool>& watched);
 /// All of them. `watched`: as above. `observe` sees the name of each pass and its result.
 Functional normalise(graph::Graph graph, const std::vector<bool>& watched = {},
                      const std::function<void(const char*, const Functional&)>& observe = {});
+
+// -- graphs of which a part does not compile (cut.cpp)
+
+/// Kernels and direct calls can take such tensors: dense, strided, real, on the CPU.
+bool is_dense_cpu(const graph::TensorMeta& meta);
+/// The operators that are to be called as they are: those on other tensors, and those that `functionalise` refuses.
+graph::NodeFlags node_flags(const graph::Graph& graph);
+/// Calling these leaves something to compile, and each value of `graph` is one tensor in all parts.
+bool can_cut(const graph::Graph& graph);
 
 }  // namespace magneto::passes

@@ -204,19 +204,6 @@ std::unique_ptr<TensorComputation> make_aten_computation(const graph::Graph& gra
 }
 namespace {
 
-/// Tensors that kernels and direct calls can take: dense, strided, real, on the CPU.
-bool is_plain_graph(const graph::Graph& graph) {
-  return std::all_of(graph.values.begin(), graph.values.end(), [](const graph::Value& value) {
-    const graph::TensorMeta& meta = value.meta;
-    return meta.device.is_cpu() && meta.strides.size() == meta.sizes.size() && !c10::isComplexType(meta.dtype) &&
-           !c10::isQIntType(meta.dtype);
-  });
-}
-
-}  // namespace
-
-namespace {
-
 /// Passes and lowering, unless the cache on disk has the program. What somebody looks at is made in any case.
 lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
                                 Compiled& result) {
@@ -269,11 +256,16 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
 
 Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
   Compiled result;
-  const auto as_it_is = [&](const char* why) {
+  const auto as_it_is = [&](const std::string& why) {
+    // The operators that do not compile may be few: what stands around them does.
+    if (!way.whole && passes::can_cut(graph)) {
+      result = make_parted_computation(graph, way, sink);
+      return;
+    }
     result.computation = make_aten_computation(graph);
     result.uncompiled = why;
   };
-  if (!is_plain_graph(graph)) {
+  if (!std::ranges::all_of(graph.values, [](const graph::Value& value) { return passes::is_dense_cpu(value.meta); })) {
     as_it_is("tensors that are no plain tensors of the CPU");
     return result;
   }
@@ -299,7 +291,8 @@ Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& 
   } catch (const passes::Unsupported& refusal) {
     as_it_is(refusal.what());
   } catch (const NoCodeGenerator& missing) {
-    as_it_is(missing.what());
+    result.computation = make_aten_computation(graph);
+    result.uncompiled = missing.what();
   }
   return result;
 }

@@ -20,6 +20,8 @@ std::unique_ptr<TensorComputation> make_aten_computation(const graph::Graph& gra
 struct CompileWay {
   /// Kernels run in the loop IR's interpreter.
   bool interpret = false;
+  /// It is a part already: what does not compile is not cut again.
+  bool whole = false;
   /// By input: a convolution's weight whose every write is noticed (Prepared::can_watch), and that there is room for.
   std::vector<bool> watched;
   /// Not zero seconds: alternatives are measured. The inputs are set then.
@@ -45,8 +47,9 @@ struct Compiled {
 };
 /// `sink` is offered the stages. Throws PythonError on Ctrl-C while something is measured.
 Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
-/// The same of a graph in which operators find numbers that later ones need: these run as they are, and what stands
-/// between them is compiled, part by part. Nothing is measured. (parted_computation.cpp)
+/// The same of a graph with operators that are called as they are, on the tensors of the run: those that find
+/// data-dependent sizes, and those that nothing compiles. What stands between them is compiled, part by part. Nothing
+/// is measured. (parted_computation.cpp)
 Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
 /// The torch calls in order, through their Python callables, under the current grad mode.
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph);

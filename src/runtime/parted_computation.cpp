@@ -1,8 +1,9 @@
-// Graphs in which operators find numbers that only the data says.
+// Graphs with operators that are called between compiled parts.
 #include <algorithm>
 #include <array>
 
 #include "graph/parts.h"
+#include "passes/passes.h"
 #include "runtime/computation.h"
 
 namespace magneto::runtime {
@@ -75,7 +76,7 @@ class PartsSink final : public graph::StageSink {
 
 Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
   Compiled result;
-  std::vector<graph::Part> parts = graph::parts_of(graph);
+  std::vector<graph::Part> parts = graph::parts_of(graph, passes::node_flags(graph));
   if (parts.empty()) {
     result.computation = make_aten_computation(graph);
     result.uncompiled =
@@ -87,11 +88,11 @@ Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& wa
   std::vector<PartedComputation::Step> steps;
   for (graph::Part& part : parts) {
     Compiled made;
-    if (part.finds) {
+    if (part.called) {
       made.computation = make_aten_computation(part.graph);
       for (const graph::AtenNode& node : part.graph.aten_nodes) made.externs.push_back(node.op.operator_name().name);
     } else {
-      CompileWay own{.interpret = way.interpret};
+      CompileWay own{.interpret = way.interpret, .whole = true};
       for (const graph::ValueId id : part.inputs) {
         const auto input = std::ranges::find(graph.inputs, id);
         const auto place = static_cast<size_t>(input - graph.inputs.begin());
