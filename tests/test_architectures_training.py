@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from typing import Any
@@ -25,10 +26,15 @@ def seed(number: int) -> None:
     numpy.random.seed(number)
 
 
-def train(name: str, wrap: Callable[[Any], Any], dtype: torch.dtype | None = None) -> Result | type[Exception]:
-    """Losses, gradients, and what the random numbers of PyTorch go on with; or what was raised."""
+def train(
+    name: str, wrap: Callable[[Any], Any], dtype: torch.dtype | None = None, variant: int = 0
+) -> Result | type[Exception]:
+    """Losses, gradients, and what the random numbers of PyTorch go on with; or what was raised. `variant`: of the
+    weights, a thousandth apart."""
     model = models.build(name).train()
     spread_zeros(model)
+    if variant:
+        vary(model, variant)
     given = models.inputs(name)
     if dtype:
         model = model.to(dtype)
@@ -69,19 +75,35 @@ def is_trained(value: Any) -> bool:
     return is_floating(value) and value.requires_grad
 
 
-def check_gradients(name: str, actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    """Close to eager's; where a gradient is eager's rounding (of a bias in front of a batch norm it is zero), at most
-    twice as far from float64's as eager's.
-    """
-    assert actual.keys() == expected.keys()
-    exact: Any = None
-    for key in expected:
-        if torch.allclose(actual[key], expected[key], rtol=1e-2, atol=1e-4):
-            continue
+def vary(model: torch.nn.Module, variant: int) -> None:
+    numbers = torch.Generator().manual_seed(variant)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.is_floating_point():
+                weight.mul_(1 + 1e-3 * torch.randn(weight.shape, generator=numbers, dtype=weight.dtype))
+
+
+def is_close(actual: Result, expected: Result) -> bool:
+    return all(
+        torch.allclose(*pair, rtol=1e-3, atol=1e-5) for pair in zip(actual[0], expected[0], strict=True)
+    ) and all(torch.allclose(actual[1][key], expected[1][key], rtol=1e-2, atol=1e-4) for key in expected[1])
+
+
+def check_against_float64(name: str) -> None:
+    """Where results are eager's rounding (a norm over two pixels multiplies it, and the next one again), ours are in the
+    mean at most twice as far from float64's as eager's. How far both are is chance: so the mean over several weights."""
+    logarithms = []
+    for variant in range(1, 9):
         with compiled_path():
-            exact = exact or train(name, lambda model: model, torch.float64)
-        ours, theirs = (float((value[key] - exact[1][key]).abs().max()) for value in (actual, expected))
-        assert ours <= 2 * theirs, f"{key}: {ours:g} from float64, eager {theirs:g}"
+            theirs = train(name, lambda model: model, variant=variant)
+            exact = train(name, lambda model: model, torch.float64, variant)
+        ours = train(name, magneto.compile, variant=variant)
+        far = [
+            sum(float((value[1][key].double() - exact[1][key]).pow(2).sum()) for key in exact[1])  # type: ignore[index]
+            for value in (ours, theirs)
+        ]
+        logarithms.append(math.log((far[0] + 1e-30) / (far[1] + 1e-30)) / 2)
+    assert sum(logarithms) / len(logarithms) <= math.log(2), [math.exp(each) for each in logarithms]
 
 
 @pytest.mark.parametrize("name", sorted(models.MODELS))
@@ -94,6 +116,7 @@ def test_training(name: str) -> None:
         assert actual is expected
         return
     assert not isinstance(actual, type), actual
-    torch.testing.assert_close(actual[0], expected[0], rtol=1e-3, atol=1e-5)
-    check_gradients(name, actual[1], expected[1])
+    assert actual[1].keys() == expected[1].keys()
     torch.testing.assert_close(actual[2], expected[2], rtol=0, atol=0)
+    if not is_close(actual, expected):
+        check_against_float64(name)

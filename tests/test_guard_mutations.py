@@ -342,25 +342,25 @@ class Net(torch.nn.Module):
 
 @scenario
 def modules(start: Start) -> None:
-    net = Net().requires_grad_(False)
-    x = torch.ones(3, 6)
+    net = Net().double().requires_grad_(False)
+    x = torch.ones(3, 6) * torch.arange(3.0).double()[:, None]  # a norm over few rows multiplies roundings
     call = start(lambda x: net(x), net.norm.running_mean, net.norm.num_batches_tracked)
     call(x)
     call.hits(x)
     net.eval()
     call.recompiles(x)
-    net.linear.weight = torch.nn.Parameter(torch.ones(6, 6), requires_grad=False)
+    net.linear.weight = torch.nn.Parameter(torch.ones(6, 6).double(), requires_grad=False)
     call(x)
     net.linear.weight.mul_(2)
     call.hits(x)
     net.linear.bias = None
     call.recompiles(x)
-    net.linear = torch.nn.Linear(6, 6, bias=False).requires_grad_(False)
+    net.linear = torch.nn.Linear(6, 6, bias=False).double().requires_grad_(False)
     call(x)
     net.drop = torch.nn.Identity()  # type: ignore[assignment]
     call.recompiles(x)
-    net.double()
-    call.recompiles(x.double())
+    net.float()
+    call.recompiles(x.float())
 
 
 @scenario

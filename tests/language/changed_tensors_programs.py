@@ -312,15 +312,16 @@ def backward_inside(start):
 @scenario
 def backward_around(start):
     m = torch.nn.Sequential(torch.nn.Linear(6, 4), torch.nn.BatchNorm1d(4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    m.double()  # a norm over three rows multiplies roundings
 
     def program(x):
         return m(x)
 
     c = start(program, m, *m.parameters())
     for i in range(3):
-        r = c(torch.ones(3, 6) * torch.arange(3.0)[:, None] + i)
+        r = c((torch.arange(18.0).double().reshape(3, 6) + i).sin())
         r.sum().backward()
-    c(torch.ones(3, 6))
+    c(torch.arange(18.0).double().reshape(3, 6).sin())
     [p.grad for p in m.parameters()]
     g = lambda x: [p.grad for p in m.parameters()]
     start(g)(v())

@@ -66,7 +66,7 @@ def checkpoint_part(start):
     lin = torch.nn.Linear(6, 6)
 
     def part(x):
-        return torch.tanh(lin(x))
+        return torch.tanh(lin(x) / 6)
 
     def program(x):
         return checkpoint(part, x, use_reentrant=False) * 2

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import gradient_sizes
 import torch
 import torch.nn.functional as F
 
@@ -403,4 +404,5 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::_fft_c2r": ("c:a b", lambda x: torch.fft.irfft(x, n=2 * x.shape[1] - 1)),
     "aten::_fft_c2c": ("c:a b", lambda x: torch.fft.fft(x)),
     "aten::diag_embed": ("a b", lambda x: aten.diag_embed(x, 1)),
+    **gradient_sizes.CASES,
 }  # fmt: skip

@@ -25,12 +25,14 @@ COMPLEX = [info for info in sweep.infos() if torch.complex64 in info.dtypes][::6
 
 
 @pytest.mark.parametrize("info", COMPLEX, ids=lambda info: f"{info.name}.{info.variant_test_name}".rstrip("."))
-def test_complex_graphs_run_one_by_one(info):
+def test_complex_operators_are_called(info):
     """`python tests/ops/sweep.py --dtype complex64` for all of them."""
     sweep.ways.pop(info.name, None)
     assert not list(sweep.check(info, torch.complex64, 2))
     ways = sweep.ways.get(info.name, set())
-    assert not ways & {"generated"} and all("no plain tensors" in way or way == "not captured" for way in ways)
+    assert all(
+        way in ("generated", "not captured") or way.startswith("extern ") or "no plain tensors" in way for way in ways
+    ), ways
 
 
 @pytest.mark.parametrize(
