@@ -53,6 +53,9 @@ struct Entry {
 };
 
 /// All captures that start at one instruction of one code object.
+/// Why a run of compiled code raised (dispatch/rerun.h).
+enum class Fault : uint8_t { Programs, Assumption, Ours };
+
 struct Segment {
   std::vector<std::unique_ptr<Entry>> entries;
   int32_t frame_id = -1;  // what logs call it, from its first compile on
@@ -62,6 +65,7 @@ struct Segment {
   bool raised_as_compiled = false;  // ...when it had heard that it is being compiled
   bool given_up = false;            // runs under CPython from here on; said and counted when it was decided
   int64_t eager_runs = 0;           // under CPython, because no capture served
+  std::map<std::string, Fault> raises;  // by type of exception: why runs of compiled code ended with it
   capture::Memory memory;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there
 };
@@ -151,9 +155,6 @@ CompileHooks& compile_hooks();
 /// frame from here (no error set), or, with an error set, the call fails (Unsupported under fullgraph, strict mode, a
 /// backend's error, Ctrl-C).
 Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, PyObject* const** slots);
-
-/// An operator of a plan raised, and the run was undone: counted, logged, and the current error cleared.
-void report_undone(const CodeInfo& info, int32_t instr);
 
 /// After CPython has run what a capture saw raise (Segment::raised): an ordinary result means that the capture was
 /// wrong, which is said like any failure of ours. Gives the result, or null when the user asked for an error.

@@ -9,6 +9,7 @@
 
 #include "dispatch/block.h"
 #include "dispatch/eager.h"
+#include "dispatch/rerun.h"
 #include "dispatch/stats.h"
 #include "dispatch/step.h"
 #include "python/bind.h"
@@ -213,9 +214,10 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       const OutsideBlocks outside;
       run_plan(*entry->plan, slots, registers);
     } catch (const runtime::ComputationError&) {  // undone: CPython runs the segment, and raises at the right place
-      report_undone(info, instr);
-      frame_set(frame, info, instr, depth);
-      return frame_continue(thread, frame);
+      return run_again(context, segment, {&info, instr}, [&] {
+        frame_set(frame, info, instr, depth);
+        return frame_continue(thread, frame);
+      });
     } catch (const PythonError&) {
       frame_set_running(frame, info, instr, depth);
       return frame_raise(thread, frame);
@@ -253,8 +255,7 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
   try {
     run_plan(*entry->plan, slots, registers);
   } catch (const runtime::ComputationError&) {
-    report_undone(info, 0);
-    return PyObject_Vectorcall(function, args, nargs, kwnames);
+    return run_again(context, first, {&info, 0}, [&] { return PyObject_Vectorcall(function, args, nargs, kwnames); });
   } catch (const PythonError&) {
     return nullptr;
   }
@@ -290,8 +291,7 @@ PyObject* run_frame(PyThreadState* thread, Frame* frame, Context& context) {
     const OutsideBlocks outside;
     run_plan(*entry->plan, slots, registers);
   } catch (const runtime::ComputationError&) {
-    report_undone(*info, 0);
-    return frame_continue(thread, frame);
+    return run_again(context, *segment, {info, 0}, [&] { return frame_continue(thread, frame); });
   } catch (const PythonError&) {
     return raise();
   }

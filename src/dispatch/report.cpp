@@ -1,5 +1,7 @@
 #include "dispatch/report.h"
 
+#include <set>
+
 #include "dispatch/history.h"
 #include "dispatch/log.h"
 #include "dispatch/stats.h"
@@ -177,16 +179,38 @@ void report_uncompiled(const std::string& place, const std::string& cause) {
   }
 }
 
-/// An operator of a plan raised, and the run was undone: counted, logged, and the current error cleared.
-void report_undone(const CodeInfo& info, int32_t instr) {
-  const Ref raised = take_error();
-  const std::string name = Py_TYPE(raised.get())->tp_name;
+void report_undone(const CodePlace& place, PyObject* raised, Fault fault) {
+  constexpr const char* kinds[] = {"", " (an assumption)", " (of compiled code only)"};
+  const std::string name = Py_TYPE(raised)->tp_name + std::string(kinds[static_cast<size_t>(fault)]);
   ++stats().undone[name];
-  history().note(Event::undone, {&info, instr}, name);
+  history().note(Event::undone, place, name);
   if (log_enabled("graph_breaks")) {
-    log("graph_breaks", "An operator in the graph of " + place_text({&info, instr}) + " raised " + name +
+    log("graph_breaks", "An operator in the graph of " + place_text(place) + " raised " + name +
                             "; the run is undone, and CPython runs the segment, to raise at the right line");
   }
+}
+
+bool allow_undone(const Context& context, const CodePlace& place, PyObject* raised, Fault fault) {
+  static auto* told = new std::set<std::pair<std::string, std::string>>;
+  const bool raises = fault == Fault::Ours && (context.fullgraph || settings().strict);
+  const Ref words = Ref::steal(PyObject_Str(raised));
+  if (!words) PyErr_Clear();
+  const std::string message(words ? text_argument(words.get()) : "");
+  if (!raises && !told->emplace(place_text(place), Py_TYPE(raised)->tp_name).second) return true;
+  const char* counted = " magneto.stats()[\"undone\"] counts such calls, which run twice; this is said once.";
+  if (fault == Fault::Assumption) {
+    return warn("The compiled code of " + place_text(place) + " assumed more than this call's data keep (" +
+                message.substr(std::min(message.size(), sizeof(runtime::kNotSo) - 1)) +
+                "): CPython runs it instead." + counted);
+  }
+  const std::string text =
+      "The compiled code of " + place_text(place) + " raised " + Py_TYPE(raised)->tp_name + " (" + message +
+      "), and CPython, which ran the same again, did not: results and state are CPython's." + counted +
+      " If what is computed is the same each time, this is an error of Magneto's: please report it. "
+      "backend='aot_eager' tells whether generated code has to do with it; @magneto.disable keeps the function out.";
+  if (!raises) return warn(text);
+  raise(context.fullgraph ? "Unsupported" : "FailedFallback", text);
+  return false;
 }
 
 PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info, int32_t instr, PyObject* result) {

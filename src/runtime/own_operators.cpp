@@ -13,6 +13,7 @@
 #include "guards/number.h"
 #include "python/imported.h"
 #include "python/ref.h"
+#include "runtime/plan.h"
 #include "runtime/torch_errors.h"
 #include "shapes/relation.h"
 
@@ -80,7 +81,7 @@ at::Tensor linspace(const at::Scalar& start, const at::Scalar& end, c10::SymInt 
 /// What the capture went on with, and only the data says. Where it does not hold, CPython runs the segment.
 void check(c10::SymInt difference, int64_t kind, std::string_view question) {
   TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()),
-              "magneto: not so in this run: ", question);
+              kNotSo, question);
 }
 
 // NOLINTEND(performance-unnecessary-value-param)

@@ -322,7 +322,7 @@ class Exclusive {
   explicit Exclusive(const Plan& plan) : plan_(plan.exclusive ? &plan : nullptr) {
     if (!plan_) return;
     if (plan_->running) {
-      PyErr_SetString(PyExc_RuntimeError, "the plan runs already");
+      PyErr_Format(PyExc_RuntimeError, "%sno other thread and no outer call runs it", kNotSo);
       throw ComputationError{};
     }
     plan_->running = true;
@@ -371,7 +371,7 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
         // PyTorch raises where it converts such a number; generated code would make infinity of it.
         if (PyFloat_CheckExact(inputs[index]) && std::isfinite(PyFloat_AS_DOUBLE(inputs[index])) &&
             std::abs(PyFloat_AS_DOUBLE(inputs[index])) > plan.most_of_numbers) {
-          PyErr_Format(PyExc_OverflowError, "%R is no number of all dtypes of the graph", inputs[index]);
+          PyErr_Format(PyExc_OverflowError, "%s%R is a number of all dtypes of the graph", kNotSo, inputs[index]);
           throw ComputationError{};
         }
         made.push_back(tensor_of_number(inputs[index]));

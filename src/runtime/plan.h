@@ -168,6 +168,8 @@ Ref tensor_of_number(PyObject* number);
 /// The computation raised. All is as it was before the run, so that CPython can run the segment, and raise as eager
 /// does.
 struct ComputationError : PythonError {};
+/// How the message begins where the program did nothing wrong: what the capture went on with is not so in this run.
+inline constexpr char kNotSo[] = "magneto: not so in this run: ";
 
 /// Computes, builds and replays; afterwards the return register or the exit's registers hold the results. `slots` are
 /// the borrowed references of a successful guard check. Throws ComputationError or PythonError.

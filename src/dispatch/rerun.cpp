@@ -1,0 +1,89 @@
+#include "dispatch/rerun.h"
+
+#include "dispatch/report.h"
+#include "python/frame.h"
+#include "python/text.h"
+
+namespace magneto::dispatch {
+namespace {
+
+/// Notes whether an exception of a type (null: of any type) is raised on this thread while it lives.
+class Watch {
+ public:
+  Watch(PyThreadState* thread, PyTypeObject* type) : thread_(thread), type_(type), outer_(current()) {
+    if (is_traced(thread)) return;  // a debugger's: it stays
+    current() = this;
+    PyEval_SetTrace(&Watch::see, nullptr);
+    watches_ = true;
+  }
+  ~Watch() {
+    if (!watches_) return;
+    if (thread_->c_tracefunc == &Watch::see) {  // the program has not set its own
+      SavedError saved;
+      PyEval_SetTrace(nullptr, nullptr);
+    }
+    current() = outer_;
+  }
+  Watch(const Watch&) = delete;
+
+  static Watch*& current() {
+    static thread_local Watch* watch = nullptr;
+    return watch;
+  }
+  static bool is_tracer_of(PyThreadState* thread) { return current() && thread->c_tracefunc == &Watch::see; }
+
+  /// Nothing that could be seen was.
+  bool saw_none() const { return watches_ && !seen_; }
+
+ private:
+  static int see(PyObject*, PyFrameObject*, int what, PyObject* argument) {
+    Watch* watch = current();
+    if (!watch || what != PyTrace_EXCEPTION || !argument || !PyTuple_Check(argument)) return 0;
+    PyObject* type = PyTuple_GET_ITEM(argument, 0);
+    watch->seen_ |= PyType_Check(type) &&
+                    (!watch->type_ || PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), watch->type_));
+    return 0;
+  }
+
+  PyThreadState* thread_;
+  PyTypeObject* type_;
+  Watch* outer_;
+  bool watches_ = false, seen_ = false;
+};
+
+}  // namespace
+
+bool is_watched_rerun(PyThreadState* thread) { return Watch::is_tracer_of(thread); }
+
+PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
+                    const std::function<PyObject*()>& again) {
+  const Ref raised = take_error();
+  PyTypeObject* type = Py_TYPE(raised.get());
+  const Ref words = Ref::steal(PyObject_Str(raised.get()));
+  if (!words) PyErr_Clear();
+  const std::string_view message = words ? text_argument(words.get()) : "";
+  Fault fault = Fault::Programs;
+  PyObject* result;
+  if (message.starts_with(runtime::kNotSo)) {
+    fault = Fault::Assumption;
+    result = again();
+  } else if (const auto known = segment.raises.find(type->tp_name); known != segment.raises.end()) {
+    fault = known->second;
+    result = again();
+  } else {
+    // The check of an assertion stands for an exception of any type.
+    const bool is_check = message.starts_with("Expected Tensor with single nonzero value");
+    const Watch watch(PyThreadState_Get(), is_check ? nullptr : type);
+    result = again();
+    if (watch.saw_none() && result) fault = Fault::Ours;
+    segment.raises.emplace(type->tp_name, fault);
+  }
+  {
+    SavedError saved;
+    report_undone(place, raised.get(), fault);
+  }
+  if (result && fault != Fault::Programs && !allow_undone(context, place, raised.get(), fault)) Py_CLEAR(result);
+  return result;
+}
+
+}  // namespace magneto::dispatch
