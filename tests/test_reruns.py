@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import warnings
 from typing import Any
@@ -132,3 +133,26 @@ def test_a_tracer_of_the_program_stays() -> None:
         assert sys.gettrace() is tracer
     finally:
         sys.settrace(None)
+
+
+def test_runs_as_captured_are_counted() -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return y * 2
+
+    compiled = magneto.compile(program)
+    memory = torch.zeros(6)
+    with torch.no_grad():
+        compiled(memory[:4], torch.zeros(4))
+        assert magneto.stats()["run_as_captured"]["overlapping"] == 0
+        assert torch.equal(compiled(memory[:4], memory[2:]), torch.tensor([4.0, 4.0, 0.0, 0.0]))
+    assert magneto.stats()["run_as_captured"] == {"overlapping": 1, "other_tensors": 0, "watched": 0}
+
+
+def test_exits_that_are_no_breaks_are_counted() -> None:
+    def program(x: Tensor) -> Tensor:
+        return x * 2 if random.random() < 2 else x
+
+    assert torch.equal(magneto.compile(program)(torch.ones(2)), torch.full((2,), 2.0))
+    (reason,) = magneto.stats()["other_exits"]
+    assert "a random number, is needed" in reason

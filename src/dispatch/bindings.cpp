@@ -14,6 +14,7 @@
 #include "dispatch/trace.h"
 #include "fake/meta_kernel.h"
 #include "python/text.h"
+#include "runtime/compiled_program.h"
 #include "runtime/held_memory.h"
 #include "runtime/prepared.h"
 #include "runtime/progress.h"
@@ -38,6 +39,8 @@ PyObject* reset(PyObject*, PyObject*) {
   runtime::stage_rows().clear();
   dispatch::history() = {};
   cache::reset_counters();
+  runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
+  for (std::atomic<int64_t>* count : {&runs.overlapping, &runs.other_tensors, &runs.watched}) *count = 0;
   Py_RETURN_NONE;
 }
 
@@ -55,18 +58,21 @@ PyObject* stats(PyObject*, PyObject*) {
     const dispatch::Stats& s = dispatch::stats();
     const cache::Counters disk = cache::counters();
     const runtime::HeldMemory& held = runtime::held_memory();
+    const runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,"
-        "s:{s:L,s:L,s:L}}",
+        "{s:L,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,"
+        "s:{s:L,s:L,s:L},s:{s:L,s:L,s:L}}",
         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
-        counts(s.break_reasons), "recompiles", s.recompiles, "cache_entries", s.cache_entries, "fallbacks",
-        counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels), "python_meta_kernels",
-        counts(fake::python_meta_kernels()), "undone", counts(s.undone), "joint_graphs", s.joint_graphs,
-        "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels, "instructions",
-        s.instructions, "cut", s.cut, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits",
-        disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned",
-        s.tuned, "kept_programs", s.kept_programs, "specialised", s.specialised, "memory", "arenas", held.arenas.load(),
-        "weights", held.weights.load(), "outputs", held.outputs.load());
+        counts(s.break_reasons), "other_exits", counts(s.other_exits), "recompiles", s.recompiles, "cache_entries",
+        s.cache_entries, "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels),
+        "python_meta_kernels", counts(fake::python_meta_kernels()), "undone", counts(s.undone), "joint_graphs",
+        s.joint_graphs, "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels,
+        "instructions", s.instructions, "cut", s.cut, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled),
+        "cache_hits", disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed",
+        disk.removed, "tuned", s.tuned, "kept_programs", s.kept_programs, "specialised", s.specialised, "memory",
+        "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load(), "run_as_captured",
+        "overlapping", runs.overlapping.load(), "other_tensors", runs.other_tensors.load(), "watched",
+        runs.watched.load());
   });
 }
 

@@ -62,9 +62,9 @@ struct Segment {
   int32_t compiles = 0;
   capture::KnownBreaks known_breaks;
   std::string raised;  // what the program raised in the last capture, until it is known that it does so for real
-  bool raised_as_compiled = false;  // ...when it had heard that it is being compiled
-  bool given_up = false;            // runs under CPython from here on; said and counted when it was decided
-  int64_t eager_runs = 0;           // under CPython, because no capture served
+  bool raised_as_compiled = false;      // ...when it had heard that it is being compiled
+  bool given_up = false;                // runs under CPython from here on; said and counted when it was decided
+  int64_t eager_runs = 0;               // under CPython, because no capture served
   std::map<std::string, Fault> raises;  // by type of exception: why runs of compiled code ended with it
   capture::Memory memory;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there

@@ -38,7 +38,7 @@ std::vector<CodePlace> stack_of(const runtime::Exit& exit) {
 }
 
 /// A side exit that is no graph break: a loop goes on after an earlier exit, or a number of it is needed.
-bool is_silent(const runtime::Exit& exit) {
+bool follows_another(const runtime::Exit& exit) {
   return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
 }
 
@@ -61,9 +61,12 @@ std::string break_text(const runtime::Exit& exit) {
 }
 
 void report_exit(Context& context, const runtime::Exit& exit) {
-  if (is_silent(exit)) return;
-  ++stats().breaks;
   const std::string reason = reason_of(exit);
+  if (follows_another(exit)) {
+    ++stats().other_exits[reason];
+    return;
+  }
+  ++stats().breaks;
   ++stats().break_reasons[reason];
   const std::vector<CodePlace> stack = stack_of(exit);
   const int64_t count = history().note(Event::graph_break, stack.back(), reason);
@@ -200,8 +203,8 @@ bool allow_undone(const Context& context, const CodePlace& place, PyObject* rais
   const char* counted = " magneto.stats()[\"undone\"] counts such calls, which run twice; this is said once.";
   if (fault == Fault::Assumption) {
     return warn("The compiled code of " + place_text(place) + " assumed more than this call's data keep (" +
-                message.substr(std::min(message.size(), sizeof(runtime::kNotSo) - 1)) +
-                "): CPython runs it instead." + counted);
+                message.substr(std::min(message.size(), sizeof(runtime::kNotSo) - 1)) + "): CPython runs it instead." +
+                counted);
   }
   const std::string text =
       "The compiled code of " + place_text(place) + " raised " + Py_TYPE(raised)->tp_name + " (" + message +

@@ -40,8 +40,8 @@ class Watch {
     Watch* watch = current();
     if (!watch || what != PyTrace_EXCEPTION || !argument || !PyTuple_Check(argument)) return 0;
     PyObject* type = PyTuple_GET_ITEM(argument, 0);
-    watch->seen_ |= PyType_Check(type) &&
-                    (!watch->type_ || PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), watch->type_));
+    watch->seen_ |=
+        PyType_Check(type) && (!watch->type_ || PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), watch->type_));
     return 0;
   }
 

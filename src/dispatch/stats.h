@@ -15,6 +15,7 @@ struct Stats {
   int64_t ops = 0;     // torch calls in them
   int64_t breaks = 0;
   std::map<std::string, int64_t> break_reasons;
+  std::map<std::string, int64_t> other_exits;  // that are no graph breaks of their own, by reason
   int64_t recompiles = 0;
   int64_t cache_entries = 0;
   std::map<std::string, int64_t> fallbacks;     // captures that failed by our own fault, by cause

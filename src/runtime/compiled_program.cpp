@@ -532,13 +532,27 @@ size_t CompiledProgram::output_count() const { return impl_->outputs.size(); }
 size_t CompiledProgram::kernel_count() const { return impl_->kernels.size(); }
 size_t CompiledProgram::extern_count() const { return impl_->calls.size(); }
 
+RunsAsCaptured& runs_as_captured() {
+  static RunsAsCaptured counts;
+  return counts;
+}
+
 bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs) const {
   DispatchScope scope;
-  if (!scope.is_plain()) return false;
+  const auto as_captured = [](std::atomic<int64_t>& count) {
+    ++count;
+    return false;
+  };
+  if (!scope.is_plain()) return as_captured(runs_as_captured().watched);
   for (size_t i = 0; i < impl_->input_count; ++i) {
-    if (!is_plain(*inputs[i])) return false;
+    if (!is_plain(*inputs[i])) return as_captured(runs_as_captured().other_tensors);
   }
-  if (writes_overlap(*impl_, inputs)) return false;
+  if (writes_overlap(*impl_, inputs)) {
+    TORCH_WARN_ONCE(
+        "Magneto: inputs of a compiled graph share memory with one that the graph writes. Such calls run its operators "
+        "one by one, as eager does; magneto.stats()[\"run_as_captured\"] counts them.");
+    return as_captured(runs_as_captured().overlapping);
+  }
   scope.enter(/*with_tracking=*/false);
   FrameLease frame(*impl_);
   if (impl_->sized) impl_->resize(*frame, inputs);

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,14 @@ enum class KernelMode : uint8_t {
   Machine,    // machine code
   Interpret,  // the loop IR's interpreter: for tests
 };
+
+/// Runs in which the captured operators ran one by one after all, by what was unusual.
+struct RunsAsCaptured {
+  std::atomic<int64_t> overlapping{0};    // inputs share memory with one that is written
+  std::atomic<int64_t> other_tensors{0};  // an input is a lazy tensor, a conjugate...
+  std::atomic<int64_t> watched{0};        // a dispatch mode is active
+};
+RunsAsCaptured& runs_as_captured();
 
 class CompiledProgram {
  public:

@@ -80,8 +80,7 @@ at::Tensor linspace(const at::Scalar& start, const at::Scalar& end, c10::SymInt 
 
 /// What the capture went on with, and only the data says. Where it does not hold, CPython runs the segment.
 void check(c10::SymInt difference, int64_t kind, std::string_view question) {
-  TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()),
-              kNotSo, question);
+  TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()), kNotSo, question);
 }
 
 // NOLINTEND(performance-unnecessary-value-param)
