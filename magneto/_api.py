@@ -267,10 +267,11 @@ def stats() -> dict[str, Any]:
     """What has happened since the start or the last `reset`, as a dict.
 
     Keys: frames, graphs, ops, breaks, break_reasons (reason -> count), other_exits (side exits that are no breaks of
-    their own: a loop goes on after one, or a number of it is needed; reason -> count), recompiles, cache_entries, fallbacks
-    (reason -> count), meta_kernels (operators whose shapes PyTorch's meta kernels gave -> count), python_meta_kernels
-    (of these, those written in Python -> count), undone (runs that ended by raising, which CPython did again: exception -> count; what CPython did not raise is
-    marked as an assumption about data that didn't hold, or as raised by compiled code only),
+    their own: a loop goes on after one, or a number of it is needed; reason -> count), recompiles, cache_entries,
+    fallbacks (reason -> count), meta_kernels (operators whose shapes PyTorch's meta kernels gave -> count),
+    python_meta_kernels (of these, those written in Python -> count), undone (runs that ended by raising, which CPython
+    did again: exception -> count; what CPython did not raise is marked as an assumption about data that didn't hold, or
+    as raised by compiled code only),
     joint_graphs (graphs whose gradients are compiled), autograd_graphs (graphs run call by call under autograd),
     no_joint (why: reason -> count), kernels, instructions (of their loops), cut (expressions kept out of a kernel that
     they would make too large), externs (operator -> count), uncompiled (reason -> count), tuned (kernels and products
