@@ -93,7 +93,56 @@ const std::unordered_map<std::string_view, Safe>& known_safe() {
                        "full",
                        "arange",
                        "scalar_tensor",
-                       "max_pool2d_with_indices"});
+                       "max_pool2d_with_indices",
+                       "select_scatter",
+                       "slice_scatter",
+                       "diagonal_scatter",
+                       "as_strided_scatter",
+                       "_native_batch_norm_legit_functional",
+                       "_native_batch_norm_legit_no_training",
+                       "_fused_rms_norm",
+                       "rms_norm",
+                       "_softmax_backward_data",
+                       "_log_softmax_backward_data",
+                       "_safe_softmax",
+                       "diagonal_backward",
+                       "select_backward",
+                       "slice_backward",
+                       "elu_backward",
+                       "hardsigmoid_backward",
+                       "hardtanh_backward",
+                       "leaky_relu_backward",
+                       "softplus_backward",
+                       "mse_loss_backward",
+                       "native_dropout_backward",
+                       "native_group_norm_backward",
+                       "native_layer_norm_backward",
+                       "convolution_backward",
+                       "new_empty",
+                       "new_full",
+                       "new_ones",
+                       "new_zeros",
+                       "empty_strided",
+                       "eye",
+                       "linspace",
+                       "repeat",
+                       "lift_fresh",
+                       "lift_fresh_copy",
+                       "bitwise_and",
+                       "bitwise_or",
+                       "bitwise_xor",
+                       "__and__",
+                       "__or__",
+                       "__xor__",
+                       "std_mean",
+                       "logsumexp",
+                       "cumprod",
+                       "prod",
+                       "avg_pool1d",
+                       "avg_pool3d",
+                       "max_pool1d",
+                       "max_pool3d_with_indices",
+                       "_adaptive_avg_pool3d"});
     add(Safe::Fitting, {"add", "sub", "rsub", "mul", "neg", "abs", "fill", "masked_fill", "clamp", "clamp_min",
                         "clamp_max", "maximum", "minimum", "relu", "sum", "full_like"});
     add(Safe::Floats, {"div",
@@ -162,29 +211,28 @@ const std::unordered_map<std::string_view, Safe>& known_safe() {
                        "_fused_sgd",
                        "_fused_adagrad",
                        "norm",
-                       "linalg_vector_norm"});
+                       "linalg_vector_norm",
+                       "acos",
+                       "acosh",
+                       "asin",
+                       "asinh",
+                       "atan",
+                       "atan2",
+                       "atanh",
+                       "cosh",
+                       "sinh",
+                       "tan",
+                       "erfc",
+                       "exp2",
+                       "log10",
+                       "mish",
+                       "threshold",
+                       "floor_divide",
+                       "fmod",
+                       "remainder"});
     return table;
   }();
   return *table;
-}
-
-bool may_raise(const Graph& graph, const AtenNode& node) {
-  std::string_view name = node.op.operator_name().name;
-  if (!name.starts_with("aten::")) return true;  // of a library: nobody knows
-  name.remove_prefix(6);
-  constexpr std::string_view kForeach = "_foreach_";  // each tensor of a list
-  if (name.starts_with(kForeach)) name.remove_prefix(kForeach.size());
-  if (name.ends_with('_')) name.remove_suffix(1);
-  const auto row = known_safe().find(name);
-  if (row == known_safe().end()) return true;
-  if (row->second == Safe::Always) return false;
-  bool raises = false;
-  for_each_operand(node, [&](ValueId id) {
-    const c10::ScalarType dtype = graph.values[id].meta.dtype;
-    if (!c10::isIntegralType(dtype, /*includeBool=*/true)) return;
-    raises |= row->second == Safe::Floats || dtype != c10::kLong;
-  });
-  return raises;
 }
 
 /// How many elements a mask selects, and whether the values fit, is no part of the key.
@@ -230,6 +278,26 @@ at::Generator generator_of(const AtenNode& node) {
 }
 
 }  // namespace
+
+bool may_raise(const Graph& graph, const AtenNode& node) {
+  std::string_view name = node.op.operator_name().name;
+  const bool own = name.starts_with("magneto::");  // ATen's with symbols for sizes, most of them
+  if (!own && !name.starts_with("aten::")) return true;  // of a library: nobody knows
+  name.remove_prefix(name.find("::") + 2);
+  constexpr std::string_view kForeach = "_foreach_";  // each tensor of a list
+  if (name.starts_with(kForeach)) name.remove_prefix(kForeach.size());
+  if (name.ends_with('_')) name.remove_suffix(1);
+  const auto row = known_safe().find(name);
+  if (row == known_safe().end()) return true;
+  if (row->second == Safe::Always) return false;
+  bool raises = false;
+  for_each_operand(node, [&](ValueId id) {
+    const c10::ScalarType dtype = graph.values[id].meta.dtype;
+    if (!c10::isIntegralType(dtype, /*includeBool=*/true)) return;
+    raises |= row->second == Safe::Floats || dtype != c10::kLong;
+  });
+  return raises;
+}
 
 Undo undo_of(const Graph& graph) {
   Undo undo;

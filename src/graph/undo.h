@@ -25,4 +25,7 @@ struct Undo {
 
 Undo undo_of(const Graph& graph);
 
+/// The operator may raise because of the values that it gets: what is not known to be safe may.
+bool may_raise(const Graph& graph, const AtenNode& node);
+
 }  // namespace magneto::graph

@@ -114,6 +114,7 @@ void Lowering::run() {
     add_leaf(id, add_buffer(BufferKind::Constant, id));
   }
   find_leaving();
+  find_read();
   for (int32_t i = 0; i < static_cast<int32_t>(graph.aten_nodes.size()); ++i) add(i);
   current_ = -1;
   finish_outputs();
@@ -134,6 +135,13 @@ void Lowering::find_leaving() {
   for (const AtenNode& node : graph().aten_nodes) {
     if (passes::traits_of(node.op).aliases) graph::for_each_operand(node, mark);
   }
+}
+
+void Lowering::find_read() {
+  read_.resize(graph().values.size());
+  for (const AtenNode& node : graph().aten_nodes) graph::for_each_operand(node, [&](ValueId id) { read_[id] = true; });
+  for (const ValueId id : graph().outputs) read_[id] = true;
+  for (const auto& write : program.functional.writes) read_[write.value] = true;
 }
 
 BufferId Lowering::add_buffer(BufferKind kind, ValueId value) {
@@ -162,7 +170,9 @@ void Lowering::add(int32_t index) {
   current_ = index;
   const AtenNode& node = graph().aten_nodes[index];
   if (passes::traits_of(node.op).view) return add_view(node);
-  if (!passes::is_pinned(node) && !program.choices.called.contains(index) && try_rule(index)) return;
+  // What nobody reads is there because it may raise: a kernel would compute nothing of it.
+  const bool is_read = std::ranges::any_of(node.results, [&](ValueId id) { return id != kNoValue && read_[id]; });
+  if (is_read && !passes::is_pinned(node) && !program.choices.called.contains(index) && try_rule(index)) return;
   add_extern(index);
 }
 

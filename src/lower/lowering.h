@@ -66,6 +66,7 @@ class Lowering {
   /// Puts the value (or what it is a view of) in memory. Unless it leaves, a buffer that holds the same will do.
   BufferId materialise(graph::ValueId id);
   void find_leaving();
+  void find_read();
   /// `node` is a buffer that an operator or a kernel made, as a tensor of this type lies.
   bool holds(NodeId node, const graph::TensorMeta& meta) const;
   /// Elements from the first of `base` to the first of its view `id`.
@@ -82,6 +83,7 @@ class Lowering {
   std::vector<Binding> bindings_;
   /// Values that somebody outside gets, or writes, or whose memory an operator hands on: they need memory of their own.
   std::vector<bool> leaves_;
+  std::vector<bool> read_;  // by an operator or from outside
   /// By node, as far as it was asked for: is_rounded to bf16, to f16.
   std::vector<bool> rounded_[2];
   int32_t current_ = -1;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "graph/aliases.h"
+#include "graph/undo.h"
 #include "graph/literal.h"
 #include "graph/text.h"
 #include "graph/verifier.h"
@@ -59,7 +60,9 @@ void eliminate_dead(Functional& functional) {
   std::vector<bool> keep(graph.aten_nodes.size(), false);
   for (size_t i = graph.aten_nodes.size(); i-- > 0;) {
     const AtenNode& node = graph.aten_nodes[i];
-    keep[i] = is_pinned(node) || std::any_of(node.results.begin(), node.results.end(),
+    // What may raise does so in eager, whether anybody needs the result or not.
+    keep[i] = is_pinned(node) || graph::may_raise(graph, node) ||
+              std::any_of(node.results.begin(), node.results.end(),
                                              [&](ValueId id) { return id != kNoValue && needed[id]; });
     if (keep[i]) graph::for_each_operand(node, [&](ValueId id) { needed[id] = true; });
   }
