@@ -28,8 +28,11 @@ def checked(compute: Callable[..., Any]) -> Callable[..., Any]:
 
     def run(*arrays: Any) -> Any:
         told = {kind: how if how == "ignore" else "raise" for kind, how in numpy.geterr().items()}
-        with numpy.errstate(**told):  # type: ignore[arg-type]
-            return numpy.asarray(compute(*arrays))
+        try:
+            with numpy.errstate(**told):  # type: ignore[arg-type]
+                return numpy.asarray(compute(*arrays))
+        except FloatingPointError as error:
+            raise FloatingPointError(f"magneto: not so in this run: NumPy says nothing of {error}") from None
 
     return run
 

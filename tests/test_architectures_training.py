@@ -32,7 +32,7 @@ def train(
     """Losses, gradients, and what the random numbers of PyTorch go on with; or what was raised. `variant`: of the
     weights, a thousandth apart."""
     model = models.build(name).train()
-    spread_zeros(model)
+    models.spread_zeros(model)
     if variant:
         vary(model, variant)
     given = models.inputs(name)
@@ -54,17 +54,6 @@ def train(
         losses.append(loss.detach())
     gradients = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
     return losses, gradients, torch.rand(1)
-
-
-def spread_zeros(model: torch.nn.Module) -> None:
-    """Parameters that start at zero, as tokens of vision transformers do, get small values: the layer norm of a row of
-    equal values multiplies rounding errors by a million, and then eager's gradients are noise themselves.
-    """
-    numbers = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.is_floating_point() and not weight.any():
-                weight.add_(torch.randn(weight.shape, generator=numbers, dtype=weight.dtype), alpha=0.02)
 
 
 def is_floating(value: Any) -> bool:

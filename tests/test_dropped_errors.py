@@ -61,7 +61,9 @@ OPERATORS: dict[str, tuple[Callable[[Tensor, Tensor], Any], Tensor, Tensor]] = {
     "max_unpool": (lambda x, i: F.max_unpool1d(x[:, :3], i.expand(3, 3), 2), I, BAD),
     "searchsorted": (lambda x, i: torch.searchsorted(x, x), I, I),
     "ctc_loss": (
-        lambda x, i: F.ctc_loss(torch.randn(5, 1, 4).log_softmax(2), i[None, 1:], [5], [2], zero_infinity=True), I, I
+        lambda x, i: F.ctc_loss(torch.randn(5, 1, 4).log_softmax(2), i[None, 1:], [5], [2], zero_infinity=True),
+        I,
+        I,
     ),
 }
 

@@ -82,7 +82,7 @@ def outcome(function: Callable[[Any], Any], argument: np.ndarray) -> str:
         except Exception as error:
             result = (type(error), str(error))
     describe = Describer()
-    once = ("Magneto runs the operators", "The given NumPy array is not writable")
+    once = ("Magneto runs the operators", "The compiled code of", "The given NumPy array is not writable")
     said = [f"{each.category.__name__}: {each.message}" for each in told if not str(each.message).startswith(once)]
     return f"{describe(argument)}\n{describe(result)}\n{said}"
 

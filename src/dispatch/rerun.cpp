@@ -71,9 +71,10 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
     fault = known->second;
     result = again();
   } else {
-    // The check of an assertion stands for an exception of any type.
+    // The check of an assertion stands for an exception of any type, and lookups raise now one, now the other.
     const bool is_check = message.starts_with("Expected Tensor with single nonzero value");
-    const Watch watch(PyThreadState_Get(), is_check ? nullptr : type);
+    const bool is_lookup = PyErr_GivenExceptionMatches(raised.get(), PyExc_IndexError);
+    const Watch watch(PyThreadState_Get(), is_check || is_lookup ? nullptr : type);
     result = again();
     if (watch.saw_none() && result) fault = Fault::Ours;
     segment.raises.emplace(type->tp_name, fault);

@@ -82,6 +82,14 @@ bool lies_alike(const TensorMeta& a, const TensorMeta& b) {
 }
 
 /// A view that gives the elements in the same order other sizes, its second argument.
+/// Expanded: one element of memory is several of the tensor.
+bool overlaps_itself(const TensorMeta& meta) {
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    if (meta.strides[i] == 0 && meta.sizes[i] > 1) return true;
+  }
+  return false;
+}
+
 bool is_reshape(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   return (name.name == "aten::view" && name.overload_name.empty()) || name.name == "aten::_unsafe_view" ||
@@ -412,6 +420,8 @@ class Functionaliser {
       if (!arguments[i].is_out()) args.push_back(node.args[i]);
     }
     for (size_t i = 0; i < targets.size(); ++i) {
+      // Eager writes to it with a warning or raises; a value cannot be put back into it.
+      if (overlaps_itself(meta(targets[i]))) refuse(node.op, "writes memory whose elements overlap");
       for (size_t j = 0; j < i; ++j) {
         if (tensors_[targets[i]].memory == tensors_[targets[j]].memory) refuse(node.op, "writes one memory twice");
       }
