@@ -281,7 +281,7 @@ at::Generator generator_of(const AtenNode& node) {
 
 bool may_raise(const Graph& graph, const AtenNode& node) {
   std::string_view name = node.op.operator_name().name;
-  const bool own = name.starts_with("magneto::");  // ATen's with symbols for sizes, most of them
+  const bool own = name.starts_with("magneto::");        // ATen's with symbols for sizes, most of them
   if (!own && !name.starts_with("aten::")) return true;  // of a library: nobody knows
   name.remove_prefix(name.find("::") + 2);
   constexpr std::string_view kForeach = "_foreach_";  // each tensor of a list

@@ -6,9 +6,9 @@
 #include <unordered_map>
 
 #include "graph/aliases.h"
-#include "graph/undo.h"
 #include "graph/literal.h"
 #include "graph/text.h"
+#include "graph/undo.h"
 #include "graph/verifier.h"
 #include "passes/effects.h"
 #include "passes/passes.h"
@@ -61,9 +61,9 @@ void eliminate_dead(Functional& functional) {
   for (size_t i = graph.aten_nodes.size(); i-- > 0;) {
     const AtenNode& node = graph.aten_nodes[i];
     // What may raise does so in eager, whether anybody needs the result or not.
-    keep[i] = is_pinned(node) || graph::may_raise(graph, node) ||
-              std::any_of(node.results.begin(), node.results.end(),
-                                             [&](ValueId id) { return id != kNoValue && needed[id]; });
+    keep[i] =
+        is_pinned(node) || graph::may_raise(graph, node) ||
+        std::any_of(node.results.begin(), node.results.end(), [&](ValueId id) { return id != kNoValue && needed[id]; });
     if (keep[i]) graph::for_each_operand(node, [&](ValueId id) { needed[id] = true; });
   }
   if (std::find(keep.begin(), keep.end(), false) == keep.end()) return;
