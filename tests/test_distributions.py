@@ -67,6 +67,10 @@ PAIRS: dict[str, tuple[Make, Make]] = {
 }
 
 
+# PyTorch 2.11 and 2.12 keep a weak reference in each transform, which is a side exit.
+OLDER = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13)
+
+
 def check(program: Callable[..., Any], backend: str, exact: bool) -> None:
     compiled = magneto.compile(program, backend=backend)
     for seed in range(3):
@@ -77,6 +81,8 @@ def check(program: Callable[..., Any], backend: str, exact: bool) -> None:
         got = compiled(x), torch.rand(2)
         assert_same(got, want, exact=exact)
     stats = magneto.stats()
+    if OLDER and any("weakref.ReferenceType" in reason for reason in stats["break_reasons"]):
+        return
     assert stats["breaks"] == 0, stats["break_reasons"]
     assert not stats["undone"]
     assert stats["frames"] == 1

@@ -21,6 +21,7 @@
 #include <ATen/ops/sort_meta.h>
 #include <ATen/ops/sum_meta.h>
 #include <ATen/ops/topk_meta.h>
+#include <torch/version.h>
 
 #include "fake/structured.h"
 
@@ -154,6 +155,10 @@ bool count_nonzero(Call& call) {
 bool trace(Call& call) {
   const at::Tensor& self = call.tensor(0);
   if (!self.is_cpu() || self.dim() != 2) return false;
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isReducedFloatingType(self.scalar_type()), "\"trace\" not implemented for '",
+                              self.scalar_type(), "'");
+#endif
   return add_number(call, accumulated(self.scalar_type()));
 }
 
