@@ -191,6 +191,7 @@ Session::Session(graph::Graph& graph) {
 Session::~Session() {
   include_keys(false);
   current_session = nullptr;
+  impl_->restore_transforms();
 }
 
 Session* Session::current() { return current_session; }

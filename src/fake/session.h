@@ -1,8 +1,10 @@
 // What the files of this folder share: the inside of a Session.
 #pragma once
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
+#include <array>
 #include <unordered_map>
 
 #include "fake/autocast_cache.h"
@@ -22,6 +24,13 @@ struct Session::Impl {
 
   /// Makes `fake` stand for a new value of the graph: the result of node `producer`.
   graph::ValueId add_result(FakeImpl& fake, int32_t producer);
+
+  /// PyTorch prints tensors with torch.func's keys excluded, by an object of Python whose life ends with the printing
+  /// frame: an error there, which a stand-in raises, keeps the frame, and of two such frames the first to go includes
+  /// the keys, the last excludes them for good. What they were before the session holds again.
+  void restore_transforms() const {
+    for (const auto& [key, excluded] : transforms_) c10::impl::tls_set_dispatch_key_excluded(key, excluded);
+  }
 
   /// The value of a fake; throws for fakes of another session or of operators that were taken back.
   graph::ValueId value_of(const FakeImpl& fake) const;
@@ -58,6 +67,12 @@ struct Session::Impl {
   std::unordered_map<const c10::StorageImpl*, std::pair<c10::Storage, c10::Storage>> storages_;
   /// Fakes of real tensors that became constants; the graph keeps the real ones alive.
   std::unordered_map<const c10::TensorImpl*, at::Tensor> constants_;
+
+  /// The keys of torch.func's levels, and whether the thread excludes them.
+  using Excluded = std::pair<c10::DispatchKey, bool>;
+  static Excluded excluded(c10::DispatchKey key) { return {key, c10::impl::tls_is_dispatch_key_excluded(key)}; }
+  const std::array<Excluded, 2> transforms_{excluded(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),
+                                            excluded(c10::DispatchKey::FuncTorchDynamicLayerBackMode)};
 
   /// Leaves that require gradients: a cast of one must not outlive the capture.
   UncachedTensors uncached_;

@@ -205,6 +205,7 @@ class Interpreter {
     const Dtype dtype = dtypes_of(instruction.operands[0]);
     switch (instruction.op) {
       case Op::ReduceSum:
+      case Op::ReduceSumWide:
         if (is_float(dtype)) {
           a.sum += value.f;
         } else {
@@ -262,6 +263,9 @@ class Interpreter {
     const Dtype dtype = dtypes_of(instruction.operands[0]);
     Scalar result = a.value;
     switch (instruction.op) {
+      case Op::ReduceSumWide:
+        result = rounded(Dtype::F64, a.sum);
+        break;
       case Op::ReduceSum:
         if (is_float(dtype)) result = rounded(dtype, a.sum);
         break;

@@ -131,6 +131,7 @@ ValueId Builder::op(Op op, ValueId a, ValueId b, ValueId c) {
   if (facts(op).op_class == OpClass::Compare) result = Dtype::Bool;
   if (op == Op::ReduceArgmax || op == Op::ReduceArgmin || op == Op::ScanArgmax || op == Op::ScanArgmin)
     result = Dtype::I64;
+  if (op == Op::ReduceSumWide) result = Dtype::F64;
   return append({.op = op, .dtype = result, .operands = {a, b, c}});
 }
 

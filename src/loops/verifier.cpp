@@ -183,6 +183,9 @@ class Verifier {
         if (op.operands == 2) {
           expect_dtype("the index", use(instruction.operands[1]), Dtype::I64);
           expect_dtype("the result", instruction.dtype, Dtype::I64);
+        } else if (instruction.op == Op::ReduceSumWide) {
+          expect_dtype("the operand", dtype, Dtype::F32);
+          expect_dtype("the result", instruction.dtype, Dtype::F64);
         } else {
           expect_dtype("the result", instruction.dtype, dtype);
         }

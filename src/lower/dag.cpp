@@ -341,7 +341,7 @@ int64_t parts_of(int64_t extent) {
 }
 
 bool splits(Op op) {
-  return op == Op::ReduceSum || op == Op::ReduceProd || op == Op::ReduceMax || op == Op::ReduceMin ||
+  return op == Op::ReduceSum || op == Op::ReduceSumWide || op == Op::ReduceProd || op == Op::ReduceMax || op == Op::ReduceMin ||
          op == Op::ReduceAny || op == Op::ReduceAll;
 }
 
@@ -367,7 +367,7 @@ NodeId Dag::reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId inde
       const NodeId partial = reduce(op, reshape(operand, split), inner);
       Sizes kept = nodes_[partial].sizes;
       kept.erase(kept.begin() + widest + 1);
-      return reduce(op, reshape(partial, kept), {widest});
+      return reduce(of_parts(op), reshape(partial, kept), {widest});
     }
   }
   Node node{NodeKind::Reduce, op, nodes_[operand].dtype, nodes_[operand].sizes, {operand}};
@@ -375,6 +375,7 @@ NodeId Dag::reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId inde
     node.dtype = Dtype::I64;
     node.operands.push_back(index);
   }
+  if (op == Op::ReduceSumWide) node.dtype = Dtype::F64;
   for (const int64_t dim : dims) node.sizes[dim] = 1;
   node.data.assign(dims.begin(), dims.end());
   return add(std::move(node));

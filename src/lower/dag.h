@@ -98,6 +98,8 @@ class Dag {
   NodeId gather(NodeId data, const std::vector<NodeId>& indices, std::vector<Expr> map, Sizes checks, Sizes sizes);
   NodeId guard(const std::vector<Condition>& conditions, NodeId inside, NodeId outside);
   NodeId reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId index = kNoNode);
+  /// What makes one result of a reduction's results over parts.
+  static Op of_parts(Op op) { return op == Op::ReduceSumWide ? Op::ReduceSum : op; }
   NodeId extra(NodeId reduce);
   NodeId scan(Op op, NodeId operand, int64_t dim, NodeId index = kNoNode);
 

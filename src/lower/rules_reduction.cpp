@@ -2,6 +2,7 @@
 //
 // Means and variances go over the data twice, first for the mean, then for the squared distances from it: a row that a
 // kernel works on is in the nearest cache, and nothing cancels.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -55,7 +56,7 @@ T reduced(Op op, T x, const std::vector<int64_t>& dims) {
   if (x.rank() == 1) {
     const std::optional<Size> part = exact_quotient(x.sizes()[0], kLeastRows);
     if (!part) return reduce(op, x, dims);
-    return reshape(reduce(op, reduce(op, reshape(x, {kLeastRows, *part}), {1}), {0}), {1});
+    return reshape(reduce(Dag::of_parts(op), reduce(op, reshape(x, {kLeastRows, *part}), {1}), {0}), {1});
   }
   const size_t rows = rows_of_all(x.sizes());
   if (rows == 0) return reduce(op, x, dims);
@@ -63,18 +64,36 @@ T reduced(Op op, T x, const std::vector<int64_t>& dims) {
   std::iota(outer.begin(), outer.end(), 0);
   inner.assign(outer.begin() + static_cast<ptrdiff_t>(rows), outer.end());
   outer.resize(rows);
-  return reduce(op, reduce(op, x, inner), outer);
+  return reduce(Dag::of_parts(op), reduce(op, x, inner), outer);
+}
+
+/// What is reduced as a whole is read as it lies in memory: the first argument's dimensions by their strides.
+T in_memory_order(const Call& call, T x, const std::vector<int64_t>& dims) {
+  const Sizes strides = graph::strides_of(call.meta(0)), sizes = x.sizes();
+  if (static_cast<int64_t>(dims.size()) != x.rank() || strides.size() != sizes.size()) return x;
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return strides[a].hint() > strides[b].hint(); });
+  if (std::is_sorted(order.begin(), order.end())) return x;
+  std::vector<Expr> map(sizes.size());
+  Sizes ordered;
+  for (size_t i = 0; i < order.size(); ++i) {
+    map[order[i]] = Expr::variable(static_cast<int32_t>(i));
+    ordered.push_back(sizes[order[i]]);
+  }
+  return {x.dag, x.dag->view(x.id, std::move(map), std::move(ordered))};
 }
 
 T sum(T x, const std::vector<int64_t>& dims) { return reduced(Op::ReduceSum, x, dims); }
 T greatest(T x, const std::vector<int64_t>& dims) { return reduced(Op::ReduceMax, x, dims); }
 
-/// Eager adds in a tree. Here as many floats as this in one number are added in double.
-constexpr int64_t kLong = 1024;
+/// Eager adds in a tree. Here as many floats as this in one number are added in parts, and the parts in double.
+constexpr int64_t kLong = 128;
 
-T accumulated(Call& call, T x, const std::vector<int64_t>& dims) {
-  const bool single = call.result_meta().dtype == c10::kFloat;
-  return single && elements(x, dims).hint() >= kLong ? x.to(Dtype::F64) : x;
+bool is_long(Call& call, const T& x, const std::vector<int64_t>& dims) {
+  const bool single = call.result_meta().dtype == c10::kFloat && x.dtype() == Dtype::F32;
+  return single && elements(x, dims).hint() >= kLong;
 }
 
 /// sum(dim_IntList) and mean: (self, dim, keepdim, dtype), or (self, dtype).
@@ -83,17 +102,18 @@ bool sum_rule(Call& call) {
   T x = call.in(0);
   if (x.dtype() == Dtype::Bool) return false;
   const auto dims = dims_of(call, call.at("dim"), x.rank());
-  x = accumulated(call, x, dims);
-  T result = sum(x, dims);
+  x = in_memory_order(call, x, dims);
+  T result = is_long(call, x, dims) ? reduced(Op::ReduceSumWide, x, dims) : sum(x, dims);
   if (mean) result = result / result.number(elements(x, dims));
   return call.give_reshaped(result);
 }
 
 bool product(Call& call) {
-  const T x = call.in(0);
+  T x = call.in(0);
   if (x.dtype() == Dtype::Bool) return false;
   const auto dims = dims_of(call, call.at("dim"), x.rank());
-  return call.give_reshaped(reduced(Op::ReduceProd, accumulated(call, x, dims), dims));
+  if (is_long(call, x, dims)) x = x.to(Dtype::F64);
+  return call.give_reshaped(reduced(Op::ReduceProd, x, dims));
 }
 
 template <Op op>
@@ -101,7 +121,7 @@ bool extreme(Call& call) {
   const T x = call.in(0);
   const auto dims = dims_of(call, call.at("dim"), x.rank());
   if (x.dtype() == Dtype::Bool || reduces_nothing(x, dims)) return false;
-  return call.give_reshaped(reduced(op, x, dims));
+  return call.give_reshaped(reduced(op, in_memory_order(call, x, dims), dims));
 }
 
 /// max.dim, min.dim: values and indices.
@@ -136,7 +156,7 @@ template <Op op>
 bool truth(Call& call) {
   const T x = call.raw(0).to(Dtype::Bool);
   const auto dims = dims_of(call, call.at("dim"), x.rank());
-  return call.give_reshaped(dims.empty() ? x : reduce(op, x, dims));
+  return call.give_reshaped(dims.empty() ? x : reduce(op, in_memory_order(call, x, dims), dims));
 }
 
 struct Moments {

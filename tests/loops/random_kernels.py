@@ -225,7 +225,8 @@ class Generator:
         found = []
         for _ in range(self.random.randint(0 if scans else 1, 2)):
             x = self.random.choice(pool)
-            found.append(self.fold("reduce", self.random.choice(REDUCE[kind(x[1])]), x, loops))
+            names = REDUCE[kind(x[1])] + (["sum.wide"] if x[1] == "f32" else [])
+            found.append(self.fold("reduce", self.random.choice(names), x, loops))
         self.lines.append("  }")
         rows.extend(found)
         welfords = [v for v in found if self.lines[-1] and v in found and self.is_welford(v)]
@@ -240,6 +241,8 @@ class Generator:
     def fold(self, what: str, name: str, x: tuple[int, str], loops: list[tuple[int, int]]) -> tuple[int, str]:
         if name == "welford":  # of infinities a mean is NaN or infinite, by the order
             x = self.define(x[1], f"tanh %{x[0]}")
+        if name == "sum.wide":
+            return self.define("f64", f"reduce.sum.wide %{x[0]}")
         if not name.startswith("arg"):
             return self.define(x[1], f"{what}.{name} %{x[0]}")
         flat = "0"

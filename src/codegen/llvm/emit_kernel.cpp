@@ -188,9 +188,9 @@ void Emitter::emit_loop(Value* begin, Value* end, int64_t step, const std::funct
   b.SetInsertPoint(after);
 }
 
-/// Whole vectors first, then what is left: by masked vectors, or one by one.
+/// Whole vectors first, then what is left: by masked vectors, or one by one. `count`: iterations, where they are known.
 void Emitter::emit_lane_loop(const Loop& loop, const codegen::Lanes& lanes, Value* begin, Value* end,
-                             const std::function<void()>& body) {
+                             const std::function<void()>& body, int64_t count) {
   const Lanes outside = lanes_;
   const auto whole = [&](Value* from, Value* to, unsigned width) {
     emit_loop(from, to, width, [&](Value* i) {
@@ -202,7 +202,7 @@ void Emitter::emit_lane_loop(const Loop& loop, const codegen::Lanes& lanes, Valu
   };
   const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
   const auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
-  const int64_t count = first && last ? last->getSExtValue() - first->getSExtValue() : -1;
+  if (first && last) count = last->getSExtValue() - first->getSExtValue();
   const auto wide = static_cast<unsigned>(lanes.wide), narrow = static_cast<unsigned>(lanes.narrow);
   Value* middle = begin;
   if (count < 0 || count >= lanes.wide) {
@@ -335,6 +335,9 @@ void Emitter::emit_block(size_t number) {
     b.SetInsertPoint(inside);
   }
   depths_ = depths_of(block);
+  const bool parts = std::any_of(block.code.begin(), block.code.end(),
+                                 [](const Instruction& i) { return i.op == Op::ReduceSumWide; });
+  parts_depth_ = parts ? parts_depth(number) : block.loops.size() + 1;
   emit_level(number, 0);
   if (after) {
     b.CreateBr(after);
@@ -355,14 +358,32 @@ void Emitter::emit_level(size_t number, size_t depth) {
   }
   const Loop& loop = block.loops[depth];
   const codegen::Lanes& stage = schedule_.stages[number];
-  if (stage.variable == loop.variable) {
-    emit_lane_loop(loop, stage, b.getInt64(0), uniform(loop.extent), [&] { emit_level(number, depth + 1); });
-  } else {
-    emit_loop(b.getInt64(0), uniform(loop.extent), 1, [&](Value* i) {
-      variables_[loop.variable] = i;
-      emit_level(number, depth + 1);
+  const auto emit = [&](Value* begin, Value* end, int64_t count = -1) {
+    if (stage.variable == loop.variable) {
+      emit_lane_loop(loop, stage, begin, end, [&] { emit_level(number, depth + 1); }, count);
+    } else {
+      emit_loop(begin, end, 1, [&](Value* i) {
+        variables_[loop.variable] = i;
+        emit_level(number, depth + 1);
+      });
+    }
+  };
+  Value* begin = b.getInt64(0);
+  Value* end = uniform(loop.extent);
+  if (parts_depth_ == block.loops.size() && depth + 1 == parts_depth_) {
+    const int64_t part = kPart * (stage.variable == loop.variable ? stage.wide : 1);
+    Value* length = b.getInt64(static_cast<uint64_t>(part));
+    Value* whole = uniform(shapes::floor_div(loop.extent, part) * part);
+    emit_loop(begin, whole, part, [&](Value* i) {
+      emit(i, b.CreateAdd(i, length), part);
+      add_parts(block);
     });
+    if (loop.extent.is_constant() && loop.extent.number() % part == 0) return;
+    emit(whole, end);
+    return add_parts(block);
   }
+  emit(begin, end);
+  if (parts_depth_ == depth) add_parts(block);
 }
 
 }  // namespace magneto::codegen

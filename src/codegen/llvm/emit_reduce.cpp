@@ -1,5 +1,8 @@
 // Reductions and scans. A reduction's state is kept per lane, in one set for whole vectors and one for what is left;
 // behind the stage the lanes and the sets are combined. Lanes across rows are rows: they stay apart.
+//
+// A wide sum's state is a sum of floats in lanes of float, and the total of such sums in lanes of double, which takes
+// twice the registers. The first is added to the second once in kPart vectors, so the second costs next to nothing.
 #include <limits>
 
 #include "codegen/llvm/emitter.h"
@@ -58,6 +61,9 @@ std::vector<llvm::Value*> Emitter::identity(const Instruction& instruction, unsi
     case Op::ReduceWelford:  // mean, sum of squares, count
       return {llvm::Constant::getNullValue(type), llvm::Constant::getNullValue(type),
               llvm::Constant::getNullValue(type)};
+    case Op::ReduceSumWide:  // a part, the total of those before it
+      return {llvm::Constant::getNullValue(type),
+              llvm::Constant::getNullValue(lanes_type(b.getDoubleTy(), width))};
     default:
       return {llvm::Constant::getNullValue(type)};
   }
@@ -74,6 +80,7 @@ std::vector<llvm::Value*> Emitter::combine(const Instruction& instruction, const
   };
   switch (instruction.op) {
     case Op::ReduceSum:
+    case Op::ReduceSumWide:  // totals
     case Op::ScanSum:
       return math(Op::Add);
     case Op::ReduceProd:
@@ -183,6 +190,8 @@ void Emitter::emit_reduce(const Instruction& instruction) {
     Value* delta = b.CreateFSub(x, state[0]);
     Value* mean = b.CreateFAdd(state[0], b.CreateFMul(delta, inverse));
     next = {mean, b.CreateFAdd(state[1], b.CreateFMul(delta, b.CreateFSub(x, mean))), count};
+  } else if (instruction.op == Op::ReduceSumWide) {
+    next = {b.CreateFAdd(state[0], x), state[1]};
   } else if (instruction.operands[1] != loops::kNoValue) {
     next = combine(instruction, state, {x, broadcast(get(instruction.operands[1]))});
   } else if (state.size() > 1) {
@@ -236,6 +245,36 @@ std::vector<llvm::Value*> Emitter::add_up_lanes(const Instruction& instruction, 
   return state;
 }
 
+/// Adds the parts of wide sums to their totals.
+void Emitter::add_parts(const loops::Block& block) {
+  for (const Instruction& instruction : block.code) {
+    if (instruction.op != Op::ReduceSumWide) continue;
+    for (const Accumulator& accumulator : accumulators_[instruction.result]) {
+      auto* part = llvm::cast<llvm::AllocaInst>(accumulator.slots[0]);
+      auto* total = llvm::cast<llvm::AllocaInst>(accumulator.slots[1]);
+      Value* wide = b.CreateFPExt(b.CreateLoad(part->getAllocatedType(), part), total->getAllocatedType());
+      b.CreateStore(b.CreateFAdd(b.CreateLoad(total->getAllocatedType(), total), wide), total);
+      b.CreateStore(llvm::Constant::getNullValue(part->getAllocatedType()), part);
+    }
+  }
+}
+
+/// Behind which of the stage's loops the parts of wide sums are added: the outermost one that makes no long parts.
+/// No loop (all are inside the part): 0; the loops' number: each run of the innermost loop makes several.
+size_t Emitter::parts_depth(size_t number) const {
+  const loops::Block& block = kernel_.blocks[number];
+  const codegen::Lanes& stage = schedule_.stages[number];
+  int64_t steps = 1;
+  for (size_t depth = block.loops.size(); depth-- > 0;) {
+    const loops::Loop& loop = block.loops[depth];
+    if (!loop.extent.is_constant()) return depth + 1;
+    const int64_t lanes = stage.variable == loop.variable ? stage.wide : 1;
+    steps *= std::max<int64_t>(1, (loop.extent.number() + lanes - 1) / lanes);
+    if (steps > kPart) return depth + 1;
+  }
+  return 0;
+}
+
 void Emitter::finish_reductions(const loops::Block& block) {
   for (const Instruction& instruction : block.code) {
     if (loops::facts(instruction.op).op_class != OpClass::Reduce) continue;
@@ -249,6 +288,7 @@ void Emitter::finish_reductions(const loops::Block& block) {
       for (Value* slot : accumulator.slots) {
         state.push_back(b.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot));
       }
+      if (instruction.op == Op::ReduceSumWide) state.erase(state.begin());
       if (!across) state = add_up_lanes(instruction, std::move(state), narrowest);
       result = result.empty() ? state : combine(instruction, result, state);
     }

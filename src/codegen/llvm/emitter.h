@@ -73,7 +73,7 @@ class Emitter {
   /// `for (i = begin; i < end; i += step) body(i)`, of signed i64.
   void emit_loop(Value* begin, Value* end, int64_t step, const std::function<void(Value*)>& body);
   void emit_lane_loop(const loops::Loop& loop, const codegen::Lanes& lanes, Value* begin, Value* end,
-                      const std::function<void()>& body);
+                      const std::function<void()>& body, int64_t count = -1);
   llvm::BasicBlock* new_block(const char* name);
   Value* stack_slot(Type* type);
   std::vector<size_t> depths_of(const loops::Block& block) const;
@@ -125,9 +125,13 @@ class Emitter {
   void stream(Value* allowed, Value* value, Value* pointer);
 
   // emit_reduce.cpp
+  /// How many vectors a wide sum adds in float before it adds to its total.
+  static constexpr int64_t kPart = 32;
   void start_reductions(const loops::Block& block, const std::vector<unsigned>& widths);
   std::vector<unsigned> widths_of(size_t block) const;
   void emit_reduce(const loops::Instruction& instruction);
+  void add_parts(const loops::Block& block);
+  size_t parts_depth(size_t number) const;
   void finish_reductions(const loops::Block& block);
   std::vector<Value*> identity(const loops::Instruction& instruction, unsigned width);
   std::vector<Value*> combine(const loops::Instruction& instruction, const std::vector<Value*>& a,
@@ -171,6 +175,8 @@ class Emitter {
   std::vector<size_t> depths_;  // of the current block's instructions
   Value* error_ = nullptr;
   Lanes lanes_;
+  /// Behind which loop of the current stage parts of wide sums are added; see parts_depth().
+  size_t parts_depth_ = 0;
   /// The stage in which all of a row is one vector; -1: none.
   int64_t one_vector_ = -1;
   std::vector<Known> known_;

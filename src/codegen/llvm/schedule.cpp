@@ -80,13 +80,22 @@ double iterations(const Block& block) {
   return result;
 }
 
-/// Bytes of the widest value that takes part: it decides how many lanes a register has.
+/// Bytes of the widest value that takes part: it decides how many lanes a register has. Totals of floats, and what is
+/// made of them, are one number where there are many floats.
 int widest(const Kernel& kernel) {
   int64_t bytes = 1;
   bool floats = false;
+  std::vector<bool> total(kernel.value_count, false);
   for (const Block& block : kernel.blocks) {
     for (const Instruction& instruction : block.code) {
       if (instruction.op == Op::Index || instruction.op == Op::Constant) continue;
+      const bool of_total = instruction.dtype == Dtype::F64 &&
+                            std::any_of(instruction.operands.begin(), instruction.operands.end(),
+                                        [&](loops::ValueId id) { return id != loops::kNoValue && total[id]; });
+      if (instruction.op == Op::ReduceSumWide || of_total) {
+        if (instruction.result != loops::kNoValue) total[instruction.result] = true;
+        continue;
+      }
       bytes = std::max(bytes, loops::dtype_bytes(instruction.dtype));
       floats |= loops::is_float(instruction.dtype);
     }
