@@ -456,7 +456,7 @@ double Call::number(int i) const {
   const c10::IValue& value = constant_of(node_.args[i]);
   const c10::Scalar number = value.toScalar();
   const bool is_scalar = node_.op.schema().arguments()[i].real_type()->kind() == c10::TypeKind::NumberType;
-  if (is_scalar && !holds(result_meta().dtype, number)) throw Declined{};
+  if (is_scalar && !holds(read_result_meta().dtype, number)) throw Declined{};
   return number.toDouble();
 }
 bool Call::is_integral(int i) const {
@@ -483,9 +483,18 @@ Sizes Call::size_list(int i) const {
 }
 std::string Call::text(int i) const { return constant_of(node_.args[i]).toStringRef(); }
 const TensorMeta& Call::meta(int i) const { return lowering_.meta(std::get<ValueId>(node_.args[i])); }
-const TensorMeta& Call::result_meta(size_t k) const { return lowering_.meta(node_.results.at(k)); }
+const TensorMeta& Call::result_meta(size_t k) const {
+  const ValueId id = node_.results.at(k);
+  if (id == kNoValue) throw std::logic_error("a rule asks about a result that nobody reads");
+  return lowering_.meta(id);
+}
+const TensorMeta& Call::read_result_meta() const {
+  const auto read = std::ranges::find_if(node_.results, [](ValueId id) { return id != kNoValue; });
+  if (read == node_.results.end()) throw std::logic_error("a rule is asked for results that nobody reads");
+  return lowering_.meta(*read);
+}
 
-Dtype Call::compute() const { return loops::value_dtype(*loop_dtype(result_meta().dtype)); }
+Dtype Call::compute() const { return loops::value_dtype(*loop_dtype(read_result_meta().dtype)); }
 
 T Call::number(Dtype dtype, double value) const { return {&lowering_.dag, lowering_.dag.number(dtype, value)}; }
 T Call::index(Expr expr, Sizes sizes) const { return {&lowering_.dag, lowering_.dag.index(expr, std::move(sizes))}; }
@@ -497,7 +506,7 @@ T Call::in(int i, std::optional<Dtype> dtype) {
   if (is_tensor(i)) return raw(i).to(wanted);
   if (std::holds_alternative<graph::SizeArg>(node_.args[i])) return index(size(i).expr(), {}).to(wanted);
   const c10::Scalar value = std::get<c10::IValue>(node_.args[i]).toScalar();
-  if (!dtype && !holds(result_meta().dtype, value)) throw Declined{};
+  if (!dtype && !holds(read_result_meta().dtype, value)) throw Declined{};
   if (value.isIntegral(true) && !loops::is_float(wanted)) {
     return {&lowering_.dag, lowering_.dag.integer(wanted, value.toLong())};
   }

@@ -109,7 +109,10 @@ class Call {
   Size size(int i) const;
   Sizes size_list(int i) const;
   const graph::TensorMeta& meta(int i) const;
+  /// Of a result that somebody uses.
   const graph::TensorMeta& result_meta(size_t k = 0) const;
+  /// Of the first of these.
+  const graph::TensorMeta& read_result_meta() const;
   Sizes sizes(int i) const { return graph::sizes_of(meta(i)); }
   Sizes result_sizes(size_t k = 0) const { return graph::sizes_of(result_meta(k)); }
   Sizes result_strides(size_t k = 0) const { return graph::strides_of(result_meta(k)); }

@@ -49,7 +49,8 @@ constexpr std::string_view kKeeps[] = {"copy",        "fill",    "zero",        
 
 /// A tensor object of the captured program.
 struct Tensor {
-  /// What it is a view of, by which operator and which of its results; kNoValue for a base.
+  /// What it is a view of, by which operator and which of its results; kNoValue for a base. Of an operator that may
+  /// hand its argument on in another form (`opaque_`): -1.
   ValueId parent = kNoValue;
   int32_t node = -1;
   int32_t result = 0;
@@ -219,7 +220,8 @@ class Functionaliser {
     if (id == kNoValue) return id;
     Tensor& tensor = tensors_[id];
     const Memory& memory = memories_[tensor.memory];
-    if (tensor.version == memory.version) return tensor.now;
+    // What shares memory in another form is never made again: where that memory is written, the end refuses.
+    if (tensor.version == memory.version || tensor.result < 0) return tensor.now;
     // Bases are always up to date, so this has a parent.
     const ValueId parent = read(tensor.parent);
     set_now(id, make_view(tensor, parent));
