@@ -341,8 +341,8 @@ int64_t parts_of(int64_t extent) {
 }
 
 bool splits(Op op) {
-  return op == Op::ReduceSum || op == Op::ReduceSumWide || op == Op::ReduceProd || op == Op::ReduceMax || op == Op::ReduceMin ||
-         op == Op::ReduceAny || op == Op::ReduceAll;
+  return op == Op::ReduceSum || op == Op::ReduceSumWide || op == Op::ReduceProd || op == Op::ReduceMax ||
+         op == Op::ReduceMin || op == Op::ReduceAny || op == Op::ReduceAll;
 }
 
 }  // namespace

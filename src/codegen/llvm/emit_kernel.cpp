@@ -335,8 +335,8 @@ void Emitter::emit_block(size_t number) {
     b.SetInsertPoint(inside);
   }
   depths_ = depths_of(block);
-  const bool parts = std::any_of(block.code.begin(), block.code.end(),
-                                 [](const Instruction& i) { return i.op == Op::ReduceSumWide; });
+  const bool parts =
+      std::any_of(block.code.begin(), block.code.end(), [](const Instruction& i) { return i.op == Op::ReduceSumWide; });
   parts_depth_ = parts ? parts_depth(number) : block.loops.size() + 1;
   emit_level(number, 0);
   if (after) {

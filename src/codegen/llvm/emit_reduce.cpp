@@ -62,8 +62,7 @@ std::vector<llvm::Value*> Emitter::identity(const Instruction& instruction, unsi
       return {llvm::Constant::getNullValue(type), llvm::Constant::getNullValue(type),
               llvm::Constant::getNullValue(type)};
     case Op::ReduceSumWide:  // a part, the total of those before it
-      return {llvm::Constant::getNullValue(type),
-              llvm::Constant::getNullValue(lanes_type(b.getDoubleTy(), width))};
+      return {llvm::Constant::getNullValue(type), llvm::Constant::getNullValue(lanes_type(b.getDoubleTy(), width))};
     default:
       return {llvm::Constant::getNullValue(type)};
   }
