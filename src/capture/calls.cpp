@@ -157,7 +157,12 @@ PyObject* weak_referent() {
 
 PyObject* (*original_of_compiled)(PyObject*) = nullptr;
 
-static void mark(PyObject* callable, Decision decision) { user_marks()[Py_NewRef(callable)] = decision; }
+static uint64_t marks = 0;
+static void mark(PyObject* callable, Decision decision) {
+  ++marks;
+  user_marks()[Py_NewRef(callable)] = decision;
+}
+uint64_t marks_made() { return marks; }
 
 void mark_allow_in_graph(PyObject* function) { mark(function, {Treatment::TorchCall}); }
 void mark_constant_result(PyObject* function) { mark(function, {Treatment::Native}); }

@@ -3,6 +3,7 @@
 
 #include <Python.h>
 
+#include <cstdint>
 #include <vector>
 
 namespace magneto::capture {
@@ -19,6 +20,9 @@ void mark_disabled(PyObject* callable);
 void mark_forbidden(PyObject* callable);
 /// Captures interpret the function `substitute` instead.
 void mark_substituted(PyObject* callable, PyObject* substitute);
+
+/// How many marks there have been: captures from before another one may not be what they would be now.
+uint64_t marks_made();
 
 /// errors_on_break(True) or (False) begins a region on this thread, in a capture too, errors_on_break(None) ends it.
 PyObject* errors_on_break(PyObject* module, PyObject* on);

@@ -61,7 +61,7 @@ PyObject* stats(PyObject*, PyObject*) {
     const runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
     return Py_BuildValue(
         "{s:L,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,"
-        "s:{s:L,s:L,s:L},s:{s:L,s:L,s:L}}",
+        "s:L,s:{s:L,s:L,s:L},s:{s:L,s:L,s:L}}",
         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
         counts(s.break_reasons), "other_exits", counts(s.other_exits), "recompiles", s.recompiles, "cache_entries",
         s.cache_entries, "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels),
@@ -69,10 +69,10 @@ PyObject* stats(PyObject*, PyObject*) {
         s.joint_graphs, "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels,
         "instructions", s.instructions, "cut", s.cut, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled),
         "cache_hits", disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed",
-        disk.removed, "tuned", s.tuned, "kept_programs", s.kept_programs, "specialised", s.specialised, "memory",
-        "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load(), "run_as_captured",
-        "overlapping", runs.overlapping.load(), "other_tensors", runs.other_tensors.load(), "watched",
-        runs.watched.load());
+        disk.removed, "tuned", s.tuned, "shared_captures", s.shared_captures, "kept_programs", s.kept_programs,
+        "specialised", s.specialised, "memory", "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs",
+        held.outputs.load(), "run_as_captured", "overlapping", runs.overlapping.load(), "other_tensors",
+        runs.other_tensors.load(), "watched", runs.watched.load());
   });
 }
 

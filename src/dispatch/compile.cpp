@@ -11,6 +11,7 @@
 #include "dispatch/history.h"
 #include "dispatch/log.h"
 #include "dispatch/report.h"
+#include "dispatch/siblings.h"
 #include "dispatch/stages.h"
 #include "dispatch/stats.h"
 #include "dispatch/trace.h"
@@ -56,6 +57,8 @@ int Context::traverse(visitproc visit, void* arg) const {
   }
   return 0;
 }
+
+Context::~Context() { Siblings::leave(*this); }
 
 Context::InFlight::InFlight(Context& context) : context_(context) {
   ++context.calls_;
@@ -148,15 +151,16 @@ Ref take_error_with_traceback() {
 /// A callable's own setting, or the process's.
 bool is_on(int own, bool of_process) { return own >= 0 ? own != 0 : of_process; }
 
+std::vector<PyObject*> tensors_of(const std::vector<Ref>& inputs) {
+  std::vector<PyObject*> tensors;
+  for (const Ref& input : inputs) tensors.push_back(input.get());
+  return tensors;
+}
+
 runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, const capture::Start& start) {
   runtime::CompileWay way;
   way.interpret = settings().interpret_kernels;
-  int64_t room = runtime::Prepared::room();
-  for (const Ref& input : trace.example_inputs) {
-    const at::Tensor& weight = THPVariable_Unpack(input.get());
-    const bool convolution = weight.dim() == 4 && runtime::Prepared::can_watch(weight);
-    way.watched.push_back(convolution && (room -= static_cast<int64_t>(weight.nbytes())) >= 0);
-  }
+  way.watched = watched_weights(tensors_of(trace.example_inputs));
   const bool deterministic =
       is_on(context.deterministic, settings().deterministic) || at::globalContext().deterministicAlgorithms();
   if (way.interpret || deterministic || !is_on(context.max_autotune, settings().max_autotune)) return way;
@@ -492,6 +496,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   const OutsideBlocks outside;
   const runtime::Progress progress(place_text(place));
   runtime::StageTime whole("compile");
+  const auto circumstances = std::make_shared<const Circumstances>(circumstances_of(start));
+  std::vector<bool> watched;
   std::vector<CodePlace> site;
   bool said_compiling = false;
   std::string captured;
@@ -576,6 +582,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         context.report->guards.push_back(trace.guards->print());
         context.report->graph_texts.push_back(graph::print(trace.graph));
       }
+      watched = watched_weights(tensors_of(trace.example_inputs));
       if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
         try {
           if (!compile_backend(context, trace, start)) {
@@ -606,6 +613,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
           std::make_unique<Entry>(Place(start.info->code, start.instr, context.instance), compile_log.id().text());
       entry->guards = std::move(trace.guards);
       entry->plan = std::move(trace.plan);
+      entry->circumstances = circumstances;
+      entry->watched = std::move(watched);
       compile_trace.finished(*entry->guards, roots);
       segment.entries.insert(segment.entries.begin(), std::move(entry));
       return segment.entries.front().get();
@@ -648,6 +657,9 @@ static Entry* compile_with_hooks(Context& context, Segment& segment, const captu
 Entry* entry_for(Context& context, Segment& segment, const capture::Start& start, PyObject* const** slots) {
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   if (Entry* entry = find_entry(segment, roots, slots)) return entry;
+  if (static_cast<int64_t>(segment.entries.size()) < entry_limit(context)) {
+    if (Entry* entry = adopt_entry(context, segment, start, slots)) return entry;
+  }
   for (int attempt = 0; attempt < 3; ++attempt) {
     Entry* captured = compile_with_hooks(context, segment, start);
     if (!captured) return nullptr;

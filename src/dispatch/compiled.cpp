@@ -10,6 +10,7 @@
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
+#include "dispatch/siblings.h"
 #include "python/bind.h"
 #include "python/imported.h"
 
@@ -341,6 +342,8 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   compiled->weakrefs = nullptr;
   compiled->forced = nullptr;
   context->owner = reinterpret_cast<PyObject*>(compiled);
+  context->options = compiled->options;
+  if (context->subject) Siblings::join(*context, compiled->function);
   compiled->context = context.release();
   PyObject_GC_Track(compiled);
   for (const char* name : {"__name__", "__qualname__", "__module__", "__doc__"}) {

@@ -21,6 +21,7 @@ struct Settings {
 #define X(type, name, value) type name = value;
 #include "dispatch/settings.def"
 #undef X
+  bool operator==(const Settings&) const = default;
 };
 Settings& settings();
 
@@ -31,6 +32,14 @@ using Place = std::tuple<PyCodeObject*, int32_t, const void*>;
 /// All captures that start at one place, over all compiled callables of a function or of one instance: what
 /// accumulated_cache_size_limit bounds.
 int64_t& captures_at(const Place& place);
+
+/// What a capture depends on and no guard checks: the same in copies of one capture.
+struct Circumstances {
+  Settings settings;
+  uint64_t marks;           // capture::marks_made()
+  const PyObject* globals;  // of the frame's function; an address only
+  bool operator==(const Circumstances&) const = default;
+};
 
 /// A captured segment: guards, and the plan that holds under them.
 struct Entry {
@@ -46,16 +55,18 @@ struct Entry {
   std::string id;  // "0/1", as logs name its compile
   std::unique_ptr<guards::GuardProgram> guards;
   std::unique_ptr<runtime::Plan> plan;
+  std::shared_ptr<const Circumstances> circumstances;
+  std::vector<bool> watched;  // runtime::CompileWay
 
  private:
   Place place_;
   Ref code_;  // an address in use
 };
 
-/// All captures that start at one instruction of one code object.
 /// Why a run of compiled code raised (dispatch/rerun.h).
 enum class Fault : uint8_t { Programs, Assumption, Ours };
 
+/// All captures that start at one instruction of one code object.
 struct Segment {
   std::vector<std::unique_ptr<Entry>> entries;
   int32_t frame_id = -1;  // what logs call it, from its first compile on
@@ -90,8 +101,15 @@ struct Report {
 /// Counts resets; contexts notice on their next call.
 uint64_t& reset_generation();
 
+class Siblings;
+
 struct Context {
+  Context() = default;
+  ~Context();
+  Context(const Context&) = delete;
+
   PyObject* owner = nullptr;        // the CompiledFunction; borrowed
+  PyObject* options = nullptr;      // a dict: what it was compiled with; the owner's
   PyTypeObject* subject = nullptr;  // the class of the instance that was compiled; an address only
   const void* instance = nullptr;   // ...and its own
   bool fullgraph = false;
@@ -103,6 +121,7 @@ struct Context {
   int error_on_recompile = -1, debug_dump = -1, disk_cache = -1, max_autotune = -1, deterministic = -1;
   Report* report = nullptr;
   EagerCalls eager_calls;
+  std::shared_ptr<Siblings> siblings;  // null: it was compiled for no instance
 
   /// The captures that start at that instruction. Valid while an InFlight lives.
   Segment& segment(const CodeInfo& info, int32_t instr) {
@@ -112,6 +131,13 @@ struct Context {
       first_info_ = &info;
     }
     return *first_;
+  }
+
+  /// The same, if anything has started there since the last reset.
+  const Segment* find_segment(PyCodeObject* code, int32_t instr) const {
+    if (generation_ != reset_generation()) return nullptr;
+    const auto found = segments_.find({code, instr});
+    return found == segments_.end() ? nullptr : &found->second;
   }
 
   /// Calls `visit(place, segment)` for all places where captures start.

@@ -24,6 +24,7 @@ struct Stats {
   int64_t instructions = 0;                     // of the loops of these kernels
   int64_t cut = 0;                              // expressions kept out of a kernel that they would make too large
   std::map<std::string, int64_t> externs;       // operators called by compiled programs, by name
+  int64_t shared_captures = 0;                  // that served another object of the class, compiled for itself
   int64_t kept_programs = 0;                    // graphs whose programs were found in the cache on disk
   int64_t tuned = 0;                            // kernels and products that measuring made otherwise
   int64_t specialised = 0;                      // sizes of a graph for many that got code of their own

@@ -454,6 +454,8 @@ std::string GuardProgram::Impl::describe_failure() {
 GuardProgram::GuardProgram(const GuardSet& set, const SourceTable& sources)
     : impl_(std::make_unique<Impl>(set, sources)) {}
 
+GuardProgram::GuardProgram(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
 GuardProgram::~GuardProgram() {
   if (on_end) on_end();
 }
@@ -467,6 +469,16 @@ int32_t GuardProgram::slot_of(const Source* source) const {
 
 PyObject* const* GuardProgram::check(const Roots& roots) {
   return impl_->check(roots) ? impl_->values.data() : nullptr;
+}
+
+bool GuardProgram::would_hold(const Roots& roots) {
+  if (impl_->global_state && !(*impl_->global_state == GlobalState::read())) return false;
+  impl_->snapshot.valid = false;  // the slots get other values
+  return std::ranges::all_of(impl_->ops, [&](const Op& op) { return impl_->step(op, roots); });
+}
+
+std::unique_ptr<GuardProgram> GuardProgram::copy() const {
+  return std::unique_ptr<GuardProgram>(new GuardProgram(std::make_unique<Impl>(*impl_)));
 }
 
 bool GuardProgram::failed_on_data() const {

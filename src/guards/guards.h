@@ -156,6 +156,12 @@ class GuardProgram {
   /// raises, runs no Python code. Not reentrant for one thread, safe under the GIL.
   PyObject* const* check(const Roots& roots);
 
+  /// Whether `check` would pass: leaves what it has learned of its own roots alone.
+  bool would_hold(const Roots& roots);
+
+  /// The same checks, with nothing learned: for roots of its own.
+  std::unique_ptr<GuardProgram> copy() const;
+
   /// The last check failed because a tensor holds other data than the capture read.
   bool failed_on_data() const;
 
@@ -182,6 +188,8 @@ class GuardProgram {
   Impl& impl() const { return *impl_; }
 
  private:
+  explicit GuardProgram(std::unique_ptr<Impl> impl);
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -115,6 +115,8 @@ struct DistinctSet {
 
 struct GuardProgram::Impl {
   Impl(const GuardSet& set, const SourceTable& table);
+  /// The same checks, with nothing remembered. (copy.cpp)
+  Impl(const Impl& other);
 
   /// Checks, by the snapshot where it serves; fills `values`. What failed last goes first.
   bool check(const Roots& roots);

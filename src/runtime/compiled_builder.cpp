@@ -292,7 +292,7 @@ class Builder {
         }
         if (read[reg]) return;
         read[reg] = true;
-        impl_.prepared.weights.push_back(impl_.registers[reg].index);
+        impl_.prepared_weights.push_back(impl_.registers[reg].index);
       });
       Register& made = impl_.registers[*result];
       known[*result] = made.prepared = true;
@@ -300,8 +300,8 @@ class Builder {
         impl_.prepared_tensors.push_back(*result);
         impl_.prepared_tensor_bytes += made.bytes;
       } else {
-        made.offset = impl_.prepared.bytes;
-        impl_.prepared.bytes += arena_space(made.bytes);
+        made.offset = impl_.prepared_bytes;
+        impl_.prepared_bytes += arena_space(made.bytes);
       }
       impl_.prepared_steps.push_back(std::move(step));
     }
@@ -333,7 +333,7 @@ class Builder {
       if (result || !made) return std::nullopt;
       result = reg;
     }
-    const int64_t most = std::min(bytes, Prepared::room() - impl_.prepared.bytes);
+    const int64_t most = std::min(bytes, Prepared::room() - impl_.prepared_bytes);
     const bool kept = any && result && !call.kernel->may_raise() && geometry_[*result].is_static() &&
                       impl_.registers[*result].bytes <= most;
     return kept ? result : std::nullopt;

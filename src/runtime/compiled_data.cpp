@@ -61,7 +61,7 @@ void add_kernels(Json& json, const CompiledProgram::Impl& impl) {
 
 void add_registers(Json& json, const CompiledProgram::Impl& impl) {
   constexpr const char* sources[] = {"input", "constant", "copy", "arena", "fresh", "returned", "view"};
-  json.field("arena", impl.arena_bytes).field("prepared", impl.prepared.bytes).key("registers").open('[');
+  json.field("arena", impl.arena_bytes).field("prepared", impl.prepared_bytes).key("registers").open('[');
   for (const Register& info : impl.registers) {
     graph::TensorMeta meta;
     meta.dtype = info.dtype;

@@ -40,25 +40,28 @@ at::Tensor read_only(const at::Tensor& tensor, const Register& info) {
 
 class FrameLease {
  public:
-  explicit FrameLease(const CompiledProgram::Impl& impl) : impl_(impl), frame_(impl.take_frame()) {}
+  FrameLease(const CompiledProgram::Impl& impl, CallMemory& memory)
+      : impl_(impl), memory_(memory), frame_(impl.take_frame(memory)) {}
   ~FrameLease() {
     frame_->stack.clear();
     // Tensors that left, or are the caller's, and after an error whatever a step would have given up.
     for (const int32_t index : impl_.transient) frame_->registers[index].reset();
-    impl_.give_frame(std::move(frame_));
+    CompiledProgram::Impl::give_frame(memory_, std::move(frame_));
   }
   FrameLease(const FrameLease&) = delete;
   CallFrame& operator*() const { return *frame_; }
 
  private:
   const CompiledProgram::Impl& impl_;
+  CallMemory& memory_;
   std::unique_ptr<CallFrame> frame_;
 };
 
 class Run {
  public:
-  Run(const CompiledProgram::Impl& impl, CallFrame& frame, DispatchScope& scope)
+  Run(const CompiledProgram::Impl& impl, const Prepared& prepared, CallFrame& frame, DispatchScope& scope)
       : impl_(impl),
+        prepared_(prepared),
         frame_(frame),
         registers_(frame.registers),
         info_(frame.sized ? frame.sized->registers.data() : impl.registers.data()),
@@ -102,11 +105,11 @@ class Run {
  private:
   /// What is made of weights alone: as it was kept, or made now.
   void prepare(const at::Tensor* const* inputs) {
-    if (std::shared_ptr<PreparedMemory> kept = impl_.prepared.find(inputs)) {
+    if (std::shared_ptr<PreparedMemory> kept = prepared_.find(inputs)) {
       if (frame_.prepared != kept) impl_.bind(frame_, std::move(kept));
       return;
     }
-    std::shared_ptr<PreparedMemory> made = impl_.prepared.make(inputs, frame_.prepared);
+    std::shared_ptr<PreparedMemory> made = prepared_.make(inputs, frame_.prepared);
     if (frame_.prepared != made) impl_.bind(frame_, std::move(made));
     for (const int32_t r : impl_.prepared_inputs) {
       registers_[r] = read_only(*inputs[info_[r].index], info_[r]);
@@ -117,7 +120,7 @@ class Run {
     if (memory.tensors.empty()) memory.count(impl_.prepared_tensor_bytes);
     memory.tensors.clear();
     for (const int32_t r : impl_.prepared_tensors) memory.tensors.push_back(registers_[r]);
-    impl_.prepared.keep(frame_.prepared);
+    prepared_.keep(frame_.prepared);
   }
 
   void run_timed(StepTimes& times) {
@@ -337,6 +340,7 @@ class Run {
   }
 
   const CompiledProgram::Impl& impl_;
+  const Prepared& prepared_;
   CallFrame& frame_;
   std::vector<at::Tensor>& registers_;
   const Register* info_;
@@ -376,23 +380,24 @@ bool writes_overlap(const CompiledProgram::Impl& impl, const at::Tensor* const* 
 
 }  // namespace
 
-std::unique_ptr<CallFrame> CompiledProgram::Impl::take_frame() const {
-  if (CallFrame* frame = spare.exchange(nullptr, std::memory_order_acq_rel)) return std::unique_ptr<CallFrame>(frame);
-  if (const std::unique_lock lock(mutex, std::try_to_lock); lock && !frames.empty()) {
-    std::unique_ptr<CallFrame> frame = std::move(frames.back());
-    frames.pop_back();
+std::unique_ptr<CallFrame> CompiledProgram::Impl::take_frame(CallMemory& memory) const {
+  CallFrame* spare = memory.spare.exchange(nullptr, std::memory_order_acq_rel);
+  if (spare) return std::unique_ptr<CallFrame>(spare);
+  if (const std::unique_lock lock(memory.mutex, std::try_to_lock); lock && !memory.frames.empty()) {
+    std::unique_ptr<CallFrame> frame = std::move(memory.frames.back());
+    memory.frames.pop_back();
     return frame;
   }
   return make_frame();
 }
 
-void CompiledProgram::Impl::give_frame(std::unique_ptr<CallFrame> frame) const {
+void CompiledProgram::Impl::give_frame(CallMemory& memory, std::unique_ptr<CallFrame> frame) {
   CallFrame* expected = nullptr;
-  if (spare.compare_exchange_strong(expected, frame.get(), std::memory_order_acq_rel)) {
+  if (memory.spare.compare_exchange_strong(expected, frame.get(), std::memory_order_acq_rel)) {
     (void)frame.release();  // `spare` owns it
     return;
   }
-  if (const std::unique_lock lock(mutex, std::try_to_lock); lock) frames.push_back(std::move(frame));
+  if (const std::unique_lock lock(memory.mutex, std::try_to_lock); lock) memory.frames.push_back(std::move(frame));
 }
 
 std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
@@ -489,7 +494,7 @@ void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PreparedMemor
   frame.prepared = std::move(memory);
 }
 
-CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : impl_(std::make_unique<Impl>()) {
+CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : impl_(std::make_shared<Impl>()) {
   impl_->program = std::move(program);
   impl_->mode = mode;
   {
@@ -499,6 +504,15 @@ CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : 
   const StageTime time("compile.backend.code_generation");
   if (mode == KernelMode::Machine) compile_kernels(impl_->kernels);
   impl_->plan_kernels();
+  memory_ = std::make_shared<CallMemory>(impl_->prepared_weights, impl_->prepared_bytes);
+}
+
+CompiledProgram::CompiledProgram(std::shared_ptr<Impl> impl, std::shared_ptr<CallMemory> memory)
+    : impl_(std::move(impl)), memory_(std::move(memory)) {}
+
+std::optional<CompiledProgram> CompiledProgram::for_other_weights() const {
+  if (impl_->prepared_steps.empty()) return std::nullopt;
+  return CompiledProgram(impl_, std::make_shared<CallMemory>(impl_->prepared_weights, impl_->prepared_bytes));
 }
 
 void CompiledProgram::Impl::plan_kernels() {
@@ -554,9 +568,9 @@ bool CompiledProgram::run(const at::Tensor* const* inputs, at::Tensor* outputs) 
     return as_captured(runs_as_captured().overlapping);
   }
   scope.enter(/*with_tracking=*/false);
-  FrameLease frame(*impl_);
+  FrameLease frame(*impl_, *memory_);
   if (impl_->sized) impl_->resize(*frame, inputs);
-  Run(*impl_, *frame, scope).run(inputs, outputs);
+  Run(*impl_, memory_->prepared, *frame, scope).run(inputs, outputs);
   return true;
 }
 

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "graph/stages.h"
@@ -31,6 +32,8 @@ struct RunsAsCaptured {
 };
 RunsAsCaptured& runs_as_captured();
 
+struct CallMemory;
+
 class CompiledProgram {
  public:
   /// Compiles the kernels. Throws std::runtime_error without a code generator.
@@ -41,6 +44,9 @@ class CompiledProgram {
   /// As AtenProgram::run. False: nothing was done, because something unusual is around (tensor subclasses, modes, lazy
   /// tensors, inputs that share memory with one that is written): the captured operators must be run one by one.
   bool run(const at::Tensor* const* inputs, at::Tensor* outputs) const;
+
+  /// The same code, with memory of its own for what is made of weights. Nothing: it makes nothing of weights.
+  std::optional<CompiledProgram> for_other_weights() const;
 
   size_t input_count() const;
   size_t output_count() const;
@@ -56,7 +62,10 @@ class CompiledProgram {
   struct Impl;
 
  private:
-  std::unique_ptr<Impl> impl_;
+  CompiledProgram(std::shared_ptr<Impl> impl, std::shared_ptr<CallMemory> memory);
+
+  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<CallMemory> memory_;
 };
 
 }  // namespace magneto::runtime

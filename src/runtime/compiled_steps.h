@@ -71,6 +71,18 @@ struct CallFrame {
   torch::jit::Stack stack;
 };
 
+/// What calls leave for later ones.
+struct CallMemory {
+  CallMemory(const std::vector<int32_t>& weights, int64_t bytes) : prepared(weights, bytes) {}
+  ~CallMemory() { delete spare.load(); }
+  CallMemory(const CallMemory&) = delete;
+
+  Prepared prepared;
+  std::atomic<CallFrame*> spare{nullptr};
+  std::mutex mutex;  // only ever tried: another thread may hold it when the process forks
+  std::vector<std::unique_ptr<CallFrame>> frames;
+};
+
 struct CompiledProgram::Impl {
   lower::LoopProgram program;
   KernelMode mode;
@@ -80,7 +92,9 @@ struct CompiledProgram::Impl {
   std::vector<CompiledStep> steps;
   /// Steps that read weights only: run when the weights have changed.
   std::vector<CompiledStep> prepared_steps;
-  Prepared prepared;
+  /// The inputs that these read, and how many bytes they make.
+  std::vector<int32_t> prepared_weights;
+  int64_t prepared_bytes = 0;
   /// Weights that operators among these steps read, and what these make.
   std::vector<int32_t> prepared_inputs, prepared_tensors;
   int64_t prepared_tensor_bytes = 0;
@@ -112,8 +126,8 @@ struct CompiledProgram::Impl {
   std::shared_ptr<ProgramWatch> watch;
 
   /// A call's memory: kept from an earlier call, or new.
-  std::unique_ptr<CallFrame> take_frame() const;
-  void give_frame(std::unique_ptr<CallFrame> frame) const;
+  std::unique_ptr<CallFrame> take_frame(CallMemory& memory) const;
+  static void give_frame(CallMemory& memory, std::unique_ptr<CallFrame> frame);
   std::unique_ptr<CallFrame> make_frame() const;
   void place_tensors(CallFrame& frame, const std::vector<Register>& infos) const;
   /// How much each kernel has to do.
@@ -122,11 +136,6 @@ struct CompiledProgram::Impl {
   void resize(CallFrame& frame, const at::Tensor* const* inputs) const;
   /// The frame's registers and pointers over this memory.
   void bind(CallFrame& frame, std::shared_ptr<PreparedMemory> memory) const;
-
-  ~Impl();
-  mutable std::atomic<CallFrame*> spare{nullptr};
-  mutable std::mutex mutex;  // only ever tried: another thread may hold it when the process forks
-  mutable std::vector<std::unique_ptr<CallFrame>> frames;
 };
 
 void build_compiled(CompiledProgram::Impl& impl);

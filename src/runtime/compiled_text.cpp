@@ -120,7 +120,8 @@ std::string hints_text(const CompiledProgram::Impl& impl) {
   std::string out;
   const graph::Graph& graph = impl.program.functional.graph;
   if (const int32_t cut = impl.program.cut) {
-    out += std::to_string(cut) + " expressions are no part of a larger kernel, whose code would take too long to make\n";
+    out +=
+        std::to_string(cut) + " expressions are no part of a larger kernel, whose code would take too long to make\n";
   }
   for (const CompiledStep& step : impl.steps) {
     if (step.kernel >= 0) {
@@ -154,8 +155,6 @@ std::shared_ptr<ProgramWatch> CompiledProgram::watch() {
   }
   return impl_->watch;
 }
-
-CompiledProgram::Impl::~Impl() { delete spare.load(); }
 
 void CompiledProgram::offer(graph::StageSink& sink) const {
   using codegen::KernelTexts;

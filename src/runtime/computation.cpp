@@ -63,6 +63,10 @@ class CompiledComputation final : public TensorComputation {
   size_t input_count() const override { return program_.input_count(); }
   size_t output_count() const override { return program_.output_count(); }
   std::string print() const override { return program_.print(); }
+  std::unique_ptr<TensorComputation> tensors_for_other_weights() const override {
+    std::optional<CompiledProgram> program = program_.for_other_weights();
+    return program ? std::make_unique<CompiledComputation>(std::move(*program), graph_) : nullptr;
+  }
 
  private:
   /// The captured operators one by one, for when something unusual is around.

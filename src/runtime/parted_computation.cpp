@@ -13,7 +13,7 @@ namespace {
 class PartedComputation final : public TensorComputation {
  public:
   struct Step {
-    std::unique_ptr<TensorComputation> computation;
+    std::shared_ptr<const TensorComputation> computation;
     std::vector<graph::ValueId> inputs, outputs, dead;
   };
 
@@ -37,6 +37,17 @@ class PartedComputation final : public TensorComputation {
   }
   size_t input_count() const override { return inputs_.size(); }
   size_t output_count() const override { return outputs_.size(); }
+
+  std::unique_ptr<TensorComputation> tensors_for_other_weights() const override {
+    auto other = std::make_unique<PartedComputation>(*this);
+    bool any = false;
+    for (Step& step : other->steps_) {
+      std::unique_ptr<TensorComputation> own = step.computation->tensors_for_other_weights();
+      any = any || own;
+      if (own) step.computation = std::move(own);
+    }
+    return any ? std::move(other) : nullptr;
+  }
 
   std::string print() const override {
     std::string text;

@@ -392,6 +392,26 @@ int Plan::traverse(visitproc visit, void* arg) const {
   return 0;
 }
 
+std::unique_ptr<Plan> Plan::share() const {
+  if (exclusive) return nullptr;
+  auto plan = std::make_unique<Plan>();
+  plan->computation = computation;
+  if (computation) {
+    if (std::unique_ptr<Computation> own = computation->for_other_weights()) plan->computation = std::move(own);
+  }
+  plan->input_slots = input_slots;
+  plan->number_inputs = number_inputs;
+  plan->most_of_numbers = most_of_numbers;
+  plan->array_inputs = array_inputs;
+  plan->undo = undo;
+  plan->output_count = output_count;
+  plan->instrs = instrs;
+  plan->register_count = register_count;
+  plan->return_register = return_register;
+  if (exit) plan->exit = std::make_unique<Exit>(*exit);
+  return plan;
+}
+
 std::string Plan::print() const {
   static const char* const names[] = {
 #define X(op, doc) #op,

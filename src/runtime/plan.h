@@ -104,6 +104,9 @@ class Computation {
   /// PythonError.
   virtual void run(PyObject* const* inputs, PyObject** outputs) const = 0;
   virtual std::string print() const = 0;
+  /// The same where this keeps work on its weights for later runs, which it does for one set of weights: that of other
+  /// weights is kept apart. Null: nothing is kept, and one computation serves all.
+  virtual std::unique_ptr<Computation> for_other_weights() const { return nullptr; }
   /// Calls what a user's backend made: what that raises is the backend's, where no operator could have raised it.
   virtual bool is_users() const { return false; }
 };
@@ -112,6 +115,8 @@ class Computation {
 class TensorComputation : public Computation {
  public:
   void run(PyObject* const* inputs, PyObject** outputs) const final;
+  std::unique_ptr<Computation> for_other_weights() const final { return tensors_for_other_weights(); }
+  virtual std::unique_ptr<TensorComputation> tensors_for_other_weights() const { return nullptr; }
   /// `inputs` in graph.inputs order, borrowed and kept alive by the caller; room for the graph's outputs. Below
   /// autograd. Needs no GIL, which operators written in Python take themselves. Throws what the operators throw; some
   /// outputs may be set then.
@@ -121,9 +126,9 @@ class TensorComputation : public Computation {
 };
 
 struct Plan {
-  std::unique_ptr<Computation> computation;  // null: the segment has no operators
-  std::vector<int32_t> input_slots;          // guard slots of graph.inputs
-  std::vector<int32_t> number_inputs;        // those of them that are Python's numbers
+  std::shared_ptr<const Computation> computation;  // null: the segment has no operators
+  std::vector<int32_t> input_slots;                // guard slots of graph.inputs
+  std::vector<int32_t> number_inputs;              // those of them that are Python's numbers
   /// Of floats among them, the largest that all dtypes of the graph hold.
   double most_of_numbers = std::numeric_limits<float>::max();
   std::vector<int32_t> array_inputs;  // ...and those that are arrays of NumPy
@@ -136,6 +141,8 @@ struct Plan {
   int32_t return_register = -1;  // >= 0: the segment returns
   std::unique_ptr<Exit> exit;    // otherwise
 
+  /// The same for other objects under the same guards; null: it has state that they can't share.
+  std::unique_ptr<Plan> share() const;
   std::string print() const;
   /// For the cyclic garbage collector: the constants. What a computation holds is not visited.
   int traverse(visitproc visit, void* arg) const;

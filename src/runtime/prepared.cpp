@@ -33,8 +33,8 @@ bool is_alone(const at::Tensor& tensor) {
 std::shared_ptr<PreparedMemory> Prepared::find(const at::Tensor* const* inputs) const {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || !kept_) return nullptr;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    if (inputs[weights[i]]->const_data_ptr() == kept_->addresses[i]) continue;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (inputs[weights_[i]]->const_data_ptr() == kept_->addresses[i]) continue;
     kept_ = nullptr;
     changes_ = calls_ > kFewCalls ? 0 : changes_ + 1;
     calls_ = 0;
@@ -50,9 +50,9 @@ std::shared_ptr<PreparedMemory> Prepared::make(const at::Tensor* const* inputs,
   std::shared_ptr<PreparedMemory> memory = spare && spare->clones.empty() ? std::move(spare) : nullptr;
   if (!memory) {
     memory = std::make_shared<PreparedMemory>();
-    memory->storage = at::detail::empty_cpu({bytes}, c10::kByte).storage();
-    prefer_huge_pages(memory->storage.mutable_data(), static_cast<size_t>(bytes));
-    memory->count(bytes);
+    memory->storage = at::detail::empty_cpu({bytes_}, c10::kByte).storage();
+    prefer_huge_pages(memory->storage.mutable_data(), static_cast<size_t>(bytes_));
+    memory->count(bytes_);
   }
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return memory;
@@ -81,10 +81,10 @@ int64_t Prepared::room() { return budget() - held_memory().weights; }
 bool Prepared::can_watch(const at::Tensor& weight) { return weight.requires_grad() && is_alone(weight); }
 
 bool Prepared::watch(const at::Tensor* const* inputs, PreparedMemory& memory) const {
-  for (const int32_t weight : weights) {
+  for (const int32_t weight : weights_) {
     if (!is_alone(*inputs[weight])) return false;
   }
-  for (const int32_t weight : weights) {
+  for (const int32_t weight : weights_) {
     c10::StorageImpl& storage = *inputs[weight]->storage().unsafeGetStorageImpl();
     auto clone = c10::impl::cow::lazy_clone_storage(storage);
     if (!clone) return false;

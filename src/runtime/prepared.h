@@ -43,9 +43,8 @@ class Prepared {
   /// What is left of that.
   static int64_t room();
 
-  /// The inputs that are read, and how many bytes are made of them.
-  std::vector<int32_t> weights;
-  int64_t bytes = 0;
+  /// Which inputs are read, and how many bytes are made of them.
+  Prepared(std::vector<int32_t> weights, int64_t bytes) : weights_(std::move(weights)), bytes_(bytes) {}
 
   /// What was kept, if the weights are as they were; null otherwise.
   std::shared_ptr<PreparedMemory> find(const at::Tensor* const* inputs) const;
@@ -57,6 +56,8 @@ class Prepared {
  private:
   bool watch(const at::Tensor* const* inputs, PreparedMemory& memory) const;
 
+  const std::vector<int32_t> weights_;
+  const int64_t bytes_;
   mutable std::mutex mutex_;  // only ever tried: another thread may hold it when the process forks
   mutable std::shared_ptr<PreparedMemory> kept_;
   /// How often the weights changed after few calls; and the calls since what is kept was made, or since it was given

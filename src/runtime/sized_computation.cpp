@@ -32,6 +32,15 @@ class SizedComputation final : public TensorComputation {
   size_t input_count() const override { return plain_->input_count(); }
   size_t output_count() const override { return plain_->output_count(); }
   std::string print() const override { return plain_->print(); }
+  /// Always: the code for the next size may make something of weights.
+  std::unique_ptr<TensorComputation> tensors_for_other_weights() const override {
+    auto other = std::make_unique<SizedComputation>(*this);
+    for (Variant& variant : other->variants_) {
+      std::unique_ptr<TensorComputation> own = variant.computation->tensors_for_other_weights();
+      if (own) variant.computation = std::move(own);
+    }
+    return other;
+  }
 
  private:
   struct Variant {
@@ -63,7 +72,7 @@ class SizedComputation final : public TensorComputation {
   const graph::Graph graph_;
   const graph::SymbolReader reader_;
   const Specialise specialise_;
-  const std::unique_ptr<TensorComputation> plain_;
+  const std::shared_ptr<const TensorComputation> plain_;
   mutable std::vector<Variant> variants_;  // the last one used first
   mutable std::vector<std::pair<graph::SymbolValues, int>> counts_;
 };
