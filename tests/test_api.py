@@ -441,7 +441,7 @@ def test_accumulated_cache_limit_is_visible() -> None:
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_each_compiled_module_has_limits_of_its_own(in_place: bool) -> None:
-    blocks = [torch.nn.Linear(3, 3) for _ in range(8)]
+    blocks = [torch.nn.Linear(3, width + 1) for width in range(8)]
     with magneto.config.patch(accumulated_cache_size_limit=3):
         called: list[Any] = [magneto.compile(block, backend="aot_eager") for block in blocks]
         if in_place:
