@@ -42,6 +42,7 @@ def test_architecture(name: str) -> None:
             compiled = magneto.compile(module, fullgraph=name not in test_architectures.BREAKS)
             for seed in (0, 0, 1):
                 assert_accurate(call(compiled, seed), expected[seed], exact[seed])
+    assert magneto.stats()["cut"] == 0
     assert magneto.stats()["breaks"] <= test_architectures.BREAKS.get(name, 0)
 
 

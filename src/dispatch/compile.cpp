@@ -179,10 +179,10 @@ graph::SymbolValues captured_sizes(const capture::Trace& trace) {
   return graph::SymbolReader(trace.graph).read(inputs.data());
 }
 
-void count_kernels(const runtime::Compiled& compiled) {
+void count_kernels(const runtime::Compiled& compiled, const std::string& place) {
   stats().kernels += compiled.kernels;
   stats().instructions += compiled.instructions;
-  stats().cut += compiled.cut;
+  report_cut(place, compiled.cut);
 }
 
 /// Generates code for one size of a graph that has been captured for many.
@@ -192,7 +192,7 @@ runtime::Specialise specialise_as(runtime::CompileWay way, bool disk_cache, std:
     const cache::Pause without(!disk_cache);
     graph::NoSink sink;
     runtime::Compiled compiled = runtime::make_compiled_computation(graph, way, sink);
-    count_kernels(compiled);
+    count_kernels(compiled, place);
     ++stats().specialised;
     if (!compiled.uncompiled.empty()) report_uncompiled(place, compiled.uncompiled);
     return std::move(compiled.computation);
@@ -223,7 +223,7 @@ std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& conte
     }
   }
   say_of_cache();
-  count_kernels(compiled);
+  count_kernels(compiled, place);
   stats().tuned += compiled.tuned;
   stats().kept_programs += compiled.kept;
   if (compiled.watch) CompileTrace::current()->watch(std::move(compiled.watch));

@@ -182,6 +182,18 @@ void report_uncompiled(const std::string& place, const std::string& cause) {
   }
 }
 
+void report_cut(const std::string& place, int64_t expressions) {
+  stats().cut += expressions;
+  static bool said = false;
+  if (expressions == 0 || std::exchange(said, true)) return;
+  SavedError saved;
+  if (!warn("Magneto cut kernels of " + place + " into smaller ones: with " + std::to_string(expressions) +
+            " more expressions they would have been too large to compile. Results are the same. "
+            "magneto.stats()[\"cut\"] counts such expressions, TORCH_LOGS=fusion shows them; this is said once.")) {
+    PyErr_WriteUnraisable(nullptr);
+  }
+}
+
 void report_undone(const CodePlace& place, PyObject* raised, Fault fault) {
   constexpr const char* kinds[] = {"", " (an assumption)", " (of compiled code only)"};
   const std::string name = Py_TYPE(raised)->tp_name + std::string(kinds[static_cast<size_t>(fault)]);

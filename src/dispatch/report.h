@@ -47,6 +47,9 @@ void report_skipped(const CodePlace& place, const char* why);
 /// into. `place`: as `place_text` gives it.
 void report_uncompiled(const std::string& place, const std::string& cause);
 
+/// Kernels would have been too large to compile, and so many of their expressions are computed elsewhere: said once.
+void report_cut(const std::string& place, int64_t expressions);
+
 /// A run of compiled code raised and was undone, and CPython ran the segment: counted and logged.
 void report_undone(const CodePlace& place, PyObject* raised, Fault fault);
 /// CPython did not raise: said once. False, with an error set: the user wants an error where we are to blame.

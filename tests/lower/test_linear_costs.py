@@ -6,12 +6,15 @@ what four times 250 take: counted, not timed. Results are eager's.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from accuracy import assert_accurate, widened
 
 import magneto
 
@@ -155,6 +158,15 @@ def test_costs_are_linear_in_operators(name: str) -> None:
     assert many <= 200_000
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_long_chains_are_as_accurate_as_eager(name: str) -> None:
+    """Against float64: what is not close to eager after many steps may be off as eager is."""
+    program, x = PROGRAMS[name], torch.rand(16, 16, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        actual = magneto.compile(lambda x: program(x, 100), fullgraph=True, dynamic=False)(x.clone())
+        assert_accurate(actual, program(x.clone(), 100), program(widened(x), 100))
+
+
 def forward_substitution(a: torch.Tensor) -> torch.Tensor:
     """As the delta rule's chunks are solved, row by row."""
     a = a.clone()
@@ -178,3 +190,21 @@ def test_what_is_cut_is_counted() -> None:
     assert magneto.stats()["cut"] == 0
     emitted(PROGRAMS["cat"], 100, x)
     assert magneto.stats()["cut"] > 0
+
+
+CUT = """
+import warnings, torch, magneto
+def chain(x):
+    for i in range(60): x = torch.cat((x[:, 4:], x[:, :4] * 2), 1).clamp(-9, 9)
+    return x
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for size in (16, 32):
+        magneto.compile(chain, dynamic=False)(torch.rand(16, size))
+print([str(each.message) for each in caught if "cut kernels of" in str(each.message)])
+"""
+
+
+def test_what_is_cut_is_said_once() -> None:
+    said = subprocess.run([sys.executable, "-P", "-c", CUT], capture_output=True, text=True, check=True).stdout
+    assert said.count("cut kernels of") == 1 and "chain" in said
