@@ -68,6 +68,11 @@ bool Capture::needs_grad() {
 std::optional<autograd::JointTrace> Capture::trace_backward(std::string* no_joint) {
   *no_joint = why_no_joint();
   if (!no_joint->empty()) return {};
+  // Of the forward: what the backward adds to the graph is taken out again.
+  for (const auto& symbol : sizes_.symbols) {
+    if (symbol.place.kind == guards::SizePlace::Kind::Number)
+      beside_tensor(unknown_numbers_.at(symbol.place.source).get());
+  }
   std::vector<autograd::JointTrace::Root> roots;
   const std::vector<at::Tensor>& outputs = rebuilder_->outputs();
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -221,3 +221,19 @@ def test_nothing_is_kept_after_many_steps() -> None:
     last = compiled(x)
     node = last.grad_fn
     assert node is not None and node.name() == "CompiledFunctionBackward"
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+def test_an_int_that_changes_is_a_size(backend: str) -> None:
+    """It is an input of the forward that only sizes read: what the trace of the backward adds goes without it."""
+    weight = torch.ones(3, requires_grad=True)
+
+    def program(x: Tensor, w: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        return (x * weight).cos().sum(), w.expand(k, 3).contiguous()
+
+    compiled = magneto.compile(program, backend=backend)
+    for k in (3, 5, 7):
+        loss, rows = compiled(torch.ones(4, 3), torch.ones(3), k)
+        assert rows.shape == (k, 3)
+        loss.backward()
+    assert magneto.stats()["graphs"] == 2
