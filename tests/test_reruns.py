@@ -18,7 +18,6 @@ NEGATIVE = -torch.eye(3)
 calls = 0
 
 
-@torch.library.custom_op("reruns::first_time_raises", mutates_args=())
 def first_time_raises(x: Tensor) -> Tensor:
     global calls
     calls += 1
@@ -27,7 +26,25 @@ def first_time_raises(x: Tensor) -> Tensor:
     return x.clone()
 
 
-@first_time_raises.register_fake
+@pytest.fixture
+def digamma_of_two_minds() -> Iterator[None]:
+    """An operator of PyTorch, which CPython's second run calls once more."""
+    library = torch.library.Library("aten", "IMPL")
+    library.impl("digamma", first_time_raises, "CPU")
+    yield
+    library._destroy()
+
+
+@torch.library.custom_op("reruns::raises_when_negative", mutates_args=())
+def raises_when_negative(x: Tensor) -> Tensor:
+    global calls
+    calls += 1
+    if x.min() < 0:
+        raise KeyboardInterrupt("negative")
+    return x.clone()
+
+
+@raises_when_negative.register_fake
 def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)
 
@@ -59,7 +76,7 @@ def catches_in_a_loop(x: Tensor) -> list[Tensor]:
 
 
 def only_when_compiled(x: Tensor) -> Tensor:
-    return first_time_raises(x * 2) + 1
+    return torch.digamma(x * 2) + 1
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +104,7 @@ def test_what_the_program_catches(program: Any) -> None:
     assert all("compiled code only" not in name for name in magneto.stats()["undone"]), magneto.stats()["undone"]
 
 
+@pytest.mark.usefixtures("digamma_of_two_minds")
 def test_what_only_compiled_code_raises() -> None:
     with magneto.config.patch(strict=False):
         compiled = magneto.compile(only_when_compiled)
@@ -98,11 +116,39 @@ def test_what_only_compiled_code_raises() -> None:
         assert magneto.stats()["undone"] == {"ValueError (of compiled code only)": 2}
 
 
+@pytest.mark.usefixtures("digamma_of_two_minds")
 def test_which_is_an_error_for_who_wants_one() -> None:
     with magneto.config.patch(strict=True), pytest.raises(FailedFallback, match="the first of two calls"):
         magneto.compile(only_when_compiled)(torch.ones(2))
     with magneto.config.patch(strict=False), pytest.raises(Unsupported, match="the first of two calls"):
         magneto.compile(only_when_compiled, fullgraph=True)(torch.ones(2))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+def test_an_operator_of_a_library_is_called_once(backend: str) -> None:
+    """Also one that is interrupted, by whatever number of calls in front of it; handlers in the program see that."""
+    handled = []
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        w.add_(1)
+        try:
+            y = raises_when_negative(x.abs()) * 0.5
+            return raises_when_negative(x + y)
+        except KeyboardInterrupt as error:
+            handled.append(str(error))
+            return w.add_(10) + 1
+        finally:
+            w.mul_(2)
+
+    states = []
+    for function in (program, magneto.compile(program, backend=backend)):
+        w = torch.zeros(2)
+        function(torch.ones(2), w)
+        result = function(torch.full((2,), -1.0), w)
+        result_of_error = function(torch.tensor([-5.0, 1.0]) * -1, w)
+        states.append((w.tolist(), w._version, result.tolist(), result_of_error.tolist(), handled.copy()))
+        handled.clear()
+    assert states[0] == states[1]
 
 
 def test_an_assumption_about_data() -> None:

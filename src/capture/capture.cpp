@@ -131,6 +131,7 @@ Capture::Capture(const Start& start, const KnownBreaks& known_breaks, Memory& me
   root_.raw.assign(start.info->nlocals, 1);
   for (int32_t i = 0; i < start.info->nlocals + start.depth; ++i) root_.slots[i] = Py_XNewRef(start.slots[i]);
   root_.pc = start.instr;
+  handled_from_start_ = start.info->handler_of(start.instr) != nullptr;
   root_.depth = start.depth;
   start_depth_ = start.depth;
   outside_[start.function] = root_.function_source;
@@ -440,10 +441,10 @@ Trace Capture::finish(const Ref& value) {
   }
   const auto is_half = [](const graph::Value& value) { return value.meta.dtype == c10::ScalarType::Half; };
   if (std::ranges::any_of(graph.values, is_half)) plan_->most_of_numbers = std::numeric_limits<c10::Half>::max();
-  plan_->undo = graph::undo_of(graph);
+  plan_->undo = graph::undo_of(graph, last_guarded_);
   // What is written may share its memory with an operand, but not with a number.
-  std::erase_if(plan_->undo.written_inputs, [&](size_t position) {
-    return std::ranges::find(plan_->number_inputs, static_cast<int32_t>(position)) != plan_->number_inputs.end();
+  std::erase_if(plan_->undo.written, [&](const graph::Undo::Written& written) {
+    return std::ranges::find(plan_->number_inputs, static_cast<int32_t>(written.input)) != plan_->number_inputs.end();
   });
   plan_->exclusive = makes_generators_;
   plan_->output_count = static_cast<int32_t>(graph.outputs.size());

@@ -643,6 +643,9 @@ class Capture {
     return restart_before({f.info->code, f.pc}, std::move(reason));
   }
   graph::PyArg py_arg(PyObject* object);
+  /// What an operator raises now is not all that the caller would see: a handler, or a write that is kept back, comes
+  /// in between.
+  bool is_guarded() const;
   /// A local variable holds the value now: if that is a result, it is called so where people read the graph.
   void name_result(PyObject* value, PyObject* variable);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
@@ -703,6 +706,8 @@ class Capture {
   std::set<PyObject*> class_values_;                                 // fresh objects written to classes
   std::vector<std::unique_ptr<std::pair<Ref, Ref>>> overlay_reads_;  // what deleted class attributes uncover
   int64_t writes_ = 0;                                               // to outside objects so far
+  int32_t last_guarded_ = -1;        // the last node of the graph that is_guarded() was true for
+  bool handled_from_start_ = false;  // a handler waits for what the first instruction raises
   std::vector<Ref> kept_;
   Ref handled_at_start_;
   std::set<PyObject*> tracebacks_;                   // made by us; kept_ has them

@@ -100,6 +100,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
     graph.torch_nodes.pop_back();
     return with_size_numbers(result.get());
   }
+  if (is_guarded()) last_guarded_ = static_cast<int32_t>(graph.aten_nodes.size()) - 1;
   graph::TorchNode& node = graph.torch_nodes[index];
   node.kind = kind;
   node.target = Ref::borrow(target);
@@ -119,6 +120,15 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   result = with_size_numbers(result.get());
   flush_checks();
   return result;
+}
+
+bool Capture::is_guarded() const {
+  if (writes_ > 0 || !deferred_.empty() || called_back_from_ || handled_from_start_) return true;
+  if (at::GradMode::is_enabled() != start_state_.grad_mode) return true;
+  for (const InterpFrame* f = frame; f; f = f->caller) {
+    if (f->callback || f->info->handler_of(f->pc)) return true;
+  }
+  return false;
 }
 
 void Capture::name_result(PyObject* value, PyObject* variable) {

@@ -293,7 +293,7 @@ void compile_joint(const Context& context, capture::Trace& trace, const capture:
 /// Gives the plan its computation. False: the backend failed, with the error set.
 bool apply_backend(Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   graph::Graph& graph = trace.graph;
-  const bool wants_module = context.backend_name.empty() || context.backend_name == "eager";
+  const bool wants_module = context.backend_name.empty();
   const CompileLog& wanted = *CompileLog::current();
   const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes"});
   Ref module;
@@ -306,7 +306,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   }
   if (log_module) log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
   if (context.backend_name == "eager") {
-    trace.plan->computation = runtime::make_callable_computation(graph::forward_of(module), graph, false);
+    trace.plan->computation = runtime::make_torch_computation(graph);
     return true;
   }
   if (!context.backend_name.empty()) {

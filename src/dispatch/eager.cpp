@@ -9,6 +9,7 @@
 #include "dispatch/stats.h"
 #include "python/frame.h"
 #include "runtime/dispatch_scope.h"
+#include "runtime/failed_call.h"
 
 namespace magneto::dispatch {
 
@@ -49,7 +50,7 @@ Run how_to_run(PyThreadState* thread, EagerCalls& counts) {
   if (capture::Capture::current()) return Run::Eager;
   if (disabled_on_this_thread()) return ++counts.disabled, Run::Eager;
   if (settings().stance == Stance::ForceEager) return ++counts.stance, Run::Eager;
-  if (is_watched_rerun(thread)) return Run::Eager;
+  if (is_watched_rerun(thread) || runtime::RaiseAgain::waits()) return Run::Eager;
   if (is_traced(thread)) return ++counts.traced, leave_to(thread, tracer);
   if (!runtime::DispatchScope().is_plain() || torch::autograd::ForwardADLevel::try_get_by_idx(0)) {
     return ++counts.dispatch_mode, leave_to(thread, dispatch_mode);

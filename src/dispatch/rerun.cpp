@@ -2,7 +2,9 @@
 
 #include "dispatch/report.h"
 #include "python/frame.h"
+#include "python/imported.h"
 #include "python/text.h"
+#include "runtime/failed_call.h"
 
 namespace magneto::dispatch {
 namespace {
@@ -51,6 +53,14 @@ class Watch {
   bool watches_ = false, seen_ = false;
 };
 
+/// Memory that the first run lacked the second one may find.
+bool is_out_of_memory(PyObject* raised, std::string_view message) {
+  static constinit Imported of_devices("torch", "OutOfMemoryError");
+  if (PyErr_GivenExceptionMatches(raised, PyExc_MemoryError)) return true;
+  if (PyErr_GivenExceptionMatches(raised, of_devices.get())) return true;
+  return message.find("can't allocate memory") != message.npos || message.find("bad_alloc") != message.npos;
+}
+
 }  // namespace
 
 bool is_watched_rerun(PyThreadState* thread) { return Watch::is_tracer_of(thread); }
@@ -64,8 +74,11 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
   const std::string_view message = words ? text_argument(words.get()) : "";
   Fault fault = Fault::Programs;
   PyObject* result;
+  std::optional<runtime::RaiseAgain> raise_again(std::in_place, raised.get());
   if (message.starts_with(runtime::kNotSo)) {
     fault = Fault::Assumption;
+    result = again();
+  } else if (is_out_of_memory(raised.get(), message)) {
     result = again();
   } else if (const auto known = segment.raises.find(type->tp_name); known != segment.raises.end()) {
     fault = known->second;
@@ -79,6 +92,7 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
     if (watch.saw_none() && result) fault = Fault::Ours;
     segment.raises.emplace(type->tp_name, fault);
   }
+  raise_again.reset();
   {
     SavedError saved;
     report_undone(place, raised.get(), fault);

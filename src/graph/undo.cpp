@@ -235,39 +235,6 @@ const std::unordered_map<std::string_view, Safe>& known_safe() {
   return *table;
 }
 
-/// How many elements a mask selects, and whether the values fit, is no part of the key.
-bool has_mask(const Graph& graph, const AtenNode& node) {
-  bool found = false;
-  for_each_operand(node, [&](ValueId id) {
-    const c10::ScalarType dtype = graph.values[id].meta.dtype;
-    found |= dtype == c10::kBool || dtype == c10::kByte;
-  });
-  return found;
-}
-
-/// Two calls with one key raise for the same reason: if the first did not, neither does the second.
-std::string reason_key(const Graph& graph, const AtenNode& node) {
-  std::string key = node.op.operator_name().name + "." + node.op.operator_name().overload_name;
-  bool first = true;
-  for (const AtenArg& arg : node.args) {
-    key += "|";
-    if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {  // which dimension an index is of
-      for (const ValueId id : *ids) key += id == kNoValue ? 'n' : 't';
-    }
-    for_each_tensor(arg, [&](ValueId id) {
-      if (std::exchange(first, false)) {  // the tensor that is indexed counts by its sizes
-        for (const int64_t size : graph.values[id].meta.sizes) key += "," + std::to_string(size);
-      } else if (c10::isIntegralType(graph.values[id].meta.dtype, true)) {
-        key += "%" + std::to_string(id);
-      }
-    });
-    if (const auto* constant = std::get_if<c10::IValue>(&arg); constant && constant->isInt()) {
-      key += ";" + std::to_string(constant->toInt());
-    }
-  }
-  return key;
-}
-
 /// What an operator with random results draws from.
 at::Generator generator_of(const AtenNode& node) {
   for (const AtenArg& arg : node.args) {
@@ -299,42 +266,83 @@ bool may_raise(const Graph& graph, const AtenNode& node) {
   return raises;
 }
 
-Undo undo_of(const Graph& graph) {
+namespace {
+
+/// The program's own check, or one of what its capture went on with: it stands for an error that only CPython knows.
+bool is_check(const AtenNode& node) {
+  const std::string& name = node.op.operator_name().name;
+  return name.starts_with("aten::_assert") || name.starts_with("aten::_functional_assert") || name == "magneto::check";
+}
+
+/// What is written does not depend on what was there.
+bool replaces(const AtenNode& node) {
+  const std::string_view name = node.op.operator_name().name;
+  if (name == "aten::index_put_") {
+    const auto* accumulate = node.args.size() > 3 ? std::get_if<c10::IValue>(&node.args[3]) : nullptr;
+    return !accumulate || !accumulate->isBool() || !accumulate->toBool();
+  }
+  return name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_" || name == "aten::index_copy_" ||
+         name == "aten::index_fill_";
+}
+
+/// What happens to the memory of one input.
+struct History {
+  bool written = false, read = false;
+  /// The contents that a second run finds would make a difference.
+  bool differs = false;
+};
+
+}  // namespace
+
+Undo undo_of(const Graph& graph, int32_t last_guarded) {
   Undo undo;
   std::vector<std::set<size_t>> roots(graph.values.size());  // inputs whose memory a value may be
   for (size_t i = 0; i < graph.inputs.size(); ++i) roots[graph.inputs[i]].insert(i);
-  std::set<size_t> written;
-  std::set<std::string> known;
-  std::vector<at::Generator> drawn;
-  for (const AtenNode& node : graph.aten_nodes) {
-    const c10::FunctionSchema& schema = node.op.schema();
-    if (!written.empty() || !drawn.empty()) {
-      const bool indexed = node.op.operator_name().name.starts_with("aten::index") ||
-                           node.op.operator_name().name.starts_with("aten::embedding");
-      if (may_raise(graph, node) && !(indexed && !has_mask(graph, node) && known.count(reason_key(graph, node)))) {
-        undo.written_inputs.assign(written.begin(), written.end());
-        undo.generators = drawn;
-      }
-    }
-    if (may_raise(graph, node)) {
-      undo.may_raise = true;
-      known.insert(reason_key(graph, node));
-    }
+  std::vector<History> history(graph.inputs.size());
+  size_t written = 0, drawn = 0;  // by the operators in front of the last one that may fail
+  const auto fails = [&] {
+    written = undo.written.size();
+    drawn = undo.generators.size();
+  };
+  for (size_t index = 0; index < graph.aten_nodes.size(); ++index) {
+    const AtenNode& node = graph.aten_nodes[index];
     const Effects effects = effects_of(node.op);
+    const bool raises = may_raise(graph, node), is_view = effects.aliases && !effects.writes;
+    undo.may_raise |= raises;
+    // It allocates memory, or raises before it has written anything.
+    if (!is_view) fails();
     std::set<size_t> operands;
-    for (size_t i = 0; i < node.args.size(); ++i) {
-      for_each_tensor(node.args[i], [&](ValueId id) {
-        if (effects.aliases) operands.insert(roots[id].begin(), roots[id].end());
-        if (writes_argument(node, i)) written.insert(roots[id].begin(), roots[id].end());
-      });
-    }
+    const auto for_each_root = [&](bool of_written, const auto& visit) {
+      for (size_t i = 0; i < node.args.size(); ++i) {
+        if (writes_argument(node, i) != of_written) continue;
+        for_each_tensor(node.args[i], [&](ValueId id) {
+          if (effects.aliases) operands.insert(roots[id].begin(), roots[id].end());
+          for (const size_t root : roots[id]) visit(root);
+        });
+      }
+    };
+    for_each_root(false, [&](size_t root) { history[root].read |= !is_view; });
+    size_t writes = 0;
+    for_each_root(true, [&](size_t root) {
+      ++writes;
+      history[root].differs |= history[root].read || !replaces(node);
+      if (!std::exchange(history[root].written, true)) undo.written.push_back({root, true});
+    });
     for (const ValueId id : node.results) {
       if (id != kNoValue) roots[id].insert(operands.begin(), operands.end());
     }
-    if (!node.op.hasTag(at::Tag::nondeterministic_seeded)) continue;
-    const at::Generator generator = generator_of(node);
-    if (std::find(drawn.begin(), drawn.end(), generator) == drawn.end()) drawn.push_back(generator);
+    if (node.op.hasTag(at::Tag::nondeterministic_seeded)) {
+      const at::Generator generator = generator_of(node);
+      auto& known = undo.generators;
+      if (std::find(known.begin(), known.end(), generator) == known.end()) known.push_back(generator);
+    }
+    if (raises || writes > 1) fails();  // in the middle of its own writes
+    undo.needs_rerun |= !undo.empty() && static_cast<int32_t>(index) <= last_guarded;
   }
+  undo.written.resize(written);
+  undo.generators.resize(drawn);
+  undo.needs_rerun |= std::any_of(graph.aten_nodes.begin(), graph.aten_nodes.end(), is_check);
+  for (Undo::Written& each : undo.written) each.contents = history[each.input].differs;
   return undo;
 }
 

@@ -12,6 +12,7 @@
 #include "graph/text.h"
 #include "lower/diagram.h"
 #include "lower/groups.h"
+#include "lower/input_writes.h"
 
 namespace magneto::lower {
 namespace {
@@ -47,7 +48,7 @@ class Emitter {
       }
       lowering_.program.steps.push_back(std::move(step));
     }
-    write_inputs();
+    write_inputs(lowering_.program);
   }
 
  private:
@@ -549,94 +550,6 @@ class Emitter {
     const ValueId a = under(inside, node.operands[0]);
     const ValueId b = under(builder_->op(Op::Not, inside), node.operands[1]);
     return builder_->select(inside, a, b);
-  }
-
-  // -- inputs that are written
-  // -----------------------------------------------------------------------------------------------
-
-  /// A kernel writes an input directly if nothing reads its old contents later, or at another element in that kernel.
-  void write_inputs() {
-    LoopProgram& program = lowering_.program;
-    for (const auto& write : program.functional.writes) {
-      if (write.input == write.value) continue;
-      if (!write_directly(write)) program.copies.push_back(write);
-    }
-  }
-
-  bool write_directly(const passes::Functional::Write& write) {
-    LoopProgram& program = lowering_.program;
-    const BufferId to = program.places[write.input].buffer, from = program.places[write.value].buffer;
-    const Buffer& input = program.buffers[to];
-    const Buffer& value = program.buffers[from];
-    if (value.kind != BufferKind::Kernel || value.escapes || value.value != write.value) return false;
-    if (input.dtype != value.dtype || input.sizes != value.sizes || input.strides != value.strides) return false;
-    for (const auto& other : program.functional.writes) {
-      if (&other != &write && program.places[other.value].buffer == from) return false;
-    }
-    bool written = false;
-    for (const Step& step : program.steps) {
-      if (!step.kernel) {
-        if (written && extern_reads(step.call.node, to)) return false;
-        continue;
-      }
-      const KernelStep& kernel = *step.kernel;
-      const bool reads = argument_of(kernel, to) >= 0;
-      if (written && reads) return false;
-      const int argument = argument_of(kernel, from);
-      if (argument < 0 || kernel.kernel.buffers[argument].role != loops::Role::Out) continue;
-      written = true;
-      if (reads && !touches_same(kernel.kernel, argument_of(kernel, to), argument)) return false;
-    }
-    if (!written) return false;
-    // Whoever reads the new value reads the input.
-    for (Step& step : program.steps) {
-      if (!step.kernel) continue;
-      for (BufferId& buffer : step.kernel->buffers) {
-        if (buffer == from) buffer = to;
-      }
-    }
-    for (Place& place : program.places) {
-      if (place.buffer == from) place.buffer = to;
-    }
-    return true;
-  }
-
-  bool extern_reads(int32_t node, BufferId buffer) const {
-    bool reads = false;
-    for (const graph::AtenArg& arg : lowering_.graph().aten_nodes[node].args) {
-      const auto visit = [&](graph::ValueId id) {
-        reads = reads || (id != graph::kNoValue && lowering_.program.places[id].buffer == buffer);
-      };
-      if (const auto* id = std::get_if<graph::ValueId>(&arg)) visit(*id);
-      if (const auto* ids = std::get_if<std::vector<graph::ValueId>>(&arg))
-        std::for_each(ids->begin(), ids->end(), visit);
-    }
-    return reads;
-  }
-
-  static int argument_of(const KernelStep& kernel, BufferId buffer) {
-    const auto found = std::find(kernel.buffers.begin(), kernel.buffers.end(), buffer);
-    return found == kernel.buffers.end() ? -1 : static_cast<int>(found - kernel.buffers.begin());
-  }
-
-  /// All loads of buffer `in` stand in the block that stores `out`, at the element that it stores, and before it does.
-  static bool touches_same(const loops::Kernel& kernel, int in, int out) {
-    for (const loops::Block& block : kernel.blocks) {
-      std::optional<Expr> loaded;
-      bool stored = false;
-      for (const loops::Instruction& instruction : block.code) {
-        if (instruction.op == Op::Load && instruction.buffer == in) {
-          if (stored || (loaded && *loaded != instruction.index)) return false;
-          loaded = instruction.index;
-        }
-        if (instruction.op == Op::Store && instruction.buffer == out) {
-          if (stored || (loaded && *loaded != instruction.index)) return false;
-          stored = true;
-        }
-      }
-      if (loaded && !stored) return false;
-    }
-    return true;
   }
 
   Lowering& lowering_;

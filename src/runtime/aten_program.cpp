@@ -7,6 +7,7 @@
 
 #include "graph/text.h"
 #include "runtime/dispatch_scope.h"
+#include "runtime/failed_call.h"
 #include "runtime/plain.h"
 #include "runtime/program_steps.h"
 
@@ -66,7 +67,7 @@ class Run {
     for (const CopiedConstant& constant : program_.copied_constants) {
       tensors_.registers[constant.register_index] = at::clone(constant.tensor);
     }
-    for (const Step& step : program_.steps) run_step(step);
+    run_steps();
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const Operand& output = program_.outputs[i];
       if (output.place == Place::Register) {
@@ -78,6 +79,17 @@ class Run {
   }
 
  private:
+  void run_steps() {
+    const Step* step = program_.steps.data();
+    try {
+      for (const Step* end = step + program_.steps.size(); step != end; ++step) run_step(*step);
+    } catch (...) {
+      note_failed_call(step->op);
+      while (step-- != program_.steps.data()) note_earlier_call(step->op);
+      throw;
+    }
+  }
+
   void run_step(const Step& step) {
     if (direct_) {
       for (const Operand& operand : step.bumped) {

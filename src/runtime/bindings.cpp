@@ -7,6 +7,7 @@
 #include "graph/graph.h"
 #include "python/text.h"
 #include "runtime/aten_program.h"
+#include "runtime/failing_allocator.h"
 #include "runtime/kept_program.h"
 #include "runtime/test_graphs.h"
 #include "runtime/torch_errors.h"
@@ -137,6 +138,13 @@ PyObject* program_key(PyObject*, PyObject*) {
   return guarded([] { return PyUnicode_FromString(runtime::program_key().c_str()); });
 }
 
+PyObject* fail_allocations(PyObject*, PyObject* args) {
+  long long first = -1;
+  int lasting = 0;
+  if (!PyArg_ParseTuple(args, "Lp", &first, &lasting)) return nullptr;
+  return PyLong_FromLongLong(runtime::fail_allocations(first, lasting != 0));
+}
+
 PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t)) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
@@ -149,6 +157,8 @@ PyMethodDef runtime_methods[] = {
     {"aten_run", fast(aten_run), METH_FASTCALL, "Compiles a graph in text form and runs it once."},
     {"aten_print", aten_print, METH_O, "A program's steps, one per line."},
     {"program_key", program_key, METH_NOARGS, "What all programs in the cache on disk depend on, as text."},
+    {"fail_allocations", fail_allocations, METH_VARARGS,
+     "For tests: lets allocations of tensors' memory fail from (or only at) one on; counts them."},
     {"torch_graph", fast(torch_graph), METH_FASTCALL, "Builds a torch-level graph from a description, for tests."},
     {"torch_graph_module", torch_graph_module, METH_O, "The torch.fx.GraphModule of a torch-level graph."},
     {"torch_graph_print", torch_graph_print, METH_O, "The text form of a torch-level graph."},

@@ -14,6 +14,7 @@
 #include "loops/interpreter.h"
 #include "runtime/compiled_steps.h"
 #include "runtime/dispatch_scope.h"
+#include "runtime/failed_call.h"
 #include "runtime/kernel_code.h"
 #include "runtime/plain.h"
 #include "runtime/times.h"
@@ -93,7 +94,7 @@ class Run {
     if (impl_.watch && impl_.watch->times.begin()) {
       run_timed(impl_.watch->times);
     } else {
-      for (const CompiledStep& step : impl_.steps) run_step(step);
+      run_steps();
     }
     for (const int32_t view : impl_.last_views) make_view(view);
     write_inputs();
@@ -121,6 +122,19 @@ class Run {
     memory.tensors.clear();
     for (const int32_t r : impl_.prepared_tensors) memory.tensors.push_back(registers_[r]);
     prepared_.keep(frame_.prepared);
+  }
+
+  void run_steps() {
+    const CompiledStep* step = impl_.steps.data();
+    try {
+      for (const CompiledStep* end = step + impl_.steps.size(); step != end; ++step) run_step(*step);
+    } catch (...) {
+      if (step->call >= 0) note_failed_call(impl_.calls[step->call].op);
+      while (step-- != impl_.steps.data()) {
+        if (step->call >= 0) note_earlier_call(impl_.calls[step->call].op);
+      }
+      throw;
+    }
   }
 
   void run_timed(StepTimes& times) {

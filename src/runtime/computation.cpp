@@ -14,6 +14,7 @@
 #include "runtime/compiled_program.h"
 #include "runtime/kept_program.h"
 #include "runtime/kernel_code.h"
+#include "runtime/saved_state.h"
 #include "runtime/thread_modes.h"
 #include "runtime/times.h"
 #include "runtime/torch_errors.h"
@@ -58,7 +59,7 @@ class CompiledComputation final : public TensorComputation {
       : program_(std::move(program)), graph_(std::move(graph)) {}
 
   void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const override {
-    if (!program_.run(inputs, outputs)) plain_program().run(inputs, outputs);
+    if (!program_.run(inputs, outputs)) run_plain(inputs, outputs);
   }
   size_t input_count() const override { return program_.input_count(); }
   size_t output_count() const override { return program_.output_count(); }
@@ -67,18 +68,29 @@ class CompiledComputation final : public TensorComputation {
     std::optional<CompiledProgram> program = program_.for_other_weights();
     return program ? std::make_unique<CompiledComputation>(std::move(*program), graph_) : nullptr;
   }
+  OnError on_error() const override { return OnError::Untouched; }
 
  private:
   /// The captured operators one by one, for when something unusual is around.
-  const AtenProgram& plain_program() const {
-    std::call_once(plain_once_, [&] { plain_ = std::make_unique<AtenProgram>(graph_); });
-    return *plain_;
+  void run_plain(const at::Tensor* const* inputs, at::Tensor* outputs) const {
+    std::call_once(plain_once_, [&] {
+      plain_ = std::make_unique<AtenProgram>(graph_);
+      undo_ = graph::undo_of(graph_);
+    });
+    SavedState saved(undo_, inputs, /*tensors=*/true);
+    try {
+      plain_->run(inputs, outputs);
+    } catch (...) {
+      saved.restore();
+      throw;
+    }
   }
 
   CompiledProgram program_;
   graph::Graph graph_;
   mutable std::once_flag plain_once_;
   mutable std::unique_ptr<AtenProgram> plain_;
+  mutable graph::Undo undo_;
 };
 
 /// Torch calls mean what they mean for plain tensors without modes.

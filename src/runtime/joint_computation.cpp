@@ -16,6 +16,7 @@
 
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
+#include "runtime/saved_state.h"
 #include "runtime/torch_errors.h"
 
 namespace magneto::runtime {
@@ -52,6 +53,7 @@ struct Program {
   size_t outputs = 0;                     // of the graph; what is saved follows them in the forward's results
   std::vector<at::Generator> generators;  // drawn from
   std::vector<size_t> written;            // positions among the inputs; none of them requires gradients
+  graph::Undo undo;
 };
 
 at::Tensor copy(const at::Tensor& tensor) {
@@ -226,7 +228,7 @@ class JointComputation final : public Computation {
     held.reserve(program.forward->input_count());
     for (size_t i = 0; i < program.forward->input_count(); ++i) held.push_back(THPVariable_Unpack(inputs[i]));
     for (const at::Tensor& tensor : held) pointers.push_back(&tensor);
-    if (is_unusual(held)) return program.torch_level->run(inputs, outputs);
+    if (is_unusual(held)) return run_torch_level(inputs, pointers, outputs);
     std::vector<at::Tensor> states;
     for (at::Generator generator : program.generators) {
       const std::lock_guard<std::mutex> lock(generator.mutex());
@@ -262,7 +264,25 @@ class JointComputation final : public Computation {
     return text;
   }
 
+  OnError on_error() const override { return program_->forward->on_error(); }
+
  private:
+  /// What raises leaves the state that the forward would leave.
+  void run_torch_level(PyObject* const* inputs, const std::vector<const at::Tensor*>& tensors,
+                       PyObject** outputs) const {
+    SavedState saved;
+    if (on_error() == OnError::Untouched && !at::SavedTensorDefaultHooks::get_hooks()) {
+      saved = SavedState(program_->undo, tensors.data(), /*tensors=*/true);
+    }
+    try {
+      program_->torch_level->run(inputs, outputs);
+    } catch (const PythonError&) {
+      const SavedError error;
+      saved.restore();
+      throw;
+    }
+  }
+
   /// Somebody watches what autograd does operator by operator, or differentiates forwards.
   static bool is_unusual(const std::vector<at::Tensor>& inputs) {
     if (torch::autograd::AnomalyMode::is_enabled()) return true;
@@ -340,6 +360,7 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph,
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     if (aliases.written(graph.inputs[i])) program->written.push_back(i);
   }
+  program->undo = graph::undo_of(graph);
   program->forward = std::move(forward);
   program->torch_level = std::move(torch_level);
   return std::make_unique<JointComputation>(program);

@@ -5,6 +5,7 @@
 #include "graph/parts.h"
 #include "passes/passes.h"
 #include "runtime/computation.h"
+#include "runtime/failed_call.h"
 
 namespace magneto::runtime {
 
@@ -15,6 +16,7 @@ class PartedComputation final : public TensorComputation {
   struct Step {
     std::shared_ptr<const TensorComputation> computation;
     std::vector<graph::ValueId> inputs, outputs, dead;
+    std::vector<c10::OperatorHandle> called;  // as they are
   };
 
   PartedComputation(const graph::Graph& graph, std::vector<Step> steps)
@@ -29,7 +31,14 @@ class PartedComputation final : public TensorComputation {
       given.clear();
       for (const graph::ValueId id : step.inputs) given.push_back(&values[id]);
       made.assign(step.outputs.size(), {});
-      step.computation->compute(given.data(), made.data());
+      try {
+        step.computation->compute(given.data(), made.data());
+      } catch (...) {
+        for (const Step* earlier = steps_.data(); earlier != &step; ++earlier) {
+          for (const c10::OperatorHandle& op : earlier->called) note_earlier_call(op);
+        }
+        throw;
+      }
       for (size_t i = 0; i < made.size(); ++i) values[step.outputs[i]] = std::move(made[i]);
       for (const graph::ValueId id : step.dead) values[id].reset();
     }
@@ -37,6 +46,7 @@ class PartedComputation final : public TensorComputation {
   }
   size_t input_count() const override { return inputs_.size(); }
   size_t output_count() const override { return outputs_.size(); }
+  OnError on_error() const override { return OnError::Between; }
 
   std::unique_ptr<TensorComputation> tensors_for_other_weights() const override {
     auto other = std::make_unique<PartedComputation>(*this);
@@ -99,9 +109,13 @@ Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& wa
   std::vector<PartedComputation::Step> steps;
   for (graph::Part& part : parts) {
     Compiled made;
+    std::vector<c10::OperatorHandle> called;
     if (part.called) {
       made.computation = make_aten_computation(part.graph);
-      for (const graph::AtenNode& node : part.graph.aten_nodes) made.externs.push_back(node.op.operator_name().name);
+      for (const graph::AtenNode& node : part.graph.aten_nodes) {
+        made.externs.push_back(node.op.operator_name().name);
+        called.push_back(node.op);
+      }
     } else {
       CompileWay own{.interpret = way.interpret, .whole = true};
       for (const graph::ValueId id : part.inputs) {
@@ -111,7 +125,7 @@ Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& wa
       }
       made = make_compiled_computation(part.graph, own, texts);
     }
-    steps.push_back({std::move(made.computation), part.inputs, part.outputs, part.dead});
+    steps.push_back({std::move(made.computation), part.inputs, part.outputs, part.dead, std::move(called)});
     if (result.uncompiled.empty()) result.uncompiled = made.uncompiled;
     result.kernels += made.kernels;
     result.instructions += made.instructions;

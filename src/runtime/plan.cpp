@@ -3,13 +3,10 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/clone.h>
-#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 
 #include "guards/array.h"
 #include "python/bind.h"
@@ -18,6 +15,9 @@
 #include "python/sets.h"
 #include "python/types.h"
 #include "runtime/computation.h"
+#include "runtime/failed_call.h"
+#include "runtime/saved_state.h"
+#include "runtime/torch_errors.h"
 
 namespace magneto::runtime {
 
@@ -251,39 +251,6 @@ void run_instr(const PlanInstr& instr, PyObject* const* outputs, Registers& regi
   }
 }
 
-/// What the computation may change before it raises.
-class SavedState {
- public:
-  SavedState(const graph::Undo& undo, PyObject* const* inputs) {
-    if (undo.empty()) return;
-    const at::NoGradGuard no_grad;
-    for (const size_t index : undo.written_inputs) {
-      const at::Tensor& tensor = THPVariable_Unpack(inputs[index]);
-      tensors_.emplace_back(tensor, tensor.clone());
-    }
-    for (at::Generator generator : undo.generators) {
-      const std::scoped_lock lock(generator.mutex());
-      states_.emplace_back(generator, generator.get_state());
-    }
-  }
-  void restore() {
-    SavedError error;
-    const at::NoGradGuard no_grad;
-    for (auto& [tensor, saved] : tensors_) {
-      const c10::InferenceMode mode(tensor.is_inference());
-      tensor.copy_(saved);
-    }
-    for (auto& [generator, state] : states_) {
-      const std::scoped_lock lock(generator.mutex());
-      generator.set_state(state);
-    }
-  }
-
- private:
-  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;
-  std::vector<std::pair<at::Generator, at::Tensor>> states_;
-};
-
 /// The computation's results, owned.
 class Outputs {
  public:
@@ -297,10 +264,23 @@ class Outputs {
   c10::SmallVector<PyObject*, 8> values_;
 };
 
-/// Whether what a computation raised goes to the caller as it is. Else CPython runs the segment, and raises at the
-/// program's own line.
+/// What is kept of a plan's inputs for an error.
+SavedState saved_state(const Plan& plan, const c10::SmallVectorImpl<PyObject*>& inputs, OnError state) {
+  c10::SmallVector<const at::Tensor*, 32> tensors;
+  for (PyObject* input : inputs) tensors.push_back(THPVariable_Check(input) ? &THPVariable_Unpack(input) : nullptr);
+  SavedState saved;
+  // Where memory is short, CPython runs the segment without copies.
+  if (!with_torch_errors([&] { saved = SavedState(plan.undo, tensors.data(), state != OnError::Untouched); })) {
+    throw ComputationError{};
+  }
+  return saved;
+}
+
+/// Whether what a computation raised goes to the caller as it is, with tensors as they are. Else CPython runs the
+/// segment, and raises at the program's own line.
 bool is_for_the_caller(const Plan& plan) {
-  if (!PyErr_ExceptionMatches(PyExc_Exception)) return true;  // KeyboardInterrupt and the like
+  // KeyboardInterrupt and the like. CPython raises it again in the operator that was interrupted, if that is known.
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return !failed_call();
   // A hook that packs saved tensors, which autograd calls, stops the run (activation checkpointing does so).
   if (at::SavedTensorDefaultHooks::get_hooks()) return true;
   PyObject* failed;
@@ -350,6 +330,28 @@ Ref tensor_of_number(PyObject* number) {
   return checked(THPVariable_Wrap(at::native::wrapped_scalar_tensor(scalar)));
 }
 
+namespace {
+
+/// Numbers among the inputs become tensors, which `made` holds.
+void add_numbers(const Plan& plan, c10::SmallVectorImpl<PyObject*>& inputs, c10::SmallVectorImpl<Ref>& made) {
+  for (const int32_t index : plan.number_inputs) {
+    // PyTorch raises where it converts such a number; generated code would make infinity of it.
+    if (PyFloat_CheckExact(inputs[index]) && std::isfinite(PyFloat_AS_DOUBLE(inputs[index])) &&
+        std::abs(PyFloat_AS_DOUBLE(inputs[index])) > plan.most_of_numbers) {
+      PyErr_Format(PyExc_OverflowError, "%s%R is a number of all dtypes of the graph", kNotSo, inputs[index]);
+      throw ComputationError{};
+    }
+    try {
+      made.push_back(tensor_of_number(inputs[index]));
+    } catch (const PythonError&) {
+      throw ComputationError{};
+    }
+    inputs[index] = made.back().get();
+  }
+}
+
+}  // namespace
+
 void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
   const Exclusive exclusive(plan);
   // What the plan hands on from outside is loaded first: the slots are borrowed, and operators may run Python code.
@@ -365,23 +367,19 @@ void run_plan(const Plan& plan, PyObject* const* slots, Registers& registers) {
       made.push_back(checked(THPVariable_Wrap(guards::tensor_of_array(inputs[index]))));
       inputs[index] = made.back().get();
     }
-    SavedState saved(plan.undo, inputs.data());
+    add_numbers(plan, inputs, made);
+    const OnError state = plan.undo.empty() ? OnError::Untouched : plan.computation->on_error();
+    const bool leaves = state == OnError::AsEager && !plan.undo.needs_rerun;
+    SavedState saved;
+    if (!leaves && !plan.undo.empty()) saved = saved_state(plan, inputs, state);
+    failed_call().reset();
     try {
-      for (const int32_t index : plan.number_inputs) {
-        // PyTorch raises where it converts such a number; generated code would make infinity of it.
-        if (PyFloat_CheckExact(inputs[index]) && std::isfinite(PyFloat_AS_DOUBLE(inputs[index])) &&
-            std::abs(PyFloat_AS_DOUBLE(inputs[index])) > plan.most_of_numbers) {
-          PyErr_Format(PyExc_OverflowError, "%s%R is a number of all dtypes of the graph", kNotSo, inputs[index]);
-          throw ComputationError{};
-        }
-        made.push_back(tensor_of_number(inputs[index]));
-        inputs[index] = made.back().get();
-      }
       plan.computation->run(inputs.data(), outputs.data());
     } catch (const PythonError&) {
+      if (leaves || is_for_the_caller(plan)) throw;
+      const SavedError error;
       saved.restore();
-      if (!is_for_the_caller(plan)) throw ComputationError{};
-      throw;
+      throw ComputationError{};
     }
   }
   for (const PlanInstr& instr : plan.instrs) run_instr(instr, outputs.data(), registers);

@@ -96,6 +96,13 @@ struct Exit {
   std::string message;  // the break's text for logs and fullgraph errors
 };
 
+/// In which state a computation that raises leaves what the graph writes.
+enum class OnError : uint8_t {
+  Untouched,  // inputs are as before the run; what was drawn is drawn
+  AsEager,    // as the operators in front of the one that raised left them, which ran in the program's order
+  Between,    // some writes are done
+};
+
 /// Runs a graph: the ATen level from C++, the torch level under autograd, or a backend's callable.
 class Computation {
  public:
@@ -107,6 +114,7 @@ class Computation {
   /// The same where this keeps work on its weights for later runs, which it does for one set of weights: that of other
   /// weights is kept apart. Null: nothing is kept, and one computation serves all.
   virtual std::unique_ptr<Computation> for_other_weights() const { return nullptr; }
+  virtual OnError on_error() const { return OnError::AsEager; }
   /// Calls what a user's backend made: what that raises is the backend's, where no operator could have raised it.
   virtual bool is_users() const { return false; }
 };
@@ -132,7 +140,7 @@ struct Plan {
   /// Of floats among them, the largest that all dtypes of the graph hold.
   double most_of_numbers = std::numeric_limits<float>::max();
   std::vector<int32_t> array_inputs;  // ...and those that are arrays of NumPy
-  graph::Undo undo;                   // what is put back when the computation raises
+  graph::Undo undo;                   // what the computation may have changed when it raises
   int32_t output_count = 0;
   std::vector<PlanInstr> instrs;
   int32_t register_count = 0;
@@ -173,7 +181,7 @@ class Registers {
 Ref tensor_of_number(PyObject* number);
 
 /// The computation raised. All is as it was before the run, so that CPython can run the segment, and raise as eager
-/// does.
+/// does. Other errors leave tensors as eager does at the operator that raised.
 struct ComputationError : PythonError {};
 /// How the message begins where the program did nothing wrong: what the capture went on with is not so in this run.
 inline constexpr char kNotSo[] = "magneto: not so in this run: ";

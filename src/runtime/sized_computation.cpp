@@ -41,6 +41,7 @@ class SizedComputation final : public TensorComputation {
     }
     return other;
   }
+  OnError on_error() const override { return OnError::Between; }  // of some variants
 
  private:
   struct Variant {

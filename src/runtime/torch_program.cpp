@@ -8,6 +8,7 @@
 #include "graph/aliases.h"
 #include "graph/symbols.h"
 #include "graph/torch_values.h"
+#include "runtime/failed_call.h"
 #include "runtime/thread_modes.h"
 #include "runtime/torch_errors.h"
 
@@ -29,8 +30,9 @@ struct Call {
   std::vector<PyArg> args;  // positional, then keyword arguments
   Ref keywords;             // their names, or null
   std::vector<TorchResult> results;
-  std::vector<ValueId> dead;                  // values that nobody needs after this call
-  std::vector<graph::SymbolBinding> symbols;  // what its results say
+  std::vector<ValueId> dead;                   // values that nobody needs after this call
+  std::vector<graph::SymbolBinding> symbols;   // what its results say
+  std::vector<c10::OperatorHandle> operators;  // of libraries, that it calls
 };
 
 struct Constant {
@@ -97,7 +99,7 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(gr
       throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call before its use");
   };
   for (const TorchNode& node : graph.torch_nodes) {
-    Call call{node.kind == TorchNode::Kind::CallMethod, node.target, node.args, {}, {}, {}};
+    Call call{node.kind == TorchNode::Kind::CallMethod, node.target, node.args, {}, {}, {}, {}, {}};
     if (!node.kwargs.empty()) {
       call.keywords = checked(PyTuple_New(static_cast<Py_ssize_t>(node.kwargs.size())));
       for (size_t i = 0; i < node.kwargs.size(); ++i) {
@@ -115,6 +117,10 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(gr
       defined[result.value] = true;
     }
     impl_->calls.push_back(std::move(call));
+  }
+  for (const graph::AtenNode& node : graph.aten_nodes) {
+    const bool known = node.torch_node >= 0 && static_cast<size_t>(node.torch_node) < impl_->calls.size();
+    if (known && is_of_library(node.op)) impl_->calls[node.torch_node].operators.push_back(node.op);
   }
   std::vector<bool> alive(graph.values.size(), false);
   for (const ValueId id : graph.outputs) {
@@ -161,7 +167,7 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
   std::vector<Ref> args;
   std::vector<PyObject*> pointers;
   const ModesKeptOnError modes;
-  for (const Call& call : impl_->calls) {
+  const auto run_call = [&](const Call& call) {
     args.clear();
     // Slot 0 is what PY_VECTORCALL_ARGUMENTS_OFFSET lends to the callee.
     pointers.assign(1, nullptr);
@@ -184,6 +190,16 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
     for (const TorchResult& item : call.results) values[item.value] = item_at(result, item.path);
     for (const graph::SymbolBinding& symbol : call.symbols) read(symbol, values[symbol.value].get(), &symbols);
     for (const ValueId id : call.dead) values[id] = Ref();
+  };
+  const Call* call = impl_->calls.data();
+  try {
+    for (const Call* end = call + impl_->calls.size(); call != end; ++call) run_call(*call);
+  } catch (const PythonError&) {
+    for (const c10::OperatorHandle& op : call->operators) note_failed_call(op);
+    while (call-- != impl_->calls.data()) {
+      for (const c10::OperatorHandle& op : call->operators) note_earlier_call(op);
+    }
+    throw;
   }
   for (size_t i = 0; i < impl_->outputs.size(); ++i) outputs[i] = values[impl_->outputs[i]];
 }

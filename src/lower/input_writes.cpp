@@ -1,0 +1,188 @@
+#include "lower/input_writes.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "graph/aliases.h"
+
+namespace magneto::lower {
+namespace {
+
+using shapes::Expr;
+
+bool may_fail(const Step& step) { return !step.kernel || step.kernel->kernel.may_raise(); }
+
+int argument_of(const KernelStep& kernel, BufferId buffer) {
+  const auto found = std::find(kernel.buffers.begin(), kernel.buffers.end(), buffer);
+  return found == kernel.buffers.end() ? -1 : static_cast<int>(found - kernel.buffers.begin());
+}
+
+bool has_role(const KernelStep& kernel, BufferId buffer, loops::Role role) {
+  const int argument = argument_of(kernel, buffer);
+  return argument >= 0 && kernel.kernel.buffers[argument].role == role;
+}
+bool stores_to(const KernelStep& kernel, BufferId buffer) { return has_role(kernel, buffer, loops::Role::Out); }
+
+/// All loads of buffer `in` stand in the block that stores `out`, at the element that it stores, and before it does.
+bool touches_same(const loops::Kernel& kernel, int in, int out) {
+  for (const loops::Block& block : kernel.blocks) {
+    std::optional<Expr> loaded;
+    bool stored = false;
+    for (const loops::Instruction& instruction : block.code) {
+      if (instruction.op == loops::Op::Load && instruction.buffer == in) {
+        if (stored || (loaded && *loaded != instruction.index)) return false;
+        loaded = instruction.index;
+      }
+      if (instruction.op == loops::Op::Store && instruction.buffer == out) {
+        if (stored || (loaded && *loaded != instruction.index)) return false;
+        stored = true;
+      }
+    }
+    if (loaded && !stored) return false;
+  }
+  return true;
+}
+
+/// Operators that put new elements over some of their first operand, whatever these were.
+bool replaces_elements(const graph::AtenNode& node) {
+  const std::string_view name = node.op.operator_name().name;
+  if (name == "aten::index_put") {
+    const auto* accumulate = node.args.size() > 3 ? std::get_if<c10::IValue>(&node.args[3]) : nullptr;
+    return !accumulate || !accumulate->isBool() || !accumulate->toBool();
+  }
+  return name == "aten::slice_scatter" || name == "aten::select_scatter" || name == "aten::index_copy" ||
+         name == "aten::index_fill";
+}
+
+class InputWrites {
+ public:
+  explicit InputWrites(LoopProgram& program) : program_(program), graph_(program.functional.graph) {}
+
+  void run() {
+    find_readers();
+    sink();
+    for (const auto& write : program_.functional.writes) {
+      if (write.input == write.value) continue;
+      if (!write_directly(write)) program_.copies.push_back(write);
+    }
+  }
+
+ private:
+  void find_readers() {
+    readers_.resize(graph_.values.size());
+    for (const graph::AtenNode& node : graph_.aten_nodes) {
+      graph::for_each_operand(node, [&](graph::ValueId id) { ++readers_[id]; });
+    }
+    for (const graph::ValueId id : graph_.outputs) ++readers_[id];
+  }
+
+  /// A second run, from the new contents, gives the same: elements are replaced, and nothing else reads the input.
+  bool is_repeatable(const passes::Functional::Write& write) const {
+    graph::ValueId id = write.value;
+    while (id != write.input) {
+      const int32_t producer = graph_.values[id].producer;
+      if (producer < 0) return false;
+      const graph::AtenNode& node = graph_.aten_nodes[producer];
+      const auto* base = node.args.empty() ? nullptr : std::get_if<graph::ValueId>(&node.args[0]);
+      if (!base || !replaces_elements(node) || readers_[*base] != 1) return false;
+      id = *base;
+    }
+    return true;
+  }
+
+  std::set<BufferId> read_by(const Step& step) const {
+    std::set<BufferId> buffers;
+    if (!step.kernel) {
+      graph::for_each_operand(graph_.aten_nodes[step.call.node],
+                              [&](graph::ValueId id) { buffers.insert(program_.places[id].buffer); });
+    } else {
+      for (size_t i = 0; i < step.kernel->buffers.size(); ++i) buffers.insert(step.kernel->buffers[i]);
+    }
+    return buffers;
+  }
+
+  /// Kernels that give inputs their contents, behind the last step that may fail, unless a step up to there reads what
+  /// they make.
+  void sink() {
+    std::set<BufferId> contents;
+    for (const auto& write : program_.functional.writes) {
+      if (write.input != write.value && !is_repeatable(write)) contents.insert(program_.places[write.value].buffer);
+    }
+    std::vector<Step>& steps = program_.steps;
+    const auto last = std::find_if(steps.rbegin(), steps.rend(), may_fail);
+    if (contents.empty() || last == steps.rend()) return;
+    const auto end = static_cast<size_t>(last.base() - steps.begin());
+    std::vector<bool> sinks(end);
+    std::set<BufferId> needed;
+    for (size_t i = end; i-- > 0;) {
+      const Step& step = steps[i];
+      bool gives = false, waited_for = false;
+      if (!may_fail(step)) {
+        for (const BufferId buffer : step.kernel->buffers) {
+          if (has_role(*step.kernel, buffer, loops::Role::In)) continue;
+          gives |= contents.count(buffer) != 0;
+          waited_for |= needed.count(buffer) != 0;
+        }
+      }
+      sinks[i] = gives && !waited_for;
+      if (!sinks[i]) needed.merge(read_by(step));
+    }
+    std::vector<Step> before, behind;
+    for (size_t i = 0; i < end; ++i) (sinks[i] ? behind : before).push_back(std::move(steps[i]));
+    std::move(before.begin(), before.end(), steps.begin());
+    std::move(behind.begin(), behind.end(), steps.begin() + static_cast<std::ptrdiff_t>(before.size()));
+  }
+
+  /// A kernel writes an input directly if nothing reads its old contents later, or at another element in that kernel,
+  /// and nothing fails from then on.
+  bool write_directly(const passes::Functional::Write& write) {
+    const BufferId to = program_.places[write.input].buffer, from = program_.places[write.value].buffer;
+    const Buffer& input = program_.buffers[to];
+    const Buffer& value = program_.buffers[from];
+    if (value.kind != BufferKind::Kernel || value.escapes || value.value != write.value) return false;
+    if (input.dtype != value.dtype || input.sizes != value.sizes || input.strides != value.strides) return false;
+    for (const auto& other : program_.functional.writes) {
+      if (&other != &write && program_.places[other.value].buffer == from) return false;
+    }
+    const bool repeatable = is_repeatable(write);
+    bool written = false;
+    for (const Step& step : program_.steps) {
+      const bool writes = step.kernel && stores_to(*step.kernel, from);
+      if ((written || writes) && may_fail(step) && !repeatable) return false;
+      if (!step.kernel) {
+        if (written && read_by(step).count(to)) return false;
+        continue;
+      }
+      const KernelStep& kernel = *step.kernel;
+      const bool reads = argument_of(kernel, to) >= 0;
+      if (written && reads) return false;
+      if (!writes) continue;
+      written = true;
+      if (reads && !touches_same(kernel.kernel, argument_of(kernel, to), argument_of(kernel, from))) return false;
+    }
+    if (!written) return false;
+    // Whoever reads the new value reads the input.
+    for (Step& step : program_.steps) {
+      if (!step.kernel) continue;
+      for (BufferId& buffer : step.kernel->buffers) {
+        if (buffer == from) buffer = to;
+      }
+    }
+    for (Place& place : program_.places) {
+      if (place.buffer == from) place.buffer = to;
+    }
+    return true;
+  }
+
+  LoopProgram& program_;
+  const graph::Graph& graph_;
+  std::vector<int32_t> readers_;  // by ValueId: operators and outputs
+};
+
+}  // namespace
+
+void write_inputs(LoopProgram& program) { InputWrites(program).run(); }
+
+}  // namespace magneto::lower
