@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
+#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -32,14 +33,37 @@ struct Refused {
 using EdgeKey = std::pair<const Node*, uint32_t>;
 EdgeKey key_of(const Edge& edge) { return {edge.function.get(), edge.input_nr}; }
 
-void check(Node& node, const std::set<const Node*>& ends) {
-  if (ends.contains(&node)) return;
-  // PyTorch does not export the class of nodes written in Python.
-  if (std::string_view(typeid(node).name()).find("6PyNode") != std::string_view::npos) {
-    throw Refused{"a custom autograd.Function: " + node.name()};
+/// The node is written in Python. (PyTorch does not export its class.)
+bool is_python(const Node& node) {
+  return std::string_view(typeid(node).name()).find("6PyNode") != std::string_view::npos;
+}
+
+/// The context that a node written in Python belongs to; borrowed.
+template <typename PyNode>
+PyObject* context_of(const PyNode& node) {
+  if constexpr (requires { node.obj; }) {  // until 2.12 or so
+    return node.obj;
+  } else {
+    return node.pyobj();
   }
-  if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) {
-    throw Refused{"a tensor that is made inside requires gradients of its own"};
+}
+
+/// It is the backward that a custom operator was given (torch.library.register_autograd), which works on stand-ins by
+/// contract, and reads its arguments alone.
+bool belongs_to_operator(const Node& node) {
+  const pybind11::handle object = context_of(static_cast<const torch::autograd::PyNode&>(node));
+  const pybind11::object forward = pybind11::getattr(object, "_forward_cls", pybind11::none());
+  return pybind11::str(pybind11::getattr(forward, "__module__", pybind11::none())).cast<std::string>() ==
+         "torch._library.autograd";
+}
+
+void check(Node& node, const std::set<const Node*>& ends, const std::set<const c10::TensorImpl*>& kept) {
+  if (ends.contains(&node)) return;
+  if (is_python(node) && !belongs_to_operator(node)) throw Refused{"a custom autograd.Function: " + node.name()};
+  // Of a tensor that is not kept nobody will see the gradient.
+  const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
+  if (leaf && kept.contains(leaf->variable.unsafeGetTensorImpl())) {
+    throw Refused{"a result that is made inside requires gradients of its own"};
   }
   if (dynamic_cast<torch::autograd::Error*>(&node)) throw Refused{"history from before the capture"};
   if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
@@ -55,7 +79,8 @@ struct Way {
 };
 
 /// Looks at each node on the way.
-Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<const Node*>& end_nodes) {
+Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<const Node*>& end_nodes,
+             const std::set<const c10::TensorImpl*>& kept) {
   Way way;
   std::vector<Edge> open = {root};
   while (!open.empty()) {
@@ -64,7 +89,7 @@ Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<con
     if (!edge.is_valid()) continue;
     if (ends.contains(key_of(edge))) way.ends.insert(key_of(edge));
     if (end_nodes.contains(edge.function.get()) || !way.nodes.insert(edge.function.get()).second) continue;
-    check(*edge.function, end_nodes);
+    check(*edge.function, end_nodes, kept);
     for (const Edge& next : edge.function->next_edges()) open.push_back(next);
   }
   return way;
@@ -164,15 +189,14 @@ Sets JointTrace::sharing(const Group& group) const {
   return sets;
 }
 
-JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const std::vector<Root>& all,
-                                          const torch::autograd::edge_list& leaves) {
+JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch::autograd::edge_list& leaves) {
   Group group{.roots = std::move(roots), .begin = graph_->aten_nodes.size()};
   torch::autograd::variable_list tangents;
   torch::autograd::edge_list edges;
   for (const size_t root : group.roots) {
-    tangents.push_back(session_->make_tangent(all[root].fake, "tangents_" + std::to_string(root + 1)));
+    tangents.push_back(session_->make_tangent(fake_of_root(root), "tangents_" + std::to_string(root + 1)));
     group.tangents.push_back(session_->value_of(tangents.back()));
-    edges.push_back(torch::autograd::impl::gradient_edge(all[root].fake));
+    edges.push_back(torch::autograd::impl::gradient_edge(fake_of_root(root)));
   }
   const torch::autograd::variable_list gradients = run_engine(*session_, edges, tangents, leaves);
   if (session_->refused()) throw Refused{};
@@ -181,9 +205,10 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const std::
   return group;
 }
 
-std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& graph, const std::vector<Root>& roots,
-                                          const std::vector<Leaf>& leaves, std::string* refusal) {
-  JointTrace trace(session, graph);
+std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& graph, Results results,
+                                          const std::vector<graph::ValueId>& leaves,
+                                          const torch::autograd::edge_list& leaf_edges, std::string* refusal) {
+  JointTrace trace(session, graph, std::move(results));
   const auto refuse = [&](std::string why) {
     if (const auto refused = session.take_refusal()) why = refused->op + ": " + refused->message;
     session.rollback(trace.forward_);
@@ -191,32 +216,34 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
     return std::nullopt;
   };
   try {
-    torch::autograd::edge_list leaf_edges;
     std::set<EdgeKey> ends;
     std::set<const Node*> end_nodes;
-    for (const Leaf& leaf : leaves) {
-      leaf_edges.push_back(torch::autograd::impl::gradient_edge(leaf.fake));
-      ends.insert(key_of(leaf_edges.back()));
-      end_nodes.insert(leaf_edges.back().function.get());
-      trace.leaves_.push_back(leaf.input);
+    for (const Edge& edge : leaf_edges) {
+      ends.insert(key_of(edge));
+      end_nodes.insert(edge.function.get());
     }
+    trace.leaves_ = leaves;
+    std::set<const c10::TensorImpl*> kept;
+    for (const auto& computed : trace.results_.computed) kept.insert(computed.fake.unsafeGetTensorImpl());
     std::vector<Way> ways;
-    for (const Root& root : roots) {
-      ways.push_back(way_from(torch::autograd::impl::gradient_edge(root.fake), ends, end_nodes));
-      trace.roots_.push_back(root.output);
+    for (size_t i = 0; i < trace.results_.roots(); ++i) {
+      const at::Tensor& root = trace.results_.fake_of_root(i);
+      if (!root.requires_grad()) continue;
+      ways.push_back(way_from(torch::autograd::impl::gradient_edge(root), ends, end_nodes, kept));
+      trace.roots_.push_back(i);
       std::vector<bool>& reaches = trace.reaches_.emplace_back();
       for (const Edge& leaf : leaf_edges) reaches.push_back(ways.back().ends.contains(key_of(leaf)));
     }
     for (std::vector<size_t>& set : related(ways)) {
       const fake::Session::Mark before = session.mark();
-      Group group = trace.trace_group(std::move(set), roots, leaf_edges);
+      Group group = trace.trace_group(std::move(set), leaf_edges);
       const Sets parts = trace.sharing(group);
       if (parts.size() == 1) {
         trace.groups_.push_back(std::move(group));
         continue;
       }
       session.rollback(before);
-      for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, roots, leaf_edges));
+      for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, leaf_edges));
     }
     for (const Group& group : trace.groups_) {
       const auto none = [](graph::ValueId id) { return id == graph::kNoValue; };
@@ -230,10 +257,10 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
   return trace;
 }
 
-std::vector<Backward> JointTrace::take() {
-  std::vector<Backward> backwards;
+Joint JointTrace::take() {
+  Joint joint;
   for (const Group& group : groups_) {
-    Backward& backward = backwards.emplace_back();
+    Backward& backward = joint.backwards.emplace_back();
     std::vector<graph::ValueId> gradients;
     for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
       if (group.gradients[leaf] == graph::kNoValue) continue;
@@ -245,7 +272,9 @@ std::vector<Backward> JointTrace::take() {
     split(*graph_, {forward_.aten_nodes, group.begin, group.end}, group.tangents, gradients, backward);
   }
   session_->rollback(forward_);
-  return backwards;
+  results_.forget_fakes();
+  joint.results = std::move(results_);
+  return joint;
 }
 
 }  // namespace magneto::autograd

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/results.h"
 #include "fake/fake.h"
 #include "graph/graph.h"
 
@@ -27,7 +28,7 @@ struct Backward {
   graph::Graph graph;
   /// Values of the forward graph, inputs or results, which the backward reads.
   std::vector<graph::ValueId> saved;
-  /// Positions in the forward graph's outputs of what has a gradient.
+  /// Roots of the results, by number, that have a gradient.
   std::vector<size_t> roots;
   /// An input that some root leads to.
   struct Leaf {
@@ -41,26 +42,24 @@ struct Backward {
   std::vector<Leaf> leaves;
 };
 
+/// A graph with gradients.
+struct Joint {
+  Results results;
+  std::vector<Backward> backwards;
+};
+
 /// Operators of a backward that stand, for the time being, behind the forward's in the session's graph: sizes that
 /// they ask about become guards as those of the forward do.
 class JointTrace {
  public:
-  struct Root {
-    size_t output;  // position in graph.outputs
-    at::Tensor fake;
-  };
-  struct Leaf {
-    graph::ValueId input;
-    at::Tensor fake;
-  };
-
-  /// Runs the engine. Nothing: it could not be recorded, with the graph as it was and why in `*refusal`. Needs the GIL.
-  static std::optional<JointTrace> run(fake::Session& session, graph::Graph& graph, const std::vector<Root>& roots,
-                                       const std::vector<Leaf>& leaves, std::string* refusal);
+  /// Runs the engine. `leaves`: inputs, whose gradients end at `leaf_edges`. Nothing: it could not be recorded, with the graph as it was and why in `*refusal`. Needs the GIL.
+  static std::optional<JointTrace> run(fake::Session& session, graph::Graph& graph, Results results,
+                                       const std::vector<graph::ValueId>& leaves,
+                                       const std::vector<torch::autograd::Edge>& leaf_edges, std::string* refusal);
 
   /// Takes the backwards out of the graph again, which then is the forward alone: one for each set of roots that eager,
   /// too, must differentiate at once. Call it when all sizes are final.
-  std::vector<Backward> take();
+  Joint take();
 
  private:
   /// One run of the engine.
@@ -71,17 +70,18 @@ class JointTrace {
     std::vector<graph::ValueId> gradients;  // by leaf; kNoValue: none
   };
 
-  JointTrace(fake::Session& session, graph::Graph& graph)
-      : session_(&session), graph_(&graph), forward_(session.mark()) {}
+  JointTrace(fake::Session& session, graph::Graph& graph, Results results)
+      : session_(&session), graph_(&graph), forward_(session.mark()), results_(std::move(results)) {}
 
-  Group trace_group(std::vector<size_t> roots, const std::vector<Root>& all,
-                    const std::vector<torch::autograd::Edge>& leaves);
+  const at::Tensor& fake_of_root(size_t root) const { return results_.fake_of_root(roots_[root]); }
+  Group trace_group(std::vector<size_t> roots, const std::vector<torch::autograd::Edge>& leaves);
   std::vector<std::vector<size_t>> sharing(const Group& group) const;
 
   fake::Session* session_;
   graph::Graph* graph_;
   fake::Session::Mark forward_;
-  std::vector<size_t> roots_;               // positions in graph.outputs
+  Results results_;
+  std::vector<size_t> roots_;               // numbers in results_
   std::vector<graph::ValueId> leaves_;      // inputs
   std::vector<std::vector<bool>> reaches_;  // by root and leaf
   std::vector<Group> groups_;

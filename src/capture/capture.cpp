@@ -1,6 +1,7 @@
 // A capture's life: its start, its end, and the frames that C code calls back in between.
 #include "capture/capture.h"
 
+#include "autograd/joint.h"
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
@@ -393,7 +394,7 @@ Trace Capture::finish(const Ref& value) {
   if (trace.needs_grad && !wants_backward) trace.no_joint = "magneto.config.joint_graph is off";
   if (trace.needs_grad && wants_backward) joint = trace_backward(&trace.no_joint);
   finish_sizes();
-  if (joint) trace.backwards = joint->take();
+  if (joint) trace.joint = std::make_shared<autograd::Joint>(joint->take());
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.
   std::vector<uint8_t> used(graph.values.size(), 0);

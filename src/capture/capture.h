@@ -27,7 +27,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "autograd/joint.h"
 #include "capture/breaks.h"
 #include "capture/kinds.h"
 #include "fake/fake.h"
@@ -38,6 +37,11 @@
 #include "python/frame.h"
 #include "python/ref.h"
 #include "runtime/plan.h"
+
+namespace magneto::autograd {
+struct Joint;
+class JointTrace;
+}  // namespace magneto::autograd
 
 namespace magneto::capture {
 
@@ -169,7 +173,7 @@ struct Trace {
   std::vector<Ref> example_inputs;            // real tensors of graph.inputs
   std::set<const CodeInfo*> codes;            // of all functions that were interpreted
   bool needs_grad = false;                    // a result requires grad
-  std::vector<autograd::Backward> backwards;  // ...and what its gradients are
+  std::shared_ptr<autograd::Joint> joint;     // ...and what its gradients are
   std::string no_joint;                       // ...or why the torch level has to run under autograd
   fake::Counters counters;
   std::vector<std::string> size_log;  // what happened to sizes that differ from run to run, for TORCH_LOGS=dynamic

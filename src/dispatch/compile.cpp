@@ -265,11 +265,11 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
 void compile_joint(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   const cache::Pause without(!is_on(context.disk_cache, true));
   ++stats().joint_graphs;
-  const graph::Graph forward = runtime::forward_of(trace.graph, trace.backwards);
+  const graph::Graph forward = runtime::forward_of(trace.graph, *trace.joint);
   const std::string place = place_text(place_of(context, start));
   if (CompileLog::current()->wants("aot_joint_graph")) {
     std::string text = "forward of " + place + ":\n" + graph::print(forward);
-    for (const autograd::Backward& backward : trace.backwards) text += "backward:\n" + graph::print(backward.graph);
+    for (const autograd::Backward& backward : trace.joint->backwards) text += "backward:\n" + graph::print(backward.graph);
     log("aot_joint_graph", text);
   }
   // The weights change with each step: nothing is prepared of them, and nothing measured.
@@ -282,11 +282,11 @@ void compile_joint(const Context& context, capture::Trace& trace, const capture:
   };
   auto forward_computation = compile("FORWARDS", forward);
   std::vector<std::unique_ptr<runtime::TensorComputation>> computations;
-  for (const autograd::Backward& backward : trace.backwards) {
+  for (const autograd::Backward& backward : trace.joint->backwards) {
     computations.push_back(compile("BACKWARDS", backward.graph));
   }
   trace.plan->computation =
-      runtime::make_joint_computation(trace.graph, std::move(trace.backwards), std::move(forward_computation),
+      runtime::make_joint_computation(trace.graph, std::move(*trace.joint), std::move(forward_computation),
                                       std::move(computations), runtime::make_torch_computation(trace.graph));
 }
 
@@ -310,18 +310,14 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
     return true;
   }
   if (!context.backend_name.empty()) {
-    if (trace.needs_grad && trace.backwards.empty()) {
+    if (trace.needs_grad && !trace.joint) {
       ++stats().autograd_graphs;
-      ++stats().no_joint[trace.no_joint];
+      report_no_joint(place_text(place_of(context, start)), trace.no_joint);
       stages.offer(graph::Stage::hints, [&] {
         return "results require grad, and there is no joint graph (" + trace.no_joint +
                "): the torch calls run one by one, under autograd. For inference, call it under torch.no_grad() or "
                "torch.inference_mode()\n";
       });
-      if (wanted.wants("aot_joint_graph")) {
-        log("aot_joint_graph", "no joint graph of " + place_text(place_of(context, start)) + ": " + trace.no_joint +
-                                   "; its torch calls run one by one, under autograd");
-      }
       trace.plan->computation = runtime::make_torch_computation(graph);
     } else if (trace.needs_grad) {
       try {

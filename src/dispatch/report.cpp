@@ -194,6 +194,22 @@ void report_cut(const std::string& place, int64_t expressions) {
   }
 }
 
+void report_no_joint(const std::string& place, const std::string& cause) {
+  ++stats().no_joint[cause];
+  if (log_enabled("aot_joint_graph")) {
+    log("aot_joint_graph",
+        "no joint graph of " + place + ": " + cause + "; its torch calls run one by one, under autograd");
+  }
+  static auto* said = new std::set<std::string>;
+  if (!said->insert(cause).second) return;
+  SavedError saved;
+  if (!warn("Magneto trains " + place + " at eager's speed: its torch calls run one by one, under autograd, because " +
+            "there is no joint graph: " + cause +
+            ". magneto.stats()[\"no_joint\"] counts such graphs; this is said once.")) {
+    PyErr_WriteUnraisable(nullptr);
+  }
+}
+
 void report_undone(const CodePlace& place, PyObject* raised, Fault fault) {
   constexpr const char* kinds[] = {"", " (an assumption)", " (of compiled code only)"};
   const std::string name = Py_TYPE(raised)->tp_name + std::string(kinds[static_cast<size_t>(fault)]);

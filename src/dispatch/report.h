@@ -46,6 +46,8 @@ void report_skipped(const CodePlace& place, const char* why);
 /// Backends run the operators one by one after all: counted, and said once for each cause, whatever warnings are turned
 /// into. `place`: as `place_text` gives it.
 void report_uncompiled(const std::string& place, const std::string& cause);
+/// The same of a graph with gradients whose torch calls run one by one, under autograd.
+void report_no_joint(const std::string& place, const std::string& cause);
 
 /// Kernels would have been too large to compile, and so many of their expressions are computed elsewhere: said once.
 void report_cut(const std::string& place, int64_t expressions);

@@ -19,6 +19,10 @@
 #include "graph/graph.h"
 #include "shapes/environment.h"
 
+namespace torch::autograd {
+struct Edge;
+}
+
 namespace magneto::fake {
 
 /// Why an operator could not be run on fakes. The session keeps the first one: it is sticky, so that Python code which
@@ -58,6 +62,9 @@ class Session {
   /// fake (one fake per real tensor). Carries dtype, device, sizes, strides, offset, requires_grad, is_leaf and, for
   /// views of one storage, a shared fake storage. A `Parameter` is made by the caller (see `wrap_like`).
   at::Tensor make_input(const at::Tensor& real, std::string name);
+
+  /// Where gradients that reach an input before it is written end. `fake`: its stand-in.
+  torch::autograd::Edge history_of(graph::ValueId input, const at::Tensor& fake) const;
 
   /// The same for a tensor whose sizes differ from run to run: an expression for each.
   at::Tensor make_input(const at::Tensor& real, std::string name, const std::vector<shapes::Expr>& sizes);

@@ -141,7 +141,8 @@ at::Tensor Session::Impl::wrap(const at::Tensor& real, graph::ValueId value) {
       auto history =
           make_autograd_node<torch::autograd::Error>("the backward of a captured segment ends at its inputs");
       history->add_input_metadata(fake);
-      torch::autograd::impl::set_gradient_edge(fake, torch::autograd::Edge(std::move(history), 0));
+      histories_[value] = std::make_shared<torch::autograd::Edge>(std::move(history), 0);
+      torch::autograd::impl::set_gradient_edge(fake, *histories_[value]);
     }
   }
   return fake;
@@ -204,6 +205,11 @@ at::Tensor Session::make_input(const at::Tensor& real, std::string name) {
     C10_THROW_ERROR(Error, reason);
   }
   return impl_->wrap(real, impl_->graph.add_input(std::move(name), graph::meta_of(real)));
+}
+
+torch::autograd::Edge Session::history_of(graph::ValueId input, const at::Tensor& fake) const {
+  const auto known = impl_->histories_.find(input);
+  return known != impl_->histories_.end() ? *known->second : torch::autograd::impl::gradient_edge(fake);
 }
 
 at::Tensor Session::make_input(const at::Tensor& real, std::string name, const std::vector<shapes::Expr>& sizes) {

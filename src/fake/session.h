@@ -77,6 +77,9 @@ struct Session::Impl {
   /// Leaves that require gradients: a cast of one must not outlive the capture.
   UncachedTensors uncached_;
 
+  /// Where the history of an input that is no leaf begins.
+  std::unordered_map<graph::ValueId, std::shared_ptr<torch::autograd::Edge>> histories_;
+
   /// What `rollback` restores.
   struct MetadataChange {
     c10::weak_intrusive_ptr<c10::TensorImpl> fake;

@@ -16,6 +16,7 @@
 
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
+#include "runtime/result_views.h"
 #include "runtime/saved_state.h"
 #include "runtime/torch_errors.h"
 
@@ -47,12 +48,17 @@ struct BackwardProgram {
 
 /// What all runs of one joint computation share.
 struct Program {
+  Program(const graph::Graph& graph, const autograd::Results& results) : results(results), views(graph, results) {}
+
   std::unique_ptr<TensorComputation> forward;
   std::vector<BackwardProgram> backwards;
   std::unique_ptr<Computation> torch_level;
-  size_t outputs = 0;                     // of the graph; what is saved follows them in the forward's results
+  autograd::Results results;
+  ResultViews views;
   std::vector<at::Generator> generators;  // drawn from
-  std::vector<size_t> written;            // positions among the inputs; none of them requires gradients
+  // Positions among the inputs.
+  std::vector<size_t> written;
+  std::vector<size_t> written_roots;  // with history: Results::written
   graph::Undo undo;
 };
 
@@ -75,7 +81,8 @@ class GradientNode final : public Node {
             const at::Tensor* results) {
     saved_.reserve(backward_.saved.size());
     for (const BackwardProgram::Saved& saved : backward_.saved) {
-      const bool output = !saved.input && saved.index < program_->outputs;
+      const bool output = saved.input ? std::ranges::count(program_->written_roots, saved.index) > 0
+                                      : saved.index < program_->results.computed.size();
       saved_.emplace_back(saved.input ? *inputs[saved.index] : results[saved.index], /*is_output=*/output);
     }
     for (const at::Tensor* input : inputs) inputs_.push_back(*input);
@@ -169,12 +176,11 @@ class GradientNode final : public Node {
           "one of the variables needed for gradient computation has been modified by an inplace operation: input ", i,
           " of a compiled segment");
     }
-    variable_list outputs, given;
-    with_python([&] { outputs = replay(); });
-    variable_list roots;
+    variable_list all, roots, given;
+    with_python([&] { all = replay(); });
     for (size_t i = 0; i < tangents.size(); ++i) {
       if (!tangents[i].defined()) continue;
-      roots.push_back(outputs[backward_.ties.roots[i]]);
+      roots.push_back(all[backward_.ties.roots[i]]);
       given.push_back(tangents[i]);
     }
     variable_list leaves;
@@ -183,6 +189,7 @@ class GradientNode final : public Node {
                                  /*allow_unused=*/true);
   }
 
+  /// All roots, computed under autograd.
   variable_list replay() const {
     std::vector<at::Tensor> states;
     for (size_t i = 0; i < random_states_.size(); ++i) {
@@ -194,18 +201,24 @@ class GradientNode final : public Node {
     std::vector<Ref> inputs;
     std::vector<PyObject*> pointers;
     for (const at::Tensor& input : inputs_) inputs.push_back(checked(THPVariable_Wrap(input)));
-    for (const size_t i : program_->written) inputs[i] = checked(THPVariable_Wrap(copy(inputs_[i])));
+    for (const size_t i : program_->written) {
+      inputs[i] = checked(THPVariable_Wrap(inputs_[i].requires_grad() ? inputs_[i].clone() : copy(inputs_[i])));
+    }
     for (const Ref& input : inputs) pointers.push_back(input.get());
-    std::vector<PyObject*> results(program_->outputs);
+    std::vector<PyObject*> results(program_->results.outputs.size());
     program_->torch_level->run(pointers.data(), results.data());
-    variable_list outputs;
+    variable_list outputs, roots;
     for (PyObject* result : results) outputs.push_back(THPVariable_Unpack(Ref::steal(result).get()));
+    for (const autograd::Results::Computed& root : program_->results.computed) {
+      roots.push_back(root.is_base ? at::Tensor(outputs[root.output]._base()) : outputs[root.output]);
+    }
+    for (const size_t i : program_->written_roots) roots.push_back(THPVariable_Unpack(inputs[i].get()));
     for (size_t i = 0; i < states.size(); ++i) {
       at::Generator generator = program_->generators[i];
       const std::lock_guard<std::mutex> lock(generator.mutex());
       generator.set_state(states[i]);
     }
-    return outputs;
+    return roots;
   }
 
   std::shared_ptr<const Program> program_;
@@ -228,35 +241,50 @@ class JointComputation final : public Computation {
     held.reserve(program.forward->input_count());
     for (size_t i = 0; i < program.forward->input_count(); ++i) held.push_back(THPVariable_Unpack(inputs[i]));
     for (const at::Tensor& tensor : held) pointers.push_back(&tensor);
-    if (is_unusual(held)) return run_torch_level(inputs, pointers, outputs);
+    if (is_unusual(held) || writes_unusually(held) || calls_hooks(held)) {
+      return run_torch_level(inputs, pointers, outputs);
+    }
     std::vector<at::Tensor> states;
     for (at::Generator generator : program.generators) {
       const std::lock_guard<std::mutex> lock(generator.mutex());
       states.push_back(generator.get_state());
     }
+    std::vector<torch::autograd::edge_list> edges;  // from before inputs are written
+    for (const BackwardProgram& backward : program.backwards) {
+      torch::autograd::edge_list& of_one = edges.emplace_back();
+      for (const size_t leaf : backward.leaves) of_one.push_back(torch::autograd::impl::gradient_edge(held[leaf]));
+    }
     std::vector<at::Tensor> originals;
-    for (const size_t i : program.written) originals.push_back(copy(held[i]));
+    for (const size_t i : program.written) originals.push_back(original_of(held[i]));
     std::vector<at::Tensor> results(program.forward->output_count());
     const bool ok = with_torch_errors([&] {
       const WithoutGil without_gil;
       program.forward->compute(pointers.data(), results.data());
     });
     if (!ok) throw PythonError{};
-    for (const BackwardProgram& backward : program.backwards) {
-      torch::autograd::edge_list edges;
-      for (const size_t leaf : backward.leaves) edges.push_back(torch::autograd::impl::gradient_edge(held[leaf]));
-      auto node = make_autograd_node<GradientNode>(program_, backward, std::move(edges));
+    for (size_t i = 0; i < program.backwards.size(); ++i) {
+      const BackwardProgram& backward = program.backwards[i];
+      auto node = make_autograd_node<GradientNode>(program_, backward, std::move(edges[i]));
       for (const size_t root : backward.ties.roots) {
+        if (root >= program.results.computed.size()) {
+          const at::Tensor& input = held[program.written_roots[root - program.results.computed.size()]];
+          const uint32_t number = node->add_input_metadata(input);
+          torch::autograd::impl::rebase_history(input, {node, number});
+          continue;
+        }
         // A view of memory that nobody else has: autograd would take its base for a leaf.
         if (results[root].is_view()) results[root] = results[root].variable_data();
+        torch::autograd::set_history(results[root], node);
       }
-      for (const size_t root : backward.ties.roots) torch::autograd::set_history(results[root], node);
       node->save(pointers, originals, results.data());
       node->keep_random_state(states);
     }
-    for (size_t i = 0; i < program.outputs; ++i) {
-      outputs[i] = checked(THPVariable_Wrap(std::move(results[i]))).release();
+    std::vector<at::Tensor> given(program.results.outputs.size());
+    if (!with_torch_errors([&] { program.views.make(pointers.data(), results.data(), given.data()); })) {
+      throw PythonError{};
     }
+    results.clear();
+    for (size_t i = 0; i < given.size(); ++i) outputs[i] = checked(THPVariable_Wrap(std::move(given[i]))).release();
   }
   std::string print() const override {
     std::string text = "forward:\n" + program_->forward->print();
@@ -293,6 +321,37 @@ class JointComputation final : public Computation {
     });
   }
 
+  /// An input that gets a history of its own is a leaf, which eager refuses, or has others that belong to it.
+  bool writes_unusually(const std::vector<at::Tensor>& inputs) const {
+    return std::ranges::any_of(program_->written_roots, [&](size_t i) {
+      const at::Tensor& written = inputs[i];
+      const auto shares = [&](const at::Tensor& other) { return other.is_alias_of(written); };
+      return written.is_view() || (written.requires_grad() && written.is_leaf()) ||
+             std::ranges::count_if(inputs, shares) > 1;
+    });
+  }
+
+  /// A gradient that is taken inside passes hooks of an input.
+  bool calls_hooks(const std::vector<at::Tensor>& inputs) const {
+    return program_->results.with_hooks && std::ranges::any_of(inputs, [](const at::Tensor& input) {
+             if (!input.requires_grad()) return false;
+             if (!input.is_leaf()) {
+               Node& history = *input.grad_fn();
+               return !history.tensor_pre_hooks().empty() || !history.retains_grad_hooks().empty();
+             }
+             return !torch::autograd::impl::hooks(input).empty();
+           });
+  }
+
+  /// What an input was before it is written, with its history.
+  static at::Tensor original_of(const at::Tensor& input) {
+    at::Tensor original = copy(input);
+    if (input.requires_grad()) {
+      torch::autograd::impl::set_gradient_edge(original, torch::autograd::impl::gradient_edge(input));
+    }
+    return original;
+  }
+
   std::shared_ptr<const Program> program_;
 };
 
@@ -313,12 +372,14 @@ std::vector<at::Generator> generators_of(const graph::Graph& graph) {
 
 }  // namespace
 
-graph::Graph forward_of(const graph::Graph& graph, const std::vector<autograd::Backward>& backwards) {
+graph::Graph forward_of(const graph::Graph& graph, const autograd::Joint& joint) {
   graph::Graph forward = graph;
+  forward.outputs.clear();
+  for (const autograd::Results::Computed& computed : joint.results.computed) forward.outputs.push_back(computed.value);
   forward.torch_nodes.clear();
   for (graph::AtenNode& node : forward.aten_nodes) node.torch_node = -1;
   for (graph::Value& value : forward.values) value.meta.requires_grad = false;
-  for (const autograd::Backward& backward : backwards) {
+  for (const autograd::Backward& backward : joint.backwards) {
     for (const graph::ValueId id : backward.saved) {
       const bool known = graph.values[id].kind == graph::ValueKind::Input || std::ranges::count(forward.outputs, id);
       if (!known) forward.outputs.push_back(id);
@@ -327,23 +388,22 @@ graph::Graph forward_of(const graph::Graph& graph, const std::vector<autograd::B
   return forward;
 }
 
-std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph,
-                                                    std::vector<autograd::Backward> backwards,
+std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, autograd::Joint joint,
                                                     std::unique_ptr<TensorComputation> forward,
                                                     std::vector<std::unique_ptr<TensorComputation>> computations,
                                                     std::unique_ptr<Computation> torch_level) {
   // The last tensor with this history may go where the GIL is not held: the torch level consists of Python objects.
-  const std::shared_ptr<Program> program(new Program, [](Program* last) {
+  const std::shared_ptr<Program> program(new Program(graph, joint.results), [](Program* last) {
     if (!Py_IsInitialized()) return;
     const pybind11::gil_scoped_acquire gil;
     delete last;
   });
-  const graph::Graph whole = forward_of(graph, backwards);
+  const graph::Graph whole = forward_of(graph, joint);
   const auto position = [](const std::vector<graph::ValueId>& ids, graph::ValueId id) {
     return static_cast<size_t>(std::ranges::find(ids, id) - ids.begin());
   };
-  for (size_t i = 0; i < backwards.size(); ++i) {
-    BackwardProgram& made = program->backwards.emplace_back(std::move(backwards[i]), std::move(computations[i]));
+  for (size_t i = 0; i < joint.backwards.size(); ++i) {
+    BackwardProgram& made = program->backwards.emplace_back(std::move(joint.backwards[i]), std::move(computations[i]));
     const autograd::Backward& ties = made.ties;
     for (const graph::ValueId id : ties.saved) {
       const bool input = graph.values[id].kind == graph::ValueKind::Input;
@@ -354,13 +414,15 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph,
       made.tangents.push_back(ties.graph.values[ties.graph.inputs[ties.saved.size() + root]].meta);
     }
   }
-  program->outputs = graph.outputs.size();
   program->generators = generators_of(graph);
   const graph::Aliases aliases(graph);
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     if (aliases.written(graph.inputs[i])) program->written.push_back(i);
   }
   program->undo = graph::undo_of(graph);
+  for (const auto& written : joint.results.written) {
+    program->written_roots.push_back(position(graph.inputs, written.input));
+  }
   program->forward = std::move(forward);
   program->torch_level = std::move(torch_level);
   return std::make_unique<JointComputation>(program);

@@ -9,15 +9,15 @@
 
 namespace magneto::runtime {
 
-/// `forward` runs `forward_of(graph, backwards)`, each of `computations` one of the backwards' graphs; `torch_level`
+/// `forward` runs `forward_of(graph, joint)`, each of `computations` one of the backwards' graphs; `torch_level`
 /// runs the graph under autograd, for when something unusual is around, and for gradients of gradients.
-std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph,
-                                                    std::vector<autograd::Backward> backwards,
+std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, autograd::Joint joint,
                                                     std::unique_ptr<TensorComputation> forward,
                                                     std::vector<std::unique_ptr<TensorComputation>> computations,
                                                     std::unique_ptr<Computation> torch_level);
 
-/// The forward graph without its torch level, giving, behind its outputs, also what the backwards read of it.
-graph::Graph forward_of(const graph::Graph& graph, const std::vector<autograd::Backward>& backwards);
+/// The forward graph without its torch level, giving what is computed of its results and, behind that, what the
+/// backwards read of it.
+graph::Graph forward_of(const graph::Graph& graph, const autograd::Joint& joint);
 
 }  // namespace magneto::runtime

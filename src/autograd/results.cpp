@@ -1,0 +1,91 @@
+#include "autograd/results.h"
+
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "passes/effects.h"
+
+namespace magneto::autograd {
+
+namespace {
+
+using graph::Graph;
+using graph::kNoValue;
+using graph::Value;
+using graph::ValueId;
+using graph::ValueKind;
+
+const c10::StorageImpl* memory_of(const at::Tensor& fake) {
+  return fake.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+/// The view was made where autograd records. (It belongs to the view that a view is of, too: their number is small.)
+bool made_with_grad(const at::Tensor& fake) {
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(fake);
+  if (!view || !view->has_bw_view()) return true;
+  return view->get_creation_meta() != torch::autograd::CreationMeta::NO_GRAD_MODE;
+}
+
+/// The way from a value up to what it is a view of.
+Results::Output way_to_base(const Graph& graph, ValueId id) {
+  Results::Output way{.base = id};
+  for (;;) {
+    const Value& value = graph.values[way.base];
+    if (value.kind != ValueKind::Result) break;
+    const graph::AtenNode& node = graph.aten_nodes[value.producer];
+    const passes::OperatorTraits& traits = passes::traits_of(node.op);
+    const auto* of = std::get_if<ValueId>(&node.args[0]);
+    if (!traits.aliases || traits.writes || !of) break;
+    way.views.push_back(static_cast<size_t>(value.producer));
+    way.base = *of;
+  }
+  std::ranges::reverse(way.views);
+  return way;
+}
+
+}  // namespace
+
+std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tensor>& fakes,
+                                  const std::vector<at::Tensor>& inputs,
+                                  const std::function<ValueId(const at::Tensor&)>& value_of) {
+  std::unordered_map<const c10::StorageImpl*, size_t> users;
+  for (const at::Tensor& fake : fakes) ++users[memory_of(fake)];
+  std::unordered_map<const c10::StorageImpl*, ValueId> base_of;
+  for (const at::Tensor& input : inputs) users[memory_of(input)] += 1;
+  Results results;
+  for (size_t i = 0; i < fakes.size(); ++i) {
+    const ValueId id = graph.outputs[i];
+    const c10::StorageImpl* memory = memory_of(fakes[i]);
+    if (users[memory] == 1) {
+      results.outputs.push_back({.base = id});
+      results.computed.push_back({id, fakes[i], i});
+      continue;
+    }
+    Results::Output output = way_to_base(graph, id);
+    output.with_grad = made_with_grad(fakes[i]);
+    const bool input = graph.values[output.base].kind == ValueKind::Input;
+    // Inputs that share memory may each be the base.
+    if (!input && base_of.try_emplace(memory, output.base).first->second != output.base) return {};
+    if (!input && std::ranges::count(results.computed, output.base, &Results::Computed::value) == 0) {
+      const auto itself = std::ranges::find(graph.outputs, output.base);
+      if (itself != graph.outputs.end()) {
+        const auto place = static_cast<size_t>(itself - graph.outputs.begin());
+        results.computed.push_back({output.base, fakes[place], place});
+      } else {
+        const at::Tensor base = fakes[i].is_view() ? at::Tensor(fakes[i]._base()) : at::Tensor();
+        if (!base.defined() || value_of(base) != output.base) return {};
+        results.computed.push_back({output.base, base, i, /*is_base=*/true});
+      }
+    }
+    results.outputs.push_back(std::move(output));
+  }
+  // A base that an input shares its memory with, and is none of the inputs.
+  for (const at::Tensor& input : inputs) {
+    if (base_of.contains(memory_of(input))) return {};
+  }
+  return results;
+}
+
+}  // namespace magneto::autograd

@@ -1,0 +1,67 @@
+// Which tensors a forward computes, and which of the segment's results are views that are made of these.
+//
+// Below autograd, where compiled code runs, a tensor does not know that it is a view. Results that share memory with an
+// input or with each other are therefore made at each run by the view operators themselves, under autograd, from the
+// input or from one tensor that the forward gives. So writes to one of them move the version and the history of all.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::autograd {
+
+struct Results {
+  /// A tensor that the forward gives.
+  struct Computed {
+    graph::ValueId value = graph::kNoValue;
+    /// Its stand-in, while the capture lasts.
+    at::Tensor fake;
+    /// A result that is it, or is a view of it.
+    size_t output = 0;
+    /// Not a result itself: that result's `_base`.
+    bool is_base = false;
+  };
+  /// An input that is written where autograd records: it has the history of what is written.
+  struct Written {
+    graph::ValueId input = graph::kNoValue;
+    /// As above.
+    at::Tensor fake;
+  };
+  /// One result of the segment.
+  struct Output {
+    /// An input, or what one of `computed` is.
+    graph::ValueId base = graph::kNoValue;
+    /// The operators, by position in the graph, that make it of the base; empty: it is the base.
+    std::vector<size_t> views = {};
+    /// They run in grad mode.
+    bool with_grad = true;
+  };
+  std::vector<Computed> computed;
+  std::vector<Written> written;
+  std::vector<Output> outputs;
+  /// Gradients are taken inside (torch.autograd.grad): hooks on inputs see them, if there are any.
+  bool with_hooks = false;
+
+  /// What may have a gradient: `computed`, then `written`.
+  size_t roots() const { return computed.size() + written.size(); }
+  const at::Tensor& fake_of_root(size_t root) const {
+    return root < computed.size() ? computed[root].fake : written[root - computed.size()].fake;
+  }
+  void forget_fakes() {
+    for (Computed& result : computed) result.fake.reset();
+    for (Written& input : written) input.fake.reset();
+  }
+};
+
+/// `fakes`: stand-ins of graph.outputs; `inputs`: those of inputs. Nothing: a result shares memory in a way that its
+/// view operators don't show.
+std::optional<Results> results_of(const graph::Graph& graph, const std::vector<at::Tensor>& fakes,
+                                  const std::vector<at::Tensor>& inputs,
+                                  const std::function<graph::ValueId(const at::Tensor&)>& value_of);
+
+}  // namespace magneto::autograd
