@@ -252,7 +252,9 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
   } catch (const Refused& refused) {
     return refuse(refused.why);
   } catch (const std::exception& error) {  // python_error among them, whose destructor needs the GIL that we hold
-    return refuse(error.what());
+    PyErr_Clear();
+    const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+    return refuse(torch_error ? torch_error->what_without_backtrace() : error.what());
   }
   return trace;
 }

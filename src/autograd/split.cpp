@@ -1,6 +1,7 @@
 // The backward half of a joint graph.
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
 #include "autograd/joint.h"
 #include "graph/aliases.h"
@@ -132,7 +133,9 @@ class Splitter {
 
   void bind(int32_t symbol) {
     if (std::ranges::count(out_.graph.symbols, symbol, &graph::SymbolBinding::symbol)) return;
-    graph::SymbolBinding binding = *std::ranges::find(joint_.symbols, symbol, &graph::SymbolBinding::symbol);
+    const auto known = std::ranges::find(joint_.symbols, symbol, &graph::SymbolBinding::symbol);
+    if (known == joint_.symbols.end()) throw std::logic_error("a size of the backward is bound to nothing");
+    graph::SymbolBinding binding = *known;
     std::vector<ValueId> given = out_.graph.inputs;
     for (const ValueId id : tangents_) given.push_back(name(id));
     for (const ValueId id : given) {

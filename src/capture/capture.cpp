@@ -1,7 +1,6 @@
 // A capture's life: its start, its end, and the frames that C code calls back in between.
 #include "capture/capture.h"
 
-#include "autograd/joint.h"
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
@@ -11,6 +10,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "autograd/joint.h"
+#include "autograd/leftover_tasks.h"
 #include "capture/modules.h"
 #include "capture/native_functions.h"
 #include "capture/rebuild.h"
@@ -165,6 +166,7 @@ Capture::~Capture() {
   kept_.clear();
   sticky_ = nullptr;
   thread_state_.reset();
+  if (*alive_fakes_ > 0) autograd::drop_leftover_tasks();
   if (*alive_fakes_ > 0) collect_cycles();
   session.reset();
 }

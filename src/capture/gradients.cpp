@@ -62,7 +62,7 @@ bool Capture::needs_grad() {
 std::optional<autograd::JointTrace> Capture::trace_backward(std::string* no_joint) {
   *no_joint = why_no_joint();
   if (!no_joint->empty()) return {};
-  // Of the forward: what the backward adds to the graph is taken out again.
+  // What the backward adds to the graph is taken out again: inputs that are still missing come first.
   for (const auto& symbol : sizes_.symbols) {
     if (symbol.place.kind == guards::SizePlace::Kind::Number) {
       beside_tensor(unknown_numbers_.at(symbol.place.source).get());

@@ -167,3 +167,19 @@ def test_gradients_of_gradients(program: Program) -> None:
 
     x = torch.randn(3, 4, dtype=torch.float64)
     torch.testing.assert_close(second(magneto.compile(program), x), second(program, x))
+
+
+def test_sizes_that_python_numbers_give() -> None:
+    def split(x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        h = x * 2
+        return h.view(parts, -1, 4), h.sin() * parts
+
+    compiled = magneto.compile(split, dynamic=True)
+    for parts, rows in ((2, 6), (3, 9), (4, 8)):
+        theirs, ours = (torch.ones(rows, 4, requires_grad=True) for _ in range(2))
+        expected, given = split(theirs, parts), compiled(ours, parts)
+        torch.testing.assert_close(given, expected)
+        for results in (expected, given):
+            (results[0].sin().sum() + results[1].sum()).backward()
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert not magneto.stats()["no_joint"]
