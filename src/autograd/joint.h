@@ -52,7 +52,8 @@ struct Joint {
 /// they ask about become guards as those of the forward do.
 class JointTrace {
  public:
-  /// Runs the engine. `leaves`: inputs, whose gradients end at `leaf_edges`. Nothing: it could not be recorded, with the graph as it was and why in `*refusal`. Needs the GIL.
+  /// Runs the engine. `leaves`: inputs, whose gradients end at `leaf_edges`. Nothing: it could not be recorded, with
+  /// the graph as it was and why in `*refusal`. Needs the GIL.
   static std::optional<JointTrace> run(fake::Session& session, graph::Graph& graph, Results results,
                                        const std::vector<graph::ValueId>& leaves,
                                        const std::vector<torch::autograd::Edge>& leaf_edges, std::string* refusal);

@@ -170,11 +170,11 @@ struct Trace {
   std::unique_ptr<runtime::Plan> plan;
   std::unique_ptr<guards::GuardProgram> guards;
   graph::Graph graph;
-  std::vector<Ref> example_inputs;            // real tensors of graph.inputs
-  std::set<const CodeInfo*> codes;            // of all functions that were interpreted
-  bool needs_grad = false;                    // a result requires grad
-  std::shared_ptr<autograd::Joint> joint;     // ...and what its gradients are
-  std::string no_joint;                       // ...or why the torch level has to run under autograd
+  std::vector<Ref> example_inputs;         // real tensors of graph.inputs
+  std::set<const CodeInfo*> codes;         // of all functions that were interpreted
+  bool needs_grad = false;                 // a result requires grad
+  std::shared_ptr<autograd::Joint> joint;  // ...and what its gradients are
+  std::string no_joint;                    // ...or why the torch level has to run under autograd
   fake::Counters counters;
   std::vector<std::string> size_log;  // what happened to sizes that differ from run to run, for TORCH_LOGS=dynamic
   std::string violation;              // not empty: how the program contradicts a mark

@@ -269,7 +269,8 @@ void compile_joint(const Context& context, capture::Trace& trace, const capture:
   const std::string place = place_text(place_of(context, start));
   if (CompileLog::current()->wants("aot_joint_graph")) {
     std::string text = "forward of " + place + ":\n" + graph::print(forward);
-    for (const autograd::Backward& backward : trace.joint->backwards) text += "backward:\n" + graph::print(backward.graph);
+    for (const autograd::Backward& backward : trace.joint->backwards)
+      text += "backward:\n" + graph::print(backward.graph);
     log("aot_joint_graph", text);
   }
   // The weights change with each step: nothing is prepared of them, and nothing measured.

@@ -556,6 +556,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::_unsafe_index.Tensor", index},
     {"aten::index_put", index_put},
     {"aten::index_put_", index_put},
+    {"aten::_index_put_impl_", index_put},
     {"aten::index_select", index_select},
     {"aten::embedding", embedding},
     {"aten::gather", gather},

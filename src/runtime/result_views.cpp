@@ -65,8 +65,7 @@ ResultViews::ResultViews(const graph::Graph& graph, const autograd::Results& res
   computed_count_ = results.computed.size();
 }
 
-void ResultViews::make(const at::Tensor* const* inputs, const at::Tensor* computed,
-                       at::Tensor* results) const {
+void ResultViews::make(const at::Tensor* const* inputs, const at::Tensor* computed, at::Tensor* results) const {
   std::vector<at::Tensor> made(register_count_ - input_count_ - computed_count_);
   const auto tensor_at = [&](int32_t place) -> const at::Tensor& {
     size_t index = static_cast<size_t>(place);

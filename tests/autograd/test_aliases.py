@@ -143,7 +143,11 @@ def change_and_differentiate(program: Program, x: Tensor, which: int) -> object:
         torch.stack(parts).sum().backward()
     except RuntimeError as error:
         return str(error).partition("\n")[0].partition("Output 0")[0][:40]
-    return [*(t.detach().clone() for t in results), leaf.grad, [t._version - old for t, old in zip(results, before, strict=True)]]
+    return [
+        *(t.detach().clone() for t in results),
+        leaf.grad,
+        [t._version - old for t, old in zip(results, before, strict=True)],
+    ]
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
