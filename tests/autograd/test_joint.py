@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable
 
 import pytest
@@ -237,3 +238,22 @@ def test_an_int_that_changes_is_a_size(backend: str) -> None:
         assert rows.shape == (k, 3)
         loss.backward()
     assert magneto.stats()["graphs"] == 2
+
+
+def test_training_at_eagers_speed_is_said_once() -> None:
+    class Sign(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: Tensor) -> Tensor:
+            return x.sign()
+
+        @staticmethod
+        def backward(ctx: object, gradient: Tensor) -> Tensor:
+            return gradient
+
+    x = torch.randn(3, requires_grad=True)
+    with pytest.warns(RuntimeWarning, match="no joint graph: a custom autograd.Function: SignBackward"):
+        magneto.compile(lambda x: Sign.apply(x) * 2)(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        magneto.compile(lambda x: Sign.apply(x) * 3)(x)
+    assert sum(magneto.stats()["no_joint"].values()) == 2
