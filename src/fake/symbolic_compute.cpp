@@ -13,10 +13,15 @@ namespace {
 
 using c10::SymInt;
 
+/// What the program gives for sizes may be negative in another run, where eager raises.
+bool are_sizes(const SymSizes& given) {
+  return std::ranges::all_of(given, [](const SymInt& size) { return size >= 0; });
+}
+
 /// As large as the sizes that argument `i` lists.
 template <size_t i>
 bool as_told(SymbolicCall& call) {
-  return all_results(call, call.symints(i));
+  return are_sizes(call.symints(i)) && all_results(call, call.symints(i));
 }
 
 /// Over the dimensions that argument `dims_arg` names (a number, a list, or all); whether they stay, says `keep_arg`.
@@ -373,6 +378,7 @@ bool unsafe_split_with_sizes(SymbolicCall& call) { return add_parts(call, call.s
 bool repeat(SymbolicCall& call) {
   const SymSizes self = call.sizes(0);
   SymSizes sizes = call.symints(1);
+  if (!are_sizes(sizes)) return false;
   const size_t added = sizes.size() - self.size();
   for (size_t i = added; i < sizes.size(); ++i) sizes[i] *= self[i - added];
   return all_results(call, sizes);
