@@ -21,7 +21,7 @@ const c10::StorageImpl* memory_of(const at::Tensor& fake) {
   return fake.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-/// The view was made where autograd records. (It belongs to the view that a view is of, too: their number is small.)
+/// False: the view was made under no_grad, which autograd remembers for when somebody writes to it.
 bool made_with_grad(const at::Tensor& fake) {
   const auto* view = torch::autograd::impl::get_view_autograd_meta(fake);
   if (!view || !view->has_bw_view()) return true;
