@@ -33,7 +33,7 @@ import size_rows
 FRAMEWORKS = ("magneto", "peer")
 # Ours keeps weights in the layouts of the libraries by default, and notices when they change; the peer does so with its
 # setting `freezing`, for weights that never change. Models are compared with both.
-STEADY_FRAMEWORKS = {"patterns": FRAMEWORKS, "models": (*FRAMEWORKS, "frozen")}
+STEADY_FRAMEWORKS = {"patterns": FRAMEWORKS, "models": (*FRAMEWORKS, "frozen"), "training": FRAMEWORKS}
 # Our backend that runs everything from C++, and the peer's that adds the least to a call.
 CALL_BACKENDS = {"magneto": "aot_eager", "peer": "eager"}
 # Generated code against generated code.
@@ -234,7 +234,10 @@ def kept_folder() -> contextlib.AbstractContextManager[str]:
 def measured(framework: str, threads: int, folder: str, **options: Any) -> Any:
     """A steady-state measurement with the framework's caches in `folder`."""
     environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_CACHE_DIR": folder, "MAGNETO_CACHE_DIR": folder}
-    return worker("steady", framework, environment, backend=STEADY_BACKENDS[framework], **options)
+    name = "training" if options["kind"] == "training" else "steady"
+    if name == "training":
+        del options["kind"]
+    return worker(name, framework, environment, backend=STEADY_BACKENDS[framework], **options)
 
 
 def bench_steady(kind: str) -> Callable[[int], Section]:
@@ -333,6 +336,7 @@ BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "first_call": bench_first_call,
     "patterns": bench_steady("patterns"),
     "models": bench_steady("models"),
+    "training": bench_steady("training"),
     "long_graph": bench_long_graph,
     "bandwidth": bench_bandwidth,
     "layouts": bench_layouts,

@@ -312,6 +312,44 @@ def steady(framework: Framework, backend: str, kind: str, row: str, batch: int, 
     return result
 
 
+def training(framework: Framework, backend: str, row: str, batch: int, budget: float) -> dict[str, Any]:
+    """Of a model: the first step (forward and backward), a later one, and eager's. Dropout is off: the peer draws other
+    random numbers than eager."""
+    import steady_models
+
+    model, named = steady_models.build(row), steady_models.inputs(row, batch)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+
+    def step(forward: Function) -> list[torch.Tensor]:
+        for weight in weights:
+            weight.grad = None
+        results = [x for x in tensors_of(dict(forward(**named))) if x.requires_grad]
+        loss = torch.stack([x.float().pow(2).mean() for x in results]).sum()
+        loss.backward()
+        return [loss.detach(), *(weight.grad for weight in weights if weight.grad is not None)]
+
+    step(model)
+    before = resident()
+    eager_peak = peak_during(lambda: step(model)) - before
+    compiled = framework.compile(model, backend=backend)
+    first = timed(lambda: step(compiled))
+    grown, held = resident() - before, framework.held()
+    step(compiled)
+    peak = peak_during(lambda: step(compiled)) - before
+    check(row, lambda: step(compiled), lambda: step(model), (), {})
+    call, call_eager = interleaved(lambda: step(compiled), lambda: step(model), budget)
+    seconds = {"compile": first - call, "call": call, "eager": call_eager}
+    return {
+        f"{row}, batch {batch}": {
+            **seconds,
+            "memory": grown,
+            "held": held,
+            "peak": peak,
+            "eager peak": eager_peak,
+        }
+    }
+
+
 def peak_during(call: Callable[[], Any]) -> int:
     """The most memory, in bytes, that the process holds while `call` runs twice."""
     with open("/proc/self/clear_refs", "w") as file:
@@ -406,6 +444,7 @@ def main() -> None:
             "overhead": overhead,
             "chained": chained,
             "steady": steady,
+            "training": training,
             "long_graph": long_graph,
             "another_entry": exits.another_entry,
             "loop": exits.loop,

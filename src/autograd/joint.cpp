@@ -245,7 +245,13 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       session.rollback(before);
       for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, leaf_edges));
     }
+    const std::set<graph::ValueId> changed = graph::changed_in_place(graph);
     for (const Group& group : trace.groups_) {
+      for (size_t i = group.begin; i < group.end && !changed.empty(); ++i) {
+        graph::for_each_operand(graph.aten_nodes[i], [&](graph::ValueId id) {
+          if (changed.contains(id)) throw Refused{"an in-place operator changes the sizes of a tensor that is saved"};
+        });
+      }
       const auto none = [](graph::ValueId id) { return id == graph::kNoValue; };
       if (std::ranges::all_of(group.gradients, none)) return refuse("a result leads to no input's gradient");
     }

@@ -3,8 +3,10 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
+#include "graph/aliases.h"
 #include "passes/effects.h"
 
 namespace magneto::autograd {
@@ -54,6 +56,7 @@ std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tens
   for (const at::Tensor& fake : fakes) ++users[memory_of(fake)];
   std::unordered_map<const c10::StorageImpl*, ValueId> base_of;
   for (const at::Tensor& input : inputs) users[memory_of(input)] += 1;
+  const std::set<ValueId> changed = graph::changed_in_place(graph);
   Results results;
   for (size_t i = 0; i < fakes.size(); ++i) {
     const ValueId id = graph.outputs[i];
@@ -65,6 +68,10 @@ std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tens
     }
     Results::Output output = way_to_base(graph, id);
     output.with_grad = made_with_grad(fakes[i]);
+    for (const size_t view : output.views) {
+      if (changed.contains(std::get<ValueId>(graph.aten_nodes[view].args[0]))) return {};
+    }
+    if (changed.contains(id) && !output.views.empty()) return {};
     const bool input = graph.values[output.base].kind == ValueKind::Input;
     // Inputs that share memory may each be the base.
     if (!input && base_of.try_emplace(memory, output.base).first->second != output.base) return {};

@@ -63,7 +63,11 @@ class Splitter {
       const size_t producer = static_cast<size_t>(joint_.values[id].producer);
       const AtenNode& node = joint_.aten_nodes[producer];
       const graph::Effects effects = graph::effects_of(node.op);
-      if (effects.aliases && !effects.writes) {
+      const bool has_changed = std::ranges::any_of(node.args, [&](const graph::AtenArg& arg) {
+        const auto* of = std::get_if<ValueId>(&arg);
+        return of && changed_.contains(*of);
+      });
+      if (effects.aliases && !effects.writes && !has_changed && !changed_.contains(id)) {
         if (recomputed_.insert(producer).second) graph::for_each_operand(node, [&](ValueId of) { need(of); });
         return;
       }
@@ -159,6 +163,8 @@ class Splitter {
   Backward& out_;
   std::vector<ValueId> map_;
   std::set<size_t> recomputed_;
+  /// A view of one of these is saved: it may be of what it was before.
+  const std::set<ValueId> changed_ = graph::changed_in_place(joint_);
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "autograd/joint.h"
 #include "capture/capture.h"
 #include "capture/rebuild.h"
+#include "graph/aliases.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -33,7 +34,14 @@ bool takes_gradients(const graph::Graph& graph) {
 /// Why no joint graph is to be had, where that shows before the engine is asked; empty: nothing is in the way.
 std::string Capture::why_no_joint() {
   if (!graph.symbols_of(graph::ValueKind::Result).empty()) return "sizes or numbers that depend on data";
-  if (session->mark().metadata_changes > 0) return "an in-place operator changes the sizes of a tensor";
+  size_t changes = 0;
+  for (const graph::AtenNode& node : graph.aten_nodes) {
+    if (!graph::changes_metadata(node.op)) continue;
+    const bool of_result = graph.values[std::get<graph::ValueId>(node.args[0])].kind == graph::ValueKind::Result;
+    if (!of_result) return "an in-place operator changes the sizes of an input";
+    ++changes;
+  }
+  if (session->mark().metadata_changes > changes) return "an operator resizes a tensor";  // as `out=` of another size
   for (const auto& [id, input] : inputs_) {
     const at::Tensor& fake = rebuilder_->tensor_of(fake_of_.at(input.real.get()).get());
     const at::Tensor& real = rebuilder_->tensor_of(input.real.get());

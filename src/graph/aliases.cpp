@@ -1,5 +1,7 @@
 #include "graph/aliases.h"
 
+#include <ATen/core/enum_tag.h>
+
 #include <numeric>
 
 namespace magneto::graph {
@@ -18,6 +20,16 @@ bool aliases_silently(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
+
+bool changes_metadata(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::inplace_view); }
+
+std::set<ValueId> changed_in_place(const Graph& graph) {
+  std::set<ValueId> changed;
+  for (const AtenNode& node : graph.aten_nodes) {
+    if (changes_metadata(node.op)) changed.insert(std::get<ValueId>(node.args[0]));
+  }
+  return changed;
+}
 
 bool writes_argument(const c10::FunctionSchema& schema, size_t index) {
   const c10::AliasInfo* alias = schema.arguments()[index].alias_info();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "graph/graph.h"
@@ -16,6 +17,11 @@ struct Effects {
   bool aliases = false;
 };
 Effects effects_of(const c10::OperatorHandle& op);
+
+/// It changes the sizes or strides of its first argument in place (`t_`, `squeeze_`, `as_strided_`).
+bool changes_metadata(const c10::OperatorHandle& op);
+/// Values that this happens to: `meta` says what they are before, and a view of one may be of what it was then.
+std::set<ValueId> changed_in_place(const Graph& graph);
 
 /// True when the operator writes its argument `index`, by its schema.
 bool writes_argument(const c10::FunctionSchema& schema, size_t index);

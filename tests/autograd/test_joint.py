@@ -257,3 +257,39 @@ def test_training_at_eagers_speed_is_said_once() -> None:
         warnings.simplefilter("error")
         magneto.compile(lambda x: Sign.apply(x) * 3)(x)
     assert sum(magneto.stats()["no_joint"].values()) == 2
+
+
+def pooled(x: Tensor, w: Tensor) -> Tensor:
+    """Its average is given the strides of channels-last in place."""
+    x = nn.functional.conv2d(x, w).to(memory_format=torch.channels_last)
+    return nn.functional.adaptive_avg_pool2d(x, 1).flatten(1).sin()
+
+
+def turned(x: Tensor, w: Tensor) -> Tensor:
+    h = x[0, 0] * w.sum()
+    row = h[0]
+    h.t_()
+    return row * 2 + h[0] * w.sum()
+
+
+def squeezed(x: Tensor, w: Tensor) -> Tensor:
+    h = (x * w.sum()).sum((2, 3), keepdim=True)
+    h.squeeze_(-1)
+    return h.tanh() + h.flip(0)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("program", [pooled, turned, squeezed])
+def test_sizes_changed_in_place(program: Callable[[Tensor, Tensor], Tensor], backend: str) -> None:
+    compiled = magneto.compile(program, backend=backend)
+    for _ in range(2):
+        x, w = torch.randn(2, 3, 5, 5), torch.randn(4, 3, 2, 2)
+        found = []
+        for function in (program, compiled):
+            leaves = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+            result = function(*leaves)
+            result.sin().sum().backward()
+            found.append([result.detach(), result.stride(), *(leaf.grad for leaf in leaves)])
+        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+    stats = magneto.stats()
+    assert stats["joint_graphs"] and not stats["no_joint"]
