@@ -11,10 +11,10 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
-#include <typeinfo>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "autograd/python_node.h"
 #include "graph/aliases.h"
 
 namespace magneto::autograd {
@@ -32,11 +32,6 @@ struct Refused {
 /// Node and number of a gradient that ends in a leaf.
 using EdgeKey = std::pair<const Node*, uint32_t>;
 EdgeKey key_of(const Edge& edge) { return {edge.function.get(), edge.input_nr}; }
-
-/// The node is written in Python. (PyTorch does not export its class.)
-bool is_python(const Node& node) {
-  return std::string_view(typeid(node).name()).find("6PyNode") != std::string_view::npos;
-}
 
 /// The context that a node written in Python belongs to; borrowed.
 template <typename PyNode>

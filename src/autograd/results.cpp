@@ -1,11 +1,13 @@
 #include "autograd/results.h"
 
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <set>
 #include <unordered_map>
 
+#include "autograd/python_node.h"
 #include "graph/aliases.h"
 #include "passes/effects.h"
 
@@ -47,6 +49,21 @@ Results::Output way_to_base(const Graph& graph, ValueId id) {
   return way;
 }
 
+/// What autograd knows of the view is what the view operators do: the history of the base, and theirs. (A custom
+/// function may give a view a history of its own, and what is detached may be a leaf of its own.)
+bool has_history_of_views(const at::Tensor& fake, const at::Tensor& base, size_t views) {
+  if (!fake.requires_grad()) return true;
+  if (torch::autograd::impl::get_autograd_meta(fake)->requires_grad_) return false;
+  if (!base.requires_grad()) return false;
+  const auto& end = torch::autograd::impl::gradient_edge(base).function;
+  auto node = fake.grad_fn();  // none: made under no_grad
+  for (size_t i = 0; node && node != end; ++i) {
+    if (i == views || is_python(*node) || node->next_edges().empty()) return false;
+    node = node->next_edge(0).function;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tensor>& fakes,
@@ -86,6 +103,10 @@ std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tens
         results.computed.push_back({output.base, base, i, /*is_base=*/true});
       }
     }
+    const auto computed = std::ranges::find(results.computed, output.base, &Results::Computed::value);
+    const at::Tensor& base =
+        input ? inputs[std::ranges::find(graph.inputs, output.base) - graph.inputs.begin()] : computed->fake;
+    if (!output.views.empty() && !has_history_of_views(fakes[i], base, output.views.size())) return {};
     results.outputs.push_back(std::move(output));
   }
   // A base that an input shares its memory with, and is none of the inputs.

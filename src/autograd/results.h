@@ -58,8 +58,8 @@ struct Results {
   }
 };
 
-/// `fakes`: stand-ins of graph.outputs; `inputs`: those of inputs. Nothing: a result shares memory in a way that its
-/// view operators don't show.
+/// `fakes`: stand-ins of graph.outputs; `inputs`: those of graph.inputs. Nothing: a result shares memory in a way that
+/// its view operators don't show.
 std::optional<Results> results_of(const graph::Graph& graph, const std::vector<at::Tensor>& fakes,
                                   const std::vector<at::Tensor>& inputs,
                                   const std::function<graph::ValueId(const at::Tensor&)>& value_of);

@@ -32,6 +32,20 @@ SavedState::SavedState(const graph::Undo& undo, const at::Tensor* const* inputs,
   }
 }
 
+namespace {
+
+/// An expanded tensor has one element for many, and can't be written as a whole.
+void restore_contents(at::Tensor tensor, at::Tensor contents) {
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    if (tensor.stride(dim) != 0 || tensor.size(dim) < 2) continue;
+    tensor = tensor.narrow(dim, 0, 1);
+    contents = contents.narrow(dim, 0, 1);
+  }
+  tensor.copy_(contents);
+}
+
+}  // namespace
+
 void SavedState::restore() {
   const at::NoGradGuard no_grad;
   for (const Kept& kept : tensors_) {
@@ -43,7 +57,7 @@ void SavedState::restore() {
         impl.storage_offset() != kept.geometry->storage_offset()) {
       impl.shallow_copy_from(kept.geometry);
     }
-    if (kept.contents.defined()) tensor.copy_(kept.contents);
+    if (kept.contents.defined()) restore_contents(tensor, kept.contents);
     // What was written under autograd has got another history. (A view's is its base's.)
     auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
     if (!meta || meta->is_view_) continue;

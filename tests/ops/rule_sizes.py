@@ -201,6 +201,10 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::index.Tensor": ("a b, i:c", lambda x, i: x[:, i]),
     "aten::_unsafe_index.Tensor": ("a b, i:c", lambda x, i: aten._unsafe_index(x, [i])),
     "aten::index_put": ("a b, i:c, c b", lambda x, i, y: x.index_put((i,), y)),
+    "aten::_index_put_impl_": (
+        "a b, i:c, c b",
+        lambda x, i, y: torch.ops.aten._index_put_impl_(x, [i], y, accumulate=True),
+    ),
     "aten::index_put_": ("a b, i:c, c b", lambda x, i, y: x.index_put_((i,), y, accumulate=True)),
     "aten::index_select": ("a b, i:c", lambda x, i: x.index_select(1, i)),
     "aten::embedding": ("a b, i:c d", lambda x, i: F.embedding(i, x)),
