@@ -244,21 +244,19 @@ class JointComputation final : public Computation {
     if (is_unusual(held) || writes_unusually(held) || calls_hooks(held)) {
       return run_torch_level(inputs, pointers, outputs);
     }
-    std::vector<at::Tensor> states;
-    for (at::Generator generator : program.generators) {
-      const std::lock_guard<std::mutex> lock(generator.mutex());
-      states.push_back(generator.get_state());
-    }
     std::vector<torch::autograd::edge_list> edges;  // from before inputs are written
     for (const BackwardProgram& backward : program.backwards) {
       torch::autograd::edge_list& of_one = edges.emplace_back();
       for (const size_t leaf : backward.leaves) of_one.push_back(torch::autograd::impl::gradient_edge(held[leaf]));
     }
-    std::vector<at::Tensor> originals;
-    for (const size_t i : program.written) originals.push_back(original_of(held[i]));
-    std::vector<at::Tensor> results(program.forward->output_count());
+    std::vector<at::Tensor> states, originals, results(program.forward->output_count());
     const bool ok = with_torch_errors([&] {
       const WithoutGil without_gil;
+      for (at::Generator generator : program.generators) {
+        const std::lock_guard<std::mutex> lock(generator.mutex());
+        states.push_back(generator.get_state());
+      }
+      for (const size_t i : program.written) originals.push_back(original_of(held[i]));
       program.forward->compute(pointers.data(), results.data());
     });
     if (!ok) throw PythonError{};
@@ -292,7 +290,11 @@ class JointComputation final : public Computation {
     return text;
   }
 
-  OnError on_error() const override { return program_->forward->on_error(); }
+  OnError on_error() const override {
+    const OnError forward = program_->forward->on_error();
+    // Eager's writes give inputs a history at once, ours when all is computed.
+    return forward == OnError::AsEager && !program_->written_roots.empty() ? OnError::Between : forward;
+  }
 
  private:
   /// What raises leaves the state that the forward would leave.
