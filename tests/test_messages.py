@@ -229,3 +229,22 @@ def test_what_is_said_never_ends_a_program(errors: list[str]) -> None:
             assert torch.equal(compiled(torch.ones(size)), torch.ones(size) + 1)
     (text,) = errors
     assert text.startswith("magneto hit config.cache_size_limit (2)\n")
+
+
+@pytest.mark.lenient
+def test_functions_that_close_over_something_have_a_line() -> None:
+    """Their first instructions are no line's."""
+    lists: list[list[int]] = []
+
+    def closing(n: int) -> object:
+        return lambda x, options: (x + n, lists.append(options))
+
+    function = closing(1)
+    compiled = magneto.compile(function)
+    with magneto.config.patch(cache_size_limit=1), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for size in range(4):
+            compiled(torch.ones(2, dtype=[torch.float32, torch.float64, torch.int64, torch.bool][size]), [1])
+    assert caught
+    for each in caught:
+        assert f"{HERE}:{function.__code__.co_firstlineno}" in str(each.message)

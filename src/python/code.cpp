@@ -114,6 +114,10 @@ void read_lines(CodeInfo& info) {
       if (index >= 0 && info.instrs[index].offset == unit) info.instrs[index].line = form == no_location ? -1 : line;
     }
   }
+  for (Instr& instr : info.instrs) {  // what sets a function up is no line's: its first one stands for it
+    if (instr.line >= 0) break;
+    instr.line = info.code->co_firstlineno;
+  }
 }
 
 void read_handlers(CodeInfo& info) {

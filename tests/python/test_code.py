@@ -46,6 +46,10 @@ def expected(code):
     for begin, end, line in code.co_lines():
         for unit in range(begin // 2, end // 2):
             lines[unit] = -1 if line is None else line
+    for unit in sorted(lines):  # what sets the function up
+        if lines[unit] >= 0:
+            break
+        lines[unit] = code.co_firstlineno
     for instr in dis.get_instructions(code):
         unit = instr.offset // 2
         index_of[unit] = len(rows)
