@@ -177,7 +177,7 @@ Ref Capture::stand_in_of_dict(PyObject* original, const Source* source) {
   Ref order = checked(PySequence_List(original));  // OrderedDict's order is its own
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(order.get(), i);
-    if (!is_scalar(key) && !is_identity_constant(key) && !is_identity_key(key) && !is_tensor(key)) {
+    if (!is_constant_key(key) && !is_identity_key(key) && !is_tensor(key)) {
       side_exit(BreakReason::OpaqueObject, source->name() + " is a dict with keys of type " + Py_TYPE(key)->tp_name);
     }
     keys.push_back(key);

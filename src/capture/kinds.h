@@ -69,6 +69,8 @@ bool has_own_getattr(PyTypeObject* type);
 bool has_own_setattr(PyTypeObject* type);
 /// Types, modules, C functions, descriptors, torch dtypes...: guarded by identity, constants after that.
 bool is_identity_constant(PyObject* object);
+/// Scalars, identity constants and tuples of those: hashed and compared without running the program's code.
+bool is_constant_key(PyObject* key);
 /// Instances of a class that neither hashes nor compares in its own way.
 bool is_identity_key(PyObject* object);
 /// A method of a C type bound to an object (`items.append`, `x.__add__`).

@@ -64,12 +64,10 @@ PyObject* Capture::pinned(PyObject* object) {
 
 PyObject* Capture::original_key(PyObject* key) {
   if (is_scalar(key) || is_identity_constant(key)) return key;
-  if (PyTuple_CheckExact(key) && !is_outside(key)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
-      PyObject* item = PyTuple_GET_ITEM(key, i);
-      if (!is_scalar(item) && !is_identity_constant(item)) return nullptr;
-    }
-    return key;
+  if (PyTuple_CheckExact(key)) {
+    const Source* source = is_outside(key) ? source_of(key) : nullptr;
+    const bool known = !is_outside(key) || (source && source->kind == SourceKind::Const);
+    return known && is_constant_key(key) ? key : nullptr;
   }
   if (is_tensor(key)) {
     if (!fake::is_fake(THPVariable_Unpack(key))) return nullptr;

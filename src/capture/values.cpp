@@ -4,7 +4,10 @@
 #include <structmember.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
+#include <optional>
+#include <span>
 #include <string_view>
 
 #include "capture/capture.h"
@@ -96,6 +99,11 @@ bool is_scalar(PyObject* object) {
   return object == Py_None || type == &PyBool_Type || type == &PyLong_Type || type == &PyFloat_Type ||
          type == &PyUnicode_Type || type == &PyComplex_Type || type == &PyBytes_Type || object == Py_Ellipsis ||
          object == Py_NotImplemented;
+}
+
+bool is_constant_key(PyObject* key) {
+  if (!PyTuple_CheckExact(key)) return is_scalar(key) || is_identity_constant(key);
+  return std::ranges::all_of(std::span(&PyTuple_GET_ITEM(key, 0), PyTuple_GET_SIZE(key)), is_constant_key);
 }
 
 bool is_identity_key(PyObject* object) {
@@ -231,14 +239,18 @@ Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
               source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
   }
   const std::vector<shapes::Expr> sizes = symbolic_sizes(raw, source);
+  if (sizes.empty()) guards.tensor(source, raw);
   at::Tensor fake;
-  if (sizes.empty()) {
-    guards.tensor(source, raw);
-    fake = session->make_input(tensor, source->name());
-  } else {
-    fake = session->make_input(tensor, source->name(), sizes);
-    guard_symbolic(source, raw, sizes, session->strides_of(fake));
+  try {
+    fake = sizes.empty() ? session->make_input(tensor, source->name())
+                         : session->make_input(tensor, source->name(), sizes);
+  } catch (const c10::Error&) {
+    const std::optional<fake::Refusal> refusal = session->take_refusal();
+    if (!refusal) throw;
+    side_exit(BreakReason::UnsupportedTensor,
+              source->name() + " is of type " + Py_TYPE(raw)->tp_name + ": " + refusal->message);
   }
+  if (!sizes.empty()) guard_symbolic(source, raw, sizes, session->strides_of(fake));
   if (knows_buffers && is_constant_buffer(source, tensor)) session->know_input(fake, tensor);
   inputs_[session->value_of(fake)] = {Ref::borrow(raw), source};
   graph.without_torch_function |= subclass;

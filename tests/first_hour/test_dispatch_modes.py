@@ -13,6 +13,7 @@ from compare import assert_same
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import magneto
+import magneto.exc
 
 pytestmark = pytest.mark.lenient  # leaving a call to CPython is counted as a fallback
 
@@ -147,6 +148,23 @@ def test_wrapper_subclass_as_argument(backend: str) -> None:
     for _ in range(2):
         assert_same(run(compiled), want)
     assert_same(compiled(X, X), mixed(X, X))
+
+
+def test_wrapper_subclasses_are_no_errors_of_ours() -> None:
+    def mixed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x.sin() + y
+
+    compiled = magneto.compile(mixed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled(Logged(X), X)
+    assert not magneto.stats()["fallbacks"]
+    assert all(
+        reason.startswith("UnsupportedTensor: ") and "Logged" in reason for reason in magneto.stats()["break_reasons"]
+    )
+    with pytest.raises(magneto.exc.Unsupported, match="subclasses") as raised:
+        magneto.compile(mixed, fullgraph=True)(Logged(X), X)
+    assert "error of Magneto" not in str(raised.value)
 
 
 def test_wrapper_subclass_made_inside() -> None:
