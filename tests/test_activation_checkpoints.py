@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
 
 import magneto
 
@@ -19,6 +19,7 @@ class Block(torch.nn.Module):
         self.up = torch.nn.Linear(8, 16)
         self.down = torch.nn.Linear(16, 8)
         self.drop = torch.nn.Dropout(0.3)
+        self.parts = torch.nn.Sequential(self.up, torch.nn.ReLU(), self.drop, self.down)
 
     def forward(self, x: torch.Tensor, scale: Any = 1.0) -> torch.Tensor:
         return x + self.drop(self.down(torch.relu(self.up(x)))) * scale
@@ -51,12 +52,27 @@ def with_partial(block: Any, x: torch.Tensor) -> torch.Tensor:
     return checkpoint(functools.partial(block, scale=x.mean()), x, use_reentrant=False)
 
 
+def save_products() -> Any:
+    return create_selective_checkpoint_contexts([torch.ops.aten.addmm.default, torch.ops.aten.mm.default])
+
+
+def in_parts(block: Any, x: torch.Tensor) -> torch.Tensor:
+    return x + checkpoint_sequential(block.parts, 2, x, use_reentrant=False)
+
+
+def in_parts_of_a_list(block: Any, x: torch.Tensor) -> torch.Tensor:
+    return x + checkpoint_sequential([block.up, torch.relu, block.down], 3, x, use_reentrant=False)
+
+
 STYLES: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
     "module": lambda block, x: checkpoint(block, x, use_reentrant=False),
     "method": lambda block, x: checkpoint(block.forward, x, 0.5, use_reentrant=False),
     "keyword": lambda block, x: checkpoint(block, x, scale=x.std(), use_reentrant=False),
     "random_state_not_kept": lambda block, x: checkpoint(block, x, use_reentrant=False, preserve_rng_state=True),
     "closure": with_closure,
+    "contexts": lambda block, x: checkpoint(block, x, use_reentrant=False, context_fn=save_products),
+    "parts": in_parts,
+    "parts_of_a_list": in_parts_of_a_list,
     "partial": with_partial,
     "nested": nested,
 }

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "capture/capture.h"
+#include "capture/modules.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -16,12 +17,13 @@ namespace {
 /// The arguments of a checkpoint, told apart.
 struct Checkpoint {
   PyObject* function = nullptr;
-  CallArgs args;  // the function's
+  PyObject* contexts = nullptr;  // what makes the contexts in which the function runs, and runs again; null: none
+  CallArgs args;                 // the function's
   std::vector<Ref> held;
   Ref options = checked(PyDict_New());
 };
 
-/// Nothing for those that are not `use_reentrant=False`, and for contexts of the program's.
+/// Nothing for those that are not `use_reentrant=False`.
 std::optional<Checkpoint> read(const CallArgs& given) {
   static constexpr std::string_view own[] = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug",
                                              "early_stop"};
@@ -33,7 +35,10 @@ std::optional<Checkpoint> read(const CallArgs& given) {
   for (size_t i = given.positional(); i < given.values.size(); ++i) {
     PyObject* value = given.values[i];
     const std::string_view name = PyUnicode_AsUTF8(given.keyword(i));
-    if (name == "context_fn") return std::nullopt;
+    if (name == "context_fn") {
+      result.contexts = value;
+      continue;
+    }
     if (std::ranges::find(own, name) != std::end(own)) {
       if (!is_scalar(value)) return std::nullopt;
       if (PyDict_SetItem(result.options.get(), given.keyword(i), value) < 0) throw PythonError{};
@@ -75,22 +80,32 @@ void unfold_partial(Checkpoint& call) {
   }
 }
 
-/// The object itself, of which nothing that the segment has made is a part: under a guard. Null: it is none.
-PyObject* constant_object(Capture& capture, PyObject* object) {
-  if (is_scalar(object) || is_identity_constant(object)) return object;
-  if (is_tensor(object) || is_builtin_container(object) || !capture.is_outside(object)) return nullptr;
-  return capture.pinned(object);
+/// The object itself, of which nothing that the segment has made is a part, under a guard; of a tuple that the segment
+/// has made (`lists`: or a list, which nobody changes), one of such objects. Null: it is none.
+Ref constant_object(Capture& capture, PyObject* object, bool lists) {
+  if (is_scalar(object) || is_identity_constant(object)) return Ref::borrow(object);
+  if ((PyTuple_CheckExact(object) || (lists && PyList_CheckExact(object))) && !capture.is_outside(object)) {
+    Ref constants = checked(PySequence_Tuple(object));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants.get()); ++i) {
+      Ref constant = constant_object(capture, PyTuple_GET_ITEM(constants.get(), i), lists);
+      if (!constant) return {};
+      Py_SETREF(PyTuple_GET_ITEM(constants.get(), i), constant.release());
+    }
+    return constants;
+  }
+  if (is_tensor(object) || is_builtin_container(object) || !capture.is_outside(object)) return {};
+  return Ref::borrow(capture.pinned(object));
 }
 
 /// A function that calls the same and is a constant of the graph. Null: it closes over what the segment has made.
 Ref constant_function(Capture& capture, PyObject* function) {
   if (PyMethod_Check(function) && !capture.is_outside(function)) {
-    PyObject* self = constant_object(capture, PyMethod_GET_SELF(function));
-    PyObject* method = constant_object(capture, PyMethod_GET_FUNCTION(function));
-    return self && method ? checked(PyMethod_New(method, self)) : Ref();
+    const Ref self = constant_object(capture, PyMethod_GET_SELF(function), false);
+    const Ref method = constant_object(capture, PyMethod_GET_FUNCTION(function), false);
+    return self && method ? checked(PyMethod_New(method.get(), self.get())) : Ref();
   }
   if (!PyFunction_Check(function) || capture.is_outside(function)) {
-    return Ref::borrow(constant_object(capture, function));
+    return constant_object(capture, function, false);
   }
   auto* made = reinterpret_cast<PyFunctionObject*>(function);
   if (made->func_defaults || made->func_kwdefaults) return {};
@@ -98,11 +113,12 @@ Ref constant_function(Capture& capture, PyObject* function) {
   if (!made->func_closure) return copy;
   const Py_ssize_t count = PyTuple_GET_SIZE(made->func_closure);
   Ref cells = checked(PyTuple_New(count));
+  const bool of_torch = module_of(made->func_globals) == "torch.utils.checkpoint";  // checkpoint_sequential
   for (Py_ssize_t i = 0; i < count; ++i) {  // as they are now: a loop's variable goes on
     Ref contents = capture.read_cell(PyTuple_GET_ITEM(made->func_closure, i));
-    PyObject* constant = contents ? constant_object(capture, contents.get()) : nullptr;
+    const Ref constant = contents ? constant_object(capture, contents.get(), of_torch) : Ref();
     if (!constant) return {};
-    PyTuple_SET_ITEM(cells.get(), i, checked(PyCell_New(constant)).release());
+    PyTuple_SET_ITEM(cells.get(), i, checked(PyCell_New(constant.get())).release());
   }
   if (PyFunction_SetClosure(copy.get(), cells.get()) < 0) throw PythonError{};
   return copy;
@@ -113,7 +129,18 @@ Ref constant_function(Capture& capture, PyObject* function) {
 Ref Capture::checkpoint(const CallArgs& given) {
   std::optional<Checkpoint> call = read(given);
   if (!call) return {};
-  if (!at::GradMode::is_enabled()) return this->call(call->function, call->args);
+  if (!at::GradMode::is_enabled()) {
+    if (call->contexts) {  // which eager makes all the same
+      Uncuttable scope(*this);
+      this->call(call->contexts, CallArgs{});
+    }
+    return this->call(call->function, call->args);
+  }
+  if (call->contexts) {
+    const Ref contexts = constant_function(*this, call->contexts);
+    if (!contexts) return {};
+    if (PyDict_SetItemString(call->options.get(), "context_fn", contexts.get()) < 0) throw PythonError{};
+  }
   if (!is_outside(call->function)) unfold_partial(*call);
   know_all(call->args);
   const bool plain = std::ranges::all_of(
