@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.distributions import constraints
 from torch.overrides import get_default_nowrap_functions
 
 convert: Any = torch._tensor._convert
@@ -24,6 +25,46 @@ def as_written(name: str, *args: Any, **kwargs: Any) -> Any:
 def assign_selected(target: Any, mask: Any, source: Any) -> None:
     """What the graph shows of a masked assignment, which is captured whole."""
     target[mask] = source[mask]
+
+
+def symmetric_check(self: Any, value: Any) -> Any:
+    """constraints._Symmetric.check, whose branch is known from the shape."""
+    square = super(constraints._Symmetric, self).check(value)
+    if value.shape[-2] != value.shape[-1] and square.numel() > 0:
+        return square
+    return torch.isclose(value, value.mT, atol=1e-6).all(-2).all(-1)
+
+
+def positive_definite_check(self: Any, value: Any) -> Any:
+    """constraints._PositiveDefinite.check, with a choice in place of its branch on the data."""
+    symmetric = super(constraints._PositiveDefinite, self).check(value)
+    if value.shape[-2] != value.shape[-1]:
+        return symmetric
+    return torch.where(symmetric.all(), torch.linalg.cholesky_ex(value).info.eq(0), symmetric)
+
+
+def positive_semidefinite_check(self: Any, value: Any) -> Any:
+    """constraints._PositiveSemidefinite.check, likewise."""
+    symmetric = super(constraints._PositiveSemidefinite, self).check(value)
+    if value.shape[-2] != value.shape[-1]:
+        return symmetric
+    return torch.where(symmetric.all(), torch.linalg.eigvalsh(value).ge(0).all(-1), symmetric)
+
+
+def student_variance(self: Any) -> Any:
+    """StudentT.variance, with choices in place of its masks. Their gradients would have NaN where 0 meets infinity."""
+    if torch.is_grad_enabled() and (self.df.requires_grad or self.scale.requires_grad):
+        return as_written("magneto._instead.student_variance_as_written", self)
+    result = self.df.clone(memory_format=torch.contiguous_format)
+    result.copy_(torch.where(self.df > 2, self.scale.pow(2) * self.df / (self.df - 2), result))
+    result[(self.df <= 2) & (self.df > 1)] = torch.inf
+    result[self.df <= 1] = torch.nan
+    return result
+
+
+def student_variance_as_written(self: Any) -> Any:
+    """What CPython calls."""
+    return self.variance
 
 
 def foreach_of_numbers(name: str, tensors: Any, *lists: Any) -> Any:

@@ -47,6 +47,11 @@ ONE_GRAPH: dict[str, Make] = {
     "InverseGamma": lambda x: D.InverseGamma(x + 1, x + 1),
     "ContinuousBernoulli": lambda x: D.ContinuousBernoulli(probs=x * 0.5 + 0.1),
     "RelaxedBernoulli": lambda x: D.RelaxedBernoulli(torch.tensor(0.5), probs=x * 0.5 + 0.1),
+    "Binomial": lambda x: D.Binomial(5, x * 0.5 + 0.1),
+    "NegativeBinomial": lambda x: D.NegativeBinomial(5.0, x * 0.5 + 0.1),
+    "Binomial of counts": lambda x: D.Binomial(torch.tensor([1.0, 2.0, 30.0, 400.0]), x),
+    "MultivariateNormal of a covariance": lambda x: D.MultivariateNormal(x, EYE * x.sum()),
+    "MultivariateNormal of a precision": lambda x: D.MultivariateNormal(x, precision_matrix=EYE + x.sum()),
     "LowRankMultivariateNormal": lambda x: D.LowRankMultivariateNormal(x, EYE[:, :2], x + 1),
 }
 PAIRS: dict[str, tuple[Make, Make]] = {
@@ -127,3 +132,132 @@ def test_invalid_values_raise(backend: str) -> None:
                 compiled(bad)
             assert str(got.value) == str(want.value)
         compiled(torch.ones(4))
+
+
+SPREADS: dict[str, Make] = {
+    "StudentT": lambda x: D.StudentT(x * 4),  # degrees of freedom on both sides of 1 and 2
+    "StudentT, scaled": lambda x: D.StudentT(x[:, None] * 4, x, x.T + 0.1),
+    "VonMises": lambda x: D.VonMises(x, x + 1),
+    "Binomial": lambda x: D.Binomial(5, x * 0.5),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The use of `x.T` on tensors")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+@pytest.mark.parametrize("name", SPREADS)
+def test_means_and_variances(name: str, backend: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        distribution = SPREADS[name](x)
+        return distribution.mean, distribution.variance
+
+    check(program, backend, exact=backend != "magneto")
+    odd = torch.tensor([0.25, 0.5, float("inf"), 1.0])  # 1, 2, infinitely many
+    if name == "StudentT":
+        assert_same(magneto.compile(program, backend=backend)(odd), program(odd))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+def test_gradients_of_a_variance(backend: str) -> None:
+    def gradient(function: Callable[..., Any]) -> Any:
+        x = torch.tensor([0.5, 1.0, 1.5, 2.0, 3.0], requires_grad=True)
+        variance = function(x)
+        variance[x > 2].sum().backward()
+        return variance, x.grad
+
+    def program(x: torch.Tensor) -> Any:
+        return D.StudentT(x).variance
+
+    assert_same(gradient(magneto.compile(program, backend=backend)), gradient(program))
+
+
+# Wishart's __init__ warns of some data: an exit of its own.
+LOOPS: dict[str, tuple[Make, int]] = {
+    "VonMises": (lambda x: D.VonMises(x, x + 1).sample((3,)), 1),
+    "Wishart": (lambda x: D.Wishart(x.sum() + 4, EYE).sample(), 2),
+    "Wishart of a batch": (lambda x: D.Wishart(x + 4, EYE).rsample((2,)), 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Singular sample detected")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_until_samples_fit_are_one_exit(name: str, backend: str) -> None:
+    """They branch on data. What is in front and behind is captured."""
+
+    def program(x: torch.Tensor) -> Any:
+        return LOOPS[name][0](x.exp().log()) + 1
+
+    compiled = magneto.compile(program, backend=backend)
+    for seed in range(3):
+        x = torch.rand(4, generator=torch.Generator().manual_seed(seed))
+        torch.manual_seed(seed)
+        want = program(x), torch.rand(2)
+        torch.manual_seed(seed)
+        assert_same((compiled(x), torch.rand(2)), want, exact=backend != "magneto")
+    stats = magneto.stats()
+    if OLDER and any("weakref.ReferenceType" in reason for reason in stats["break_reasons"]):
+        return
+    assert stats["breaks"] == LOOPS[name][1], stats["break_reasons"]
+    assert stats["graphs"] >= 2 and not stats["undone"] and not stats["fallbacks"]
+
+
+def test_divergences_of_many_pairs() -> None:
+    """Each pair's function is looked up in a dict whose keys are pairs of classes, and kept there the first time."""
+
+    def program(x: torch.Tensor, name: str) -> Any:
+        left, right = PAIRS[name]
+        return D.kl_divergence(left(x), right(x))
+
+    D.kl._KL_MEMOIZE.clear()
+    for name in PAIRS:
+        magneto.reset()
+        compiled = magneto.compile(program, backend="aot_eager")
+        for _ in range(3):
+            x = torch.rand(4)
+            assert_same(compiled(x, name), program(x, name))
+        stats = magneto.stats()
+        assert stats["frames"] <= 2 and not stats["fallbacks"], name  # kept there while the first one ran
+
+
+MATRICES = {
+    "skew": torch.tensor([[1.0, 0.5], [0.0, 1.0]]),
+    "indefinite": torch.tensor([[1.0, 2.0], [2.0, 1.0]]),
+    "unknown": torch.full((2, 2), float("nan")),
+    "oblong": torch.ones(2, 3),
+    "one of two": torch.stack([torch.eye(2), -torch.eye(2)]),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+def test_matrices_that_are_none(backend: str) -> None:
+    constraints = [
+        D.constraints.symmetric,
+        D.constraints.positive_definite,
+        D.constraints.positive_semidefinite,
+        D.constraints.square,
+    ]
+
+    def checking(index: int) -> Make:
+        return lambda x: constraints[index].check(x)
+
+    def normal(x: torch.Tensor) -> Any:
+        return D.MultivariateNormal(torch.zeros(2), x).mean
+
+    checks = [checking(index) for index in range(len(constraints))]
+    compiled = magneto.compile(normal, backend=backend)
+    for name, matrix in {"definite": torch.eye(2), "empty": torch.ones(0, 2, 2), **MATRICES}.items():
+        for program in checks:
+            try:
+                want = program(matrix)
+            except RuntimeError as error:
+                with pytest.raises(type(error)):
+                    magneto.compile(program, backend=backend)(matrix)
+            else:
+                assert_same(magneto.compile(program, backend=backend)(matrix), want)
+        if name in MATRICES:
+            with pytest.raises(ValueError) as expected:
+                normal(matrix)
+            with pytest.raises(ValueError) as raised:
+                compiled(matrix)
+            assert str(raised.value) == str(expected.value)
+    assert magneto.stats()["breaks"] <= 2, magneto.stats()["break_reasons"]  # what always raises is no graph

@@ -8,8 +8,11 @@ import fnmatch
 import functools
 import os.path
 import re
+import sys
 import textwrap
+import typing
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ import torch
 import magneto
 import magneto.exc
 
+TABLE: dict[Any, int] = {(str, 2): 3, (int, (1, None)): 4}
 PATTERN = re.compile("a+")
 
 
@@ -44,6 +48,11 @@ PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {
     "fnmatch": lambda x: x + fnmatch.fnmatch("abc", "a*"),
     "asdict": lambda x: (x * dataclasses.asdict(Options())["scale"], dataclasses.astuple(Options(3))),
     "deepcopy": lambda x: x * copy.deepcopy(Config()).scale,
+    "substitution by a function": lambda x: (x + 1, re.sub(r"[0-9]+", lambda found: found[0] * 2, "a1b22")),
+    "so by a pattern": lambda x: (x + 1, PATTERN.sub(lambda found: found[0].upper(), "aab")),
+    "counted": lambda x: (x + 1, re.subn("a", lambda found: "b", "aa", count=1)),
+    "cast": lambda x: (typing.cast("torch.Tensor", x) + typing.cast(int, 2), typing.cast(list, [1])),
+    "pairs as keys": lambda x: x * TABLE[str, 2] + TABLE[int, (1, None)] + len([key for key in TABLE if key[0] is str]),
     "cached": lambda x: x * called_back(abs, -3),
 }
 
@@ -58,6 +67,122 @@ def test_no_exits(name: str) -> None:
             got, want = (got,), (want,)
         assert torch.equal(got[0], want[0]) and got[1:] == want[1:]
     assert magneto.stats()["breaks"] == 0, magneto.stats()["break_reasons"]
+
+
+BACKENDS = ("eager", "aot_eager", "magneto")
+
+
+def test_a_changed_table_with_pairs_as_keys() -> None:
+    table: dict[Any, int] = {(str, 2): 3}
+
+    def program(x: torch.Tensor) -> Any:
+        return x * table.get((str, 2), 7) + table.get((int, 1), 10)
+
+    compiled = magneto.compile(program, backend="aot_eager")
+    for change in ({}, {(str, 2): 4}, {(int, 1): 5}, {(int, 2): 6}):
+        table.update(change)
+        assert torch.equal(compiled(torch.ones(2)), program(torch.ones(2)))
+    table.clear()
+    assert torch.equal(compiled(torch.ones(2)), program(torch.ones(2)))
+    assert magneto.stats()["breaks"] == 0
+
+
+def test_a_function_writes_to_a_table_with_pairs_as_keys() -> None:
+    def program(x: torch.Tensor, table: dict[Any, Any]) -> Any:
+        if (x.dtype, 1) not in table:
+            table[x.dtype, 1] = x * 2
+        return table[x.dtype, 1] + 1
+
+    compiled = magneto.compile(program, backend="aot_eager")
+    ours: dict[Any, Any] = {("a", "b"): 0}
+    theirs: dict[Any, Any] = {("a", "b"): 0}
+    for dtype in (torch.float32, torch.float32, torch.float64):
+        x = torch.ones(2, dtype=dtype)
+        assert torch.equal(compiled(x, ours), program(x, theirs))
+        assert list(ours) == list(theirs)
+    assert magneto.stats()["breaks"] == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy])
+def test_a_copied_tensor_is_one_exit(copies: Callable[[Any], Any], backend: str) -> None:
+    """Both copies are made on a tensor's memory. What is in front and behind is captured."""
+
+    def program(x: torch.Tensor, base: torch.Tensor) -> Any:
+        part = copies(base)
+        whole = copies([base, base[1:], {"a": base}])
+        return part, whole[0] is whole[2]["a"], part.add_(x.sin()) + 1
+
+    compiled = magneto.compile(program, backend=backend)
+    for _ in range(3):
+        ours, theirs = torch.arange(4.0), torch.arange(4.0)
+        got, want = compiled(torch.ones(4), ours), program(torch.ones(4), theirs)
+        assert torch.allclose(got[0], want[0]) and torch.allclose(got[2], want[2]) and got[1] == want[1]
+        shared = [
+            t[0].untyped_storage().data_ptr() == t[1].untyped_storage().data_ptr()
+            for t in ((got[0], ours), (want[0], theirs))
+        ]
+        assert shared[0] == shared[1] == (copies is copy.copy)
+        assert torch.allclose(ours, theirs)
+    assert magneto.stats()["breaks"] <= (1 if copies is copy.copy else 2), magneto.stats()["break_reasons"]
+
+
+LIBRARY = """
+import random
+
+class Frame:
+    def __init__(self, columns):
+        self.columns = {}
+        for name, values in columns.items():
+            self.columns[name] = list(values)
+            self.order = random.getrandbits(8) >= 0  # what a capture can't see into
+    def __getitem__(self, name):
+        return Column([value for value in self.columns[name] if hash(str(random.getrandbits(8))) is not None])
+    def __len__(self):
+        return max(len(values) + 0 * random.getrandbits(8) for values in self.columns.values())
+
+class Column:
+    def __init__(self, values):
+        self.values = [value for value in values if random.getrandbits(8) >= 0]
+    def mean(self):
+        total = 0.0
+        for value in self.values:
+            total += value + 0 * random.getrandbits(8)
+        return total / len(self.values)
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_call_of_a_library_of_tables_is_one_exit(
+    backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pandas and the like: an exit for each call of the library, whatever it calls itself."""
+    package = tmp_path / "pandas" / "core"
+    package.mkdir(parents=True)
+    (tmp_path / "pandas" / "__init__.py").write_text("from pandas.core.frame import Frame")
+    (package / "__init__.py").write_text("")
+    (package / "frame.py").write_text(LIBRARY)
+    for name in [name for name in sys.modules if name.split(".")[0] == "pandas"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    import pandas
+
+    monkeypatch.delitem(sys.modules, "pandas")  # at the end
+    columns = {"a": [1, 2, 3], "b": [4.0, 5.0, 6.0]}
+
+    def program(x: torch.Tensor) -> Any:
+        y = x.sin() * 2
+        frame = pandas.Frame(columns)
+        scale = frame["b"].mean()
+        return y * scale + len(frame)
+
+    compiled = magneto.compile(program, backend=backend)
+    for _ in range(3):
+        assert torch.allclose(compiled(torch.ones(3)), program(torch.ones(3)))
+    stats = magneto.stats()
+    assert stats["breaks"] == 4, stats["break_reasons"]
+    assert all("pandas.core.frame" in reason for reason in stats["break_reasons"])
+    assert not stats["fallbacks"]
 
 
 def test_a_configuration_that_is_copied_for_the_first_time() -> None:

@@ -147,7 +147,10 @@ g(torch.ones(3, requires_grad=True))
     shown = logs["aot_joint_graph"]
     assert "aten.sin.default" in shown and "aten.cos.default" in shown
     (reason,) = [line for line in shown.splitlines() if "no joint graph" in line]
-    assert reason.startswith("[1/0] no joint graph of g ") and "a result that is made inside requires gradients of its own" in reason
+    assert (
+        reason.startswith("[1/0] no joint graph of g ")
+        and "a result that is made inside requires gradients of its own" in reason
+    )
 
 
 def test_what_has_nothing_to_show(logs: dict[str, str]) -> None:

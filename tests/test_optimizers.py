@@ -61,6 +61,11 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("Adamax", {}),
     ("Adamax", {"foreach": True}),
     ("NAdam", {"foreach": True}),
+    ("NAdam", {}),
+    ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("Adafactor", {}),
+    ("Adafactor", {"weight_decay": 0.1, "maximize": True}),
+    ("Adafactor", {"foreach": True}),
     ("RMSprop", {}),
     ("Adadelta", {}),
     ("Rprop", {}),
@@ -99,6 +104,30 @@ def test_rate_that_changes(foreach: bool, backend: str) -> None:
 @pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)
 def test_others(name: str, options: dict[str, Any]) -> None:
     check(name, options, "aot_eager", captures=3)
+
+
+BRANCHING: list[tuple[str, dict[str, Any]]] = [
+    ("RAdam", {}),
+    ("RAdam", {"foreach": True, "weight_decay": 0.1}),
+    ("ASGD", {}),
+    ("ASGD", {"foreach": True}),
+    ("ASGD", {"t0": 2, "lambd": 0.1}),
+]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+@pytest.mark.parametrize(("name", "options"), BRANCHING, ids=str)
+def test_a_branch_on_each_parameter_is_one_exit(name: str, options: dict[str, Any], backend: str) -> None:
+    """RAdam and ASGD branch on numbers in their state, for each parameter: one exit a step, eager's values."""
+    optimizer = getattr(torch.optim, name)
+    want = train(optimizer, options, None, schedule=False)
+    got = train(optimizer, options, backend, schedule=False)
+    assert_equal(got, want)
+    stats = magneto.stats()
+    assert stats["breaks"] <= 2 and len(stats["break_reasons"]) == 1, stats[
+        "break_reasons"
+    ]  # the first makes the state
+    assert not stats["fallbacks"] and not stats["undone"]
 
 
 def test_a_profiler_sees_the_label_of_a_step() -> None:

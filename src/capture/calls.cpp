@@ -73,6 +73,13 @@ std::unordered_map<PyObject*, Decision>& user_marks() {
   return *marks;
 }
 
+/// "package.*": the package itself too, and all below it.
+bool names_module(std::string_view pattern, std::string_view module) {
+  if (!pattern.ends_with(".*")) return pattern == module;
+  const std::string_view package = pattern.substr(0, pattern.size() - 2);
+  return module.starts_with(package) && (module.size() == package.size() || module[package.size()] == '.');
+}
+
 Decision decide(PyObject* function) {
   auto marked = user_marks().find(function);
   if (marked != user_marks().end()) return marked->second;
@@ -84,7 +91,7 @@ Decision decide(PyObject* function) {
   const std::string_view module = module_of(PyFunction_GET_GLOBALS(function));
   const char* qualname = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
   for (const FunctionRow& row : kFunctions) {
-    if (row.module != module) continue;
+    if (!names_module(row.module, module)) continue;
     if (std::strcmp(row.qualname, "*") != 0 && std::strcmp(row.qualname, qualname) != 0) continue;
     decision.treatment = row.treatment;
     if (row.treatment == Treatment::Break) decision.reason = reason_named(row.note);

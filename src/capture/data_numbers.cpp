@@ -145,16 +145,15 @@ Ref Capture::tensor_of_data_number(const Expr& size, bool wrapped) {
 
 namespace {
 
-/// What an optimizer computes of its step's number goes to operators, and nowhere else.
-bool is_step_of_optimizer(const InterpFrame* frame) {
-  return frame && module_of(frame->globals) == "torch.optim.optimizer" &&
-         PyUnicode_CompareWithASCIIString(frame->info->code->co_name, "_get_value") == 0;
+/// What an optimizer of PyTorch's computes of its step's number, and of norms, goes to operators, and nowhere else.
+bool is_in_optimizer(const InterpFrame* frame) {
+  return frame && module_of(frame->globals).starts_with("torch.optim.");
 }
 
 }  // namespace
 
 Ref Capture::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
-  if (!(session->takes.numbers || is_step_of_optimizer(frame)) || values.size() != 1 ||
+  if (!(session->takes.numbers || is_in_optimizer(frame)) || values.size() != 1 ||
       c_function_name(callable) != "item" || !is_fake_tensor(values[0]))
     return {};
   const at::Tensor& tensor = THPVariable_Unpack(values[0]);

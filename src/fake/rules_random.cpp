@@ -36,6 +36,13 @@ bool normal(Call& call) {
   return true;
 }
 
+/// binomial(count, prob), of the same sizes.
+bool binomial(Call& call) {
+  const at::Tensor &count = call.tensor(0), &probability = call.tensor(1);
+  if (count.sizes() != probability.sizes() || count.scalar_type() != probability.scalar_type()) return false;
+  return one_each<0, kSingles>(call);
+}
+
 /// rrelu_with_noise(self, noise, ...): the slopes are written to the noise.
 template <bool inplace>
 bool rrelu(Call& call) {
@@ -47,10 +54,15 @@ bool rrelu(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::normal.Tensor_float", normal_around},     {"aten::normal.float_Tensor", one_each<1>},
-    {"aten::normal.Tensor_Tensor", normal},           {"aten::poisson", one_each<0>},
-    {"aten::_standard_gamma", one_each<0, kSingles>}, {"aten::rrelu_with_noise", rrelu<false>},
-    {"aten::rrelu_with_noise_", rrelu<true>},         {"aten::_sample_dirichlet", dirichlet},
+    {"aten::normal.Tensor_float", normal_around},
+    {"aten::normal.float_Tensor", one_each<1>},
+    {"aten::normal.Tensor_Tensor", normal},
+    {"aten::poisson", one_each<0>},
+    {"aten::_standard_gamma", one_each<0, kSingles>},
+    {"aten::rrelu_with_noise", rrelu<false>},
+    {"aten::rrelu_with_noise_", rrelu<true>},
+    {"aten::_sample_dirichlet", dirichlet},
+    {"aten::binomial", binomial},
 };
 
 }  // namespace
