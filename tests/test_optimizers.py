@@ -106,6 +106,29 @@ def test_others(name: str, options: dict[str, Any]) -> None:
     check(name, options, "aot_eager", captures=3)
 
 
+RATES: list[tuple[str, dict[str, Any]]] = [
+    ("SGD", {}),
+    ("SGD", {"momentum": 0.9, "nesterov": True}),
+    ("SGD", {"foreach": True}),
+    ("Adam", {}),
+    ("Adam", {"amsgrad": True, "maximize": True}),
+    ("Adam", {"fused": True}),
+    ("AdamW", {"weight_decay": 0.1}),
+    ("NAdam", {}),
+    ("NAdam", {"foreach": True}),
+    ("Adadelta", {"foreach": True}),
+    ("Adagrad", {}),
+    ("Adamax", {}),
+    ("RMSprop", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), RATES, ids=str)
+def test_a_rate_that_is_a_tensor(name: str, options: dict[str, Any]) -> None:
+    """As is recommended for compiled steps whose rate a schedule changes."""
+    check(name, {"lr": torch.tensor(0.05), **options}, "aot_eager", captures=3)
+
+
 BRANCHING: list[tuple[str, dict[str, Any]]] = [
     ("RAdam", {}),
     ("RAdam", {"foreach": True, "weight_decay": 0.1}),

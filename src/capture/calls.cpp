@@ -147,10 +147,13 @@ bool does_as_in_eager(const InterpFrame& asking) {
   const std::string_view module = module_of(asking.globals);
   // Module._call_impl leaves hooks out that run whatever happens.
   if (module == "torch.nn.modules.module") return true;
+  const auto is_named = [&](const char* name) {
+    return PyUnicode_CompareWithASCIIString(asking.info->code->co_name, name) == 0;
+  };
+  // A rate that is a tensor is multiplied in a step of its own, which rounds.
+  if (module == "torch.optim.sgd") return is_named("_multi_tensor_sgd");
   // An optimizer's step stays a tensor of float32, where eager computes with Python's floats.
-  PyObject* name = asking.info->code->co_name;
-  return module == "torch.optim.optimizer" && (PyUnicode_CompareWithASCIIString(name, "_get_value") == 0 ||
-                                               PyUnicode_CompareWithASCIIString(name, "_stack_if_compiling") == 0);
+  return module == "torch.optim.optimizer" && (is_named("_get_value") || is_named("_stack_if_compiling"));
 }
 
 /// A member descriptor of weak references for what they refer to, for a guard to read it by.

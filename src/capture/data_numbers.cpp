@@ -12,6 +12,7 @@
 
 #include "capture/capture.h"
 #include "capture/modules.h"
+#include "capture/operations.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -152,20 +153,25 @@ bool is_in_optimizer(const InterpFrame* frame) {
 
 }  // namespace
 
+Ref float_of_tensor(Capture& capture, PyObject* object) {
+  const at::Tensor& tensor = THPVariable_Unpack(object);
+  if (!c10::isFloatingType(tensor.scalar_type()) || tensor.numel() != 1 || fake::known_value(tensor)) return {};
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::item", "").typed<at::Tensor(const at::Tensor&)>();
+  capture.session->use_symbols();
+  PyObject* args[] = {object};
+  const Ref holder = capture.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("item"), args, nullptr, [&] {
+    const at::NoGradGuard guard;
+    return THPVariable_Wrap(operation.call(tensor));
+  });
+  return capture.data_float(THPVariable_Unpack(holder.get()));
+}
+
 Ref Capture::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
   if (!(session->takes.numbers || is_in_optimizer(frame)) || values.size() != 1 ||
       c_function_name(callable) != "item" || !is_fake_tensor(values[0]))
     return {};
-  const at::Tensor& tensor = THPVariable_Unpack(values[0]);
-  if (!c10::isFloatingType(tensor.scalar_type()) || tensor.numel() != 1 || fake::known_value(tensor)) return {};
-  static const auto operation =
-      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::item", "").typed<at::Tensor(const at::Tensor&)>();
-  session->use_symbols();
-  const Ref holder = record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("item"), values, nullptr, [&] {
-    const at::NoGradGuard guard;
-    return THPVariable_Wrap(operation.call(tensor));
-  });
-  return data_float(THPVariable_Unpack(holder.get()));
+  return float_of_tensor(*this, values[0]);
 }
 
 Ref Capture::tensor_of_data_float(PyObject* value) {

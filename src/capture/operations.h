@@ -16,4 +16,7 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right);
 /// the run knows. Together they are a choice between two tensors. False: not so here, and nothing has been done.
 bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source);
 
+/// The float in a tensor of one element, which only the data says; nothing where that is known, or is no float.
+Ref float_of_tensor(Capture& capture, PyObject* tensor);
+
 }  // namespace magneto::capture

@@ -8,6 +8,7 @@
 
 #include "capture/capture.h"
 #include "capture/handlers.h"
+#include "capture/operations.h"
 #include "capture/torch_function.h"
 #include "python/imported.h"
 
@@ -187,6 +188,14 @@ static bool is_foreach_of_floats(PyObject* callable, const CallArgs& args) {
          std::ranges::any_of(args.values, holds_float);
 }
 
+/// Of an operator's argument that is a number, never a tensor: of a tensor without dimensions, PyTorch reads the value.
+static bool is_number_argument(std::string_view function, std::string_view name) {
+  if (function.empty()) return false;
+  if (function.starts_with("_foreach_")) function.remove_prefix(std::string_view("_foreach_").size());
+  return name == "alpha" || name == "beta" ||
+         (name == "value" && (function.starts_with("addcmul") || function.starts_with("addcdiv")));
+}
+
 Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   std::vector<Ref> resolved;
   CallArgs values;
@@ -197,6 +206,17 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   }
   PyObject* const target = callable;  // what the torch level calls, with numbers
   const bool overridden = is_overridden(args.values);
+  for (size_t i = values.positional(); i < values.values.size() && !overridden; ++i) {
+    PyObject*& value = values.values[i];
+    if (!is_fake_tensor(value) || !is_number_argument(c_function_name(callable), PyUnicode_AsUTF8(values.keyword(i)))) {
+      continue;
+    }
+    const at::Tensor& tensor = THPVariable_Unpack(value);
+    Ref number = tensor.dim() == 0 && !tensor.requires_grad() ? float_of_tensor(*this, value) : Ref();
+    if (!number) continue;
+    value = number.get();
+    resolved.push_back(std::move(number));
+  }
   if (is_foreach_of_floats(callable, values)) {
     const Ref name = checked(PyUnicode_FromString(std::string(c_function_name(callable)).c_str()));
     values.values.insert(values.values.begin(), name.get());

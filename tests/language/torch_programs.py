@@ -301,6 +301,18 @@ def gradient_of_what_is_used_twice(x):
     return gradient
 
 
+@programs()
+def numbers_that_are_tensors(x):
+    """Where an operator takes a number, PyTorch reads the value of a tensor without dimensions."""
+    half = x[2] * 0.5
+    y = torch.add(x, x * 2, alpha=half)
+    y.add_(x, alpha=-half)
+    z = x.addcdiv(x, x + 10, value=half.double()), torch.addcmul(x, x, y, value=half), x.sub(y, alpha=half + 1)
+    m = torch.addmm(x[:, None], x[:, None], x[None], alpha=half, beta=-half)
+    half.mul_(3)
+    return y, z, m, torch._foreach_add([x, y], [x, x], alpha=half), torch.add(x, x, alpha=torch.tensor(2.0))
+
+
 class Noted(torch.autograd.Function):
     calls: list[str] = []
 
