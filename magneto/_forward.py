@@ -37,6 +37,19 @@ def checkpointed(function: Callable[..., Any], options: dict[str, Any]) -> Calla
     return checkpointed_call
 
 
+@functools.cache
+def reentrant() -> Any:
+    """What torch.utils.checkpoint.CheckpointFunction is to a capture: its backward is never asked for."""
+    import torch
+
+    class Reentrant(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, function: Callable[..., Any], *args: Any) -> Any:
+            return function(*args)
+
+    return Reentrant
+
+
 def disabled(fn: Callable[..., Any], recursive: bool) -> Callable[..., Any]:
     """`fn` as captures see it when it is disabled: a side exit. Run by CPython, compiled code off if `recursive`; else
     what it calls runs as in the function that called it."""

@@ -67,6 +67,19 @@ def student_variance_as_written(self: Any) -> Any:
     return self.variance
 
 
+def checkpoint_without_gradients(function: Any, *args: Any) -> Any:
+    """torch.utils.checkpoint of the reentrant kind, where gradients are off."""
+    with torch.no_grad():
+        outputs = function(*args)
+
+    def given(value: Any) -> Any:  # what autograd makes of an argument
+        if not isinstance(value, torch.Tensor) or not any(value is arg for arg in args):
+            return value
+        return value.detach() if value.requires_grad else value.view_as(value)
+
+    return tuple(map(given, outputs)) if isinstance(outputs, tuple) else given(outputs)
+
+
 def foreach_of_numbers(name: str, tensors: Any, *lists: Any) -> Any:
     """torch._foreach_* with lists of numbers, one tensor after the other, as PyTorch's own kernel for the CPU."""
     if not all(tensor.is_cpu for tensor in tensors) or any(len(each) != len(tensors) for each in lists):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -111,6 +112,101 @@ def test_as_in_eager(name: str, grad: bool, backend: str) -> None:
     stats = magneto.stats()
     assert stats["breaks"] == 0, stats["break_reasons"]
     assert stats["graphs"] == 1
+
+
+def scaled(block: Any, scale: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda y: block(y) * scale
+
+
+REENTRANT: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "module": lambda block, x: checkpoint(block, x, use_reentrant=True),
+    "more_arguments": lambda block, x: checkpoint(block, x, 0.5, use_reentrant=True, preserve_rng_state=True),
+    "closure": lambda block, x: checkpoint(scaled(block, 2.0), x, use_reentrant=True),
+    "parts": lambda block, x: checkpoint_sequential(block.parts, 2, x, use_reentrant=True),
+    "several": lambda block, x: sum(checkpoint(lambda a, b: (a * b, 3, block(a)), x, x + 1, use_reentrant=True)),
+    "argument": lambda block, x: (
+        checkpoint(lambda a: a, x, use_reentrant=True) * checkpoint(lambda a: (a, a.sin()), x, use_reentrant=True)[0]
+    ),
+    "nested": lambda block, x: checkpoint(
+        lambda y: checkpoint(block, y, use_reentrant=True).sin(), x, use_reentrant=True
+    ),
+    "both": lambda block, x: checkpoint(
+        lambda y: checkpoint(block, y, use_reentrant=True).sin(), x, use_reentrant=False
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Magneto trains")
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+@pytest.mark.parametrize("needs_grad", ["x", "nothing", "off"])
+@pytest.mark.parametrize("name", REENTRANT)
+def test_reentrant(name: str, needs_grad: str, backend: str) -> None:
+    model = Blocks(REENTRANT[name])
+    compiled = magneto.compile(model, backend=backend)
+    x = torch.rand(4, 8)
+
+    def observe(call: Any) -> Any:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with torch.set_grad_enabled(needs_grad != "off"):
+                if needs_grad == "x":
+                    result: Any = step(model, call, x, True)
+                else:
+                    torch.manual_seed(3)
+                    loss = call(x.clone().requires_grad_(needs_grad == "off"))
+                    result = loss, loss.requires_grad, torch.rand(2)
+        ours = [w for w in caught if "None of the inputs" in str(w.message)]
+        return result, [(str(w.message), w.filename, w.lineno) for w in ours]
+
+    for _ in range(3):
+        want, got = observe(model), observe(compiled)
+        assert got[1] == want[1]
+        if backend == "magneto":
+            torch.testing.assert_close(got[0], want[0])
+        else:
+            assert equal(got[0], want[0])
+    stats = magneto.stats()
+    if needs_grad == "x":
+        assert stats["breaks"] == 0, stats["break_reasons"]
+        assert stats["graphs"] == 1
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_reentrant_without_gradients(backend: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        first, again = checkpoint(lambda a: (a.sin(), a), x, use_reentrant=True)
+        return first, again, again is x, checkpoint(torch.cos, again, use_reentrant=True)
+
+    compiled = magneto.compile(program, backend=backend)
+    x = torch.ones(3, requires_grad=True)
+    with torch.no_grad():
+        for _ in range(2):
+            want, got = program(x), compiled(x)
+            assert equal(got, want) and got[1]._base is want[1]._base is None
+            assert [t.requires_grad for t in (got[0], got[1], got[3])] == [
+                t.requires_grad for t in (want[0], want[1], want[3])
+            ]
+    assert magneto.stats()["breaks"] <= 1  # of the second one, whose argument needs none
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_wrong_uses_of_a_reentrant_one_raise_as_in_eager(backend: str) -> None:
+    def keyword(x: torch.Tensor) -> Any:
+        return checkpoint(lambda y, k: y * k, x, k=2, use_reentrant=True)
+
+    def contexts(x: torch.Tensor) -> Any:
+        return checkpoint(torch.sin, x, use_reentrant=True, context_fn=save_products)
+
+    def gradient(x: torch.Tensor) -> Any:
+        return torch.autograd.grad(checkpoint(torch.sin, x, use_reentrant=True).sum(), x)
+
+    for program in (keyword, contexts, gradient):
+        x = torch.ones(2, requires_grad=True)
+        with pytest.raises((ValueError, RuntimeError)) as want:
+            program(x)
+        with pytest.raises(want.type) as got:
+            magneto.compile(program, backend=backend)(x)
+        assert str(got.value) == str(want.value)
 
 
 def test_default_backend() -> None:

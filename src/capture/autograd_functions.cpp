@@ -1,5 +1,7 @@
 // Custom autograd functions. Where nothing needs gradients, one is its forward, interpreted like any function. Else the
 // graph keeps the call as one node, with the forward's operators as its children, so that autograd finds the backward.
+#include "capture/autograd_functions.h"
+
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -25,21 +27,19 @@ bool is_given_back(PyObject* result, const CallArgs& args, PyObject* dirty) {
   return !marked || !holds({&PyTuple_GET_ITEM(dirty, 0), static_cast<size_t>(PyTuple_GET_SIZE(dirty))}, result);
 }
 
-/// What autograd gives for a result of `forward` that is an argument it has not marked as changed: a view of it.
+/// What autograd gives for a result of `forward` that is an argument it has not marked as changed: a view of it, which
+/// is none of autograd's where the argument needs gradients and they are off.
 Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, PyObject* dirty) {
   if (!is_given_back(result, args, dirty)) return Ref::borrow(result);
   static PyObject* const view_as =
       _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("view_as"));
+  static PyObject* const detach =
+      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(THPVariableClass), MAGNETO_STR("detach"));
   CallArgs self;
-  self.values = {result, result};
+  self.values = {result};
+  if (THPVariable_Unpack(result).requires_grad()) return capture.call_torch(detach, self);
+  self.values.push_back(result);
   return capture.call_torch(view_as, self);
-}
-
-/// `cls.apply` of the C++ base, past the Python one.
-Ref native_apply(PyObject* cls) {
-  static constinit Imported base("torch._C", "_FunctionBase");
-  PyObject* descriptor = PyDict_GetItemString(type_dict(base.type()), "apply");
-  return checked(Py_TYPE(descriptor)->tp_descr_get(descriptor, nullptr, cls));
 }
 
 /// The arguments behind the class as Function.apply binds them to `forward` where there is a setup_context: all by
@@ -71,6 +71,12 @@ CallArgs bound_to(Capture& capture, PyObject* forward, const CallArgs& args) {
 }
 
 }  // namespace
+
+Ref native_apply(PyObject* cls) {
+  static constinit Imported base("torch._C", "_FunctionBase");
+  PyObject* descriptor = PyDict_GetItemString(type_dict(base.type()), "apply");
+  return checked(Py_TYPE(descriptor)->tp_descr_get(descriptor, nullptr, cls));
+}
 
 /// C++ calls the forward back, which is interpreted on stand-ins.
 Ref Capture::record_autograd_function(const CallArgs& args) {

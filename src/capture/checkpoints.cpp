@@ -1,11 +1,12 @@
-// torch.utils.checkpoint. Where gradients are off it is the function that it calls. Else the graph has the call as one
-// node, with the function's operators as its children: the torch level, which runs under autograd, makes the call
+// torch.utils.checkpoint. Where there are no gradients it is the function that it calls. Else the graph has the call as
+// one node, with the function's operators as its children: the torch level, which runs under autograd, makes the call
 // itself, so that what it saves, recomputes and draws is PyTorch's own doing.
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <optional>
 
+#include "capture/autograd_functions.h"
 #include "capture/capture.h"
 #include "capture/modules.h"
 #include "python/imported.h"
@@ -17,13 +18,14 @@ namespace {
 /// The arguments of a checkpoint, told apart.
 struct Checkpoint {
   PyObject* function = nullptr;
+  bool reentrant = false;
   PyObject* contexts = nullptr;  // what makes the contexts in which the function runs, and runs again; null: none
   CallArgs args;                 // the function's
   std::vector<Ref> held;
   Ref options = checked(PyDict_New());
 };
 
-/// Nothing for those that are not `use_reentrant=False`.
+/// Nothing for those that don't say which kind, or ask the reentrant one for what it hasn't got.
 std::optional<Checkpoint> read(const CallArgs& given) {
   static constexpr std::string_view own[] = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug",
                                              "early_stop"};
@@ -47,7 +49,12 @@ std::optional<Checkpoint> read(const CallArgs& given) {
     result.args.values.push_back(value);
     if (PyList_Append(names.get(), given.keyword(i)) < 0) throw PythonError{};
   }
-  if (PyDict_GetItemString(result.options.get(), "use_reentrant") != Py_False) return std::nullopt;
+  PyObject* kind = PyDict_GetItemString(result.options.get(), "use_reentrant");
+  if (kind != Py_False && kind != Py_True) return std::nullopt;
+  result.reentrant = kind == Py_True;
+  const bool plain =
+      PyList_GET_SIZE(names.get()) == 0 && !result.contexts && !PyDict_GetItemString(result.options.get(), "debug");
+  if (result.reentrant && !plain) return std::nullopt;
   if (PyList_GET_SIZE(names.get()) > 0) {
     result.held.push_back(checked(PyList_AsTuple(names.get())));
     result.args.kwnames = result.held.back().get();
@@ -129,6 +136,14 @@ Ref constant_function(Capture& capture, PyObject* function) {
 Ref Capture::checkpoint(const CallArgs& given) {
   std::optional<Checkpoint> call = read(given);
   if (!call) return {};
+  if (call->reentrant) {
+    const auto needs_gradient = [](PyObject* arg) { return is_tensor(arg) && THPVariable_Unpack(arg).requires_grad(); };
+    if (std::ranges::none_of(call->args.values, needs_gradient)) return {};  // PyTorch warns, at a line of its own
+    if (!at::GradMode::is_enabled()) {
+      call->args.values.insert(call->args.values.begin(), call->function);
+      return call_instead("checkpoint_without_gradients", call->args);
+    }
+  }
   if (!at::GradMode::is_enabled()) {
     if (call->contexts) {  // which eager makes all the same
       Uncuttable scope(*this);
@@ -141,15 +156,17 @@ Ref Capture::checkpoint(const CallArgs& given) {
     if (!contexts) return {};
     if (PyDict_SetItemString(call->options.get(), "context_fn", contexts.get()) < 0) throw PythonError{};
   }
-  if (!is_outside(call->function)) unfold_partial(*call);
+  if (!is_outside(call->function) && !call->reentrant) unfold_partial(*call);
   know_all(call->args);
   const bool plain = std::ranges::all_of(
       call->args.values, [](PyObject* arg) { return is_tensor(arg) || is_scalar(arg) || is_identity_constant(arg); });
   const Ref function = plain ? constant_function(*this, call->function) : Ref();
   if (!function) return {};
-  static constinit Imported checkpointed("magneto._forward", "checkpointed");
+  static constinit Imported checkpointed("magneto._forward", "checkpointed"),
+      reentrant("magneto._forward", "reentrant");
   const Ref target =
       checked(PyObject_CallFunctionObjArgs(checkpointed.get(), function.get(), call->options.get(), nullptr));
+  const Ref apply = call->reentrant ? native_apply(checked(PyObject_CallNoArgs(reentrant.get())).get()) : Ref();
   Uncuttable scope(*this);
   const int64_t writes = writes_;
   const auto index = static_cast<int32_t>(graph.torch_nodes.size());
@@ -161,8 +178,15 @@ Ref Capture::checkpoint(const CallArgs& given) {
         const bool callbacks = std::exchange(callbacks_allowed_, true);
         const bool recording = std::exchange(recording_, false);
         const bool trusted = std::exchange(trusted_, false);
-        PyObject* made =
-            call_from_c(call->function, args.values.data(), static_cast<Py_ssize_t>(args.positional()), args.kwnames);
+        PyObject* made = nullptr;
+        if (call->reentrant) {  // autograd calls it without gradients, and says what needs them
+          std::vector<PyObject*> values = args.values;
+          values.insert(values.begin(), call->function);
+          made = PyObject_Vectorcall(apply.get(), values.data(), values.size(), nullptr);
+        } else {
+          made =
+              call_from_c(call->function, args.values.data(), static_cast<Py_ssize_t>(args.positional()), args.kwnames);
+        }
         callbacks_allowed_ = callbacks;
         recording_ = recording;
         trusted_ = trusted;

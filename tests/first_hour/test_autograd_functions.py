@@ -302,3 +302,28 @@ def test_random_numbers_in_forward() -> None:
             y.sum().backward()
             results.append((y, x.grad, torch.rand(1)))
         assert_same(results[0], results[1])
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        return grad
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("needs", [True, False])
+def test_an_argument_given_back(needs: bool, enabled: bool, backend: str) -> None:
+    """Autograd makes a view of it, or, with gradients off, a tensor that has nothing to do with it but the memory."""
+    compiled = magneto.compile(Same.apply, backend=backend)
+    x = X.clone().requires_grad_(needs)
+    with torch.set_grad_enabled(enabled):
+        for _ in range(2):
+            want, got = Same.apply(x), compiled(x)
+            assert got is not x and got.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+            facts = [(t.requires_grad, t.is_leaf, t._is_view(), t._base is x) for t in (got, want)]
+            assert facts[0] == facts[1]
