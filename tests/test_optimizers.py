@@ -150,6 +150,7 @@ def test_a_branch_on_each_parameter_is_one_exit(name: str, options: dict[str, An
     assert stats["breaks"] <= 2 and len(stats["break_reasons"]) == 1, stats[
         "break_reasons"
     ]  # the first makes the state
+    assert all(f"tensor_{name.lower()}, which runs as a whole" in reason for reason in stats["break_reasons"])
     assert not stats["fallbacks"] and not stats["undone"]
 
 

@@ -338,13 +338,17 @@ void Capture::side_exit(BreakReason reason, std::string message) {
   if (!frame) abandon(reason, std::move(message));
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;
+  std::string inside;
   for (const InterpFrame* f = frame; f; f = f->caller) {
     if (f == called_back_from_) cut = f;
-    if (f->callback || (f->caller && !f->caller->result_is_pushed)) cut = f->caller;
+    if (f->callback || (f->caller && !f->caller->result_is_pushed)) {
+      cut = f->caller;
+      inside = f->callback ? "" : callable_name(f->function.get()) + ", which runs as a whole, ";
+    }
   }
   if (cut) {
-    throw restart_before(*cut, "in a Python function that C code calls from here, " +
-                                   std::string(break_info(reason).name) + ": " + message);
+    if (inside.empty()) inside = "a Python function that C code calls from here, ";
+    throw restart_before(*cut, "in " + inside + std::string(break_info(reason).name) + ": " + message);
   }
   exit_ = std::make_unique<runtime::Exit>();
   exit_->reason = reason;
