@@ -196,6 +196,13 @@ static bool is_number_argument(std::string_view function, std::string_view name)
          (name == "value" && (function.starts_with("addcmul") || function.starts_with("addcdiv")));
 }
 
+static bool needs_gradient(PyObject* object) {
+  if (is_tensor(object)) return THPVariable_Unpack(object).requires_grad();
+  if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return false;
+  return std::any_of(PySequence_Fast_ITEMS(object), PySequence_Fast_ITEMS(object) + PySequence_Fast_GET_SIZE(object),
+                     needs_gradient);
+}
+
 Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   std::vector<Ref> resolved;
   CallArgs values;
@@ -206,7 +213,10 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   }
   PyObject* const target = callable;  // what the torch level calls, with numbers
   const bool overridden = is_overridden(args.values);
-  for (size_t i = values.positional(); i < values.values.size() && !overridden; ++i) {
+  // A derivative takes the number too, and joint graphs have no such floats.
+  const bool reads_numbers =
+      !overridden && !(at::GradMode::is_enabled() && std::ranges::any_of(values.values, needs_gradient));
+  for (size_t i = values.positional(); i < values.values.size() && reads_numbers; ++i) {
     PyObject*& value = values.values[i];
     if (!is_fake_tensor(value) || !is_number_argument(c_function_name(callable), PyUnicode_AsUTF8(values.keyword(i)))) {
       continue;
