@@ -1,11 +1,8 @@
 #include "autograd/joint.h"
 
-#include <pybind11/pybind11.h>
-#include <torch/csrc/autograd/engine.h>
+#include <Python.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/functions/basic_ops.h>
-#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -14,7 +11,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "autograd/python_node.h"
+#include "autograd/engine.h"
+#include "autograd/nodes.h"
 #include "graph/aliases.h"
 
 namespace magneto::autograd {
@@ -33,34 +31,18 @@ struct Refused {
 using EdgeKey = std::pair<const Node*, uint32_t>;
 EdgeKey key_of(const Edge& edge) { return {edge.function.get(), edge.input_nr}; }
 
-/// The context that a node written in Python belongs to; borrowed.
-template <typename PyNode>
-PyObject* context_of(const PyNode& node) {
-  if constexpr (requires { node.obj; }) {  // until 2.12 or so
-    return node.obj;
-  } else {
-    return node.pyobj();
-  }
-}
-
-/// It is the backward that a custom operator was given (torch.library.register_autograd), which works on stand-ins by
-/// contract, and reads its arguments alone.
-bool belongs_to_operator(const Node& node) {
-  const pybind11::handle object = context_of(static_cast<const torch::autograd::PyNode&>(node));
-  const pybind11::object forward = pybind11::getattr(object, "_forward_cls", pybind11::none());
-  return pybind11::str(pybind11::getattr(forward, "__module__", pybind11::none())).cast<std::string>() ==
-         "torch._library.autograd";
-}
-
-void check(Node& node, const std::set<const Node*>& ends, const std::set<const c10::TensorImpl*>& kept) {
+void check(Node& node, const std::set<const Node*>& ends, const std::set<const c10::TensorImpl*>& kept,
+           const WhyNot& why_not) {
   if (ends.contains(&node)) return;
-  if (is_python(node) && !belongs_to_operator(node)) throw Refused{"a custom autograd.Function: " + node.name()};
+  if (is_python(node)) {
+    if (const std::string why = why_not(context_of(node)); !why.empty()) throw Refused{"a custom autograd.Function (" + node.name() + "): " + why};
+  }
   // Of a tensor that is not kept nobody will see the gradient.
   const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
   if (leaf && kept.contains(leaf->variable.unsafeGetTensorImpl())) {
     throw Refused{"a result that is made inside requires gradients of its own"};
   }
-  if (dynamic_cast<torch::autograd::Error*>(&node)) throw Refused{"history from before the capture"};
+  if (is_history(node)) throw Refused{"history from before the capture"};
   if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
       !node.retains_grad_hooks().empty()) {
     throw Refused{"a hook on a gradient inside: " + node.name()};
@@ -75,7 +57,7 @@ struct Way {
 
 /// Looks at each node on the way.
 Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<const Node*>& end_nodes,
-             const std::set<const c10::TensorImpl*>& kept) {
+             const std::set<const c10::TensorImpl*>& kept, const WhyNot& why_not) {
   Way way;
   std::vector<Edge> open = {root};
   while (!open.empty()) {
@@ -84,7 +66,7 @@ Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<con
     if (!edge.is_valid()) continue;
     if (ends.contains(key_of(edge))) way.ends.insert(key_of(edge));
     if (end_nodes.contains(edge.function.get()) || !way.nodes.insert(edge.function.get()).second) continue;
-    check(*edge.function, end_nodes, kept);
+    check(*edge.function, end_nodes, kept, why_not);
     for (const Edge& next : edge.function->next_edges()) open.push_back(next);
   }
   return way;
@@ -124,35 +106,6 @@ Sets related(const std::vector<Way>& ways) {
   }
   std::ranges::sort(sets);
   return sets;
-}
-
-/// Autograd's engine under the conditions of a usual backward: outside autocast, nothing of it recorded as a torch
-/// call.
-class EngineScope {
- public:
-  explicit EngineScope(fake::Session& session)
-      : session_(session), torch_node_(std::exchange(session.torch_node, -1)), ran_(session.set_engine_runs(true)) {}
-  ~EngineScope() {
-    session_.set_engine_runs(ran_);
-    session_.torch_node = torch_node_;
-  }
-  EngineScope(const EngineScope&) = delete;
-
- private:
-  fake::Session& session_;
-  const int32_t torch_node_;
-  const bool ran_;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
-};
-
-torch::autograd::variable_list run_engine(fake::Session& session, const torch::autograd::edge_list& roots,
-                                          const torch::autograd::variable_list& tangents,
-                                          const torch::autograd::edge_list& leaves) {
-  const EngineScope scope(session);
-  const pybind11::gil_scoped_release no_gil;
-  return torch::autograd::Engine::get_default_engine().execute(roots, tangents, /*keep_graph=*/true,
-                                                               /*create_graph=*/false, /*accumulate_grad=*/false,
-                                                               leaves);
 }
 
 }  // namespace
@@ -197,12 +150,14 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch
   if (session_->refused()) throw Refused{};
   for (const at::Tensor& gradient : gradients) group.gradients.push_back(session_->value_of(gradient));
   group.end = graph_->aten_nodes.size();
+  for (size_t i = group.begin; i < group.end; ++i) graph_->aten_nodes[i].torch_node = -1;  // of interpreted backwards
   return group;
 }
 
 std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& graph, Results results,
                                           const std::vector<graph::ValueId>& leaves,
-                                          const torch::autograd::edge_list& leaf_edges, std::string* refusal) {
+                                          const torch::autograd::edge_list& leaf_edges, const WhyNot& why_not,
+                                          std::string* refusal) {
   JointTrace trace(session, graph, std::move(results));
   const auto refuse = [&](std::string why) {
     if (const auto refused = session.take_refusal()) why = refused->op + ": " + refused->message;
@@ -224,7 +179,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
     for (size_t i = 0; i < trace.results_.roots(); ++i) {
       const at::Tensor& root = trace.results_.fake_of_root(i);
       if (!root.requires_grad()) continue;
-      ways.push_back(way_from(torch::autograd::impl::gradient_edge(root), ends, end_nodes, kept));
+      ways.push_back(way_from(torch::autograd::impl::gradient_edge(root), ends, end_nodes, kept, why_not));
       trace.roots_.push_back(i);
       std::vector<bool>& reaches = trace.reaches_.emplace_back();
       for (const Edge& leaf : leaf_edges) reaches.push_back(ways.back().ends.contains(key_of(leaf)));

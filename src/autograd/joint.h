@@ -6,8 +6,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <Python.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -48,6 +50,9 @@ struct Joint {
   std::vector<Backward> backwards;
 };
 
+/// Why the backward of a node written in Python, of this context, can't be run on stand-ins; empty: it can.
+using WhyNot = std::function<std::string(PyObject* context)>;
+
 /// Operators of a backward that stand, for the time being, behind the forward's in the session's graph: sizes that
 /// they ask about become guards as those of the forward do.
 class JointTrace {
@@ -56,7 +61,8 @@ class JointTrace {
   /// the graph as it was and why in `*refusal`. Needs the GIL.
   static std::optional<JointTrace> run(fake::Session& session, graph::Graph& graph, Results results,
                                        const std::vector<graph::ValueId>& leaves,
-                                       const std::vector<torch::autograd::Edge>& leaf_edges, std::string* refusal);
+                                       const std::vector<torch::autograd::Edge>& leaf_edges, const WhyNot& why_not,
+                                       std::string* refusal);
 
   /// Takes the backwards out of the graph again, which then is the forward alone: one for each set of roots that eager,
   /// too, must differentiate at once. Call it when all sizes are final.

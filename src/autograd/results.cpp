@@ -7,7 +7,7 @@
 #include <set>
 #include <unordered_map>
 
-#include "autograd/python_node.h"
+#include "autograd/nodes.h"
 #include "graph/aliases.h"
 #include "passes/effects.h"
 

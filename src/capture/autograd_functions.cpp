@@ -2,11 +2,14 @@
 // graph keeps the call as one node, with the forward's operators as its children, so that autograd finds the backward.
 #include "capture/autograd_functions.h"
 
+#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <span>
 
+#include "autograd/engine.h"
+#include "autograd/nodes.h"
 #include "capture/capture.h"
 #include "python/bind.h"
 #include "python/imported.h"
@@ -98,14 +101,8 @@ Ref Capture::record_autograd_function(const CallArgs& args) {
   Ref result = record(
       graph::TorchNode::Kind::CallFunction, target.get(), rest, nullptr,
       [&] {
-        const bool callbacks = std::exchange(callbacks_allowed_, true);
-        const bool recording = std::exchange(recording_, false);
-        const bool trusted = std::exchange(trusted_, false);
-        PyObject* made = PyObject_Vectorcall(apply.get(), rest.data(), rest.size(), nullptr);
-        callbacks_allowed_ = callbacks;
-        recording_ = recording;
-        trusted_ = trusted;
-        return made;
+        const CalledBack called_back(*this);
+        return PyObject_Vectorcall(apply.get(), rest.data(), rest.size(), nullptr);
       },
       /*always=*/true);
   if (writes_ != writes) {  // which the call would do again
@@ -113,7 +110,131 @@ Ref Capture::record_autograd_function(const CallArgs& args) {
   }
   graph.torch_nodes.resize(index + 1);
   for (size_t i = operators; i < graph.aten_nodes.size(); ++i) graph.aten_nodes[i].torch_node = index;
+  if (wants_backward) rehearse_backward(owner, result.get());
   return result;
+}
+
+std::string Capture::why_opaque(PyObject* function) const {
+  const auto known = std::ranges::find_if(memory_.opaque_backwards,
+                                          [&](const auto& opaque) { return opaque.first.get() == function; });
+  return known == memory_.opaque_backwards.end() ? std::string() : known->second;
+}
+
+void Capture::retry_without(PyObject* function, std::string why) {
+  memory_.opaque_backwards.emplace_back(Ref::borrow(function), std::move(why));
+  throw Retry{};
+}
+
+/// The backward of a custom operator is no part of the program.
+bool Capture::is_operator_backward(Frame* real) const {
+  if (!backwards_run_ || frame_code(real)->co_argcount < 1) return false;
+  static constinit Imported node_class("torch.autograd.function", "BackwardCFunction");
+  PyObject* self = frame_localsplus(real)[0];
+  return self && PyObject_TypeCheck(self, node_class.type()) && autograd::belongs_to_operator(self);
+}
+
+std::string Capture::interpret_backwards(const std::function<void()>& run) {
+  const int64_t writes = writes_;
+  const size_t torch_nodes = graph.torch_nodes.size();
+  std::string why;
+  {
+    const CalledBack called_back(*this);
+    const bool others = std::exchange(backwards_run_, true);
+    try {
+      run();
+    } catch (const std::exception& error) {  // what the engine makes of a Python exception among them
+      why = error.what();
+    }
+    backwards_run_ = others;
+  }
+  PyErr_Clear();
+  graph.torch_nodes.resize(torch_nodes);
+  if (const auto refused = session->take_refusal()) why = refused->op + ": " + refused->message;
+  try {
+    check_sticky();
+  } catch (const Restart&) {
+    why = restart_.second;
+  } catch (const Abandon& abandon) {
+    why = abandon.message;
+  }
+  if (why.empty() && writes_ != writes) why = "it changes objects from outside";
+  return why;
+}
+
+bool Capture::add_again(size_t first) {
+  std::map<graph::ValueId, Input> missing;
+  std::erase_if(inputs_, [&](const auto& input) {
+    if (static_cast<size_t>(input.first) < first) return false;
+    missing.insert(input);
+    return true;
+  });
+  for (const auto& [id, input] : missing) {
+    fake_of_.erase(input.real.get());
+    if (input.array) return false;
+    if (input.number) {
+      add_number_input(input.source, input.real);
+    } else {
+      const Ref made = wrap_tensor(input.real.get(), input.source);
+      if (graph.values[session->value_of(THPVariable_Unpack(made.get()))].meta.symbolic) return false;
+    }
+  }
+  return true;
+}
+
+/// The joint graph runs the backward when the segment ends. Then it is too late for much that interpreting it may ask
+/// for.
+void Capture::rehearse_backward(PyObject* function, PyObject* result) {
+  if (!why_opaque(function).empty()) return;
+  torch::autograd::variable_list results;
+  PyObject* context = nullptr;
+  const auto add = [&](PyObject* one) {
+    if (!is_tensor(one)) return;
+    const at::Tensor& tensor = THPVariable_Unpack(one);
+    const auto& node = tensor.grad_fn();
+    if (!node || !autograd::is_python(*node)) return;
+    PyObject* own = autograd::context_of(*node);
+    if (autograd::function_of(own) != function || (context && own != context)) return;
+    context = own;
+    results.push_back(tensor);
+  };
+  if (PyTuple_Check(result)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) add(PyTuple_GET_ITEM(result, i));
+  } else {
+    add(result);
+  }
+  if (!context) return;
+  if (!reinterpret_cast<THPFunction*>(context)->materialize_grads) {
+    retry_without(function, "it asks for gradients that are None (set_materialize_grads)");
+  }
+  const auto attributes = [&] {
+    Ref own = checked(PyObject_GetAttr(context, MAGNETO_STR("__dict__")));
+    return checked(PyDict_Copy(own.get()));
+  };
+  const Ref before = attributes();
+  std::string why;
+  for (;;) {
+    const size_t known = graph.values.size();
+    const auto is_new = [&](const auto& input) { return static_cast<size_t>(input.first) >= known; };
+    bool alone = true;
+    why = interpret_backwards([&] { alone = autograd::rehearse(*session, graph, results); });
+    if (why.empty() && !alone) why = "it finds sizes or numbers in data";
+    if (!why.empty() || std::ranges::none_of(inputs_, is_new)) break;
+    if (!add_again(known)) why = "it reads arrays, or tensors that it did not save and whose sizes change";
+    if (!why.empty()) break;
+  }
+  const Ref after = attributes();
+  const auto same = [&] {
+    if (PyDict_GET_SIZE(before.get()) != PyDict_GET_SIZE(after.get())) return false;
+    Py_ssize_t position = 0;
+    PyObject *name, *value;
+    while (PyDict_Next(before.get(), &position, &name, &value)) {
+      if (PyDict_GetItem(after.get(), name) != value) return false;
+    }
+    return true;
+  };
+  if (why.empty() && !same()) why = "its backward changes its context";
+  if (!why.empty()) retry_without(function, std::move(why));
+  rehearsed_.insert(context);
 }
 
 Ref Capture::apply_autograd_function(const CallArgs& given) {

@@ -335,7 +335,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     memory_.plain_sizes = true;
     throw Retry{};
   }
-  if (!frame) abandon(reason, std::move(message));
+  if (!frame || backwards_run_) abandon(reason, std::move(message));
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;
   std::string inside;
@@ -639,9 +639,12 @@ PyObject* Capture::run_callback(PyThreadState* thread, Frame* real, int throwfla
   }
   if (sticky_) return nullptr;
   const bool last_word = !callbacks_allowed_ && is_last_word(real, throwflag);
-  if (!callbacks_allowed_ && !last_word) {
+  if ((!callbacks_allowed_ && !last_word) || is_operator_backward(real)) {
     *handled = true;
-    return run_uninterpreted(thread, real, throwflag);
+    const bool callbacks = std::exchange(callbacks_allowed_, false);
+    PyObject* result = run_uninterpreted(thread, real, throwflag);
+    callbacks_allowed_ = callbacks;
+    return result;
   }
   const CodeInfo& info = decode(frame_code(real));
   const int flags = info.code->co_flags;

@@ -83,6 +83,8 @@ struct Memory {
   /// Examples of numbers that only the data says, in the order in which they are made; -1: whatever.
   std::vector<int64_t> examples;
   int example_changes = 0;
+  /// Custom autograd functions whose backwards can't be run on stand-ins, and why.
+  std::vector<std::pair<Ref, std::string>> opaque_backwards;
 };
 
 /// The set of functions whose calls may be put off to the segment's end. (deferred.cpp)
@@ -314,6 +316,8 @@ class Capture {
   Ref draw(PyObject* random);
   /// The other operand of a tensor: a number that has been found different becomes an input of the graph.
   Ref beside_tensor(PyObject* value);
+  /// `real`: the tensor that holds its value now.
+  Ref add_number_input(const guards::Source* source, const Ref& real);
   /// `thrown` is to be thrown, but C code stands in between: it gets a Python error to hand on. Null.
   PyObject* interrupt_c_code(std::exception_ptr thrown);
 
@@ -604,7 +608,38 @@ class Capture {
   Ref make_generator(const CallArgs& args);
   Ref apply_autograd_function(const CallArgs& args);
   Ref record_autograd_function(const CallArgs& args);
+  /// Why the backward of a custom function can't be run on stand-ins; empty: it can, or that is not known yet.
+  std::string why_opaque(PyObject* function) const;
+  /// Interprets the backward of a custom function's call, for its guards. Throws Retry where it can't be.
+  void rehearse_backward(PyObject* function, PyObject* result);
+  /// Inputs from `first` on, which have been taken out of the graph, become inputs again. False: one can't.
+  bool add_again(size_t first);
+  /// Runs autograd's engine, by which backwards are interpreted. Why that failed; empty: it did not. Throws Retry.
+  std::string interpret_backwards(const std::function<void()>& run);
+  [[noreturn]] void retry_without(PyObject* function, std::string why);
+  bool is_operator_backward(Frame* real) const;
+  bool passes_history_to_inputs(const CallArgs& args);
   Ref checkpoint(const CallArgs& args);
+  /// C code calls Python code back, which is interpreted on stand-ins, as long as this lives: its torch calls are none
+  /// that C code makes.
+  class CalledBack {
+   public:
+    explicit CalledBack(Capture& capture)
+        : capture_(capture),
+          callbacks_(std::exchange(capture.callbacks_allowed_, true)),
+          recording_(std::exchange(capture.recording_, false)),
+          trusted_(std::exchange(capture.trusted_, false)) {}
+    ~CalledBack() {
+      capture_.callbacks_allowed_ = callbacks_;
+      capture_.recording_ = recording_;
+      capture_.trusted_ = trusted_;
+    }
+    CalledBack(const CalledBack&) = delete;
+
+   private:
+    Capture& capture_;
+    const bool callbacks_, recording_, trusted_;
+  };
   void register_closure(PyObject* function, const guards::Source* source);
   Ref make_super(const CallArgs& args);
   Ref read_raw(int32_t slot);
@@ -730,6 +765,8 @@ class Capture {
   std::span<PyObject* const> native_args_;         // of the Native function that runs
   bool recording_ = false;                         // a torch call runs
   bool trusted_ = false;                           // ...and is in Python code that may call whatever it likes
+  bool backwards_run_ = false;                     // user's code is interpreted for gradients: nothing can be cut
+  std::set<PyObject*> rehearsed_;                  // contexts of custom functions; autograd's graph has them
   bool engine_runs_ = false;                       // ...but for autograd's engine, which calls the user's code back
   guards::GlobalState start_state_;
   int64_t executed_ = 0;  // instructions, counted for exit_every

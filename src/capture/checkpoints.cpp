@@ -175,22 +175,14 @@ Ref Capture::checkpoint(const CallArgs& given) {
   Ref result = record(
       graph::TorchNode::Kind::CallFunction, target.get(), args.values, args.kwnames,
       [&] {
-        const bool callbacks = std::exchange(callbacks_allowed_, true);
-        const bool recording = std::exchange(recording_, false);
-        const bool trusted = std::exchange(trusted_, false);
-        PyObject* made = nullptr;
-        if (call->reentrant) {  // autograd calls it without gradients, and says what needs them
-          std::vector<PyObject*> values = args.values;
-          values.insert(values.begin(), call->function);
-          made = PyObject_Vectorcall(apply.get(), values.data(), values.size(), nullptr);
-        } else {
-          made =
-              call_from_c(call->function, args.values.data(), static_cast<Py_ssize_t>(args.positional()), args.kwnames);
+        const CalledBack called_back(*this);
+        if (!call->reentrant) {
+          return call_from_c(call->function, args.values.data(), static_cast<Py_ssize_t>(args.positional()),
+                             args.kwnames);
         }
-        callbacks_allowed_ = callbacks;
-        recording_ = recording;
-        trusted_ = trusted;
-        return made;
+        std::vector<PyObject*> values = args.values;  // autograd calls it without gradients, and says what needs them
+        values.insert(values.begin(), call->function);
+        return PyObject_Vectorcall(apply.get(), values.data(), values.size(), nullptr);
       },
       /*always=*/true);
   if (writes_ != writes) {  // which the call would do again

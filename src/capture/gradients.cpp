@@ -1,11 +1,11 @@
 // What a finished capture says of gradients: whether its results have any, and the backward that computes them.
-#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
 #include "autograd/joint.h"
+#include "autograd/nodes.h"
 #include "capture/capture.h"
 #include "capture/rebuild.h"
 #include "graph/aliases.h"
@@ -19,7 +19,7 @@ namespace {
 /// written as well, by an optimizer, and stays the leaf that it was.)
 bool has_new_history(const at::Tensor& fake) {
   const auto& history = fake.grad_fn();
-  return history && !dynamic_cast<torch::autograd::Error*>(history.get());
+  return history && !autograd::is_history(*history);
 }
 
 /// It calls torch.autograd.grad, whose operators are in the graph; the hooks that it may call are not.
@@ -97,7 +97,27 @@ std::optional<autograd::JointTrace> Capture::trace_backward(std::string* no_join
   }
   results->written = std::move(written);
   results->with_hooks = takes_gradients(graph);
-  return autograd::JointTrace::run(*session, graph, *std::move(results), leaves, leaf_edges, no_joint);
+  const auto why_not = [&](PyObject* context) -> std::string {
+    if (autograd::belongs_to_operator(context)) return {};
+    if (rehearsed_.contains(context)) return {};
+    PyObject* function = autograd::function_of(context);
+    const std::string why = function ? why_opaque(function) : std::string();
+    return why.empty() ? "its call was not interpreted" : why;
+  };
+  std::optional<autograd::JointTrace> joint;
+  const auto run = [&] {
+    joint = autograd::JointTrace::run(*session, graph, *std::move(results), leaves, leaf_edges, why_not, no_joint);
+  };
+  if (rehearsed_.empty()) {
+    run();
+    return joint;
+  }
+  const size_t known = inputs_.size();
+  std::string why = interpret_backwards(run);
+  if (inputs_.size() != known) why = "it reads other tensors at the segment's end";
+  if (!why.empty()) retry_without(autograd::function_of(*rehearsed_.begin()), std::move(why));
+  flush_checks();
+  return joint;
 }
 
 }  // namespace magneto::capture

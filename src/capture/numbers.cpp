@@ -528,14 +528,17 @@ Ref Capture::beside_tensor(PyObject* value) {
     return size.is_constant() ? known(value) : tensor_of_data_number(size, /*wrapped=*/true);
   }
   const Source* source = unknown_of(value).source;
-  Ref& input = number_inputs_[source];
-  if (!input) {
-    Ref real = runtime::tensor_of_number(unknown_of(value).now);
-    at::Tensor fake = session->make_input(THPVariable_Unpack(real.get()), source->name());
-    input = checked(THPVariable_Wrap(fake));
-    fake_of_[real.get()] = input;
-    inputs_[session->value_of(fake)] = {real, source, /*number=*/true};
-  }
+  const auto known_input = number_inputs_.find(source);
+  if (known_input != number_inputs_.end()) return known_input->second;
+  return add_number_input(source, runtime::tensor_of_number(unknown_of(value).now));
+}
+
+Ref Capture::add_number_input(const Source* source, const Ref& real) {
+  at::Tensor fake = session->make_input(THPVariable_Unpack(real.get()), source->name());
+  Ref input = checked(THPVariable_Wrap(fake));
+  number_inputs_[source] = input;
+  fake_of_[real.get()] = input;
+  inputs_[session->value_of(fake)] = {real, source, /*number=*/true};
   return input;
 }
 

@@ -268,15 +268,25 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
   return std::move(*program);
 }
 
+graph::Graph without_torch_level(graph::Graph graph) {
+  graph.torch_nodes.clear();
+  for (graph::AtenNode& node : graph.aten_nodes) node.torch_node = -1;
+  return graph;
+}
+
 }  // namespace
 
 Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
   Compiled result;
   const auto as_it_is = [&](const std::string& why) {
     // The operators that do not compile may be few: what stands around them does.
-    if (!way.whole && passes::can_cut(graph)) {
-      result = make_parted_computation(graph, way, sink);
-      return;
+    if (!way.whole) {
+      graph::Graph renamed = without_torch_level(graph);
+      passes::separate_inplace_views(renamed);
+      if (passes::can_cut(renamed)) {
+        result = make_parted_computation(renamed, way, sink);
+        return;
+      }
     }
     result.computation = make_aten_computation(graph);
     result.uncompiled = why;
@@ -286,9 +296,7 @@ Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& 
     return result;
   }
   try {
-    graph::Graph kept = graph;
-    kept.torch_nodes.clear();
-    for (graph::AtenNode& node : kept.aten_nodes) node.torch_node = -1;
+    graph::Graph kept = without_torch_level(graph);
     lower::LoopProgram lowered = make_program(graph, way, sink, result);
     for (const lower::Step& step : lowered.steps) {
       if (step.kernel) {

@@ -106,3 +106,26 @@ def test_freed_by_the_gradient_inside() -> None:
         return str(caught.value)
 
     assert error(magneto.compile(program)) == error(program)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
+def test_through_what_was_computed_before(backend: str) -> None:
+    """y comes from x, outside: the gradient for x goes that way, too."""
+
+    def slope(x: Tensor, y: Tensor, allow_unused: bool) -> Tensor:
+        return grad((x * y + y.exp()).sum(), [x], create_graph=True)[0] * 2
+
+    def around(function: Callable[..., Tensor]) -> list[Tensor | None]:
+        x = torch.linspace(0, 1, 5, requires_grad=True)
+        result = function(x, x.sin(), False)
+        result.sum().backward()
+        return [result.detach(), x.grad]
+
+    compiled = magneto.compile(slope, backend=backend)
+    torch.testing.assert_close(around(compiled), around(slope))
+
+    def unrelated(function: Callable[..., Tensor]) -> Tensor:
+        x, z = torch.linspace(0, 1, 5, requires_grad=True), torch.ones(5, requires_grad=True)
+        return function(x, z.sin(), False).detach()
+
+    torch.testing.assert_close(unrelated(compiled), unrelated(slope))

@@ -132,7 +132,7 @@ def full_name(info: Any) -> str:
 
 
 def infos(names: set[str] | None = None) -> list[Any]:
-    return [info for info in sweep.infos(names) if not {info.name, full_name(info)} & LEFT_OUT]
+    return [info for info in sweep.infos(names) if not {info.name, full_name(info)} & (LEFT_OUT | sweep.UNINITIALISED)]
 
 
 def main() -> int:

@@ -29,7 +29,7 @@ current.
 - **called**: eager's own kernel, in the plan; `magneto.stats()["externs"]` counts them. Both: some of its parts, or some
   of its cases (dtypes, layouts, arguments), are generated.
 - **one by one**: all operators of the graph run as captured; `magneto.stats()["uncompiled"]` says why, a warning once.
-  All graphs with complex, quantised or other devices' tensors go this way.
+  Graphs with nothing but complex, quantised or other devices' tensors go this way.
 - **not captured**: it ends the graph (it reads data, or makes no tensors); `magneto.explain` says why.
 
 | operator | way | called |

@@ -1,0 +1,34 @@
+// Nodes of autograd's graph, looked at.
+#pragma once
+
+#include <Python.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <string_view>
+#include <typeinfo>
+
+namespace magneto::autograd {
+
+/// The node is written in Python. (PyTorch does not export its class.)
+inline bool is_python(const torch::autograd::Node& node) {
+  return std::string_view(typeid(node).name()).find("6PyNode") != std::string_view::npos;
+}
+
+/// The context of a node that is written in Python: what its backward is called on. Borrowed.
+PyObject* context_of(const torch::autograd::Node& node);
+
+/// The torch.autograd.Function of a context; borrowed from it, null where it has none. Needs the GIL.
+PyObject* function_of(PyObject* context);
+
+/// The context is of the backward that a custom operator was given (torch.library.register_autograd), which works on
+/// stand-ins by contract, and reads its arguments alone. Needs the GIL.
+bool belongs_to_operator(PyObject* context);
+
+/// The node stands for what an input of a capture was computed by, before it.
+bool is_history(const torch::autograd::Node& node);
+
+/// On the way from `roots` there is history from before the capture that is not behind one of `ends`.
+bool passes_history(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends);
+
+}  // namespace magneto::autograd
