@@ -28,8 +28,12 @@ void drop_leftover_tasks() {
   const torch::autograd::variable_list gradients = {at::detail::empty_cpu({0}, at::kFloat)};
   const torch::autograd::edge_list roots = {{make_autograd_node<Last>(gradients[0]), 0}};
   const pybind11::gil_scoped_release no_gil;
-  torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false, /*create_graph=*/false,
-                                                        /*accumulate_grad=*/true);
+  try {
+    torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
+                                                          /*create_graph=*/false, /*accumulate_grad=*/true);
+  } catch (const c10::Error&) {
+    // In a forked child of a process whose engine has threads for devices it runs nothing: nothing is left either.
+  }
 }
 
 }  // namespace magneto::autograd

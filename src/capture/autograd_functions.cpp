@@ -174,8 +174,7 @@ bool Capture::add_again(size_t first) {
     if (input.number) {
       add_number_input(input.source, input.real);
     } else {
-      const Ref made = wrap_tensor(input.real.get(), input.source);
-      if (graph.values[session->value_of(THPVariable_Unpack(made.get()))].meta.symbolic) return false;
+      wrap_tensor(input.real.get(), input.source);
     }
   }
   return true;
@@ -213,13 +212,14 @@ void Capture::rehearse_backward(PyObject* function, PyObject* result) {
   const Ref before = attributes();
   std::string why;
   for (;;) {
-    const size_t known = graph.values.size();
+    const size_t known = graph.values.size(), symbols = sizes_.symbols.size();
     const auto is_new = [&](const auto& input) { return static_cast<size_t>(input.first) >= known; };
     bool alone = true;
     why = interpret_backwards([&] { alone = autograd::rehearse(*session, graph, results); });
     if (why.empty() && !alone) why = "it finds sizes or numbers in data";
     if (!why.empty() || std::ranges::none_of(inputs_, is_new)) break;
-    if (!add_again(known)) why = "it reads arrays, or tensors that it did not save and whose sizes change";
+    if (sizes_.symbols.size() != symbols) why = "it reads tensors that it did not save and whose sizes change";
+    if (!add_again(known)) why = "it reads arrays";
     if (!why.empty()) break;
   }
   const Ref after = attributes();

@@ -182,7 +182,7 @@ graph::SymbolValues captured_sizes(const capture::Trace& trace) {
 void count_kernels(const runtime::Compiled& compiled, const std::string& place) {
   stats().kernels += compiled.kernels;
   stats().instructions += compiled.instructions;
-  report_cut(place, compiled.cut);
+  report_cut(place, compiled.cut, compiled.kernels);
 }
 
 /// Generates code for one size of a graph that has been captured for many.

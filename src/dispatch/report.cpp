@@ -182,10 +182,11 @@ void report_uncompiled(const std::string& place, const std::string& cause) {
   }
 }
 
-void report_cut(const std::string& place, int64_t expressions) {
+void report_cut(const std::string& place, int64_t expressions, int64_t kernels) {
+  constexpr int64_t few = 20;  // one kernel among so many more
   stats().cut += expressions;
   static bool said = false;
-  if (expressions == 0 || std::exchange(said, true)) return;
+  if (expressions == 0 || expressions * few <= kernels || std::exchange(said, true)) return;
   SavedError saved;
   if (!warn("Magneto cut kernels of " + place + " into smaller ones: with " + std::to_string(expressions) +
             " more expressions they would have been too large to compile. Results are the same. "

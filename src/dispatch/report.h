@@ -49,8 +49,9 @@ void report_uncompiled(const std::string& place, const std::string& cause);
 /// The same of a graph with gradients whose torch calls run one by one, under autograd.
 void report_no_joint(const std::string& place, const std::string& cause);
 
-/// Kernels would have been too large to compile, and so many of their expressions are computed elsewhere: said once.
-void report_cut(const std::string& place, int64_t expressions);
+/// Of so many kernels some would have been too large to compile, and so many expressions are computed elsewhere: said
+/// once, where these are more than a few.
+void report_cut(const std::string& place, int64_t expressions, int64_t kernels);
 
 /// A run of compiled code raised and was undone, and CPython ran the segment: counted and logged.
 void report_undone(const CodePlace& place, PyObject* raised, Fault fault);

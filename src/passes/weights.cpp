@@ -94,7 +94,10 @@ class Reorder {
       const bool empty = std::find(meta.sizes.begin(), meta.sizes.end(), 0) != meta.sizes.end();
       return meta.dtype == c10::kFloat && meta.device.is_cpu() && !empty;
     };
-    return plain(result) && plain(meta(node.args[0])) && plain(meta(node.args[1]));
+    // oneDNN reads the bias as if it were contiguous, which eager makes it.
+    const auto* bias = std::get_if<ValueId>(&node.args[2]);
+    return plain(result) && plain(meta(node.args[0])) && plain(meta(node.args[1])) &&
+           (!bias || (plain(meta(*bias)) && meta(*bias).strides == std::vector<int64_t>{1}));
   }
 
   /// The convolution's weight, before it was turned itself, if every write to it is noticed.

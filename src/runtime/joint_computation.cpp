@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/enum_tag.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/empty_strided.h>
 #include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
@@ -176,21 +177,21 @@ class GradientNode final : public Node {
           "one of the variables needed for gradient computation has been modified by an inplace operation: input ", i,
           " of a compiled segment");
     }
-    variable_list all, roots, given;
-    with_python([&] { all = replay(); });
+    // Inputs may have been computed from each other: what is differentiated for are their aliases, which have not.
+    variable_list inputs = inputs_, leaves, all, roots, given;
+    for (const size_t leaf : backward_.leaves) leaves.push_back(inputs[leaf] = inputs_[leaf].alias());
+    with_python([&] { all = replay(inputs); });
     for (size_t i = 0; i < tangents.size(); ++i) {
       if (!tangents[i].defined()) continue;
       roots.push_back(all[backward_.ties.roots[i]]);
       given.push_back(tangents[i]);
     }
-    variable_list leaves;
-    for (const size_t leaf : backward_.leaves) leaves.push_back(inputs_[leaf]);
     return torch::autograd::grad(roots, leaves, given, /*retain_graph=*/true, /*create_graph=*/true,
                                  /*allow_unused=*/true);
   }
 
   /// All roots, computed under autograd.
-  variable_list replay() const {
+  variable_list replay(const variable_list& given) const {
     std::vector<at::Tensor> states;
     for (size_t i = 0; i < random_states_.size(); ++i) {
       at::Generator generator = program_->generators[i];
@@ -200,9 +201,9 @@ class GradientNode final : public Node {
     }
     std::vector<Ref> inputs;
     std::vector<PyObject*> pointers;
-    for (const at::Tensor& input : inputs_) inputs.push_back(checked(THPVariable_Wrap(input)));
+    for (const at::Tensor& input : given) inputs.push_back(checked(THPVariable_Wrap(input)));
     for (const size_t i : program_->written) {
-      inputs[i] = checked(THPVariable_Wrap(inputs_[i].requires_grad() ? inputs_[i].clone() : copy(inputs_[i])));
+      inputs[i] = checked(THPVariable_Wrap(given[i].requires_grad() ? given[i].clone() : copy(given[i])));
     }
     for (const Ref& input : inputs) pointers.push_back(input.get());
     std::vector<PyObject*> results(program_->results.outputs.size());

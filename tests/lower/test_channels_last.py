@@ -27,6 +27,12 @@ def test_one_convolution(groups: int, kernel: int) -> None:
     check(lambda x, w, bias: F.conv2d(x, w, bias, 2, 1, 1, groups), x, w, bias)
 
 
+def test_bias_that_is_no_contiguous_tensor() -> None:
+    x, w, bias = images(2, 8, 19, 17), images(16, 8, 3, 3), images(16, 2)
+    check(lambda x, w, bias: F.conv2d(x, w, bias[:, 1]), x, w, bias)
+    check(lambda x, w, bias: F.conv2d(x, w, bias[0, :1].expand(16)), x, w, bias)
+
+
 def test_between_convolutions() -> None:
     def function(x, a, b, c):
         y = F.relu(F.conv2d(x, a, padding=1))
