@@ -35,7 +35,8 @@ void check(Node& node, const std::set<const Node*>& ends, const std::set<const c
            const WhyNot& why_not) {
   if (ends.contains(&node)) return;
   if (is_python(node)) {
-    if (const std::string why = why_not(context_of(node)); !why.empty()) throw Refused{"a custom autograd.Function (" + node.name() + "): " + why};
+    if (const std::string why = why_not(context_of(node)); !why.empty())
+      throw Refused{"a custom autograd.Function (" + node.name() + "): " + why};
   }
   // Of a tensor that is not kept nobody will see the gradient.
   const auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);

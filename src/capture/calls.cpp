@@ -464,7 +464,10 @@ Ref Capture::call_instead(const char* name, const CallArgs& args) {
 bool Capture::passes_history_to_inputs(const CallArgs& args) {
   torch::autograd::variable_list roots, ends;
   for (size_t i = 0; i < args.values.size(); ++i) {
-    const char* name = args.keyword(i) ? PyUnicode_AsUTF8(args.keyword(i)) : i == 0 ? "outputs" : i == 1 ? "inputs" : "";
+    const char* name = args.keyword(i) ? PyUnicode_AsUTF8(args.keyword(i))
+                       : i == 0        ? "outputs"
+                       : i == 1        ? "inputs"
+                                       : "";
     const bool root = name == std::string_view("outputs"), end = name == std::string_view("inputs");
     if ((root || end) && !add_tensors(resolve(args.values[i]), root ? roots : ends)) return true;
   }
