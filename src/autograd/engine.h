@@ -1,7 +1,7 @@
 // Autograd's engine, run on the stand-ins of a capture.
 #pragma once
 
-#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <vector>
 
