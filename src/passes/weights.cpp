@@ -97,7 +97,7 @@ class Reorder {
     // oneDNN reads the bias as if it were contiguous, which eager makes it.
     const auto* bias = std::get_if<ValueId>(&node.args[2]);
     return plain(result) && plain(meta(node.args[0])) && plain(meta(node.args[1])) &&
-           (!bias || (plain(meta(*bias)) && meta(*bias).strides == std::vector<int64_t>{1}));
+           (!bias || *bias == kNoValue || (plain(meta(*bias)) && meta(*bias).strides == std::vector<int64_t>{1}));
   }
 
   /// The convolution's weight, before it was turned itself, if every write to it is noticed.
