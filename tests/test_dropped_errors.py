@@ -68,9 +68,24 @@ OPERATORS: dict[str, tuple[Callable[[Tensor, Tensor], Any], Tensor, Tensor]] = {
 }
 
 
-# Lookups that kernels do as part of what reads them: of which a program takes a part, only that part is looked up
-# (docs/lower.md). The error of an index that stands in another part is lost.
-FUSED_LOOKUPS = {"index_of_columns", "gather"}
+# What becomes of the operator's result.
+USES: dict[str, Callable[[Tensor], Any]] = {
+    "dropped": lambda r: None,
+    "a_part": lambda r: r[..., :1] * 2 if r.dim() else None,
+    "the_last": lambda r: r[-1:] + 1 if r.dim() else None,
+    "two_parts": lambda r: (r[..., :1] + 1, r[..., 2:] + 1) if r.dim() else None,
+    "every_other": lambda r: r[..., ::2] * 2 if r.dim() else None,
+    "a_diagonal": lambda r: r.diagonal() + 1 if r.dim() > 1 else None,
+    "padded_less": lambda r: F.pad(r, (-1, 0)) + 0 if r.dim() else None,
+    "overwritten": lambda r: r.zero_() + 1,
+    "partly_overwritten": lambda r: (r[..., 1:].zero_(), r + 1)[1] if r.dim() else None,
+    "selected_away": lambda r: torch.where(torch.zeros_like(r, dtype=torch.bool), r, 0),
+    "spread_over_none": lambda r: r.expand(0, *r.shape) + 1,
+    "transposed": lambda r: r.t() + 1 if r.dim() == 2 else r + 1,
+    "flipped": lambda r: r.flip(0) + 1 if r.dim() else r + 1,
+    "reshaped": lambda r: r.reshape(-1) + 1,
+    "added_up": lambda r: r.sum(),
+}
 
 
 def outcome(program: Callable[..., Any], *args: Any) -> Any:
@@ -81,25 +96,18 @@ def outcome(program: Callable[..., Any], *args: Any) -> Any:
         return type(error)
 
 
-@pytest.mark.parametrize("use", ["dropped", "a_part"])
+@pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("backend", ["magneto", "aot_eager"])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_as_eager(name: str, backend: str, use: str) -> None:
     operator, good, bad = OPERATORS[name]
-    if use == "a_part" and name in FUSED_LOOKUPS:
-        bad = good
 
-    def dropped(x: Tensor, i: Tensor, state: Tensor) -> Tensor:
-        state.add_(1)
-        operator(x, i)
-        return x + 1
-
-    def a_part(x: Tensor, i: Tensor, state: Tensor) -> Any:
+    def program(x: Tensor, i: Tensor, state: Tensor) -> Any:
         state.add_(1)
         result = operator(x, i)
-        return result[..., :1] * 2 if isinstance(result, Tensor) and result.dim() else x + 1
+        used = USES[use](result) if isinstance(result, Tensor) else None
+        return x + 1 if used is None else used
 
-    program = dropped if use == "dropped" else a_part
     compiled = magneto.compile(program, backend=backend)
     for i in (good, bad, good):
         states = torch.zeros(2), torch.zeros(2)

@@ -217,6 +217,7 @@ bool arange_from(Call& call, int first, int last_of_numbers) {
   const Dtype dtype = call.compute();
   const bool exact = !loops::is_float(dtype);
   const bool has_step = call.at("step") >= 0;
+  if (dtype == Dtype::Bool) return false;  // eager raises
   for (int i = 0; i <= last_of_numbers; ++i) {
     if (exact && !call.is_integral(i)) return false;
   }
@@ -235,6 +236,8 @@ bool embedding(Call& call) {
   // Eager does not wrap negative indices here: they are as wrong as those past the end.
   rows = select(rows < 0.0, rows.number(size), rows);
   const Sizes to = call.result_sizes();
+  // A kernel without elements looks nothing up; eager checks the indices.
+  if (weight.dag->may_be_empty({to.back()})) return false;
   std::vector<Expr> map{Expr::value(0), variable(static_cast<int64_t>(to.size()) - 1)};
   Sizes spread = rows.sizes();
   spread.push_back(1);
@@ -252,6 +255,9 @@ bool index_select(Call& call) {
   T rows = call.raw(2).to(Dtype::I64);
   rows = select(rows < 0.0, rows.number(size), rows);
   const Sizes to = call.result_sizes();
+  Sizes others = to;
+  others.erase(others.begin() + dim);
+  if (data.dag->may_be_empty(others)) return false;
   std::vector<Expr> map = identity(rank);
   map[dim] = Expr::value(0);
   const T at = view(rows, {variable(dim)}, to);
