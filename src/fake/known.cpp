@@ -16,6 +16,13 @@ namespace {
 /// Most elements of a tensor whose values are kept.
 constexpr int64_t kMostKnown = 1024;
 
+/// A number, or a list with one, that differs from run to run.
+bool is_symbolic(const c10::IValue& arg) {
+  if (arg.isSymInt() || arg.isSymFloat() || arg.isSymBool()) return true;
+  if (!arg.isList() || arg.isTensorList() || arg.isIntList() || arg.isDoubleList() || arg.isBoolList()) return false;
+  return std::ranges::any_of(arg.toListRef(), [](const c10::IValue& item) { return is_symbolic(item); });
+}
+
 /// The tensors of a call as far as they are known, and the inputs that they follow from.
 struct Values {
   std::vector<graph::ValueId> from;
@@ -33,7 +40,7 @@ struct Values {
   }
 
   std::optional<c10::IValue> of(const c10::IValue& arg) {
-    if (arg.isSymFloat()) return std::nullopt;
+    if (is_symbolic(arg)) return std::nullopt;
     if (arg.isTensor()) {
       auto value = of(arg.toTensor());
       return value ? std::optional<c10::IValue>(*value) : std::nullopt;
