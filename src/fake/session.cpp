@@ -65,7 +65,8 @@ graph::ValueId Session::Impl::add_result(FakeImpl& fake, int32_t producer) {
                          .device = fake.device(),
                          .sizes = fake.sizes().vec(),
                          .strides = fake.strides().vec(),
-                         .storage_offset = fake.storage_offset()};
+                         .storage_offset = fake.storage_offset(),
+                         .wrapped = fake.is_wrapped_number()};
   if (const FakeImpl::Symbolic* symbolic = fake.symbolic()) meta.symbolic = geometry_of(*symbolic);
   const graph::ValueId value = graph.add_result(std::move(meta), producer);
   fake.set_identity(identify(value));

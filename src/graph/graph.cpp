@@ -42,6 +42,7 @@ TensorMeta meta_of(const at::Tensor& tensor) {
   meta.dtype = tensor.scalar_type();
   meta.device = tensor.device();
   meta.requires_grad = tensor.requires_grad();
+  meta.wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
   meta.sizes = tensor.sizes().vec();
   // Sparse and other layouts have no strides; their operators run all the same.
   if (tensor.layout() == at::kStrided) {

@@ -46,6 +46,8 @@ struct TensorMeta {
   std::vector<int64_t> strides;
   int64_t storage_offset = 0;
   bool requires_grad = false;
+  /// A tensor of one number that is beside tensors what a Python number is: it promotes like one.
+  bool wrapped = false;
   /// Set where the numbers above are those of the capture alone.
   std::optional<SymbolicGeometry> symbolic = {};
 
@@ -170,8 +172,8 @@ std::string_view dtype_name(c10::ScalarType dtype);
 ///     }
 ///
 /// A value prints its strides (`f32[2, 3]{1, 2}`) only when it is not contiguous, its storage offset (`+4`) when it has
-/// one, its device (`@cuda:0`) when it is not the CPU, and `grad` when it requires grad. A constant prints its values
-/// when they are few, `wrapped` before them for a number that promotes like a Python number. Absent tensors are `None`.
+/// one, its device (`@cuda:0`) when it is not the CPU, `grad` when it requires grad, and `wrapped` when it promotes like
+/// a Python number. A constant prints its values when they are few. Absent tensors are `None`.
 std::string print(const Graph& graph);
 
 /// Parses what `print` writes. Torch nodes keep their printed name as a `str` target and no Python arguments (they are

@@ -246,12 +246,13 @@ class Parser {
       meta.device = parse_literal(scanner, *device_type).toDevice();
     }
     meta.requires_grad = scanner.take("grad");
+    meta.wrapped = scanner.take("wrapped");
+    if (meta.wrapped && !meta.sizes.empty()) scanner.fail("only a tensor without dimensions can be a wrapped number");
     return meta;
   }
 
   /// The values of a constant; undefined when the text leaves them out (`...`).
   at::Tensor read_constant(Scanner& scanner, const TensorMeta& meta) {
-    const bool wrapped = scanner.take("wrapped ");
     if (scanner.take("...")) return {};
     const at::Tensor tensor = at::empty(meta.sizes, at::TensorOptions(meta.dtype));
     void* data = tensor.unsafeGetTensorImpl()->mutable_data();
@@ -289,8 +290,7 @@ class Parser {
       }
     }
     scanner.expect("]");
-    if (wrapped && tensor.dim() != 0) scanner.fail("only a constant without dimensions can be a wrapped number");
-    if (wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+    if (meta.wrapped) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
     return tensor;
   }
 

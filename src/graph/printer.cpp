@@ -52,6 +52,7 @@ void print_type(std::string& out, const TensorMeta& meta) {
   }
   if (meta.device.type() != c10::DeviceType::CPU) out += " @" + meta.device.str();
   if (meta.requires_grad) out += " grad";
+  if (meta.wrapped) out += " wrapped";
 }
 
 void print_value(std::string& out, ValueId id) {
@@ -87,7 +88,6 @@ void print_constant(std::string& out, const at::Tensor& tensor) {
                         !tensor.key_set().has_any(c10::DispatchKeySet{c10::DispatchKey::Conjugate} |
                                                   c10::DispatchKeySet(c10::DispatchKey::Negative) |
                                                   c10::DispatchKeySet(c10::DispatchKey::Python));
-  if (tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number()) out += "wrapped ";
   if (!readable) {
     out += "...";
     return;

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "graph/aliases.h"
+#include "graph/overlap.h"
 #include "graph/text.h"
 #include "passes/effects.h"
 
@@ -86,9 +87,7 @@ Lowering::Lowering(passes::Functional functional, Choices choices) {
   const size_t count = graph().values.size();
   program.places.resize(count);
   bindings_.resize(count);
-  for (const graph::SymbolBinding& symbol : graph().symbols) {
-    dag.symbols.add(symbol.symbol, {symbol.range, symbol.hint});
-  }
+  dag.symbols = graph::facts_of(graph());
 }
 
 void Lowering::run() {
@@ -443,6 +442,12 @@ bool holds(c10::ScalarType dtype, const c10::Scalar& number) {
   }
 }
 
+/// Whatever the number is in a run.
+bool holds(c10::ScalarType dtype, Expr number, const shapes::SymbolFacts& symbols) {
+  const shapes::Range range = shapes::range_of(number, [&](Expr symbol) { return symbols.range(symbol); });
+  return holds(dtype, c10::Scalar(range.low)) && holds(dtype, c10::Scalar(range.high));
+}
+
 /// Each number of dtype `from`.
 bool holds_all(c10::ScalarType dtype, c10::ScalarType from) {
   if (dtype == from || dtype == c10::kBool) return true;
@@ -504,7 +509,11 @@ T Call::raw(int i) { return {&lowering_.dag, lowering_.node_of(std::get<ValueId>
 T Call::in(int i, std::optional<Dtype> dtype) {
   const Dtype wanted = dtype.value_or(compute());
   if (is_tensor(i)) return raw(i).to(wanted);
-  if (std::holds_alternative<graph::SizeArg>(node_.args[i])) return index(size(i).expr(), {}).to(wanted);
+  if (std::holds_alternative<graph::SizeArg>(node_.args[i])) {
+    const Expr number = size(i).expr();
+    if (!dtype && !holds(read_result_meta().dtype, number, lowering_.dag.symbols)) throw Declined{};
+    return index(number, {}).to(wanted);
+  }
   const c10::Scalar value = std::get<c10::IValue>(node_.args[i]).toScalar();
   if (!dtype && !holds(read_result_meta().dtype, value)) throw Declined{};
   if (value.isIntegral(true) && !loops::is_float(wanted)) {
@@ -517,7 +526,9 @@ T Call::element(int i, c10::ScalarType dtype) {
   const Dtype wanted = loops::value_dtype(*loop_dtype(dtype));
   if (!is_tensor(i)) {
     const auto* number = std::get_if<c10::IValue>(&node_.args[i]);
-    if (number && !holds(dtype, number->toScalar())) throw Declined{};
+    if (number ? !holds(dtype, number->toScalar()) : !holds(dtype, size(i).expr(), lowering_.dag.symbols)) {
+      throw Declined{};
+    }
     return in(i, wanted);
   }
   const graph::Value& value = lowering_.graph().values[std::get<ValueId>(node_.args[i])];
@@ -548,11 +559,10 @@ std::optional<c10::ScalarType> Call::promoted(int a, int b) const {
   };
   for (const int i : {a, b}) {
     if (const auto* id = std::get_if<ValueId>(&node_.args[i])) {
-      const graph::Value& value = lowering_.graph().values[*id];
-      const bool wrapped = value.constant.defined() && value.constant.unsafeGetTensorImpl()->is_wrapped_number();
-      c10::ScalarType dtype = value.meta.dtype;
-      if (wrapped && c10::isFloatingType(dtype)) dtype = c10::get_default_dtype_as_scalartype();
-      add(wrapped ? 2 : value.meta.sizes.empty() ? 1 : 0, dtype);
+      const TensorMeta& meta = lowering_.meta(*id);
+      c10::ScalarType dtype = meta.dtype;
+      if (meta.wrapped && c10::isFloatingType(dtype)) dtype = c10::get_default_dtype_as_scalartype();
+      add(meta.wrapped ? 2 : meta.sizes.empty() ? 1 : 0, dtype);
     } else {
       if (std::holds_alternative<graph::SizeArg>(node_.args[i])) {
         add(2, c10::kLong);

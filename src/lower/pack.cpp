@@ -235,9 +235,9 @@ void put(Archive& archive, shapes::Size& size) {
 
 template <typename Archive>
 void put(Archive& archive, graph::TensorMeta& meta) {
-  auto& [dtype, device, sizes, strides, storage_offset, requires_grad, symbolic] = meta;
+  auto& [dtype, device, sizes, strides, storage_offset, requires_grad, wrapped, symbolic] = meta;
   bool has_symbols = symbolic.has_value();
-  all(archive, dtype, device, sizes, strides, storage_offset, requires_grad, has_symbols);
+  all(archive, dtype, device, sizes, strides, storage_offset, requires_grad, wrapped, has_symbols);
   if (!has_symbols) return;
   if constexpr (Archive::kReads) symbolic.emplace();
   auto& [all_sizes, all_strides, offset] = *symbolic;

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 #include "graph/aliases.h"
+#include "graph/overlap.h"
 #include "graph/symbols.h"
 #include "graph/text.h"
 #include "passes/effects.h"
@@ -83,14 +84,6 @@ bool lies_alike(const TensorMeta& a, const TensorMeta& b) {
 }
 
 /// A view that gives the elements in the same order other sizes, its second argument.
-/// Expanded: one element of memory is several of the tensor.
-bool overlaps_itself(const TensorMeta& meta) {
-  for (size_t i = 0; i < meta.sizes.size(); ++i) {
-    if (meta.strides[i] == 0 && meta.sizes[i] > 1) return true;
-  }
-  return false;
-}
-
 bool is_reshape(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
   return (name.name == "aten::view" && name.overload_name.empty()) || name.name == "aten::_unsafe_view" ||
@@ -152,7 +145,8 @@ std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) 
 
 class Functionaliser {
  public:
-  explicit Functionaliser(Graph graph) : out_(std::move(graph)), tensors_(out_.old().values.size()) {}
+  explicit Functionaliser(Graph graph)
+      : out_(std::move(graph)), tensors_(out_.old().values.size()), symbols_(graph::facts_of(out_.old())) {}
 
   /// The nodes that are refused.
   std::vector<int32_t> refused() {
@@ -422,8 +416,10 @@ class Functionaliser {
       if (!arguments[i].is_out()) args.push_back(node.args[i]);
     }
     for (size_t i = 0; i < targets.size(); ++i) {
-      // Eager writes to it with a warning or raises; a value cannot be put back into it.
-      if (overlaps_itself(meta(targets[i]))) refuse(node.op, "writes memory whose elements overlap");
+      // What is written to one element would have to show in others.
+      for (ValueId at = targets[i]; at != kNoValue; at = tensors_[at].parent) {
+        if (graph::may_overlap_itself(meta(at), symbols_)) refuse(node.op, "writes memory whose elements overlap");
+      }
       for (size_t j = 0; j < i; ++j) {
         if (tensors_[targets[i]].memory == tensors_[targets[j]].memory) refuse(node.op, "writes one memory twice");
       }
@@ -482,10 +478,11 @@ class Functionaliser {
     };
     const auto add_tensor = [&](ValueId id) {
       if (id == kNoValue) return;
-      const graph::Value& value = out_.graph().values[id];
-      const bool wrapped = value.constant.defined() && value.constant.unsafeGetTensorImpl()->is_wrapped_number();
-      add(wrapped ? number : value.meta.sizes.empty() ? zero : dims, value.meta.dtype);
-      const std::vector<int64_t>& other = value.meta.sizes;
+      const TensorMeta& given = new_meta(id);
+      c10::ScalarType dtype = given.dtype;
+      if (given.wrapped && c10::isFloatingType(dtype)) dtype = c10::get_default_dtype_as_scalartype();
+      add(given.wrapped ? number : given.sizes.empty() ? zero : dims, dtype);
+      const std::vector<int64_t>& other = given.sizes;
       if (other.size() > sizes.size()) sizes.insert(sizes.begin(), other.size() - sizes.size(), 1);
       for (size_t i = 0; i < other.size(); ++i) {
         int64_t& size = sizes[sizes.size() - other.size() + i];
@@ -723,6 +720,7 @@ class Functionaliser {
 
   Rewriter out_;
   std::vector<Tensor> tensors_;
+  shapes::SymbolFacts symbols_;
   std::vector<Memory> memories_;
   /// Views that are no plain geometry.
   std::vector<Opaque> opaque_;
