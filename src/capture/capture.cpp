@@ -16,6 +16,7 @@
 #include "capture/native_functions.h"
 #include "capture/rebuild.h"
 #include "fake/dispatch_key.h"
+#include "graph/integers.h"
 #include "graph/orphans.h"
 #include "graph/torch_values.h"
 #include "python/frame.h"
@@ -446,7 +447,10 @@ Trace Capture::finish(const Ref& value) {
   for (graph::ValueId id : graph.inputs) {
     const Input& input = inputs_.at(id);
     const auto position = static_cast<int32_t>(plan_->input_slots.size());
-    if (input.number) plan_->number_inputs.push_back(position);
+    if (input.number) {
+      plan_->number_inputs.push_back(position);
+      plan_->integers.push_back(graph::integers_that_fit(graph, id));
+    }
     if (input.array) plan_->array_inputs.push_back(position);
     plan_->input_slots.push_back(trace.guards->slot_of(input.source));
   }

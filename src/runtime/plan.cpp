@@ -332,15 +332,27 @@ Ref tensor_of_number(PyObject* number) {
 
 namespace {
 
+[[noreturn]] void not_in_graph(PyObject* number) {
+  PyErr_Format(PyExc_OverflowError, "%s%R is a number of all dtypes of the graph", kNotSo, number);
+  throw ComputationError{};
+}
+
+bool holds(shapes::Range range, PyObject* integer) {
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(integer, &overflow);
+  return overflow || (range.low <= value && value <= range.high);  // what is no int64 raises by itself
+}
+
 /// Numbers among the inputs become tensors, which `made` holds.
 void add_numbers(const Plan& plan, c10::SmallVectorImpl<PyObject*>& inputs, c10::SmallVectorImpl<Ref>& made) {
-  for (const int32_t index : plan.number_inputs) {
+  for (size_t i = 0; i < plan.number_inputs.size(); ++i) {
+    const int32_t index = plan.number_inputs[i];
     // PyTorch raises where it converts such a number; generated code would make infinity of it.
     if (PyFloat_CheckExact(inputs[index]) && std::isfinite(PyFloat_AS_DOUBLE(inputs[index])) &&
         std::abs(PyFloat_AS_DOUBLE(inputs[index])) > plan.most_of_numbers) {
-      PyErr_Format(PyExc_OverflowError, "%s%R is a number of all dtypes of the graph", kNotSo, inputs[index]);
-      throw ComputationError{};
+      not_in_graph(inputs[index]);
     }
+    if (PyLong_CheckExact(inputs[index]) && !holds(plan.integers[i], inputs[index])) not_in_graph(inputs[index]);
     try {
       made.push_back(tensor_of_number(inputs[index]));
     } catch (const PythonError&) {
@@ -399,6 +411,7 @@ std::unique_ptr<Plan> Plan::share() const {
   }
   plan->input_slots = input_slots;
   plan->number_inputs = number_inputs;
+  plan->integers = integers;
   plan->most_of_numbers = most_of_numbers;
   plan->array_inputs = array_inputs;
   plan->undo = undo;

@@ -137,6 +137,7 @@ struct Plan {
   std::shared_ptr<const Computation> computation;  // null: the segment has no operators
   std::vector<int32_t> input_slots;                // guard slots of graph.inputs
   std::vector<int32_t> number_inputs;              // those of them that are Python's numbers
+  std::vector<shapes::Range> integers;             // as many: what ints may be for the graph to do as eager does
   /// Of floats among them, the largest that all dtypes of the graph hold.
   double most_of_numbers = std::numeric_limits<float>::max();
   std::vector<int32_t> array_inputs;  // ...and those that are arrays of NumPy
