@@ -246,25 +246,30 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
     def bench(rounds: int) -> Section:
         from steady_models import BATCHES, MODELS
 
+        def processes(framework: str, threads: int) -> int:
+            """The first compiles with empty caches, others find them full. That is shown of the first number of threads,
+            and not of the peer with frozen weights."""
+            if KEPT_CACHES or framework == "frozen" or threads != CHOSEN_THREADS[0]:
+                return 1
+            return max(2, rounds)
+
         rows = [("", 0)] if kind == "patterns" else [(row, batch) for row in MODELS for batch in BATCHES]
         if CHOSEN_ROWS:
             rows = [(row, batch) for row, batch in rows if row in CHOSEN_ROWS] or [(",".join(CHOSEN_ROWS), 0)]
-        found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+        found: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
         for row, batch in rows:
             for threads in CHOSEN_THREADS:
                 for framework in STEADY_FRAMEWORKS[kind]:
                     print(f"  {kind}: {row} {batch or ''} {framework}, {threads} thread(s)", flush=True)
                     with kept_folder() as folder:
                         given = {"kind": kind, "row": row, "batch": batch, "budget": 1.0}
-                        runs = [
-                            measured(framework, threads, folder, **given)
-                            for _ in range(max(1 if KEPT_CACHES else 2, rounds))
-                        ]
+                        count = processes(framework, threads)
+                        runs = [measured(framework, threads, folder, **given) for _ in range(count)]
                     for name in runs[0]:
                         of = [run[name] for run in runs]
                         found.setdefault((name, threads), {})[framework] = {
                             "cold": of[0]["compile"],
-                            "warm": min(run["compile"] for run in of[1:] or of),
+                            "warm": min((run["compile"] for run in of[1:]), default=None),
                             "call": min(run["call"] for run in of),
                             "eager": min(run["eager"] for run in of),
                             "memory": of[0]["memory"],
@@ -284,7 +289,7 @@ def geomean_text(values: list[float | None]) -> str:
     return (f"1/{geomean(known):.0f}" if known else "unknown") + missing
 
 
-def steady_section(kind: str, found: dict[tuple[str, int], dict[str, dict[str, float]]]) -> Section:
+def steady_section(kind: str, found: dict[tuple[str, int], dict[str, dict[str, Any]]]) -> Section:
     """Each ratio is made of the numbers beside it, as they are shown."""
     rows, data = [], {}
     peers = [framework for framework in STEADY_FRAMEWORKS[kind] if framework != "magneto"]
@@ -304,6 +309,9 @@ def steady_section(kind: str, found: dict[tuple[str, int], dict[str, dict[str, f
         row = [name, str(threads), *(f"{value:.1f}" for pair in times.values() for value in pair)]
         row += [f"{gain:.2f}x" for gain in gains.values()] + [f"{over[framework][-1]:.2f}x" for framework in peers]
         for key in ("cold", "warm"):
+            if any(of[framework][key] is None for framework in FRAMEWORKS):
+                row += ["-"] * 3
+                continue
             ours, theirs = (shown(of[framework][key], 1e3) for framework in FRAMEWORKS)
             compiles[key].append(theirs / ours if ours > 0 else None)
             worst[key] = max(worst[key], of["magneto"][key])

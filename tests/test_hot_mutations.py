@@ -201,7 +201,10 @@ def test_hot_mutation(name: str, backend: str) -> None:
         net.norm.load_state_dict(state)  # in training each call counts
         got = compiled(x)
         net.norm.load_state_dict(state)
-        torch.testing.assert_close(got[0], want[0])
+        if backend == "aot_eager":
+            torch.testing.assert_close(got[0], want[0])
+        else:  # sums in another order, through two layers
+            torch.testing.assert_close(got[0], want[0], rtol=1e-5, atol=1e-5)
         assert got[1] == want[1]
         return want
 

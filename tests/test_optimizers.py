@@ -10,6 +10,7 @@ import torch
 import magneto
 
 STEPS = 6
+RAISES_NOTHING = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 13)
 
 
 def train(
@@ -65,7 +66,8 @@ OTHERS: list[tuple[str, dict[str, Any]]] = [
     ("NAdam", {"weight_decay": 0.1, "decoupled_weight_decay": True}),
     ("Adafactor", {}),
     ("Adafactor", {"weight_decay": 0.1, "maximize": True}),
-    ("Adafactor", {"foreach": True}),
+    # PyTorch 2.11's own raises under any compiler: it asks for a dtype that it does not hand on then.
+    *([("Adafactor", {"foreach": True})] if RAISES_NOTHING else []),
     ("RMSprop", {}),
     ("Adadelta", {}),
     ("Rprop", {}),

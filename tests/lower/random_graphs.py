@@ -36,6 +36,24 @@ class Step:
     writes: bool = False
 
 
+class Whole(int):
+    """A subclass whose reflected methods a tensor, which takes any int, never asks."""
+
+    def __radd__(self, other: object) -> int:
+        return 1000
+
+    __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __radd__
+
+
+class Real(float):
+    def __radd__(self, other: object) -> float:
+        return 1000.0
+
+    __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __radd__
+
+
+SCOPE: dict[str, Any] = {"torch": torch, "TWO": Whole(2), "HALF": Real(0.5)}
+
 STEPS = [
     *(Step(f"torch.{name}({{0}})", only="number") for name in ("neg", "abs", "relu", "square")),
     *(Step(f"torch.{name}({{0}})", only="float", wants_exact=True) for name in ("floor", "ceil", "round", "trunc")),
@@ -62,6 +80,8 @@ STEPS = [
     Step("{0}.clamp(max={odd})", only="number"),
     Step("{0} * {odd}"),
     Step("{0} == {odd}", wants_exact=True),
+    *(Step(f"{{0}} {op} {made}", only="number") for op in ("+", "-", "*") for made in ("TWO", "HALF")),
+    Step("{0} / TWO", only="number", exact=False),
     # Operands of other dtypes and layouts beside each other.
     Step("{0} * {1}.transpose(-1, -2)", 2, "number"),
     Step("{0} + {1}[..., :1].expand_as({1})", 2, "number"),
@@ -114,17 +134,43 @@ STEPS = [
     Step("{0}.transpose({dim}, -1).add_(1)", only="number", writes=True),
 ]
 
+# Steps that raise by what `places` or `divisors` hold, which are inputs.
+RAISING = [
+    Step("{0}[places]"),
+    Step("{0}[..., places]"),
+    Step("{0}.index_select({dim}, places)"),
+    Step("torch.take({0}, places)"),
+    Step("torch.nn.functional.embedding(places, {0})"),
+    Step("{0}.gather({dim}, places.reshape(-1, *[1] * ({0}.dim() - 1)))"),
+    Step("{0}.index_fill({dim}, places, 1)"),
+    Step("{0}.index_add({dim}, places, {0}.narrow({dim}, 0, 1).repeat_interleave(2, {dim}))", only="integer"),
+    Step("torch.nn.functional.one_hot(places, 5)", operands=0),
+    *(Step(f"{{0}} {op} divisors", only="integer", wants_exact=True) for op in ("//", "%")),
+    Step("torch.fmod({0}, divisors)", only="integer", wants_exact=True),
+    Step("{0}.index_fill_({dim}, places, 2)", writes=True),
+    Step("{0}.index_put_((places,), {0}[:1].clone())", writes=True),
+    Step("{0}.remainder_(divisors)", only="integer", writes=True),
+    # What becomes of lookups.
+    Step("{0}[places][:1]"),
+    Step("{0}[..., places][..., :1]"),
+    Step("({0}[places], {0})[1]"),
+    Step("torch.where({0} > 0, {0}, {0}.index_select({dim}, places).sum())", only="integer"),
+]
+GOOD, BAD = torch.tensor([0, 0]), torch.tensor([0, 41])
+
 
 @dataclass
 class Program:
     source: str = ""
     inputs: list[torch.Tensor] = field(default_factory=list)
+    # What the inputs behind these are one after the other: with the last ones the program may raise.
+    more: list[tuple[torch.Tensor, ...]] = field(default_factory=lambda: [()])
     # How far results may differ: the largest number on the way, times the dtype's precision.
     magnitude: float = 1.0
     least_precise: float = 0.0
 
     def function(self) -> Callable[..., Any]:
-        scope: dict[str, Any] = {"torch": torch}
+        scope = dict(SCOPE)
         exec(compile(self.source, "<random program>", "exec"), scope)
         function: Callable[..., Any] = scope["program"]
         return function
@@ -168,7 +214,7 @@ def tensor(draw: Callable[[Any], Any], shape: tuple[int, ...]) -> torch.Tensor:
 
 
 @st.composite
-def programs(draw: Callable[[Any], Any], most_steps: int = 8) -> Program:
+def programs(draw: Callable[[Any], Any], most_steps: int = 8, raising: bool = False) -> Program:
     shape = tuple(draw(st.lists(st.sampled_from(SIZES), min_size=0, max_size=3)))
     program = Program()
     for _ in range(draw(st.integers(1, 3))):
@@ -178,9 +224,13 @@ def programs(draw: Callable[[Any], Any], most_steps: int = 8) -> Program:
     values = [input.clone() if input.is_contiguous() else clone(input) for input in program.inputs]
     exact = [True] * len(values)
     names = [f"a{i}" for i in range(len(values))]
-    lines = [f"def program({', '.join(names)}):"]
+    known: dict[str, torch.Tensor] = {}
+    if raising:
+        known = {"places": GOOD, "divisors": torch.tensor(1)}
+        program.more = [(i, d) for i in (GOOD, BAD) for d in (torch.tensor(1), torch.tensor(0))]
+    lines = [f"def program({', '.join([*names, *known])}):"]
     for number in range(draw(st.integers(1, most_steps))):
-        step = draw(st.sampled_from(STEPS))
+        step = draw(st.sampled_from(RAISING if raising and draw(st.integers(0, 2)) == 0 else STEPS))
         operands = [draw(st.integers(0, len(values) - 1)) for _ in range(step.operands)]
         chosen = [values[i] for i in operands]
         all_exact = all(exact[i] for i in operands)
@@ -196,7 +246,7 @@ def programs(draw: Callable[[Any], Any], most_steps: int = 8) -> Program:
         if step.writes and (not exact[operands[0]] or not all_exact):
             continue
         try:
-            made = eval(text, {"torch": torch}, dict(zip(names, values, strict=True)))
+            made = eval(text, SCOPE, dict(zip(names, values, strict=True)) | known)
         except (RuntimeError, IndexError, ValueError, TypeError):
             continue
         if made.numel() > 50_000 or made.is_complex():

@@ -32,11 +32,12 @@ def agree_once(program: Program, compiled: Any, inputs: list[torch.Tensor]) -> N
         warnings.simplefilter("ignore")
         try:
             expected = function(*theirs)
-        except (RuntimeError, IndexError) as error:
+        except Exception as error:
             with pytest.raises(type(error)):
                 compiled(*ours)
-            return
-        actual = compiled(*ours)
+            expected = actual = ()
+        else:
+            actual = compiled(*ours)
     for left, right in zip(describe([actual, ours]), describe([expected, theirs]), strict=True):
         assert (left.dtype, left.shape, left._version) == (right.dtype, right.shape, right._version)
         if left.numel():
@@ -59,7 +60,8 @@ def agree(program: Program) -> None:
     for call in range(3):
         if call == 2:
             magneto.reset()  # captured again; the program comes from the cache on disk
-        agree_once(program, compiled, program.inputs)
+        for more in program.more:
+            agree_once(program, compiled, [*program.inputs, *more])
 
 
 def note_program(program: Program) -> None:
@@ -91,14 +93,16 @@ def agree_for_all_sizes(program: Program) -> None:
     compiled = magneto.compile(program.function(), dynamic=True)
     for by in (0, 3, 1, 11):
         note(f"sizes by {by} larger")
-        agree_once(program, compiled, [resized(item, by) if by else item for item in program.inputs])
+        for more in program.more:
+            agree_once(program, compiled, [*(resized(item, by) if by else item for item in program.inputs), *more])
 
 
+@pytest.mark.parametrize("raising", [False, True], ids=["", "that_raise"])
 @pytest.mark.parametrize("check", [agree, agree_for_all_sizes], ids=["sizes of the capture", "all sizes"])
 @pytest.mark.parametrize("interpreted", [False, True], ids=["machine", "interpreted"])
-def test_random_programs(interpreted: bool, check: Callable[[Program], None]) -> None:
+def test_random_programs(interpreted: bool, check: Callable[[Program], None], raising: bool) -> None:
     @settings(max_examples=COUNT, deadline=None, derandomize=COUNT < 1000, suppress_health_check=list(HealthCheck))
-    @given(program=programs())
+    @given(program=programs(raising=raising))
     def run(program: Program) -> None:
         with magneto.config.patch(interpret_kernels=interpreted):
             check(program)
