@@ -144,7 +144,8 @@ RAISING = [
     Step("{0}.gather({dim}, places.reshape(-1, *[1] * ({0}.dim() - 1)))"),
     Step("{0}.index_fill({dim}, places, 1)"),
     Step("{0}.index_add({dim}, places, {0}.narrow({dim}, 0, 1).repeat_interleave(2, {dim}))", only="integer"),
-    Step("torch.nn.functional.one_hot(places, 5)", operands=0),
+    # (Eager counts the writes inside as writes to the result.)
+    Step("torch.nn.functional.one_hot(places, 5) * 1", operands=0),
     *(Step(f"{{0}} {op} divisors", only="integer", wants_exact=True) for op in ("//", "%")),
     Step("torch.fmod({0}, divisors)", only="integer", wants_exact=True),
     Step("{0}.index_fill_({dim}, places, 2)", writes=True),

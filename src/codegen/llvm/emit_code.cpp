@@ -212,6 +212,10 @@ llvm::Value* Emitter::cast(Dtype from, Dtype to, Value* value) {
     // Through i32 or i64 as eager's C code does; where that overflows the machine's answer is the least integer.
     const bool wide = to == Dtype::I64;
     Type* whole = with_lanes_of(wide ? b.getInt64Ty() : b.getInt32Ty(), value->getType());
+    // x86's instruction gives that. LLVM has no answer for such numbers, and would make anything of a constant.
+    if (!llvm::isa<llvm::Constant>(value)) {
+      return b.CreateTrunc(b.CreateFreeze(b.CreateFPToSI(value, whole)), target);
+    }
     const double limit = wide ? 0x1p63 : 0x1p31;
     Value* inside = b.CreateAnd(b.CreateFCmpOGE(value, llvm::ConstantFP::get(value->getType(), -limit)),
                                 b.CreateFCmpOLT(value, llvm::ConstantFP::get(value->getType(), limit)));
