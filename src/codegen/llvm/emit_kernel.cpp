@@ -383,7 +383,7 @@ void Emitter::emit_level(size_t number, size_t depth) {
     return add_parts(block);
   }
   emit(begin, end);
-  if (parts_depth_ == depth) add_parts(block);
+  if (parts_depth_ == depth && !one_part(lanes_.width > 1)) add_parts(block);
 }
 
 }  // namespace magneto::codegen

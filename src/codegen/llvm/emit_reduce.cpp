@@ -287,7 +287,8 @@ void Emitter::finish_reductions(const loops::Block& block) {
       for (Value* slot : accumulator.slots) {
         state.push_back(b.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot));
       }
-      if (instruction.op == Op::ReduceSumWide) state.erase(state.begin());
+      // All in one part: its lanes are added as floats.
+      if (instruction.op == Op::ReduceSumWide) state = {one_part(across) ? state[0] : state[1]};
       if (!across) state = add_up_lanes(instruction, std::move(state), narrowest);
       result = result.empty() ? state : combine(instruction, result, state);
     }
@@ -298,6 +299,7 @@ void Emitter::finish_reductions(const loops::Block& block) {
       welford_varying_[id] = across;
     }
     Value* value = result[0];
+    if (instruction.op == Op::ReduceSumWide && one_part(across)) value = b.CreateFPExt(value, b.getDoubleTy());
     if (remembers_nan(instruction)) {
       value = b.CreateSelect(b.CreateIsNotNull(result[1]), llvm::ConstantFP::getNaN(value->getType()), value);
     }

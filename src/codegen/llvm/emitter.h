@@ -132,6 +132,8 @@ class Emitter {
   void emit_reduce(const loops::Instruction& instruction);
   void add_parts(const loops::Block& block);
   size_t parts_depth(size_t number) const;
+  /// The current stage's wide sums are one part each, and lanes are not rows.
+  bool one_part(bool across_rows) const { return parts_depth_ == 0 && !across_rows; }
   void finish_reductions(const loops::Block& block);
   std::vector<Value*> identity(const loops::Instruction& instruction, unsigned width);
   std::vector<Value*> combine(const loops::Instruction& instruction, const std::vector<Value*>& a,
