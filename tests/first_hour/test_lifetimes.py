@@ -26,8 +26,14 @@ X = torch.linspace(-1, 1, 6)
 
 @pytest.fixture
 def keyboard() -> Iterator[Any]:
-    """Sends this process a real SIGINT, as Ctrl-C does, after so many seconds."""
+    """Sends this process a real SIGINT, as Ctrl-C does, after so many seconds.
+
+    Callbacks of the garbage collector (hypothesis has one) are set aside: an interrupt that lands in one can't be raised,
+    so Python prints it and goes on, which pytest takes for a failure.
+    """
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    callbacks = gc.callbacks[:]
+    gc.callbacks.clear()
     timers: list[threading.Timer] = []
 
     def press(seconds: float) -> threading.Timer:
@@ -40,6 +46,7 @@ def keyboard() -> Iterator[Any]:
         timer.cancel()
         timer.join()
     signal.signal(signal.SIGINT, before)
+    gc.callbacks[:] = callbacks
 
 
 def test_ctrl_c_at_any_moment_of_a_compile(keyboard: Any) -> None:
