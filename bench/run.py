@@ -247,10 +247,10 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
         from steady_models import BATCHES, MODELS
 
         def processes(framework: str, threads: int) -> int:
-            """The first compiles with empty caches, others find them full. That is shown of the first number of threads,
-            and not of the peer with frozen weights. Patterns, which are short, have them all: whether malloc keeps what
-            eager frees differs from process to process, and a call of 0.4 ms takes 1.3 where it does not."""
-            if KEPT_CACHES or kind != "patterns" and (framework == "frozen" or threads != CHOSEN_THREADS[0]):
+            """The first compiles with empty caches, others find them full. That is shown of the first number of
+            threads, and not of the peer with frozen weights. Patterns, which are short, have them all: whether malloc
+            keeps what eager frees differs from process to process, and a call of 0.4 ms takes 1.3 where it does not."""
+            if KEPT_CACHES or (kind != "patterns" and (framework == "frozen" or threads != CHOSEN_THREADS[0])):
                 return 1
             return max(2, rounds)
 

@@ -243,12 +243,18 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def check(
-    name: str, compiled: Function, function: Function, arguments: Any, named: Any, exact: list[torch.Tensor] | None = None
+    name: str,
+    compiled: Function,
+    function: Function,
+    arguments: Any,
+    named: Any,
+    exact: list[torch.Tensor] | None = None,
 ) -> None:
     """Results and changed arguments are eager's, or there is no figure.
 
-    A result may differ from eager's where `exact`, the results of the same program on float64, says that it is no further
-    off than twice eager's own: some gradients are zero but for rounding (of a bias that a softmax takes away again).
+    A result may differ from eager's where `exact`, the results of the same program on float64, says that it is no
+    further off than twice eager's own: some gradients are zero but for rounding (of a bias that a softmax takes away
+    again).
     """
     found = []
     for call in (function, compiled):

@@ -272,12 +272,14 @@ def stats() -> dict[str, Any]:
     python_meta_kernels (of these, those written in Python -> count), undone (runs that ended by raising, which CPython
     did again: exception -> count; what CPython did not raise is marked as an assumption about data that didn't hold, or
     as raised by compiled code only),
-    joint_graphs (graphs whose gradients are compiled), autograd_graphs (graphs run call by call under autograd),
-    no_joint (why: reason -> count), kernels, instructions (of their loops), cut (expressions kept out of a kernel that
-    they would make too large), externs (operator -> count), uncompiled (reason -> count), tuned (kernels and products
-    that measuring changed), shared_captures (captures that served another object of the class, compiled for itself),
-    kept_programs (graphs for which nothing had to be lowered), specialised (sizes that got code of their own), and of
-    the cache on disk cache_hits, cache_misses, cache_damaged, cache_removed. `memory`: bytes
+    joint_graphs (graphs whose gradients are compiled), saved_bytes (that their forwards keep for their backwards,
+    one run of each), eager_saved_bytes (that eager would), recomputed (operators that backwards run again),
+    autograd_graphs (graphs run call by call under autograd), no_joint (why: reason -> count), kernels, instructions
+    (of their loops), cut (expressions kept out of a kernel that they would make too large), externs (operator ->
+    count), uncompiled (reason -> count), tuned (kernels and products that measuring changed), shared_captures
+    (captures that served another object of the class, compiled for itself), kept_programs (graphs for which nothing
+    had to be lowered), specialised (sizes that got code of their own), and of the cache on disk cache_hits,
+    cache_misses, cache_damaged, cache_removed. `memory`: bytes
     that programs hold now: arenas (of intermediates), weights (work on them that was done once), outputs (free blocks
     for the next call's results). `run_as_captured`: runs in which the captured operators ran one by one after all:
     overlapping (inputs share memory with a written one), other_tensors (lazy or conjugated ones), watched (a dispatch

@@ -28,9 +28,9 @@ from magneto import _C, exc
 class Setting:
     """One row of the table."""
 
-    default: bool | int | str
+    default: bool | int | float | str
     doc: str
-    minimum: int | None = None  # for int
+    minimum: int | None = None  # for numbers
     environment: str | None = None  # a variable that changes the default: "1" and "0" for bool, text for str
 
 
@@ -103,6 +103,12 @@ SETTINGS: Mapping[str, Setting] = {
         "Results that require gradients are computed by compiled code, and so are the gradients (docs/autograd.md). "
         "Off: the captured torch calls run one by one under autograd.",
         environment="MAGNETO_JOINT_GRAPH",
+    ),
+    "activation_memory_budget": Setting(
+        1.0,
+        "How much memory the values may take that a forward saves for its backward: up to 1, as a share of what is "
+        "fastest; above, in bytes. What does not fit is computed again.",
+        0,
     ),
     "interpret_kernels": Setting(
         False,
@@ -183,6 +189,7 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     capture_scalar_outputs: bool
     capture_dynamic_output_shape_ops: bool
     joint_graph: bool
+    activation_memory_budget: float
     interpret_kernels: bool
     debug_dump: bool
     debug_dir: str
@@ -209,9 +216,9 @@ def check(name: str, value: Any) -> None:
     if setting is None:
         raise exc.InvalidSetting("setting", name, SETTINGS)
     kind = type(setting.default)
-    if type(value) is not kind:
+    if type(value) is not kind and not (kind is float and type(value) is int):
         raise exc.InvalidValue(f"config.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})")
-    if setting.minimum is not None and int(value) < setting.minimum:
+    if setting.minimum is not None and not value >= setting.minimum:  # NaN is not, either
         raise exc.InvalidValue(f"config.{name} must be at least {setting.minimum}, not {value}")
 
 
@@ -274,7 +281,7 @@ def _assign(name: str, value: Any) -> None:
     _values[name] = value
 
 
-def _initial(setting: Setting) -> bool | int | str:
+def _initial(setting: Setting) -> bool | int | float | str:
     text = os.environ.get(setting.environment) if setting.environment else None
     if text is None:
         return setting.default

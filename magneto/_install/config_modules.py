@@ -1,4 +1,4 @@
-"""The modules torch._dynamo.config and torch._inductor.config: settings.py has what ours are.
+"""The modules torch._dynamo.config, torch._inductor.config and torch._functorch.config: settings.py has what ours are.
 
 Others that PyTorch's compiler has are kept, said once, and change nothing. A name that it does not have is an error.
 """
@@ -204,6 +204,7 @@ class _Patch(_config_module.ContextDecorator):
 ROWS: Mapping[str, Mapping[str, Setting]] = {
     "torch._dynamo.config": settings.DYNAMO,
     "torch._inductor.config": settings.INDUCTOR,
+    "torch._functorch.config": settings.FUNCTORCH,
 }
 
 

@@ -1,4 +1,4 @@
-"""The settings of torch._dynamo.config and torch._inductor.config: one row for each that Magneto knows of.
+"""The settings of PyTorch's modules of configuration: one row for each that Magneto knows of.
 
 The modules made of them are in config_modules.py.
 """
@@ -96,6 +96,7 @@ def forget_logs() -> None:
 _SIZES = "sizes and ints are symbols where they vary, floats are not"
 _ALWAYS = "Magneto always does so"
 _KERNELS = "Magneto chooses its kernels by itself"
+_COSTS = "what is saved is the cheapest choice, by costs in time, within the budget"
 
 DYNAMO: Mapping[str, Setting] = {
     "verbose": Setting(WORKS, "verbose"),
@@ -177,6 +178,19 @@ INDUCTOR: Mapping[str, Setting] = {
     "cpp_wrapper": Setting(NO_EFFECT, note="plans always run from C++", default=False),
     "freezing": Setting(NO_EFFECT, note="weights may change at any time", default=False),
     "triton.cudagraphs": Setting(NO_EFFECT, note="kernels are made for CPUs", default=False),
+}
+
+FUNCTORCH: Mapping[str, Setting] = {
+    "activation_memory_budget": Setting(WORKS, "activation_memory_budget"),
+    "activation_memory_budget_runtime_estimator": Setting(NO_EFFECT, note=_COSTS, default="flops"),
+    "activation_memory_budget_solver": Setting(NO_EFFECT, note=_COSTS, default="dp"),
+    "aggressive_recomputation": Setting(NO_EFFECT, note=_COSTS, default=False),
+    "ban_recompute_used_far_apart": Setting(NO_EFFECT, note=_COSTS, default=True),
+    "ban_recompute_long_fusible_chains": Setting(NO_EFFECT, note=_COSTS, default=True),
+    "ban_recompute_materialized_backward": Setting(NO_EFFECT, note=_COSTS, default=True),
+    "ban_recompute_not_in_allowlist": Setting(NO_EFFECT, note=_COSTS, default=True),
+    "ban_recompute_reductions": Setting(NO_EFFECT, note=_COSTS, default=True),
+    "recompute_views": Setting(NO_EFFECT, note="views are always made again", default=False),
 }
 
 # Environment variables of the documents that the core does not read: each as the setting it stands for.

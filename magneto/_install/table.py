@@ -47,7 +47,7 @@ _FRAMES = "Magneto's core runs frames without a Python callback"
 _EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
 _MINIFIER = "the minifier is to come; narrow down with backend='eager' and backend='aot_eager'"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
-_JOINT = "a joint graph is to come; torch.compile(fn) runs the forward pass under autograd"
+_JOINT = "torch.compile(fn) compiles forward and backward, and partitions by its own rule (docs/autograd.md)"
 _ERRORS = "never raised by Magneto, there for `except`"
 _SHAPES = "for sizes that are plain numbers; others decide with bool()"
 
@@ -223,6 +223,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("PatternMatcherPass", NO_EFFECT, PEERS, _PASSES),
         Name("register_replacement", NO_EFFECT, PEERS, _PASSES),
     ),
+    "torch._functorch.config": (),  # settings.FUNCTORCH
     "torch._functorch.aot_autograd": _AOT,
     "functorch.compile": (
         *_AOT,
@@ -243,7 +244,13 @@ MODULES: dict[str, tuple[Name, ...]] = {
 }
 
 # What of PyTorch's compiler is put aside, with all that lies below.
-PACKAGES = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "functorch.compile")
+PACKAGES = (
+    "torch._dynamo",
+    "torch._inductor",
+    "torch._functorch.config",
+    "torch._functorch.aot_autograd",
+    "functorch.compile",
+)
 
 # Modules below these are served here or not at all.
 PREFIXES = (*PACKAGES, "torch.fx.experimental.symbolic_shapes")

@@ -185,6 +185,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       std::vector<bool>& reaches = trace.reaches_.emplace_back();
       for (const Edge& leaf : leaf_edges) reaches.push_back(ways.back().ends.contains(key_of(leaf)));
     }
+    if (leaf_edges.empty()) return refuse("no input requires gradients, though a result does");
     for (std::vector<size_t>& set : related(ways)) {
       const fake::Session::Mark before = session.mark();
       Group group = trace.trace_group(std::move(set), leaf_edges);
@@ -216,7 +217,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
   return trace;
 }
 
-Joint JointTrace::take() {
+Joint JointTrace::take(const PartitionWay& way) {
   Joint joint;
   for (const Group& group : groups_) {
     Backward& backward = joint.backwards.emplace_back();
@@ -228,7 +229,7 @@ Joint JointTrace::take() {
       for (const size_t root : group.roots) backward.leaves.back().reached_from.push_back(reaches_[root][leaf]);
     }
     for (const size_t root : group.roots) backward.roots.push_back(roots_[root]);
-    split(*graph_, {forward_.aten_nodes, group.begin, group.end}, group.tangents, gradients, backward);
+    split(*graph_, {forward_.aten_nodes, group.begin, group.end}, group.tangents, gradients, way, backward);
   }
   session_->rollback(forward_);
   results_.forget_fakes();

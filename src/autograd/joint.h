@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/partition.h"
 #include "autograd/results.h"
 #include "fake/fake.h"
 #include "graph/graph.h"
@@ -28,8 +29,14 @@ namespace magneto::autograd {
 struct Backward {
   /// Inputs: the values in `saved`, then one tangent for each of `roots`. Outputs: the gradients.
   graph::Graph graph;
-  /// Values of the forward graph, inputs or results, which the backward reads.
+  /// Values of the forward graph, inputs or results, which the backward is given.
   std::vector<graph::ValueId> saved;
+  /// The last of these, so many, are inputs that may be written meanwhile.
+  size_t reread = 0;
+  /// What only they hold of memory, and what eager's choice of them would.
+  int64_t saved_bytes = 0, eager_saved_bytes = 0;
+  /// Operators of the forward that it runs again, views not among them.
+  int64_t recomputed = 0;
   /// Roots of the results, by number, that have a gradient.
   std::vector<size_t> roots;
   /// An input that some root leads to.
@@ -66,7 +73,7 @@ class JointTrace {
 
   /// Takes the backwards out of the graph again, which then is the forward alone: one for each set of roots that eager,
   /// too, must differentiate at once. Call it when all sizes are final.
-  Joint take();
+  Joint take(const PartitionWay& way);
 
  private:
   /// One run of the engine.
@@ -94,14 +101,9 @@ class JointTrace {
   std::vector<Group> groups_;
 };
 
-/// Operators of a joint graph: the forward's end at `forward`, those of one backward are from `begin` to `end`.
-struct JointRange {
-  size_t forward, begin, end;
-};
-
-/// The backward half of a joint graph: what of the forward it reads is saved, but for views, which are made again from
-/// what they are views of. `backward`: roots and leaves are filled in; the rest is set.
+/// The backward half of a joint graph: what of the forward it reads is saved or computed again, where it is first read.
+/// `backward`: roots and leaves are filled in; the rest is set.
 void split(const graph::Graph& joint, const JointRange& range, const std::vector<graph::ValueId>& tangents,
-           const std::vector<graph::ValueId>& gradients, Backward& backward);
+           const std::vector<graph::ValueId>& gradients, const PartitionWay& way, Backward& backward);
 
 }  // namespace magneto::autograd

@@ -31,7 +31,7 @@ void drop_leftover_tasks() {
   try {
     torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
                                                           /*create_graph=*/false, /*accumulate_grad=*/true);
-  } catch (const c10::Error&) {
+  } catch (const c10::Error&) {  // NOLINT(bugprone-empty-catch)
     // In a forked child of a process whose engine has threads for devices it runs nothing: nothing is left either.
   }
 }

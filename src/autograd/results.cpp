@@ -16,7 +16,6 @@ namespace magneto::autograd {
 namespace {
 
 using graph::Graph;
-using graph::kNoValue;
 using graph::Value;
 using graph::ValueId;
 using graph::ValueKind;

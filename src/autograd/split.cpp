@@ -22,16 +22,28 @@ class Splitter {
   Splitter(const Graph& joint, const JointRange& range, const std::vector<ValueId>& tangents, Backward& backward)
       : joint_(joint), range_(range), tangents_(tangents), out_(backward), map_(joint.values.size(), kNoValue) {}
 
-  void run(const std::vector<ValueId>& gradients) {
-    std::vector<size_t> nodes = live_nodes(gradients);
-    for (const size_t node : nodes) {
-      graph::for_each_operand(joint_.aten_nodes[node], [&](ValueId id) { need(id); });
+  void run(const std::vector<ValueId>& gradients, const PartitionWay& way) {
+    const std::vector<size_t> nodes = live_nodes(gradients);
+    const std::vector<ValueId> reads = reads_of(nodes, gradients);
+    const Partition parts = partition(joint_, range_, reads, way);
+    out_.saved_bytes = parts.bytes;
+    out_.eager_saved_bytes = parts.eager_bytes;
+    for (size_t id = 0; id < parts.saved.size(); ++id) {
+      if (parts.saved[id]) save(static_cast<ValueId>(id));
     }
-    for (const ValueId id : gradients) need(id);
-    nodes.insert(nodes.begin(), recomputed_.begin(), recomputed_.end());
-    for (const size_t node : nodes) add(joint_.aten_nodes[node]);
+    for (const ValueId id : parts.reread) name(id);
+    for (const size_t node : nodes) {
+      graph::for_each_operand(joint_.aten_nodes[node], [&](ValueId id) { make(id); });
+      add(joint_.aten_nodes[node]);
+    }
+    for (const ValueId id : gradients) make(id);
     add_outputs(gradients);
     bind_symbols();
+    for (const ValueId id : parts.reread) {
+      out_.graph.inputs.push_back(name(id));
+      out_.saved.push_back(id);
+    }
+    out_.reread = parts.reread.size();
     for (const ValueId id : tangents_) out_.graph.inputs.push_back(name(id));
   }
 
@@ -57,24 +69,41 @@ class Splitter {
     return value.kind == graph::ValueKind::Result && static_cast<size_t>(value.producer) < range_.forward;
   }
 
-  /// What of the forward the backward reads: a view is made again from what it is a view of.
-  void need(ValueId id) {
-    if (is_forward(id)) {
-      const size_t producer = static_cast<size_t>(joint_.values[id].producer);
-      const AtenNode& node = joint_.aten_nodes[producer];
-      const graph::Effects effects = graph::effects_of(node.op);
-      const bool has_changed = std::ranges::any_of(node.args, [&](const graph::AtenArg& arg) {
-        const auto* of = std::get_if<ValueId>(&arg);
-        return of && changed_.contains(*of);
-      });
-      if (effects.aliases && !effects.writes && !has_changed && !changed_.contains(id)) {
-        if (recomputed_.insert(producer).second) graph::for_each_operand(node, [&](ValueId of) { need(of); });
-        return;
+  /// What the backward reads of the forward, in the order of reading.
+  std::vector<ValueId> reads_of(const std::vector<size_t>& nodes, const std::vector<ValueId>& gradients) const {
+    std::vector<ValueId> reads;
+    std::vector<bool> seen(joint_.values.size(), false);
+    const auto read = [&](ValueId id) {
+      const bool given = joint_.values[id].kind == graph::ValueKind::Input && !std::ranges::count(tangents_, id);
+      if (seen[id] || !(given || is_forward(id))) return;
+      seen[id] = true;
+      reads.push_back(id);
+    };
+    for (const size_t node : nodes) graph::for_each_operand(joint_.aten_nodes[node], read);
+    for (const ValueId id : gradients) read(id);
+    return reads;
+  }
+
+  /// Computes a value of the forward again, and what that takes, unless it is there.
+  void make(ValueId wanted) {
+    std::vector<ValueId> open = {wanted};
+    while (!open.empty()) {
+      const ValueId id = open.back();
+      if (map_[id] != kNoValue || !is_forward(id)) {
+        open.pop_back();
+        continue;
       }
-    } else if (joint_.values[id].kind != graph::ValueKind::Input || std::ranges::count(tangents_, id)) {
-      return;
+      const AtenNode& node = joint_.aten_nodes[static_cast<size_t>(joint_.values[id].producer)];
+      bool ready = true;
+      graph::for_each_operand(node, [&](ValueId of) {
+        if (map_[of] != kNoValue || !is_forward(of)) return;
+        ready = false;
+        open.push_back(of);
+      });
+      if (!ready) continue;
+      out_.recomputed += !graph::effects_of(node.op).aliases;
+      add(node);
     }
-    save(id);
   }
 
   void save(ValueId id) {
@@ -96,14 +125,23 @@ class Splitter {
   }
 
   void add(AtenNode node) {
-    graph::for_each_operand(node, [&](ValueId id) { name(id); });
+    std::set<ValueId> operands;
+    graph::for_each_operand(node, [&](ValueId id) {
+      operands.insert(id);
+      name(id);
+    });
     for (graph::AtenArg& arg : node.args) graph::rename(arg, map_);
     for (ValueId& id : node.results) {
       if (id == kNoValue) continue;
-      if (map_[id] == kNoValue) {  // in place, it is an operand, which has its name
-        map_[id] = out_.graph.add_result(joint_.values[id].meta, static_cast<int32_t>(out_.graph.aten_nodes.size()));
+      ValueId& known = map_[id];
+      if (known != kNoValue && operands.contains(id)) {  // in place
+        id = known;
+        continue;
       }
-      id = map_[id];
+      graph::TensorMeta meta = joint_.values[id].meta;
+      meta.requires_grad = false;
+      id = out_.graph.add_result(std::move(meta), static_cast<int32_t>(out_.graph.aten_nodes.size()));
+      if (known == kNoValue) known = id;  // else that one is saved, and others of the operator's results are not
     }
     node.torch_node = -1;
     out_.graph.aten_nodes.push_back(std::move(node));
@@ -162,16 +200,13 @@ class Splitter {
   const std::vector<ValueId>& tangents_;
   Backward& out_;
   std::vector<ValueId> map_;
-  std::set<size_t> recomputed_;
-  /// A view of one of these is saved: it may be of what it was before.
-  const std::set<ValueId> changed_ = graph::changed_in_place(joint_);
 };
 
 }  // namespace
 
 void split(const Graph& joint, const JointRange& range, const std::vector<ValueId>& tangents,
-           const std::vector<ValueId>& gradients, Backward& backward) {
-  Splitter(joint, range, tangents, backward).run(gradients);
+           const std::vector<ValueId>& gradients, const PartitionWay& way, Backward& backward) {
+  Splitter(joint, range, tangents, backward).run(gradients, way);
 }
 
 }  // namespace magneto::autograd

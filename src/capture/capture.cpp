@@ -401,7 +401,7 @@ Trace Capture::finish(const Ref& value) {
   if (trace.needs_grad && !wants_backward) trace.no_joint = "magneto.config.joint_graph is off";
   if (trace.needs_grad && wants_backward) joint = trace_backward(&trace.no_joint);
   finish_sizes();
-  if (joint) trace.joint = std::make_shared<autograd::Joint>(joint->take());
+  if (joint) trace.joint = std::make_shared<autograd::Joint>(joint->take(partition));
 
   // Inputs that nothing computes with are guarded, but are no inputs of the graph.
   std::vector<uint8_t> used(graph.values.size(), 0);

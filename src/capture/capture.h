@@ -27,6 +27,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/partition.h"
 #include "capture/breaks.h"
 #include "capture/kinds.h"
 #include "fake/fake.h"
@@ -211,6 +212,8 @@ class Capture {
   bool knows_buffers = true;
   /// Results that require gradients get a joint graph.
   bool wants_backward = false;
+  /// ...whose backwards are given what this says.
+  autograd::PartitionWay partition;
   /// There are nearly as many captures as are kept: the segment ends where it needs what differs from run to run.
   bool exits_on_change = false;
   Tracer* tracer = nullptr;

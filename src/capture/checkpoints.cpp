@@ -185,7 +185,8 @@ Ref Capture::checkpoint(const CallArgs& given) {
         return PyObject_Vectorcall(apply.get(), values.data(), values.size(), nullptr);
       },
       /*always=*/true);
-  if (writes_ != writes) {  // which the call would do again
+  if (!call->contexts) partition.checkpoints.insert(target.get());  // else these say what is saved
+  if (writes_ != writes) {                                          // which the call would do again
     throw restart_before(*frame, "a checkpointed function changes objects from outside");
   }
   graph.torch_nodes.resize(index + 1);

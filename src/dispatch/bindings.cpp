@@ -60,13 +60,15 @@ PyObject* stats(PyObject*, PyObject*) {
     const runtime::HeldMemory& held = runtime::held_memory();
     const runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:L,s:L,"
+        "{s:L,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,"
+        "s:L,s:L,s:L,"
         "s:L,s:{s:L,s:L,s:L},s:{s:L,s:L,s:L}}",
         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
         counts(s.break_reasons), "other_exits", counts(s.other_exits), "recompiles", s.recompiles, "cache_entries",
         s.cache_entries, "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels),
         "python_meta_kernels", counts(fake::python_meta_kernels()), "undone", counts(s.undone), "joint_graphs",
-        s.joint_graphs, "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels,
+        s.joint_graphs, "saved_bytes", s.saved_bytes, "eager_saved_bytes", s.eager_saved_bytes, "recomputed",
+        s.recomputed, "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels,
         "instructions", s.instructions, "cut", s.cut, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled),
         "cache_hits", disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed",
         disk.removed, "tuned", s.tuned, "shared_captures", s.shared_captures, "kept_programs", s.kept_programs,
@@ -198,6 +200,11 @@ void assign(std::string& setting, PyObject* value) {
   const char* text = PyUnicode_AsUTF8(value);
   if (!text) throw PythonError{};
   setting = text;
+}
+
+void assign(double& setting, PyObject* value) {
+  setting = PyFloat_AsDouble(value);
+  if (PyErr_Occurred()) throw PythonError{};
 }
 
 template <typename Number>

@@ -16,6 +16,7 @@
 #include "dispatch/stats.h"
 #include "dispatch/trace.h"
 #include "graph/gm.h"
+#include "lower/fused.h"
 #include "python/c_stack.h"
 #include "runtime/computation.h"
 #include "runtime/joint_computation.h"
@@ -265,6 +266,11 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
 void compile_joint(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   const cache::Pause without(!is_on(context.disk_cache, true));
   ++stats().joint_graphs;
+  for (const autograd::Backward& backward : trace.joint->backwards) {
+    stats().saved_bytes += backward.saved_bytes;
+    stats().eager_saved_bytes += backward.eager_saved_bytes;
+    stats().recomputed += backward.recomputed;
+  }
   const graph::Graph forward = runtime::forward_of(trace.graph, *trace.joint);
   const std::string place = place_text(place_of(context, start));
   if (CompileLog::current()->wants("aot_joint_graph")) {
@@ -524,6 +530,9 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
         capture.knows_buffers = !segment.data_changes;
         capture.wants_backward =
             settings().joint_graph && !context.backend_name.empty() && context.backend_name != "eager";
+        capture.partition = {.recompute = context.backend_name != "aot_eager",
+                             .memory_budget = settings().activation_memory_budget,
+                             .is_fused = lower::is_fused};
         capture.dynamic = dynamic_of(context);
         capture.use_duck_shape = settings().use_duck_shape;
         // Whoever wants no breaks wants these captured.

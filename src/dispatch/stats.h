@@ -32,6 +32,9 @@ struct Stats {
   std::map<std::string, int64_t> undone;        // runs of plans that an operator ended by raising, by exception
   int32_t frame_ids = 0;                        // places of captures that have a number
   int64_t joint_graphs = 0;                     // graphs whose gradients are compiled, too
+  int64_t saved_bytes = 0;                      // that their forwards keep for their backwards, for one run of each
+  int64_t eager_saved_bytes = 0;                // that eager would
+  int64_t recomputed = 0;                       // operators of forwards that backwards run again
   int64_t autograd_graphs = 0;                  // graphs run at the torch level, under autograd
   std::map<std::string, int64_t> no_joint;      // why these have no joint graph
 };

@@ -225,7 +225,7 @@ SymInt clamped(const SymbolicCall& call, const SymInt& value, const SymInt& low,
 
 bool slice(const SymbolicCall& call, View& view) {
   const int64_t dim = view.wrap(call.integer(1)), step = call.integer(4);
-  const SymInt size = view.sizes[dim];
+  SymInt size = view.sizes[dim];
   const auto bound = [&](size_t i, SymInt otherwise) {
     if (call.is_none(i)) return otherwise;
     const SymInt given = call.symint(i);

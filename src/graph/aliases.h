@@ -49,6 +49,8 @@ class Aliases {
  public:
   explicit Aliases(const Graph& graph);
 
+  /// Equal for values that may share memory.
+  int32_t group(ValueId id) const { return group_of_[id]; }
   /// Some operator may write the memory of `id`.
   bool written(ValueId id) const { return groups_[group_of_[id]].written; }
   /// The memory is handed out as an output.

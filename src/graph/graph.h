@@ -172,8 +172,8 @@ std::string_view dtype_name(c10::ScalarType dtype);
 ///     }
 ///
 /// A value prints its strides (`f32[2, 3]{1, 2}`) only when it is not contiguous, its storage offset (`+4`) when it has
-/// one, its device (`@cuda:0`) when it is not the CPU, `grad` when it requires grad, and `wrapped` when it promotes like
-/// a Python number. A constant prints its values when they are few. Absent tensors are `None`.
+/// one, its device (`@cuda:0`) when it is not the CPU, `grad` when it requires grad, and `wrapped` when it promotes
+/// like a Python number. A constant prints its values when they are few. Absent tensors are `None`.
 std::string print(const Graph& graph);
 
 /// Parses what `print` writes. Torch nodes keep their printed name as a `str` target and no Python arguments (they are

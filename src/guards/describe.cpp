@@ -109,7 +109,7 @@ class Tree {
   }
 
   void print_below(const Source* source, const std::string& indent) {
-    for (const std::string& line : lines_[source]) text_ += indent + "+- " + line + "\n";
+    for (const std::string& line : lines_[source]) text_.append(indent).append("+- ").append(line).append("\n");
     for (const Source* child : children_[source]) {
       text_ += indent + "+- GuardManager: source=" + child->name() + ", accessed_by=" + accessor(*child) + "\n";
       print_below(child, indent + "| ");

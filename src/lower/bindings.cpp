@@ -38,6 +38,8 @@ PyObject* passes_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
         passes::merge_common(functional);
       } else if (pass == "split_lists") {
         passes::split_lists(functional);
+      } else if (pass == "place_slices") {
+        passes::place_slices(functional);
       } else if (pass == "fuse_attention") {
         passes::fuse_attention(functional);
       } else if (pass == "separate_bias") {

@@ -91,7 +91,7 @@ bool Dag::may_be_empty(const Sizes& sizes) const {
 
 NodeId Dag::leaf(int32_t buffer, Dtype value_dtype, Sizes sizes, const Sizes& strides, Size offset) {
   Node node{NodeKind::Leaf, Op::Load, value_dtype};
-  node.data = {buffer, std::move(offset)};
+  node.data = {buffer, offset};
   for (size_t i = 0; i < sizes.size(); ++i) node.data.push_back(sizes[i] == 1 ? Size(0) : strides[i]);
   node.sizes = std::move(sizes);
   return add(std::move(node));

@@ -6,6 +6,7 @@
 #include "graph/aliases.h"
 #include "graph/overlap.h"
 #include "graph/text.h"
+#include "lower/fused.h"
 #include "passes/effects.h"
 
 namespace magneto::lower {
@@ -58,6 +59,11 @@ Rule find_rule(const c10::OperatorHandle& op) {
   }();
   const auto found = rules->find(c10::toString(op.operator_name()));
   return found == rules->end() ? nullptr : found->second;
+}
+
+bool is_fused(const graph::AtenNode& node) {
+  const Rule rule = find_rule(node.op);
+  return rule && std::ranges::none_of(matmul_rules(), [&](const RuleRow& row) { return row.rule == rule; });
 }
 
 namespace {

@@ -224,6 +224,8 @@ Functional normalise(graph::Graph graph, const std::vector<bool>& watched,
   done("functionalise");
   split_lists(functional);
   done("split_lists");
+  place_slices(functional);
+  done("place_slices");
   // Before constants are folded, so that what nobody needs is not computed for that.
   eliminate_dead(functional);
   done("eliminate_dead");

@@ -58,6 +58,10 @@ void separate_inplace_views(graph::Graph& graph);
 /// Operators on lists of tensors become operators on each:
 ///     %2, %3 = _foreach_mul([%0, %1], 2)   becomes   %2 = mul(%0, 2), %3 = mul(%1, 2)
 void split_lists(Functional& functional);
+/// Gradients of slices that lie side by side are put there, where else each element is added up once for each slice:
+///     %2 = add(select_backward(%0, [2, 3], 0, 0), select_backward(%1, [2, 3], 0, 1))
+///     becomes   %2 = cat([unsqueeze(%0, 0), unsqueeze(%1, 0)])
+void place_slices(Functional& functional);
 /// Takes out operators that nobody needs. Keeps effects: random numbers drawn, assertions.
 void eliminate_dead(Functional& functional);
 /// Merges operators that compute the same from the same.

@@ -31,7 +31,7 @@ constexpr std::string_view kConvolution =
 
 std::optional<c10::OperatorHandle> find_exactly(std::string_view schema) {
   const std::string name(schema.substr(0, schema.find('(')));
-  const auto op = c10::Dispatcher::singleton().findSchema({name, ""});
+  auto op = c10::Dispatcher::singleton().findSchema({name, ""});
   if (!op || c10::toString(op->schema()) != schema || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) return {};
   return op;
 }

@@ -80,11 +80,16 @@ class GradientNode final : public Node {
   /// Once the outputs belong to this node. `originals`: what the written inputs were before they were written.
   void save(const std::vector<const at::Tensor*>& inputs, const std::vector<at::Tensor>& originals,
             const at::Tensor* results) {
-    saved_.reserve(backward_.saved.size());
-    for (const BackwardProgram::Saved& saved : backward_.saved) {
+    const size_t checked = backward_.saved.size() - backward_.ties.reread;
+    saved_.reserve(checked);
+    for (size_t i = 0; i < checked; ++i) {
+      const BackwardProgram::Saved& saved = backward_.saved[i];
       const bool output = saved.input ? std::ranges::count(program_->written_roots, saved.index) > 0
                                       : saved.index < program_->results.computed.size();
       saved_.emplace_back(saved.input ? *inputs[saved.index] : results[saved.index], /*is_output=*/output);
+    }
+    for (size_t i = checked; i < backward_.saved.size(); ++i) {
+      reread_.push_back(inputs[backward_.saved[i].index]->detach());
     }
     for (const at::Tensor* input : inputs) inputs_.push_back(*input);
     for (size_t i = 0; i < originals.size(); ++i) inputs_[program_->written[i]] = originals[i];
@@ -95,6 +100,7 @@ class GradientNode final : public Node {
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (SavedVariable& saved : saved_) saved.reset_data();
+    reread_.clear();
     inputs_.clear();
     released_ = true;
   }
@@ -104,8 +110,10 @@ class GradientNode final : public Node {
     if (at::GradMode::is_enabled()) return differentiable(std::move(tangents));
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<at::Tensor> given;
-    given.reserve(saved_.size() + tangents.size());
+    given.reserve(backward_.saved.size() + tangents.size());
     for (const SavedVariable& saved : saved_) given.push_back(saved.unpack(this->getptr()));
+    TORCH_CHECK(!released_ || reread_.size() == backward_.ties.reread, torch::autograd::ERR_BACKWARD_TWICE);
+    given.insert(given.end(), reread_.begin(), reread_.end());
     std::vector<const at::Tensor*> pointers;
     for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
     const std::vector<bool> defined = defined_of(tangents);
@@ -225,6 +233,7 @@ class GradientNode final : public Node {
   std::shared_ptr<const Program> program_;
   const BackwardProgram& backward_;  // of the program
   std::vector<SavedVariable> saved_;
+  std::vector<at::Tensor> reread_;  // inputs behind them, as they are when the backward runs
   variable_list inputs_;
   std::vector<uint32_t> versions_;
   std::vector<at::Tensor> random_states_;

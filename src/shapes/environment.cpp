@@ -55,7 +55,7 @@ std::vector<Expr> factors_of(Expr term) {
 // -- symbols ---------------------------------------------------------------------------------------------------------
 
 Expr Environment::add(Symbol symbol) {
-  symbols_.push_back(std::move(symbol));
+  symbols_.push_back(symbol);
   return Expr::symbol(static_cast<int32_t>(symbols_.size()) - 1);
 }
 

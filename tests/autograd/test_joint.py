@@ -296,3 +296,36 @@ def test_sizes_changed_in_place(program: Callable[[Tensor, Tensor], Tensor], bac
         torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
     stats = magneto.stats()
     assert stats["joint_graphs"] and not stats["no_joint"]
+
+
+# -- gradients of slices ----------------------------------------------------------------------------------------------
+
+SLICES: dict[str, tuple[Program, tuple[int, ...]]] = {
+    "each_step": (lambda x: torch.stack([x[:, t].sin() * t for t in range(x.shape[1])]), (3, 7, 2)),
+    "every_second_step": (lambda x: sum(x[:, t].exp() for t in range(0, 7, 2)) * x.sum(), (3, 7, 2)),
+    "steps_twice": (lambda x: sum(x[:, t % 5].exp() * x[:, -1 - t % 5] for t in range(9)), (3, 6, 2)),
+    "windows": (lambda x: torch.cat([x[..., t : t + 2].cos() for t in range(0, 8, 2)], -1).cumsum(-1), (3, 8)),
+    "windows_that_overlap": (lambda x: sum(x[..., t : t + 4].cos() for t in range(5)), (3, 9)),
+    "slices_of_slices": (lambda x: sum((x[:, t, k] * k).tanh() for t in range(5) for k in range(4)), (3, 5, 4)),
+    "recurrent": (lambda x: (h := x[0] * 0, [h := torch.tanh(h + x[t]) for t in range(6)])[1][-1], (6, 4)),
+    "negative_zeros": (lambda x: 1 / sum((x[t] * -0.0 for t in range(4)), torch.zeros(3) + x[0]), (4, 3)),
+    "bfloat16": (lambda x: torch.stack([x[t].bfloat16() * t for t in range(5)]).float(), (5, 3)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", SLICES)
+def test_gradients_of_slices(name: str, dynamic: bool) -> None:
+    program, sizes = SLICES[name]
+    compiled = magneto.compile(program, fullgraph=True, dynamic=dynamic or None)
+    torch.manual_seed(0)
+    for _ in range(2):
+        x = torch.randn(sizes)
+        found = []
+        for call in (program, compiled):
+            leaf = x.clone().requires_grad_()
+            result = call(leaf)
+            result.sum().backward()
+            found.append((result.detach(), leaf.grad))
+        torch.testing.assert_close(found[1], found[0], rtol=1e-5, atol=1e-6)
+    assert not magneto.stats()["no_joint"]

@@ -396,3 +396,22 @@ def test_comptime_knows_what_is_static() -> None:
 
     compiled = torch.compile(forced, backend="eager", dynamic=True)
     assert counted("graphs", lambda: [compiled(torch.ones(3)), compiled(torch.ones(4))]) == 2
+
+
+def test_a_budget_for_saved_memory_by_the_peers_name() -> None:
+    import torch._functorch.config as config
+
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 8), torch.nn.Tanh())
+    saved = []
+    for budget in (1.0, 0.0):
+        magneto.reset()
+        with config.patch(activation_memory_budget=budget):
+            assert magneto.config.activation_memory_budget == budget
+            torch.compile(model)(torch.randn(4, 8, requires_grad=True)).sum().backward()
+        saved.append(magneto.stats()["saved_bytes"])
+    assert saved[0] > saved[1] and magneto.config.activation_memory_budget == 1
+    with (
+        pytest.warns(UserWarning, match="aggressive_recomputation changes nothing"),
+        config.patch(aggressive_recomputation=True),
+    ):
+        pass

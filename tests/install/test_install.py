@@ -465,7 +465,7 @@ def test_the_page_lists_every_name() -> None:
         assert f"`{module}`" in page
         for row in rows:
             assert f"`{row.name}`" in page, row.name
-    for setting in (*settings.DYNAMO, *settings.INDUCTOR, *settings.ENVIRONMENT):
+    for setting in (*settings.DYNAMO, *settings.INDUCTOR, *settings.FUNCTORCH, *settings.ENVIRONMENT):
         assert f"`{setting}`" in page, setting
 
 

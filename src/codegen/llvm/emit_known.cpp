@@ -5,7 +5,6 @@
 
 namespace magneto::codegen {
 
-using loops::Block;
 using loops::BufferId;
 using loops::Instruction;
 using loops::Op;

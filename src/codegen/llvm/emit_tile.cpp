@@ -6,7 +6,6 @@
 namespace magneto::codegen {
 
 using loops::Loop;
-using shapes::Expr;
 
 namespace {
 
