@@ -218,7 +218,7 @@ def check(name: str, value: Any) -> None:
     kind = type(setting.default)
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise exc.InvalidValue(f"config.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})")
-    if setting.minimum is not None and not value >= setting.minimum:  # NaN is not, either
+    if setting.minimum is not None and not float(value) >= setting.minimum:  # NaN is not, either
         raise exc.InvalidValue(f"config.{name} must be at least {setting.minimum}, not {value}")
 
 

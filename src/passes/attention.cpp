@@ -443,8 +443,8 @@ class Writer {
   const TensorMeta& meta(ValueId id) const { return out_.graph().values[id].meta; }
 
   ValueId add(const char* name, const char* overload, std::vector<graph::AtenArg> args, const TensorMeta& result) {
-    const TensorMeta made =
-        result;  // may lie in the graph that grows NOLINT(performance-unnecessary-copy-initialization)
+    // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): it may lie in the graph that grows
+    const TensorMeta made = result;
     return out_.add(find_op(name, overload), std::move(args), {&made}, torch_node_)[0];
   }
 
