@@ -20,7 +20,7 @@ using graph::Graph;
 using graph::kNoValue;
 using graph::ValueId;
 
-/// Looks at edges that the search for one partition may take, about 50 ms of them.
+/// Looks at edges that the search for one partition may take, over all of its cuts.
 constexpr size_t kMostLooks = 5'000'000;
 /// Of the price of a saved byte of memory, in bytes of traffic: above it nothing changes any more.
 constexpr double kHighestPrice = 1e5;
