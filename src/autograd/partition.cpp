@@ -225,9 +225,11 @@ class Partitioner {
 
   int64_t bytes_of(const std::vector<bool>& saved) const {
     std::map<int32_t, double> by_group;  // two views of the same memory are not two memories
-    for (size_t id = 0; id < saved.size(); ++id) {
-      double& most = by_group[saved[id] ? aliases_.group(static_cast<ValueId>(id)) : -1];
-      if (saved[id]) most = std::max(most, memory(static_cast<ValueId>(id)));
+    for (size_t i = 0; i < saved.size(); ++i) {
+      if (!saved[i]) continue;
+      const auto id = static_cast<ValueId>(i);
+      double& most = by_group[aliases_.group(id)];
+      most = std::max(most, memory(id));
     }
     double sum = 0;
     for (const auto& [group, most] : by_group) sum += most;

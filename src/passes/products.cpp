@@ -23,11 +23,6 @@ constexpr std::array<std::string_view, 16> kGenerated = {
     "aten::tanh",      "aten::sigmoid", "aten::hardtanh", "aten::leaky_relu",
     "aten::hardswish", "aten::elu",     "aten::neg",      "aten::native_layer_norm"};
 
-bool is_one(const graph::AtenArg& arg) {
-  const auto* number = std::get_if<c10::IValue>(&arg);
-  return number && number->isScalar() && number->toScalar().toDouble() == 1;
-}
-
 /// By value: whether something else than a generated kernel reads it, by itself or through views.
 std::vector<bool> read_by_others(const Functional& functional) {
   const graph::Graph& graph = functional.graph;

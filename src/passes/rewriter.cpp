@@ -70,6 +70,11 @@ const c10::IValue& constant_of(const AtenArg& arg) {
   throw Unsupported("a size that differs from run to run, where a number is needed");
 }
 
+bool is_one(const graph::AtenArg& arg) {
+  const auto* number = std::get_if<c10::IValue>(&arg);
+  return number && number->isScalar() && number->toScalar().toDouble() == 1;
+}
+
 c10::OperatorHandle find_op(const char* name, const char* overload) {
   return c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
 }

@@ -54,6 +54,9 @@ void rewrite(Functional& functional, Body body) {
 /// An argument that is the same number (list, text) in all runs. Throws Unsupported for a size that differs.
 const c10::IValue& constant_of(const graph::AtenArg& arg);
 
+/// An argument that is the number 1 in all runs: a factor that changes nothing.
+bool is_one(const graph::AtenArg& arg);
+
 /// An operator by its name in PyTorch, `aten::add` and `Tensor`; throws if there is none.
 c10::OperatorHandle find_op(const char* name, const char* overload = "");
 

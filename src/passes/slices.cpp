@@ -82,8 +82,7 @@ class Finder {
     const AtenNode& node = graph_.aten_nodes[i];
     if (node.op.operator_name().name != "aten::add" || node.op.operator_name().overload_name != "Tensor") return false;
     const auto *a = std::get_if<ValueId>(&node.args[0]), *b = std::get_if<ValueId>(&node.args[1]);
-    const auto* alpha = std::get_if<c10::IValue>(&node.args[2]);
-    if (!a || !b || *a == *b || !alpha || !alpha->isScalar() || alpha->toScalar().toDouble() != 1) return false;
+    if (!a || !b || *a == *b || !is_one(node.args[2])) return false;
     const TensorMeta& sum = meta(node.results[0]);
     if (!c10::isFloatingType(sum.dtype) || !sum.device.is_cpu()) return false;
     return std::ranges::all_of(std::array{*a, *b}, [&](ValueId id) {
