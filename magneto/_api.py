@@ -277,7 +277,7 @@ def stats() -> dict[str, Any]:
     autograd_graphs (graphs run call by call under autograd), no_joint (why: reason -> count), kernels, instructions
     (of their loops), cut (expressions kept out of a kernel that they would make too large), externs (operator ->
     count), uncompiled (reason -> count), tuned (kernels and products that measuring changed), shared_captures
-    (captures that served another object of the class, compiled for itself), kept_programs (graphs for which nothing
+    (captures that served another object of the class, compiled for itself), cached_programs (graphs for which nothing
     had to be lowered), specialised (sizes that got code of their own), and of the cache on disk cache_hits,
     cache_misses, cache_damaged, cache_removed. `memory`: bytes
     that programs hold now: arenas (of intermediates), weights (work on them that was done once), outputs (free blocks

@@ -4,7 +4,7 @@
     print(magneto.recompiles())     # what keeps changing, and the line that would stop it
     print(magneto.summary())        # all captures, breaks, recompiles and fallbacks by place
 
-The core counts events by place (src/dispatch/history.h); this presents them.
+The core counts events by place (src/observe/history.h); this presents them.
 """
 
 from __future__ import annotations

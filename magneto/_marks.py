@@ -50,7 +50,7 @@ def mark_unbacked(
 ) -> None:
     """Nothing may be assumed of the size of `t` in dimension `index`: 0 and 1 are of the same capture.
 
-    It is as a size that only the data says: where the program asks what nothing decides, the capture ends.
+    It is as a data-dependent size: where the program asks what nothing decides, the capture ends.
     """
     _say_unused("mark_unbacked", hint_override=hint_override, strict=strict or None)
     for dim in _dimensions(t, index):

@@ -109,7 +109,7 @@ _STAGES: dict[str, tuple[str, dict[str, str]]] = {
 
 
 def stage(name: str, text: str, compile_id: Id) -> None:
-    """A graph on its way to a plan (src/graph/stages.def)."""
+    """A graph on its way to a plan (src/observe/stages.def)."""
     if name in _STAGES:
         _write(compile_id, _STAGES[name][0], _STAGES[name][1], text)
     else:

@@ -33,7 +33,7 @@ BREAKS: dict[str, int] = {
 }
 
 # These call associative_scan, which PyTorch combines in a tree and Magneto in the order of the steps
-# (magneto/_instead.py): equal but for rounding.
+# (magneto/_polyfills.py): equal but for rounding.
 SCANNED = {"falcon_mamba", "jamba", "mamba"}
 
 

@@ -273,7 +273,7 @@ def test_watching_does_not_change_what_is_captured() -> None:
 
 @pytest.mark.usefixtures("again")
 def test_watching_fixes_no_sizes() -> None:
-    """Sizes that differ from run to run are shown by their symbols: to ask for their numbers would fix them."""
+    """Dynamic sizes are shown by their symbols: to ask for their numbers would fix them."""
     texts = Texts("trace_bytecode")
     shown: list[str] = []
 

@@ -6,7 +6,7 @@ PyTorch's own, loaded when it is asked for (`peer.py`): compiling never does. `t
 functions go to `torch._dynamo`.
 
 What others hold already is changed in place, so that the order of imports does not matter: `torch.compile` stays the
-same function with another body, and where PyTorch's compiler was loaded before, what it has given away (`held.py`).
+same function with another body, and where PyTorch's compiler was loaded before, what it has given away (`patched.py`).
 Every change goes through `Changes`, which takes them back.
 """
 
@@ -18,7 +18,7 @@ import threading
 import torch
 
 from magneto import _log
-from magneto._install import config_modules, dynamo, held, modules, peer, settings, table
+from magneto._install import config_modules, dynamo, patched, modules, peer, settings, table
 from magneto._install.changes import Changes
 
 _lock = threading.RLock()
@@ -60,8 +60,8 @@ def _put_in_place(changes: Changes) -> None:
 
     def loaded_meanwhile(theirs: peer.Modules, stood_in: peer.Modules) -> None:
         with table.without_notes():  # they are for programs that use the names
-            held.change(changes, theirs)
-            held.give_way(stood_in)
+            patched.change(changes, theirs)
+            patched.give_way(stood_in)
 
     theirs = peer.set_aside(loaded_meanwhile)
     changes.on_undo(peer.put_back)

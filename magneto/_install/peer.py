@@ -3,7 +3,7 @@
 PyTorch's eager code and libraries use much of what lies beside its compiler: fake tensors, sources of symbols, test
 classes, proxies. What no row names is the real module's, imported then as if `install` had not been called: for the
 time of that import the served modules step back. Afterwards what was loaded is changed as if it had been loaded before
-`install` (held.py): what has a row is ours there, too. Another thread that imports one of these names meanwhile gets
+`install` (patched.py): what has a row is ours there, too. Another thread that imports one of these names meanwhile gets
 PyTorch's module, whose functions are ours a moment later.
 """
 

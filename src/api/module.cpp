@@ -6,7 +6,7 @@
 
 #include "api/bindings.h"
 #include "dispatch/compiled.h"
-#include "python/code.h"
+#include "python/bytecode/code.h"
 #include "python/ref.h"
 
 namespace magneto {

@@ -5,7 +5,7 @@
 
 #include "autograd/joint.h"
 #include "graph/aliases.h"
-#include "graph/parts.h"
+#include "graph/partition.h"
 #include "graph/symbols.h"
 
 namespace magneto::autograd {

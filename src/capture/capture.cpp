@@ -5,25 +5,25 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "autograd/joint.h"
 #include "autograd/leftover_tasks.h"
-#include "capture/modules.h"
-#include "capture/native_functions.h"
-#include "capture/rebuild.h"
+#include "capture/calls/native_functions.h"
+#include "capture/exits/rebuild.h"
+#include "capture/world/modules.h"
 #include "fake/dispatch_key.h"
 #include "graph/integers.h"
 #include "graph/orphans.h"
 #include "graph/torch_values.h"
-#include "python/frame.h"
+#include "observe/times.h"
+#include "python/abi/frame.h"
+#include "python/abi/paused_collector.h"
+#include "python/abi/types.h"
 #include "python/imported.h"
-#include "python/paused_collector.h"
-#include "python/types.h"
-#include "runtime/times.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -112,7 +112,7 @@ const std::vector<PyObject*>& Capture::modes_at_start() const { return thread_st
 
 PyObject* Capture::start_handled() const { return thread_state_->handled.get(); }
 
-Capture::Capture(const Start& start, const KnownBreaks& known_breaks, Memory& memory)
+Capture::Capture(const Start& start, const KnownBreaks& known_breaks, SpecializationFeedback& memory)
     : guards(sources), known_breaks_(known_breaks), memory_(memory), resumed_(start.prologue_done) {
   thread_state_ = std::make_unique<ThreadState>();
   handled_at_start_ = checked(PyBaseObject_Type.tp_alloc(&PyBaseObject_Type, 0));
@@ -292,14 +292,14 @@ void Capture::abandon(BreakReason reason, std::string message) {
   throw Abandon{reason, std::move(message)};
 }
 
-void Capture::note_birth(PyObject* object) {
+void Capture::note_allocation_site(PyObject* object) {
   if (is_scalar(object) || is_tensor(object) || is_builtin_container(object) || PyFunction_Check(object) ||
       PyMethod_Check(object) || is_outside(object)) {
     return;
   }
   // The object is not kept, its end may be noticed: an address used again leads to an early end of the segment at
   // worst.
-  births_[object] = {frame->info->code, frame->pc};
+  allocation_sites_[object] = {frame->info->code, frame->pc};
 }
 
 Restart Capture::restart_before(const BreakSite& site, std::string reason) {
@@ -316,15 +316,15 @@ PyObject* Capture::interrupt_c_code(std::exception_ptr thrown) {
 /// An object that can't be made anew is alive at the end: the segment is captured again, to end in front of the
 /// instruction that made it, so that the program makes it for real. What C code made (a group of itertools.groupby) was
 /// born with what it refers to.
-void Capture::restart_before_birth(const Abandon& abandon) {
+void Capture::restart_before_allocation(const Abandon& abandon) {
   if (!abandon.object) return;
-  auto born = births_.find(abandon.object);
-  if (born == births_.end() && Py_TYPE(abandon.object)->tp_traverse) {
+  auto born = allocation_sites_.find(abandon.object);
+  if (born == allocation_sites_.end() && Py_TYPE(abandon.object)->tp_traverse) {
     for (PyObject* parent : referents(abandon.object)) {
-      if (born = births_.find(parent); born != births_.end()) break;
+      if (born = allocation_sites_.find(parent); born != allocation_sites_.end()) break;
     }
   }
-  if (born == births_.end() || known_breaks_.count(born->second)) return;
+  if (born == allocation_sites_.end() || known_breaks_.count(born->second)) return;
   throw restart_before(born->second, abandon.message);
 }
 
@@ -361,7 +361,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
   try {
     for (InterpFrame* f : frames) exit_->frames.push_back(rebuilder_->frame_state(*f, f == frame));
   } catch (Abandon& abandon) {
-    restart_before_birth(abandon);
+    restart_before_allocation(abandon);
     abandon.message += "; it ends in " + std::string(PyUnicode_AsUTF8(frame->info->code->co_qualname)) + ", line " +
                        std::to_string(frame->instr().line) + ", because of " + break_info(reason).name + ": " +
                        exit_->message;
@@ -383,7 +383,7 @@ Trace Capture::finish(const Ref& value) {
     }
     rebuilder_->journal();
   } catch (const Abandon& abandon) {
-    restart_before_birth(abandon);
+    restart_before_allocation(abandon);
     throw;
   }
   rebuilder_->set_handled_exception();
@@ -572,13 +572,13 @@ void Capture::mute_last_word() {
 /// the capture interprets that function (it calls id). Null: another frame.
 Ref Capture::hash_of_stand_in(Frame* real) const {
   static PyObject* const code = [] {
-    PyObject* hash = PyObject_GetAttrString(THPVariableClass, "__hash__");
+    PyObject* hash = PyObject_GetAttrString(tensor_class(), "__hash__");
     return PyFunction_GET_CODE(hash);
   }();
   if (reinterpret_cast<PyObject*>(frame_code(real)) != code) return {};
   PyObject* tensor = frame_localsplus(real)[0];
   if (!tensor || !is_fake_tensor(tensor)) return {};
-  auto input = inputs_.find(session->value_of(THPVariable_Unpack(tensor)));
+  auto input = inputs_.find(session->value_of(unpack_tensor(tensor)));
   if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != tensor) return {};
   return checked(PyLong_FromVoidPtr(input->second.real.get()));
 }

@@ -34,10 +34,10 @@
 #include "graph/graph.h"
 #include "guards/guards.h"
 #include "guards/source.h"
-#include "python/code.h"
-#include "python/frame.h"
+#include "python/abi/frame.h"
+#include "python/bytecode/code.h"
 #include "python/ref.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 namespace magneto::autograd {
 struct Joint;
@@ -48,7 +48,7 @@ namespace magneto::capture {
 
 class Rebuilder;
 struct ArrayStandIn;
-struct HandedOn;
+struct RedispatchedCall;
 struct NumpyCall;
 
 struct SideExit {};
@@ -67,21 +67,21 @@ using BreakSite = std::pair<PyCodeObject*, int32_t>;
 using KnownBreaks = std::map<BreakSite, std::string>;
 
 /// What the captures that started at one place have found there: what they found different is assumed no longer.
-struct Memory {
+struct SpecializationFeedback {
   /// By the name of its source: a value or a length; null: it differs from run to run.
   std::unordered_map<std::string, Ref> found;
   /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
   std::set<std::string> needed;
   bool needs_all = false;
-  /// What the program does with a text that only the data says, by the place where it is made.
-  enum class Text : uint8_t { Dropped, HandedOn, Read };
+  /// What the program does with a data-dependent text, by the place where it is made.
+  enum class Text : uint8_t { Dropped, Forwarded, Read };
   std::map<BreakSite, Text> texts;
   /// A tensor was written after a call that was to be put off.
   bool defers_nothing = false;
   /// Functions of PyTorch get the numbers of sizes: with what stands for them, the segment ended inside, or needed what
   /// a tensor made of them holds.
   bool plain_sizes = false;
-  /// Examples of numbers that only the data says, in the order in which they are made; -1: whatever.
+  /// Examples of data-dependent numbers, in the order in which they are made; -1: whatever.
   std::vector<int64_t> examples;
   int example_changes = 0;
   /// Custom autograd functions whose backwards can't be run on stand-ins, and why.
@@ -159,12 +159,12 @@ struct Shadow {
   bool dirty = false;
 };
 
-/// A part of a text that only the data says: `function(value, format)`; no function: the value itself, a text.
-struct TextPart {
+/// A part of a data-dependent text: `function(value, format)`; no function: the value itself, a text.
+struct StringPart {
   Ref value, function, format;
 };
-struct UnknownText {
-  std::vector<TextPart> parts;
+struct SymbolicString {
+  std::vector<StringPart> parts;
   std::vector<BreakSite> sites;  // where its parts are made
 };
 
@@ -179,7 +179,7 @@ struct Trace {
   std::shared_ptr<autograd::Joint> joint;  // ...and what its gradients are
   std::string no_joint;                    // ...or why the torch level has to run under autograd
   fake::Counters counters;
-  std::vector<std::string> size_log;  // what happened to sizes that differ from run to run, for TORCH_LOGS=dynamic
+  std::vector<std::string> size_log;  // what happened to dynamic sizes, for TORCH_LOGS=dynamic
   std::string violation;              // not empty: how the program contradicts a mark
 };
 
@@ -202,7 +202,7 @@ struct Start {
 
 class Capture {
  public:
-  Capture(const Start& start, const KnownBreaks& known_breaks, Memory& memory);
+  Capture(const Start& start, const KnownBreaks& known_breaks, SpecializationFeedback& memory);
   ~Capture();
   Capture(const Capture&) = delete;
 
@@ -233,7 +233,7 @@ class Capture {
   /// outermost first.
   const std::vector<CodePlace>& site() const { return site_; }
   /// Notes what the current instruction made, should it turn out that no plan can make it: the segment then ends here.
-  void note_birth(PyObject* object);
+  void note_allocation_site(PyObject* object);
   /// The break that a Restart is for.
   const std::pair<BreakSite, std::string>& restart() const { return restart_; }
   /// Calls the user's `callback` with a view of the capture, as it is at this instruction. (comptime.cpp)
@@ -296,19 +296,19 @@ class Capture {
   void adopt_cell(PyObject* cell);
   /// The program drops a reference to an outside object. Were it the last one, and had the object a finaliser or a weak
   /// reference with a callback, that would have to run here: the segment ends.
-  void check_last_words(PyObject* dropped);
+  void check_finalizer(PyObject* dropped);
   /// An entry of an outside dict is written; null value: deleted (it exists).
   void store_entry(PyObject* dict, PyObject* key, PyObject* value);
 
-  // -- numbers that differ from run to run (numbers.cpp) ---------------------------------------------------------
+  // -- dynamic numbers (numbers.cpp) ---------------------------------------------------------
   /// The value itself: of a number that is not known yet, under a guard.
   Ref known(PyObject* value);
   /// The same for the arguments in front of `end`, but for numbers that follow from sizes, if those are `kept`.
-  void know_all(CallArgs& args, size_t end = SIZE_MAX, bool sizes_kept = false);
+  void specialize_all(CallArgs& args, size_t end = SIZE_MAX, bool sizes_kept = false);
   /// All sizes of the tensors and all sizes among the arguments of a call are those of this run. False: they were.
   bool fix_sizes(std::span<PyObject* const> args);
   bool has_unknown_numbers() const {
-    return !unknown_numbers_.empty() || !size_numbers_.empty() || !questions_.empty() || !data_floats_.empty() ||
+    return !unknown_numbers_.empty() || !size_numbers_.empty() || !symbolic_bools_.empty() || !data_floats_.empty() ||
            !texts_.empty();
   }
   /// The result, if one of the operands is an unknown number and the other one a number; else null.
@@ -324,14 +324,14 @@ class Capture {
   /// `thrown` is to be thrown, but C code stands in between: it gets a Python error to hand on. Null.
   PyObject* interrupt_c_code(std::exception_ptr thrown);
 
-  // -- numbers that only the data says (data_numbers.cpp) --------------------------------------------------------
+  // -- data-dependent numbers (data_numbers.cpp) --------------------------------------------------------
   /// torch._check and its like. Null: to be interpreted.
   Ref check(PyObject* function, const CallArgs& args);
   /// A tensor of the number; `wrapped`: beside tensors what a Python number is.
   Ref tensor_of_data_number(const shapes::Expr& size, bool wrapped);
   /// What stands for a float that the tensor holds, and only the data says.
   Ref data_float(const at::Tensor& holder);
-  /// `item()` of a tensor whose one float is taken as one that only the data says. Null: it is not.
+  /// `item()` of a tensor whose one float is taken as a data-dependent one. Null: it is not.
   Ref float_item(PyObject* callable, const std::vector<PyObject*>& values);
   /// It as a tensor to be handed on.
   Ref tensor_of_data_float(PyObject* value);
@@ -350,7 +350,7 @@ class Capture {
   /// True, False, or the question, of an unknown number.
   Ref is_not_zero(PyObject* value);
 
-  // -- texts that only the data says (texts.cpp) -----------------------------------------------------------------
+  // -- data-dependent strings (strings.cpp) -----------------------------------------------------------------
   /// format(value, format) of a tensor or such a number, or function(value), unless the program reads the text; null:
   /// made as any other.
   Ref text_of_data(PyObject* value, PyObject* format, PyObject* function = nullptr);
@@ -358,9 +358,9 @@ class Capture {
   /// The program reads the text: throws Retry.
   [[noreturn]] void need_text(PyObject* text);
   /// It is alive at the segment's end, where the run makes it of these. Throws Retry if it can't yet.
-  const std::vector<TextPart>& parts_to_hand_on(PyObject* text);
+  const std::vector<StringPart>& parts_to_hand_on(PyObject* text);
 
-  // -- sizes that differ from run to run (sizes.cpp) -------------------------------------------------------------
+  // -- dynamic sizes (sizes.cpp) -------------------------------------------------------------
   /// The number that a size is: an unknown one, unless it is known after all.
   Ref size_number(shapes::Expr size);
   /// torch.Size, where one of the sizes is such a number; null: all are plain.
@@ -420,8 +420,8 @@ class Capture {
   /// CPython runs the function (functions.def: Native). `members`: what it gives are members of its argument's class.
   /// (native_functions.cpp)
   Ref run_native_function(PyObject* function, const CallArgs& args, bool members);
-  /// The function of that name of magneto._instead, interpreted.
-  Ref call_instead(const char* name, const CallArgs& args);
+  /// The function of that name of magneto._polyfills, interpreted.
+  Ref call_polyfill(const char* name, const CallArgs& args);
   /// The call may be put off to the segment's end; then: puts it off. Null: not with these arguments.
   bool defers(PyObject* callable, const CallArgs& args);
   Ref defer(PyObject* callable, const CallArgs& args);
@@ -436,7 +436,7 @@ class Capture {
   /// A class among the arguments, or a mode, says what a torch call with them means. (torch_function.cpp)
   bool is_overridden(std::span<PyObject* const> args);
   /// ...which is this call. Such a call is a side exit where none takes it.
-  Ref call_override(const HandedOn& call);
+  Ref call_override(const RedispatchedCall& call);
   /// The interpreter's value for an entry of the thread's stack of modes.
   Ref function_mode(PyObject* mode);
   /// The graph is about to draw from the generator, or to seed it. (generators.cpp)
@@ -510,11 +510,11 @@ class Capture {
   InterpFrame* frame = nullptr;  // the innermost frame
 
   /// The continuation of a call made by the current frame's instruction is not "push the result" for this scope.
-  class Uncuttable {
+  class NonResumable {
    public:
-    explicit Uncuttable(Capture& capture)
+    explicit NonResumable(Capture& capture)
         : frame_(capture.frame), saved_(std::exchange(capture.frame->result_is_pushed, false)) {}
-    ~Uncuttable() { frame_->result_is_pushed = saved_; }
+    ~NonResumable() { frame_->result_is_pushed = saved_; }
 
    private:
     InterpFrame* frame_;
@@ -548,9 +548,9 @@ class Capture {
   bool assume_float(const at::Tensor& holder);
   shapes::Expr symbol_of_number(const guards::Source* source, int64_t now);
   Ref question(const shapes::Relation& relation);
-  Ref unknown_text(UnknownText text);
+  Ref unknown_text(SymbolicString text);
   /// What is known to become of the text that the current instruction makes; null: it is read.
-  Memory::Text* wish_for_text();
+  SpecializationFeedback::Text* demand_string();
   /// Expressions for a tensor's sizes; empty: all are plain numbers.
   std::vector<shapes::Expr> symbolic_sizes(PyObject* raw, const guards::Source* source);
   void note_assumptions();
@@ -678,7 +678,7 @@ class Capture {
   void check_sticky();
   void force_exit();
   void trace_instruction();
-  void restart_before_birth(const Abandon& abandon);
+  void restart_before_allocation(const Abandon& abandon);
   /// To be thrown: the segment is captured again, to end in front of the instruction.
   Restart restart_before(const BreakSite& site, std::string reason);
   Restart restart_before(const InterpFrame& f, std::string reason) {
@@ -695,16 +695,16 @@ class Capture {
   Trace finish(const Ref& result);
 
   const KnownBreaks& known_breaks_;
-  Memory& memory_;
+  SpecializationFeedback& memory_;
   const bool resumed_;         // behind a side exit
   bool in_container_ = false;  // what is wrapped goes into a container that C code may read
   std::unordered_map<const guards::Source*, Ref> unknown_numbers_, number_inputs_;
   std::vector<Ref> data_floats_;
-  std::unordered_map<PyObject*, UnknownText> texts_;  // by stand-in
-  std::vector<std::pair<Ref, Py_ssize_t>> draws_;     // random.Random objects, and how often they are drawn from
-  std::set<PyObject*> members_;                       // of dicts and sets: objects that these know by identity
-  std::unordered_map<PyObject*, Ref> arrays_;         // from outside -> its stand-in
-  std::unordered_map<PyObject*, Ref> array_of_;       // tensor made of an array -> the array
+  std::unordered_map<PyObject*, SymbolicString> texts_;  // by stand-in
+  std::vector<std::pair<Ref, Py_ssize_t>> draws_;        // random.Random objects, and how often they are drawn from
+  std::set<PyObject*> members_;                          // of dicts and sets: objects that these know by identity
+  std::unordered_map<PyObject*, Ref> arrays_;            // from outside -> its stand-in
+  std::unordered_map<PyObject*, Ref> array_of_;          // tensor made of an array -> the array
   struct DeferredCall {
     Ref function;
     std::vector<Ref> args;
@@ -716,7 +716,7 @@ class Capture {
   int of_torch_ = 0;           // functions of PyTorch that are interpreted
   bool makes_tensors_of_sizes_ = false;
   std::unordered_map<const void*, Ref> size_numbers_;  // by expression
-  std::vector<Ref> questions_;
+  std::vector<Ref> symbolic_bools_;
   guards::SizeAssumptions sizes_;
   std::vector<std::pair<guards::SizePlace, shapes::Expr>> required_;        // marked as dynamic
   std::vector<std::pair<shapes::Relation, std::string>> size_assumptions_;  // with the user's line
@@ -752,9 +752,10 @@ class Capture {
   bool handled_from_start_ = false;  // a handler waits for what the first instruction raises
   std::vector<Ref> kept_;
   Ref handled_at_start_;
-  std::set<PyObject*> tracebacks_;                   // made by us; kept_ has them
-  std::unordered_map<PyObject*, BreakSite> births_;  // address of a fresh object -> the instruction that gave it
-  std::vector<Ref> generators_;                      // weak references to those made during the capture
+  std::set<PyObject*> tracebacks_;  // made by us; kept_ has them
+  std::unordered_map<PyObject*, BreakSite>
+      allocation_sites_;         // address of a fresh object -> the instruction that gave it
+  std::vector<Ref> generators_;  // weak references to those made during the capture
   std::unique_ptr<runtime::Exit> exit_;
   std::unique_ptr<runtime::Plan> plan_;
   std::unique_ptr<Rebuilder> rebuilder_;

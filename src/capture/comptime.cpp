@@ -1,15 +1,15 @@
 // `comptime`: code of the user that runs while a function is captured, and sees the capture as texts.
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <set>
 
-#include "capture/handlers.h"
+#include "capture/calls/handlers.h"
 #include "fake/size_node.h"
 #include "graph/gm.h"
 #include "guards/checks.h"
 #include "guards/text.h"
 #include "python/imported.h"
 #include "python/text.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 namespace {
@@ -22,9 +22,9 @@ Imported& context_type() {
 std::string value_text(PyObject* value) {
   value = sample_of(value);
   if (!value) return "NULL";
-  if (!THPVariable_Check(value)) return guards::object_text(value);
+  if (!is_tensor_object(value)) return guards::object_text(value);
   std::string sizes;
-  const at::Tensor& tensor = THPVariable_Unpack(value);
+  const at::Tensor& tensor = unpack_tensor(value);
   for (const c10::SymInt& size : tensor.sym_sizes()) sizes += shapes::text(fake::expr_of(size)) + ", ";
   if (tensor.dim() > 1) sizes.resize(sizes.size() - 2);
   if (tensor.dim() == 1) sizes.pop_back();

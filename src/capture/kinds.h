@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "python/abi/types.h"
 #include "python/ref.h"
-#include "python/types.h"
 #include "shapes/relation.h"
 
 namespace magneto::capture {
@@ -18,7 +18,7 @@ namespace magneto::capture {
 // -- stand-ins -------------------------------------------------------------------------------------------------------
 /// A torch.Size with numbers in it that it does not know itself, and what is made of one. (sizes.cpp)
 bool holds_unknown_size(PyObject* object);
-/// Is a number that follows from sizes, or a float that differs from run to run, or has some among its items.
+/// Is a number that follows from sizes, or a dynamic float, or has some among its items.
 bool holds_size(PyObject* object, int depth = 0);
 /// torch.SymInt may be given to that function of torch: it has an operator's name, and that one takes sizes. (Others
 /// would make numbers of it that are none; functions in Python would compute with it, which it does not do by itself.)
@@ -36,21 +36,21 @@ std::optional<shapes::Expr> symint_value(PyObject* object);
 /// torch.SymInt past its own constructor, which is Python code. (sizes.cpp)
 Ref symint_object(const c10::SymInt& size);
 /// What a stand-in for a bool asks that only the data answers; null: it is none. (numbers.cpp)
-const shapes::Relation* question_of(PyObject* object);
+const shapes::Relation* symbolic_bool_of(PyObject* object);
 /// What such a number is that follows from sizes, or null.
 const shapes::Expr* size_of_number(PyObject* object);
 /// Such a stand-in that C code may read: what it asks is assumed. (numbers.cpp)
 bool answers_by_itself(PyObject* object);
 /// Stands for a float that operators may take without it being known: as torch.SymFloat.
 bool is_symbolic_float(PyObject* object);
-/// The tensor that holds a float which only the data says; null: something else. Borrowed. (numbers.cpp)
+/// The tensor that holds a data-dependent float; null: something else. Borrowed. (numbers.cpp)
 PyObject* holder_of_float(PyObject* object);
 /// What holds the float that a torch.SymFloat is; undefined for other objects. (sizes.cpp)
 at::Tensor symfloat_holder(PyObject* object);
 /// Stands for a number that the capture goes on without knowing, or for a text (numbers.cpp).
 bool is_unknown_number(PyObject* object);
-bool is_unknown_text(PyObject* object);
-Ref make_unknown_text();
+bool is_symbolic_string(PyObject* object);
+Ref make_symbolic_string();
 /// The value that such a number has in this run, for questions about its type; of all else the object itself. Borrowed.
 PyObject* number_now(PyObject* object);
 /// An array of NumPy from outside, or what stands for an array or a number of NumPy. (arrays.cpp)

@@ -2,11 +2,11 @@
 #include "api/bindings.h"
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "codegen/kernel.h"
 #include "loops/interpreter.h"
 #include "python/text.h"
+#include "support/tensor_object.h"
 
 namespace magneto {
 namespace {
@@ -28,8 +28,8 @@ std::vector<void*> pointers(const loops::Kernel& kernel, PyObject* tensors, cons
   std::vector<void*> result;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tensors); ++i) {
     PyObject* item = PyTuple_GET_ITEM(tensors, i);
-    if (!THPVariable_Check(item)) throw std::invalid_argument("a buffer is no tensor");
-    result.push_back(THPVariable_Unpack(item).data_ptr());
+    if (!is_tensor_object(item)) throw std::invalid_argument("a buffer is no tensor");
+    result.push_back(unpack_tensor(item).data_ptr());
   }
   size_t wanted = 0;
   for (const loops::Buffer& buffer : kernel.buffers) wanted += buffer.role != loops::Role::Scratch;

@@ -13,7 +13,7 @@
 #include <thread>
 #include <unordered_map>
 
-#include "codegen/kept_code.h"
+#include "codegen/cached_code.h"
 #include "codegen/llvm/library.h"
 #include "codegen/object_loader.h"
 #include "codegen/perf_map.h"
@@ -136,7 +136,7 @@ FinishedCode ask_llvm(const std::string& text, int options) {
 }
 
 /// Null: there is none.
-std::shared_ptr<const Code> kept_code(const std::string& text, int options, const std::string& name) {
+std::shared_ptr<const Code> cached_code(const std::string& text, int options, const std::string& name) {
   const auto code = find_kept(text, options, library_path());
   if (!code) return nullptr;
   try {
@@ -223,7 +223,7 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
     if (!first.emplace(keys[i], i).second) continue;
     codes[i] = table().find(keys[i]);
     if (!codes[i]) {
-      codes[i] = kept_code(texts[i], bits[i], kernels[i].name);
+      codes[i] = cached_code(texts[i], bits[i], kernels[i].name);
       if (codes[i]) table().put(keys[i], codes[i]);
     }
     if (!codes[i]) missing.push_back(i);

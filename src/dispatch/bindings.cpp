@@ -9,16 +9,16 @@
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
-#include "dispatch/history.h"
-#include "dispatch/stats.h"
 #include "dispatch/trace.h"
 #include "fake/meta_kernel.h"
+#include "observe/history.h"
+#include "observe/progress.h"
+#include "observe/stats.h"
+#include "observe/times.h"
 #include "python/text.h"
-#include "runtime/compiled_program.h"
-#include "runtime/held_memory.h"
-#include "runtime/prepared.h"
-#include "runtime/progress.h"
-#include "runtime/times.h"
+#include "runtime/program/compiled_program.h"
+#include "runtime/program/held_memory.h"
+#include "runtime/program/prepacked.h"
 
 namespace magneto {
 
@@ -71,7 +71,7 @@ PyObject* stats(PyObject*, PyObject*) {
         s.recomputed, "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels,
         "instructions", s.instructions, "cut", s.cut, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled),
         "cache_hits", disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed",
-        disk.removed, "tuned", s.tuned, "shared_captures", s.shared_captures, "kept_programs", s.kept_programs,
+        disk.removed, "tuned", s.tuned, "shared_captures", s.shared_captures, "cached_programs", s.cached_programs,
         "specialised", s.specialised, "memory", "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs",
         held.outputs.load(), "run_as_captured", "overlapping", runs.overlapping.load(), "other_tensors",
         runs.other_tensors.load(), "watched", runs.watched.load());
@@ -229,7 +229,7 @@ PyObject* set_config(PyObject*, PyObject* args) {
     runtime::measures_memory() = settings.stage_memory;
     runtime::progress_patience() = settings.progress_seconds;
     codegen::writes_perf_map() = settings.perf_map;
-    runtime::Prepared::budget() = settings.prepared_weights_mb << 20;
+    runtime::Prepacked::budget() = settings.prepared_weights_mb << 20;
     if (key.starts_with("disk_cache")) {
       cache::configure(
           {settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20, settings.disk_cache_key_file});
@@ -399,7 +399,7 @@ PyMethodDef dispatch_methods[] = {
     {"compile_times", compile_times, METH_NOARGS,
      "{stage: ([seconds of each run], [peaks of memory in bytes, if they were measured])}"},
     {"history", history, METH_NOARGS,
-     "[(event, file, function's first line, line, function, cause, example, count)]: dispatch/history.h"},
+     "[(event, file, function's first line, line, function, cause, example, count)]: observe/history.h"},
     {"captured_in", captured_in, METH_O,
      "captured_in(code) -> (captures that went through it, where the last one began), or None"},
     {"runs_of", runs_of, METH_O,

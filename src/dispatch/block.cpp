@@ -10,7 +10,7 @@
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
 #include "dispatch/report.h"
-#include "python/frame.h"
+#include "python/abi/frame.h"
 
 namespace magneto::dispatch {
 

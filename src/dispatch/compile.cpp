@@ -1,6 +1,5 @@
 // From a frame's state to an entry of its cache: capture, backend, messages.
 #include <ATen/Context.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
@@ -8,22 +7,23 @@
 #include "capture/marks.h"
 #include "dispatch/block.h"
 #include "dispatch/context.h"
-#include "dispatch/history.h"
 #include "dispatch/log.h"
 #include "dispatch/report.h"
 #include "dispatch/siblings.h"
 #include "dispatch/stages.h"
-#include "dispatch/stats.h"
 #include "dispatch/trace.h"
 #include "graph/gm.h"
 #include "lower/fused.h"
-#include "python/c_stack.h"
+#include "observe/history.h"
+#include "observe/progress.h"
+#include "observe/stats.h"
+#include "observe/times.h"
+#include "python/abi/c_stack.h"
 #include "runtime/computation.h"
 #include "runtime/joint_computation.h"
-#include "runtime/prepared.h"
-#include "runtime/progress.h"
+#include "runtime/program/prepacked.h"
 #include "runtime/sized_computation.h"
-#include "runtime/times.h"
+#include "support/tensor_object.h"
 
 namespace magneto::dispatch {
 
@@ -131,7 +131,7 @@ void log_step(const char* component, const Text& text) {
 }
 
 /// What is to be said of the cache on disk. It costs time at most.
-void say_of_cache() {
+void report_cache() {
   const std::string notice = cache::take_notice();
   if (notice.empty()) return;
   SavedError saved;
@@ -169,14 +169,14 @@ runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, 
                                                                              : settings().max_autotune_seconds);
   way.tuning.takes = settings().max_autotune_takes;
   way.tuning.name = place_text(place_of(context, start));
-  for (const Ref& input : trace.example_inputs) way.tuning.inputs.push_back(THPVariable_Unpack(input.get()));
+  for (const Ref& input : trace.example_inputs) way.tuning.inputs.push_back(unpack_tensor(input.get()));
   return way;
 }
 
 /// What the graph's symbols were in the capture.
 graph::SymbolValues captured_sizes(const capture::Trace& trace) {
   std::vector<const at::Tensor*> inputs;
-  for (const Ref& input : trace.example_inputs) inputs.push_back(&THPVariable_Unpack(input.get()));
+  for (const Ref& input : trace.example_inputs) inputs.push_back(&unpack_tensor(input.get()));
   return graph::SymbolReader(trace.graph).read(inputs.data());
 }
 
@@ -210,7 +210,7 @@ std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& conte
   if (graph.symbols.empty()) {
     compiled = runtime::make_compiled_computation(graph, way, stages);
   } else if (!graph.symbols_of(graph::ValueKind::Result).empty()) {
-    compiled = runtime::make_parted_computation(graph, way, stages);
+    compiled = runtime::make_partitioned_computation(graph, way, stages);
   } else {
     compiled = runtime::make_compiled_computation(graph, way, stages);
     if (!compiled.uncompiled.empty()) {
@@ -223,10 +223,10 @@ std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& conte
           graph, captured, std::move(compiled.computation), specialise_as(way, is_on(context.disk_cache, true), place));
     }
   }
-  say_of_cache();
+  report_cache();
   count_kernels(compiled, place);
   stats().tuned += compiled.tuned;
-  stats().kept_programs += compiled.kept;
+  stats().cached_programs += compiled.kept;
   if (compiled.watch) CompileTrace::current()->watch(std::move(compiled.watch));
   if (CompileTrace* log = CompileTrace::current(); compiled.kept && log->is_on()) {
     log->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
@@ -411,7 +411,7 @@ int64_t entry_limit(const Context& context) {
   return context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
 }
 
-/// There is room for few more entries: they must not depend on values that differ from run to run.
+/// There is room for few more entries: they must not depend on dynamic values.
 bool is_crowded(const Context& context, const Segment& segment) {
   constexpr int64_t reserve = 2;
   return static_cast<int64_t>(segment.entries.size()) + reserve >= entry_limit(context);

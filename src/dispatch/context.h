@@ -13,7 +13,7 @@
 #include "capture/capture.h"
 #include "dispatch/eager.h"
 #include "guards/guards.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 namespace magneto::dispatch {
 
@@ -77,7 +77,7 @@ struct Segment {
   bool given_up = false;                // runs under CPython from here on; said and counted when it was decided
   int64_t eager_runs = 0;               // under CPython, because no capture served
   std::map<std::string, Fault> raises;  // by type of exception: why runs of compiled code ended with it
-  capture::Memory memory;
+  capture::SpecializationFeedback memory;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there
 };
 

@@ -10,11 +10,11 @@
 #include "dispatch/block.h"
 #include "dispatch/eager.h"
 #include "dispatch/rerun.h"
-#include "dispatch/stats.h"
 #include "dispatch/step.h"
+#include "observe/stats.h"
+#include "python/abi/c_stack.h"
+#include "python/abi/frame.h"
 #include "python/bind.h"
-#include "python/c_stack.h"
-#include "python/frame.h"
 
 namespace magneto::dispatch {
 

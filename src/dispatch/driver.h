@@ -2,7 +2,7 @@
 #pragma once
 
 #include "dispatch/context.h"
-#include "python/frame.h"
+#include "python/abi/frame.h"
 
 namespace magneto::dispatch {
 

@@ -6,10 +6,10 @@
 #include "dispatch/context.h"
 #include "dispatch/log.h"
 #include "dispatch/rerun.h"
-#include "dispatch/stats.h"
-#include "python/frame.h"
-#include "runtime/dispatch_scope.h"
-#include "runtime/failed_call.h"
+#include "observe/stats.h"
+#include "python/abi/frame.h"
+#include "runtime/plan/failed_call.h"
+#include "runtime/program/dispatch_scope.h"
 
 namespace magneto::dispatch {
 

@@ -1,7 +1,5 @@
 #include "dispatch/log.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -10,6 +8,7 @@
 #include "guards/text.h"
 #include "python/imported.h"
 #include "python/text.h"
+#include "support/tensor_object.h"
 
 namespace magneto::dispatch {
 namespace {
@@ -33,8 +32,8 @@ Ref id_argument() { return current_log ? current_log->id().tuple() : Ref::borrow
 std::string entry_text(PyObject* value) {
   if (!value) return "NULL";
   if (capture::is_unknown_number(value)) return "unknown number";
-  if (THPVariable_Check(value)) {
-    const at::Tensor& tensor = THPVariable_Unpack(value);
+  if (is_tensor_object(value)) {
+    const at::Tensor& tensor = unpack_tensor(value);
     std::string text =
         guards::type_name(Py_TYPE(value)) + "(" + std::string(graph::dtype_name(tensor.scalar_type())) + "[";
     const char* separator = "";  // as expressions: to ask for numbers would fix the sizes

@@ -11,7 +11,7 @@
 
 #include "capture/capture.h"
 #include "python/ref.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 namespace magneto::dispatch {
 

@@ -2,10 +2,10 @@
 
 #include <set>
 
-#include "dispatch/history.h"
 #include "dispatch/log.h"
-#include "dispatch/stats.h"
 #include "dispatch/trace.h"
+#include "observe/history.h"
+#include "observe/stats.h"
 #include "python/imported.h"
 #include "python/text.h"
 

@@ -1,5 +1,5 @@
 // What people are told of a compile that did not go as they may think: graph breaks, recompiles, limits, failures. All
-// is counted (dispatch/history.h); what repeats is said once. The texts are worded in magneto/_messages.py.
+// is counted (observe/history.h); what repeats is said once. The texts are worded in magneto/_messages.py.
 #pragma once
 
 #include <Python.h>

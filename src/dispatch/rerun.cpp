@@ -1,10 +1,10 @@
 #include "dispatch/rerun.h"
 
 #include "dispatch/report.h"
-#include "python/frame.h"
+#include "python/abi/frame.h"
 #include "python/imported.h"
 #include "python/text.h"
-#include "runtime/failed_call.h"
+#include "runtime/plan/failed_call.h"
 
 namespace magneto::dispatch {
 namespace {

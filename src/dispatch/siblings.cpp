@@ -1,15 +1,14 @@
 #include "dispatch/siblings.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "capture/marks.h"
-#include "dispatch/stats.h"
 #include "guards/constants.h"
-#include "runtime/prepared.h"
+#include "observe/stats.h"
+#include "runtime/program/prepacked.h"
+#include "support/tensor_object.h"
 
 namespace magneto::dispatch {
 
@@ -96,12 +95,12 @@ Circumstances circumstances_of(const capture::Start& start) {
 
 std::vector<bool> watched_weights(const std::vector<PyObject*>& inputs) {
   std::vector<bool> watched;
-  int64_t room = runtime::Prepared::room();
+  int64_t room = runtime::Prepacked::room();
   for (PyObject* input : inputs) {
-    const bool tensor = THPVariable_Check(input);
+    const bool tensor = is_tensor_object(input);
     const bool convolution =
-        tensor && THPVariable_Unpack(input).dim() == 4 && runtime::Prepared::can_watch(THPVariable_Unpack(input));
-    watched.push_back(convolution && (room -= static_cast<int64_t>(THPVariable_Unpack(input).nbytes())) >= 0);
+        tensor && unpack_tensor(input).dim() == 4 && runtime::Prepacked::can_watch(unpack_tensor(input));
+    watched.push_back(convolution && (room -= static_cast<int64_t>(unpack_tensor(input).nbytes())) >= 0);
   }
   return watched;
 }

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "dispatch/context.h"
-#include "graph/stages.h"
+#include "observe/stages.h"
 
 namespace magneto::dispatch {
 

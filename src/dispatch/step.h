@@ -1,8 +1,8 @@
 // One instruction, for real: what a side exit could not capture runs here on the user's own frame and objects.
 #pragma once
 
-#include "python/code.h"
-#include "python/frame.h"
+#include "python/abi/frame.h"
+#include "python/bytecode/code.h"
 
 namespace magneto::dispatch {
 

@@ -4,12 +4,12 @@
 #include <set>
 
 #include "graph/gm.h"
-#include "graph/json.h"
 #include "graph/text.h"
 #include "guards/data.h"
 #include "guards/text.h"
 #include "python/imported.h"
 #include "python/text.h"
+#include "support/json.h"
 
 namespace magneto::dispatch {
 namespace {

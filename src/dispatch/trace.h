@@ -9,9 +9,9 @@
 
 #include "capture/capture.h"
 #include "dispatch/log.h"
-#include "graph/stages.h"
-#include "runtime/program_watch.h"
-#include "runtime/times.h"
+#include "observe/program_watch.h"
+#include "observe/stages.h"
+#include "observe/times.h"
 
 namespace magneto::dispatch {
 

@@ -2,7 +2,6 @@
 #include "api/bindings.h"
 
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <sstream>
 
@@ -11,6 +10,7 @@
 #include "fake/rules.h"
 #include "fake/symbolic.h"
 #include "python/ref.h"
+#include "support/tensor_object.h"
 
 namespace magneto {
 
@@ -49,7 +49,7 @@ Ref map_nested(PyObject* object, Leaf&& leaf) {
 
 /// (dtype, sizes, strides, offset, requires_grad)
 Ref describe(const at::Tensor& tensor) {
-  Ref wrapped = checked(THPVariable_Wrap(tensor));
+  Ref wrapped = checked(tensor_object(tensor));
   Ref dtype = checked(PyObject_GetAttrString(wrapped.get(), "dtype"));
   return checked(Py_BuildValue("(OOOLO)", dtype.get(), int_tuple(tensor.sizes()).get(),
                                int_tuple(tensor.strides()).get(), static_cast<long long>(tensor.storage_offset()),
@@ -124,11 +124,11 @@ PyObject* fake_run(PyObject*, PyObject* args) {
       alive = session.alive_count();
       std::unordered_map<PyObject*, Ref> fakes;
       auto to_fake = [&](PyObject* object) {
-        if (!THPVariable_Check(object)) return Ref::borrow(object);
+        if (!is_tensor_object(object)) return Ref::borrow(object);
         Ref& fake = fakes[object];
         if (!fake) {
-          const at::Tensor& real = THPVariable_Unpack(object);
-          fake = checked(THPVariable_Wrap(session.make_input(real, "L[" + std::to_string(graph.inputs.size()) + "]")));
+          const at::Tensor& real = unpack_tensor(object);
+          fake = checked(tensor_object(session.make_input(real, "L[" + std::to_string(graph.inputs.size()) + "]")));
           PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
           if (PyObject_SetAttrString(fake.get(), "__class__", type) < 0) throw PythonError{};
         }
@@ -140,7 +140,7 @@ PyObject* fake_run(PyObject*, PyObject* args) {
       fake_args = Ref();
       if (result) {
         metas = map_nested(result.get(), [&](PyObject* object) {
-          return THPVariable_Check(object) ? describe(THPVariable_Unpack(object)) : Ref::borrow(object);
+          return is_tensor_object(object) ? describe(unpack_tensor(object)) : Ref::borrow(object);
         });
         result = Ref();
       } else {
@@ -214,7 +214,7 @@ PyMethodDef fake_methods[] = {
     {"fake_python_meta_kernels", fake_python_meta_kernels, METH_NOARGS,
      "fake_python_meta_kernels() -> the operators whose results Python code of PyTorch's may be asked for"},
     {"fake_symbolic_rules", fake_symbolic_rules, METH_NOARGS,
-     "fake_symbolic_rules() -> those that have one for sizes that differ from run to run"},
+     "fake_symbolic_rules() -> those that have one for dynamic sizes"},
     {"fake_run", fake_run, METH_VARARGS,
      "fake_run(callable, args) -> (results, nodes, facts)\n\n"
      "Runs callable(*args) with each tensor in args replaced by a fake. Results: nested like the callable's, each "

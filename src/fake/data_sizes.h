@@ -22,7 +22,7 @@ std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const 
                                                         const OperatorFacts& facts, std::span<const c10::IValue> args);
 void bind_symbol(Session& session, std::span<const c10::IValue> results);
 
-/// What stands for a float that only the data says, where rules want a number: nothing follows from it.
+/// What stands for a data-dependent float, where rules want a number: nothing follows from it.
 inline constexpr double kSomeFloat = 0.5;
 
 /// `.item()` of an integer tensor: records the read, and gives the symbol. Nothing for other tensors.

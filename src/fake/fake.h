@@ -66,7 +66,7 @@ class Session {
   /// Where gradients that reach an input before it is written end. `fake`: its stand-in.
   torch::autograd::Edge history_of(graph::ValueId input, const at::Tensor& fake) const;
 
-  /// The same for a tensor whose sizes differ from run to run: an expression for each.
+  /// The same for a tensor whose sizes are dynamic: an expression for each.
   at::Tensor make_input(const at::Tensor& real, std::string name, const std::vector<shapes::Expr>& sizes);
 
   /// What is known of such sizes.

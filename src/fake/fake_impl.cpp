@@ -20,7 +20,7 @@ void SessionState::refuse(Refusal::Kind kind, std::string op, std::string messag
 int64_t SessionState::number_of(shapes::Expr expr) {
   if (hinting) return sizes.example(expr);
   if (const std::optional<int64_t> number = sizes.specialise(expr)) return *number;
-  const std::string message = "it needs the number " + shapes::text(expr) + ", which only the data says" +
+  const std::string message = "it needs the number " + shapes::text(expr) + ", which is data-dependent" +
                               (origins ? " (" + origins(expr) + ")" : "");
   refuse(Refusal::Kind::DataDependent, "", message);
   C10_THROW_ERROR(Error, message);
@@ -28,7 +28,7 @@ int64_t SessionState::number_of(shapes::Expr expr) {
 
 void SessionState::fix_float(const at::Tensor& holder) {
   if (hinting || (assume_float && assume_float(holder))) return;
-  static const std::string message = "it needs a float which only the data says";
+  static const std::string message = "it needs a data-dependent float";
   refuse(Refusal::Kind::DataDependent, "", message);
   C10_THROW_ERROR(Error, message);
 }
@@ -101,7 +101,7 @@ void FakeImpl::count(int64_t change) {
   std::atomic_ref<int64_t>(state_->alive).fetch_add(change, std::memory_order_relaxed);
 }
 
-// -- sizes that differ from run to run -------------------------------------------------------------------------------
+// -- dynamic sizes -------------------------------------------------------------------------------
 
 c10::SymInt FakeImpl::Symbolic::numel() const {
   c10::SymInt numel = 1;

@@ -43,7 +43,7 @@ struct SessionState {
   std::set<const c10::StorageImpl*> unplaced;
   /// Inputs whose values the capture went on with.
   std::set<graph::ValueId> read_inputs;
-  /// What is known of sizes that differ from run to run.
+  /// What is known of dynamic sizes.
   shapes::Environment sizes;
   /// Rules for plain numbers run: sizes are those of this run, and nothing is assumed.
   bool hinting = false;
@@ -57,13 +57,13 @@ struct SessionState {
   /// The layouts that were assumed already, by the expressions of sizes and strides.
   std::set<std::vector<const void*>> layouts;
 
-  /// The number that a size is in this run, assumed to be so in all. Of one that only the data says: refused.
+  /// The number that a size is in this run, assumed to be so in all. Of a data-dependent one: refused.
   int64_t number_of(shapes::Expr expr);
   /// The float in that tensor is needed: it is assumed to be in all runs what it is in this one. Refused as above.
   void fix_float(const at::Tensor& holder);
-  /// Assumes it. False: only the data says it.
+  /// Assumes it. False: data-dependent.
   std::function<bool(const at::Tensor& holder)> assume_float;
-  /// Whether that holds in this run, assumed to hold (or not) in all. Of sizes that only the data says, whether it
+  /// Whether that holds in this run, assumed to hold (or not) in all. Of data-dependent sizes, whether it
   /// holds for an example of them, which each run checks.
   bool answer(const shapes::Relation& question);
   /// The same; operators ask the same questions again and again.

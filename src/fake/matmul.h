@@ -1,4 +1,4 @@
-// torch.matmul of more than matrices, where sizes differ from run to run.
+// torch.matmul of more than matrices, with dynamic sizes.
 #pragma once
 
 #include <torch/library.h>

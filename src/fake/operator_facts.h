@@ -12,7 +12,7 @@ namespace magneto::fake {
 struct OperatorFacts {
   /// The native rule, or null.
   Rule rule = nullptr;
-  /// What it does to sizes that differ from run to run, or null.
+  /// What it does to dynamic sizes, or null.
   SymbolicRule symbolic_rule = nullptr;
   /// Has a composite implicit kernel: decomposes into other operators...
   bool composite = false;

@@ -73,7 +73,7 @@ bool ctc_loss(Call& call) {
   return true;
 }
 
-// -- where sizes differ from run to run: on the way these operators ask for plain ones
+// -- with dynamic sizes: on the way these operators ask for plain ones
 
 bool has_symbols(const at::Tensor& tensor) {
   const FakeImpl* fake = as_fake(tensor);
@@ -94,7 +94,7 @@ bool upsample(Call& call) {
     const std::vector<double> scales = call.arg(scales_arg).toDoubleVector();
     if (scales.size() + 2 != sizes.size()) return false;
     for (size_t i = 0; i < scales.size(); ++i) {
-      if (scales[i] <= 0 || !parts_of(scales[i])) return false;
+      if (scales[i] <= 0 || !partition(scales[i])) return false;
       sizes[i + 2] = static_cast<int64_t>(static_cast<double>(sizes[i + 2]) * scales[i]);
     }
   }

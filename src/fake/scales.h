@@ -10,7 +10,7 @@ namespace magneto::fake {
 
 /// A factor as whole numbers, one divided by the other, where a size times the factor is exact in doubles: 1.5 is 3
 /// / 2.
-inline std::optional<std::pair<int64_t, int64_t>> parts_of(double factor) {
+inline std::optional<std::pair<int64_t, int64_t>> partition(double factor) {
   constexpr int64_t kMostParts = 64;
   for (int64_t parts = 1; parts <= kMostParts; parts *= 2) {
     const double whole = factor * static_cast<double>(parts);

@@ -1,4 +1,4 @@
-// Sizes that differ from run to run, as PyTorch sees them: a c10::SymInt whose node is a shapes::Expr.
+// Dynamic sizes, as PyTorch sees them: a c10::SymInt whose node is a shapes::Expr.
 //
 // PyTorch's own code computes with them and asks questions; the session's Environment answers, and notes what was
 // assumed. Code that wants a plain number gets the one of this run, which is then a guard.

@@ -101,7 +101,7 @@ bool SymbolicCall::is_unbacked(const c10::SymInt& size) const {
 bool SymbolicCall::set(const at::Tensor& result, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides,
                        c10::SymInt offset) {
   FakeImpl* fake = as_fake(result);
-  const Hints hints(state_);  // in place, it has sizes that differ from run to run already
+  const Hints hints(state_);  // in place, it has dynamic sizes already
   const auto& now = fake->sizes_and_strides();
   const auto is_now = [&](const c10::SymInt& size, int64_t number) {
     return state_.sizes.example(expr_of(size)) == number;

@@ -1,4 +1,4 @@
-// Operators on tensors whose sizes differ from run to run.
+// Operators on tensors whose sizes are dynamic.
 //
 // The rule for plain numbers is followed with the sizes of this run: it says what is wrong, and gives dtypes, devices
 // and which memory is shared. A symbolic rule then says what the results' sizes are in terms of the arguments', and
@@ -37,7 +37,7 @@ class SymbolicCall {
   std::vector<int64_t> integers(size_t i) const { return args_[i].toIntVector(); }
   c10::SymInt symint(size_t i) const { return args_[i].toSymInt(); }
   SymSizes symints(size_t i) const;
-  /// Only the data says it.
+  /// Data-dependent.
   bool is_unbacked(const c10::SymInt& size) const;
 
   size_t result_count() const { return results_.size(); }

@@ -163,7 +163,7 @@ bool upsample_by(SymbolicCall& call) {
   SymSizes sizes = call.sizes(0);
   const std::vector<double> scales = call.arg(scales_arg).toDoubleVector();
   for (size_t i = 0; i < scales.size(); ++i) {
-    const auto parts = parts_of(scales[i]);
+    const auto parts = partition(scales[i]);
     if (!parts) return false;
     sizes[i + 2] = sizes[i + 2] * parts->first / parts->second;
     if (sizes[i + 2] < 1) return false;

@@ -2,10 +2,10 @@
 // hangs the size itself on its Python object.
 #include <ATen/ScalarOps.h>
 #include <pybind11/gil.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "fake/size_node.h"
 #include "python/ref.h"
+#include "support/tensor_object.h"
 
 namespace magneto::fake {
 
@@ -15,7 +15,7 @@ void fix_wrapped_sizes(std::span<c10::IValue> args) {
     const at::Tensor& tensor = arg.toTensor();
     if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) continue;
     const pybind11::gil_scoped_acquire gil;  // operators called from Python run without it
-    Ref object = checked(THPVariable_Wrap(tensor));
+    Ref object = checked(tensor_object(tensor));
     Ref size = Ref::steal(PyObject_GetAttrString(object.get(), "_wrapped_number"));
     if (!size) {
       PyErr_Clear();

@@ -1,7 +1,5 @@
 #include "graph/gm.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -12,8 +10,9 @@
 
 #include "graph/aliases.h"
 #include "graph/torch_values.h"
-#include "python/paused_collector.h"
+#include "python/abi/paused_collector.h"
 #include "python/text.h"
+#include "support/tensor_object.h"
 
 namespace magneto::graph {
 namespace {
@@ -145,7 +144,7 @@ class ModuleBuilder {
     if (value.kind != ValueKind::Constant) {
       throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call");
     }
-    node = attribute_node("_tensor_constant", checked(THPVariable_Wrap(value.constant)));
+    node = attribute_node("_tensor_constant", checked(tensor_object(value.constant)));
     if (aliases_.needs_copy(id)) node = create(fx_.call_method, fx_.clone, checked(PyTuple_Pack(1, node.get())));
     return node;
   }
@@ -343,7 +342,7 @@ class ModuleBuilder {
   }
 
   static Ref number(int64_t size) { return checked(PyLong_FromLongLong(size)); }
-  /// Sizes that differ from run to run as texts: "s0", "2*s1".
+  /// Dynamic sizes as texts: "s0", "2*s1".
   static Ref number(shapes::Expr size) {
     return size.is_constant() ? number(size.number()) : text_object(shapes::text(size));
   }

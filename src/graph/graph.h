@@ -29,7 +29,7 @@ namespace magneto::graph {
 using ValueId = int32_t;
 inline constexpr ValueId kNoValue = -1;
 
-/// The geometry of a tensor whose sizes differ from run to run, in terms of the graph's symbols.
+/// The geometry of a tensor whose sizes are dynamic, in terms of the graph's symbols.
 struct SymbolicGeometry {
   std::vector<shapes::Expr> sizes;
   std::vector<shapes::Expr> strides;
@@ -122,7 +122,7 @@ struct TorchNode {
   std::string function;
 };
 
-/// Where a run finds a symbol's number: in an input, or, of one that only the data says, in a result, once it is made.
+/// Where a run finds a symbol's number: in an input, or, of a data-dependent one, in a result, once it is made.
 struct SymbolBinding {
   int32_t symbol;
   ValueId value;

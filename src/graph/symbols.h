@@ -1,4 +1,4 @@
-// The symbols of a graph whose sizes differ from run to run: their numbers in one run, and what the graph is then.
+// The symbols of a graph whose sizes are dynamic: their numbers in one run, and what the graph is then.
 #pragma once
 
 #include <cstdint>

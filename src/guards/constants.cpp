@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "python/abi/sets.h"
 #include "python/ref.h"
-#include "python/sets.h"
 
 namespace magneto::guards {
 

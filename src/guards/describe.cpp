@@ -4,10 +4,10 @@
 #include <set>
 #include <unordered_map>
 
-#include "graph/json.h"
 #include "guards/data.h"
 #include "guards/program.h"
 #include "guards/text.h"
+#include "support/json.h"
 
 namespace magneto::guards {
 

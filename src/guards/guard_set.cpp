@@ -5,7 +5,7 @@
 #include "guards/guards.h"
 #include "guards/objects.h"
 #include "guards/tensor_check.h"
-#include "python/sets.h"
+#include "python/abi/sets.h"
 
 namespace magneto::guards {
 

@@ -1,9 +1,9 @@
 #include "guards/objects.h"
 
 #include "guards/constants.h"
+#include "python/abi/paused_collector.h"
+#include "python/abi/types.h"
 #include "python/imported.h"
-#include "python/paused_collector.h"
-#include "python/types.h"
 
 namespace magneto::guards {
 

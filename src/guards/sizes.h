@@ -1,4 +1,4 @@
-// What a capture assumed of sizes that differ from run to run, checked at each call.
+// What a capture assumed of dynamic sizes, checked at each call.
 #pragma once
 
 #include <Python.h>

@@ -12,7 +12,7 @@
 
 #include "guards/objects.h"
 #include "guards/text.h"
-#include "python/paused_collector.h"
+#include "python/abi/paused_collector.h"
 
 namespace magneto::guards {
 

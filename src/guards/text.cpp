@@ -3,7 +3,7 @@
 #include "guards/array.h"
 #include "guards/constants.h"
 #include "guards/tensor_check.h"
-#include "python/types.h"
+#include "python/abi/types.h"
 
 namespace magneto::guards {
 

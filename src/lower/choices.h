@@ -1,4 +1,4 @@
-// What measuring found (src/runtime/tune.h), where lowering would have decided by rules of thumb.
+// What measuring found (src/compiler/tune.h), where lowering would have decided by rules of thumb.
 #pragma once
 
 #include <cstdint>

@@ -333,7 +333,7 @@ namespace {
 constexpr int64_t kSplitFrom = 1 << 16, kSplitRows = 8, kSplitParts = 32;
 
 /// The greatest divisor of `extent` that makes a good number of parts; 1 if there is none.
-int64_t parts_of(int64_t extent) {
+int64_t partition(int64_t extent) {
   for (int64_t parts = 2 * kSplitParts; parts >= kSplitParts / 4; --parts) {
     if (extent % parts == 0) return parts;
   }
@@ -357,7 +357,7 @@ NodeId Dag::reduce(Op op, NodeId operand, std::vector<int64_t> dims, NodeId inde
       if (sizes[dim].hint() > sizes[widest].hint()) widest = dim;
     }
     const bool few = reduced >= kSplitFrom && count(sizes).hint() / reduced < kSplitRows;
-    const int64_t parts = few && sizes[widest].is_static() ? parts_of(sizes[widest].number()) : 1;
+    const int64_t parts = few && sizes[widest].is_static() ? partition(sizes[widest].number()) : 1;
     if (parts > 1) {
       Sizes split = sizes;
       split[widest] = sizes[widest].number() / parts;

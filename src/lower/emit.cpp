@@ -19,10 +19,10 @@ namespace {
 using loops::ValueId;
 
 /// An expression that costs more than this is kept in scratch memory for later stages.
-constexpr float kDear = 2.5f;
+constexpr float kExpensive = 2.5f;
 /// Or, where a row is too long for that or its length not known, in the place of a result; of so many bytes at most,
 /// which the nearest caches hold.
-constexpr int64_t kLentBytes = 1 << 20;
+constexpr int64_t kReuseLimitBytes = 1 << 20;
 
 /// Where a kernel's results go.
 struct Store {
@@ -213,10 +213,10 @@ class Emitter {
         if (j < 0 || !full_[j] || block_[j] == block_[i] || dag_[read.op].kind == NodeKind::Reduce) continue;
         const bool must = dag_[read.op].kind == NodeKind::Scan;
         if (stores_.count(read.op) || scratch_.count(read.op)) continue;
-        const bool dear = must || groups_.weight[read.op] > kDear;
+        const bool dear = must || groups_.weight[read.op] > kExpensive;
         const int64_t bytes = inner.hint() * loops::dtype_bytes(dag_[read.op].dtype);
         if (dear && (!inner.is_static() || bytes > loops::kScratchBytes)) {
-          if (bytes <= kLentBytes) lend(read.op);
+          if (bytes <= kReuseLimitBytes) lend(read.op);
         } else if (dear) {
           scratch_[read.op] = builder_->buffer(dag_[read.op].dtype, loops::Role::Scratch, inner.expr());
           note_dtype(scratch_[read.op], dag_[read.op].dtype);

@@ -249,7 +249,7 @@ bool Lowering::try_rule(int32_t index) {
   return true;
 }
 
-void Lowering::give(ValueId id, T value) {
+void Lowering::set_value(ValueId id, T value) {
   const TensorMeta& meta = this->meta(id);
   const Dtype dtype = *loop_dtype(meta.dtype);
   value = value.to(loops::value_dtype(dtype));
@@ -594,13 +594,13 @@ std::optional<c10::ScalarType> Call::promoted(int a, int b) const {
   return result;
 }
 
-bool Call::give_assembled(const std::vector<Piece>& pieces) {
+bool Call::set_assembled_result(const std::vector<Piece>& pieces) {
   if (wanted(0)) lowering_.assemble(node_.results[0], pieces);
   return true;
 }
 
-bool Call::give(T value, size_t k) {
-  if (wanted(k)) lowering_.give(node_.results[k], value);
+bool Call::set_result(T value, size_t k) {
+  if (wanted(k)) lowering_.set_value(node_.results[k], value);
   return true;
 }
 

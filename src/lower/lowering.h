@@ -4,10 +4,10 @@
 
 #include <vector>
 
-#include "graph/stages.h"
 #include "lower/dag.h"
 #include "lower/program.h"
 #include "lower/rules.h"
+#include "observe/stages.h"
 
 namespace magneto::lower {
 
@@ -53,7 +53,7 @@ class Lowering {
   NodeId leaf_of(graph::ValueId id);
   /// The values of `node` fit the narrow dtype exactly.
   bool is_rounded(NodeId node, Dtype dtype);
-  void give(graph::ValueId id, T value);
+  void set_value(graph::ValueId id, T value);
 
   void assemble(graph::ValueId id, const std::vector<Piece>& pieces);
 

@@ -13,7 +13,8 @@
 namespace magneto::lower {
 
 /// All of a captured graph that its program depends on: operators, arguments, geometry, the contents of constants.
-/// Nothing if some of it can't be written down (a generator, a constant that is no plain tensor, or a very large one).
+/// Nothing if some of it can't be written down (a generator, a constant that is not a dense CPU tensor, or a very large
+/// one).
 std::optional<std::string> pack(const graph::Graph& captured);
 
 /// The program that was made from `captured`. Nothing as above.

@@ -1,9 +1,10 @@
 // Rules: what an operator computes, as an expression over its operands. One row per operator, in families; an operator
 // without a row (or whose row declines the case) is called as eager calls it.
 //
-//     {"aten::silu", [](Call& call) { const T x = call.in(0); return call.give(x / (1.0 + exp(-x))); }}
+//     {"aten::silu", [](Call& call) { const T x = call.in(0); return call.set_result(x / (1.0 + exp(-x))); }}
 //
-// `in` gives an operand in the dtype in which eager computes (float for bfloat16); `give` rounds to the result's dtype.
+// `in` gives an operand in the dtype in which eager computes (float for bfloat16); `set_result` rounds to the result's
+// dtype.
 #pragma once
 
 #include <optional>
@@ -91,7 +92,7 @@ class Call {
 
   // -- arguments, by position in the schema
   // ------------------------------------------------------------------------------
-  // What has to be a number and is a size that differs from run to run throws UnknownSize: the rule declines. So it
+  // What has to be a number and is a dynamic size throws UnknownSize: the rule declines. So it
   // does for a number that the dtype of the result does not hold (Declined): eager raises, or has its own way.
   /// The position of the argument `name`; -1 without one.
   int at(std::string_view name) const;
@@ -147,12 +148,12 @@ class Call {
   // -- results
   // -----------------------------------------------------------------------------------------------------------
   /// Result `k` is `value`, rounded to its dtype. True, so that rules can end with it.
-  bool give(T value, size_t k = 0);
+  bool set_result(T value, size_t k = 0);
   /// The same elements in row-major order, under the result's sizes.
-  bool give_reshaped(T value, size_t k = 0) { return give(reshape(value, result_sizes(k)), k); }
+  bool set_reshaped_result(T value, size_t k = 0) { return set_result(reshape(value, result_sizes(k)), k); }
 
   /// Result 0 is put together in memory: each piece is written where it stands, by the kernel that computes it.
-  bool give_assembled(const std::vector<Piece>& pieces);
+  bool set_assembled_result(const std::vector<Piece>& pieces);
 
   Lowering& lowering() { return lowering_; }
 

@@ -24,7 +24,7 @@ T sum(T x, const std::vector<int64_t>& dims) { return dims.empty() ? x : reduce(
 
 bool threshold_backward(Call& call) {
   const T grad = call.in(0), x = call.in(1);
-  return call.give(select(x <= call.in(2), zeros_of(x), grad));
+  return call.set_result(select(x <= call.in(2), zeros_of(x), grad));
 }
 
 bool gelu_backward(Call& call) {
@@ -34,31 +34,31 @@ bool gelu_backward(Call& call) {
     const T square = x * x, inner = tanh(beta * (x + kappa * (square * x)));
     const T left = 0.5 * x, right = 1.0 + inner;
     const T slope = (1.0 - inner * inner) * (beta * (1.0 + 3 * kappa * square));
-    return call.give(grad * (0.5 * right + left * slope));
+    return call.set_result(grad * (0.5 * right + left * slope));
   }
   const T normal = 0.5 * (1.0 + erf(x * M_SQRT1_2));
   const T density = exp(x * x * -0.5) * (M_2_SQRTPI * M_SQRT1_2 * 0.5);
-  return call.give(grad * (normal + x * density));
+  return call.set_result(grad * (normal + x * density));
 }
 
 bool silu_backward(Call& call) {
   const T grad = call.in(0), x = call.in(1), sigma = 1.0 / (1.0 + exp(-x));
-  return call.give(grad * sigma * (1.0 + x * (1.0 - sigma)));
+  return call.set_result(grad * sigma * (1.0 + x * (1.0 - sigma)));
 }
 
 bool sigmoid_backward(Call& call) {
   const T grad = call.in(0), y = call.in(1);
-  return call.give(grad * (1.0 - y) * y);
+  return call.set_result(grad * (1.0 - y) * y);
 }
 
 bool tanh_backward(Call& call) {
   const T grad = call.in(0), y = call.in(1);
-  return call.give(grad * (1.0 - y * y));
+  return call.set_result(grad * (1.0 - y * y));
 }
 
 bool leaky_relu_backward(Call& call) {
   const T grad = call.in(0), x = call.in(1);
-  return call.give(select(x > 0.0, grad, grad * call.number(2)));
+  return call.set_result(select(x > 0.0, grad, grad * call.number(2)));
 }
 
 /// (grad, alpha, scale, input_scale, is_result, self_or_result).
@@ -67,37 +67,37 @@ bool elu_backward(Call& call) {
   const double alpha = call.number(1), scale = call.number(2), input_scale = call.number(3);
   const T below = call.flag(4) ? grad * input_scale * (x + alpha * scale)
                                : grad * input_scale * (alpha * scale) * exp(x * input_scale);
-  return call.give(select(x > 0.0, grad * scale, below));  // NaN is below, as in eager's vectors
+  return call.set_result(select(x > 0.0, grad * scale, below));  // NaN is below, as in eager's vectors
 }
 
 bool hardtanh_backward(Call& call) {
   const T grad = call.in(0), x = call.in(1);
-  return call.give(select((x > call.in(2)) & (x < call.in(3)), grad, zeros_of(x)));  // NaN as in eager's vectors
+  return call.set_result(select((x > call.in(2)) & (x < call.in(3)), grad, zeros_of(x)));  // NaN as in eager's vectors
 }
 
 bool hardsigmoid_backward(Call& call) {
   const T grad = call.in(0), x = call.in(1);
-  return call.give(select((x > -3.0) & (x < 3.0), grad * (1.0 / 6.0), zeros_of(x)));
+  return call.set_result(select((x > -3.0) & (x < 3.0), grad * (1.0 / 6.0), zeros_of(x)));
 }
 
 bool softplus_backward(Call& call) {
   const T grad = call.in(0), x = call.in(1);
   const T z = exp(x * call.number(2));
-  return call.give(select(x * call.number(2) > call.number(3), grad, grad * z / (z + 1.0)));
+  return call.set_result(select(x * call.number(2) > call.number(3), grad, grad * z / (z + 1.0)));
 }
 
 bool mse_loss_backward(Call& call) {
   const T grad = call.in(0), x = call.in(1), target = call.in(2);
   const int64_t reduction = call.integer(3);
   const T distance = x - target;
-  if (reduction != 1) return call.give(2.0 * distance * grad);
-  return call.give(distance * (2.0 / x.number(count(x.sizes()))) * grad);
+  if (reduction != 1) return call.set_result(2.0 * distance * grad);
+  return call.set_result(distance * (2.0 / x.number(count(x.sizes()))) * grad);
 }
 
 /// (grad, mask, scale).
 bool dropout_backward(Call& call) {
   const T grad = call.in(0);
-  return call.give(grad * call.raw(1).to(grad.dtype()) * call.number(2));
+  return call.set_result(grad * call.raw(1).to(grad.dtype()) * call.number(2));
 }
 
 // -- softmax: (grad, output, dim, input_dtype)
@@ -107,9 +107,9 @@ bool softmax_backward(Call& call) {
   const T grad = call.in(0), y = call.in(1);
   if (y.rank() == 0) return false;
   const std::vector<int64_t> dims{Call::wrap(call.integer(2), y.rank())};
-  if (of_log) return call.give(grad - exp(y) * sum(grad, dims));
+  if (of_log) return call.set_result(grad - exp(y) * sum(grad, dims));
   const T weighted = grad * y;
-  return call.give(weighted - y * sum(weighted, dims));
+  return call.set_result(weighted - y * sum(weighted, dims));
 }
 
 /// (grad, self, target, weight, reduction, ignore_index, total_weight).
@@ -123,7 +123,7 @@ bool nll_loss_backward(Call& call) {
   const T target = reshape(call.raw(2).to(Dtype::I64), {to[0], 1});
   const T column = call.index(Expr::variable(1), to);
   const T hit = (column == target) & (target != static_cast<double>(call.integer(5)));
-  return call.give(select(hit, broadcast(-grad, to), broadcast(grad.number(0), to)));
+  return call.set_result(select(hit, broadcast(-grad, to), broadcast(grad.number(0), to)));
 }
 
 // -- norms
@@ -167,10 +167,10 @@ bool layer_norm_backward(Call& call) {
   const std::vector<int64_t> outer = leading(x.rank(), inner.size());
   if (call.wanted(0)) {
     const T weighted = call.given(5) ? grad * reshape(call.in(5, dtype), inner) : grad;
-    call.give(through_norm(weighted, of, trailing(x.rank(), inner.size())), 0);
+    call.set_result(through_norm(weighted, of, trailing(x.rank(), inner.size())), 0);
   }
-  if (call.wanted(1)) call.give_reshaped(sum(grad * of.normal, outer), 1);
-  if (call.wanted(2)) call.give_reshaped(sum(grad, outer), 2);
+  if (call.wanted(1)) call.set_reshaped_result(sum(grad * of.normal, outer), 1);
+  if (call.wanted(2)) call.set_reshaped_result(sum(grad, outer), 2);
   return true;
 }
 
@@ -198,13 +198,13 @@ bool batch_norm_backward(Call& call) {
       const T number = total.number(elements(x, dims));
       const T level = (total / number).to(dtype);
       const T slope = (product / number).to(dtype) * scale * scale;
-      call.give((grad - level - distance * slope) * factor, 0);
+      call.set_result((grad - level - distance * slope) * factor, 0);
     } else {
-      call.give(grad * factor, 0);
+      call.set_result(grad * factor, 0);
     }
   }
-  if (call.wanted(1)) call.give_reshaped(product.to(dtype) * scale, 1);
-  if (call.wanted(2)) call.give_reshaped(total, 2);
+  if (call.wanted(1)) call.set_reshaped_result(product.to(dtype) * scale, 1);
+  if (call.wanted(2)) call.set_reshaped_result(total, 2);
   return true;
 }
 
@@ -222,10 +222,10 @@ bool group_norm_backward(Call& call) {
   if (call.wanted(0)) {
     T weighted = grad;
     if (call.given(4)) weighted = grad * reshape(call.in(4, dtype), {1, groups, channels / groups, 1});
-    call.give_reshaped(through_norm(weighted, of, {2, 3}), 0);
+    call.set_reshaped_result(through_norm(weighted, of, {2, 3}), 0);
   }
-  if (call.wanted(1)) call.give_reshaped(sum(grad * of.normal, {0, 3}), 1);
-  if (call.wanted(2)) call.give_reshaped(sum(grad, {0, 3}), 2);
+  if (call.wanted(1)) call.set_reshaped_result(sum(grad * of.normal, {0, 3}), 1);
+  if (call.wanted(2)) call.set_reshaped_result(sum(grad, {0, 3}), 2);
   return true;
 }
 

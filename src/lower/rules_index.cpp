@@ -53,7 +53,7 @@ bool cat(Call& call) {
     for (size_t i = 0; i < pieces.size(); ++i) {
       placed.push_back({pieces[i].to(dtype).id, strides, starts[i] * strides[dim]});
     }
-    return call.give_assembled(placed);
+    return call.set_assembled_result(placed);
   }
   const auto placed = [&](size_t i) {
     std::vector<Expr> map = identity(pieces[i].rank());
@@ -64,7 +64,7 @@ bool cat(Call& call) {
   for (size_t i = pieces.size() - 1; i-- > 0;) {
     result = guard({{variable(dim), 0, starts[i + 1]}}, placed(i), result);
   }
-  return call.give(result);
+  return call.set_result(result);
 }
 
 /// (tensors, dim).
@@ -79,7 +79,7 @@ bool stack(Call& call) {
   for (const T& piece : pieces) {
     placed.push_back({piece.to(call.compute()).id, strides, Size(static_cast<int64_t>(placed.size())) * apart});
   }
-  return call.give_assembled(placed);
+  return call.set_assembled_result(placed);
 }
 
 /// (self, pad, value): pad names the dimensions from the last one on, two numbers each.
@@ -95,7 +95,7 @@ bool pad(Call& call) {
     if (before > 0 || amounts[2 * i + 1] > 0) conditions.push_back({variable(dim), before, from[dim] + before});
   }
   const T outside = broadcast(call.element(2, call.result_meta().dtype), to);
-  return call.give(guard(conditions, view(x, std::move(map), to), outside));
+  return call.set_result(guard(conditions, view(x, std::move(map), to), outside));
 }
 
 /// What a part is written into: a tensor (self, src, ...), or, for the gradient of a view, zeros (grad, sizes, ...).
@@ -106,8 +106,8 @@ struct Into {
       : whole(gradient ? broadcast(call.in(0).number(0), call.result_sizes()) : call.raw(0)),
         part(call.in(gradient ? 0 : 1)) {}
 
-  bool give(Call& call, const std::vector<Condition>& inside, std::vector<Expr> map) const {
-    return call.give(guard(inside, view(part, std::move(map), whole.sizes()), whole));
+  bool set_result(Call& call, const std::vector<Condition>& inside, std::vector<Expr> map) const {
+    return call.set_result(guard(inside, view(part, std::move(map), whole.sizes()), whole));
   }
 };
 
@@ -117,7 +117,7 @@ bool slice_scatter(Call& call) {
   const Into into(call, gradient);
   const int64_t dim = Call::wrap(call.integer(2), into.whole.rank()), step = call.integer(5);
   const Size size = into.whole.sizes()[dim], length = into.part.sizes()[dim];
-  if (length.is_static() && length.number() == 0) return call.give(into.whole);
+  if (length.is_static() && length.number() == 0) return call.set_result(into.whole);
   // A start behind the end has no length: nothing is looked up.
   Size start = call.given(3) ? call.integer(3) : 0;
   if (start.number() < 0) {
@@ -131,7 +131,7 @@ bool slice_scatter(Call& call) {
     conditions.push_back({shapes::mod(from_start, Expr(step)), 0, 1});
     map[dim] = shapes::floor_div(from_start, Expr(step));
   }
-  return into.give(call, conditions, std::move(map));
+  return into.set_result(call, conditions, std::move(map));
 }
 
 /// (self, src, dim, index) or (grad, sizes, dim, index).
@@ -143,7 +143,7 @@ bool select_scatter(Call& call) {
   if (index.number() < 0) index = index + into.whole.sizes()[dim];
   std::vector<Expr> map = identity(into.whole.rank());
   map.erase(map.begin() + dim);
-  return into.give(call, {{variable(dim), index, index + 1}}, std::move(map));
+  return into.set_result(call, {{variable(dim), index, index + 1}}, std::move(map));
 }
 
 /// (self, src, offset, dim1, dim2) or (grad, sizes, offset, dim1, dim2).
@@ -153,7 +153,7 @@ bool diagonal_scatter(Call& call) {
   const int64_t offset = call.integer(2), rank = into.whole.rank();
   const int64_t first = Call::wrap(call.integer(3), rank), second = Call::wrap(call.integer(4), rank);
   const Size length = into.part.sizes().back();
-  if (length.is_static() && length.number() == 0) return call.give(into.whole);
+  if (length.is_static() && length.number() == 0) return call.set_result(into.whole);
   // Element (i + max(-offset, 0), i + max(offset, 0)).
   const int64_t down = std::max<int64_t>(-offset, 0), right = std::max<int64_t>(offset, 0);
   std::vector<Expr> map;
@@ -161,7 +161,7 @@ bool diagonal_scatter(Call& call) {
     if (i != first && i != second) map.push_back(variable(i));
   }
   map.push_back(variable(first) - Expr(down));
-  return into.give(
+  return into.set_result(
       call,
       {{variable(first), down, length + down}, {variable(second) - variable(first), right - down, right - down + 1}},
       std::move(map));
@@ -174,7 +174,7 @@ bool triangle(Call& call) {
   const T at = call.index(distance, x.sizes());
   const auto diagonal = static_cast<double>(call.integer(1));
   const T zero = broadcast(x.number(0), x.sizes());
-  return call.give(select(upper ? at >= diagonal : at <= diagonal, x, zero));
+  return call.set_result(select(upper ? at >= diagonal : at <= diagonal, x, zero));
 }
 
 bool flip(Call& call) {
@@ -184,7 +184,7 @@ bool flip(Call& call) {
     const int64_t dim = Call::wrap(given, x.rank());
     if (x.rank()) map[dim] = x.sizes()[dim].expr() - 1 - variable(dim);
   }
-  return call.give(view(x, std::move(map), x.sizes()));
+  return call.set_result(view(x, std::move(map), x.sizes()));
 }
 
 bool roll(Call& call) {
@@ -196,7 +196,7 @@ bool roll(Call& call) {
     const int64_t dim = Call::wrap(dims[i], x.rank());
     map[dim] = shapes::mod(map[dim] - Expr(shifts[i]), x.sizes()[dim].expr());
   }
-  return call.give(view(x, std::move(map), x.sizes()));
+  return call.set_result(view(x, std::move(map), x.sizes()));
 }
 
 bool repeat(Call& call) {
@@ -206,11 +206,11 @@ bool repeat(Call& call) {
   std::vector<Expr> map;
   const auto added = static_cast<int64_t>(to.size()) - x.rank();
   for (int64_t i = 0; i < x.rank(); ++i) map.push_back(shapes::mod(variable(added + i), x.sizes()[i].expr()));
-  return call.give(view(x, std::move(map), to));
+  return call.set_result(view(x, std::move(map), to));
 }
 
 /// Reshape of a value: a view where eager has one, a copy where not.
-bool reshape_rule(Call& call) { return call.give_reshaped(call.raw(0)); }
+bool reshape_rule(Call& call) { return call.set_reshaped_result(call.raw(0)); }
 
 /// start + step * position, in eager's accumulation dtype. `first` is the position of start, -1 without one.
 bool arange_from(Call& call, int first, int last_of_numbers) {
@@ -225,7 +225,7 @@ bool arange_from(Call& call, int first, int last_of_numbers) {
   const Dtype wide = exact ? Dtype::I64 : Dtype::F64;
   const T start = first < 0 ? call.number(wide, 0) : call.in(first, wide);
   const T step = has_step ? call.in(call.at("step"), wide) : call.number(wide, 1);
-  return call.give((start + position.to(wide) * step).to(dtype));
+  return call.set_result((start + position.to(wide) * step).to(dtype));
 }
 
 /// (weight, indices, padding_idx, ...).
@@ -242,7 +242,7 @@ bool embedding(Call& call) {
   Sizes spread = rows.sizes();
   spread.push_back(1);
   const T at = broadcast(reshape(rows, spread), to);
-  return call.give({weight.dag, weight.dag->gather(weight.id, {at.id}, std::move(map), {size, kInSelf, 0}, to)});
+  return call.set_result({weight.dag, weight.dag->gather(weight.id, {at.id}, std::move(map), {size, kInSelf, 0}, to)});
 }
 
 /// (self, dim, index) with an index vector.
@@ -261,7 +261,7 @@ bool index_select(Call& call) {
   std::vector<Expr> map = identity(rank);
   map[dim] = Expr::value(0);
   const T at = view(rows, {variable(dim)}, to);
-  return call.give({data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kInSelf, dim}, to)});
+  return call.set_result({data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kInSelf, dim}, to)});
 }
 
 /// (self, dim, index, sparse_grad).
@@ -275,7 +275,7 @@ bool gather(Call& call) {
   at = select(at < 0.0, at.number(size), at);
   std::vector<Expr> map = identity(rank);
   map[dim] = Expr::value(0);
-  return call.give(
+  return call.set_result(
       {data.dag, data.dag->gather(data.id, {at.id}, std::move(map), {size, kNamed, dim}, call.result_sizes())});
 }
 
@@ -320,7 +320,7 @@ bool index_tensor(Call& call) {
     }
     operands.push_back(view(index, std::move(at), to).id);
   }
-  return call.give({data.dag, data.dag->gather(data.id, operands, std::move(map), std::move(checks), to)});
+  return call.set_result({data.dag, data.dag->gather(data.id, operands, std::move(map), std::move(checks), to)});
 }
 
 /// (self, target, weight, reduction, ignore_index) -> output, total_weight.
@@ -336,8 +336,8 @@ bool nll_loss(Call& call) {
   const T picked{x.dag, x.dag->gather(x.id, {at.id}, {variable(0), Expr::value(0)}, {classes, kTarget, 1}, at.sizes())};
   const T losses = select(valid, -picked, broadcast(x.number(0), at.sizes()));
   const T sum = reduce(Op::ReduceSum, losses, {0}), total = reduce(Op::ReduceSum, valid.to(x.dtype()), {0});
-  call.give_reshaped(reduction == 1 ? sum / total : sum);
-  if (call.wanted(1)) call.give_reshaped(total, 1);
+  call.set_reshaped_result(reduction == 1 ? sum / total : sum);
+  if (call.wanted(1)) call.set_reshaped_result(total, 1);
   return true;
 }
 

@@ -58,7 +58,7 @@ std::optional<T> product(Call& call, int first, int second) {
 /// mm and bmm: (self, mat2).
 bool multiply(Call& call) {
   const std::optional<T> result = product(call, 0, 1);
-  return result && call.give(*result);
+  return result && call.set_result(*result);
 }
 
 /// addmm and baddbmm: (self, mat1, mat2, beta, alpha). With beta zero, self counts for nothing, not even as NaN.
@@ -68,7 +68,7 @@ bool multiply_and_add(Call& call) {
   if (!result) return false;
   result = *result * alpha;
   if (beta != 0) result = *result + call.in(0) * beta;
-  return call.give(*result);
+  return call.set_result(*result);
 }
 
 /// A convolution has so many taps at most.
@@ -98,7 +98,7 @@ bool convolve(Call& call) {
     sum = sum ? *sum + part : part;
   }
   if (call.given(2)) sum = *sum + reshape(call.in(2), {to[1], 1});
-  return call.give(*sum);
+  return call.set_result(*sum);
 }
 
 constexpr RuleRow kRows[] = {

@@ -19,21 +19,21 @@ bool unary(Call& call) {
                                    : x.dtype() == Dtype::Bool ? 'B'
                                                               : 'I') == std::string_view::npos)
     return false;
-  return call.give(x.apply(op));
+  return call.set_result(x.apply(op));
 }
 
 /// Floor and its like leave integers alone.
 template <Op op>
 bool rounding(Call& call) {
   const T x = call.in(0);
-  return call.give(is_float(x.dtype()) ? x.apply(op) : x);
+  return call.set_result(is_float(x.dtype()) ? x.apply(op) : x);
 }
 
 template <Op op>
 bool binary(Call& call) {
   const T a = call.in(0), b = call.in(1);
   if (a.dtype() == Dtype::Bool) return false;
-  return call.give(a.apply(op, b));
+  return call.set_result(a.apply(op, b));
 }
 
 template <Op op>
@@ -49,19 +49,19 @@ bool compare(Call& call) {
     a = a.apply(round);
     b = b.apply(round);
   }
-  return call.give(a.apply(op, b));
+  return call.set_result(a.apply(op, b));
 }
 
 template <Op op>
 bool logical(Call& call) {
-  return call.give(call.raw(0).to(Dtype::Bool).apply(op, call.raw(1).to(Dtype::Bool)));
+  return call.set_result(call.raw(0).to(Dtype::Bool).apply(op, call.raw(1).to(Dtype::Bool)));
 }
 
 template <Op op>
 bool bitwise(Call& call) {
   const T a = call.in(0), b = call.in(1);
   if (is_float(a.dtype())) return false;
-  return call.give(a.apply(op, b));
+  return call.set_result(a.apply(op, b));
 }
 
 /// add and sub: (self, other, alpha).
@@ -71,14 +71,14 @@ bool add_like(Call& call) {
   if (dtype == Dtype::Bool) {
     // True + True is True.
     if (op != Op::Add || call.number(2) != 1) return false;
-    return call.give(call.in(0) | call.in(1));
+    return call.set_result(call.in(0) | call.in(1));
   }
-  return call.give(call.in(0).apply(op, call.in(1) * call.in(2)));
+  return call.set_result(call.in(0).apply(op, call.in(1) * call.in(2)));
 }
 
 bool multiply(Call& call) {
-  if (call.compute() == Dtype::Bool) return call.give(call.in(0) & call.in(1));
-  return call.give(call.in(0) * call.in(1));
+  if (call.compute() == Dtype::Bool) return call.set_result(call.in(0) & call.in(1));
+  return call.set_result(call.in(0) * call.in(1));
 }
 
 /// Integer division by zero raises in eager: only for numbers that are not zero.
@@ -86,20 +86,20 @@ bool divides_safely(Call& call) {
   return is_float(call.compute()) || (!call.is_tensor(1) && call.number(1) != 0 && call.compute() != Dtype::Bool);
 }
 
-bool divide(Call& call) { return call.give(call.in(0) / call.in(1)); }
+bool divide(Call& call) { return call.set_result(call.in(0) / call.in(1)); }
 
 bool divide_mode(Call& call) {
   if (!call.given(2)) return divide(call);
   if (!divides_safely(call)) return false;
   const T a = call.in(0), b = call.in(1);
-  if (call.text(2) == "floor") return call.give(a.apply(Op::FloorDiv, b));
-  return call.give(is_float(a.dtype()) ? (a / b).apply(Op::Trunc) : a / b);
+  if (call.text(2) == "floor") return call.set_result(a.apply(Op::FloorDiv, b));
+  return call.set_result(is_float(a.dtype()) ? (a / b).apply(Op::Trunc) : a / b);
 }
 
 template <Op op>
 bool modulo(Call& call) {
   if (!divides_safely(call)) return false;
-  return call.give(call.in(0).apply(op, call.in(1)));
+  return call.set_result(call.in(0).apply(op, call.in(1)));
 }
 
 bool pow_number(Call& call) {
@@ -107,24 +107,24 @@ bool pow_number(Call& call) {
   const double exponent = call.number(1);
   if (!is_float(x.dtype())) {
     if (x.dtype() == Dtype::Bool || exponent < 0 || !call.is_integral(1)) return false;
-    return call.give(power(x, call.in(1)));
+    return call.set_result(power(x, call.in(1)));
   }
-  if (exponent == 0) return call.give(broadcast(x.number(1), x.sizes()));
-  if (exponent == 1) return call.give(x);
-  if (exponent == 2) return call.give(x * x);
-  if (exponent == 3) return call.give(x * x * x);
+  if (exponent == 0) return call.set_result(broadcast(x.number(1), x.sizes()));
+  if (exponent == 1) return call.set_result(x);
+  if (exponent == 2) return call.set_result(x * x);
+  if (exponent == 3) return call.set_result(x * x * x);
   // Of -inf a root is no number and a power is infinity; eager takes the power for half.
   const bool half = call.meta(0).dtype == c10::kHalf;
-  if (exponent == 0.5 && !half) return call.give(sqrt(x));
-  if (exponent == -0.5 && !half) return call.give(1.0 / sqrt(x));
-  if (exponent == -1) return call.give(1.0 / x);
-  if (exponent == -2) return call.give(1.0 / (x * x));
-  return call.give(power(x, exponent));
+  if (exponent == 0.5 && !half) return call.set_result(sqrt(x));
+  if (exponent == -0.5 && !half) return call.set_result(1.0 / sqrt(x));
+  if (exponent == -1) return call.set_result(1.0 / x);
+  if (exponent == -2) return call.set_result(1.0 / (x * x));
+  return call.set_result(power(x, exponent));
 }
 
 bool pow_tensor(Call& call) {
   if (!is_float(call.compute())) return false;
-  return call.give(power(call.in(0), call.in(1)));
+  return call.set_result(power(call.in(0), call.in(1)));
 }
 
 /// Before PyTorch 2.13 a NaN that is the only number to bound values in `clamp` leaves them alone; later it makes them
@@ -145,7 +145,7 @@ bool clamp(Call& call) {
   const bool lone = by_numbers && !(call.given(1) && call.given(2)) && lone_nan_is_ignored();
   if (call.given(1)) x = lone ? select(x < call.in(1), call.in(1), x) : maximum(x, call.in(1));
   if (call.given(2)) x = lone ? select(x > call.in(2), call.in(2), x) : minimum(x, call.in(2));
-  return call.give(x);
+  return call.set_result(x);
 }
 
 /// Whether oneDNN computes in the dtype on this CPU, as PyTorch's own question says.
@@ -181,62 +181,62 @@ bool gelu(Call& call) {
   const T x = call.in(0);
   if (call.text(1) == "tanh") {
     const T inner = 0.7978845608028654 * (x + 0.044715 * (x * x * x));
-    return call.give(0.5 * x * (1.0 + tanh(inner)));
+    return call.set_result(0.5 * x * (1.0 + tanh(inner)));
   }
   const T twice_normal = 1.0 + erf(x * 0.70710678118654752440);
-  if (!is_one_dnn_gelu(call)) return call.give(x * 0.5 * twice_normal);
+  if (!is_one_dnn_gelu(call)) return call.set_result(x * 0.5 * twice_normal);
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-  return call.give(select(x == infinity, broadcast(x.number(nan), x.sizes()), x * twice_normal * 0.5));
+  return call.set_result(select(x == infinity, broadcast(x.number(nan), x.sizes()), x * twice_normal * 0.5));
 }
 
 bool softplus(Call& call) {
   const T x = call.in(0), scaled = x * call.number(1);
-  return call.give(select(scaled > call.number(2), x, log1p(exp(scaled)) / call.number(1)));
+  return call.set_result(select(scaled > call.number(2), x, log1p(exp(scaled)) / call.number(1)));
 }
 
 bool elu(Call& call) {
   const T x = call.in(0);
   const double alpha = call.number(1), scale = call.number(2), input_scale = call.number(3);
-  return call.give(select(x < 0.0, expm1(x * input_scale) * (alpha * scale), x * scale));
+  return call.set_result(select(x < 0.0, expm1(x * input_scale) * (alpha * scale), x * scale));
 }
 
 bool hardsigmoid_of(Call& call, bool times_x) {
   const T x = call.in(0);
   const T clipped = minimum(maximum(x + 3.0, 0.0), 6.0);
-  return call.give((times_x ? x * clipped : clipped) / 6.0);
+  return call.set_result((times_x ? x * clipped : clipped) / 6.0);
 }
 
 /// Rounded once where it is added, as eager's compiler has it: a product beyond the largest number may come back.
 bool addcmul(Call& call) {
   const T x = call.in(0), scaled = call.in(3) * call.in(1), factor = call.in(2);
-  if (!is_float(x.dtype())) return call.give(x + scaled * factor);
-  return call.give({x.dag, x.dag->math(Op::Fma, {scaled.id, factor.id, x.id})});
+  if (!is_float(x.dtype())) return call.set_result(x + scaled * factor);
+  return call.set_result({x.dag, x.dag->math(Op::Fma, {scaled.id, factor.id, x.id})});
 }
 
-bool where(Call& call) { return call.give(select(call.raw(0).to(Dtype::Bool), call.in(1), call.in(2))); }
+bool where(Call& call) { return call.set_result(select(call.raw(0).to(Dtype::Bool), call.in(1), call.in(2))); }
 
 bool masked_fill(Call& call) {
   const T x = call.in(0);
   const T value = call.element(2, call.result_meta().dtype);
   if (value.rank() != 0) return false;
-  return call.give(select(call.raw(1).to(Dtype::Bool), value, x));
+  return call.set_result(select(call.raw(1).to(Dtype::Bool), value, x));
 }
 
 /// The elements in another dtype or layout: no arithmetic.
-bool copy(Call& call) { return call.give(call.raw(0)); }
+bool copy(Call& call) { return call.set_result(call.raw(0)); }
 
 /// (self, src): src's elements in self's sizes and dtype.
-bool copy_from(Call& call) { return call.give(broadcast(call.raw(1), call.result_sizes())); }
+bool copy_from(Call& call) { return call.set_result(broadcast(call.raw(1), call.result_sizes())); }
 
 template <int number>
 bool filled_with(Call& call) {
-  return call.give(broadcast(call.number(call.compute(), number), call.result_sizes()));
+  return call.set_result(broadcast(call.number(call.compute(), number), call.result_sizes()));
 }
 
 /// The number or the tensor without dimensions at `argument`, everywhere.
 template <int argument>
 bool filled_from(Call& call) {
-  return call.give(broadcast(call.element(argument, call.result_meta().dtype), call.result_sizes()));
+  return call.set_result(broadcast(call.element(argument, call.result_meta().dtype), call.result_sizes()));
 }
 
 constexpr RuleRow kRows[] = {
@@ -277,8 +277,8 @@ constexpr RuleRow kRows[] = {
     {"aten::add.Scalar", add_like<Op::Add>},
     {"aten::sub.Tensor", add_like<Op::Sub>},
     {"aten::sub.Scalar", add_like<Op::Sub>},
-    {"aten::rsub.Tensor", [](Call& call) { return call.give(call.in(1) - call.in(0) * call.in(2)); }},
-    {"aten::rsub.Scalar", [](Call& call) { return call.give(call.in(1) - call.in(0) * call.in(2)); }},
+    {"aten::rsub.Tensor", [](Call& call) { return call.set_result(call.in(1) - call.in(0) * call.in(2)); }},
+    {"aten::rsub.Scalar", [](Call& call) { return call.set_result(call.in(1) - call.in(0) * call.in(2)); }},
     {"aten::mul.Tensor", multiply},
     {"aten::mul.Scalar", multiply},
     {"aten::div.Tensor", divide},
@@ -298,12 +298,12 @@ constexpr RuleRow kRows[] = {
     {"aten::pow.Tensor_Tensor", pow_tensor},
     {"aten::pow.Scalar", pow_tensor},
     {"aten::addcmul", addcmul},
-    {"aten::addcdiv", [](Call& call) { return call.give(call.in(0) + call.in(3) * call.in(1) / call.in(2)); }},
+    {"aten::addcdiv", [](Call& call) { return call.set_result(call.in(0) + call.in(3) * call.in(1) / call.in(2)); }},
     {"aten::lerp.Scalar",
      [](Call& call) {
        const T a = call.in(0), b = call.in(1);
        const double weight = call.number(2);
-       return call.give(std::abs(weight) < 0.5 ? a + weight * (b - a) : b - (b - a) * (1 - weight));
+       return call.set_result(std::abs(weight) < 0.5 ? a + weight * (b - a) : b - (b - a) * (1 - weight));
      }},
 
     {"aten::eq.Tensor", compare<Op::Eq>},
@@ -321,15 +321,15 @@ constexpr RuleRow kRows[] = {
     {"aten::isnan",
      [](Call& call) {
        const T x = call.raw(0);
-       return call.give(x != x);
+       return call.set_result(x != x);
      }},
     {"aten::isinf",
      [](Call& call) {
        const T x = call.raw(0);
-       if (!is_float(x.dtype())) return call.give(broadcast(call.number(Dtype::Bool, 0), x.sizes()));
-       return call.give(abs(x) == static_cast<double>(INFINITY));
+       if (!is_float(x.dtype())) return call.set_result(broadcast(call.number(Dtype::Bool, 0), x.sizes()));
+       return call.set_result(abs(x) == static_cast<double>(INFINITY));
      }},
-    {"aten::logical_not", [](Call& call) { return call.give(!call.raw(0).to(Dtype::Bool)); }},
+    {"aten::logical_not", [](Call& call) { return call.set_result(!call.raw(0).to(Dtype::Bool)); }},
     {"aten::logical_and", logical<Op::And>},
     {"aten::logical_or", logical<Op::Or>},
     {"aten::logical_xor", logical<Op::Xor>},
@@ -342,29 +342,29 @@ constexpr RuleRow kRows[] = {
     {"aten::__and__.Tensor", bitwise<Op::And>},
     {"aten::__or__.Tensor", bitwise<Op::Or>},
 
-    {"aten::relu", [](Call& call) { return call.give(maximum(call.in(0), 0.0)); }},
+    {"aten::relu", [](Call& call) { return call.set_result(maximum(call.in(0), 0.0)); }},
     {"aten::gelu", gelu},
     {"aten::silu",
      [](Call& call) {
        const T x = call.in(0);
-       return call.give(x / (1.0 + exp(-x)));
+       return call.set_result(x / (1.0 + exp(-x)));
      }},
     {"aten::mish",
      [](Call& call) {
        const T x = call.in(0);
-       return call.give(x * tanh(log1p(exp(x))));
+       return call.set_result(x * tanh(log1p(exp(x))));
      }},
     {"aten::softplus", softplus},
     {"aten::elu", elu},
     {"aten::leaky_relu",
      [](Call& call) {
        const T x = call.in(0);
-       return call.give(select(x > 0.0, x, x * call.number(1)));
+       return call.set_result(select(x > 0.0, x, x * call.number(1)));
      }},
     {"aten::threshold",
      [](Call& call) {
        const T x = call.in(0);
-       return call.give(select(x <= call.in(1), broadcast(call.in(2), x.sizes()), x));
+       return call.set_result(select(x <= call.in(1), broadcast(call.in(2), x.sizes()), x));
      }},
     {"aten::hardtanh", clamp<true>},
     {"aten::hardsigmoid", [](Call& call) { return hardsigmoid_of(call, false); }},
@@ -372,9 +372,9 @@ constexpr RuleRow kRows[] = {
     {"aten::clamp", clamp<true>},
     {"aten::clamp.Tensor", clamp<false>},
     {"aten::clamp_min",
-     [](Call& call) { return call.compute() != Dtype::Bool && call.give(maximum(call.in(0), call.in(1))); }},
+     [](Call& call) { return call.compute() != Dtype::Bool && call.set_result(maximum(call.in(0), call.in(1))); }},
     {"aten::clamp_max",
-     [](Call& call) { return call.compute() != Dtype::Bool && call.give(minimum(call.in(0), call.in(1))); }},
+     [](Call& call) { return call.compute() != Dtype::Bool && call.set_result(minimum(call.in(0), call.in(1))); }},
     {"aten::where.self", where},
     {"aten::masked_fill.Scalar", masked_fill},
     {"aten::masked_fill.Tensor", masked_fill},

@@ -105,7 +105,7 @@ bool sum_rule(Call& call) {
   x = in_memory_order(call, x, dims);
   T result = is_long(call, x, dims) ? reduced(Op::ReduceSumWide, x, dims) : sum(x, dims);
   if (mean) result = result / result.number(elements(x, dims));
-  return call.give_reshaped(result);
+  return call.set_reshaped_result(result);
 }
 
 bool product(Call& call) {
@@ -113,7 +113,7 @@ bool product(Call& call) {
   if (x.dtype() == Dtype::Bool) return false;
   const auto dims = dims_of(call, call.at("dim"), x.rank());
   if (is_long(call, x, dims)) x = x.to(Dtype::F64);
-  return call.give_reshaped(reduced(Op::ReduceProd, x, dims));
+  return call.set_reshaped_result(reduced(Op::ReduceProd, x, dims));
 }
 
 template <Op op>
@@ -121,7 +121,7 @@ bool extreme(Call& call) {
   const T x = call.in(0);
   const auto dims = dims_of(call, call.at("dim"), x.rank());
   if (x.dtype() == Dtype::Bool || reduces_nothing(x, dims)) return false;
-  return call.give_reshaped(reduced(op, in_memory_order(call, x, dims), dims));
+  return call.set_reshaped_result(reduced(op, in_memory_order(call, x, dims), dims));
 }
 
 /// max.dim, min.dim: values and indices.
@@ -132,8 +132,8 @@ bool extreme_with_index(Call& call) {
   const int64_t dim = Call::wrap(call.integer(1), x.rank());
   if (reduces_nothing(x, {dim})) return false;
   const T position = call.index(Expr::variable(static_cast<int32_t>(dim)), x.sizes());
-  call.give_reshaped(reduce(op, x, {dim}), 0);
-  if (call.wanted(1)) call.give_reshaped({x.dag, x.dag->reduce(arg, x.id, {dim}, position.id)}, 1);
+  call.set_reshaped_result(reduce(op, x, {dim}), 0);
+  if (call.wanted(1)) call.set_reshaped_result({x.dag, x.dag->reduce(arg, x.id, {dim}, position.id)}, 1);
   return true;
 }
 
@@ -149,14 +149,14 @@ bool arg_extreme(Call& call) {
   }
   if (reduces_nothing(x, {dim})) return false;
   const T position = call.index(Expr::variable(static_cast<int32_t>(dim)), x.sizes());
-  return call.give_reshaped({x.dag, x.dag->reduce(op, x.id, {dim}, position.id)});
+  return call.set_reshaped_result({x.dag, x.dag->reduce(op, x.id, {dim}, position.id)});
 }
 
 template <Op op>
 bool truth(Call& call) {
   const T x = call.raw(0).to(Dtype::Bool);
   const auto dims = dims_of(call, call.at("dim"), x.rank());
-  return call.give_reshaped(dims.empty() ? x : reduce(op, in_memory_order(call, x, dims), dims));
+  return call.set_reshaped_result(dims.empty() ? x : reduce(op, in_memory_order(call, x, dims), dims));
 }
 
 struct Moments {
@@ -197,9 +197,9 @@ bool variance(Call& call, bool root, bool with_mean) {
     degrees = maximum(call.index(number.expr(), {}).to(Dtype::F64) - correction, 0.0).to(x.dtype());
   }
   const T result = both.squares / degrees;
-  call.give_reshaped(root ? sqrt(result) : result);
+  call.set_reshaped_result(root ? sqrt(result) : result);
   // Where a distance is no number, eager's mean is none.
-  if (with_mean) call.give_reshaped(select(both.squares == both.squares, both.mean, both.squares), 1);
+  if (with_mean) call.set_reshaped_result(select(both.squares == both.squares, both.mean, both.squares), 1);
   return true;
 }
 
@@ -208,9 +208,9 @@ bool vector_norm(Call& call) {
   if (!loops::is_float(x.dtype())) return false;
   const auto dims = dims_of(call, 2, x.rank());
   const double order = call.number(1);
-  if (order == 2) return call.give_reshaped(sqrt(sum(x * x, dims)));
-  if (order == 1) return call.give_reshaped(sum(abs(x), dims));
-  if (order == INFINITY && !reduces_nothing(x, dims)) return call.give_reshaped(greatest(abs(x), dims));
+  if (order == 2) return call.set_reshaped_result(sqrt(sum(x * x, dims)));
+  if (order == 1) return call.set_reshaped_result(sum(abs(x), dims));
+  if (order == INFINITY && !reduces_nothing(x, dims)) return call.set_reshaped_result(greatest(abs(x), dims));
   return false;
 }
 
@@ -221,7 +221,7 @@ bool softmax(Call& call) {
   const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
   const T weights = exp(x - greatest(x, dims));
   // One division a row; the sum is 1 at least.
-  return call.give(weights * reciprocal(sum(weights, dims)));
+  return call.set_result(weights * reciprocal(sum(weights, dims)));
 }
 
 /// Rows of nothing but -inf give zeros.
@@ -231,8 +231,8 @@ bool safe_softmax(Call& call) {
   const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
   const T top = greatest(x, dims);
   const T weights = exp(x - top);
-  return call.give(select(top == static_cast<double>(-INFINITY), broadcast(x.number(0), x.sizes()),
-                          weights * reciprocal(sum(weights, dims))));
+  return call.set_result(select(top == static_cast<double>(-INFINITY), broadcast(x.number(0), x.sizes()),
+                                weights * reciprocal(sum(weights, dims))));
 }
 
 bool log_softmax(Call& call) {
@@ -240,7 +240,7 @@ bool log_softmax(Call& call) {
   if (x.rank() == 0) return false;
   const std::vector<int64_t> dims{Call::wrap(call.integer(1), x.rank())};
   const T shifted = x - greatest(x, dims);
-  return call.give(shifted - log(sum(exp(shifted), dims)));
+  return call.set_result(shifted - log(sum(exp(shifted), dims)));
 }
 
 bool logsumexp(Call& call) {
@@ -251,7 +251,7 @@ bool logsumexp(Call& call) {
   const T top = greatest(x, dims);
   // inf - inf is no number: eager takes zero as the shift there.
   const T shift = select(abs(top) == static_cast<double>(INFINITY), broadcast(x.number(0), top.sizes()), top);
-  return call.give_reshaped(log(sum(exp(x - shift), dims)) + shift);
+  return call.set_reshaped_result(log(sum(exp(x - shift), dims)) + shift);
 }
 
 T scale_and_shift(Call& call, T x, int weight, int bias, Dtype dtype, const Sizes& sizes) {
@@ -269,9 +269,9 @@ bool layer_norm(Call& call) {
   if (reduces_nothing(x, dims)) return false;
   const Moments both = moments(x, dims);
   const T scale = rsqrt(both.squares / x.number(elements(x, dims)) + call.number(4));
-  call.give(scale_and_shift(call, (x - both.mean) * scale, 2, 3, x.dtype(), inner));
-  if (call.wanted(1)) call.give_reshaped(both.mean, 1);
-  if (call.wanted(2)) call.give_reshaped(scale, 2);
+  call.set_result(scale_and_shift(call, (x - both.mean) * scale, 2, 3, x.dtype(), inner));
+  if (call.wanted(1)) call.set_reshaped_result(both.mean, 1);
+  if (call.wanted(2)) call.set_reshaped_result(scale, 2);
   return true;
 }
 
@@ -286,8 +286,8 @@ bool rms_norm(Call& call) {
       x.dtype() == Dtype::F64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
   if (call.given(3)) epsilon = call.number(3);
   const T scale = rsqrt(sum(x * x, dims) / x.number(elements(x, dims)) + epsilon);
-  call.give(scale_and_shift(call, x * scale, 2, -1, x.dtype(), inner));
-  if (call.wanted(1)) call.give_reshaped(scale, 1);
+  call.set_result(scale_and_shift(call, x * scale, 2, -1, x.dtype(), inner));
+  if (call.wanted(1)) call.set_reshaped_result(scale, 1);
   return true;
 }
 
@@ -302,9 +302,9 @@ bool group_norm(Call& call) {
   const Moments both = moments(grouped, dims);
   const T scale = rsqrt(both.squares / x.number(elements(grouped, dims)) + call.number(7));
   const Sizes per_channel{1, groups, channels / groups, 1};
-  call.give_reshaped(scale_and_shift(call, (grouped - both.mean) * scale, 1, 2, x.dtype(), per_channel));
-  if (call.wanted(1)) call.give_reshaped(both.mean, 1);
-  if (call.wanted(2)) call.give_reshaped(scale, 2);
+  call.set_reshaped_result(scale_and_shift(call, (grouped - both.mean) * scale, 1, 2, x.dtype(), per_channel));
+  if (call.wanted(1)) call.set_reshaped_result(both.mean, 1);
+  if (call.wanted(2)) call.set_reshaped_result(scale, 2);
   return true;
 }
 
@@ -320,11 +320,11 @@ bool batch_norm_with(Call& call, int epsilon) {
   if (call.given(1)) factor = factor * channel(1);
   T term = -(channel(3) * factor);
   if (call.given(2)) term = channel(2) + term;
-  call.give(x * factor + term);
+  call.set_result(x * factor + term);
   for (size_t k = 1; k < call.result_count(); ++k) {
     if (!call.wanted(k)) continue;
     if (count(call.result_sizes(k)) != 0) return false;
-    call.give(broadcast(call.number(x.dtype(), 0), call.result_sizes(k)), k);
+    call.set_result(broadcast(call.number(x.dtype(), 0), call.result_sizes(k)), k);
   }
   return true;
 }
@@ -345,13 +345,14 @@ bool batch_norm_of_batch(Call& call) {
   const T scale = rsqrt(squares / number + call.number(7)).to(x.dtype());
   Sizes per_channel(x.rank(), 1);
   per_channel[1] = x.sizes()[1];
-  call.give(scale_and_shift(call, distance * scale, 1, 2, x.dtype(), per_channel));
-  if (call.wanted(1)) call.give_reshaped(mean, 1);
-  if (call.wanted(2)) call.give_reshaped(scale, 2);
+  call.set_result(scale_and_shift(call, distance * scale, 1, 2, x.dtype(), per_channel));
+  if (call.wanted(1)) call.set_reshaped_result(mean, 1);
+  if (call.wanted(2)) call.set_reshaped_result(scale, 2);
   if (call.result_count() < 5) return true;
   const double momentum = call.number(6);
   const auto moved = [&](int running, const T& now) {
-    call.give_reshaped(now * momentum + reshape(call.in(running, x.dtype()), per_channel) * (1 - momentum), running);
+    call.set_reshaped_result(now * momentum + reshape(call.in(running, x.dtype()), per_channel) * (1 - momentum),
+                             running);
   };
   if (call.wanted(3)) moved(3, mean);
   if (call.wanted(4)) moved(4, (squares / (number - 1.0)).to(x.dtype()));
@@ -368,7 +369,7 @@ bool running(Call& call) {
   const T x = call.in(0, single ? Dtype::F64 : call.compute());
   if (x.dtype() == Dtype::Bool || x.rank() == 0) return false;
   const int64_t dim = Call::wrap(call.integer(1), x.rank());
-  return call.give({x.dag, x.dag->scan(op, x.id, dim)});
+  return call.set_result({x.dag, x.dag->scan(op, x.id, dim)});
 }
 
 constexpr RuleRow kRows[] = {

@@ -1,5 +1,5 @@
 // Attention as programs write it out, softmax(query @ key^T * scale + mask) @ value, by one operator that never has all
-// scores in memory (runtime/attention.cpp).
+// scores in memory (runtime/program/attention.cpp).
 //
 // The law: the operator gives what the operators written out give, rounding aside, for all values, NaN, infinity and
 // rows without a key included. It sees to that itself. So a form is taken whose scores are

@@ -622,7 +622,7 @@ class Functionaliser {
                      fresh(whole));
     }
     if (name == "split" || name == "split_with_sizes") {
-      if (whole.symbolic) refuse(node.op, "writes a part of a tensor whose sizes differ from run to run");
+      if (whole.symbolic) refuse(node.op, "writes a part of a tensor whose sizes are dynamic");
       const int64_t dim = dimension(2);
       int64_t start = 0;
       for (int32_t i = 0; i < tensor.result; ++i) {

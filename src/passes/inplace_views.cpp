@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "graph/aliases.h"
-#include "graph/parts.h"
+#include "graph/partition.h"
 #include "passes/effects.h"
 #include "passes/passes.h"
 #include "passes/view_meta.h"

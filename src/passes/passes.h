@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "graph/parts.h"
+#include "graph/partition.h"
 
 namespace magneto::passes {
 

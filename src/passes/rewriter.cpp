@@ -1,6 +1,6 @@
 #include "passes/rewriter.h"
 
-#include "graph/parts.h"
+#include "graph/partition.h"
 
 namespace magneto::passes {
 
@@ -67,7 +67,7 @@ Graph Rewriter::finish() {
 
 const c10::IValue& constant_of(const AtenArg& arg) {
   if (const auto* constant = std::get_if<c10::IValue>(&arg)) return *constant;
-  throw Unsupported("a size that differs from run to run, where a number is needed");
+  throw Unsupported("a dynamic size, where a number is needed");
 }
 
 bool is_one(const graph::AtenArg& arg) {

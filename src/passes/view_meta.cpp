@@ -51,7 +51,7 @@ std::vector<TensorMeta> view_metas(const graph::AtenNode& node, const TensorMeta
   if (node.op.operator_name().name == "aten::as_strided") throw Unsupported("as_strided of memory that is written");
   torch::jit::Stack stack;
   stack.emplace_back(stand_in(source));
-  if (source.symbolic) throw Unsupported("a view of written memory whose sizes differ from run to run");
+  if (source.symbolic) throw Unsupported("a view of written memory whose sizes are dynamic");
   for (size_t i = 1; i < node.args.size(); ++i) stack.push_back(constant_of(node.args[i]));
   return call(node.op, std::move(stack), &source);
 }

@@ -1,6 +1,6 @@
-// Convolutions by oneDNN's own operator, whose result can be put into planned memory (runtime/placed_results.h), with
-// weights in its own layout: it reorders a plain weight in each call, which reads and writes all of it. Of a weight
-// that the runtime watches (runtime/prepared.h) this is done once.
+// Convolutions by oneDNN's own operator, whose result can be put into planned memory
+// (runtime/program/placed_results.h), with weights in its own layout: it reorders a plain weight in each call, which
+// reads and writes all of it. Of a weight that the runtime watches (runtime/program/prepacked.h) this is done once.
 #include <ATen/Context.h>
 #include <ATen/core/List.h>
 #include <c10/core/MemoryFormat.h>

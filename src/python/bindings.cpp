@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "python/abi/frame.h"
 #include "python/bind.h"
-#include "python/code.h"
-#include "python/frame.h"
+#include "python/bytecode/code.h"
 #include "python/ref.h"
 
 namespace magneto {

@@ -1,17 +1,16 @@
 // What tests reach of the runtime: graphs as text, run on real tensors.
 #include "api/bindings.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
+#include "compiler/cached_program.h"
 #include "graph/gm.h"
 #include "graph/graph.h"
 #include "python/text.h"
-#include "runtime/aten_program.h"
-#include "runtime/failing_allocator.h"
-#include "runtime/kept_program.h"
-#include "runtime/test_graphs.h"
-#include "runtime/torch_errors.h"
-#include "runtime/torch_program.h"
+#include "runtime/plan/torch_errors.h"
+#include "runtime/program/aten_program.h"
+#include "runtime/program/torch_program.h"
+#include "support/tensor_object.h"
+#include "testing/failing_allocator.h"
+#include "testing/test_graphs.h"
 
 namespace magneto {
 namespace {
@@ -34,8 +33,8 @@ PyObject* run_program(const runtime::AtenProgram& program, PyObject* inputs) {
   std::vector<const at::Tensor*> tensors;
   for (size_t i = 0; i < count; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
-    if (!THPVariable_Check(item)) throw std::invalid_argument("input " + std::to_string(i) + " is no tensor");
-    tensors.push_back(&THPVariable_Unpack(item));
+    if (!is_tensor_object(item)) throw std::invalid_argument("input " + std::to_string(i) + " is no tensor");
+    tensors.push_back(&unpack_tensor(item));
   }
   std::vector<at::Tensor> outputs(program.output_count());
   const bool ok = runtime::with_torch_errors([&] {
@@ -45,7 +44,7 @@ PyObject* run_program(const runtime::AtenProgram& program, PyObject* inputs) {
   if (!ok) return nullptr;
   Ref list = checked(PyList_New(static_cast<Py_ssize_t>(outputs.size())));
   for (size_t i = 0; i < outputs.size(); ++i)
-    PyList_SET_ITEM(list.get(), i, checked(THPVariable_Wrap(outputs[i])).release());
+    PyList_SET_ITEM(list.get(), i, checked(tensor_object(outputs[i])).release());
   return list.release();
 }
 

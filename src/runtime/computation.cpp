@@ -6,19 +6,19 @@
 #include <algorithm>
 #include <mutex>
 
+#include "compiler/cached_program.h"
 #include "graph/symbols.h"
 #include "lower/lowering.h"
+#include "observe/times.h"
 #include "passes/passes.h"
 #include "python/imported.h"
-#include "runtime/aten_program.h"
-#include "runtime/compiled_program.h"
-#include "runtime/kept_program.h"
-#include "runtime/kernel_code.h"
-#include "runtime/saved_state.h"
-#include "runtime/thread_modes.h"
-#include "runtime/times.h"
-#include "runtime/torch_errors.h"
-#include "runtime/torch_program.h"
+#include "runtime/device/kernel_code.h"
+#include "runtime/plan/saved_state.h"
+#include "runtime/plan/thread_modes.h"
+#include "runtime/plan/torch_errors.h"
+#include "runtime/program/aten_program.h"
+#include "runtime/program/compiled_program.h"
+#include "runtime/program/torch_program.h"
 
 namespace magneto::runtime {
 
@@ -230,7 +230,7 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
   std::string how = measures ? "measured, weights " : "by rule, weights ";
   for (const bool weight : way.watched) how += weight ? '1' : '0';
   StageTime cache_time("compile.backend.cache");
-  const KeptProgram kept(graph, how);
+  const CachedProgram kept(graph, how);
   std::optional<lower::LoopProgram> program;
   if (!way.interpret) program = kept.find();
   result.kept = program.has_value();
@@ -284,7 +284,7 @@ Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& 
       graph::Graph renamed = without_torch_level(graph);
       passes::separate_inplace_views(renamed);
       if (passes::can_cut(renamed)) {
-        result = make_parted_computation(renamed, way, sink);
+        result = make_partitioned_computation(renamed, way, sink);
         return;
       }
     }

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "compiler/tune.h"
 #include "graph/graph.h"
-#include "graph/stages.h"
-#include "runtime/plan.h"
-#include "runtime/program_watch.h"
-#include "runtime/tune.h"
+#include "observe/program_watch.h"
+#include "observe/stages.h"
+#include "runtime/plan/plan.h"
 
 namespace magneto::runtime {
 
@@ -22,7 +22,7 @@ struct CompileWay {
   bool interpret = false;
   /// It is a part already: what does not compile is not cut again.
   bool whole = false;
-  /// By input: a convolution's weight whose every write is noticed (Prepared::can_watch), and that there is room for.
+  /// By input: a convolution's weight whose every write is noticed (Prepacked::can_watch), and that there is room for.
   std::vector<bool> watched;
   /// Not zero seconds: alternatives are measured. The inputs are set then.
   Tuning tuning;
@@ -49,8 +49,8 @@ struct Compiled {
 Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
 /// The same of a graph with operators that are called as they are, on the tensors of the run: those that find
 /// data-dependent sizes, and those that nothing compiles. What stands between them is compiled, part by part. Nothing
-/// is measured. (parted_computation.cpp)
-Compiled make_parted_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
+/// is measured. (partitioned_computation.cpp)
+Compiled make_partitioned_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
 /// The torch calls in order, through their Python callables, under the current grad mode.
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph);
 /// `callable(*inputs)` gives a tuple or list of the graph's outputs (or one tensor for a single output). The numbers of

@@ -17,9 +17,9 @@
 
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
+#include "runtime/plan/saved_state.h"
+#include "runtime/plan/torch_errors.h"
 #include "runtime/result_views.h"
-#include "runtime/saved_state.h"
-#include "runtime/torch_errors.h"
 
 namespace magneto::runtime {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/torch_errors.h"
+#include "runtime/plan/torch_errors.h"
 
 namespace magneto::runtime {
 

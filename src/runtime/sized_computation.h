@@ -1,4 +1,4 @@
-// A graph whose sizes differ from run to run: code for each of the sizes that come often, the operators one by one for
+// A graph whose sizes are dynamic: code for each of the sizes that come often, the operators one by one for
 // all others.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Many expressions of symbols, computed at once: what a program does at entry for sizes that differ from run to run.
+// Many expressions of symbols, computed at once: what a program does at entry for dynamic sizes.
 #pragma once
 
 #include <cstdint>

@@ -125,11 +125,11 @@ def test_second_process_lowers_nothing(tmp_path: Path) -> None:
     place = {"MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
     (first, _), _ = finish(child(RUN, **place))
     (second, _), _ = finish(child(RUN, **place))
-    assert first["kept_programs"] == 0 and second["kept_programs"] == second["graphs"] == 1
+    assert first["cached_programs"] == 0 and second["cached_programs"] == second["graphs"] == 1
     assert second["kernels"] == first["kernels"]
     # Who looks at a stage has it made.
     (third, _), text = finish(child(RUN, TORCH_LOGS="ir_post_fusion", **place))
-    assert third["kept_programs"] == 1 and 'origin "aten.' in text
+    assert third["cached_programs"] == 1 and 'origin "aten.' in text
 
 
 def compiled_once_and_again(function: Callable[..., torch.Tensor], *args: torch.Tensor) -> None:
@@ -140,7 +140,7 @@ def compiled_once_and_again(function: Callable[..., torch.Tensor], *args: torch.
             actual, expected = magneto.compile(function)(*args), function(*args)
         assert actual.dtype == expected.dtype and actual.stride() == expected.stride()
         assert torch.allclose(actual, expected, equal_nan=True)
-        assert magneto.stats()["kept_programs"] == kept, kept
+        assert magneto.stats()["cached_programs"] == kept, kept
 
 
 def test_programs_are_told_apart(cache: Path) -> None:
@@ -172,7 +172,7 @@ def test_equal_programs_at_other_lines_are_one(cache: Path) -> None:
     compiled_once_and_again(first, X)
     with torch.no_grad():
         magneto.compile(lambda y: torch.softmax(y, -1))(X)
-    assert magneto.stats()["kept_programs"] == 2
+    assert magneto.stats()["cached_programs"] == 2
 
 
 def test_what_all_programs_depend_on() -> None:
@@ -201,12 +201,12 @@ def test_another_build_finds_no_program(tmp_path: Path) -> None:
     path = "import magneto; assert magneto.__file__.startswith(os.environ['PYTHONPATH'])\n"
     (first, _), _ = finish(child(RUN, **place))
     (second, _), _ = finish(child(path + textwrap.dedent(RUN), **elsewhere))
-    assert first["kept_programs"] == second["kept_programs"] == 0
+    assert first["cached_programs"] == second["cached_programs"] == 0
     # Code of kernels depends on the code generator's build, which is the same.
     assert second["cache_hits"] == first["cache_misses"] - 1 and second["cache_misses"] == 1
     for environment in (place, elsewhere):
         (again, _), _ = finish(child(RUN, **environment))
-        assert again["kept_programs"] == 1 and again["cache_misses"] == 0
+        assert again["cached_programs"] == 1 and again["cache_misses"] == 0
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_settings_of_the_process(tmp_path: Path, change: str) -> None:
     place = {"MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
     for setting, kept in (("", 0), (change, 0), (change, 1), ("", 1)):
         (stats, _), _ = finish(child(setting + "\n" + textwrap.dedent(RUN), **place))
-        assert stats["kept_programs"] == kept
+        assert stats["cached_programs"] == kept
 
 
 def test_guards_are_made_anew(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_guards_are_made_anew(tmp_path: Path) -> None:
             Settings.scale = -1.25
             assert torch.equal(compiled(x), function(x))
             assert torch.equal(compiled(x[:20]), function(x[:20]))
-        print(json.dumps([magneto.stats()["kept_programs"], magneto.stats()["recompiles"]]))
+        print(json.dumps([magneto.stats()["cached_programs"], magneto.stats()["recompiles"]]))
     """
     place = str(tmp_path / "cache")
     results = [
@@ -260,7 +260,7 @@ CUSTOM = """
     with torch.no_grad():
         pairs = list(zip(magneto.compile(function)(x), function(x)))
     assert all(torch.equal(ours, eager) for ours, eager in pairs), pairs
-    print(json.dumps(magneto.stats()["kept_programs"]))
+    print(json.dumps(magneto.stats()["cached_programs"]))
 """
 
 
@@ -744,7 +744,7 @@ def test_killed_while_it_keeps_programs(tmp_path: Path) -> None:
             x = torch.arange(float(n))
             with torch.no_grad():
                 assert torch.equal(magneto.compile(lambda x: (x + n).flip(0) * 2)(x), (x + n).flip(0) * 2)
-        print(json.dumps([magneto.stats()["kept_programs"], magneto.stats()["cache_damaged"]]))
+        print(json.dumps([magneto.stats()["cached_programs"], magneto.stats()["cache_damaged"]]))
     """
     code = textwrap.dedent(code)
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Numbers and sizes that only the data says: captured where a setting or fullgraph=True asks for it, else side exits."""
+"""Data-dependent numbers and sizes: captured where a setting or fullgraph=True asks for it, else side exits."""
 
 from __future__ import annotations
 

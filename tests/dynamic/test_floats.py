@@ -1,4 +1,4 @@
-"""Floats that differ from run to run: arguments, what follows from sizes, what only the data says."""
+"""Dynamic floats: arguments, what follows from sizes, what only the data says."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_question_about_a_float_of_data_says_so() -> None:
         return x + 1 if x.sum().item() > 0.5 else x - 1
 
     x = torch.ones(3)
-    with pytest.raises(magneto.exc.Unsupported, match="a float that only the data says"):
+    with pytest.raises(magneto.exc.Unsupported, match="a data-dependent float"):
         magneto.compile(branches, backend="aot_eager", fullgraph=True)(x)
     with magneto.config.patch(capture_scalar_outputs=True):
         assert_same(magneto.compile(branches, backend="aot_eager")(x), branches(x))

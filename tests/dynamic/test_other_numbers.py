@@ -1,4 +1,4 @@
-"""Sizes that differ from run to run beside numbers that are no plain int or float."""
+"""Dynamic sizes beside numbers that are no plain int or float."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rule_harness import difference, geometry_of, resolve
 
 from magneto import _C
 
-# Only for sizes that differ from run to run: tests/dynamic/size_programs.py has their cases.
+# Only for dynamic sizes: tests/dynamic/size_programs.py has their cases.
 FOR_SYMBOLS = {
     "magneto::linspace",
     *(f"aten::{name}.input" for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")),

@@ -45,7 +45,7 @@ def test_the_rule_is_reached(row: str) -> None:
     said_of = {name: line for line in lines for name in re.findall(r"(%\d+): ", line)}
     calls = [line for line in lines if f" {spelling(row)}(" in f" {line}"]
     operands = [said_of[name] for line in calls for name in re.findall(r"%\d+", line)]
-    assert any(re.search(r"\bs\d", line) for line in calls + operands), "with sizes that differ from run to run"
+    assert any(re.search(r"\bs\d", line) for line in calls + operands), "with dynamic sizes"
 
 
 @rows

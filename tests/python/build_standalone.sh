@@ -11,7 +11,7 @@ print("include=" + s.get_paths()["include"], "suffix=" + s.get_config_var("EXT_S
 print("version=%d%d" % sys.version_info[:2])')"
 mkdir -p "$folder/magneto" "$folder/objects$version"
 objects=
-for source in "$root"/src/python/*.cpp "$root/tests/python/standalone_module.cpp"; do
+for source in "$root"/src/python/*.cpp "$root"/src/python/*/*.cpp "$root/tests/python/standalone_module.cpp"; do
   case $source in
     *cpython_"$version".cpp) ;;
     *cpython_*) continue ;;

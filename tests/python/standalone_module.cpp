@@ -2,7 +2,7 @@
 #include <Python.h>
 
 #include "api/bindings.h"
-#include "python/code.h"
+#include "python/bytecode/code.h"
 #include "python/ref.h"
 
 namespace magneto {

@@ -1,0 +1,173 @@
+"""Functions that captures see in place of PyTorch's, where those hide what they compute (functions.def, Instead)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.distributions import constraints
+from torch.overrides import get_default_nowrap_functions
+
+convert: Any = torch._tensor._convert
+
+# Longer scans run as they are written: each step is a part of the graph.
+MOST_STEPS = 256
+
+
+def as_written(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A side exit: CPython calls the function itself."""
+    module, _, attribute = name.rpartition(".")
+    return getattr(sys.modules[module], attribute)(*args, **kwargs)
+
+
+def assign_selected(target: Any, mask: Any, source: Any) -> None:
+    """What the graph shows of a masked assignment, which is captured whole."""
+    target[mask] = source[mask]
+
+
+def symmetric_check(self: Any, value: Any) -> Any:
+    """constraints._Symmetric.check, whose branch is known from the shape."""
+    square = super(constraints._Symmetric, self).check(value)
+    if value.shape[-2] != value.shape[-1] and square.numel() > 0:
+        return square
+    return torch.isclose(value, value.mT, atol=1e-6).all(-2).all(-1)
+
+
+def positive_definite_check(self: Any, value: Any) -> Any:
+    """constraints._PositiveDefinite.check, with a choice in place of its branch on the data."""
+    symmetric = super(constraints._PositiveDefinite, self).check(value)
+    if value.shape[-2] != value.shape[-1]:
+        return symmetric
+    return torch.where(symmetric.all(), torch.linalg.cholesky_ex(value).info.eq(0), symmetric)
+
+
+def positive_semidefinite_check(self: Any, value: Any) -> Any:
+    """constraints._PositiveSemidefinite.check, likewise."""
+    symmetric = super(constraints._PositiveSemidefinite, self).check(value)
+    if value.shape[-2] != value.shape[-1]:
+        return symmetric
+    return torch.where(symmetric.all(), torch.linalg.eigvalsh(value).ge(0).all(-1), symmetric)
+
+
+def student_variance(self: Any) -> Any:
+    """StudentT.variance, with choices in place of its masks. Their gradients would have NaN where 0 meets infinity."""
+    if torch.is_grad_enabled() and (self.df.requires_grad or self.scale.requires_grad):
+        return as_written("magneto._polyfills.student_variance_as_written", self)
+    result = self.df.clone(memory_format=torch.contiguous_format)
+    result.copy_(torch.where(self.df > 2, self.scale.pow(2) * self.df / (self.df - 2), result))
+    result[(self.df <= 2) & (self.df > 1)] = torch.inf
+    result[self.df <= 1] = torch.nan
+    return result
+
+
+def student_variance_as_written(self: Any) -> Any:
+    """What CPython calls."""
+    return self.variance
+
+
+def checkpoint_without_gradients(function: Any, *args: Any) -> Any:
+    """torch.utils.checkpoint of the reentrant kind, where gradients are off."""
+    with torch.no_grad():
+        outputs = function(*args)
+
+    def given(value: Any) -> Any:  # what autograd makes of an argument
+        if not isinstance(value, torch.Tensor) or not any(value is arg for arg in args):
+            return value
+        return value.detach() if value.requires_grad else value.view_as(value)
+
+    return tuple(map(given, outputs)) if isinstance(outputs, tuple) else given(outputs)
+
+
+def foreach_of_numbers(name: str, tensors: Any, *lists: Any) -> Any:
+    """torch._foreach_* with lists of numbers, one tensor after the other, as PyTorch's own kernel for the CPU."""
+    if not all(tensor.is_cpu for tensor in tensors) or any(len(each) != len(tensors) for each in lists):
+        return as_written(f"torch.{name}", tensors, *lists)
+    single = name.removeprefix("_foreach_")
+    results = []
+    for index, tensor in enumerate(tensors):
+        operands = [each[index] for each in lists]
+        named = {"value": operands.pop()} if single.startswith(("addcdiv", "addcmul")) else {}
+        results.append(getattr(tensor, single)(*operands, **named))
+    return None if name.endswith("_") else tuple(results)
+
+
+def gives_plain_result(function: Any) -> bool:
+    """What it gives is of no class of tensors, whatever it is called with."""
+    return function in get_default_nowrap_functions()
+
+
+def torch_function(cls: type, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    """torch.Tensor.__torch_function__. What PyTorch looks a function up in can't be guarded, and does not change."""
+    for given in types:
+        if not issubclass(cls, given):
+            return NotImplemented
+    with torch._C.DisableTorchFunctionSubclass():
+        result = func(*args, **(kwargs or {}))
+        return result if gives_plain_result(func) else convert(result, cls)
+
+
+def tensor_of_sizes(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """torch.tensor of numbers that follow from sizes: what it holds is no constant."""
+    if isinstance(data, (list, tuple)):
+        return torch.stack([tensor_of_sizes(item, dtype, device) for item in data])
+    if dtype == torch.int32 and not -(2**31) <= data < 2**31:
+        written: torch.Tensor = as_written("torch.tensor", data, dtype=dtype, device=device)
+        return written
+    exact = torch.float64 if dtype.is_floating_point else torch.int64
+    return torch.full((), data, dtype=exact, device=device).to(dtype)
+
+
+def cond(
+    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...] | list[Any] = ()
+) -> Any:
+    """What torch.cond is equivalent to, as its documentation says: the branch that is taken is captured."""
+    known = (
+        (type(pred) is bool or (isinstance(pred, torch.Tensor) and pred.numel() == 1))
+        and type(operands) in (tuple, list)
+        and all(isinstance(operand, (torch.Tensor, int)) for operand in operands)
+        and callable(true_fn)
+        and callable(false_fn)
+    )
+    if not known:
+        return as_written("torch._higher_order_ops.cond.cond", pred, true_fn, false_fn, operands)
+    return true_fn(*operands) if pred else false_fn(*operands)
+
+
+def associative_scan(
+    combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
+) -> Any:
+    """The scan one step after the other, which is what associativity allows and what fuses into one kernel.
+
+    PyTorch's own combines pairs in a tree, through `vmap`. Each step here sees what one lane of that sees.
+    """
+    single = isinstance(xs, torch.Tensor)
+    leaves = [xs] if single else xs
+    known = (
+        combine_mode == "generic"
+        and type(dim) is int
+        and type(reverse) is bool
+        and type(leaves) in (tuple, list)
+        and len(leaves) > 0
+        and all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided for leaf in leaves)
+        and -leaves[0].dim() <= dim < leaves[0].dim()
+        and all(leaf.shape == leaves[0].shape for leaf in leaves)
+        and 2 <= leaves[0].shape[dim] <= MOST_STEPS
+    )
+    if not known:
+        name = "torch._higher_order_ops.associative_scan.associative_scan"
+        return as_written(name, combine_fn, xs, dim, reverse, combine_mode)
+    state = [leaf.select(dim, -1 if reverse else 0) for leaf in leaves]
+    steps = [[value] for value in state]
+    for count in range(1, leaves[0].shape[dim]):
+        right = [leaf.select(dim, -1 - count if reverse else count) for leaf in leaves]
+        found = combine_fn(state[0], right[0]) if single else combine_fn(type(xs)(state), type(xs)(right))
+        state = [found] if single else list(found)
+        for values, value in zip(steps, state, strict=True):
+            values.append(value)
+    if reverse:
+        for values in steps:
+            values.reverse()
+    results = [torch.movedim(torch.stack(values), 0, dim) for values in steps]
+    return results[0] if single else type(xs)(results)

@@ -1,0 +1,186 @@
+// Functions under functools.lru_cache.
+#include <algorithm>
+#include <cstring>
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+namespace {
+
+bool is_immutable(PyObject* value) {
+  if (is_scalar(value) || is_unknown_number(value) || is_identity_constant(value)) return true;
+  if (!PyTuple_CheckExact(value)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    if (!is_immutable(PyTuple_GET_ITEM(value, i))) return false;
+  }
+  return true;
+}
+
+/// The dict of a functools.lru_cache, which shows it to the garbage collector right in front of its function, behind
+/// what is in it.
+PyObject* cache_of(const std::vector<PyObject*>& held, PyObject* function) {
+  const auto found = std::find(held.rbegin(), held.rend(), function);
+  if (found == held.rend() || found + 1 == held.rend()) return nullptr;
+  return PyDict_CheckExact(found[1]) ? found[1] : nullptr;
+}
+
+bool is_shape(PyObject* value) { return std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0; }
+
+bool holds_unknown_number(PyObject* value) {
+  if (!PyTuple_CheckExact(value) && !is_shape(value)) return is_unknown_number(value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    if (holds_unknown_number(PyTuple_GET_ITEM(value, i))) return true;
+  }
+  return false;
+}
+
+/// The tuple or number with numbers as they are in this run, and are in all that use the capture from here on.
+Ref with_known_numbers(Capture& capture, PyObject* value) {
+  if (!PyTuple_Check(value)) return capture.known(value);
+  Ref items = checked(PyTuple_New(PyTuple_GET_SIZE(value)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    PyTuple_SET_ITEM(items.get(), i, with_known_numbers(capture, PyTuple_GET_ITEM(value, i)).release());
+  }
+  if (PyTuple_CheckExact(value)) return items;
+  return checked(PyObject_CallOneArg(reinterpret_cast<PyObject*>(Py_TYPE(value)), items.get()));
+}
+
+/// Like original_key, for a tuple that holds tuples, or is a tensor's shape, and a weak reference to a class, too. A
+/// cache tells numbers apart: they are fixed.
+PyObject* cache_key(Capture& capture, PyObject* value) {
+  if (holds_unknown_number(value)) {
+    Ref known = with_known_numbers(capture, value);
+    capture.keep(known);
+    return known.get();
+  }
+  const bool shape = is_shape(value);
+  if (is_tensor(value)) return nullptr;
+  const guards::Source* source = capture.source_of(value);
+  const bool constant = source && source->kind == guards::SourceKind::Const;
+  if (constant && PyWeakref_CheckRefExact(value) && is_identity_constant(PyWeakref_GET_OBJECT(value))) return value;
+  if ((source && !constant) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(value, i);
+    if (cache_key(capture, item) != item) return nullptr;
+  }
+  return value;
+}
+
+/// Without a look into anything that has its own idea of equality.
+bool is_same_key(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (is_scalar(a) && Py_TYPE(a) == Py_TYPE(b)) return PyObject_RichCompareBool(a, b, Py_EQ) == 1;
+  if (!PyTuple_CheckExact(a) || !PyTuple_CheckExact(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i) {
+    if (!is_same_key(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+  }
+  return true;
+}
+
+bool tells_types_apart(PyObject* cached) {
+  Ref parameters = checked(PyObject_CallMethod(cached, "cache_parameters", nullptr));
+  return PyDict_GetItemString(parameters.get(), "typed") != Py_False;
+}
+
+/// The key of positional arguments, where an lru_cache does not tell their types apart.
+Ref key_of_arguments(const std::vector<PyObject*>& values) {
+  if (values.size() == 1 && (PyUnicode_CheckExact(values[0]) || PyLong_CheckExact(values[0]))) {
+    return Ref::borrow(values[0]);
+  }
+  Ref key = checked(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+  for (size_t i = 0; i < values.size(); ++i) PyTuple_SET_ITEM(key.get(), i, Py_NewRef(values[i]));
+  return key;
+}
+
+}  // namespace
+
+/// What an unbounded lru_cache has for plain arguments, while it has it; null: nothing is known.
+Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
+  if (args.kwnames || source_of(callable)->kind != guards::SourceKind::Const) return {};
+  for (PyObject* arg : args.values) {
+    if (!is_scalar(arg) && !is_identity_constant(arg) && !is_identity_key(arg)) return {};
+  }
+  Ref parameters = checked(PyObject_CallMethod(callable, "cache_parameters", nullptr));
+  if (PyDict_GetItemString(parameters.get(), "maxsize") != Py_None || tells_types_apart(callable)) return {};
+  Ref function = checked(PyObject_GetAttrString(callable, "__wrapped__"));
+  PyObject* cache = cache_of(referents(callable), function.get());
+  if (!cache) return {};
+  const Ref wanted = key_of_arguments(args.values);
+  const Py_hash_t hash = PyObject_Hash(wanted.get());
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(cache, &position, &key, &value)) {
+    if (PyObject_Hash(key) != hash || PyObject_RichCompareBool(key, wanted.get(), Py_EQ) != 1) continue;
+    for (PyObject* arg : args.values) pinned(arg);
+    return wrap(value, sources.dict_item(sources.constant(cache), key));
+  }
+  PyErr_Clear();
+  return {};
+}
+
+/// What an lru_cache keeps, or will keep, for a call whose arguments follow from the code and whose function has been
+/// seen to have no effect: the object itself, under a guard on its place in the cache. Null: not such a call.
+Ref Capture::kept_result(PyObject* callable, const CallArgs& args) {
+  CallArgs originals = args;
+  for (PyObject*& value : originals.values) {
+    value = cache_key(*this, value);
+    if (!value) return {};
+  }
+  Ref kept =
+      Ref::steal(PyObject_Vectorcall(callable, originals.values.data(), originals.positional(), originals.kwnames));
+  Ref function = kept ? Ref::steal(PyObject_GetAttrString(callable, "__wrapped__")) : Ref();
+  if (!function) return {};
+  const std::vector<PyObject*> held = referents(callable);
+  PyObject* cache = cache_of(held, function.get());
+  if (!cache) return {};
+  const auto holds = [&](PyObject* key, PyObject* value) {
+    if (value == kept.get()) return true;           // an unbounded cache
+    for (size_t i = 0; i + 1 < held.size(); ++i) {  // of any other, each key lies beside its result
+      if (held[i] == key && held[i + 1] == kept.get()) return true;
+    }
+    return false;
+  };
+  const Ref wanted = args.kwnames || tells_types_apart(callable) ? Ref() : key_of_arguments(originals.values);
+  PyObject *place = nullptr, *holder = nullptr, *key, *value;
+  Py_ssize_t position = 0;
+  int places = 0;
+  while (PyDict_Next(cache, &position, &key, &value)) {
+    if (!holds(key, value)) continue;
+    place = key, holder = value;
+    if (wanted && is_same_key(key, wanted.get())) {
+      places = 1;
+      break;
+    }
+    ++places;
+  }
+  if (places != 1) return {};  // given for other arguments, too
+  guards.identity(sources.dict_item(sources.constant(cache), place), holder);
+  keep(kept);
+  pinned(kept.get());  // where the program finds the object elsewhere, too
+  return wrap(kept.get(), sources.constant(kept.get()));
+}
+
+/// A function under functools.lru_cache. What the cache is known to have, is given. Otherwise the function is
+/// interpreted as if there were no cache, which nobody notices if it has no effect and gives an immutable value; of
+/// other values, the cache's own is taken. Any other is called for real.
+Ref Capture::call_cached(PyObject* callable, const CallArgs& args) {
+  if (!is_outside(callable)) side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
+  if (Ref found = find_cached(callable, args)) return found;
+  const int64_t writes = writes_;
+  const size_t operators = graph.aten_nodes.size();
+  Ref result;
+  {
+    NonResumable scope(*this);
+    Ref wrapped = load_attr(callable, MAGNETO_STR("__wrapped__"));
+    result = call(wrapped.get(), args);
+  }
+  if (writes == writes_ && operators == graph.aten_nodes.size()) {
+    if (is_immutable(result.get())) return result;
+    if (Ref kept = kept_result(callable, args)) return kept;
+    PyErr_Clear();
+  }
+  throw restart_before(*frame, callable_name(callable) + " keeps what it gives in an lru_cache");
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,587 @@
+// Calls: which callable is interpreted, recorded, run natively, or ends the segment.
+#include <Python.h>
+#include <structmember.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "autograd/nodes.h"
+#include "capture/calls/handlers.h"
+#include "capture/calls/native_functions.h"
+#include "capture/capture.h"
+#include "capture/marks.h"
+#include "capture/world/modules.h"
+#include "python/bind.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+
+namespace {
+
+enum class Treatment : uint8_t {
+  Interpret,
+  Whole,
+  TorchCall,
+  Sized,
+  Native,
+  Members,
+  AutogradFunction,
+  Gradient,
+  Check,
+  Log,
+  Seed,
+  Checkpoint,
+  True,
+  False,
+  None,
+  Instead,
+  Substitute,
+  Forbidden,
+  Break
+};
+
+struct FunctionRow {
+  const char* module;
+  const char* qualname;
+  Treatment treatment;
+  const char* note;
+};
+
+constexpr FunctionRow kFunctions[] = {
+#define X(module, qualname, treatment, note) {module, qualname, Treatment::treatment, note},
+#include "capture/calls/functions.def"
+#undef X
+};
+
+struct Decision {
+  Treatment treatment = Treatment::Interpret;
+  BreakReason reason = BreakReason::None;
+  /// Of Instead: the function's name.
+  const char* instead = nullptr;
+  /// Of Substitute: the function.
+  PyObject* substitute = nullptr;
+};
+
+/// Users' own marks (marks.h), by callable; held for the process's life.
+std::unordered_map<PyObject*, Decision>& user_marks() {
+  static auto* marks = new std::unordered_map<PyObject*, Decision>;
+  return *marks;
+}
+
+/// "package.*": the package itself too, and all below it.
+bool names_module(std::string_view pattern, std::string_view module) {
+  if (!pattern.ends_with(".*")) return pattern == module;
+  const std::string_view package = pattern.substr(0, pattern.size() - 2);
+  return module.starts_with(package) && (module.size() == package.size() || module[package.size()] == '.');
+}
+
+Decision decide(PyObject* function) {
+  auto marked = user_marks().find(function);
+  if (marked != user_marks().end()) return marked->second;
+  static auto* known = new std::unordered_map<PyObject*, Decision>;  // by code object, which the map keeps alive
+  PyObject* code = PyFunction_GET_CODE(function);
+  auto found = known->find(code);
+  if (found != known->end()) return found->second;
+  Decision decision;
+  const std::string_view module = module_of(PyFunction_GET_GLOBALS(function));
+  const char* qualname = PyUnicode_AsUTF8(reinterpret_cast<PyCodeObject*>(code)->co_qualname);
+  for (const FunctionRow& row : kFunctions) {
+    if (!names_module(row.module, module)) continue;
+    if (std::strcmp(row.qualname, "*") != 0 && std::strcmp(row.qualname, qualname) != 0) continue;
+    decision.treatment = row.treatment;
+    if (row.treatment == Treatment::Break) decision.reason = reason_named(row.note);
+    if (row.treatment == Treatment::Instead) decision.instead = row.note;
+    break;
+  }
+  Py_INCREF(code);
+  (*known)[code] = decision;
+  return decision;
+}
+
+/// Of a function that PyTorch has marked as disabled, and for which there is a way all the same: torch.manual_seed as
+/// torch._dynamo leaves it, torch.utils.checkpoint.
+std::optional<Decision> decide_disabled(PyObject* function) {
+  PyObject* attributes = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* wrapped = attributes ? PyDict_GetItemString(attributes, "__wrapped__") : nullptr;
+  if (!wrapped || !PyFunction_Check(wrapped)) return std::nullopt;
+  const Decision decision = decide(wrapped);
+  const bool has_way = decision.treatment == Treatment::Seed || decision.treatment == Treatment::Checkpoint;
+  return has_way ? std::optional(decision) : std::nullopt;
+}
+
+/// Autograd calls Python code when it comes by the tensor.
+bool has_hooks(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return false;
+  if (!torch::autograd::impl::hooks(tensor).empty()) return true;
+  const auto& node = tensor.grad_fn();
+  return node && !(node->tensor_pre_hooks().empty() && node->pre_hooks().empty() && node->post_hooks().empty());
+}
+
+/// The tensors of an argument that is one or a list or tuple of them; false: it may be something else.
+bool add_tensors(const Ref& argument, torch::autograd::variable_list& tensors) {
+  const auto add = [&](PyObject* one) {
+    if (is_tensor(one)) tensors.push_back(unpack_tensor(one));
+    return is_tensor(one);
+  };
+  if (!PyList_Check(argument.get()) && !PyTuple_Check(argument.get())) return add(argument.get());
+  PyObject** items = PySequence_Fast_ITEMS(argument.get());
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(argument.get()), add);
+}
+
+/// True if a method of a logger gets past the logger's level. Asking fills the logger's own memo of its levels, which
+/// the interpreted method then reads under guards: setting a level anywhere empties it.
+bool log_is_written(PyObject* function, const CallArgs& args) {
+  static constexpr std::pair<const char*, long> levels[] = {
+      {"debug", 10}, {"info", 20}, {"warning", 30}, {"warn", 30}, {"error", 40}, {"exception", 40}, {"critical", 50}};
+  if (args.positional() == 0) return true;
+  const char* name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_name);
+  for (const auto& [method, level] : levels) {
+    if (std::strcmp(method, name) != 0) continue;
+    Ref enabled = checked(PyObject_CallMethod(args.values[0], "isEnabledFor", "l", level));
+    return enabled.get() != Py_False;
+  }
+  return true;
+}
+
+PyTypeObject* script_function_type() {
+  static constinit Imported type("torch.jit", "ScriptFunction");
+  return type.type();
+}
+
+/// Functions of PyTorch that compute something else when they hear that they are being compiled.
+bool does_as_in_eager(const InterpFrame& asking) {
+  const std::string_view module = module_of(asking.globals);
+  // Module._call_impl leaves hooks out that run whatever happens.
+  if (module == "torch.nn.modules.module") return true;
+  const auto is_named = [&](const char* name) {
+    return PyUnicode_CompareWithASCIIString(asking.info->code->co_name, name) == 0;
+  };
+  // A rate that is a tensor is multiplied in a step of its own, which rounds.
+  if (module == "torch.optim.sgd") return is_named("_multi_tensor_sgd");
+  // An optimizer's step stays a tensor of float32, where eager computes with Python's floats.
+  return module == "torch.optim.optimizer" && (is_named("_get_value") || is_named("_stack_if_compiling"));
+}
+
+/// A member descriptor of weak references for what they refer to, for a guard to read it by.
+PyObject* weak_referent() {
+  static PyMemberDef member = {"__referent__", T_OBJECT, offsetof(PyWeakReference, wr_object), READONLY, nullptr};
+  static PyObject* const descriptor = PyDescr_NewMember(&_PyWeakref_RefType, &member);
+  return descriptor;
+}
+
+}  // namespace
+
+PyObject* (*original_of_compiled)(PyObject*) = nullptr;
+
+static uint64_t marks = 0;
+static void mark(PyObject* callable, Decision decision) {
+  ++marks;
+  user_marks()[Py_NewRef(callable)] = decision;
+}
+uint64_t marks_made() { return marks; }
+
+void mark_allow_in_graph(PyObject* function) { mark(function, {Treatment::TorchCall}); }
+void mark_constant_result(PyObject* function) { mark(function, {Treatment::Native}); }
+void mark_disabled(PyObject* callable) { mark(callable, {Treatment::Break, BreakReason::DisabledFunction}); }
+void mark_forbidden(PyObject* callable) { mark(callable, {Treatment::Forbidden}); }
+void mark_substituted(PyObject* callable, PyObject* substitute) {
+  mark(callable, {Treatment::Substitute, BreakReason::None, nullptr, Py_NewRef(substitute)});
+}
+
+/// Thread's regions of errors_on_break, the innermost last.
+static std::vector<bool>& break_regions() {
+  static thread_local std::vector<bool> regions;
+  return regions;
+}
+
+PyObject* errors_on_break(PyObject*, PyObject* on) {
+  std::vector<bool>& regions = break_regions();
+  if (on != Py_None) {
+    regions.push_back(on == Py_True);
+  } else if (!regions.empty()) {
+    regions.pop_back();
+  }
+  Py_RETURN_NONE;
+}
+
+bool BreakRegions::is_error() { return !break_regions().empty() && break_regions().back(); }
+BreakRegions::BreakRegions() : before_(break_regions()) {}
+BreakRegions::~BreakRegions() { break_regions() = std::move(before_); }
+
+std::string callable_name(PyObject* callable) {
+  SavedError saved;
+  std::string text;
+  Ref qualname = Ref::steal(PyObject_GetAttrString(callable, "__qualname__"));
+  Ref module = Ref::steal(PyObject_GetAttrString(callable, "__module__"));
+  PyErr_Clear();
+  if (module && PyUnicode_Check(module.get())) text = std::string(PyUnicode_AsUTF8(module.get())) + ".";
+  if (qualname && PyUnicode_Check(qualname.get())) return text + PyUnicode_AsUTF8(qualname.get());
+  return std::string("an object of type ") + Py_TYPE(callable)->tp_name;
+}
+
+namespace {
+
+bool is_number(PyObject* object) { return is_value(object) && PyNumber_Check(object); }
+
+/// For the program that marked it: no part of what the captured function does.
+Ref forbidden_error(PyObject* callable) {
+  PyErr_Format(PyExc_AssertionError, "Attempt to trace forbidden callable %R", callable);
+  return take_error();
+}
+
+}  // namespace
+
+Ref Capture::call(PyObject* callable, std::initializer_list<PyObject*> args) {
+  CallArgs call_args;
+  call_args.values = args;
+  return call(callable, std::move(call_args));
+}
+
+Ref Capture::call(PyObject* callable, CallArgs args) {
+  PyTypeObject* type = Py_TYPE(callable);
+  if (type == &PyCFunction_Type && PyCFunction_GET_FUNCTION(callable) == errors_on_break) {
+    checked(errors_on_break(nullptr, args.values.at(0)));  // for what this capture meets next, and in each run
+    deferred_.push_back({Ref::borrow(callable), {Ref::borrow(args.values[0])}, {0}});
+    return Ref::borrow(Py_None);
+  }
+  if (type != &PyFunction_Type) {
+    if (auto marked = user_marks().find(callable); marked != user_marks().end()) {
+      if (const Source* source = source_of(callable)) guards.identity(source, callable);
+      switch (marked->second.treatment) {
+        case Treatment::Break:
+          side_exit(marked->second.reason, "call of " + callable_name(callable));
+        case Treatment::Substitute:
+          return inline_function(marked->second.substitute, args);
+        case Treatment::Forbidden:
+          interrupt_ = forbidden_error(callable);
+          throw Interrupted{};
+        default:
+          break;
+      }
+    }
+  }
+  if (defers(callable, args)) {
+    if (Ref result = defer(callable, args)) return result;
+  }
+  if (Ref result = call_numpy_function(callable, args)) return result;
+  if (type == &PyFunction_Type) return inline_function(callable, args);
+  if (type == &PyMethod_Type) {
+    if (const Source* source = source_of(callable)) {  // a bound method from outside: its parts are read
+      Ref function = wrap(PyMethod_GET_FUNCTION(callable), sources.bound_function(source));
+      Ref self = wrap(PyMethod_GET_SELF(callable), sources.bound_self(source));
+      args.values.insert(args.values.begin(), self.get());
+      return call(function.get(), std::move(args));
+    }
+    args.values.insert(args.values.begin(), PyMethod_GET_SELF(callable));
+    return call(PyMethod_GET_FUNCTION(callable), std::move(args));
+  }
+  if (PyType_Check(callable)) return call_type(reinterpret_cast<PyTypeObject*>(callable), args);
+  if (type == &PyCFunction_Type || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+      type == &_PyMethodWrapper_Type || type == &PyCMethod_Type || type == &PyClassMethodDescr_Type) {
+    return call_c_function(callable, args);
+  }
+  if (PyObject* wrapped = original_of_compiled ? original_of_compiled(callable)
+                                               : nullptr) {  // a function compiled by us: interpreted like the original
+    return call(wrap(wrapped, sources.constant(wrapped)).get(), std::move(args));
+  }
+  if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {
+    return call_cached(callable, args);
+  }
+  if (std::strcmp(type->tp_name, "functools.partial") == 0) {
+    Ref function = load_attr(callable, MAGNETO_STR("func"));
+    Ref bound = load_attr(callable, MAGNETO_STR("args"));
+    Ref keywords = load_attr(callable, MAGNETO_STR("keywords"));
+    Ref bound_values = resolve(bound.get());
+    Ref keyword_values = resolve(keywords.get());
+    CallArgs merged;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bound_values.get()); ++i) {
+      merged.values.push_back(PyTuple_GET_ITEM(bound_values.get(), i));
+    }
+    merged.values.insert(merged.values.end(), args.values.begin(), args.values.begin() + args.positional());
+    Ref all = checked(PyDict_Copy(keyword_values.get()));
+    for (size_t i = 0; i < args.keywords(); ++i) {
+      if (PyDict_SetItem(all.get(), PyTuple_GET_ITEM(args.kwnames, i), args.values[args.positional() + i]) < 0) {
+        throw PythonError{};
+      }
+    }
+    Ref names = checked(PySequence_Tuple(all.get()));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
+      merged.values.push_back(PyDict_GetItem(all.get(), PyTuple_GET_ITEM(names.get(), i)));
+    }
+    merged.kwnames = PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr;
+    return call(function.get(), std::move(merged));
+  }
+  if (std::strncmp(type->tp_name, "operator.", 9) == 0) return call_getter(callable, args);
+  static constinit Imported script_overload("torch._ops", "TorchBindOpOverload");
+  if (is_operator_type(type) || type == script_overload.type()) {
+    if (Ref label = profiler_label(callable, args)) return label;
+    if (is_operator_type(type)) return call_torch(callable, args);
+  }
+  if (type == &Py_GenericAliasType) {  // list[int](...)
+    Ref origin = load_attr(callable, MAGNETO_STR("__origin__"));
+    if (PyType_Check(origin.get()) &&
+        !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(origin.get()), Py_TPFLAGS_HEAPTYPE)) {
+      return call(origin.get(), std::move(args));
+    }
+  }
+  if (type == script_function_type()) return call_script_function(callable, args);
+  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) {
+    specialize_all(args);
+    if (!args.kwnames && std::ranges::all_of(args.values, is_number)) return call_numpy_scalar_function(callable, args);
+  }
+  if (PyWeakref_CheckRefExact(callable) && args.values.empty()) {
+    if (const Source* source = source_of(callable)) {
+      return wrap(PyWeakref_GET_OBJECT(callable), sources.slot(source, weak_referent()));
+    }
+  }
+  PyObject* method = type_lookup(type, MAGNETO_STR("__call__"));
+  if (method && PyFunction_Check(method)) {
+    args.values.insert(args.values.begin(), callable);
+    return call(wrap(method, sources.constant(method)).get(), std::move(args));
+  }
+  if (!method) {
+    PyErr_Format(PyExc_TypeError, "'%.200s' object is not callable", type->tp_name);
+    throw PythonError{};
+  }
+  side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
+}
+
+/// operator.itemgetter, attrgetter and methodcaller, which C code would apply to originals.
+Ref Capture::call_getter(PyObject* getter, const CallArgs& args) {
+  Ref reduced = checked(PyObject_CallMethod(getter, "__reduce__", nullptr));
+  PyObject* parts = PyTuple_GET_ITEM(reduced.get(), 1);
+  const Py_ssize_t count = PyTuple_GET_SIZE(parts);
+  const std::string kind = Py_TYPE(getter)->tp_name + 9;
+  if (args.values.size() != 1 || PyTuple_GET_ITEM(reduced.get(), 0) != reinterpret_cast<PyObject*>(Py_TYPE(getter))) {
+    side_exit(BreakReason::OpaqueCall, "call of an object of type operator." + kind);
+  }
+  NonResumable scope(*this);
+  PyObject* object = args.values[0];
+  auto part = [&](Py_ssize_t i) {
+    PyObject* item = PyTuple_GET_ITEM(parts, i);
+    return is_outside(getter) ? wrap(item, sources.constant(item)) : Ref::borrow(item);
+  };
+  if (kind == "methodcaller") {
+    Ref method = load_attr(object, part(0).get());
+    std::vector<Ref> held;
+    CallArgs rest;
+    for (Py_ssize_t i = 1; i < count; ++i) {
+      held.push_back(part(i));
+      rest.values.push_back(held.back().get());
+    }
+    return call(method.get(), std::move(rest));
+  }
+  auto get = [&](PyObject* what) {
+    if (kind == "itemgetter") return subscript(object, what);
+    Ref value = Ref::borrow(object);
+    Ref names = checked(PyUnicode_Split(what, MAGNETO_STR("."), -1));
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); ++i) {
+      PyObject* name = Py_NewRef(PyList_GET_ITEM(names.get(), i));
+      PyUnicode_InternInPlace(&name);
+      value = load_attr(value.get(), Ref::steal(name).get());
+    }
+    return value;
+  };
+  if (count == 1) return get(part(0).get());
+  Ref all = checked(PyTuple_New(count));
+  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(all.get(), i, get(part(i).get()).release());
+  return all;
+}
+
+/// A function of NumPy over arrays, called with numbers: that gives a number of NumPy, or warns and gives no finite
+/// one.
+Ref Capture::call_numpy_scalar_function(PyObject* function, const CallArgs& args) {
+  Ref result =
+      call_native([&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
+  Ref number = is_value(result.get()) ? Ref::steal(PyNumber_Float(result.get())) : Ref();
+  if (number && std::isfinite(PyFloat_AS_DOUBLE(number.get()))) return result;
+  side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
+}
+
+// -- Python functions ------------------------------------------------------------------------------------------------
+
+void Capture::register_closure(PyObject* function, const Source* source) {
+  PyObject* closure = PyFunction_GET_CLOSURE(function);
+  if (!closure || !source) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i) {
+    PyObject* cell = PyTuple_GET_ITEM(closure, i);
+    if (auto known = cell_contents_.find(cell); known != cell_contents_.end()) {
+      if (source->kind != guards::SourceKind::Const || known->second->base->kind != guards::SourceKind::Const) {
+        cell_aliases_.emplace_back(known->second, sources.closure_cell(source, i));
+      }
+      continue;
+    }
+    PyObject* name =
+        PyTuple_GET_ITEM(decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).localsplus_names.get(),
+                         decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).first_free + i);
+    cell_contents_[cell] = sources.closure(source, i, name);
+    keep(Ref::borrow(cell));
+  }
+}
+
+bool is_native_function(PyObject* function) {
+  const Treatment treatment = decide(function).treatment;
+  return treatment == Treatment::Native || treatment == Treatment::Members;
+}
+
+/// Default values come from outside with the function. Its guard holds the tuple and the dict that they are in; a dict
+/// can change in place, so that what is taken from it has guards of its own.
+void Capture::wrap_defaults(InterpFrame& callee) {
+  PyObject* defaults = PyFunction_GET_DEFAULTS(callee.function.get());
+  PyObject* kw_defaults = PyFunction_GET_KW_DEFAULTS(callee.function.get());
+  if (!callee.function_source) return;
+  const PyCodeObject* code = callee.info->code;
+  const Py_ssize_t count = defaults ? PyTuple_GET_SIZE(defaults) : 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    const auto slot = static_cast<int32_t>(code->co_argcount - count + i);
+    PyObject* value = callee.slots[slot];
+    if (value != PyTuple_GET_ITEM(defaults, i) || is_scalar(value) || is_outside(value)) continue;
+    callee.set_local(slot, wrap(value, sources.constant(value)));
+  }
+  if (!kw_defaults) return;
+  for (int32_t slot = code->co_argcount; slot < code->co_argcount + code->co_kwonlyargcount; ++slot) {
+    PyObject* name = PyTuple_GET_ITEM(callee.info->localsplus_names.get(), slot);
+    PyObject* value = PyDict_GetItemWithError(kw_defaults, name);
+    if (!value || value != callee.slots[slot]) continue;
+    callee.set_local(slot, wrap(value, sources.dict_item(sources.constant(kw_defaults), name)));
+  }
+}
+
+Ref Capture::call_polyfill(const char* name, const CallArgs& args) {
+  Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
+  Ref instead = checked(PyObject_GetAttrString(module.get(), name));
+  return inline_function(wrap(instead.get(), sources.constant(instead.get())).get(), args);
+}
+
+/// torch.autograd.grad for inputs, through other inputs that may have been computed from them: on stand-ins that way
+/// does not go on.
+bool Capture::passes_history_to_inputs(const CallArgs& args) {
+  torch::autograd::variable_list roots, ends;
+  for (size_t i = 0; i < args.values.size(); ++i) {
+    const char* name = args.keyword(i) ? PyUnicode_AsUTF8(args.keyword(i))
+                       : i == 0        ? "outputs"
+                       : i == 1        ? "inputs"
+                                       : "";
+    const bool root = name == std::string_view("outputs"), end = name == std::string_view("inputs");
+    if ((root || end) && !add_tensors(resolve(args.values[i]), root ? roots : ends)) return true;
+  }
+  const auto is_input = [&](const at::Tensor& tensor) {
+    const graph::ValueId id = session->value_of(tensor);
+    return id == graph::kNoValue || graph.values[id].kind == graph::ValueKind::Input;
+  };
+  std::erase_if(roots, [](const at::Tensor& root) { return !root.requires_grad(); });  // eager's error, as ours
+  std::erase_if(ends, [](const at::Tensor& end) { return !end.requires_grad(); });
+  return std::ranges::any_of(ends, is_input) && autograd::passes_history(roots, ends);
+}
+
+Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
+  Decision decision = decide(function);
+  if (decision.reason == BreakReason::DisabledFunction) decision = decide_disabled(function).value_or(decision);
+  switch (decision.treatment) {
+    case Treatment::Sized:
+      if (is_overridden(args.values)) break;
+      if (!memory_.plain_sizes && std::ranges::any_of(args.values, [](PyObject* arg) { return holds_size(arg); }))
+        break;
+      [[fallthrough]];
+    case Treatment::TorchCall:
+      if (is_overridden(args.values) && module_of(PyFunction_GET_GLOBALS(function)) != "torch._ops") break;
+      guard_native_function(*this, function);
+      return call_torch(function, args);
+    case Treatment::AutogradFunction:
+      return apply_autograd_function(args);
+    case Treatment::Gradient:
+      for (const auto& [id, input] : inputs_) {
+        if (!has_hooks(unpack_tensor(input.real.get()))) continue;
+        side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());
+      }
+      if (passes_history_to_inputs(args)) {
+        side_exit(BreakReason::AutogradCall,
+                  callable_name(function) + " may pass what an input was computed by, before the function was called");
+      }
+      try {
+        return call_torch(function, args);
+      } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
+        PyErr_Clear();
+        side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
+      }
+    case Treatment::Check:
+      if (Ref checked = check(function, args)) return checked;
+      break;
+    case Treatment::True:
+      if (frame && does_as_in_eager(*frame)) return Ref::borrow(Py_False);
+      has_said_compiling_ = true;
+      return Ref::borrow(Py_True);
+    case Treatment::False:
+      return Ref::borrow(Py_False);
+    case Treatment::None:
+      return Ref::borrow(Py_None);
+    case Treatment::Log:
+      if (log_is_written(function, args)) side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
+      break;
+    case Treatment::Seed:
+      if (Ref generator = seed_generators(*this, function, args)) return generator;
+      side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
+    case Treatment::Checkpoint:
+      if (Ref result = checkpoint(args)) return result;
+      side_exit(BreakReason::DisabledFunction, "call of " + callable_name(function));
+    case Treatment::Instead:
+      if (const Source* source = source_of(function)) guards.function(source, function);
+      return call_polyfill(decision.instead, args);
+    case Treatment::Substitute:
+      if (const Source* source = source_of(function)) guards.function(source, function);
+      return inline_function(decision.substitute, args);
+    case Treatment::Forbidden:
+      interrupt_ = forbidden_error(function);
+      throw Interrupted{};
+    case Treatment::Break:
+      side_exit(decision.reason, "call of " + callable_name(function));
+    case Treatment::Native:
+    case Treatment::Members:
+      return run_native_function(function, args, decision.treatment == Treatment::Members);
+    case Treatment::Interpret:
+    case Treatment::Whole:
+      break;
+  }
+  std::optional<NonResumable> whole;
+  if (decision.treatment == Treatment::Whole) whole.emplace(*this);
+  const OfTorch of_torch(*this, decision.treatment == Treatment::Sized);
+  const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
+  const Source* source = source_of(function);
+  if (source) guards.function(source, function);
+  const int flags = info.code->co_flags;
+  if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) {
+    side_exit(BreakReason::Generator, "call of the coroutine function " + callable_name(function));
+  }
+  if (flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
+    register_closure(function, source);
+    Ref generator = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
+    if (!generator) throw PythonError{};
+    generators_.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));
+    return generator;
+  }
+  InterpFrame callee;
+  callee.info = &info;
+  callee.function = Ref::borrow(function);
+  callee.function_source = source;
+  callee.globals = PyFunction_GET_GLOBALS(function);
+  callee.builtins = reinterpret_cast<PyFunctionObject*>(function)->func_builtins;
+  callee.storage.assign(info.nlocals + info.stack_size + 1, nullptr);
+  callee.slots = callee.storage.data();
+  if (!bind_arguments(function, args.values.data(), args.positional(), args.kwnames, callee.slots)) {
+    // The arguments do not fit: CPython words the TypeError; the call fails before it runs any code.
+    Ref impossible = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
+    if (!impossible) throw PythonError{};
+    abandon(BreakReason::OpaqueCall, "arguments of " + callable_name(function) + " could not be bound");
+  }
+  wrap_defaults(callee);
+  register_closure(function, source);
+  return run_frame(callee);
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,128 @@
+// isinstance and issubclass: what they read of classes is guarded, and a metaclass's own answer is interpreted.
+#include "capture/calls/handlers.h"
+#include "capture/capture.h"
+#include "python/imported.h"
+
+namespace magneto::capture {
+
+namespace {
+
+bool is_union(PyObject* classes) { return std::string_view(Py_TYPE(classes)->tp_name) == "types.UnionType"; }
+
+bool native_answer(int answer) {
+  if (answer < 0) throw PythonError{};
+  return answer != 0;
+}
+
+/// Of _abc._abc_instancecheck or _abc._abc_subclasscheck. A class that an abstract base class has once accepted stays
+/// accepted; one that is refused may be registered later, there or at a class below.
+bool abc_answer(Capture& capture, Imported& function, PyObject* cls, PyObject* asked) {
+  Ref answer = checked(PyObject_CallFunctionObjArgs(function.get(), cls, sample_of(asked), nullptr));
+  if (answer.get() != Py_True) capture.guards.abc_registrations();
+  return answer.get() == Py_True;
+}
+
+constinit Imported abc_instance_check("_abc", "_abc_instancecheck");
+constinit Imported abc_subclass_check("_abc", "_abc_subclasscheck");
+
+/// What a metaclass's `hook` says in Python code; nothing: it has none.
+std::optional<bool> ask_metaclass(Capture& capture, PyObject* cls, PyObject* asked, PyObject* hook, Imported& abc) {
+  PyTypeObject* meta = Py_TYPE(cls);
+  if (!PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE)) return std::nullopt;
+  PyObject* method = capture.type_lookup(meta, hook);
+  if (!method || !PyFunction_Check(method)) return std::nullopt;
+  static constinit Imported abc_meta("abc", "ABCMeta");
+  if (_PyType_Lookup(abc_meta.type(), hook) == method) return abc_answer(capture, abc, cls, asked);
+  Ref function = capture.wrap(method, capture.sources.constant(method));
+  return capture.truth(capture.call(function.get(), {cls, asked}).get());
+}
+
+void guard_bases(Capture& capture, PyTypeObject* type) {
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) capture.guards.bases(type);
+}
+
+/// As PyObject_IsInstance. `value` may stand for something; only the program's own code may look at more than its type.
+bool is_instance(Capture& capture, PyObject* value, PyObject* cls) {
+  PyObject* const object = sample_of(value);
+  PyTypeObject* type = Py_TYPE(object);
+  if (!PyType_Check(cls) || has_own_getattr(type)) return native_answer(PyObject_IsInstance(object, cls));
+  if (type == reinterpret_cast<PyTypeObject*>(cls)) return true;
+  if (auto answer = ask_metaclass(capture, cls, value, MAGNETO_STR("__instancecheck__"), abc_instance_check)) {
+    return *answer;
+  }
+  guard_bases(capture, type);
+  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(cls))) return true;
+  PyObject* const said = _PyType_Lookup(type, MAGNETO_STR("__class__"));
+  if (!said || Py_TYPE(said) == &PyGetSetDescr_Type) return native_answer(PyObject_IsInstance(object, cls));
+  Ref other = capture.lookup_attr(object, MAGNETO_STR("__class__"));  // an object that passes for another
+  if (!other || !PyType_Check(other.get())) return false;
+  guard_bases(capture, reinterpret_cast<PyTypeObject*>(other.get()));
+  return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(other.get()), reinterpret_cast<PyTypeObject*>(cls));
+}
+
+/// As PyObject_IsSubclass.
+bool is_subclass(Capture& capture, PyObject* derived, PyObject* cls) {
+  if (!PyType_Check(cls)) return native_answer(PyObject_IsSubclass(derived, cls));
+  if (derived == cls && PyType_CheckExact(cls)) return true;
+  if (auto answer = ask_metaclass(capture, cls, derived, MAGNETO_STR("__subclasscheck__"), abc_subclass_check)) {
+    return *answer;
+  }
+  if (PyType_Check(derived)) guard_bases(capture, reinterpret_cast<PyTypeObject*>(derived));
+  return native_answer(PyObject_IsSubclass(derived, cls));
+}
+
+/// The answer for any of the classes in nested tuples and unions.
+template <typename Ask>
+bool any_class(PyObject* classes, const Ask& ask) {
+  if (is_union(classes)) {
+    Ref parts = checked(PyObject_GetAttrString(classes, "__args__"));
+    bool plain = true;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i) {
+      plain &= PyType_Check(PyTuple_GET_ITEM(parts.get(), i)) != 0;
+    }
+    return plain ? any_class(parts.get(), ask) : ask(classes);
+  }
+  if (!PyTuple_Check(classes)) return ask(classes);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes); ++i) {
+    if (any_class(PyTuple_GET_ITEM(classes, i), ask)) return true;
+  }
+  return false;
+}
+
+Ref handle_isinstance(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "isinstance");
+  Ref classes = capture.resolve_deep(args.values[1]);
+  PyObject* object = args.values[0];
+  return boolean(any_class(classes.get(), [&](PyObject* cls) { return is_instance(capture, object, cls); }));
+}
+
+Ref handle_issubclass(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "issubclass");
+  Ref classes = capture.resolve_deep(args.values[1]);
+  PyObject* derived = args.values[0];
+  return boolean(any_class(classes.get(), [&](PyObject* cls) { return is_subclass(capture, derived, cls); }));
+}
+
+Ref handle_abc_instancecheck(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "_abc_instancecheck");
+  return boolean(abc_answer(capture, abc_instance_check, args.values[0], args.values[1]));
+}
+
+Ref handle_abc_subclasscheck(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "_abc_subclasscheck");
+  return boolean(abc_answer(capture, abc_subclass_check, args.values[0], args.values[1]));
+}
+
+}  // namespace
+
+std::span<const HandlerRow> class_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"builtins.isinstance", handle_isinstance},
+      {"builtins.issubclass", handle_issubclass},
+      {"_abc._abc_instancecheck", handle_abc_instancecheck},
+      {"_abc._abc_subclasscheck", handle_abc_subclasscheck},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,337 @@
+// Functions of the module `builtins` that are interpreted.
+
+#include <algorithm>
+#include <cstring>
+
+#include "capture/calls/handlers.h"
+#include "capture/interpreter/operations.h"
+#include "capture/world/modules.h"
+#include "support/tensor_object.h"
+// Last: its macros have the names that our tables of opcodes have.
+// clang-format off
+#include <opcode.h>
+// clang-format on
+
+namespace magneto::capture {
+
+using guards::Source;
+
+void check_count(const CallArgs& args, size_t least, size_t most, const char* name) {
+  if (args.keywords() == 0 && args.positional() >= least && args.positional() <= most) return;
+  PyErr_Format(PyExc_TypeError, "%s expected %zu to %zu positional arguments, got %zu", name, least, most,
+               args.values.size());
+  throw PythonError{};
+}
+
+namespace {
+
+Ref size_of(PyObject* object) {
+  const Py_ssize_t size = PyObject_Size(object);
+  if (size < 0) throw PythonError{};
+  return checked(PyLong_FromSsize_t(size));
+}
+
+Ref handle_len(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "len");
+  PyObject* value = args.values[0];
+  if (is_tensor(value)) {
+    if (Ref length = capture.call_replaced_method(value, MAGNETO_STR("__len__"))) return length;
+    if (Ref shape = capture.shape_of(unpack_tensor(value))) return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
+    return size_of(value);
+  }
+  if (is_array(value)) return size_of(sample_of(capture.array_stand_in(value).get()));
+  const Source* source = capture.source_of(value);
+  if (source && !capture.has_shadow(value) && !capture.is_shadow(value) && !capture.find_overlay(value, true)) {
+    PyTypeObject* type = Py_TYPE(value);
+    const bool plain = type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
+                       type == &PyFrozenSet_Type || type == &PyODict_Type;
+    if (plain) {
+      const Py_ssize_t size = PyObject_Size(value);
+      capture.guard_length(source, type, size);
+      return checked(PyLong_FromSsize_t(size));
+    }
+  }
+  Ref object = capture.resolve(value);
+  if (PyObject* method = PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)
+                             ? capture.type_lookup(Py_TYPE(value), MAGNETO_STR("__len__"))
+                             : nullptr) {
+    if (PyFunction_Check(method))
+      return capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value});
+  }
+  if (capture.is_outside(object.get()) && object.get() == value && !is_value(value))
+    object = capture.contents_of(value);
+  return capture.call_native([&]() -> PyObject* {
+    const Py_ssize_t size = PyObject_Size(object.get());
+    return size < 0 ? nullptr : PyLong_FromSsize_t(size);
+  });
+}
+
+Ref handle_getattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 3, "getattr");
+  if (!PyUnicode_Check(args.values[1])) {
+    PyErr_SetString(PyExc_TypeError, "attribute name must be string");
+    throw PythonError{};
+  }
+  Ref name = Ref::borrow(args.values[1]);
+  PyObject* interned = name.release();
+  PyUnicode_InternInPlace(&interned);
+  name = Ref::steal(interned);
+  if (args.positional() == 2) return capture.load_attr(args.values[0], name.get());
+  try {
+    Ref value = capture.lookup_attr(args.values[0], name.get());
+    return value ? value : Ref::borrow(args.values[2]);
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+    return Ref::borrow(args.values[2]);
+  }
+}
+
+Ref handle_hasattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "hasattr");
+  CallArgs with_default = args;
+  static PyObject* const missing = PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  with_default.values.push_back(missing);
+  return boolean(handle_getattr(capture, with_default).get() != missing);
+}
+
+Ref handle_setattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 3, 3, "setattr");
+  capture.store_attr(args.values[0], args.values[1], args.values[2]);
+  return Ref::borrow(Py_None);
+}
+
+Ref handle_delattr(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "delattr");
+  capture.store_attr(args.values[0], args.values[1], nullptr);
+  return Ref::borrow(Py_None);
+}
+
+/// Of an object from outside: under a guard on its identity. The module copy needs only that stand-ins differ.
+Ref handle_id(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "id");
+  PyObject* value = args.values[0];
+  const bool for_memo = module_of(capture.frame->globals) == "copy";
+  if (!for_memo && !is_scalar(value)) value = capture.pinned(value);
+  return checked(PyLong_FromVoidPtr(value));
+}
+
+Ref handle_setitem(Capture& capture, const CallArgs& args) {
+  check_count(args, 3, 3, "setitem");
+  capture.store_subscript(args.values[0], args.values[1], args.values[2]);
+  return Ref::borrow(Py_None);
+}
+
+Ref handle_delitem(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "delitem");
+  capture.store_subscript(args.values[0], args.values[1], nullptr);
+  return Ref::borrow(Py_None);
+}
+
+/// operator.iadd and its like: `a += b` as an expression. `index`: the argument of BINARY_OP.
+template <int index>
+Ref handle_in_place(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "operator");
+  return binary_operator(capture, index, args.values[0], args.values[1]);
+}
+
+Ref handle_iter(Capture& capture, const CallArgs& args) {
+  if (args.values.size() == 1) return capture.iterate(args.values[0]);
+  Ref function = capture.callback(args.values[0]);
+  return capture.call_native([&] { return PyCallIter_New(function.get(), args.values[1]); });
+}
+
+Ref handle_next(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 2, "next");
+  PyObject* iterator = args.values[0];
+  if (capture.is_outside(iterator))
+    capture.side_exit(BreakReason::OpaqueIterator, "next() of an iterator from outside");
+  return capture.call_native([&]() -> PyObject* {
+    if (!Py_TYPE(iterator)->tp_iternext) {
+      PyErr_Format(PyExc_TypeError, "'%.200s' object is not an iterator", Py_TYPE(iterator)->tp_name);
+      return nullptr;
+    }
+    PyObject* item = Py_TYPE(iterator)->tp_iternext(iterator);
+    if (item) return item;
+    if (args.values.size() == 2 && (!PyErr_Occurred() || PyErr_ExceptionMatches(PyExc_StopIteration))) {
+      PyErr_Clear();
+      return Py_NewRef(args.values[1]);
+    }
+    if (!PyErr_Occurred()) PyErr_SetNone(PyExc_StopIteration);
+    return nullptr;
+  });
+}
+
+bool contains_tensor(PyObject* list) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
+    if (is_tensor(PyList_GET_ITEM(list, i))) return true;
+  }
+  return false;
+}
+
+/// sum, min, max over one iterable: tensors among its items make it a torch call.
+Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
+  PyObject* function = PyDict_GetItemString(PyEval_GetBuiltins(), name);
+  CallArgs copy = args;
+  std::vector<Ref> held;
+  Ref items;
+  // A generator and a key take turns: what they do to the program's objects is in that order.
+  const bool turns = args.kwnames && PyGen_CheckExact(args.values[0]);
+  if (!turns && (args.positional() == 1 || std::strcmp(name, "sum") == 0)) {
+    items = capture.list_of(args.values[0]);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+      PyObject* item = capture.resolve_deep(PyList_GET_ITEM(items.get(), i)).release();
+      PyList_SetItem(items.get(), i, item);
+    }
+    copy.values[0] = items.get();
+  }
+  bool calls_back = false;  // a key is a callback, which the capture has to see
+  for (size_t i = 0; i < copy.values.size(); ++i) {
+    const bool key = copy.keyword(i) == MAGNETO_STR("key");
+    calls_back |= key;
+    held.push_back(key ? capture.callback(copy.values[i]) : capture.resolve_deep(copy.values[i]));
+    copy.values[i] = held.back().get();
+  }
+  bool tensors = items && contains_tensor(items.get());
+  for (PyObject* value : copy.values) tensors |= is_tensor(value);
+  if (tensors && !calls_back) return capture.call_torch(function, copy);
+  for (PyObject* value : copy.values) capture.refuse_opaque(value, 8);
+  return capture.call_native(
+      [&] { return PyObject_Vectorcall(function, copy.values.data(), copy.positional(), copy.kwnames); });
+}
+
+Ref handle_sum(Capture& capture, const CallArgs& args) { return reduce_with(capture, "sum", args); }
+
+/// Of numbers, one of which is a float that follows from sizes, or a data-dependent one: whichever it is.
+template <guards::Arithmetic operation>
+Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
+  CallArgs readable = args;
+  Ref items;
+  std::vector<PyObject*> numbers = args.values;
+  if (args.positional() == 1 && args.values.size() == 1) {
+    items = capture.list_of(args.values[0]);
+    readable.values[0] = items.get();
+    numbers.assign(PySequence_Fast_ITEMS(items.get()),
+                   PySequence_Fast_ITEMS(items.get()) + PyList_GET_SIZE(items.get()));
+  }
+  const auto unknown = [&](PyObject* value) {
+    return is_unknown_number(value) && !(size_of_number(value) && capture.is_outside(value));
+  };
+  const auto is_number = [](PyObject* value) { return guards::is_number(number_now(value)); };
+  if (!args.kwnames && std::ranges::any_of(numbers, unknown) && std::ranges::all_of(numbers, is_number)) {
+    Ref result = Ref::borrow(numbers[0]);
+    for (PyObject* number : std::span(numbers).subspan(1)) {
+      Ref next = capture.unknown_operation(operation, result.get(), number);
+      result = next ? next : checked(guards::compute(operation, result.get(), number).release());
+    }
+    return result;
+  }
+  std::vector<Ref> held;
+  for (PyObject*& value : readable.values) {
+    if (!is_unknown_number(value) || answers_by_itself(value)) continue;
+    held.push_back(capture.known(value));
+    value = held.back().get();
+  }
+  return reduce_with(capture, name, readable);
+}
+
+Ref handle_min(Capture& capture, const CallArgs& args) {
+  return extremum<guards::Arithmetic::Minimum>(capture, "min", args);
+}
+Ref handle_max(Capture& capture, const CallArgs& args) {
+  return extremum<guards::Arithmetic::Maximum>(capture, "max", args);
+}
+
+/// any and all, item by item, so that a tensor's truth is seen by the capture.
+Ref quantify(Capture& capture, const CallArgs& args, bool stop_at) {
+  Ref iterator = capture.iterate(args.values.at(0));
+  if (capture.is_outside(iterator.get())) {
+    capture.side_exit(BreakReason::OpaqueIterator, "any() or all() over an iterator from outside");
+  }
+  while (true) {
+    bool end = false;
+    Ref item = capture.call_native([&]() -> PyObject* {
+      PyObject* next = Py_TYPE(iterator.get())->tp_iternext(iterator.get());
+      if (next) return next;
+      if (PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_StopIteration)) return nullptr;
+        PyErr_Clear();
+      }
+      end = true;
+      return Py_NewRef(Py_None);
+    });
+    if (end) break;
+    if (capture.truth(item.get()) == stop_at) {
+      // A generator left half way is closed by its destructor, which may run its `finally` blocks.
+      capture.call_native([&] {
+        iterator = Ref();
+        return Py_NewRef(Py_None);
+      });
+      return boolean(stop_at);
+    }
+  }
+  return boolean(!stop_at);
+}
+
+Ref handle_any(Capture& capture, const CallArgs& args) { return quantify(capture, args, true); }
+Ref handle_all(Capture& capture, const CallArgs& args) { return quantify(capture, args, false); }
+
+Ref handle_globals(Capture& capture, const CallArgs& args) {
+  return capture.wrap(capture.frame->globals, capture.sources.constant(capture.frame->globals));
+}
+
+Ref handle_vars(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "vars");
+  return capture.load_attr(args.values[0], MAGNETO_STR("__dict__"));
+}
+
+/// operator.call
+Ref handle_call(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, SIZE_MAX, "call");
+  CallArgs rest = args;
+  rest.values.erase(rest.values.begin());
+  return capture.call(args.values[0], std::move(rest));
+}
+
+}  // namespace
+
+std::span<const HandlerRow> builtin_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"magneto._C.comptime", call_comptime},
+      {"builtins.len", handle_len},
+      {"builtins.getattr", handle_getattr},
+      {"builtins.setattr", handle_setattr},
+      {"builtins.hasattr", handle_hasattr},
+      {"builtins.delattr", handle_delattr},
+      {"_operator.setitem", handle_setitem},
+      {"_operator.delitem", handle_delitem},
+      {"_operator.iadd", handle_in_place<NB_INPLACE_ADD>},
+      {"_operator.iconcat", handle_in_place<NB_INPLACE_ADD>},
+      {"_operator.iand", handle_in_place<NB_INPLACE_AND>},
+      {"_operator.ifloordiv", handle_in_place<NB_INPLACE_FLOOR_DIVIDE>},
+      {"_operator.ilshift", handle_in_place<NB_INPLACE_LSHIFT>},
+      {"_operator.imatmul", handle_in_place<NB_INPLACE_MATRIX_MULTIPLY>},
+      {"_operator.imod", handle_in_place<NB_INPLACE_REMAINDER>},
+      {"_operator.imul", handle_in_place<NB_INPLACE_MULTIPLY>},
+      {"_operator.ior", handle_in_place<NB_INPLACE_OR>},
+      {"_operator.ipow", handle_in_place<NB_INPLACE_POWER>},
+      {"_operator.irshift", handle_in_place<NB_INPLACE_RSHIFT>},
+      {"_operator.isub", handle_in_place<NB_INPLACE_SUBTRACT>},
+      {"_operator.itruediv", handle_in_place<NB_INPLACE_TRUE_DIVIDE>},
+      {"_operator.ixor", handle_in_place<NB_INPLACE_XOR>},
+      {"builtins.id", handle_id},
+      {"builtins.iter", handle_iter},
+      {"builtins.next", handle_next},
+      {"builtins.sum", handle_sum},
+      {"builtins.min", handle_min},
+      {"builtins.max", handle_max},
+      {"builtins.any", handle_any},
+      {"builtins.all", handle_all},
+      {"_operator.call", handle_call},
+      {"builtins.globals", handle_globals},
+      {"builtins.vars", handle_vars},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture

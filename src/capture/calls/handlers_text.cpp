@@ -1,0 +1,110 @@
+// The text of objects: repr, str, format.
+#include <cstring>
+
+#include "capture/calls/handlers.h"
+#include "python/abi/types.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// repr, format, str of values whose text depends on nothing but themselves.
+bool has_constant_text(Capture& capture, PyObject* value) {
+  if (is_scalar(value) || PyType_Check(value) || is_identity_constant(value)) return true;
+  if (is_value(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)) return true;  // NumPy's numbers
+  if (is_tensor(value) || capture.is_outside(value)) return false;
+  if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PySlice_Type) return true;
+  if (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0) return true;
+  return PyExceptionInstance_Check(value) || PyTuple_CheckExact(value) || PyList_CheckExact(value);
+}
+
+constexpr const char* kRepr = "repr";
+constexpr const char* kAscii = "ascii";
+constexpr const char* kStr = "str";
+constexpr const char* kFormat = "format";
+
+/// `name`: of the built-in function that does the same.
+template <PyObject* (*function)(PyObject*), const char* const& name>
+Ref handle_text(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 2, "repr");
+  if (is_tensor(args.values[0]) && args.values.size() == 1) {
+    static PyObject* const made_by = PyDict_GetItemString(PyEval_GetBuiltins(), name);
+    if (Ref waiting = capture.text_of_data(args.values[0], nullptr, made_by)) return waiting;
+  }
+  Ref value = capture.resolve_deep(args.values[0]);
+  capture.refuse_opaque(value.get(), 8);
+  PyTypeObject* type = Py_TYPE(value.get());
+  if (!has_constant_text(capture, value.get()) && !is_builtin_container(value.get()) &&
+      !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
+  }
+  if (is_tensor(value.get())) capture.side_exit(BreakReason::DataDependentValue, "the text of a tensor");
+  capture.guard_class_text(value.get(), 8);
+  return capture.call_native([&] { return function(value.get()); });
+}
+
+PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr); }
+
+Ref handle_format(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 2, "format");
+  PyObject* value = args.values[0];
+  PyObject* const spec = args.values.size() > 1 ? args.values[1] : nullptr;
+  if (is_tensor(value)) {
+    if (Ref waiting = capture.text_of_data(value, spec)) return waiting;
+  }
+  capture.refuse_opaque(value, 3);
+  PyTypeObject* type = Py_TYPE(value);
+  static PyObject* const plain = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__format__");
+  const bool is_constant = has_constant_text(capture, value);
+  if ((!is_constant || is_python_class(type)) && !is_tensor(value)) {
+    PyObject* method = capture.type_lookup(type, MAGNETO_STR("__format__"));
+    if (method && PyFunction_Check(method)) {
+      Ref empty = checked(PyUnicode_New(0, 0));
+      Ref text = capture.call(capture.wrap(method, capture.sources.constant(method)).get(),
+                              {value, spec ? spec : empty.get()});
+      if (PyUnicode_Check(text.get())) return text;
+      PyErr_Format(PyExc_TypeError, "__format__ must return a str, not %.200s", Py_TYPE(text.get())->tp_name);
+      throw PythonError{};
+    }
+    const bool no_spec = !spec || (PyUnicode_Check(spec) && !PyUnicode_GET_LENGTH(spec));
+    if (method == plain && no_spec) return capture.call(reinterpret_cast<PyObject*>(&PyUnicode_Type), {value});
+  }
+  if (!is_constant) {
+    capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
+  }
+  capture.guard_class_text(value, 3);
+  return capture.call_native([&] { return PyObject_Format(value, spec); });
+}
+
+Ref handle_str_format(Capture& capture, const CallArgs& args) {
+  for (PyObject* value : args.values) {
+    capture.refuse_opaque(value, 3);
+    capture.guard_class_text(value, 3);
+    if (!has_constant_text(capture, value)) {
+      capture.side_exit(BreakReason::OpaqueObject,
+                        std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);
+    }
+  }
+  static PyObject* const format = PyDict_GetItemString(type_dict(&PyUnicode_Type), "format");
+  return capture.call_native(
+      [&] { return PyObject_Vectorcall(format, args.values.data(), args.positional(), args.kwnames); });
+}
+
+}  // namespace
+
+Ref text_of(Capture& capture, const CallArgs& args) { return handle_text<PyObject_Str, kStr>(capture, args); }
+
+std::span<const HandlerRow> text_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"builtins.repr", handle_text<PyObject_Repr, kRepr>},
+      {"builtins.ascii", handle_text<PyObject_ASCII, kAscii>},
+      {"builtins.format", handle_format},
+      {"object.__repr__", handle_text<PyObject_Repr, kRepr>},
+      {"object.__str__", handle_text<PyObject_Str, kStr>},
+      {"object.__format__", handle_text<format_plain, kFormat>},
+      {"str.format", handle_str_format},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,665 @@
+#include "capture/exits/rebuild.h"
+
+#include <structmember.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/DynamicTypes.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "capture/interpreter/operations.h"
+#include "capture/numpy/arrays.h"
+#include "python/abi/sets.h"
+#include "python/abi/types.h"
+#include "python/bytecode/liveness.h"
+#include "python/imported.h"
+#include "runtime/program/numpy_calls.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using runtime::PlanInstr;
+using runtime::PlanOp;
+
+Abandon Rebuilder::unbuildable(PyObject* value) {
+  return {BreakReason::Rebuild,
+          std::string("an object of type ") + Py_TYPE(value)->tp_name + " is alive at the segment's end", value};
+}
+
+const at::Tensor& Rebuilder::tensor_of(PyObject* object) const { return unpack_tensor(object); }
+
+int32_t Rebuilder::emit(PlanOp op, std::vector<int32_t> args, PyObject* object, int32_t index) {
+  PlanInstr instr{op};
+  instr.dst = plan.register_count++;
+  instr.args = std::move(args);
+  instr.object = Ref::borrow(object);
+  instr.index = index;
+  plan.instrs.push_back(std::move(instr));
+  return plan.instrs.back().dst;
+}
+
+void Rebuilder::emit_to(int32_t dst, PlanOp op, std::vector<int32_t> args, PyObject* object) {
+  PlanInstr instr{op};
+  instr.dst = dst;
+  instr.args = std::move(args);
+  instr.object = Ref::borrow(object);
+  plan.instrs.push_back(std::move(instr));
+}
+
+int32_t Rebuilder::constant(PyObject* value) { return memo_[value] = emit(PlanOp::Const, {}, value); }
+
+int32_t Rebuilder::load(const guards::Source* source) {
+  const int32_t reg = emit(PlanOp::Slot);
+  loads_.emplace_back(plan.instrs.size() - 1, source);
+  return reg;
+}
+
+namespace {
+
+/// What a method of C code is bound to (`x.sum`, `list.append` of a certain list); null for all else. Borrowed.
+PyObject* bound_receiver(PyObject* value) {
+  PyObject* self = nullptr;
+  if (PyCFunction_CheckExact(value)) {
+    self = PyCFunction_GET_SELF(value);
+  } else if (Py_TYPE(value) == &_PyMethodWrapper_Type) {
+    self = Ref::steal(PyObject_GetAttrString(value, "__self__")).get();  // the wrapper keeps it alive
+  }
+  return self && !PyModule_Check(self) && !PyType_Check(self) && !PyCapsule_CheckExact(self) ? self : nullptr;
+}
+
+}  // namespace
+
+/// Immutable all the way down, with nothing from outside in it: one object serves all runs.
+bool Rebuilder::is_constant(PyObject* value) {
+  if (is_scalar(value) || is_identity_constant(value)) return true;
+  const guards::Source* source = c.source_of(value);
+  if (source && source->kind != guards::SourceKind::Const) return false;
+  if (is_value(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)) return true;  // NumPy's numbers
+  if (PyTuple_CheckExact(value) || (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+      if (!is_constant(PyTuple_GET_ITEM(value, i))) return false;
+    }
+    return true;
+  }
+  if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PyCode_Type) return true;
+  static constinit Imported union_type("types", "UnionType");  // int | None
+  if (Py_TYPE(value) == union_type.type() || Py_TYPE(value) == &Py_GenericAliasType) return true;
+  if (PyTraceBack_Check(value)) return true;  // of Capture::add_traceback: frames without values
+  return Py_TYPE(value) == &PyFrozenSet_Type && holds_constants(value);
+}
+
+/// Each item of the set is one object in all runs.
+bool Rebuilder::holds_constants(PyObject* set) {
+  Ref items = checked(PySequence_List(set));
+  const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
+  return std::ranges::all_of(all, [&](PyObject* item) {
+    const guards::Source* source = c.source_of(item);
+    return !c.is_shadow(item) && (is_constant(item) || (source && source->kind == guards::SourceKind::Const));
+  });
+}
+
+/// `items.append` of a list that is made anew: the method of the new list.
+int32_t Rebuilder::build_bound_builtin(PyObject* value) {
+  Ref self = checked(PyObject_GetAttrString(value, "__self__"));
+  c.keep(self);
+  PyObject* descriptor = descriptor_of(value);
+  if (!descriptor) throw unbuildable(value);
+  Ref bind = checked(PyObject_GetAttrString(descriptor, "__get__"));
+  std::vector<int32_t> args = {emit(PlanOp::Const, {}, bind.get()), build(self.get())};
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
+}
+
+namespace {
+
+bool is_dict_iterator(const PyTypeObject* type) {
+  return type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type;
+}
+
+}  // namespace
+
+int32_t Rebuilder::build(PyObject* value) {
+  if (!value) return -1;
+  auto known = memo_.find(value);
+  if (known != memo_.end()) return known->second;
+  c.keep(Ref::borrow(value));  // keys of the memo stay alive
+  if (is_scalar(value)) return constant(value);
+  if (is_tensor(value)) return build_tensor(value);
+  if (is_array_stand_in(value)) return build_array(value);
+  if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
+  if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
+  if (is_symbolic_string(value)) return build_text(value);
+  if (const shapes::Relation* question = symbolic_bool_of(value)) return memo_[value] = build_truth(*question);
+  if (holder_of_float(value)) return memo_[value] = read_number(c.tensor_of_data_float(value).get());
+  if (const shapes::Expr* size = size_of_number(value); size && !c.source_of(value)) {
+    Ref number = c.size_number(*size);
+    if (!size_of_number(number.get())) return constant(number.get());
+    return memo_[value] = read_number(c.tensor_of_data_number(*size, /*wrapped=*/false).get());
+  }
+  if (const guards::Source* source = c.source_of(value)) {
+    if (source->kind == guards::SourceKind::Const) {
+      auto original = c.shadow_original_.find(value);
+      return constant(original == c.shadow_original_.end() ? value : original->second);
+    }
+    return memo_[value] = load(source);
+  }
+  if (value == c.handled_at_start_.get() || value == c.start_handled()) return memo_[value] = emit(PlanOp::Handled);
+  if (PyObject* self = bound_receiver(value)) {
+    // By its own descriptor: a class may have overridden the name (`super().__init__`).
+    if (descriptor_of(value)) return build_bound_builtin(value);
+    std::vector<int32_t> args = {constant(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr")), build(self)};
+    Ref name = checked(PyObject_GetAttrString(value, "__name__"));
+    args.push_back(build(name.get()));
+    return memo_[value] = emit(PlanOp::Call, std::move(args));
+  }
+  if (is_constant(value)) return constant(value);
+  if (is_generator(value)) {  // the plan's own
+    static constinit Imported copy("torch._C", "Generator.clone_state");
+    return memo_[value] = emit(PlanOp::Call, {constant(copy.get()), emit(PlanOp::Const, {}, value)});
+  }
+  if (PyGen_CheckExact(value)) return build_generator(value);
+  if (PyFunction_Check(value)) return build_function(value);
+  if (PyMethod_Check(value)) {
+    const int32_t function = build(PyMethod_GET_FUNCTION(value));
+    const int32_t self = build(PyMethod_GET_SELF(value));
+    return memo_[value] = emit(PlanOp::Method, {function, self});
+  }
+  if (PySlice_Check(value)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(value);
+    std::vector<int32_t> parts = {build(slice->start), build(slice->stop), build(slice->step)};
+    return memo_[value] = emit(PlanOp::Slice, std::move(parts));
+  }
+  if (is_bound_builtin(value)) return build_bound_builtin(value);
+  if (PyCell_Check(value)) {
+    const int32_t cell = memo_[value] = emit(PlanOp::NewCell);
+    if (PyObject* contents = PyCell_GET(value)) {
+      emit_to(cell, PlanOp::CellFill, {build(contents)});
+    }
+    return cell;
+  }
+  if (is_builtin_container(value)) return build_container(value);
+  if (Py_TYPE(value) == &PySuper_Type) {
+    Ref type = checked(PyObject_GetAttrString(value, "__thisclass__"));
+    Ref self = checked(PyObject_GetAttrString(value, "__self__"));
+    std::vector<int32_t> args = {build(reinterpret_cast<PyObject*>(&PySuper_Type)), build(type.get()),
+                                 build(self.get())};
+    return memo_[value] = emit(PlanOp::Call, std::move(args));
+  }
+  if (holds_unknown_size(value)) {
+    return memo_[value] = emit(PlanOp::Tuple, build_items(value), reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  }
+  if (PyTuple_Check(value) && std::strncmp(Py_TYPE(value)->tp_name, "torch.return_types.", 19) == 0) {
+    std::vector<int32_t> args = {constant(reinterpret_cast<PyObject*>(Py_TYPE(value))),
+                                 emit(PlanOp::Tuple, build_items(value))};
+    return memo_[value] = emit(PlanOp::Call, std::move(args));
+  }
+  if (is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value)) return build_instance(value);
+  if (is_dict_iterator(Py_TYPE(value))) return build_dict_iterator(value);
+  return build_reduced(value);
+}
+
+/// A text of values of the run: its parts, joined.
+int32_t Rebuilder::build_text(PyObject* value) {
+  static PyObject* const join = PyObject_GetAttrString(PyUnicode_InternFromString(""), "join");
+  std::vector<int32_t> parts;
+  for (const StringPart& part : c.parts_to_hand_on(value)) {
+    if (!part.function) {
+      parts.push_back(constant(part.value.get()));
+      continue;
+    }
+    std::vector<int32_t> args = {emit(PlanOp::Const, {}, part.function.get()), build(part.value.get())};
+    if (part.format) args.push_back(constant(part.format.get()));
+    parts.push_back(emit(PlanOp::Call, std::move(args)));
+  }
+  return memo_[value] = emit(PlanOp::Call, {emit(PlanOp::Const, {}, join), emit(PlanOp::Tuple, std::move(parts))});
+}
+
+/// The number that a tensor of the graph holds.
+int32_t Rebuilder::read_number(PyObject* tensor) {
+  static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
+  c.keep(Ref::borrow(tensor));
+  return emit(PlanOp::Call, {constant(item), build(tensor)});
+}
+
+/// A bool that only the data says.
+int32_t Rebuilder::build_truth(const shapes::Relation& question) {
+  using Kind = shapes::Relation::Kind;
+  static PyObject* const zero = PyLong_FromLong(0);
+  const Ref difference = c.tensor_of_data_number(question.difference, /*wrapped=*/false);
+  const int comparison = question.kind == Kind::Zero ? Py_EQ : question.kind == Kind::NonZero ? Py_NE : Py_GE;
+  return read_number(compare(c, comparison, difference.get(), zero).get());
+}
+
+std::vector<int32_t> Rebuilder::build_items(PyObject* sequence) {
+  std::vector<int32_t> items;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+    items.push_back(build(PySequence_Fast_GET_ITEM(sequence, i)));
+  }
+  return items;
+}
+
+std::vector<int32_t> Rebuilder::build_entries(PyObject* dict) {
+  std::vector<int32_t> entries;
+  Ref keys = Ref::steal(PyObject_CallMethod(dict, "keys", nullptr));
+  Ref order = PyODict_CheckExact(dict) ? checked(PySequence_List(keys.get())) : checked(PyDict_Keys(dict));
+  std::unordered_map<PyObject*, PyObject*> values;  // no look-up, which would call a key's __hash__
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value)) values[key] = value;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
+    key = PyList_GET_ITEM(order.get(), i);
+    entries.push_back(build(key));
+    entries.push_back(build(values.at(key)));
+  }
+  return entries;
+}
+
+int32_t Rebuilder::build_tensor(PyObject* value) {
+  const at::Tensor& tensor = unpack_tensor(value);
+  const graph::ValueId id = c.session->value_of(tensor);
+  if (id == graph::kNoValue) {
+    throw unbuildable(value);
+  }
+  if (const auto made = c.array_of_.find(value); made != c.array_of_.end()) {
+    static PyObject* const over = PyCFunction_NewEx(&runtime::kTensorOfArray, nullptr, nullptr);
+    const int32_t array = build(made->second.get());
+    return memo_[value] = emit(PlanOp::Call, {constant(over), array});
+  }
+  auto input = c.inputs_.find(id);
+  if (input != c.inputs_.end()) {
+    if (c.fake_of_.at(input->second.real.get()).get() == value || Py_TYPE(value) == Py_TYPE(input->second.real.get())) {
+      return memo_[value] = load(input->second.source);
+    }
+  }
+  if (tensor.requires_grad()) needs_grad_ = true;
+  auto known = outputs_.find(id);
+  int32_t index;
+  if (known != outputs_.end()) {
+    index = known->second;
+    at::Tensor& other = output_tensors_[index];
+    if (other.defined() && other.requires_grad() != tensor.requires_grad()) other.reset();
+  } else {
+    index = outputs_[id] = static_cast<int32_t>(c.graph.outputs.size());
+    c.graph.outputs.push_back(id);
+    output_tensors_.push_back(tensor);
+  }
+  const bool plain = Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(tensor_class());
+  const int32_t output = memo_[value] =
+      emit(PlanOp::Output, {}, plain ? nullptr : reinterpret_cast<PyObject*>(Py_TYPE(value)), index);
+  fill_instance_dict(output, value);
+  return output;
+}
+
+int32_t Rebuilder::build_array(PyObject* value) {
+  const ArrayStandIn& array = stand_in_of(value);
+  if (!array.maker) return memo_[value] = build(PyTuple_GET_ITEM(array.parents, 0));
+  if (c.is_written(array)) throw unbuildable(value);  // what the graph gives then is no memory of NumPy's own
+  std::vector<int32_t> args = {constant(array.maker)};
+  for (const int32_t parent : build_items(array.parents)) args.push_back(parent);
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
+}
+
+int32_t Rebuilder::build_container(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (type == &PyTuple_Type) return memo_[value] = emit(PlanOp::Tuple, build_items(value));
+  if (type == &PyFrozenSet_Type) {
+    Ref items = checked(PySequence_List(value));
+    return memo_[value] = emit(PlanOp::FrozenSet, build_items(items.get()));
+  }
+  if (type == &PyList_Type) {
+    const int32_t list = memo_[value] = emit(PlanOp::NewList);
+    if (PyList_GET_SIZE(value)) emit_to(list, PlanOp::ListFill, build_items(value));
+    return list;
+  }
+  if (type == &PyDict_Type) {
+    const int32_t dict = memo_[value] = emit(PlanOp::NewDict);
+    if (PyDict_Size(value)) emit_to(dict, PlanOp::DictFill, build_entries(value));
+    return dict;
+  }
+  if (type == &PySet_Type) {
+    const int32_t set = memo_[value] = emit(PlanOp::NewSet);
+    fill_set(set, value);
+    return set;
+  }
+  if (type == &PyODict_Type) {
+    const int32_t dict = memo_[value] = emit(PlanOp::NewInstance, {}, reinterpret_cast<PyObject*>(type));
+    emit_to(dict, PlanOp::DictFill, build_entries(value));
+    return dict;
+  }
+  return build_reduced(value);  // deque, defaultdict
+}
+
+/// Gives the new set in register `set` the items of `contents`. The order of a set comes of all that was added and
+/// removed before, so items that are known now are copied with the table that holds them.
+void Rebuilder::fill_set(int32_t set, PyObject* contents) {
+  if (holds_constants(contents)) {
+    emit_to(set, PlanOp::ReplaceSet, {emit(PlanOp::Const, {}, clone_set(contents).get())});
+  } else {
+    Ref items = checked(PySequence_List(contents));
+    emit_to(set, PlanOp::SetFill, build_items(items.get()));
+  }
+}
+
+namespace {
+
+/// What C code keeps in instances of the class is filled in by build_instance.
+bool is_filled_in(PyTypeObject* type) {
+  static constexpr PyTypeObject* known[] = {&PyBaseObject_Type, &PyDict_Type, &PyODict_Type, &PyList_Type, &PySet_Type};
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) ||
+         std::ranges::find(known, layout_class(type)) != std::end(known);
+}
+
+}  // namespace
+
+void Rebuilder::fill_instance_dict(int32_t instance, PyObject* value) {
+  Ref dict = Ref::steal(PyObject_GenericGetDict(value, nullptr));
+  if (!dict) PyErr_Clear();
+  if (dict && PyDict_Size(dict.get())) emit_to(instance, PlanOp::InstanceFill, build_entries(dict.get()));
+}
+
+int32_t Rebuilder::build_instance(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  std::vector<int32_t> args;
+  if (PyExceptionInstance_Check(value)) {
+    Ref exception_args = checked(PyObject_GetAttrString(value, "args"));
+    args = build_items(exception_args.get());
+  }
+  if (PyTuple_Check(value)) {
+    Ref items = checked(PySequence_List(value));
+    const int32_t tuple = memo_[value] =
+        emit(PlanOp::Tuple, build_items(items.get()), reinterpret_cast<PyObject*>(type));
+    fill_instance_dict(tuple, value);
+    return tuple;
+  }
+  if (!is_filled_in(type)) throw unbuildable(value);
+  const int32_t instance = memo_[value] = emit(PlanOp::NewInstance, std::move(args), reinterpret_cast<PyObject*>(type));
+  if (PyDict_Check(value) && PyDict_Size(value)) emit_to(instance, PlanOp::DictFill, build_entries(value));
+  if (PyList_Check(value) && PyList_GET_SIZE(value)) emit_to(instance, PlanOp::ListFill, build_items(value));
+  if (PySet_Check(value)) fill_set(instance, value);
+  fill_instance_dict(instance, value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    // Python's own exceptions keep more than their arguments (StopIteration.value, ImportError.name...).
+    if (!PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && !PyExceptionInstance_Check(value)) continue;
+    PyObject *name, *descriptor;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(type_dict(base), &position, &name, &descriptor)) {
+      if (Py_TYPE(descriptor) != &PyMemberDescr_Type) continue;
+      if (reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->flags & READONLY) continue;
+      Ref slot = Ref::steal(Py_TYPE(descriptor)->tp_descr_get(descriptor, value, reinterpret_cast<PyObject*>(type)));
+      if (!slot) {
+        PyErr_Clear();
+        continue;
+      }
+      c.keep(slot);
+      emit_to(instance, PlanOp::SlotFill, {build(slot.get())}, descriptor);
+    }
+  }
+  if (PyExceptionInstance_Check(value)) {
+    Ref context = Ref::steal(PyException_GetContext(value));
+    Ref cause = Ref::steal(PyException_GetCause(value));
+    Ref traceback = Ref::steal(PyException_GetTraceback(value));
+    // Raised while the segment itself handled nothing: the context is what its caller handles.
+    if (traceback && !context) context = c.handled_at_start_;
+    std::vector<int32_t> state = {build(context.get()), build(cause.get()), build(traceback.get())};
+    // Setting a cause suppresses the context, so the flag comes last.
+    emit_to(instance, PlanOp::ExceptionState, std::move(state),
+            reinterpret_cast<PyBaseExceptionObject*>(value)->suppress_context ? Py_True : Py_False);
+  }
+  return instance;
+}
+
+/// A generator is called for anew, and its frame filled: the call itself runs none of the body.
+int32_t Rebuilder::build_generator(PyObject* value) {
+  Frame* suspended = generator_frame(value);
+  if (!suspended || reinterpret_cast<PyGenObject*>(value)->gi_exc_state.exc_value) {
+    throw unbuildable(value);
+  }
+  const CodeInfo& info = decode(frame_code(suspended));
+  const int32_t generator = memo_[value] = emit(PlanOp::NewGenerator, {build(frame_function(suspended))});
+  PyObject** slots = frame_localsplus(suspended);
+  const int32_t depth = frame_stack_depth(suspended);
+  std::vector<int32_t> state;
+  for (int32_t i = 0; i < info.nlocals + depth; ++i) {
+    const bool free_variable = i >= info.first_free && i < info.nlocals;
+    state.push_back(free_variable ? -1 : build(slots[i]));
+  }
+  PlanInstr fill{PlanOp::GeneratorFill};
+  fill.dst = generator;
+  fill.args = std::move(state);
+  fill.index = frame_next_instr(suspended, info);
+  fill.object = Ref::borrow(generator_is_started(value) ? Py_True : Py_False);
+  plan.instrs.push_back(std::move(fill));
+  return generator;
+}
+
+int32_t Rebuilder::build_function(PyObject* value) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(value);
+  std::vector<int32_t> args = {build(function->func_defaults), build(function->func_kwdefaults),
+                               build(function->func_annotations), build(function->func_closure)};
+  Ref facts = checked(
+      PyTuple_Pack(4, function->func_code, function->func_globals, function->func_name, function->func_qualname));
+  const int32_t made = memo_[value] = emit(PlanOp::Function, std::move(args), facts.get());
+  if (function->func_dict && PyDict_Size(function->func_dict)) {
+    emit_to(made, PlanOp::InstanceFill, build_entries(function->func_dict));
+  }
+  return made;
+}
+
+// -- frames ----------------------------------------------------------------------------------------------------------
+
+/// Tensors and containers of them: nobody notices when they end early.
+bool Rebuilder::is_plain_data(PyObject* value, int depth) {
+  if (is_scalar(value) || is_tensor(value)) return true;
+  if (c.is_outside(value) || depth > 4) return false;
+  auto all_plain = [&](PyObject* sequence) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+      if (!is_plain_data(PySequence_Fast_GET_ITEM(sequence, i), depth + 1)) return false;
+    }
+    return true;
+  };
+  if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) return all_plain(value);
+  if (!PyDict_CheckExact(value)) return false;
+  Ref values = checked(PyDict_Values(value));
+  return all_plain(values.get());
+}
+
+/// A local that the program does not read again. Data is dropped: it need not be computed, or not be kept in memory;
+/// but not what is handed out anyway, to which somebody may then refer weakly. Other objects are kept, for what their
+/// destructors do, unless they can't be rebuilt.
+int32_t Rebuilder::build_dead(PyObject* value) {
+  if (const auto known = memo_.find(value); value && known != memo_.end()) return known->second;
+  if (!value || (is_plain_data(value, 0) && !is_scalar(value))) return -1;
+  const size_t instrs = plan.instrs.size(), loads = loads_.size();
+  const auto memo = memo_;
+  try {
+    return build(value);
+  } catch (const Abandon&) {
+    plan.instrs.resize(instrs);
+    loads_.resize(loads);
+    memo_ = memo;
+    return -1;
+  }
+}
+
+runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
+  runtime::FrameState state;
+  state.info = f.info;
+  state.instr = f.pc;
+  if (innermost && f.instr().op == Op::CALL) {  // a call begins with the instructions that prepare it
+    for (Op before : {Op::PRECALL, Op::KW_NAMES}) {
+      if (state.instr > 0 && f.info->instrs[state.instr - 1].op == before) --state.instr;
+    }
+  }
+  if (&f != &c.root_) state.function = build(f.function.get());
+  const bool prologue_done = f.pc >= f.info->entry;
+  std::vector<int32_t> dead;
+  for (int32_t i = 0; i < f.info->nlocals; ++i) {
+    const bool free_variable = i >= f.info->first_free;
+    if (free_variable) {
+      state.locals.push_back(-1);
+    } else if (&f == &c.root_ && f.raw[i]) {
+      state.locals.push_back(runtime::kUnchanged);
+    } else if (!prologue_done || is_live(*f.info, f.pc, i)) {
+      state.locals.push_back(build(f.slots[i]));
+    } else {
+      dead.push_back(i);
+      state.locals.push_back(-1);
+    }
+  }
+  const int32_t depth = innermost ? f.depth : f.depth - f.pops;
+  for (int32_t i = 0; i < depth; ++i) {
+    const bool raw = &f == &c.root_ && i >= f.raw_stack && i < c.start_depth_;
+    state.stack.push_back(raw && c.reading_start_ ? runtime::kUnchanged : build(f.stack()[i]));
+  }
+  if (!innermost) state.result = build(f.result_override.get());
+  for (const int32_t i : dead) state.locals[i] = build_dead(f.slots[i]);
+  return state;
+}
+
+void Rebuilder::handled_exception() {
+  Ref handled = Ref::steal(PyErr_GetHandledException());
+  if (handled.get() != c.start_handled()) handled_ = build(handled ? handled.get() : Py_None);
+}
+
+void Rebuilder::set_handled_exception() {
+  if (handled_ < 0) return;
+  PlanInstr instr{PlanOp::SetHandled};
+  instr.args = {handled_};
+  plan.instrs.push_back(std::move(instr));
+}
+
+// -- writes ----------------------------------------------------------------------------------------------------------
+
+void Rebuilder::journal() {
+  for (const auto& written : c.overlays_) {
+    const int32_t target = build(written->object);
+    for (const auto& [name, value] : written->entries) {
+      std::vector<int32_t> args;
+      if (value) args.push_back(build(value.get()));
+      if (PyCell_Check(written->object)) {
+        emit_to(target, PlanOp::StoreCell, std::move(args));
+      } else {
+        emit_to(target, written->items ? PlanOp::StoreItem : PlanOp::StoreAttr, std::move(args), c.pinned(name.get()));
+      }
+    }
+  }
+  for (const auto& [random, count] : c.draws_) {
+    static constinit Imported method("_random", "Random.random");
+    const std::vector<int32_t> call = {constant(method.get()), build(random.get())};
+    for (Py_ssize_t i = 0; i < count; ++i) emit(PlanOp::Call, call);
+  }
+  for (const auto& [list, tail] : c.tails_) {
+    std::vector<int32_t> items;
+    for (const Ref& item : tail) items.push_back(build(item.get()));
+    emit_to(build(list), PlanOp::ListFill, std::move(items));
+  }
+  for (const auto& [original, shadow] : c.shadows_) {
+    if (!shadow.dirty) continue;
+    const int32_t target = build(original);
+    PyObject* contents = shadow.object.get();
+    PyTypeObject* type = Py_TYPE(contents);
+    if (type == &PyList_Type) {
+      const int32_t list = emit(PlanOp::NewList);
+      emit_to(list, PlanOp::ListFill, build_items(contents));
+      emit_to(target, PlanOp::ReplaceList, {list});
+    } else if (PyDict_Check(contents)) {
+      const int32_t dict = emit(PlanOp::NewDict);
+      emit_to(dict, PlanOp::DictFill, build_entries(contents));
+      emit_to(target, PlanOp::ReplaceDict, {dict});
+    } else if (type == &PySet_Type) {
+      const int32_t set = emit(PlanOp::NewSet);
+      fill_set(set, contents);
+      emit_to(target, PlanOp::ReplaceSet, {set});
+    } else {
+      throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};
+    }
+  }
+  for (const auto& [iterator, place] : places_) emit_to(iterator, PlanOp::SetState, {place});
+}
+
+bool Rebuilder::function_modes(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end) {
+  const auto [left, entered] = std::mismatch(start.begin(), start.end(), end.begin(), end.end());
+  const auto is_context = [](PyObject* mode) { return guards::device_of_context(mode).has_value(); };
+  if (std::none_of(left, start.end(), is_context) && std::none_of(entered, end.end(), is_context)) {
+    static constinit Imported pop("torch._C", "_pop_torch_function_stack"),
+        push("torch._C", "_push_on_torch_function_stack");
+    for (auto mode = start.end(); mode != left; --mode) emit(PlanOp::Call, {constant(pop.get())});
+    for (auto mode = entered; mode != end.end(); ++mode) {
+      const int32_t built = build(*mode);
+      emit(PlanOp::Call, {constant(push.get()), built});
+    }
+    return true;
+  }
+  if (!std::all_of(left, start.end(), is_context) || !std::all_of(entered, end.end(), is_context)) return false;
+  const auto call = [&](PyObject* mode, const char* name, int nones) {
+    Ref device = checked(THPDevice_New(*guards::device_of_context(mode)));
+    Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(device.get())), name));
+    std::vector<int32_t> args = {emit(PlanOp::Const, {}, method.get()), emit(PlanOp::Const, {}, device.get())};
+    while (nones-- > 0) args.push_back(emit(PlanOp::Const, {}, Py_None));
+    emit(PlanOp::Call, std::move(args));
+  };
+  for (auto mode = start.end(); mode != left;) call(*--mode, "__exit__", 3);
+  for (auto mode = entered; mode != end.end(); ++mode) call(*mode, "__enter__", 0);
+  return true;
+}
+
+/// Modes of the thread that the segment leaves changed are set by the torch functions that users set them with.
+void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalState& end, int nesting) {
+  guards::GlobalState rest = end;
+  rest.dispatch_included = start.dispatch_included;  // the session's own keys
+  rest.dispatch_excluded = start.dispatch_excluded;
+  if (end.grad_mode != start.grad_mode) {
+    PlanInstr instr{PlanOp::GradMode};
+    instr.index = end.grad_mode;
+    plan.instrs.push_back(std::move(instr));
+    rest.grad_mode = start.grad_mode;
+  }
+  auto set = [&](const char* function_name, std::initializer_list<PyObject*> values) {
+    Ref torch = checked(PyImport_ImportModule("torch"));
+    Ref function = checked(PyObject_GetAttrString(torch.get(), function_name));
+    std::vector<int32_t> args = {emit(PlanOp::Const, {}, function.get())};
+    for (PyObject* value : values) args.push_back(emit(PlanOp::Const, {}, value));
+    emit(PlanOp::Call, std::move(args));
+  };
+  auto boolean = [](bool value) { return value ? Py_True : Py_False; };
+  struct Device {
+    const char* name;
+    bool guards::GlobalState::* enabled;
+    at::ScalarType guards::GlobalState::* dtype;
+  };
+  static constexpr Device devices[] = {
+      {"cpu", &guards::GlobalState::autocast_cpu, &guards::GlobalState::autocast_cpu_dtype},
+      {"cuda", &guards::GlobalState::autocast_cuda, &guards::GlobalState::autocast_cuda_dtype},
+  };
+  for (const Device& device : devices) {
+    Ref name = checked(PyUnicode_FromString(device.name));
+    if (end.*device.enabled != start.*device.enabled) {
+      set("set_autocast_enabled", {name.get(), boolean(end.*device.enabled)});
+      rest.*device.enabled = start.*device.enabled;
+    }
+    if (end.*device.dtype != start.*device.dtype) {
+      set("set_autocast_dtype", {name.get(), reinterpret_cast<PyObject*>(torch::getTHPDtype(end.*device.dtype))});
+      rest.*device.dtype = start.*device.dtype;
+    }
+  }
+  if (end.autocast_cache != start.autocast_cache) {
+    set("set_autocast_cache_enabled", {boolean(end.autocast_cache)});
+    rest.autocast_cache = start.autocast_cache;
+  }
+  for (; nesting > 0; --nesting) set("autocast_increment_nesting", {});
+  for (; nesting < 0; ++nesting) set("autocast_decrement_nesting", {});
+  if (!(rest == start)) {
+    throw Abandon{BreakReason::Mutation, "a torch mode of the thread differs at the end: " + start.difference(rest)};
+  }
+}
+
+void Rebuilder::require_sources() {
+  for (const auto& [instr, source] : loads_) c.guards.require(source);
+}
+
+void Rebuilder::resolve_slots(const guards::GuardProgram& program) {
+  for (const auto& [instr, source] : loads_) plan.instrs[instr].index = program.slot_of(source);
+}
+
+}  // namespace magneto::capture

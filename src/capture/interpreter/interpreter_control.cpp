@@ -1,0 +1,403 @@
+// The interpreter's opcodes of control: jumps, iteration, calls, exceptions and context managers.
+#include <torch/csrc/Device.h>
+
+#include <optional>
+
+#include "capture/interpreter/interpreter.h"
+#include "capture/interpreter/operations.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// A straight line from there to a `raise` that nothing in this function waits for: the branch is a check.
+bool only_raises(const CodeInfo& info, int32_t index) {
+  constexpr int32_t kLongest = 200;
+  for (int32_t count = 0; count < kLongest; ++count) {
+    const Instr& instr = info.instrs[index];
+    if (instr.op == Op::RAISE_VARARGS) return instr.arg > 0 && !info.handler_of(index);
+    if (instr.target >= 0 || instr.op == Op::RETURN_VALUE || instr.op == Op::RETURN_CONST ||
+        instr.op == Op::YIELD_VALUE || instr.op == Op::RERAISE) {
+      return false;
+    }
+    index = instr.next;
+    if (index < 0 || index >= static_cast<int32_t>(info.instrs.size())) return false;
+  }
+  return false;
+}
+
+/// Only the run knows it.
+bool is_of_data(Capture& capture, PyObject* value) {
+  if (!is_fake_tensor(value) || unpack_tensor(value).numel() != 1) return false;
+  PyObject* const operands[] = {value};
+  return !fake::known_value(unpack_tensor(value)) && !capture.is_overridden(operands);
+}
+
+/// `if value: raise`, or the opposite. Which way the program goes, if `value` is such a check: where it does not
+/// hold, the run is undone, and CPython raises.
+std::optional<bool> checked_by_run(Capture& capture, InterpFrame& f, const Instr& in, bool on_true) {
+  if (!is_of_data(capture, f.top())) return std::nullopt;
+  const bool falls_to_raise = only_raises(*f.info, in.next), jumps_to_raise = only_raises(*f.info, in.target);
+  if (falls_to_raise == jumps_to_raise) return std::nullopt;
+  const bool wanted = on_true == falls_to_raise;
+  static constinit Imported logical_not("torch", "logical_not");
+  const Ref holds = wanted ? Ref::borrow(f.top()) : capture.call(logical_not.get(), {f.top()});
+  capture.assume_true(holds.get());
+  return wanted;
+}
+
+}  // namespace
+
+int32_t Interpreter::step_control(const Instr& in) {
+  switch (in.op) {
+    // -- jumps -----------------------------------------------------------------------------------------------------
+    case Op::JUMP_FORWARD:
+    case Op::JUMP_BACKWARD:
+    case Op::JUMP_BACKWARD_NO_INTERRUPT:
+      return in.target;
+    case Op::POP_JUMP_FORWARD_IF_TRUE:
+    case Op::POP_JUMP_BACKWARD_IF_TRUE:
+    case Op::POP_JUMP_IF_TRUE:
+    case Op::POP_JUMP_FORWARD_IF_FALSE:
+    case Op::POP_JUMP_BACKWARD_IF_FALSE:
+    case Op::POP_JUMP_IF_FALSE: {
+      const bool on_true = in.op == Op::POP_JUMP_FORWARD_IF_TRUE || in.op == Op::POP_JUMP_BACKWARD_IF_TRUE ||
+                           in.op == Op::POP_JUMP_IF_TRUE;
+      if (const std::optional<bool> value = checked_by_run(c, f, in, on_true)) {
+        f.drop(1);
+        return *value == on_true ? in.target : in.next;
+      }
+      const bool value =
+          on_true && f.info->instrs[in.next].op == Op::LOAD_ASSERTION_ERROR ? c.assume_true(f.top()) : c.truth(f.top());
+      f.drop(1);
+      return value == on_true ? in.target : in.next;
+    }
+    case Op::POP_JUMP_FORWARD_IF_NONE:
+    case Op::POP_JUMP_BACKWARD_IF_NONE:
+    case Op::POP_JUMP_IF_NONE:
+    case Op::POP_JUMP_FORWARD_IF_NOT_NONE:
+    case Op::POP_JUMP_BACKWARD_IF_NOT_NONE:
+    case Op::POP_JUMP_IF_NOT_NONE: {
+      const bool on_none = in.op == Op::POP_JUMP_FORWARD_IF_NONE || in.op == Op::POP_JUMP_BACKWARD_IF_NONE ||
+                           in.op == Op::POP_JUMP_IF_NONE;
+      const bool none = f.top() == Py_None;
+      f.drop(1);
+      return none == on_none ? in.target : in.next;
+    }
+    case Op::JUMP_IF_TRUE_OR_POP:
+    case Op::JUMP_IF_FALSE_OR_POP:
+      if (c.truth(f.top()) == (in.op == Op::JUMP_IF_TRUE_OR_POP)) return in.target;
+      f.drop(1);
+      break;
+
+    // -- iteration -------------------------------------------------------------------------------------------------
+    case Op::GET_ITER:
+      cuttable(1);
+      deliver(1, c.iterate(f.top()));
+      break;
+    case Op::FOR_ITER:
+      return op_for_iter(in);
+
+    // -- calls -----------------------------------------------------------------------------------------------------
+    case Op::KW_NAMES:
+      f.kw_names = constant(in.arg);
+      break;
+    case Op::CALL:
+      op_call(in);
+      break;
+    case Op::CALL_FUNCTION_EX:
+      op_call_function_ex(in);
+      break;
+    case Op::MAKE_FUNCTION:
+      op_make_function(in);
+      break;
+    case Op::RETURN_VALUE:
+      result = f.pop();
+      return kReturned;
+    case Op::RETURN_CONST:
+      result = Ref::borrow(constant(in.arg));
+      return kReturned;
+    case Op::IMPORT_NAME:
+      op_import_name(in);
+      break;
+    case Op::IMPORT_FROM: {
+      f.push(import_from(name(in.arg)));
+      break;
+    }
+
+    // -- exceptions and context managers ---------------------------------------------------------------------------
+    case Op::LOAD_ASSERTION_ERROR:
+      f.push(Ref::borrow(PyExc_AssertionError));
+      break;
+    case Op::RAISE_VARARGS:
+      op_raise(in);
+      break;
+    case Op::PUSH_EXC_INFO: {
+      Ref raised = f.pop();
+      f.push(c.handled_exception());
+      PyErr_SetHandledException(raised.get());
+      f.push(std::move(raised));
+      break;
+    }
+    case Op::POP_EXCEPT: {
+      c.set_handled_exception(f.pop().get());
+      break;
+    }
+    case Op::CHECK_EXC_MATCH: {
+      Ref classes = c.resolve_deep(f.top());
+      const int match = PyErr_GivenExceptionMatches(f.top(1), classes.get());
+      replace(1, Ref::borrow(match ? Py_True : Py_False));
+      break;
+    }
+    case Op::CLEANUP_THROW: {  // the iterator, what was sent to it last, what was raised: its end, or an exception
+      if (!PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
+        Ref raised = f.pop();
+        PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+        throw PythonError{};
+      }
+      Ref value = c.load_attr(f.top(), MAGNETO_STR("value"));
+      f.drop(3);
+      f.push(Ref::borrow(Py_None));
+      f.push(std::move(value));
+      break;
+    }
+    case Op::RERAISE: {
+      Ref raised = f.pop();
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+      throw PythonError{};
+    }
+    case Op::BEFORE_WITH:
+      op_before_with();
+      break;
+    case Op::WITH_EXCEPT_START: {
+      // [exit, lasti, previous, exception] -> the same and exit's result.
+      PyObject* raised = f.top();
+      if (c.is_outside(raised)) c.side_exit(BreakReason::Exception, "an exception from outside leaves a `with` block");
+      Ref traceback = Ref::steal(PyException_GetTraceback(raised));
+      cuttable(0);
+      f.push(c.call(f.top(3),
+                    {reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised, traceback ? traceback.get() : Py_None}));
+      break;
+    }
+
+    case Op::GET_YIELD_FROM_ITER:
+      if (!PyGen_CheckExact(f.top())) replace(1, c.iterate(f.top()));
+      break;
+    case Op::SEND:
+      return op_send(in);
+    case Op::END_SEND: {
+      Ref value = f.pop();
+      replace(1, std::move(value));
+      break;
+    }
+    case Op::YIELD_VALUE:
+      if (f.callback) {
+        result = f.pop();
+        return kReturned;
+      }
+      c.side_exit(BreakReason::Generator, "a generator that was made outside the segment yields");
+    case Op::LOAD_BUILD_CLASS: {
+      static PyObject* const build_class = PyDict_GetItemString(PyEval_GetBuiltins(), "__build_class__");
+      f.push(Ref::borrow(build_class));
+      break;
+    }
+    default:
+      return step_match(in);
+  }
+  return in.next;
+}
+
+void Interpreter::op_call(const Instr& in) {
+  const int32_t count = in.arg;
+  PyObject** base = f.stack() + f.depth - count;
+  CallArgs args;
+  args.kwnames = std::exchange(f.kw_names, nullptr);
+  PyObject* callable = base[-2];
+  args.values.reserve(count + 2);
+  if (callable) {
+    args.values.push_back(base[-1]);
+  } else {
+    callable = base[-1];
+  }
+  args.values.insert(args.values.end(), base, base + count);
+  cuttable(count + 2);
+  deliver(count + 2, c.call(callable, std::move(args)));
+}
+
+void Interpreter::op_call_function_ex(const Instr& in) {
+  const bool has_keywords = in.arg & 1;
+  const int32_t pops = has_keywords ? 4 : 3;  // NULL, callable, args, kwargs
+  PyObject* callable = f.top(has_keywords ? 2 : 1);
+  Ref positional =
+      PyTuple_CheckExact(f.top(has_keywords)) ? c.resolve(f.top(has_keywords)) : c.list_of(f.top(has_keywords));
+  CallArgs args;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(positional.get()); ++i) {
+    args.values.push_back(PySequence_Fast_GET_ITEM(positional.get(), i));
+  }
+  Ref names, mapping;
+  if (has_keywords) {
+    mapping = c.resolve(f.top());
+    if (c.is_outside(mapping.get()) && mapping.get() == f.top() && !c.is_shadow(mapping.get())) {
+      mapping = c.contents_of(f.top());
+    }
+    if (!PyDict_Check(mapping.get())) {
+      c.side_exit(BreakReason::OpaqueObject, "** of an object that is not a dict");
+    }
+    names = checked(PySequence_Tuple(mapping.get()));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
+      args.values.push_back(PyDict_GetItem(mapping.get(), PyTuple_GET_ITEM(names.get(), i)));
+    }
+    if (PyTuple_GET_SIZE(names.get())) args.kwnames = names.get();
+  }
+  cuttable(pops);
+  deliver(pops, c.call(callable, std::move(args)));
+}
+
+void Interpreter::op_make_function(const Instr& in) {
+  PyObject* code = f.top();
+  Ref function = checked(PyFunction_New(code, f.globals));
+  auto* made = reinterpret_cast<PyFunctionObject*>(function.get());
+  int32_t below = 1;
+  auto take = [&](int flag, PyObject*& place) {
+    if (!(in.arg & flag)) return;
+    place = c.resolve(f.top(below++)).release();
+  };
+  take(0x08, made->func_closure);
+  take(0x04, made->func_annotations);
+  take(0x02, made->func_kwdefaults);
+  take(0x01, made->func_defaults);
+  replace(below, std::move(function));
+}
+/// One step of `yield from`: the value on top goes to the iterator below it.
+int32_t Interpreter::op_send(const Instr& in) {
+  PyObject* iterator = f.top(1);
+  if (c.is_outside(iterator)) c.side_exit(BreakReason::OpaqueIterator, "yield from an iterator from outside");
+  PySendResult status = PYGEN_ERROR;
+  Ref value = c.call_native([&] {
+    PyObject* sent = nullptr;
+    status = PyIter_Send(iterator, f.top(), &sent);
+    return sent;
+  });
+  f.pop();
+  if (status == PYGEN_NEXT) {
+    f.push(std::move(value));
+    return in.next;
+  }
+  if (!send_leaves_iterator) f.pop();  // else END_SEND does
+  f.push(std::move(value));
+  return in.target;
+}
+
+int32_t Interpreter::op_for_iter(const Instr& in) {
+  PyObject* iterator = f.top();
+  if (c.is_outside(iterator)) c.side_exit(BreakReason::OpaqueIterator, "a loop over an iterator from outside goes on");
+  bool end = false;
+  Ref item = c.call_native([&]() -> PyObject* {
+    PyObject* next = Py_TYPE(iterator)->tp_iternext(iterator);
+    if (next) return next;
+    if (PyErr_Occurred()) {
+      if (!PyErr_ExceptionMatches(PyExc_StopIteration)) return nullptr;
+      PyErr_Clear();
+    }
+    end = true;
+    return Py_NewRef(Py_None);
+  });
+  if (!end) {
+    f.push(std::move(item));
+    return in.next;
+  }
+  f.drop(1);
+  const bool end_for = f.info->instrs[in.target].op == Op::END_FOR;
+  return end_for ? f.info->instrs[in.target].next : in.target;
+}
+
+void Interpreter::op_raise(const Instr& in) {
+  if (in.arg == 0) {
+    Ref handled = Ref::steal(PyErr_GetHandledException());
+    if (!handled || handled.get() == Py_None) {
+      PyErr_SetString(PyExc_RuntimeError, "No active exception to reraise");
+    } else {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(handled.get())), handled.get());
+    }
+    throw PythonError{};
+  }
+  Ref cause = in.arg == 2 ? Ref::borrow(f.top()) : Ref();
+  Ref raised = Ref::borrow(f.top(in.arg - 1));
+  if (PyExceptionInstance_Check(raised.get()) && c.is_outside(raised.get())) {  // raising it changes it
+    c.side_exit(BreakReason::Exception, "an exception from outside is raised");
+  }
+  if (PyExceptionClass_Check(raised.get())) raised = c.call(raised.get(), CallArgs{});
+  if (!PyExceptionInstance_Check(raised.get())) {
+    PyErr_SetString(PyExc_TypeError, "exceptions must derive from BaseException");
+    throw PythonError{};
+  }
+  if (cause) {
+    if (PyExceptionClass_Check(cause.get())) cause = c.call(cause.get(), CallArgs{});
+    PyException_SetCause(raised.get(), cause.get() == Py_None ? nullptr : cause.release());
+  }
+  PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
+  throw PythonError{};
+}
+Ref Interpreter::import_from(PyObject* attribute) {
+  try {
+    if (Ref value = c.lookup_attr(f.top(), attribute)) return value;
+  } catch (const PythonError&) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
+    PyErr_Clear();
+  }
+  // What a package lacks may be a submodule whose import is under way; otherwise CPython words the error.
+  c.side_exit(BreakReason::Exception, "a name is imported that the module does not have");
+}
+
+/// The module is where the statement found it: `import a.b` gives a, `from a.b import c` a.b.
+void Interpreter::guard_import(PyObject* name, PyObject* names, PyObject* module) {
+  PyObject* const modules = PyImport_GetModuleDict();
+  Ref parts = checked(PyUnicode_Partition(name, MAGNETO_STR(".")));
+  PyObject* const key = names == Py_None ? PyTuple_GET_ITEM(parts.get(), 0) : name;
+  if (PyDict_GetItemWithError(modules, key) != module) return;  // of a relative import, by another name
+  c.guards.identity(c.sources.dict_item(c.sources.constant(modules), key), module);
+}
+
+void Interpreter::op_import_name(const Instr& in) {
+  const long level = PyLong_AsLong(f.top(1));
+  Ref names = c.resolve(f.top());
+  Ref module = Ref::steal(PyImport_ImportModuleLevelObject(name(in.arg), f.globals, nullptr, names.get(), level));
+  if (!module) throw PythonError{};
+  guard_import(name(in.arg), names.get(), module.get());
+  replace(2, c.wrap(module.get(), c.sources.constant(module.get())));
+}
+
+void Interpreter::op_before_with() {
+  PyObject* manager = f.top();
+  PyTypeObject* type = Py_TYPE(manager);
+  PyObject* enter = c.type_lookup(type, MAGNETO_STR("__enter__"));
+  PyObject* leave = c.type_lookup(type, MAGNETO_STR("__exit__"));
+  if (!enter || !leave) {
+    PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol", type->tp_name);
+    throw PythonError{};
+  }
+  static constinit Imported all("torch._C", "DisableTorchFunction"),
+      classes("torch._C", "DisableTorchFunctionSubclass");
+  if (THPDevice_Check(manager) || type == all.type() || type == classes.type()) {
+    Ref bound_exit = checked(Py_TYPE(leave)->tp_descr_get(leave, manager, reinterpret_cast<PyObject*>(type)));
+    Ref entered = c.call(enter, {manager});
+    f.drop(1);
+    f.push(std::move(bound_exit));
+    f.push(std::move(entered));
+    return;
+  }
+  if (!PyFunction_Check(enter) || !PyFunction_Check(leave)) {
+    c.side_exit(BreakReason::OpaqueObject, std::string("a context manager of type ") + type->tp_name + " is entered");
+  }
+  Ref leave_value = c.wrap(leave, c.sources.constant(leave));
+  Ref enter_value = c.wrap(enter, c.sources.constant(enter));
+  Ref bound_exit = checked(PyMethod_New(leave_value.get(), manager));
+  Ref entered = c.call(enter_value.get(), {manager});
+  f.drop(1);
+  f.push(std::move(bound_exit));
+  f.push(std::move(entered));
+}
+
+}  // namespace magneto::capture

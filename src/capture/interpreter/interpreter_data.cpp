@@ -1,0 +1,307 @@
+// The interpreter's opcodes of data: operators, items, building containers and text.
+#include "capture/interpreter/interpreter.h"
+#include "capture/interpreter/operations.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// The errors of `callable(**target, **other)`, in CPython's words.
+void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
+  if (!PyDict_Check(other)) return;
+  PyObject* key;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(other, &position, &key, nullptr)) {
+    const int known = PyDict_Contains(target, key);
+    if (known < 0) throw PythonError{};
+    if (!known) continue;
+    Ref name = checked(_PyObject_FunctionStr(callable));
+    PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(), key);
+    throw PythonError{};
+  }
+}
+
+/// A dict of what `keys` and `__getitem__` of an instance give, where these are the program's own, as `**` asks for
+/// them. Null: something else.
+Ref mapping_items(Capture& capture, PyObject* mapping) {
+  PyTypeObject* type = Py_TYPE(mapping);
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || is_tensor(mapping)) return {};
+  PyObject* reader = capture.type_lookup(type, PyDict_Check(mapping) ? "__iter__" : "__getitem__");
+  if (!reader || !PyFunction_Check(reader)) return {};  // a dict that iterates as dicts do is read as one
+  const Capture::NonResumable scope(capture);
+  Ref method = capture.lookup_attr(mapping, MAGNETO_STR("keys"));
+  if (!method) return {};
+  Ref keys = capture.list_of(capture.call(method.get(), {}).get());
+  Ref items = checked(PyDict_New());
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    Ref value = capture.subscript(mapping, key);
+    capture.check_hashable(key);
+    if (PyDict_SetItem(items.get(), key, value.get()) < 0) throw PythonError{};
+  }
+  return items;
+}
+
+}  // namespace
+
+int32_t Interpreter::step_data(const Instr& in) {
+  switch (in.op) {
+    // -- items and operators ---------------------------------------------------------------------------------------
+    case Op::BINARY_SUBSCR:
+      cuttable(2);
+      if (const int32_t behind = op_assign_selected(in); behind >= 0) return behind;
+      deliver(2, c.subscript(f.top(1), f.top()));
+      break;
+    case Op::BINARY_SLICE: {
+      Ref slice = checked(PySlice_New(f.top(1), f.top(), nullptr));
+      replace(3, c.subscript(f.top(2), slice.get()));
+      break;
+    }
+    case Op::STORE_SUBSCR:
+      c.store_subscript(f.top(1), f.top(), f.top(2));
+      f.drop(3);
+      break;
+    case Op::STORE_SLICE: {
+      Ref slice = checked(PySlice_New(f.top(1), f.top(), nullptr));
+      c.store_subscript(f.top(2), slice.get(), f.top(3));
+      f.drop(4);
+      break;
+    }
+    case Op::DELETE_SUBSCR:
+      c.store_subscript(f.top(1), f.top(), nullptr);
+      f.drop(2);
+      break;
+    case Op::BINARY_OP:
+      deliver(2, binary_operator(c, in.arg, f.top(1), f.top()));
+      break;
+    case Op::UNARY_NEGATIVE:
+      replace(1, unary_operator(c, UnaryOperator::Negative, f.top()));
+      break;
+    case Op::UNARY_POSITIVE:
+      replace(1, unary_operator(c, UnaryOperator::Positive, f.top()));
+      break;
+    case Op::UNARY_INVERT:
+      replace(1, unary_operator(c, UnaryOperator::Invert, f.top()));
+      break;
+    case Op::UNARY_NOT: {
+      const bool value = c.truth(f.top());
+      replace(1, Ref::borrow(value ? Py_False : Py_True));
+      break;
+    }
+    case Op::COMPARE_OP:
+      replace(2, compare(c, in.arg, f.top(1), f.top()));
+      break;
+    case Op::IS_OP: {
+      const bool same = c.is_identical(f.top(1), f.top());
+      replace(2, Ref::borrow((same != (in.arg != 0)) ? Py_True : Py_False));
+      break;
+    }
+    case Op::CONTAINS_OP: {
+      const bool found = c.contains(f.top(), f.top(1));
+      replace(2, Ref::borrow((found != (in.arg != 0)) ? Py_True : Py_False));
+      break;
+    }
+
+    // -- building --------------------------------------------------------------------------------------------------
+    case Op::GET_LEN: {
+      static PyObject* const len = PyDict_GetItemString(PyEval_GetBuiltins(), "len");
+      f.push(c.call(len, {f.top()}));
+      break;
+    }
+    case Op::UNPACK_SEQUENCE:
+      op_unpack(f.top(), in.arg, 0, false);
+      break;
+    case Op::UNPACK_EX:
+      op_unpack(f.top(), in.arg & 0xFF, in.arg >> 8, true);
+      break;
+    case Op::BUILD_TUPLE:
+    case Op::BUILD_LIST: {
+      const bool tuple = in.op == Op::BUILD_TUPLE;
+      Ref made = checked(tuple ? PyTuple_New(in.arg) : PyList_New(in.arg));
+      for (int32_t i = in.arg - 1; i >= 0; --i) {
+        PyObject* item = f.pop().release();
+        if (tuple) {
+          PyTuple_SET_ITEM(made.get(), i, item);
+        } else {
+          PyList_SET_ITEM(made.get(), i, item);
+        }
+      }
+      f.push(std::move(made));
+      break;
+    }
+    case Op::BUILD_SET: {
+      Ref made = checked(PySet_New(nullptr));
+      for (int32_t i = in.arg - 1; i >= 0; --i) {
+        PyObject* item = f.top(i);
+        c.refuse_opaque(item, 1);
+        c.call_native([&]() -> PyObject* { return PySet_Add(made.get(), item) < 0 ? nullptr : Py_NewRef(Py_None); });
+      }
+      replace(in.arg, std::move(made));
+      break;
+    }
+    case Op::BUILD_MAP: {
+      Ref made = checked(PyDict_New());
+      for (int32_t i = in.arg - 1; i >= 0; --i) c.store_subscript(made.get(), f.top(2 * i + 1), f.top(2 * i));
+      replace(2 * in.arg, std::move(made));
+      break;
+    }
+    case Op::BUILD_CONST_KEY_MAP: {
+      Ref made = checked(PyDict_New());
+      for (int32_t i = 0; i < in.arg; ++i) {
+        c.store_subscript(made.get(), PyTuple_GET_ITEM(f.top(), i), f.top(in.arg - i));
+      }
+      replace(in.arg + 1, std::move(made));
+      break;
+    }
+    case Op::BUILD_SLICE: {
+      PyObject* step = in.arg == 3 ? f.top() : nullptr;
+      PyObject* stop = f.top(in.arg - 2);
+      PyObject* start = f.top(in.arg - 1);
+      replace(in.arg, checked(PySlice_New(start, stop, step)));
+      break;
+    }
+    case Op::BUILD_STRING: {
+      Ref joined = c.join_texts({&f.stack()[f.depth - in.arg], static_cast<size_t>(in.arg)});
+      replace(in.arg, std::move(joined));
+      break;
+    }
+    case Op::FORMAT_VALUE:
+      op_format(in);
+      break;
+    case Op::LIST_TO_TUPLE:
+      replace(1, checked(PyList_AsTuple(c.resolve(f.top()).get())));
+      break;
+    case Op::LIST_APPEND:
+      // The container of a comprehension is fresh, unless the frame was entered in the middle of it.
+      c.append(f.top(in.arg), f.top());
+      f.drop(1);
+      break;
+    case Op::SET_ADD: {
+      Ref set = c.resolve(f.top(in.arg), true);
+      PyObject* item = f.top();
+      c.refuse_opaque(item, 1);
+      c.call_native([&]() -> PyObject* { return PySet_Add(set.get(), item) < 0 ? nullptr : Py_NewRef(Py_None); });
+      f.drop(1);
+      break;
+    }
+    case Op::MAP_ADD:
+      c.store_subscript(f.top(in.arg + 1), f.top(1), f.top());
+      f.drop(2);
+      break;
+    case Op::LIST_EXTEND: {
+      Ref items = c.list_of(f.top());
+      Ref list = c.resolve(f.top(in.arg), true);
+      if (!checked(_PyList_Extend(reinterpret_cast<PyListObject*>(list.get()), items.get()))) throw PythonError{};
+      f.drop(1);
+      break;
+    }
+    case Op::SET_UPDATE: {
+      // From a set or a dict the table is made in a way of its own, which decides the order.
+      Ref items = c.resolve(f.top());
+      if (!PyAnySet_CheckExact(items.get()) && !PyDict_CheckExact(items.get())) items = c.list_of(f.top());
+      Ref set = c.resolve(f.top(in.arg), true);
+      c.call_native(
+          [&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
+      f.drop(1);
+      break;
+    }
+    case Op::DICT_UPDATE:
+    case Op::DICT_MERGE: {
+      Ref target = c.resolve(f.top(in.arg), true);
+      Ref other = c.resolve(f.top());
+      if (Ref items = mapping_items(c, f.top())) {
+        other = items;
+      } else if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) {
+        other = c.contents_of(f.top());
+      }
+      if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(2 + in.arg));
+      c.call_native([&]() -> PyObject* {
+        const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
+                                                    : _PyDict_MergeEx(target.get(), other.get(), 2);
+        return failed < 0 ? nullptr : Py_NewRef(Py_None);
+      });
+      f.drop(1);
+      break;
+    }
+    case Op::CALL_INTRINSIC_1:
+      if (in.arg == 5) {  // INTRINSIC_UNARY_POSITIVE
+        replace(1, unary_operator(c, UnaryOperator::Positive, f.top()));
+      } else if (in.arg == 6) {  // INTRINSIC_LIST_TO_TUPLE
+        replace(1, checked(PyList_AsTuple(c.resolve(f.top()).get())));
+      } else if (in.arg == 3) {  // INTRINSIC_STOPITERATION_ERROR: an exception that leaves a generator
+        if (PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
+          Ref error = checked(PyObject_CallFunction(PyExc_RuntimeError, "s", "generator raised StopIteration"));
+          PyException_SetCause(error.get(), Py_NewRef(f.top()));
+          PyException_SetContext(error.get(), Py_NewRef(f.top()));
+          replace(1, std::move(error));
+        }
+      } else {
+        c.side_exit(BreakReason::Opcode, "CALL_INTRINSIC_1 " + std::to_string(in.arg));
+      }
+      break;
+
+    default:
+      return step_control(in);
+  }
+  return in.next;
+}
+
+void Interpreter::op_unpack(PyObject* sequence, int32_t before, int32_t after, bool star) {
+  Ref items = PyTuple_CheckExact(sequence) && !c.is_outside(sequence) ? Ref::borrow(sequence) : c.list_of(sequence);
+  const auto size = static_cast<int32_t>(PySequence_Fast_GET_SIZE(items.get()));
+  if (size < before + after || (!star && size > before)) {
+    if (!star && size > before) {
+      PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", before);
+    } else if (star) {
+      PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %d)", before + after,
+                   size);
+    } else {
+      PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %d, got %d)", before, size);
+    }
+    throw PythonError{};
+  }
+  f.drop(1);
+  auto item = [&](int32_t i) { return Ref::borrow(PySequence_Fast_GET_ITEM(items.get(), i)); };
+  for (int32_t i = size - 1; i >= size - after; --i) f.push(item(i));
+  if (star) {
+    Ref middle = checked(PyList_New(size - before - after));
+    for (int32_t i = before; i < size - after; ++i) PyList_SET_ITEM(middle.get(), i - before, item(i).release());
+    f.push(std::move(middle));
+  }
+  for (int32_t i = before - 1; i >= 0; --i) f.push(item(i));
+}
+
+int32_t Interpreter::op_assign_selected(const Instr& in) {
+  const Instr& target = f.info->instrs[in.next];
+  if (target.op != Op::LOAD_FAST || !is_fake_tensor(f.top())) return -1;
+  const Instr& mask = f.info->instrs[target.next];
+  if (mask.op != Op::LOAD_FAST || f.info->instrs[mask.next].op != Op::STORE_SUBSCR) return -1;
+  if (&f == &c.root_) {
+    c.read_raw(target.arg);
+    c.read_raw(mask.arg);
+  }
+  if (!f.slots[target.arg] || f.slots[mask.arg] != f.top()) return -1;
+  if (!assign_selected(c, f.slots[target.arg], f.top(), f.top(1))) return -1;
+  f.drop(2);
+  return f.info->instrs[mask.next].next;
+}
+
+void Interpreter::op_format(const Instr& in) {
+  const bool has_spec = (in.arg & 0x04) != 0;
+  PyObject* value = f.top(has_spec);
+  static PyObject* const functions[] = {nullptr, reinterpret_cast<PyObject*>(&PyUnicode_Type),
+                                        PyDict_GetItemString(PyEval_GetBuiltins(), "repr"),
+                                        PyDict_GetItemString(PyEval_GetBuiltins(), "ascii")};
+  Ref text = Ref::borrow(value);
+  if (PyObject* convert = functions[in.arg & 0x03]) text = c.call(convert, {value});
+  if (Ref waiting = c.text_of_data(text.get(), has_spec ? f.top() : nullptr)) {
+    return replace(has_spec ? 2 : 1, std::move(waiting));
+  }
+  if (!PyUnicode_CheckExact(text.get()) || has_spec) {
+    static PyObject* const format = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
+    text = has_spec ? c.call(format, {text.get(), f.top()}) : c.call(format, {text.get()});
+  }
+  replace(has_spec ? 2 : 1, std::move(text));
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,302 @@
+// Data-dependent numbers and sizes: what `.item()` and `nonzero` give, where the capture goes on without
+// knowing them.
+//
+// They are symbols without a value. What is asked of one and does not follow from what is known, the program's own
+// questions that is, ends the segment; `torch._check` and `assert` say what is to be known, and are operators of the
+// graph: where one does not hold, the run is undone and CPython runs the segment, which raises what the program says.
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <set>
+
+#include "capture/capture.h"
+#include "capture/interpreter/operations.h"
+#include "capture/world/modules.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using shapes::Expr;
+using shapes::Relation;
+
+namespace {
+
+/// An operator of ours as the torch level calls it.
+template <const char* const& name>
+PyObject* overload_packet() {
+  static PyObject* const overload = [] {
+    static constinit Imported ops("torch", "ops");
+    Ref space = checked(PyObject_GetAttrString(ops.get(), "magneto"));
+    Ref packet = checked(PyObject_GetAttrString(space.get(), name));
+    return checked(PyObject_GetAttrString(packet.get(), "default")).release();
+  }();
+  return overload;
+}
+
+constexpr const char* kCheck = "check";
+constexpr const char* kNumber = "number";
+constexpr const char* kSize = "size";
+constexpr const char* kFloat = "float";
+constexpr const char* kArithmetic = "arithmetic";
+
+/// A number as operators take it.
+at::Scalar scalar_of(PyObject* number) {
+  if (const auto size = symint_value(number)) {
+    return pybind11::cast<c10::SymInt>(pybind11::handle(number));
+  }
+  if (symfloat_holder(number).defined()) return pybind11::cast<c10::SymFloat>(pybind11::handle(number));
+  if (PyFloat_CheckExact(number)) return PyFloat_AS_DOUBLE(number);
+  return static_cast<int64_t>(PyLong_AsLongLong(number));
+}
+
+/// Numbers for the symbols in the relations for which these hold: all the same, but for the last one. Empty: none
+/// found.
+std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment& environment,
+                                                      const std::vector<Relation>& relations) {
+  std::set<int32_t, std::greater<>> symbols;
+  for (const Relation& relation : relations) {
+    shapes::any_leaf(relation.difference, [&](Expr leaf) {
+      if (leaf.id() < 0) symbols.insert(leaf.id());
+      return false;
+    });
+  }
+  const auto hold = [&](int64_t value, int64_t last) {
+    return std::ranges::all_of(relations, [&](const Relation& relation) {
+      return shapes::holds(relation.kind, shapes::evaluate(relation.difference, [&](Expr leaf) {
+                             if (leaf.id() >= 0) return environment.example(leaf);
+                             return leaf.id() == *symbols.rbegin() ? last : value;
+                           }));
+    });
+  };
+  constexpr int64_t kMost = 4096;
+  std::vector<int64_t> candidates = {1031, 7, 5, 11, 3, 13, 2};
+  for (int64_t value = 0; value < kMost; ++value) candidates.push_back(value);
+  for (const int64_t value : candidates) {
+    for (int64_t last = value; last < value + 16; ++last) {
+      if (!hold(value, last)) continue;
+      std::vector<std::pair<int32_t, int64_t>> found;
+      for (const int32_t symbol : symbols) found.emplace_back(symbol, symbol == *symbols.rbegin() ? last : value);
+      return found;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void Capture::flush_checks() {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("magneto::check", "")
+                                    .typed<void(c10::SymInt, int64_t, std::string_view)>();
+  const auto is_bound = [&](Expr leaf) {
+    return leaf.id() >= 0 || std::ranges::count(graph.symbols, leaf.id(), &graph::SymbolBinding::symbol) > 0 ||
+           std::ranges::count(sizes_.symbols, leaf.id(), &guards::SizeAssumptions::Symbol::id) > 0;
+  };
+  for (const Relation& relation : session->take_checks()) {
+    const Expr original = session->sizes().original(relation.difference);
+    // Of an operator that was taken back: nothing is left of it.
+    if (shapes::any_leaf(original, [&](Expr leaf) { return !is_bound(leaf); })) continue;
+    // As it is asked, not as it is known now: for what is known, it holds.
+    const Expr difference =
+        shapes::substitute(original, [](Expr leaf) { return std::optional(Expr::value(leaf.id())); });
+    const auto kind = static_cast<int64_t>(relation.kind);
+    const std::string text = shapes::text(relation);
+    const c10::SymInt size = session->symint(difference);
+    Ref symint = symint_object(size), number = checked(PyLong_FromLongLong(kind));
+    Ref question = checked(PyUnicode_FromString(text.c_str()));
+    PyObject* args[] = {symint.get(), number.get(), question.get()};
+    record(graph::TorchNode::Kind::CallFunction, overload_packet<kCheck>(), args, nullptr, [&] {
+      operation.call(size, kind, text);
+      return Py_NewRef(Py_None);
+    });
+  }
+}
+
+void Capture::bind_symbols(PyObject* result, size_t before, graph::TorchNode& node) {
+  const auto number = symint_value(result);
+  for (size_t i = before, end = graph.symbols.size(); i < end; ++i) {
+    const graph::SymbolBinding symbol = graph.symbols[i];
+    const Expr expr = Expr::symbol(symbol.symbol);
+    if (number && *number == expr) node.results.push_back({{}, symbol.value});  // item()
+    if (std::ranges::count(node.results, symbol.value, &graph::TorchResult::value)) continue;
+    // Found inside the call, by the operators; the torch level sees what comes out.
+    for (const graph::TorchResult& out : node.results) {
+      if (out.value == graph::kNoValue) continue;
+      const auto& geometry = graph.values[out.value].meta.symbolic;
+      const auto dim = geometry ? std::ranges::find(geometry->sizes, expr) : std::vector<Expr>::const_iterator();
+      if (!geometry || dim == geometry->sizes.end()) continue;
+      graph.symbols.push_back({symbol.symbol, out.value, static_cast<int32_t>(dim - geometry->sizes.begin())});
+      break;
+    }
+  }
+}
+
+Ref Capture::tensor_of_data_number(const Expr& size, bool wrapped) {
+  const auto operation = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow(wrapped ? "magneto::number" : "magneto::size", "")
+                             .typed<at::Tensor(c10::SymInt)>();
+  const c10::SymInt number = session->symint(size);
+  Ref symint = symint_object(number);
+  PyObject* args[] = {symint.get()};
+  PyObject* target = wrapped ? overload_packet<kNumber>() : overload_packet<kSize>();
+  return record(graph::TorchNode::Kind::CallFunction, target, args, nullptr,
+                [&] { return tensor_object(operation.call(number)); });
+}
+
+namespace {
+
+/// What an optimizer of PyTorch's computes of its step's number, and of norms, goes to operators, and nowhere else.
+bool is_in_optimizer(const InterpFrame* frame) {
+  return frame && module_of(frame->globals).starts_with("torch.optim.");
+}
+
+}  // namespace
+
+Ref float_of_tensor(Capture& capture, PyObject* object) {
+  const at::Tensor& tensor = unpack_tensor(object);
+  if (!c10::isFloatingType(tensor.scalar_type()) || tensor.numel() != 1 || fake::known_value(tensor)) return {};
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::item", "").typed<at::Tensor(const at::Tensor&)>();
+  capture.session->use_symbols();
+  PyObject* args[] = {object};
+  const Ref holder = capture.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("item"), args, nullptr, [&] {
+    const at::NoGradGuard guard;
+    return tensor_object(operation.call(tensor));
+  });
+  return capture.data_float(unpack_tensor(holder.get()));
+}
+
+Ref Capture::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
+  if (!(session->takes.numbers || is_in_optimizer(frame)) || values.size() != 1 ||
+      c_function_name(callable) != "item" || !is_fake_tensor(values[0]))
+    return {};
+  return float_of_tensor(*this, values[0]);
+}
+
+Ref Capture::tensor_of_data_float(PyObject* value) {
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::float", "").typed<at::Tensor(const at::Scalar&)>();
+  const Ref number = with_symints(value);
+  PyObject* args[] = {number.get()};
+  return record(graph::TorchNode::Kind::CallFunction, overload_packet<kFloat>(), args, nullptr,
+                [&] { return tensor_object(operation.call(scalar_of(number.get()))); });
+}
+
+Ref Capture::data_operation(guards::Arithmetic operation, PyObject* left, PyObject* right) {
+  using guards::Arithmetic;
+  const auto is_float = [](PyObject* value) { return PyFloat_CheckExact(number_now(value)); };
+  if (!guards::is_number(number_now(left)) || !guards::is_number(number_now(right))) return {};
+  switch (operation) {
+    case Arithmetic::Add:
+    case Arithmetic::Subtract:
+    case Arithmetic::Multiply:
+    case Arithmetic::FloorDivide:
+    case Arithmetic::Remainder:
+    case Arithmetic::Power:
+      if (!is_float(left) && !is_float(right)) return {};
+      break;
+    case Arithmetic::Minimum:
+    case Arithmetic::Maximum:
+      if (!is_float(left) || !is_float(right)) return {};
+      break;
+    case Arithmetic::TrueDivide:
+      break;
+    default:
+      return {};
+  }
+  static const auto arithmetic = c10::Dispatcher::singleton()
+                                     .findSchemaOrThrow("magneto::arithmetic", "")
+                                     .typed<at::Tensor(const at::Scalar&, const at::Scalar&, int64_t)>();
+  const auto operand = [&](PyObject* value) {
+    return size_of_number(value) || is_symbolic_float(value) ? with_symints(value) : known(value);
+  };
+  const Ref a = operand(left), b = operand(right);
+  const Ref number = checked(PyLong_FromLong(static_cast<long>(operation)));
+  PyObject* args[] = {a.get(), b.get(), number.get()};
+  const Ref holder = record(graph::TorchNode::Kind::CallFunction, overload_packet<kArithmetic>(), args, nullptr, [&] {
+    return tensor_object(arithmetic.call(scalar_of(a.get()), scalar_of(b.get()), static_cast<int64_t>(operation)));
+  });
+  return data_float(unpack_tensor(holder.get()));
+}
+
+void Capture::exit_for_float() {
+  side_exit(BreakReason::DataDependentValue,
+            "the program needs a data-dependent float. If it branches on it, use torch.where");
+}
+
+void Capture::exit_at_question(const Relation& relation) {
+  const std::string text = shapes::text(relation);
+  side_exit(BreakReason::DataDependentBranch,
+            "the program asks whether " + text + ", which is data-dependent (" + session->origins(relation.difference) +
+                "). If it always holds, or never, torch._check(" + text +
+                "), or of the opposite, in front of it says so; else use torch.where, or move the branch out");
+}
+
+void Capture::exit_for_number(Expr size) {
+  side_exit(BreakReason::DataDependentValue, "the program needs the number " + shapes::text(size) +
+                                                 ", which is data-dependent (" + session->origins(size) + ")");
+}
+
+bool Capture::check_questions(const std::vector<Relation>& relations) {
+  shapes::Environment& environment = session->sizes();
+  std::vector<Relation> open;
+  for (const Relation& relation : relations) {
+    const std::optional<bool> known =
+        environment.is_unbacked(relation.difference) ? environment.decide(relation) : environment.evaluate(relation);
+    if (known && !*known) return false;
+    if (!known) open.push_back(shapes::with_difference(relation, environment.original(relation.difference)));
+  }
+  const auto is_so = [&](const Relation& relation) {
+    return shapes::holds(relation.kind, environment.example(relation.difference));
+  };
+  if (!std::ranges::all_of(open, is_so)) {
+    // Rules for plain numbers run on examples, which have to satisfy what is known.
+    const auto found = find_example(environment, open);
+    std::vector<int64_t>& examples = memory_.examples;
+    for (const auto& [symbol, value] : found) {
+      const auto index = static_cast<size_t>(-1 - symbol);
+      if (examples.size() <= index) examples.resize(index + 1, -1);
+      examples[index] = value;
+    }
+    if (!found.empty() && ++memory_.example_changes < 20) throw Retry{};
+    exit_at_question(open.front());
+  }
+  for (const Relation& relation : open) session->assume_checked(relation);
+  flush_checks();
+  return true;
+}
+
+bool Capture::check_condition(PyObject* condition) {
+  if (condition == Py_True) return true;
+  if (const Relation* question = symbolic_bool_of(condition)) return check_questions({*question});
+  return false;
+}
+
+Ref Capture::check(PyObject* function, const CallArgs& args) {
+  if (args.positional() == 0) return {};
+  const std::string name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_name);
+  if (name == "_check_tensor_all_with") return check_tensor_all(args);
+  static PyObject* const zero = PyLong_FromLong(0);
+  bool holds = true;
+  const auto check_order = [&](PyObject* least, PyObject* most) {
+    if (!guards::is_number(number_now(least)) || !guards::is_number(number_now(most))) return false;
+    Ref condition = unknown_operation(guards::Arithmetic::LessEqual, least, most);
+    if (!condition) condition = checked(PyObject_RichCompare(least, most, Py_LE));
+    return check_condition(condition.get());
+  };
+  if (name == "_check_is_size") {
+    holds = check_order(zero, args.values[0]);
+    for (size_t i = args.positional(); i < args.values.size(); ++i) {
+      if (PyUnicode_CompareWithASCIIString(args.keyword(i), "max") != 0 || args.values[i] == Py_None) continue;
+      holds = holds && check_order(args.values[0], args.values[i]);
+    }
+  } else {
+    holds = check_condition(args.values[0]);
+  }
+  // It raises, or takes something else than a bool, which is PyTorch's to say.
+  if (!holds) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " with what is not true");
+  return Ref::borrow(Py_None);
+}
+
+}  // namespace magneto::capture

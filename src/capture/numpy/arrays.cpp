@@ -1,0 +1,701 @@
+// NumPy inside captured functions.
+//
+// An array from outside is itself until something is computed with it; then it is an input of the graph, by the tensor
+// over its memory. For all other arrays a *stand-in* goes through the capture. What NumPy computes is written down as a
+// text ("numpy.add(a0, 2.0)") and stays a call of NumPy in the graph: no operator of PyTorch gives the same bits and
+// the same warnings. What it would give, dtype, strides and all, NumPy itself is asked, with arrays of zeros. A view is
+// one in the graph as well, and made again by the same call where the segment hands it on: its base, its flags and
+// whose memory it is are eager's. What changes an array, needs its contents, or is not in numpy.def, is a side exit.
+#include "capture/numpy/arrays.h"
+
+#include <structmember.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "capture/calls/handlers.h"
+#include "guards/array.h"
+#include "python/imported.h"
+#include "runtime/program/numpy_calls.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+
+// -- the stand-in ----------------------------------------------------------------------------------------------------
+
+namespace {
+
+void dealloc(PyObject* self) {
+  const ArrayStandIn& array = stand_in_of(self);
+  for (PyObject* part : {array.tensor, array.sample, array.maker, array.parents}) Py_XDECREF(part);
+  PyObject_Free(self);
+}
+
+/// C code looks at one, past all that refuses it first.
+void look() {
+  if (Capture* capture = Capture::current()) return capture->array_is_read();
+  PyErr_SetString(PyExc_RuntimeError, "an array's value was asked for while no capture ran");
+}
+
+PyObject* look_1(PyObject*) { return look(), nullptr; }
+PyObject* look_2(PyObject*, PyObject*) { return look(), nullptr; }
+PyObject* look_3(PyObject*, PyObject*, PyObject*) { return look(), nullptr; }
+PyObject* look_compared(PyObject*, PyObject*, int) { return look(), nullptr; }
+/// What the iterator of an array asks for.
+PyObject* look_item(PyObject* array, Py_ssize_t index) {
+  constexpr Py_ssize_t most = 64;
+  Capture* capture = Capture::current();
+  if (!capture) return look(), nullptr;
+  if (index >= PyObject_Size(stand_in_of(array).sample)) return PyErr_SetNone(PyExc_IndexError), nullptr;
+  try {
+    if (index >= most) capture->side_exit(BreakReason::OpaqueIterator, "a long array is iterated over");
+    return capture->numpy_item(array, checked(PyLong_FromSsize_t(index)).get()).release();
+  } catch (const PythonError&) {
+    return nullptr;
+  } catch (...) {
+    return capture->interrupt_c_code(std::current_exception());
+  }
+}
+int look_truth(PyObject*) { return look(), -1; }
+int look_stored(PyObject*, PyObject*, PyObject*) { return look(), -1; }
+Py_ssize_t look_length(PyObject*) { return look(), -1; }
+Py_hash_t look_hash(PyObject*) { return look(), -1; }
+int look_buffer(PyObject*, Py_buffer* view, int) {
+  view->obj = nullptr;
+  return look(), -1;
+}
+
+PyTypeObject* stand_in_type() {
+  static PyNumberMethods number{
+      .nb_add = look_2,
+      .nb_subtract = look_2,
+      .nb_multiply = look_2,
+      .nb_remainder = look_2,
+      .nb_divmod = look_2,
+      .nb_power = look_3,
+      .nb_negative = look_1,
+      .nb_positive = look_1,
+      .nb_absolute = look_1,
+      .nb_bool = look_truth,
+      .nb_invert = look_1,
+      .nb_lshift = look_2,
+      .nb_rshift = look_2,
+      .nb_and = look_2,
+      .nb_xor = look_2,
+      .nb_or = look_2,
+      .nb_int = look_1,
+      .nb_float = look_1,
+      .nb_floor_divide = look_2,
+      .nb_true_divide = look_2,
+      .nb_index = look_1,
+      .nb_matrix_multiply = look_2,
+  };
+  static PySequenceMethods sequence{.sq_length = look_length, .sq_item = look_item};
+  static PyMappingMethods mapping{.mp_length = look_length, .mp_subscript = look_2, .mp_ass_subscript = look_stored};
+  static PyBufferProcs buffer{.bf_getbuffer = look_buffer};
+  static PyTypeObject type{
+      .ob_base = PyVarObject_HEAD_INIT(nullptr, 0).tp_name = "magneto._C.ArrayStandIn",
+      .tp_basicsize = sizeof(ArrayStandIn),
+      .tp_dealloc = dealloc,
+      .tp_repr = look_1,
+      .tp_as_number = &number,
+      .tp_as_sequence = &sequence,
+      .tp_as_mapping = &mapping,
+      .tp_hash = look_hash,
+      .tp_call = look_3,
+      .tp_str = look_1,
+      .tp_getattro = look_2,
+      .tp_setattro = look_stored,
+      .tp_as_buffer = &buffer,
+      .tp_flags = Py_TPFLAGS_DEFAULT,
+      .tp_doc = "Stands for an array or a number that NumPy gives at each run.",
+      .tp_richcompare = look_compared,
+      .tp_iter = look_1,
+  };
+  static const bool ready = PyType_Ready(&type) == 0;
+  if (!ready) throw PythonError{};
+  return &type;
+}
+
+/// Takes over the references.
+Ref make_stand_in(Ref tensor, Ref sample, PyObject* maker, Ref parents) {
+  auto* made = PyObject_New(ArrayStandIn, stand_in_type());
+  if (!made) throw PythonError{};
+  made->is_number = !guards::is_array(sample.get());
+  made->tensor = tensor.release();
+  made->sample = sample.release();
+  made->maker = Py_XNewRef(maker);
+  made->parents = parents.release();
+  made->exposed = false;
+  auto* object = reinterpret_cast<PyObject*>(made);
+  Capture::current()->note_allocation_site(object);
+  return Ref::steal(object);
+}
+
+const at::Tensor& tensor_of(PyObject* stand_in) { return unpack_tensor(stand_in_of(stand_in).tensor); }
+
+PyObject* function_of(PyMethodDef& definition) { return PyCFunction_NewEx(&definition, nullptr, nullptr); }
+
+/// An array like the tensor would be under `numpy()`. Null: NumPy has none.
+Ref sample_like(const at::Tensor& tensor, bool writable) {
+  static constinit Imported make("magneto._numpy", "array_like");
+  const auto tuple = [&](at::IntArrayRef numbers, int64_t unit) {
+    Ref made = checked(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      PyTuple_SET_ITEM(made.get(), i, checked(PyLong_FromLongLong(numbers[i] * unit)).release());
+    }
+    return made;
+  };
+  Ref sizes = tuple(tensor.sizes(), 1), strides = tuple(tensor.strides(), static_cast<int64_t>(tensor.element_size()));
+  Ref made =
+      Ref::steal(PyObject_CallFunction(make.get(), "OOsO", sizes.get(), strides.get(),
+                                       torch::getTHPDtype(tensor.scalar_type())->name, writable ? Py_True : Py_False));
+  if (!made) PyErr_Clear();
+  return made;
+}
+
+Ref attribute(PyObject* object, const char* name) { return checked(PyObject_GetAttrString(object, name)); }
+
+bool is_writable(PyObject* array) {
+  Ref flags = attribute(array, "flags");
+  return attribute(flags.get(), "writeable").get() == Py_True;
+}
+
+}  // namespace
+
+bool is_array_stand_in(PyObject* object) { return object && Py_TYPE(object) == stand_in_type(); }
+
+ArrayStandIn& stand_in_of(PyObject* object) { return *reinterpret_cast<ArrayStandIn*>(object); }
+
+bool is_array(PyObject* object) { return object && (is_array_stand_in(object) || guards::is_array(object)); }
+
+PyObject* sample_of(PyObject* object) {
+  return is_array_stand_in(object) ? stand_in_of(object).sample : number_now(object);
+}
+
+void Capture::array_is_read() {
+  interrupt_c_code(sticky_ ? sticky_
+                           : std::make_exception_ptr(restart_before(*frame, "C code reads an array of NumPy")));
+}
+
+Ref Capture::array_stand_in(PyObject* value) {
+  if (is_array_stand_in(value)) return Ref::borrow(value);
+  Ref& known = arrays_[value];
+  if (known) return known;
+  const Source* source = source_of(value);
+  Ref layout = source ? guards::layout_of(value) : Ref();
+  if (!layout) side_exit(BreakReason::OpaqueObject, "an array is used whose memory no tensor can show");
+  guards.array(source, layout.get());
+  const at::Tensor real = guards::tensor_of_array(value);
+  Ref real_object = checked(tensor_object(real));
+  const at::Tensor fake = session->make_input(real, source->name());
+  Ref tensor = checked(tensor_object(fake));
+  inputs_[session->value_of(fake)] = {real_object, source, /*number=*/false, /*array=*/true};
+  fake_of_[real_object.get()] = tensor;
+  Ref sample = sample_like(real, is_writable(value));
+  return known = make_stand_in(std::move(tensor), std::move(sample), nullptr, checked(PyTuple_Pack(1, value)));
+}
+
+// -- what is written down --------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A number as Python reads it back, whatever stands in front of it.
+std::string number_text(PyObject* number) {
+  Ref repr = checked(PyObject_Repr(number));
+  const std::string text = PyUnicode_AsUTF8(repr.get());
+  if (PyFloat_CheckExact(number) && !std::isfinite(PyFloat_AS_DOUBLE(number))) return "float('" + text + "')";
+  return text.starts_with('-') ? "(" + text + ")" : text;
+}
+
+bool is_finite(PyObject* complex) {
+  const Py_complex value = PyComplex_AsCComplex(complex);
+  return std::isfinite(value.real) && std::isfinite(value.imag);
+}
+
+bool starts_with(const char* text, std::string_view start) { return std::string_view(text).starts_with(start); }
+
+/// As Python reads it back; empty: it is no constant of those that calls of NumPy take.
+std::string constant_text(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (value == Py_Ellipsis) return "...";
+  if (value == Py_None || PyBool_Check(value) || PyUnicode_CheckExact(value) || PyBytes_CheckExact(value)) {
+    return PyUnicode_AsUTF8(checked(PyObject_Repr(value)).get());
+  }
+  if (PyLong_CheckExact(value) || PyFloat_CheckExact(value)) return number_text(value);
+  if (PyComplex_CheckExact(value)) return is_finite(value) ? number_text(value) : "";
+  if (PyType_Check(value)) {
+    auto* named = reinterpret_cast<PyTypeObject*>(value);
+    for (PyTypeObject* plain : {&PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type}) {
+      if (named == plain) return plain->tp_name;
+    }
+    const bool of_numpy = !PyType_HasFeature(named, Py_TPFLAGS_HEAPTYPE) && starts_with(named->tp_name, "numpy.");
+    return of_numpy ? named->tp_name : "";
+  }
+  if (is_value(value) && starts_with(type->tp_name, "numpy.")) {
+    Ref number = checked(PyObject_CallMethod(value, "item", nullptr));
+    return std::string(type->tp_name) + "(" + constant_text(number.get()) + ")";
+  }
+  static constinit Imported dtype("numpy", "dtype");
+  if (PyObject_TypeCheck(value, dtype.type()) && attribute(value, "isbuiltin").get() != Py_False) {
+    Ref name = attribute(value, "str");
+    return "numpy.dtype(" + constant_text(name.get()) + ")";
+  }
+  return "";
+}
+
+/// A bool array as an index selects as many items as it holds true ones.
+bool is_mask(PyObject* stand_in) { return tensor_of(stand_in).scalar_type() == at::kBool; }
+
+}  // namespace
+
+bool Capture::write_numpy(PyObject* given, NumpyCall& call, bool arrays) {
+  const Ref known_value = known(given);
+  PyObject* value = known_value.get();
+  if (is_array(value)) {
+    if (!arrays) return false;
+    call.text += "a" + std::to_string(call.arrays.size());
+    Ref array = array_stand_in(value);
+    if (stand_in_of(array.get()).is_number) call.text += "[()]";
+    call.arrays.push_back(Ref::borrow(value));
+    return true;
+  }
+  if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
+    Ref items = resolve(value);
+    const bool tuple = PyTuple_CheckExact(value);
+    call.text += tuple ? "(" : "[";
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+      if (!write_numpy(PySequence_Fast_GET_ITEM(items.get(), i), call, arrays)) return false;
+      call.text += ", ";
+    }
+    call.text += tuple ? ")" : "]";
+    return true;
+  }
+  if (PySlice_Check(value)) {
+    const auto* slice = reinterpret_cast<PySliceObject*>(value);
+    call.text += "slice(";
+    for (PyObject* part : {slice->start, slice->stop, slice->step}) {
+      if (!write_numpy(part, call, /*arrays=*/false)) return false;
+      call.text += ", ";
+    }
+    call.text += ")";
+    return true;
+  }
+  if (is_tensor(value) || is_opaque(value)) return false;
+  const std::string text = constant_text(value);
+  call.text += text;
+  return !text.empty();
+}
+
+// -- calls -----------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Where in its operand a view begins, in items; nothing: it lies elsewhere.
+std::optional<int64_t> offset_in(PyObject* view, PyObject* operand) {
+  const at::Tensor of = guards::tensor_of_array(operand);
+  const auto* first = static_cast<const char*>(of.const_data_ptr());
+  const auto* start = static_cast<const char*>(guards::tensor_of_array(view).const_data_ptr());
+  int64_t last = 0;
+  for (int64_t i = 0; i < of.dim(); ++i) last += (of.size(i) - 1) * of.stride(i);
+  const auto item = static_cast<int64_t>(of.element_size());
+  if (start < first || start >= first + (std::max<int64_t>(last, 0) + 1) * item) return std::nullopt;
+  return (start - first) / item;
+}
+
+Ref list_of_ints(at::IntArrayRef numbers) {
+  Ref made = checked(PyList_New(static_cast<Py_ssize_t>(numbers.size())));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    PyList_SET_ITEM(made.get(), i, checked(PyLong_FromLongLong(numbers[i])).release());
+  }
+  return made;
+}
+
+}  // namespace
+
+Ref Capture::call_numpy(const NumpyCall& call) {
+  static constinit Imported sample("magneto._numpy", "sample"), as_array("numpy", "asarray");
+  std::vector<Ref> samples;
+  PyObject* function = nullptr;
+  Ref result;
+  for (const Ref& array : call.arrays) {
+    Ref stand_in = array_stand_in(array.get());
+    samples.push_back(checked(PyObject_CallOneArg(as_array.get(), stand_in_of(stand_in.get()).sample)));
+  }
+  run_suspended([&] {
+    function = runtime::numpy_function(call.text, call.arrays.size());
+    std::vector<PyObject*> args = {function};
+    for (const Ref& array : samples) args.push_back(array.get());
+    result = Ref::steal(PyObject_Vectorcall(sample.get(), args.data(), args.size(), nullptr));
+  });
+  if (!result) {
+    check_interrupt();
+    PyErr_Clear();
+    side_exit(BreakReason::OpaqueCall, "NumPy raises or warns: " + call.text);
+  }
+  return numpy_result(call, function, result.get(), samples);
+}
+
+Ref Capture::numpy_result(const NumpyCall& call, PyObject* function, PyObject* result,
+                          const std::vector<Ref>& samples) {
+  const auto refuse = [&](const char* why) { side_exit(BreakReason::OpaqueCall, why + (": " + call.text)); };
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (result == samples[i].get() && guards::is_array(sample_of(call.arrays[i].get()))) return call.arrays[i];
+  }
+  if (PyTuple_CheckExact(result) || PyList_CheckExact(result)) {
+    Ref items = checked(PyList_New(0));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); ++i) {
+      NumpyCall part{"(" + call.text + ")[" + std::to_string(i) + "]", call.arrays};
+      Ref item = numpy_result(part, runtime::numpy_function(part.text, part.arrays.size()),
+                              PySequence_Fast_GET_ITEM(result, i), samples);
+      if (PyList_Append(items.get(), item.get()) < 0) throw PythonError{};
+    }
+    return PyTuple_CheckExact(result) ? checked(PyList_AsTuple(items.get())) : items;
+  }
+  static constinit Imported as_array("numpy", "asarray"), number_type("numpy", "generic");
+  const bool number = PyObject_TypeCheck(result, number_type.type());
+  if (!number && !guards::is_array(result)) refuse("NumPy gives neither arrays nor numbers of its own");
+  Ref array = number ? checked(PyObject_CallOneArg(as_array.get(), result)) : Ref::borrow(result);
+  if (!guards::layout_of(array.get())) refuse("NumPy gives an array whose memory no tensor can show");
+  const at::Tensor like = guards::tensor_of_array(array.get());
+  Ref sizes = list_of_ints(like.sizes()), strides = list_of_ints(like.strides());
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const auto offset = offset_in(array.get(), samples[i].get());
+    if (!offset) continue;
+    const at::Tensor& of = tensor_of(array_stand_in(call.arrays[i].get()).get());
+    if (call.arrays.size() != 1 || of.scalar_type() != like.scalar_type()) refuse("NumPy gives a view");
+    static constinit Imported view("torch", "ops.magneto.view_as.default");
+    Ref start = checked(PyLong_FromLongLong(*offset)), base = checked(tensor_object(of));
+    CallArgs args{{base.get(), sizes.get(), strides.get(), start.get()}};
+    return make_stand_in(call_torch(view.get(), args), std::move(array), function,
+                         checked(PyTuple_Pack(1, call.arrays[0].get())));
+  }
+  static constinit Imported operation("torch", "ops.magneto.numpy.default");
+  static PyObject* const array_maker = function_of(runtime::kArrayOfTensor);
+  static PyObject* const number_maker = function_of(runtime::kNumberOfTensor);
+  Ref text = checked(PyUnicode_FromString(call.text.c_str())), operands = checked(PyList_New(0));
+  for (const Ref& value : call.arrays) {
+    Ref stand_in = array_stand_in(value.get());
+    if (PyList_Append(operands.get(), stand_in_of(stand_in.get()).tensor) < 0) throw PythonError{};
+  }
+  CallArgs args{{text.get(), operands.get(), sizes.get(), strides.get(),
+                 reinterpret_cast<PyObject*>(torch::getTHPDtype(like.scalar_type()))}};
+  Ref tensor = call_torch(operation.get(), args);
+  Ref parents = checked(PyTuple_Pack(1, tensor.get()));
+  Ref made = make_stand_in(std::move(tensor), number ? Ref::borrow(result) : std::move(array),
+                           number ? number_maker : array_maker, std::move(parents));
+  stand_in_of(made.get()).exposed = true;  // to its maker
+  return made;
+}
+
+// -- the table -------------------------------------------------------------------------------------------------------
+
+namespace {
+
+enum class NumpyKind : uint8_t { Function, Method, Ufunc };
+
+struct NumpyRow {
+  NumpyKind kind;
+  const char* name;
+  int arrays;
+};
+
+constexpr NumpyRow kNumpy[] = {
+#define X(kind, name, arrays) {NumpyKind::kind, #name, arrays},
+#include "capture/numpy/numpy.def"
+#undef X
+};
+
+/// numpy, if the program has imported it. Borrowed.
+PyObject* numpy_module() {
+  static PyObject* found = nullptr;
+  if (!found) found = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
+  return found;
+}
+
+/// By the object that is called.
+const std::unordered_map<PyObject*, NumpyRow>& numpy_rows() {
+  static const auto* rows = [] {
+    auto* map = new std::unordered_map<PyObject*, NumpyRow>;
+    static constinit Imported arrays("numpy", "ndarray"), numbers("numpy", "generic");
+    const auto add = [&](PyObject* owner, const NumpyRow& row) {
+      Ref object = Ref::steal(PyObject_GetAttrString(owner, row.name));
+      PyErr_Clear();  // another version of NumPy
+      if (object) map->emplace(object.release(), row);
+    };
+    for (const NumpyRow& row : kNumpy) {
+      if (row.kind == NumpyKind::Function) add(numpy_module(), row);
+      if (row.kind == NumpyKind::Method) {
+        add(arrays.get(), row);
+        add(numbers.get(), row);
+      }
+    }
+    PyObject *name, *object;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(PyModule_GetDict(numpy_module()), &position, &name, &object)) {
+      if (std::strcmp(Py_TYPE(object)->tp_name, "numpy.ufunc") != 0) continue;
+      Ref inputs = attribute(object, "nin");
+      map->emplace(Py_NewRef(object),
+                   NumpyRow{NumpyKind::Ufunc, PyUnicode_AsUTF8(name), static_cast<int>(PyLong_AsLong(inputs.get()))});
+    }
+    return map;
+  }();
+  return *rows;
+}
+
+bool holds_array(PyObject* value, int depth = 2) {
+  if (is_array(value)) return true;
+  if (depth == 0 || (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+    if (holds_array(PySequence_Fast_GET_ITEM(value, i), depth - 1)) return true;
+  }
+  return false;
+}
+
+/// Keywords of NumPy's functions that name no array to write to and no other kind of array.
+bool is_harmless(PyObject* keyword) {
+  static constexpr const char* refused[] = {"out", "where", "like", "subok", "buffer", "signature"};
+  return std::ranges::none_of(refused,
+                              [&](const char* name) { return PyUnicode_CompareWithASCIIString(keyword, name) == 0; });
+}
+
+/// np.asarray(tensor) and the like ask the tensor for its array.
+bool takes_tensors(const NumpyRow& row) {
+  const std::string_view name = row.name;
+  return name == "array" || name == "asarray" || name == "asanyarray" || name == "ascontiguousarray";
+}
+
+}  // namespace
+
+namespace {
+
+/// The class of one of NumPy's numbers: np.float32.
+bool is_number_class(PyObject* callable) {
+  static constinit Imported number("numpy", "number"), boolean("numpy", "bool_");
+  if (!PyType_Check(callable)) return false;
+  auto* type = reinterpret_cast<PyTypeObject*>(callable);
+  return type == boolean.type() ||
+         (PyType_IsSubtype(type, number.type()) && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE));
+}
+
+}  // namespace
+
+Ref Capture::call_numpy_function(PyObject* callable, const CallArgs& args) {
+  if (!numpy_module()) return {};
+  if (is_number_class(callable) && args.values.size() == 1 && !args.kwnames) {
+    const Ref value = known(args.values[0]);
+    if (is_array(value.get())) return numpy_operation({value.get()}, constant_text(callable) + "($)");
+    if (!is_value(value.get()) || !PyNumber_Check(value.get())) return {};
+    return call_native([&] { return PyObject_CallOneArg(callable, value.get()); });
+  }
+  const auto found = numpy_rows().find(callable);
+  if (found == numpy_rows().end()) return {};
+  const NumpyRow& row = found->second;
+  // Of numbers a ufunc gives a number, now; and methods of other receivers are errors.
+  const bool on_arrays = std::ranges::any_of(args.values, [](PyObject* value) { return holds_array(value); });
+  if (row.kind == NumpyKind::Ufunc && (!on_arrays || args.positional() != static_cast<size_t>(row.arrays))) return {};
+  if (std::string_view(row.name) == "where" && args.values.size() != 3) return {};
+  NumpyCall call;
+  const bool method = row.kind == NumpyKind::Method;
+  if (method) {
+    if (args.positional() == 0 || !is_array(args.values[0]) || !write_numpy(args.values[0], call, true)) return {};
+    call.text += ".";
+  } else {
+    call.text = "numpy.";
+  }
+  call.text += std::string(row.name) + "(";
+  for (size_t i = method; i < args.values.size(); ++i) {
+    PyObject* keyword = args.keyword(i);
+    PyObject* value = args.values[i];
+    if (keyword) {
+      if (!is_harmless(keyword)) return {};
+      call.text += std::string(PyUnicode_AsUTF8(keyword)) + "=";
+    }
+    Ref held;
+    if (i == 0 && !keyword && takes_tensors(row) && is_fake_tensor(value)) {
+      held = array_of_tensor(value);
+      value = held.get();
+    }
+    if (!write_numpy(value, call, !keyword && static_cast<int>(i) < row.arrays + method)) return {};
+    call.text += ", ";
+  }
+  call.text += ")";
+  return call_numpy(call);
+}
+
+Ref Capture::numpy_operation(std::initializer_list<PyObject*> operands, const std::string& form) {
+  NumpyCall call;
+  const auto* operand = operands.begin();
+  for (const char letter : form) {
+    if (letter != '$') {
+      call.text += letter;
+    } else if (!write_numpy(*operand++, call, true)) {
+      side_exit(BreakReason::OpaqueObject,
+                std::string("an operator between an array and an object of type ") + Py_TYPE(operand[-1])->tp_name);
+    }
+  }
+  return call_numpy(call);
+}
+
+Ref Capture::numpy_item(PyObject* array, PyObject* key) {
+  NumpyCall call;
+  write_numpy(array, call, true);
+  call.text += "[";
+  if (!write_numpy(key, call, true)) {
+    side_exit(BreakReason::OpaqueObject,
+              std::string("an array is indexed by an object of type ") + Py_TYPE(key)->tp_name);
+  }
+  call.text += "]";
+  for (size_t i = 1; i < call.arrays.size(); ++i) {
+    if (!is_mask(array_stand_in(call.arrays[i].get()).get())) continue;
+    side_exit(BreakReason::DataDependentValue, "an array is indexed by a mask");
+  }
+  return call_numpy(call);
+}
+
+Ref Capture::numpy_items(PyObject* array) {
+  Ref stand_in = array_stand_in(array);
+  if (stand_in_of(stand_in.get()).is_number || tensor_of(stand_in.get()).dim() == 0) {
+    side_exit(BreakReason::OpaqueIterator, "an array without dimensions is iterated over");
+  }
+  return checked(PySeqIter_New(stand_in.get()));
+}
+
+Ref Capture::numpy_attribute(PyObject* array, PyObject* name, bool* unbound) {
+  static constexpr const char* constants[] = {"shape", "ndim", "size", "itemsize", "nbytes", "strides", "dtype"};
+  static constexpr const char* views[] = {"T", "mT", "real", "imag"};
+  const auto is_one_of = [&](std::span<const char* const> names) {
+    return std::ranges::any_of(names,
+                               [&](const char* other) { return PyUnicode_CompareWithASCIIString(name, other) == 0; });
+  };
+  Ref stand_in = array_stand_in(array);
+  PyObject* sample = stand_in_of(stand_in.get()).sample;
+  if (is_one_of(constants)) {
+    Ref value = checked(PyObject_GetAttr(sample, name));
+    const bool dtype = PyUnicode_CompareWithASCIIString(name, "dtype") == 0;
+    return dtype ? wrap(value.get(), sources.constant(value.get())) : value;
+  }
+  if (is_one_of(views)) return numpy_operation({array}, std::string("$.") + PyUnicode_AsUTF8(name));
+  PyObject* found = _PyType_Lookup(Py_TYPE(sample), name);
+  if (!found) return {};
+  if (unbound && Py_TYPE(found) == &PyMethodDescr_Type) {
+    *unbound = true;
+    return wrap(found, sources.constant(found));
+  }
+  side_exit(BreakReason::OpaqueObject,
+            std::string("the attribute ") + PyUnicode_AsUTF8(name) + " of an array of NumPy is read");
+}
+
+// -- tensors ---------------------------------------------------------------------------------------------------------
+
+Ref Capture::array_of_tensor(PyObject* object) {
+  const at::Tensor& tensor = unpack_tensor(object);
+  static constinit Imported method("torch._C", "TensorBase.numpy");
+  if (tensor.requires_grad() || !tensor.device().is_cpu() || tensor.layout() != at::kStrided || tensor.is_conj() ||
+      tensor.is_neg()) {
+    side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.numpy");
+  }
+  session->fix_sizes(tensor);
+  Ref sample = sample_like(tensor, /*writable=*/true);
+  if (!sample) side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.numpy");
+  Ref made = make_stand_in(Ref::borrow(object), std::move(sample), method.get(), checked(PyTuple_Pack(1, object)));
+  stand_in_of(made.get()).exposed = true;
+  return made;
+}
+
+Ref Capture::tensor_of_array(PyObject* array) {
+  Ref made = array_stand_in(array);
+  ArrayStandIn& stand_in = stand_in_of(made.get());
+  if (stand_in.is_number || !is_writable(stand_in.sample)) {
+    side_exit(BreakReason::OpaqueObject, "a tensor over an array that may not be written");
+  }
+  Ref tensor = Ref::borrow(stand_in.tensor);
+  static constinit Imported detach("torch._C", "TensorBase.detach");
+  if (std::exchange(stand_in.exposed, true)) tensor = call_torch(detach.get(), {{stand_in.tensor}});
+  array_of_[tensor.get()] = Ref::borrow(array);
+  keep(tensor);
+  return tensor;
+}
+
+bool Capture::is_written(const ArrayStandIn& array) const {
+  const auto root_of = [](const ArrayStandIn* each) {
+    while (is_array_stand_in(PyTuple_GET_ITEM(each->parents, 0))) {
+      each = &stand_in_of(PyTuple_GET_ITEM(each->parents, 0));
+    }
+    return each;
+  };
+  return std::ranges::any_of(array_of_, [&](const auto& made) {
+    return is_array_stand_in(made.second.get()) && root_of(&stand_in_of(made.second.get())) == &array &&
+           (unpack_tensor(made.first).is_inference() || unpack_tensor(made.first)._version() != 0);
+  });
+}
+
+namespace {
+
+Ref plain_call(Capture& capture, const char* name, const CallArgs& args) {
+  static constinit Imported functions("torch._C", "_VariableFunctionsClass");
+  Ref function = attribute(functions.get(), name);
+  keep_forever(function.get());
+  return std::strcmp(name, "from_numpy") == 0 ? capture.call_torch(function.get(), args)
+                                              : tensor_of_numbers(capture, function.get(), nullptr, args);
+}
+
+Ref handle_numpy(Capture& capture, const CallArgs& args) {
+  if (args.values.size() != 1 || !is_fake_tensor(args.values[0])) {
+    capture.side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.numpy");
+  }
+  return capture.array_of_tensor(args.values[0]);
+}
+
+Ref handle_from_numpy(Capture& capture, const CallArgs& args) {
+  if (args.values.size() != 1 || !is_array(args.values[0])) return plain_call(capture, "from_numpy", args);
+  return capture.tensor_of_array(args.values[0]);
+}
+
+/// The dtype asked for, or None; null: something else is.
+PyObject* asked_dtype(const CallArgs& args) {
+  if (args.values.size() == 1) return Py_None;
+  if (args.values.size() != 2 || args.keyword(1) != MAGNETO_STR("dtype")) return nullptr;
+  return args.values[1];
+}
+
+Ref handle_as_tensor(Capture& capture, const CallArgs& args) {
+  PyObject* dtype = args.values.empty() || !is_array(args.values[0]) ? nullptr : asked_dtype(args);
+  if (!dtype) return plain_call(capture, "as_tensor", args);
+  Ref tensor = capture.tensor_of_array(args.values[0]);
+  static constinit Imported to("torch._C", "TensorBase.to");
+  return dtype == Py_None ? tensor : capture.call_torch(to.get(), {{tensor.get(), dtype}});
+}
+
+Ref handle_tensor(Capture& capture, const CallArgs& args) {
+  PyObject* dtype = args.values.empty() || !is_array(args.values[0]) ? nullptr : asked_dtype(args);
+  if (!dtype) return plain_call(capture, "tensor", args);
+  Ref stand_in = capture.array_stand_in(args.values[0]);
+  PyObject* tensor = stand_in_of(stand_in.get()).tensor;
+  static constinit Imported clone("torch._C", "TensorBase.clone"), to("torch._C", "TensorBase.to");
+  if (dtype == Py_None) return capture.call_torch(clone.get(), {{tensor}});
+  static PyObject* const copy = Py_BuildValue("(s)", "copy");
+  return capture.call_torch(to.get(), {{tensor, dtype, Py_True}, copy});
+}
+
+}  // namespace
+
+std::span<const HandlerRow> array_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"torch._C.TensorBase.numpy", handle_numpy},
+      {"torch._C._VariableFunctionsClass.from_numpy", handle_from_numpy},
+      {"torch._C._VariableFunctionsClass.as_tensor", handle_as_tensor},
+      {"torch._C._VariableFunctionsClass.tensor", handle_tensor},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,300 @@
+// Custom autograd functions. Where nothing needs gradients, one is its forward, interpreted like any function. Else the
+// graph keeps the call as one node, with the forward's operators as its children, so that autograd finds the backward.
+#include "capture/torch/autograd_functions.h"
+
+#include <torch/csrc/autograd/python_function.h>
+
+#include <algorithm>
+#include <span>
+
+#include "autograd/engine.h"
+#include "autograd/nodes.h"
+#include "capture/capture.h"
+#include "python/abi/types.h"
+#include "python/bind.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+namespace {
+
+bool holds(std::span<PyObject* const> objects, PyObject* object) {
+  return std::ranges::find(objects, object) != objects.end();
+}
+
+/// The result is an argument that `forward` has not marked as changed.
+bool is_given_back(PyObject* result, const CallArgs& args, PyObject* dirty) {
+  if (!is_tensor(result) || !holds(args.values, result)) return false;
+  const bool marked = dirty && PyTuple_CheckExact(dirty);
+  return !marked || !holds({&PyTuple_GET_ITEM(dirty, 0), static_cast<size_t>(PyTuple_GET_SIZE(dirty))}, result);
+}
+
+/// What autograd gives for a result of `forward` that is an argument it has not marked as changed: a view of it, which
+/// is none of autograd's where the argument needs gradients and they are off.
+Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, PyObject* dirty) {
+  if (!is_given_back(result, args, dirty)) return Ref::borrow(result);
+  static PyObject* const view_as =
+      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("view_as"));
+  static PyObject* const detach =
+      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("detach"));
+  CallArgs self;
+  self.values = {result};
+  if (unpack_tensor(result).requires_grad()) return capture.call_torch(detach, self);
+  self.values.push_back(result);
+  return capture.call_torch(view_as, self);
+}
+
+/// The arguments behind the class as Function.apply binds them to `forward` where there is a setup_context: all by
+/// position, defaults filled in. The class stays in front.
+CallArgs bound_to(Capture& capture, PyObject* forward, const CallArgs& args) {
+  const auto refuse = [&]() {
+    capture.side_exit(BreakReason::AutogradCall, "the arguments of " + callable_name(forward) + " could not be bound");
+  };
+  if (!PyFunction_Check(forward)) refuse();
+  const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(forward)));
+  const PyCodeObject* code = info.code;
+  if (code->co_kwonlyargcount > 0 || (code->co_flags & CO_VARKEYWORDS)) refuse();
+  std::vector<PyObject*> slots(info.nlocals);
+  if (!bind_arguments(forward, args.values.data() + 1, args.positional() - 1, nullptr, slots.data())) refuse();
+  CallArgs bound;
+  bound.values = {args.values[0]};
+  bound.values.insert(bound.values.end(), slots.begin(), slots.begin() + code->co_argcount);
+  if (code->co_flags & CO_VARARGS) {
+    PyObject* rest = slots[code->co_argcount];
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); ++i) bound.values.push_back(PyTuple_GET_ITEM(rest, i));
+    capture.keep(Ref::borrow(rest));
+  }
+  for (PyObject* slot : slots) capture.keep(Ref::steal(slot));
+  for (size_t i = 1; i < bound.values.size(); ++i) {
+    if (!holds(args.values, bound.values[i]) && !is_scalar(bound.values[i]))
+      refuse();  // a default: its parts would need guards
+  }
+  return bound;
+}
+
+}  // namespace
+
+Ref native_apply(PyObject* cls) {
+  static constinit Imported base("torch._C", "_FunctionBase");
+  PyObject* descriptor = PyDict_GetItemString(type_dict(base.type()), "apply");
+  return checked(Py_TYPE(descriptor)->tp_descr_get(descriptor, nullptr, cls));
+}
+
+/// C++ calls the forward back, which is interpreted on stand-ins.
+Ref Capture::record_autograd_function(const CallArgs& args) {
+  PyObject* owner = args.values[0];
+  const std::span<PyObject* const> rest = std::span(args.values).subspan(1);
+  const bool plain = std::ranges::all_of(
+      rest, [](PyObject* arg) { return is_tensor(arg) || is_scalar(arg) || is_identity_constant(arg); });
+  if (!plain) {
+    side_exit(BreakReason::AutogradCall,
+              "a custom autograd function is applied to tensors that need gradients, and to other objects");
+  }
+  load_attr(owner, MAGNETO_STR("forward"));  // for its guards
+  static constinit Imported custom_function("magneto._forward", "custom_function");
+  Ref target = checked(PyObject_CallOneArg(custom_function.get(), owner));
+  Ref apply = native_apply(owner);
+  const int64_t writes = writes_;
+  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
+  const size_t operators = graph.aten_nodes.size();
+  Ref result = record(
+      graph::TorchNode::Kind::CallFunction, target.get(), rest, nullptr,
+      [&] {
+        const CalledBack called_back(*this);
+        return PyObject_Vectorcall(apply.get(), rest.data(), rest.size(), nullptr);
+      },
+      /*always=*/true);
+  if (writes_ != writes) {  // which the call would do again
+    throw restart_before(*frame, "a custom autograd function changes objects from outside");
+  }
+  graph.torch_nodes.resize(index + 1);
+  for (size_t i = operators; i < graph.aten_nodes.size(); ++i) graph.aten_nodes[i].torch_node = index;
+  if (wants_backward) rehearse_backward(owner, result.get());
+  return result;
+}
+
+std::string Capture::why_opaque(PyObject* function) const {
+  const auto known = std::ranges::find_if(memory_.opaque_backwards,
+                                          [&](const auto& opaque) { return opaque.first.get() == function; });
+  return known == memory_.opaque_backwards.end() ? std::string() : known->second;
+}
+
+void Capture::retry_without(PyObject* function, std::string why) {
+  memory_.opaque_backwards.emplace_back(Ref::borrow(function), std::move(why));
+  throw Retry{};
+}
+
+/// The backward of a custom operator is no part of the program.
+bool Capture::is_operator_backward(Frame* real) const {
+  if (!backwards_run_ || frame_code(real)->co_argcount < 1) return false;
+  static constinit Imported node_class("torch.autograd.function", "BackwardCFunction");
+  PyObject* self = frame_localsplus(real)[0];
+  return self && PyObject_TypeCheck(self, node_class.type()) && autograd::belongs_to_operator(self);
+}
+
+std::string Capture::interpret_backwards(const std::function<void()>& run) {
+  const int64_t writes = writes_;
+  const size_t torch_nodes = graph.torch_nodes.size();
+  std::string why;
+  {
+    const CalledBack called_back(*this);
+    const bool others = std::exchange(backwards_run_, true);
+    try {
+      run();
+    } catch (const std::exception& error) {  // what the engine makes of a Python exception among them
+      why = error.what();
+    }
+    backwards_run_ = others;
+  }
+  PyErr_Clear();
+  graph.torch_nodes.resize(torch_nodes);
+  if (const auto refused = session->take_refusal()) why = refused->op + ": " + refused->message;
+  try {
+    check_sticky();
+  } catch (const Restart&) {
+    why = restart_.second;
+  } catch (const Abandon& abandon) {
+    why = abandon.message;
+  }
+  if (why.empty() && writes_ != writes) why = "it changes objects from outside";
+  return why;
+}
+
+bool Capture::add_again(size_t first) {
+  std::map<graph::ValueId, Input> missing;
+  std::erase_if(inputs_, [&](const auto& input) {
+    if (static_cast<size_t>(input.first) < first) return false;
+    missing.insert(input);
+    return true;
+  });
+  for (const auto& [id, input] : missing) {
+    fake_of_.erase(input.real.get());
+    if (input.array) return false;
+    if (input.number) {
+      add_number_input(input.source, input.real);
+    } else {
+      wrap_tensor(input.real.get(), input.source);
+    }
+  }
+  return true;
+}
+
+/// The joint graph runs the backward when the segment ends. Then it is too late for much that interpreting it may ask
+/// for.
+void Capture::rehearse_backward(PyObject* function, PyObject* result) {
+  if (!why_opaque(function).empty()) return;
+  torch::autograd::variable_list results;
+  PyObject* context = nullptr;
+  const auto add = [&](PyObject* one) {
+    if (!is_tensor(one)) return;
+    const at::Tensor& tensor = unpack_tensor(one);
+    const auto& node = tensor.grad_fn();
+    if (!node || !autograd::is_python(*node)) return;
+    PyObject* own = autograd::context_of(*node);
+    if (autograd::function_of(own) != function || (context && own != context)) return;
+    context = own;
+    results.push_back(tensor);
+  };
+  if (PyTuple_Check(result)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); ++i) add(PyTuple_GET_ITEM(result, i));
+  } else {
+    add(result);
+  }
+  if (!context) return;
+  if (!reinterpret_cast<THPFunction*>(context)->materialize_grads) {
+    retry_without(function, "it asks for gradients that are None (set_materialize_grads)");
+  }
+  const auto attributes = [&] {
+    Ref own = checked(PyObject_GetAttr(context, MAGNETO_STR("__dict__")));
+    return checked(PyDict_Copy(own.get()));
+  };
+  const Ref before = attributes();
+  std::string why;
+  for (;;) {
+    const size_t known = graph.values.size(), symbols = sizes_.symbols.size();
+    const auto is_new = [&](const auto& input) { return static_cast<size_t>(input.first) >= known; };
+    bool alone = true;
+    why = interpret_backwards([&] { alone = autograd::rehearse(*session, graph, results); });
+    if (why.empty() && !alone) why = "it finds sizes or numbers in data";
+    if (!why.empty() || std::ranges::none_of(inputs_, is_new)) break;
+    if (sizes_.symbols.size() != symbols) why = "it reads tensors that it did not save and whose sizes change";
+    if (!add_again(known)) why = "it reads arrays";
+    if (!why.empty()) break;
+  }
+  const Ref after = attributes();
+  const auto same = [&] {
+    if (PyDict_GET_SIZE(before.get()) != PyDict_GET_SIZE(after.get())) return false;
+    Py_ssize_t position = 0;
+    PyObject *name, *value;
+    while (PyDict_Next(before.get(), &position, &name, &value)) {
+      if (PyDict_GetItem(after.get(), name) != value) return false;
+    }
+    return true;
+  };
+  if (why.empty() && !same()) why = "its backward changes its context";
+  if (!why.empty()) retry_without(function, std::move(why));
+  rehearsed_.insert(context);
+}
+
+Ref Capture::apply_autograd_function(const CallArgs& given) {
+  CallArgs args = given;
+  specialize_all(args);
+  if (args.values.empty()) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to nothing");
+  // Some versions of PyTorch take them where there is a setup_context, others raise.
+  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
+  NonResumable scope(*this);
+  PyObject* owner = args.values[0];
+  static constinit Imported plain_setup("torch.autograd.function", "_SingleLevelFunction.setup_context");
+  Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
+  const bool sets_up = setup.get() != plain_setup.get();
+  Ref forward = load_attr(owner, MAGNETO_STR("forward"));
+  if (sets_up) args = bound_to(*this, forward.get(), args);
+  bool needs_grad = false;
+  Ref needs_input_grad = checked(PyTuple_New(std::max<Py_ssize_t>(0, args.values.size() - 1)));
+  for (size_t i = 1; i < args.values.size(); ++i) {
+    const bool needs = is_tensor(args.values[i]) && unpack_tensor(args.values[i]).requires_grad();
+    needs_grad |= needs;
+    PyTuple_SET_ITEM(needs_input_grad.get(), i - 1, PyBool_FromLong(needs));
+  }
+  static constinit Imported context_class("torch.autograd.function", "FunctionCtx");
+  if (needs_grad && at::GradMode::is_enabled()) return record_autograd_function(args);
+  Ref none = checked(PyTuple_New(0));
+  Ref context =
+      checked(PyBaseObject_Type.tp_new(reinterpret_cast<PyTypeObject*>(context_class.get()), none.get(), nullptr));
+  if (PyObject_SetAttr(context.get(), MAGNETO_STR("needs_input_grad"), needs_input_grad.get()) < 0) {
+    throw PythonError{};
+  }
+  CallArgs forward_args = args;
+  if (sets_up) {
+    forward_args.values.erase(forward_args.values.begin());
+  } else {
+    forward_args.values[0] = context.get();
+  }
+  Ref result = call(forward.get(), std::move(forward_args));
+  if (sets_up) {
+    Ref inputs = checked(PyTuple_New(static_cast<Py_ssize_t>(args.values.size()) - 1));
+    for (size_t i = 1; i < args.values.size(); ++i) {
+      PyTuple_SET_ITEM(inputs.get(), i - 1, Py_NewRef(args.values[i]));
+    }
+    call(setup.get(), {context.get(), inputs.get(), result.get()});
+  }
+  Ref dirty = Ref::steal(PyObject_GetAttr(context.get(), MAGNETO_STR("dirty_tensors")));
+  if (!dirty) PyErr_Clear();
+  const auto finished = [&](PyObject* value) {
+    // Perhaps an error: autograd looks whether it has been saved as well.
+    if (sets_up && is_given_back(value, args, dirty.get())) {
+      throw restart_before(*frame, "a custom autograd function with setup_context gives an argument back");
+    }
+    return result_of_apply(*this, value, args, dirty.get());
+  };
+  if (!PyTuple_CheckExact(result.get())) return finished(result.get());
+  Ref values = resolve(result.get());
+  Ref all = checked(PyTuple_New(PyTuple_GET_SIZE(values.get())));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
+    PyTuple_SET_ITEM(all.get(), i, finished(PyTuple_GET_ITEM(values.get(), i)).release());
+  }
+  return all;
+}
+
+}  // namespace magneto::capture

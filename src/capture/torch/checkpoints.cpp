@@ -1,0 +1,197 @@
+// torch.utils.checkpoint. Where there are no gradients it is the function that it calls. Else the graph has the call as
+// one node, with the function's operators as its children: the torch level, which runs under autograd, makes the call
+// itself, so that what it saves, recomputes and draws is PyTorch's own doing.
+
+#include <algorithm>
+#include <optional>
+
+#include "capture/capture.h"
+#include "capture/torch/autograd_functions.h"
+#include "capture/world/modules.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// The arguments of a checkpoint, told apart.
+struct Checkpoint {
+  PyObject* function = nullptr;
+  bool reentrant = false;
+  PyObject* contexts = nullptr;  // what makes the contexts in which the function runs, and runs again; null: none
+  CallArgs args;                 // the function's
+  std::vector<Ref> held;
+  Ref options = checked(PyDict_New());
+};
+
+/// Nothing for those that don't say which kind, or ask the reentrant one for what it hasn't got.
+std::optional<Checkpoint> read(const CallArgs& given) {
+  static constexpr std::string_view own[] = {"use_reentrant", "preserve_rng_state", "determinism_check", "debug",
+                                             "early_stop"};
+  Checkpoint result;
+  if (given.positional() == 0) return std::nullopt;
+  result.function = given.values[0];
+  result.args.values.assign(given.values.begin() + 1, given.values.begin() + given.positional());
+  Ref names = checked(PyList_New(0));
+  for (size_t i = given.positional(); i < given.values.size(); ++i) {
+    PyObject* value = given.values[i];
+    const std::string_view name = PyUnicode_AsUTF8(given.keyword(i));
+    if (name == "context_fn") {
+      result.contexts = value;
+      continue;
+    }
+    if (std::ranges::find(own, name) != std::end(own)) {
+      if (!is_scalar(value)) return std::nullopt;
+      if (PyDict_SetItem(result.options.get(), given.keyword(i), value) < 0) throw PythonError{};
+      continue;
+    }
+    result.args.values.push_back(value);
+    if (PyList_Append(names.get(), given.keyword(i)) < 0) throw PythonError{};
+  }
+  PyObject* kind = PyDict_GetItemString(result.options.get(), "use_reentrant");
+  if (kind != Py_False && kind != Py_True) return std::nullopt;
+  result.reentrant = kind == Py_True;
+  const bool plain =
+      PyList_GET_SIZE(names.get()) == 0 && !result.contexts && !PyDict_GetItemString(result.options.get(), "debug");
+  if (result.reentrant && !plain) return std::nullopt;
+  if (PyList_GET_SIZE(names.get()) > 0) {
+    result.held.push_back(checked(PyList_AsTuple(names.get())));
+    result.args.kwnames = result.held.back().get();
+  }
+  return result;
+}
+
+/// functools.partial, made in the segment: its function, and its arguments in front of the others.
+void unfold_partial(Checkpoint& call) {
+  while (std::string_view(Py_TYPE(call.function)->tp_name) == "functools.partial") {
+    const auto part = [&](const char* name) {
+      call.held.push_back(checked(PyObject_GetAttrString(call.function, name)));
+      return call.held.back().get();
+    };
+    PyObject *bound = part("args"), *keywords = part("keywords");
+    Ref named = checked(PyDict_Copy(keywords));
+    for (size_t i = call.args.positional(); i < call.args.values.size(); ++i) {
+      if (PyDict_SetItem(named.get(), call.args.keyword(i), call.args.values[i]) < 0) throw PythonError{};
+    }
+    call.args.values.resize(call.args.positional());
+    call.args.values.insert(call.args.values.begin(), &PyTuple_GET_ITEM(bound, 0),
+                            &PyTuple_GET_ITEM(bound, 0) + PyTuple_GET_SIZE(bound));
+    PyObject *name, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(named.get(), &position, &name, &value)) call.args.values.push_back(value);
+    call.held.push_back(checked(PySequence_Tuple(named.get())));
+    call.args.kwnames = PyTuple_GET_SIZE(call.held.back().get()) ? call.held.back().get() : nullptr;
+    call.held.push_back(std::move(named));
+    call.function = part("func");
+  }
+}
+
+/// The object itself, of which nothing that the segment has made is a part, under a guard; of a tuple that the segment
+/// has made (`lists`: or a list, which nobody changes), one of such objects. Null: it is none.
+Ref constant_object(Capture& capture, PyObject* object, bool lists) {
+  if (is_scalar(object) || is_identity_constant(object)) return Ref::borrow(object);
+  if ((PyTuple_CheckExact(object) || (lists && PyList_CheckExact(object))) && !capture.is_outside(object)) {
+    Ref constants = checked(PySequence_Tuple(object));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants.get()); ++i) {
+      Ref constant = constant_object(capture, PyTuple_GET_ITEM(constants.get(), i), lists);
+      if (!constant) return {};
+      Py_SETREF(PyTuple_GET_ITEM(constants.get(), i), constant.release());
+    }
+    return constants;
+  }
+  if (is_tensor(object) || is_builtin_container(object) || !capture.is_outside(object)) return {};
+  return Ref::borrow(capture.pinned(object));
+}
+
+/// A function that calls the same and is a constant of the graph. Null: it closes over what the segment has made.
+Ref constant_function(Capture& capture, PyObject* function) {
+  if (PyMethod_Check(function) && !capture.is_outside(function)) {
+    const Ref self = constant_object(capture, PyMethod_GET_SELF(function), false);
+    const Ref method = constant_object(capture, PyMethod_GET_FUNCTION(function), false);
+    return self && method ? checked(PyMethod_New(method.get(), self.get())) : Ref();
+  }
+  if (!PyFunction_Check(function) || capture.is_outside(function)) {
+    return constant_object(capture, function, false);
+  }
+  auto* made = reinterpret_cast<PyFunctionObject*>(function);
+  if (made->func_defaults || made->func_kwdefaults) return {};
+  Ref copy = checked(PyFunction_New(made->func_code, made->func_globals));
+  if (!made->func_closure) return copy;
+  const Py_ssize_t count = PyTuple_GET_SIZE(made->func_closure);
+  Ref cells = checked(PyTuple_New(count));
+  const bool of_torch = module_of(made->func_globals) == "torch.utils.checkpoint";  // checkpoint_sequential
+  for (Py_ssize_t i = 0; i < count; ++i) {  // as they are now: a loop's variable goes on
+    Ref contents = capture.read_cell(PyTuple_GET_ITEM(made->func_closure, i));
+    const Ref constant = contents ? constant_object(capture, contents.get(), of_torch) : Ref();
+    if (!constant) return {};
+    PyTuple_SET_ITEM(cells.get(), i, checked(PyCell_New(constant.get())).release());
+  }
+  if (PyFunction_SetClosure(copy.get(), cells.get()) < 0) throw PythonError{};
+  return copy;
+}
+
+}  // namespace
+
+Ref Capture::checkpoint(const CallArgs& given) {
+  std::optional<Checkpoint> call = read(given);
+  if (!call) return {};
+  if (call->reentrant) {
+    const auto needs_gradient = [](PyObject* arg) { return is_tensor(arg) && unpack_tensor(arg).requires_grad(); };
+    if (std::ranges::none_of(call->args.values, needs_gradient)) return {};  // PyTorch warns, at a line of its own
+    if (!at::GradMode::is_enabled()) {
+      call->args.values.insert(call->args.values.begin(), call->function);
+      return call_polyfill("checkpoint_without_gradients", call->args);
+    }
+  }
+  if (!at::GradMode::is_enabled()) {
+    if (call->contexts) {  // which eager makes all the same
+      NonResumable scope(*this);
+      this->call(call->contexts, CallArgs{});
+    }
+    return this->call(call->function, call->args);
+  }
+  if (call->contexts) {
+    const Ref contexts = constant_function(*this, call->contexts);
+    if (!contexts) return {};
+    if (PyDict_SetItemString(call->options.get(), "context_fn", contexts.get()) < 0) throw PythonError{};
+  }
+  if (!is_outside(call->function) && !call->reentrant) unfold_partial(*call);
+  specialize_all(call->args);
+  const bool plain = std::ranges::all_of(
+      call->args.values, [](PyObject* arg) { return is_tensor(arg) || is_scalar(arg) || is_identity_constant(arg); });
+  const Ref function = plain ? constant_function(*this, call->function) : Ref();
+  if (!function) return {};
+  static constinit Imported checkpointed("magneto._forward", "checkpointed"),
+      reentrant("magneto._forward", "reentrant");
+  const Ref target =
+      checked(PyObject_CallFunctionObjArgs(checkpointed.get(), function.get(), call->options.get(), nullptr));
+  const Ref apply = call->reentrant ? native_apply(checked(PyObject_CallNoArgs(reentrant.get())).get()) : Ref();
+  NonResumable scope(*this);
+  const int64_t writes = writes_;
+  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
+  const size_t operators = graph.aten_nodes.size();
+  const CallArgs& args = call->args;
+  Ref result = record(
+      graph::TorchNode::Kind::CallFunction, target.get(), args.values, args.kwnames,
+      [&] {
+        const CalledBack called_back(*this);
+        if (!call->reentrant) {
+          return call_from_c(call->function, args.values.data(), static_cast<Py_ssize_t>(args.positional()),
+                             args.kwnames);
+        }
+        std::vector<PyObject*> values = args.values;  // autograd calls it without gradients, and says what needs them
+        values.insert(values.begin(), call->function);
+        return PyObject_Vectorcall(apply.get(), values.data(), values.size(), nullptr);
+      },
+      /*always=*/true);
+  if (!call->contexts) partition.checkpoints.insert(target.get());  // else these say what is saved
+  if (writes_ != writes) {                                          // which the call would do again
+    throw restart_before(*frame, "a checkpointed function changes objects from outside");
+  }
+  graph.torch_nodes.resize(index + 1);
+  for (size_t i = operators; i < graph.aten_nodes.size(); ++i) graph.aten_nodes[i].torch_node = index;
+  return result;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,80 @@
+// Programs that draw random numbers from generators of their own (torch.Generator).
+//
+// A generator from outside is a constant of the graph, under a guard on its identity; where captures have found two at
+// one place, the segment ends in front of the draw instead. One that the segment makes belongs to the plan: the graph
+// seeds it anew in each run, and what of it is alive at the segment's end is a copy, in the state that it has then.
+#include <torch/csrc/Generator.h>
+
+#include "capture/calls/handlers.h"
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+namespace {
+
+const at::Generator& generator_of(PyObject* object) { return reinterpret_cast<THPGenerator*>(object)->cdata; }
+
+/// The seed as Generator.manual_seed takes it: an unsigned number, or a signed one. Nothing: it raises.
+std::optional<int64_t> seed_of(PyObject* number) {
+  if (!PyLong_CheckExact(number)) return {};
+  int overflow = 0;
+  const int64_t seed = PyLong_AsLongLongAndOverflow(number, &overflow);
+  if (!overflow) return seed;
+  const uint64_t large = PyLong_AsUnsignedLongLong(number);
+  if (!PyErr_Occurred()) return static_cast<int64_t>(large);
+  PyErr_Clear();
+  return {};
+}
+
+void record_seed(Capture& capture, PyObject* generator, PyObject* seed) {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("magneto::seed_generator", "")
+                                    .typed<void(std::optional<at::Generator>, int64_t)>();
+  PyObject* args[] = {generator, seed};
+  capture.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("manual_seed"), args, nullptr, [&] {
+    operation.call(generator_of(generator), *seed_of(seed));
+    return Py_NewRef(Py_None);
+  });
+}
+
+}  // namespace
+
+bool is_generator(PyObject* object) {
+  return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPGeneratorClass));
+}
+
+void Capture::draw_from(PyObject* generator) {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(generator)) != THPGeneratorClass ||
+      !generator_of(generator).device().is_cpu()) {
+    side_exit(BreakReason::OpaqueObject, std::string("a draw from an object of type ") + Py_TYPE(generator)->tp_name);
+  }
+  const guards::Source* source = source_of(generator);
+  if (!source || source->kind == guards::SourceKind::Const) return;
+  if (has_changed(source, generator, " as a generator")) {
+    side_exit(BreakReason::OpaqueObject, source->name() + " is another generator from run to run");
+  }
+  guards.identity(source, generator);
+}
+
+Ref Capture::make_generator(const CallArgs& args) {
+  Ref made = checked(PyObject_Vectorcall(THPGeneratorClass, args.values.data(), args.positional(), args.kwnames));
+  if (!generator_of(made.get()).device().is_cpu()) {
+    side_exit(BreakReason::OpaqueCall, "a generator of another device than the CPU is made");
+  }
+  makes_generators_ = true;
+  keep(made);
+  Ref seed = checked(PyLong_FromUnsignedLongLong(generator_of(made.get()).current_seed()));
+  record_seed(*this, made.get(), seed.get());
+  return made;
+}
+
+Ref seed_generator(Capture& capture, const CallArgs& args) {
+  if (args.values.size() != 2 || args.kwnames || !seed_of(args.values[1])) {
+    capture.side_exit(BreakReason::OpaqueCall, "call of torch._C.Generator.manual_seed");
+  }
+  capture.draw_from(args.values[0]);
+  record_seed(capture, args.values[0], args.values[1]);
+  return Ref::borrow(args.values[0]);
+}
+
+}  // namespace magneto::capture

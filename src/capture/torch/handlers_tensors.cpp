@@ -1,0 +1,138 @@
+// Methods of tensors that are more than one recorded operator.
+#include <torch/csrc/Size.h>
+
+#include "capture/calls/handlers.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// Data-dependent numbers, one by one.
+Ref list_of_data(Capture& capture, PyObject* tensor) {
+  constexpr int64_t kMostItems = 256;
+  const at::Tensor& values = unpack_tensor(tensor);
+  if (!capture.session->takes.numbers || values.dim() > 1 || values.numel() > kMostItems ||
+      !c10::isIntegralType(values.scalar_type(), /*includeBool=*/false)) {
+    capture.side_exit(BreakReason::DataDependentValue, "call of torch._C.TensorBase.tolist");
+  }
+  static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
+  if (values.dim() == 0) return capture.call(item, {tensor});
+  Ref list = checked(PyList_New(0));
+  for (int64_t i = 0; i < values.numel(); ++i) {
+    Ref one = capture.subscript(tensor, checked(PyLong_FromLongLong(i)).get());
+    if (PyList_Append(list.get(), capture.call(item, {one.get()}).get()) < 0) throw PythonError{};
+  }
+  return list;
+}
+
+/// A list of numbers, where the tensor's values follow from the code.
+Ref handle_tolist(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "tolist");
+  const at::Tensor* known = fake::known_value(unpack_tensor(args.values[0]));
+  if (!known) return list_of_data(capture, args.values[0]);
+  fake::Session::Pause pause;
+  Ref real = checked(tensor_object(*known));
+  return checked(PyObject_CallMethod(real.get(), "tolist", nullptr));
+}
+
+/// Of a tensor made in the segment: no operator, but a call that the torch level has to repeat.
+Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
+  PyObject* tensor = args.values.at(0);
+  if (capture.is_input(tensor)) {
+    capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside");
+  }
+  static PyObject* const method = PyObject_GetAttrString(tensor_class(), "requires_grad_");
+  Ref result = capture.record(
+      graph::TorchNode::Kind::CallMethod, MAGNETO_STR("requires_grad_"), args.values, args.kwnames,
+      [&] { return PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames); },
+      /*always=*/true);
+  if (const at::Tensor& leaf = unpack_tensor(tensor); leaf.requires_grad() && leaf.is_leaf()) {
+    capture.session->leave_out_of_autocast_cache(leaf);
+  }
+  return result;
+}
+
+/// size(), numel() and their like: numbers that the program goes on with as they are, where they differ from run to
+/// run.
+Ref handle_size(Capture& capture, const CallArgs& given) {
+  static PyObject* const method = PyObject_GetAttrString(tensor_class(), "size");
+  Ref shape = is_fake_tensor(given.values.at(0)) ? capture.shape_of(unpack_tensor(given.values[0])) : Ref();
+  if (!shape) return capture.call_torch(method, given);
+  if (given.values.size() == 1) return shape;
+  CallArgs args = given;
+  capture.specialize_all(args);
+  const Py_ssize_t rank = PyTuple_GET_SIZE(shape.get());
+  Ref dim = args.values.size() == 2 ? Ref::steal(PyNumber_Index(args.values[1])) : Ref();
+  const Py_ssize_t index = dim ? PyLong_AsSsize_t(dim.get()) : rank;
+  PyErr_Clear();
+  if (index < -rank || index >= rank) return capture.call_torch(method, args);  // an error
+  return Ref::borrow(PyTuple_GET_ITEM(shape.get(), index < 0 ? index + rank : index));
+}
+
+template <const char* const& name>
+Ref handle_numel(Capture& capture, const CallArgs& args) {
+  static PyObject* const method = PyObject_GetAttrString(tensor_class(), name);
+  const at::Tensor* tensor = is_fake_tensor(args.values.at(0)) ? &unpack_tensor(args.values[0]) : nullptr;
+  if (args.values.size() != 1 || !tensor || !capture.shape_of(*tensor)) return capture.call_torch(method, args);
+  shapes::Expr numel = 1;
+  for (const shapes::Expr size : capture.session->sizes_of(*tensor)) numel = numel * size;
+  return capture.size_number(numel);
+}
+
+constexpr const char* kNumel = "numel";
+constexpr const char* kNelement = "nelement";
+
+/// Of a tensor made in the segment: an operator. One from outside loses its history, or refuses to, being a view.
+Ref handle_detach(Capture& capture, const CallArgs& args) {
+  if (!args.values.empty() && capture.is_input(args.values[0])) {
+    capture.side_exit(BreakReason::AutogradCall, "detach_() of a tensor from outside");
+  }
+  static PyObject* const method = PyObject_GetAttrString(tensor_class(), "detach_");
+  return capture.call_torch(method, args);
+}
+
+/// A tuple in place of a torch.Size would be data.
+Ref handle_new(Capture& capture, const CallArgs& args) {
+  static PyObject* const with_data = PyObject_GetAttrString(tensor_class(), "new");
+  static PyObject* const with_size = PyObject_GetAttrString(tensor_class(), "new_empty");
+  const bool size = args.values.size() == 2 && !args.kwnames && Py_TYPE(args.values[1]) == &THPSizeType;
+  return capture.call_torch(size ? with_size : with_data, args);
+}
+
+}  // namespace
+
+Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& given) {
+  static const auto operation =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::manual_seed", "").typed<void(int64_t)>();
+  static constinit Imported generator("torch._C", "default_generator");
+  CallArgs args = given;
+  capture.specialize_all(args);
+  if (args.values.size() != 1 || !PyLong_CheckExact(args.values[0])) return {};
+  int overflow = 0;
+  const int64_t seed = PyLong_AsLongLongAndOverflow(args.values[0], &overflow);
+  if (overflow) return {};
+  capture.record(graph::TorchNode::Kind::CallFunction, function, args.values, args.kwnames, [&] {
+    operation.call(seed);
+    return Py_NewRef(Py_None);
+  });
+  return capture.wrap(generator.get(), capture.sources.constant(generator.get()));
+}
+
+std::span<const HandlerRow> tensor_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"torch._C.TensorBase.tolist", handle_tolist},
+      {"torch._C.TensorBase.size", handle_size},
+      {"torch._C.TensorBase.numel", handle_numel<kNumel>},
+      {"torch._C.TensorBase.nelement", handle_numel<kNelement>},
+      {"torch._C.TensorBase.requires_grad_", handle_requires_grad},
+      {"torch._C.TensorBase.new", handle_new},
+      {"torch._C.Generator.manual_seed", seed_generator},
+      {"torch._C.TensorBase.detach_", handle_detach},
+      {"torch._C._VariableFunctionsClass.detach_", handle_detach},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,343 @@
+// Calls of torch: each becomes a node of the torch level and operators of the graph.
+#include <ATen/ops/lift_fresh.h>
+#include <Python.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "capture/calls/handlers.h"
+#include "capture/capture.h"
+#include "capture/interpreter/operations.h"
+#include "capture/torch/torch_function.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+namespace {
+
+/// What a TorchScript function does besides calling operators, or null: what may not happen during a capture.
+const char* script_effect(PyObject* function) {
+  static constexpr std::pair<const char*, const char*> effects[] = {
+      {"prim::Print", "prints"},          {"aten::warn", "warns"},
+      {"prim::PythonOp", "calls Python"}, {"prim::SetAttr", "sets an attribute"},
+      {"prim::fork", "starts a task"},
+  };
+  Ref graph = checked(PyObject_GetAttrString(function, "inlined_graph"));
+  for (const auto& [kind, text] : effects) {
+    Ref found = checked(PyObject_CallMethod(graph.get(), "findAllNodes", "s", kind));
+    if (PySequence_Size(found.get()) > 0) return text;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void Capture::check_refusal() {
+  if (!session->refused()) return;
+  fake::Refusal refusal = *session->take_refusal();
+  PyErr_Clear();
+  switch (refusal.kind) {
+    case fake::Refusal::Kind::DataDependent:
+      check_questions(std::exchange(session->wanted, {}));  // perhaps the segment is captured again
+      // int(t), bool(t), t.item() and the like are one operator, under a name that says nothing.
+      if (refusal.op == "aten._local_scalar_dense.default") refusal.op = "Tensor.item";
+      side_exit(BreakReason::DataDependentValue, (refusal.op.empty() ? "" : refusal.op + ": ") + refusal.message);
+    case fake::Refusal::Kind::DataAccess:
+      side_exit(BreakReason::DataAccess, refusal.message);
+    case fake::Refusal::Kind::Unsupported:
+      side_exit(BreakReason::UnsupportedOperator, refusal.op + ": " + refusal.message);
+  }
+}
+
+Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
+                    const std::function<PyObject*()>& run, bool always) {
+  const bool overridden = is_overridden(args);
+  RedispatchedCall redispatched;
+  guard_special_methods(target, args);
+  for (PyObject* arg : args) {
+    if (!is_generator(arg)) refuse_opaque(arg, 3);
+  }
+  const auto mark = session->mark();
+  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
+  const size_t operators = graph.aten_nodes.size(), symbols = graph.symbols.size();
+  graph.torch_nodes.emplace_back();
+  session->torch_node = index;
+  const bool callbacks = std::exchange(callbacks_allowed_, false);
+  const bool recording = std::exchange(recording_, true);
+  const bool trusted = std::exchange(trusted_, PyFunction_Check(target));
+  Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
+  trusted_ = trusted;
+  recording_ = recording;
+  if (result && is_tensor(result.get()) && !is_fake_tensor(result.get()) && unpack_tensor(result.get()).has_storage()) {
+    // Made without the dispatcher (by a TorchScript function from a number): known, like what torch.tensor gives.
+    result = Ref::steal(tensor_object(at::lift_fresh(unpack_tensor(result.get()))));
+  }
+  callbacks_allowed_ = callbacks;
+  session->torch_node = -1;
+  if (redispatched.function) {
+    session->rollback(mark);
+    graph.torch_nodes.resize(index);
+    return call_override(redispatched);
+  }
+  if (session->refused() || !result || sticky_) {
+    session->rollback(mark);
+    graph.torch_nodes.resize(index);
+    check_sticky();
+    check_refusal();
+    // PyTorch's own Python code asks a size for things that only a number answers.
+    const auto fixes = [&] {
+      const SavedError error;
+      return fix_sizes(args);
+    };
+    if (fixes()) {
+      PyErr_Clear();
+      return record(kind, target, args, kwnames, run, always);
+    }
+    throw PythonError{};
+  }
+  if (graph.aten_nodes.size() == operators && !always) {
+    graph.torch_nodes.pop_back();
+    return with_size_numbers(result.get());
+  }
+  if (is_guarded()) last_guarded_ = static_cast<int32_t>(graph.aten_nodes.size()) - 1;
+  graph::TorchNode& node = graph.torch_nodes[index];
+  node.kind = kind;
+  node.target = Ref::borrow(target);
+  const size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (size_t i = 0; i + keywords < args.size(); ++i) node.args.push_back(py_arg(args[i]));
+  for (size_t i = 0; i < keywords; ++i) {
+    node.kwargs.emplace_back(PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i)), py_arg(args[args.size() - keywords + i]));
+  }
+  std::vector<int32_t> path;
+  collect_results(result.get(), path, node.results, 0);
+  bind_symbols(result.get(), symbols, node);
+  if (frame) {
+    node.file = PyUnicode_AsUTF8(frame->info->code->co_filename);
+    node.function = PyUnicode_AsUTF8(frame->info->code->co_qualname);
+    node.line = frame->instr().line;
+  }
+  result = with_size_numbers(result.get());
+  flush_checks();
+  return result;
+}
+
+bool Capture::is_guarded() const {
+  if (writes_ > 0 || !deferred_.empty() || called_back_from_ || handled_from_start_) return true;
+  if (at::GradMode::is_enabled() != start_state_.grad_mode) return true;
+  for (const InterpFrame* f = frame; f; f = f->caller) {
+    if (f->callback || f->info->handler_of(f->pc)) return true;
+  }
+  return false;
+}
+
+void Capture::name_result(PyObject* value, PyObject* variable) {
+  if (!value || !is_fake_tensor(value)) return;  // 3.12 puts back locals that had no value
+  const graph::ValueId id = session->value_of(unpack_tensor(value));
+  if (id == graph::kNoValue || graph.values[id].producer < 0) return;
+  const int32_t node = graph.aten_nodes[graph.values[id].producer].torch_node;
+  if (node < 0 || node >= static_cast<int32_t>(graph.torch_nodes.size())) return;
+  for (graph::TorchResult& result : graph.torch_nodes[node].results) {
+    if (result.value == id && result.variable.empty()) result.variable = PyUnicode_AsUTF8(variable);
+  }
+}
+
+namespace {
+
+/// Functions that do the same whether a number beside a tensor is wrapped as one or not: how many operands they have.
+size_t wraps_numbers(PyObject* callable) {
+  static constexpr std::string_view of_two[] = {
+      "add",         "sub",        "subtract",    "mul",  "multiply",     "div",     "divide",    "true_divide",
+      "add_",        "sub_",       "mul_",        "div_", "eq",           "ne",      "lt",        "le",
+      "gt",          "ge",         "not_equal",   "less", "less_equal",   "greater", "remainder", "greater_equal",
+      "bitwise_and", "bitwise_or", "bitwise_xor", "fmod", "floor_divide", "rsub",    "xlogy",     "copysign"};
+  std::string_view name = c_function_name(callable);
+  const std::string op = is_operator_type(Py_TYPE(callable)) ? operator_base_name(callable) : "";
+  if (op.starts_with("aten::")) name = std::string_view(op).substr(6);
+  if (name == "where") return 3;
+  return std::ranges::find(of_two, name) != std::end(of_two) ? 2 : 0;
+}
+
+/// An overload whose arguments from the second one on are tensors, or something else than an overload.
+bool takes_tensors(PyObject* callable, size_t arguments) {
+  static constinit Imported overload("torch._ops", "OpOverload");
+  if (Py_TYPE(callable) != overload.type()) return true;
+  const Ref given = checked(PyObject_GetAttrString(callable, "_overloadname"));
+  const std::string name = PyUnicode_AsUTF8(given.get());
+  const auto op =
+      c10::Dispatcher::singleton().findSchema({operator_base_name(callable), name == "default" ? "" : name});
+  if (!op || op->schema().arguments().size() < arguments) return false;
+  for (size_t i = 1; i < arguments; ++i) {
+    if (op->schema().arguments()[i].type()->kind() != c10::TypeKind::TensorType) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+/// Of lists of tensors and of data-dependent floats, which no operator takes as a list.
+static bool is_foreach_of_floats(PyObject* callable, const CallArgs& args) {
+  const auto is_float = [](PyObject* item) { return is_symbolic_float(item); };
+  const auto holds_float = [&](PyObject* value) {
+    return (PyList_CheckExact(value) || PyTuple_CheckExact(value)) &&
+           std::any_of(PySequence_Fast_ITEMS(value), PySequence_Fast_ITEMS(value) + PySequence_Fast_GET_SIZE(value),
+                       is_float);
+  };
+  return c_function_name(callable).starts_with("_foreach_") && !args.kwnames &&
+         std::ranges::any_of(args.values, holds_float);
+}
+
+/// Of an operator's argument that is a number, never a tensor: of a tensor without dimensions, PyTorch reads the value.
+static bool is_number_argument(std::string_view function, std::string_view name) {
+  if (function.empty()) return false;
+  if (function.starts_with("_foreach_")) function.remove_prefix(std::string_view("_foreach_").size());
+  return name == "alpha" || name == "beta" ||
+         (name == "value" && (function.starts_with("addcmul") || function.starts_with("addcdiv")));
+}
+
+static bool needs_gradient(PyObject* object) {
+  if (is_tensor(object)) return unpack_tensor(object).requires_grad();
+  if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return false;
+  return std::any_of(PySequence_Fast_ITEMS(object), PySequence_Fast_ITEMS(object) + PySequence_Fast_GET_SIZE(object),
+                     needs_gradient);
+}
+
+Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
+  std::vector<Ref> resolved;
+  CallArgs values;
+  values.kwnames = args.kwnames;
+  for (PyObject* arg : args.values) {
+    resolved.push_back(readable(arg));
+    values.values.push_back(resolved.back().get());
+  }
+  PyObject* const target = callable;  // what the torch level calls, with numbers
+  const bool overridden = is_overridden(args.values);
+  // A derivative takes the number too, and joint graphs have no such floats.
+  const bool reads_numbers =
+      !overridden && !(at::GradMode::is_enabled() && std::ranges::any_of(values.values, needs_gradient));
+  for (size_t i = values.positional(); i < values.values.size() && reads_numbers; ++i) {
+    PyObject*& value = values.values[i];
+    if (!is_fake_tensor(value) || !is_number_argument(c_function_name(callable), PyUnicode_AsUTF8(values.keyword(i)))) {
+      continue;
+    }
+    const at::Tensor& tensor = unpack_tensor(value);
+    Ref number = tensor.dim() == 0 && !tensor.requires_grad() ? float_of_tensor(*this, value) : Ref();
+    if (!number) continue;
+    value = number.get();
+    resolved.push_back(std::move(number));
+  }
+  if (is_foreach_of_floats(callable, values)) {
+    const Ref name = checked(PyUnicode_FromString(std::string(c_function_name(callable)).c_str()));
+    values.values.insert(values.values.begin(), name.get());
+    return call_polyfill("foreach_of_numbers", values);
+  }
+  if (has_unknown_numbers() && !overridden) {
+    callable = with_sizes(callable, values, resolved);
+    const bool as_symints = takes_symints(callable);
+    const size_t operands = wraps_numbers(callable);
+    const bool wraps = operands > 0 && values.positional() == operands && is_fake_tensor(values.values[0]) &&
+                       takes_tensors(callable, operands);
+    for (size_t i = 1; wraps && i < operands; ++i) {
+      if (!size_of_number(values.values[i]) && !is_symbolic_float(values.values[i])) continue;
+      resolved.push_back(beside_tensor(values.values[i]));
+      values.values[i] = resolved.back().get();
+    }
+    for (PyObject*& value : values.values) {
+      Ref sizes = as_symints ? with_symints(value) : with_known_sizes(value);
+      if (sizes.get() == value) continue;
+      resolved.push_back(sizes);
+      value = sizes.get();
+    }
+  }
+  specialize_all(values);
+  if (Ref number = overridden ? Ref() : float_item(callable, values.values)) return number;
+  for (PyObject* value : values.values) {
+    if (is_generator(value)) draw_from(value);
+  }
+  // By name it would be the method of a class that has one of its own.
+  const bool method = Py_TYPE(target) == &PyMethodDescr_Type &&
+                      (values.positional() == 0 || is_exact_tensor_type(Py_TYPE(values.values[0])));
+  Ref name = Ref::borrow(method ? PyDescr_NAME(target) : target);
+  return record(method ? graph::TorchNode::Kind::CallMethod : graph::TorchNode::Kind::CallFunction, name.get(),
+                values.values, args.kwnames, [&] {
+                  return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames);
+                });
+}
+
+/// Compiled by torch.jit.script: its interpreter runs on fakes as on any tensors, and its operators are recorded. What
+/// it gives back that is no tensor follows from sizes, which are guarded, or needed data and was refused. It asks for
+/// plain sizes: where they differ from run to run, the function that it was compiled from is interpreted.
+Ref Capture::call_script_function(PyObject* function, const CallArgs& args) {
+  const auto is_sized = [&](PyObject* arg) {
+    return holds_size(arg) || (is_fake_tensor(arg) && shape_of(unpack_tensor(arg)));
+  };
+  if (!memory_.plain_sizes && std::ranges::any_of(args.values, is_sized)) {
+    Ref original = Ref::steal(PyObject_GetAttrString(function, "_torchdynamo_inline"));
+    PyErr_Clear();
+    if (original && PyFunction_Check(original.get())) {
+      const OfTorch scope(*this, true);
+      return inline_function(wrap(original.get(), sources.constant(original.get())).get(), args);
+    }
+  }
+  if (const char* effect = script_effect(function)) {
+    side_exit(BreakReason::OpaqueCall, "the TorchScript function " + callable_name(function) + " " + effect);
+  }
+  return call_torch(function, args);
+}
+
+graph::PyArg Capture::py_arg(PyObject* object) {
+  using Kind = graph::PyArg::Kind;
+  graph::PyArg arg;
+  auto add_items = [&](PyObject* sequence) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+      arg.items.push_back(py_arg(PySequence_Fast_GET_ITEM(sequence, i)));
+    }
+  };
+  if (const auto size = symint_value(object)) {
+    arg.kind = Kind::Size;
+    arg.size = *size;
+  } else if (const at::Tensor holder = symfloat_holder(object); holder.defined()) {
+    arg.kind = Kind::Number;
+    arg.value = session->value_of(holder);
+  } else if (is_tensor(object) && fake::is_fake(unpack_tensor(object))) {
+    arg.kind = Kind::Value;
+    arg.value = session->value_of(unpack_tensor(object));
+  } else if (PyTuple_Check(object)) {
+    arg.kind = Kind::Tuple;
+    if (!PyTuple_CheckExact(object)) arg.object = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    add_items(object);
+  } else if (PyList_CheckExact(object)) {
+    arg.kind = Kind::List;
+    add_items(object);
+  } else if (PyDict_CheckExact(object)) {
+    arg.kind = Kind::Dict;
+    arg.object = checked(PySequence_Tuple(object));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arg.object.get()); ++i) {
+      arg.items.push_back(py_arg(PyDict_GetItem(object, PyTuple_GET_ITEM(arg.object.get(), i))));
+    }
+  } else if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    arg.kind = Kind::Slice;
+    for (PyObject* part : {slice->start, slice->stop, slice->step}) arg.items.push_back(py_arg(part));
+  } else {
+    arg.object = Ref::borrow(object);
+  }
+  return arg;
+}
+
+void Capture::collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
+                              int depth) {
+  if (is_tensor(result)) {
+    const auto value = session->value_of(unpack_tensor(result));
+    if (value != graph::kNoValue) results.push_back({path, value});
+    return;
+  }
+  if (depth > 4 || (!PyTuple_Check(result) && !PyList_CheckExact(result))) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); ++i) {
+    path.push_back(static_cast<int32_t>(i));
+    collect_results(PySequence_Fast_GET_ITEM(result, i), path, results, depth + 1);
+    path.pop_back();
+  }
+}
+
+}  // namespace magneto::capture

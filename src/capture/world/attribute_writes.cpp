@@ -1,0 +1,215 @@
+// Writes to attributes: kept back in overlays, or made at once where the object is the capture's own.
+#include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+
+#include "capture/capture.h"
+#include "capture/world/attributes.h"
+#include "python/abi/types.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+namespace {
+
+bool same_data(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() && a.dtype() == b.dtype() &&
+         a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
+}
+
+}  // namespace
+
+void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(owner);
+  PyObject* setter = type_lookup(type, value ? MAGNETO_STR("__setattr__") : MAGNETO_STR("__delattr__"));
+  static PyObject* const module_setattr = class_entry(torch_module_class(), "__setattr__");
+  if (PyType_Check(owner) && !(setter && PyFunction_Check(setter))) {
+    return store_class_attr(reinterpret_cast<PyTypeObject*>(owner), name, value);
+  }
+  if (type == &PyModule_Type) {
+    PyObject* dict = PyModule_GetDict(owner);
+    wrap(dict, sources.constant(dict));
+    if (!value && !dict_lookup(dict, name)) {
+      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", type->tp_name, name);
+      throw PythonError{};
+    }
+    return store_entry(dict, name, value);
+  }
+  if (PyModule_Check(owner)) side_exit(BreakReason::Mutation, "an attribute of a module is set");
+  if (is_tensor(owner)) {
+    // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
+    if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
+        same_data(unpack_tensor(owner), unpack_tensor(value))) {
+      return;
+    }
+    if (inputs_.count(session->value_of(unpack_tensor(owner))) || !value) {
+      side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
+    }
+    PyObject* descriptor = type_lookup(type, name);
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+      PyObject* written[] = {owner};
+      if (is_overridden(written)) side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
+      if (PyUnicode_CompareWithASCIIString(name, "data") == 0 || PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
+        side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
+      }
+    }
+    if (PyObject_SetAttr(owner, name, value) < 0) throw PythonError{};
+    return;
+  }
+  if (setter == module_setattr && is_outside(owner)) {
+    // nn.Module keeps parameters, buffers and submodules in tables of its own; anything else goes to the instance dict.
+    Ref buffers = instance_dict_entry(owner, MAGNETO_STR("_buffers"));
+    Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
+    Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
+    const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
+    const bool module = PyObject_IsInstance(sample_of(value), torch_module_class()) == 1;
+    if (value && (parameter || module)) {
+      Ref present = dict_lookup(parameter ? parameters.get() : modules.get(), name);
+      if (present.get() == value) return;
+    }
+    if (parameter || module || dict_lookup(parameters.get(), name) || dict_lookup(modules.get(), name)) {
+      side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
+    }
+    if (dict_lookup(buffers.get(), name)) {
+      store_entry(buffers.get(), name, value);
+    } else {
+      generic_setattr(owner, name, value);
+    }
+    return;
+  }
+  if (setter && PyFunction_Check(setter)) {
+    NonResumable scope(*this);
+    if (value) {
+      call(wrap(setter, sources.constant(setter)).get(), {owner, name, value});
+    } else {
+      call(wrap(setter, sources.constant(setter)).get(), {owner, name});
+    }
+    return;
+  }
+  generic_setattr(owner, name, value);
+}
+
+/// A write to a class of the user, seen by all look-ups in it and its subclasses from here on.
+void Capture::store_class_attr(PyTypeObject* owner, PyObject* name, PyObject* value) {
+  auto* object = reinterpret_cast<PyObject*>(owner);
+  const char* text = PyUnicode_AsUTF8(name);
+  const bool special = std::strncmp(text, "__", 2) == 0;  // CPython copies them to slots, which C code reads
+  PyObject* on_meta = type_lookup(Py_TYPE(owner), name);
+  if (special || !is_outside(object) || !PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) ||
+      PyType_HasFeature(owner, Py_TPFLAGS_IMMUTABLETYPE) || (on_meta && Py_TYPE(on_meta)->tp_descr_set)) {
+    side_exit(BreakReason::Mutation, std::string("the attribute ") + text + " of a class is set");
+  }
+  PyObject* own = PyDict_GetItemWithError(type_dict(owner), name);
+  type_lookup(owner, name);
+  classes_written_ = true;
+  if (value) {
+    if (!is_scalar(value) && !is_outside(value) && !is_identity_constant(value)) class_values_.insert(value);
+    keep(Ref::borrow(value));
+    overlay(object, false).set(name, value);
+    return;
+  }
+  const Overlay* written = find_overlay(object, false);
+  auto* entry = written ? const_cast<Overlay*>(written)->find(name) : nullptr;
+  if (entry ? !entry->second : !own) {
+    PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", owner->tp_name, name);
+    throw PythonError{};
+  }
+  overlay(object, false).erase(name, own != nullptr);
+}
+
+/// The write that a look-up finds first (its value null: nothing is found at all); null: none, or an original comes
+/// first.
+const std::pair<Ref, Ref>* Capture::find_class_write(PyTypeObject* type, PyObject* name) {
+  static const std::pair<Ref, Ref> nothing;
+  bool hidden = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
+    if (Overlay* written = find_overlay(base, false)) {
+      if (const auto* entry = written->find(name)) {
+        if (entry->second) return entry;
+        hidden = true;  // deleted here: what follows counts
+        continue;
+      }
+    }
+    if (PyObject* found = PyDict_GetItemWithError(type_dict(reinterpret_cast<PyTypeObject*>(base)), name)) {
+      if (!hidden) return nullptr;
+      type_lookup(reinterpret_cast<PyTypeObject*>(base), name);
+      overlay_reads_.push_back(std::make_unique<std::pair<Ref, Ref>>(Ref::borrow(name), Ref::borrow(found)));
+      return overlay_reads_.back().get();
+    }
+  }
+  return hidden ? &nothing : nullptr;
+}
+
+void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(owner);
+  PyObject* descriptor = type_lookup(type, name);
+  guard_protocol(descriptor);
+  if (descriptor && Py_TYPE(descriptor) == &PyProperty_Type) {
+    Ref function = checked(PyObject_GetAttr(descriptor, value ? MAGNETO_STR("fset") : MAGNETO_STR("fdel")));
+    if (function.get() == Py_None) {
+      PyErr_Format(PyExc_AttributeError, "property '%U' of '%.50s' object has no setter", name, type->tp_name);
+      throw PythonError{};
+    }
+    NonResumable scope(*this);
+    Ref callable = wrap(function.get(), sources.constant(function.get()));
+    value ? call(callable.get(), {owner, value}) : call(callable.get(), {owner});
+    return;
+  }
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set && PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE)) {
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    PyObject* method = type_lookup(kind, value ? MAGNETO_STR("__set__") : MAGNETO_STR("__delete__"));
+    if (method && PyFunction_Check(method)) {
+      NonResumable scope(*this);
+      Ref function = wrap(method, sources.constant(method));
+      Ref receiver = wrap(descriptor, sources.constant(descriptor));
+      value ? call(function.get(), {receiver.get(), owner, value}) : call(function.get(), {receiver.get(), owner});
+      return;
+    }
+  }
+  if (!is_outside(owner)) {
+    if (PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
+    return;
+  }
+  if (is_opaque(owner) && has_own_setattr(type)) {
+    side_exit(BreakReason::Mutation,
+              std::string("an attribute of an object of type ") + type->tp_name + " is set, which has its own ways");
+  }
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
+    side_exit(BreakReason::Mutation,
+              std::string("an attribute with a descriptor of type ") + Py_TYPE(descriptor)->tp_name + " is set");
+  }
+  if (!descriptor && !has_instance_dict(type)) {
+    PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
+    throw PythonError{};
+  }
+  const bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
+  PyObject* dict = slot ? nullptr : instance_dict_of(owner);
+  if (dict) check_finalizer(PyDict_GetItemWithError(dict, name));
+  if (value) {
+    dict&& is_written(dict) ? store_entry(dict, name, value) : overlay(owner, false).set(name, value);
+    return;
+  }
+  if (!(slot ? lookup_instance_attr(owner, name, nullptr) : instance_dict_entry(owner, name))) {
+    if (slot) {
+      PyErr_SetObject(PyExc_AttributeError, name);
+    } else {
+      PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
+    }
+    throw PythonError{};
+  }
+  if (dict && is_written(dict)) return store_entry(dict, name, nullptr);
+  bool in_original = true;
+  if (dict) {
+    in_original = PyDict_Contains(dict, name) == 1;
+  } else {
+    Ref raw = Ref::steal(Py_TYPE(descriptor)->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+    PyErr_Clear();
+    in_original = static_cast<bool>(raw);
+  }
+  overlay(owner, false).erase(name, in_original);
+}
+
+}  // namespace magneto::capture

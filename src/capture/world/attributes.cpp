@@ -1,0 +1,530 @@
+// Attribute access, as the interpreted program sees it.
+//
+// This is CPython's attribute protocol done step by step, so that every read of an outside object leaves a guard on
+// exactly what was read (type attribute, instance dict entry, absence of one) and Python-level hooks (properties,
+// `__getattr__`, `__getattribute__`, descriptors) are interpreted like any other function.
+#include "capture/world/attributes.h"
+
+#include <Python.h>
+#include <structmember.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+
+#include "capture/capture.h"
+#include "python/abi/types.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+
+PyObject* torch_module_class() {
+  static constinit Imported type("torch.nn.modules.module", "Module");
+  return type.get();
+}
+
+PyObject* class_entry(PyObject* type, const char* name) {
+  return PyDict_GetItemString(type_dict(reinterpret_cast<PyTypeObject*>(type)), name);
+}
+
+PyObject* instance_dict_of(PyObject* object) {
+  Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  return dict.get();  // the object keeps it alive
+}
+
+bool has_instance_dict(PyTypeObject* type) {
+  return type->tp_dictoffset != 0 || PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT);
+}
+
+namespace {
+
+/// A Python-level `__getattr__` for `owner`.
+Ref call_attribute_hook(Capture& capture, PyObject* hook, PyObject* owner, PyObject* name) {
+  Capture::NonResumable scope(capture);
+  return capture.call(capture.wrap(hook, capture.sources.constant(hook)).get(), {owner, name});
+}
+
+/// The current error is an AttributeError that a hook may still turn into a value; clears it. Else goes on raising.
+void expect_attribute_error(PyObject* hook) {
+  if (!hook || !PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
+  PyErr_Clear();
+}
+
+/// torch.ops makes a namespace, an operator and its overloads when they are first asked for, and keeps them: that is
+/// nothing that a program does.
+void make_operator(PyObject* owner, PyObject* name) {
+  static constinit Imported all("torch._ops", "_Ops"), some("torch._ops", "_OpNamespace"),
+      one("torch._ops", "OpOverloadPacket");
+  PyTypeObject* type = Py_TYPE(owner);
+  if (type != all.type() && type != some.type() && type != one.type()) return;
+  PyObject* made = instance_dict_of(owner);
+  if (PyDict_GetItemWithError(made, name) || _PyType_Lookup(type, name)) return;
+  if (!Ref::steal(PyObject_GetAttr(owner, name))) PyErr_Clear();  // what is wrong, the program's own look-up says
+}
+
+}  // namespace
+
+PyObject* Capture::type_lookup(PyTypeObject* type, PyObject* name) {
+  if (classes_written_) {
+    if (const auto* written = find_class_write(type, name)) return written->second.get();
+  }
+  PyObject* found = _PyType_Lookup(type, name);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) guards.type_lookup(type, name, found);
+  return found;
+}
+
+PyObject* Capture::type_lookup(PyTypeObject* type, const char* name) {
+  Ref text = checked(PyUnicode_InternFromString(name));
+  return type_lookup(type, text.get());
+}
+
+/// Whether an object in a class is a descriptor, and of which kind, its own class says: one of the user's may be
+/// changed.
+void Capture::guard_protocol(PyObject* descriptor) {
+  if (!descriptor || !is_python_class(Py_TYPE(descriptor))) return;
+  for (PyObject* name : {MAGNETO_STR("__get__"), MAGNETO_STR("__set__"), MAGNETO_STR("__delete__")}) {
+    type_lookup(Py_TYPE(descriptor), name);
+  }
+}
+
+Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  Ref value = lookup_attr(owner, name, unbound);
+  if (value) return value;
+  if (PyType_Check(owner)) {
+    PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'",
+                 reinterpret_cast<PyTypeObject*>(owner)->tp_name, name);
+  } else if (PyModule_Check(owner)) {
+    PyErr_Format(PyExc_AttributeError, "module '%.50s' has no attribute '%U'", PyModule_GetName(owner), name);
+  } else {
+    PyObject* of = PyMethod_Check(owner) ? PyMethod_GET_FUNCTION(owner) : owner;
+    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(sample_of(of))->tp_name, name);
+  }
+  throw PythonError{};
+}
+
+Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  if (unbound) *unbound = false;
+  make_operator(owner, name);
+  if (PyType_Check(owner)) return lookup_type_attr(reinterpret_cast<PyTypeObject*>(owner), name);
+  if (PyModule_Check(owner)) return lookup_module_attr(owner, name);
+  if (is_tensor(owner)) return lookup_tensor_attr(owner, name, unbound);
+  if (is_array(owner)) return numpy_attribute(owner, name, unbound);
+  if (Py_TYPE(owner) == &PySuper_Type) return lookup_super_attr(owner, name);
+  PyTypeObject* type = Py_TYPE(owner);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
+    PyObject* getattribute = type_lookup(type, MAGNETO_STR("__getattribute__"));
+    if (getattribute && PyFunction_Check(getattribute)) {
+      // An AttributeError from it is followed by __getattr__, as in slot_tp_getattr_hook.
+      PyObject* hook = type_lookup(type, MAGNETO_STR("__getattr__"));
+      try {
+        NonResumable scope(*this);
+        return call(wrap(getattribute, sources.constant(getattribute)).get(), {owner, name});
+      } catch (const PythonError&) {
+        expect_attribute_error(hook);
+      }
+      return call_attribute_hook(*this, hook, owner, name);
+    }
+  }
+  if (is_opaque(owner) && has_own_getattr(type)) {
+    side_exit(BreakReason::OpaqueObject,
+              std::string("an attribute of an object of type ") + type->tp_name + " is read, which has its own ways");
+  }
+  PyObject* hook = nullptr;
+  // An AttributeError of a property leads to the hook: the property can't be cut off from here.
+  std::optional<NonResumable> scope;
+  if (frame && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && _PyType_Lookup(type, MAGNETO_STR("__getattr__"))) {
+    scope.emplace(*this);
+  }
+  try {
+    if (Ref value = lookup_instance_attr(owner, name, unbound)) return value;
+    if (PyMethod_Check(owner)) {  // what it lacks itself is its function's
+      const Source* source = source_of(owner);
+      PyObject* function = PyMethod_GET_FUNCTION(owner);
+      return lookup_attr(source ? wrap(function, sources.bound_function(source)).get() : function, name);
+    }
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
+    hook = type_lookup(type, MAGNETO_STR("__getattr__"));
+  } catch (const PythonError&) {  // of a property or another descriptor
+    if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) hook = type_lookup(type, MAGNETO_STR("__getattr__"));
+    expect_attribute_error(hook);
+  }
+  if (!hook) return {};
+  static PyObject* const module_hook = class_entry(torch_module_class(), "__getattr__");
+  if (hook == module_hook) return module_getattr(owner, name);
+  return call_attribute_hook(*this, hook, owner, name);
+}
+
+/// What a descriptor found on a type gives for an instance; `owner` null: for the class itself.
+Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound) {
+  PyTypeObject* kind = Py_TYPE(descriptor);
+  if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
+    Ref function = wrap(descriptor, sources.constant(descriptor));
+    if (!owner) return function;
+    if (unbound) {
+      *unbound = true;
+      return function;
+    }
+    if (kind == &PyFunction_Type) return checked(PyMethod_New(function.get(), owner));
+    return checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+  }
+  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type) {
+    Ref bound = checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+    if (kind == &PyStaticMethod_Type) return wrap(bound.get(), sources.constant(bound.get()));
+    if (PyMethod_Check(bound.get())) {  // functions made by classmethod are read from the class: constants
+      PyObject* function = PyMethod_GET_FUNCTION(bound.get());
+      wrap(function, sources.constant(function));
+      keep(bound);
+    }
+    return bound;
+  }
+  static constinit Imported cached_property("functools", "cached_property");
+  if (kind == cached_property.type() && owner && has_instance_dict(type)) {
+    // As its __get__ does it, but for the lock of 3.11.
+    NonResumable scope(*this);
+    Ref self = wrap(descriptor, sources.constant(descriptor));
+    Ref function = load_attr(descriptor, MAGNETO_STR("func"));
+    Ref name = load_attr(descriptor, MAGNETO_STR("attrname"));
+    Ref value = call(function.get(), {owner});
+    PyObject* dict = instance_dict_of(owner);
+    if (!is_outside(owner)) {
+      if (PyDict_SetItem(dict, name.get(), value.get()) < 0) throw PythonError{};
+    } else if (is_written(dict)) {
+      store_entry(dict, name.get(), value.get());
+    } else {
+      overlay(owner, false).set(name.get(), value.get());
+    }
+    return value;
+  }
+  if (is_property_type(kind)) {
+    if (!owner) return wrap(descriptor, sources.constant(descriptor));
+    Ref getter = checked(PyObject_GetAttr(descriptor, MAGNETO_STR("fget")));
+    return call(wrap(getter.get(), sources.constant(getter.get())).get(), {owner});
+  }
+  if (std::strcmp(kind->tp_name, "functools._lru_cache_wrapper") == 0) {
+    Ref function = wrap(descriptor, sources.constant(descriptor));
+    return owner ? checked(PyMethod_New(function.get(), owner)) : function;
+  }
+  PyObject* get = _PyType_Lookup(kind, MAGNETO_STR("__get__"));
+  if (!get) return wrap(descriptor, sources.constant(descriptor));
+  Ref descriptor_value = wrap(descriptor, sources.constant(descriptor));
+  if (PyFunction_Check(get)) {
+    type_lookup(kind, MAGNETO_STR("__get__"));
+    return call(wrap(get, sources.constant(get)).get(),
+                {descriptor, owner ? owner : Py_None, reinterpret_cast<PyObject*>(type)});
+  }
+  if (kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type || kind == &PyClassMethodDescr_Type ||
+      kind == &PyCFunction_Type) {
+    if (!owner && kind != &PyClassMethodDescr_Type) return descriptor_value;
+    return checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+  }
+  if (owner && is_outside(owner)) {
+    side_exit(BreakReason::OpaqueObject, std::string("attribute read through a descriptor of type ") + kind->tp_name);
+  }
+  return call_native([&] { return kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)); });
+}
+
+/// The instance dict is about to be used as a dict: attributes written so far become entries written.
+void Capture::move_writes_to_dict(PyObject* owner, PyObject* dict) {
+  Overlay* written = find_overlay(owner, false);
+  if (!written) return;
+  std::vector<std::pair<Ref, Ref>> entries;
+  std::erase_if(written->entries, [&](std::pair<Ref, Ref>& entry) {
+    PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), entry.first.get());
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return false;  // a slot
+    entries.push_back(std::move(entry));
+    return true;
+  });
+  for (const auto& [name, value] : entries) store_entry(dict, name.get(), value.get());
+}
+
+Ref Capture::instance_dict_entry(PyObject* owner, PyObject* name) {
+  const Source* source = source_of(owner);
+  if (source) {
+    if (Overlay* written = find_overlay(owner, false)) {
+      if (auto* entry = written->find(name)) return entry->second;
+    }
+  }
+  PyObject* dict = instance_dict_of(owner);
+  if (!dict) return {};
+  if (is_written(dict)) return dict_lookup(dict, name);
+  PyObject* value = PyDict_GetItemWithError(dict, name);
+  if (!value && PyErr_Occurred()) throw PythonError{};
+  if (!source) return Ref::borrow(value);
+  const Source* place = sources.attr(source, name);
+  if (!value) {
+    guards.absent(place);
+    return {};
+  }
+  return wrap(value, place);
+}
+
+namespace {
+
+/// A member of a C type that nobody can set.
+bool is_fixed_member(PyTypeObject* type, PyObject* descriptor) {
+  const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+  return !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && ((member->flags & READONLY) || member->type != T_OBJECT);
+}
+
+/// False for attributes of outside objects that C code computes from state that no guard sees (a frame's line, an
+/// exception's arguments, the shape of an array).
+bool holds_guarded_state(PyObject* owner, PyObject* descriptor) {
+  if (Py_TYPE(descriptor) == &PyMemberDescr_Type) {
+    const int member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->type;
+    return member == T_OBJECT || member == T_OBJECT_EX;
+  }
+  if (Py_TYPE(descriptor) != &PyGetSetDescr_Type) return true;
+  PyTypeObject* type = Py_TYPE(owner);
+  return type == &PyFunction_Type || type == &PyMethod_Type || type == &PyCode_Type || type == &Py_GenericAliasType ||
+         is_value(owner) || is_identity_constant(owner) || is_bound_builtin(owner);
+}
+
+}  // namespace
+
+Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  PyTypeObject* type = Py_TYPE(owner);
+  const Source* source = source_of(owner);
+  PyObject* descriptor = type_lookup(type, name);
+  guard_protocol(descriptor);
+  if (!source && name == MAGNETO_STR("__context__") && PyExceptionInstance_Check(owner)) {
+    // Raised while the segment itself handled nothing: the context is what the caller handles, if it does.
+    Ref context = Ref::steal(PyException_GetContext(owner));
+    if (!context || context.get() == start_handled()) {
+      side_exit(BreakReason::OpaqueObject, "the __context__ of an exception");
+    }
+  }
+  if (source && is_bound_builtin(owner)) {  // its texts depend on the receiver's type
+    Ref receiver = receiver_of(owner);
+    if (name == MAGNETO_STR("__self__")) return receiver;
+  }
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    if (name == MAGNETO_STR("__class__") && kind == &PyGetSetDescr_Type)
+      return wrap(reinterpret_cast<PyObject*>(type), sources.constant(reinterpret_cast<PyObject*>(type)));
+    if (source && name == MAGNETO_STR("__dict__") && has_instance_dict(type)) {
+      PyObject* dict = instance_dict_of(owner);
+      if (!dict) return {};
+      Ref value = wrap(dict, sources.instance_dict(source));
+      move_writes_to_dict(owner, dict);
+      return value;
+    }
+    if (PyFunction_Check(owner)) {
+      if (Ref fact = function_fact(owner, name)) return fact;
+    }
+    if (PyCell_Check(owner) && name == MAGNETO_STR("cell_contents")) {
+      if (Ref contents = read_cell(owner)) return contents;
+      PyErr_SetString(PyExc_ValueError, "Cell is empty");
+      throw PythonError{};
+    }
+    if (PyMethod_Check(owner) && name == MAGNETO_STR("__doc__")) {
+      return lookup_attr(source ? load_attr(owner, MAGNETO_STR("__func__")).get() : PyMethod_GET_FUNCTION(owner), name);
+    }
+    if (source && (source->kind != guards::SourceKind::Const || is_opaque(owner)) &&
+        !holds_guarded_state(owner, descriptor)) {
+      side_exit(BreakReason::OpaqueObject,
+                std::string("'") + PyUnicode_AsUTF8(name) + "' of an object of type " + type->tp_name);
+    }
+    const bool constant = source && source->kind == guards::SourceKind::Const;
+    if (source && kind == &PyMemberDescr_Type && !(constant && is_fixed_member(type, descriptor))) {
+      if (Overlay* written = find_overlay(owner, false)) {
+        if (auto* entry = written->find(name)) return entry->second;
+      }
+      Ref value = Ref::steal(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
+      const Source* place = sources.slot(source, descriptor);
+      if (!value) {
+        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
+        PyErr_Clear();
+        guards.absent(place);
+        return {};
+      }
+      return wrap(value.get(), place);
+    }
+    if (source && PyTuple_Check(owner) && std::strstr(kind->tp_name, "collections._tuplegetter") != nullptr) {
+      Ref parts = checked(PyObject_CallMethod(descriptor, "__reduce__", nullptr));  // (class, (index, doc))
+      const Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.get(), 1), 0));
+      if (index < PyTuple_GET_SIZE(owner)) return wrap(PyTuple_GET_ITEM(owner, index), sources.seq_item(source, index));
+    }
+    Ref value = bind(descriptor, owner, type, nullptr);
+    const bool field = kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type;
+    if (source && field && !is_scalar(value.get()) && !is_outside(value.get())) {
+      // Attributes of C objects (code objects, functions, bound methods): constants of a guarded owner.
+      keep(value);
+      return wrap(value.get(), sources.constant(value.get()));
+    }
+    return value;
+  }
+  if (has_instance_dict(type)) {
+    if (Ref value = instance_dict_entry(owner, name)) return value;
+  }
+  if (!descriptor) return {};
+  return bind(descriptor, owner, type, unbound);
+}
+
+Ref Capture::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
+  PyTypeObject* meta = Py_TYPE(owner);
+  PyObject* on_meta = type_lookup(meta, name);
+  if (on_meta && Py_TYPE(on_meta)->tp_descr_set && Py_TYPE(on_meta)->tp_descr_get) {
+    guard_protocol(on_meta);
+    if (Py_TYPE(on_meta) == &PyProperty_Type || is_python_class(Py_TYPE(on_meta))) {
+      return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
+    }
+    if (on_meta == _PyType_Lookup(&PyType_Type, name)) {
+      if (Ref fact = class_fact(owner, name)) return fact;
+    }
+    Ref value = Ref::steal(
+        Py_TYPE(on_meta)->tp_descr_get(on_meta, reinterpret_cast<PyObject*>(owner), reinterpret_cast<PyObject*>(meta)));
+    if (!value) {
+      if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
+      PyErr_Clear();
+      return {};
+    }
+    keep(value);
+    return wrap(value.get(), sources.constant(value.get()));
+  }
+  if (PyObject* found = type_lookup(owner, name)) return bind(found, nullptr, owner, nullptr);
+  if (on_meta) return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
+  PyObject* hook = type_lookup(meta, MAGNETO_STR("__getattr__"));
+  return hook ? call_attribute_hook(*this, hook, reinterpret_cast<PyObject*>(owner), name) : Ref();
+}
+
+Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
+  PyObject* dict = PyModule_GetDict(owner);
+  wrap(dict, sources.constant(dict));
+  if (Py_TYPE(owner) != &PyModule_Type) {  // lazy modules and the like: descriptors on the subclass come first
+    PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
+    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  }
+  if (Ref value = dict_lookup(dict, name)) return value;
+  if (PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name)) {
+    return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  }
+  // A module's __getattr__ (PEP 562, or of a subclass such as a lazy module).
+  NonResumable scope(*this);
+  if (Ref hook = dict_lookup(dict, MAGNETO_STR("__getattr__"))) return call(hook.get(), {name});
+  if (Py_TYPE(owner) == &PyModule_Type) return {};
+  PyObject* method = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"));
+  return method ? call(wrap(method, sources.constant(method)).get(), {owner, name}) : Ref();
+}
+
+Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) {
+  PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
+  if (descriptor) {
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    if (kind == &PyGetSetDescr_Type) {
+      // What no guard of a tensor tells.
+      static constexpr const char* refused[] = {"grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks",
+                                                "name",    "_version",        "output_nr"};
+      static constexpr const char* refused_with_grad[] = {"is_leaf", "retains_grad"};
+      if (name == MAGNETO_STR("__dict__")) {
+        side_exit(BreakReason::OpaqueObject, "the __dict__ of a tensor is read");
+      }
+      static PyObject* const getattr_function = [] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); }();
+      PyObject* args[] = {owner, name};
+      if (is_overridden({args, 1})) {
+        return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                      [&] { return PyObject_GetAttr(owner, name); });
+      }
+      const auto is_refused = [&](std::span<const char* const> attributes) {
+        return std::ranges::any_of(
+            attributes, [&](const char* attribute) { return PyUnicode_CompareWithASCIIString(name, attribute) == 0; });
+      };
+      if (is_refused(refused) || (unpack_tensor(owner).requires_grad() && is_refused(refused_with_grad))) {
+        side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + PyUnicode_AsUTF8(name) + " is read");
+      }
+      if (name == MAGNETO_STR("_base")) {
+        Ref base = checked(PyObject_GetAttr(owner, name));
+        if (is_input(owner) || (base.get() != Py_None && is_input(base.get()))) {  // it may be a view itself
+          side_exit(BreakReason::AutogradCall, "the base of a tensor from outside is read");
+        }
+        return base;
+      }
+      if (PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
+        const auto value = session->value_of(unpack_tensor(owner));
+        auto input = inputs_.find(value);
+        if (input == inputs_.end()) return Ref::borrow(Py_None);
+        Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
+        return wrap(grad.get(), sources.grad(input->second.source));
+      }
+      if (name == MAGNETO_STR("shape")) {
+        if (Ref shape = shape_of(unpack_tensor(owner))) return shape;
+      }
+      if (name == MAGNETO_STR("data")) {
+        // A value of its own: it stays what it is when the tensor's data is set, and may be written in place.
+        return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                      [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
+      }
+      return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                    [&] { return PyObject_GetAttr(owner, name); });
+    }
+    if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
+      return bind(descriptor, owner, Py_TYPE(owner), unbound);
+    }
+    if (kind->tp_descr_get && !is_property_type(kind)) return bind(descriptor, owner, Py_TYPE(owner), unbound);
+  }
+  // Attributes that users hang on tensors live in the dict of the real one.
+  const auto input = inputs_.find(session->value_of(unpack_tensor(owner)));
+  if (input != inputs_.end()) {
+    PyObject* real = input->second.real.get();
+    if (Overlay* written = find_overlay(real, false)) {
+      if (auto* entry = written->find(name)) return entry->second;
+    }
+    PyObject* dict = instance_dict_of(real);
+    PyObject* value = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
+    const Source* place = sources.attr(input->second.source, name);
+    if (value) return wrap(value, place);
+    if (dict) guards.absent(place);
+  } else if (PyObject* dict = instance_dict_of(owner)) {
+    if (PyObject* value = PyDict_GetItemWithError(dict, name)) return Ref::borrow(value);
+  }
+  if (descriptor && is_property_type(Py_TYPE(descriptor))) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  if (descriptor) return wrap(descriptor, sources.constant(descriptor));
+  return {};
+}
+
+Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
+  const Source* source = source_of(owner);
+  const auto member = [&](PyObject* member_name) {
+    Ref value = checked(PyObject_GetAttr(owner, member_name));
+    if (!source) return value;
+    return wrap(value.get(), sources.slot(source, PyDict_GetItemWithError(type_dict(&PySuper_Type), member_name)));
+  };
+  Ref start = member(MAGNETO_STR("__thisclass__"));
+  Ref self = member(MAGNETO_STR("__self__"));
+  Ref self_class = member(MAGNETO_STR("__self_class__"));
+  auto* type = reinterpret_cast<PyTypeObject*>(self_class.get());
+  const bool for_class = self.get() == self_class.get();
+  PyObject* mro = type->tp_mro;
+  Py_ssize_t i = 0;
+  while (i < PyTuple_GET_SIZE(mro) && PyTuple_GET_ITEM(mro, i) != start.get()) ++i;
+  for (++i; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    PyObject* found = PyDict_GetItemWithError(type_dict(base), name);
+    if (!found) {
+      if (PyErr_Occurred()) throw PythonError{};
+      type_lookup(base, name);  // notices when this one gets the attribute
+      continue;
+    }
+    type_lookup(base, name);
+    return bind(found, for_class ? nullptr : self.get(), type, nullptr);  // the receiver is not `owner`: bound at once
+  }
+  return {};
+}
+
+Ref Capture::module_getattr(PyObject* owner, PyObject* name) {
+  for (PyObject* table_name : {MAGNETO_STR("_parameters"), MAGNETO_STR("_buffers"), MAGNETO_STR("_modules")}) {
+    Ref table = instance_dict_entry(owner, table_name);
+    if (!table) continue;
+    if (Ref value = dict_lookup(table.get(), name)) return value;
+  }
+  return {};
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,90 @@
+// Which objects are one and the same, and which must stay different ones.
+#include <Python.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "capture/capture.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+using guards::SourceKind;
+
+bool Capture::is_identical(PyObject* a, PyObject* b) {
+  if ((is_unknown_number(a) || is_unknown_number(b)) && guards::is_number(number_now(a)) &&
+      guards::is_number(number_now(b))) {
+    const Ref known_a = known(a), known_b = known(b);
+    return known_a.get() == known_b.get();
+  }
+  auto original = [this](PyObject* object) {
+    auto found = shadow_original_.find(object);
+    return found == shadow_original_.end() ? object : found->second;
+  };
+  a = original(a);
+  b = original(b);
+  if (a == b) return true;
+  const Source* source_a = source_of(a);
+  const Source* source_b = source_of(b);
+  if (source_a && source_b && !(source_a->kind == SourceKind::Const && source_b->kind == SourceKind::Const)) {
+    guards.distinct(source_a, source_b);
+  }
+  return false;
+}
+
+namespace {
+
+/// The cell whose contents `contents` is.
+const Source* cell_of(guards::SourceTable& sources, const Source* contents) {
+  return contents->kind == SourceKind::Closure ? sources.closure_cell(contents->base, contents->index) : contents->base;
+}
+
+}  // namespace
+
+void Capture::adopt_cell(PyObject* cell) {
+  if (is_outside(cell)) return;
+  const Source* source = cell_of(sources, cell_contents_.at(cell));
+  guards.type(source, &PyCell_Type);
+  outside_[cell] = source;
+  keep(Ref::borrow(cell));
+}
+
+void Capture::guard_distinct() {
+  std::set<PyTypeObject*> written;
+  for (const auto& overlay : overlays_) written.insert(Py_TYPE(overlay->object));
+  if (written.count(&PyCell_Type)) {
+    for (const auto& [contents, other] : cell_aliases_) guards.alias(other, cell_of(sources, contents));
+    std::vector<const Source*> cells;
+    for (const auto& [cell, contents] : cell_contents_) cells.push_back(cell_of(sources, contents));
+    std::sort(cells.begin(), cells.end(), [](const Source* a, const Source* b) { return a->id < b->id; });
+    guards.distinct(cells);
+  }
+  if (!tails_.empty()) written.insert(&PyList_Type);
+  for (const auto& [original, shadow] : shadows_) {
+    if (shadow.dirty) written.insert(Py_TYPE(original));
+  }
+  std::map<PyTypeObject*, std::vector<const Source*>> places;  // guards keep objects of different types apart
+  for (const auto& [value, input] : inputs_) {
+    if (!input.number && !input.array) places[Py_TYPE(input.real.get())].push_back(input.source);
+  }
+  for (const auto& [object, source] : outside_) {
+    const bool container = is_builtin_container(object);
+    const bool instance = !container && (source->kind != SourceKind::Const || members_.count(object)) &&
+                          (PyFunction_Check(object) || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE));
+    if (instance || (container && written.count(Py_TYPE(object)))) places[Py_TYPE(object)].push_back(source);
+  }
+  const auto older = [](const Source* a, const Source* b) { return a->id < b->id; };
+  std::vector<std::vector<const Source*>> groups;
+  for (auto& [type, group] : places) {
+    std::sort(group.begin(), group.end(), older);
+    groups.push_back(std::move(group));
+  }
+  std::sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) { return older(a.front(), b.front()); });
+  const auto is_constant = [](const Source* source) { return source->kind == SourceKind::Const; };
+  for (const auto& group : groups) {
+    if (!std::ranges::all_of(group, is_constant)) guards.distinct(group);
+  }
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,151 @@
+// What functions, classes and cells say of themselves: names, texts, annotations, defaults, bases, namespaces.
+//
+// C code answers from fields of the object, which any program may set: the field is a source, or the class is guarded.
+#include <Python.h>
+#include <structmember.h>
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "capture/capture.h"
+#include "python/abi/types.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+
+namespace {
+
+/// A field, and a member descriptor for a guard to read it by.
+struct Field {
+  PyObject* name;
+  PyObject* member;
+};
+using FieldOffset = std::pair<const char*, size_t>;
+
+constexpr FieldOffset kFunctionFields[] = {
+    {"__name__", offsetof(PyFunctionObject, func_name)},
+    {"__qualname__", offsetof(PyFunctionObject, func_qualname)},
+    {"__doc__", offsetof(PyFunctionObject, func_doc)},
+    {"__module__", offsetof(PyFunctionObject, func_module)},
+    {"__annotations__", offsetof(PyFunctionObject, func_annotations)},
+    {"__code__", offsetof(PyFunctionObject, func_code)},
+    {"__defaults__", offsetof(PyFunctionObject, func_defaults)},
+    {"__kwdefaults__", offsetof(PyFunctionObject, func_kwdefaults)},
+};
+constexpr FieldOffset kClassFields[] = {
+    {"__name__", offsetof(PyHeapTypeObject, ht_name)},
+    {"__qualname__", offsetof(PyHeapTypeObject, ht_qualname)},
+};
+
+std::vector<Field> make_fields(PyTypeObject* type, std::span<const FieldOffset> offsets) {
+  std::vector<Field> fields;
+  for (const auto& [name, offset] : offsets) {
+    auto* member = new PyMemberDef{name, T_OBJECT, static_cast<Py_ssize_t>(offset), READONLY, nullptr};
+    fields.push_back({PyUnicode_InternFromString(name), PyDescr_NewMember(type, member)});
+  }
+  return fields;
+}
+
+/// Null: not a field.
+PyObject* find_field(const std::vector<Field>& fields, PyObject* name) {
+  const auto found = std::ranges::find(fields, name, &Field::name);
+  return found == fields.end() ? nullptr : found->member;
+}
+
+PyObject* function_field(PyObject* name) {
+  static const std::vector<Field> fields = make_fields(&PyFunction_Type, kFunctionFields);
+  return find_field(fields, name);
+}
+
+PyObject* class_field(PyObject* name) {
+  static const std::vector<Field> fields = make_fields(&PyType_Type, kClassFields);
+  return find_field(fields, name);
+}
+
+bool is_one_of(PyObject* name, std::initializer_list<PyObject*> names) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
+
+Ref Capture::function_fact(PyObject* function, PyObject* name) {
+  const Source* source = source_of(function);
+  PyObject* field = source ? function_field(name) : nullptr;
+  if (!field) return {};
+  if (Overlay* written = find_overlay(function, false)) {
+    if (auto* entry = written->find(name)) return entry->second;
+  }
+  Ref value = checked(PyObject_GetAttr(function, name));  // makes the dict of annotations
+  return wrap(value.get(), sources.slot(source, field));
+}
+
+Ref Capture::class_fact(PyTypeObject* type, PyObject* name) {
+  auto* object = reinterpret_cast<PyObject*>(type);
+  if (name == MAGNETO_STR("__dict__")) {
+    if (find_overlay(object, false)) side_exit(BreakReason::OpaqueObject, "the __dict__ of a class that is written");
+    PyObject* dict = type_dict(type);
+    wrap(dict, sources.constant(dict));
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !has_shadow(dict)) {  // nobody can change it: no guards
+      PyObject* value;
+      Py_ssize_t position = 0;
+      while (PyDict_Next(dict, &position, nullptr, &value)) wrap(value, sources.constant(value));
+      Ref copy = checked(PyDict_Copy(dict));
+      shadow_original_[copy.get()] = dict;
+      shadows_[dict] = {Ref::borrow(dict), std::move(copy), /*dirty=*/false};
+    }
+    return checked(PyDictProxy_New(resolve(dict).get()));
+  }
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
+  if (PyObject* field = class_field(name)) {
+    Ref value = checked(PyObject_GetAttr(object, name));
+    return wrap(value.get(), sources.slot(sources.constant(object), field));
+  }
+  if (is_one_of(name, {MAGNETO_STR("__bases__"), MAGNETO_STR("__mro__"), MAGNETO_STR("__base__")})) {
+    guards.bases(type);
+  } else if (is_one_of(name, {MAGNETO_STR("__doc__"), MAGNETO_STR("__annotations__"), MAGNETO_STR("__module__"),
+                              MAGNETO_STR("__abstractmethods__"), MAGNETO_STR("__type_params__")})) {
+    Ref value = Ref::steal(PyObject_GetAttr(object, name));  // makes the dict of annotations
+    PyErr_Clear();
+    type_lookup(type, name);
+  }
+  return {};
+}
+
+Ref Capture::read_cell(PyObject* cell) {
+  if (Overlay* written = find_overlay(cell, false)) return written->find(Py_None)->second;  // the last of its writes
+  PyObject* contents = PyCell_GET(cell);
+  const auto outside = cell_contents_.find(cell);
+  if (outside == cell_contents_.end()) return Ref::borrow(contents);
+  if (contents) return wrap(contents, outside->second);
+  guards.absent(outside->second);
+  return {};
+}
+
+void Capture::guard_class_text(PyObject* value, int depth) {
+  if (PyType_Check(value)) {
+    lookup_attr(value, MAGNETO_STR("__module__"));
+    lookup_attr(value, MAGNETO_STR("__qualname__"));
+    return;
+  }
+  if (is_python_class(Py_TYPE(value))) {
+    for (PyObject* name : {MAGNETO_STR("__repr__"), MAGNETO_STR("__str__"), MAGNETO_STR("__format__")}) {
+      type_lookup(Py_TYPE(value), name);
+    }
+  }
+  if (depth > 0 && (PyTuple_Check(value) || PyList_Check(value))) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+      guard_class_text(PySequence_Fast_GET_ITEM(value, i), depth - 1);
+    }
+  } else if (depth > 0 && PyDict_Check(value)) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(value, &position, &key, &item)) {
+      guard_class_text(key, depth - 1);
+      guard_class_text(item, depth - 1);
+    }
+  }
+}
+
+}  // namespace magneto::capture

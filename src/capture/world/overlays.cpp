@@ -1,0 +1,159 @@
+// Writes to objects from outside, which are kept back until the run's end, and the entries of dicts under them.
+#include <Python.h>
+
+#include <algorithm>
+
+#include "capture/capture.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+using guards::SourceKind;
+
+std::pair<Ref, Ref>* Overlay::find(PyObject* name) {
+  const auto same = [name](PyObject* known) {
+    if (known == name || is_tensor(known) || is_tensor(name)) return known == name;  // tensors compare their elements
+    return PyObject_RichCompareBool(known, name, Py_EQ) == 1;
+  };
+  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+    if (same(entry->first.get())) return &*entry;
+  }
+  return nullptr;
+}
+
+void Overlay::set(PyObject* name, PyObject* value) {
+  auto* entry = find(name);
+  if (entry && entry->second) {
+    entry->second = Ref::borrow(value);
+  } else {  // after a deletion the new entry comes last, as in a dict
+    entries.emplace_back(Ref::borrow(name), Ref::borrow(value));
+  }
+}
+
+void Overlay::erase(PyObject* name, bool in_original) {
+  if (auto* entry = find(name)) entries.erase(entries.begin() + (entry - entries.data()));
+  if (in_original && !find(name)) entries.emplace_back(Ref::borrow(name), Ref());
+}
+
+Overlay* Capture::find_overlay(PyObject* object, bool items) {
+  auto found = overlay_of_[items].find(object);
+  return found == overlay_of_[items].end() ? nullptr : found->second;
+}
+
+Overlay& Capture::overlay(PyObject* object, bool items) {
+  ++writes_;
+  if (Overlay* known = find_overlay(object, items)) return *known;
+  overlays_.push_back(std::make_unique<Overlay>(Overlay{object, items, {}}));
+  overlay_of_[items][object] = overlays_.back().get();
+  return *overlays_.back();
+}
+
+PyObject* Capture::pinned(PyObject* object) {
+  if (auto original = shadow_original_.find(object); original != shadow_original_.end()) object = original->second;
+  if (is_tensor(object)) {
+    auto input = inputs_.find(session->value_of(unpack_tensor(object)));
+    if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != object) return object;
+    guards.identity(input->second.source, input->second.real.get());
+    return input->second.real.get();
+  }
+  const Source* source = source_of(object);
+  if (source && source->kind != SourceKind::Const) guards.identity(source, object);
+  return object;
+}
+
+PyObject* Capture::original_key(PyObject* key) {
+  if (is_scalar(key) || is_identity_constant(key)) return key;
+  if (PyTuple_CheckExact(key)) {
+    const Source* source = is_outside(key) ? source_of(key) : nullptr;
+    const bool known = !is_outside(key) || (source && source->kind == SourceKind::Const);
+    return known && is_constant_key(key) ? key : nullptr;
+  }
+  if (is_tensor(key)) {
+    if (!fake::is_fake(unpack_tensor(key))) return nullptr;
+    auto input = inputs_.find(session->value_of(unpack_tensor(key)));
+    if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != key) return nullptr;
+    guards.identity(input->second.source, input->second.real.get());
+    return input->second.real.get();
+  }
+  if (!is_identity_key(key) && !PyFunction_Check(key)) return nullptr;
+  const Source* source = source_of(key);
+  if (source && source->kind != SourceKind::Const) guards.identity(source, key);
+  return key;
+}
+
+Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
+  if (auto original = shadow_original_.find(dict); original != shadow_original_.end()) dict = original->second;
+  if (shadows_.count(dict)) {
+    return Ref::borrow(PyDict_GetItemWithError(shadows_.at(dict).object.get(), key));
+  }
+  const Source* source = source_of(dict);
+  if (!source) {
+    PyObject* value = PyDict_GetItemWithError(dict, key);
+    if (!value && PyErr_Occurred()) throw PythonError{};
+    return Ref::borrow(value);
+  }
+  if (Overlay* written = find_overlay(dict, true)) {
+    if (auto* entry = written->find(key)) return entry->second;
+  }
+  PyObject* original = original_key(key);
+  if (!original) {
+    side_exit(BreakReason::OpaqueObject, source->name() + " is looked up with a key of type " + Py_TYPE(key)->tp_name);
+  }
+  if (!is_outside(key) && is_identity_key(key)) return {};  // made here: it can't be in there
+  key = original;
+  PyObject* value = PyDict_GetItemWithError(dict, key);
+  if (!value && PyErr_Occurred()) throw PythonError{};
+  const Source* item = sources.dict_item(source, key);
+  if (!value) {
+    guards.absent(item);
+    return {};
+  }
+  return wrap(value, item);
+}
+
+namespace {
+
+/// Closing the generator runs code: it is suspended where a handler waits. (From 3.12 on, one that turns StopIteration
+/// into RuntimeError waits everywhere.)
+bool has_finally(PyObject* generator) {
+  Frame* suspended = generator_frame(generator);
+  if (!suspended || !generator_is_started(generator)) return false;
+  const CodeInfo& info = decode(frame_code(suspended));
+  const Handler* handler = info.handler_of(std::max(frame_next_instr(suspended, info) - 1, 0));
+  return handler && info.instrs[handler->target].op != Op::CALL_INTRINSIC_1;
+}
+
+}  // namespace
+
+void Capture::check_finalizer(PyObject* dropped) {
+  if (!dropped || !(is_outside(dropped) || (!root_.raw.empty() && !is_scalar(dropped)))) return;
+  PyTypeObject* type = Py_TYPE(dropped);
+  bool speaks = PyGen_CheckExact(dropped) ? has_finally(dropped) : type->tp_finalize || type->tp_del;
+  if (PyType_SUPPORTS_WEAKREFS(type)) {
+    for (auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(dropped)); reference;
+         reference = reference->wr_next) {
+      speaks |= reference->wr_callback != nullptr;
+    }
+  }
+  if (speaks) side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is dropped");
+}
+
+void Capture::store_entry(PyObject* dict, PyObject* key, PyObject* value) {
+  if (auto original = shadow_original_.find(dict); original != shadow_original_.end()) dict = original->second;
+  if (is_scalar(key)) check_finalizer(PyDict_GetItemWithError(dict, key));
+  if (value) {
+    overlay(dict, true).set(key, value);
+  } else {
+    PyObject* original = original_key(key);
+    const int in_original = original ? PyDict_Contains(dict, original) : 0;
+    if (in_original < 0) throw PythonError{};
+    overlay(dict, true).erase(key, in_original != 0);
+  }
+  auto shadow = shadows_.find(dict);
+  if (shadow == shadows_.end()) return;
+  PyObject* contents = shadow->second.object.get();
+  if ((value ? PyObject_SetItem(contents, key, value) : PyObject_DelItem(contents, key)) < 0) throw PythonError{};
+}
+
+}  // namespace magneto::capture

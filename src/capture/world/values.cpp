@@ -1,0 +1,284 @@
+// Values: what kinds of objects there are, and how those from outside enter a capture.
+#include <ATen/core/Tensor.h>
+#include <Python.h>
+#include <structmember.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "capture/capture.h"
+#include "python/abi/types.h"
+#include "python/imported.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+using guards::SourceKind;
+
+namespace {
+
+/// Types that are compared by identity and then are constants. Looked up by type, subclasses apart.
+bool is_constant_type(PyTypeObject* type) {
+  static const auto* types = [] {
+    auto* set = new std::unordered_map<PyTypeObject*, bool>;
+    for (PyTypeObject* t :
+         {&PyCFunction_Type, &PyMethodDescr_Type, &PyGetSetDescr_Type, &PyMemberDescr_Type, &PyWrapperDescr_Type,
+          &PyClassMethodDescr_Type, &PyCode_Type, &PyProperty_Type, &PyStaticMethod_Type, &PyClassMethod_Type}) {
+      (*set)[t] = true;
+    }
+    const std::pair<const char*, std::vector<const char*>> names[] = {
+        {"torch", {"dtype", "layout", "memory_format", "device", "Generator", "finfo", "iinfo"}},
+        {"torch._ops", {"OpOverload", "OpOverloadPacket"}},
+        {"torch.jit", {"ScriptFunction"}},
+        {"re", {"Pattern"}},
+    };
+    const auto add = [set](const char* module_name, const std::vector<const char*>& type_names) {
+      Ref module = checked(PyImport_ImportModule(module_name));
+      for (const char* name : type_names) {
+        Ref t = checked(PyObject_GetAttrString(module.get(), name));
+        (*set)[reinterpret_cast<PyTypeObject*>(t.release())] = true;
+      }
+    };
+    for (const auto& [module_name, type_names] : names) add(module_name, type_names);
+    if (typing_variables_in_c) add("typing", {"TypeVar", "ParamSpec", "TypeVarTuple"});
+    return set;
+  }();
+  return types->count(type) != 0;
+}
+
+PyObject* enum_type() {
+  static constinit Imported type("enum", "Enum");
+  return type.get();
+}
+
+/// As Objects/descrobject.c has it.
+struct MethodWrapper {
+  PyObject ob_base;
+  PyObject* descriptor;
+  PyObject* self;
+};
+
+/// Member descriptors, for guards to read by, where Python has none.
+PyObject* make_member(PyTypeObject* type, size_t offset) {
+  auto* member = new PyMemberDef{"__member__", T_OBJECT, static_cast<Py_ssize_t>(offset), READONLY, nullptr};
+  return PyDescr_NewMember(type, member);
+}
+PyObject* function_receiver() {
+  static PyObject* const member = make_member(&PyCFunction_Type, offsetof(PyCFunctionObject, m_self));
+  return member;
+}
+PyObject* wrapper_descriptor() {
+  static PyObject* const member = make_member(&_PyMethodWrapper_Type, offsetof(MethodWrapper, descriptor));
+  return member;
+}
+PyObject* wrapper_receiver() {
+  static PyObject* const member = make_member(&_PyMethodWrapper_Type, offsetof(MethodWrapper, self));
+  return member;
+}
+
+/// Rooted in a constant (module, class): the object there is normally one and the same for the process's life.
+bool is_static_place(const Source* source) {
+  for (; source; source = source->base) {
+    if (source->kind == SourceKind::Const) return true;
+    if (source->kind != SourceKind::DictItem && source->kind != SourceKind::Closure &&
+        source->kind != SourceKind::Cell) {
+      return false;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool is_scalar(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return object == Py_None || type == &PyBool_Type || type == &PyLong_Type || type == &PyFloat_Type ||
+         type == &PyUnicode_Type || type == &PyComplex_Type || type == &PyBytes_Type || object == Py_Ellipsis ||
+         object == Py_NotImplemented;
+}
+
+bool is_constant_key(PyObject* key) {
+  if (!PyTuple_CheckExact(key)) return is_scalar(key) || is_identity_constant(key);
+  return std::ranges::all_of(std::span(&PyTuple_GET_ITEM(key, 0), PyTuple_GET_SIZE(key)), is_constant_key);
+}
+
+bool is_identity_key(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_hash == PyBaseObject_Type.tp_hash &&
+         type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
+bool is_bound_builtin(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &_PyMethodWrapper_Type) return true;
+  if (type != &PyCFunction_Type && type != &PyCMethod_Type) return false;
+  auto* function = reinterpret_cast<PyCFunctionObject*>(object);
+  PyObject* self = function->m_self;
+  if (!self || PyModule_Check(self) || PyType_Check(self)) return false;
+  // Functions of pybind11 and the like belong to their module.
+  return !function->m_module ||
+         (std::strncmp(Py_TYPE(self)->tp_name, "pybind11", 8) != 0 && !PyCapsule_CheckExact(self));
+}
+
+bool is_identity_constant(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (is_bound_builtin(object) || is_generator(object)) return false;
+  const std::string_view name = type->tp_name;
+  if (name == "numpy.ufunc" || name == "numpy._ArrayFunctionDispatcher") return true;
+  if (name.starts_with("numpy.dtypes.") || name.starts_with("numpy.dtype[")) return true;
+  if (PyType_Check(object) || PyModule_Check(object) || is_constant_type(type)) return true;
+  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(enum_type()));
+}
+
+bool is_builtin_container(PyObject* object) {
+  static constinit Imported deque("collections", "deque"), default_dict("collections", "defaultdict");
+  PyTypeObject* type = Py_TYPE(object);
+  return type == &PyList_Type || type == &PyDict_Type || type == &PyTuple_Type || type == &PySet_Type ||
+         type == &PyFrozenSet_Type || type == &PyODict_Type || type == deque.type() || type == default_dict.type();
+}
+
+bool is_derived_container(PyObject* object) {
+  if (is_builtin_container(object)) return false;
+  return PyTuple_Check(object) || PyList_Check(object) || PyDict_Check(object) || PyAnySet_Check(object);
+}
+
+bool is_tensor(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return is_exact_tensor_type(type) || PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(tensor_class()));
+}
+
+bool is_fake_tensor(PyObject* object) { return is_tensor(object) && fake::is_fake(unpack_tensor(object)); }
+
+const Source* Capture::source_of(PyObject* object) const {
+  auto found = outside_.find(object);
+  if (found != outside_.end()) return found->second;
+  auto shadowed = shadow_original_.find(object);
+  return shadowed == shadow_original_.end() ? nullptr : outside_.at(shadowed->second);
+}
+
+Ref Capture::wrap(PyObject* raw, const Source* source) {
+  if (!class_values_.empty() && class_values_.count(raw)) return Ref::borrow(raw);
+  if (is_scalar(raw)) return wrap_scalar(raw, source);
+  if (is_tensor(raw)) return wrap_tensor(raw, source);
+  auto known = outside_.find(raw);
+  if (known != outside_.end()) {
+    if (known->second != source && source->kind != SourceKind::Const) {
+      if (known->second->kind == SourceKind::Const) {
+        guards.identity(source, raw);
+      } else {
+        guards.alias(source, known->second);
+      }
+    }
+    return Ref::borrow(raw);
+  }
+  kept_.push_back(Ref::borrow(raw));
+  const bool static_place = source->kind == SourceKind::Const || is_static_place(source);
+  if (is_bound_builtin(raw) && !static_place) {  // made anew at each look-up: what it is, and what it is bound to
+    guards.builtin_method(source, raw);
+    if (Py_TYPE(raw) == &_PyMethodWrapper_Type) {
+      const Source* wrapped = sources.slot(source, wrapper_descriptor());
+      guards.identity(wrapped, reinterpret_cast<MethodWrapper*>(raw)->descriptor);
+    }
+    outside_[raw] = source;
+    return Ref::borrow(raw);
+  }
+  if (is_identity_constant(raw) || is_bound_builtin(raw) || (PyFunction_Check(raw) && static_place)) {
+    if (source->kind != SourceKind::Const) guards.identity(source, raw);
+    outside_[raw] = sources.constant(raw);
+  } else {
+    if (PyFunction_Check(raw)) {
+      guards.function(source, raw);
+    } else {
+      guards.type(source, Py_TYPE(raw));
+      if (is_value(raw) && source->kind != SourceKind::Const) {
+        exit_on_change(source, raw, "");
+        guards.equals(source, raw);
+      }
+    }
+    outside_[raw] = source;
+    if (PyCell_Check(raw)) cell_contents_.emplace(raw, sources.cell(source));
+  }
+  return Ref::borrow(raw);
+}
+
+bool Capture::is_input(PyObject* tensor) const { return inputs_.count(session->value_of(unpack_tensor(tensor))) != 0; }
+
+namespace {
+
+/// A module's own small integers (a stride, a length): they hardly ever change, so that their values may be guarded.
+bool is_constant_buffer(const Source* source, const at::Tensor& tensor) {
+  constexpr int64_t most = 8;
+  if (source->kind != SourceKind::DictItem || source->base->kind != SourceKind::Attr) return false;
+  return PyUnicode_CompareWithASCIIString(source->base->key.get(), "_buffers") == 0 && tensor.numel() <= most &&
+         at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true) && tensor.device().is_cpu() &&
+         tensor.is_contiguous();
+}
+
+}  // namespace
+
+Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
+  auto known = fake_of_.find(raw);
+  if (known != fake_of_.end()) {
+    const Source* first = inputs_.at(session->value_of(unpack_tensor(known->second.get()))).source;
+    if (first != source) guards.alias(source, first);
+    return known->second;
+  }
+  const at::Tensor& tensor = unpack_tensor(raw);
+  if (fake::is_fake(tensor)) return Ref::borrow(raw);
+  static constinit Imported lazy("torch.nn.parameter", "UninitializedTensorMixin");
+  const bool subclass = !is_exact_tensor_type(Py_TYPE(raw));
+  if ((subclass && PyType_IsSubtype(Py_TYPE(raw), lazy.type())) || tensor.layout() != at::kStrided ||
+      tensor.is_quantized() || tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
+    side_exit(BreakReason::UnsupportedTensor,
+              source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
+  }
+  const std::vector<shapes::Expr> sizes = symbolic_sizes(raw, source);
+  if (sizes.empty()) guards.tensor(source, raw);
+  at::Tensor fake;
+  try {
+    fake = sizes.empty() ? session->make_input(tensor, source->name())
+                         : session->make_input(tensor, source->name(), sizes);
+  } catch (const c10::Error&) {
+    const std::optional<fake::Refusal> refusal = session->take_refusal();
+    if (!refusal) throw;
+    side_exit(BreakReason::UnsupportedTensor,
+              source->name() + " is of type " + Py_TYPE(raw)->tp_name + ": " + refusal->message);
+  }
+  if (!sizes.empty()) guard_symbolic(source, raw, sizes, session->strides_of(fake));
+  if (knows_buffers && is_constant_buffer(source, tensor)) session->know_input(fake, tensor);
+  inputs_[session->value_of(fake)] = {Ref::borrow(raw), source};
+  graph.without_torch_function |= subclass;
+  Ref object = checked(tensor_object(fake, Py_TYPE(raw)));
+  fake_of_[raw] = object;
+  kept_.push_back(Ref::borrow(raw));
+  return object;
+}
+
+Ref Capture::receiver_of(PyObject* method) {
+  const Source* source = source_of(method);
+  const bool wrapper = Py_TYPE(method) == &_PyMethodWrapper_Type;
+  PyObject* self = wrapper ? reinterpret_cast<MethodWrapper*>(method)->self : PyCFunction_GET_SELF(method);
+  if (!source) return Ref::borrow(self);
+  if (source->kind == SourceKind::Const) return wrap(self, sources.constant(self));
+  return wrap(self, sources.slot(source, wrapper ? wrapper_receiver() : function_receiver()));
+}
+
+/// `items.append` handed to C code, which may call it: it has to change the stand-in of `items`.
+Ref Capture::resolve_bound_builtin(PyObject* method) {
+  Ref self = receiver_of(method);
+  if (!is_outside(self.get()) || is_shadow(self.get())) return Ref::borrow(method);
+  PyObject* descriptor = descriptor_of(method);
+  if (!descriptor || !is_builtin_container(self.get())) {
+    side_exit(BreakReason::OpaqueObject, "a method of an object from outside is handed to C code");
+  }
+  const bool may_change = !PyTuple_Check(self.get()) && !PyFrozenSet_Check(self.get());
+  Ref stand_in = resolve(self.get(), may_change);
+  return checked(Py_TYPE(descriptor)
+                     ->tp_descr_get(descriptor, stand_in.get(), reinterpret_cast<PyObject*>(Py_TYPE(stand_in.get()))));
+}
+
+}  // namespace magneto::capture

@@ -1,0 +1,75 @@
+#include "observe/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+namespace magneto::runtime {
+namespace {
+
+constexpr std::chrono::milliseconds kBetween{100};
+constexpr size_t kBar = 20;
+
+Progress* shown = nullptr;
+
+bool is_terminal() {
+  const char* kind = getenv("TERM");
+  return isatty(STDERR_FILENO) && !(kind && strcmp(kind, "dumb") == 0);
+}
+
+size_t terminal_width() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void write_all(const std::string& text) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+}  // namespace
+
+int64_t& progress_patience() {
+  static int64_t seconds = 1;
+  return seconds;
+}
+
+Progress::Progress(std::string what) : what_(std::move(what)), begin_(Clock::now()), drawn_(begin_ - kBetween) {
+  if (!shown && progress_patience() >= 0) shown = this;
+}
+
+Progress::~Progress() {
+  if (shown != this) return;
+  shown = nullptr;
+  if (is_drawn_) write_all("\r\033[K");
+}
+
+void Progress::tick(const char* stage, size_t done, size_t total) {
+  if (!shown) return;
+  if (stage) shown->stage_ = stage;
+  const Clock::time_point now = Clock::now();
+  if (now - shown->begin_ < std::chrono::seconds(progress_patience()) || now - shown->drawn_ < kBetween) return;
+  shown->drawn_ = now;
+  if (shown->is_drawn_ || is_terminal()) shown->draw(now, done, total);
+}
+
+void Progress::draw(Clock::time_point now, size_t done, size_t total) {
+  char seconds[32];
+  snprintf(seconds, sizeof seconds, " %.0f s", std::chrono::duration<double>(now - begin_).count());
+  std::string line = "magneto: " + what_ + ": " + stage_;
+  if (total > 0) {
+    const size_t filled = std::min(kBar, kBar * done / total);
+    line += " [" + std::string(filled, '#') + std::string(kBar - filled, '-') + "] " + std::to_string(done) + "/" +
+            std::to_string(total);
+  }
+  line += seconds;
+  if (const size_t width = terminal_width(); line.size() >= width) line = line.substr(0, width - 1);
+  write_all("\r\033[K" + line);
+  is_drawn_ = true;
+}
+
+}  // namespace magneto::runtime

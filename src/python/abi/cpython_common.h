@@ -1,0 +1,202 @@
+// The part of frame.h that reads alike in every supported version, although the layout of frames differs. Included
+// once, by the version's cpython_3xx.cpp, after that version's definition of _PyInterpreterFrame.
+#pragma once
+
+#include <pthread.h>
+
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "python/abi/frame.h"
+
+namespace magneto {
+
+namespace {
+
+/// What an evaluator changes of its thread while it runs a frame, and puts back when that ends as it should.
+struct ThreadPosition {
+  explicit ThreadPosition(PyThreadState* thread);
+  void restore(PyThreadState* thread) const;
+
+  _PyCFrame* cframe;
+  Frame* current;
+  _PyErr_StackItem* exceptions;
+  int recursion;    // remaining
+  int c_recursion;  // remaining (3.12)
+};
+
+/// `_PyEval_EvalFrameDefault`, with what a version needs around it.
+PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag);
+
+void set_prev_instr(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_CODE(frame->f_code) + unit; }
+
+void push(Frame* frame, PyObject* value) { frame->localsplus[frame->stacktop++] = value; }
+
+void clear_stack(Frame* frame) {
+  while (frame->stacktop > frame->f_code->co_nlocalsplus) {
+    // The slot goes first: a destructor may look at the frame.
+    PyObject* value = frame->localsplus[--frame->stacktop];
+    Py_XDECREF(value);
+  }
+}
+
+/// `_PyEval_EvalFrameDefault` links the frame itself; linked twice, the chain would be a circle.
+void unlink_if_current(PyThreadState* thread, Frame* frame) {
+  if (thread->cframe->current_frame == frame) thread->cframe->current_frame = frame->previous;
+}
+
+}  // namespace
+
+namespace {
+
+thread_local FrameHandler thread_handler = nullptr;
+// Scopes alive in all threads, and what stood in CPython's slot before the first; both under the GIL.
+int hook_scopes = 0;
+FrameHandler replaced = nullptr;
+
+PyObject* eval_hook(PyThreadState* thread, Frame* frame, int throwflag) {
+  return (thread_handler ? thread_handler : replaced)(thread, frame, throwflag);
+}
+
+}  // namespace
+
+namespace {
+
+void uninstall_hook() {
+  if (_PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get()) != eval_hook) return;
+  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), replaced);
+}
+
+/// The scopes of other threads do not exist in a forked child.
+void forget_other_threads() {
+  if (hook_scopes == 0 || thread_handler) return;
+  hook_scopes = 0;
+  uninstall_hook();
+}
+
+/// `evaluate`, for frames that a C++ exception may leave: a C function that does not catch its own (PyTorch has some)
+/// would unwind CPython's evaluator, which knows nothing of it. The thread is put back as it was, the frame ends, and
+/// the exception is a Python error. What lay on the frame's value stack is lost: its depth was in a register.
+PyObject* evaluate_contained(PyThreadState* thread, Frame* frame, int throwflag) {
+  const ThreadPosition before(thread);
+  std::string message;
+  try {
+    return evaluate(thread, frame, throwflag);
+  } catch (const std::exception& exception) {
+    message = std::string("a C function threw a C++ exception: ") + exception.what();
+  } catch (...) {
+    message = "a C function threw a C++ exception";
+  }
+  before.restore(thread);
+  PyErr_Clear();
+  frame->stacktop = frame->f_code->co_nlocalsplus;
+  PyObject* none = frame_return(thread, frame, decode(frame->f_code), Py_NewRef(Py_None));
+  Py_XDECREF(none);
+  PyErr_SetString(PyExc_RuntimeError, message.c_str());
+  return nullptr;
+}
+
+}  // namespace
+
+FrameHook::FrameHook(FrameHandler handler) : previous_(std::exchange(thread_handler, handler)) {
+  static const int registered = pthread_atfork(nullptr, nullptr, forget_other_threads);
+  (void)registered;
+  if (hook_scopes++ > 0) return;
+  replaced = _PyInterpreterState_GetEvalFrameFunc(PyInterpreterState_Get());
+  _PyInterpreterState_SetEvalFrameFunc(PyInterpreterState_Get(), eval_hook);
+}
+
+void FrameHook::end() {
+  if (!std::exchange(active_, false)) return;
+  thread_handler = previous_;
+  if (--hook_scopes == 0) uninstall_hook();
+}
+
+PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
+PyObject* frame_globals(Frame* frame) { return frame->f_globals; }
+PyObject* frame_builtins(Frame* frame) { return frame->f_builtins; }
+PyObject** frame_localsplus(Frame* frame) { return frame->localsplus; }
+bool frame_is_generator(Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
+
+int32_t frame_next_instr(Frame* frame, const CodeInfo& info) {
+  size_t unit = frame->prev_instr - _PyCode_CODE(frame->f_code) + 1;
+  // prev_instr of an instruction that was left in its middle stands before its inline caches.
+  while (info.index_of[unit] < 0) ++unit;
+  return info.index_of[unit];
+}
+
+int32_t frame_stack_depth(Frame* frame) { return frame->stacktop - frame->f_code->co_nlocalsplus; }
+
+void frame_set(Frame* frame, const CodeInfo& info, int32_t next_instr, int32_t stack_depth) {
+  // KW_NAMES leaves the names in a C variable of the evaluator, which is lost between two entries: a call that has them
+  // is entered at its KW_NAMES, which leaves the stack alone.
+  auto op_before = [&](int32_t distance) {
+    return next_instr >= distance ? info.instrs[next_instr - distance].op : Op::Unknown;
+  };
+  const Op op = info.instrs[next_instr].op;
+  if (op == Op::PRECALL || op == Op::CALL) {
+    if (op == Op::CALL && op_before(1) == Op::PRECALL) --next_instr;
+    if (op_before(1) == Op::KW_NAMES) --next_instr;
+  }
+  set_prev_instr(frame, info.instrs[next_instr].start - 1);
+  frame->stacktop = info.nlocals + stack_depth;
+}
+
+void frame_set_running(Frame* frame, const CodeInfo& info, int32_t instr, int32_t stack_depth) {
+  set_prev_instr(frame, info.instrs[instr].offset);
+  frame->stacktop = info.nlocals + stack_depth;
+}
+
+void frame_init_cells(Frame* frame, const CodeInfo& info) {
+  PyObject** slots = frame->localsplus;
+  for (int32_t i = 0; i < info.entry; ++i) {
+    const Instr& instr = info.instrs[i];
+    if (instr.op == Op::COPY_FREE_VARS) {
+      PyObject* closure = reinterpret_cast<PyFunctionObject*>(frame_function(frame))->func_closure;
+      for (int32_t k = 0; k < instr.arg; ++k) {
+        slots[info.first_free + k] = Py_NewRef(PyTuple_GET_ITEM(closure, k));
+      }
+    } else if (instr.op == Op::MAKE_CELL) {
+      Ref cell = checked(PyCell_New(slots[instr.arg]));
+      Py_XSETREF(slots[instr.arg], cell.release());
+    }
+  }
+}
+
+PyObject* frame_continue(PyThreadState* thread, Frame* frame) {
+  unlink_if_current(thread, frame);
+  return evaluate_contained(thread, frame, 0);
+}
+
+PyObject* frame_raise(PyThreadState* thread, Frame* frame) {
+  unlink_if_current(thread, frame);
+  return evaluate_contained(thread, frame, 1);
+}
+
+PyObject* frame_yield(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t yield_instr, PyObject* value) {
+  unlink_if_current(thread, frame);
+  set_prev_instr(frame, info.instrs[yield_instr].start - 1);
+  push(frame, value);
+  return evaluate(thread, frame, 0);
+}
+
+Frame* frame_of_object(PyObject* frame_object) { return reinterpret_cast<PyFrameObject*>(frame_object)->f_frame; }
+
+Frame* generator_frame(PyObject* object) {
+  if (!PyGen_CheckExact(object) && !PyCoro_CheckExact(object) && !PyAsyncGen_CheckExact(object)) return nullptr;
+  auto* generator = reinterpret_cast<PyGenObject*>(object);
+  const bool resumable = generator->gi_frame_state == FRAME_CREATED || generator->gi_frame_state == FRAME_SUSPENDED;
+  return resumable ? reinterpret_cast<Frame*>(generator->gi_iframe) : nullptr;
+}
+
+bool generator_is_started(PyObject* generator) {
+  return reinterpret_cast<PyGenObject*>(generator)->gi_frame_state != FRAME_CREATED;
+}
+
+void generator_set(PyObject* generator, const CodeInfo& info, int32_t next_instr, int32_t stack_depth, bool started) {
+  frame_set(generator_frame(generator), info, next_instr, stack_depth);
+  if (started) reinterpret_cast<PyGenObject*>(generator)->gi_frame_state = FRAME_SUSPENDED;
+}
+
+}  // namespace magneto

@@ -1,0 +1,86 @@
+#include "runtime/plan/failed_call.h"
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <string>
+#include <unordered_set>
+#include <utility>
+
+#include "fake/dispatch_key.h"
+#include "runtime/plan/torch_errors.h"
+
+namespace magneto::runtime {
+
+std::optional<FailedCall>& failed_call() {
+  thread_local std::optional<FailedCall> call;
+  return call;
+}
+
+bool is_of_library(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  return !name.starts_with("aten::") && !name.starts_with("prims::") && !name.starts_with("magneto::");
+}
+
+void note_failed_call(const c10::OperatorHandle& op) {
+  if (is_of_library(op)) failed_call() = FailedCall{op};
+}
+
+namespace {
+thread_local RaiseAgain* waiting = nullptr;
+}  // namespace
+
+/// Above everything, for operators of libraries that have raised.
+void raise_or_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  const auto call = [&] {
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, fake::kFirstKey), stack);
+  };
+  if (!waiting || waiting->call_->op != op || waiting->call_->before-- != 0) return call();
+  const Ref error = std::move(waiting->error_);
+  waiting = nullptr;
+  c10::impl::tls_set_dispatch_key_included(fake::kFirstKey, false);
+  if (op.schema().is_mutable()) {
+    // It does once more what it did before it raised. An interrupt from outside does not come again by itself.
+    call();
+    if (PyType_IsSubtype(Py_TYPE(error.get()), reinterpret_cast<PyTypeObject*>(PyExc_Exception))) return;
+  }
+  with_python([&] {
+    PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(error.get()))), Py_NewRef(error.get()),
+                  PyException_GetTraceback(error.get()));
+    throw PythonError{};
+  });
+}
+
+namespace {
+
+/// For ever: the dispatcher outlives us.
+void catch_calls(const c10::OperatorHandle& op) {
+  static auto* caught = new std::unordered_set<c10::OperatorName>;
+  const c10::OperatorName& name = op.operator_name();
+  if (!caught->insert(name).second) return;
+  const std::string library = name.name.substr(0, name.name.find("::"));
+  auto* made = new torch::Library(torch::Library::IMPL, library, fake::kFirstKey, __FILE__, __LINE__);
+  const std::string own = name.name.substr(name.name.find("::") + 2);
+  made->impl((name.overload_name.empty() ? own : own + "." + name.overload_name).c_str(),
+             torch::CppFunction::makeFromBoxedFunction<&raise_or_call>());
+}
+
+}  // namespace
+
+RaiseAgain::RaiseAgain(PyObject* error) : call_(std::exchange(failed_call(), std::nullopt)), outer_(waiting) {
+  if (!call_) return;
+  error_ = Ref::borrow(error);
+  catch_calls(call_->op);
+  waiting = this;
+  c10::impl::tls_set_dispatch_key_included(fake::kFirstKey, true);
+}
+
+RaiseAgain::~RaiseAgain() {
+  if (!call_) return;
+  waiting = outer_;
+  c10::impl::tls_set_dispatch_key_included(fake::kFirstKey, outer_ != nullptr);
+}
+
+bool RaiseAgain::waits() { return waiting != nullptr; }
+
+}  // namespace magneto::runtime

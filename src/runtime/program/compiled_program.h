@@ -1,0 +1,71 @@
+// Runs a LoopProgram: generated kernels and operators' own kernels over planned memory.
+//
+// Memory of one call: intermediate tensors lie at planned offsets of one arena, which is kept and used again by later
+// calls, as are the tensor objects over it. Outputs have memory of their own. Calls at the same time have an arena
+// each.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lower/program.h"
+#include "observe/program_watch.h"
+#include "observe/stages.h"
+
+namespace magneto::runtime {
+
+/// How kernels are run.
+enum class KernelMode : uint8_t {
+  Machine,    // machine code
+  Interpret,  // the loop IR's interpreter: for tests
+};
+
+/// Runs in which the captured operators ran one by one after all, by what was unusual.
+struct RunsAsCaptured {
+  std::atomic<int64_t> overlapping{0};    // inputs share memory with one that is written
+  std::atomic<int64_t> other_tensors{0};  // an input is a lazy tensor, a conjugate...
+  std::atomic<int64_t> watched{0};        // a dispatch mode is active
+};
+RunsAsCaptured& runs_as_captured();
+
+struct CallMemory;
+
+class CompiledProgram {
+ public:
+  /// Compiles the kernels. Throws std::runtime_error without a code generator.
+  CompiledProgram(lower::LoopProgram program, KernelMode mode);
+  ~CompiledProgram();
+  CompiledProgram(CompiledProgram&&) noexcept;
+
+  /// As AtenProgram::run. False: nothing was done, because something unusual is around (tensor subclasses, modes, lazy
+  /// tensors, inputs that share memory with one that is written): the captured operators must be run one by one.
+  bool run(const at::Tensor* const* inputs, at::Tensor* outputs) const;
+
+  /// The same code, with memory of its own for what is made of weights. Nothing: it makes nothing of weights.
+  std::optional<CompiledProgram> for_other_weights() const;
+
+  size_t input_count() const;
+  size_t output_count() const;
+  size_t kernel_count() const;
+  size_t extern_count() const;
+  /// Buffers and steps.
+  std::string print() const;
+  /// The stages from kernels to the plan.
+  void offer(graph::StageSink& sink) const;
+  /// Has its steps timed from now on.
+  std::shared_ptr<ProgramWatch> watch();
+
+  struct Impl;
+
+ private:
+  CompiledProgram(std::shared_ptr<Impl> impl, std::shared_ptr<CallMemory> memory);
+
+  std::shared_ptr<Impl> impl_;
+  std::shared_ptr<CallMemory> memory_;
+};
+
+}  // namespace magneto::runtime

@@ -1,0 +1,146 @@
+// What a CompiledProgram is made of. Built by compiled_builder.cpp, run by compiled_program.cpp.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+
+#include "observe/program_watch.h"
+#include "runtime/device/kernel_code.h"
+#include "runtime/program/compiled_program.h"
+#include "runtime/program/held_memory.h"
+#include "runtime/program/output_memory.h"
+#include "runtime/program/prepacked.h"
+#include "runtime/program/program_steps.h"
+#include "runtime/program/register.h"
+#include "runtime/program/sized_plan.h"
+
+namespace magneto::runtime {
+
+/// An operator's kernel that writes its result into a tensor that is there.
+using OutCall = void (*)(const Step& step, c10::DispatchKeySet keys, const Registers& registers, at::Tensor& out);
+/// The out call for `step`'s operator; null if it has none.
+OutCall find_out_call(const Step& step);
+
+/// Where a register's pointer goes among the pointers of a frame.
+struct PointerFill {
+  int32_t reg;
+  int32_t position;
+};
+
+struct CompiledStep {
+  /// The kernel, or:
+  int32_t kernel = -1;
+  /// Pointers that are known only now: an operator has just made their tensors.
+  std::vector<PointerFill> fills;
+  /// The operator: its arguments are registers, its results too.
+  int32_t call = -1;
+  OutCall out = nullptr;
+  /// Registers that die with this step: tensor objects that are no part of the arena.
+  std::vector<int32_t> dead;
+  /// Views to be made before this step.
+  std::vector<int32_t> views;
+};
+
+struct InputWrite {
+  int32_t input;
+  int32_t target;  // its register
+  int32_t versions;
+  /// The register to copy from; -1: a kernel has written the input.
+  int32_t from = -1;
+};
+
+/// The memory of one call.
+struct CallFrame {
+  CallFrame() = default;
+  ~CallFrame() { held_memory().arenas -= arena_bytes; }
+  CallFrame(const CallFrame&) = delete;
+  CallFrame& operator=(const CallFrame&) = delete;
+  /// Gives the arena so many bytes.
+  void allocate(int64_t bytes);
+
+  int64_t arena_bytes = 0;
+  at::Storage arena;
+  /// Of a program whose sizes are dynamic.
+  std::unique_ptr<FrameSizes> sized;
+  /// What the prepared registers and pointers refer to.
+  std::shared_ptr<PrepackedMemory> prepared;
+  std::vector<at::Tensor> registers;
+  /// The arguments of all kernels, one after another.
+  std::vector<void*> pointers;
+  torch::jit::Stack stack;
+};
+
+/// What calls leave for later ones.
+struct CallMemory {
+  CallMemory(const std::vector<int32_t>& weights, int64_t bytes) : prepared(weights, bytes) {}
+  ~CallMemory() { delete spare.load(); }
+  CallMemory(const CallMemory&) = delete;
+
+  Prepacked prepared;
+  std::atomic<CallFrame*> spare{nullptr};
+  std::mutex mutex;  // only ever tried: another thread may hold it when the process forks
+  std::vector<std::unique_ptr<CallFrame>> frames;
+};
+
+struct CompiledProgram::Impl {
+  lower::LoopProgram program;
+  KernelMode mode;
+  std::vector<Register> registers;
+  std::vector<KernelCall> kernels;
+  std::vector<Step> calls;
+  std::vector<CompiledStep> steps;
+  /// Steps that read weights only: run when the weights have changed.
+  std::vector<CompiledStep> prepacked_steps;
+  /// The inputs that these read, and how many bytes they make.
+  std::vector<int32_t> prepacked_weights;
+  int64_t prepacked_bytes = 0;
+  /// Weights that operators among these steps read, and what these make.
+  std::vector<int32_t> prepacked_inputs, prepacked_tensors;
+  int64_t prepacked_tensor_bytes = 0;
+  std::vector<at::Tensor> constants;
+  std::vector<InputWrite> writes;
+  /// View operators that make outputs, run as eager runs them.
+  std::vector<Step> output_views;
+  std::vector<int32_t> last_views;  // views to be made for them and for copies
+  std::vector<int32_t> outputs;     // registers
+  std::vector<std::pair<int32_t, int32_t>> bumps;
+  /// Registers that hold nothing between calls.
+  std::vector<int32_t> transient;
+  /// Registers to be given a tensor before the first step: inputs that somebody holds, copies, outputs.
+  std::vector<int32_t> starting;
+  /// Memory of the outputs that kernels and out calls write, by register; without a slot for small ones.
+  std::vector<std::optional<OutputMemory>> output_memory;
+  /// Pointers to fill at the start of a call, and once for all calls.
+  std::vector<PointerFill> input_fills, starting_fills, kept_fills, prepacked_fills;
+  size_t pointer_count = 0;
+  int64_t arena_bytes = 0;
+  /// Empty if the sizes are always the same; those above are then the only ones.
+  std::optional<SizedPlan> sized;
+  /// By kernel, for those sizes.
+  std::vector<KernelRun> kernel_runs;
+  size_t input_count = 0;
+  /// All tensors are dense, strided, real and on the CPU.
+  bool plain = true;
+  /// Null: nobody asks.
+  std::shared_ptr<ProgramWatch> watch;
+
+  /// A call's memory: kept from an earlier call, or new.
+  std::unique_ptr<CallFrame> take_frame(CallMemory& memory) const;
+  static void give_frame(CallMemory& memory, std::unique_ptr<CallFrame> frame);
+  std::unique_ptr<CallFrame> make_frame() const;
+  void place_tensors(CallFrame& frame, const std::vector<Register>& infos) const;
+  /// How much each kernel has to do.
+  void plan_kernels();
+  /// The frame's memory and tensors for the sizes of a run.
+  void resize(CallFrame& frame, const at::Tensor* const* inputs) const;
+  /// The frame's registers and pointers over this memory.
+  void bind(CallFrame& frame, std::shared_ptr<PrepackedMemory> memory) const;
+};
+
+void build_compiled(CompiledProgram::Impl& impl);
+
+/// The program as JSON, for tools. (compiled_data.cpp)
+std::string data_text(const CompiledProgram::Impl& impl);
+
+}  // namespace magneto::runtime

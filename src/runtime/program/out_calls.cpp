@@ -1,0 +1,66 @@
+// Operators that write into planned memory: their out-variants, called with C++ arguments; and those of
+// placed_results.h.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/addmm_ops.h>
+#include <ATen/ops/baddbmm_ops.h>
+#include <ATen/ops/bmm_ops.h>
+#include <ATen/ops/mm_ops.h>
+
+#include <string>
+#include <unordered_map>
+
+#include "runtime/program/placed_results.h"
+
+namespace magneto::runtime {
+namespace {
+
+template <typename Type>
+decltype(auto) argument(const Step& step, const Registers& registers, size_t index) {
+  const Argument& argument = step.arguments[index];
+  if constexpr (std::is_same_v<Type, at::Tensor>) {
+    return registers[argument.tensor];
+  } else if constexpr (std::is_same_v<Type, at::Scalar>) {
+    return argument.constant.toScalar();
+  } else {
+    return argument.constant.to<Type>();
+  }
+}
+
+template <typename Operator, typename Signature>
+struct Out;
+
+/// All but the last argument, which is the result, off the operator's own schema signature.
+template <typename Operator, typename... Types>
+struct Out<Operator, at::Tensor&(Types...)> {
+  static void call(const Step& step, c10::DispatchKeySet keys, const Registers& registers, at::Tensor& out) {
+    using All = std::tuple<std::remove_cvref_t<Types>...>;
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      Operator::redispatch(keys, argument<std::tuple_element_t<I, All>>(step, registers, I)..., out);
+    }(std::make_index_sequence<sizeof...(Types) - 1>{});
+  }
+};
+
+template <typename Operator>
+constexpr OutCall out_call = &Out<Operator, typename Operator::schema>::call;
+
+}  // namespace
+
+OutCall find_out_call(const Step& step) {
+  using Rows = std::unordered_map<c10::OperatorName, OutCall>;
+  using namespace at::_ops;  // which has a `std` of its own
+  static const Rows rows = {
+      {{"aten::mm", ""}, out_call<mm_out>},
+      {{"aten::bmm", ""}, out_call<bmm_out>},
+      {{"aten::addmm", ""}, out_call<addmm_out>},
+      {{"aten::baddbmm", ""}, out_call<baddbmm_out>},
+      {{"mkldnn::_convolution_pointwise", ""}, &call_placed},
+  };
+  if (step.mode != CallMode::Direct) return nullptr;
+  for (const Argument& argument : step.arguments) {
+    if (argument.kind == Argument::Kind::Size || argument.as_number) return nullptr;
+  }
+  const auto row = rows.find(step.op.operator_name());
+  return row == rows.end() ? nullptr : row->second;
+}
+
+}  // namespace magneto::runtime

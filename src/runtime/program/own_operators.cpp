@@ -1,0 +1,147 @@
+// Operators of our own: what a graph has to do and ATen has no operator for.
+#include <ATen/ScalarOps.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/select.h>
+#include <torch/csrc/jit/runtime/operator.h>
+#include <torch/library.h>
+
+#include <mutex>
+#include <regex>
+#include <span>
+
+#include "guards/number.h"
+#include "python/imported.h"
+#include "python/ref.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/torch_errors.h"
+#include "shapes/relation.h"
+
+namespace magneto::runtime {
+
+namespace {
+
+/// torch.manual_seed, by PyTorch's own function: it seeds the generators of all devices, those to come included.
+void manual_seed(int64_t seed) {
+  with_python([&] {
+    static constinit Imported function("torch.random", "manual_seed");
+    checked(PyObject_CallFunction(function.get(), "L", static_cast<long long>(seed)));
+  });
+}
+
+/// torch.Generator.manual_seed. (Optional: a schema knows no other generators.)
+void seed_generator(std::optional<at::Generator> generator, int64_t seed) {
+  TORCH_CHECK(generator && generator->defined(), "magneto::seed_generator: expected a generator");
+  const std::scoped_lock lock(generator->mutex());
+  generator->set_current_seed(static_cast<uint64_t>(seed));
+}
+
+/// `tensor[index]` with a tensor of one integer: as in eager a view, whose place is read from the data.
+at::Tensor select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  return at::select(self, dim, index.item<int64_t>());
+}
+
+/// `self.item()`, as an operand that is still beside tensors what a Python number is.
+at::Tensor item(const at::Tensor& self) { return at::native::wrapped_scalar_tensor(self.item()); }
+
+// NOLINTBEGIN(performance-unnecessary-value-param): kernels take sizes by value
+
+/// A number that follows from sizes, as such an operand.
+at::Tensor number(c10::SymInt value) { return at::native::wrapped_scalar_tensor(value.expect_int()); }
+
+/// The same as a tensor like any other, to be handed on.
+at::Tensor size(c10::SymInt value) { return at::scalar_tensor(value.expect_int(), at::kLong); }
+
+/// The same of a float.
+at::Tensor plain_float(const at::Scalar& value) { return at::scalar_tensor(value, at::kDouble); }
+
+PyObject* python_number(const at::Scalar& number) {
+  return number.isFloatingPoint() ? PyFloat_FromDouble(number.toDouble()) : PyLong_FromLongLong(number.toLong());
+}
+
+/// A float that is computed of numbers as Python does it.
+at::Tensor arithmetic(const at::Scalar& left, const at::Scalar& right, int64_t operation) {
+  at::Tensor made;
+  with_python([&] {
+    const Ref a = checked(python_number(left)), b = checked(python_number(right));
+    const Ref result = checked(guards::compute(static_cast<guards::Arithmetic>(operation), a.get(), b.get()).release());
+    TORCH_CHECK(PyFloat_CheckExact(result.get()), "magneto::arithmetic: no float is the result");
+    made = at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
+  });
+  return made;
+}
+
+/// torch.linspace, which takes a plain number of steps only.
+at::Tensor linspace(const at::Scalar& start, const at::Scalar& end, c10::SymInt steps,
+                    std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                    std::optional<at::Device> device, std::optional<bool> pin_memory) {
+  return at::linspace(start, end, steps.expect_int(), dtype, layout, device, pin_memory);
+}
+
+/// What the capture went on with, and only the data says. Where it does not hold, CPython runs the segment.
+void check(c10::SymInt difference, int64_t kind, std::string_view question) {
+  TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()), kNotSo, question);
+}
+
+// NOLINTEND(performance-unnecessary-value-param)
+
+/// The operator of ATen of that name, with plain numbers for sizes.
+void run_with_numbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t count = op.schema().arguments().size();
+  for (c10::IValue& arg : std::span(stack->data() + stack->size() - count, count)) {
+    if (arg.isSymInt()) arg = arg.toSymInt().expect_int();
+    if (!arg.isSymIntList()) continue;
+    std::vector<int64_t> numbers;
+    for (const c10::SymInt& size : arg.toSymIntVector()) numbers.push_back(size.expect_int());
+    arg = std::move(numbers);
+  }
+  const c10::OperatorName& own = op.operator_name();
+  const std::string name = "aten" + own.name.substr(own.name.find("::"));
+  c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), own.overload_name.c_str()).callBoxed(stack);
+}
+
+/// All overloads but those that write to an argument; their schemas say SymInt where ATen's say int.
+void define_sized(torch::Library& library, const std::string& name) {
+  static const std::regex plain(R"(\bint(?=[\[? ]))");
+  for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString("aten::" + name))) {
+    if (op->schema().is_mutable()) continue;
+    const std::string schema = std::regex_replace(c10::toString(op->schema()), plain, "SymInt");
+    library.def(schema.substr(schema.find("::") + 2).c_str());
+    std::string own = name;
+    if (!op->schema().overload_name().empty()) own.append(".").append(op->schema().overload_name());
+    library.impl(own.c_str(), c10::DispatchKey::CompositeExplicitAutograd,
+                 torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
+  }
+}
+
+TORCH_LIBRARY(magneto, library) {
+#define X(name) define_sized(library, #name);
+#include "runtime/program/sized_operators.def"
+#undef X
+  library.def("item(Tensor self) -> Tensor");
+  library.impl("item", c10::DispatchKey::CompositeExplicitAutograd, item);
+  library.def("number(SymInt value) -> Tensor");
+  library.impl("number", c10::DispatchKey::CompositeExplicitAutograd, number);
+  library.def("size(SymInt value) -> Tensor");
+  library.impl("size", c10::DispatchKey::CompositeExplicitAutograd, size);
+  library.def("float(Scalar value) -> Tensor");
+  library.impl("float", c10::DispatchKey::CompositeExplicitAutograd, plain_float);
+  library.def("arithmetic(Scalar left, Scalar right, int operation) -> Tensor");
+  library.impl("arithmetic", c10::DispatchKey::CompositeExplicitAutograd, arithmetic);
+  library.def(
+      "linspace(Scalar start, Scalar end, SymInt steps, *, ScalarType? dtype=None, Layout? layout=None, "
+      "Device? device=None, bool? pin_memory=None) -> Tensor");
+  library.impl("linspace", c10::DispatchKey::CompositeExplicitAutograd, linspace);
+  library.def("check(SymInt difference, int kind, str question) -> ()");
+  library.impl("check", c10::DispatchKey::CompositeExplicitAutograd, check);
+  library.def("manual_seed(int seed) -> ()", {at::Tag::nondeterministic_seeded});
+  library.impl("manual_seed", c10::DispatchKey::CompositeExplicitAutograd, manual_seed);
+  library.def("seed_generator(Generator? generator, int seed) -> ()", {at::Tag::nondeterministic_seeded});
+  library.impl("seed_generator", c10::DispatchKey::CompositeExplicitAutograd, seed_generator);
+  library.def("select(Tensor(a) self, int dim, Tensor index) -> Tensor(a)");
+  library.impl("select", c10::DispatchKey::CompositeExplicitAutograd, select);
+}
+
+}  // namespace
+
+}  // namespace magneto::runtime

@@ -1,0 +1,21 @@
+// PyTorch's tensors as Python objects. What <torch/csrc/autograd/python_variable.h> has inline costs every file that
+// includes it ten seconds to compile; code that runs at each call includes that one, all other code this.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <Python.h>
+
+namespace magneto {
+
+/// A torch.Tensor, or of a class derived from it.
+bool is_tensor_object(PyObject* object);
+/// A torch.Tensor itself, or a torch.nn.Parameter.
+bool is_exact_tensor_type(PyTypeObject* type);
+/// The tensor that such an object is; lives as long as the object.
+const at::Tensor& unpack_tensor(PyObject* object);
+/// The tensor's Python object, made where it has none. New reference, or null with an exception.
+PyObject* tensor_object(at::Tensor tensor);
+/// torch.Tensor. Borrowed.
+PyObject* tensor_class();
+
+}  // namespace magneto
