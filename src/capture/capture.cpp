@@ -40,7 +40,7 @@ void keep_forever(PyObject* object) { Py_INCREF(object); }
 namespace {
 
 PyObject* run_frame_plainly(PyThreadState* thread, Frame* frame, int throwflag) {
-  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
+  return throwflag ? frame_throw(thread, frame) : frame_continue(thread, frame);
 }
 
 /// While a capture runs on this thread, frames that C code calls go to it.

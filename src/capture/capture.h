@@ -106,7 +106,6 @@ struct InterpFrame {
   int32_t pc = 0;                // instruction being executed
   std::vector<uint8_t> raw;      // root frame: slots not read yet, still the user's own values
   int32_t raw_stack = 0;         // root frame: entries from here to the start's depth have not been read either
-  PyObject* kw_names = nullptr;  // set by KW_NAMES for the next CALL; borrowed
   bool callback = false;         // entered from C code: can't be cut
   // While this frame calls another one: how it goes on when the callee returns.
   bool result_is_pushed = false;  // pop `pops` entries, push the result, next instruction; else can't be cut

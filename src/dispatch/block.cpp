@@ -67,7 +67,7 @@ thread_local int outside = 0;
 thread_local const Context* stepped = nullptr;
 
 PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag) {
-  if (throwflag) return frame_raise(thread, frame);
+  if (throwflag) return frame_throw(thread, frame);
   if (outside || blocks.empty() || !blocks.back()->takes(frame_code(frame))) return frame_continue(thread, frame);
   const Ref alive = Ref::borrow(blocks.back()->compiled.get());  // the frame may leave the block
   Context& context = *context_of(alive.get());

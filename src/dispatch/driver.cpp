@@ -38,7 +38,7 @@ PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request);
 PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   Resume* request = pending;
   if (!request || throwflag || frame_code(frame) != request->exit->frames[request->index].info->code) {
-    return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
+    return throwflag ? frame_throw(thread, frame) : frame_continue(thread, frame);
   }
   pending = nullptr;
   request->hook->end();
@@ -129,33 +129,6 @@ PyObject* resume(PyThreadState* thread, Frame* frame, Resume& request) {
   return drive(thread, frame, *request.context, info, instr, depth, step_first);
 }
 
-/// The instruction raised: goes to its handler in this frame, as CPython's evaluator does. False: there is none.
-bool enter_handler(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t* instr, int32_t* depth) {
-  const Handler* handler = info.handler_of(*instr);
-  if (!handler || !PyErr_ExceptionMatches(PyExc_Exception)) return false;
-  {
-    CurrentFrame current(thread, frame);
-    Ref object = Ref::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(thread)));
-    if (object && frame_of_object(object.get()) == frame)
-      PyTraceBack_Here(reinterpret_cast<PyFrameObject*>(object.get()));
-  }
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  PyException_SetTraceback(value, traceback ? traceback : Py_None);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  PyObject** stack = frame_localsplus(frame) + info.nlocals;
-  while (*depth > handler->depth) {
-    PyObject* dropped = std::exchange(stack[--*depth], nullptr);
-    Py_XDECREF(dropped);
-  }
-  if (handler->lasti) stack[(*depth)++] = PyLong_FromLong(info.instrs[*instr].offset);
-  stack[(*depth)++] = value;
-  *instr = handler->target;
-  return true;
-}
-
 PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr,
                 int32_t depth, bool step_first) {
   while (true) {
@@ -170,7 +143,8 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
       }
       if (result == StepResult::Raised) {
         frame_set_running(frame, info, instr, depth);
-        if (!enter_handler(thread, frame, info, &instr, &depth)) return frame_raise(thread, frame);
+        if (!PyErr_ExceptionMatches(PyExc_Exception) || !frame_enter_handler(thread, frame, info, &instr, &depth))
+          return frame_raise(thread, frame);
         step_first = false;
         continue;
       }

@@ -3,6 +3,8 @@
 #include <utility>
 #include <vector>
 
+#include "python/bytecode/callable.h"
+
 namespace magneto::dispatch {
 
 namespace {
@@ -20,6 +22,12 @@ struct Stack {
     }
   }
   void push(PyObject* value) { base[(*depth)++] = value; }
+  /// The two entries of a callable without a self.
+  void push_callable(PyObject* function) {
+    const auto [lower, upper] = entries_of(function);
+    push(lower);
+    push(upper);
+  }
   /// Pops, then pushes a new reference. False for null (an error).
   bool replace(int32_t pops, PyObject* value) {
     if (!value) return false;
@@ -64,16 +72,16 @@ PyObject* binary(int op, PyObject* a, PyObject* b) {
 
 PyObject* call(Stack& stack, int32_t count, PyObject* kw_names) {
   PyObject** base = stack.base + *stack.depth - count;
-  PyObject* callable = base[-2];
-  if (callable)
-    return PyObject_Vectorcall(callable, base - 1, count + 1 - (kw_names ? PyTuple_GET_SIZE(kw_names) : 0), kw_names);
-  return PyObject_Vectorcall(base[-1], base, count - (kw_names ? PyTuple_GET_SIZE(kw_names) : 0), kw_names);
+  const Callable callable = callable_of(base[-2], base[-1]);
+  const int32_t positional = count - (kw_names ? static_cast<int32_t>(PyTuple_GET_SIZE(kw_names)) : 0);
+  if (callable.self) return PyObject_Vectorcall(callable.function, base - 1, positional + 1, kw_names);
+  return PyObject_Vectorcall(callable.function, base, positional, kw_names);
 }
 
 PyObject* call_ex(Stack& stack, bool has_keywords) {
   PyObject* keywords = has_keywords ? stack.top() : nullptr;
   PyObject* positional = stack.top(has_keywords);
-  PyObject* callable = stack.top(has_keywords + 1);
+  PyObject* callable = callable_of(stack.top(has_keywords + 2), stack.top(has_keywords + 1)).function;
   Ref args = Ref::steal(PySequence_Tuple(positional));
   if (!args) return nullptr;
   Ref kwargs;
@@ -82,6 +90,13 @@ PyObject* call_ex(Stack& stack, bool has_keywords) {
     if (!kwargs || PyDict_Update(kwargs.get(), keywords) < 0) return nullptr;
   }
   return PyObject_Call(callable, args.get(), kwargs.get());
+}
+
+/// `!s`, `!r`, `!a` (CONVERT_VALUE's argument; 0: none). New reference.
+PyObject* converted(PyObject* value, int32_t conversion) {
+  using Convert = PyObject* (*)(PyObject*);
+  static const Convert converts[] = {Py_NewRef, PyObject_Str, PyObject_Repr, PyObject_ASCII};
+  return converts[conversion](value);
 }
 
 PyObject* special(PyObject* owner, const char* name) {
@@ -101,10 +116,6 @@ PyObject* special(PyObject* owner, const char* name) {
 namespace {
 
 StepResult finished(bool ok) { return ok ? StepResult::Done : StepResult::Raised; }
-
-bool is_jump_on_none(Op op) {
-  return op == Op::POP_JUMP_FORWARD_IF_NONE || op == Op::POP_JUMP_BACKWARD_IF_NONE || op == Op::POP_JUMP_IF_NONE;
-}
 
 /// Instructions that need no exit of their own, where an exit was forced or something else of theirs was opaque. What
 /// is left to CPython (NotOurs) ends the frame's capture: returns, yields, exception handling.
@@ -131,15 +142,22 @@ StepResult step_plain(Frame* frame, const CodeInfo& info, const Instr& in, Stack
       stack.push(Py_NewRef(PyTuple_GET_ITEM(info.consts.get(), in.arg)));
       return StepResult::Done;
     case Op::LOAD_FAST:
-    case Op::LOAD_FAST_CHECK:
-    case Op::LOAD_CLOSURE:
+    case Op::LOAD_FAST_LOAD_FAST:
       if (!slots[in.arg]) return StepResult::NotOurs;
       stack.push(Py_NewRef(slots[in.arg]));
+      if (in.op == Op::LOAD_FAST_LOAD_FAST) stack.push(Py_NewRef(slots[in.second]));
       return StepResult::Done;
-    case Op::STORE_FAST: {
-      PyObject* old = std::exchange(slots[in.arg], std::exchange(stack.base[*stack.depth - 1], nullptr));
-      --*stack.depth;
-      Py_XDECREF(old);
+    case Op::STORE_FAST:
+    case Op::STORE_FAST_STORE_FAST:
+    case Op::STORE_FAST_LOAD_FAST: {
+      const auto store = [&](int32_t slot) {
+        // The slot changes first: a finaliser may look at the frame.
+        PyObject* old = std::exchange(slots[slot], std::exchange(stack.base[--*stack.depth], nullptr));
+        Py_XDECREF(old);
+      };
+      store(in.arg);
+      if (in.op == Op::STORE_FAST_STORE_FAST) store(in.second);
+      if (in.op == Op::STORE_FAST_LOAD_FAST) stack.push(Py_NewRef(slots[in.second]));
       return StepResult::Done;
     }
     case Op::DELETE_FAST:
@@ -163,8 +181,11 @@ StepResult step_plain(Frame* frame, const CodeInfo& info, const Instr& in, Stack
         PyErr_Clear();
         return StepResult::NotOurs;
       }
-      if (in.arg & 1) stack.push(nullptr);
-      stack.push(Py_NewRef(value));
+      if (in.arg & 1) {
+        stack.push_callable(Py_NewRef(value));
+      } else {
+        stack.push(Py_NewRef(value));
+      }
       return StepResult::Done;
     }
     case Op::STORE_GLOBAL:
@@ -175,18 +196,12 @@ StepResult step_plain(Frame* frame, const CodeInfo& info, const Instr& in, Stack
       const bool same = stack.top(1) == stack.top();
       return finished(stack.replace(2, PyBool_FromLong(same != (in.arg != 0))));
     }
-    case Op::JUMP_FORWARD:
-    case Op::JUMP_BACKWARD:
-    case Op::JUMP_BACKWARD_NO_INTERRUPT:
+    case Op::JUMP:
       *next = in.target;
       return StepResult::Done;
-    case Op::POP_JUMP_FORWARD_IF_NONE:
-    case Op::POP_JUMP_BACKWARD_IF_NONE:
     case Op::POP_JUMP_IF_NONE:
-    case Op::POP_JUMP_FORWARD_IF_NOT_NONE:
-    case Op::POP_JUMP_BACKWARD_IF_NOT_NONE:
     case Op::POP_JUMP_IF_NOT_NONE:
-      if ((stack.top() == Py_None) == is_jump_on_none(in.op)) *next = in.target;
+      if ((stack.top() == Py_None) == (in.op == Op::POP_JUMP_IF_NONE)) *next = in.target;
       stack.drop(1);
       return StepResult::Done;
     case Op::BUILD_TUPLE:
@@ -302,14 +317,10 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
     const Instr& in = info.instrs[instr];
     *next = in.next;
     switch (in.op) {
-      case Op::KW_NAMES:
-        kw_names = PyTuple_GET_ITEM(info.consts.get(), in.arg);
-        [[fallthrough]];
-      case Op::PRECALL:
-        instr = in.next;
-        continue;
       case Op::CALL:
-        return done(stack.replace(in.arg + 2, call(stack, in.arg, kw_names)));
+        return done(stack.replace(
+            in.arg + 2,
+            call(stack, in.arg, in.second < 0 ? nullptr : PyTuple_GET_ITEM(info.consts.get(), in.second))));
       case Op::CALL_FUNCTION_EX:
         return done(stack.replace(in.arg & 1 ? 4 : 3, call_ex(stack, in.arg & 1)));
       case Op::LOAD_ATTR:
@@ -317,18 +328,11 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         PyObject* value = PyObject_GetAttr(stack.top(), name(in.arg));
         if (!value) return StepResult::Raised;
         stack.drop(1);
-        if (in.op == Op::LOAD_METHOD) stack.push(nullptr);
-        stack.push(value);
-        return StepResult::Done;
-      }
-      case Op::STORE_FAST:
-      case Op::DELETE_FAST: {
-        PyObject** slot = frame_localsplus(frame) + in.arg;
-        if (in.op == Op::DELETE_FAST && !*slot) return StepResult::NotOurs;
-        // The slot changes first: a finaliser may look at the frame.
-        PyObject* old = std::exchange(*slot, in.op == Op::STORE_FAST ? Py_XNewRef(stack.top()) : nullptr);
-        if (in.op == Op::STORE_FAST) stack.drop(1);
-        Py_XDECREF(old);
+        if (in.op == Op::LOAD_METHOD) {
+          stack.push_callable(value);
+        } else {
+          stack.push(value);
+        }
         return StepResult::Done;
       }
       case Op::STORE_ATTR:
@@ -352,7 +356,15 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
       case Op::BINARY_OP:
         return done(stack.replace(2, binary(in.arg, stack.top(1), stack.top())));
       case Op::COMPARE_OP:
-        return done(stack.replace(2, PyObject_RichCompare(stack.top(1), stack.top(), in.arg)));
+        if (!stack.replace(2, PyObject_RichCompare(stack.top(1), stack.top(), in.arg & ~kThenToBool)))
+          return StepResult::Raised;
+        if (!(in.arg & kThenToBool)) return StepResult::Done;
+        [[fallthrough]];
+      case Op::TO_BOOL: {
+        const int truth = PyObject_IsTrue(stack.top());
+        if (truth < 0) return StepResult::Raised;
+        return done(stack.replace(1, PyBool_FromLong(truth)));
+      }
       case Op::CONTAINS_OP: {
         const int found = PySequence_Contains(stack.top(), stack.top(1));
         if (found < 0) return StepResult::Raised;
@@ -367,14 +379,9 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         return done(stack.replace(1, PyNumber_Negative(stack.top())));
       case Op::UNARY_INVERT:
         return done(stack.replace(1, PyNumber_Invert(stack.top())));
-      case Op::POP_JUMP_FORWARD_IF_TRUE:
-      case Op::POP_JUMP_BACKWARD_IF_TRUE:
       case Op::POP_JUMP_IF_TRUE:
-      case Op::POP_JUMP_FORWARD_IF_FALSE:
-      case Op::POP_JUMP_BACKWARD_IF_FALSE:
       case Op::POP_JUMP_IF_FALSE: {
-        const bool on_true = in.op == Op::POP_JUMP_FORWARD_IF_TRUE || in.op == Op::POP_JUMP_BACKWARD_IF_TRUE ||
-                             in.op == Op::POP_JUMP_IF_TRUE;
+        const bool on_true = in.op == Op::POP_JUMP_IF_TRUE;
         const int truth = PyObject_IsTrue(stack.top());
         if (truth < 0) return StepResult::Raised;
         stack.drop(1);
@@ -406,7 +413,7 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
           PyErr_Clear();
         }
         stack.drop(1);
-        *next = info.instrs[in.target].op == Op::END_FOR ? info.instrs[in.target].next : in.target;
+        *next = in.target;
         return StepResult::Done;
       }
       case Op::BEFORE_WITH: {
@@ -420,13 +427,12 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         stack.push(entered);
         return StepResult::Done;
       }
+      case Op::CONVERT_VALUE:
+        return done(stack.replace(1, converted(stack.top(), in.arg)));
       case Op::FORMAT_VALUE: {
         const bool has_spec = (in.arg & 0x04) != 0;
         PyObject* value = stack.top(has_spec);
-        using Convert = PyObject* (*)(PyObject*);
-        static const Convert converts[] = {nullptr, PyObject_Str, PyObject_Repr, PyObject_ASCII};
-        const Convert convert = converts[in.arg & 0x03];
-        Ref text = convert ? Ref::steal(convert(value)) : Ref::borrow(value);
+        Ref text = Ref::steal(converted(value, in.arg & 0x03));
         if (!text) return StepResult::Raised;
         return done(stack.replace(1 + has_spec, PyObject_Format(text.get(), has_spec ? stack.top() : nullptr)));
       }

@@ -12,7 +12,7 @@ enum class StepResult : uint8_t {
   NotOurs,  // an instruction that CPython itself should run, and the rest of the frame with it
 };
 
-/// Runs the instruction at `instr` (with the KW_NAMES and PRECALL that belong to a CALL) on a frame whose state was set
+/// Runs the instruction at `instr` on a frame whose state was set
 /// with frame_set_running and which is the thread's current frame. `*depth` is the value stack's depth, updated.
 StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next, int32_t* depth);
 

@@ -20,15 +20,15 @@ PyCodeObject* as_code(PyObject* object) {
   return reinterpret_cast<PyCodeObject*>(object);
 }
 
-/// decode(code) -> (instructions, handlers): instructions as (name, arg, start, offset, next, target, line), handlers
-/// as (begin, end, target, depth, lasti); all in instruction indices.
+/// decode(code) -> (instructions, handlers): instructions as (name, arg, start, offset, next, target, line, second),
+/// handlers as (begin, end, target, depth, lasti); all in instruction indices.
 PyObject* decode_binding(PyObject*, PyObject* code) {
   return guarded([&] {
     const CodeInfo& info = decode(as_code(code));
     Ref instrs = checked(PyList_New(0));
     for (const Instr& instr : info.instrs) {
-      Ref row = checked(Py_BuildValue("(siiiiii)", op_name(instr.op), instr.arg, instr.start, instr.offset, instr.next,
-                                      instr.target, instr.line));
+      Ref row = checked(Py_BuildValue("(siiiiiii)", op_name(instr.op), instr.arg, instr.start, instr.offset, instr.next,
+                                      instr.target, instr.line, instr.second));
       if (PyList_Append(instrs.get(), row.get()) < 0) throw PythonError{};
     }
     Ref handlers = checked(PyList_New(0));
@@ -37,6 +37,18 @@ PyObject* decode_binding(PyObject*, PyObject* code) {
       if (PyList_Append(handlers.get(), row.get()) < 0) throw PythonError{};
     }
     return Py_BuildValue("(OO)", instrs.get(), handlers.get());
+  });
+}
+
+/// stack_effects(code) -> (pops, pushes) of each instruction.
+PyObject* stack_effects_binding(PyObject*, PyObject* code) {
+  return guarded([&] {
+    Ref effects = checked(PyList_New(0));
+    for (const Instr& instr : decode(as_code(code)).instrs) {
+      Ref row = checked(Py_BuildValue("(ii)", pops_of(instr), pushes_of(instr)));
+      if (PyList_Append(effects.get(), row.get()) < 0) throw PythonError{};
+    }
+    return effects.release();
   });
 }
 
@@ -130,7 +142,7 @@ PyObject* resume_hook(PyThreadState* thread, Frame* frame, int throwflag) {
       return take_over(takeover, thread, frame);
     }
   }
-  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
+  return throwflag ? frame_throw(thread, frame) : frame_continue(thread, frame);
 }
 
 /// resume_test(code, call, instr, locals=None, stack=None, action="continue", operand=None, handled=None): runs call();
@@ -168,7 +180,7 @@ int64_t counted_frames = 0;
 
 PyObject* count_frame(PyThreadState* thread, Frame* frame, int throwflag) {
   ++counted_frames;
-  return throwflag ? frame_raise(thread, frame) : frame_continue(thread, frame);
+  return throwflag ? frame_throw(thread, frame) : frame_continue(thread, frame);
 }
 
 /// frames_test(call) -> how many Python frames call() runs, its own included.
@@ -231,6 +243,7 @@ PyObject* bind_test_binding(PyObject*, PyObject* const* args, Py_ssize_t nargs, 
 
 PyMethodDef python_methods[] = {
     {"decode", decode_binding, METH_O, "decode(code) -> (instructions, handlers)"},
+    {"stack_effects", stack_effects_binding, METH_O, "stack_effects(code) -> (pops, pushes) of each instruction"},
     {"handler_of", handler_of_binding, METH_VARARGS, "handler_of(code, instr) -> target index or -1"},
     {"forget_code", forget_code_binding, METH_O, "forget_code(code): drops the decoded form"},
     {"generator_state", generator_state_binding, METH_O, "generator_state(generator) -> (next instruction, depth)"},

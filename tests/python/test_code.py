@@ -29,19 +29,43 @@ def codes_in(code):
             yield from codes_in(const)
 
 
-def as_in_311(name, arg):
-    """Opcode and argument in the one form that instructions have after decoding."""
-    if sys.version_info >= (3, 12) and name == "LOAD_ATTR":
-        return "LOAD_METHOD" if arg & 1 else "LOAD_ATTR", arg >> 1
-    if sys.version_info >= (3, 12) and name == "COMPARE_OP":
-        return name, arg >> 4
-    return name, arg
+VERSION = sys.version_info[:2]
+RENAMED = {"LOAD_CLOSURE": "LOAD_FAST", "LOAD_FAST_CHECK": "LOAD_FAST"}
+INTRINSICS = {3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"}
+
+
+def canonical(name, arg):
+    """Name and arguments that an instruction has after decoding, whatever the version."""
+    if name.startswith("JUMP_FORWARD") or name.startswith("JUMP_BACKWARD"):
+        return "JUMP", arg, -1
+    if name.startswith("POP_JUMP_"):
+        return name.replace("FORWARD_", "").replace("BACKWARD_", ""), arg, -1
+    if name == "CALL_INTRINSIC_1":
+        return INTRINSICS.get(arg, name), arg, -1
+    if name == "CALL_INTRINSIC_2" and arg == 1:
+        return "PREP_RERAISE_STAR", arg, -1
+    if VERSION >= (3, 12) and name == "LOAD_ATTR":
+        return "LOAD_METHOD" if arg & 1 else "LOAD_ATTR", arg >> 1, -1
+    if VERSION == (3, 12) and name == "COMPARE_OP":
+        return name, arg >> 4, -1
+    if VERSION >= (3, 13):
+        if name == "COMPARE_OP":
+            return name, arg >> 5 | arg & 16, -1
+        if name.count("_FAST") == 2:
+            return name, arg >> 4, arg & 15
+        if name in ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC"):
+            return "FORMAT_VALUE", 4 if name == "FORMAT_WITH_SPEC" else 0, -1
+        if name == "END_FOR":
+            return "POP_TOP", arg, -1
+        if name == "MAKE_FUNCTION":
+            return name, 0, -1
+    return RENAMED.get(name, name), arg, -1
 
 
 def expected(code):
     """What `_C.decode` must give, by way of `dis`."""
     units = len(code.co_code) // 2
-    rows, index_of, start = [], {}, None
+    rows, index_of, start, keywords = [], {}, None, -1
     lines = {}
     for begin, end, line in code.co_lines():
         for unit in range(begin // 2, end // 2):
@@ -54,24 +78,45 @@ def expected(code):
         unit = instr.offset // 2
         index_of[unit] = len(rows)
         start = unit if start is None else start
-        if instr.opname == "EXTENDED_ARG":
+        if instr.opname in ("EXTENDED_ARG", "PRECALL"):
+            continue
+        if instr.opname == "KW_NAMES":
+            keywords = instr.arg
             continue
         target = instr.argval // 2 if instr.opcode in dis.hasjrel else -1
         arg = instr.arg
         if arg is None:  # dis hides the argument byte of opcodes that ignore it
             arg = code.co_code[instr.offset + 1]
-        name, arg = as_in_311(instr.opname, arg)
-        rows.append([name, arg, start, unit, len(rows) + 1, target, lines[unit]])
+        name, arg, second = canonical(instr.opname, arg)
+        if name == "CALL_KW":
+            load = rows.pop()
+            assert load[0] == "LOAD_CONST"
+            name, keywords, start = "CALL", load[1], load[2]
+            index_of.update({unit: len(rows) for unit in index_of if unit >= start})
+        if name == "CALL":
+            second, keywords = keywords, -1
+        rows.append([name, arg, start, unit, len(rows) + 1, target, lines[unit], second])
         start = None
     index_of[units] = len(rows)
     for row in rows:
         if row[5] >= 0:
             row[5] = index_of[row[5]]
+            if row[0] == "FOR_ITER":
+                row[5] += {(3, 11): 0, (3, 12): 1}.get(VERSION, 2)
     handlers = [
         (index_of[e.start // 2], index_of[e.end // 2], index_of[e.target // 2], e.depth, e.lasti)
         for e in dis._parse_exception_table(code)
     ]
     return [tuple(row) for row in rows], handlers
+
+
+def effects(code):
+    """How each instruction of `_C.decode` changes the stack's depth when it does not jump, by way of `dis`."""
+    result, total = [], 0
+    for instr in dis.get_instructions(code):
+        total += dis.stack_effect(instr.opcode, instr.arg if instr.opcode >= dis.HAVE_ARGUMENT else None, jump=False)
+        result.append((instr.offset // 2, total))
+    return dict(result)
 
 
 def check(code):
@@ -83,7 +128,16 @@ def check(code):
         for target in {0, len(instrs) - 1, *(h[0] for h in handlers), *(h[1] for h in handlers)}:
             covering = [h[2] for h in handlers if h[0] <= target < h[1]]
             assert _C.handler_of(each, target) == (covering[0] if covering else -1)
+        before, depths = 0, effects(each)
+        for row, (pops, pushes) in zip(instrs, _C.stack_effects(each)):
+            if row[0] not in IRREGULAR:
+                assert pushes - pops == depths[row[3]] - before, row
+            before = depths[row[3]]
         _C.forget_code(each)
+
+
+# Of these `dis` counts the entries that a jump or an exception leaves.
+IRREGULAR = ("SEND", "RETURN_VALUE", "RETURN_CONST", "RERAISE", "RETURN_GENERATOR", "CLEANUP_THROW", "END_ASYNC_FOR")
 
 
 @pytest.mark.parametrize("name", STDLIB)

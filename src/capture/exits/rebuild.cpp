@@ -486,11 +486,6 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
   runtime::FrameState state;
   state.info = f.info;
   state.instr = f.pc;
-  if (innermost && f.instr().op == Op::CALL) {  // a call begins with the instructions that prepare it
-    for (Op before : {Op::PRECALL, Op::KW_NAMES}) {
-      if (state.instr > 0 && f.info->instrs[state.instr - 1].op == before) --state.instr;
-    }
-  }
   if (&f != &c.root_) state.function = build(f.function.get());
   const bool prologue_done = f.pc >= f.info->entry;
   std::vector<int32_t> dead;

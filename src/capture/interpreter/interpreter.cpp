@@ -9,6 +9,7 @@
 #include "capture/capture.h"
 #include "observe/progress.h"
 #include "python/abi/c_stack.h"
+#include "python/bytecode/callable.h"
 
 namespace magneto::capture {
 
@@ -79,10 +80,6 @@ void Capture::note_site() {
 /// Tests ask for exits at instructions that have no need of one.
 void Capture::force_exit() {
   if (frame->pc <= frame->info->entry) return;  // the frame is still being made
-  if (frame->pc > 0 &&
-      (frame->info->instrs[frame->pc - 1].op == Op::PRECALL || frame->info->instrs[frame->pc - 1].op == Op::KW_NAMES)) {
-    return;  // in the middle of a call
-  }
   if (++executed_ < exit_every) return;
   for (const InterpFrame* f = frame; f; f = f->caller) {
     if (f == called_back_from_ || f->callback || (f->caller && !f->caller->result_is_pushed))
@@ -93,46 +90,6 @@ void Capture::force_exit() {
 
 namespace {
 
-/// How many of the stack's upmost entries the instruction itself looks at. Operators, calls and branches ask for the
-/// numbers that they need; all others hand on.
-int32_t operands_read(const Instr& in) {
-  switch (in.op) {
-    case Op::LOAD_ATTR:
-    case Op::LOAD_METHOD:
-    case Op::DELETE_ATTR:
-    case Op::GET_ITER:
-    case Op::GET_YIELD_FROM_ITER:
-    case Op::GET_LEN:
-    case Op::UNPACK_SEQUENCE:
-    case Op::UNPACK_EX:
-    case Op::LIST_EXTEND:
-    case Op::SET_ADD:
-    case Op::SET_UPDATE:
-    case Op::DICT_UPDATE:
-    case Op::DICT_MERGE:
-    case Op::BEFORE_WITH:
-    case Op::MATCH_MAPPING:
-    case Op::MATCH_SEQUENCE:
-      return 1;
-    case Op::BINARY_SUBSCR:
-    case Op::STORE_SUBSCR:
-    case Op::DELETE_SUBSCR:
-    case Op::CONTAINS_OP:
-    case Op::MATCH_KEYS:
-      return 2;
-    case Op::BINARY_SLICE:
-    case Op::STORE_SLICE:
-    case Op::MATCH_CLASS:
-      return 3;
-    case Op::BUILD_SLICE:
-    case Op::BUILD_SET:
-    case Op::RAISE_VARARGS:
-      return in.arg;
-    default:
-      return 0;
-  }
-}
-
 /// Sizes stay sizes in a slice, in what it cuts, and where they are looked for.
 bool keeps_sizes(Op op) {
   return op == Op::BUILD_SLICE || op == Op::BINARY_SLICE || op == Op::STORE_SLICE || op == Op::BINARY_SUBSCR ||
@@ -142,7 +99,7 @@ bool keeps_sizes(Op op) {
 }  // namespace
 
 void Interpreter::know_operands(const Instr& in) {
-  for (int32_t i = 0; i < operands_read(in); ++i) {
+  for (int32_t i = 0; i < operands_looked_at(in); ++i) {
     const bool index = in.op == Op::STORE_SUBSCR && i == 0 && is_tensor(f.top(1));
     if (!is_unknown_number(f.top(i)) || ((index || keeps_sizes(in.op)) && size_of_number(f.top(i)))) continue;
     Ref value = c.known(f.top(i));
@@ -230,7 +187,6 @@ void Capture::set_handled_exception(PyObject* exception) {
 
 /// Goes to the handler of the current instruction, or leaves the frame.
 void Interpreter::handle_error() {
-  f.kw_names = nullptr;
   f.result_override = Ref();
   const Handler* handler = f.info->handler_of(f.pc);
   if (!handler) {
@@ -251,8 +207,7 @@ int32_t Interpreter::step(const Instr& in) {
   switch (in.op) {
     case Op::NOP:
     case Op::RESUME:
-    case Op::PRECALL:
-    case Op::CACHE:
+    case Op::TO_BOOL:  // what asks for the truth value follows, and runs it if it has to be run
       break;
 
     // -- stack -----------------------------------------------------------------------------------------------------
@@ -278,13 +233,12 @@ int32_t Interpreter::step(const Instr& in) {
       f.push(Ref::borrow(constant(in.arg)));
       break;
     case Op::LOAD_FAST:
-    case Op::LOAD_FAST_CHECK:
-    case Op::LOAD_CLOSURE: {
-      if (&f == &c.root_) c.read_raw(in.arg);
-      if (!f.slots[in.arg]) {
-        raise_unbound(f, in.arg, "cannot access local variable '%U' where it is not associated with a value");
-      }
-      f.push(Ref::borrow(f.slots[in.arg]));
+      f.push(load_fast(in.arg));
+      break;
+    case Op::LOAD_FAST_LOAD_FAST: {
+      Ref first = load_fast(in.arg), second = load_fast(in.second);
+      f.push(std::move(first));
+      f.push(std::move(second));
       break;
     }
     case Op::LOAD_FAST_AND_CLEAR:
@@ -292,14 +246,23 @@ int32_t Interpreter::step(const Instr& in) {
       f.push(Ref::steal(std::exchange(f.slots[in.arg], nullptr)));
       break;
     case Op::STORE_FAST:
-    case Op::STORE_FAST_MAYBE_NULL:
-      if (&f == &c.root_) c.check_finalizer(f.slots[in.arg]);
-      if (&f == &c.root_ && !f.raw.empty()) f.raw[in.arg] = 0;
-      c.name_result(f.top(), PyTuple_GET_ITEM(f.info->localsplus_names.get(), in.arg));
-      f.set_local(in.arg, f.pop());
+      may_drop(in.arg);
+      store_fast(in.arg);
+      break;
+    case Op::STORE_FAST_STORE_FAST:
+      may_drop(in.arg);
+      may_drop(in.second);
+      store_fast(in.arg);
+      store_fast(in.second);
+      break;
+    case Op::STORE_FAST_LOAD_FAST:
+      may_drop(in.arg);
+      if (in.second != in.arg) load_fast(in.second);
+      store_fast(in.arg);
+      f.push(load_fast(in.second));
       break;
     case Op::DELETE_FAST:
-      if (&f == &c.root_) c.check_finalizer(f.slots[in.arg]);
+      may_drop(in.arg);
       if (&f == &c.root_ && !f.raw.empty()) f.raw[in.arg] = 0;
       if (!f.slots[in.arg]) {
         raise_unbound(f, in.arg, "cannot access local variable '%U' where it is not associated with a value");
@@ -383,8 +346,35 @@ void Interpreter::op_load_global(const Instr& in) {
     PyErr_Format(PyExc_NameError, "name '%U' is not defined", key);
     throw PythonError{};
   }
-  if (in.arg & 1) f.push(Ref());
-  f.push(std::move(value));
+  if (in.arg & 1) {
+    push_callable(std::move(value));
+  } else {
+    f.push(std::move(value));
+  }
+}
+
+Ref Interpreter::load_fast(int32_t slot) {
+  if (&f == &c.root_) c.read_raw(slot);
+  if (!f.slots[slot]) {
+    raise_unbound(f, slot, "cannot access local variable '%U' where it is not associated with a value");
+  }
+  return Ref::borrow(f.slots[slot]);
+}
+
+void Interpreter::may_drop(int32_t slot) {
+  if (&f == &c.root_) c.check_finalizer(f.slots[slot]);
+}
+
+void Interpreter::store_fast(int32_t slot) {
+  if (&f == &c.root_ && !f.raw.empty()) f.raw[slot] = 0;
+  c.name_result(f.top(), PyTuple_GET_ITEM(f.info->localsplus_names.get(), slot));
+  f.set_local(slot, f.pop());
+}
+
+void Interpreter::push_callable(Ref function) {
+  auto [lower, upper] = entries_of(std::move(function));
+  f.push(std::move(lower));
+  f.push(std::move(upper));
 }
 
 Ref Interpreter::load_cell(int32_t slot) {
@@ -428,8 +418,7 @@ void Interpreter::op_load_attr(PyObject* attribute, bool method) {
     f.push(std::move(self));
   } else {
     f.drop(1);
-    f.push(Ref());
-    f.push(std::move(value));
+    push_callable(std::move(value));
   }
 }
 
@@ -448,8 +437,7 @@ void Interpreter::op_load_super_attr(const Instr& in) {
     f.push(std::move(value));
     f.push(std::move(self));
   } else {
-    f.push(Ref());
-    f.push(std::move(value));
+    push_callable(std::move(value));
   }
 }
 

@@ -38,14 +38,24 @@ class Interpreter {
   void op_load_attr(PyObject* name, bool method);
   void op_load_super_attr(const Instr& in);
   void op_load_global(const Instr& in);
+  /// The local variable; raises UnboundLocalError.
+  Ref load_fast(int32_t slot);
+  /// The top of the stack goes to the local variable. What that held before may_drop has been asked about.
+  void store_fast(int32_t slot);
+  void may_drop(int32_t slot);
+  /// The two entries of a callable without a self.
+  void push_callable(Ref function);
   Ref load_cell(int32_t slot);
   void store_cell(int32_t slot, PyObject* value);
   void op_make_function(const Instr& in);
+  void op_set_function_attribute(const Instr& in);
   void op_unpack(PyObject* sequence, int32_t before, int32_t after, bool star);
   int32_t op_for_iter(const Instr& in);
   int32_t op_send(const Instr& in);
   void op_raise(const Instr& in);
   void op_format(const Instr& in);
+  /// `!s`, `!r`, `!a` of a formatted value (CONVERT_VALUE's argument; 0: none).
+  Ref converted(PyObject* value, int32_t conversion);
   void guard_import(PyObject* name, PyObject* names, PyObject* module);
   void op_import_name(const Instr& in);
   Ref import_from(PyObject* attribute);

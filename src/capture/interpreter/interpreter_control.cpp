@@ -5,6 +5,7 @@
 
 #include "capture/interpreter/interpreter.h"
 #include "capture/interpreter/operations.h"
+#include "python/bytecode/callable.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -53,18 +54,11 @@ std::optional<bool> checked_by_run(Capture& capture, InterpFrame& f, const Instr
 int32_t Interpreter::step_control(const Instr& in) {
   switch (in.op) {
     // -- jumps -----------------------------------------------------------------------------------------------------
-    case Op::JUMP_FORWARD:
-    case Op::JUMP_BACKWARD:
-    case Op::JUMP_BACKWARD_NO_INTERRUPT:
+    case Op::JUMP:
       return in.target;
-    case Op::POP_JUMP_FORWARD_IF_TRUE:
-    case Op::POP_JUMP_BACKWARD_IF_TRUE:
     case Op::POP_JUMP_IF_TRUE:
-    case Op::POP_JUMP_FORWARD_IF_FALSE:
-    case Op::POP_JUMP_BACKWARD_IF_FALSE:
     case Op::POP_JUMP_IF_FALSE: {
-      const bool on_true = in.op == Op::POP_JUMP_FORWARD_IF_TRUE || in.op == Op::POP_JUMP_BACKWARD_IF_TRUE ||
-                           in.op == Op::POP_JUMP_IF_TRUE;
+      const bool on_true = in.op == Op::POP_JUMP_IF_TRUE;
       if (const std::optional<bool> value = checked_by_run(c, f, in, on_true)) {
         f.drop(1);
         return *value == on_true ? in.target : in.next;
@@ -74,17 +68,11 @@ int32_t Interpreter::step_control(const Instr& in) {
       f.drop(1);
       return value == on_true ? in.target : in.next;
     }
-    case Op::POP_JUMP_FORWARD_IF_NONE:
-    case Op::POP_JUMP_BACKWARD_IF_NONE:
     case Op::POP_JUMP_IF_NONE:
-    case Op::POP_JUMP_FORWARD_IF_NOT_NONE:
-    case Op::POP_JUMP_BACKWARD_IF_NOT_NONE:
     case Op::POP_JUMP_IF_NOT_NONE: {
-      const bool on_none = in.op == Op::POP_JUMP_FORWARD_IF_NONE || in.op == Op::POP_JUMP_BACKWARD_IF_NONE ||
-                           in.op == Op::POP_JUMP_IF_NONE;
       const bool none = f.top() == Py_None;
       f.drop(1);
-      return none == on_none ? in.target : in.next;
+      return none == (in.op == Op::POP_JUMP_IF_NONE) ? in.target : in.next;
     }
     case Op::JUMP_IF_TRUE_OR_POP:
     case Op::JUMP_IF_FALSE_OR_POP:
@@ -101,9 +89,6 @@ int32_t Interpreter::step_control(const Instr& in) {
       return op_for_iter(in);
 
     // -- calls -----------------------------------------------------------------------------------------------------
-    case Op::KW_NAMES:
-      f.kw_names = constant(in.arg);
-      break;
     case Op::CALL:
       op_call(in);
       break;
@@ -112,6 +97,9 @@ int32_t Interpreter::step_control(const Instr& in) {
       break;
     case Op::MAKE_FUNCTION:
       op_make_function(in);
+      break;
+    case Op::SET_FUNCTION_ATTRIBUTE:
+      op_set_function_attribute(in);
       break;
     case Op::RETURN_VALUE:
       result = f.pop();
@@ -213,23 +201,19 @@ void Interpreter::op_call(const Instr& in) {
   const int32_t count = in.arg;
   PyObject** base = f.stack() + f.depth - count;
   CallArgs args;
-  args.kwnames = std::exchange(f.kw_names, nullptr);
-  PyObject* callable = base[-2];
+  if (in.second >= 0) args.kwnames = constant(in.second);
+  const Callable callable = callable_of(base[-2], base[-1]);
   args.values.reserve(count + 2);
-  if (callable) {
-    args.values.push_back(base[-1]);
-  } else {
-    callable = base[-1];
-  }
+  if (callable.self) args.values.push_back(callable.self);
   args.values.insert(args.values.end(), base, base + count);
   cuttable(count + 2);
-  deliver(count + 2, c.call(callable, std::move(args)));
+  deliver(count + 2, c.call(callable.function, std::move(args)));
 }
 
 void Interpreter::op_call_function_ex(const Instr& in) {
   const bool has_keywords = in.arg & 1;
-  const int32_t pops = has_keywords ? 4 : 3;  // NULL, callable, args, kwargs
-  PyObject* callable = f.top(has_keywords ? 2 : 1);
+  const int32_t pops = pops_of(in);  // the callable, args, kwargs
+  PyObject* callable = callable_of(f.top(has_keywords + 2), f.top(has_keywords + 1)).function;
   Ref positional =
       PyTuple_CheckExact(f.top(has_keywords)) ? c.resolve(f.top(has_keywords)) : c.list_of(f.top(has_keywords));
   CallArgs args;
@@ -255,21 +239,38 @@ void Interpreter::op_call_function_ex(const Instr& in) {
   deliver(pops, c.call(callable, std::move(args)));
 }
 
+/// The attribute that a flag of MAKE_FUNCTION stands for.
+static PyObject*& function_attribute(PyFunctionObject* function, int flag) {
+  switch (flag) {
+    case 0x08:
+      return function->func_closure;
+    case 0x04:
+      return function->func_annotations;
+    case 0x02:
+      return function->func_kwdefaults;
+    default:
+      return function->func_defaults;
+  }
+}
+
 void Interpreter::op_make_function(const Instr& in) {
   PyObject* code = f.top();
   Ref function = checked(PyFunction_New(code, f.globals));
   auto* made = reinterpret_cast<PyFunctionObject*>(function.get());
   int32_t below = 1;
-  auto take = [&](int flag, PyObject*& place) {
-    if (!(in.arg & flag)) return;
-    place = c.resolve(f.top(below++)).release();
-  };
-  take(0x08, made->func_closure);
-  take(0x04, made->func_annotations);
-  take(0x02, made->func_kwdefaults);
-  take(0x01, made->func_defaults);
+  for (int flag : {0x08, 0x04, 0x02, 0x01}) {
+    if (in.arg & flag) function_attribute(made, flag) = c.resolve(f.top(below++)).release();
+  }
   replace(below, std::move(function));
 }
+
+void Interpreter::op_set_function_attribute(const Instr& in) {
+  Ref function = f.pop();  // made in front of this instruction, by MAKE_FUNCTION
+  Ref value = c.resolve(f.top());
+  function_attribute(reinterpret_cast<PyFunctionObject*>(function.get()), in.arg) = value.release();
+  replace(1, std::move(function));
+}
+
 /// One step of `yield from`: the value on top goes to the iterator below it.
 int32_t Interpreter::op_send(const Instr& in) {
   PyObject* iterator = f.top(1);
@@ -285,7 +286,7 @@ int32_t Interpreter::op_send(const Instr& in) {
     f.push(std::move(value));
     return in.next;
   }
-  if (!send_leaves_iterator) f.pop();  // else END_SEND does
+  if (!dialect.send_leaves_iterator) f.pop();  // else END_SEND does
   f.push(std::move(value));
   return in.target;
 }
@@ -309,8 +310,7 @@ int32_t Interpreter::op_for_iter(const Instr& in) {
     return in.next;
   }
   f.drop(1);
-  const bool end_for = f.info->instrs[in.target].op == Op::END_FOR;
-  return end_for ? f.info->instrs[in.target].next : in.target;
+  return in.target;
 }
 
 void Interpreter::op_raise(const Instr& in) {

@@ -89,7 +89,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       break;
     }
     case Op::COMPARE_OP:
-      replace(2, compare(c, in.arg, f.top(1), f.top()));
+      replace(2, compare(c, in.arg & ~kThenToBool, f.top(1), f.top()));
       break;
     case Op::IS_OP: {
       const bool same = c.is_identical(f.top(1), f.top());
@@ -165,6 +165,9 @@ int32_t Interpreter::step_data(const Instr& in) {
       replace(in.arg, std::move(joined));
       break;
     }
+    case Op::CONVERT_VALUE:
+      replace(1, converted(f.top(), in.arg));
+      break;
     case Op::FORMAT_VALUE:
       op_format(in);
       break;
@@ -223,20 +226,12 @@ int32_t Interpreter::step_data(const Instr& in) {
       f.drop(1);
       break;
     }
-    case Op::CALL_INTRINSIC_1:
-      if (in.arg == 5) {  // INTRINSIC_UNARY_POSITIVE
-        replace(1, unary_operator(c, UnaryOperator::Positive, f.top()));
-      } else if (in.arg == 6) {  // INTRINSIC_LIST_TO_TUPLE
-        replace(1, checked(PyList_AsTuple(c.resolve(f.top()).get())));
-      } else if (in.arg == 3) {  // INTRINSIC_STOPITERATION_ERROR: an exception that leaves a generator
-        if (PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
-          Ref error = checked(PyObject_CallFunction(PyExc_RuntimeError, "s", "generator raised StopIteration"));
-          PyException_SetCause(error.get(), Py_NewRef(f.top()));
-          PyException_SetContext(error.get(), Py_NewRef(f.top()));
-          replace(1, std::move(error));
-        }
-      } else {
-        c.side_exit(BreakReason::Opcode, "CALL_INTRINSIC_1 " + std::to_string(in.arg));
+    case Op::STOPITERATION_ERROR:  // an exception that leaves a generator
+      if (PyErr_GivenExceptionMatches(f.top(), PyExc_StopIteration)) {
+        Ref error = checked(PyObject_CallFunction(PyExc_RuntimeError, "s", "generator raised StopIteration"));
+        PyException_SetCause(error.get(), Py_NewRef(f.top()));
+        PyException_SetContext(error.get(), Py_NewRef(f.top()));
+        replace(1, std::move(error));
       }
       break;
 
@@ -272,28 +267,37 @@ void Interpreter::op_unpack(PyObject* sequence, int32_t before, int32_t after, b
 }
 
 int32_t Interpreter::op_assign_selected(const Instr& in) {
-  const Instr& target = f.info->instrs[in.next];
-  if (target.op != Op::LOAD_FAST || !is_fake_tensor(f.top())) return -1;
-  const Instr& mask = f.info->instrs[target.next];
-  if (mask.op != Op::LOAD_FAST || f.info->instrs[mask.next].op != Op::STORE_SUBSCR) return -1;
+  if (!is_fake_tensor(f.top())) return -1;
+  // The two locals that the next instruction, or the next two, load.
+  const Instr& load = f.info->instrs[in.next];
+  const bool both = load.op == Op::LOAD_FAST_LOAD_FAST;
+  const Instr& other = both ? load : f.info->instrs[load.next];
+  if (!both && (load.op != Op::LOAD_FAST || other.op != Op::LOAD_FAST)) return -1;
+  const int32_t target = load.arg, mask = both ? load.second : other.arg;
+  const Instr& store = f.info->instrs[other.next];
+  if (store.op != Op::STORE_SUBSCR) return -1;
   if (&f == &c.root_) {
-    c.read_raw(target.arg);
-    c.read_raw(mask.arg);
+    c.read_raw(target);
+    c.read_raw(mask);
   }
-  if (!f.slots[target.arg] || f.slots[mask.arg] != f.top()) return -1;
-  if (!assign_selected(c, f.slots[target.arg], f.top(), f.top(1))) return -1;
+  if (!f.slots[target] || f.slots[mask] != f.top()) return -1;
+  if (!assign_selected(c, f.slots[target], f.top(), f.top(1))) return -1;
   f.drop(2);
-  return f.info->instrs[mask.next].next;
+  return store.next;
+}
+
+Ref Interpreter::converted(PyObject* value, int32_t conversion) {
+  static PyObject* const functions[] = {nullptr, reinterpret_cast<PyObject*>(&PyUnicode_Type),
+                                        PyDict_GetItemString(PyEval_GetBuiltins(), "repr"),
+                                        PyDict_GetItemString(PyEval_GetBuiltins(), "ascii")};
+  PyObject* function = functions[conversion];
+  return function ? c.call(function, {value}) : Ref::borrow(value);
 }
 
 void Interpreter::op_format(const Instr& in) {
   const bool has_spec = (in.arg & 0x04) != 0;
   PyObject* value = f.top(has_spec);
-  static PyObject* const functions[] = {nullptr, reinterpret_cast<PyObject*>(&PyUnicode_Type),
-                                        PyDict_GetItemString(PyEval_GetBuiltins(), "repr"),
-                                        PyDict_GetItemString(PyEval_GetBuiltins(), "ascii")};
-  Ref text = Ref::borrow(value);
-  if (PyObject* convert = functions[in.arg & 0x03]) text = c.call(convert, {value});
+  Ref text = converted(value, in.arg & 0x03);
   if (Ref waiting = c.text_of_data(text.get(), has_spec ? f.top() : nullptr)) {
     return replace(has_spec ? 2 : 1, std::move(waiting));
   }

@@ -178,10 +178,6 @@ int32_t Interpreter::step_match(const Instr& in) {
     case Op::PREP_RERAISE_STAR:
       op_prepare_reraise();
       break;
-    case Op::CALL_INTRINSIC_2:
-      if (in.arg != 1) c.side_exit(BreakReason::Opcode, "CALL_INTRINSIC_2 " + std::to_string(in.arg));
-      op_prepare_reraise();
-      break;
     case Op::RETURN_GENERATOR: {
       const bool generator = (f.info->code->co_flags & CO_GENERATOR) != 0;
       c.side_exit(BreakReason::Generator, generator ? "the body of a generator is captured with what iterates over it"

@@ -114,14 +114,14 @@ Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
 
 namespace {
 
-/// Closing the generator runs code: it is suspended where a handler waits. (From 3.12 on, one that turns StopIteration
-/// into RuntimeError waits everywhere.)
+/// Closing the generator runs code: it is suspended where a handler waits. (One that turns StopIteration into
+/// RuntimeError may wait everywhere.)
 bool has_finally(PyObject* generator) {
   Frame* suspended = generator_frame(generator);
   if (!suspended || !generator_is_started(generator)) return false;
   const CodeInfo& info = decode(frame_code(suspended));
   const Handler* handler = info.handler_of(std::max(frame_next_instr(suspended, info) - 1, 0));
-  return handler && info.instrs[handler->target].op != Op::CALL_INTRINSIC_1;
+  return handler && info.instrs[handler->target].op != Op::STOPITERATION_ERROR;
 }
 
 }  // namespace

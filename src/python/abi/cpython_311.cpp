@@ -21,14 +21,14 @@ namespace magneto {
 namespace {
 
 ThreadPosition::ThreadPosition(PyThreadState* thread)
-    : cframe(thread->cframe),
+    : evaluator(thread->cframe),
       current(thread->cframe->current_frame),
       exceptions(thread->exc_info),
       recursion(thread->recursion_remaining),
       c_recursion(0) {}
 
 void ThreadPosition::restore(PyThreadState* thread) const {
-  thread->cframe = cframe;
+  thread->cframe = static_cast<_PyCFrame*>(evaluator);
   thread->cframe->current_frame = current;
   thread->exc_info = exceptions;
   thread->recursion_remaining = recursion;
@@ -38,18 +38,23 @@ PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
   return _PyEval_EvalFrameDefault(thread, frame, throwflag);
 }
 
+Frame*& innermost(PyThreadState* thread) { return thread->cframe->current_frame; }
+
+int32_t next_unit(Frame* frame) { return static_cast<int32_t>(frame->prev_instr - _PyCode_CODE(frame->f_code)) + 1; }
+void set_next_unit(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_CODE(frame->f_code) + unit - 1; }
+void set_running_unit(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_CODE(frame->f_code) + unit; }
+
+bool is_suspended(const PyGenObject* generator) { return generator->gi_frame_state == FRAME_SUSPENDED; }
+
 }  // namespace
 
 bool is_traced(PyThreadState* thread) { return thread->cframe->use_tracing != 0; }
-
-void normalise(Instr&) {}
-
-const bool send_leaves_iterator = false;
 
 const bool typing_variables_in_c = false;
 
 PyObject* type_dict(PyTypeObject* type) { return type->tp_dict; }
 
+PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
 PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(frame->f_func); }
 
 CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame)
@@ -64,6 +69,8 @@ CurrentFrame::~CurrentFrame() {
   thread_->cframe->current_frame = previous_;
   ++thread_->recursion_remaining;
 }
+
+PyObject* frame_raise(PyThreadState* thread, Frame* frame) { return frame_throw(thread, frame); }
 
 PyObject* frame_return(PyThreadState* thread, Frame* frame, const CodeInfo& info, PyObject* value) {
   // This is all that RETURN_VALUE does in a frame that was entered from C: the caller clears and pops it, or ends the

@@ -1,5 +1,6 @@
 // The part of frame.h that reads alike in every supported version, although the layout of frames differs. Included
-// once, by the version's cpython_3xx.cpp, after that version's definition of _PyInterpreterFrame.
+// once, by the version's cpython_3xx.cpp, after that version's definition of _PyInterpreterFrame; that file defines
+// what the first namespace below declares.
 #pragma once
 
 #include <pthread.h>
@@ -19,22 +20,32 @@ struct ThreadPosition {
   explicit ThreadPosition(PyThreadState* thread);
   void restore(PyThreadState* thread) const;
 
-  _PyCFrame* cframe;
+  void* evaluator;  // the innermost one (up to 3.12)
   Frame* current;
   _PyErr_StackItem* exceptions;
   int recursion;    // remaining
-  int c_recursion;  // remaining (3.12)
+  int c_recursion;  // remaining (from 3.12 on)
 };
 
 /// `_PyEval_EvalFrameDefault`, with what a version needs around it.
 PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag);
 
-void set_prev_instr(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_CODE(frame->f_code) + unit; }
+/// The thread's innermost frame.
+Frame*& innermost(PyThreadState* thread);
+
+/// The code unit that runs next.
+int32_t next_unit(Frame* frame);
+void set_next_unit(Frame* frame, int32_t unit);
+/// The code unit that is running, for tracebacks and f_lineno.
+void set_running_unit(Frame* frame, int32_t unit);
+
+/// The generator waits at a `yield` or a `yield from`.
+bool is_suspended(const PyGenObject* generator);
 
 void push(Frame* frame, PyObject* value) { frame->localsplus[frame->stacktop++] = value; }
 
 void clear_stack(Frame* frame) {
-  while (frame->stacktop > frame->f_code->co_nlocalsplus) {
+  while (frame->stacktop > frame_code(frame)->co_nlocalsplus) {
     // The slot goes first: a destructor may look at the frame.
     PyObject* value = frame->localsplus[--frame->stacktop];
     Py_XDECREF(value);
@@ -43,7 +54,7 @@ void clear_stack(Frame* frame) {
 
 /// `_PyEval_EvalFrameDefault` links the frame itself; linked twice, the chain would be a circle.
 void unlink_if_current(PyThreadState* thread, Frame* frame) {
-  if (thread->cframe->current_frame == frame) thread->cframe->current_frame = frame->previous;
+  if (innermost(thread) == frame) innermost(thread) = frame->previous;
 }
 
 }  // namespace
@@ -90,8 +101,8 @@ PyObject* evaluate_contained(PyThreadState* thread, Frame* frame, int throwflag)
   }
   before.restore(thread);
   PyErr_Clear();
-  frame->stacktop = frame->f_code->co_nlocalsplus;
-  PyObject* none = frame_return(thread, frame, decode(frame->f_code), Py_NewRef(Py_None));
+  frame->stacktop = frame_code(frame)->co_nlocalsplus;
+  PyObject* none = frame_return(thread, frame, decode(frame_code(frame)), Py_NewRef(Py_None));
   Py_XDECREF(none);
   PyErr_SetString(PyExc_RuntimeError, message.c_str());
   return nullptr;
@@ -113,38 +124,27 @@ void FrameHook::end() {
   if (--hook_scopes == 0) uninstall_hook();
 }
 
-PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
 PyObject* frame_globals(Frame* frame) { return frame->f_globals; }
 PyObject* frame_builtins(Frame* frame) { return frame->f_builtins; }
 PyObject** frame_localsplus(Frame* frame) { return frame->localsplus; }
 bool frame_is_generator(Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
 
 int32_t frame_next_instr(Frame* frame, const CodeInfo& info) {
-  size_t unit = frame->prev_instr - _PyCode_CODE(frame->f_code) + 1;
-  // prev_instr of an instruction that was left in its middle stands before its inline caches.
+  int32_t unit = next_unit(frame);
+  // An instruction that was left in its middle is past, its inline caches may not be.
   while (info.index_of[unit] < 0) ++unit;
   return info.index_of[unit];
 }
 
-int32_t frame_stack_depth(Frame* frame) { return frame->stacktop - frame->f_code->co_nlocalsplus; }
+int32_t frame_stack_depth(Frame* frame) { return frame->stacktop - frame_code(frame)->co_nlocalsplus; }
 
 void frame_set(Frame* frame, const CodeInfo& info, int32_t next_instr, int32_t stack_depth) {
-  // KW_NAMES leaves the names in a C variable of the evaluator, which is lost between two entries: a call that has them
-  // is entered at its KW_NAMES, which leaves the stack alone.
-  auto op_before = [&](int32_t distance) {
-    return next_instr >= distance ? info.instrs[next_instr - distance].op : Op::Unknown;
-  };
-  const Op op = info.instrs[next_instr].op;
-  if (op == Op::PRECALL || op == Op::CALL) {
-    if (op == Op::CALL && op_before(1) == Op::PRECALL) --next_instr;
-    if (op_before(1) == Op::KW_NAMES) --next_instr;
-  }
-  set_prev_instr(frame, info.instrs[next_instr].start - 1);
+  set_next_unit(frame, info.instrs[next_instr].start);
   frame->stacktop = info.nlocals + stack_depth;
 }
 
 void frame_set_running(Frame* frame, const CodeInfo& info, int32_t instr, int32_t stack_depth) {
-  set_prev_instr(frame, info.instrs[instr].offset);
+  set_running_unit(frame, info.instrs[instr].offset);
   frame->stacktop = info.nlocals + stack_depth;
 }
 
@@ -169,14 +169,41 @@ PyObject* frame_continue(PyThreadState* thread, Frame* frame) {
   return evaluate_contained(thread, frame, 0);
 }
 
-PyObject* frame_raise(PyThreadState* thread, Frame* frame) {
+PyObject* frame_throw(PyThreadState* thread, Frame* frame) {
   unlink_if_current(thread, frame);
   return evaluate_contained(thread, frame, 1);
 }
 
+bool frame_enter_handler(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t* instr, int32_t* depth) {
+  const Handler* handler = info.handler_of(*instr);
+  if (!handler) return false;
+  {
+    CurrentFrame current(thread, frame);
+    Ref object = Ref::steal(reinterpret_cast<PyObject*>(PyThreadState_GetFrame(thread)));
+    if (object && frame_of_object(object.get()) == frame)
+      PyTraceBack_Here(reinterpret_cast<PyFrameObject*>(object.get()));
+  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyException_SetTraceback(value, traceback ? traceback : Py_None);
+  Py_XDECREF(type);
+  Py_XDECREF(traceback);
+  PyObject** stack = frame_localsplus(frame) + info.nlocals;
+  while (*depth > handler->depth) {
+    // The slot goes first: a destructor may look at the frame.
+    PyObject* dropped = std::exchange(stack[--*depth], nullptr);
+    Py_XDECREF(dropped);
+  }
+  if (handler->lasti) stack[(*depth)++] = PyLong_FromLong(info.instrs[*instr].offset);
+  stack[(*depth)++] = value;
+  *instr = handler->target;
+  return true;
+}
+
 PyObject* frame_yield(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t yield_instr, PyObject* value) {
   unlink_if_current(thread, frame);
-  set_prev_instr(frame, info.instrs[yield_instr].start - 1);
+  set_next_unit(frame, info.instrs[yield_instr].start);
   push(frame, value);
   return evaluate(thread, frame, 0);
 }
@@ -186,7 +213,7 @@ Frame* frame_of_object(PyObject* frame_object) { return reinterpret_cast<PyFrame
 Frame* generator_frame(PyObject* object) {
   if (!PyGen_CheckExact(object) && !PyCoro_CheckExact(object) && !PyAsyncGen_CheckExact(object)) return nullptr;
   auto* generator = reinterpret_cast<PyGenObject*>(object);
-  const bool resumable = generator->gi_frame_state == FRAME_CREATED || generator->gi_frame_state == FRAME_SUSPENDED;
+  const bool resumable = generator->gi_frame_state == FRAME_CREATED || is_suspended(generator);
   return resumable ? reinterpret_cast<Frame*>(generator->gi_iframe) : nullptr;
 }
 

@@ -1,4 +1,4 @@
-// What we need of CPython's frames, behind one small file per minor version (cpython_311.cpp, cpython_312.cpp).
+// What we need of CPython's frames, behind one small file per minor version (cpython_311.cpp and so on).
 //
 // A frame under our control has an instruction pointer and a value stack that we may read and set, and is finished by
 // CPython itself: we place the pointer on an instruction (a return, a yield, the instruction that raised) and enter
@@ -49,8 +49,7 @@ bool frame_is_generator(Frame* frame);      // owned by a generator or coroutine
 int32_t frame_next_instr(Frame* frame, const CodeInfo& info);
 /// Entries on the value stack.
 int32_t frame_stack_depth(Frame* frame);
-/// Sets what runs next and the stack's depth (the caller has filled or cleared localsplus accordingly). A call that has
-/// a KW_NAMES is entered at the KW_NAMES. To enter the body of an `except`, the stack holds what PUSH_EXC_INFO put
+/// Sets what runs next and the stack's depth (the caller has filled or cleared localsplus accordingly). To enter the body of an `except`, the stack holds what PUSH_EXC_INFO put
 /// there (the exception that was handled before, or None) and PyErr_SetHandledException has been told the exception
 /// handled now. An exception that lies on the stack needs a __traceback__ (WITH_EXCEPT_START relies on it).
 void frame_set(Frame* frame, const CodeInfo& info, int32_t next_instr, int32_t stack_depth);
@@ -81,9 +80,13 @@ class CurrentFrame {
 /// hook must. New reference, or null with an exception.
 PyObject* frame_continue(PyThreadState* thread, Frame* frame);
 /// Raises the current exception at the instruction that frame_set_running chose: CPython runs the frame's handlers, or
-/// unwinds it. The traceback names that instruction's line. A frame that the hook got with throwflag set
-/// (generator.throw) is handed on by this function as it is.
+/// unwinds it. The traceback names that instruction's line.
 PyObject* frame_raise(PyThreadState* thread, Frame* frame);
+/// Hands on a frame that the hook got with throwflag set (generator.throw), as it is.
+PyObject* frame_throw(PyThreadState* thread, Frame* frame);
+/// The instruction `*instr` raised the current exception: goes to its handler in this frame, as CPython's evaluator
+/// does. `*instr` and `*depth` (of the value stack) are then the handler's. False: there is none, and nothing changed.
+bool frame_enter_handler(PyThreadState* thread, Frame* frame, const CodeInfo& info, int32_t* instr, int32_t* depth);
 /// Ends the frame with `value` (stolen) as its result; the stack may hold anything (it is cleared). For a generator
 /// this is its end. A frame object that outlives the frame keeps the line that frame_set_running chose.
 PyObject* frame_return(PyThreadState* thread, Frame* frame, const CodeInfo& info, PyObject* value);

@@ -4,8 +4,11 @@
 #include <array>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+
+#include "python/bytecode/decode.h"
 
 namespace magneto {
 
@@ -13,20 +16,26 @@ namespace {
 
 constexpr int opcode_count = 256;
 
-/// What this interpreter's `opcode` module says about each opcode number.
+/// An opcode of this interpreter.
 struct OpcodeRow {
+  std::string name;
   Op op = Op::Unknown;
+  Form form = Form::Plain;
+  bool extends = false;  // EXTENDED_ARG
   uint8_t caches = 0;    // inline cache entries that follow
   int8_t direction = 0;  // of a relative jump: 1 forward, -1 backward; 0: no jump
 };
 
-std::array<OpcodeRow, opcode_count> opcodes;
+std::array<OpcodeRow, opcode_count>& opcodes() {
+  static auto* rows = new std::array<OpcodeRow, opcode_count>;
+  return *rows;
+}
 
 constexpr const char* op_names[] = {
     "<unknown>",
-#define X(name) #name,
-#include "python/bytecode/opcodes.def"
-#undef X
+#define I(name, pops, pushes, locals, flow, looks) #name,
+#include "python/bytecode/instructions.def"
+#undef I
 };
 
 Op op_named(std::string_view name) {
@@ -67,35 +76,127 @@ struct TableReader {
   }
 };
 
-/// Splits the code units into instructions.
-void read_instructions(CodeInfo& info, const uint8_t* units, int32_t count) {
-  info.index_of.assign(count + 1, -1);
-  for (int32_t unit = 0; unit < count;) {
-    Instr instr;
-    instr.start = unit;
-    uint32_t arg = 0;
-    const OpcodeRow* row = &opcodes[units[2 * unit]];
-    for (; row->op == Op::EXTENDED_ARG; row = &opcodes[units[2 * unit]]) {
-      info.index_of[unit] = static_cast<int32_t>(info.instrs.size());
-      arg = (arg | units[2 * unit + 1]) << 8;
-      ++unit;
-    }
-    instr.op = row->op;
-    instr.arg = static_cast<int32_t>(arg | units[2 * unit + 1]);
-    instr.offset = unit;
-    info.index_of[unit] = static_cast<int32_t>(info.instrs.size());
-    unit += 1 + row->caches;
-    // A code unit for now: an index once all instructions are known.
-    if (row->direction) instr.target = unit + row->direction * instr.arg;
-    normalise(instr);
-    instr.next = static_cast<int32_t>(info.instrs.size()) + 1;
-    info.instrs.push_back(instr);
-  }
-  info.index_of[count] = static_cast<int32_t>(info.instrs.size());
-  for (Instr& instr : info.instrs) {
-    if (instr.target >= 0) instr.target = info.index_of[instr.target];
+Op intrinsic_1(int32_t function) {
+  switch (function) {
+    case 3:
+      return Op::STOPITERATION_ERROR;
+    case 5:
+      return Op::UNARY_POSITIVE;
+    case 6:
+      return Op::LIST_TO_TUPLE;
+    default:
+      return Op::CALL_INTRINSIC_1;
   }
 }
+
+/// Gives the instruction the canonical form.
+void bring_into_form(Instr& in, Form form) {
+  switch (form) {
+    case Form::Plain:
+    case Form::CallPrefix:
+    case Form::KeywordNames:
+    case Form::CallKeywords:
+      break;
+    case Form::NoArgument:
+      in.arg = 0;
+      break;
+    case Form::WithFormat:
+      in.arg = 4;
+      break;
+    case Form::MaybeMethod:
+      if (in.arg & 1) in.op = Op::LOAD_METHOD;
+      in.arg >>= 1;
+      break;
+    case Form::CompareFourBit:
+      in.arg >>= 4;
+      break;
+    case Form::CompareToBool:
+      in.arg = in.arg >> 5 | (in.arg & 16 ? kThenToBool : 0);
+      break;
+    case Form::TwoLocals:
+      in.second = in.arg & 15;
+      in.arg >>= 4;
+      break;
+    case Form::Intrinsic1:
+      in.op = intrinsic_1(in.arg);
+      break;
+    case Form::Intrinsic2:
+      if (in.arg == 1) in.op = Op::PREP_RERAISE_STAR;
+      break;
+  }
+}
+
+/// Splits the code units into instructions.
+class Reader {
+ public:
+  Reader(CodeInfo& info, const uint8_t* units, int32_t count) : info_(info), units_(units), count_(count) {}
+
+  void read() {
+    info_.index_of.assign(count_ + 1, -1);
+    while (unit_ < count_) read_instruction();
+    info_.index_of[count_] = index();
+    for (Instr& instr : info_.instrs) {
+      if (instr.target < 0) continue;
+      instr.target = info_.index_of[instr.target];
+      if (instr.op == Op::FOR_ITER) instr.target += dialect.skipped_at_loop_end;
+    }
+  }
+
+ private:
+  int32_t index() const { return static_cast<int32_t>(info_.instrs.size()); }
+  const OpcodeRow& row() const { return opcodes()[units_[2 * unit_]]; }
+
+  /// One code unit with its inline caches; gives its argument.
+  int32_t read_unit() {
+    info_.index_of[unit_] = index();
+    uint32_t arg = units_[2 * unit_ + 1];
+    while (row().extends) {
+      info_.index_of[++unit_] = index();
+      arg = arg << 8 | units_[2 * unit_ + 1];
+    }
+    return static_cast<int32_t>(arg);
+  }
+
+  void read_instruction() {
+    Instr instr;
+    instr.start = unit_;
+    int32_t arg = read_unit();
+    for (; row().form == Form::KeywordNames || row().form == Form::CallPrefix; arg = read_unit()) {
+      if (row().form == Form::KeywordNames) instr.second = arg;
+      unit_ += 1 + row().caches;
+    }
+    const OpcodeRow& opcode = row();
+    instr.op = opcode.op;
+    if (opcode.form == Form::CallKeywords) take_names(instr);
+    instr.arg = arg;
+    instr.offset = unit_;
+    unit_ += 1 + opcode.caches;
+    // A code unit for now: an index once all instructions are known.
+    if (opcode.direction) instr.target = unit_ + opcode.direction * instr.arg;
+    bring_into_form(instr, opcode.form);
+    instr.next = index() + 1;
+    info_.instrs.push_back(instr);
+  }
+
+  /// The LOAD_CONST in front of a call with keywords becomes part of it.
+  void take_names(Instr& call) {
+    if (info_.instrs.empty() || info_.instrs.back().op != Op::LOAD_CONST) {
+      call.op = Op::Unknown;  // no compiler does so
+      return;
+    }
+    call.start = info_.instrs.back().start;
+    call.second = info_.instrs.back().arg;
+    info_.instrs.pop_back();
+    for (int32_t unit = call.start; unit <= unit_; ++unit) {
+      if (info_.index_of[unit] >= 0) info_.index_of[unit] = index();
+    }
+  }
+
+  CodeInfo& info_;
+  const uint8_t* units_;
+  int32_t count_;
+  int32_t unit_ = 0;
+};
 
 /// Reads the location table (CPython's Objects/locations.md). One pass: PyCode_Addr2Line starts again for each address.
 void read_lines(CodeInfo& info) {
@@ -135,8 +236,9 @@ std::unique_ptr<CodeInfo> decode_new(PyCodeObject* code) {
   auto info = std::make_unique<CodeInfo>();
   info->code = code;
   Ref bytes = checked(PyCode_GetCode(code));
-  read_instructions(*info, reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes.get())),
-                    static_cast<int32_t>(PyBytes_GET_SIZE(bytes.get()) / 2));
+  Reader(*info, reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes.get())),
+         static_cast<int32_t>(PyBytes_GET_SIZE(bytes.get()) / 2))
+      .read();
   read_lines(*info);
   read_handlers(*info);
   info->nlocals = code->co_nlocalsplus;
@@ -169,10 +271,70 @@ std::unordered_map<PyCodeObject*, CacheEntry>& cache() {
 
 const char* op_name(Op op) { return op_names[static_cast<int>(op)]; }
 
-uint8_t opcode_number(Op op) {
-  auto found = std::find_if(opcodes.begin(), opcodes.end(), [op](const OpcodeRow& row) { return row.op == op; });
-  if (op == Op::Unknown || found == opcodes.end()) throw std::invalid_argument("no such opcode in this interpreter");
-  return static_cast<uint8_t>(found - opcodes.begin());
+uint8_t opcode_number(std::string_view name) {
+  const auto& rows = opcodes();
+  auto found = std::find_if(rows.begin(), rows.end(), [name](const OpcodeRow& row) { return row.name == name; });
+  if (found == rows.end()) throw std::invalid_argument("no such opcode in this interpreter");
+  return static_cast<uint8_t>(found - rows.begin());
+}
+
+int32_t pops_of(const Instr& in) {
+  switch (in.op) {
+#define I(name, pops, pushes, locals, flow, looks) \
+  case Op::name:                                   \
+    return pops;
+#include "python/bytecode/instructions.def"
+#undef I
+    case Op::Unknown:
+      break;
+  }
+  return 0;
+}
+
+int32_t pushes_of(const Instr& in) {
+  switch (in.op) {
+#define I(name, pops, pushes, locals, flow, looks) \
+  case Op::name:                                   \
+    return pushes;
+#include "python/bytecode/instructions.def"
+#undef I
+    case Op::Unknown:
+      break;
+  }
+  return 0;
+}
+
+int32_t operands_looked_at(const Instr& in) {
+  switch (in.op) {
+#define I(name, pops, pushes, locals, flow, looks) \
+  case Op::name:                                   \
+    return looks;
+#include "python/bytecode/instructions.def"
+#undef I
+    case Op::Unknown:
+      break;
+  }
+  return 0;
+}
+
+Locals locals_of(Op op) {
+  static constexpr Locals rows[] = {
+      Locals::None,
+#define I(name, pops, pushes, locals, flow, looks) Locals::locals,
+#include "python/bytecode/instructions.def"
+#undef I
+  };
+  return rows[static_cast<int>(op)];
+}
+
+Flow flow_of(Op op) {
+  static constexpr Flow rows[] = {
+      Flow::Next,
+#define I(name, pops, pushes, locals, flow, looks) Flow::flow,
+#include "python/bytecode/instructions.def"
+#undef I
+  };
+  return rows[static_cast<int>(op)];
 }
 
 const Handler* CodeInfo::handler_of(int32_t instr) const {
@@ -199,26 +361,34 @@ void forget_code(PyCodeObject* code) {
 }
 
 void init_opcodes() {
+  auto& rows = opcodes();
   Ref module = checked(PyImport_ImportModule("opcode"));
   Ref opmap = attribute(module, "opmap");
+  Ref caches = attribute(module, "_inline_cache_entries");  // by number, from 3.13 on by name
   PyObject *key, *value;
   for (Py_ssize_t position = 0; PyDict_Next(opmap.get(), &position, &key, &value);) {
     const long number = PyLong_AsLong(value);
-    // Numbers above 255 are the compiler's pseudo instructions.
-    if (number >= 0 && number < opcode_count) opcodes[number].op = op_named(utf8(key));
-  }
-  Ref caches = attribute(module, "_inline_cache_entries");
-  for (int number = 0; number < opcode_count; ++number) {
-    Ref count = checked(PySequence_GetItem(caches.get(), number));
-    opcodes[number].caches = static_cast<uint8_t>(PyLong_AsLong(count.get()));
+    if (number < 0 || number >= opcode_count) continue;  // above 255: the compiler's pseudo instructions
+    OpcodeRow& row = rows[number];
+    row.name = utf8(key);
+    row.extends = row.name == "EXTENDED_ARG";
+    const auto listed = std::ranges::find(dialect.decodings, row.name, &Decoding::name);
+    row.op = listed == dialect.decodings.end() ? op_named(row.name) : listed->op;
+    if (listed != dialect.decodings.end()) row.form = listed->form;
+    Ref count;
+    if (PyDict_Check(caches.get())) {
+      count = Ref::borrow(PyDict_GetItem(caches.get(), key));
+    } else {
+      count = checked(PySequence_GetItem(caches.get(), number));
+    }
+    if (count) row.caches = static_cast<uint8_t>(PyLong_AsLong(count.get()));
   }
   Ref jumps = attribute(module, "hasjrel");
   for (Py_ssize_t i = 0; i < PySequence_Size(jumps.get()); ++i) {
     Ref number = checked(PySequence_GetItem(jumps.get(), i));
     const long opcode = PyLong_AsLong(number.get());
     if (opcode < 0 || opcode >= opcode_count) continue;
-    const bool backward = std::string_view(op_name(opcodes[opcode].op)).find("BACKWARD") != std::string_view::npos;
-    opcodes[opcode].direction = backward ? -1 : 1;
+    rows[opcode].direction = rows[opcode].name.find("BACKWARD") != std::string::npos ? -1 : 1;
   }
   if (PyErr_Occurred()) throw PythonError{};
 }

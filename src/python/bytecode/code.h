@@ -5,41 +5,51 @@
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "python/ref.h"
 
 namespace magneto {
 
-/// The opcodes of all supported CPython versions (opcodes.def). Numbers differ between versions; names are matched
-/// when the extension is loaded.
+/// The canonical instructions (instructions.def), to which the bytecode of every CPython version is decoded.
 enum class Op : uint8_t {
   Unknown,
-#define X(name) name,
-#include "python/bytecode/opcodes.def"
-#undef X
+#define I(name, pops, pushes, locals, flow, looks) name,
+#include "python/bytecode/instructions.def"
+#undef I
 };
 
 /// "LOAD_FAST"; "<unknown>" for Unknown.
 const char* op_name(Op op);
-/// The number of an opcode in this interpreter. Throws std::invalid_argument if it has no such opcode.
-uint8_t opcode_number(Op op);
+/// The number of the interpreter's opcode of that name. Throws std::invalid_argument if it has none.
+uint8_t opcode_number(std::string_view name);
+
+/// In COMPARE_OP's argument: the result is turned into a bool.
+constexpr int32_t kThenToBool = 16;
 
 struct Instr {
   Op op = Op::Unknown;
-  int32_t arg = 0;      // with EXTENDED_ARG folded in, and of one form for all versions (`normalise`)
-  int32_t start = 0;    // code unit of the first EXTENDED_ARG prefix, or of the instruction itself
-  int32_t offset = 0;   // code unit of the instruction itself (what prev_instr holds while it runs)
+  int32_t arg = 0;      // with EXTENDED_ARG folded in; what it means: instructions.def
+  int32_t second = -1;  // a second argument: the second local; a call's keywords (index of their names in consts)
+  int32_t start = 0;    // code unit where it is entered: of the first prefix, or of the instruction itself
+  int32_t offset = 0;   // code unit of the instruction itself (where its errors are raised)
   int32_t next = 0;     // index in CodeInfo::instrs of the instruction that follows
   int32_t target = -1;  // jumps, FOR_ITER, SEND: index in CodeInfo::instrs of the target; else -1
   int32_t line = -1;    // source line; -1 when unknown
 };
 
-/// The opcode and its argument as CPython 3.11 has them, from what this version has.
-void normalise(Instr& instr);
+/// The local variables that an instruction reads or writes, by its `arg` and `second`.
+enum class Locals : uint8_t { None, Reads, Writes, ReadsBoth, WritesBoth, WritesReads };
+/// Where it goes on: at the next instruction (or its target), at its target only, nowhere in this frame.
+enum class Flow : uint8_t { Next, Jump, End };
 
-/// SEND leaves the iterator that has ended on the stack.
-extern const bool send_leaves_iterator;
+/// A row of instructions.def.
+int32_t pops_of(const Instr& in);
+int32_t pushes_of(const Instr& in);
+int32_t operands_looked_at(const Instr& in);
+Locals locals_of(Op op);
+Flow flow_of(Op op);
 
 /// One row of the exception table, in instruction indices.
 struct Handler {
@@ -53,7 +63,7 @@ struct Liveness;
 
 struct CodeInfo {
   PyCodeObject* code;             // borrowed: the cache below keeps it alive
-  std::vector<Instr> instrs;      // EXTENDED_ARG and CACHE left out
+  std::vector<Instr> instrs;      // prefixes and inline caches left out
   std::vector<Handler> handlers;  // innermost first for overlapping ranges
   std::vector<int32_t> index_of;  // code unit -> index in instrs (-1 inside caches); one past the end -> instrs.size()
   int32_t nlocals = 0;            // co_nlocalsplus: locals, cells and free variables
@@ -84,7 +94,7 @@ const CodeInfo& decode(PyCodeObject* code);
 /// Drops a code object's decoded form; references to it end here.
 void forget_code(PyCodeObject* code);
 
-/// Matches opcode names with this interpreter's numbers (through the stdlib module `opcode`). Called once at load;
+/// Matches this interpreter's opcodes with the canonical instructions (through the stdlib module `opcode`). Called once at load;
 /// throws PythonError.
 void init_opcodes();
 

@@ -32,28 +32,6 @@ constexpr const char* kSeesFrame[] = {"locals",    "vars",         "dir",   "eva
 /// ...at its first argument.
 constexpr const char* kSeesFirst[] = {"super"};
 
-bool reads(Op op) {
-  return op == Op::LOAD_FAST || op == Op::LOAD_FAST_CHECK || op == Op::LOAD_FAST_AND_CLEAR || op == Op::DELETE_FAST ||
-         op == Op::LOAD_CLOSURE;
-}
-
-bool writes(Op op) { return op == Op::STORE_FAST || op == Op::STORE_FAST_MAYBE_NULL; }
-
-bool falls_through(Op op) {
-  switch (op) {
-    case Op::RETURN_VALUE:
-    case Op::RETURN_CONST:
-    case Op::RAISE_VARARGS:
-    case Op::RERAISE:
-    case Op::JUMP_FORWARD:
-    case Op::JUMP_BACKWARD:
-    case Op::JUMP_BACKWARD_NO_INTERRUPT:
-      return false;
-    default:
-      return true;
-  }
-}
-
 /// The usual backward data flow, to its fixed point: as many rounds as loops are nested, and one.
 Liveness analyse(const CodeInfo& info) {
   Liveness result;
@@ -72,10 +50,32 @@ Liveness analyse(const CodeInfo& info) {
         if (successor < 0 || static_cast<size_t>(successor) >= count) return;
         for (size_t w = 0; w < words; ++w) live[w] |= result.before[successor * words + w];
       };
-      if (falls_through(instr.op)) merge(instr.next);
+      const auto read = [&](int32_t slot) { live[slot / 64] |= uint64_t{1} << (slot % 64); };
+      const auto write = [&](int32_t slot) { live[slot / 64] &= ~(uint64_t{1} << (slot % 64)); };
+      if (flow_of(instr.op) == Flow::Next) merge(instr.next);
       merge(instr.target);
-      if (writes(instr.op)) live[instr.arg / 64] &= ~(uint64_t{1} << (instr.arg % 64));
-      if (reads(instr.op)) live[instr.arg / 64] |= uint64_t{1} << (instr.arg % 64);
+      switch (locals_of(instr.op)) {
+        case Locals::None:
+          break;
+        case Locals::Reads:
+          read(instr.arg);
+          break;
+        case Locals::Writes:
+          write(instr.arg);
+          break;
+        case Locals::ReadsBoth:
+          read(instr.arg);
+          read(instr.second);
+          break;
+        case Locals::WritesBoth:
+          write(instr.arg);
+          write(instr.second);
+          break;
+        case Locals::WritesReads:  // in this order: what it writes it does not need
+          read(instr.second);
+          write(instr.arg);
+          break;
+      }
       // A handler is entered with the locals as they are in front of the instruction that raises.
       if (const Handler* handler = info.handler_of(static_cast<int32_t>(i))) merge(handler->target);
       if (first) live[0] |= 1;

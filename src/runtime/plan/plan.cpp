@@ -456,11 +456,9 @@ std::string Plan::print() const {
   if (exit) {
     result += std::string("  exit ") + break_info(exit->reason).name + ": " + exit->message + "\n";
     for (const FrameState& frame : exit->frames) {
-      int32_t instr = frame.instr;
-      while (frame.info->instrs[instr].op == Op::PRECALL)
-        instr = frame.info->instrs[instr].next;  // only some versions have it
+      const Instr& instr = frame.info->instrs[frame.instr];
       result += std::string("    frame ") + PyUnicode_AsUTF8(frame.info->code->co_qualname) + " at " +
-                op_name(frame.info->instrs[instr].op) + " line " + std::to_string(frame.info->instrs[instr].line) +
+                op_name(instr.op) + " line " + std::to_string(instr.line) +
                 "\n";
     }
   }
