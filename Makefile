@@ -5,7 +5,9 @@
 #   make test-all   the long tests as well: all operators in all dtypes, all models with the default backend
 #   make build      .venv with the package in place: .venv/bin/python -c "import magneto"
 #   make bench      the figures against torch.compile; results in bench/results/
-#   make lint       clang-format, clang-tidy, ruff, mypy
+#   make lint       structure (tools/structure.toml), clang-format, clang-tidy, ruff, mypy
+#   make lint-fast  all but clang-tidy, in seconds
+#   make odr        the whole program through the linker's -Wodr: no two definitions of one class
 #   make sanitize   the tests under AddressSanitizer and UBSan, then the threaded ones under ThreadSanitizer
 #   make wheel      dist/magneto-*.whl, for this Python and this PyTorch
 #   make clean      removes what was built (not .venv; `make distclean` does)
@@ -22,7 +24,7 @@ ARGS ?=
 venv := .venv/bin/python
 setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
-.PHONY: build test test-all demo bench lint sanitize wheel clean distclean
+.PHONY: build test test-all demo bench lint lint-fast odr sanitize wheel clean distclean
 .DELETE_ON_ERROR:
 
 .venv/.ready-build: tools/setup.sh
@@ -54,6 +56,15 @@ bench: build .venv/.ready-test
 
 lint: .venv/.ready-test .venv/.ready-lint
 	@tools/lint.sh $(JOBS)
+
+lint-fast: .venv/.ready-test .venv/.ready-lint
+	@tools/lint.sh $(JOBS) fast
+
+# Types are compared when objects are linked; what the code does is not looked at, so it is not optimised.
+odr: build
+	@mkdir -p build/odr/package
+	@tools/build.sh build/odr $(JOBS) -DMAGNETO_PACKAGE_DIR="$(CURDIR)/build/odr/package" -DCMAKE_BUILD_TYPE=None \
+	  -DCMAKE_CXX_FLAGS="-O0 -flto=$(JOBS) -Wodr -Wlto-type-mismatch -Werror=odr -Werror=lto-type-mismatch"
 
 sanitize: .venv/.ready-test
 	@tools/sanitize.sh $(JOBS)

@@ -18,7 +18,7 @@ import threading
 import torch
 
 from magneto import _log
-from magneto._install import config_modules, dynamo, patched, modules, peer, settings, table
+from magneto._install import config_modules, dynamo, modules, patched, peer, settings, table
 from magneto._install.changes import Changes
 
 _lock = threading.RLock()

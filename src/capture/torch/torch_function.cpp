@@ -28,7 +28,7 @@ bool is_users(PyObject* mode) { return !guards::device_of_context(mode); }
 
 /// What stops a call that was noted.
 PyObject* stop_class() {
-  static PyObject* const type = PyErr_NewException("magneto.CallHandedOn", PyExc_BaseException, nullptr);
+  static PyObject* const type = PyErr_NewException("magneto.RedispatchedCall", PyExc_BaseException, nullptr);
   return type;
 }
 

@@ -234,7 +234,7 @@ class Run {
   }
 
   const AtenProgram::Impl& program_;
-  Registers tensors_;
+  RunTensors tensors_;
   torch::jit::Stack& stack_;
   DispatchScope scope_;
   graph::SymbolValues symbols_;

@@ -221,7 +221,7 @@ class Run {
       if (step.out) keep_planned(call.results[0]);
       return fix_results(call);
     }
-    const Registers tensors{nullptr, nullptr, registers_.data()};
+    const RunTensors tensors{nullptr, nullptr, registers_.data()};
     if (step.out) return step.out(call, call.keys, tensors, registers_[call.results[0]]);
     if (call.typed) {
       at::Tensor result = call.typed(call, call.keys, tensors);

@@ -18,7 +18,7 @@
 namespace magneto::runtime {
 
 /// An operator's kernel that writes its result into a tensor that is there.
-using OutCall = void (*)(const Step& step, c10::DispatchKeySet keys, const Registers& registers, at::Tensor& out);
+using OutCall = void (*)(const Step& step, c10::DispatchKeySet keys, const RunTensors& registers, at::Tensor& out);
 /// The out call for `step`'s operator; null if it has none.
 OutCall find_out_call(const Step& step);
 

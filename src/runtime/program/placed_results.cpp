@@ -54,7 +54,7 @@ torch::Library& placing_library() {
 
 }  // namespace
 
-void call_placed(const Step& step, c10::DispatchKeySet keys, const Registers& registers, at::Tensor& out) {
+void call_placed(const Step& step, c10::DispatchKeySet keys, const RunTensors& registers, at::Tensor& out) {
   placing_library();
   torch::jit::Stack stack;
   stack.reserve(step.arguments.size());

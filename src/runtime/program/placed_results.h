@@ -9,6 +9,6 @@ namespace magneto::runtime {
 
 /// Runs `step`'s operator so that the first empty tensor that it resizes to `out`'s type and sizes lies where `out`
 /// does. Copies the result if it lies elsewhere all the same.
-void call_placed(const Step& step, c10::DispatchKeySet keys, const Registers& registers, at::Tensor& out);
+void call_placed(const Step& step, c10::DispatchKeySet keys, const RunTensors& registers, at::Tensor& out);
 
 }  // namespace magneto::runtime

@@ -51,10 +51,10 @@ struct StaticView {
 
 enum class CallMode : uint8_t { Direct, Tracked, Dispatched };
 
-struct Registers;
+struct RunTensors;
 struct Step;
 /// A typed call for a frequent operator (see typed_calls.cpp).
-using TypedCall = at::Tensor (*)(const Step& step, c10::DispatchKeySet keys, const Registers& registers);
+using TypedCall = at::Tensor (*)(const Step& step, c10::DispatchKeySet keys, const RunTensors& registers);
 
 struct Step {
   c10::OperatorHandle op;
@@ -93,7 +93,7 @@ struct AtenProgram::Impl {
 };
 
 /// One run's tensors.
-struct Registers {
+struct RunTensors {
   const at::Tensor* const* inputs;
   const at::Tensor* constants;
   at::Tensor* registers;

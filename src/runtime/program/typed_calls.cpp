@@ -29,7 +29,7 @@ namespace {
 
 /// Argument `index` of a step as the C++ type that the operator takes.
 template <typename Type>
-decltype(auto) argument(const Step& step, const Registers& registers, size_t index) {
+decltype(auto) argument(const Step& step, const RunTensors& registers, size_t index) {
   const Argument& argument = step.arguments[index];
   if constexpr (std::is_same_v<Type, at::Tensor>) {
     return registers[argument.tensor];
@@ -50,7 +50,7 @@ struct Typed;
 /// Reads the argument types off the operator's own schema signature.
 template <typename Operator, typename... Types>
 struct Typed<Operator, at::Tensor(Types...)> {
-  static at::Tensor call(const Step& step, c10::DispatchKeySet keys, const Registers& registers) {
+  static at::Tensor call(const Step& step, c10::DispatchKeySet keys, const RunTensors& registers) {
     return [&]<size_t... I>(std::index_sequence<I...>) {
       return Operator::redispatch(keys, argument<std::remove_cvref_t<Types>>(step, registers, I)...);
     }(std::index_sequence_for<Types...>{});

@@ -1,0 +1,267 @@
+"""Holds the sources to their structure: layers, one definition per name, lengths, words. `structure.py [root]`
+
+What is asked for stands in structure.toml beside this file. Prints one line per offence, and fails if there is any:
+
+- **layers**: a folder of src/ includes only from itself and from the folders of the rows above it.
+- **definitions**: no two files define a class or an enum of one qualified name. (`make odr` has the linker compare
+  whole definitions.)
+- **lengths**: of files, and of functions in C++ and Python.
+- **words**: those that the glossary has replaced.
+
+An `allow` table lists what is still over a limit, and why. It can only shrink: what is over its own row fails, and
+so does a row that nothing needs any more; `--shrink` takes those rows out and lowers the others to what is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import dataclasses
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TABLE = Path(__file__).with_suffix(".toml")
+CPP = (".h", ".cpp", ".def")
+INCLUDE = re.compile(r'^\s*#\s*include "([^"]+)"', re.MULTILINE)
+_LITERAL = re.compile(
+    r'//[^\n]*|/\*.*?\*/|R"([^()\s]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.DOTALL
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Function:
+    name: str
+    line: int
+    lines: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Definition:
+    """A class or an enum, by its qualified name."""
+
+    name: str
+    line: int
+
+
+def without_literals(text: str) -> str:
+    """C++ with comments, strings and directives blanked; line numbers stay."""
+    blanked = _LITERAL.sub(
+        lambda match: re.sub(r"[^\n]", " ", match[0]) if match[0][0] == "/" else _empty(match[0]), text
+    )
+    return re.sub(r"(?m)^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda match: "\n" * match[0].count("\n"), blanked)
+
+
+def _empty(literal: str) -> str:
+    return '""' + "\n" * literal.count("\n")
+
+
+_NAMESPACE = re.compile(r"\bnamespace\b\s*([\w:]*)\s*$")
+_CLASS = re.compile(
+    r"(?:^|\s)(?:class|struct|union|enum(?:\s+class|\s+struct)?)\s+(?:alignas\([^)]*\)\s*|\[\[[^\]]*\]\]\s*)*"
+    r"((?:\w+::)*\w+(?:<[^{]*?>)?)\s*(?:final\s*)?(?::(?!:)[^{]*)?$"
+)
+_FUNCTION = re.compile(r"([\w:~]+(?:<[^()]*>)?|operator\s*[^\s\w(]+|operator\(\))\s*\(")
+
+
+def _scope(header: str) -> tuple[str, str]:
+    """What a brace behind `header` opens, in a namespace or a class: its kind and its name."""
+    plain = header.strip()
+    while plain.startswith("template"):
+        plain = _after_template(plain)
+    if match := _NAMESPACE.search(plain):
+        return "namespace", match[1]
+    if "(" not in plain and (match := _CLASS.search(plain)):
+        return "class", re.sub(r"\s+", "", match[1])
+    if match := _CLASS.fullmatch(re.sub(r"alignas\([^)]*\)", "", plain)):
+        return "class", re.sub(r"\s+", "", match[1])
+    if ")" in plain and (match := _FUNCTION.search(plain)):
+        return "function", match[1]
+    return "other", ""
+
+
+def _after_template(text: str) -> str:
+    depth = 0
+    for index, char in enumerate(text):
+        if char == "<":
+            depth += 1
+        elif char == ">":
+            depth -= 1
+            if depth == 0:
+                return text[index + 1 :].lstrip()
+    return ""
+
+
+def scan(text: str) -> tuple[list[Function], list[Definition]]:
+    """The functions and the named types of C++ in this project's layout (clang-format's Google style)."""
+    text = without_literals(text)
+    functions: list[Function] = []
+    definitions: list[Definition] = []
+    scopes: list[tuple[str, str, int]] = []  # kind, name, line
+    header_start = 0
+    line = 1
+    for index, char in enumerate(text):
+        if char == "\n":
+            line += 1
+        elif char == "{":
+            if scopes and scopes[-1][0] not in ("namespace", "class"):
+                scopes.append(("inner", "", line))
+                continue
+            # `: member_{value} {`: a member's initializer has no space in front of its brace.
+            if text[index - 1].isalnum() or text[index - 1] in "_>":
+                scopes.append(("initializer", "", line))
+                continue
+            header = text[header_start:index]
+            kind, name = _scope(re.sub(r"\b(?:public|private|protected):", "", header))
+            start = line - header.lstrip().count("\n")
+            path = [outer for _, outer, _ in scopes if outer != "(anonymous)"]
+            if kind == "class" and not any(outer == "(anonymous)" for _, outer, _ in scopes):
+                definitions.append(Definition("::".join([*path, name]), line))
+            scopes.append((kind, name or ("(anonymous)" if kind == "namespace" else ""), start))
+            header_start = index + 1
+        elif char == "}":
+            if not scopes:
+                continue  # a table's row of macros
+            kind, name, start = scopes.pop()
+            if kind == "function":
+                path = [outer for _, outer, _ in scopes if outer and outer != "(anonymous)"]
+                functions.append(Function("::".join([*path, name]), start, line - start + 1))
+            if kind not in ("inner", "initializer"):
+                header_start = index + 1
+        elif char == ";" and (not scopes or scopes[-1][0] in ("namespace", "class")):
+            header_start = index + 1
+    return functions, definitions
+
+
+def python_functions(text: str) -> Iterator[Function]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield Function(node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1)
+
+
+class Lint:
+    def __init__(self, root: Path, table: dict[str, Any]) -> None:
+        self.root = root
+        self.table = table
+        self.sources = {
+            str(path.relative_to(root / "src")): path.read_text()
+            for path in sorted((root / "src").rglob("*"))
+            if path.suffix in CPP
+        }
+        self.scripts = {
+            str(path.relative_to(root)): path.read_text()
+            for folder in ("magneto", "tools")
+            for path in sorted((root / folder).rglob("*.py"))
+        }
+        self.lengths: dict[str, int] = {}  # of what is over a limit
+        self.scanned = {name: scan(text) for name, text in self.sources.items() if not name.endswith(".def")}
+
+    def offences(self) -> list[str]:
+        return [*self.layers(), *self.definitions(), *self.file_lengths(), *self.function_lengths(), *self.words()]
+
+    def layers(self) -> Iterator[str]:
+        table = self.table["layers"]
+        level = {folder: index for index, row in enumerate(table["order"]) for folder in row}
+        unused = set(table["allow"])
+        for name, text in self.sources.items():
+            folder = name.split("/")[0]
+            if "/" in name and folder not in level:
+                yield f"src/{name}: the folder `{folder}` is in no row of [layers] order"
+            for included in INCLUDE.findall(text):
+                to = included.split("/")[0]
+                if folder == to or "/" not in name or included in table["everywhere"]:
+                    continue
+                if to not in level or folder not in level:
+                    continue  # said above, for the folder's own files
+                legal = level[to] < level[folder]
+                if folder in table["apart"]:  # but its bindings, which are its side to Python
+                    legal = to in table["apart"][folder] or (to == "python" and name.endswith("/bindings.cpp"))
+                if not legal and f"{name} -> {included}" in table["allow"]:
+                    unused.discard(f"{name} -> {included}")
+                elif not legal:
+                    yield f'src/{name}: includes "{included}": `{folder}` may not include from `{to}`'
+        for row in sorted(unused):
+            yield f"structure.toml: [layers.allow] {row!r} is needed no more: take it out"
+
+    def definitions(self) -> Iterator[str]:
+        places: dict[str, list[str]] = collections.defaultdict(list)
+        for name, (_, definitions) in self.scanned.items():
+            for definition in definitions:
+                places[definition.name].append(f"src/{name}:{definition.line}")
+        for name, found in places.items():
+            # One file per version of CPython: never two of them in one program.
+            if len({re.sub(r"cpython_\d+", "cpython", place.split(":")[0]) for place in found}) > 1:
+                yield f"{found[0]}: `{name}` is defined again in {', '.join(found[1:])}"
+
+    def file_lengths(self) -> Iterator[str]:
+        lengths = {f"src/{name}": text.count("\n") for name, text in self.sources.items()}
+        lengths |= {name: text.count("\n") for name, text in self.scripts.items()}
+        yield from self._over("files", lengths)
+
+    def function_lengths(self) -> Iterator[str]:
+        lengths: dict[str, int] = {}
+        for name, (functions, _) in self.scanned.items():
+            for function in functions:
+                key = f"src/{name} {function.name}"
+                lengths[key] = max(lengths.get(key, 0), function.lines)
+        for name, text in self.scripts.items():
+            for function in python_functions(text):
+                lengths[f"{name} {function.name}"] = function.lines
+        yield from self._over("functions", lengths)
+
+    def _over(self, what: str, lengths: dict[str, int]) -> Iterator[str]:
+        limit, allow = self.table[what]["limit"], self.table[what]["allow"]
+        for name, length in lengths.items():
+            allowed = allow[name]["lines"] if name in allow else limit
+            if length > limit and length > allowed:
+                yield f"{name}: {length} lines, more than {allowed}"
+        for row in sorted(name for name in allow if lengths.get(name, 0) <= limit):
+            yield f"structure.toml: [{what}.allow] {row!r} is needed no more: take it out"
+        self.lengths |= {name: length for name, length in lengths.items() if length > limit}
+
+    def words(self) -> Iterator[str]:
+        texts = {f"src/{name}": text for name, text in self.sources.items()}
+        texts |= {name: text for name, text in self.scripts.items() if name.startswith("magneto/")}
+        texts |= {
+            str(path.relative_to(self.root)): path.read_text() for path in sorted((self.root / "docs").rglob("*.md"))
+        }
+        words = {re.compile(word): standard for word, standard in self.table["words"].items()}
+        for name, text in texts.items():
+            for word, standard in words.items():
+                for match in word.finditer(text):
+                    line = text.count("\n", 0, match.start()) + 1
+                    yield f"{name}:{line}: `{match[0]}`: say {standard}"
+
+
+def shrunk(text: str, lint: Lint) -> str:
+    """The text of structure.toml without the rows that nothing needs, the others no higher than what is there."""
+    needless = {
+        match[1] for offence in lint.offences() if (match := re.search(r"\] '(.*)' is needed no more", offence))
+    }
+    lines = []
+    for line in text.splitlines(keepends=True):
+        name = line.split('"')[1] if line.startswith('"') else ""
+        if name in needless:
+            continue
+        if name in lint.lengths:
+            line = re.sub(r"lines = (\d+)", lambda m, n=name: f"lines = {min(int(m[1]), lint.lengths[n])}", line)  # type: ignore[misc]
+        lines.append(line)
+    return "".join(lines)
+
+
+def main() -> int:
+    arguments = [argument for argument in sys.argv[1:] if argument != "--shrink"]
+    root = Path(arguments[0]) if arguments else Path(__file__).parents[1]
+    if "--shrink" in sys.argv:
+        text = TABLE.read_text()
+        TABLE.write_text(shrunk(text, Lint(root, tomllib.loads(text))))
+    offences = Lint(root, tomllib.loads(TABLE.read_text())).offences()
+    print("\n".join(offences) or "structure: ok")
+    return bool(offences)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
