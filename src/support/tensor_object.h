@@ -15,6 +15,8 @@ bool is_exact_tensor_type(PyTypeObject* type);
 const at::Tensor& unpack_tensor(PyObject* object);
 /// The tensor's Python object, made where it has none. New reference, or null with an exception.
 PyObject* tensor_object(at::Tensor tensor);
+/// The same, of that class, which is torch.Tensor or derived from it.
+PyObject* tensor_object(at::Tensor tensor, PyTypeObject* type);
 /// torch.Tensor. Borrowed.
 PyObject* tensor_class();
 
