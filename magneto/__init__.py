@@ -25,7 +25,6 @@ from magneto._api import (
     debug_dump,
     disable,
     explain,
-    install,
     is_compiling,
     list_modes,
     list_options,
@@ -33,10 +32,10 @@ from magneto._api import (
     reset,
     stats,
     summary,
-    uninstall,
     why,
 )
 from magneto._backends import list_backends, register_backend
+from magneto._installation import install, uninstall
 from magneto._marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from magneto._module import OptimizedModule
 from magneto._stance import set_stance

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
-from magneto import _C, _backends, _options, config, exc
+from magneto import _C, _arguments, _options, config, exc
 from magneto._module import OptimizedModule
 from magneto._options import MODES
 
@@ -80,7 +80,7 @@ def compile(
         "disable": disable,
         "recompile_limit": recompile_limit,
     }
-    core_options = _checked_options(**arguments)
+    core_options = _arguments.core_options(**arguments)
     if model is None:
         return lambda function: compile(function, **arguments)
     model = _original(model)
@@ -95,47 +95,6 @@ def compile(
     if isinstance(model, torch.nn.Module):
         return OptimizedModule(model, core_options)
     return _C.compile(model, core_options)
-
-
-def _checked_options(
-    fullgraph: Any, dynamic: Any, backend: Any, mode: Any, options: Any, disable: Any, recompile_limit: Any
-) -> dict[str, Any]:
-    """What the core gets; raises for names and types that are not valid."""
-    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
-        if not isinstance(value, bool):
-            raise exc.InvalidValue(f"{name} must be True or False, not {value!r}")
-    if dynamic is not None and not isinstance(dynamic, bool):
-        raise exc.InvalidValue(f"dynamic must be True, False or None, not {dynamic!r}")
-    if mode is not None and (not isinstance(mode, str) or mode not in MODES):
-        raise exc.InvalidMode("mode", mode, MODES)
-    if mode in ("reduce-overhead", "max-autotune"):
-        from magneto import _log  # the core loads it with the first compile
-
-        if _log.enabled("cudagraphs"):
-            _log.emit("cudagraphs", "skipping cudagraphs due to cpu device. Plans run from C++ and need none.")
-    if mode is not None and options is not None:
-        raise exc.InvalidValue("Either mode or options can be given, not both at the same time")
-    if options is not None and not isinstance(options, Mapping):
-        raise exc.InvalidValue(f"options must be a dict, not {options!r}")
-    resolved = _backends.resolve(backend)
-    if mode == "lite" and resolved == "magneto":
-        resolved = "aot_eager"
-    options = dict(options or {})
-    if callable(resolved):
-        resolved = _backends.with_arguments(resolved, mode, options)
-        options = {}
-    settings = {} if callable(resolved) else _options.resolve(mode, options, backend)
-    if recompile_limit is not None:
-        config.check("cache_size_limit", recompile_limit)
-        settings["cache_size_limit"] = recompile_limit
-    return {
-        "fullgraph": fullgraph,
-        "dynamic": dynamic,
-        "backend": resolved,
-        "mode": mode or "default",
-        "options": settings,
-        "disable": disable,
-    }
 
 
 def list_options() -> dict[str, str]:
@@ -312,20 +271,3 @@ def assume_constant_result(fn: F) -> F:
         raise exc.InvalidValue(f"assume_constant_result takes a callable, not an object of type {type(fn).__name__}")
     _C.assume_constant_result(fn)
     return fn
-
-
-def install() -> None:
-    """Makes torch.compile and the names around it (torch._dynamo, torch._inductor...) Magneto's, for the process.
-
-    Programs written for torch.compile then run unchanged; PyTorch's compiler is not loaded. See docs/install.md.
-    """
-    from magneto import _install
-
-    _install.install()
-
-
-def uninstall() -> None:
-    """Takes `install` back; what was compiled meanwhile stays Magneto's."""
-    from magneto import _install
-
-    _install.uninstall()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from magneto import _C
+from magneto import _C, _arguments, config
 
 # Names that live in the wrapper itself; all other attributes are the original module's.
 _OWN = frozenset({"_orig_mod", "_compiled", "_core_options", "__dict__", "training"})
@@ -125,13 +125,12 @@ class OptimizedModule(_C.CallMixin, torch.nn.Module):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Compiles the original anew with these arguments of `magneto.compile`, in place."""
-        from magneto._api import compile  # which imports this module
-
-        again = compile(self._orig_mod, *args, **kwargs)
-        if isinstance(again, OptimizedModule):
-            self._core_options, self._compiled = again._core_options, again._compiled
-        else:  # disabled
-            self._compiled = again.__call__
+        core_options = _arguments.core_options(*args, **kwargs)
+        if core_options["disable"] or config.disable:
+            self._compiled = self._orig_mod.__call__
+        else:
+            self._core_options = core_options
+            self._compiled = _C.compile(self._orig_mod.__call__, core_options)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return OptimizedModule, (self._orig_mod, self._core_options)
