@@ -75,7 +75,7 @@ def traced_guards() -> list[tuple[tuple[int, int, int], str]]: ...
 def traced_runs() -> list[tuple[tuple[int, int, int], str]]:
     """(compile id, JSON) of each program whose steps TORCH_TRACE has timed."""
 
-def kernel_texts(kernel: str, avx2: bool = False, variant: int = 0, lines: bool = False, /) -> tuple[str, str, str]:
+def kernel_texts(kernel: str, target: str = "host", variant: int = 0, lines: bool = False, /) -> tuple[str, str, str]:
     """Schedule, LLVM IR and assembly of a kernel of the loop IR; `lines`: see codegen::CompileOptions."""
 
 def compile_times() -> dict[str, tuple[list[float], list[int]]]:

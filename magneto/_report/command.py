@@ -65,7 +65,7 @@ def _assembly(kernel: str, variant: int) -> str:
     from magneto import _C
 
     try:
-        return _C.kernel_texts(kernel, False, variant, True)[2]
+        return _C.kernel_texts(kernel, "host", variant, True)[2]
     except (RuntimeError, ValueError):
         return ""
 

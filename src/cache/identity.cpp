@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
 #include <vector>
 
@@ -44,6 +45,10 @@ std::string describe_machine() {
   }
   for (const int level : {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE}) {
     add(" cache ", static_cast<uint64_t>(std::max(0L, sysconf(level))));
+  }
+  // What a user takes from oneDNN, whose results programs are compiled to give, also where they are odd.
+  for (const char* name : {"ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"}) {
+    if (const char* value = std::getenv(name)) text.append(" ").append(name).append("=").append(value);
   }
   return text;
 }

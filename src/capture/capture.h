@@ -102,11 +102,11 @@ struct InterpFrame {
   Frame* real = nullptr;           // frames that C code called back keep their slots in the real frame
   std::vector<PyObject*> storage;  // the slots of all others
   PyObject** slots = nullptr;
-  int32_t depth = 0;             // entries on the value stack
-  int32_t pc = 0;                // instruction being executed
-  std::vector<uint8_t> raw;      // root frame: slots not read yet, still the user's own values
-  int32_t raw_stack = 0;         // root frame: entries from here to the start's depth have not been read either
-  bool callback = false;         // entered from C code: can't be cut
+  int32_t depth = 0;         // entries on the value stack
+  int32_t pc = 0;            // instruction being executed
+  std::vector<uint8_t> raw;  // root frame: slots not read yet, still the user's own values
+  int32_t raw_stack = 0;     // root frame: entries from here to the start's depth have not been read either
+  bool callback = false;     // entered from C code: can't be cut
   // While this frame calls another one: how it goes on when the callee returns.
   bool result_is_pushed = false;  // pop `pops` entries, push the result, next instruction; else can't be cut
   int32_t pops = 0;

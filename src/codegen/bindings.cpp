@@ -40,14 +40,20 @@ std::vector<void*> pointers(const loops::Kernel& kernel, PyObject* tensors, cons
   return result;
 }
 
-/// (text, avx2=False) -> a compiled kernel.
+codegen::Target target_argument(PyObject* name) {
+  if (!name) return codegen::Target::Host;
+  if (const auto target = codegen::target_called(text_argument(name))) return *target;
+  throw std::invalid_argument("there is no target " + std::string(text_argument(name)));
+}
+
+/// (text, target="host") -> a compiled kernel.
 PyObject* kernel_compile(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject* text = nullptr;
-    int avx2 = 0;
-    if (!PyArg_ParseTuple(args, "U|p", &text, &avx2)) return nullptr;
+    PyObject* target = nullptr;
+    if (!PyArg_ParseTuple(args, "U|U", &text, &target)) return nullptr;
     const loops::Kernel kernel = loops::parse(text_argument(text));
-    auto* holder = new Compiled(codegen::compile({&kernel, 1}, {.avx2 = avx2 != 0})[0]);
+    auto* holder = new Compiled(codegen::compile({&kernel, 1}, {.target = target_argument(target)})[0]);
     return PyCapsule_New(holder, kCapsule, [](PyObject* capsule) {
       delete static_cast<Compiled*>(PyCapsule_GetPointer(capsule, kCapsule));
     });
@@ -103,30 +109,33 @@ PyObject* kernel_interpret(PyObject*, PyObject* args) {
   });
 }
 
-/// (text, avx2=False, variant=0, lines=False) -> (schedule, LLVM IR, assembly).
+/// (text, target="host", variant=0, lines=False) -> (schedule, LLVM IR, assembly).
 PyObject* kernel_texts(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject* text = nullptr;
-    int avx2 = 0, variant = 0, lines = 0;
-    if (!PyArg_ParseTuple(args, "U|pip", &text, &avx2, &variant, &lines)) return nullptr;
+    PyObject* target = nullptr;
+    int variant = 0, lines = 0;
+    if (!PyArg_ParseTuple(args, "U|Uip", &text, &target, &variant, &lines)) return nullptr;
     if (variant < 0 || static_cast<size_t>(variant) >= std::size(codegen::kVariants)) {
       throw std::invalid_argument("there is no variant " + std::to_string(variant));
     }
-    const codegen::KernelTexts texts = codegen::texts_of(loops::parse(text_argument(text)),
-                                                         {.avx2 = avx2 != 0, .variant = variant, .lines = lines != 0});
+    const codegen::KernelTexts texts =
+        codegen::texts_of(loops::parse(text_argument(text)),
+                          {.target = target_argument(target), .variant = variant, .lines = lines != 0});
     Ref schedule = checked(text_result(texts.schedule)), ir = checked(text_result(texts.llvm_ir)),
         assembly = checked(text_result(texts.assembly));
     return PyTuple_Pack(3, schedule.get(), ir.get(), assembly.get());
   });
 }
 
-/// (text, avx2=False) -> (object, units, cost): what LLVM makes of it now, and a cache keeps.
+/// (text, target="host") -> (object, units, cost): what LLVM makes of it now, and a cache keeps.
 PyObject* kernel_generate(PyObject*, PyObject* args) {
   return guarded([&]() -> PyObject* {
     PyObject* text = nullptr;
-    int avx2 = 0;
-    if (!PyArg_ParseTuple(args, "U|p", &text, &avx2)) return nullptr;
-    const codegen::FinishedCode code = codegen::generate(loops::parse(text_argument(text)), {.avx2 = avx2 != 0});
+    PyObject* target = nullptr;
+    if (!PyArg_ParseTuple(args, "U|U", &text, &target)) return nullptr;
+    const codegen::FinishedCode code =
+        codegen::generate(loops::parse(text_argument(text)), {.target = target_argument(target)});
     Ref units = checked(text_result(code.units)), cost = checked(text_result(code.cost));
     Ref object = checked(PyBytes_FromStringAndSize(code.object.data(), static_cast<Py_ssize_t>(code.object.size())));
     return PyTuple_Pack(3, object.get(), units.get(), cost.get());
@@ -158,14 +167,14 @@ PyObject* kernel_stats(PyObject*, PyObject*) {
 }  // namespace
 
 PyMethodDef codegen_methods[] = {
-    {"kernel_compile", kernel_compile, METH_VARARGS, "(text, avx2=False): machine code for a kernel in text form."},
+    {"kernel_compile", kernel_compile, METH_VARARGS, "(text, target='host'): machine code for a kernel in text form."},
     {"kernel_run", kernel_run, METH_VARARGS, "(compiled, tensors, symbols=()): runs a kernel on the tensors' data."},
     {"kernel_range", kernel_range, METH_VARARGS, "(compiled, symbols=()): how many units it has, and its grain."},
     {"kernel_interpret", kernel_interpret, METH_VARARGS,
      "(text, tensors, symbols=()): runs a kernel by the interpreter."},
     {"kernel_texts", kernel_texts, METH_VARARGS,
-     "(text, avx2=False, variant=0, lines=False): schedule, LLVM IR and assembly of a kernel."},
-    {"kernel_generate", kernel_generate, METH_VARARGS, "(text, avx2=False): object code, units and cost from LLVM."},
+     "(text, target='host', variant=0, lines=False): schedule, LLVM IR and assembly of a kernel."},
+    {"kernel_generate", kernel_generate, METH_VARARGS, "(text, target='host'): object code, units and cost from LLVM."},
     {"kernel_adopt", kernel_adopt, METH_VARARGS, "(text, object, units, cost): a kernel with finished code."},
     {"kernel_stats", kernel_stats, METH_NOARGS, "Kernels asked for, kernels compiled, nanoseconds."},
     {nullptr, nullptr, 0, nullptr},

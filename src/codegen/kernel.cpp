@@ -123,7 +123,7 @@ constexpr int kVariantBits[] = {0, MAGNETO_OTHER_LANES, MAGNETO_NARROW, MAGNETO_
 static_assert(std::size(kVariantBits) == std::size(kVariants));
 
 int option_bits(const CompileOptions& options) {
-  return (options.avx2 ? MAGNETO_AVX2 : 0) | kVariantBits[options.variant];
+  return static_cast<int>(options.target) << MAGNETO_TARGET_SHIFT | kVariantBits[options.variant];
 }
 
 FinishedCode ask_llvm(const std::string& text, int options) {
@@ -208,6 +208,9 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
                                                            std::span<const int32_t> variants,
                                                            const std::function<void(size_t, size_t)>& progress) {
   requested += static_cast<int64_t>(kernels.size());
+  if (!runs_here(options.target)) {
+    throw std::runtime_error(std::string("this CPU can't run code for ") + name_of(options.target));
+  }
   std::vector<std::string> texts, keys;
   std::vector<int> bits;
   std::vector<std::shared_ptr<const Code>> codes(kernels.size());
@@ -218,7 +221,7 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
       throw std::invalid_argument("kernel \"" + kernels[i].name + "\": " + violations[0]);
     }
     texts.push_back(loops::print(kernels[i], /*bare=*/true));
-    bits.push_back(option_bits({options.avx2, variants.empty() ? options.variant : variants[i]}));
+    bits.push_back(option_bits({options.target, variants.empty() ? options.variant : variants[i]}));
     keys.push_back(std::to_string(bits[i]) + texts[i]);
     if (!first.emplace(keys[i], i).second) continue;
     codes[i] = table().find(keys[i]);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/target.h"
 #include "loops/ir.h"
 
 namespace magneto::codegen {
@@ -32,8 +33,8 @@ inline constexpr const char* kVariants[] = {"as scheduled", "lanes along other l
                                             "twice as many registers"};
 
 struct CompileOptions {
-  /// Code for AVX2 on any CPU that has it, so that tests see both kinds of code.
-  bool avx2 = false;
+  /// Others than the host are for tests, which see each kind of code on any CPU that has it.
+  Target target = Target::Host;
   /// Of kVariants.
   int32_t variant = 0;
   /// Assembly with `.loc 0 N`: what follows is for value N - 1 of the kernel (of a store: the value stored).
@@ -64,8 +65,9 @@ int64_t grain_for(int64_t cost);
 
 /// Compiles kernels, in parallel when there are several; equal ones (whatever their names and origins) once, also
 /// across calls and, through the cache on disk, across processes. Throws std::invalid_argument for a kernel that does
-/// not verify, std::runtime_error without a code generator. `variants`: of kVariants, for each kernel. `progress` is
-/// told now and then, on this thread, how many kernels of how many the compiler has begun.
+/// not verify, std::runtime_error without a code generator or for a target that this CPU can't run. `variants`: of
+/// kVariants, for each kernel. `progress` is told now and then, on this thread, how many kernels of how many the
+/// compiler has begun.
 std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops::Kernel> kernels,
                                                            const CompileOptions& options = {},
                                                            std::span<const int32_t> variants = {},

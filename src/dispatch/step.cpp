@@ -117,6 +117,103 @@ namespace {
 
 StepResult finished(bool ok) { return ok ? StepResult::Done : StepResult::Raised; }
 
+/// Instructions that make, fill and take apart containers.
+StepResult step_containers(const Instr& in, Stack& stack) {
+  switch (in.op) {
+    case Op::BUILD_TUPLE:
+    case Op::BUILD_LIST: {
+      const bool tuple = in.op == Op::BUILD_TUPLE;
+      PyObject* made = tuple ? PyTuple_New(in.arg) : PyList_New(in.arg);
+      if (!made) return StepResult::Raised;
+      for (int32_t i = in.arg - 1; i >= 0; --i) {
+        PyObject* item = std::exchange(stack.base[--*stack.depth], nullptr);
+        if (tuple) {
+          PyTuple_SET_ITEM(made, i, item);
+        } else {
+          PyList_SET_ITEM(made, i, item);
+        }
+      }
+      stack.push(made);
+      return StepResult::Done;
+    }
+    case Op::BUILD_SET: {
+      Ref made = Ref::steal(PySet_New(nullptr));
+      for (int32_t i = in.arg - 1; made && i >= 0; --i) {
+        if (PySet_Add(made.get(), stack.top(i)) < 0) return StepResult::Raised;
+      }
+      return finished(stack.replace(in.arg, made.release()));
+    }
+    case Op::BUILD_MAP: {
+      Ref made = Ref::steal(PyDict_New());
+      for (int32_t i = in.arg - 1; made && i >= 0; --i) {
+        if (PyDict_SetItem(made.get(), stack.top(2 * i + 1), stack.top(2 * i)) < 0) return StepResult::Raised;
+      }
+      return finished(stack.replace(2 * in.arg, made.release()));
+    }
+    case Op::BUILD_CONST_KEY_MAP: {
+      Ref made = Ref::steal(PyDict_New());
+      for (int32_t i = 0; made && i < in.arg; ++i) {
+        if (PyDict_SetItem(made.get(), PyTuple_GET_ITEM(stack.top(), i), stack.top(in.arg - i)) < 0)
+          return StepResult::Raised;
+      }
+      return finished(stack.replace(in.arg + 1, made.release()));
+    }
+    case Op::BUILD_SLICE:
+      return finished(stack.replace(
+          in.arg, PySlice_New(stack.top(in.arg - 1), stack.top(in.arg - 2), in.arg == 3 ? stack.top() : nullptr)));
+    case Op::BINARY_SLICE: {
+      Ref slice = Ref::steal(PySlice_New(stack.top(1), stack.top(), nullptr));
+      return finished(stack.replace(3, slice ? PyObject_GetItem(stack.top(2), slice.get()) : nullptr));
+    }
+    case Op::STORE_SLICE: {
+      Ref slice = Ref::steal(PySlice_New(stack.top(1), stack.top(), nullptr));
+      if (!slice || PyObject_SetItem(stack.top(2), slice.get(), stack.top(3)) < 0) return StepResult::Raised;
+      stack.drop(4);
+      return StepResult::Done;
+    }
+    case Op::BUILD_STRING: {
+      Ref empty = Ref::steal(PyUnicode_New(0, 0));
+      return finished(
+          stack.replace(in.arg, _PyUnicode_JoinArray(empty.get(), &stack.base[*stack.depth - in.arg], in.arg)));
+    }
+    case Op::LIST_TO_TUPLE:
+      return finished(stack.replace(1, PyList_AsTuple(stack.top())));
+    case Op::LIST_EXTEND: {
+      // CPython words the error about a value that can't be iterated.
+      if (!Py_TYPE(stack.top())->tp_iter && !PySequence_Check(stack.top())) return StepResult::NotOurs;
+      Ref none = Ref::steal(_PyList_Extend(reinterpret_cast<PyListObject*>(stack.top(in.arg)), stack.top()));
+      if (!none) return StepResult::Raised;
+      stack.drop(1);
+      return StepResult::Done;
+    }
+    case Op::SET_ADD:
+      if (PySet_Add(stack.top(in.arg), stack.top()) < 0) return StepResult::Raised;
+      stack.drop(1);
+      return StepResult::Done;
+    case Op::SET_UPDATE:
+      if (_PySet_Update(stack.top(in.arg), stack.top()) < 0) return StepResult::Raised;
+      stack.drop(1);
+      return StepResult::Done;
+    case Op::MAP_ADD:
+      if (PyDict_SetItem(stack.top(in.arg + 1), stack.top(1), stack.top()) < 0) return StepResult::Raised;
+      stack.drop(2);
+      return StepResult::Done;
+    case Op::UNPACK_SEQUENCE: {
+      PyObject* sequence = stack.top();
+      if ((!PyTuple_CheckExact(sequence) && !PyList_CheckExact(sequence)) ||
+          PySequence_Fast_GET_SIZE(sequence) != in.arg) {
+        return StepResult::NotOurs;
+      }
+      Ref held = Ref::borrow(sequence);
+      stack.drop(1);
+      for (int32_t i = in.arg - 1; i >= 0; --i) stack.push(Py_NewRef(PySequence_Fast_GET_ITEM(held.get(), i)));
+      return StepResult::Done;
+    }
+    default:
+      return StepResult::NotOurs;
+  }
+}
+
 /// Instructions that need no exit of their own, where an exit was forced or something else of theirs was opaque. What
 /// is left to CPython (NotOurs) ends the frame's capture: returns, yields, exception handling.
 StepResult step_plain(Frame* frame, const CodeInfo& info, const Instr& in, Stack& stack, int32_t* next) {
@@ -143,7 +240,7 @@ StepResult step_plain(Frame* frame, const CodeInfo& info, const Instr& in, Stack
       return StepResult::Done;
     case Op::LOAD_FAST:
     case Op::LOAD_FAST_LOAD_FAST:
-      if (!slots[in.arg]) return StepResult::NotOurs;
+      if (!slots[in.arg] || (in.op == Op::LOAD_FAST_LOAD_FAST && !slots[in.second])) return StepResult::NotOurs;
       stack.push(Py_NewRef(slots[in.arg]));
       if (in.op == Op::LOAD_FAST_LOAD_FAST) stack.push(Py_NewRef(slots[in.second]));
       return StepResult::Done;
@@ -204,97 +301,8 @@ StepResult step_plain(Frame* frame, const CodeInfo& info, const Instr& in, Stack
       if ((stack.top() == Py_None) == (in.op == Op::POP_JUMP_IF_NONE)) *next = in.target;
       stack.drop(1);
       return StepResult::Done;
-    case Op::BUILD_TUPLE:
-    case Op::BUILD_LIST: {
-      const bool tuple = in.op == Op::BUILD_TUPLE;
-      PyObject* made = tuple ? PyTuple_New(in.arg) : PyList_New(in.arg);
-      if (!made) return StepResult::Raised;
-      for (int32_t i = in.arg - 1; i >= 0; --i) {
-        PyObject* item = std::exchange(stack.base[--*stack.depth], nullptr);
-        if (tuple) {
-          PyTuple_SET_ITEM(made, i, item);
-        } else {
-          PyList_SET_ITEM(made, i, item);
-        }
-      }
-      stack.push(made);
-      return StepResult::Done;
-    }
-    case Op::BUILD_SET: {
-      Ref made = Ref::steal(PySet_New(nullptr));
-      for (int32_t i = in.arg - 1; made && i >= 0; --i) {
-        if (PySet_Add(made.get(), stack.top(i)) < 0) return StepResult::Raised;
-      }
-      return finished(stack.replace(in.arg, made.release()));
-    }
-    case Op::BUILD_MAP: {
-      Ref made = Ref::steal(PyDict_New());
-      for (int32_t i = in.arg - 1; made && i >= 0; --i) {
-        if (PyDict_SetItem(made.get(), stack.top(2 * i + 1), stack.top(2 * i)) < 0) return StepResult::Raised;
-      }
-      return finished(stack.replace(2 * in.arg, made.release()));
-    }
-    case Op::BUILD_CONST_KEY_MAP: {
-      Ref made = Ref::steal(PyDict_New());
-      for (int32_t i = 0; made && i < in.arg; ++i) {
-        if (PyDict_SetItem(made.get(), PyTuple_GET_ITEM(stack.top(), i), stack.top(in.arg - i)) < 0)
-          return StepResult::Raised;
-      }
-      return finished(stack.replace(in.arg + 1, made.release()));
-    }
-    case Op::BUILD_SLICE:
-      return finished(stack.replace(
-          in.arg, PySlice_New(stack.top(in.arg - 1), stack.top(in.arg - 2), in.arg == 3 ? stack.top() : nullptr)));
-    case Op::BUILD_STRING: {
-      Ref empty = Ref::steal(PyUnicode_New(0, 0));
-      return finished(
-          stack.replace(in.arg, _PyUnicode_JoinArray(empty.get(), &stack.base[*stack.depth - in.arg], in.arg)));
-    }
-    case Op::BINARY_SLICE: {
-      Ref slice = Ref::steal(PySlice_New(stack.top(1), stack.top(), nullptr));
-      return finished(stack.replace(3, slice ? PyObject_GetItem(stack.top(2), slice.get()) : nullptr));
-    }
-    case Op::STORE_SLICE: {
-      Ref slice = Ref::steal(PySlice_New(stack.top(1), stack.top(), nullptr));
-      if (!slice || PyObject_SetItem(stack.top(2), slice.get(), stack.top(3)) < 0) return StepResult::Raised;
-      stack.drop(4);
-      return StepResult::Done;
-    }
-    case Op::LIST_TO_TUPLE:
-      return finished(stack.replace(1, PyList_AsTuple(stack.top())));
-    case Op::LIST_EXTEND: {
-      // CPython words the error about a value that can't be iterated.
-      if (!Py_TYPE(stack.top())->tp_iter && !PySequence_Check(stack.top())) return StepResult::NotOurs;
-      Ref none = Ref::steal(_PyList_Extend(reinterpret_cast<PyListObject*>(stack.top(in.arg)), stack.top()));
-      if (!none) return StepResult::Raised;
-      stack.drop(1);
-      return StepResult::Done;
-    }
-    case Op::SET_ADD:
-      if (PySet_Add(stack.top(in.arg), stack.top()) < 0) return StepResult::Raised;
-      stack.drop(1);
-      return StepResult::Done;
-    case Op::SET_UPDATE:
-      if (_PySet_Update(stack.top(in.arg), stack.top()) < 0) return StepResult::Raised;
-      stack.drop(1);
-      return StepResult::Done;
-    case Op::MAP_ADD:
-      if (PyDict_SetItem(stack.top(in.arg + 1), stack.top(1), stack.top()) < 0) return StepResult::Raised;
-      stack.drop(2);
-      return StepResult::Done;
     case Op::UNARY_POSITIVE:
       return finished(stack.replace(1, PyNumber_Positive(stack.top())));
-    case Op::UNPACK_SEQUENCE: {
-      PyObject* sequence = stack.top();
-      if ((!PyTuple_CheckExact(sequence) && !PyList_CheckExact(sequence)) ||
-          PySequence_Fast_GET_SIZE(sequence) != in.arg) {
-        return StepResult::NotOurs;
-      }
-      Ref held = Ref::borrow(sequence);
-      stack.drop(1);
-      for (int32_t i = in.arg - 1; i >= 0; --i) stack.push(Py_NewRef(PySequence_Fast_GET_ITEM(held.get(), i)));
-      return StepResult::Done;
-    }
     case Op::GET_LEN: {
       const Py_ssize_t size = PyObject_Size(stack.top());
       if (size < 0) return StepResult::Raised;
@@ -302,7 +310,7 @@ StepResult step_plain(Frame* frame, const CodeInfo& info, const Instr& in, Stack
       return StepResult::Done;
     }
     default:
-      return StepResult::NotOurs;
+      return step_containers(in, stack);
   }
 }
 
@@ -319,8 +327,7 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
     switch (in.op) {
       case Op::CALL:
         return done(stack.replace(
-            in.arg + 2,
-            call(stack, in.arg, in.second < 0 ? nullptr : PyTuple_GET_ITEM(info.consts.get(), in.second))));
+            in.arg + 2, call(stack, in.arg, in.second < 0 ? nullptr : PyTuple_GET_ITEM(info.consts.get(), in.second))));
       case Op::CALL_FUNCTION_EX:
         return done(stack.replace(in.arg & 1 ? 4 : 3, call_ex(stack, in.arg & 1)));
       case Op::LOAD_ATTR:

@@ -2,6 +2,9 @@
 #include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/clamp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -160,7 +163,18 @@ bool one_dnn_computes(c10::ScalarType dtype) {
   return dtype == c10::kFloat || (dtype == c10::kBFloat16 && bfloats) || (dtype == c10::kHalf && halves);
 }
 
-/// Eager gives dense tensors of more than one element to oneDNN. There gelu(inf) is NaN, and x doubles on the way.
+/// Whether oneDNN's gelu doubles x on the way, so that gelu(inf) is NaN: its kernels for AVX-512 do, others don't.
+/// Which of them runs is a matter of the CPU and of the environment (ONEDNN_MAX_CPU_ISA), so it is asked, once.
+bool one_dnn_gelu_doubles() {
+  static const bool doubles = [] {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor extremes = at::full({16}, std::numeric_limits<double>::infinity(), at::kFloat);
+    return at::gelu(extremes).isnan().all().item<bool>();
+  }();
+  return doubles;
+}
+
+/// Eager gives dense tensors of more than one element to oneDNN.
 bool is_one_dnn_gelu(Call& call) {
   const Sizes sizes = call.sizes(0), strides = graph::strides_of(call.meta(0));
   Size elements = 1;
@@ -184,7 +198,7 @@ bool gelu(Call& call) {
     return call.set_result(0.5 * x * (1.0 + tanh(inner)));
   }
   const T twice_normal = 1.0 + erf(x * 0.70710678118654752440);
-  if (!is_one_dnn_gelu(call)) return call.set_result(x * 0.5 * twice_normal);
+  if (!is_one_dnn_gelu(call) || !one_dnn_gelu_doubles()) return call.set_result(x * 0.5 * twice_normal);
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   return call.set_result(select(x == infinity, broadcast(x.number(nan), x.sizes()), x * twice_normal * 0.5));
 }

@@ -291,7 +291,7 @@ def test_code_for_other_features_is_another_entry(cache: Path) -> None:
       }
     }"""
     _C.kernel_compile(text)
-    _C.kernel_compile(text, True)
+    _C.kernel_compile(text, "avx2")
     assert len(entries(cache)) == 2
 
 

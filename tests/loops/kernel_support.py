@@ -26,7 +26,7 @@ TARGETS = ["host", "avx2"]
 
 
 def compiled(text: str, target: str = "host"):
-    return _C.kernel_compile(text, target == "avx2")
+    return _C.kernel_compile(text, target)
 
 
 def run(text: str, tensors, symbols=(), target: str = "host") -> None:

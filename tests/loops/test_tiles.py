@@ -113,9 +113,9 @@ store b2[i0 + 512*i1], %2
 }}
 }}
 """
-    assert "turned: b2[" in _C.kernel_texts(turned_sum)[0]
-    assert "turned: b1[" in _C.kernel_texts(softmax_of(512, 256, "i0 + 512*j", "256*i0 + j"))[0]
-    over_columns = _C.kernel_texts(softmax_of(512, 256, "i0 + 512*j", "i0 + 512*j"))[0]
+    assert "turned: b2[" in _C.kernel_texts(turned_sum, "avx512")[0]
+    assert "turned: b1[" in _C.kernel_texts(softmax_of(512, 256, "i0 + 512*j", "256*i0 + j"), "avx512")[0]
+    over_columns = _C.kernel_texts(softmax_of(512, 256, "i0 + 512*j", "i0 + 512*j"), "avx512")[0]
     assert "lanes across rows" in over_columns
     assert "turned" not in over_columns
 

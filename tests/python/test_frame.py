@@ -348,7 +348,9 @@ def test_raise_without_a_handler():
     assert caught.value is error and line_in(error, catching) == 2
     error = ValueError("outside of the try")
     with pytest.raises(ValueError):
-        enter(catching, at(catching.__code__, "CALL", 1), {"g": 0}, [*callable_entries(int), 3], "raise", error, args=(0,))
+        enter(
+            catching, at(catching.__code__, "CALL", 1), {"g": 0}, [*callable_entries(int), 3], "raise", error, args=(0,)
+        )
     assert line_in(error, catching) == 5
 
 

@@ -269,19 +269,12 @@ int32_t Interpreter::step(const Instr& in) {
       }
       f.set_local(in.arg, Ref());
       break;
-    case Op::MAKE_CELL: {
-      Ref initial = &f == &c.root_ ? c.read_raw(in.arg) : Ref::borrow(f.slots[in.arg]);
-      f.set_local(in.arg, checked(PyCell_New(initial.get())));
+    case Op::MAKE_CELL:
+      op_make_cell(in.arg);
       break;
-    }
-    case Op::COPY_FREE_VARS: {
-      PyObject* closure = PyFunction_GET_CLOSURE(f.function.get());
-      for (int32_t i = 0; i < in.arg; ++i) {
-        f.set_local(f.info->first_free + i, Ref::borrow(PyTuple_GET_ITEM(closure, i)));
-        if (&f == &c.root_ && !f.raw.empty()) f.raw[f.info->first_free + i] = 0;
-      }
+    case Op::COPY_FREE_VARS:
+      op_copy_free_vars(in.arg);
       break;
-    }
     case Op::LOAD_DEREF:
       f.push(load_cell(in.arg));
       break;
@@ -332,6 +325,19 @@ int32_t Interpreter::step(const Instr& in) {
       return step_data(in);
   }
   return in.next;
+}
+
+void Interpreter::op_make_cell(int32_t slot) {
+  Ref initial = &f == &c.root_ ? c.read_raw(slot) : Ref::borrow(f.slots[slot]);
+  f.set_local(slot, checked(PyCell_New(initial.get())));
+}
+
+void Interpreter::op_copy_free_vars(int32_t count) {
+  PyObject* closure = PyFunction_GET_CLOSURE(f.function.get());
+  for (int32_t i = 0; i < count; ++i) {
+    f.set_local(f.info->first_free + i, Ref::borrow(PyTuple_GET_ITEM(closure, i)));
+    if (&f == &c.root_ && !f.raw.empty()) f.raw[f.info->first_free + i] = 0;
+  }
 }
 
 void Interpreter::op_load_global(const Instr& in) {

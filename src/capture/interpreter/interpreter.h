@@ -37,6 +37,8 @@ class Interpreter {
   void op_call_function_ex(const Instr& in);
   void op_load_attr(PyObject* name, bool method);
   void op_load_super_attr(const Instr& in);
+  void op_make_cell(int32_t slot);
+  void op_copy_free_vars(int32_t count);
   void op_load_global(const Instr& in);
   /// The local variable; raises UnboundLocalError.
   Ref load_fast(int32_t slot);

@@ -23,6 +23,7 @@
 
 #include "codegen/llvm/emitter.h"
 #include "codegen/llvm/variant.h"
+#include "codegen/target.h"
 #include "loops/normalize.h"
 
 extern "C" {
@@ -41,38 +42,36 @@ namespace {
 
 constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
 
-struct Target {
+/// A target as LLVM and the schedule need it.
+struct Description {
   std::string cpu, features;
   Machine machine;
 };
 
 /// From there on stores around the cache were faster than through it, also where somebody reads the result next: by
 /// measurement twenty-four times the second cache, whatever other processors share in the third.
-int64_t stream_bytes() {
-  const long second = sysconf(_SC_LEVEL2_CACHE_SIZE);
-  return 24 * std::max<int64_t>(second, 1 << 20);
-}
+int64_t stream_bytes(int64_t second_cache) { return 24 * std::max<int64_t>(second_cache, 1 << 20); }
 
-Target host_target() {
-  Target target;
-  target.cpu = llvm::sys::getHostCPUName().str();
-  bool avx512 = false;
+Description describe_host() {
+  Description host;
+  host.cpu = llvm::sys::getHostCPUName().str();
   const llvm::StringMap<bool> features = llvm::sys::getHostCPUFeatures();
   for (const auto& feature : features) {
-    if (!target.features.empty()) target.features += ',';
-    target.features += (feature.second ? "+" : "-") + feature.first().str();
+    if (!host.features.empty()) host.features += ',';
+    host.features += (feature.second ? "+" : "-") + feature.first().str();
   }
-  avx512 = features.lookup("avx512f") && features.lookup("avx512bw") && features.lookup("avx512vl") &&
-           features.lookup("avx512dq");
-  target.machine = avx512 ? Machine{64, true} : features.lookup("avx2") ? Machine{32, false} : Machine{16, false};
-  target.machine.stream_bytes = stream_bytes();
-  return target;
+  const bool avx512 = features.lookup("avx512f") && features.lookup("avx512bw") && features.lookup("avx512vl") &&
+                      features.lookup("avx512dq");
+  host.machine = avx512 ? Machine{64, true} : features.lookup("avx2") ? Machine{32, false} : Machine{16, false};
+  host.machine.stream_bytes = stream_bytes(sysconf(_SC_LEVEL2_CACHE_SIZE));
+  return host;
 }
 
-Target target_of(int options) {
-  static const Target host = host_target();
-  if (options & MAGNETO_AVX2) return {"haswell", "", {32, false, stream_bytes()}};
-  return host;
+Description describe(Target target) {
+  static const Description host = describe_host();
+  const TargetRow& row = kTargets[static_cast<int>(target)];
+  if (!row.cpu) return host;
+  return {row.cpu, "", {row.vector_bytes, row.masks, stream_bytes(0)}};
 }
 
 void initialize_llvm() {
@@ -85,7 +84,7 @@ void initialize_llvm() {
   });
 }
 
-std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
+std::unique_ptr<llvm::TargetMachine> make_machine(const Description& target) {
   std::string error;
   const llvm::Target* found = llvm::TargetRegistry::lookupTarget(kTriple, error);
   if (!found) throw std::runtime_error("LLVM has no " + std::string(kTriple) + ": " + error);
@@ -101,21 +100,21 @@ std::unique_ptr<llvm::TargetMachine> make_machine(const Target& target) {
 /// Making one takes as long as compiling a small kernel, so they are kept: one for each thread that compiles at once.
 class MachinePool {
  public:
-  std::unique_ptr<llvm::TargetMachine> take(const Target& target, bool avx2) {
+  std::unique_ptr<llvm::TargetMachine> take(Target target) {
     {
       std::lock_guard lock(mutex_);
-      auto& free = free_[avx2];
+      auto& free = free_[static_cast<int>(target)];
       if (!free.empty()) {
         auto machine = std::move(free.back());
         free.pop_back();
         return machine;
       }
     }
-    return make_machine(target);
+    return make_machine(describe(target));
   }
-  void give(std::unique_ptr<llvm::TargetMachine> machine, bool avx2) {
+  void give(std::unique_ptr<llvm::TargetMachine> machine, Target target) {
     std::lock_guard lock(mutex_);
-    free_[avx2].push_back(std::move(machine));
+    free_[static_cast<int>(target)].push_back(std::move(machine));
   }
   static MachinePool& instance() {
     static MachinePool& pool = *new MachinePool;  // LLVM's own statics may be gone at exit
@@ -124,7 +123,7 @@ class MachinePool {
 
  private:
   std::mutex mutex_;
-  std::vector<std::unique_ptr<llvm::TargetMachine>> free_[2];
+  std::vector<std::unique_ptr<llvm::TargetMachine>> free_[std::size(kTargets)];
 };
 
 /// Small on purpose: the emitter's code is in the shape that it should have; what is left are stack slots, repeated
@@ -144,18 +143,19 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   loops::Kernel kernel = loops::parse(text);
   if (const auto violations = loops::verify(kernel); !violations.empty()) throw std::invalid_argument(violations[0]);
   loops::normalize(kernel);
-  const Target target = target_of(options);
+  const size_t row = static_cast<unsigned>(options) >> MAGNETO_TARGET_SHIFT;
+  if (row >= std::size(kTargets)) throw std::invalid_argument("there is no target " + std::to_string(row));
+  const auto target = static_cast<Target>(row);
   const Variant variant{(options & MAGNETO_OTHER_LANES) != 0, (options & MAGNETO_NARROW) != 0,
                         (options & MAGNETO_WIDE) != 0};
-  const Schedule schedule = make_schedule(std::move(kernel), target.machine, variant);
+  const Schedule schedule = make_schedule(std::move(kernel), describe(target).machine, variant);
 
   out.parts[MAGNETO_UNITS] = shapes::text(schedule.units);
   out.parts[MAGNETO_COST] = shapes::text(unit_cost(schedule.kernel) * schedule.rows_per_unit);
 
   llvm::LLVMContext context;
   llvm::Module module("kernel", context);
-  const bool avx2 = options & MAGNETO_AVX2;
-  auto machine = MachinePool::instance().take(target, avx2);
+  auto machine = MachinePool::instance().take(target);
   module.setTargetTriple(kTriple);
   module.setDataLayout(machine->createDataLayout());
   Emitter(module, schedule, (options & MAGNETO_LINES) != 0).run();
@@ -169,7 +169,7 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   }
   optimize(module, *machine);
   if (options & MAGNETO_TEXTS) {
-    const auto copy_machine = make_machine(target);
+    const auto copy_machine = make_machine(describe(target));
     llvm::SmallVector<char, 0> buffer;
     llvm::raw_svector_ostream stream(buffer);
     llvm::legacy::PassManager passes;
@@ -185,7 +185,7 @@ void compile(std::string_view text, int options, MagnetoCompiled& out) {
   }
   passes.run(module);
   out.parts[MAGNETO_OBJECT].assign(buffer.begin(), buffer.end());
-  MachinePool::instance().give(std::move(machine), avx2);
+  MachinePool::instance().give(std::move(machine), target);
 }
 
 }  // namespace

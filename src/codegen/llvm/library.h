@@ -22,16 +22,17 @@ enum MagnetoPart {
 
 enum MagnetoOption {
   MAGNETO_TEXTS = 1, /* make schedule, IR and assembly too */
-  MAGNETO_AVX2 = 2,  /* code for AVX2 whatever the CPU has: for tests */
   /* Other schedules, to be measured against the schedule's own. */
   MAGNETO_OTHER_LANES = 4, /* along rows where it would be across them, and the other way */
   MAGNETO_NARROW = 8,      /* one register at a time */
   MAGNETO_WIDE = 16,       /* twice as many registers */
   MAGNETO_LINES = 32,      /* the assembly says which value of the kernel an instruction is for, as .loc */
+  /* From this bit on: the target, the position of its row in codegen/targets.def. */
+  MAGNETO_TARGET_SHIFT = 8,
 };
 
 /* Version of this boundary; the core refuses another. */
-#define MAGNETO_CODEGEN_VERSION 3
+#define MAGNETO_CODEGEN_VERSION 4
 
 /* Compiles a verified kernel. Never null. Thread-safe. */
 MagnetoCompiled* magneto_codegen_compile(const char* kernel, size_t length, int options);

@@ -17,9 +17,8 @@
 #include <internal/pycore_interp.h>
 #undef Py_BUILD_CORE
 
-#include "python/abi/cpython_common.h"
-
 #include "python/abi/cpython_312_on.h"
+#include "python/abi/cpython_common.h"
 
 namespace magneto {
 

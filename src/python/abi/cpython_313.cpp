@@ -1,7 +1,8 @@
 // CPython 3.13.
 //
-// `instr_ptr` is the code unit that runs, or that runs next. An evaluator that is entered to raise takes it for the unit
-// behind the one that raised when it looks for a handler, and for that unit itself in the traceback: see frame_raise.
+// `instr_ptr` is the code unit that runs, or that runs next. An evaluator that is entered to raise takes it for the
+// unit behind the one that raised when it looks for a handler, and for that unit itself in the traceback: see
+// frame_raise.
 #include <Python.h>
 
 #if PY_VERSION_HEX < 0x030D0000 || PY_VERSION_HEX >= 0x030E0000
@@ -16,9 +17,8 @@
 #include <internal/pycore_interp.h>
 #undef Py_BUILD_CORE
 
-#include "python/abi/cpython_common.h"
-
 #include "python/abi/cpython_312_on.h"
+#include "python/abi/cpython_common.h"
 
 namespace magneto {
 

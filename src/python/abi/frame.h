@@ -49,9 +49,10 @@ bool frame_is_generator(Frame* frame);      // owned by a generator or coroutine
 int32_t frame_next_instr(Frame* frame, const CodeInfo& info);
 /// Entries on the value stack.
 int32_t frame_stack_depth(Frame* frame);
-/// Sets what runs next and the stack's depth (the caller has filled or cleared localsplus accordingly). To enter the body of an `except`, the stack holds what PUSH_EXC_INFO put
-/// there (the exception that was handled before, or None) and PyErr_SetHandledException has been told the exception
-/// handled now. An exception that lies on the stack needs a __traceback__ (WITH_EXCEPT_START relies on it).
+/// Sets what runs next and the stack's depth (the caller has filled or cleared localsplus accordingly). To enter the
+/// body of an `except`, the stack holds what PUSH_EXC_INFO put there (the exception that was handled before, or None)
+/// and PyErr_SetHandledException has been told the exception handled now. An exception that lies on the stack needs a
+/// __traceback__ (WITH_EXCEPT_START relies on it).
 void frame_set(Frame* frame, const CodeInfo& info, int32_t next_instr, int32_t stack_depth);
 /// Marks `instr` as the one that is running, for tracebacks, f_lineno and sys._getframe().
 void frame_set_running(Frame* frame, const CodeInfo& info, int32_t instr, int32_t stack_depth);

@@ -7,7 +7,8 @@
 
 namespace magneto {
 
-/// Up to 3.12 a callable without a self lies above a null, from 3.13 on below one; a callable with a self lies below it.
+/// Up to 3.12 a callable without a self lies above a null, from 3.13 on below one; a callable with a self lies below
+/// it.
 struct Callable {
   PyObject* function;
   PyObject* self;  // or null

@@ -94,8 +94,8 @@ const CodeInfo& decode(PyCodeObject* code);
 /// Drops a code object's decoded form; references to it end here.
 void forget_code(PyCodeObject* code);
 
-/// Matches this interpreter's opcodes with the canonical instructions (through the stdlib module `opcode`). Called once at load;
-/// throws PythonError.
+/// Matches this interpreter's opcodes with the canonical instructions (through the stdlib module `opcode`). Called once
+/// at load; throws PythonError.
 void init_opcodes();
 
 }  // namespace magneto

@@ -34,9 +34,9 @@ struct Decoding {
 /// What else differs: where entries lie on the stack is part of a frame that CPython and we both run.
 struct Dialect {
   std::span<const Decoding> decodings;
-  bool null_above_callable;      // of a callable without a self: python/bytecode/callable.h
-  bool send_leaves_iterator;     // SEND leaves the iterator that has ended on the stack, for an END_SEND
-  int32_t skipped_at_loop_end;   // instructions at FOR_ITER's target that it skips when its iterator ends
+  bool null_above_callable;     // of a callable without a self: python/bytecode/callable.h
+  bool send_leaves_iterator;    // SEND leaves the iterator that has ended on the stack, for an END_SEND
+  int32_t skipped_at_loop_end;  // instructions at FOR_ITER's target that it skips when its iterator ends
 };
 
 extern const Dialect dialect;

@@ -458,8 +458,7 @@ std::string Plan::print() const {
     for (const FrameState& frame : exit->frames) {
       const Instr& instr = frame.info->instrs[frame.instr];
       result += std::string("    frame ") + PyUnicode_AsUTF8(frame.info->code->co_qualname) + " at " +
-                op_name(instr.op) + " line " + std::to_string(instr.line) +
-                "\n";
+                op_name(instr.op) + " line " + std::to_string(instr.line) + "\n";
     }
   }
   return result + "}\n";
