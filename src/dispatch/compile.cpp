@@ -17,8 +17,8 @@
 #include "observe/history.h"
 #include "observe/progress.h"
 #include "observe/stats.h"
-#include "observe/times.h"
 #include "python/abi/c_stack.h"
+#include "python/abi/private.h"
 #include "runtime/computation.h"
 #include "runtime/joint_computation.h"
 #include "runtime/program/prepacked.h"
@@ -104,7 +104,7 @@ PyObject* unwrapped(PyObject* function) {
 CodePlace place_of(const Context& context, const capture::Start& start) {
   if (start.instr == 0 && context.subject &&
       PyUnicode_CompareWithASCIIString(start.info->code->co_name, "_wrapped_call_impl") == 0) {
-    PyObject* forward = _PyType_Lookup(context.subject, MAGNETO_STR("forward"));
+    PyObject* forward = lookup_in_type(context.subject, MAGNETO_STR("forward"));
     if (forward && PyFunction_Check(forward)) {
       return {&decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(unwrapped(forward)))), 0};
     }

@@ -11,6 +11,8 @@
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
 #include "dispatch/siblings.h"
+#include "python/abi/dicts.h"
+#include "python/abi/private.h"
 #include "python/bind.h"
 #include "python/imported.h"
 
@@ -245,8 +247,8 @@ PyTypeObject CompiledFunctionType = {
 /// Calls go to the object in the instance's `_compiled`, without running Python.
 PyObject* mixin_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   static PyObject* const name = PyUnicode_InternFromString("_compiled");
-  PyObject** dict = _PyObject_GetDictPtr(self);
-  PyObject* compiled = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  PyObject* dict = instance_dict(self);
+  PyObject* compiled = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
   if (!compiled) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_AttributeError, "this object has no _compiled to call");
     return nullptr;
@@ -276,7 +278,7 @@ bool split_callable(PyObject* callable, Ref& function, Ref& self) {
     return true;
   }
   PyObject* call =
-      PyType_Check(callable) ? nullptr : _PyType_Lookup(Py_TYPE(callable), PyUnicode_InternFromString("__call__"));
+      PyType_Check(callable) ? nullptr : lookup_in_type(Py_TYPE(callable), PyUnicode_InternFromString("__call__"));
   if (call && PyFunction_Check(call)) {
     function = Ref::borrow(call);
     self = Ref::borrow(callable);

@@ -120,6 +120,45 @@ def test_inline_values():
         assert guards(value) == (turn % 3 == 1)
 
 
+def test_instance_writes_to_a_dict_that_is_guarded():
+    """CPython 3.13 leaves the values in the instance, and the dict's version as it is, when an attribute is set."""
+    guards = Guards((X + (("item", "a"),), "equals", 1), (X + (("item", "b"),), "absent"))
+    for order in (dict.fromkeys("xay"), dict.fromkeys("a"), {}):
+        value = Plain(**order)
+        table = vars(value)
+        assert not guards(table)
+        value.a = 1
+        assert guards(table) and vars(value) is table
+        value.a = 2
+        assert not guards(table)
+        value.a = 1
+        value.b = None
+        assert not guards(table)
+        del value.b
+        assert guards(table) and table == {**order, "a": 1}
+        assert list(table) == list(order or "a")
+
+
+def test_dict_of_an_instance_is_guarded_while_it_is_iterated():
+    guards = Guards((X + (("item", "c"),), "equals", 3))
+    table = vars(Plain(a=1, b=2, c=3))
+    assert [name for name in table if guards(table)] == ["a", "b", "c"]
+    assert [name for name in table if guards(vars(Plain(**table)))] == ["a", "b", "c"]
+
+
+def test_two_instances_share_a_dict():
+    one, other = Plain(a=1), Plain()
+    guards = Guards((X + (("attr", "a"),), "equals", 1))
+    other.__dict__ = vars(one)
+    assert guards(other)
+    one.a = 2
+    assert not guards(other) and not guards(one)
+    del one
+    assert not guards(other)
+    other.a = 1
+    assert guards(other)
+
+
 def test_address_reuse():
     guards = Guards((X + (("attr", "t"), ("item", "k")), "equals", 1))
     for turn in range(200):

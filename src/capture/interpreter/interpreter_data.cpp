@@ -1,6 +1,7 @@
 // The interpreter's opcodes of data: operators, items, building containers and text.
 #include "capture/interpreter/interpreter.h"
 #include "capture/interpreter/operations.h"
+#include "python/abi/private.h"
 
 namespace magneto::capture {
 
@@ -15,7 +16,7 @@ void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
     const int known = PyDict_Contains(target, key);
     if (known < 0) throw PythonError{};
     if (!known) continue;
-    Ref name = checked(_PyObject_FunctionStr(callable));
+    Ref name = checked(function_text(callable));
     PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(), key);
     throw PythonError{};
   }
@@ -194,7 +195,7 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::LIST_EXTEND: {
       Ref items = c.list_of(f.top());
       Ref list = c.resolve(f.top(in.arg), true);
-      if (!checked(_PyList_Extend(reinterpret_cast<PyListObject*>(list.get()), items.get()))) throw PythonError{};
+      if (!checked(extend_list(list.get(), items.get()))) throw PythonError{};
       f.drop(1);
       break;
     }
@@ -204,7 +205,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       if (!PyAnySet_CheckExact(items.get()) && !PyDict_CheckExact(items.get())) items = c.list_of(f.top());
       Ref set = c.resolve(f.top(in.arg), true);
       c.call_native(
-          [&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
+          [&]() -> PyObject* { return update_set(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);
       break;
     }
@@ -220,7 +221,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(2 + in.arg));
       c.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
-                                                    : _PyDict_MergeEx(target.get(), other.get(), 2);
+                                                    : merge_into_dict(target.get(), other.get());
         return failed < 0 ? nullptr : Py_NewRef(Py_None);
       });
       f.drop(1);
