@@ -49,14 +49,19 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     suppress_errors: bool
     verbose: bool
     debug_function: str
+    error_on_recompile: bool
+    fail_on_recompile_limit_hit: bool
     strict: bool
     fail_stage: str
+    exit_every: int
+    interpret_kernels: bool
+    max_autotune_takes: int
     stage_memory: bool
     perf_map: bool
     progress_seconds: int
-    exit_every: int
-    error_on_recompile: bool
-    fail_on_recompile_limit_hit: bool
+    debug_dump: bool
+    debug_dir: str
+    debug_dump_without: str
     assume_static_by_default: bool
     automatic_dynamic_shapes: bool
     use_duck_shape: bool
@@ -64,19 +69,14 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     capture_dynamic_output_shape_ops: bool
     joint_graph: bool
     activation_memory_budget: float
-    interpret_kernels: bool
-    debug_dump: bool
-    debug_dir: str
-    debug_dump_without: str
     max_autotune: bool
     max_autotune_seconds: int
-    max_autotune_takes: int
     deterministic: bool
+    prepared_weights_mb: int
     disk_cache: bool
     disk_cache_dir: str
     disk_cache_mb: int
     disk_cache_key_file: str
-    prepared_weights_mb: int
 
 # Functions that write (print, logging.info, warnings.warn) and whose calls may be put off to the end of a segment: no
 # side exit then. `magneto.config.reorderable_logging_functions.add(print)`.
