@@ -2,6 +2,7 @@
 #include "capture/interpreter/interpreter.h"
 #include "capture/interpreter/operations.h"
 #include "python/abi/private.h"
+#include "python/bytecode/callable.h"
 
 namespace magneto::capture {
 
@@ -218,7 +219,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       } else if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) {
         other = c.contents_of(f.top());
       }
-      if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(2 + in.arg));
+      if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), callable_of(f.top(3 + in.arg), f.top(2 + in.arg)).function);
       c.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
                                                     : merge_into_dict(target.get(), other.get());
