@@ -273,6 +273,9 @@ void compile_joint(const Context& context, capture::Trace& trace, const capture:
   }
   const graph::Graph forward = runtime::forward_of(trace.graph, *trace.joint);
   const std::string place = place_text(place_of(context, start));
+  for (const autograd::Backward& backward : trace.joint->backwards) {
+    for (const autograd::Departure departure : backward.departures) report_partition(place, departure);
+  }
   if (CompileLog::current()->wants("aot_joint_graph")) {
     std::string text = "forward of " + place + ":\n" + graph::print(forward);
     for (const autograd::Backward& backward : trace.joint->backwards)

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "capture/calls/handlers.h"
+#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "guards/constants.h"
 #include "python/abi/types.h"
@@ -286,6 +287,14 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       if (effect->stores ? i == 1 && effect->hashes && !effect->takes_pairs
                          : i > 0 || effect->compares || effect->reads) {
         refuse_opaque(value.get(), effect->stores ? 1 : 8);
+      }
+      if (effect->compares) {
+        guard_classes(*this, value.get(), Question::Order, 8);
+        guard_classes(*this, value.get(), Question::Hash, 8);
+      } else if (effect->hashes && i > 0) {
+        guard_classes(*this, value.get(), Question::Hash, 8);
+      } else if (effect->policy == Policy::Pure) {
+        guard_classes_asked(*this, callable, value.get(), effect->reads ? 8 : 0);
       }
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
       held.push_back(value);

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "capture/calls/handlers.h"
+#include "capture/calls/special_methods.h"
 #include "guards/array.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
@@ -405,6 +406,8 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
     capture.guard_contents(left);
     capture.guard_contents(right);
   }
+  const Question question = op == Py_EQ || op == Py_NE ? Question::Equality : Question::Order;
+  for (PyObject* value : {left, right}) guard_classes(capture, value, question, 8);
   Ref a = operand(capture, left, kComparisons[op]);
   Ref b = operand(capture, right, kComparisons[op]);
   const auto is_its_own = [](PyObject* object) {
@@ -491,9 +494,11 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
       raise_key_error(key);
     }
     Ref resolved_key = resolve(key);
+    if (PyDict_Check(object.get())) guard_classes(*this, key, Question::Hash, 8);
     return call_native([&] { return PyObject_GetItem(object.get(), resolved_key.get()); });
   }
   if (PyType_Check(container)) {
+    type_lookup(reinterpret_cast<PyTypeObject*>(container), MAGNETO_STR("__class_getitem__"));
     Ref resolved_key = resolve_deep(key);
     return call_native([&] { return PyObject_GetItem(container, resolved_key.get()); });
   }
@@ -503,9 +508,8 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     if (type == &PyDict_Type || type == &PyODict_Type) {
       raise_key_error(key);
     }
-    PyObject* missing = _PyType_Lookup(type, MAGNETO_STR("__missing__"));
+    PyObject* missing = type_lookup(type, MAGNETO_STR("__missing__"));
     if (missing && PyFunction_Check(missing)) {
-      type_lookup(type, MAGNETO_STR("__missing__"));
       return call(wrap(missing, sources.constant(missing)).get(), {container, key});
     }
     if (missing && is_builtin_container(container)) {  // a defaultdict: the key is made
@@ -591,6 +595,7 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
     side_exit(BreakReason::Mutation, source_of(container)->name() + " of type " + type->tp_name + " is changed");
   }
   Ref object = resolve(container, /*will_mutate=*/true);
+  if (PyDict_Check(object.get())) guard_classes(*this, key, Question::Hash, 8);
   Ref items = value && PySlice_Check(key) ? resolve(value) : Ref::borrow(value);
   if (value && PySlice_Check(key)) refuse_opaque_iterable(value);
   call_native([&]() -> PyObject* {
@@ -642,6 +647,8 @@ bool Capture::contains(PyObject* container, PyObject* item) {
   }
   if (!PyDict_Check(container)) guard_contents(container);  // of a dict, the keys
   guard_contents(item);
+  const Question question = PyAnySet_Check(container) || PyDict_Check(container) ? Question::Hash : Question::Equality;
+  for (PyObject* value : {container, item}) guard_classes(*this, value, question, 8);
   if (!is_builtin_container(item)) refuse_opaque(item);
   Ref object = operand(*this, container, "contains");
   Ref needle = resolve(item);
