@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/select.h>
-#include <ATen/ops/where.h>
 #include <torch/csrc/Size.h>
 
 #include <algorithm>
