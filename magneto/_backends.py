@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from magneto import exc
 
 Backend = Callable[..., Callable[..., Any]]
+B = TypeVar("B", bound=Backend)
 
 # Backends that the core knows: name -> what it does.
 NATIVE: Mapping[str, str] = {
@@ -27,7 +28,15 @@ def list_backends() -> list[str]:
     return sorted({*NATIVE, *ALIASES, *_registered})
 
 
-def register_backend(compiler: Backend | None = None, name: str | None = None) -> Any:
+@overload
+def register_backend(compiler: B, name: str | None = ...) -> B: ...
+
+
+@overload
+def register_backend(compiler: None = None, name: str | None = ...) -> Callable[[B], B]: ...
+
+
+def register_backend(compiler: Any = None, name: str | None = None) -> Any:
     """Gives a backend a name. Also a decorator, with and without arguments.
 
     `compiler(graph_module, example_inputs)` returns a callable that takes the graph's inputs and gives its outputs as
