@@ -73,7 +73,7 @@ def _parameters(spec: Any) -> Mapping[str, Any]:
     return spec
 
 
-def _tensor(name: str, value: Any) -> list[None | int | Range]:
+def _tensor(name: str, value: Any) -> list[int | Range | None]:
     where = f"shapes_spec[{name!r}]"
     if _is(value, "TensorSpec"):
         value = list(value)
@@ -85,7 +85,7 @@ def _tensor(name: str, value: Any) -> list[None | int | Range]:
     return [_dimension(f"{where}[{index}]", entry) for index, entry in enumerate(value)]
 
 
-def _dimension(where: str, entry: Any) -> None | int | Range:
+def _dimension(where: str, entry: Any) -> int | Range | None:
     if _is(entry, "IntVar", "ShapeVar"):
         return _range(where, f"{entry.name}#{entry._uid}", entry.min, entry.max)
     if entry is None or type(entry) is int:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, assert_type
 
 import torch
-from typing_extensions import assert_type
 
 import magneto
 from magneto._api import Disabler

@@ -286,7 +286,7 @@ def note_once(text: str) -> None:
 
 
 def _caller() -> types.FrameType:
-    """The innermost frame that is neither of Magneto nor of torch.compiler, whose functions hand their arguments over."""
+    """The innermost frame that is neither of Magneto nor of torch.compiler, whose functions hand arguments over."""
     passed = (_PACKAGE + os.sep, os.path.dirname(torch.compiler.__file__) + os.sep, "<frozen importlib")
     frame = sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(passed):

@@ -69,9 +69,7 @@ CodePlace place_of(const Context& context, const capture::Start& start) {
   return {start.info, start.instr};
 }
 
-int64_t entry_limit(const Context& context) {
-  return context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
-}
+int64_t entry_limit(const Context& context) { return context.settings[&Settings::cache_size_limit]; }
 
 void set_up(capture::Capture& capture, const Context& context, const Segment& segment, const capture::Start& start) {
   capture.exit_every = settings().exit_every;
@@ -89,7 +87,7 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
 }
 
 bool is_only_looked_at(Segment& segment) {
-  if (settings().stance != Stance::EagerThenCompile || !segment.entries.empty()) return false;
+  if (stance() != Stance::EagerThenCompile || !segment.entries.empty()) return false;
   return !std::exchange(segment.has_learnt, true);
 }
 

@@ -14,6 +14,8 @@ enum class Stance : int64_t {
   EagerThenCompile,
   AotEagerThenCompile,
 };
+/// The process's.
+Stance& stance();
 
 /// True while capture and compiled code are off on this thread.
 bool& disabled_on_this_thread();
