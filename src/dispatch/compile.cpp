@@ -290,7 +290,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   if (!context.backend_name.empty()) {
     if (trace.needs_grad && !trace.joint) {
       ++stats().autograd_graphs;
-      report_no_joint(place_text(place_of(context, start)), trace.no_joint);
+      report_no_joint(place_of(context, start), trace.no_joint);
       stages.offer(graph::Stage::hints, [&] {
         return "results require grad, and there is no joint graph (" + trace.no_joint +
                "): the torch calls run one by one, under autograd. For inference, call it under torch.no_grad() or "
