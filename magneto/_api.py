@@ -224,6 +224,13 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     `explain(fn)(*args, **kwargs)` and `explain(fn, *args, **kwargs)` are the same. The call happens: its side effects
     do too. Nothing is left in `fn`'s own cache.
+
+    Returns:
+        A report to `print`, with the fields graphs, graph_count, graph_break_count, op_count, break_reasons,
+        ops_per_graph, out_guards and compile_times.
+
+    Raises:
+        magneto.exc.InvalidValue: `fn` can't be called.
     """
     original = _original(fn)
     if not callable(original):
@@ -340,7 +347,14 @@ def allow_in_graph(fn: list[F] | tuple[F, ...]) -> list[F]: ...
 def allow_in_graph(fn: Any) -> Any:
     """Puts calls of `fn` into the graph as they are, without looking inside. Takes a callable or several.
 
-    `fn` must be a pure function of tensors and constants that gives tensors; nothing checks that. Also a decorator.
+    Also a decorator.
+
+    Args:
+        fn: A function, or a list or tuple of several. It must be a pure function of tensors and constants that gives
+            tensors; nothing checks that.
+
+    Raises:
+        magneto.exc.InvalidValue: One of them can't be called.
     """
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(item) for item in fn]

@@ -39,8 +39,13 @@ def register_backend(compiler: None = None, name: str | None = ...) -> Callable[
 def register_backend(compiler: Any = None, name: str | None = None) -> Any:
     """Gives a backend a name. Also a decorator, with and without arguments.
 
-    `compiler(graph_module, example_inputs)` returns a callable that takes the graph's inputs and gives its outputs as
-    a tuple or list. Without `name` its own `__name__` is used.
+    Args:
+        compiler: `compiler(graph_module, example_inputs)` returns a callable that takes the graph's inputs and gives
+            its outputs as a tuple or list. The graph is a `torch.fx.GraphModule` of torch calls.
+        name: Without it, the `__name__` of `compiler`.
+
+    Raises:
+        magneto.exc.InvalidValue: `compiler` can't be called, has no name, or the name is another backend's.
     """
     if compiler is None:
         return lambda function: register_backend(function, name)
