@@ -5,8 +5,9 @@
 #   make test-all   the long tests as well: all operators in all dtypes, all models with the default backend
 #   make build      .venv with the package in place: .venv/bin/python -c "import magneto"
 #   make bench      the figures against torch.compile; results in bench/results/
-#   make lint       structure (tools/structure.toml), clang-format, clang-tidy, ruff, mypy
+#   make lint       structure (tools/structure.toml), clang-format, clang-tidy, ruff, mypy, docs
 #   make lint-fast  all but clang-tidy, in seconds
+#   make docs       the documentation site, into build/site; its code blocks run in the tests (tools/run_docs.py)
 #   make odr        the whole program through the linker's -Wodr: no two definitions of one class
 #   make sanitize   the tests under AddressSanitizer and UBSan, then the threaded ones under ThreadSanitizer
 #   make wheel      dist/magneto-*.whl, for this Python and this PyTorch
@@ -29,7 +30,7 @@ venv := $(VENV)/bin/python
 folder := build$(VENV:.venv%=%)
 setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
-.PHONY: build test test-all demo bench lint lint-fast odr sanitize wheel clean distclean
+.PHONY: build test test-all demo bench lint lint-fast docs odr sanitize wheel clean distclean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready-build: tools/setup.sh
@@ -40,6 +41,9 @@ $(VENV)/.ready-test: tools/setup.sh pyproject.toml $(VENV)/.ready-build
 
 $(VENV)/.ready-lint: tools/setup.sh pyproject.toml $(VENV)/.ready-build
 	@$(setup) lint
+
+$(VENV)/.ready-docs: tools/setup.sh pyproject.toml $(VENV)/.ready-build
+	@$(setup) docs
 
 $(VENV)/.ready-wheel: tools/setup.sh pyproject.toml $(VENV)/.ready-build
 	@$(setup) wheel
@@ -60,11 +64,15 @@ demo: build $(VENV)/.ready-test
 bench: build $(VENV)/.ready-test
 	@$(venv) -P bench/run.py $(ARGS)
 
-lint: $(VENV)/.ready-test $(VENV)/.ready-lint
+lint: $(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs
 	@tools/lint.sh $(JOBS)
 
-lint-fast: $(VENV)/.ready-test $(VENV)/.ready-lint
+lint-fast: $(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs
 	@tools/lint.sh $(JOBS) fast
+
+# The variable: the theme tells of its authors' next one.
+docs: $(VENV)/.ready-docs
+	@NO_MKDOCS_2_WARNING=1 $(venv) -P -m mkdocs --quiet build --strict
 
 # Types are compared when objects are linked; what the code does is not looked at, so it is not optimised.
 odr: build
