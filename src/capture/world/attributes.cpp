@@ -14,6 +14,7 @@
 #include <span>
 
 #include "capture/capture.h"
+#include "python/abi/errors.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -106,7 +107,13 @@ Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
     PyErr_Format(PyExc_AttributeError, "module '%.50s' has no attribute '%U'", PyModule_GetName(owner), name);
   } else {
     PyObject* of = PyMethod_Check(owner) ? PyMethod_GET_FUNCTION(owner) : owner;
-    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(sample_of(of))->tp_name, name);
+    PyObject* sample = sample_of(of);
+    PyObject* descriptor = lookup_in_type(Py_TYPE(sample), name);
+    if (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type) {
+      set_empty_slot_error(sample, name);
+    } else {
+      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(sample)->tp_name, name);
+    }
   }
   throw PythonError{};
 }
