@@ -108,6 +108,9 @@ def set_config(name: str, value: bool | int | float | str, /) -> None: ...
 def setting_rows() -> list[tuple[str, bool | int | float | str, float | None, str, str, str, str]]:
     """(name, default, minimum, "process" | "callable" | "tests", environment variable, torch's names, doc) of each."""
 
+def backend_rows() -> list[tuple[str, str, str]]:
+    """(name, other names, doc) of each of Magneto's own backends, the default first."""
+
 def set_stance(number: int, /) -> None:
     """The process's stance, by its number in magneto._stance.STANCES."""
 

@@ -214,6 +214,17 @@ PyObject* setting_rows(PyObject*, PyObject*) {
   return guarded([] { return setting_table().release(); });
 }
 
+PyObject* backend_rows(PyObject*, PyObject*) {
+  return guarded([]() -> PyObject* {
+    Ref rows = checked(PyList_New(0));
+    for (const compiler::Backend& backend : compiler::backends()) {
+      Ref row = checked(Py_BuildValue("(sss)", backend.name, backend.aliases, backend.doc));
+      if (PyList_Append(rows.get(), row.get()) < 0) throw PythonError{};
+    }
+    return rows.release();
+  });
+}
+
 PyObject* set_stance(PyObject*, PyObject* number) {
   const long stance = PyLong_AsLong(number);
   if (PyErr_Occurred()) return nullptr;
@@ -398,6 +409,7 @@ PyMethodDef dispatch_methods[] = {
     {"set_config", set_config, METH_VARARGS, "set_config(name, value)"},
     {"setting_rows", setting_rows, METH_NOARGS,
      "[(name, default, minimum or None, use, environment, torch, doc)]: support/settings.def"},
+    {"backend_rows", backend_rows, METH_NOARGS, "[(name, aliases, doc)]: compiler/backends.def, the default first"},
     {"set_stance", set_stance, METH_O, "The process's stance, by its number in magneto._stance.STANCES."},
     {"allow_in_graph", mark_function<capture::mark_allow_in_graph>, METH_O, "Calls become one node of the graph."},
     {"assume_constant_result", mark_function<capture::mark_constant_result>, METH_O, "Calls are run once, at capture."},

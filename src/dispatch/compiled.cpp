@@ -10,10 +10,12 @@
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
+#include "dispatch/observers.h"
 #include "dispatch/siblings.h"
 #include "python/bind.h"
 #include "python/imported.h"
 #include "python/setting_values.h"
+#include "python/text.h"
 
 namespace magneto::dispatch {
 
@@ -290,6 +292,17 @@ bool split_callable(PyObject* callable, Ref& function, Ref& self) {
   return static_cast<bool>(function);
 }
 
+/// A backend's name, or a callable.
+void set_backend(Context& context, PyObject* backend) {
+  if (!PyUnicode_Check(backend)) {
+    context.backend = &compiler::callable_backend();
+    context.backend_callable = Ref::borrow(backend);
+    return;
+  }
+  context.backend = compiler::find_backend(text_argument(backend));
+  if (!context.backend) throw std::invalid_argument("there is no backend " + std::string(text_argument(backend)));
+}
+
 /// The settings among what a callable was compiled with.
 void read_settings(PyObject* options, OwnSettings& settings) {
   for (const SettingRow& row : setting_rows()) {
@@ -317,14 +330,7 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   context->fullgraph = PyDict_GetItemString(options, "fullgraph") == Py_True;
   PyObject* dynamic = PyDict_GetItemString(options, "dynamic");
   if (dynamic == Py_True || dynamic == Py_False) context->dynamic = dynamic == Py_True;
-  PyObject* backend = PyDict_GetItemString(options, "backend");
-  if (!backend) {
-    context->backend_name = "magneto";
-  } else if (PyUnicode_Check(backend)) {
-    context->backend_name = PyUnicode_AsUTF8(backend);
-  } else {
-    context->backend = Ref::borrow(backend);
-  }
+  if (PyObject* backend = PyDict_GetItemString(options, "backend")) set_backend(*context, backend);
   if (PyObject* own = PyDict_GetItemString(options, "options")) read_settings(own, context->settings);
   auto* compiled = PyObject_GC_New(CompiledFunction, &CompiledFunctionType);
   if (!compiled) return nullptr;
@@ -387,6 +393,7 @@ Context* context_of(PyObject* compiled) { return reinterpret_cast<CompiledFuncti
 
 bool add_types(PyObject* module) {
   capture::original_of_compiled = original_of;
+  subscribe_to_all();
   return PyModule_AddType(module, &CompiledFunctionType) == 0 && PyModule_AddType(module, &CallMixinType) == 0;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "compiler/backends.h"
 #include "dispatch/eager.h"
 #include "guards/guards.h"
 #include "runtime/plan/plan.h"
@@ -106,8 +107,8 @@ struct Context {
   PyTypeObject* subject = nullptr;  // the class of the instance that was compiled; an address only
   const void* instance = nullptr;   // ...and its own
   bool fullgraph = false;
-  Ref backend;               // str or callable
-  std::string backend_name;  // empty for callables
+  const compiler::Backend* backend = &compiler::backends().front();
+  Ref backend_callable;  // of callable_backend()
   OwnSettings settings;
   int dynamic = -1;  // of torch.compile; -1: None
   Report* report = nullptr;
