@@ -387,6 +387,18 @@ double time_guards(PyObject* object, PyObject* args, Py_ssize_t rounds, size_t e
   return least;
 }
 
+Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs, bool wants_stages) {
+  Ref options = checked(PyDict_New());
+  Ref compiled = checked(make_compiled(callable, options.get()));
+  Report report;
+  report.wants_stages = wants_stages;
+  context_of(compiled.get())->report = &report;
+  Ref result = Ref::steal(PyObject_Call(compiled.get(), args, kwargs));
+  context_of(compiled.get())->report = nullptr;  // also when the call raised: the report goes with this frame
+  if (!result) throw PythonError{};
+  return report;
+}
+
 bool is_compiled(PyObject* object) { return Py_TYPE(object) == &CompiledFunctionType; }
 
 Context* context_of(PyObject* compiled) { return reinterpret_cast<CompiledFunction*>(compiled)->context; }

@@ -1,6 +1,5 @@
 // What tests and tools reach of the passes and of lowering: text in, text out.
 #include "api/bindings.h"
-
 #include "lower/groups.h"
 #include "lower/lowering.h"
 #include "passes/passes.h"
@@ -71,7 +70,7 @@ PyObject* lower_program(PyObject*, PyObject* text) {
 
 }  // namespace
 
-PyMethodDef lower_methods[] = {
+PyMethodDef lower_test_methods[] = {
     {"passes_run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(passes_run)), METH_FASTCALL,
      "A graph in text form after a pass."},
     {"lower_expressions", lower_expressions, METH_O, "The tensor expressions of a graph in text form."},
