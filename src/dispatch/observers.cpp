@@ -93,6 +93,11 @@ class Warnings final : public observe::Observer {
     report_cut(event.place, event.program.cut, event.program.kernels);
     if (!event.program.uncompiled.empty()) report_uncompiled(event.place, event.program.uncompiled);
   }
+  void joint_graph(const observe::JointGraph& event) override {
+    for (const autograd::Backward& backward : event.joint.backwards) {
+      for (const autograd::Departure departure : backward.departures) report_partition(event.place, departure);
+    }
+  }
   void no_joint_graph(const observe::NoJointGraph& event) override { report_no_joint(event.place, event.cause); }
 };
 
