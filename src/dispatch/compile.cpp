@@ -291,7 +291,223 @@ struct KeptForTrace {
   graph::Graph& graph;
 };
 
-/// Captures a segment and adds its entry. Null as for `entry_for`.
+/// Captures a segment and adds its entry.
+class SegmentCompile {
+ public:
+  SegmentCompile(Context& context, Segment& segment, const capture::Start& start, const CodePlace& place)
+      : context_(context),
+        segment_(segment),
+        start_(start),
+        place_(place),
+        roots_{start.function, start.slots, start.slots + start.info->nlocals},
+        log_(next_id(segment)),
+        trace_(log_, start, place) {}
+  SegmentCompile(const SegmentCompile&) = delete;
+
+  /// Null as for `entry_for`.
+  Entry* run() {
+    if (!stance_allows(context_, segment_, start_, roots_) || !allow_another(context_, segment_, start_, roots_))
+      return nullptr;
+    const OutsideBlocks outside;
+    const runtime::Progress progress(place_text(place_));
+    runtime::StageTime whole("compile");
+    circumstances_ = std::make_shared<const Circumstances>(circumstances_of(start_));
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      log_.begin_attempt(attempt);
+      runtime::failed_stage() = "";
+      try {
+        std::optional<capture::Trace> captured = capture();
+        if (leaked_ != 0) {
+          return fails("leaked fake tensors", std::to_string(leaked_) + " fake tensors outlive the capture");
+        }
+        if (captured) return add_entry(*captured);
+      } catch (...) {
+        return failed();
+      }
+    }
+    return fails("internal error", "the segment was restarted too often");
+  }
+
+ private:
+  /// Nothing: more is known now, and it is to begin anew.
+  std::optional<capture::Trace> capture() {
+    log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(place_); });
+    runtime::StageTime time("compile.capture");
+    std::shared_ptr<const int64_t> alive;
+    std::optional<capture::Trace> trace = interpret(alive);
+    if (!trace) return trace;
+    leaked_ = *alive;
+    if (leaked_ != 0) return std::nullopt;
+    capture_seconds_ = time.end();
+    log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(place_); });
+    return trace;
+  }
+
+  /// `*alive`: the fake tensors of the capture, to be counted when it is gone.
+  std::optional<capture::Trace> interpret(std::shared_ptr<const int64_t>& alive) {
+    const capture::BreakRegions regions;
+    capture::Capture capture(start_, segment_.known_breaks, segment_.memory);
+    set_up(capture);
+    alive = capture.alive_fakes();
+    try {
+      capture::Trace trace = capture.run();
+      must_not_break_ = context_.fullgraph || capture::BreakRegions::is_error();
+      return trace;
+    } catch (const capture::Restart&) {
+      segment_.known_breaks.insert(capture.restart());
+      return std::nullopt;
+    } catch (const capture::Retry&) {
+      return std::nullopt;
+    } catch (const capture::Interrupted&) {
+      interrupt_ = capture.take_interrupt();
+      throw;
+    } catch (...) {
+      site_ = capture.site();
+      said_compiling_ = capture.has_said_compiling();
+      throw;
+    }
+  }
+
+  /// What the settings, the callable and earlier captures ask of it.
+  void set_up(capture::Capture& capture) {
+    capture.exit_every = settings().exit_every;
+    capture.knows_buffers = !segment_.data_changes;
+    capture.wants_backward = settings().joint_graph && context_.backend->wants_joint_graph();
+    capture.partition = {.recompute = context_.backend->partition == Backend::Partition::MinCut,
+                         .memory_budget = settings().activation_memory_budget,
+                         .is_fused = lower::is_fused};
+    capture.dynamic = dynamic_of(context_);
+    capture.use_duck_shape = settings().use_duck_shape;
+    // Whoever wants no breaks wants these captured.
+    capture.session->takes = {context_.fullgraph || settings().capture_scalar_outputs,
+                              context_.fullgraph || settings().capture_dynamic_output_shape_ops};
+    capture.exits_on_change = start_.prologue_done && !context_.fullgraph && is_crowded(context_, segment_);
+    if (log_.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log_;
+    if (log_.wants_any({"guards", "trace"})) capture.note_guard_places();
+  }
+
+  /// The entry of a capture. Null: it must not be used, with an error set or the segment left to CPython.
+  Entry* add_entry(capture::Trace& trace) {
+    if (trace.plan->exit) {
+      report_exit(context_, *trace.plan->exit);
+      if (must_not_break_) {
+        raise("Unsupported", break_text(*trace.plan->exit));
+        return nullptr;
+      }
+    }
+    tell_captured(trace);
+    const KeptForTrace kept(trace_, trace.graph);
+    if (!trace.violation.empty()) {
+      raise("ConstraintViolation", trace.violation);
+      return nullptr;
+    }
+    tell_guards(trace);
+    std::vector<bool> watched = watched_weights(tensors_of(trace.example_inputs));
+    if (!run_backend(trace)) return nullptr;
+    if (context_.report) {
+      context_.report->capture_seconds += capture_seconds_;
+      context_.report->plan_texts.push_back(trace.plan->print());
+    }
+    ++stats().cache_entries;
+    if (log_.wants("bytecode")) log_bytecode(place_.info->code, trace.plan->print());
+    auto entry = std::make_unique<Entry>(Place(start_.info->code, start_.instr, context_.instance), log_.id().text());
+    entry->guards = std::move(trace.guards);
+    entry->plan = std::move(trace.plan);
+    entry->circumstances = circumstances_;
+    entry->watched = std::move(watched);
+    trace_.finished(*entry->guards, roots_);
+    segment_.entries.insert(segment_.entries.begin(), std::move(entry));
+    return segment_.entries.front().get();
+  }
+
+  void tell_captured(const capture::Trace& trace) {
+    ++stats().frames;
+    history().captured(place_, trace.codes);
+    for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
+    trace_.captured(trace);
+    if (!log_enabled("dynamic")) return;
+    for (const std::string& line : trace.size_log) log("dynamic", line);
+  }
+
+  void tell_guards(const capture::Trace& trace) {
+    if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
+    if (!context_.report) return;
+    context_.report->guards.push_back(trace.guards->print());
+    context_.report->graph_texts.push_back(graph::print(trace.graph));
+  }
+
+  /// False: it raised, with the error set or said.
+  bool run_backend(capture::Trace& trace) {
+    if (trace.graph.aten_nodes.empty() && trace.graph.outputs.empty()) return true;
+    try {
+      if (compile_backend(context_, trace, start_)) return true;
+    } catch (const std::exception&) {
+      graph_text_ = graph::print(trace.graph);
+      throw;
+    }
+    if (!settings().suppress_errors || context_.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception)) return false;
+    const Ref raised = take_error_with_traceback();
+    const Ref text = Ref::steal(PyObject_Str(raised.get()));
+    fall_back(context_, segment_, place_,
+              {.cause = "backend error",
+               .message = text ? PyUnicode_AsUTF8(text.get()) : "",
+               .stage = "compile.backend",
+               .stack = {},
+               .exception = raised});
+    return false;
+  }
+
+  /// After the exception that is being handled.
+  Entry* failed() {
+    try {
+      throw;
+    } catch (const capture::Interrupted&) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt_.get())), interrupt_.get());
+      return nullptr;
+    } catch (const capture::Abandon& abandon) {
+      return fails(break_info(abandon.reason).name, abandon.message);
+    } catch (const PythonError&) {
+      // The program itself raises: CPython runs it and raises the real thing.
+      expect_raise(segment_, site_);
+      segment_.raised_as_compiled = said_compiling_;
+      return nullptr;
+    } catch (const std::exception& error) {
+      PyErr_Clear();
+      return fails("internal error", error.what());
+    }
+  }
+
+  Entry* fails(std::string cause, std::string message) {
+    fall_back(context_, segment_, place_,
+              {.cause = std::move(cause),
+               .message = std::move(message),
+               .stage = runtime::failed_stage(),
+               .stack = site_,
+               .graph = graph_text_});
+    return nullptr;
+  }
+
+  Context& context_;
+  Segment& segment_;
+  const capture::Start& start_;
+  const CodePlace place_;
+  const guards::Roots roots_;
+  CompileLog log_;
+  CompileTrace trace_;
+  InstructionLog instruction_log_{log_.wants("trace_source"), log_.wants("trace_bytecode")};
+  std::shared_ptr<const Circumstances> circumstances_;
+  double capture_seconds_ = 0;
+  int64_t leaked_ = 0;  // fake tensors
+  bool must_not_break_ = false;
+  // Of a capture that failed: where the program was, whether it had heard that it is being compiled, what had been
+  // captured, and what interrupted it.
+  std::vector<CodePlace> site_;
+  bool said_compiling_ = false;
+  std::string graph_text_;
+  Ref interrupt_;
+};
+
+/// Null as for `entry_for`.
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
   if (segment.given_up) return nullptr;
   const CodePlace place = place_of(context, start);
@@ -299,154 +515,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
     report_skipped(place, "the calls go too deep for a capture");
     return nullptr;
   }
-  const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
-  CompileLog compile_log(next_id(segment));
-  CompileTrace compile_trace(compile_log, start, place);
-  if (!stance_allows(context, segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
-  InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
-  const OutsideBlocks outside;
-  const runtime::Progress progress(place_text(place));
-  runtime::StageTime whole("compile");
-  const auto circumstances = std::make_shared<const Circumstances>(circumstances_of(start));
-  std::vector<bool> watched;
-  std::vector<CodePlace> site;
-  bool said_compiling = false;
-  std::string captured;
-  Ref interrupt;
-  const auto fails = [&](std::string cause, std::string message) -> Entry* {
-    fall_back(context, segment, place,
-              {.cause = std::move(cause),
-               .message = std::move(message),
-               .stage = runtime::failed_stage(),
-               .stack = site,
-               .graph = captured});
-    return nullptr;
-  };
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    compile_log.begin_attempt(attempt);
-    runtime::failed_stage() = "";
-    log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(place); });
-    std::shared_ptr<const int64_t> alive;
-    bool must_not_break = context.fullgraph;
-    try {
-      runtime::StageTime capture_time("compile.capture");
-      capture::Trace trace;
-      {
-        const capture::BreakRegions regions;
-        capture::Capture capture(start, segment.known_breaks, segment.memory);
-        capture.exit_every = settings().exit_every;
-        capture.knows_buffers = !segment.data_changes;
-        capture.wants_backward = settings().joint_graph && context.backend->wants_joint_graph();
-        capture.partition = {.recompute = context.backend->partition == Backend::Partition::MinCut,
-                             .memory_budget = settings().activation_memory_budget,
-                             .is_fused = lower::is_fused};
-        capture.dynamic = dynamic_of(context);
-        capture.use_duck_shape = settings().use_duck_shape;
-        // Whoever wants no breaks wants these captured.
-        capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
-                                  context.fullgraph || settings().capture_dynamic_output_shape_ops};
-        capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
-        if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
-        if (compile_log.wants_any({"guards", "trace"})) capture.note_guard_places();
-        alive = capture.alive_fakes();
-        try {
-          trace = capture.run();
-          must_not_break |= capture::BreakRegions::is_error();
-        } catch (const capture::Restart&) {
-          segment.known_breaks.insert(capture.restart());
-          continue;
-        } catch (const capture::Retry&) {
-          continue;
-        } catch (const capture::Interrupted&) {
-          interrupt = capture.take_interrupt();
-          throw;
-        } catch (...) {
-          site = capture.site();
-          said_compiling = capture.has_said_compiling();
-          throw;
-        }
-      }
-      if (*alive != 0) {
-        return fails("leaked fake tensors", std::to_string(*alive) + " fake tensors outlive the capture");
-      }
-      const double capture_seconds = capture_time.end();
-      log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(place); });
-      if (trace.plan->exit) {
-        report_exit(context, *trace.plan->exit);
-        if (must_not_break) {
-          raise("Unsupported", break_text(*trace.plan->exit));
-          return nullptr;
-        }
-      }
-      ++stats().frames;
-      history().captured(place, trace.codes);
-      for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
-      compile_trace.captured(trace);
-      const KeptForTrace kept(compile_trace, trace.graph);
-      if (log_enabled("dynamic")) {
-        for (const std::string& line : trace.size_log) log("dynamic", line);
-      }
-      if (!trace.violation.empty()) {
-        raise("ConstraintViolation", trace.violation);
-        return nullptr;
-      }
-      if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
-      if (context.report) {
-        context.report->guards.push_back(trace.guards->print());
-        context.report->graph_texts.push_back(graph::print(trace.graph));
-      }
-      watched = watched_weights(tensors_of(trace.example_inputs));
-      if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
-        try {
-          if (!compile_backend(context, trace, start)) {
-            if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
-              return nullptr;
-            const Ref raised = take_error_with_traceback();
-            const Ref text = Ref::steal(PyObject_Str(raised.get()));
-            fall_back(context, segment, place,
-                      {.cause = "backend error",
-                       .message = text ? PyUnicode_AsUTF8(text.get()) : "",
-                       .stage = "compile.backend",
-                       .stack = {},
-                       .exception = raised});
-            return nullptr;
-          }
-        } catch (const std::exception&) {
-          captured = graph::print(trace.graph);
-          throw;
-        }
-      }
-      if (context.report) {
-        context.report->capture_seconds += capture_seconds;
-        context.report->plan_texts.push_back(trace.plan->print());
-      }
-      ++stats().cache_entries;
-      if (compile_log.wants("bytecode")) log_bytecode(place.info->code, trace.plan->print());
-      auto entry =
-          std::make_unique<Entry>(Place(start.info->code, start.instr, context.instance), compile_log.id().text());
-      entry->guards = std::move(trace.guards);
-      entry->plan = std::move(trace.plan);
-      entry->circumstances = circumstances;
-      entry->watched = std::move(watched);
-      compile_trace.finished(*entry->guards, roots);
-      segment.entries.insert(segment.entries.begin(), std::move(entry));
-      return segment.entries.front().get();
-    } catch (const capture::Interrupted&) {
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.get())), interrupt.get());
-      return nullptr;
-    } catch (const capture::Abandon& abandon) {
-      return fails(break_info(abandon.reason).name, abandon.message);
-    } catch (const PythonError&) {
-      // The program itself raises: CPython runs it and raises the real thing.
-      expect_raise(segment, site);
-      segment.raised_as_compiled = said_compiling;
-      return nullptr;
-    } catch (const std::exception& error) {
-      PyErr_Clear();
-      return fails("internal error", error.what());
-    }
-  }
-  return fails("internal error", "the segment was restarted too often");
+  return SegmentCompile(context, segment, start, place).run();
 }
 
 /// Calls a hook of compiles. False: it raised.
