@@ -191,7 +191,7 @@ std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Even
 }
 
 std::unique_ptr<runtime::Computation> without_joint(const Request& request, Events& events) {
-  events.tell(&Observer::no_joint_graph, {request.place, request.no_joint});
+  events.tell(&Observer::no_joint_graph, {request.start, request.no_joint});
   events.offer(graph::Stage::hints, [&] {
     return "results require grad, and there is no joint graph (" + request.no_joint +
            "): the torch calls run one by one, under autograd. For inference, call it under torch.no_grad() or "

@@ -29,7 +29,8 @@ struct Request {
   bool needs_grad = false;
   std::shared_ptr<autograd::Joint> joint;
   std::string no_joint;
-  /// What is compiled, for people.
+  /// What is compiled, for people: where it begins.
+  CodePlace start;
   std::string place;
   bool disk_cache = true;
   /// Zero seconds: nothing is measured.

@@ -6,6 +6,7 @@
 #include "capture/marks.h"
 #include "compiler/pipeline.h"
 #include "dispatch/block.h"
+#include "dispatch/capture_setup.h"
 #include "dispatch/context.h"
 #include "dispatch/log.h"
 #include "dispatch/observers.h"
@@ -13,8 +14,8 @@
 #include "dispatch/siblings.h"
 #include "dispatch/trace.h"
 #include "graph/gm.h"
-#include "lower/fused.h"
 #include "observe/history.h"
+#include "observe/profiler_range.h"
 #include "observe/progress.h"
 #include "observe/stats.h"
 #include "observe/times.h"
@@ -70,6 +71,7 @@ namespace {
 
 /// The entry whose guards hold for `roots` (moved to the front of its segment), or null. `*slots`: what they loaded.
 Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const** slots) {
+  const runtime::ProfilerRange range([] { return "TorchDynamo Cache Lookup"; });
   auto& entries = segment.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     Entry* entry = entries[i].get();
@@ -79,29 +81,6 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const*
     return entry;
   }
   return nullptr;
-}
-
-/// What decorators were put around, as functools.wraps notes it. Borrowed.
-PyObject* unwrapped(PyObject* function) {
-  for (int depth = 0; depth < 100 && PyFunction_Check(function); ++depth) {
-    PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
-    PyObject* inner = dict ? PyDict_GetItemWithError(dict, MAGNETO_STR("__wrapped__")) : nullptr;
-    if (!inner || !PyFunction_Check(inner)) break;
-    function = inner;
-  }
-  return function;
-}
-
-/// Where the user sees a segment begin. Of a module, whose call is PyTorch's code, at its `forward`.
-CodePlace place_of(const Context& context, const capture::Start& start) {
-  if (start.instr == 0 && context.subject &&
-      PyUnicode_CompareWithASCIIString(start.info->code->co_name, "_wrapped_call_impl") == 0) {
-    PyObject* forward = _PyType_Lookup(context.subject, MAGNETO_STR("forward"));
-    if (forward && PyFunction_Check(forward)) {
-      return {&decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(unwrapped(forward)))), 0};
-    }
-  }
-  return {start.info, start.instr};
 }
 
 /// "fn in playground.py:3".
@@ -171,6 +150,7 @@ bool apply_backend(const Context& context, capture::Trace& trace, const capture:
                             .needs_grad = trace.needs_grad,
                             .joint = trace.joint,
                             .no_joint = trace.no_joint,
+                            .start = place_of(context, start),
                             .place = place_text(place_of(context, start)),
                             .disk_cache = context.settings[&Settings::disk_cache]};
   request.tuning = tuning_of(context, request);
@@ -186,7 +166,8 @@ bool apply_backend(const Context& context, capture::Trace& trace, const capture:
 bool compile_backend(Context& context, capture::Trace& trace, const capture::Start& start) {
   ++stats().graphs;
   stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
-  GraphObservers observers(context, PyUnicode_AsUTF8(place_of(context, start).info->code->co_name));
+  const char* function = PyUnicode_AsUTF8(place_of(context, start).info->code->co_name);
+  GraphObservers observers(context, context.name.empty() ? function : context.name);
   observe::Events& events = observers.events;
   events.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
   events.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
@@ -215,15 +196,7 @@ bool stance_allows(const Context& context, const Segment& segment, const capture
               (segment.entries.empty() ? " has not been captured yet. Call it once under the stance \"default\" first."
                                        : " would be captured again" + triggered_by(segment, roots)));
   }
-  return stance() == Stance::Default;
-}
-
-int64_t entry_limit(const Context& context) { return context.settings[&Settings::cache_size_limit]; }
-
-/// There is room for few more entries: they must not depend on dynamic values.
-bool is_crowded(const Context& context, const Segment& segment) {
-  constexpr int64_t reserve = 2;
-  return static_cast<int64_t>(segment.entries.size()) + reserve >= entry_limit(context);
+  return stance() == Stance::Default || stance() >= Stance::EagerThenCompile;
 }
 
 /// False: a limit is reached, or the recompile is an error.
@@ -274,14 +247,6 @@ void expect_raise(Segment& segment, const std::vector<CodePlace>& site) {
 
 }  // namespace
 
-/// Which sizes may differ from run to run: what the callable says, else the settings.
-static capture::Capture::Dynamic dynamic_of(const Context& context) {
-  using Dynamic = capture::Capture::Dynamic;
-  if (context.dynamic >= 0) return context.dynamic ? Dynamic::Always : Dynamic::Never;
-  if (!settings().assume_static_by_default) return Dynamic::Always;
-  return settings().automatic_dynamic_shapes ? Dynamic::Automatic : Dynamic::Marked;
-}
-
 /// What becomes of a captured graph, however its compile ends.
 struct KeptForTrace {
   KeptForTrace(CompileTrace& trace, graph::Graph& graph) : trace(trace), graph(graph) {}
@@ -311,6 +276,8 @@ class SegmentCompile {
     const OutsideBlocks outside;
     const runtime::Progress progress(place_text(place_));
     runtime::StageTime whole("compile");
+    const DeclaredShapes declared(context_, start_);
+    if (!declared.violation().empty()) return raise("ConstraintViolation", declared.violation()), nullptr;
     circumstances_ = std::make_shared<const Circumstances>(circumstances_of(start_));
     for (int attempt = 0; attempt < 100; ++attempt) {
       log_.begin_attempt(attempt);
@@ -320,6 +287,7 @@ class SegmentCompile {
         if (leaked_ != 0) {
           return fails("leaked fake tensors", std::to_string(leaked_) + " fake tensors outlive the capture");
         }
+        if (captured && is_only_looked_at(segment_)) return nullptr;
         if (captured) return add_entry(*captured);
       } catch (...) {
         return failed();
@@ -347,7 +315,9 @@ class SegmentCompile {
   std::optional<capture::Trace> interpret(std::shared_ptr<const int64_t>& alive) {
     const capture::BreakRegions regions;
     capture::Capture capture(start_, segment_.known_breaks, segment_.memory);
-    set_up(capture);
+    set_up(capture, context_, segment_, start_);
+    if (log_.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log_;
+    if (log_.wants_any({"guards", "trace"})) capture.note_guard_places();
     alive = capture.alive_fakes();
     try {
       capture::Trace trace = capture.run();
@@ -366,24 +336,6 @@ class SegmentCompile {
       said_compiling_ = capture.has_said_compiling();
       throw;
     }
-  }
-
-  /// What the settings, the callable and earlier captures ask of it.
-  void set_up(capture::Capture& capture) {
-    capture.exit_every = settings().exit_every;
-    capture.knows_buffers = !segment_.data_changes;
-    capture.wants_backward = settings().joint_graph && context_.backend->wants_joint_graph();
-    capture.partition = {.recompute = context_.backend->partition == Backend::Partition::MinCut,
-                         .memory_budget = settings().activation_memory_budget,
-                         .is_fused = lower::is_fused};
-    capture.dynamic = dynamic_of(context_);
-    capture.use_duck_shape = settings().use_duck_shape;
-    // Whoever wants no breaks wants these captured.
-    capture.session->takes = {context_.fullgraph || settings().capture_scalar_outputs,
-                              context_.fullgraph || settings().capture_dynamic_output_shape_ops};
-    capture.exits_on_change = start_.prologue_done && !context_.fullgraph && is_crowded(context_, segment_);
-    if (log_.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log_;
-    if (log_.wants_any({"guards", "trace"})) capture.note_guard_places();
   }
 
   /// The entry of a capture. Null: it must not be used, with an error set or the segment left to CPython.

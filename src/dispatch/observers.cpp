@@ -98,7 +98,7 @@ class Warnings final : public observe::Observer {
       for (const autograd::Departure departure : backward.departures) report_partition(event.place, departure);
     }
   }
-  void no_joint_graph(const observe::NoJointGraph& event) override { report_no_joint(event.place, event.cause); }
+  void no_joint_graph(const observe::NoJointGraph& event) override { report_no_joint(event.start, event.cause); }
 };
 
 }  // namespace

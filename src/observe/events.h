@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "observe/stages.h"
+#include "python/bytecode/code.h"
 
 namespace magneto::graph {
 struct Graph;
@@ -46,7 +47,8 @@ struct JointGraph {
 
 /// It has gradients, and runs call by call under autograd.
 struct NoJointGraph {
-  const std::string &place, &cause;
+  const CodePlace& start;
+  const std::string& cause;
 };
 
 /// Is told what it overrides.
