@@ -1,5 +1,5 @@
-// The functions that stages offer to the Python layer. One row per stage; `module.cpp` adds them all to `magneto._C`. What
-// only tests and benchmarks call is in a module of its own: src/testing.
+// The functions that stages offer to the Python layer. One row per stage; `module.cpp` adds them all to `magneto._C`.
+// What only tests and benchmarks call is in a module of its own: src/testing.
 #pragma once
 
 #include <Python.h>
