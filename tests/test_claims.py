@@ -12,7 +12,7 @@ import test_architectures
 import test_zoo
 import torch
 
-from magneto import _C, _load
+from magneto import _load, _testing
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -55,7 +55,7 @@ def test_operators_that_ask_python_are_listed() -> None:
     listed = re.search(r"<!-- python meta kernels -->(.*?)<!-- end", (DOCS / "fake.md").read_text(), re.DOTALL)
     assert listed
     names = re.findall(r"`([^`]+)`", listed[1])
-    assert names == sorted(name.removeprefix("aten::") for name in _C.fake_python_meta_kernels())
+    assert names == sorted(name.removeprefix("aten::") for name in _testing.fake_python_meta_kernels())
     assert f"({len(names)} operators" in text("docs/fake.md")
 
 

@@ -75,8 +75,8 @@ int64_t entry_limit(const Context& context) { return context.settings[&Settings:
 void set_up(capture::Capture& capture, const Context& context, const Segment& segment, const capture::Start& start) {
   capture.exit_every = settings().exit_every;
   capture.knows_buffers = !segment.data_changes;
-  capture.wants_backward = settings().joint_graph && !context.backend_name.empty() && context.backend_name != "eager";
-  capture.partition = {.recompute = context.backend_name != "aot_eager",
+  capture.wants_backward = settings().joint_graph && context.backend->wants_joint_graph();
+  capture.partition = {.recompute = context.backend->partition == compiler::Backend::Partition::MinCut,
                        .memory_budget = settings().activation_memory_budget,
                        .is_fused = lower::is_fused};
   capture.dynamic = dynamic_of(context);
