@@ -175,7 +175,7 @@ def _name_of(operator: Any) -> str:
     if module in ("", "builtins") and isinstance(itself, type):  # of torch._C._VariableFunctionsClass
         return f"torch.{name}"
     home = getattr(itself, "__name__", None) if module in ("", "builtins") else module
-    qualified = name if itself is not None else getattr(operator, "__qualname__", name)
+    qualified = getattr(operator, "__qualname__", name).removeprefix("_VariableFunctionsClass.")
     home = _HOMES.get(home or "", home)
     return f"{home}.{qualified}" if home and home != "builtins" else name
 
