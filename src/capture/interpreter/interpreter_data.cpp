@@ -16,7 +16,7 @@ void add_member(Capture& c, PyObject* set, PyObject* item) {
 }
 
 /// The errors of `callable(**target, **other)`, in CPython's words.
-void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
+void check_merge(PyObject* target, PyObject* other, PyObject* lower, PyObject* upper) {
   if (!PyDict_Check(other)) return;
   PyObject* key;
   Py_ssize_t position = 0;
@@ -24,7 +24,7 @@ void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
     const int known = PyDict_Contains(target, key);
     if (known < 0) throw PythonError{};
     if (!known) continue;
-    Ref name = checked(function_text(callable));
+    Ref name = checked(function_text(callable_of(lower, upper).function));
     PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(), key);
     throw PythonError{};
   }
@@ -223,8 +223,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       } else if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) {
         other = c.contents_of(f.top());
       }
-      if (in.op == Op::DICT_MERGE)
-        check_merge(target.get(), other.get(), callable_of(f.top(3 + in.arg), f.top(2 + in.arg)).function);
+      if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(3 + in.arg), f.top(2 + in.arg));
       c.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
                                                     : merge_into_dict(target.get(), other.get());
