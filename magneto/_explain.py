@@ -157,8 +157,8 @@ _HOMES = {
 
 def _name_of(operator: Any) -> str:
     """As programs write it: "torch.sin", "Tensor.add_", "+", "mylib.norm"."""
-    if isinstance(operator, str):
-        return operator
+    if isinstance(operator, str):  # a method's name
+        return operator if "." in operator else f"Tensor.{operator}"
     if hasattr(operator, "_qualified_op_name") or hasattr(operator, "_overloadpacket"):
         packet = getattr(operator, "_overloadpacket", operator)
         return f"torch.ops.{packet._qualified_op_name.replace('::', '.')}"
