@@ -66,11 +66,17 @@ class Change:
     example: str
 
 
-@dataclass(frozen=True)
-class Recompiles:
+@dataclass(frozen=True, repr=False)
+class Recompiles(_text_table.Tables):
     """What `recompiles` gives: the changes, most frequent first."""
 
     changes: list[Change]
+    _nothing = "Nothing was captured again."
+
+    def _tables(self) -> Iterable[_text_table.Table]:
+        head = ("Count", "What keeps changing", "In", "What would stop it")
+        rows = [(str(one.count), f"{one.what}\n({one.example})", one.function, one.remedy) for one in self.changes]
+        yield _text_table.Table("Recompiles", head, rows)
 
     def __str__(self) -> str:
         if not self.changes:
@@ -98,13 +104,17 @@ def recompiles() -> Recompiles:
     return Recompiles(changes(rows("recompile")))
 
 
-@dataclass(frozen=True)
-class Why:
+@dataclass(frozen=True, repr=False)
+class Why(_text_table.Tables):
     """What `why` gives: `print` it, or read the fields."""
 
     function: str
     verdict: str
     reasons: list[str] = field(default_factory=list)
+
+    def _tables(self) -> Iterable[_text_table.Table]:
+        rows = [(reason,) for reason in self.reasons or ["-"]]
+        yield _text_table.Table(f"{self.function}: {self.verdict}", ("Because",), rows)
 
     def __str__(self) -> str:
         return "\n".join([f"{self.function}: {self.verdict}", *(f"  - {reason}" for reason in self.reasons)]) + "\n"
@@ -250,47 +260,40 @@ def _is_call_of(cause: str, *functions: Any) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Summary:
+@dataclass(frozen=True, repr=False)
+class Summary(_text_table.Tables):
     """What `summary` gives."""
 
     rows: list[Row]
+    _nothing = "Nothing was captured."
 
     def __str__(self) -> str:
-        return "\n".join(self.lines(color=False))
+        return "\n".join(self.lines())
 
-    def lines(self, color: bool) -> list[str]:
-        """The tables: captures by place, then breaks, recompiles and what is left to CPython."""
-        lines: list[str] = []
-        for title, head, body in self._tables():
-            if body:
-                lines += [*_text_table.boxed(title, head, body, color=color), ""]
-        return lines or ["Nothing was captured."]
-
-    def _tables(self) -> Iterable[tuple[str, tuple[str, ...], list[tuple[str, ...]]]]:
+    def _tables(self) -> Iterable[_text_table.Table]:
         of = {event: [row for row in self.rows if row.event == event] for event in ("capture", *_EVENTS)}
-        yield (
+        yield _text_table.Table(
             "Captured",
             ("Segment", "Captures"),
             [(row.place, str(row.total)) for row in of["capture"]],
         )
-        yield (
+        yield _text_table.Table(
             "Graph breaks",
             ("Count", "Reason", "At"),
             [(str(row.total), row.cause, row.place) for row in sorted(of["graph_break"], key=lambda row: -row.total)],
         )
-        yield (
+        yield _text_table.Table(
             "Recompiles",
             ("Count", "What keeps changing", "In", "What would stop it"),
             [(str(one.count), one.what, one.function, one.remedy) for one in changes(of["recompile"])],
         )
         left = [*of["fallback"], *of["limit"], *of["undone"], *of["skipped"]]
-        yield (
+        yield _text_table.Table(
             "Left to CPython",
             ("Count", "Cause", "At"),
             [(str(row.total), f"{row.cause}: {row.example}" if row.example else row.cause, row.place) for row in left],
         )
-        yield (
+        yield _text_table.Table(
             "Trained at eager's speed",
             ("Count", "Why gradients are not compiled", "At"),
             [(str(row.total), row.cause, row.place) for row in of["no_joint"]],

@@ -1,0 +1,127 @@
+"""What a prompt and a notebook show, and the command line by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+import magneto
+from magneto._advice import advice
+
+X = torch.ones(3)
+
+
+def scaled(x: torch.Tensor, n: int) -> torch.Tensor:
+    print(end="")
+    return x * n
+
+
+def results() -> dict[str, Any]:
+    compiled = magneto.compile(scaled, backend="eager", dynamic=False)
+    for size in (1, 2, 3):
+        compiled(torch.ones(size), 2)
+    return {
+        "summary": magneto.summary(),
+        "recompiles": magneto.recompiles(),
+        "why": magneto.why(scaled),
+        "explain": magneto.explain(scaled)(X, 2),
+    }
+
+
+def test_results_are_tables_at_prompts_and_in_notebooks() -> None:
+    for name, result in results().items():
+        text = repr(result)
+        assert text.startswith(("Captured\n╭", "Recompiles\n╭", "scaled: ")), (name, text)
+        assert "│" in text and "╰" in text and "\033" not in text
+        page = result._repr_html_()
+        assert page.count("<table>") == page.count("</table>") > 0 and "<th" in page and "│" not in page, name
+
+
+def test_tables_where_nothing_happened() -> None:
+    magneto.reset()
+    for result, text in (
+        (magneto.summary(), "Nothing was captured."),
+        (magneto.recompiles(), "Nothing was captured again."),
+    ):
+        assert (str(result).rstrip("\n"), repr(result), result._repr_html_()) == (text, text, f"<p>{text}</p>")
+
+
+def test_html_is_text() -> None:
+    def f(x: torch.Tensor, mode: str) -> torch.Tensor:
+        return x + len(mode)
+
+    compiled = magneto.compile(f, backend="eager")
+    for mode in ("<b>", "<script>"):
+        compiled(X, mode)
+    page = magneto.recompiles()._repr_html_()
+    assert "<script>" not in page and "&lt;b&gt;" in page
+
+
+def test_explain_prints_operators_as_programs_write_them() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(torch.sin(x) * 2 + x).relu()
+
+    text = str(magneto.explain(f)(X)).partition("Out Guards:")[0]
+    for name in ("torch.sin", "*", "+", "torch.nn.functional.gelu", "Tensor.relu"):
+        assert f"\n    {name}\n" in text, (name, text)
+    assert "built-in" not in text and "object at 0x" not in text
+
+
+def test_one_row_for_a_cause() -> None:
+    """An int in the bound of a loop makes a capture for each value: one row says so."""
+    depth = 2
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(self.depth):
+                x = x.sin() + 1
+            return x
+
+    net = Net()
+    run = magneto.compile(net, backend="eager")
+    for depth in (2, 3, 4, 5):
+        net.depth = depth
+        run(X)
+    (change,) = magneto.recompiles().changes
+    assert (change.count, change.what) == (3, "the value of self.depth")
+
+
+@pytest.mark.parametrize(
+    ("guard", "what"),
+    [
+        ("L['x'].size()[0] == 3", "size 0 of x"),
+        ("Eq(L['x'].size()[0], 3)", "size 0 of x"),
+        ("2 <= L['x'].size()[1]", "size 1 of x"),
+        ("Eq(L['self'].depth, 3)", "the value of self.depth"),
+        ("L['self']._modules['layers']._modules['0'].rate == 0.5", "the value of self.layers[0].rate"),
+        ("L['self'].__dict__['mode'] == 'a'", "the value of self.mode"),
+    ],
+)
+def test_advice_names_things_as_programs_do(guard: str, what: str) -> None:
+    said = advice(guard)
+    assert said.what == what and "L[" not in said.remedy
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("TORCH", "MAGNETO_STRICT"))}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "magneto", *arguments], capture_output=True, text=True, timeout=120, env=clean
+    )
+
+
+@pytest.mark.parametrize("arguments", [("run",), ("explain",), ("why", "f"), ("why",), ("doctor", "nothing")])
+def test_without_a_script_there_is_usage_alone(arguments: tuple[str, ...]) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("`python -m magneto`"), done
+    assert "Nothing was captured" not in done.stderr and "Traceback" not in done.stderr
+
+
+def test_version() -> None:
+    done = command("--version")
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith(f"Magneto {magneto.__version__} (PyTorch {torch.__version__}, CPython ")
