@@ -32,6 +32,7 @@ class Setting:
     doc: str
     minimum: int | None = None  # for numbers
     environment: str | None = None  # a variable that changes the default: "1" and "0" for bool, text for str
+    choices: tuple[bool | int | float | str, ...] = ()  # the values that it can have; none: all
 
 
 SETTINGS: Mapping[str, Setting] = {
@@ -62,6 +63,55 @@ SETTINGS: Mapping[str, Setting] = {
         environment="MAGNETO_STRICT",
     ),
     "fail_stage": Setting("", "For tests: that stage of compiles fails with an internal error."),
+    "repro_after": Setting(
+        "",
+        'Each graph is tried in a child process before its backend gets it: "dynamo" as it was captured, "aot" the '
+        "operators that code is generated for. What fails is minified and written as a script.",
+        environment="TORCHDYNAMO_REPRO_AFTER",
+        choices=("", "dynamo", "aot"),
+    ),
+    "repro_level": Setting(
+        2,
+        "What `repro_after` writes: 1 a script of the graph that failed, 2 of a minified one, 3 the launcher of the "
+        "minifier for each graph, also of those that don't fail, 4 minified where results are not eager's.",
+        environment="TORCHDYNAMO_REPRO_LEVEL",
+        choices=(1, 2, 3, 4),
+    ),
+    "repro_forward_only": Setting(
+        False, "The minifier runs no backward.", environment="TORCHDYNAMO_REPRO_FORWARD_ONLY"
+    ),
+    "repro_tolerance": Setting(
+        1e-3, "Comparing results: the relative difference that is allowed where float64 can't tell the noise.", 0
+    ),
+    "repro_ignore_non_fp": Setting(
+        False,
+        "Comparing results: integers and booleans may differ.",
+        environment="TORCHDYNAMO_REPRO_IGNORE_NON_FP",
+    ),
+    "same_two_models_use_fp64": Setting(
+        True, "Comparing results: eager runs in float64, too; how far it is off by itself is what is allowed."
+    ),
+    "repro_seconds": Setting(60, "The longest that a graph may take in the minifier before it counts as hanging.", 1),
+    "graph_limit": Setting(
+        -1,
+        "For bisecting: graphs with a higher number, counted from 1, are not compiled; -1: all are.",
+        -1,
+        "MAGNETO_GRAPH_LIMIT",
+    ),
+    "pass_limit": Setting(
+        -1, "For bisecting: passes with a higher number don't run; -1: all do.", -1, "MAGNETO_PASS_LIMIT"
+    ),
+    "kernel_limit": Setting(
+        -1,
+        "For bisecting: kernels with a higher number run in the loop IR's interpreter; -1: none does.",
+        -1,
+        "MAGNETO_KERNEL_LIMIT",
+    ),
+    "operators_only": Setting(
+        False,
+        "For bisecting: what the passes leave runs operator by operator, no kernel is generated.",
+        environment="MAGNETO_OPERATORS_ONLY",
+    ),
     "stage_memory": Setting(
         False,
         "The peak of memory in each stage of compiles is measured, for compile_times(). That resets the peak that the "
@@ -177,6 +227,17 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     debug_function: str
     strict: bool
     fail_stage: str
+    repro_after: str
+    repro_level: int
+    repro_forward_only: bool
+    repro_tolerance: float
+    repro_ignore_non_fp: bool
+    same_two_models_use_fp64: bool
+    repro_seconds: int
+    graph_limit: int
+    pass_limit: int
+    kernel_limit: int
+    operators_only: bool
     stage_memory: bool
     perf_map: bool
     progress_seconds: int
@@ -220,6 +281,8 @@ def check(name: str, value: Any) -> None:
         raise exc.InvalidValue(f"config.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})")
     if setting.minimum is not None and not float(value) >= setting.minimum:  # NaN is not, either
         raise exc.InvalidValue(f"config.{name} must be at least {setting.minimum}, not {value}")
+    if setting.choices and value not in setting.choices:
+        raise exc.InvalidValue(f"config.{name} is one of {', '.join(map(repr, setting.choices))}, not {value!r}")
 
 
 def current() -> dict[str, Any]:
@@ -287,6 +350,13 @@ def _initial(setting: Setting) -> bool | int | float | str:
         return setting.default
     if isinstance(setting.default, str):
         return text
+    if type(setting.default) is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise exc.InvalidValue(
+                f"The environment variable {setting.environment} must be a number, not {text!r}"
+            ) from None
     if text not in ("0", "1"):
         raise exc.InvalidValue(f"The environment variable {setting.environment} must be 0 or 1, not {text!r}")
     return text == "1"

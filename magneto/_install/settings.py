@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 
 from magneto import _C, _log, config, exc
-from magneto._install import table
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
 
@@ -49,6 +48,10 @@ def _set_log_level(level: Any) -> None:
     if not isinstance(level, int):
         raise exc.InvalidValue(f"log_level takes a level of logging, not {level!r}")
     _show("log_level", next((_LEVELS[known] for known in sorted(_LEVELS) if level <= known), ()))
+
+
+def _set_repro_after(value: Any) -> None:
+    config.repro_after = value or ""  # None: off
 
 
 def _set_log_file(name: Any) -> None:
@@ -120,12 +123,20 @@ DYNAMO: Mapping[str, Setting] = {
         default=False,
     ),
     "debug_dir_root": Setting(WORKS, "debug_dir", note="torch_compile_debug/ lies in it"),
-    "base_dir": Setting(REPLACED, "debug_dir", note="replaced by magneto.config.debug_dir, which is set"),
+    "base_dir": Setting(WORKS, "debug_dir", note="repro.py lies in it"),
     "inline_inbuilt_nn_modules": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "nested_graph_breaks": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "guard_nn_modules": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "allow_empty_graphs": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "error_on_nested_fx_trace": Setting(NO_EFFECT, note="torch.fx traces the original", default=True),
+    "repro_after": Setting(
+        WORKS, apply=_set_repro_after, note="`magneto.config.repro_after`", default=config.repro_after or None
+    ),
+    "repro_level": Setting(WORKS, "repro_level"),
+    "repro_forward_only": Setting(WORKS, "repro_forward_only"),
+    "repro_tolerance": Setting(WORKS, "repro_tolerance"),
+    "repro_ignore_non_fp": Setting(WORKS, "repro_ignore_non_fp"),
+    "same_two_models_use_fp64": Setting(WORKS, "same_two_models_use_fp64"),
     "reorderable_logging_functions": Setting(
         WORKS,
         apply=_C.set_reorderable_functions,
@@ -133,8 +144,6 @@ DYNAMO: Mapping[str, Setting] = {
         default=config.reorderable_logging_functions,
     ),
     "replay_record_enabled": Setting(TO_COME, note="record and replay are to come", default=False),
-    "repro_after": Setting(TO_COME, note=table.MINIFIER),
-    "repro_level": Setting(TO_COME, note=table.MINIFIER, default=2),
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),
     "specialize_int": Setting(TO_COME, note=_SIZES, default=False),
     "specialize_float": Setting(TO_COME, note=_SIZES, default=False),
@@ -196,7 +205,5 @@ FUNCTORCH: Mapping[str, Setting] = {
 # Environment variables of the documents that the core does not read: each as the setting it stands for.
 ENVIRONMENT: Mapping[str, tuple[str, str]] = {
     "TORCHINDUCTOR_TRACE": ("torch._inductor.config", "trace.enabled"),
-    "TORCHDYNAMO_REPRO_AFTER": ("torch._dynamo.config", "repro_after"),
-    "TORCHDYNAMO_REPRO_LEVEL": ("torch._dynamo.config", "repro_level"),
     "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS": ("torch._dynamo.config", "capture_scalar_outputs"),
 }

@@ -9,7 +9,7 @@ namespace magneto {
 // X(stage): the stage defines `PyMethodDef stage_methods[]`, ended by a null entry.
 #define MAGNETO_BINDINGS(X) \
   X(python)                 \
-  X(fake) X(guards) X(graph) X(runtime) X(dispatch) X(loops) X(lower) X(codegen) X(cache) X(shapes) X(autograd)
+  X(fake) X(guards) X(graph) X(runtime) X(dispatch) X(loops) X(lower) X(codegen) X(cache) X(shapes) X(autograd) X(debug)
 
 #define X(stage) extern PyMethodDef stage##_methods[];
 MAGNETO_BINDINGS(X)

@@ -12,6 +12,7 @@
 #include "dispatch/trace.h"
 #include "fake/meta_kernel.h"
 #include "observe/history.h"
+#include "observe/limits.h"
 #include "observe/progress.h"
 #include "observe/stats.h"
 #include "observe/times.h"
@@ -227,6 +228,7 @@ PyObject* set_config(PyObject*, PyObject* args) {
 #undef X
     runtime::stage_that_fails() = settings.fail_stage;
     runtime::measures_memory() = settings.stage_memory;
+    observe::limits().limits = {settings.graph_limit, settings.pass_limit, settings.kernel_limit};
     runtime::progress_patience() = settings.progress_seconds;
     codegen::writes_perf_map() = settings.perf_map;
     runtime::Prepacked::budget() = settings.prepared_weights_mb << 20;

@@ -9,12 +9,14 @@
 #include "dispatch/context.h"
 #include "dispatch/log.h"
 #include "dispatch/report.h"
+#include "dispatch/repro.h"
 #include "dispatch/siblings.h"
 #include "dispatch/stages.h"
 #include "dispatch/trace.h"
 #include "graph/gm.h"
 #include "lower/fused.h"
 #include "observe/history.h"
+#include "observe/limits.h"
 #include "observe/progress.h"
 #include "observe/stats.h"
 #include "observe/times.h"
@@ -159,8 +161,7 @@ std::vector<PyObject*> tensors_of(const std::vector<Ref>& inputs) {
 }
 
 runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, const capture::Start& start) {
-  runtime::CompileWay way;
-  way.interpret = settings().interpret_kernels;
+  runtime::CompileWay way{.interpret = settings().interpret_kernels, .operators_only = settings().operators_only};
   way.watched = watched_weights(tensors_of(trace.example_inputs));
   const bool deterministic =
       is_on(context.deterministic, settings().deterministic) || at::globalContext().deterministicAlgorithms();
@@ -207,6 +208,7 @@ std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& conte
                                                             const runtime::CompileWay& way, const std::string& place,
                                                             Stages& stages) {
   runtime::Compiled compiled;
+  if (!observe::allows(observe::Counted::Graph, place)) return runtime::make_aten_computation(graph);
   if (graph.symbols.empty()) {
     compiled = runtime::make_compiled_computation(graph, way, stages);
   } else if (!graph.symbols_of(graph::ValueKind::Result).empty()) {
@@ -255,6 +257,7 @@ auto log_compile(const char* direction, Compile compile) {
 /// The default backend.
 void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   const cache::Pause without(!is_on(context.disk_cache, true));
+  try_operators(trace.graph, trace.example_inputs, place_text(place_of(context, start)));
   trace.plan->computation = log_compile("FORWARDS", [&] {
     const graph::SymbolValues values = trace.graph.symbols.empty() ? graph::SymbolValues() : captured_sizes(trace);
     return compile_tensors(context, trace.graph, values, way_of(context, trace, start),
@@ -280,13 +283,13 @@ void compile_joint(const Context& context, capture::Trace& trace, const capture:
     log("aot_joint_graph", text);
   }
   // The weights change with each step: nothing is prepared of them, and nothing measured.
-  runtime::CompileWay way;
-  way.interpret = settings().interpret_kernels;
+  runtime::CompileWay way{.interpret = settings().interpret_kernels, .operators_only = settings().operators_only};
   const graph::SymbolValues values = trace.graph.symbols.empty() ? graph::SymbolValues() : captured_sizes(trace);
   const auto compile = [&](const char* direction, const graph::Graph& graph) {
     if (context.backend_name == "aot_eager") return runtime::make_aten_computation(graph);
     return log_compile(direction, [&] { return compile_tensors(context, graph, values, way, place, stages); });
   };
+  try_joint(forward, *trace.joint, trace.example_inputs, place);
   auto forward_computation = compile("FORWARDS", forward);
   std::vector<std::unique_ptr<runtime::TensorComputation>> computations;
   for (const autograd::Backward& backward : trace.joint->backwards) {
@@ -304,13 +307,16 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   const CompileLog& wanted = *CompileLog::current();
   const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes"});
   Ref module;
-  if (wants_module || log_module || context.report) module = graph::graph_module(graph, log_module);
+  const bool tries = settings().repro_after == "dynamo";
+  if (wants_module || log_module || context.report || tries) module = graph::graph_module(graph, log_module);
   if (context.report) {
     context.report->graphs.push_back(module);
     std::vector<Ref> ops;
     for (const graph::TorchNode& node : graph.torch_nodes) ops.push_back(node.target);
     context.report->ops.push_back(std::move(ops));
   }
+  const auto inputs = [&] { return backend_inputs(graph, captured_sizes(trace), trace.example_inputs); };
+  if (tries && !try_captured(context, module, inputs(), !graph.symbols.empty())) return false;
   if (log_module) log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
   if (context.backend_name == "eager") {
     trace.plan->computation = runtime::make_torch_computation(graph);
@@ -343,16 +349,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
     }
     return true;
   }
-  Ref inputs = checked(PyList_New(0));
-  const auto add = [&](const Ref& input) {
-    if (PyList_Append(inputs.get(), input.get()) < 0) throw PythonError{};
-  };
-  const graph::SymbolValues values = captured_sizes(trace);
-  for (const graph::SymbolBinding& symbol : graph.symbols_of(graph::ValueKind::Input)) {
-    add(checked(PyLong_FromLongLong(values(shapes::Expr::symbol(symbol.symbol)))));
-  }
-  for (const Ref& input : trace.example_inputs) add(input);
-  Ref callable = Ref::steal(PyObject_CallFunctionObjArgs(context.backend.get(), module.get(), inputs.get(), nullptr));
+  Ref callable = Ref::steal(PyObject_CallFunctionObjArgs(context.backend.get(), module.get(), inputs().get(), nullptr));
   if (callable && !PyCallable_Check(callable.get())) {
     PyErr_Format(PyExc_TypeError, "the backend returned %R, which can't be called", callable.get());
     callable = Ref();

@@ -7,8 +7,10 @@
 #include <mutex>
 
 #include "compiler/cached_program.h"
+#include "graph/planted.h"
 #include "graph/symbols.h"
 #include "lower/lowering.h"
+#include "observe/limits.h"
 #include "observe/times.h"
 #include "passes/passes.h"
 #include "python/imported.h"
@@ -232,7 +234,8 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
   StageTime cache_time("compile.backend.cache");
   const CachedProgram kept(graph, how);
   std::optional<lower::LoopProgram> program;
-  if (!way.interpret) program = kept.find();
+  const bool numbered = observe::limits().active();
+  if (!way.interpret && !numbered) program = kept.find();
   result.kept = program.has_value();
   cache_time.end();
   if (program && !watched) return std::move(*program);
@@ -256,6 +259,7 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
     sink.offer(graph::Stage::choices, [&] { return report; });
   }
   if (!program || watched) {
+    graph::fail_as_planted(functional.graph);
     const StageTime lower_time("compile.backend.lowering");
     lower::LoopProgram lowered =
         lower::lower(std::move(functional), sink, program ? program->choices : lower::Choices());
@@ -264,8 +268,28 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
     }
     program = std::move(lowered);
   }
-  if (!result.kept && !way.interpret) kept.keep(*program);
+  if (!result.kept && !way.interpret && !numbered) kept.keep(*program);
   return std::move(*program);
+}
+
+/// The normal form with its writes as operators, which run behind all others. Version counters are not kept.
+graph::Graph with_writes(passes::Functional functional) {
+  graph::Graph& graph = functional.graph;
+  const auto append = [&](const char* name, std::vector<graph::AtenArg> args, graph::ValueId result) {
+    const auto producer = static_cast<int32_t>(graph.aten_nodes.size());
+    if (result == graph::kNoValue)
+      result = graph.add_result(graph.values[std::get<graph::ValueId>(args[0])].meta, producer);
+    graph.aten_nodes.push_back({c10::Dispatcher::singleton().findSchemaOrThrow(name, ""), std::move(args), {result}});
+    return result;
+  };
+  // A value may be the memory of another written input.
+  for (auto& write : functional.writes) {
+    write.value = append("aten::clone", {write.value, c10::IValue()}, graph::kNoValue);
+  }
+  for (const auto& write : functional.writes) {
+    append("aten::copy_", {write.input, write.value, c10::IValue(false)}, write.input);
+  }
+  return std::move(graph);
 }
 
 graph::Graph without_torch_level(graph::Graph graph) {
@@ -297,6 +321,12 @@ Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& 
   }
   try {
     graph::Graph kept = without_torch_level(graph);
+    if (way.operators_only) {
+      passes::Functional functional = passes::normalise(kept, way.watched);
+      graph::fail_as_planted(functional.graph);
+      result.computation = make_aten_computation(with_writes(std::move(functional)));
+      return result;
+    }
     lower::LoopProgram lowered = make_program(graph, way, sink, result);
     for (const lower::Step& step : lowered.steps) {
       if (step.kernel) {

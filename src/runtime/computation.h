@@ -20,6 +20,8 @@ std::unique_ptr<TensorComputation> make_aten_computation(const graph::Graph& gra
 struct CompileWay {
   /// Kernels run in the loop IR's interpreter.
   bool interpret = false;
+  /// For tools: the operators of the normal form run one by one, no kernel is generated.
+  bool operators_only = false;
   /// It is a part already: what does not compile is not cut again.
   bool whole = false;
   /// By input: a convolution's weight whose every write is noticed (Prepacked::can_watch), and that there is room for.

@@ -117,7 +117,7 @@ Compiled make_partitioned_computation(const graph::Graph& graph, const CompileWa
         called.push_back(node.op);
       }
     } else {
-      CompileWay own{.interpret = way.interpret, .whole = true};
+      CompileWay own{.interpret = way.interpret, .operators_only = way.operators_only, .whole = true};
       for (const graph::ValueId id : part.inputs) {
         const auto input = std::ranges::find(graph.inputs, id);
         const auto place = static_cast<size_t>(input - graph.inputs.begin());
