@@ -178,8 +178,8 @@ PyObject* graph_inputs(PyObject*, PyObject* capsule) {
 
 /// record_numbers(on): from here on graphs, passes and kernels are numbered from 1, and their names kept.
 PyObject* record_numbers(PyObject*, PyObject* on) {
-  observe::limits().records = PyObject_IsTrue(on) == 1;
-  observe::limits().reset();
+  observe::numbers().records = PyObject_IsTrue(on) == 1;
+  observe::numbers().reset();
   Py_RETURN_NONE;
 }
 
@@ -189,7 +189,7 @@ PyObject* numbered(PyObject*, PyObject*) {
     Ref all = checked(PyDict_New());
     for (size_t i = 0; i < observe::kCountedKinds; ++i) {
       Ref names = checked(PyList_New(0));
-      for (const std::string& name : observe::limits().names[i]) {
+      for (const std::string& name : observe::numbers().names[i]) {
         if (PyList_Append(names.get(), text_object(name).get()) < 0) throw PythonError{};
       }
       if (PyDict_SetItemString(all.get(), kinds[i], names.get()) < 0) throw PythonError{};

@@ -29,11 +29,6 @@
 
 namespace magneto::dispatch {
 
-Settings& settings() {
-  static Settings values;
-  return values;
-}
-
 CompileHooks& compile_hooks() {
   static auto* hooks = new CompileHooks;
   return *hooks;
@@ -151,9 +146,6 @@ Ref take_error_with_traceback() {
   return Ref::steal(value);
 }
 
-/// A callable's own setting, or the process's.
-bool is_on(int own, bool of_process) { return own >= 0 ? own != 0 : of_process; }
-
 std::vector<PyObject*> tensors_of(const std::vector<Ref>& inputs) {
   std::vector<PyObject*> tensors;
   for (const Ref& input : inputs) tensors.push_back(input.get());
@@ -164,10 +156,9 @@ runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, 
   runtime::CompileWay way{.interpret = settings().interpret_kernels, .operators_only = settings().operators_only};
   way.watched = watched_weights(tensors_of(trace.example_inputs));
   const bool deterministic =
-      is_on(context.deterministic, settings().deterministic) || at::globalContext().deterministicAlgorithms();
-  if (way.interpret || deterministic || !is_on(context.max_autotune, settings().max_autotune)) return way;
-  way.tuning.seconds = static_cast<double>(context.max_autotune_seconds >= 0 ? context.max_autotune_seconds
-                                                                             : settings().max_autotune_seconds);
+      context.settings[&Settings::deterministic] || at::globalContext().deterministicAlgorithms();
+  if (way.interpret || deterministic || !context.settings[&Settings::max_autotune]) return way;
+  way.tuning.seconds = static_cast<double>(context.settings[&Settings::max_autotune_seconds]);
   way.tuning.takes = settings().max_autotune_takes;
   way.tuning.name = place_text(place_of(context, start));
   for (const Ref& input : trace.example_inputs) way.tuning.inputs.push_back(unpack_tensor(input.get()));
@@ -221,8 +212,9 @@ std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& conte
         log("dynamic", "no code for all sizes of " + place + ": " + compiled.uncompiled);
       }
       compiled = runtime::make_compiled_computation(graph::with_numbers(graph, captured), way, stages);
-      compiled.computation = runtime::make_sized_computation(
-          graph, captured, std::move(compiled.computation), specialise_as(way, is_on(context.disk_cache, true), place));
+      compiled.computation =
+          runtime::make_sized_computation(graph, captured, std::move(compiled.computation),
+                                          specialise_as(way, context.settings[&Settings::disk_cache], place));
     }
   }
   report_cache();
@@ -256,7 +248,7 @@ auto log_compile(const char* direction, Compile compile) {
 
 /// The default backend.
 void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
-  const cache::Pause without(!is_on(context.disk_cache, true));
+  const cache::Pause without(!context.settings[&Settings::disk_cache]);
   try_operators(trace.graph, trace.example_inputs, place_text(place_of(context, start)));
   trace.plan->computation = log_compile("FORWARDS", [&] {
     const graph::SymbolValues values = trace.graph.symbols.empty() ? graph::SymbolValues() : captured_sizes(trace);
@@ -267,19 +259,19 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
 
 /// A graph with gradients: its forward, and backwards that autograd's engine calls.
 void compile_joint(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
-  const cache::Pause without(!is_on(context.disk_cache, true));
+  const cache::Pause without(!context.settings[&Settings::disk_cache]);
   ++stats().joint_graphs;
+  const std::string place = place_text(place_of(context, start));
   for (const autograd::Backward& backward : trace.joint->backwards) {
     stats().saved_bytes += backward.saved_bytes;
     stats().eager_saved_bytes += backward.eager_saved_bytes;
     stats().recomputed += backward.recomputed;
+    for (const autograd::Departure departure : backward.departures) report_partition(place, departure);
   }
   const graph::Graph forward = runtime::forward_of(trace.graph, *trace.joint);
-  const std::string place = place_text(place_of(context, start));
   if (CompileLog::current()->wants("aot_joint_graph")) {
     std::string text = "forward of " + place + ":\n" + graph::print(forward);
-    for (const autograd::Backward& backward : trace.joint->backwards)
-      text += "backward:\n" + graph::print(backward.graph);
+    for (const auto& backward : trace.joint->backwards) text += "backward:\n" + graph::print(backward.graph);
     log("aot_joint_graph", text);
   }
   // The weights change with each step: nothing is prepared of them, and nothing measured.
@@ -395,18 +387,16 @@ std::string triggered_by(const Segment& segment, const guards::Roots& roots) {
 /// False: the stance forbids captures.
 bool stance_allows(const Context& context, const Segment& segment, const capture::Start& start,
                    const guards::Roots& roots) {
-  if (settings().stance == Stance::FailOnRecompile) {
+  if (stance() == Stance::FailOnRecompile) {
     raise("RecompileError",
           "The stance is \"fail_on_recompile\", and " + place_text(place_of(context, start)) +
               (segment.entries.empty() ? " has not been captured yet. Call it once under the stance \"default\" first."
                                        : " would be captured again" + triggered_by(segment, roots)));
   }
-  return settings().stance == Stance::Default;
+  return stance() == Stance::Default;
 }
 
-int64_t entry_limit(const Context& context) {
-  return context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
-}
+int64_t entry_limit(const Context& context) { return context.settings[&Settings::cache_size_limit]; }
 
 /// There is room for few more entries: they must not depend on dynamic values.
 bool is_crowded(const Context& context, const Segment& segment) {
@@ -434,8 +424,7 @@ bool allow_another(Context& context, Segment& segment, const capture::Start& sta
   if (segment.entries.empty()) return true;
   for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
   report_recompile(context, segment, place_of(context, start), roots);
-  const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
-  if (error) {
+  if (context.settings[&Settings::error_on_recompile]) {
     raise("RecompileError", "Recompiling " + place_text(place_of(context, start)) + triggered_by(segment, roots));
     return false;
   }

@@ -1,29 +1,45 @@
 #include "observe/limits.h"
 
-#include <algorithm>
+#include "support/settings.h"
 
 namespace magneto::observe {
+namespace {
 
-bool Limits::active() const {
-  return records || std::ranges::any_of(limits, [](int64_t limit) { return limit >= 0; });
+int64_t limit_of(Counted kind) {
+  switch (kind) {
+    case Counted::Graph:
+      return settings().graph_limit;
+    case Counted::Pass:
+      return settings().pass_limit;
+    case Counted::Kernel:
+      return settings().kernel_limit;
+  }
+  return -1;
 }
 
-void Limits::reset() {
+}  // namespace
+
+bool Numbers::active() const {
+  return records || limit_of(Counted::Graph) >= 0 || limit_of(Counted::Pass) >= 0 || limit_of(Counted::Kernel) >= 0;
+}
+
+void Numbers::reset() {
   for (auto& list : names) list.clear();
   counts = {0, 0, 0};
 }
 
-Limits& limits() {
-  static auto* limits = new Limits;
-  return *limits;
+Numbers& numbers() {
+  static auto* numbers = new Numbers;
+  return *numbers;
 }
 
 bool allows(Counted kind, const std::string& name) {
-  Limits& all = limits();
+  Numbers& all = numbers();
   const auto i = static_cast<size_t>(kind);
   const int64_t number = ++all.counts[i];
   if (all.records) all.names[i].push_back(name);
-  return all.limits[i] < 0 || number <= all.limits[i];
+  const int64_t limit = limit_of(kind);
+  return limit < 0 || number <= limit;
 }
 
 }  // namespace magneto::observe

@@ -16,9 +16,8 @@ enum class Counted : uint8_t {
 };
 inline constexpr size_t kCountedKinds = 3;
 
-struct Limits {
-  /// By kind; below zero: none.
-  std::array<int64_t, kCountedKinds> limits = {-1, -1, -1};
+/// What got a number. The limits are settings: `graph_limit`, `pass_limit`, `kernel_limit`.
+struct Numbers {
   /// By kind: the names of all that have a number, the first has number 1. Kept while `records`.
   std::array<std::vector<std::string>, kCountedKinds> names;
   std::array<int64_t, kCountedKinds> counts = {0, 0, 0};
@@ -30,7 +29,7 @@ struct Limits {
 };
 
 /// Of the process. Needs the GIL.
-Limits& limits();
+Numbers& numbers();
 
 /// Gives the next of its kind its number. False: it is above the limit.
 bool allows(Counted kind, const std::string& name);

@@ -234,7 +234,7 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
   StageTime cache_time("compile.backend.cache");
   const CachedProgram kept(graph, how);
   std::optional<lower::LoopProgram> program;
-  const bool numbered = observe::limits().active();
+  const bool numbered = observe::numbers().active();
   if (!way.interpret && !numbered) program = kept.find();
   result.kept = program.has_value();
   cache_time.end();
