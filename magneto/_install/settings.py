@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 
 from magneto import _C, _log, config, exc
-from magneto._install import table
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
 
