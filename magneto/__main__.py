@@ -7,6 +7,7 @@ python -m magneto why FUNCTION script.py [arguments...]     # ...and shows how t
 python -m magneto report [-o FILE] DIR
 python -m magneto report [-o FILE] --live script.py [arguments...]
 python -m magneto doctor env
+python -m magneto doctor script.py [arguments...]           # what is at fault where it fails when it is compiled
 """
 
 from __future__ import annotations
@@ -95,12 +96,16 @@ def _show_the_program_s_frames_only() -> None:
 
 
 def doctor(arguments: list[str]) -> int:
-    """Checks this installation."""
-    if arguments != ["env"]:
+    """`env`: checks this installation. A script: finds what is at fault where it fails when it is compiled."""
+    if not arguments:
         return _usage()
-    from magneto import _doctor
+    if arguments == ["env"]:
+        from magneto import _doctor
 
-    return _doctor.main()
+        return _doctor.main()
+    from magneto._debug import doctor as debug
+
+    return debug.main(arguments)
 
 
 def report(arguments: list[str]) -> int:

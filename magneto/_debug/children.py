@@ -6,6 +6,7 @@ the pools of the parent's threads are not there, and says how it ended through a
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import re
@@ -145,6 +146,7 @@ def _in_child(attempt: Callable[[], Any], writer: int, memory_mb: int, quiet: bo
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        faulthandler.disable()  # a crash is an answer, no news
         if quiet:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
@@ -171,4 +173,7 @@ def _limit_memory(more_mb: int) -> None:
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[0])
     limit = pages * resource.getpagesize() + more_mb * 2**20
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:  # the child of a child: it can have no more than that one
+        limit = min(limit, most)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

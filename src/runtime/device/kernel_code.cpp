@@ -15,7 +15,10 @@ void compile_kernels(std::vector<KernelCall>& calls) {
   kernels.reserve(calls.size());
   std::vector<KernelCall*> compiled_calls;
   for (KernelCall& call : calls) {
-    if (!observe::allows(observe::Counted::Kernel, call.name)) continue;
+    std::string name = call.name;
+    for (const std::string& origin : call.kernel->origins)
+      name += (&origin == call.kernel->origins.data() ? ": " : ", ") + origin;
+    if (!observe::allows(observe::Counted::Kernel, name)) continue;
     compiled_calls.push_back(&call);
     kernels.push_back(as_planted(*call.kernel));
     variants.push_back(call.variant);
