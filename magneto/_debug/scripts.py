@@ -9,6 +9,7 @@ import platform
 import re
 import textwrap
 import time
+import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -199,45 +200,49 @@ def backend_source(backend: Any) -> tuple[str, str]:
     """How a script gets a backend: lines that define it, and the expression for it."""
     if isinstance(backend, str):
         return "", repr(backend)
-    name, home = getattr(backend, "__qualname__", ""), getattr(backend, "__module__", "__main__")
-    if not name.isidentifier():
+    if not inspect.isfunction(backend) or not backend.__name__.isidentifier():
         raise Unwritable(f"the backend {backend!r} is no function that a script could define or import")
-    if home != "__main__":
-        return f"from {home} import {name}\n", name
-    return _definitions(backend, set()), name
+    if backend.__module__ != "__main__" and "<locals>" not in backend.__qualname__:
+        return f"from {backend.__module__} import {backend.__qualname__}\n", backend.__qualname__
+    return _definitions(backend, set()), backend.__name__
 
 
 def _definitions(function: Any, done: set[str]) -> str:
-    """The source of a function of the program, of those that it calls, and imports of the modules that it names."""
+    """The source of a function of the program, and of what it reads around it."""
     try:
         source = textwrap.dedent(inspect.getsource(function))
     except (OSError, TypeError) as error:
         raise Unwritable(f"the source of {function.__qualname__} is not to be had: {error}") from None
-    if function.__closure__:
-        raise Unwritable(f"{function.__qualname__} has variables of the function around it")
-    source = re.sub(r"^(@.*\n)+", "", source)
+    known = function.__globals__
+    around = {name: known[name] for name in _names_in(function.__code__) if name in known}
     text = ""
-    for name in _names_in(function.__code__):
-        if name in done or name not in function.__globals__:
-            continue
-        done.add(name)
-        value = function.__globals__[name]
-        if value is torch:
-            continue  # scripts import it
-        if inspect.ismodule(value):
-            text += f"import {value.__name__} as {name}\n" if value.__name__ != name else f"import {name}\n"
-        elif getattr(value, "__module__", "__main__") not in ("__main__", None) and hasattr(value, "__qualname__"):
-            text += f"from {value.__module__} import {value.__qualname__} as {name}\n"
-        elif inspect.isfunction(value):
-            text += _definitions(value, done) + "\n"
-        elif isinstance(value, (int, float, str, bool, bytes, type(None))):
-            text += f"{name} = {value!r}\n"
-        else:
-            raise Unwritable(f"{function.__qualname__} reads {name}, of type {type(value).__name__}")
-    return text + "\n\n" + source
+    for name, value in {**around, **inspect.getclosurevars(function).nonlocals}.items():
+        if name not in done:
+            done.add(name)
+            text += _definition(name, value, done, function)
+    return text + "\n\n" + re.sub(r"^(@.*\n)+", "", source)
 
 
-def _names_in(code: Any) -> list[str]:
+def _definition(name: str, value: Any, done: set[str], function: Any) -> str:
+    """Lines that give `name` its value."""
+    home = getattr(value, "__module__", None)
+    if value is torch:
+        return ""  # scripts import it
+    if inspect.ismodule(value):
+        return f"import {value.__name__} as {name}\n" if value.__name__ != name else f"import {name}\n"
+    if isinstance(value, (int, float, str, bool, bytes, type(None))):
+        return f"{name} = {value!r}\n"
+    if getattr(torch, getattr(value, "__name__", ""), None) is value:  # a built-in that does not know its module
+        return f"{name} = torch.{value.__name__}\n"
+    if inspect.isfunction(value) and (home == "__main__" or "<locals>" in value.__qualname__):
+        defined = _definitions(value, done)
+        return defined + ("\n" if value.__name__ == name else f"\n{name} = {value.__name__}\n")
+    if home not in ("__main__", None) and "." not in getattr(value, "__qualname__", "."):
+        return f"from {home} import {value.__qualname__} as {name}\n"
+    raise Unwritable(f"{function.__qualname__} reads {name}, of type {type(value).__name__}")
+
+
+def _names_in(code: types.CodeType) -> list[str]:
     names = list(code.co_names)
     for constant in code.co_consts:
         if inspect.iscode(constant):

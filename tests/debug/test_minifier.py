@@ -161,6 +161,20 @@ def test_memory_that_runs_out(folder: Path) -> None:
     assert "torch.tanh" in forward_of(script_of(folder))[0]
 
 
+def test_a_backend_that_reads_what_is_around_it(folder: Path) -> None:
+    target, how = torch.tanh, "refuses"
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list) -> object:
+        if how == "refuses" and any(node.target is target for node in gm.graph.nodes):
+            raise ValueError(f"no tanh {signal.SIGINT:d}")
+        return gm.forward
+
+    with magneto.config.patch(repro_after="dynamo"), pytest.raises(magneto.exc.BackendCompilerFailed):
+        magneto.compile(program, backend=backend)(*inputs())
+    done = run(folder / "repro.py")
+    assert done.returncode == 1 and "ValueError: no tanh 2" in done.stderr
+
+
 def test_wrong_results(folder: Path) -> None:
     with magneto.config.patch(repro_after="dynamo", repro_level=4):
         with pytest.raises(minify.AccuracyError, match="Bad accuracy detected") as raised:
