@@ -13,7 +13,7 @@ from __future__ import annotations
 from magneto import _variables as _variables  # before torch is loaded
 
 # isort: split
-from magneto import _load as _load  # first: refuses a PyTorch that the core was not built for
+from magneto import _load as _load  # first: refuses a Python or PyTorch that the core was not built for
 
 # isort: split
 from magneto import config as config

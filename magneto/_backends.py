@@ -6,24 +6,15 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
-from magneto import exc
+from magneto import _C, exc
 
 Backend = Callable[..., Callable[..., Any]]
 B = TypeVar("B", bound=Backend)
 
-# Backends that the core knows: name -> what it does.
-NATIVE: Mapping[str, str] = {
-    "magneto": "Magneto's default",
-    "aot_eager": "runs the ATen graph operator by operator in the C++ runtime",
-    "eager": "runs the captured torch-level graph module",
-}
+# Backends that the core knows (src/compiler/backends.def): name -> what it does.
+NATIVE: Mapping[str, str] = {name: doc for name, _, doc in _C.backend_rows()}
 # Other names for native backends, so that programs written for torch.compile run unchanged.
-ALIASES: Mapping[str, str] = {
-    "inductor": "magneto",
-    "aot_eager_decomp_partition": "aot_eager",
-    "aot_eager_default_partitioner": "aot_eager",
-    "pre_dispatch_eager": "eager",
-}
+ALIASES: Mapping[str, str] = {alias: name for name, aliases, _ in _C.backend_rows() for alias in aliases.split()}
 # Those of magneto._debug.backends, which is loaded with the first of them that is used.
 DEBUGGING = (
     *("eager_debug", "eager_noexcept", "ts", "aot_ts"),

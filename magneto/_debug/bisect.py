@@ -37,8 +37,8 @@ class Variant:
 EAGER = Variant("eager", None)
 CAPTURED = Variant('backend "eager"', "eager")
 OPERATORS = Variant('backend "aot_eager"', "aot_eager")
-NORMAL_FORM = Variant("passes, operator by operator", settings={"operators_only": True})
-INTERPRETED = Variant("kernels interpreted", settings={"interpret_kernels": True})
+NORMAL_FORM = Variant('"aot_eager_decomp_partition"', "aot_eager_decomp_partition", {"disk_cache": False})
+INTERPRETED = Variant('backend "interpreter"', "interpreter", {"disk_cache": False})
 GENERATED = Variant('backend "inductor"', settings={"disk_cache": False})
 DEFAULT = Variant("as the program says", "", {"disk_cache": False})
 

@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 
+#include "compiler/pipeline.h"
 #include "debug/graph_part.h"
 #include "debug/reduce.h"
 #include "graph/capsule.h"
@@ -12,7 +13,6 @@
 #include "observe/limits.h"
 #include "observe/stages.h"
 #include "python/text.h"
-#include "runtime/computation.h"
 #include "support/tensor_object.h"
 
 namespace magneto {
@@ -130,7 +130,7 @@ PyObject* compute_operators(PyObject*, PyObject* args) {
     if (values != Py_None) graph.outputs = numbers_of(values);
     if (!compiled) return outputs_of(*runtime::make_aten_computation(graph), inputs).release();
     graph::NoSink sink;
-    const runtime::Compiled made = runtime::make_compiled_computation(graph, {}, sink);
+    const compiler::Compiled made = compiler::compile_graph(graph, {}, sink);
     return outputs_of(*made.computation, inputs).release();
   });
 }

@@ -7,12 +7,9 @@
 
 #include "graph/aliases.h"
 #include "graph/literal.h"
-#include "graph/planted.h"
 #include "graph/text.h"
 #include "graph/undo.h"
 #include "graph/verifier.h"
-#include "observe/faults.h"
-#include "observe/limits.h"
 #include "passes/effects.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"
@@ -212,51 +209,6 @@ std::vector<std::string> verify(const Functional& functional) {
     if (!exists(bump.value)) violations.push_back("the version of a value that does not exist is moved");
   }
   return violations;
-}
-
-/// A fault that a test has planted in the pass: a write that is lost, or an operator that becomes another.
-static void break_for_test(const char* pass, Functional& functional) {
-  const std::string place = std::string("pass.") + pass;
-  const std::string* fault = observe::fault_at(place);
-  if (fault && *fault == "write" && !functional.writes.empty()) functional.writes.pop_back();
-  graph::swap_planted(functional.graph, place);
-}
-
-Functional normalise(graph::Graph graph, const std::vector<bool>& watched,
-                     const std::function<void(const char*, const Functional&)>& observe) {
-  Functional functional;
-  const auto done = [&](const char* pass) {
-    break_for_test(pass, functional);
-    if (const auto violations = verify(functional); !violations.empty()) {
-      throw std::logic_error(std::string("pass ") + pass + " broke the graph: " + violations.front());
-    }
-    if (observe) observe(pass, functional);
-  };
-  const auto allowed = [](const char* pass) { return observe::allows(observe::Counted::Pass, pass); };
-  const auto run = [&](const char* pass, const auto& apply) {
-    if (!allowed(pass)) return;
-    apply();
-    done(pass);
-  };
-  if (!allowed("functionalise")) throw Unsupported("config.pass_limit leaves out all passes");
-  functional = functionalise(std::move(graph));
-  done("functionalise");
-  split_lists(functional);
-  done("split_lists");
-  run("place_slices", [&] { place_slices(functional); });
-  // Before constants are folded, so that what nobody needs is not computed for that.
-  run("eliminate_dead", [&] { eliminate_dead(functional); });
-  run("fold_constants", [&] { fold_constants(functional); });
-  // Before equal operators are merged: layers share a mask.
-  run("fuse_attention", [&] { fuse_attention(functional); });
-  run("merge_common", [&] { merge_common(functional); });
-  // Merging and folding leave operators without a user.
-  run("eliminate_dead", [&] { eliminate_dead(functional); });
-  run("separate_bias", [&] { separate_bias(functional); });
-  // Last: layouts are for the kernels of the operators that are left.
-  run("prefer_channels_last", [&] { prefer_channels_last(functional); });
-  run("reorder_weights", [&] { reorder_weights(functional, watched); });
-  return functional;
 }
 
 }  // namespace magneto::passes

@@ -57,24 +57,6 @@ def test_numbers_and_limits() -> None:
             with magneto.config.patch({setting: limit}), warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # without passes operators run one by one
                 torch.testing.assert_close(magneto.compile(program)(x, w), want)
-    magneto.reset()
-    with magneto.config.patch(operators_only=True):
-        torch.testing.assert_close(magneto.compile(program)(x, w), want)
-
-
-def test_operators_only_writes_to_inputs() -> None:
-    def swap(x, y):
-        old = x.clone()
-        x.copy_(y)
-        y.copy_(old)
-        return x[0] + 1
-
-    x, y = torch.randn(3), torch.randn(3)
-    a, b = x.clone(), y.clone()
-    want = swap(a, b)
-    with magneto.config.patch(operators_only=True, disk_cache=False):
-        assert torch.equal(magneto.compile(swap)(x, y), want)
-    assert torch.equal(x, a) and torch.equal(y, b)
 
 
 def test_what_is_right_is_said_to_be() -> None:

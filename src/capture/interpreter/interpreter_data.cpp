@@ -2,6 +2,8 @@
 #include "capture/calls/special_methods.h"
 #include "capture/interpreter/interpreter.h"
 #include "capture/interpreter/operations.h"
+#include "python/abi/private.h"
+#include "python/bytecode/callable.h"
 
 namespace magneto::capture {
 
@@ -22,7 +24,7 @@ void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
     const int known = PyDict_Contains(target, key);
     if (known < 0) throw PythonError{};
     if (!known) continue;
-    Ref name = checked(_PyObject_FunctionStr(callable));
+    Ref name = checked(function_text(callable));
     PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(), key);
     throw PythonError{};
   }
@@ -197,7 +199,7 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::LIST_EXTEND: {
       Ref items = c.list_of(f.top());
       Ref list = c.resolve(f.top(in.arg), true);
-      if (!checked(_PyList_Extend(reinterpret_cast<PyListObject*>(list.get()), items.get()))) throw PythonError{};
+      if (!checked(extend_list(list.get(), items.get()))) throw PythonError{};
       f.drop(1);
       break;
     }
@@ -208,7 +210,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       Ref set = c.resolve(f.top(in.arg), true);
       guard_classes(c, items.get(), Question::Hash, 8);
       c.call_native(
-          [&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
+          [&]() -> PyObject* { return update_set(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);
       break;
     }
@@ -221,10 +223,11 @@ int32_t Interpreter::step_data(const Instr& in) {
       } else if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) {
         other = c.contents_of(f.top());
       }
-      if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(2 + in.arg));
+      if (in.op == Op::DICT_MERGE)
+        check_merge(target.get(), other.get(), callable_of(f.top(3 + in.arg), f.top(2 + in.arg)).function);
       c.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
-                                                    : _PyDict_MergeEx(target.get(), other.get(), 2);
+                                                    : merge_into_dict(target.get(), other.get());
         return failed < 0 ? nullptr : Py_NewRef(Py_None);
       });
       f.drop(1);

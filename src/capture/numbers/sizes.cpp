@@ -16,7 +16,7 @@
 #include "capture/capture.h"
 #include "fake/size_node.h"
 #include "graph/symbols.h"
-#include "guards/objects.h"
+#include "python/abi/dicts.h"
 #include "python/imported.h"
 #include "runtime/plan/plan.h"
 #include "support/tensor_object.h"
@@ -46,7 +46,7 @@ bool is_module_state(PyObject* raw, const Source* source) {
 struct Marks {
   PyObject* dict;
 
-  explicit Marks(PyObject* tensor) : dict(guards::instance_dict(tensor)) {}
+  explicit Marks(PyObject* tensor) : dict(instance_dict(tensor)) {}
 
   /// The dimension is in the set of that name.
   bool has(const char* name, PyObject* dim) const {

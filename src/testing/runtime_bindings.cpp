@@ -1,6 +1,5 @@
 // What tests reach of the runtime: graphs as text, run on real tensors.
 #include "api/bindings.h"
-
 #include "compiler/cached_program.h"
 #include "graph/capsule.h"
 #include "graph/gm.h"
@@ -137,7 +136,7 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
 
 }  // namespace
 
-PyMethodDef runtime_methods[] = {
+PyMethodDef runtime_test_methods[] = {
     {"aten_compile", aten_compile, METH_O, "Compiles the ATen level of a graph in text form into a program."},
     {"aten_call", fast(aten_call), METH_FASTCALL, "Runs a program on a list of tensors; returns the outputs."},
     {"aten_run", fast(aten_run), METH_FASTCALL, "Compiles a graph in text form and runs it once."},
