@@ -36,11 +36,11 @@ constexpr Pass kPasses[] = {
 #undef PASS
 
 /// What behind it can't do without it: only then is a pass above `config.pass_limit` run.
-bool is_needed(const Pass& pass) { return std::string_view(pass.name) == "split_lists"; }
+bool is_needed(const Pass& pass) { return pass.name == "split_lists"; }
 
 /// A fault that a test has planted in the pass: a write that is lost, or an operator that becomes another.
-void break_as_planted(const char* pass, Functional& functional) {
-  const std::string place = std::string("pass.") + pass;
+void break_as_planted(std::string_view pass, Functional& functional) {
+  const std::string place = "pass." + std::string(pass);
   const std::string* fault = observe::fault_at(place);
   if (fault && *fault == "write" && !functional.writes.empty()) functional.writes.pop_back();
   graph::swap_planted(functional.graph, place);
@@ -61,7 +61,7 @@ Functional normalise(graph::Graph graph, const std::vector<bool>& watched, graph
   break_as_planted("functionalise", functional);
   functional = first.done(std::move(functional), graph::Stage::functional, "functionalise");
   for (const Pass& pass : kPasses) {
-    if (!observe::allows(Counted::Pass, pass.name) && !is_needed(pass)) continue;
+    if (!observe::allows(Counted::Pass, std::string(pass.name)) && !is_needed(pass)) continue;
     observe::PhaseScope phase(nullptr, sink);
     pass.run(functional, watched);
     break_as_planted(pass.name, functional);
