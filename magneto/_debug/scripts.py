@@ -232,8 +232,9 @@ def _definition(name: str, value: Any, done: set[str], function: Any) -> str:
         return f"import {value.__name__} as {name}\n" if value.__name__ != name else f"import {name}\n"
     if isinstance(value, (int, float, str, bool, bytes, type(None))):
         return f"{name} = {value!r}\n"
-    if getattr(torch, getattr(value, "__name__", ""), None) is value:  # a built-in that does not know its module
-        return f"{name} = torch.{value.__name__}\n"
+    own = str(getattr(value, "__name__", ""))
+    if getattr(torch, own, None) is value:  # a built-in that does not know its module
+        return f"{name} = torch.{own}\n"
     if inspect.isfunction(value) and (home == "__main__" or "<locals>" in value.__qualname__):
         defined = _definitions(value, done)
         return defined + ("\n" if value.__name__ == name else f"\n{name} = {value.__name__}\n")
