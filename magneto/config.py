@@ -69,7 +69,6 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     graph_limit: int
     pass_limit: int
     kernel_limit: int
-    operators_only: bool
     stage_memory: bool
     perf_map: bool
     progress_seconds: int
