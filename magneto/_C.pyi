@@ -1,8 +1,10 @@
 """The C++ core as the Python layer sees it (src/api)."""
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
+
+import torch
 
 torch_version: str
 """The PyTorch that the core was built against."""
@@ -53,6 +55,43 @@ def set_disabled(on: bool, /) -> bool:
 
 def reset() -> None: ...
 def stats() -> dict[str, Any]: ...
+def reduce_graph(
+    nodes: list[tuple[list[int], list[int]]],
+    classes: list[int],
+    inputs: list[int],
+    outputs: list[int],
+    question: Callable[[list[int], list[int], list[int], list[int]], bool | None],
+    /,
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The smallest part of a graph that the answer is true for; None ends it. src/debug/reduce.h."""
+
+def reduce_operators(graph: Any, question: Callable[[Any, list[int]], bool | None], /) -> tuple[Any, list[int]]:
+    """The same of a graph of ATen operators: the part, and the values of the whole that its inputs are."""
+
+def compute_operators(
+    graph: Any, inputs: Sequence[Any], compiled: bool, values: list[int] | None, /
+) -> list[torch.Tensor]:
+    """Runs a graph of ATen operators, compiled or one by one: its outputs, or those values."""
+
+def operator_calls(graph: Any, /) -> Any: ...
+def graph_text(graph: Any, /) -> str: ...
+def graph_from_text(text: str, /) -> Any: ...
+def graph_inputs(graph: Any, /) -> list[tuple[str, torch.Tensor]]:
+    """Name, and a tensor without data, of each input."""
+
+def input_values(graph: Any, /) -> list[int]: ...
+def is_sized(graph: Any, /) -> bool: ...
+def with_numbers(graph: Any, inputs: Sequence[Any], /) -> Any: ...
+def record_numbers(on: bool, /) -> None:
+    """Graphs, passes and kernels are numbered from 1 from here on, and their names kept."""
+
+def numbered() -> dict[str, list[str]]:
+    """Of each kind (graph, pass, kernel) the names of all that was numbered."""
+
+def plant_fault(place: str, subject: str, /) -> None:
+    """For tests: a fault in the compiler; an empty subject takes it out."""
+
+def clear_faults() -> None: ...
 def explain(callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> ExplainReport: ...
 def set_reorderable_functions(functions: set[Any], /) -> None: ...
 def debug_dump(

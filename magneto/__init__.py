@@ -21,6 +21,7 @@ from magneto import exc as exc
 from magneto._api import (
     allow_in_graph,
     assume_constant_result,
+    bisect,
     compile,
     debug_dump,
     disable,
@@ -50,6 +51,7 @@ __all__ = [
     "__version__",
     "allow_in_graph",
     "assume_constant_result",
+    "bisect",
     "compile",
     "config",
     "debug_dump",

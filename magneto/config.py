@@ -42,6 +42,9 @@ SETTINGS: Mapping[str, Setting] = {
     for name, default, minimum, use, environment, torch, doc in _C.setting_rows()
 }
 
+# Of settings that can have few values only.
+_CHOICES: Mapping[str, tuple[Any, ...]] = {"repro_after": ("", "dynamo", "aot"), "repro_level": (1, 2, 3, 4)}
+
 if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_page.py
     disable: bool
     cache_size_limit: int
@@ -56,6 +59,16 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     exit_every: int
     interpret_kernels: bool
     max_autotune_takes: int
+    repro_after: str
+    repro_level: int
+    repro_forward_only: bool
+    repro_tolerance: float
+    repro_ignore_non_fp: bool
+    same_two_models_use_fp64: bool
+    repro_seconds: int
+    graph_limit: int
+    pass_limit: int
+    kernel_limit: int
     stage_memory: bool
     perf_map: bool
     progress_seconds: int
@@ -92,6 +105,8 @@ def check(name: str, value: Any) -> None:
     kind = type(setting.default)
     if type(value) is not kind and not (kind is float and type(value) is int):
         raise exc.InvalidValue(f"config.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})")
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise exc.InvalidValue(f"config.{name} is one of {', '.join(map(repr, _CHOICES[name]))}, not {value!r}")
     if setting.minimum is not None and not float(value) >= setting.minimum:  # NaN is not, either
         raise exc.InvalidValue(f"config.{name} must be at least {setting.minimum:g}, not {value}")
 
@@ -170,6 +185,13 @@ def _initial(setting: Setting) -> bool | int | float | str:
         return setting.default
     if isinstance(setting.default, str):
         return text
+    if type(setting.default) in (int, float):
+        try:
+            return type(setting.default)(text)
+        except ValueError:
+            raise exc.InvalidValue(
+                f"The environment variable {setting.environment} must be a number, not {text!r}"
+            ) from None
     if text not in ("0", "1"):
         raise exc.InvalidValue(f"The environment variable {setting.environment} must be 0 or 1, not {text!r}")
     return text == "1"

@@ -7,7 +7,7 @@
 namespace magneto {
 
 // X(stage): the stage defines `PyMethodDef stage_methods[]`, ended by a null entry.
-#define MAGNETO_BINDINGS(X) X(dispatch) X(codegen) X(cache)
+#define MAGNETO_BINDINGS(X) X(dispatch) X(codegen) X(cache) X(debug)
 
 #define X(stage) extern PyMethodDef stage##_methods[];
 MAGNETO_BINDINGS(X)

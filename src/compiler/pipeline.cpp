@@ -5,7 +5,9 @@
 
 #include "cache/cache.h"
 #include "compiler/cached_program.h"
+#include "graph/planted.h"
 #include "lower/lowering.h"
+#include "observe/limits.h"
 #include "observe/phase.h"
 #include "passes/passes.h"
 #include "runtime/device/kernel_code.h"
@@ -52,7 +54,11 @@ lower::LoopProgram make_loops(passes::Functional functional, const CompileWay& w
                               const std::optional<lower::LoopProgram>& known, graph::StageSink& sink) {
   PhaseScope phase("compile.backend.lowering", sink);
   lower::Choices choices = known ? known->choices : lower::Choices();
-  if (way.operators == Operators::Called) choices = all_called(functional.graph);
+  if (way.operators == Operators::Called) {
+    choices = all_called(functional.graph);
+  } else {
+    graph::fail_as_planted(functional.graph);
+  }
   lower::LoopProgram lowered = lower::lower(std::move(functional), sink, std::move(choices));
   for (size_t i = 0; known && i < lowered.steps.size(); ++i) {
     if (lowered.steps[i].kernel) lowered.steps[i].kernel->variant = known->steps.at(i).kernel->variant;
@@ -65,7 +71,7 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
                                 Compiled& result) {
   PhaseScope cache_phase("compile.backend.cache", sink);
   const runtime::CachedProgram cache(graph, text_of(way));
-  const bool is_cached = way.operators != Operators::Interpreted;
+  const bool is_cached = way.operators != Operators::Interpreted && !observe::numbers().active();
   std::optional<lower::LoopProgram> program = cache_phase.done(is_cached ? cache.find() : std::nullopt);
   result.cached = program.has_value();
   if (program && !is_watched(sink)) return std::move(*program);
@@ -152,7 +158,8 @@ Compiled compile_sizes(const Request& request, const graph::Graph& graph, const 
 /// A graph none of whose results requires grad. `direction`: for people.
 TensorComputation compile_tensors(const Request& request, const graph::Graph& graph, const CompileWay& way,
                                   const char* direction, Events& events) {
-  if (request.backend.runs_captured()) return runtime::make_aten_computation(graph);
+  const bool numbered = !request.backend.runs_captured() && observe::allows(observe::Counted::Graph, request.place);
+  if (!numbered) return runtime::make_aten_computation(graph);
   events.tell(&Observer::graph_compile, {direction, /*is_done=*/false});
   Compiled made = compile_sizes(request, graph, way, events);
   events.tell(&Observer::program_made, {request.place, made, /*specialised=*/false});

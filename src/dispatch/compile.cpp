@@ -11,6 +11,7 @@
 #include "dispatch/log.h"
 #include "dispatch/observers.h"
 #include "dispatch/report.h"
+#include "dispatch/repro.h"
 #include "dispatch/siblings.h"
 #include "dispatch/trace.h"
 #include "graph/gm.h"
@@ -124,7 +125,10 @@ runtime::Tuning tuning_of(const Context& context, const compiler::Request& reque
 /// The captured graph as a torch.fx.GraphModule, for the backend and for people; null: nobody wants it.
 Ref module_of(const Context& context, const graph::Graph& graph) {
   const bool is_logged = CompileLog::current()->wants_any({"graph", "graph_code", "graph_sizes"});
-  if (context.backend->level != Backend::Level::Module && !is_logged && !context.report) return {};
+  if (context.backend->level != Backend::Level::Module && !is_logged && !context.report &&
+      settings().repro_after != "dynamo") {
+    return {};
+  }
   Ref module = graph::graph_module(graph, is_logged);
   if (context.report) {
     context.report->graphs.push_back(module);
@@ -154,6 +158,7 @@ bool apply_backend(const Context& context, capture::Trace& trace, const capture:
                             .disk_cache = context.settings[&Settings::disk_cache]};
   request.tuning = tuning_of(context, request);
   try {
+    try_graph(context, request);
     trace.plan->computation = compiler::compile(request, events);
   } catch (const PythonError&) {
     return false;

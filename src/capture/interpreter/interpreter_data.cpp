@@ -100,11 +100,9 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::COMPARE_OP:
       replace(2, compare(c, in.arg & ~kThenToBool, f.top(1), f.top()));
       break;
-    case Op::IS_OP: {
-      const bool same = c.is_identical(f.top(1), f.top());
-      replace(2, Ref::borrow((same != (in.arg != 0)) ? Py_True : Py_False));
+    case Op::IS_OP:
+      replace(2, Ref::borrow((c.is_identical(f.top(1), f.top()) != (in.arg != 0)) ? Py_True : Py_False));
       break;
-    }
     case Op::CONTAINS_OP: {
       const bool found = c.contains(f.top(), f.top(1));
       replace(2, Ref::borrow((found != (in.arg != 0)) ? Py_True : Py_False));
