@@ -6,17 +6,21 @@ python -m magneto explain script.py [arguments...]          # ...and shows captu
 python -m magneto why FUNCTION script.py [arguments...]     # ...and shows how that function ran, and why
 python -m magneto report [-o FILE] DIR
 python -m magneto report [-o FILE] --live script.py [arguments...]
-python -m magneto doctor env
+python -m magneto doctor                                    # looks whether this installation works
+python -m magneto --version
 """
 
 from __future__ import annotations
 
+import platform
 import runpy
 import sys
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
 
 import magneto
 from magneto import exc
@@ -29,29 +33,21 @@ def run(arguments: list[str]) -> int:
 
 def explain(arguments: list[str]) -> int:
     """Runs a program as `run` does; afterwards, all captures, breaks, recompiles and fallbacks, with counts."""
-    from magneto import _history, _text_table
+    from magneto import _history
 
-    try:
-        return _run(arguments, {})
-    finally:
-        print("\n".join(_history.summary().lines(_text_table.in_color())))
+    return _run(arguments, {}, lambda: print(repr(_history.summary())))
 
 
 def why(arguments: list[str]) -> int:
     """Runs a program as `run` does; afterwards, how a function of it ran, and where under CPython, why."""
     from magneto import _history
 
-    if not arguments:
-        return _usage()
     names: dict[str, Any] = {}
-    try:
-        return _run(arguments[1:], names)
-    finally:
-        print(_history.why_named(arguments[0], names), end="")
+    return _run(arguments[1:], names, lambda: print(repr(_history.why_named(arguments[0], names))))
 
 
-def _run(arguments: list[str], names: dict[str, Any]) -> int:
-    """`names` gets the program's."""
+def _run(arguments: list[str], names: dict[str, Any], finish: Callable[[], None] = lambda: None) -> int:
+    """`names` gets the program's; `finish` is called when it has run, however it ended."""
     if not arguments or arguments == ["-m"]:
         return _usage()
     if arguments[0] != "-m" and not Path(arguments[0]).exists():
@@ -78,6 +74,8 @@ def _run(arguments: list[str], names: dict[str, Any]) -> int:
                 names |= traceback.tb_frame.f_globals
             traceback = traceback.tb_next
         raise
+    finally:
+        finish()
     return 0
 
 
@@ -96,7 +94,7 @@ def _show_the_program_s_frames_only() -> None:
 
 def doctor(arguments: list[str]) -> int:
     """Checks this installation."""
-    if arguments != ["env"]:
+    if arguments not in ([], ["env"]):
         return _usage()
     from magneto import _doctor
 
@@ -126,6 +124,9 @@ def _usage() -> int:
 
 def main(arguments: list[str]) -> int:
     """The process's exit status."""
+    if arguments and arguments[0] in ("-V", "--version"):
+        print(f"Magneto {magneto.__version__} (PyTorch {torch.__version__}, CPython {platform.python_version()})")
+        return 0
     if not arguments or arguments[0] in ("-h", "--help"):
         print(__doc__)
         return 0 if arguments else 2

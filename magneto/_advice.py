@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import linecache
 import re
+from typing import NamedTuple
+
+from magneto import _expressions
 
 _SIZES = "mark it dynamic: torch._dynamo.mark_dynamic({name}, {index})"
 _INT = "make it a tensor: {name} = torch.tensor({name}); or call with few different ones"
+_SPECIALIZED = "pad it to one size: the program asks for its number"
+_BOUND = "call with numbers on one side of it: the program asks which side {name} is on"
+_LOOP = "the loop is unrolled, a graph for each number of rounds: keep {name} the same, or compile only its body"
+_BRANCH = "decide before the call: compile a function for each way that {name} takes"
 _FIXED = "leave out dynamic=False: without it one capture serves all"
 _GRAD = "{name} = {name}.detach(), or all calls under torch.no_grad()"
 _KIND = "make it in one mode: all in torch.inference_mode(), or none"
@@ -14,6 +22,14 @@ _DATA = "keep them in a tensor: no int(), no .item()"
 _OBJECT = "move it out: make it once, outside of the loop, and use the same one"
 _CLASS = "move it out: assign attributes of classes before the first call"
 _ATTRIBUTE = "set {name}.{attribute} before the first call"
+
+
+class Advice(NamedTuple):
+    """What differs, and the one line that would stop it."""
+
+    what: str
+    remedy: str
+
 
 # Behind the guards of functions that are compiled so (src/dispatch/report.cpp).
 _UNDER = " under dynamic=False"
@@ -52,19 +68,39 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
         "whether {name} has the attribute {attribute}",
         _ATTRIBUTE,
     ),
+    (r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\] (?:==|!=|<=) .*", "size {index} of {name}", _SPECIALIZED),
+    (r"(?:-?\d+) <= (?P<name>.+)\.size\(\)\[(?P<index>\d+)\].*", "size {index} of {name}", _SPECIALIZED),
     (r"(?P<key>.+) not in (?P<name>.+)", "whether {key} is in {name}", _KEYS),
     (r"(?P<key>.+) in (?P<name>.+)", "whether {key} is in {name}", _KEYS),
-    (r"(?P<name>.+) == (?P<value>.*)", "the value of {name}", ""),
+    (r"(?:-?\d+) <= (?P<name>[^<]+)", "the value of {name}", _BOUND),
+    (r"(?P<name>.+) (?:==|!=|<=) (?P<value>.*)", "the value of {name}", ""),
+)
+
+
+# As programs write what guards name: `L['self'].lr` is `self.lr`, `G['scale']` is `scale`.
+_SPELT = (
+    (r"\b[LG]\['(\w+)'\]", r"\1"),
+    (r"\.__dict__\['(\w+)'\]", r".\1"),
+    (r"\._(?:modules|parameters|buffers)\['(\d+)'\]", r"[\1]"),
+    (r"\._(?:modules|parameters|buffers)\['(\w+)'\]", r".\1"),
+    (r"___function\b", "the function"),
+    (r"\.__closure__\[\d+\]\.cell_contents", ""),
 )
 
 
 def _readable(source: str) -> str:
-    """`L['self'].lr` is `self.lr`, `G['scale']` is `scale`."""
-    return re.sub(r"\b[LG]\['(\w+)'\]", r"\1", source)
+    for pattern, spelt in _SPELT:
+        source = re.sub(pattern, spelt, source)
+    return source
 
 
-def _of_value(value: str) -> str:
-    """What to do about a constant depends on what it is."""
+def _of_value(name: str, value: str, line: str) -> str:
+    """What to do about a constant depends on what it is, and on what the line that needs it does with it."""
+    use = _expressions.use_of(name, line)
+    if use == "loop":
+        return _LOOP
+    if use == "branch":
+        return _BRANCH
     if re.fullmatch(r"-?\d+", value):
         return _INT
     if re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?|-?inf|nan", value):
@@ -72,14 +108,23 @@ def _of_value(value: str) -> str:
     return "move it out: one compiled function for each value of {name}"
 
 
-def advice(failure: str) -> tuple[str, str]:
-    """What differs, and the one line that would stop it."""
+def place_parts(place: str) -> tuple[str, int]:
+    """File and line of "playground.py:6 in fn"; ("", 0) where it is not known."""
+    found = re.fullmatch(r"(.*):(\d+) in \S+", place)
+    return (found[1], int(found[2])) if found else ("", 0)
+
+
+def advice(failure: str, needed_at: str = "") -> Advice:
+    """`needed_at`: the line of the program that needs the guard, "playground.py:6 in fn"."""
     guard = failure.removesuffix(_UNDER)
+    line = linecache.getline(*place_parts(needed_at))
     for pattern, what, remedy in _ROWS:
         if found := re.fullmatch(pattern, guard, re.DOTALL):
             words = {name: _readable(text) for name, text in found.groupdict().items()}
-            remedy = remedy or _of_value(words["value"])
+            if remedy in ("", _BOUND):
+                use = _of_value(words["name"], words.get("value", ""), line)
+                remedy = use if not remedy or use in (_LOOP, _BRANCH) else remedy
             if guard != failure and remedy in (_SIZES, _INT):
                 remedy = _FIXED
-            return what.format(**words), remedy.format(**words)
-    return _readable(guard), "move it out of the compiled function"
+            return Advice(what.format(**words), remedy.format(**words))
+    return Advice(_readable(guard), "move it out of the compiled function")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import linecache
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,8 +32,8 @@ class BreakReason:
 
 
 @dataclass(frozen=True, repr=False)
-class ExplainOutput:
-    """What `explain` found. `print` it, or read the fields; at the prompt of a terminal it is shown as tables, which
+class ExplainOutput(_text_table.Tables):
+    """What `explain` found. `print` it, or read the fields; at a prompt and in a notebook it is shown as tables, which
     `tables()` gives as text.
 
     Unpacking gives the four values of torch.compile's first form: explanation (a text), out_guards (a list for each
@@ -94,7 +93,7 @@ class ExplainOutput:
             lines += [f"      {frame}" for frame in reason.user_stack]
         lines.append("Ops per Graph:")
         for number, operators in enumerate(self.ops_per_graph, 1):
-            lines += [f"  Ops {number}:", *(f"    {operator}" for operator in operators)]
+            lines += [f"  Ops {number}:", *(f"    {_name_of(operator)}" for operator in operators)]
         lines.append("Out Guards:")
         for number, guard in enumerate(self.out_guards, 1):
             lines += [f"  Guard {number}:", *_indented(guard, 4)]
@@ -102,18 +101,16 @@ class ExplainOutput:
         lines += [f"  {stage}: {seconds * 1e3:.2f} ms" for stage, seconds in self.compile_times.items()]
         return "\n".join(lines) + "\n"
 
-    def __repr__(self) -> str:
-        if sys.stdout is not None and sys.stdout.isatty():
-            return self.tables(color=_text_table.in_color())
-        return f"<{type(self).__name__}: {self.graph_count} graphs, {self.graph_break_count} graph breaks>"
-
     def tables(self, color: bool = False, width: int | None = None) -> str:
         """The report as boxes: counts and times, graph breaks, operators by graph, guards."""
+        return "\n".join(self.lines(color, width)).rstrip("\n")
+
+    def _tables(self) -> Iterator[_text_table.Table]:
         times = [(f"{stage} (ms)", f"{seconds * 1e3:.2f}") for stage, seconds in self.compile_times.items()]
         counts = [("graphs", str(self.graph_count)), ("graph breaks", str(self.graph_break_count))]
         counts.append(("operators", str(self.op_count)))
         counts.append(("guards", str(len(self.out_guards))))
-        lines = _text_table.boxed("Captured", ("What", "How much"), [*counts, *times], color, width)
+        yield _text_table.Table("Captured", ("What", "How much"), [*counts, *times])
         breaks = [
             (
                 str(count),
@@ -123,18 +120,14 @@ class ExplainOutput:
             )
             for reason, count in self._folded()
         ]
-        if breaks:
-            lines += _text_table.boxed("Graph breaks", ("Count", "Reason", "At", "Line"), breaks, color, width)
+        yield _text_table.Table("Graph breaks", ("Count", "Reason", "At", "Line"), breaks)
         operators = [
             (str(number), str(len(graph)), ", ".join(_counted(map(_name_of, graph))))
             for number, graph in enumerate(self.ops_per_graph, 1)
         ]
-        if operators:
-            lines += _text_table.boxed("Operators", ("Graph", "Count", "Operators"), operators, color, width)
+        yield _text_table.Table("Operators", ("Graph", "Count", "Operators"), operators)
         guards = [(kind, str(count)) for kind, count in collections.Counter(map(_kind_of, self.out_guards)).items()]
-        if guards:
-            lines += _text_table.boxed("Guards", ("Kind", "Count"), guards, color, width)
-        return "\n".join(lines)
+        yield _text_table.Table("Guards", ("Kind", "Count"), guards)
 
 
 def _times(count: int) -> str:
@@ -145,8 +138,46 @@ def _innermost(reason: BreakReason) -> tuple[str, int]:
     return (reason.user_stack[-1].filename, reason.user_stack[-1].lineno) if reason.user_stack else ("", 0)
 
 
+_PAIRS = """
+add + sub - mul * truediv / floordiv // mod % pow ** matmul @ neg - invert ~ and_ & or_ | xor ^ lshift << rshift >>
+eq == ne != lt < le <= gt > ge >= getitem [] setitem []= iadd += isub -= imul *= itruediv /= imatmul @= ipow **=
+"""
+_SPELT = _PAIRS.split()
+_SIGNS = dict(zip(_SPELT[::2], _SPELT[1::2], strict=True))  # of functions of the module operator
+
+# Where C functions are found by programs.
+_HOMES = {
+    "torch._C._nn": "torch.nn.functional",
+    "torch._C._special": "torch.special",
+    "torch._C._linalg": "torch.linalg",
+    "torch._C._fft": "torch.fft",
+    "torch": "torch",
+}
+
+
 def _name_of(operator: Any) -> str:
-    return operator if isinstance(operator, str) else getattr(operator, "__name__", str(operator))
+    """As programs write it: "torch.sin", "Tensor.add_", "+", "mylib.norm"."""
+    if isinstance(operator, str):
+        return operator
+    if hasattr(operator, "_qualified_op_name") or hasattr(operator, "_overloadpacket"):
+        packet = getattr(operator, "_overloadpacket", operator)
+        return f"torch.ops.{packet._qualified_op_name.replace('::', '.')}"
+    name = getattr(operator, "__name__", None)
+    if name is None:
+        return str(operator)
+    module = getattr(operator, "__module__", None) or ""
+    if module in ("_operator", "operator"):
+        return _SIGNS.get(name, f"operator.{name}")
+    owner = getattr(operator, "__objclass__", None)
+    if owner is not None:
+        return f"Tensor.{name}" if owner.__name__ in ("TensorBase", "_TensorBase") else f"{owner.__name__}.{name}"
+    itself = getattr(operator, "__self__", None)
+    if module in ("", "builtins") and isinstance(itself, type):  # of torch._C._VariableFunctionsClass
+        return f"torch.{name}"
+    home = getattr(itself, "__name__", None) if module in ("", "builtins") else module
+    qualified = getattr(operator, "__qualname__", name)
+    home = _HOMES.get(home or "", home)
+    return f"{home}.{qualified}" if home and home != "builtins" else name
 
 
 def _kind_of(guard: str) -> str:

@@ -7,6 +7,7 @@ core gives with each text, stands in front of its lines.
 
 from __future__ import annotations
 
+import atexit
 import dis
 import functools
 import inspect
@@ -19,9 +20,10 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+from torch._logging import _internal as _registry
 from torch._logging._internal import getArtifactLogger
 
-from magneto import _graph_text, _trace, _variables, exc
+from magneto import _C, _graph_text, _trace, _variables, config, exc
 from magneto._trace import Id
 
 # The parts of torch.compile as TORCH_LOGS names them: their messages are at level INFO.
@@ -121,6 +123,7 @@ def set_logs_with_names(set_logs: Callable[..., None]) -> Callable[..., None]:
 
 def announce(text: str) -> None:
     """Shown whatever TORCH_LOGS says: where something is that the user asked for."""
+    text = _with_lines_of_frames(text)
     logging.getLogger(COMPONENTS["dynamo"]).warning("%s", text, stacklevel=2)
 
 
@@ -131,8 +134,11 @@ def error(text: str) -> None:
 
 def emit(name: str, text: str, compile_id: Id | None = None, stacklevel: int = 2) -> None:
     """Writes a text of an artifact (graph_breaks, guards, recompiles...) or a message of a part."""
+    _said.add(name)
     if name == "guards":
         text = _with_source_lines(text)
+    elif name == "dynamic":
+        text = _with_lines_of_frames(text)
     for listener in _listeners.get(name, ()):
         if method := listener():
             method(text)
@@ -142,6 +148,19 @@ def emit(name: str, text: str, compile_id: Id | None = None, stacklevel: int = 2
         return
     with _trace.in_compile(compile_id):
         logger.log(level, "%s", text, stacklevel=stacklevel)
+
+
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+), in .*$', re.MULTILINE)
+
+
+def _with_lines_of_frames(text: str) -> str:
+    """As tracebacks have them."""
+
+    def with_line(frame: re.Match[str]) -> str:
+        line = linecache.getline(frame["file"], int(frame["line"])).strip()
+        return f"{frame[0]}\n    {line}" if line else frame[0]
+
+    return _FRAME.sub(with_line, text)
 
 
 _PLACE = re.compile(r"  # (?P<file>\S.*):(?P<line>\d+) in (?P<function>\S+)$", re.MULTILINE)
@@ -192,3 +211,66 @@ def _instructions(code: types.CodeType) -> dict[int, str]:
 def emit_instruction(code: types.CodeType, offset: int, stack: str, compile_id: Id | None) -> None:
     """`trace_bytecode`: an instruction, and the value stack in front of it."""
     emit("trace_bytecode", f"TRACE {_instructions(code).get(offset, '?')} [{stack}]", compile_id, stacklevel=3)
+
+
+_said: set[str] = set()  # what has been written, by name
+
+# Why an artifact that was asked for by its name had nothing to say.
+_SILENT = {
+    "graph_breaks": "no graph break",
+    "recompiles": "nothing was captured again",
+    "recompiles_verbose": "nothing was captured again",
+    "dynamic": "no size is dynamic: none differed from call to call or was marked, and dynamic=True was not asked for",
+    "aot_joint_graph": "no graph with gradients: no input required them, or all ran under torch.no_grad()",
+    "autotuning": 'nothing was measured: mode="max-autotune" measures',
+    "perf_hints": "no hints: all operators were generated",
+    "cudagraphs": "there are none: nothing runs on a GPU",
+    "aot_graphs": 'no graph was lowered: the backend runs the torch-level graph (backend="eager")',
+}
+_LOWERED = 'no graph was lowered: the backend runs the graph itself (backend="eager", "aot_eager", or one of your own)'
+
+
+def _tell_what_was_silent() -> None:
+    """When the program ends: what was asked for by name, and had nothing to say."""
+    wanted = {name for name in _registry.log_state.artifact_names if name in _registry.log_registry.artifact_names}
+    if _is_heard(*_logger("dynamic")) and logging.getLogger(_parent(COMPONENTS["dynamic"])).level != logging.NOTSET:
+        wanted.add("dynamic")
+    captures = _C.stats()["frames"]
+    for name in sorted(wanted - _said):
+        if name in _PARENTS or name == "dynamic":
+            why = _SILENT.get(name, _LOWERED) if captures else "nothing was compiled"
+            emit(name, f"{name}: {why}")
+        else:
+            announce(f"TORCH_LOGS={name}: Magneto writes nothing under this name")
+
+
+def _parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _tell_of_debug_function() -> None:
+    """When the program ends: `config.debug_function` had a name that no function has that was called."""
+    named = config.debug_function
+    if not named:
+        return
+    rows = _C.history()
+    if any(event == "capture" and function.rpartition(".")[2] == named for event, _, _, _, function, *_ in rows):
+        return
+    others = {
+        function.rpartition(".")[2]
+        for event, _, _, _, function, cause, *_ in rows
+        if event == "skipped" and cause.startswith("config.debug_function")
+    }
+    near = exc.nearest(named, others)
+    guess = f" Did you mean {near!r}?" if near else ""
+    called = f" Called were: {', '.join(sorted(others))}." if others else ""
+    announce(f"config.debug_function is {named!r}, and nothing of that name was captured.{guess}{called}")
+
+
+@atexit.register
+def _finish() -> None:
+    try:
+        _tell_what_was_silent()
+        _tell_of_debug_function()
+    except Exception as error:  # the program is over: its status is not ours to change
+        logging.getLogger(COMPONENTS["dynamo"]).debug("at the end: %s", error)

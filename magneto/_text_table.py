@@ -1,12 +1,69 @@
-"""Tables of text: plain columns, and boxes for terminals."""
+"""Tables of text: plain columns, and boxes for terminals; as HTML for notebooks."""
 
 from __future__ import annotations
 
+import html
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Table(NamedTuple):
+    """A title, the heads of the columns, and rows of cells, which may have several lines."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+class Tables:
+    """What is shown as tables: by `print`, at the prompt (in colour on a terminal), and as HTML in a notebook."""
+
+    _nothing = "Nothing."  # where no table has a row
+
+    def _tables(self) -> Iterable[Table]:
+        raise NotImplementedError
+
+    def lines(self, color: bool = False, width: int | None = None) -> list[str]:
+        """The tables that have rows, an empty line behind each; at most `width` wide, if that is given."""
+        lines: list[str] = []
+        for title, head, rows in self._tables():
+            if rows:
+                lines += [*boxed(title, head, rows, color, width), ""]
+        return lines or [self._nothing]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines()).rstrip("\n") + "\n"
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines(color=in_color())).rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return (
+            "".join(_html(*table) for table in self._tables() if table.rows) or f"<p>{html.escape(self._nothing)}</p>"
+        )
+
+
+class Shown(str, Tables):
+    """A table that is its text: `print` writes it, a prompt and a notebook show it."""
+
+    __slots__ = ("_only",)
+    _only: Table
+
+    def __new__(cls, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> Shown:
+        self = super().__new__(cls, "\n".join(boxed(title, head, rows)) + "\n")
+        self._only = Table(title, head, rows)
+        return self
+
+    def _tables(self) -> Iterable[Table]:
+        return (self._only,)
+
+    __str__ = str.__str__
+    __repr__ = Tables.__repr__
+
 
 _BOLD, _DIM, _END = "\033[1m", "\033[2m", "\033[0m"
 
@@ -28,7 +85,7 @@ def boxed(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], color: bool = False, width: int | None = None
 ) -> list[str]:
     """A table in a box, at most as wide as the terminal, if it goes to one: the widest columns are wrapped."""
-    width = width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 1 << 16)
+    width = width or (shutil.get_terminal_size().columns if _is_terminal() else 1 << 16)
     cells = [[cell.splitlines() or [""] for cell in row] for row in (head, *rows)]
     widths = _widths(cells)
     room = max(width - 3 * len(widths) - 1, 8 * len(widths))
@@ -55,9 +112,23 @@ def boxed(
     return [*lines, rule("╰", "┴", "╯")]
 
 
+def _html(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def row(tag: str, cells: Sequence[str]) -> str:
+        style = "text-align: left; vertical-align: top; white-space: pre-wrap"
+        return "<tr>" + "".join(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>' for cell in cells) + "</tr>"
+
+    body = "".join(row("td", cells) for cells in rows)
+    caption = f'<caption style="text-align: left; font-weight: bold">{html.escape(title)}</caption>'
+    return f"<table>{caption}<thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def in_color() -> bool:
     """Standard output is a terminal that shows colors."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return _is_terminal() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def _widths(cells: Sequence[Sequence[Sequence[str]]]) -> list[int]:

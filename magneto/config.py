@@ -4,7 +4,7 @@
     with magneto.config.patch(verbose=True): ...
     @magneto.config.patch("cache_size_limit", 2)
     def test(): ...
-    print(magneto.config.help())
+    magneto.config.help()               # all of them, as a table; help("verbose"): one
 
 An unknown name or a value of another type is an error at once. This module's own class checks assignments; the values
 live in the core, which is told of each change.
@@ -12,27 +12,14 @@ live in the core, which is told of each change.
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._config_module import ContextDecorator  # also of classes of tests
-
-from magneto import _C, exc
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One row of the table."""
-
-    default: bool | int | float | str
-    doc: str
-    minimum: int | None = None  # for numbers
-    environment: str | None = None  # a variable that changes the default: "1" and "0" for bool, text for str
-
+from magneto import _C, _setting, exc
+from magneto._setting import Setting
+from magneto._text_table import Shown
 
 SETTINGS: Mapping[str, Setting] = {
     "disable": Setting(False, "Makes `compile` give back what it gets, uncompiled.", environment="TORCHDYNAMO_DISABLE"),
@@ -58,10 +45,9 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "strict": Setting(
         False,
-        "For tests: any fallback that is our own fault, and any fake tensor alive after its capture, is an error.",
+        "What Magneto can't compile by its own fault is an error, not a warning and a call under CPython.",
         environment="MAGNETO_STRICT",
     ),
-    "fail_stage": Setting("", "For tests: that stage of compiles fails with an internal error."),
     "stage_memory": Setting(
         False,
         "The peak of memory in each stage of compiles is measured, for compile_times(). That resets the peak that the "
@@ -75,9 +61,6 @@ SETTINGS: Mapping[str, Setting] = {
     ),
     "progress_seconds": Setting(
         1, "A compile that takes longer shows on the terminal how far it is; -1: none does.", -1
-    ),
-    "exit_every": Setting(
-        0, "For tests: each segment ends after so many instructions, where it can; 0: only where it must.", 0
     ),
     "error_on_recompile": Setting(False, "A recompile is an error that names the guards that failed."),
     "fail_on_recompile_limit_hit": Setting(
@@ -110,11 +93,6 @@ SETTINGS: Mapping[str, Setting] = {
         "fastest; above, in bytes. What does not fit is computed again.",
         0,
     ),
-    "interpret_kernels": Setting(
-        False,
-        "For tests: fused kernels run in the slow interpreter of the loop IR instead of machine code.",
-        environment="MAGNETO_INTERPRET_KERNELS",
-    ),
     "debug_dump": Setting(
         False,
         "Writes all stages of each compiled graph to torch_compile_debug/ in debug_dir.",
@@ -132,9 +110,6 @@ SETTINGS: Mapping[str, Setting] = {
         environment="TORCHINDUCTOR_MAX_AUTOTUNE",
     ),
     "max_autotune_seconds": Setting(20, "How long max_autotune may measure for one graph.", 1),
-    "max_autotune_takes": Setting(
-        -1, "For tests: the alternative of this number is taken, whatever was measured; -1: the fastest.", -1
-    ),
     "deterministic": Setting(
         False,
         "Nothing is chosen by measuring: equal programs compute in the same order in each process. "
@@ -176,11 +151,9 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     verbose: bool
     debug_function: str
     strict: bool
-    fail_stage: str
     stage_memory: bool
     perf_map: bool
     progress_seconds: int
-    exit_every: int
     error_on_recompile: bool
     fail_on_recompile_limit_hit: bool
     assume_static_by_default: bool
@@ -190,13 +163,11 @@ if TYPE_CHECKING:  # for type checkers and editors; the values come from the tab
     capture_dynamic_output_shape_ops: bool
     joint_graph: bool
     activation_memory_budget: float
-    interpret_kernels: bool
     debug_dump: bool
     debug_dir: str
     debug_dump_without: str
     max_autotune: bool
     max_autotune_seconds: int
-    max_autotune_takes: int
     deterministic: bool
     disk_cache: bool
     disk_cache_dir: str
@@ -210,16 +181,9 @@ reorderable_logging_functions: set[Any] = set()
 _C.set_reorderable_functions(reorderable_logging_functions)
 
 
-def check(name: str, value: Any) -> None:
-    """Raises `InvalidSetting` for an unknown name and `InvalidValue` for a value that the setting can't have."""
-    setting = SETTINGS.get(name)
-    if setting is None:
-        raise exc.InvalidSetting("setting", name, SETTINGS)
-    kind = type(setting.default)
-    if type(value) is not kind and not (kind is float and type(value) is int):
-        raise exc.InvalidValue(f"config.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})")
-    if setting.minimum is not None and not float(value) >= setting.minimum:  # NaN is not, either
-        raise exc.InvalidValue(f"config.{name} must be at least {setting.minimum}, not {value}")
+_settings = _setting.Settings("config", SETTINGS)
+_values = _settings.values
+check = _settings.check
 
 
 def current() -> dict[str, Any]:
@@ -227,69 +191,28 @@ def current() -> dict[str, Any]:
     return dict(_values)
 
 
-def help(name: str | None = None) -> str:
-    """The settings with type, value, default and meaning; or one of them."""
-    if name is not None and name not in SETTINGS:
-        raise exc.InvalidSetting("setting", name, SETTINGS)
-    lines = []
-    for key, setting in SETTINGS.items():
-        if name in (None, key):
-            variable = f"; environment: {setting.environment}" if setting.environment else ""
-            kind = type(setting.default).__name__
-            lines += [f"{key}: {kind} = {_values[key]!r} (default {setting.default!r}{variable})", f"    {setting.doc}"]
-    return "\n".join(lines)
+def help(name: str | None = None) -> Shown:
+    """The settings with value, default, environment variable and meaning, as a table; or one of them."""
+    names = [name] if name is not None else [*SETTINGS]
+    rows = [_described(each, _settings.row(each)) for each in names]
+    return Shown("Settings", ("magneto.config.", "Value", "Default", "Meaning"), rows)
 
 
-def changes(first: Any, value: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `patch` is to change: it takes a dict, or a name and a value, and keywords."""
-    if isinstance(first, str):
-        return {first: value, **settings}
-    if first is None or isinstance(first, Mapping):
-        return {**(first or {}), **settings}
-    raise exc.InvalidValue(f"config.patch takes a dict, a name and a value, or keywords, not {first!r}")
+def _described(name: str, setting: Setting) -> tuple[str, ...]:
+    meaning = setting.doc + (f"\nEnvironment: {setting.environment}" if setting.environment else "")
+    return name, repr(_values[name]), repr(setting.default), meaning
 
 
-class patch(ContextDecorator):
+changes = _setting.changes
+
+
+class patch(_setting.Patch):
     """Changes settings for a `with` block, for the calls of a decorated function, or for the tests of a class.
 
     Takes keyword arguments, a dict, or a name and a value.
     """
 
-    def __init__(self, first: Mapping[str, Any] | str | None = None, value: Any = None, **settings: Any) -> None:
-        self._changes = changes(first, value, settings)
-        for name, new in self._changes.items():
-            check(name, new)
-        self._previous: list[dict[str, Any]] = []
-
-    def __enter__(self) -> patch:  # type: ignore[override]
-        self._previous.append({name: _values[name] for name in self._changes})
-        for name, value in self._changes.items():
-            _assign(name, value)
-        return self
-
-    def __exit__(self, *exception: object) -> None:  # type: ignore[override]
-        for name, value in self._previous.pop().items():
-            _assign(name, value)
-
-
-_values: dict[str, Any] = {}
-
-
-def _assign(name: str, value: Any) -> None:
-    check(name, value)
-    _C.set_config(name, value)
-    _values[name] = value
-
-
-def _initial(setting: Setting) -> bool | int | float | str:
-    text = os.environ.get(setting.environment) if setting.environment else None
-    if text is None:
-        return setting.default
-    if isinstance(setting.default, str):
-        return text
-    if text not in ("0", "1"):
-        raise exc.InvalidValue(f"The environment variable {setting.environment} must be 0 or 1, not {text!r}")
-    return text == "1"
+    _of = _settings
 
 
 class _ConfigModule(types.ModuleType):
@@ -306,7 +229,7 @@ class _ConfigModule(types.ModuleType):
         if name.startswith("__"):
             super().__setattr__(name, value)
         else:
-            _assign(name, value)
+            _settings.assign(name, value)
 
     def __delattr__(self, name: str) -> None:
         raise exc.InvalidValue(f"config.{name} can't be deleted; set it to its default instead")
@@ -315,7 +238,4 @@ class _ConfigModule(types.ModuleType):
         return iter(sorted({*super().__dir__(), *SETTINGS}))
 
 
-for _name, _setting in SETTINGS.items():
-    _assign(_name, _initial(_setting))
-del _name, _setting
 sys.modules[__name__].__class__ = _ConfigModule

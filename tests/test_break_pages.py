@@ -10,7 +10,7 @@ import break_programs
 import pytest
 
 import magneto
-from magneto import exc
+from magneto import _test_settings, exc
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,7 +36,7 @@ def test_each_reason_has_a_program_or_a_reason(tool: ModuleType) -> None:
 @pytest.mark.parametrize("reason", break_programs.EXAMPLES)
 def test_program_breaks(reason: str) -> None:
     function, arguments, settings = break_programs.EXAMPLES[reason]
-    with magneto.config.patch(**settings):
+    with _test_settings.patch(**settings):
         magneto.compile(function, backend="eager")(*arguments())
     reasons = [text.partition(":")[0] for text in magneto.stats()["break_reasons"]]
     assert reason in reasons, reasons

@@ -55,7 +55,7 @@ def test_why_of_what_breaks() -> None:
     magneto.compile(breaks, backend="eager")(X)
     found = magneto.why(breaks)
     assert found.verdict == "runs compiled, but some of it runs under CPython"
-    assert "OpaqueCall: call of time.perf_counter\n      now = time.perf_counter()" in str(found)
+    assert "OpaqueCall: call of time.perf_counter" in str(found) and "now = time.perf_counter()" in str(found)
     assert "it is marked with magneto.disable" in str(magneto.why(disabled))
     assert "once called for real, by CPython: DisabledFunction" in str(magneto.why(disabled))
     assert "runs under CPython" in str(magneto.why(time.perf_counter))
@@ -194,7 +194,7 @@ def test_advice_on_global_state() -> None:
         compiled(X)
     (change,) = magneto.recompiles().changes
     assert "global state (grad" in change.what and "same modes" in change.remedy
-    assert advice("something new") == ("something new", "move it out of the compiled function")
+    assert tuple(advice("something new")) == ("something new", "move it out of the compiled function")
 
 
 PROGRAM = """
@@ -245,7 +245,7 @@ def test_why_in_a_program(tmp_path: Path, name: str) -> None:
     assert process.returncode == 3, process.stderr
     last = process.stdout.partition("woo\nwoo\nwoo\nwoo\n")[2]
     wanted = {
-        "helper": "helper: runs compiled, but some of it runs under CPython\n",
+        "helper": "helper: runs compiled, but some of it runs under CPython\n╭",
         "Model.forward": "Model.forward: runs compiled",
         "torch.nn.functional.relu": "relu: no capture has met it",
         "no_such_name": "no_such_name: no capture has met it",

@@ -36,8 +36,7 @@ def page(name: str, cause: str, hint: str) -> str:
     if example := break_programs.EXAMPLES.get(name):
         lines += ["    " + line if line else "" for line in break_programs.source(example.function).splitlines()]
         if example.settings:
-            settings = ", ".join(f"{key}={value!r}" for key, value in example.settings.items())
-            lines += ["", f"(with `magneto.config.patch({settings})`)"]
+            lines += ["", "(only in Magneto's own tests, which ask for it)"]
     else:
         lines.append(f"No example: {break_programs.WITHOUT[name]}.")
     lines += [

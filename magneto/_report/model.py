@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from magneto._advice import advice
+from magneto._advice import advice, place_parts
 from magneto._report.log import Log, Record
 from magneto._report.source import Sources
 
@@ -95,7 +95,13 @@ class _Run:
                     to.update(inputs=graph["inputs"], torch=graph["torch"], captured=graph["aten"])
             case "program":
                 if program := self._json(record, to):
-                    to["program"] = self._program(program)
+                    to.setdefault("programs", []).append(self._program(program))
+            case "runs":
+                if (runs := self._json(record, to)) is not None:
+                    to.setdefault("all_runs", []).append(runs)
+            case "break":
+                if found := self._json(record, to):
+                    to["break"] = {"explanation": "", "hint": "", **found, **_advice_in(found.get("text", ""))}
             case "source":
                 self.sources.texts.update(self._json(record, to) or {})
             case other:
@@ -124,27 +130,55 @@ class _Run:
         return self.codes[key]
 
     def _finish(self, compile_: Data) -> None:
+        programs, runs = compile_.get("programs", []), compile_.get("all_runs", [])
+        if not compile_.get("training"):  # of several attempts the last one is used
+            compile_["programs"], compile_["all_runs"] = programs[-1:], runs[-1:]
+        which = 0 if compile_.get("training") else -1
+        compile_["program"] = programs[which] if programs else None
+        compile_["runs"] = runs[which] if runs else None
         metrics = compile_.pop("metrics", None)
         stack = compile_["stack"]
         place: list[Any] = stack[-1] if stack else ["?", 0, "?", ""]
         compile_.update(file=place[0], line=place[1], name=".".join(filter(None, (compile_.pop("self", ""), place[2]))))
         compile_["seconds"] = metrics and metrics.get("entire_frame_compile_time_s")
-        compile_["guard_count"] = (metrics or {}).get("guard_count", 0)
+        guards = compile_.get("guards")
+        counted = sum(len(node[3]) // 3 for node in guards["nodes"]) if guards else 0
+        compile_["guard_count"] = counted or (metrics or {}).get("guard_count", 0)
         if metrics and metrics.get("fail_type"):
             compile_["failure"] = {"type": metrics["fail_type"], "text": metrics.get("fail_reason") or ""}
         compile_["state"] = _state(compile_, metrics)
         compile_["varies"] = _varying(compile_.get("recompile") or ())
         places = [(place[0], place[1], place[2])]
         places += [(call[1], call[2], call[3]) for call in compile_.get("torch", ()) if call[1]]
+        places += [(file, line, name) for file, line, name in (compile_.get("break") or {}).get("stack", ())]
+        needed = [(file, line, "") for _, _, file, line in compile_["varies"] if file]
+        for file, line, name in needed:
+            self.sources.sections_of([(file, line, name)])
         compile_["sections"] = self.sources.sections_of(places)
 
 
-def _varying(entries: Sequence[Data]) -> list[tuple[str, str]]:
-    """What differed from the newest of the entries that did not serve, each with what would stop it."""
+def _varying(entries: Sequence[Data]) -> list[tuple[str, str, str, int]]:
+    """What differed from the newest of the entries that did not serve: what, what would stop it, file and line that
+    need it."""
     if not entries:
         return []
-    guards = (re.sub(r"(:|\.) (expected|actual) .*", "", text) for text in entries[0]["failures"])
-    return [advice(guard + entries[0]["condition"]) for guard in guards]
+    newest = entries[0]
+    guards = [re.sub(r"(:|\.) (expected|actual) .*", "", text) for text in newest["failures"]]
+    places = newest.get("places") or [""] * len(guards)
+    found = [
+        (advice(guard + newest["condition"], place), place_parts(place))
+        for guard, place in zip(guards, places, strict=True)
+    ]
+    return [(said.what, said.remedy, file, line) for said, (file, line) in found]
+
+
+def _advice_in(text: str) -> dict[str, str]:
+    """What a break's text says of it, with the program's own names in it."""
+    found = {}
+    for key, label in (("explanation", "Explanation"), ("hint", "Hint")):
+        if line := re.search(rf"^\s*{label}: (.*)$", text, re.MULTILINE):
+            found[key] = line[1]
+    return found
 
 
 # What the assembler needs and a reader does not.
@@ -159,11 +193,14 @@ def _instructions(assembly: str) -> list[str]:
     return [line for line in lines if not _CONSTANT.match(line)] + constants
 
 
+_LIMITS = ("cache_size_limit", "accumulated_cache_size_limit")
+
+
 def _state(compile_: Data, metrics: Data | None) -> str:
     if metrics is None:
         return "unfinished"
     if "failure" in compile_:
-        return "failed"
+        return "limited" if compile_["failure"]["type"] in _LIMITS else "failed"
     if compile_.get("break"):
         return "broken"
     return "recompiled" if compile_["number"] > 0 else "captured"

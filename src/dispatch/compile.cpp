@@ -7,6 +7,7 @@
 #include "capture/marks.h"
 #include "dispatch/block.h"
 #include "dispatch/context.h"
+#include "dispatch/limits.h"
 #include "dispatch/log.h"
 #include "dispatch/report.h"
 #include "dispatch/siblings.h"
@@ -271,6 +272,7 @@ void compile_joint(const Context& context, capture::Trace& trace, const capture:
     stats().eager_saved_bytes += backward.eager_saved_bytes;
     stats().recomputed += backward.recomputed;
   }
+  if (CompileTrace* log = CompileTrace::current()) log->trains(trace.graph, *trace.joint);
   const graph::Graph forward = runtime::forward_of(trace.graph, *trace.joint);
   const std::string place = place_text(place_of(context, start));
   if (CompileLog::current()->wants("aot_joint_graph")) {
@@ -360,9 +362,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   if (!callable) {
     if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;  // KeyboardInterrupt and the like
     Ref cause = take_error_with_traceback();
-    Ref text = Ref::steal(PyObject_Str(cause.get()));
-    raise("BackendFailed", std::string("the backend raised ") + Py_TYPE(cause.get())->tp_name + ": " +
-                               (text ? PyUnicode_AsUTF8(text.get()) : ""));
+    raise("BackendFailed", backend_failure_text(context.backend.get(), cause.get(), place_of(context, start)));
     Ref failed = take_error_with_traceback();
     PyException_SetCause(failed.get(), cause.release());
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failed.get())), failed.get());
@@ -389,67 +389,6 @@ bool compile_backend(Context& context, capture::Trace& trace, const capture::Sta
   stages.offer(graph::Stage::profile, [&] { return runs.print(); });
   log_step("dynamo", [&] { return "Step 2: done compiler function " + backend; });
   return true;
-}
-
-std::string triggered_by(const Segment& segment, const guards::Roots& roots) {
-  return "\n    triggered by the following guard failure(s):\n" + failed_guards(segment, roots);
-}
-
-/// False: the stance forbids captures.
-bool stance_allows(const Context& context, const Segment& segment, const capture::Start& start,
-                   const guards::Roots& roots) {
-  if (settings().stance == Stance::FailOnRecompile) {
-    raise("RecompileError",
-          "The stance is \"fail_on_recompile\", and " + place_text(place_of(context, start)) +
-              (segment.entries.empty() ? " has not been captured yet. Call it once under the stance \"default\" first."
-                                       : " would be captured again" + triggered_by(segment, roots)));
-  }
-  return settings().stance == Stance::Default;
-}
-
-int64_t entry_limit(const Context& context) {
-  return context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
-}
-
-/// There is room for few more entries: they must not depend on dynamic values.
-bool is_crowded(const Context& context, const Segment& segment) {
-  constexpr int64_t reserve = 2;
-  return static_cast<int64_t>(segment.entries.size()) + reserve >= entry_limit(context);
-}
-
-/// False: a limit is reached, or the recompile is an error.
-bool allow_another(Context& context, Segment& segment, const capture::Start& start, const guards::Roots& roots) {
-  const int64_t accumulated = settings().accumulated_cache_size_limit;
-  const auto fails = [&](const char* limit) {
-    if (!context.fullgraph && !settings().fail_on_recompile_limit_hit) return;
-    raise("FailOnRecompileLimitHit", std::string(limit) + " is reached, and " +
-                                         (context.fullgraph ? "fullgraph=True" : "config.fail_on_recompile_limit_hit") +
-                                         " makes that an error: " + place_text(place_of(context, start)) +
-                                         (segment.entries.empty() ? "" : triggered_by(segment, roots)));
-  };
-  if (captures_at({start.info->code, start.instr, context.instance}) >= accumulated) {
-    fails("accumulated_cache_size_limit");
-    if (PyErr_Occurred()) return false;
-    report_limit(segment, place_of(context, start), "accumulated_cache_size_limit", accumulated,
-                 "That many captures were made of it, for different modules, closures or calls of compile.");
-    return false;
-  }
-  if (segment.entries.empty()) return true;
-  for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
-  report_recompile(context, segment, place_of(context, start), roots);
-  const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
-  if (error) {
-    raise("RecompileError", "Recompiling " + place_text(place_of(context, start)) + triggered_by(segment, roots));
-    return false;
-  }
-  const int64_t limit = entry_limit(context);
-  if (static_cast<int64_t>(segment.entries.size()) < limit) return true;
-  fails("cache_size_limit");
-  if (PyErr_Occurred()) return false;
-  const Entry& last = *segment.entries.front();
-  report_limit(segment, place_of(context, start), "cache_size_limit", limit,
-               "last reason: " + last.id + ": " + last.guards->explain(roots));
-  return false;
 }
 
 /// The program itself raised in the capture: CPython runs it, and is expected to raise the same; clears the error.
@@ -494,7 +433,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
   CompileLog compile_log(next_id(segment));
   CompileTrace compile_trace(compile_log, start, place);
-  if (!stance_allows(context, segment, start, roots) || !allow_another(context, segment, start, roots)) return nullptr;
+  const int64_t captures = captures_at({start.info->code, start.instr, context.instance});
+  if (!stance_allows(segment, place, roots) || !allow_another(context, segment, place, captures, roots)) return nullptr;
   InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
   const OutsideBlocks outside;
   const runtime::Progress progress(place_text(place));
@@ -540,7 +480,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
                                   context.fullgraph || settings().capture_dynamic_output_shape_ops};
         capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
         if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
-        if (compile_log.wants_any({"guards", "trace"})) capture.note_guard_places();
+        capture.note_guard_places();
         alive = capture.alive_fakes();
         try {
           trace = capture.run();
@@ -576,9 +516,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
       compile_trace.captured(trace);
       const KeptForTrace kept(compile_trace, trace.graph);
-      if (log_enabled("dynamic")) {
-        for (const std::string& line : trace.size_log) log("dynamic", line);
-      }
+      log_sizes(trace.size_log);
       if (!trace.violation.empty()) {
         raise("ConstraintViolation", trace.violation);
         return nullptr;
@@ -672,10 +610,11 @@ Entry* entry_for(Context& context, Segment& segment, const capture::Start& start
     if (Entry* entry = find_entry(segment, roots, slots)) return entry;
     // What was captured changed meanwhile: by another thread, a signal handler, a finaliser.
   }
-  fall_back(
-      context, segment, place_of(context, start),
-      {.cause = "unstable state",
-       .message = "what it reads changes while it is captured: " + segment.entries.front()->guards->explain(roots)});
+  const CodePlace place = place_of(context, start);
+  fall_back(context, segment, place,
+            {.cause = "unstable state",
+             .message = "what it reads changes while it is captured: " +
+                        failure_text(place, segment.entries.front()->guards->explain(roots), 2)});
   return nullptr;
 }
 

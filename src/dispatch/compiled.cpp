@@ -10,6 +10,7 @@
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
+#include "dispatch/report.h"
 #include "dispatch/siblings.h"
 #include "python/bind.h"
 #include "python/imported.h"
@@ -88,8 +89,10 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
     }
   }
   const std::string& named = settings().debug_function;
-  if (!named.empty() && named != PyUnicode_AsUTF8(info->code->co_name))
+  if (!named.empty() && named != PyUnicode_AsUTF8(info->code->co_name)) {
+    report_skipped({info, 0}, kNotNamed);
     return call_in_block(self, args, nargs, kwnames);
+  }
   const Context::InFlight in_flight(context);
   // The receiver goes in front.
   c10::SmallVector<PyObject*, 16> all;

@@ -8,6 +8,7 @@
 #include "observe/stats.h"
 #include "python/imported.h"
 #include "python/text.h"
+#include "runtime/program/promise.h"
 
 namespace magneto::dispatch {
 namespace {
@@ -46,6 +47,13 @@ std::string reason_of(const runtime::Exit& exit) {
   return std::string(break_info(exit.reason).name) + ": " + exit.message;
 }
 
+/// A guard's failure with the user's expressions for what lay on the value stack where the segment begins.
+std::string readable(const CodePlace& start, const std::string& text) {
+  if (text.find("___stack") == text.npos) return text;
+  return worded(text, "readable", "OOi", text_object(text).get(), start.info->code,
+                start.info->instrs[start.instr].start * 2);
+}
+
 /// A guard that fails, without the values that differ from time to time: "L['x'] size mismatch at index 0".
 std::string without_values(const std::string& failure) {
   return failure.substr(
@@ -55,7 +63,7 @@ std::string without_values(const std::string& failure) {
 }  // namespace
 
 std::string break_text(const runtime::Exit& exit) {
-  const BreakInfo& info = break_info(exit.reason);
+  const BreakInfo info = break_info(exit.reason, exit.message);
   return worded(reason_of(exit), "graph_break", "sOssO", info.name, text_object(exit.message).get(), info.explanation,
                 info.hint, stack_list(stack_of(exit)).get());
 }
@@ -112,6 +120,11 @@ void fall_back(Context& context, Segment& segment, const CodePlace& place, const
   }
 }
 
+std::string backend_failure_text(PyObject* backend, PyObject* cause, const CodePlace& place) {
+  return worded(std::string("the backend raised ") + Py_TYPE(cause)->tp_name, "backend_failure", "OOO", backend, cause,
+                text_object(place_text(place)).get());
+}
+
 void report_limit(Segment& segment, const CodePlace& place, const char* setting, int64_t limit,
                   const std::string& detail) {
   segment.given_up = true;
@@ -125,27 +138,41 @@ void report_limit(Segment& segment, const CodePlace& place, const char* setting,
        "print(magneto.recompiles()), or TORCH_LOGS=recompiles.");
 }
 
-std::string failed_guards(const Segment& segment, const guards::Roots& roots) {
+std::string failure_text(const CodePlace& start, const guards::Failure& failure, int indent) {
+  const std::string text = readable(start, failure.text);
+  if (failure.place.empty()) return text;
+  return text + worded("", "needed_at", "Oi", text_object(failure.place).get(), indent);
+}
+
+std::string failed_guards(const Segment& segment, const CodePlace& start, const guards::Roots& roots) {
   std::string text;
-  for (const auto& entry : segment.entries) text += "    - " + entry->id + ": " + entry->guards->explain(roots) + "\n";
+  for (const auto& entry : segment.entries) {
+    text += "    - " + entry->id + ": " + failure_text(start, entry->guards->explain(roots), 11) + "\n";
+  }
   return text;
 }
 
 void report_recompile(const Context& context, const Segment& segment, const CodePlace& place,
                       const guards::Roots& roots) {
   ++stats().recompiles;
-  const std::string newest = segment.entries.front()->guards->explain(roots);
+  const guards::Failure newest = segment.entries.front()->guards->explain(roots);
   const char* condition = context.dynamic == 0 ? " under dynamic=False" : "";  // another remedy helps then
-  history().note(Event::recompile, place, without_values(newest) + condition, newest);
+  const std::string example = readable(place, newest.text);
+  history().note(Event::recompile, place, without_values(example) + condition, example, newest.place);
   const std::string head = std::string("Recompiling function ") + PyUnicode_AsUTF8(place.info->code->co_qualname) +
                            " in " + PyUnicode_AsUTF8(place.info->code->co_filename) + ":" +
                            std::to_string(place.line());
   const std::string triggered = "\n    triggered by the following guard failure(s):\n";
-  const std::string reasons = head + triggered + failed_guards(segment, roots);
+  const std::string reasons = head + triggered + failed_guards(segment, place, roots);
   if (CompileTrace* trace = CompileTrace::current(); trace->is_on()) {
     std::vector<CompileTrace::FailedEntry> failed;
-    for (const auto& entry : segment.entries)
-      failed.push_back({entry->id, entry->guards->explain_all(roots), condition});
+    for (const auto& entry : segment.entries) {
+      failed.push_back({entry->id, {}, {}, condition});
+      for (const guards::Failure& failure : entry->guards->explain_all(roots)) {
+        failed.back().failures.push_back(readable(place, failure.text));
+        failed.back().places.push_back(failure.place);
+      }
+    }
     trace->recompiled(reasons, failed);
   }
   if (log_enabled("recompiles")) log("recompiles", reasons);
@@ -153,7 +180,9 @@ void report_recompile(const Context& context, const Segment& segment, const Code
   std::string all = head;
   for (const auto& entry : segment.entries) {
     all += triggered + "    guard " + entry->id + " failures:\n";
-    for (const std::string& failure : entry->guards->explain_all(roots)) all += "    - " + failure + "\n";
+    for (const guards::Failure& failure : entry->guards->explain_all(roots)) {
+      all += "    - " + failure_text(place, failure, 6) + "\n";
+    }
   }
   log("recompiles_verbose", all);
 }
@@ -222,7 +251,8 @@ void report_undone(const CodePlace& place, PyObject* raised, Fault fault) {
   }
 }
 
-bool allow_undone(const Context& context, const CodePlace& place, PyObject* raised, Fault fault) {
+bool allow_undone(const Context& context, const CodePlace& place, PyObject* raised, Fault fault,
+                  const std::pair<Ref, int>& called_at) {
   static auto* told = new std::set<std::pair<std::string, std::string>>;
   const bool raises = fault == Fault::Ours && (context.fullgraph || settings().strict);
   const Ref words = Ref::steal(PyObject_Str(raised));
@@ -230,6 +260,13 @@ bool allow_undone(const Context& context, const CodePlace& place, PyObject* rais
   const std::string message(words ? text_argument(words.get()) : "");
   if (!raises && !told->emplace(place_text(place), Py_TYPE(raised)->tp_name).second) return true;
   const char* counted = " magneto.stats()[\"undone\"] counts such calls, which run twice; this is said once.";
+  if (fault == Fault::Assumption && message.find(runtime::kPromised) != message.npos) {
+    const std::string promise = message.substr(sizeof(runtime::kNotSo) - 1);
+    return warn(worded(promise, "broken_promise", "OOOi", text_object(promise).get(),
+                       text_object(place_text(place)).get(), called_at.first ? called_at.first.get() : Py_None,
+                       called_at.second) +
+                counted);
+  }
   if (fault == Fault::Assumption) {
     return warn("The compiled code of " + place_text(place) + " assumed more than this call's data keep (" +
                 message.substr(std::min(message.size(), sizeof(runtime::kNotSo) - 1)) + "): CPython runs it instead." +

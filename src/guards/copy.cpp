@@ -20,6 +20,7 @@ GuardProgram::Impl::Impl(const Impl& other)
       sources(other.sources),
       checks(other.checks),
       places(other.places),
+      place_names(other.place_names),
       bare(other.bare),
       slot_by_source(other.slot_by_source) {
   const auto own = [&](const Source*& source) {

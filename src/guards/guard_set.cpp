@@ -71,8 +71,11 @@ bool GuardSet::Impl::add(Check check) {
   index.emplace(hash, checks.size());
   checks.push_back(std::move(check));
   if (place) {
+    std::string name = place();
+    if (place_names.empty()) place_names.emplace_back();  // of checks that came before places were noted
+    if (place_names.back() != name) place_names.push_back(std::move(name));
     places.resize(checks.size());
-    places.back() = place();
+    places.back() = static_cast<int32_t>(place_names.size()) - 1;
   }
   return true;
 }

@@ -23,10 +23,7 @@ std::string SizePlace::name() const {
   return source->name();
 }
 
-namespace {
-
-/// The text of an expression with the places in place of the symbols.
-std::string in_places(std::string text, const SizeAssumptions& assumptions) {
+std::string in_places(const std::string& text, const SizeAssumptions& assumptions) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
     const bool starts = text[i] == 's' && i + 1 < text.size() &&
@@ -46,6 +43,8 @@ std::string in_places(std::string text, const SizeAssumptions& assumptions) {
   return result;
 }
 
+namespace {
+
 std::string range_text(const SizeAssumptions::Symbol& symbol) {
   const std::string name = symbol.place.name();
   const bool high = symbol.range.high < kMostSize;
@@ -60,7 +59,9 @@ std::vector<std::string> all_lines(const SizeAssumptions& assumptions) {
   for (const auto& same : assumptions.same) {
     lines.push_back(same.place.name() + " == " + in_places(shapes::text(same.is), assumptions));
   }
-  for (const auto& relation : assumptions.relations) lines.push_back(in_places(shapes::text(relation), assumptions));
+  for (const auto& relation : assumptions.relations) {
+    lines.push_back(in_places(shapes::condition(relation), assumptions));
+  }
   return lines;
 }
 
@@ -156,9 +157,31 @@ bool SizeCheck::holds(PyObject* const* values) const {
   return check(values, &failed);
 }
 
-std::string SizeCheck::failure(PyObject* const* values, const SizeAssumptions& assumptions) const {
+std::pair<std::string, std::string> SizeCheck::failure(PyObject* const* values,
+                                                       const SizeAssumptions& assumptions) const {
   size_t failed;
-  return check(values, &failed) ? "" : all_lines(assumptions)[failed];
+  if (check(values, &failed)) return {};
+  std::string line = all_lines(assumptions)[failed], place;
+  bool ok = true;
+  const auto found = [&](const Found& at) { return std::to_string(read(at, values, &ok)); };
+  const size_t relation = failed - symbols_.size() - same_.size();
+  if (failed < symbols_.size()) {
+    line += ": actual " + found(symbols_[failed]);
+  } else if (failed < symbols_.size() + same_.size()) {
+    line += ": actual " + found(same_[failed - symbols_.size()]);
+  } else if (relation < relation_terms_.size()) {
+    std::string numbers;
+    size_t count = 0;
+    for (size_t i = 0; i < symbols_.size(); ++i) {
+      const Expr symbol = Expr::symbol(ids_[i]);
+      if (!shapes::depends_on(assumptions.relations[relation].difference, symbol)) continue;
+      numbers += (count++ ? ", " : "") + assumptions.symbols[i].place.name() + " is " + found(symbols_[i]);
+    }
+    const size_t last = numbers.rfind(' ');
+    line += ": actual " + (count == 1 ? numbers.substr(last + 1) : numbers);
+    if (relation < assumptions.needed_at.size()) place = assumptions.needed_at[relation];
+  }
+  return {ok ? line : line.substr(0, line.find(": actual ")), place};
 }
 
 }  // namespace magneto::guards

@@ -82,7 +82,7 @@ StageTime::StageTime(const char* stage) : stage_(stage), exceptions_(std::uncaug
   }
   if (!stage_that_fails().empty() && stage_that_fails() == stage) {
     failed_stage() = stage;
-    throw std::runtime_error(std::string("config.fail_stage asks for an error in ") + stage);
+    throw std::runtime_error(std::string("a test asks for an error in ") + stage);
   }
   if (!measures_memory()) return;
   outer_ = measuring;

@@ -106,12 +106,14 @@ class MemoryView {
       onpick: ({ at }) => this.pick(at),
     });
     this.table = h("div", { class: "fill" });
-    this.element = h("div", { class: "view stack" }, this.text, this.map.element, this.table);
+    this.saved = h("div", { class: "saved" });
+    this.element = h("div", { class: "view stack" }, this.text, this.saved, this.map.element, this.table);
   }
 
   show(links) {
     this.links = links;
     const { program } = links;
+    fill(this.saved, savedText(links.compile));
     this.registers = [];
     if (!program) return fill(this.text, "No memory is planned: the backend runs the graph itself.") && fill(this.table);
     program.registers.forEach(([source, type, value, offset, size, first, last], at) => this.registers.push({ at, source, type, value, offset, size, first, last }));
@@ -237,6 +239,14 @@ class MemoryView {
   }
 }
 
+/** What a graph that trains keeps of its forward for its backward. */
+function savedText({ training, captured }) {
+  if (!training) return null;
+  return training.backwards.map(({ saved, saved_bytes, eager_saved_bytes, recomputed }, at) => h("details", {},
+    h("summary", {}, training.backwards.length > 1 ? `Backward ${at + 1}: ` : "For the backward: ", plural(saved.length, "tensor"), " saved, ", h("b", {}, bytes(saved_bytes)), ` of them made here (eager would save ${bytes(eager_saved_bytes)}); `, plural(recomputed, "operator"), " computed again."),
+    h("ul", { class: "mono" }, saved.map(([value, name, type, producer]) => h("li", {}, `%${value}: ${type}  `, h("span", { class: "dim" }, name || (producer >= 0 && captured && captured[producer] ? captured[producer][0] : "")))))));
+}
+
 /** Fusion: the plan's steps with their operators; above it each operator as a cell, in the colour of its step. */
 class FusionView {
   constructor(app) {
@@ -256,7 +266,11 @@ class FusionView {
       onmove: (at) => this.describe(at),
     });
     this.detail = h("aside", { class: "detail", "aria-live": "polite" });
-    this.element = h("div", { class: "view stack" }, this.text, this.map.element, h("div", { class: "split" }, this.list.element, this.detail));
+    const swatch = (style, text) => h("li", {}, h("span", { class: "swatch", style }), text);
+    this.legend = h("ul", { class: "legend", "aria-label": "legend" },
+      h("li", {}, [0, 1, 2].map((at) => h("span", { class: "swatch hue", style: { "--hue": hue(at) } })), "one operator; a colour for each kernel"),
+      swatch({ background: "var(--called)" }, "called: PyTorch’s own kernel"), swatch({ background: "var(--line)" }, "costs nothing: a view or a constant"), swatch({ background: "var(--accent)" }, "chosen"));
+    this.element = h("div", { class: "view stack" }, this.text, this.legend, this.map.element, h("div", { class: "split" }, this.list.element, this.detail));
   }
 
   show(links) {
@@ -265,6 +279,7 @@ class FusionView {
     this.steps = [];
     this.stepOf = new Map();
     fill(this.detail);
+    this.legend.hidden = !program;
     if (!program) {
       fill(this.text, "Nothing was fused: the backend runs the graph itself.");
       this.list.set(0);

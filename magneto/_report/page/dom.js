@@ -22,6 +22,7 @@ function fill(element, ...children) {
 
 const STATES = {
   failed: { glyph: "✕", text: "failed", title: "not captured: left to CPython" },
+  limited: { glyph: "⊘", text: "at a limit", title: "a limit on captures is reached: new cases run under CPython, as the settings say" },
   broken: { glyph: "⚡", text: "broken", title: "captured up to a graph break" },
   recompiled: { glyph: "↻", text: "recompiled", title: "captured again, because guards failed" },
   unfinished: { glyph: "…", text: "unfinished", title: "the log has no end of this compile" },

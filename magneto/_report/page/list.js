@@ -5,7 +5,8 @@ class List {
    * label: for screen readers. height: of a row, in pixels. draw(index): the row's children. look(index): its classes.
    * onpick(index): Enter or a click. onmove(index): the active row is another. width: of the widest row, in characters.
    * title(index): a tooltip. onkey(event, index): true, if it has been dealt with. role, itemRole: ARIA roles.
-   * level(index): {level, expanded} of a tree's row.
+   * level(index): {level, expanded} of a tree's row. length(index): so many characters, of which none is cut: rows are
+   * as tall as they need; `gutter`: pixels of a row that are not the text's.
    */
   constructor(options) {
     this.options = { height: 20, look: () => "", onpick: () => {}, onmove: () => {}, onkey: () => false, role: "listbox", itemRole: "option", ...options };
@@ -22,7 +23,7 @@ class List {
         const row = event.target.closest(".row");
         if (row) this.pick(Number(row.dataset.index));
       },
-      onfocus: () => { if (this.active < 0 && this.count) this.move(Math.floor(this.element.scrollTop / this.options.height)); },
+      onfocus: () => { if (this.active < 0 && this.count) this.move(this.rowAt(this.element.scrollTop)); },
     }, this.space);
     new ResizeObserver(() => this.later()).observe(this.element);
   }
@@ -31,9 +32,41 @@ class List {
   set(count, width = 0) {
     this.count = count;
     this.active = Math.min(this.active, count - 1);
-    this.space.style.height = `${count * this.options.height}px`;
+    this.columns = 0;
+    this.measure();
+    this.space.style.height = `${this.top(count)}px`;
     this.space.style.minWidth = width ? `calc(${width}ch + 7em)` : "";
     this.redraw();
+  }
+
+  /** Where wrapped rows begin. True: elsewhere than before. */
+  measure() {
+    if (!this.options.length) return false;
+    const columns = Math.max(12, Math.floor(((this.element.clientWidth || 600) - (this.options.gutter || 20)) / characterWidth()));
+    if (columns === this.columns) return false;
+    this.columns = columns;
+    this.tops = new Float64Array(this.count + 1);
+    for (let index = 0; index < this.count; ++index) {
+      this.tops[index + 1] = this.tops[index] + this.options.height * Math.max(1, Math.ceil(this.options.length(index) / columns));
+    }
+    return true;
+  }
+
+  /** Of a row, in pixels. */
+  top(index) {
+    return this.options.length ? this.tops[index] : index * this.options.height;
+  }
+
+  /** The row at a height. */
+  rowAt(y) {
+    if (!this.options.length) return Math.floor(y / this.options.height);
+    let low = 0, high = this.count;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.tops[middle + 1] <= y) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   /** All rows have changed. */
@@ -58,10 +91,16 @@ class List {
   }
 
   draw() {
-    const { height } = this.options;
+    const seen = this.options.length && this.tops ? this.rowAt(this.element.scrollTop) : 0;
+    if (this.measure()) {
+      this.space.style.height = `${this.top(this.count)}px`;
+      if (seen > 0) this.element.scrollTop = this.top(Math.min(seen, this.count));
+      for (const row of this.rows.values()) row.remove();
+      this.rows.clear();
+    }
     const visible = this.element.clientHeight || 800;
-    const first = Math.max(0, Math.floor(this.element.scrollTop / height) - 6);
-    const last = Math.min(this.count, Math.ceil((this.element.scrollTop + visible) / height) + 6);
+    const first = Math.max(0, this.rowAt(this.element.scrollTop) - 6);
+    const last = Math.min(this.count, this.rowAt(this.element.scrollTop + visible) + 7);
     for (const [index, row] of this.rows) {
       if (index >= first && index < last) continue;
       row.remove();
@@ -71,7 +110,7 @@ class List {
       if (this.rows.has(index)) continue;
       const row = h("div", {
         id: `${this.id}-${index}`, role: this.options.itemRole, "data-index": index, "aria-posinset": index + 1, "aria-setsize": this.count,
-        title: this.options.title && this.options.title(index), style: { top: `${index * height}px`, height: `${height}px` },
+        title: this.options.title && this.options.title(index), style: { top: `${this.top(index)}px`, height: `${this.top(index + 1) - this.top(index)}px` },
       }, this.options.draw(index));
       const level = this.options.level && this.options.level(index);
       if (level) {
@@ -102,14 +141,14 @@ class List {
 
   show(index, align = "nearest") {
     const { height } = this.options;
-    const top = index * height;
+    const top = this.top(index), bottom = this.top(index + 1);
     const { scrollTop, clientHeight } = this.element;
     if (align === "center") {
-      if (top < scrollTop + height || top > scrollTop + clientHeight - 2 * height) this.element.scrollTop = Math.max(0, top - clientHeight / 3);
+      if (top < scrollTop + height || bottom > scrollTop + clientHeight - height) this.element.scrollTop = Math.max(0, top - clientHeight / 3);
     } else if (top < scrollTop) {
       this.element.scrollTop = top;
-    } else if (top + height > scrollTop + clientHeight) {
-      this.element.scrollTop = top + height - clientHeight;
+    } else if (bottom > scrollTop + clientHeight) {
+      this.element.scrollTop = bottom - clientHeight;
     }
   }
 
@@ -135,6 +174,17 @@ class List {
   }
 }
 List.made = 0;
+
+/** Of a character of code, in pixels. */
+function characterWidth() {
+  if (!characterWidth.known) {
+    const probe = h("span", { class: "mono", style: { position: "absolute", visibility: "hidden", "white-space": "pre" } }, "x".repeat(200));
+    document.body.append(probe);
+    characterWidth.known = probe.getBoundingClientRect().width / 200;
+    probe.remove();
+  }
+  return characterWidth.known || 7.3;
+}
 
 /** Columns of values over a List. columns: [{name, title, value(row), show(row), number}]. A heading's button sorts. */
 function table({ label, columns, rows, onpick, look, height = 26, sort, descending = true }) {
@@ -163,7 +213,9 @@ function table({ label, columns, rows, onpick, look, height = 26, sort, descendi
     });
     list.redraw();
   }
-  const element = h("div", { class: "table" }, h("div", { class: "heading" }, h("div", { class: "cells", style: { "grid-template-columns": template } }, buttons)), list.element);
+  const least = columns.reduce((sum, column) => sum + Number(/[\d.]+/.exec(column.width || "5")[0]), 0) + columns.length;
+  const element = h("div", { class: "table" }, h("div", { class: "table-inner", style: { "min-width": `${least}em` } },
+    h("div", { class: "heading" }, h("div", { class: "cells", style: { "grid-template-columns": template } }, buttons)), list.element));
   list.set(rows.length);
   if (sort) order(columns.find((column) => column.name === sort), descending);
   return { element, list, redraw: () => list.restyle() };

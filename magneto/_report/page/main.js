@@ -31,6 +31,7 @@ const KEYS = [
   ["o", "the overview of the program"],
   ["t", "to the tree of frames"],
   ["/", "filter the tree"],
+  ["Tab", "to the next part; on the border of two columns ← → move it"],
   ["d", "dark, light, as the system has it"],
   ["?", "this list"],
 ];
@@ -50,16 +51,18 @@ class App {
     this.counts = h("div", { class: "counts" });
     this.theme = h("button", { class: "icon", onclick: () => this.nextTheme() });
     this.tabs = h("div", { class: "tabs", role: "tablist", "aria-label": "views" });
+    this.phases = h("select", { class: "phases", "aria-label": "forward or backward", onchange: () => this.setPhase(this.phases.selectedIndex) });
+    this.opener = h("button", { class: "icon opener", "aria-label": "frames", "aria-expanded": "false", title: "frames (t)", onclick: () => this.showTree(!this.layout.classList.contains("open")) }, "☰");
     this.head = h("div", { class: "subject" });
     this.main = h("main", { id: "main" });
     this.help = h("dialog", { class: "help", "aria-label": "keys" }, h("h2", {}, "Keys"), h("table", {}, h("tbody", {}, KEYS.map(([keys, text]) => h("tr", {}, h("th", { scope: "row" }, keys.split(" ").map((key) => h("kbd", {}, key))), h("td", {}, text))))),
       h("form", { method: "dialog" }, h("button", { class: "plain-button" }, "Close")));
     document.getElementById("app").append(
       h("a", { class: "skip", href: "#main", onclick: (event) => { event.preventDefault(); this.focusMain(); } }, "to the views"),
-      h("header", { class: "top" }, this.title, this.runs, data.runs.length > 1 ? h("button", { class: "plain-button", onclick: () => this.ranks() }, "Side by side") : null, this.counts,
+      h("header", { class: "top" }, this.opener, this.title, this.runs, data.runs.length > 1 ? h("button", { class: "plain-button", onclick: () => this.ranks() }, "Side by side") : null, this.counts,
         data.live ? h("span", { class: "live" }, "the program is running") : null, this.theme,
         h("button", { class: "icon", title: "keys (?)", "aria-label": "keys", onclick: () => this.help.showModal() }, "?")),
-      h("div", { class: "layout" }, h("nav", { class: "side", "aria-label": "frames" }, this.tree.element), h("section", { class: "work" }, this.head, this.tabs, this.main)),
+      (this.layout = h("div", { class: "layout" }, h("nav", { class: "side", "aria-label": "frames" }, this.tree.element), h("section", { class: "work" }, this.head, this.tabs, this.main))),
       this.help);
     document.title = `${data.title} – Magneto report`;
     this.setTheme(stored("theme", "system"));
@@ -83,9 +86,37 @@ class App {
     if (this.address === location.hash && this.address !== undefined) return;
     this.select(this.data.runs[Number(run) || 0] || this.data.runs[0]);
     const compile = this.run.compiles.find((one) => one.id === id);
-    if (compile) this.open(compile, view);
+    if (compile && view && !VIEWS.some((one) => one.name === view)) this.unknown(`There is no view “${view}”.`, compile);
+    else if (compile) this.open(compile, view);
     else if (id === "ranks" && this.data.runs.length > 1) this.ranks();
+    else if (id && id !== "overview") this.unknown(`There is no compile [${id}] in this report.`);
     else this.overview();
+  }
+
+  /** The address names something that the report does not have. */
+  unknown(what, compile) {
+    this.leave("unknown");
+    this.address = location.hash;
+    fill(this.head, h("h2", {}, "Not in this report"));
+    const links = compile ? VIEWS.map(({ name, title }) => h("li", {}, h("button", { class: "link", onclick: () => this.open(compile, name) }, `[${compile.id}] ${title}`)))
+      : this.run.compiles.slice(0, 50).map((one) => h("li", {}, h("button", { class: "link", onclick: () => this.open(one) }, `[${one.id}] ${one.name}`)));
+    fill(this.main, h("div", { class: "view scroll" }, h("p", {}, what), h("ul", {}, h("li", {}, h("button", { class: "link", onclick: () => this.overview() }, "The whole program")), links)));
+  }
+
+  /** On a narrow page the tree lies above the views, and is shown on demand. */
+  showTree(open) {
+    this.layout.classList.toggle("open", open);
+    this.opener.setAttribute("aria-expanded", String(open));
+    if (open) this.tree.list.element.focus();
+  }
+
+  /** Of a graph that trains: the forward, or a backward. */
+  setPhase(at) {
+    const { compile } = this;
+    Object.assign(compile, compile.phases[at], { phase: at });
+    this.links_.delete(compile);
+    this.relink(true);
+    this.open(compile);
   }
 
   remember(id, view) {
@@ -100,12 +131,12 @@ class App {
     this.lit = null;
     this.compile = null;
     this.runs.selectedIndex = this.data.runs.indexOf(run);
-    const { states } = totals(run);
-    fill(this.counts, WORST_FIRST.filter((state) => states[state]).reverse().map((state) => h("span", { class: `count-of ${state}`, title: STATES[state].title }, stateMark(state), `${number(states[state])} ${STATES[state].text}`)));
+    fill(this.counts, countsOf(totals(run)).map(([count, word, state]) => h("span", { class: `count-of ${state}`, title: STATES[state].title }, stateMark(state), plural(count, word))));
     this.tree.show(run);
   }
 
   overview() {
+    this.showTree(false);
     this.leave("overview");
     fill(this.head, h("h2", {}, "The whole program"));
     fill(this.main, overview(this));
@@ -135,12 +166,17 @@ class App {
       this.relink(true);
       this.tree.mark(compile);
     }
-    const failed = compile.failure ? h("p", { class: "failure" }, h("b", {}, compile.failure.type), `: ${compile.failure.text}`) : null;
-    const broken = compile.break ? h("p", { class: "broken-text" }, h("b", {}, `${compile.break.reason}: `), compile.break.message, compile.break.hint ? h("span", { class: "dim" }, `  ${compile.break.hint}`) : "") : null;
+    this.showTree(false);
+    const failed = compile.failure ? failureText(compile) : null;
+    const broken = compile.break ? breakText(this, compile) : null;
+    const phases = compile.phases || [];
+    this.phases.hidden = phases.length < 2;
+    fill(this.phases, phases.map((phase) => h("option", {}, phase.name)));
+    this.phases.selectedIndex = compile.phase || 0;
     fill(this.head, h("h2", {}, stateMark(compile.state), `[${compile.id}] ${compile.name} `, h("span", { class: "dim", title: compile.file }, place(compile.file, compile.line)),
-      h("span", { class: "facts" }, [plural((compile.torch || []).length, "torch call"), compile.program ? plural(compile.program.kernels.length, "kernel") : null, plural(compile.guard_count, "guard"), seconds(compile.seconds)].filter(Boolean).join(" · "))), failed, broken);
+      h("span", { class: "facts" }, [plural((compile.torch || []).length, "torch call"), kernelsOf(compile) === null ? null : plural(kernelsOf(compile), "kernel"), plural(compile.guard_count, "guard"), seconds(compile.seconds) && `compiled in ${seconds(compile.seconds)}`].filter(Boolean).join(" · "))), failed, broken);
     this.tabs.hidden = false;
-    fill(this.tabs, VIEWS.map(({ name, title }, at) => h("button", { role: "tab", id: `tab-${name}`, "aria-controls": "main", "aria-selected": String(name === this.view), tabindex: name === this.view ? 0 : -1, title: `${title} (${at + 1})`, onclick: () => this.open(compile, name), onkeydown: (event) => this.tabKey(event, at) }, title, h("kbd", {}, at + 1))));
+    fill(this.tabs, VIEWS.map(({ name, title }, at) => h("button", { role: "tab", id: `tab-${name}`, "aria-controls": "main", "aria-selected": String(name === this.view), tabindex: name === this.view ? 0 : -1, title: `${title} (${at + 1})`, onclick: () => this.open(compile, name), onkeydown: (event) => this.tabKey(event, at) }, title, h("kbd", {}, at + 1))), this.phases);
     this.shown = this.view;
     this.show();
     this.remember(compile.id, this.view);
@@ -208,7 +244,7 @@ class App {
     if (writing) return;
     const actions = {
       "?": () => this.help.showModal(), "[": () => this.step(-1), "]": () => this.step(1), o: () => this.overview(), d: () => this.nextTheme(),
-      t: () => this.tree.list.element.focus(), "/": () => this.tree.filter.focus(),
+      t: () => this.showTree(true), "/": () => { this.showTree(true); this.tree.filter.focus(); },
     };
     const view = VIEWS[Number(event.key) - 1];
     if (view && this.compile) {
@@ -337,5 +373,38 @@ class Tree {
   }
 }
 
+/** Of a graph that trains: its forward and its backwards, of which the views show one. */
+function preparePhases({ compiles }) {
+  for (const compile of compiles) {
+    const programs = compile.programs || [];
+    compile.phases = programs.map((program, at) => ({ name: !at ? "forward" : programs.length > 2 ? `backward ${at}` : "backward", program, runs: (compile.all_runs || [])[at] }));
+  }
+}
+const kernelsOf = (compile) => ((compile.phases || []).length ? compile.phases.reduce((sum, { program }) => sum + program.kernels.length, 0) : compile.program ? compile.program.kernels.length : null);
+
+/** Why a compile was left to CPython; a limit is the user's, not a failure. */
+function failureText(compile) {
+  const { type, text } = compile.failure;
+  const limited = compile.state === "limited";
+  return h("p", { class: limited ? "limit" : "failure" }, h("b", {}, limited ? `config.${type} is reached` : type), `: ${text}`);
+}
+
+/** Where and why a graph ends, in the head of its compile. */
+function breakText(app, compile) {
+  const { reason, message, explanation, hint, stack } = compile.break;
+  const [file, line, name] = stack.at(-1) || [compile.file, compile.line, compile.name];
+  const code = sourceLine(app.run, file, line);
+  return h("div", { class: "broken-text" },
+    h("p", {}, "The graph ends at ", h("b", { title: file }, place(file, line)), ` in ${name}`, code ? [": ", h("code", {}, code.trim())] : ""),
+    h("p", {}, h("b", {}, `${reason}: `), message, explanation ? h("span", { class: "dim" }, `  ${explanation}`) : ""), hint ? h("p", {}, "What helps: ", hint) : null);
+}
+
+/** The text of a line, if a section of the run has it. */
+function sourceLine(run, file, line) {
+  const section = run.sections.find((one) => one.file === file && line >= one.first && line < one.first + one.lines.length);
+  return section ? section.lines[line - section.first] : "";
+}
+
+PAGE.runs.forEach(preparePhases);
 const app = new App(PAGE);
 app.start();

@@ -7,10 +7,14 @@ function totals(run) {
   return {
     states, compiles: run.compiles.length, recompiles: run.compiles.filter((compile) => compile.number > 0).length,
     graphs: run.compiles.filter((compile) => (compile.torch || []).length).length,
-    operators: sum((compile) => (compile.torch || []).length), kernels: sum((compile) => compile.program && compile.program.kernels.length),
+    breaks: run.compiles.filter((compile) => compile.break).length, failures: states.failed, limits: states.limited,
+    operators: sum((compile) => (compile.torch || []).length), kernels: sum(kernelsOf),
     guards: sum((compile) => compile.guard_count), seconds: sum((compile) => compile.seconds), arena: sum((compile) => compile.program && compile.program.arena),
   };
 }
+
+/** What is counted at the top and on the cards alike: [count, word, state]. */
+const countsOf = (sum) => [[sum.compiles, "compile", "captured"], [sum.breaks, "graph break", "broken"], [sum.recompiles, "recompile", "recompiled"], [sum.failures, "failure", "failed"], [sum.limits, "limit reached", "limited"], [sum.states.unfinished, "unfinished compile", "unfinished"]].filter(([count], at) => count || at === 0);
 
 function overview(app) {
   const { run } = app;
@@ -22,7 +26,8 @@ function overview(app) {
     const key = `${compile.break.reason}: ${compile.break.message}`;
     breaks.set(key, [...(breaks.get(key) || []), compile]);
   }
-  const failed = run.compiles.filter((compile) => compile.failure);
+  const failed = run.compiles.filter((compile) => compile.failure && compile.state !== "limited");
+  const limited = run.compiles.filter((compile) => compile.state === "limited");
   const varying = changesOf(run.compiles).slice(0, 6);
   const link = (compile, text, view) => h("button", { class: "link", onclick: () => app.open(compile, view) }, text || `[${compile.id}]`);
   const where = (compile) => { const [file, line, name] = compile.break.stack.at(-1) || [compile.file, compile.line, compile.name]; return `${place(file, line)} in ${name}`; };
@@ -30,15 +35,25 @@ function overview(app) {
   return h("div", { class: "view scroll overview" },
     h("div", { class: "cards" },
       card(number(sum.compiles), sum.compiles === 1 ? "compile" : "compiles"), card(number(sum.graphs), sum.graphs === 1 ? "graph" : "graphs"),
-      card(number(sum.states.broken), "graph breaks", sum.states.broken ? "broken" : ""), card(number(sum.recompiles), "recompiles", sum.recompiles ? "recompiled" : ""),
-      card(number(sum.states.failed), "failures", sum.states.failed ? "failed" : ""), card(number(sum.operators), "operators"), card(number(sum.kernels), "kernels"), card(seconds(sum.seconds) || "–", "compiling")),
+      card(number(sum.breaks), sum.breaks === 1 ? "graph break" : "graph breaks", sum.breaks ? "broken" : ""), card(number(sum.recompiles), sum.recompiles === 1 ? "recompile" : "recompiles", sum.recompiles ? "recompiled" : ""),
+      card(number(sum.failures), sum.failures === 1 ? "failure" : "failures", sum.failures ? "failed" : ""), sum.limits ? card(number(sum.limits), sum.limits === 1 ? "limit reached" : "limits reached", "limited") : null,
+      card(number(sum.operators), "torch calls"), card(number(sum.kernels), "kernels"), card(number(sum.guards), "guards"), card(seconds(sum.seconds) || "–", "compiling")),
     failed.length ? section("Failures", h("ul", { class: "findings" }, failed.map((compile) => h("li", {}, stateMark("failed"), h("div", {}, h("div", {}, link(compile), ` ${place(compile.file, compile.line)} in ${compile.name}`), h("div", { class: "dim" }, `${compile.failure.type}: ${compile.failure.text}`)))))) : null,
+    limited.length ? section("Limits that are reached", h("ul", { class: "findings" }, limited.map((compile) => h("li", {}, stateMark("limited"), h("div", {}, h("div", {}, link(compile), ` ${place(compile.file, compile.line)} in ${compile.name}: config.${compile.failure.type}`), h("div", { class: "dim" }, `${compile.failure.text} Its captures go on serving; new cases run under CPython.`)))))) : null,
     breaks.size ? section("Graph breaks", h("ul", { class: "findings" }, [...breaks].sort((a, b) => b[1].length - a[1].length).map(([text, compiles]) => h("li", {}, stateMark("broken"),
       h("div", {}, h("div", {}, h("b", {}, text), compiles.length > 1 ? ` ×${compiles.length}` : ""), h("div", { class: "dim" }, compiles[0].break.hint || ""), h("div", {}, compiles.slice(0, 12).map((compile) => [link(compile), ` ${where(compile)}  `]), compiles.length > 12 ? `and ${compiles.length - 12} more` : "")))))) : null,
-    varying.length ? section("What keeps changing", h("ul", { class: "findings" }, varying.map(([what, remedy, count]) => h("li", {}, stateMark("recompiled"), h("div", {}, h("div", {}, h("b", {}, what), ` ×${count}`), h("div", { class: "dim" }, remedy)))))) : null,
+    varying.length ? section("What keeps changing", h("ul", { class: "findings" }, varying.map((change) => h("li", {}, stateMark("recompiled"), changeText(app, change))))) : null,
     section("Time", flame(run.compiles.flatMap((compile) => stageBars(compile, { onpick: () => app.open(compile, "time") })).map((bar) => ({ ...bar, zooms: true })), { label: "stages of all compiles" })),
     h("section", { class: "panel tall" }, h("h2", {}, "Compiles"), compileTable(app)),
     run.problems.length ? section("Problems with the log", h("ul", {}, run.problems.map((problem) => h("li", {}, problem)))) : null);
+}
+
+/** What keeps changing, where the program needs it, and what would stop it. */
+function changeText(app, { what, remedy, place: where, count, compiles }) {
+  const [file, line] = where;
+  const code = file ? sourceLine(app.run, file, line).trim() : "";
+  return h("div", {}, h("div", {}, h("b", {}, what), ` ×${count}`, file ? [" at ", h("span", { title: file }, place(file, line)), code ? [": ", h("code", {}, code)] : ""] : ""),
+    h("div", { class: "dim" }, remedy), h("div", {}, compiles.slice(0, 12).map((compile) => [h("button", { class: "link", onclick: () => app.open(compile, "history") }, `[${compile.id}]`), " "])));
 }
 
 function compileTable(app) {
@@ -49,8 +64,8 @@ function compileTable(app) {
       { name: "id", value: (row) => row.frame * 1e4 + row.number, show: (row) => `[${row.id}]`, width: "5em" },
       { name: "function", value: (row) => row.name, class: "mono", width: "minmax(8em, 2fr)" },
       { name: "where", value: (row) => `${row.file}:${String(row.line).padStart(7)}`, show: (row) => h("span", { title: `${row.file}:${row.line}` }, place(row.file, row.line)), class: "mono", width: "minmax(9em, 2fr)" },
-      { name: "operators", value: (row) => (row.torch || []).length, number: true, width: "7em" },
-      { name: "kernels", value: (row) => (row.program ? row.program.kernels.length : null), number: true, width: "6em" },
+      { name: "torch calls", value: (row) => (row.torch || []).length, number: true, width: "7em" },
+      { name: "kernels", value: kernelsOf, number: true, width: "6em" },
       { name: "guards", value: (row) => row.guard_count, number: true, width: "6em" },
       { name: "time", value: (row) => row.seconds, show: (row) => seconds(row.seconds), number: true, width: "7em" },
     ],
@@ -60,7 +75,7 @@ function compileTable(app) {
 /** A table of frames by ranks, where ranks differ marked; below it their times on one axis. */
 function ranks(app) {
   const { runs } = app.data;
-  const names = ["compiles", "graphs", "recompiles", "operators", "kernels", "guards"];
+  const names = ["compiles", "graphs", "breaks", "recompiles", "operators", "kernels", "guards"];
   const sums = runs.map(totals);
   const frames = new Map();
   runs.forEach((run, at) => {

@@ -1,11 +1,17 @@
 // Guards, recompiles, kernels, and what else the log has as text.
 
+// What all captures check alike: seldom what one looks for.
+const NOISE = /^(DEFAULT_DEVICE|GLOBAL_STATE|TORCH_FUNCTION_MODE_STACK|TYPE_LOOKUP|TYPE_BASES|TYPE_MATCH|HASATTR|NO_HASATTR|BOUND|NOT_BOUND|DICT_CONTAINS|DICT_NOT_CONTAINS)\b/;
+
 /** The guard tree: what must hold, where it was needed, what checking it costs. */
 class GuardView {
   constructor(app) {
     this.app = app;
     this.text = h("p", { class: "lead" });
     this.closed = new Set();
+    this.order = h("select", { "aria-label": "order", onchange: () => this.flatten() }, h("option", { value: "tree" }, "as a tree"), h("option", { value: "cost" }, "by cost"));
+    this.all = h("input", { type: "checkbox", onchange: () => this.flatten() });
+    this.hiding = h("span", { class: "dim", "aria-live": "polite" });
     this.list = new List({
       label: "guards", role: "tree", itemRole: "treeitem", height: 22, class: "guards",
       draw: (at) => this.draw(this.shown[at]),
@@ -15,7 +21,7 @@ class GuardView {
       onpick: (at) => this.toggle(this.shown[at]),
       onkey: (event, at) => this.key(event, at),
     });
-    this.element = h("div", { class: "view stack" }, this.text, h("div", { class: "fill" }, this.list.element));
+    this.element = h("div", { class: "view stack" }, this.text, h("div", { class: "controls" }, h("label", {}, "Order: ", this.order), h("label", { class: "toggle" }, this.all, "show what all captures check"), this.hiding), h("div", { class: "fill" }, this.list.element));
   }
 
   show(links) {
@@ -23,6 +29,8 @@ class GuardView {
     this.closed.clear();
     if (!guards) {
       this.shown = [];
+      this.guards = null;
+      fill(this.hiding);
       this.list.set(0);
       return fill(this.text, "The log has no guards of this compile.");
     }
@@ -62,15 +70,28 @@ class GuardView {
   }
 
   flatten() {
+    if (!this.guards) return;
     this.shown = [];
+    const wanted = (check) => this.all.checked || !NOISE.test(check.line);
+    const row = (node, depth, check) => ({ node, depth, check, text: `${check.line}${check.place ? `\n${check.place}` : ""}` });
+    const has = this.guards.map((guard) => guard.checks.some(wanted));
+    for (let at = this.guards.length - 1; at > 0; --at) if (has[at]) has[this.guards[at].parent] = true;
     const visit = (node, depth) => {
       const guard = this.guards[node];
+      if (!has[node] && node) return;
       this.shown.push({ node, depth, text: guard.source || "the whole frame" });
       if (this.closed.has(node)) return;
-      for (const check of guard.checks) this.shown.push({ node, depth: depth + 1, check, text: `${check.line}${check.place ? `\n${check.place}` : ""}` });
+      for (const check of guard.checks.filter(wanted)) this.shown.push(row(node, depth + 1, check));
       for (const child of this.children.get(node) || []) visit(child, depth + 1);
     };
-    visit(0, 0);
+    if (this.order.value === "cost") {
+      this.guards.forEach((guard, node) => { for (const check of guard.checks.filter(wanted)) this.shown.push(row(node, 0, check)); });
+      this.shown.sort((a, b) => (b.check.cost || 0) - (a.check.cost || 0));
+    } else {
+      visit(0, 0);
+    }
+    const hidden = this.guards.reduce((sum, guard) => sum + guard.checks.filter((check) => !wanted(check)).length, 0);
+    fill(this.hiding, hidden ? `${plural(hidden, "check")} of types, attributes and modes hidden` : "");
     this.list.set(this.shown.length);
   }
 
@@ -141,7 +162,7 @@ class HistoryView {
     const varying = changesOf(all);
     fill(this.element,
       h("p", { class: "lead" }, `${place(compile.file, compile.line)} in ${compile.name} was compiled `, h("b", {}, all.length === 1 ? "once" : `${all.length} times`), all.length > 1 ? ". An entry is used where its guards hold; each recompile below says which guard of which older entry did not." : "."),
-      varying.length ? [h("h3", {}, "What keeps changing"), h("ul", { class: "advice" }, varying.map(([what, remedy, count]) => h("li", {}, h("b", {}, what), ` (${count === 1 ? "once" : `${count} times`}): `, remedy)))] : null,
+      varying.length ? [h("h3", {}, "What keeps changing"), h("ul", { class: "advice" }, varying.map((change) => h("li", {}, changeText(this.app, change))))] : null,
       h("ol", { class: "history" }, all.map((other) => this.entry(other, other === compile))));
   }
 
@@ -149,28 +170,34 @@ class HistoryView {
     const failures = compile.recompile || [];
     return h("li", { class: own ? "own" : "" },
       h("h3", {}, stateMark(compile.state), h("button", { class: "link", onclick: () => this.app.open(compile) }, `[${compile.id}]`), ` ${seconds(compile.seconds)}, ${plural((compile.torch || []).length, "op")}, ${plural(compile.guard_count, "guard")}`),
-      compile.failure ? h("p", { class: "failure" }, h("b", {}, compile.failure.type), `: ${compile.failure.text}`) : null,
-      failures.length ? failures.map((entry) => h("div", { class: "failed-entry" }, h("span", { class: "dim" }, `entry [${entry.entry}] does not serve:`), h("ul", { class: "mono" }, entry.failures.map((failure) => h("li", {}, failure))))) : h("p", { class: "dim" }, compile.number ? "The log does not say why." : "The first: there was nothing to use."));
+      compile.failure ? failureText(compile) : null,
+      failures.length ? failures.map((entry) => h("div", { class: "failed-entry" }, h("span", { class: "dim" }, `entry [${entry.entry}] does not serve:`), h("ul", { class: "mono" }, entry.failures.map((failure, at) => h("li", {}, failure, (entry.places || [])[at] ? h("span", { class: "dim" }, `  ${entry.places[at].slice(entry.places[at].lastIndexOf("/") + 1)}`) : null))))) : h("p", { class: "dim" }, compile.number ? "The log does not say why." : "The first: there was nothing to use."));
   }
 
   light() {}
 }
 
-/** What differed from entry to entry, most frequent first: [what, remedy, count]. */
+/** What differed from entry to entry, most frequent first: {what, remedy, place: [file, line], count, compiles}. */
 function changesOf(compiles) {
-  const counts = new Map();
-  for (const change of compiles.flatMap((compile) => compile.varies)) {
-    const key = change.join("\n");
-    counts.set(key, [...change, (counts.get(key) || [0, 0, 0])[2] + 1]);
+  const changes = new Map();
+  for (const compile of compiles) {
+    for (const [what, remedy, file, line] of compile.varies) {
+      const key = `${what}\n${remedy}`;
+      if (!changes.has(key)) changes.set(key, { what, remedy, place: [file, line], count: 0, compiles: [] });
+      const change = changes.get(key);
+      if (!change.place[0]) change.place = [file, line];
+      ++change.count;
+      change.compiles.push(compile);
+    }
   }
-  return [...counts.values()].sort((a, b) => b[2] - a[2]);
+  return [...changes.values()].sort((a, b) => b.count - a.count);
 }
 
 /** Kernels and calls: how long, how many bytes, how many of them a second. */
-function kernelRows(compiles) {
+function kernelRows(compiles, all) {
   const rows = [];
-  for (const compile of compiles) {
-    const { program, runs } = compile;
+  const phases = compiles.flatMap((compile) => (all && compile.phases.length ? compile.phases.map((phase, at) => ({ compile, phase: at, ...phase })) : [{ compile, phase: compile.phase || 0, program: compile.program, runs: compile.runs }]));
+  for (const { compile, phase, program, runs } of phases) {
     if (!program) continue;
     program.steps.forEach((step, at) => {
       const kernel = step.kernel === undefined ? null : program.kernels[step.kernel];
@@ -179,11 +206,30 @@ function kernelRows(compiles) {
         ? kernel.registers.reduce((sum, register, which) => sum + size(register) * (kernel.roles[which] === "x" ? 2 : 1), 0)
         : [...new Set(step.reads), ...step.writes].reduce((sum, register) => sum + size(register), 0);
       const [count, best, total] = (runs && runs.steps[at]) || [0, 0, 0];
-      rows.push({ compile, step: at, name: kernel ? kernel.name : step.call, kernel, moved, count, best: best * 1e-9, mean: count ? (total / count) * 1e-9 : 0, operators: kernel ? kernel.operators : [step.node] });
+      const lines = linesOf(compile, program, kernel ? kernel.operators : [step.node]);
+      rows.push({ compile, phase, lines, step: at, name: kernel ? kernel.name : step.call, kernel, moved, count, best: best * 1e-9, mean: count ? (total / count) * 1e-9 : 0, operators: kernel ? kernel.operators : [step.node] });
     });
   }
   for (const row of rows) row.rate = row.best ? row.moved / row.best : 0;
   return rows;
+}
+
+/** Links of a kernel: the first of its lines, its loop IR, its assembly. */
+function fromAndCode(row, go) {
+  const [first, ...more] = row.lines;
+  const link = (text, level, title) => h("button", { class: "link", title, onclick: (event) => go(event, row, level) }, text);
+  return [first ? [h("span", { class: "mono" }, link(baseName(first), "source", row.lines.join("\n"))), more.length ? h("span", { class: "dim" }, ` +${more.length}`) : "", " · "] : "",
+    row.kernel ? [link("loop IR", "loops", "the kernel's loop IR"), " · ", link("asm", "assembly", "the kernel's assembly")] : ""];
+}
+
+/** The program's lines that operators come from: ["file:line", ...]. */
+function linesOf(compile, program, operators) {
+  const lines = new Set();
+  for (const at of operators) {
+    const call = program.aten[at] && compile.torch && compile.torch[program.aten[at][1]];
+    if (call && call[1]) lines.add(`${call[1]}:${call[2]}`);
+  }
+  return [...lines];
 }
 
 /** Bytes of a register's tensor; of a view those that it spans at most. */
@@ -196,35 +242,46 @@ function sizeOf(program, index) {
 }
 
 function kernelTable(app, compiles, { withCompile = false } = {}) {
-  const rows = kernelRows(compiles);
+  const rows = kernelRows(compiles, withCompile);
   if (!rows.length) return h("p", { class: "empty" }, "Nothing was generated: the backend runs the graph itself.");
   const timed = rows.filter((row) => row.count);
+  const once = timed.length && timed.every((row) => row.count === 1);
   const fastest = Math.max(0, ...rows.map((row) => row.rate));
   const total = timed.reduce((sum, row) => sum + row.best, 0);
   const moved = timed.reduce((sum, row) => sum + row.moved, 0);
+  const pick = (row) => {
+    if (app.compile !== row.compile) app.open(row.compile, "kernels");
+    if ((row.compile.phase || 0) !== row.phase) app.setPhase(row.phase);
+    app.choose(app.links.ofOperators(row.operators), "kernels");
+  };
+  const go = (event, row, level) => {
+    event.stopPropagation();
+    pick(row);
+    app.open(row.compile, "code");
+    app.choose(app.links.ofOperators(row.operators), "kernels");
+    app.views.code.reveal(level);
+  };
   const bar = (share, text) => [h("span", { class: "meter", "aria-hidden": "true" }, h("span", { style: { width: `${Math.min(1, share) * 100}%` } })), text];
   const { element, redraw } = table({
     label: "kernels", rows, sort: timed.length ? "best time" : "bytes moved",
     columns: [
       withCompile ? { name: "graph", value: (row) => row.compile.id, show: (row) => `[${row.compile.id}]`, width: "5em" } : null,
-      { name: "step", value: (row) => row.step, number: true, width: "4.5em" },
-      { name: "kernel", value: (row) => row.name, show: (row) => [h("span", { class: `kind ${row.kernel ? "generated" : "called"}` }, row.kernel ? "kernel" : "call"), " ", row.name], class: "mono", width: "minmax(14em, 3fr)" },
-      { name: "operators", value: (row) => row.operators.length, number: true, width: "7em" },
-      { name: "runs", value: (row) => row.count, show: (row) => (row.count ? number(row.count) : ""), number: true, width: "5em", title: "how many runs were timed" },
-      { name: "best time", value: (row) => row.best || null, show: (row) => bar(total && row.best ? row.best / total : 0, row.count ? seconds(row.best) : "not run"), number: true, width: "9em" },
-      { name: "mean", value: (row) => row.mean || null, show: (row) => (row.count ? seconds(row.mean) : ""), number: true, width: "6.5em" },
-      { name: "bytes moved", value: (row) => row.moved, show: (row) => bytes(row.moved), number: true, width: "8em", title: "each buffer once" },
-      { name: "bandwidth", value: (row) => row.rate || null, show: (row) => bar(fastest ? row.rate / fastest : 0, row.rate ? `${(row.rate / 1e9).toFixed(row.rate < 1e10 ? 2 : 1)} GB/s` : ""), number: true, width: "10em", title: "bytes moved over the best time; what fits the caches is faster than memory" },
-      { name: "threads", value: (row) => (row.kernel ? (row.kernel.serial ? 1 : 2) : 0), show: (row) => (row.kernel ? (row.kernel.serial ? "one" : "all") : ""), number: true, width: "6em" },
+      { name: "step", value: (row) => row.step, number: true, width: "3.5em" },
+      { name: "kernel", value: (row) => row.name, show: (row) => [h("span", { class: `kind ${row.kernel ? "generated" : "called"}` }, row.kernel ? "kernel" : "call"), " ", row.name], class: "mono", width: "minmax(9em, 3fr)" },
+      { name: "from, code", value: (row) => row.lines.join(), show: (row) => fromAndCode(row, go), width: "16em", title: "to the program's lines, to the loop IR, to the assembly" },
+      { name: "operators", value: (row) => row.operators.length, number: true, width: "6em" },
+      { name: "runs", value: (row) => row.count, show: (row) => (row.count ? number(row.count) : ""), number: true, width: "3.5em", title: "how many runs were timed" },
+      { name: "best time", value: (row) => row.best || null, show: (row) => bar(total && row.best ? row.best / total : 0, row.count ? seconds(row.best) + (row.count === 1 ? " (first call)" : "") : "not run"), number: true, width: "10em" },
+      { name: "mean", value: (row) => row.mean || null, show: (row) => (row.count ? seconds(row.mean) : ""), number: true, width: "5em" },
+      { name: "bytes moved", value: (row) => row.moved, show: (row) => bytes(row.moved), number: true, width: "7em", title: "each buffer once" },
+      { name: "bandwidth", value: (row) => row.rate || null, show: (row) => bar(fastest ? row.rate / fastest : 0, row.rate ? `${(row.rate / 1e9).toFixed(row.rate < 1e10 ? 2 : 1)} GB/s` : ""), number: true, width: "9em", title: "bytes moved over the best time; what fits the caches is faster than memory" },
+      { name: "threads", value: (row) => (row.kernel ? (row.kernel.serial ? 1 : 2) : 0), show: (row) => (row.kernel ? (row.kernel.serial ? "one" : "all") : ""), number: true, width: "4.5em" },
     ].filter(Boolean),
     look: (row) => (app.lit && app.compile === row.compile && !app.links.captured && row.operators.some((at) => app.lit.aten.has(at)) ? "lit" : ""),
-    onpick: (row) => {
-      if (app.compile !== row.compile) app.open(row.compile, "kernels");
-      app.choose(app.links.ofOperators(row.operators), "kernels");
-    },
+    onpick: (row) => pick(row),
   });
   const text = timed.length
-    ? h("p", { class: "lead" }, h("b", {}, seconds(total)), ` a call, the best of each of ${plural(timed.length, "step")}; ${bytes(moved)} moved, `, h("b", {}, `${(moved / total / 1e9).toFixed(1)} GB/s`), " on average.")
+    ? h("p", { class: "lead" }, h("b", {}, seconds(total)), ` a call, ${once ? "timed in the first call alone, when memory and caches are cold" : "the best of each"} of ${plural(timed.length, "step")}; ${bytes(moved)} moved, `, h("b", {}, `${(moved / total / 1e9).toFixed(1)} GB/s`), " on average.")
     : h("p", { class: "lead" }, `${plural(rows.length, "step")}; the log has no times of runs.`);
   return Object.assign(h("div", { class: "view stack" }, text, h("div", { class: "fill" }, element)), { redraw });
 }

@@ -1,0 +1,20 @@
+// Whether a segment may be captured once more: the stance, the limits on captures, and what makes a recompile an error.
+#pragma once
+
+#include "capture/capture.h"
+#include "dispatch/context.h"
+
+namespace magneto::dispatch {
+
+/// How many entries a segment may have.
+int64_t entry_limit(const Context& context);
+/// There is room for few more entries: they must not depend on dynamic values.
+bool is_crowded(const Context& context, const Segment& segment);
+/// False: the stance forbids captures; perhaps with an error set.
+bool stance_allows(const Segment& segment, const CodePlace& place, const guards::Roots& roots);
+/// False: a limit is reached, or the recompile is an error, which is set then. `captures`: of the function, over all
+/// calls of `compile`.
+bool allow_another(Context& context, Segment& segment, const CodePlace& place, int64_t captures,
+                   const guards::Roots& roots);
+
+}  // namespace magneto::dispatch
