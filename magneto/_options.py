@@ -34,18 +34,7 @@ class Option:
 
 
 OPTIONS: Mapping[str, Option] = {
-    **{
-        name: Option(config.SETTINGS[name].doc, name)
-        for name in (
-            "cache_size_limit",
-            "error_on_recompile",
-            "debug_dump",
-            "disk_cache",
-            "max_autotune",
-            "max_autotune_seconds",
-            "deterministic",
-        )
-    },
+    **{name: Option(setting.doc, name) for name, setting in config.SETTINGS.items() if setting.use == "callable"},
     # Of torch.compile, under its names.
     "trace.enabled": Option("As debug_dump.", "debug_dump"),
     "force_disable_caches": Option("Nothing is read from or written to the disk.", "disk_cache", lambda on: not on),

@@ -14,12 +14,27 @@ from magneto import _C, exc
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of a table."""
+    """One row of the table (src/support/settings.def)."""
 
     default: bool | int | float | str
     doc: str
-    minimum: int | None = None  # for numbers
-    environment: str | None = None  # a variable that changes the default: "1" and "0" for bool, text for str
+    minimum: float | None = None  # for numbers
+    use: str = "process"  # "callable": an option of one compiled callable as well; "tests": for tests of Magneto
+    environment: str = ""  # a variable that changes the default: "1" and "0" for bool, text for str
+    torch: tuple[str, ...] = ()  # the settings of PyTorch that it is: "dynamo.recompile_limit"
+
+
+def rows() -> dict[str, Setting]:
+    """The whole table."""
+    return {
+        name: Setting(default, doc, minimum, use, environment, tuple(torch.split()))
+        for name, default, minimum, use, environment, torch, doc in _C.setting_rows()
+    }
+
+
+def torch_names(setting: Setting) -> list[str]:
+    """The settings of PyTorch's modules that it is, by their whole names."""
+    return [f"torch._{module}.config.{name}" for module, _, name in (alias.partition(".") for alias in setting.torch)]
 
 
 class Settings:
@@ -48,7 +63,7 @@ class Settings:
                 f"{self.prefix}.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})"
             )
         if setting.minimum is not None and not float(value) >= setting.minimum:  # NaN is not, either
-            raise exc.InvalidValue(f"{self.prefix}.{name} must be at least {setting.minimum}, not {value}")
+            raise exc.InvalidValue(f"{self.prefix}.{name} must be at least {setting.minimum:g}, not {value}")
 
     def assign(self, name: str, value: Any) -> None:
         """Raises as `check` does."""

@@ -24,7 +24,7 @@ _current = "default"
 def _take(stance: str, backend: Any) -> tuple[str, Any]:
     """Changes the process's stance and the backend that is forced; gives those before."""
     global _current
-    _C.set_config("stance", list(STANCES).index(stance))
+    _C.set_stance(list(STANCES).index(stance))
     previous, _current = _current, stance
     return previous, _C.force_backend(backend)
 

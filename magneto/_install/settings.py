@@ -98,18 +98,28 @@ _ALWAYS = "Magneto always does so"
 _KERNELS = "Magneto chooses its kernels by itself"
 _COSTS = "what is saved is the cheapest choice, by costs in time, within the budget"
 
+# What is to be said of a setting that is one of Magneto's (src/support/settings.def).
+_NOTES = {
+    "dynamo.debug_dir_root": (WORKS, "torch_compile_debug/ lies in it"),
+    "dynamo.base_dir": (REPLACED, "replaced by magneto.config.debug_dir, which is set"),
+    "inductor.trace.debug_dir": (WORKS, "torch_compile_debug/ lies in it"),
+}
+
+
+def _own(module: str) -> dict[str, Setting]:
+    """The rows of a module that are Magneto's settings under PyTorch's names."""
+    rows = {}
+    for own, setting in config.SETTINGS.items():
+        for alias in setting.torch:
+            of, _, name = alias.partition(".")
+            if of == module:
+                state, note = _NOTES.get(alias, (WORKS, ""))
+                rows[name] = Setting(state, own, note=note)
+    return rows
+
+
 DYNAMO: Mapping[str, Setting] = {
-    "verbose": Setting(WORKS, "verbose"),
-    "suppress_errors": Setting(WORKS, "suppress_errors"),
-    "cache_size_limit": Setting(WORKS, "cache_size_limit"),
-    "recompile_limit": Setting(WORKS, "cache_size_limit"),
-    "accumulated_cache_size_limit": Setting(WORKS, "accumulated_cache_size_limit"),
-    "accumulated_recompile_limit": Setting(WORKS, "accumulated_cache_size_limit"),
-    "disable": Setting(WORKS, "disable"),
-    "error_on_recompile": Setting(WORKS, "error_on_recompile"),
-    "fail_on_recompile_limit_hit": Setting(WORKS, "fail_on_recompile_limit_hit"),
-    "assume_static_by_default": Setting(WORKS, "assume_static_by_default"),
-    "automatic_dynamic_shapes": Setting(WORKS, "automatic_dynamic_shapes"),
+    **_own("dynamo"),
     "log_level": Setting(WORKS, apply=_set_log_level, note="as TORCH_LOGS", default=logging.WARNING),
     "log_file": Setting(WORKS, apply=_set_log_file),
     "log_file_name": Setting(WORKS, apply=_set_log_file),
@@ -119,8 +129,6 @@ DYNAMO: Mapping[str, Setting] = {
         note="TORCH_LOGS=graph_code,guards",
         default=False,
     ),
-    "debug_dir_root": Setting(WORKS, "debug_dir", note="torch_compile_debug/ lies in it"),
-    "base_dir": Setting(REPLACED, "debug_dir", note="replaced by magneto.config.debug_dir, which is set"),
     "inline_inbuilt_nn_modules": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "nested_graph_breaks": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "guard_nn_modules": Setting(NO_EFFECT, note=_ALWAYS, default=True),
@@ -138,19 +146,17 @@ DYNAMO: Mapping[str, Setting] = {
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),
     "specialize_int": Setting(TO_COME, note=_SIZES, default=False),
     "specialize_float": Setting(TO_COME, note=_SIZES, default=False),
-    "capture_scalar_outputs": Setting(WORKS, "capture_scalar_outputs"),
-    "capture_dynamic_output_shape_ops": Setting(WORKS, "capture_dynamic_output_shape_ops"),
     "compiled_autograd": Setting(TO_COME, note="backward passes run under eager autograd", default=False),
 }
 
 INDUCTOR: Mapping[str, Setting] = {
+    **_own("inductor"),
     "debug": Setting(
         WORKS,
         apply=lambda on: _show("inductor", ("output_code", "kernel_code") if on else ()),
         note="TORCH_LOGS=output_code,kernel_code",
         default=False,
     ),
-    "trace.enabled": Setting(WORKS, "debug_dump"),
     **{
         f"trace.{name}": Setting(WORKS, apply=_writes(*stages), note=note, default=default)
         for name, stages, note, default in (
@@ -166,11 +172,8 @@ INDUCTOR: Mapping[str, Setting] = {
     },
     "trace.debug_log": Setting(REPLACED, note="TORCH_LOGS=+inductor", default=False),
     "trace.info_log": Setting(REPLACED, note="TORCH_LOGS=inductor", default=False),
-    "trace.debug_dir": Setting(WORKS, "debug_dir", note="torch_compile_debug/ lies in it"),
-    "fx_graph_cache": Setting(WORKS, "disk_cache"),
     "fallback_random": Setting(NO_EFFECT, note="random numbers are always eager's", default=False),
     "compile_threads": Setting(NO_EFFECT, note="machine code is made in this process", default=1),
-    "max_autotune": Setting(WORKS, "max_autotune"),
     "max_autotune_gemm": Setting(NO_EFFECT, note="max_autotune measures matrix products, too", default=False),
     "coordinate_descent_tuning": Setting(NO_EFFECT, note=_KERNELS, default=False),
     "epilogue_fusion": Setting(NO_EFFECT, note=_KERNELS, default=True),
@@ -181,7 +184,7 @@ INDUCTOR: Mapping[str, Setting] = {
 }
 
 FUNCTORCH: Mapping[str, Setting] = {
-    "activation_memory_budget": Setting(WORKS, "activation_memory_budget"),
+    **_own("functorch"),
     "activation_memory_budget_runtime_estimator": Setting(NO_EFFECT, note=_COSTS, default="flops"),
     "activation_memory_budget_solver": Setting(NO_EFFECT, note=_COSTS, default="dp"),
     "aggressive_recomputation": Setting(NO_EFFECT, note=_COSTS, default=False),
@@ -198,5 +201,4 @@ ENVIRONMENT: Mapping[str, tuple[str, str]] = {
     "TORCHINDUCTOR_TRACE": ("torch._inductor.config", "trace.enabled"),
     "TORCHDYNAMO_REPRO_AFTER": ("torch._dynamo.config", "repro_after"),
     "TORCHDYNAMO_REPRO_LEVEL": ("torch._dynamo.config", "repro_level"),
-    "TORCHDYNAMO_CAPTURE_SCALAR_OUTPUTS": ("torch._dynamo.config", "capture_scalar_outputs"),
 }

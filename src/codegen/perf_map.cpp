@@ -7,15 +7,12 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "support/settings.h"
+
 namespace magneto::codegen {
 
-bool& writes_perf_map() {
-  static bool writes = false;
-  return writes;
-}
-
 void note_code(const void* begin, size_t size, const std::string& name) {
-  if (!writes_perf_map()) return;
+  if (!settings().perf_map) return;
   char place[64];
   snprintf(place, sizeof place, "%" PRIxPTR " %zx ", reinterpret_cast<uintptr_t>(begin), size);
   const std::string line = place + name + "\n";

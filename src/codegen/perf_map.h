@@ -6,10 +6,7 @@
 
 namespace magneto::codegen {
 
-/// Whether code that is loaded from here on is named there.
-bool& writes_perf_map();
-
-/// Code has been loaded. Thread-safe.
+/// Code has been loaded; it is named there, if config.perf_map asks for that. Thread-safe.
 void note_code(const void* begin, size_t size, const std::string& name);
 
 }  // namespace magneto::codegen

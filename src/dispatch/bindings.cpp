@@ -3,7 +3,6 @@
 
 #include "cache/cache.h"
 #include "capture/marks.h"
-#include "codegen/perf_map.h"
 #include "dispatch/block.h"
 #include "dispatch/compiled.h"
 #include "dispatch/context.h"
@@ -12,13 +11,12 @@
 #include "dispatch/trace.h"
 #include "fake/meta_kernel.h"
 #include "observe/history.h"
-#include "observe/progress.h"
 #include "observe/stats.h"
 #include "observe/times.h"
+#include "python/setting_values.h"
 #include "python/text.h"
 #include "runtime/program/compiled_program.h"
 #include "runtime/program/held_memory.h"
-#include "runtime/program/prepacked.h"
 
 namespace magneto {
 
@@ -196,46 +194,31 @@ PyObject* set_disabled(PyObject*, PyObject* on) {
   return PyBool_FromLong(previous);
 }
 
-void assign(std::string& setting, PyObject* value) {
-  const char* text = PyUnicode_AsUTF8(value);
-  if (!text) throw PythonError{};
-  setting = text;
-}
-
-void assign(double& setting, PyObject* value) {
-  setting = PyFloat_AsDouble(value);
-  if (PyErr_Occurred()) throw PythonError{};
-}
-
-template <typename Number>
-void assign(Number& setting, PyObject* value) {
-  const int64_t number = PyLong_AsLongLong(value);
-  if (PyErr_Occurred()) throw PythonError{};
-  setting = static_cast<Number>(number);
-}
-
 PyObject* set_config(PyObject*, PyObject* args) {
   const char* name;
   PyObject* value;
   if (!PyArg_ParseTuple(args, "sO", &name, &value)) return nullptr;
   return guarded([&]() -> PyObject* {
-    const std::string key = name;
-    dispatch::Settings& settings = dispatch::settings();
-#define X(type, setting, initial) \
-  if (key == #setting) assign(settings.setting, value);
-#include "dispatch/settings.def"
-#undef X
-    runtime::stage_that_fails() = settings.fail_stage;
-    runtime::measures_memory() = settings.stage_memory;
-    runtime::progress_patience() = settings.progress_seconds;
-    codegen::writes_perf_map() = settings.perf_map;
-    runtime::Prepacked::budget() = settings.prepared_weights_mb << 20;
-    if (key.starts_with("disk_cache")) {
-      cache::configure(
-          {settings.disk_cache, settings.disk_cache_dir, settings.disk_cache_mb << 20, settings.disk_cache_key_file});
+    const SettingRow* row = find_setting(name);
+    if (!row) throw std::invalid_argument(std::string("there is no setting ") + name);
+    assign(settings(), *row, value);
+    if (row->name.starts_with("disk_cache")) {
+      const Settings& now = settings();
+      cache::configure({now.disk_cache, now.disk_cache_dir, now.disk_cache_mb << 20, now.disk_cache_key_file});
     }
-    Py_RETURN_NONE;  // settings that only the Python layer reads are no concern of the core
+    Py_RETURN_NONE;
   });
+}
+
+PyObject* setting_rows(PyObject*, PyObject*) {
+  return guarded([] { return setting_table().release(); });
+}
+
+PyObject* set_stance(PyObject*, PyObject* number) {
+  const long stance = PyLong_AsLong(number);
+  if (PyErr_Occurred()) return nullptr;
+  dispatch::stance() = static_cast<dispatch::Stance>(stance);
+  Py_RETURN_NONE;
 }
 
 PyObject* compile_times(PyObject*, PyObject*) {
@@ -413,6 +396,9 @@ PyMethodDef dispatch_methods[] = {
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},
     {"set_disabled", set_disabled, METH_O, "Turns compiled code off or on for this thread; gives the previous state."},
     {"set_config", set_config, METH_VARARGS, "set_config(name, value)"},
+    {"setting_rows", setting_rows, METH_NOARGS,
+     "[(name, default, minimum or None, use, environment, torch, doc)]: support/settings.def"},
+    {"set_stance", set_stance, METH_O, "The process's stance, by its number in magneto._stance.STANCES."},
     {"allow_in_graph", mark_function<capture::mark_allow_in_graph>, METH_O, "Calls become one node of the graph."},
     {"assume_constant_result", mark_function<capture::mark_constant_result>, METH_O, "Calls are run once, at capture."},
     {"disable", disable, METH_VARARGS, "disable(function, recursive) -> callable"},

@@ -28,11 +28,6 @@
 
 namespace magneto::dispatch {
 
-Settings& settings() {
-  static Settings values;
-  return values;
-}
-
 CompileHooks& compile_hooks() {
   static auto* hooks = new CompileHooks;
   return *hooks;
@@ -150,9 +145,6 @@ Ref take_error_with_traceback() {
   return Ref::steal(value);
 }
 
-/// A callable's own setting, or the process's.
-bool is_on(int own, bool of_process) { return own >= 0 ? own != 0 : of_process; }
-
 std::vector<PyObject*> tensors_of(const std::vector<Ref>& inputs) {
   std::vector<PyObject*> tensors;
   for (const Ref& input : inputs) tensors.push_back(input.get());
@@ -164,10 +156,9 @@ runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, 
   way.interpret = settings().interpret_kernels;
   way.watched = watched_weights(tensors_of(trace.example_inputs));
   const bool deterministic =
-      is_on(context.deterministic, settings().deterministic) || at::globalContext().deterministicAlgorithms();
-  if (way.interpret || deterministic || !is_on(context.max_autotune, settings().max_autotune)) return way;
-  way.tuning.seconds = static_cast<double>(context.max_autotune_seconds >= 0 ? context.max_autotune_seconds
-                                                                             : settings().max_autotune_seconds);
+      context.settings[&Settings::deterministic] || at::globalContext().deterministicAlgorithms();
+  if (way.interpret || deterministic || !context.settings[&Settings::max_autotune]) return way;
+  way.tuning.seconds = static_cast<double>(context.settings[&Settings::max_autotune_seconds]);
   way.tuning.takes = settings().max_autotune_takes;
   way.tuning.name = place_text(place_of(context, start));
   for (const Ref& input : trace.example_inputs) way.tuning.inputs.push_back(unpack_tensor(input.get()));
@@ -220,8 +211,9 @@ std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& conte
         log("dynamic", "no code for all sizes of " + place + ": " + compiled.uncompiled);
       }
       compiled = runtime::make_compiled_computation(graph::with_numbers(graph, captured), way, stages);
-      compiled.computation = runtime::make_sized_computation(
-          graph, captured, std::move(compiled.computation), specialise_as(way, is_on(context.disk_cache, true), place));
+      compiled.computation =
+          runtime::make_sized_computation(graph, captured, std::move(compiled.computation),
+                                          specialise_as(way, context.settings[&Settings::disk_cache], place));
     }
   }
   report_cache();
@@ -255,7 +247,7 @@ auto log_compile(const char* direction, Compile compile) {
 
 /// The default backend.
 void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
-  const cache::Pause without(!is_on(context.disk_cache, true));
+  const cache::Pause without(!context.settings[&Settings::disk_cache]);
   trace.plan->computation = log_compile("FORWARDS", [&] {
     const graph::SymbolValues values = trace.graph.symbols.empty() ? graph::SymbolValues() : captured_sizes(trace);
     return compile_tensors(context, trace.graph, values, way_of(context, trace, start),
@@ -265,7 +257,7 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
 
 /// A graph with gradients: its forward, and backwards that autograd's engine calls.
 void compile_joint(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
-  const cache::Pause without(!is_on(context.disk_cache, true));
+  const cache::Pause without(!context.settings[&Settings::disk_cache]);
   ++stats().joint_graphs;
   for (const autograd::Backward& backward : trace.joint->backwards) {
     stats().saved_bytes += backward.saved_bytes;

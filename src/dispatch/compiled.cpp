@@ -14,6 +14,7 @@
 #include "dispatch/siblings.h"
 #include "python/bind.h"
 #include "python/imported.h"
+#include "python/setting_values.h"
 
 namespace magneto::dispatch {
 
@@ -292,10 +293,13 @@ bool split_callable(PyObject* callable, Ref& function, Ref& self) {
   return static_cast<bool>(function);
 }
 
-template <typename T>
-T option(PyObject* options, const char* name, T missing) {
-  PyObject* value = PyDict_GetItemString(options, name);
-  return value ? static_cast<T>(PyLong_AsLong(value)) : missing;
+/// The settings among what a callable was compiled with.
+void read_settings(PyObject* options, OwnSettings& settings) {
+  for (const SettingRow& row : setting_rows()) {
+    if (row.use != SettingUse::Callable) continue;
+    PyObject* value = PyDict_GetItemString(options, row.name.data());
+    if (value) assign(settings.add(row), row, value);
+  }
 }
 
 }  // namespace
@@ -324,15 +328,7 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   } else {
     context->backend = Ref::borrow(backend);
   }
-  if (PyObject* own = PyDict_GetItemString(options, "options")) {
-    context->cache_size_limit = option<int64_t>(own, "cache_size_limit", -1);
-    context->max_autotune_seconds = option<int64_t>(own, "max_autotune_seconds", -1);
-    context->error_on_recompile = option<int>(own, "error_on_recompile", -1);
-    context->debug_dump = option<int>(own, "debug_dump", -1);
-    context->disk_cache = option<int>(own, "disk_cache", -1);
-    context->max_autotune = option<int>(own, "max_autotune", -1);
-    context->deterministic = option<int>(own, "deterministic", -1);
-  }
+  if (PyObject* own = PyDict_GetItemString(options, "options")) read_settings(own, context->settings);
   auto* compiled = PyObject_GC_New(CompiledFunction, &CompiledFunctionType);
   if (!compiled) return nullptr;
   compiled->vectorcall = compiled_call;

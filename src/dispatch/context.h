@@ -14,16 +14,9 @@
 #include "dispatch/eager.h"
 #include "guards/guards.h"
 #include "runtime/plan/plan.h"
+#include "support/settings.h"
 
 namespace magneto::dispatch {
-
-struct Settings {
-#define X(type, name, value) type name = value;
-#include "dispatch/settings.def"
-#undef X
-  bool operator==(const Settings&) const = default;
-};
-Settings& settings();
 
 /// Where captures start: code object, instruction, and the address of the instance that was compiled (all modules share
 /// the code of Module.__call__) or null.
@@ -115,10 +108,8 @@ struct Context {
   bool fullgraph = false;
   Ref backend;               // str or callable
   std::string backend_name;  // empty for callables
-  // Its own settings; -1: the process's.
-  int64_t cache_size_limit = -1, max_autotune_seconds = -1;
+  OwnSettings settings;
   int dynamic = -1;  // of torch.compile; -1: None
-  int error_on_recompile = -1, debug_dump = -1, disk_cache = -1, max_autotune = -1, deterministic = -1;
   Report* report = nullptr;
   EagerCalls eager_calls;
   std::shared_ptr<Siblings> siblings;  // null: it was compiled for no instance

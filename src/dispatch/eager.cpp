@@ -13,6 +13,11 @@
 
 namespace magneto::dispatch {
 
+Stance& stance() {
+  static Stance current = Stance::Default;
+  return current;
+}
+
 bool& disabled_on_this_thread() {
   thread_local bool disabled = false;
   return disabled;
@@ -49,7 +54,7 @@ Run leave_to(PyThreadState* thread, Watcher& watcher) {
 Run how_to_run(PyThreadState* thread, EagerCalls& counts) {
   if (capture::Capture::current()) return Run::Eager;
   if (disabled_on_this_thread()) return ++counts.disabled, Run::Eager;
-  if (settings().stance == Stance::ForceEager) return ++counts.stance, Run::Eager;
+  if (stance() == Stance::ForceEager) return ++counts.stance, Run::Eager;
   if (is_watched_rerun(thread) || runtime::RaiseAgain::waits()) return Run::Eager;
   if (is_traced(thread)) return ++counts.traced, leave_to(thread, tracer);
   if (!runtime::DispatchScope().is_plain() || torch::autograd::ForwardADLevel::try_get_by_idx(0)) {

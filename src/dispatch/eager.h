@@ -7,6 +7,8 @@ namespace magneto::dispatch {
 
 /// magneto.set_stance: what happens where no capture serves a call. The order is that of magneto/_stance.py.
 enum class Stance : int64_t { Default, ForceEager, EagerOnRecompile, FailOnRecompile };
+/// The process's.
+Stance& stance();
 
 /// True while capture and compiled code are off on this thread.
 bool& disabled_on_this_thread();

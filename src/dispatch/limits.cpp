@@ -1,5 +1,6 @@
 #include "dispatch/limits.h"
 
+#include "dispatch/eager.h"
 #include "dispatch/report.h"
 #include "observe/history.h"
 #include "observe/stats.h"
@@ -14,18 +15,16 @@ std::string triggered_by(const Segment& segment, const CodePlace& place, const g
 }  // namespace
 
 bool stance_allows(const Segment& segment, const CodePlace& place, const guards::Roots& roots) {
-  if (settings().stance == Stance::FailOnRecompile) {
+  if (stance() == Stance::FailOnRecompile) {
     raise("RecompileError",
           "The stance is \"fail_on_recompile\", and " + place_text(place) +
               (segment.entries.empty() ? " has not been captured yet. Call it once under the stance \"default\" first."
                                        : " would be captured again" + triggered_by(segment, place, roots)));
   }
-  return settings().stance == Stance::Default;
+  return stance() == Stance::Default;
 }
 
-int64_t entry_limit(const Context& context) {
-  return context.cache_size_limit >= 0 ? context.cache_size_limit : settings().cache_size_limit;
-}
+int64_t entry_limit(const Context& context) { return context.settings[&Settings::cache_size_limit]; }
 
 bool is_crowded(const Context& context, const Segment& segment) {
   constexpr int64_t reserve = 2;
@@ -52,8 +51,7 @@ bool allow_another(Context& context, Segment& segment, const CodePlace& place, i
   if (segment.entries.empty()) return true;
   for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
   report_recompile(context, segment, place, roots);
-  const bool error = context.error_on_recompile >= 0 ? context.error_on_recompile : settings().error_on_recompile;
-  if (error) {
+  if (context.settings[&Settings::error_on_recompile]) {
     raise("RecompileError", "Recompiling " + place_text(place) + triggered_by(segment, place, roots));
     return false;
   }

@@ -89,7 +89,6 @@ void Siblings::leave(Context& context) {
 
 Circumstances circumstances_of(const capture::Start& start) {
   Circumstances now{settings(), capture::marks_made(), PyFunction_GET_GLOBALS(start.function)};
-  now.settings.stance = Stance::Default;  // it says whether to capture, not what
   return now;
 }
 

@@ -49,7 +49,7 @@ bool is_written(Stage stage) {
 
 Stages::Stages(const Context& context, std::string function)
     : report_(context.report && context.report->wants_stages ? context.report : nullptr),
-      dump_(context.debug_dump >= 0 ? context.debug_dump != 0 : settings().debug_dump),
+      dump_(context.settings[&Settings::debug_dump]),
       function_(std::move(function)) {
   if (report_) report_->stages.emplace_back();
 }

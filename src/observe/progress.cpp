@@ -12,6 +12,7 @@
 
 #include "python/imported.h"
 #include "python/ref.h"
+#include "support/settings.h"
 
 namespace magneto::runtime {
 namespace {
@@ -46,13 +47,8 @@ bool show_in_notebook(const std::string& line) {
 
 }  // namespace
 
-int64_t& progress_patience() {
-  static int64_t seconds = 1;
-  return seconds;
-}
-
 Progress::Progress(std::string what) : what_(std::move(what)), begin_(Clock::now()), drawn_(begin_ - kBetween) {
-  if (!shown && progress_patience() >= 0) shown = this;
+  if (!shown && settings().progress_seconds >= 0) shown = this;
 }
 
 Progress::~Progress() {
@@ -66,7 +62,7 @@ void Progress::tick(const char* stage, size_t done, size_t total) {
   if (!shown) return;
   if (stage) shown->stage_ = stage;
   const Clock::time_point now = Clock::now();
-  if (now - shown->begin_ < std::chrono::seconds(progress_patience()) || now - shown->drawn_ < kBetween) return;
+  if (now - shown->begin_ < std::chrono::seconds(settings().progress_seconds) || now - shown->drawn_ < kBetween) return;
   shown->drawn_ = now;
   shown->draw(now, done, total);
 }

@@ -9,10 +9,8 @@
 
 namespace magneto::runtime {
 
-/// Compiles that take longer than so many seconds show a line; below nought none does.
-int64_t& progress_patience();
-
-/// A compile, as long as it lives: one inside another is part of it. Needs the GIL, as `tick` does.
+/// A compile, as long as it lives: one inside another is part of it. Takes it longer than config.progress_seconds, it
+/// shows a line. Needs the GIL, as `tick` does.
 class Progress {
  public:
   explicit Progress(std::string what);

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "observe/progress.h"
+#include "support/settings.h"
 
 namespace magneto::runtime {
 namespace {
@@ -58,19 +59,9 @@ std::string RecordedRuns::print() const {
   return text;
 }
 
-bool& measures_memory() {
-  static bool measures = false;
-  return measures;
-}
-
 const char*& failed_stage() {
   thread_local const char* stage = "";
   return stage;
-}
-
-std::string& stage_that_fails() {
-  static auto* stage = new std::string;
-  return *stage;
 }
 
 StageTime::StageTime(const char* stage) : stage_(stage), exceptions_(std::uncaught_exceptions()) {
@@ -80,11 +71,11 @@ StageTime::StageTime(const char* stage) : stage_(stage), exceptions_(std::uncaug
   if (std::ranges::none_of(stage_rows(), [&](const auto& row) { return row.stage == stage; })) {
     stage_rows().push_back({stage, {}, {}});
   }
-  if (!stage_that_fails().empty() && stage_that_fails() == stage) {
+  if (!settings().fail_stage.empty() && settings().fail_stage == stage) {
     failed_stage() = stage;
     throw std::runtime_error(std::string("a test asks for an error in ") + stage);
   }
-  if (!measures_memory()) return;
+  if (!settings().stage_memory) return;
   outer_ = measuring;
   if (outer_) outer_->measure_peak();
   reset_peak_memory();

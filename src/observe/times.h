@@ -40,13 +40,8 @@ class RecordedRuns {
   RecordedRuns* outer_;
 };
 
-/// Whether stages measure the process's peak of memory: that resets the peak that the system keeps.
-bool& measures_memory();
-
 /// The innermost stage that an exception left, since this was set to "".
 const char*& failed_stage();
-/// For tests: the stage of that name raises.
-std::string& stage_that_fails();
 
 /// A stage, as long as it lives. One inside another has the outer one's name and a dot in front of its own:
 /// "backend.lowering".

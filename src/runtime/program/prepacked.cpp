@@ -6,6 +6,7 @@
 
 #include "runtime/program/held_memory.h"
 #include "runtime/program/output_memory.h"
+#include "support/settings.h"
 
 namespace magneto::runtime {
 namespace {
@@ -72,11 +73,7 @@ void PrepackedMemory::count(int64_t bytes) {
   held_memory().weights += bytes;
 }
 
-int64_t& Prepacked::budget() {
-  static int64_t bytes = int64_t{1} << 30;
-  return bytes;
-}
-int64_t Prepacked::room() { return budget() - held_memory().weights; }
+int64_t Prepacked::room() { return (settings().prepared_weights_mb << 20) - held_memory().weights; }
 
 bool Prepacked::can_watch(const at::Tensor& weight) { return weight.requires_grad() && is_alone(weight); }
 

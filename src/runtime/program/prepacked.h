@@ -38,9 +38,7 @@ class Prepacked {
   /// `weight`, as it is now, can be watched: it requires gradients (of other tensors numpy may have a view that nobody
   /// knows of), and nothing else holds its memory.
   static bool can_watch(const at::Tensor& weight);
-  /// How many bytes all programs together may keep: a setting.
-  static int64_t& budget();
-  /// What is left of that.
+  /// How many bytes more all programs together may keep.
   static int64_t room();
 
   /// Which inputs are read, and how many bytes are made of them.

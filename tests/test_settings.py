@@ -1,0 +1,91 @@
+"""The table of settings, and what follows from it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import magneto
+from magneto import _C, _options, _test_settings
+from magneto._install import settings
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = magneto.config.SETTINGS
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("settings_page", ROOT / "tools" / "settings_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_is_written_follows_the_table(tool: ModuleType) -> None:
+    assert tool.PAGE.read_text() == tool.page(), "run: python tools/settings_page.py"
+    source = tool.MODULE.read_text()
+    assert source == tool.module(source), "run: python tools/settings_page.py"
+
+
+def test_aliases_are_written_nowhere_else() -> None:
+    source = (ROOT / "magneto" / "_install" / "settings.py").read_text()
+    assert not [name for name in SETTINGS if f', "{name}"' in source]
+    for module, rows in (
+        ("dynamo", settings.DYNAMO),
+        ("inductor", settings.INDUCTOR),
+        ("functorch", settings.FUNCTORCH),
+    ):
+        aliases = {name: row.own for name, row in rows.items() if row.own}
+        assert aliases == {
+            alias.partition(".")[2]: name
+            for name, setting in SETTINGS.items()
+            for alias in setting.torch
+            if alias.startswith(module + ".")
+        }
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_core_takes_each_type(name: str) -> None:
+    value = SETTINGS[name].default
+    other = {bool: not value, int: 7, float: 0.5, str: "x"}[type(value)]
+    with magneto.config.patch({name: other}):
+        assert getattr(magneto.config, name) == other
+    with pytest.raises(magneto.exc.InvalidValue, match=name):
+        setattr(magneto.config, name, None)
+
+
+@pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if setting.environment])
+def test_environment(name: str) -> None:
+    setting = SETTINGS[name]
+    other = not setting.default if isinstance(setting.default, bool) else "elsewhere"
+    text = str(int(other)) if isinstance(other, bool) else other
+    code = f"import magneto.config as c; assert c.{name} == {other!r}, c.{name}; assert c.help({name!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, setting.environment: text}, cwd=ROOT)
+
+
+def test_options_are_the_rows_for_callables() -> None:
+    rows = {name for name, setting in SETTINGS.items() if setting.use == "callable"}
+    assert rows == {name for name, option in _options.OPTIONS.items() if option.setting == name}
+    compiled = magneto.compile(lambda x: x + 1, options={"cache_size_limit": 1, "error_on_recompile": True})
+    compiled(torch.ones(2))
+    with pytest.raises(magneto.exc.RecompileError):
+        compiled(torch.ones(2, dtype=torch.float64))
+
+
+def test_help_names_aliases() -> None:
+    assert "torch._dynamo.config.recompile_limit" in magneto.config.help("cache_size_limit")
+
+
+def test_settings_for_tests_are_apart() -> None:
+    assert set(SETTINGS) | set(_test_settings.SETTINGS) == {row[0] for row in _C.setting_rows()}
+    for name in _test_settings.SETTINGS:
+        assert name not in magneto.config.help() and name not in dir(magneto.config)
+        with pytest.raises(magneto.exc.InvalidSetting):
+            getattr(magneto.config, name)
