@@ -11,6 +11,8 @@ from magneto import _expressions
 _SIZES = "mark it dynamic: torch._dynamo.mark_dynamic({name}, {index})"
 _INT = "make it a tensor: {name} = torch.tensor({name}); or call with few different ones"
 _SPECIALIZED = "pad it to one size: the program asks for its number"
+_SIDE = "call with sizes on one side of it: the program asks which side it is on, or they are 0 and 1"
+_RELATION = "call with sizes of which that holds, or of which it never does"
 _BOUND = "call with numbers on one side of it: the program asks which side {name} is on"
 _LOOP = "the loop is unrolled, a graph for each number of rounds: keep {name} the same, or compile only its body"
 _BRANCH = "decide before the call: compile a function for each way that {name} takes"
@@ -68,8 +70,10 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
         "whether {name} has the attribute {attribute}",
         _ATTRIBUTE,
     ),
-    (r"(?P<name>.+)\.size\(\)\[(?P<index>\d+)\] (?:==|!=|<=) .*", "size {index} of {name}", _SPECIALIZED),
-    (r"(?:-?\d+) <= (?P<name>.+)\.size\(\)\[(?P<index>\d+)\].*", "size {index} of {name}", _SPECIALIZED),
+    (r"(?P<name>[^*+ ]+)\.size\(\)\[(?P<index>\d+)\] (?:==|!=) \d+", "size {index} of {name}", _SPECIALIZED),
+    (r"(?P<low>-?\d+) <= (?P<name>[^*+ ]+)\.size\(\)\[(?P<index>\d+)\].*", "size {index} of {name}", _SIDE),
+    (r"(?P<name>[^*+ ]+)\.size\(\)\[(?P<index>\d+)\] <= \d+", "size {index} of {name}", _SIDE),
+    (r"(?P<relation>.*\.size\(\)\[\d+\].*)", "whether {relation}", _RELATION),
     (r"(?P<key>.+) not in (?P<name>.+)", "whether {key} is in {name}", _KEYS),
     (r"(?P<key>.+) in (?P<name>.+)", "whether {key} is in {name}", _KEYS),
     (r"(?:-?\d+) <= (?P<name>[^<]+)", "the value of {name}", _BOUND),

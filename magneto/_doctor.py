@@ -1,4 +1,4 @@
-"""`python -m magneto doctor env`: what is installed, whether it works, and what to do where it does not."""
+"""`python -m magneto doctor`: what is installed, whether it works, and what to do where it does not."""
 
 from __future__ import annotations
 

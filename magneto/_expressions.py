@@ -40,8 +40,6 @@ def on_stack(code: types.CodeType, offset: int, index: int) -> str:
         return ""
     instruction = _instructions(code)[pushed]
     text = at(code, pushed)
-    if instruction.opname == "GET_ITER":
-        return f"the iteration over {text}" if text else ""
     if instruction.opname in ("FOR_ITER", "SEND") and text:
         return f"the next of {text}"
     if instruction.opname == "BEFORE_WITH":
@@ -86,7 +84,7 @@ def _pushed_at(code: types.CodeType, offset: int, index: int) -> int | None:
 
 
 # Instructions that put a result in the place of what they take.
-_GIVES = ("BINARY_", "BUILD_", "CALL", "COMPARE_OP", "CONTAINS_OP", "FORMAT_", "GET_", "IS_OP", "LOAD_", "UNARY_")
+_GIVES = ("BINARY_", "BUILD_", "CALL", "COMPARE_OP", "CONTAINS_OP", "FORMAT_", "IS_OP", "LOAD_", "UNARY_")
 _ENDS = {"RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD"}
 
 

@@ -235,7 +235,7 @@ def _tell_what_was_silent() -> None:
     wanted = {name for name in _registry.log_state.artifact_names if name in _registry.log_registry.artifact_names}
     if _is_heard(*_logger("dynamic")) and logging.getLogger(_parent(COMPONENTS["dynamic"])).level != logging.NOTSET:
         wanted.add("dynamic")
-    captures = _C.stats()["frames"]
+    captures = _C.stats()["frames"] or bool(_said)  # the program may have reset the counters
     for name in sorted(wanted - _said):
         if name in _PARENTS or name == "dynamic":
             why = _SILENT.get(name, _LOWERED) if captures else "nothing was compiled"

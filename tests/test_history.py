@@ -251,3 +251,25 @@ def test_why_in_a_program(tmp_path: Path, name: str) -> None:
         "no_such_name": "no_such_name: no capture has met it",
     }
     assert last.startswith(wanted[name]), process.stdout
+
+
+@pytest.mark.parametrize(
+    ("guard", "what", "remedy"),
+    [
+        ("L['x'].size()[0] == 3", "size 0 of x", "pad it to one size"),
+        ("2 <= L['x'].size()[1]", "size 1 of x", "call with sizes on one side"),
+        ("L['x'].size()[0] == 2*L['y'].size()[0]", "whether x.size()[0] == 2*y.size()[0]", "call with sizes of which"),
+        ("L['self'].depth == 3", "the value of self.depth", "make it a tensor"),
+        ("L['self'].depth <= 3", "the value of self.depth", "make it a tensor"),
+        (
+            "L['self']._modules['layers']._modules['0'].rate == 0.5",
+            "the value of self.layers[0].rate",
+            "make it a tensor",
+        ),
+        ("L['self'].__dict__['mode'] == 'a'", "the value of self.mode", "move it out"),
+    ],
+)
+def test_advice_on_values(guard: str, what: str, remedy: str) -> None:
+    said = advice(guard)
+    assert said.what == what and said.remedy.startswith(remedy), said
+    assert "L[" not in said.remedy

@@ -112,6 +112,11 @@ def tree(browser: Browser) -> list[tuple[str, str]]:
     return [(name, state) for name, state in found]
 
 
+def show_all_levels(browser: Browser) -> None:
+    browser.run("for (const name of [...app.views.code.hidden]) app.views.code.toggle(name)")
+    browser.settle()
+
+
 def lit(browser: Browser) -> list[list[str]]:
     """For each level the texts of the visible rows that are lit."""
     return browser.run(
@@ -141,6 +146,7 @@ def test_a_line_lights_up_what_came_of_it(bert: Path, browser: Browser) -> None:
     browser.open(bert.as_uri())
     browser.key("]")
     assert browser.run("document.querySelectorAll('.column').length") == 5
+    show_all_levels(browser)
     # gelu of a layer: its line, call, operators, the kernel's lines and instructions.
     browser.run(
         "(() => { const { torch } = app.links.rows; const at = torch.findIndex((row) => row.text.includes('gelu'));"
@@ -167,7 +173,7 @@ def test_each_view_shows_the_model(bert: Path, browser: Browser) -> None:
         "2": (".steps .row", "addmm"),
         "3": (".table-rows .row", "arena"),
         "4": (".table-rows .row", "GB/s"),
-        "5": (".guards .row", "GLOBAL_STATE"),
+        "5": (".guards .row", "TENSOR_MATCH"),
         "6": (".history li", "The first"),
         "7": (".flame .bar", "capture"),
         "8": (".text-names button", "plan"),
@@ -230,6 +236,7 @@ def test_5000_nodes_are_a_few_rows(large: Path, browser: Browser) -> None:
     browser.open(large.as_uri())
     browser.key("]")
     assert browser.run("app.links.rows.torch.length") > 5000
+    show_all_levels(browser)
     assert browser.run("document.querySelectorAll('.row').length") < 500
     begin = "const begin = performance.now();"
     took = browser.run(f"(() => {{ {begin} app.code().torch.pick(4321); return performance.now() - begin; }})()")
@@ -294,7 +301,7 @@ def test_ranks_side_by_side(large: Path, browser: Browser) -> None:
     assert rows(browser, ".top select option") == ["rank 0", "rank 1"]
     browser.click("[...document.querySelectorAll('button')].find((one) => one.textContent === 'Side by side')")
     differing = rows(browser, ".ranks tr.differs th")
-    assert "operators" in differing and "failed" in differing and "graphs" not in differing
+    assert "torch calls" in differing and "failed" in differing and "graphs" not in differing
     assert any(row.startswith("train.py:30") for row in differing)
 
 

@@ -51,7 +51,9 @@ def torch_compile(
         "recompile_limit": recompile_limit,
     }
     if shapes_spec is not None:
-        raise table.NotYet("torch.compile(shapes_spec=...): dynamic shapes are to come.")
+        raise table.NotYet(
+            "torch.compile(shapes_spec=...) is not supported yet: mark sizes, magneto.mark_dynamic(x, 0)."
+        )
     if model is None:
         return functools.partial(torch_compile, **arguments)
     if (getattr(model, "__module__", None) or "").startswith(_OWN_OPERATORS):
@@ -127,7 +129,9 @@ class optimize:
     ) -> None:
         for name, value in {"guard_export_fn": guard_export_fn, **others}.items():
             if value not in (None, False):
-                raise table.NotYet(f"torch._dynamo.optimize({name}=...) is to come; TORCH_LOGS=guards shows them.")
+                raise table.NotYet(
+                    f"torch._dynamo.optimize({name}=...) is not supported yet; TORCH_LOGS=guards shows them."
+                )
         self._watch = controls.tell_of_guard_failures(guard_fail_fn) if guard_fail_fn else None
         limit = recompile_limit if recompile_limit is not None else getattr(backend, "recompile_limit", None)
         self._arguments: dict[str, Any] = {

@@ -140,7 +140,7 @@ DYNAMO: Mapping[str, Setting] = {
         note="`magneto.config.reorderable_logging_functions`",
         default=config.reorderable_logging_functions,
     ),
-    "replay_record_enabled": Setting(TO_COME, note="record and replay are to come", default=False),
+    "replay_record_enabled": Setting(TO_COME, note="record and replay are not supported yet", default=False),
     "repro_after": Setting(TO_COME, note=table.MINIFIER),
     "repro_level": Setting(TO_COME, note=table.MINIFIER, default=2),
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),

@@ -45,7 +45,7 @@ class Name(NamedTuple):
 _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
-_MINIFIER = "the minifier is to come; narrow down with backend='eager' and backend='aot_eager'"
+_MINIFIER = "the minifier is not supported yet; narrow down with backend='eager' and backend='aot_eager'"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
 _JOINT = "torch.compile(fn) compiles forward and backward, and partitions by its own rule (docs/autograd.md)"
 _ERRORS = "never raised by Magneto, there for `except`"
@@ -84,7 +84,7 @@ _TOP = (
     Name("on_compile_start", WORKS, "controls:on_compile_start"),
     Name("on_compile_end", WORKS, "controls:on_compile_end"),
     Name("export", TO_COME, "", _EXPORT),
-    Name("replay", TO_COME, "", "record and replay are to come"),
+    Name("replay", TO_COME, "", "record and replay are not supported yet"),
 )
 
 # Backends of programs name these; libraries import them when they are loaded.
@@ -196,8 +196,8 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("list_mode_options", WORKS, "dynamo:list_mode_options"),
         Name("list_options", WORKS, "dynamo:list_options"),
         Name("cudagraph_mark_step_begin", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
-        Name("aoti_compile_and_package", TO_COME, "", "compiling ahead of time is to come"),
-        Name("aoti_load_package", TO_COME, "", "compiling ahead of time is to come"),
+        Name("aoti_compile_and_package", TO_COME, "", "compiling ahead of time is not supported yet"),
+        Name("aoti_load_package", TO_COME, "", "compiling ahead of time is not supported yet"),
     ),
     "torch._inductor.config": (),  # settings.INDUCTOR
     "torch._inductor.metrics": (
@@ -351,7 +351,7 @@ def refusing(name: str, note: str, original: Callable[[], Any] | None = None) ->
     def refuse(*args: Any, **kwargs: Any) -> Any:
         if original is not None and _is_torchs(_caller()):
             return original()(*args, **kwargs)
-        raise NotYet(f"{name} is not there under magneto.install(): {note}.")
+        raise NotYet(f"{name} is not supported yet under magneto.install(): {note}.")
 
     refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
     return refuse

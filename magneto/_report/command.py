@@ -10,8 +10,9 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TextIO
 
-from magneto._report import log, model, page
+from magneto._report import log, model, page, slowest
 from magneto._report.log import BadInput
 
 _USAGE = """python -m magneto report [-o FILE] DIR
@@ -40,24 +41,32 @@ def main(arguments: list[str]) -> int:
     if options.live:
         return _live(rest, output)
     try:
-        size, problems = _write(Path(rest[0]), output, title=rest[0], command=f"TORCH_TRACE={rest[0]}")
+        size, problems, slow = _write(Path(rest[0]), output, title=rest[0], command=f"TORCH_TRACE={rest[0]}")
     except (BadInput, OSError) as error:
         print(f"python -m magneto report: {error}", file=sys.stderr)
         return 2
     for problem in problems:
         print(f"python -m magneto report: {problem}", file=sys.stderr)
     print(f"Magneto wrote the report to {output.resolve()} ({size / 1e6:.1f} MB)")
+    _print_slowest(slow)
     return 0
 
 
-def _write(folder: Path, output: Path, title: str, command: str, live: bool = False) -> tuple[int, list[str]]:
-    """The file's size, and what was wrong with the logs. Machine code is made when the program has ended."""
+def _print_slowest(lines: list[str], file: TextIO | None = None) -> None:
+    if lines:
+        print("The slowest lines:", *lines, sep="\n  ", file=file or sys.stdout)
+
+
+def _write(
+    folder: Path, output: Path, title: str, command: str, live: bool = False
+) -> tuple[int, list[str], list[str]]:
+    """The file's size, what was wrong with the logs, the slowest lines. Machine code is made when the program ended."""
     runs = model.build(log.read_folder(folder), None if live else _assembly)
     text = page.html({"title": title, "command": command, "live": live, "runs": runs}).encode()
     beside = output.with_name(f".{output.name}.part")  # a browser that reads it now sees the old file or the new one
     beside.write_bytes(text)
     os.replace(beside, output)
-    return len(text), [problem for run in runs for problem in run["problems"]]
+    return len(text), [problem for run in runs for problem in run["problems"]], slowest.lines(runs)
 
 
 def _assembly(kernel: str, variant: int) -> str:
@@ -82,7 +91,7 @@ def _live(script: list[str], output: Path) -> int:
         program = subprocess.Popen([sys.executable, "-m", "magneto", "run", *script], env=environment)
         status = _follow(program, folder, output, command)
         try:
-            size, _ = _write(folder, output, title=command, command=command)
+            size, _, slow = _write(folder, output, title=command, command=command)
         except BadInput:
             print("python -m magneto report: the program compiled nothing: there is nothing to report", file=sys.stderr)
             return status
@@ -92,6 +101,7 @@ def _live(script: list[str], output: Path) -> int:
     if status:
         print(f"python -m magneto report: the program ended with status {status}", file=sys.stderr)
     print(f"Magneto wrote the report to {output.resolve()} ({size / 1e6:.1f} MB)", file=sys.stderr)
+    _print_slowest(slow, sys.stderr)
     return status
 
 

@@ -453,8 +453,7 @@ Failure GuardProgram::Impl::describe_failure() {
   if (op.kind == OpKind::CheckTensor && value) {
     return {tensor_mismatch(*static_cast<const TensorCheck*>(op.pointer), value, sources[op.slot].name()), place};
   }
-  if (op.check >= 0)
-    return {check_failure(checks[op.check], value, op.other >= 0 ? values[op.other] : nullptr), place};
+  if (op.check >= 0) return {check_failure(checks[op.check], value, op.other >= 0 ? values[op.other] : nullptr), place};
   if (op.kind == OpKind::DictEntries) return {"isinstance(" + sources[op.slot].name() + ", dict)", place};
   return {presence(op.slot, !op.absent), place};
 }

@@ -53,10 +53,10 @@ void History::captured(const CodePlace& start, const std::set<const CodeInfo*>& 
 Ref History::rows() const {
   Ref list = checked(PyList_New(0));
   for (const Row& row : rows_) {
-    Ref item = checked(Py_BuildValue("(sOiiOOOLO)", kNames[static_cast<size_t>(row.event)], text_object(row.file).get(),
-                                     row.first_line, row.line, text_object(row.function).get(),
-                                     text_object(row.cause).get(), text_object(row.example).get(), row.count,
-                                     text_object(row.needed_at).get()));
+    Ref item =
+        checked(Py_BuildValue("(sOiiOOOLO)", kNames[static_cast<size_t>(row.event)], text_object(row.file).get(),
+                              row.first_line, row.line, text_object(row.function).get(), text_object(row.cause).get(),
+                              text_object(row.example).get(), row.count, text_object(row.needed_at).get()));
     if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
   }
   return list;

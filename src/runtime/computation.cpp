@@ -188,7 +188,8 @@ class CallableComputation final : public Computation {
  private:
   /// "run (mine.py:12)", for messages.
   std::string name() const {
-    if (!PyFunction_Check(callable_.get())) return std::string("an object of type ") + Py_TYPE(callable_.get())->tp_name;
+    if (!PyFunction_Check(callable_.get()))
+      return std::string("an object of type ") + Py_TYPE(callable_.get())->tp_name;
     const auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(callable_.get()));
     return std::string(text_argument(code->co_qualname)) + " (" + std::string(text_argument(code->co_filename)) + ":" +
            std::to_string(code->co_firstlineno) + ")";

@@ -337,7 +337,7 @@ class Tree {
   draw(row) {
     const indent = h("span", { class: "indent", style: { width: `${Math.min(row.depth, 24) * 0.85}em` } });
     if (row.overview) return [h("span", { class: "twist" }, "◆"), h("span", { class: "grow strong" }, "The whole program")];
-    if (!row.node) return [indent, h("span", { class: "twist" }), stateMark(row.compile.state), h("span", { class: "id" }, `[${row.compile.id}]`), h("span", { class: "grow dim" }, plural((row.compile.torch || []).length, "op")), h("span", { class: "dim" }, seconds(row.compile.seconds))];
+    if (!row.node) return [indent, h("span", { class: "twist" }), stateMark(row.compile.state), h("span", { class: "id" }, `[${row.compile.id}]`), h("span", { class: "grow dim" }, plural((row.compile.torch || []).length, "call")), h("span", { class: "dim" }, seconds(row.compile.seconds))];
     const { node } = row;
     const more = node.children.length + (row.compile ? 0 : node.compiles.length);
     return [indent, h("span", { class: "twist", "aria-hidden": "true" }, more ? (node.closed ? "▸" : "▾") : ""), stateMark(worst(node.states), !node.compiles.length),

@@ -13,6 +13,8 @@ function totals(run) {
   };
 }
 
+const LABELS = { operators: "torch calls", breaks: "graph breaks" };
+
 /** What is counted at the top and on the cards alike: [count, word, state]. */
 const countsOf = (sum) => [[sum.compiles, "compile", "captured"], [sum.breaks, "graph break", "broken"], [sum.recompiles, "recompile", "recompiled"], [sum.failures, "failure", "failed"], [sum.limits, "limit reached", "limited"], [sum.states.unfinished, "unfinished compile", "unfinished"]].filter(([count], at) => count || at === 0);
 
@@ -44,7 +46,7 @@ function overview(app) {
       h("div", {}, h("div", {}, h("b", {}, text), compiles.length > 1 ? ` ×${compiles.length}` : ""), h("div", { class: "dim" }, compiles[0].break.hint || ""), h("div", {}, compiles.slice(0, 12).map((compile) => [link(compile), ` ${where(compile)}  `]), compiles.length > 12 ? `and ${compiles.length - 12} more` : "")))))) : null,
     varying.length ? section("What keeps changing", h("ul", { class: "findings" }, varying.map((change) => h("li", {}, stateMark("recompiled"), changeText(app, change))))) : null,
     section("Time", flame(run.compiles.flatMap((compile) => stageBars(compile, { onpick: () => app.open(compile, "time") })).map((bar) => ({ ...bar, zooms: true })), { label: "stages of all compiles" })),
-    h("section", { class: "panel tall" }, h("h2", {}, "Compiles"), compileTable(app)),
+    h("section", { class: "panel tall", style: { height: `min(60vh, ${90 + 26 * run.compiles.length}px)` } }, h("h2", {}, "Compiles"), compileTable(app)),
     run.problems.length ? section("Problems with the log", h("ul", {}, run.problems.map((problem) => h("li", {}, problem)))) : null);
 }
 
@@ -98,7 +100,7 @@ function ranks(app) {
     h("p", { class: "lead" }, `${runs.length} processes side by side; rows where they differ are marked.`),
     h("div", { class: "panel" }, h("table", { class: "ranks" },
       h("thead", {}, h("tr", {}, h("th", {}), runs.map((run) => h("th", { scope: "col" }, h("button", { class: "link", onclick: () => { app.select(run); app.overview(); } }, run.label))))),
-      h("tbody", {}, names.map((name) => row(name, sums.map((sum) => number(sum[name])))), WORST_FIRST.filter((state) => sums.some((sum) => sum.states[state])).map((state) => row(state, sums.map((sum) => number(sum.states[state])))),
+      h("tbody", {}, names.map((name) => row(LABELS[name] || name, sums.map((sum) => number(sum[name])))), WORST_FIRST.filter((state) => sums.some((sum) => sum.states[state])).map((state) => row(state, sums.map((sum) => number(sum.states[state])))),
         h("tr", {}, h("th", { scope: "row" }, "compiling"), sums.map((sum) => h("td", { class: "number" }, seconds(sum.seconds)))),
         [...frames].map(([key, { compile, by }]) => h("tr", { class: differs(by.map(signature)) ? "differs" : "" }, h("th", { scope: "row", class: "mono", title: key }, `${place(compile.file, compile.line)} ${compile.name}`), by.map((compiles, at) => cell(runs[at], compiles))))))),
     h("section", { class: "panel" }, h("h2", {}, "Time"), flame(bars, { label: "compiles of all ranks" })));

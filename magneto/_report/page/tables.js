@@ -169,7 +169,7 @@ class HistoryView {
   entry(compile, own) {
     const failures = compile.recompile || [];
     return h("li", { class: own ? "own" : "" },
-      h("h3", {}, stateMark(compile.state), h("button", { class: "link", onclick: () => this.app.open(compile) }, `[${compile.id}]`), ` ${seconds(compile.seconds)}, ${plural((compile.torch || []).length, "op")}, ${plural(compile.guard_count, "guard")}`),
+      h("h3", {}, stateMark(compile.state), h("button", { class: "link", onclick: () => this.app.open(compile) }, `[${compile.id}]`), ` ${seconds(compile.seconds)}, ${plural((compile.torch || []).length, "torch call")}, ${plural(compile.guard_count, "guard")}`),
       compile.failure ? failureText(compile) : null,
       failures.length ? failures.map((entry) => h("div", { class: "failed-entry" }, h("span", { class: "dim" }, `entry [${entry.entry}] does not serve:`), h("ul", { class: "mono" }, entry.failures.map((failure, at) => h("li", {}, failure, (entry.places || [])[at] ? h("span", { class: "dim" }, `  ${entry.places[at].slice(entry.places[at].lastIndexOf("/") + 1)}`) : null))))) : h("p", { class: "dim" }, compile.number ? "The log does not say why." : "The first: there was nothing to use."));
   }

@@ -184,8 +184,8 @@ std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
           violation_ = place.name() + " was marked as lying in [" + std::to_string(range.low) + ", " +
                        std::to_string(range.high) + "], and is " + std::to_string(now);
         }
-        const std::string why = required ? "marked by mark_dynamic"
-                                : marked ? "marked by maybe_mark_dynamic"
+        const std::string why = required                     ? "marked by mark_dynamic"
+                                : marked                     ? "marked by maybe_mark_dynamic"
                                 : dynamic == Dynamic::Always ? "dynamic=True"
                                                              : change_text(memory_, place_of(source) + what);
         size = symbol_at(place, now, range, why);

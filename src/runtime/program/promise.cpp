@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "runtime/plan/failed_call.h"
 #include "runtime/plan/plan.h"
 
 namespace magneto::runtime {
@@ -22,7 +23,8 @@ void check_promise(const c10::OperatorHandle& op, const at::Tensor& given, const
   if (given.defined() && given.scalar_type() == promised.dtype &&
       (fixed ? given.sizes() == sizes : given.dim() == static_cast<int64_t>(sizes.size())))
     return;
-  TORCH_CHECK(false, kNotSo, op.operator_name().name, " returned ",
+  // An operator of PyTorch does not: that would be an error of ours.
+  TORCH_CHECK(false, is_of_library(op) ? kNotSo : "", op.operator_name().name, " returned ",
               given.defined() ? tensor_text(given.scalar_type(), given.sizes()) : "nothing", kPromised,
               tensor_text(promised.dtype, sizes));
 }
