@@ -55,7 +55,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"list\(dict\.keys\((?P<name>.+)\)\) == .*", "the keys of {name}", _KEYS),
     (r"___check_type_id\((?P<name>.+), .*\)", "the type of {name}", "pass one type in all calls"),
     (r"___check_tensor_data\((?P<name>.+), .*\)", "the numbers in {name}, which the capture reads", _DATA),
-    (r"___check_(?:obj_id|function|method)\((?P<name>.+), .*\)", "which object {name} is", _OBJECT),
+    (r"___check_(?:obj_id|function|method)\((?P<name>.+?), .*\)", "which object {name} is", _OBJECT),
     (r"_PyType_Lookup\((?P<type>.+), (?P<name>.+)\) is .*", "{name} of {type}", _CLASS),
     (
         r"check_no_aliasing\((?P<names>.+)\)",

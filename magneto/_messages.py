@@ -129,13 +129,17 @@ def needed_at(place: str, indent: int) -> str:
 
 def backend_failure(backend: Any, cause: BaseException, place: str) -> str:
     """A backend raised, or gave what can't be called: who, when it compiled what, in which line of its own."""
-    text = f"the backend {_name_of(backend)} raised {type(cause).__name__} when it compiled {place}: {cause}"
+    name = _name_of(backend)
     frames = traceback.extract_tb(cause.__traceback__)
+    if not frames and str(cause).startswith("the backend returned"):
+        returned = str(cause).removeprefix("the backend returned ").partition(",")[0]
+        return f"the backend {name} returned {returned} for {place}; it must return a callable"
+    text = f"the backend {name} raised {type(cause).__name__} when it compiled {place}: {cause}"
     if frames:
         last = frames[-1]
         text += f'\n  File "{last.filename}", line {last.lineno}, in {last.name}'
         text += f"\n    {last.line}" if last.line else ""
-    return text
+    return text + "\nUntil that is mended, backend='eager' runs the same graph without it."
 
 
 def _name_of(backend: Any) -> str:

@@ -19,7 +19,8 @@ bool stance_allows(const Segment& segment, const CodePlace& place, const guards:
     raise("RecompileError",
           "The stance is \"fail_on_recompile\", and " + place_text(place) +
               (segment.entries.empty() ? " has not been captured yet. Call it once under the stance \"default\" first."
-                                       : " would be captured again" + triggered_by(segment, place, roots)));
+                                       : " would be captured again" + triggered_by(segment, place, roots) +
+                                             "Call it once under the stance \"default\" to capture this case, too."));
   }
   return stance() == Stance::Default;
 }
@@ -52,7 +53,9 @@ bool allow_another(Context& context, Segment& segment, const CodePlace& place, i
   for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
   report_recompile(context, segment, place, roots);
   if (context.settings[&Settings::error_on_recompile]) {
-    raise("RecompileError", "Recompiling " + place_text(place) + triggered_by(segment, place, roots));
+    raise("RecompileError", "Recompiling " + place_text(place) + triggered_by(segment, place, roots) +
+                                "print(magneto.recompiles()) says what would stop it; without "
+                                "config.error_on_recompile it is captured again.");
     return false;
   }
   const int64_t limit = entry_limit(context);

@@ -43,15 +43,22 @@ bool follows_another(const runtime::Exit& exit) {
   return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
 }
 
-std::string reason_of(const runtime::Exit& exit) {
-  return std::string(break_info(exit.reason).name) + ": " + exit.message;
-}
 
 /// A guard's failure with the user's expressions for what lay on the value stack where the segment begins.
 std::string readable(const CodePlace& start, const std::string& text) {
   if (text.find("___stack") == text.npos) return text;
   return worded(text, "readable", "OOi", text_object(text).get(), start.info->code,
                 start.info->instrs[start.instr].start * 2);
+}
+
+/// What is said of an exit, with the user's expressions.
+std::string message_of(const runtime::Exit& exit) {
+  const runtime::FrameState& outermost = exit.frames.front();
+  return readable({outermost.info, outermost.instr}, exit.message);
+}
+
+std::string reason_of(const runtime::Exit& exit) {
+  return std::string(break_info(exit.reason).name) + ": " + message_of(exit);
 }
 
 /// A guard that fails, without the values that differ from time to time: "L['x'] size mismatch at index 0".
@@ -64,7 +71,7 @@ std::string without_values(const std::string& failure) {
 
 std::string break_text(const runtime::Exit& exit) {
   const BreakInfo info = break_info(exit.reason, exit.message);
-  return worded(reason_of(exit), "graph_break", "sOssO", info.name, text_object(exit.message).get(), info.explanation,
+  return worded(reason_of(exit), "graph_break", "sOssO", info.name, text_object(message_of(exit)).get(), info.explanation,
                 info.hint, stack_list(stack_of(exit)).get());
 }
 

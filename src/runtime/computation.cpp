@@ -167,15 +167,15 @@ class CallableComputation final : public Computation {
       throw PythonError{};
     }
     if (static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != outputs_) {
-      PyErr_Format(failed.get(), "%s, which the backend gave, returned %zd results; the graph has %zu", name().c_str(),
-                   PySequence_Fast_GET_SIZE(value), outputs_);
+      PyErr_Format(failed.get(), "%s, which the backend gave, returned %zd results; it must return %zu, those of the graph",
+                   name().c_str(), PySequence_Fast_GET_SIZE(value), outputs_);
       throw PythonError{};
     }
     for (size_t i = 0; i < outputs_; ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, i);
       if (!THPVariable_Check(item)) {
         PyErr_Format(failed.get(),
-                     "%s, which the backend gave, returned an object of type %s as result %zu; the graph has a tensor",
+                     "%s, which the backend gave, returned an object of type %s as result %zu; it must return a tensor",
                      name().c_str(), Py_TYPE(item)->tp_name, i);
         throw PythonError{};
       }
