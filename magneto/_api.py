@@ -233,6 +233,7 @@ def stats() -> dict[str, Any]:
     as raised by compiled code only),
     joint_graphs (graphs whose gradients are compiled), saved_bytes (that their forwards keep for their backwards,
     one run of each), eager_saved_bytes (that eager would), recomputed (operators that backwards run again),
+    partitions (backwards for which other tensors are saved than asked: reason -> count),
     autograd_graphs (graphs run call by call under autograd), no_joint (why: reason -> count), kernels, instructions
     (of their loops), cut (expressions kept out of a kernel that they would make too large), externs (operator ->
     count), uncompiled (reason -> count), tuned (kernels and products that measuring changed), shared_captures

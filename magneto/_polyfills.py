@@ -7,10 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils.checkpoint as checkpoints
 from torch.distributions import constraints
 from torch.overrides import get_default_nowrap_functions
 
 convert: Any = torch._tensor._convert
+
+# Operators that no policy is asked of.
+NEVER_KEPT = tuple(getattr(checkpoints, "SAC_IGNORED_OPS", ()))
 
 # Longer scans run as they are written: each step is a part of the graph.
 MOST_STEPS = 256
@@ -65,6 +69,24 @@ def student_variance(self: Any) -> Any:
 def student_variance_as_written(self: Any) -> Any:
     """What CPython calls."""
     return self.variance
+
+
+def kept_by_policy(contexts: Any, operators: Any) -> Any:
+    """For each operator whether the policy in the contexts of a selective checkpoint saves its results; None: they are
+    other contexts."""
+    made = contexts()
+    if type(made) is not tuple or len(made) != 2 or type(made[0]) is not checkpoints._CachingTorchDispatchMode:
+        return None
+    policy = made[0].policy_fn
+    kept = []
+    for op in operators:
+        verdict = op not in NEVER_KEPT and policy(checkpoints.SelectiveCheckpointContext(is_recompute=False), op)
+        kept.append(
+            verdict is True
+            or verdict is checkpoints.CheckpointPolicy.MUST_SAVE
+            or verdict is checkpoints.CheckpointPolicy.PREFER_SAVE
+        )
+    return kept
 
 
 def checkpoint_without_gradients(function: Any, *args: Any) -> Any:

@@ -35,6 +35,7 @@ struct Backward {
   size_t reread = 0;
   /// What only they hold of memory, and what eager's choice of them would.
   int64_t saved_bytes = 0, eager_saved_bytes = 0;
+  std::set<Departure> departures;
   /// Operators of the forward that it runs again, views not among them.
   int64_t recomputed = 0;
   /// Roots of the results, by number, that have a gradient.

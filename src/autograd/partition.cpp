@@ -39,6 +39,15 @@ class Partitioner {
   }
 
   Partition run() {
+    Partition made = choose();
+    if (looks_left_ == 0) made.departures.insert(Departure::SearchGivenUp);
+    if (static_cast<double>(made.bytes) > wanted_bytes_) made.departures.insert(Departure::BudgetNotKept);
+    if (unknown_policies_) made.departures.insert(Departure::PolicyNotFollowed);
+    return made;
+  }
+
+ private:
+  Partition choose() {
     Partition eager{.saved = eager_, .bytes = bytes_of(eager_), .eager_bytes = bytes_of(eager_)};
     if (has_regions_) eager.eager_bytes = bytes_with_regions();
     if (std::ranges::none_of(can_pay_, [](bool can) { return can; })) return eager;
@@ -48,12 +57,12 @@ class Partitioner {
     if (!way_.recompute || way_.memory_budget == 1) return best;
     const double most =
         way_.memory_budget > 1 ? way_.memory_budget : way_.memory_budget * static_cast<double>(best.bytes);
+    wanted_bytes_ = way_.memory_budget > 0 ? most : INFINITY;  // 0 asks for the least there is
     if (static_cast<double>(best.bytes) <= most) return best;
     if (const auto smaller = within(most)) best = made_of(*smaller, eager.eager_bytes);
     return best;
   }
 
- private:
   struct Choice {
     std::vector<bool> saved;  // by value
     std::vector<bool> again;  // by operator of the forward
@@ -103,10 +112,23 @@ class Partitioner {
   /// Operators of one checkpoint are a region, which is numbered by its torch node.
   void find_regions() {
     region_.assign(range_.forward, -1);
+    kept_.assign(range_.forward, false);
+    std::map<int32_t, std::vector<size_t>> operators;  // by torch node
     for (size_t i = 0; i < range_.forward && !way_.checkpoints.empty(); ++i) {
       const int32_t torch_node = node(i).torch_node;
       if (torch_node < 0 || !way_.checkpoints.contains(joint_.torch_nodes[torch_node].target.get())) continue;
-      region_[i] = torch_node;
+      operators[torch_node].push_back(i);
+    }
+    for (const auto& [torch_node, inside] : operators) {
+      const std::vector<bool>& marks = way_.checkpoints.at(joint_.torch_nodes[torch_node].target.get());
+      if (!marks.empty() && marks.size() != inside.size()) {  // they are not the operators that the policy was asked of
+        unknown_policies_ = true;
+        continue;
+      }
+      for (size_t k = 0; k < inside.size(); ++k) {
+        region_[inside[k]] = torch_node;
+        kept_[inside[k]] = !marks.empty() && marks[k];
+      }
       has_regions_ = true;
     }
     leaves_region_.assign(range_.forward, false);
@@ -160,7 +182,7 @@ class Partitioner {
     for (size_t i = 0; i < range_.forward; ++i) {
       is_view_[i] = is_repeatable_view(i);
       const bool wanted = region_[i] < 0 ? way_.recompute : !leaves_region_[i] || way_.recompute;
-      can_pay_[i] = !is_view_[i] && wanted && gives_the_same_again(i);
+      can_pay_[i] = !is_view_[i] && wanted && !kept_[i] && gives_the_same_again(i);
     }
   }
 
@@ -241,7 +263,7 @@ class Partitioner {
     std::vector<bool> saved = eager_;
     for (size_t i = 0; i < range_.forward; ++i) {
       if (region_[i] < 0) continue;
-      if (!leaves_region_[i]) for_each_result(i, [&](ValueId id) { saved[id] = false; });
+      if (!leaves_region_[i]) for_each_result(i, [&](ValueId id) { saved[id] = kept_[i] && !is_view_[i]; });
       graph::for_each_operand(node(i), [&](ValueId id) {
         if (is_forward(id) && region_[joint_.values[id].producer] != region_[i]) saved[id] = true;
       });
@@ -264,7 +286,9 @@ class Partitioner {
     double cost = bytes(id) * (materialised_[id] || aliases_.output(id) ? 1 : 2);
     if (free_.empty() || !free_[id]) cost += price * memory(id);
     const int32_t producer = joint_.values[id].producer;
-    if (producer >= 0 && region_[producer] >= 0 && !leaves_region_[producer]) cost = 1000 * (cost + 1);
+    if (producer >= 0 && region_[producer] >= 0 && !leaves_region_[producer] && !kept_[producer]) {
+      cost = 1000 * (cost + 1);
+    }
     return cost + 1;
   }
 
@@ -406,11 +430,14 @@ class Partitioner {
   // By operator of the forward.
   std::vector<int32_t> region_;
   std::vector<bool> leaves_region_, is_view_, can_pay_;
+  std::vector<bool> kept_;  // by its checkpoint's policy
   // By value.
   std::vector<bool> materialised_, called_reads_, eager_;
   std::vector<bool> free_;  // of the price of memory; empty: none is
   bool has_regions_ = false;
+  bool unknown_policies_ = way_.unknown_policies;
   size_t looks_left_ = kMostLooks;
+  double wanted_bytes_ = INFINITY;
 };
 
 }  // namespace

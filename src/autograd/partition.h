@@ -18,6 +18,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -31,8 +32,11 @@ struct PartitionWay {
   bool recompute = false;
   /// How much memory saved values may take: up to 1, as a share of what the fastest partition takes, else in bytes.
   double memory_budget = 1;
-  /// Torch nodes' targets that are calls of torch.utils.checkpoint: what they compute is computed again in any case.
-  std::set<const PyObject*> checkpoints;
+  /// Torch nodes' targets that are calls of torch.utils.checkpoint: what they compute is computed again in any case,
+  /// but for what their policies save: a mark for each operator of the call, in order. No marks: nothing is.
+  std::map<const PyObject*, std::vector<bool>> checkpoints;
+  /// There are others, whose policies could not be asked.
+  bool unknown_policies = false;
   /// Operators that are parts of kernels, whose results need not be in memory.
   bool (*is_fused)(const graph::AtenNode& node) = nullptr;
 };
@@ -42,6 +46,9 @@ struct JointRange {
   size_t forward, begin, end;
 };
 
+/// What a partition does otherwise than asked.
+enum class Departure : uint8_t { SearchGivenUp, BudgetNotKept, PolicyNotFollowed };
+
 struct Partition {
   /// By value of the joint graph: results of the forward, and inputs.
   std::vector<bool> saved;
@@ -49,6 +56,7 @@ struct Partition {
   std::vector<graph::ValueId> reread;
   /// What that holds of memory which neither inputs nor results of the segment hold, and what eager's choice would.
   int64_t bytes = 0, eager_bytes = 0;
+  std::set<Departure> departures;
 };
 
 /// `reads`: what the backward reads of the forward, its tangents not among them. A value that is read and neither saved

@@ -28,6 +28,7 @@ class Splitter {
     const Partition parts = partition(joint_, range_, reads, way);
     out_.saved_bytes = parts.bytes;
     out_.eager_saved_bytes = parts.eager_bytes;
+    out_.departures = parts.departures;
     for (size_t id = 0; id < parts.saved.size(); ++id) {
       if (parts.saved[id]) save(static_cast<ValueId>(id));
     }

@@ -58,7 +58,8 @@ PyObject* stats(PyObject*, PyObject*) {
     const runtime::HeldMemory& held = runtime::held_memory();
     const runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
     return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,s:L,"
+        "{s:L,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:L,s:L,s:N,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,"
+        "s:L,"
         "s:L,s:L,s:L,"
         "s:L,s:{s:L,s:L,s:L},s:{s:L,s:L,s:L}}",
         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
@@ -66,13 +67,14 @@ PyObject* stats(PyObject*, PyObject*) {
         s.cache_entries, "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels),
         "python_meta_kernels", counts(fake::python_meta_kernels()), "undone", counts(s.undone), "joint_graphs",
         s.joint_graphs, "saved_bytes", s.saved_bytes, "eager_saved_bytes", s.eager_saved_bytes, "recomputed",
-        s.recomputed, "autograd_graphs", s.autograd_graphs, "no_joint", counts(s.no_joint), "kernels", s.kernels,
-        "instructions", s.instructions, "cut", s.cut, "externs", counts(s.externs), "uncompiled", counts(s.uncompiled),
-        "cache_hits", disk.hits, "cache_misses", disk.misses, "cache_damaged", disk.damaged, "cache_removed",
-        disk.removed, "tuned", s.tuned, "shared_captures", s.shared_captures, "cached_programs", s.cached_programs,
-        "specialised", s.specialised, "memory", "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs",
-        held.outputs.load(), "run_as_captured", "overlapping", runs.overlapping.load(), "other_tensors",
-        runs.other_tensors.load(), "watched", runs.watched.load());
+        s.recomputed, "partitions", counts(s.partitions), "autograd_graphs", s.autograd_graphs, "no_joint",
+        counts(s.no_joint), "kernels", s.kernels, "instructions", s.instructions, "cut", s.cut, "externs",
+        counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits, "cache_misses", disk.misses,
+        "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned", s.tuned, "shared_captures",
+        s.shared_captures, "cached_programs", s.cached_programs, "specialised", s.specialised, "memory", "arenas",
+        held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load(), "run_as_captured",
+        "overlapping", runs.overlapping.load(), "other_tensors", runs.other_tensors.load(), "watched",
+        runs.watched.load());
   });
 }
 

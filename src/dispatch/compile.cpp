@@ -259,18 +259,18 @@ void compile_graph(const Context& context, capture::Trace& trace, const capture:
 void compile_joint(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
   const cache::Pause without(!context.settings[&Settings::disk_cache]);
   ++stats().joint_graphs;
+  const std::string place = place_text(place_of(context, start));
   for (const autograd::Backward& backward : trace.joint->backwards) {
     stats().saved_bytes += backward.saved_bytes;
     stats().eager_saved_bytes += backward.eager_saved_bytes;
     stats().recomputed += backward.recomputed;
+    for (const autograd::Departure departure : backward.departures) report_partition(place, departure);
   }
   if (CompileTrace* log = CompileTrace::current()) log->trains(trace.graph, *trace.joint);
   const graph::Graph forward = runtime::forward_of(trace.graph, *trace.joint);
-  const std::string place = place_text(place_of(context, start));
   if (CompileLog::current()->wants("aot_joint_graph")) {
     std::string text = "forward of " + place + ":\n" + graph::print(forward);
-    for (const autograd::Backward& backward : trace.joint->backwards)
-      text += "backward:\n" + graph::print(backward.graph);
+    for (const auto& backward : trace.joint->backwards) text += "backward:\n" + graph::print(backward.graph);
     log("aot_joint_graph", text);
   }
   // The weights change with each step: nothing is prepared of them, and nothing measured.

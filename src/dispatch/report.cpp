@@ -247,6 +247,22 @@ void report_no_joint(const std::string& place, const std::string& cause) {
   }
 }
 
+void report_partition(const std::string& place, autograd::Departure departure) {
+  constexpr const char* causes[] = {
+      "the search for what to save was given up: the graph is too large", "the memory budget can't be kept to",
+      "the policy of a selective checkpoint can't be asked (it looks at arguments, or its contexts are others than "
+      "create_selective_checkpoint_contexts makes)"};
+  const char* cause = causes[static_cast<size_t>(departure)];
+  ++stats().partitions[cause];
+  static auto* said = new std::set<autograd::Departure>;
+  if (!said->insert(departure).second) return;
+  SavedError saved;
+  if (!warn("Magneto saves other tensors for the backward of " + place + " than asked: " + cause +
+            ". Gradients are the same. magneto.stats()[\"partitions\"] counts such backwards; this is said once.")) {
+    PyErr_WriteUnraisable(nullptr);
+  }
+}
+
 void report_undone(const CodePlace& place, PyObject* raised, Fault fault) {
   constexpr const char* kinds[] = {"", " (an assumption)", " (of compiled code only)"};
   const std::string name = Py_TYPE(raised)->tp_name + std::string(kinds[static_cast<size_t>(fault)]);

@@ -56,6 +56,9 @@ void report_uncompiled(const std::string& place, const std::string& cause);
 /// The same of a graph with gradients whose torch calls run one by one, under autograd.
 void report_no_joint(const std::string& place, const std::string& cause);
 
+/// What backwards are given was chosen otherwise than asked: counted, and said once for each cause.
+void report_partition(const std::string& place, autograd::Departure departure);
+
 /// Of so many kernels some would have been too large to compile, and so many expressions are computed elsewhere: said
 /// once, where these are more than a few.
 void report_cut(const std::string& place, int64_t expressions, int64_t kernels);

@@ -4,6 +4,18 @@
 
 namespace magneto::graph {
 
+Ref overload_object(const c10::OperatorHandle& op) {
+  const std::string& name = op.operator_name().name;
+  const std::string& overload = op.operator_name().overload_name;
+  const size_t colons = name.find("::");
+  Ref found = checked(PyImport_ImportModule("torch"));
+  for (const std::string& part : {std::string("ops"), name.substr(0, colons), name.substr(colons + 2),
+                                  overload.empty() ? std::string("default") : overload}) {
+    found = checked(PyObject_GetAttrString(found.get(), part.c_str()));
+  }
+  return found;
+}
+
 namespace {
 
 PyArg constant(Ref object) {
@@ -54,21 +66,9 @@ PyArg python_arg(const SizeArg& value) {
   return arg;
 }
 
-Ref python_operator(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  const std::string& overload = op.operator_name().overload_name;
-  const size_t colons = name.find("::");
-  Ref found = checked(PyImport_ImportModule("torch"));
-  for (const std::string& part : {std::string("ops"), name.substr(0, colons), name.substr(colons + 2),
-                                  overload.empty() ? std::string("default") : overload}) {
-    found = checked(PyObject_GetAttrString(found.get(), part.c_str()));
-  }
-  return found;
-}
-
 TorchNode node_of(const AtenNode& op) {
   TorchNode node;
-  node.target = python_operator(op.op);
+  node.target = overload_object(op.op);
   const auto& schema = op.op.schema().arguments();
   for (size_t i = 0; i < op.args.size(); ++i) {
     PyArg arg;

@@ -9,4 +9,7 @@ namespace magneto::graph {
 /// a torch node of its own, which calls the operator itself.
 void adopt_orphans(Graph& graph);
 
+/// `torch.ops.aten.mm.default` and its like: what an operator is to Python.
+Ref overload_object(const c10::OperatorHandle& op);
+
 }  // namespace magneto::graph

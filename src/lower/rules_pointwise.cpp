@@ -4,7 +4,6 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
-#include <ATen/ops/isnan.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -163,15 +162,20 @@ bool one_dnn_computes(c10::ScalarType dtype) {
   return dtype == c10::kFloat || (dtype == c10::kBFloat16 && bfloats) || (dtype == c10::kHalf && halves);
 }
 
-/// Whether oneDNN's gelu doubles x on the way, so that gelu(inf) is NaN: its kernels for AVX-512 do, others don't.
-/// Which of them runs is a matter of the CPU and of the environment (ONEDNN_MAX_CPU_ISA), so it is asked, once.
-bool one_dnn_gelu_doubles() {
-  static const bool doubles = [] {
+/// Where oneDNN's gelu departs from the formula: its kernels for AVX-512 double x on the way, so that gelu(inf) is NaN;
+/// those for AVX2 lose the sign of zero. Which of them runs is a matter of the CPU and of the environment
+/// (ONEDNN_MAX_CPU_ISA), so it is asked, once.
+struct OneDnnGelu {
+  bool doubles, loses_sign_of_zero;
+};
+
+const OneDnnGelu& one_dnn_gelu() {
+  static const OneDnnGelu found = [] {
     const at::AutoDispatchBelowADInplaceOrView below;
-    const at::Tensor extremes = at::full({16}, std::numeric_limits<double>::infinity(), at::kFloat);
-    return at::gelu(extremes).isnan().all().item<bool>();
+    const auto of = [](double value) { return at::gelu(at::full({16}, value, at::kFloat)).data_ptr<float>()[0]; };
+    return OneDnnGelu{std::isnan(of(std::numeric_limits<double>::infinity())), !std::signbit(of(-0.0))};
   }();
-  return doubles;
+  return found;
 }
 
 /// Eager gives dense tensors of more than one element to oneDNN.
@@ -198,9 +202,13 @@ bool gelu(Call& call) {
     return call.set_result(0.5 * x * (1.0 + tanh(inner)));
   }
   const T twice_normal = 1.0 + erf(x * 0.70710678118654752440);
-  if (!is_one_dnn_gelu(call) || !one_dnn_gelu_doubles()) return call.set_result(x * 0.5 * twice_normal);
+  if (!is_one_dnn_gelu(call)) return call.set_result(x * 0.5 * twice_normal);
+  const OneDnnGelu& one_dnn = one_dnn_gelu();
+  T result = one_dnn.doubles ? x * twice_normal * 0.5 : x * 0.5 * twice_normal;
+  if (one_dnn.loses_sign_of_zero) result = result + 0.0;
+  if (!one_dnn.doubles) return call.set_result(result);
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
-  return call.set_result(select(x == infinity, broadcast(x.number(nan), x.sizes()), x * twice_normal * 0.5));
+  return call.set_result(select(x == infinity, broadcast(x.number(nan), x.sizes()), result));
 }
 
 bool softplus(Call& call) {

@@ -35,6 +35,7 @@ struct Stats {
   int64_t saved_bytes = 0;                      // that their forwards keep for their backwards, for one run of each
   int64_t eager_saved_bytes = 0;                // that eager would
   int64_t recomputed = 0;                       // operators of forwards that backwards run again
+  std::map<std::string, int64_t> partitions;    // of graphs with gradients that save otherwise than asked, by cause
   int64_t autograd_graphs = 0;                  // graphs run at the torch level, under autograd
   std::map<std::string, int64_t> no_joint;      // why these have no joint graph
 };

@@ -35,7 +35,7 @@ def sequential_is_indexed_sliced_and_iterated():
 def sequential_of_named_modules():
     from collections import OrderedDict
 
-    model = nn.Sequential(OrderedDict(first=nn.Linear(3, 3), act=nn.GELU()))
+    model = nn.Sequential(OrderedDict(first=nn.Linear(3, 3), act=nn.Tanh()))
 
     def program(x):
         return model(x), model.first(x), [name for name, _ in model.named_children()]

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 
 namespace magneto::capture {
@@ -100,6 +101,7 @@ Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
   if (args.kwnames || source_of(callable)->kind != guards::SourceKind::Const) return {};
   for (PyObject* arg : args.values) {
     if (!is_scalar(arg) && !is_identity_constant(arg) && !is_identity_key(arg)) return {};
+    guard_classes(*this, arg, Question::Hash, 0);
   }
   Ref parameters = checked(PyObject_CallMethod(callable, "cache_parameters", nullptr));
   if (PyDict_GetItemString(parameters.get(), "maxsize") != Py_None || tells_types_apart(callable)) return {};

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "capture/calls/handlers.h"
+#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "guards/constants.h"
 #include "python/abi/types.h"
@@ -149,6 +150,18 @@ const Effect& effect_of(const void* key, const std::function<std::string()>& nam
   return known->emplace(key, std::move(effect)).first->second;
 }
 
+/// What the function asks of the class of its argument `i`, and of what is in that.
+void guard_classes_of(Capture& capture, const Effect& effect, PyObject* function, PyObject* value, size_t i) {
+  if (effect.compares) {
+    guard_classes(capture, value, Question::Order, 8);
+    guard_classes(capture, value, Question::Hash, 8);
+  } else if (effect.hashes && i > 0) {
+    guard_classes(capture, value, Question::Hash, 8);
+  } else if (effect.policy == Policy::Pure) {
+    guard_classes_asked(capture, function, value, effect.reads ? 8 : 0);
+  }
+}
+
 bool is_module_function(PyCFunctionObject* function) {
   PyObject* self = function->m_self;
   if (!self || PyModule_Check(self)) return true;
@@ -287,13 +300,12 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
                          : i > 0 || effect->compares || effect->reads) {
         refuse_opaque(value.get(), effect->stores ? 1 : 8);
       }
+      guard_classes_of(*this, *effect, callable, value.get(), i);
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
       held.push_back(value);
       values.values.push_back(value.get());
     }
-    if (tensors && effect->policy == Policy::Pure && !effect->calls_first) {
-      return call_torch(callable, args);
-    }
+    if (tensors && effect->policy == Policy::Pure && !effect->calls_first) return call_torch(callable, args);
     return call_native(
         [&] { return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames); });
   };

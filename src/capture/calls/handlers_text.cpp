@@ -40,6 +40,14 @@ Ref handle_text(Capture& capture, const CallArgs& args) {
   }
   if (is_tensor(value.get())) capture.side_exit(BreakReason::DataDependentValue, "the text of a tensor");
   capture.guard_class_text(value.get(), 8);
+  if (name == kStr || name == kRepr) {
+    PyObject* method = capture.type_lookup(type, name == kStr ? MAGNETO_STR("__str__") : MAGNETO_STR("__repr__"));
+    if (is_python_class(type) && method && PyFunction_Check(method)) {
+      Capture::NonResumable scope(capture);
+      Ref text = capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value.get()});
+      if (PyUnicode_Check(text.get())) return text;
+    }
+  }
   return capture.call_native([&] { return function(value.get()); });
 }
 

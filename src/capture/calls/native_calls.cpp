@@ -1,6 +1,7 @@
 // C code that runs during the capture, and what it is given: truth, iteration, the contents of containers.
 #include <Python.h>
 
+#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -26,6 +27,7 @@ Ref Capture::call_native(const std::function<PyObject*()>& run) {
 }
 
 void Capture::check_hashable(PyObject* key) {
+  guard_classes(*this, key, Question::Hash, 8);
   call_native([&]() -> PyObject* { return PyObject_Hash(key) == -1 ? nullptr : Py_NewRef(Py_None); });
 }
 
@@ -51,6 +53,7 @@ bool Capture::truth(PyObject* value) {
   }
   if (is_array(value)) side_exit(BreakReason::DataDependentBranch, "data-dependent jump");
   Ref object = resolve(value);
+  guard_classes(*this, value, Question::Truth, 0);
   if (is_outside(value) && !is_builtin_container(value)) {
     PyTypeObject* type = Py_TYPE(value);
     const bool custom = type_lookup(type, MAGNETO_STR("__bool__")) || type_lookup(type, MAGNETO_STR("__len__"));

@@ -1,10 +1,17 @@
 // The interpreter's opcodes of data: operators, items, building containers and text.
+#include "capture/calls/special_methods.h"
 #include "capture/interpreter/interpreter.h"
 #include "capture/interpreter/operations.h"
 
 namespace magneto::capture {
 
 namespace {
+
+void add_member(Capture& c, PyObject* set, PyObject* item) {
+  c.refuse_opaque(item, 1);
+  guard_classes(c, item, Question::Hash, 8);
+  c.call_native([&]() -> PyObject* { return PySet_Add(set, item) < 0 ? nullptr : Py_NewRef(Py_None); });
+}
 
 /// The errors of `callable(**target, **other)`, in CPython's words.
 void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
@@ -132,9 +139,7 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::BUILD_SET: {
       Ref made = checked(PySet_New(nullptr));
       for (int32_t i = in.arg - 1; i >= 0; --i) {
-        PyObject* item = f.top(i);
-        c.refuse_opaque(item, 1);
-        c.call_native([&]() -> PyObject* { return PySet_Add(made.get(), item) < 0 ? nullptr : Py_NewRef(Py_None); });
+        add_member(c, made.get(), f.top(i));
       }
       replace(in.arg, std::move(made));
       break;
@@ -181,9 +186,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       break;
     case Op::SET_ADD: {
       Ref set = c.resolve(f.top(in.arg), true);
-      PyObject* item = f.top();
-      c.refuse_opaque(item, 1);
-      c.call_native([&]() -> PyObject* { return PySet_Add(set.get(), item) < 0 ? nullptr : Py_NewRef(Py_None); });
+      add_member(c, set.get(), f.top());
       f.drop(1);
       break;
     }
@@ -203,6 +206,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       Ref items = c.resolve(f.top());
       if (!PyAnySet_CheckExact(items.get()) && !PyDict_CheckExact(items.get())) items = c.list_of(f.top());
       Ref set = c.resolve(f.top(in.arg), true);
+      guard_classes(c, items.get(), Question::Hash, 8);
       c.call_native(
           [&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);

@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/select.h>
-#include <ATen/ops/where.h>
 #include <torch/csrc/Size.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <string_view>
 
 #include "capture/calls/handlers.h"
+#include "capture/calls/special_methods.h"
 #include "guards/array.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
@@ -405,6 +405,8 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
     capture.guard_contents(left);
     capture.guard_contents(right);
   }
+  const Question question = op == Py_EQ || op == Py_NE ? Question::Equality : Question::Order;
+  for (PyObject* value : {left, right}) guard_classes(capture, value, question, 8);
   Ref a = operand(capture, left, kComparisons[op]);
   Ref b = operand(capture, right, kComparisons[op]);
   const auto is_its_own = [](PyObject* object) {
@@ -414,40 +416,6 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
     return Ref::borrow(capture.is_identical(left, right) == (op == Py_EQ) ? Py_True : Py_False);
   }
   return capture.call_native([&] { return PyObject_RichCompare(a.get(), b.get(), op); });
-}
-
-bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source) {
-  PyObject* const operands[] = {target, mask, source};
-  if (capture.is_overridden(operands)) return false;
-  for (PyObject* tensor : operands) {
-    if (!is_fake_tensor(tensor) || needs_grad(unpack_tensor(tensor))) return false;
-  }
-  const at::Tensor& to = unpack_tensor(target);
-  const at::Tensor& from = unpack_tensor(source);
-  const at::Tensor& chosen = unpack_tensor(mask);
-  if (to.sizes() != from.sizes() || to.scalar_type() != from.scalar_type() || to.device() != from.device() ||
-      to.device() != chosen.device() || !to.is_non_overlapping_and_dense()) {
-    return false;
-  }
-  const auto memory = [](const at::Tensor& tensor) {
-    return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-  };
-  if (memory(to) == memory(chosen)) return false;  // perhaps an error
-  if (chosen.scalar_type() != c10::kBool || chosen.dim() == 0 || chosen.dim() > to.dim() ||
-      chosen.sizes() != to.sizes().slice(0, chosen.dim()) || fake::known_value(chosen)) {
-    return false;
-  }
-  static constinit Imported assign("magneto._polyfills", "assign_selected");
-  PyObject* args[] = {target, mask, source};
-  capture.record(graph::TorchNode::Kind::CallFunction, assign.get(), args, nullptr, [&]() -> PyObject* {
-    const bool done = runtime::with_torch_errors([&] {
-      std::vector<int64_t> sizes = chosen.sizes().vec();
-      sizes.resize(to.dim(), 1);
-      to.copy_(at::where(chosen.reshape(sizes), from, to));
-    });
-    return done ? Py_NewRef(Py_None) : nullptr;
-  });
-  return true;
 }
 
 Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
@@ -491,9 +459,11 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
       raise_key_error(key);
     }
     Ref resolved_key = resolve(key);
+    if (PyDict_Check(object.get())) guard_classes(*this, key, Question::Hash, 8);
     return call_native([&] { return PyObject_GetItem(object.get(), resolved_key.get()); });
   }
   if (PyType_Check(container)) {
+    type_lookup(reinterpret_cast<PyTypeObject*>(container), MAGNETO_STR("__class_getitem__"));
     Ref resolved_key = resolve_deep(key);
     return call_native([&] { return PyObject_GetItem(container, resolved_key.get()); });
   }
@@ -503,9 +473,8 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
     if (type == &PyDict_Type || type == &PyODict_Type) {
       raise_key_error(key);
     }
-    PyObject* missing = _PyType_Lookup(type, MAGNETO_STR("__missing__"));
+    PyObject* missing = type_lookup(type, MAGNETO_STR("__missing__"));
     if (missing && PyFunction_Check(missing)) {
-      type_lookup(type, MAGNETO_STR("__missing__"));
       return call(wrap(missing, sources.constant(missing)).get(), {container, key});
     }
     if (missing && is_builtin_container(container)) {  // a defaultdict: the key is made
@@ -591,6 +560,7 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
     side_exit(BreakReason::Mutation, source_of(container)->name() + " of type " + type->tp_name + " is changed");
   }
   Ref object = resolve(container, /*will_mutate=*/true);
+  if (PyDict_Check(object.get())) guard_classes(*this, key, Question::Hash, 8);
   Ref items = value && PySlice_Check(key) ? resolve(value) : Ref::borrow(value);
   if (value && PySlice_Check(key)) refuse_opaque_iterable(value);
   call_native([&]() -> PyObject* {
@@ -642,6 +612,8 @@ bool Capture::contains(PyObject* container, PyObject* item) {
   }
   if (!PyDict_Check(container)) guard_contents(container);  // of a dict, the keys
   guard_contents(item);
+  const Question question = PyAnySet_Check(container) || PyDict_Check(container) ? Question::Hash : Question::Equality;
+  for (PyObject* value : {container, item}) guard_classes(*this, value, question, 8);
   if (!is_builtin_container(item)) refuse_opaque(item);
   Ref object = operand(*this, container, "contains");
   Ref needle = resolve(item);

@@ -8,6 +8,7 @@
 #include "capture/capture.h"
 #include "capture/torch/autograd_functions.h"
 #include "capture/world/modules.h"
+#include "graph/orphans.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -104,8 +105,44 @@ Ref constant_object(Capture& capture, PyObject* object, bool lists) {
   return Ref::borrow(capture.pinned(object));
 }
 
+/// A list that the segment has made, of such objects: one of its own. Else as constant_object.
+Ref constant_argument(Capture& capture, PyObject* object) {
+  if (!PyList_CheckExact(object) || capture.is_outside(object)) return constant_object(capture, object, false);
+  const Ref items = constant_object(capture, object, true);
+  return items ? checked(PySequence_List(items.get())) : Ref();
+}
+
+Ref constant_function(Capture& capture, PyObject* function);
+
+/// functools.partial, made in the segment, of a function and arguments that are constants.
+Ref constant_partial(Capture& capture, PyObject* partial) {
+  const auto part = [&](const char* name) { return checked(PyObject_GetAttrString(partial, name)); };
+  const Ref of = part("func"), args = part("args"), keywords = part("keywords");
+  Ref function = constant_function(capture, of.get());
+  if (!function) return {};
+  Ref values = checked(PyTuple_New(PyTuple_GET_SIZE(args.get()) + 1));
+  PyTuple_SET_ITEM(values.get(), 0, function.release());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args.get()); ++i) {
+    Ref constant = constant_argument(capture, PyTuple_GET_ITEM(args.get(), i));
+    if (!constant) return {};
+    PyTuple_SET_ITEM(values.get(), i + 1, constant.release());
+  }
+  Ref named = checked(PyDict_New());
+  PyObject *name, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(keywords.get(), &position, &name, &value)) {
+    const Ref constant = constant_argument(capture, value);
+    if (!constant) return {};
+    if (PyDict_SetItem(named.get(), name, constant.get()) < 0) throw PythonError{};
+  }
+  return checked(PyObject_Call(reinterpret_cast<PyObject*>(Py_TYPE(partial)), values.get(), named.get()));
+}
+
 /// A function that calls the same and is a constant of the graph. Null: it closes over what the segment has made.
 Ref constant_function(Capture& capture, PyObject* function) {
+  if (std::string_view(Py_TYPE(function)->tp_name) == "functools.partial" && !capture.is_outside(function)) {
+    return constant_partial(capture, function);
+  }
   if (PyMethod_Check(function) && !capture.is_outside(function)) {
     const Ref self = constant_object(capture, PyMethod_GET_SELF(function), false);
     const Ref method = constant_object(capture, PyMethod_GET_FUNCTION(function), false);
@@ -129,6 +166,32 @@ Ref constant_function(Capture& capture, PyObject* function) {
   }
   if (PyFunction_SetClosure(copy.get(), cells.get()) < 0) throw PythonError{};
   return copy;
+}
+
+/// Of the operators of the graph from `first` on, those whose results the checkpoint's policy saves; no marks where it
+/// has none. Nothing: it can't be asked, because `contexts` gives other contexts than those of PyTorch's policies, or
+/// because it looks at an operator's arguments.
+std::optional<std::vector<bool>> kept_by_policy(Capture& capture, PyObject* contexts, size_t first) {
+  std::vector<bool> marks;
+  if (!contexts || !capture.wants_backward) return marks;
+  const auto& nodes = capture.graph.aten_nodes;
+  Ref operators = checked(PyTuple_New(static_cast<Py_ssize_t>(nodes.size() - first)));
+  for (size_t i = first; i < nodes.size(); ++i) {
+    Ref overload = graph::overload_object(nodes[i].op);
+    PyTuple_SET_ITEM(operators.get(), i - first,
+                     capture.wrap(overload.get(), capture.sources.constant(overload.get())).release());
+  }
+  try {
+    const Ref kept = capture.call_polyfill("kept_by_policy", CallArgs{{contexts, operators.get()}});
+    if (!PyList_Check(kept.get())) return std::nullopt;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(kept.get()); ++i) {
+      marks.push_back(PyList_GET_ITEM(kept.get(), i) == Py_True);
+    }
+  } catch (const PythonError&) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+  return marks;
 }
 
 }  // namespace
@@ -185,8 +248,12 @@ Ref Capture::checkpoint(const CallArgs& given) {
         return PyObject_Vectorcall(apply.get(), values.data(), values.size(), nullptr);
       },
       /*always=*/true);
-  if (!call->contexts) partition.checkpoints.insert(target.get());  // else these say what is saved
-  if (writes_ != writes) {                                          // which the call would do again
+  if (const auto kept = kept_by_policy(*this, call->contexts, operators)) {
+    partition.checkpoints[target.get()] = *kept;
+  } else {
+    partition.unknown_policies = true;
+  }
+  if (writes_ != writes) {  // which the call would do again
     throw restart_before(*frame, "a checkpointed function changes objects from outside");
   }
   graph.torch_nodes.resize(index + 1);

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "capture/calls/handlers.h"
+#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -162,6 +163,7 @@ Ref call_c_type(Capture& capture, PyTypeObject* type, const CallArgs& args) {
       value = capture.contents_of(arg);
     }
     if (reads) capture.refuse_opaque(value.get(), 1);
+    guard_classes_asked(capture, reinterpret_cast<PyObject*>(type), value.get(), reads || deep ? 1 : 0);
     if (PyIter_Check(arg) && capture.is_outside(arg)) {
       capture.side_exit(BreakReason::OpaqueIterator, std::string(type->tp_name) + "() of an iterator from outside");
     }

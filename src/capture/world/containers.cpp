@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "guards/constants.h"
 #include "python/abi/sets.h"
@@ -179,6 +180,7 @@ Ref Capture::stand_in_of_dict(PyObject* original, const Source* source) {
     if (!is_constant_key(key) && !is_identity_key(key) && !is_tensor(key)) {
       side_exit(BreakReason::OpaqueObject, source->name() + " is a dict with keys of type " + Py_TYPE(key)->tp_name);
     }
+    guard_classes(*this, key, Question::Hash, 8);
     keys.push_back(key);
   }
   exit_on_change(source, checked(PyLong_FromSize_t(keys.size())).get(), ".__len__()");

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "python/abi/types.h"
 
@@ -129,11 +130,7 @@ void Capture::guard_class_text(PyObject* value, int depth) {
     lookup_attr(value, MAGNETO_STR("__qualname__"));
     return;
   }
-  if (is_python_class(Py_TYPE(value))) {
-    for (PyObject* name : {MAGNETO_STR("__repr__"), MAGNETO_STR("__str__"), MAGNETO_STR("__format__")}) {
-      type_lookup(Py_TYPE(value), name);
-    }
-  }
+  guard_classes(*this, value, Question::Text, 0);
   if (depth > 0 && (PyTuple_Check(value) || PyList_Check(value))) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
       guard_class_text(PySequence_Fast_GET_ITEM(value, i), depth - 1);

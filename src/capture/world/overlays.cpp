@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "support/tensor_object.h"
 
@@ -77,6 +78,7 @@ PyObject* Capture::original_key(PyObject* key) {
     return input->second.real.get();
   }
   if (!is_identity_key(key) && !PyFunction_Check(key)) return nullptr;
+  guard_classes(*this, key, Question::Hash, 0);
   const Source* source = source_of(key);
   if (source && source->kind != SourceKind::Const) guards.identity(source, key);
   return key;
