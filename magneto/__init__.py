@@ -71,3 +71,6 @@ __all__ = [
     "uninstall",
     "why",
 ]
+
+if _variables.asks_for_logs():
+    from magneto import _log as _log  # which says in the end what had nothing to say

@@ -100,7 +100,8 @@ def _called(message: str) -> str:
     """The name in a break's message, as programs write it: "call of builtins.print", "mylib.f.default: no kernel"."""
     called = message.partition("call of ")[2].removeprefix("the C function ")
     if called:
-        name = called.partition(" ")[0].removeprefix("builtins.")
+        name = called.partition(" ")[0].removeprefix("builtins.").removeprefix("__main__.")
+        name = name.removeprefix("torch._tensor.")
         return re.sub(r"^torch\._C\.(TensorBase|_TensorBase)\.", "Tensor.", name)
     operator = message.partition(": ")[0]
     return re.sub(r"^(\w+)\.(\w+)(\.default)?$", r"\1::\2", operator)

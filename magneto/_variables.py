@@ -19,3 +19,8 @@ def _translate() -> None:
 
 
 _translate()
+
+
+def asks_for_logs() -> bool:
+    """The program was started with logs on, or for one function alone."""
+    return any(os.environ.get(name) for name in ("TORCH_LOGS", "TORCHDYNAMO_DEBUG_FUNCTION"))

@@ -86,7 +86,14 @@ NEXT = (
     "under the stance",
     "Take the mark",
 )
-NEXT += ("until then", "must return", "magneto.recompiles()", 'magneto.stats()["no_joint"]')
+NEXT += (
+    "Until that is mended",
+    "Call it once",
+    "says what would stop it",
+    "must return",
+    "magneto.recompiles()",
+    'magneto.stats()["no_joint"]',
+)
 # Errors of calls of our own functions: a traceback has the place.
 WITHOUT_PLACE = {"unknown_backend", "unknown_option", "unknown_setting", "not_yet"}
 

@@ -127,7 +127,7 @@ def test_what_keeps_changing_is_ranked() -> None:
 
     found = run(reduce, *sizes, *modes)
     assert [(count, what) for count, what, _ in found] == [(2, "size 0 of x"), (1, "the value of mode")]
-    assert found[0][2].startswith("leave out dynamic=False") and found[1][2].startswith("move it out:")
+    assert found[0][2].startswith("leave out dynamic=False") and found[1][2].startswith("decide before the call")
     text = str(magneto.recompiles())
     assert "What keeps changing" in text and "expected 2, actual 3" in text
     magneto.reset()

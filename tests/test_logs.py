@@ -40,7 +40,7 @@ def run(folder: Path, text: str, **settings: str) -> dict[str, str]:
     assert process.returncode == 0, process.stderr
     logs: dict[str, str] = collections.defaultdict(str)
     for line in process.stderr.splitlines():
-        found = re.match(r"[VIW]\d+ \S+ \d+ \S+\](?P<id> \[\S+\])?(?: \[__(?P<artifact>\w+)\])? ?(?P<text>.*)", line)
+        found = re.match(r"[VIW]\d+ \S+ \d+ \S+\](?P<id> \[\d\S*\])?(?: \[__(?P<artifact>\w+)\])? ?(?P<text>.*)", line)
         assert found, line
         logs[found["artifact"] or ""] += f"{(found['id'] or '').strip()} {found['text']}\n"
     return logs

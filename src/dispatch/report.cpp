@@ -43,7 +43,6 @@ bool follows_another(const runtime::Exit& exit) {
   return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
 }
 
-
 /// A guard's failure with the user's expressions for what lay on the value stack where the segment begins.
 std::string readable(const CodePlace& start, const std::string& text) {
   if (text.find("___stack") == text.npos) return text;
@@ -71,8 +70,8 @@ std::string without_values(const std::string& failure) {
 
 std::string break_text(const runtime::Exit& exit) {
   const BreakInfo info = break_info(exit.reason, exit.message);
-  return worded(reason_of(exit), "graph_break", "sOssO", info.name, text_object(message_of(exit)).get(), info.explanation,
-                info.hint, stack_list(stack_of(exit)).get());
+  return worded(reason_of(exit), "graph_break", "sOssO", info.name, text_object(message_of(exit)).get(),
+                info.explanation, info.hint, stack_list(stack_of(exit)).get());
 }
 
 void report_exit(Context& context, const runtime::Exit& exit) {
@@ -270,7 +269,8 @@ void report_undone(const CodePlace& place, PyObject* raised, Fault fault) {
   history().note(Event::undone, place, name);
   if (log_enabled("graph_breaks")) {
     log("graph_breaks", "An operator in the graph of " + place_text(place) + " raised " + name +
-                            "; the run is undone, and CPython runs the segment, to raise at the right line");
+                            "; the run is undone, and CPython runs the segment" +
+                            (fault == Fault::Assumption ? "" : ", to raise at the right line"));
   }
 }
 

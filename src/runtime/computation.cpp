@@ -167,7 +167,8 @@ class CallableComputation final : public Computation {
       throw PythonError{};
     }
     if (static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != outputs_) {
-      PyErr_Format(failed.get(), "%s, which the backend gave, returned %zd results; it must return %zu, those of the graph",
+      PyErr_Format(failed.get(),
+                   "%s, which the backend gave, returned %zd results; it must return %zu, those of the graph",
                    name().c_str(), PySequence_Fast_GET_SIZE(value), outputs_);
       throw PythonError{};
     }
