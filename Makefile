@@ -5,8 +5,9 @@
 #   make test-all   the long tests as well: all operators in all dtypes, all models with the default backend
 #   make build      .venv with the package in place: .venv/bin/python -c "import magneto"
 #   make bench      the figures against torch.compile; results in bench/results/
-#   make lint       structure (tools/structure.toml), clang-format, clang-tidy, ruff, mypy
+#   make lint       structure (tools/structure.toml), clang-format, clang-tidy, ruff, mypy, docs
 #   make lint-fast  all but clang-tidy, in seconds
+#   make docs       the documentation site, into build/site; its code blocks run in the tests (tools/run_docs.py)
 #   make odr        the whole program through the linker's -Wodr: no two definitions of one class
 #   make sanitize   the tests under AddressSanitizer and UBSan, then the threaded ones under ThreadSanitizer
 #   make wheel      dist/magneto-*.whl, for this Python and this PyTorch
@@ -24,7 +25,7 @@ ARGS ?=
 venv := .venv/bin/python
 setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
-.PHONY: build test test-all demo bench lint lint-fast odr sanitize wheel clean distclean
+.PHONY: build test test-all demo bench lint lint-fast docs odr sanitize wheel clean distclean
 .DELETE_ON_ERROR:
 
 .venv/.ready-build: tools/setup.sh
@@ -35,6 +36,9 @@ setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
 .venv/.ready-lint: tools/setup.sh pyproject.toml .venv/.ready-build
 	@$(setup) lint
+
+.venv/.ready-docs: tools/setup.sh pyproject.toml .venv/.ready-build
+	@$(setup) docs
 
 .venv/.ready-wheel: tools/setup.sh pyproject.toml .venv/.ready-build
 	@$(setup) wheel
@@ -54,11 +58,15 @@ demo: build .venv/.ready-test
 bench: build .venv/.ready-test
 	@$(venv) -P bench/run.py $(ARGS)
 
-lint: .venv/.ready-test .venv/.ready-lint
+lint: .venv/.ready-test .venv/.ready-lint .venv/.ready-docs
 	@tools/lint.sh $(JOBS)
 
-lint-fast: .venv/.ready-test .venv/.ready-lint
+lint-fast: .venv/.ready-test .venv/.ready-lint .venv/.ready-docs
 	@tools/lint.sh $(JOBS) fast
+
+# The variable: the theme tells of its authors' next one.
+docs: .venv/.ready-docs
+	@NO_MKDOCS_2_WARNING=1 $(venv) -P -m mkdocs --quiet build --strict
 
 # Types are compared when objects are linked; what the code does is not looked at, so it is not optimised.
 odr: build

@@ -7,12 +7,6 @@ from typing import Any, TypedDict
 torch_version: str
 """The PyTorch that the core was built against."""
 
-class MagnetoError(RuntimeError):
-    """Base of the errors that are Magneto's own."""
-
-class Unsupported(MagnetoError):
-    """Something in the program can't be captured, under `fullgraph=True`."""
-
 class Options(TypedDict):
     fullgraph: bool
     dynamic: bool | None
@@ -20,6 +14,9 @@ class Options(TypedDict):
     mode: str  # one of _options.MODES
     options: dict[str, Any]  # settings, by their names in magneto.config
     disable: bool
+    name: str
+    isolate_recompiles: bool
+    shapes: dict[str, tuple[Any, ...]] | None  # magneto/_shapes_spec.py
 
 class ExplainReport(TypedDict):
     graphs: list[Any]  # torch.fx.GraphModule
@@ -104,6 +101,8 @@ def comptime(callback: Callable[[Any], object], /) -> bool:
     """In a capture: calls `callback` with a view of the capture, and is True. Else False."""
 
 def cache_directory() -> str: ...
+def save_cache_artifacts() -> tuple[bytes, list[str]] | None: ...
+def load_cache_artifacts(artifacts: bytes, /) -> list[str]: ...
 def set_config(name: str, value: bool | int | float | str, /) -> None: ...
 def setting_rows() -> list[tuple[str, bool | int | float | str, float | None, str, str, str, str]]:
     """(name, default, minimum, "process" | "callable" | "tests", environment variable, torch's names, doc) of each."""

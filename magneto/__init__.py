@@ -25,6 +25,7 @@ from magneto._api import (
     debug_dump,
     disable,
     explain,
+    graph_break,
     is_compiling,
     list_modes,
     list_options,
@@ -34,11 +35,13 @@ from magneto._api import (
     summary,
     why,
 )
+from magneto._artifacts import load_cache_artifacts, save_cache_artifacts
 from magneto._backends import list_backends, register_backend
 from magneto._installation import install, uninstall
 from magneto._marks import mark_dynamic, mark_static, mark_unbacked, maybe_mark_dynamic
 from magneto._module import OptimizedModule
 from magneto._stance import set_stance
+from magneto._substitute import substitute_in_graph
 
 __version__ = "0.1.0"
 
@@ -53,11 +56,13 @@ __all__ = [
     "disable",
     "exc",
     "explain",
+    "graph_break",
     "install",
     "is_compiling",
     "list_backends",
     "list_modes",
     "list_options",
+    "load_cache_artifacts",
     "mark_dynamic",
     "mark_static",
     "mark_unbacked",
@@ -65,8 +70,10 @@ __all__ = [
     "recompiles",
     "register_backend",
     "reset",
+    "save_cache_artifacts",
     "set_stance",
     "stats",
+    "substitute_in_graph",
     "summary",
     "uninstall",
     "why",

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
-from magneto import _C, _arguments, _options, config, exc
+from magneto import _C, _arguments, _options, _shapes_spec, config, exc
 from magneto._module import OptimizedModule
 from magneto._options import MODES
+
+if TYPE_CHECKING:  # their classes would be a third of the import's time
+    from magneto._explain import ExplainOutput
+    from magneto._history import Recompiles, Summary, Why
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +30,9 @@ def compile(
     options: Mapping[str, Any] | None = ...,
     disable: bool = ...,
     recompile_limit: int | None = ...,
+    name: str | None = ...,
+    isolate_recompiles: bool = ...,
+    shapes_spec: Any = ...,
 ) -> F: ...
 
 
@@ -40,6 +47,9 @@ def compile(
     options: Mapping[str, Any] | None = ...,
     disable: bool = ...,
     recompile_limit: int | None = ...,
+    name: str | None = ...,
+    isolate_recompiles: bool = ...,
+    shapes_spec: Any = ...,
 ) -> Callable[[F], F]: ...
 
 
@@ -53,6 +63,9 @@ def compile(
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
     recompile_limit: int | None = None,
+    name: str | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
 ) -> Any:
     """Compiles a function, a method or a module; without `model`, gives a decorator.
 
@@ -70,6 +83,20 @@ def compile(
             (`magneto.list_options()` has all, with their meaning); another's backend gets them as its `options=`.
         disable: Whether to give `model` back as it is.
         recompile_limit: Captures kept for this one callable; None: `config.cache_size_limit`.
+        name: What profilers, debug directories and `repr` call it.
+        isolate_recompiles: Captures are always a callable's own, but for one thing: those of one object serve other
+            objects of its class, compiled with the same arguments, where their guards hold. True: not those of this.
+        shapes_spec: Which sizes of the arguments may vary: torch.fx.experimental.dynamic_spec's ParamsSpec or
+            ShapesSpec, or a dict from parameters to a list with an entry for each dimension: None or a number (part of
+            the program), `(min, max)` (may vary; each may be None). What it does not name is part of the program.
+            A call with other sizes is a `magneto.exc.ConstraintViolation`. Not together with `dynamic`.
+
+    Returns:
+        A callable, or for a module an `OptimizedModule`; without `model` a decorator.
+
+    Raises:
+        magneto.exc.InvalidValue: An argument has a value that it can't have.
+        magneto.exc.InvalidBackend: There is no such backend; `InvalidMode` and `InvalidOption` likewise.
     """
     arguments: dict[str, Any] = {
         "fullgraph": fullgraph,
@@ -79,6 +106,9 @@ def compile(
         "options": options,
         "disable": disable,
         "recompile_limit": recompile_limit,
+        "name": name,
+        "isolate_recompiles": isolate_recompiles,
+        "shapes_spec": shapes_spec,
     }
     core_options = _arguments.core_options(**arguments)
     if model is None:
@@ -90,6 +120,8 @@ def compile(
             f"magneto.compile takes a function, a method or a module, not {what}."
             + (" Compile its methods or an instance of it." if isinstance(model, type) else "")
         )
+    if core_options["shapes"]:
+        _shapes_spec.check_parameters(core_options["shapes"], model)
     if disable or config.disable:
         return model
     if isinstance(model, torch.nn.Module):
@@ -107,19 +139,22 @@ def list_modes() -> dict[str, str]:
     return dict(MODES)
 
 
-class _Disabler:
-    """`disable` without a function: a decorator and a context manager."""
+class Disabler:
+    """What `disable` gives without a function: a decorator and a context manager."""
 
-    def __init__(self, recursive: bool) -> None:
+    def __init__(self, recursive: bool, reason: str | None) -> None:
         self._recursive = recursive
+        self._reason = reason
         self._previous: list[bool] = []
 
     def __call__(self, fn: F) -> F:
-        return disable(fn, recursive=self._recursive)
+        return disable(fn, recursive=self._recursive, reason=self._reason)
 
-    def __enter__(self) -> _Disabler:
+    def __enter__(self) -> Disabler:
         if not self._recursive:
             raise exc.InvalidValue("disable(recursive=False) is a decorator: a block has no frame of its own to skip")
+        if self._reason is not None:
+            raise exc.InvalidValue("disable(reason=...) is a decorator: a block is no graph break that could name it")
         self._previous.append(_C.set_disabled(True))
         return self
 
@@ -128,27 +163,60 @@ class _Disabler:
 
 
 @overload
-def disable(fn: F, *, recursive: bool = ...) -> F: ...
+def disable(fn: F, *, recursive: bool = ..., reason: str | None = ...) -> F: ...
 
 
 @overload
-def disable(fn: None = None, *, recursive: bool = ...) -> _Disabler: ...
+def disable(fn: None = None, *, recursive: bool = ..., reason: str | None = ...) -> Disabler: ...
 
 
-def disable(fn: Any = None, *, recursive: bool = True) -> Any:
+def disable(fn: Any = None, *, recursive: bool = True, reason: str | None = None) -> Any:
     """Keeps a function, or with a `with` statement a block, from being compiled.
 
-    In compiled code a call of a disabled function is a graph break. With `recursive=False` only the function's own
-    frame is left to CPython: functions that it calls may be captured.
+    In compiled code a call of a disabled function is a graph break.
+
+    Args:
+        fn: A function, a method, a module or a compiled callable. Without it: a decorator and a context manager.
+        recursive: False: only the function's own frame is left to CPython; functions that it calls may be captured.
+        reason: What messages about the graph break say.
+
+    Raises:
+        magneto.exc.InvalidValue: `fn` is no callable; `recursive=False` or `reason` for a block.
     """
     if not isinstance(recursive, bool):
         raise exc.InvalidValue(f"recursive must be True or False, not {recursive!r}")
+    if reason is not None and not isinstance(reason, str):
+        raise exc.InvalidValue(f"reason must be a text or None, not {reason!r}")
     if fn is None:
-        return _Disabler(recursive)
+        return Disabler(recursive, reason)
     fn = _original(fn)
     if not callable(fn):
         raise exc.InvalidValue(f"magneto.disable takes a callable, not an object of type {type(fn).__name__}")
-    return _C.disable(fn, recursive)
+    disabled = _C.disable(fn, recursive)
+    if reason is not None:
+        disabled._torchdynamo_disable_msg = reason  # type: ignore[attr-defined]
+    return disabled
+
+
+def graph_break(msg: str = "") -> None:
+    """Ends the graph here when it is captured; else does nothing.
+
+    Args:
+        msg: What messages about this break say.
+    """
+
+
+graph_break.__module__ = "magneto"
+graph_break._torchdynamo_disable_msg = True  # type: ignore[attr-defined]  # the reason is the call's argument
+_C.disallow_in_graph(graph_break)
+
+
+@overload
+def explain(fn: Callable[..., Any]) -> Callable[..., ExplainOutput]: ...
+
+
+@overload
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> ExplainOutput: ...
 
 
 def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -156,17 +224,32 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
     `explain(fn)(*args, **kwargs)` and `explain(fn, *args, **kwargs)` are the same. The call happens: its side effects
     do too. Nothing is left in `fn`'s own cache.
+
+    Returns:
+        A report to `print`, with the fields graphs, graph_count, graph_break_count, op_count, break_reasons,
+        ops_per_graph, out_guards and compile_times.
+
+    Raises:
+        magneto.exc.InvalidValue: `fn` can't be called.
     """
     original = _original(fn)
     if not callable(original):
         raise exc.InvalidValue(f"magneto.explain takes a callable, not an object of type {type(fn).__name__}")
 
     def inner(*args: Any, **kwargs: Any) -> Any:
-        from magneto import _explain  # its classes would be a third of the import's time
+        from magneto import _explain
 
         return _explain.run(original, args, kwargs)
 
     return inner(*args, **kwargs) if args or kwargs else inner
+
+
+@overload
+def debug_dump(fn: Callable[..., Any]) -> Callable[..., list[dict[str, str]]]: ...
+
+
+@overload
+def debug_dump(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> list[dict[str, str]]: ...
 
 
 def debug_dump(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -196,21 +279,21 @@ def _original(value: Any) -> Any:
     return value
 
 
-def why(fn: Callable[..., Any]) -> Any:
+def why(fn: Callable[..., Any]) -> Why:
     """How calls of `fn` have run, and where under CPython, why. For any function, method or module: `print` it."""
     from magneto import _history
 
     return _history.why(fn)
 
 
-def recompiles() -> Any:
+def recompiles() -> Recompiles:
     """What keeps changing from call to call, most frequent first, each with the line that would stop it: `print` it."""
     from magneto import _history
 
     return _history.recompiles()
 
 
-def summary() -> Any:
+def summary() -> Summary:
     """All captures, graph breaks, recompiles and fallbacks by place, with counts: `print` it."""
     from magneto import _history
 
@@ -253,10 +336,25 @@ def is_compiling() -> bool:
     return _C.is_compiling()
 
 
+@overload
+def allow_in_graph(fn: F) -> F: ...
+
+
+@overload
+def allow_in_graph(fn: list[F] | tuple[F, ...]) -> list[F]: ...
+
+
 def allow_in_graph(fn: Any) -> Any:
     """Puts calls of `fn` into the graph as they are, without looking inside. Takes a callable or several.
 
-    `fn` must be a pure function of tensors and constants that gives tensors; nothing checks that. Also a decorator.
+    Also a decorator.
+
+    Args:
+        fn: A function, or a list or tuple of several. It must be a pure function of tensors and constants that gives
+            tensors; nothing checks that.
+
+    Raises:
+        magneto.exc.InvalidValue: One of them can't be called.
     """
     if isinstance(fn, (list, tuple)):
         return [allow_in_graph(item) for item in fn]

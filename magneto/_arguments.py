@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from magneto import _backends, _options, config, exc
+from magneto import _backends, _options, _shapes_spec, config, exc
 
 
 def core_options(
@@ -17,11 +17,17 @@ def core_options(
     options: Any = None,
     disable: Any = False,
     recompile_limit: Any = None,
+    name: Any = None,
+    isolate_recompiles: Any = False,
+    shapes_spec: Any = None,
 ) -> dict[str, Any]:
     """What the core gets; raises for names and types that are not valid."""
-    for name, value in (("fullgraph", fullgraph), ("disable", disable)):
+    flags = {"fullgraph": fullgraph, "disable": disable, "isolate_recompiles": isolate_recompiles}
+    for argument, value in flags.items():
         if not isinstance(value, bool):
-            raise exc.InvalidValue(f"{name} must be True or False, not {value!r}")
+            raise exc.InvalidValue(f"{argument} must be True or False, not {value!r}")
+    if name is not None and not isinstance(name, str):
+        raise exc.InvalidValue(f"name must be a text or None, not {name!r}")
     if dynamic is not None and not isinstance(dynamic, bool):
         raise exc.InvalidValue(f"dynamic must be True, False or None, not {dynamic!r}")
     if mode is not None and (not isinstance(mode, str) or mode not in _options.MODES):
@@ -35,6 +41,7 @@ def core_options(
         raise exc.InvalidValue("Either mode or options can be given, not both at the same time")
     if options is not None and not isinstance(options, Mapping):
         raise exc.InvalidValue(f"options must be a dict, not {options!r}")
+    shapes = _shapes_spec.resolve(shapes_spec, dynamic)
     resolved = _backends.resolve(backend)
     if mode == "lite" and resolved == "magneto":
         resolved = "aot_eager"
@@ -48,9 +55,12 @@ def core_options(
         settings["cache_size_limit"] = recompile_limit
     return {
         "fullgraph": fullgraph,
-        "dynamic": dynamic,
+        "dynamic": dynamic if shapes is None else False,  # what a specification does not name is part of the program
         "backend": resolved,
         "mode": mode or "default",
         "options": settings,
         "disable": disable,
+        "name": name or "",
+        "isolate_recompiles": isolate_recompiles,
+        "shapes": shapes,
     }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from magneto import exc
 
 Backend = Callable[..., Callable[..., Any]]
+B = TypeVar("B", bound=Backend)
 
 # Backends that the core knows: name -> what it does.
 NATIVE: Mapping[str, str] = {
@@ -27,11 +28,24 @@ def list_backends() -> list[str]:
     return sorted({*NATIVE, *ALIASES, *_registered})
 
 
-def register_backend(compiler: Backend | None = None, name: str | None = None) -> Any:
+@overload
+def register_backend(compiler: B, name: str | None = ...) -> B: ...
+
+
+@overload
+def register_backend(compiler: None = None, name: str | None = ...) -> Callable[[B], B]: ...
+
+
+def register_backend(compiler: Any = None, name: str | None = None) -> Any:
     """Gives a backend a name. Also a decorator, with and without arguments.
 
-    `compiler(graph_module, example_inputs)` returns a callable that takes the graph's inputs and gives its outputs as
-    a tuple or list. Without `name` its own `__name__` is used.
+    Args:
+        compiler: `compiler(graph_module, example_inputs)` returns a callable that takes the graph's inputs and gives
+            its outputs as a tuple or list. The graph is a `torch.fx.GraphModule` of torch calls.
+        name: Without it, the `__name__` of `compiler`.
+
+    Raises:
+        magneto.exc.InvalidValue: `compiler` can't be called, has no name, or the name is another backend's.
     """
     if compiler is None:
         return lambda function: register_backend(function, name)

@@ -172,7 +172,8 @@ def why(fn: Callable[..., Any]) -> Why:
     called = [row for row in rows("graph_break") if _is_call_of(row.cause, fn, function)]
     reasons += [f"{times(row.total)} called for real, by CPython: {row.cause}, at {row.place}" for row in called]
     eager += len(called) + sum(row.event in _LEFT for row in here)
-    return Why(name, _verdict(fn, compiled is not None, captures, eager), reasons)
+    trains_eagerly = any(row.event == "no_joint" for row in here)
+    return Why(name, _verdict(fn, compiled is not None, captures, eager, trains_eagerly), reasons)
 
 
 def why_named(name: str, names: Mapping[str, Any]) -> Why:
@@ -192,14 +193,17 @@ def why_named(name: str, names: Mapping[str, Any]) -> Why:
     here = [row for row in rows("capture", *_EVENTS) if row.function == name or row.function.endswith("." + name)]
     reasons = [f"{row.place}: {_EVENTS[row.event](row)}" for row in here if row.event in _EVENTS]
     captures = sum(row.total for row in here if row.event == "capture")
-    return Why(name, _verdict(None, False, captures, sum(row.event in _LEFT for row in here)), reasons)
+    eager, trains_eagerly = (sum(row.event in kinds for row in here) for kinds in (_LEFT, ("no_joint",)))
+    return Why(name, _verdict(None, False, captures, eager, bool(trains_eagerly)), reasons)
 
 
-def _verdict(fn: Any, is_compiled: bool, captures: int, eager: int) -> str:
+def _verdict(fn: Any, is_compiled: bool, captures: int, eager: int, trains_eagerly: bool) -> str:
     if _is_disabled(fn):
         return "runs under CPython: it is marked with magneto.disable"
     if captures and eager:
         return "runs compiled, but some of it runs under CPython"
+    if captures and trains_eagerly:
+        return "is captured, but its gradients are not compiled: it trains at eager's speed"
     if captures:
         return "runs compiled"
     if eager:
@@ -228,6 +232,9 @@ _EVENTS: dict[str, Callable[[Row], str]] = {
     "limit": lambda row: f"new cases are left to CPython: config.{row.cause} is reached; {row.example}",
     "undone": lambda row: f"an operator raised {row.cause} {times(row.total)}: CPython ran it again",
     "skipped": lambda row: f"its frames are not captured by themselves: {row.cause}",
+    "no_joint": lambda row: (
+        f"trains at eager's speed from line {row.line} on, its torch calls one by one under autograd: {row.cause}"
+    ),
 }
 
 
@@ -291,6 +298,11 @@ class Summary(Tables):
             "Left to CPython",
             ("Count", "Cause", "At"),
             [(str(row.total), f"{row.cause}: {row.example}" if row.example else row.cause, row.place) for row in left],
+        )
+        yield Table(
+            "Trained at eager's speed",
+            ("Count", "Why gradients are not compiled", "At"),
+            [(str(row.total), row.cause, row.place) for row in of["no_joint"]],
         )
 
 

@@ -20,10 +20,22 @@ def mark_dynamic(
     hint_override: int | None = None,
     specialize_on: Any = None,
 ) -> None:
-    """The size of `t` in dimension `index` (`dim`, or each of several) may be any from `min` to `max` (2 and no limit).
+    """The size of `t` in dimension `index` may be any from `min` to `max`: the first capture already holds for all.
 
-    The first capture already holds for all of them. Where the program is valid for one size alone,
-    `magneto.exc.ConstraintViolation` names the line that says so. Sizes 0 and 1 are captures of their own.
+    Sizes 0 and 1 are captures of their own. Where the program is valid for one size alone, the call that captures it
+    raises `magneto.exc.ConstraintViolation`, which names the line that says so.
+
+    Args:
+        t: An argument of the compiled callable, or a tensor that it reads.
+        index: The dimension, or several; negative ones count from the end.
+        dim: Another name for it.
+        min: The least size; None: 2.
+        max: The largest; None: there is no limit.
+        hint_override: Changes nothing, and says so.
+        specialize_on: Changes nothing, and says so.
+
+    Raises:
+        magneto.exc.InvalidValue: `t` is no tensor, or has no such dimension.
     """
     _say_unused("mark_dynamic", hint_override=hint_override, specialize_on=specialize_on)
     for each in _dimensions(t, dim if index is None else index):

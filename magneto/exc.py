@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from magneto._C import MagnetoError as MagnetoError
-from magneto._C import Unsupported as Unsupported
+
+class MagnetoError(RuntimeError):
+    """Base of the errors that are Magneto's own."""
+
+
+class Unsupported(MagnetoError):
+    """Something in the program can't be captured, under `fullgraph=True`."""
 
 
 class InvalidName(MagnetoError, ValueError):

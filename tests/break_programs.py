@@ -1,5 +1,5 @@
-"""For each break reason (src/capture/breaks.def) a program that has it: its page in docs/breaks shows the function, and
-tests/test_break_pages.py runs it."""
+"""For each break reason (src/capture/breaks.def) a program that has it, and one that does the same without: its page in
+docs/breaks shows both, and tests/test_break_pages.py runs them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,23 @@ import magneto
 
 
 class Example(NamedTuple):
-    """A function with the break, and what makes its arguments."""
+    """A function with the break, and what makes its arguments; the same without the break, and its arguments, where they
+    are others."""
 
     function: Callable[..., Any]
+    fixed: Callable[..., Any] | None = None
     arguments: Callable[[], tuple[Any, ...]] = lambda: (torch.ones(3),)
+    fixed_arguments: Callable[[], tuple[Any, ...]] | None = None
     settings: dict[str, Any] = {}
 
 
 def data_dependent_value(x):
     scale = x.sum().item()  # <- here
+    return x * scale
+
+
+def data_dependent_value_fixed(x):
+    scale = x.sum()  # a tensor with one number
     return x * scale
 
 
@@ -34,14 +42,27 @@ def data_dependent_branch(x):
     return x - 1
 
 
+def data_dependent_branch_fixed(x):
+    return torch.where(x.sum() > 0, x + 1, x - 1)
+
+
 def opaque_call(x):
     now = time.perf_counter()  # <- here
+    return x + now * 0
+
+
+def opaque_call_fixed(x, now):  # the caller reads the clock
     return x + now * 0
 
 
 def input_output(x):
     y = x + 1
     print(end="")  # <- here
+    return y * 2
+
+
+def input_output_fixed(x):  # the caller prints
+    y = x + 1
     return y * 2
 
 
@@ -54,13 +75,29 @@ def disabled_function(x):
     return helper(x.sin()) * 2  # <- here
 
 
+def plain_helper(x):
+    return x + 1
+
+
+def disabled_function_fixed(x):
+    return plain_helper(x.sin()) * 2  # not marked
+
+
 def opaque_object(x, lock):
     with lock:  # <- here
         return x + 1
 
 
+def opaque_object_fixed(x):  # the caller holds the lock
+    return x + 1
+
+
 def unsupported_tensor(x):
     return x * 2  # <- here, where x is sparse
+
+
+def unsupported_tensor_fixed(x):  # called with x.to_dense()
+    return x * 2
 
 
 @torch.library.custom_op("break_programs::twice", mutates_args=())
@@ -72,12 +109,36 @@ def unsupported_operator(x):
     return twice(x) + 1  # <- here: it has no register_fake
 
 
+@torch.library.custom_op("break_programs::twice_with_fake", mutates_args=())
+def twice_with_fake(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@twice_with_fake.register_fake
+def twice_fake(x):
+    return torch.empty_like(x)
+
+
+def unsupported_operator_fixed(x):
+    return twice_with_fake(x) + 1
+
+
 def data_access(x):
     return x.data_ptr() % 64, x + 1  # <- here
 
 
+def data_access_fixed(x):  # the caller asks for the address
+    return x + 1
+
+
 def mutation(x, parameter):
     parameter.data = x + 1  # <- here
+    return parameter * 2
+
+
+def mutation_fixed(x, parameter):
+    with torch.no_grad():
+        parameter.copy_(x + 1)
     return parameter * 2
 
 
@@ -87,6 +148,10 @@ def autograd_call(x):
     return loss
 
 
+def autograd_call_fixed(x):  # the caller calls backward()
+    return (x * 2).sum()
+
+
 async def later(x):
     return x + 1
 
@@ -94,6 +159,10 @@ async def later(x):
 def generator(x):
     coroutine = later(x)  # <- here
     coroutine.close()
+    return x
+
+
+def generator_fixed(x):  # the caller makes the coroutine
     return x
 
 
@@ -107,6 +176,11 @@ def callback(x):
     return x * order[0]
 
 
+def callback_fixed(x):
+    order = sorted([2, 1], key=lambda value: value)
+    return x * order[0]
+
+
 class Temporary:
     def __del__(self):
         pass
@@ -117,9 +191,20 @@ def finalizer(x):
     return x + 1
 
 
+def finalizer_fixed(x, temporary):  # the caller makes it
+    return x + 1
+
+
 def exception(x, error):
     try:
         raise error  # <- here: it is one from outside, and raising changes it
+    except ValueError:
+        return x + 1
+
+
+def exception_fixed(x):
+    try:
+        raise ValueError
     except ValueError:
         return x + 1
 
@@ -129,21 +214,36 @@ def forced(x):
 
 
 EXAMPLES: dict[str, Example] = {
-    "DataDependentValue": Example(data_dependent_value),
-    "DataDependentBranch": Example(data_dependent_branch),
-    "OpaqueCall": Example(opaque_call),
-    "InputOutput": Example(input_output),
-    "DisabledFunction": Example(disabled_function),
-    "OpaqueObject": Example(opaque_object, lambda: (torch.ones(3), threading.Lock())),
-    "UnsupportedTensor": Example(unsupported_tensor, lambda: (torch.ones(3).to_sparse(),)),
-    "UnsupportedOperator": Example(unsupported_operator),
-    "DataAccess": Example(data_access),
-    "Mutation": Example(mutation, lambda: (torch.ones(3), torch.nn.Parameter(torch.ones(3)))),
-    "AutogradCall": Example(autograd_call, lambda: (torch.ones(3, requires_grad=True),)),
-    "Generator": Example(generator),
-    "Callback": Example(callback),
-    "Finalizer": Example(finalizer),
-    "Exception": Example(exception, lambda: (torch.ones(3), ValueError())),
+    "DataDependentValue": Example(data_dependent_value, data_dependent_value_fixed),
+    "DataDependentBranch": Example(data_dependent_branch, data_dependent_branch_fixed),
+    "OpaqueCall": Example(opaque_call, opaque_call_fixed, fixed_arguments=lambda: (torch.ones(3), 1.0)),
+    "InputOutput": Example(input_output, input_output_fixed),
+    "DisabledFunction": Example(disabled_function, disabled_function_fixed),
+    "OpaqueObject": Example(
+        opaque_object,
+        opaque_object_fixed,
+        lambda: (torch.ones(3), threading.Lock()),
+        lambda: (torch.ones(3),),
+    ),
+    "UnsupportedTensor": Example(
+        unsupported_tensor,
+        unsupported_tensor_fixed,
+        lambda: (torch.ones(3).to_sparse(),),
+        lambda: (torch.ones(3),),
+    ),
+    "UnsupportedOperator": Example(unsupported_operator, unsupported_operator_fixed),
+    "DataAccess": Example(data_access, data_access_fixed),
+    "Mutation": Example(mutation, mutation_fixed, lambda: (torch.ones(3), torch.nn.Parameter(torch.ones(3)))),
+    "AutogradCall": Example(autograd_call, autograd_call_fixed, lambda: (torch.ones(3, requires_grad=True),)),
+    "Generator": Example(generator, generator_fixed),
+    "Callback": Example(callback, callback_fixed),
+    "Finalizer": Example(finalizer, finalizer_fixed, fixed_arguments=lambda: (torch.ones(3), Temporary())),
+    "Exception": Example(
+        exception,
+        exception_fixed,
+        lambda: (torch.ones(3), ValueError()),
+        lambda: (torch.ones(3),),
+    ),
     "Forced": Example(forced, settings={"exit_every": 1}),
 }
 

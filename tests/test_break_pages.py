@@ -8,6 +8,7 @@ from types import ModuleType
 
 import break_programs
 import pytest
+import torch
 
 import magneto
 from magneto import _test_settings, exc
@@ -35,14 +36,22 @@ def test_each_reason_has_a_program_or_a_reason(tool: ModuleType) -> None:
 
 @pytest.mark.parametrize("reason", break_programs.EXAMPLES)
 def test_program_breaks(reason: str) -> None:
-    function, arguments, settings = break_programs.EXAMPLES[reason]
-    with _test_settings.patch(**settings):
-        magneto.compile(function, backend="eager")(*arguments())
+    example = break_programs.EXAMPLES[reason]
+    with _test_settings.patch(**example.settings):
+        magneto.compile(example.function, backend="eager")(*example.arguments())
     reasons = [text.partition(":")[0] for text in magneto.stats()["break_reasons"]]
     assert reason in reasons, reasons
 
 
+@pytest.mark.parametrize("reason", [reason for reason, example in break_programs.EXAMPLES.items() if example.fixed])
+def test_fixed_program_does_not_break(reason: str) -> None:
+    example = break_programs.EXAMPLES[reason]
+    arguments = (example.fixed_arguments or example.arguments)()
+    got = magneto.compile(example.fixed, backend="eager", fullgraph=True)(*arguments)
+    assert torch.equal(got, example.fixed(*(example.fixed_arguments or example.arguments)()))
+
+
 def test_errors_name_the_page() -> None:
-    function, arguments, _ = break_programs.EXAMPLES["InputOutput"]
+    example = break_programs.EXAMPLES["InputOutput"]
     with pytest.raises(exc.Unsupported, match="docs/breaks/InputOutput.md"):
-        magneto.compile(function, backend="eager", fullgraph=True)(*arguments())
+        magneto.compile(example.function, backend="eager", fullgraph=True)(*example.arguments())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -273,3 +274,44 @@ def test_advice_on_values(guard: str, what: str, remedy: str) -> None:
     said = advice(guard)
     assert said.what == what and said.remedy.startswith(remedy), said
     assert "L[" not in said.remedy
+
+
+class Lookup(torch.autograd.Function):
+    """Its backward can't be captured: it prints."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        print(end="")
+        return gradient * 2
+
+
+class Trained(torch.nn.Module):
+    def __init__(self, custom: bool) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.custom = custom
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        return Lookup.apply(y) if self.custom else y * 2
+
+
+@pytest.mark.parametrize("custom", [False, True])
+def test_why_tells_whether_a_model_trains_compiled(custom: bool) -> None:
+    model = magneto.compile(Trained(custom))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # said once in a process
+        for _ in range(2):
+            model(X).sum().backward()
+    found = magneto.why(model)
+    if custom:
+        assert found.verdict == "is captured, but its gradients are not compiled: it trains at eager's speed"
+        assert "under autograd: " in str(found) and "Lookup" in str(found), str(found)
+        assert "Trained at eager's speed" in str(magneto.summary())
+    else:
+        assert found.verdict == "runs compiled"
+    assert magneto.why(Trained.forward).verdict == found.verdict

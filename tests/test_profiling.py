@@ -47,6 +47,29 @@ def test_profiles_have_stages_and_kernels_as_ranges() -> None:
     assert [count for name, count in seen.items() if name.startswith("magneto::") and "softmax" in name] == [2]
 
 
+def test_profiles_have_torch_compiles_ranges() -> None:
+    """A region with its compile's id around its kernels, a lookup of guards before each."""
+
+    def breaking(x: torch.Tensor) -> torch.Tensor:
+        y = softmax(x)
+        magneto.graph_break()
+        return torch.tanh(y) * 3
+
+    compiled = magneto.compile(breaking, name="half")
+    x = X.clone().requires_grad_()
+    compiled(x)
+    with torch.profiler.profile() as profile:
+        compiled(x).sum().backward()
+    ranges = ("Torch-Compiled Region", "TorchDynamo Cache Lookup")
+    events = [event for event in profile.events() if event.name.startswith(ranges)]
+    events.sort(key=lambda event: event.time_range.start)
+    first, second = "Torch-Compiled Region: 0/0 (half)", "Torch-Compiled Region: 1/0 (half)"
+    assert [event.name for event in events] == [ranges[1], first, ranges[1], second]
+    kernels = {event.name: event.cpu_parent for event in profile.events() if event.name.startswith("magneto::")}
+    parents = {parent.name for parent in kernels.values() if parent is not None}
+    assert {first, second, "CompiledFunctionBackward"} <= parents, kernels
+
+
 PERF = """
 import os, torch, magneto
 magneto.compile(lambda x: torch.softmax(x.sin(), -1))(torch.randn(64, 64))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -28,15 +30,21 @@ def rows() -> dict[str, tuple[str, str]]:
     return {name: (joined(cause), joined(hint)) for name, cause, hint in _ROW.findall(table) if name != "None"}
 
 
+def _block(function: Callable[..., Any]) -> list[str]:
+    return ["<!-- not run: tests/test_break_pages.py does -->", "```python", break_programs.source(function), "```"]
+
+
 def page(name: str, cause: str, hint: str) -> str:
     """The page of a reason."""
     lines = [f"# {name}", "", f"The graph ends here because {cause}.", ""]
     if hint:
         lines += [f"What helps: {hint}.", ""]
     if example := break_programs.EXAMPLES.get(name):
-        lines += ["    " + line if line else "" for line in break_programs.source(example.function).splitlines()]
+        lines += ["This breaks:", "", *_block(example.function)]
         if example.settings:
             lines += ["", "(only in Magneto's own tests, which ask for it)"]
+        if example.fixed:
+            lines += ["", "This does not:", "", *_block(example.fixed)]
     else:
         lines.append(f"No example: {break_programs.WITHOUT[name]}.")
     lines += [

@@ -25,6 +25,7 @@ check clang-format clang-format --dry-run -Werror "${sources[@]}"
 check ruff .venv/bin/python -m ruff check "${folders[@]}"
 check ruff-format .venv/bin/python -m ruff format --check "${folders[@]}"
 check mypy .venv/bin/python -m mypy
+NO_MKDOCS_2_WARNING=1 check docs .venv/bin/python -P -m mkdocs --quiet build --strict
 
 # clang-tidy wants compile commands without GCC's precompiled header; configuring is enough for that.
 tidy() {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes .venv and what a make target needs in it: `setup.sh build|test|lint|wheel`. Leaves .venv/.ready-<what>.
+# Makes .venv and what a make target needs in it: `setup.sh build|test|lint|docs|wheel`. Leaves .venv/.ready-<what>.
 # Environment: PYTHON (interpreter to use), TORCH (requirement to install where there is no supported PyTorch).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -138,7 +138,7 @@ set_up_browser() {
 case ${1:-} in
   build) set_up_build ;;
   test) set_up_group test; set_up_browser ;;
-  lint | wheel) set_up_group "$1" ;;
-  *) fail "usage: setup.sh build|test|lint|wheel" ;;
+  lint | docs | wheel) set_up_group "$1" ;;
+  *) fail "usage: setup.sh build|test|lint|docs|wheel" ;;
 esac
 touch ".venv/.ready-$1"

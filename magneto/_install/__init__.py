@@ -70,6 +70,9 @@ def _put_in_place(changes: Changes) -> None:
     changes.on_undo(dynamo.forget_disabled)
     changes.on_undo(settings.forget_logs)
     changes.body(torch.compile, dynamo.torch_compile)
+    for name, ours in dynamo.COMPILER.items():
+        if hasattr(torch.compiler, name):  # else this PyTorch is older
+            changes.body(getattr(torch.compiler, name), ours)
     peer.keep_original("torch.export", "export", torch.export.export)
     changes.body(torch.export.export, dynamo.export)
     for logging in (torch._logging, torch._logging._internal):

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from magneto import _C, _api, _history, _stance, exc
-from magneto._install import table
+from magneto import _C, _api, _history, _substitute, exc
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,9 +36,6 @@ def forbid_in_graph(fn: Any) -> Any:
     return _each(_C.forbid_in_graph, fn, "forbid_in_graph")
 
 
-_substituted: set[int] = set()
-
-
 def substitute_in_graph(
     original_fn: Callable[..., Any],
     *,
@@ -47,43 +43,10 @@ def substitute_in_graph(
     skip_signature_check: bool = False,
     is_embedded_type: bool = False,
 ) -> Callable[[F], F]:
-    """Captures interpret the decorated function where `original_fn`, a function of C most often, is called."""
-    if not callable(original_fn):
-        raise TypeError(f"substitute_in_graph expects a callable but got {original_fn!r}")
-
-    def wrapper(substitute: F) -> F:
-        if not inspect.isfunction(substitute):
-            raise TypeError(f"@substitute_in_graph(...) expects a function but got {type(substitute)!r}")
-        if not skip_signature_check:
-            _check_signatures(original_fn, substitute)
-        if id(original_fn) in _substituted:
-            raise ValueError(f"Duplicate substitute for {original_fn}")
-        _C.substitute(original_fn, substitute)
-        _substituted.add(id(original_fn))  # the mark holds it for good
-
-        @functools.wraps(substitute)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
-            return original_fn(*args, **kwargs)
-
-        wrapped.__torch_dynamo_original__ = original_fn  # type: ignore[attr-defined]
-        wrapped.__torch_dynamo_polyfill__ = substitute  # type: ignore[attr-defined]
-        return wrapped  # type: ignore[return-value]
-
-    return wrapper
-
-
-def _check_signatures(original: Callable[..., Any], substitute: Callable[..., Any]) -> None:
-    """Both take the same, where the original says what it takes."""
-    try:
-        wanted = inspect.signature(original).parameters.values()
-    except (TypeError, ValueError):
-        return
-    given = inspect.signature(substitute).parameters.values()
-    if [(each.name, each.kind) for each in wanted] != [(each.name, each.kind) for each in given]:
-        raise TypeError(
-            f"Signature mismatch between {original} and {substitute}: {inspect.signature(original)} "
-            f"!= {inspect.signature(substitute)}"
-        )
+    """magneto.substitute_in_graph. `is_embedded_type` tells of types that PyTorch's compiler models itself."""
+    return _substitute.substitute_in_graph(  # type: ignore[return-value]
+        original_fn, can_constant_fold_through=can_constant_fold_through, skip_signature_check=skip_signature_check
+    )
 
 
 def nonstrict_trace(fn: F) -> F:
@@ -95,7 +58,7 @@ def nonstrict_trace(fn: F) -> F:
     def traced(*args: Any, **kwargs: Any) -> Any:
         return fn(*args, **kwargs)
 
-    return _api.allow_in_graph(traced)  # type: ignore[no-any-return]
+    return _api.allow_in_graph(traced)  # type: ignore[return-value]
 
 
 class error_on_graph_break:
@@ -126,19 +89,6 @@ def skip_frame(msg: str = "") -> None:
 
 
 _C.disallow_in_graph(skip_frame)
-
-
-class set_stance(_stance.set_stance):
-    """magneto.set_stance, with torch.compiler's arguments."""
-
-    def __init__(
-        self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False, force_backend: Any = None
-    ) -> None:
-        if skip_guard_eval_unsafe:
-            table.note_once("set_stance(skip_guard_eval_unsafe=True): guards are checked all the same")
-        if force_backend is not None and stance != "default":
-            raise RuntimeError("non-default stance cannot have force_backend set")
-        super().__init__(stance, force_backend=force_backend)
 
 
 # Told when a compile begins and ends.

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from magneto import _C, _api, _backends, _forward, _options, _stance, exc
+from magneto import _C, _api, _artifacts, _backends, _forward, _options, _stance, exc
 from magneto._install import config_modules, controls, peer, settings, sources, table
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,7 +40,7 @@ def torch_compile(
     isolate_recompiles: bool = False,
     shapes_spec: Any = None,
 ) -> Any:
-    """torch.compile. Callables never share captures, so `isolate_recompiles` holds; `name` has no reader."""
+    """torch.compile: magneto.compile, for classes too, with torch.compile's options and default backend."""
     arguments: dict[str, Any] = {
         "fullgraph": fullgraph,
         "dynamic": dynamic,
@@ -49,11 +49,10 @@ def torch_compile(
         "options": options,
         "disable": disable,
         "recompile_limit": recompile_limit,
+        "name": name,
+        "isolate_recompiles": isolate_recompiles,
+        "shapes_spec": shapes_spec,
     }
-    if shapes_spec is not None:
-        raise table.NotYet(
-            "torch.compile(shapes_spec=...) is not supported yet: mark sizes, magneto.mark_dynamic(x, 0)."
-        )
     if model is None:
         return functools.partial(torch_compile, **arguments)
     if (getattr(model, "__module__", None) or "").startswith(_OWN_OPERATORS):
@@ -184,7 +183,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
     """magneto.disable. `wrapping=False` comes from torch's own functions, which keep what they get."""
-    disabled = _api.disable(fn, recursive=recursive)
+    disabled = _api.disable(fn, recursive=recursive, reason=reason)
     if not wrapping:
         _disabled_by_torch.add(fn)
     return disabled
@@ -203,13 +202,6 @@ def run(fn: Any = None) -> Any:
     if fn is None:
         return stance
     return stance(fn)
-
-
-def graph_break(msg: str = "") -> None:
-    """Ends the graph here when it is captured; else nothing."""
-
-
-graph_break = _C.disable(graph_break, False)  # a call of it is a side exit
 
 
 def list_backends(exclude_tags: Any = ()) -> list[str]:
@@ -322,6 +314,24 @@ def list_options() -> list[str]:
     """What `options=` accepts."""
     return sorted(_options.OPTIONS)
 
+
+def set_enable_guard_collectives(enabled: bool) -> bool:
+    """torch.compiler's: ranks that wait for each other at guards. There are none: what was enabled before is False."""
+    if enabled:
+        raise table.NotYet("torch.compiler.set_enable_guard_collectives(True): ranks check their guards by themselves.")
+    return False
+
+
+# Functions of torch.compiler that do not go to torch._dynamo.
+COMPILER: Mapping[str, Callable[..., Any]] = {
+    "save_cache_artifacts": _artifacts.save_cache_artifacts,
+    "load_cache_artifacts": _artifacts.load_cache_artifacts,
+    "set_enable_guard_collectives": set_enable_guard_collectives,
+    "load_compiled_function": table.refusing(
+        "torch.compiler.load_compiled_function",
+        "compiling ahead of time is to come; torch.compiler.load_cache_artifacts loads what was compiled elsewhere",
+    ),
+}
 
 export = table.refusing(
     "torch.export", "it runs PyTorch's compiler: " + table.EXPORT, lambda: peer.original("torch.export", "export")

@@ -87,7 +87,8 @@ def _ours(wrapper: types.FunctionType) -> Callable[..., Any]:
     """What Magneto makes of the function that `wrapper` is around."""
     function = vars(wrapper)["_torchdynamo_orig_callable"]
     if vars(wrapper).get("_torchdynamo_disable"):
-        return dynamo.disable(function, vars(wrapper).get("_torchdynamo_disable_recursive", True))  # type: ignore[no-any-return]
+        recursive = vars(wrapper).get("_torchdynamo_disable_recursive", True)
+        return dynamo.disable(function, recursive, reason=vars(wrapper).get("_torchdynamo_disable_msg"))  # type: ignore[no-any-return]
     cells = dict(zip(wrapper.__code__.co_freevars, wrapper.__closure__ or (), strict=True))
     context = cells["self"].cell_contents if "self" in cells else None
     backend: Any = getattr(context, "callback", None)

@@ -59,11 +59,11 @@ _TOP = (
     Name("reset_code_caches", REPLACED, "magneto:reset", "magneto.reset() forgets the captures, and counters as well"),
     Name("disable", WORKS, "dynamo:disable"),
     Name("run", WORKS, "dynamo:run"),
-    Name("graph_break", WORKS, "dynamo:graph_break"),
+    Name("graph_break", WORKS, "magneto:graph_break"),
     Name("is_compiling", WORKS, "magneto:is_compiling"),
     Name("allow_in_graph", WORKS, "magneto:allow_in_graph"),
     Name("assume_constant_result", WORKS, "magneto:assume_constant_result"),
-    Name("set_stance", WORKS, "controls:set_stance"),
+    Name("set_stance", WORKS, "magneto:set_stance"),
     Name("list_backends", WORKS, "dynamo:list_backends"),
     Name("lookup_backend", WORKS, "dynamo:lookup_backend"),
     Name("register_backend", WORKS, "dynamo:register_backend"),
@@ -268,7 +268,7 @@ ALIASES = {"torchdynamo": "torch._dynamo", "torchinductor": "torch._inductor"}
 
 MINIFIER, EXPORT = _MINIFIER, _EXPORT
 
-_HERE = os.path.dirname(__file__)
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _TORCH = os.path.dirname(torch.__file__)
 _noted: set[str] = set()
 _quiet = False
@@ -291,9 +291,10 @@ def note_once(text: str) -> None:
 
 
 def _caller() -> types.FrameType:
-    """The innermost frame that is not of this package."""
+    """The innermost frame that is neither of Magneto nor of torch.compiler, whose functions hand arguments over."""
+    passed = (_PACKAGE + os.sep, os.path.dirname(torch.compiler.__file__) + os.sep, "<frozen importlib")
     frame = sys._getframe(1)
-    while frame.f_back and frame.f_code.co_filename.startswith((_HERE, "<frozen importlib")):
+    while frame.f_back and frame.f_code.co_filename.startswith(passed):
         frame = frame.f_back
     return frame
 

@@ -44,12 +44,6 @@ PyMODINIT_FUNC PyInit__C() {
   MAGNETO_BINDINGS(X)
 #undef X
   if (!dispatch::add_types(module.get())) return nullptr;
-  PyObject* error = PyErr_NewExceptionWithDoc("magneto.exc.MagnetoError", "Base of the errors that are Magneto's own.",
-                                              PyExc_RuntimeError, nullptr);
-  if (!error || PyModule_AddObject(module.get(), "MagnetoError", error) < 0) return nullptr;
-  PyObject* unsupported = PyErr_NewExceptionWithDoc(
-      "magneto._C.Unsupported", "Something in the program can't be captured, under `fullgraph=True`.", error, nullptr);
-  if (!unsupported || PyModule_AddObject(module.get(), "Unsupported", unsupported) < 0) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_version", MAGNETO_TORCH_VERSION) < 0) return nullptr;
   return module.release();
 }

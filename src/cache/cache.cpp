@@ -18,6 +18,7 @@ struct State {
   int pauses = 0;
   std::shared_ptr<Directory> directory;
   Counters counters;
+  std::set<Digest> used;
   std::set<std::string> said;
   std::string notice;
 };
@@ -109,8 +110,9 @@ std::optional<std::string> find(const Digest& key) {
   Counters& counters = state().counters;
   ++(outcome == Directory::Outcome::Found ? counters.hits : counters.misses);
   counters.damaged += outcome == Directory::Outcome::Damaged;
-  if (outcome == Directory::Outcome::Found) return content;
-  return std::nullopt;
+  if (outcome != Directory::Outcome::Found) return std::nullopt;
+  state().used.insert(key);
+  return content;
 }
 
 void keep(const Digest& key, std::string_view content) {
@@ -125,6 +127,7 @@ void keep(const Digest& key, std::string_view content) {
     const int64_t removed = directory->store(key, content);
     const std::lock_guard lock(state().mutex);
     state().counters.removed += removed;
+    state().used.insert(key);
     return;
   } catch (const Untrusted& why) {
     return give_up(why.what());
@@ -135,6 +138,18 @@ void keep(const Digest& key, std::string_view content) {
   const std::lock_guard lock(state().mutex);
   state().writable = false;
 }
+
+std::vector<Digest> used_keys() {
+  const std::lock_guard lock(state().mutex);
+  return {state().used.begin(), state().used.end()};
+}
+
+void note_used(const std::vector<Digest>& keys) {
+  const std::lock_guard lock(state().mutex);
+  state().used.insert(keys.begin(), keys.end());
+}
+
+std::shared_ptr<Directory> used_directory() { return opened_directory(); }
 
 Counters counters() {
   const std::lock_guard lock(state().mutex);

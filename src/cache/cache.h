@@ -4,13 +4,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cache/digest.h"
 
 namespace magneto::cache {
+
+class Directory;
 
 struct Settings {
   bool enabled = true;
@@ -39,6 +43,12 @@ class Pause {
 std::optional<std::string> find(const Digest& key);
 /// Keeps `content` under this key, for other processes.
 void keep(const Digest& key, std::string_view content);
+
+/// The entries that this process found or made.
+std::vector<Digest> used_keys();
+void note_used(const std::vector<Digest>& keys);
+/// The directory that entries are in; null: the cache is off, or can't be used.
+std::shared_ptr<Directory> used_directory();
 
 struct Counters {
   int64_t hits = 0, misses = 0, damaged = 0, removed = 0;

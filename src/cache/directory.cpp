@@ -163,6 +163,10 @@ Digest Directory::checksum(const Digest& key, std::string_view content) const {
   return Hasher(secret_).add(secret_.empty() ? "" : "content").add(bytes_of(key)).add(content).finish();
 }
 
+Digest Directory::seal(std::string_view content) const { return Hasher(secret_).add("seal").add(content).finish(); }
+
+bool Directory::has_seal(const Digest& given, std::string_view content) const { return equal(given, seal(content)); }
+
 /// A part of the directory; negative: there is none. `replaced`: something else lay in its place, and is gone. Throws
 /// Untrusted.
 int Directory::open_shard(int shard, bool& replaced) const {

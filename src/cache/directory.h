@@ -50,6 +50,9 @@ class Directory {
   Outcome load(const Digest& key, std::string& content);
   /// Writes an entry, and removes old ones where there are too many bytes; how many. Throws Unusable.
   int64_t store(const Digest& key, std::string_view content);
+  /// A checksum of something else that entries are carried in.
+  Digest seal(std::string_view content) const;
+  bool has_seal(const Digest& seal, std::string_view content) const;
   const std::string& path() const { return path_; }
 
  private:

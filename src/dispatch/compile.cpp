@@ -6,6 +6,7 @@
 #include "cache/cache.h"
 #include "capture/marks.h"
 #include "dispatch/block.h"
+#include "dispatch/capture_setup.h"
 #include "dispatch/context.h"
 #include "dispatch/limits.h"
 #include "dispatch/log.h"
@@ -14,8 +15,8 @@
 #include "dispatch/stages.h"
 #include "dispatch/trace.h"
 #include "graph/gm.h"
-#include "lower/fused.h"
 #include "observe/history.h"
+#include "observe/profiler_range.h"
 #include "observe/progress.h"
 #include "observe/stats.h"
 #include "observe/times.h"
@@ -74,6 +75,7 @@ namespace {
 
 /// The entry whose guards hold for `roots` (moved to the front of its segment), or null. `*slots`: what they loaded.
 Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const** slots) {
+  const runtime::ProfilerRange range([] { return "TorchDynamo Cache Lookup"; });
   auto& entries = segment.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
     Entry* entry = entries[i].get();
@@ -83,29 +85,6 @@ Entry* find_entry(Segment& segment, const guards::Roots& roots, PyObject* const*
     return entry;
   }
   return nullptr;
-}
-
-/// What decorators were put around, as functools.wraps notes it. Borrowed.
-PyObject* unwrapped(PyObject* function) {
-  for (int depth = 0; depth < 100 && PyFunction_Check(function); ++depth) {
-    PyObject* dict = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
-    PyObject* inner = dict ? PyDict_GetItemWithError(dict, MAGNETO_STR("__wrapped__")) : nullptr;
-    if (!inner || !PyFunction_Check(inner)) break;
-    function = inner;
-  }
-  return function;
-}
-
-/// Where the user sees a segment begin. Of a module, whose call is PyTorch's code, at its `forward`.
-CodePlace place_of(const Context& context, const capture::Start& start) {
-  if (start.instr == 0 && context.subject &&
-      PyUnicode_CompareWithASCIIString(start.info->code->co_name, "_wrapped_call_impl") == 0) {
-    PyObject* forward = _PyType_Lookup(context.subject, MAGNETO_STR("forward"));
-    if (forward && PyFunction_Check(forward)) {
-      return {&decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(unwrapped(forward)))), 0};
-    }
-  }
-  return {start.info, start.instr};
 }
 
 /// "fn in playground.py:3".
@@ -313,7 +292,7 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
   if (!context.backend_name.empty()) {
     if (trace.needs_grad && !trace.joint) {
       ++stats().autograd_graphs;
-      report_no_joint(place_text(place_of(context, start)), trace.no_joint);
+      report_no_joint(place_of(context, start), trace.no_joint);
       stages.offer(graph::Stage::hints, [&] {
         return "results require grad, and there is no joint graph (" + trace.no_joint +
                "): the torch calls run one by one, under autograd. For inference, call it under torch.no_grad() or "
@@ -368,7 +347,8 @@ bool apply_backend(Context& context, capture::Trace& trace, const capture::Start
 bool compile_backend(Context& context, capture::Trace& trace, const capture::Start& start) {
   ++stats().graphs;
   stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
-  Stages stages(context, PyUnicode_AsUTF8(place_of(context, start).info->code->co_name));
+  const char* function = PyUnicode_AsUTF8(place_of(context, start).info->code->co_name);
+  Stages stages(context, context.name.empty() ? function : context.name);
   stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
   stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
   const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;
@@ -397,14 +377,6 @@ void expect_raise(Segment& segment, const std::vector<CodePlace>& site) {
 
 }  // namespace
 
-/// Which sizes may differ from run to run: what the callable says, else the settings.
-static capture::Capture::Dynamic dynamic_of(const Context& context) {
-  using Dynamic = capture::Capture::Dynamic;
-  if (context.dynamic >= 0) return context.dynamic ? Dynamic::Always : Dynamic::Never;
-  if (!settings().assume_static_by_default) return Dynamic::Always;
-  return settings().automatic_dynamic_shapes ? Dynamic::Automatic : Dynamic::Marked;
-}
-
 /// What becomes of a captured graph, however its compile ends.
 struct KeptForTrace {
   KeptForTrace(CompileTrace& trace, graph::Graph& graph) : trace(trace), graph(graph) {}
@@ -431,6 +403,8 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
   const OutsideBlocks outside;
   const runtime::Progress progress(place_text(place));
   runtime::StageTime whole("compile");
+  const DeclaredShapes declared(context, start);
+  if (!declared.violation().empty()) return raise("ConstraintViolation", declared.violation()), nullptr;
   const auto circumstances = std::make_shared<const Circumstances>(circumstances_of(start));
   std::vector<bool> watched;
   std::vector<CodePlace> site;
@@ -458,19 +432,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       {
         const capture::BreakRegions regions;
         capture::Capture capture(start, segment.known_breaks, segment.memory);
-        capture.exit_every = settings().exit_every;
-        capture.knows_buffers = !segment.data_changes;
-        capture.wants_backward =
-            settings().joint_graph && !context.backend_name.empty() && context.backend_name != "eager";
-        capture.partition = {.recompute = context.backend_name != "aot_eager",
-                             .memory_budget = settings().activation_memory_budget,
-                             .is_fused = lower::is_fused};
-        capture.dynamic = dynamic_of(context);
-        capture.use_duck_shape = settings().use_duck_shape;
-        // Whoever wants no breaks wants these captured.
-        capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
-                                  context.fullgraph || settings().capture_dynamic_output_shape_ops};
-        capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
+        set_up(capture, context, segment, start);
         if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
         capture.note_guard_places();
         alive = capture.alive_fakes();
@@ -494,6 +456,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
       if (*alive != 0) {
         return fails("leaked fake tensors", std::to_string(*alive) + " fake tensors outlive the capture");
       }
+      if (is_only_looked_at(segment)) return nullptr;
       const double capture_seconds = capture_time.end();
       log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(place); });
       if (trace.plan->exit) {

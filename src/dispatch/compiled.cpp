@@ -51,10 +51,9 @@ PyObject* call_in_block(PyObject* self, PyObject* const* args, size_t nargs, PyO
   return result;
 }
 
-/// The same callable, compiled with the backend that is forced. Null: with an error.
-PyObject* with_forced_backend(CompiledFunction* compiled) {
+/// The same callable, compiled with another backend. Null: with an error.
+PyObject* with_backend(CompiledFunction* compiled, PyObject* backend) {
   if (!compiled->forced) compiled->forced = PyDict_New();
-  PyObject* backend = forced_backend().get();
   PyObject* other = compiled->forced ? PyDict_GetItemWithError(compiled->forced, backend) : nullptr;
   if (other || PyErr_Occurred()) return other;
   Ref options = Ref::steal(PyDict_Copy(compiled->options));
@@ -62,6 +61,18 @@ PyObject* with_forced_backend(CompiledFunction* compiled) {
   Ref made = Ref::steal(make_compiled(compiled->original, options.get()));
   if (!made || PyDict_SetItem(compiled->forced, backend, made.get()) < 0) return nullptr;
   return made.get();  // the dict has it
+}
+
+/// Under the stance "aot_eager_then_compile": the first call, by the operators one by one. What its capture learnt of
+/// the arguments is kept, so that a size which differs in the next call is a symbol there.
+PyObject* first_call(CompiledFunction* compiled, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  const Context::InFlight in_flight(*compiled->context);
+  const Ref other = Ref::borrow(with_backend(compiled, MAGNETO_STR("aot_eager")));
+  if (!other) return nullptr;
+  PyObject* result = PyObject_Vectorcall(other.get(), args, nargsf, kwnames);
+  const SavedError saved;
+  compiled->context->learn_from(*reinterpret_cast<CompiledFunction*>(other.get())->context);
+  return result;
 }
 
 PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
@@ -77,8 +88,12 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
       break;
   }
   if (forced_backend() && PyDict_GetItemString(compiled->options, "backend") != forced_backend().get()) {
-    const Ref other = Ref::borrow(with_forced_backend(compiled));
+    const Ref other = Ref::borrow(with_backend(compiled, forced_backend().get()));
     return other ? PyObject_Vectorcall(other.get(), args, nargsf, kwnames) : nullptr;
+  }
+  if (stance() == Stance::AotEagerThenCompile && context.backend_name != "aot_eager" &&
+      !context.find_segment(compiled->info->code, 0)) {
+    return first_call(compiled, args, nargsf, kwnames);
   }
   const CodeInfo* info = compiled->info;
   if (reinterpret_cast<PyObject*>(info->code) !=
@@ -156,7 +171,9 @@ void compiled_dealloc(PyObject* self) {
 }
 
 PyObject* compiled_repr(PyObject* self) {
-  return PyUnicode_FromFormat("<compiled %R>", reinterpret_cast<CompiledFunction*>(self)->original);
+  auto* compiled = reinterpret_cast<CompiledFunction*>(self);
+  const std::string& name = compiled->context->name;
+  return PyUnicode_FromFormat("<compiled %s%s%R>", name.c_str(), name.empty() ? "" : ": ", compiled->original);
 }
 
 /// Whether a name leads to the object, as that of a decorated function does.
@@ -320,6 +337,10 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   context->fullgraph = PyDict_GetItemString(options, "fullgraph") == Py_True;
   PyObject* dynamic = PyDict_GetItemString(options, "dynamic");
   if (dynamic == Py_True || dynamic == Py_False) context->dynamic = dynamic == Py_True;
+  context->shapes = PyDict_GetItemString(options, "shapes");
+  if (context->shapes == Py_None) context->shapes = nullptr;
+  if (PyObject* name = PyDict_GetItemString(options, "name"); name && PyUnicode_Check(name))
+    context->name = PyUnicode_AsUTF8(name);
   PyObject* backend = PyDict_GetItemString(options, "backend");
   if (!backend) {
     context->backend_name = "magneto";
@@ -342,7 +363,8 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   compiled->forced = nullptr;
   context->owner = reinterpret_cast<PyObject*>(compiled);
   context->options = compiled->options;
-  if (context->subject) Siblings::join(*context, compiled->function);
+  const bool isolated = PyDict_GetItemString(options, "isolate_recompiles") == Py_True;
+  if (context->subject && !isolated) Siblings::join(*context, compiled->function);
   compiled->context = context.release();
   PyObject_GC_Track(compiled);
   for (const char* name : {"__name__", "__qualname__", "__module__", "__doc__"}) {

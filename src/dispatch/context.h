@@ -68,6 +68,7 @@ struct Segment {
   std::string raised;  // what the program raised in the last capture, until it is known that it does so for real
   bool raised_as_compiled = false;      // ...when it had heard that it is being compiled
   bool given_up = false;                // runs under CPython from here on; said and counted when it was decided
+  bool has_learnt = false;              // under the stance "eager_then_compile": a first call was looked at
   int64_t eager_runs = 0;               // under CPython, because no capture served
   std::map<std::string, Fault> raises;  // by type of exception: why runs of compiled code ended with it
   capture::SpecializationFeedback memory;
@@ -106,8 +107,10 @@ struct Context {
   PyTypeObject* subject = nullptr;  // the class of the instance that was compiled; an address only
   const void* instance = nullptr;   // ...and its own
   bool fullgraph = false;
-  Ref backend;               // str or callable
-  std::string backend_name;  // empty for callables
+  std::string name;            // what the program calls it, for profilers and dumps; may be empty
+  PyObject* shapes = nullptr;  // of compile(shapes_spec=...): a dict, the options'; null: none
+  Ref backend;                 // str or callable
+  std::string backend_name;    // empty for callables
   OwnSettings settings;
   int dynamic = -1;  // of torch.compile; -1: None
   Report* report = nullptr;
@@ -135,6 +138,12 @@ struct Context {
   template <typename Visit>
   void for_each_segment(const Visit& visit) const {
     for (const auto& [place, segment] : segments_) visit(place, segment);
+  }
+
+  /// Takes over what the captures of another context have found of the values that they read.
+  void learn_from(const Context& other) {
+    if (other.generation_ != generation_) return;
+    for (const auto& [place, segment] : other.segments_) segments_[place].memory = segment.memory;
   }
 
   /// For the cyclic garbage collector: a callable that its own captures reach (by a module's globals, by a closure)

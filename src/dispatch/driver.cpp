@@ -11,6 +11,7 @@
 #include "dispatch/eager.h"
 #include "dispatch/rerun.h"
 #include "dispatch/step.h"
+#include "observe/profiler_range.h"
 #include "observe/stats.h"
 #include "python/abi/c_stack.h"
 #include "python/abi/frame.h"
@@ -30,6 +31,13 @@ struct Resume {
 };
 
 thread_local Resume* pending = nullptr;
+
+/// Runs the plan of a capture. In profiles it has the name that torch.compile gives such a run.
+void run_entry(const Context& context, const Entry& entry, PyObject* const* slots, runtime::Registers& registers) {
+  const runtime::ProfilerRange range(
+      [&] { return "Torch-Compiled Region: " + entry.id + (context.name.empty() ? "" : " (" + context.name + ")"); });
+  run_plan(*entry.plan, slots, registers);
+}
 
 PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const CodeInfo& info, int32_t instr,
                 int32_t depth, bool step_first);
@@ -186,7 +194,7 @@ PyObject* drive(PyThreadState* thread, Frame* frame, Context& context, const Cod
     try {
       CurrentFrame current(thread, frame);
       const OutsideBlocks outside;
-      run_plan(*entry->plan, slots, registers);
+      run_entry(context, *entry, slots, registers);
     } catch (const runtime::ComputationError&) {  // undone: CPython runs the segment, and raises at the right place
       return run_again(context, segment, {&info, instr}, [&] {
         frame_set(frame, info, instr, depth);
@@ -227,7 +235,7 @@ PyObject* run_call(Context& context, Segment& first, PyObject* function, const C
   }
   runtime::Registers registers(entry->plan->register_count);
   try {
-    run_plan(*entry->plan, slots, registers);
+    run_entry(context, *entry, slots, registers);
   } catch (const runtime::ComputationError&) {
     return run_again(context, first, {&info, 0}, [&] { return PyObject_Vectorcall(function, args, nargs, kwnames); });
   } catch (const PythonError&) {
@@ -263,7 +271,7 @@ PyObject* run_frame(PyThreadState* thread, Frame* frame, Context& context) {
   runtime::Registers registers(entry->plan->register_count);
   try {
     const OutsideBlocks outside;
-    run_plan(*entry->plan, slots, registers);
+    run_entry(context, *entry, slots, registers);
   } catch (const runtime::ComputationError&) {
     return run_again(context, *segment, {info, 0}, [&] { return frame_continue(thread, frame); });
   } catch (const PythonError&) {

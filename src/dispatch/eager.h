@@ -6,7 +6,14 @@
 namespace magneto::dispatch {
 
 /// magneto.set_stance: what happens where no capture serves a call. The order is that of magneto/_stance.py.
-enum class Stance : int64_t { Default, ForceEager, EagerOnRecompile, FailOnRecompile };
+enum class Stance : int64_t {
+  Default,
+  ForceEager,
+  EagerOnRecompile,
+  FailOnRecompile,
+  EagerThenCompile,
+  AotEagerThenCompile,
+};
 /// The process's.
 Stance& stance();
 

@@ -1,5 +1,6 @@
 #include "dispatch/limits.h"
 
+#include "dispatch/capture_setup.h"
 #include "dispatch/eager.h"
 #include "dispatch/report.h"
 #include "observe/history.h"
@@ -22,14 +23,7 @@ bool stance_allows(const Segment& segment, const CodePlace& place, const guards:
                                        : " would be captured again" + triggered_by(segment, place, roots) +
                                              "Call it once under the stance \"default\" to capture this case, too."));
   }
-  return stance() == Stance::Default;
-}
-
-int64_t entry_limit(const Context& context) { return context.settings[&Settings::cache_size_limit]; }
-
-bool is_crowded(const Context& context, const Segment& segment) {
-  constexpr int64_t reserve = 2;
-  return static_cast<int64_t>(segment.entries.size()) + reserve >= entry_limit(context);
+  return stance() == Stance::Default || stance() >= Stance::EagerThenCompile;
 }
 
 bool allow_another(Context& context, Segment& segment, const CodePlace& place, int64_t captures,

@@ -6,10 +6,6 @@
 
 namespace magneto::dispatch {
 
-/// How many entries a segment may have.
-int64_t entry_limit(const Context& context);
-/// There is room for few more entries: they must not depend on dynamic values.
-bool is_crowded(const Context& context, const Segment& segment);
 /// False: the stance forbids captures; perhaps with an error set.
 bool stance_allows(const Segment& segment, const CodePlace& place, const guards::Roots& roots);
 /// False: a limit is reached, or the recompile is an error, which is set then. `captures`: of the function, over all

@@ -230,8 +230,10 @@ void report_cut(const std::string& place, int64_t expressions, int64_t kernels) 
   }
 }
 
-void report_no_joint(const std::string& place, const std::string& cause) {
+void report_no_joint(const CodePlace& start, const std::string& cause) {
   ++stats().no_joint[cause];
+  history().note(Event::no_joint, start, cause);
+  const std::string place = place_text(start);
   if (log_enabled("aot_joint_graph")) {
     log("aot_joint_graph",
         "no joint graph of " + place + ": " + cause + "; its torch calls run one by one, under autograd");

@@ -54,7 +54,7 @@ void report_skipped(const CodePlace& place, const char* why);
 /// into. `place`: as `place_text` gives it.
 void report_uncompiled(const std::string& place, const std::string& cause);
 /// The same of a graph with gradients whose torch calls run one by one, under autograd.
-void report_no_joint(const std::string& place, const std::string& cause);
+void report_no_joint(const CodePlace& start, const std::string& cause);
 
 /// What backwards are given was chosen otherwise than asked: counted, and said once for each cause.
 void report_partition(const std::string& place, autograd::Departure departure);

@@ -24,7 +24,8 @@ namespace magneto::dispatch {
   X(fallback, "CPython runs the segment that begins here: it can't be captured")   \
   X(limit, "CPython runs new cases of the segment: there are too many captures")   \
   X(undone, "an operator raised; the run was undone, and CPython ran the segment") \
-  X(skipped, "frames that are not captured by themselves")
+  X(skipped, "frames that are not captured by themselves")                         \
+  X(no_joint, "the gradients of the segment that begins here are eager's; cause: why")
 
 enum class Event : uint8_t {
 #define X(event, doc) event,

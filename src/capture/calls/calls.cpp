@@ -104,6 +104,14 @@ Decision decide(PyObject* function) {
   return decision;
 }
 
+/// What the program says of a mark, by magneto.disable(reason=...), or of a break, by magneto.graph_break(msg).
+std::string why_marked(PyObject* function, const CallArgs& args) {
+  PyObject* attributes = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  PyObject* said = attributes ? PyDict_GetItemString(attributes, "_torchdynamo_disable_msg") : nullptr;
+  if (said == Py_True) said = args.values.empty() ? nullptr : args.values[0];
+  return said && PyUnicode_CheckExact(said) ? std::string(" (") + PyUnicode_AsUTF8(said) + ")" : "";
+}
+
 /// Of a function that PyTorch has marked as disabled, and for which there is a way all the same: torch.manual_seed as
 /// torch._dynamo leaves it, torch.utils.checkpoint.
 std::optional<Decision> decide_disabled(PyObject* function) {
@@ -540,7 +548,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       interrupt_ = forbidden_error(function);
       throw Interrupted{};
     case Treatment::Break:
-      side_exit(decision.reason, "call of " + callable_name(function));
+      side_exit(decision.reason, "call of " + callable_name(function) + why_marked(function, args));
     case Treatment::Native:
     case Treatment::Members:
       return run_native_function(function, args, decision.treatment == Treatment::Members);
