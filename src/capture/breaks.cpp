@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "capture/hints.h"
+
 namespace magneto {
 
 const BreakInfo& break_info(BreakReason reason) {

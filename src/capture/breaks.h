@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 namespace magneto {
 
@@ -20,8 +19,6 @@ struct BreakInfo {
 };
 
 const BreakInfo& break_info(BreakReason reason);
-/// The same, with what is known of a break with this message (hints.def).
-BreakInfo break_info(BreakReason reason, std::string_view message);
 /// The reason that a table names; OpaqueCall for a name that is none.
 BreakReason reason_named(const char* name);
 

@@ -68,8 +68,8 @@ using KnownBreaks = std::map<BreakSite, std::string>;
 
 /// What the captures that started at one place have found there: what they found different is assumed no longer.
 struct SpecializationFeedback {
-  /// By the name of its source: a value or a length; null: it differs from run to run. `before`: what it was first.
-  std::unordered_map<std::string, Ref> found, before;
+  /// By the name of its source: a value or a length; null: it differs from run to run.
+  std::unordered_map<std::string, Ref> found;
   /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
   std::set<std::string> needed;
   bool needs_all = false;
@@ -553,7 +553,7 @@ class Capture {
   /// Expressions for a tensor's sizes; empty: all are plain numbers.
   std::vector<shapes::Expr> symbolic_sizes(PyObject* raw, const guards::Source* source);
   void note_assumptions();
-  shapes::Expr symbol_at(const guards::SizePlace& place, int64_t now, shapes::Range range, const std::string& why);
+  shapes::Expr symbol_at(const guards::SizePlace& place, int64_t now, shapes::Range range);
   void guard_symbolic(const guards::Source* source, PyObject* raw, const std::vector<shapes::Expr>& sizes,
                       const std::vector<shapes::Expr>& strides);
   const guards::Source* source_of_size(shapes::Expr size);

@@ -569,7 +569,7 @@ Entry* entry_for(Context& context, Segment& segment, const capture::Start& start
   fall_back(context, segment, place,
             {.cause = "unstable state",
              .message = "what it reads changes while it is captured: " +
-                        failure_text(place, segment.entries.front()->guards->explain(roots), 2)});
+                        failure_text(place, guards::failure_of(*segment.entries.front()->guards, roots), 2)});
   return nullptr;
 }
 

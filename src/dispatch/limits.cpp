@@ -58,7 +58,7 @@ bool allow_another(Context& context, Segment& segment, const CodePlace& place, i
   if (PyErr_Occurred()) return false;
   const Entry& last = *segment.entries.front();
   report_limit(segment, place, "cache_size_limit", limit,
-               "last reason: " + last.id + ": " + failure_text(place, last.guards->explain(roots), 8));
+               "last reason: " + last.id + ": " + failure_text(place, guards::failure_of(*last.guards, roots), 8));
   return false;
 }
 

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "capture/hints.h"
 #include "dispatch/log.h"
 #include "dispatch/trace.h"
 #include "observe/history.h"
@@ -153,7 +154,7 @@ std::string failure_text(const CodePlace& start, const guards::Failure& failure,
 std::string failed_guards(const Segment& segment, const CodePlace& start, const guards::Roots& roots) {
   std::string text;
   for (const auto& entry : segment.entries) {
-    text += "    - " + entry->id + ": " + failure_text(start, entry->guards->explain(roots), 11) + "\n";
+    text += "    - " + entry->id + ": " + failure_text(start, guards::failure_of(*entry->guards, roots), 11) + "\n";
   }
   return text;
 }
@@ -161,7 +162,7 @@ std::string failed_guards(const Segment& segment, const CodePlace& start, const 
 void report_recompile(const Context& context, const Segment& segment, const CodePlace& place,
                       const guards::Roots& roots) {
   ++stats().recompiles;
-  const guards::Failure newest = segment.entries.front()->guards->explain(roots);
+  const guards::Failure newest = guards::failure_of(*segment.entries.front()->guards, roots);
   const char* condition = context.dynamic == 0 ? " under dynamic=False" : "";  // another remedy helps then
   const std::string example = readable(place, newest.text);
   history().note(Event::recompile, place, without_values(example) + condition, example, newest.place);
@@ -174,7 +175,7 @@ void report_recompile(const Context& context, const Segment& segment, const Code
     std::vector<CompileTrace::FailedEntry> failed;
     for (const auto& entry : segment.entries) {
       failed.push_back({entry->id, {}, {}, condition});
-      for (const guards::Failure& failure : entry->guards->explain_all(roots)) {
+      for (const guards::Failure& failure : guards::failures_of(*entry->guards, roots)) {
         failed.back().failures.push_back(readable(place, failure.text));
         failed.back().places.push_back(failure.place);
       }
@@ -186,7 +187,7 @@ void report_recompile(const Context& context, const Segment& segment, const Code
   std::string all = head;
   for (const auto& entry : segment.entries) {
     all += triggered + "    guard " + entry->id + " failures:\n";
-    for (const guards::Failure& failure : entry->guards->explain_all(roots)) {
+    for (const guards::Failure& failure : guards::failures_of(*entry->guards, roots)) {
       all += "    - " + failure_text(place, failure, 6) + "\n";
     }
   }

@@ -9,6 +9,7 @@
 
 #include "capture/capture.h"
 #include "dispatch/context.h"
+#include "guards/failure.h"
 
 namespace magneto::dispatch {
 

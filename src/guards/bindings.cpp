@@ -202,7 +202,7 @@ PyObject* check(PyObject*, PyObject* arguments) {
 PyObject* explain(PyObject*, PyObject* arguments) {
   return guarded([&] {
     TestRoots roots(item(arguments, 1));
-    return PyUnicode_FromString(program_of(item(arguments, 0)).program->explain(roots.get()).text.c_str());
+    return PyUnicode_FromString(program_of(item(arguments, 0)).program->explain(roots.get()).c_str());
   });
 }
 

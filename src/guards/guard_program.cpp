@@ -445,8 +445,10 @@ Failure GuardProgram::Impl::describe_failure() {
     return {first + " is not " + second + ": they are one object now", place_below(failed_slots[0])};
   }
   if (op.kind == OpKind::CheckSizes) {
-    auto [text, place] = size_checks[op.number].failure(values.data(), *checks[op.check].sizes);
-    return {std::move(text), std::move(place)};
+    const SizeAssumptions& assumptions = *checks[op.check].sizes;
+    const std::string text = size_checks[op.number].failure(values.data(), assumptions);
+    const auto relation = static_cast<size_t>(relation_of_line(text, assumptions));  // none: out of range
+    return {text, relation < size_places.size() ? size_places[relation] : ""};
   }
   PyObject* value = op.slot >= 0 ? values[op.slot] : nullptr;
   const std::string place = op.check >= 0 ? place_of(&checks[op.check]) : op.slot >= 0 ? place_below(op.slot) : "";
@@ -501,9 +503,19 @@ bool GuardProgram::failed_on_data() const {
   return impl_->failed_op && impl_->failed_op->kind == OpKind::CheckTensorData;
 }
 
-Failure GuardProgram::explain(const Roots& roots) { return impl_->explain(roots); }
+std::string GuardProgram::explain(const Roots& roots) { return impl_->explain(roots).text; }
 
-std::vector<Failure> GuardProgram::explain_all(const Roots& roots) { return impl_->explain_all(roots); }
+std::vector<std::string> GuardProgram::explain_all(const Roots& roots) {
+  std::vector<std::string> texts;
+  for (Failure& failure : impl_->explain_all(roots)) texts.push_back(std::move(failure.text));
+  return texts;
+}
+
+Failure failure_of(GuardProgram& program, const Roots& roots) { return program.impl().explain(roots); }
+
+std::vector<Failure> failures_of(GuardProgram& program, const Roots& roots) {
+  return program.impl().explain_all(roots);
+}
 
 int GuardProgram::traverse(visitproc visit, void* arg) const {
   for (const Source& source : impl_->sources) Py_VISIT(source.key.get());

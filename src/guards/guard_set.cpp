@@ -217,6 +217,8 @@ void GuardSet::require(const Source* source) { impl_->add({.kind = CheckKind::Re
 
 void GuardSet::set_global_state(const GlobalState& state) { impl_->global_state = state; }
 
+void note_size_places(GuardSet& set, std::vector<std::string> places) { set.impl().size_places = std::move(places); }
+
 void GuardSet::note_places(std::function<std::string()> place) { impl_->place = std::move(place); }
 
 std::string GuardSet::print() const { return GuardProgram(*this, *impl_->sources).print(); }

@@ -132,14 +132,6 @@ class GuardSet {
   std::unique_ptr<Impl> impl_;
 };
 
-/// A guard that fails.
-struct Failure {
-  /// As the recompile log words it: "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4".
-  std::string text;
-  /// The user's line that needed it: "playground.py:6 in fn"; empty where it is not known.
-  std::string place;
-};
-
 /// Where the roots are, for one check. All borrowed.
 struct Roots {
   PyObject* function;       // may be null when no Function source is used
@@ -173,11 +165,12 @@ class GuardProgram {
   /// The last check failed because a tensor holds other data than the capture read.
   bool failed_on_data() const;
 
-  /// Why `check` fails for these roots; empty when it holds. May allocate; not hot.
-  Failure explain(const Roots& roots);
+  /// Why `check` fails for these roots, as the recompile log words it, e.g.
+  /// "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"; empty when it holds. May allocate; not hot.
+  std::string explain(const Roots& roots);
 
-  /// All checks that fail for these roots and can be looked at.
-  std::vector<Failure> explain_all(const Roots& roots);
+  /// All checks that fail for these roots and can be looked at, each as `explain` words it.
+  std::vector<std::string> explain_all(const Roots& roots);
 
   /// The checks as text, one per line.
   std::string print() const;

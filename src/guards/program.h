@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "guards/checks.h"
+#include "guards/failure.h"
 #include "guards/guards.h"
 #include "guards/snapshot.h"
 #include "guards/tensor_check.h"
@@ -182,7 +183,7 @@ struct GuardProgram::Impl {
   std::deque<Source> sources;  // the program's own copies, by slot; they and the checks keep the objects alive
   std::vector<Check> checks;
   std::vector<int32_t> places;  // by check: in `place_names`, the user's line that needed it; empty: none was noted
-  std::vector<std::string> place_names;
+  std::vector<std::string> place_names, size_places;
   std::string place_of(const Check* check) const {
     return check && !places.empty() ? place_names[places[static_cast<size_t>(check - checks.data())]] : std::string();
   }

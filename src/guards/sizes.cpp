@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "guards/failure.h"
 #include "guards/tensor_check.h"
+#include "shapes/condition.h"
 
 namespace magneto::guards {
 
@@ -157,31 +159,35 @@ bool SizeCheck::holds(PyObject* const* values) const {
   return check(values, &failed);
 }
 
-std::pair<std::string, std::string> SizeCheck::failure(PyObject* const* values,
-                                                       const SizeAssumptions& assumptions) const {
+std::string SizeCheck::failure(PyObject* const* values, const SizeAssumptions& assumptions) const {
   size_t failed;
   if (check(values, &failed)) return {};
-  std::string line = all_lines(assumptions)[failed], place;
+  const std::string line = all_lines(assumptions)[failed];
+  std::string actual;
   bool ok = true;
   const auto found = [&](const Found& at) { return std::to_string(read(at, values, &ok)); };
   const size_t relation = failed - symbols_.size() - same_.size();
   if (failed < symbols_.size()) {
-    line += ": actual " + found(symbols_[failed]);
+    actual = found(symbols_[failed]);
   } else if (failed < symbols_.size() + same_.size()) {
-    line += ": actual " + found(same_[failed - symbols_.size()]);
-  } else if (relation < relation_terms_.size()) {
-    std::string numbers;
+    actual = found(same_[failed - symbols_.size()]);
+  } else {
     size_t count = 0;
     for (size_t i = 0; i < symbols_.size(); ++i) {
-      const Expr symbol = Expr::symbol(ids_[i]);
-      if (!shapes::depends_on(assumptions.relations[relation].difference, symbol)) continue;
-      numbers += (count++ ? ", " : "") + assumptions.symbols[i].place.name() + " is " + found(symbols_[i]);
+      if (!shapes::depends_on(assumptions.relations[relation].difference, Expr::symbol(ids_[i]))) continue;
+      actual += (count++ ? ", " : "") + assumptions.symbols[i].place.name() + " is " + found(symbols_[i]);
     }
-    const size_t last = numbers.rfind(' ');
-    line += ": actual " + (count == 1 ? numbers.substr(last + 1) : numbers);
-    if (relation < assumptions.needed_at.size()) place = assumptions.needed_at[relation];
+    if (count == 1) actual = actual.substr(actual.rfind(' ') + 1);
   }
-  return {ok ? line : line.substr(0, line.find(": actual ")), place};
+  return ok ? line + ": actual " + actual : line;
+}
+
+int relation_of_line(const std::string& line, const SizeAssumptions& assumptions) {
+  for (size_t i = 0; i < assumptions.relations.size(); ++i) {
+    const std::string own = in_places(shapes::condition(assumptions.relations[i]), assumptions);
+    if (line == own || line.starts_with(own + ": actual ")) return static_cast<int>(i);
+  }
+  return -1;
 }
 
 }  // namespace magneto::guards

@@ -43,16 +43,11 @@ struct SizeAssumptions {
   std::vector<Symbol> symbols;
   std::vector<Same> same;
   std::vector<shapes::Relation> relations;
-  /// The user's line that needed a relation: "playground.py:6 in fn"; empty where it is not known.
-  std::vector<std::string> needed_at = {};
 
   bool empty() const { return symbols.empty(); }
   /// A line for each, in terms of the places: "2*L['x'].size()[0] == L['y'].size()[0]".
   std::vector<std::string> lines() const;
 };
-
-/// A text about symbols in terms of their places.
-std::string in_places(const std::string& text, const SizeAssumptions& assumptions);
 
 /// The assumptions in the form in which they are checked.
 class SizeCheck {
@@ -63,8 +58,8 @@ class SizeCheck {
 
   /// `values`: by slot.
   bool holds(PyObject* const* values) const;
-  /// What does not hold, with the numbers found, and the user's line that needed it; empty: all does.
-  std::pair<std::string, std::string> failure(PyObject* const* values, const SizeAssumptions& assumptions) const;
+  /// What does not hold, with the numbers found; empty: all does.
+  std::string failure(PyObject* const* values, const SizeAssumptions& assumptions) const;
   const std::vector<int32_t>& slots() const { return slots_; }
 
  private:

@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "shapes/condition.h"
+
 namespace magneto::shapes {
 
 namespace {

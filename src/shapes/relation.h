@@ -29,8 +29,6 @@ std::optional<bool> holds(Relation::Kind kind, Range difference);
 
 /// `Eq(s0, 2*s1)`, `Ne(s0, 4)`, `s0 <= 512`, as torch.compile prints guards.
 std::string text(const Relation& relation);
-/// `s0 == 2*s1`, `s0 != 4`, `s0 <= 512`, as Python writes them.
-std::string condition(const Relation& relation);
 /// Reads `a == b`, `!=`, `<=`, `<`, `>=`, `>`. Errors are std::invalid_argument.
 Relation parse_relation(std::string_view text);
 

@@ -42,10 +42,6 @@ Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& args);
 /// torch.Generator.manual_seed. (generators.cpp)
 Ref seed_generator(Capture& capture, const CallArgs& args);
 
-/// Tells places apart, for all captures of a segment. (Printing a source would run the `__repr__` of dict keys.)
-/// (numbers.cpp)
-std::string place_of(const guards::Source* source);
-
 /// random.Random.random. (numbers.cpp)
 Ref draw_number(Capture& capture, const CallArgs& args);
 

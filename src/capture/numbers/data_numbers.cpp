@@ -13,6 +13,7 @@
 #include "capture/interpreter/operations.h"
 #include "capture/world/modules.h"
 #include "python/imported.h"
+#include "shapes/condition.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {

@@ -15,6 +15,7 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/numbers/places.h"
 #include "fake/data_sizes.h"
 #include "guards/constants.h"
 #include "guards/draw.h"
@@ -241,9 +242,10 @@ std::string place_of(const Source* source) {
 bool Capture::has_changed(const Source* source, PyObject* found, const char* what) {
   auto [known, added] = memory_.found.try_emplace(place_of(source) + what, Ref::borrow(found));
   if (added) return false;
-  if (known->second && !guards::constants_equal(known->second.get(), found))
-    memory_.before[known->first] = std::exchange(known->second, Ref());
-  return !known->second;
+  Ref& value = known->second;
+  if (value && !guards::constants_equal(value.get(), found))
+    memory_.found[place_of(source) + what + kFirstFound] = std::exchange(value, Ref());
+  return !value;
 }
 
 void Capture::exit_on_change(const Source* source, PyObject* found, const char* what) {

@@ -16,12 +16,15 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/numbers/places.h"
 #include "fake/size_node.h"
 #include "graph/symbols.h"
+#include "guards/failure.h"
 #include "guards/objects.h"
 #include "guards/text.h"
 #include "python/imported.h"
 #include "runtime/plan/plan.h"
+#include "shapes/condition.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -88,9 +91,15 @@ std::string stack_below(const InterpFrame* frame) {
 
 /// Why a size or a number is a symbol, though nobody asked for it.
 std::string change_text(const SpecializationFeedback& memory, const std::string& name) {
-  const auto first = memory.before.find(name);
+  const auto first = memory.found.find(name + kFirstFound);
   return "it differs from call to call" +
-         (first == memory.before.end() ? "" : ": it was " + guards::object_text(first->second.get()));
+         (first == memory.found.end() ? "" : ": it was " + guards::object_text(first->second.get()));
+}
+
+/// In a line of the log of sizes: where the reason is to stand.
+constexpr char kWhy[] = " (why)";
+void say_why(std::string& line, const std::string& why) {
+  line.replace(line.find(kWhy), sizeof(kWhy) - 1, " (" + why + ")");
 }
 
 /// Whether a variable for closer looks names the symbol or the guard.
@@ -118,7 +127,7 @@ void Capture::note_assumptions() {
   };
 }
 
-Expr Capture::symbol_at(const SizePlace& place, int64_t now, shapes::Range range, const std::string& why) {
+Expr Capture::symbol_at(const SizePlace& place, int64_t now, shapes::Range range) {
   shapes::Environment& environment = session->sizes();
   if (sizes_.symbols.empty()) note_assumptions();
   const Expr symbol = environment.symbol(now, range);
@@ -129,7 +138,7 @@ Expr Capture::symbol_at(const SizePlace& place, int64_t now, shapes::Range range
   const std::string name = shapes::text(symbol);
   const bool closer = is_asked_for("TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL", name, true);
   size_log_.push_back("create_symbol " + name + " = " + std::to_string(now) + " for " + place.name() + " [" +
-                      bound(range.low) + ", " + bound(range.high) + "] " + user_line() + " (" + why + ")" +
+                      bound(range.low) + ", " + bound(range.high) + "] " + user_line() + kWhy +
                       (closer ? stack_below(frame)
                               : ", for more info run with TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL=\"" + name + "\""));
   return symbol;
@@ -139,7 +148,9 @@ Expr Capture::symbol_of_number(const Source* source, int64_t now) {
   const SizePlace place{source, SizePlace::Kind::Number, 0};
   const auto known = std::ranges::find(sizes_.symbols, place, &guards::SizeAssumptions::Symbol::place);
   if (known != sizes_.symbols.end()) return Expr::symbol(known->id);
-  return symbol_at(place, now, {}, change_text(memory_, place_of(source)));
+  const Expr symbol = symbol_at(place, now, {});
+  say_why(size_log_.back(), change_text(memory_, place_of(source)));
+  return symbol;
 }
 
 std::string Capture::user_line() const {
@@ -188,7 +199,8 @@ std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
                                 : marked                     ? "marked by maybe_mark_dynamic"
                                 : dynamic == Dynamic::Always ? "dynamic=True"
                                                              : change_text(memory_, place_of(source) + what);
-        size = symbol_at(place, now, range, why);
+        size = symbol_at(place, now, range);
+        say_why(size_log_.back(), why);
         if (!required) duck_sizes_.emplace(now, size);
         if (required) required_.push_back({place, size});
       }
@@ -508,11 +520,13 @@ void Capture::finish_sizes() {
   guards::SizeAssumptions assumptions = std::move(sizes_);
   for (auto& same : assumptions.same) same.is = final_form(same.is);
   assumptions.relations = environment.guards();
+  std::vector<std::string> places;
   for (const shapes::Relation& relation : assumptions.relations) {
     const auto noted = std::ranges::find(size_assumptions_, relation, &std::pair<shapes::Relation, std::string>::first);
     const bool known = noted != size_assumptions_.end() && noted->second.starts_with("at ");
-    assumptions.needed_at.push_back(known ? noted->second.substr(3) : "");
+    places.push_back(known ? noted->second.substr(3) : "");
   }
+  note_size_places(guards, std::move(places));
   for (const std::string& op : session->counters.specialised_ops) {
     size_log_.push_back("specialise " + op + " has no symbolic rule for what it was given: those sizes are constants");
   }
