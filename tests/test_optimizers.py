@@ -98,9 +98,15 @@ def test_adam(name: str, options: dict[str, Any], backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
-@pytest.mark.parametrize("foreach", [False, True])
-def test_rate_that_changes(foreach: bool, backend: str) -> None:
-    check("Adam", {"foreach": foreach}, backend, schedule=True, captures=3)
+@pytest.mark.parametrize("options", [{"foreach": False}, {"foreach": True}, {"fused": True}], ids=str)
+def test_rate_that_changes(options: dict[str, Any], backend: str) -> None:
+    check("Adam", options, backend, schedule=True, captures=3)
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW", "Adagrad"])
+def test_rate_of_a_fused_step_that_changes(name: str) -> None:
+    """The number is read in each run, through the overload that takes a tensor."""
+    check(name, {"fused": True}, "aot_eager", schedule=True, captures=3)
 
 
 @pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)

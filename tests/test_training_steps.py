@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterator
@@ -185,6 +186,62 @@ def test_training_step_of_each_kind(step: str, optimizer: str) -> None:
 
 
 @pytest.mark.lenient  # the numbers that it reads from losses differ in each call
+@pytest.mark.parametrize("step", [plain, zeros_kept, clipped, scheduled])
+@pytest.mark.parametrize("optimizer", ["sgd_momentum", "adam", "adamw_foreach", "adam_fused"])
+def test_a_step_is_cut_at_its_backward_alone(optimizer: str, step: Any) -> None:
+    """zero_grad, clipping and the optimizer are no breaks, and a few captures of both pieces serve all steps."""
+    train(step, OPTIMIZERS[optimizer], magneto.compile)
+    stats = magneto.stats()
+    assert {reason.split(":")[0] for reason in stats["break_reasons"]} == {"AutogradCall"}, stats["break_reasons"]
+    assert stats["graphs"] <= 8, stats["graphs"]
+
+
+def test_a_gradient_that_is_set_to_none() -> None:
+    def program(w: torch.Tensor, v: torch.Tensor, x: torch.Tensor) -> Any:
+        before = w.grad
+        w.grad = None
+        again = w.grad is None, v.grad
+        v.grad = None
+        v.grad = None
+        return (x * w).sum(), before, again, w.grad, v.grad
+
+    def run(function: Any) -> Any:
+        w, v = (torch.ones(3, requires_grad=True) for _ in range(2))
+        results = []
+        for i in range(4):
+            if i % 2:
+                w.grad, v.grad = torch.full((3,), float(i)), torch.ones(3) if i == 3 else None
+            loss, *others = function(w, v, torch.arange(3.0))
+            results += [loss.detach(), others, w.grad, v.grad]
+            loss.backward()
+            results.append(w.grad.clone())
+        return repr(results)
+
+    compiled = magneto.compile(program, fullgraph=True, backend="aot_eager")
+    assert run(compiled) == run(program)
+    same = magneto.compile(lambda w: program(w, w, w.detach()), fullgraph=True, backend="aot_eager")
+    w = torch.ones(3, requires_grad=True)
+    w.grad = torch.ones(3)
+    assert same(w)[1:] == program(w, w, w.detach())[1:] or w.grad is None
+
+
+def test_a_run_that_raises_leaves_gradients_alone() -> None:
+    def program(w: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+        w.grad = None
+        return w[i] * 2
+
+    def gradient_after(function: Any, i: int) -> Any:
+        w = torch.ones(3, requires_grad=True)
+        w.grad = torch.ones(3)
+        with contextlib.suppress(IndexError):
+            function(w, torch.tensor([i]))
+        return w.grad
+
+    compiled = magneto.compile(program)
+    for i in (0, 1, 7, 2):
+        assert gradient_after(compiled, i) is gradient_after(program, i) is None
+
+
 def test_line_search_is_as_eager() -> None:
     make = lambda params: torch.optim.LBFGS(params, max_iter=4, line_search_fn="strong_wolfe")  # noqa: E731
     expected = train(closure, make, lambda step: step)

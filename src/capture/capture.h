@@ -402,8 +402,6 @@ class Capture {
   Ref class_fact(PyTypeObject* type, PyObject* name);
   /// Null: the cell is empty.
   Ref read_cell(PyObject* cell);
-  /// The text of a class, or of what is in a container, is read.
-  void guard_class_text(PyObject* value, int depth);
 
   // -- special methods of torch.Tensor (special_methods.cpp) -----------------------------------------------------
   /// Guards those that the C function goes to for tensors among the arguments.
@@ -416,6 +414,7 @@ class Capture {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
+  Ref call_gradient(PyObject* function, const CallArgs& args);
   /// CPython runs the function (functions.def: Native). `members`: what it gives are members of its argument's class.
   /// (native_functions.cpp)
   Ref run_native_function(PyObject* function, const CallArgs& args, bool members);
@@ -620,7 +619,6 @@ class Capture {
   std::string interpret_backwards(const std::function<void()>& run);
   [[noreturn]] void retry_without(PyObject* function, std::string why);
   bool is_operator_backward(Frame* real) const;
-  bool passes_history_to_inputs(const CallArgs& args);
   Ref checkpoint(const CallArgs& args);
   /// C code calls Python code back, which is interpreted on stand-ins, as long as this lives: its torch calls are none
   /// that C code makes.
@@ -707,9 +705,11 @@ class Capture {
   struct DeferredCall {
     Ref function;
     std::vector<Ref> args;
-    std::vector<int64_t> versions;  // of the tensors among them, when it was made
+    std::vector<int64_t> versions;              // of the tensors among them, when it was made
+    static constexpr int64_t kAnyVersion = -1;  // their data is not looked at
   };
   std::vector<DeferredCall> deferred_;
+  std::set<graph::ValueId> cleared_grads_;  // inputs whose gradients the segment sets to None
   bool has_said_compiling_ = false;
   bool draw_decides_ = false;  // the outcome of a comparison of a drawn number is guarded
   int of_torch_ = 0;           // functions of PyTorch that are interpreted

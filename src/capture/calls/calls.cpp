@@ -123,23 +123,13 @@ std::optional<Decision> decide_disabled(PyObject* function) {
   return has_way ? std::optional(decision) : std::nullopt;
 }
 
-/// Autograd calls Python code when it comes by the tensor.
-bool has_hooks(const at::Tensor& tensor) {
-  if (!tensor.requires_grad()) return false;
-  if (!torch::autograd::impl::hooks(tensor).empty()) return true;
-  const auto& node = tensor.grad_fn();
-  return node && !(node->tensor_pre_hooks().empty() && node->pre_hooks().empty() && node->post_hooks().empty());
-}
-
-/// The tensors of an argument that is one or a list or tuple of them; false: it may be something else.
-bool add_tensors(const Ref& argument, torch::autograd::variable_list& tensors) {
-  const auto add = [&](PyObject* one) {
-    if (is_tensor(one)) tensors.push_back(unpack_tensor(one));
-    return is_tensor(one);
-  };
-  if (!PyList_Check(argument.get()) && !PyTuple_Check(argument.get())) return add(argument.get());
-  PyObject** items = PySequence_Fast_ITEMS(argument.get());
-  return std::all_of(items, items + PySequence_Fast_GET_SIZE(argument.get()), add);
+/// What PyTorch itself marks as disabled for reasons that are not ours, and a row tells to interpret. Null: it is none.
+Ref disabled_inside(Capture& capture, PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
+  if (PyUnicode_CompareWithASCIIString(code->co_qualname, "_disable_dynamo.<locals>.inner") != 0) return {};
+  Ref inside = capture.lookup_attr(function, MAGNETO_STR("__wrapped__"));
+  const bool found = inside && PyFunction_Check(inside.get());
+  return found && decide(inside.get()).treatment == Treatment::Interpret ? inside : Ref();
 }
 
 /// True if a method of a logger gets past the logger's level. Asking fills the logger's own memo of its levels, which
@@ -467,30 +457,12 @@ Ref Capture::call_polyfill(const char* name, const CallArgs& args) {
   return inline_function(wrap(instead.get(), sources.constant(instead.get())).get(), args);
 }
 
-/// torch.autograd.grad for inputs, through other inputs that may have been computed from them: on stand-ins that way
-/// does not go on.
-bool Capture::passes_history_to_inputs(const CallArgs& args) {
-  torch::autograd::variable_list roots, ends;
-  for (size_t i = 0; i < args.values.size(); ++i) {
-    const char* name = args.keyword(i) ? PyUnicode_AsUTF8(args.keyword(i))
-                       : i == 0        ? "outputs"
-                       : i == 1        ? "inputs"
-                                       : "";
-    const bool root = name == std::string_view("outputs"), end = name == std::string_view("inputs");
-    if ((root || end) && !add_tensors(resolve(args.values[i]), root ? roots : ends)) return true;
-  }
-  const auto is_input = [&](const at::Tensor& tensor) {
-    const graph::ValueId id = session->value_of(tensor);
-    return id == graph::kNoValue || graph.values[id].kind == graph::ValueKind::Input;
-  };
-  std::erase_if(roots, [](const at::Tensor& root) { return !root.requires_grad(); });  // eager's error, as ours
-  std::erase_if(ends, [](const at::Tensor& end) { return !end.requires_grad(); });
-  return std::ranges::any_of(ends, is_input) && autograd::passes_history(roots, ends);
-}
-
 Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   Decision decision = decide(function);
-  if (decision.reason == BreakReason::DisabledFunction) decision = decide_disabled(function).value_or(decision);
+  if (decision.reason == BreakReason::DisabledFunction) {
+    if (Ref inside = disabled_inside(*this, function)) return inline_function(inside.get(), args);
+    decision = decide_disabled(function).value_or(decision);
+  }
   switch (decision.treatment) {
     case Treatment::Sized:
       if (is_overridden(args.values)) break;
@@ -504,20 +476,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     case Treatment::AutogradFunction:
       return apply_autograd_function(args);
     case Treatment::Gradient:
-      for (const auto& [id, input] : inputs_) {
-        if (!has_hooks(unpack_tensor(input.real.get()))) continue;
-        side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());
-      }
-      if (passes_history_to_inputs(args)) {
-        side_exit(BreakReason::AutogradCall,
-                  callable_name(function) + " may pass what an input was computed by, before the function was called");
-      }
-      try {
-        return call_torch(function, args);
-      } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
-        PyErr_Clear();
-        side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
-      }
+      return call_gradient(function, args);
     case Treatment::Check:
       if (Ref checked = check(function, args)) return checked;
       break;

@@ -92,7 +92,8 @@ void Rebuilder::deferred_calls() {
     std::vector<int32_t> args = {emit(runtime::PlanOp::Const, {}, call.function.get())};
     for (size_t i = 0; i < call.args.size(); ++i) {
       PyObject* value = call.args[i].get();
-      if (is_tensor(value) && unpack_tensor(value)._version() != call.versions[i]) {
+      const bool looked_at = is_tensor(value) && call.versions[i] != Capture::DeferredCall::kAnyVersion;
+      if (looked_at && unpack_tensor(value)._version() != call.versions[i]) {
         c.memory_.defers_nothing = true;
         throw Retry{};
       }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "capture/calls/handlers.h"
+#include "capture/calls/special_methods.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -39,7 +40,7 @@ Ref handle_text(Capture& capture, const CallArgs& args) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
   }
   if (is_tensor(value.get())) capture.side_exit(BreakReason::DataDependentValue, "the text of a tensor");
-  capture.guard_class_text(value.get(), 8);
+  guard_class_text(capture, value.get(), 8);
   if (name == kStr || name == kRepr) {
     PyObject* method = capture.type_lookup(type, name == kStr ? MAGNETO_STR("__str__") : MAGNETO_STR("__repr__"));
     if (is_python_class(type) && method && PyFunction_Check(method)) {
@@ -80,14 +81,14 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
   if (!is_constant) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
   }
-  capture.guard_class_text(value, 3);
+  guard_class_text(capture, value, 3);
   return capture.call_native([&] { return PyObject_Format(value, spec); });
 }
 
 Ref handle_str_format(Capture& capture, const CallArgs& args) {
   for (PyObject* value : args.values) {
     capture.refuse_opaque(value, 3);
-    capture.guard_class_text(value, 3);
+    guard_class_text(capture, value, 3);
     if (!has_constant_text(capture, value)) {
       capture.side_exit(BreakReason::OpaqueObject,
                         std::string("the text of an object of type ") + Py_TYPE(value)->tp_name);

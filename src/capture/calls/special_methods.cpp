@@ -229,6 +229,27 @@ void guard_classes(Capture& capture, PyObject* value, Question question, int dep
   guard_methods(capture, value, methods_of(question), depth);
 }
 
+void guard_class_text(Capture& capture, PyObject* value, int depth) {
+  if (PyType_Check(value)) {
+    capture.lookup_attr(value, MAGNETO_STR("__module__"));
+    capture.lookup_attr(value, MAGNETO_STR("__qualname__"));
+    return;
+  }
+  guard_classes(capture, value, Question::Text, 0);
+  if (depth > 0 && (PyTuple_Check(value) || PyList_Check(value))) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
+      guard_class_text(capture, PySequence_Fast_GET_ITEM(value, i), depth - 1);
+    }
+  } else if (depth > 0 && PyDict_Check(value)) {
+    PyObject *key, *item;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(value, &position, &key, &item)) {
+      guard_class_text(capture, key, depth - 1);
+      guard_class_text(capture, item, depth - 1);
+    }
+  }
+}
+
 void guard_classes_asked(Capture& capture, PyObject* callable, PyObject* value, int depth) {
   guard_methods(capture, value, methods_asked_by(callable), depth);
 }

@@ -25,6 +25,9 @@ enum class Question : uint8_t {
 /// classes of what is in it, so many levels down. Classes that no program can change have none.
 void guard_classes(Capture& capture, PyObject* value, Question question, int depth);
 
+/// The same where texts are made; of classes themselves their names.
+void guard_class_text(Capture& capture, PyObject* value, int depth);
+
 /// The same of what the C function or class `callable` asks of an argument.
 void guard_classes_asked(Capture& capture, PyObject* callable, PyObject* value, int depth);
 

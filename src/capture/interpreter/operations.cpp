@@ -338,7 +338,7 @@ Ref binary_operator(Capture& capture, int index, PyObject* left, PyObject* right
   if (PyUnicode_Check(left) || PyBytes_Check(left)) {  // `text % values` writes all that is in the values
     b = capture.resolve_deep(b.get());
     capture.refuse_opaque(b.get(), 8);
-    capture.guard_class_text(b.get(), 8);
+    guard_class_text(capture, b.get(), 8);
   }
   return capture.call_native([&] { return op.run(a.get(), b.get()); });
 }

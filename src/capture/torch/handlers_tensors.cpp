@@ -41,6 +41,8 @@ Ref handle_tolist(Capture& capture, const CallArgs& args) {
 Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
   PyObject* tensor = args.values.at(0);
   if (capture.is_input(tensor)) {
+    const bool asks_none = args.values.size() == 2 && !args.kwnames && args.values[1] == Py_False;
+    if (asks_none && !unpack_tensor(tensor).requires_grad()) return Ref::borrow(tensor);  // as it is already
     capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside");
   }
   static PyObject* const method = PyObject_GetAttrString(tensor_class(), "requires_grad_");
@@ -101,6 +103,21 @@ Ref handle_new(Capture& capture, const CallArgs& args) {
   return capture.call_torch(size ? with_size : with_data, args);
 }
 
+/// Lists of tensors by device and dtype, as foreach functions take them: PyTorch's own answer for stand-ins.
+Ref group_tensors(Capture& capture, const CallArgs& args) {
+  static constinit Imported group("torch._C", "_group_tensors_by_device_and_dtype");
+  CallArgs given = args;
+  capture.specialize_all(given);
+  std::vector<Ref> held;
+  for (PyObject*& value : given.values) {
+    held.push_back(capture.resolve_deep(value));
+    value = held.back().get();
+    capture.refuse_opaque(value, 3);
+  }
+  return capture.call_native(
+      [&] { return PyObject_Vectorcall(group.get(), given.values.data(), given.positional(), given.kwnames); });
+}
+
 }  // namespace
 
 Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& given) {
@@ -131,6 +148,7 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.Generator.manual_seed", seed_generator},
       {"torch._C.TensorBase.detach_", handle_detach},
       {"torch._C._VariableFunctionsClass.detach_", handle_detach},
+      {"torch._C._group_tensors_by_device_and_dtype", group_tensors},
   };
   return rows;
 }

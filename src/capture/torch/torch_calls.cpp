@@ -195,6 +195,12 @@ static bool is_number_argument(std::string_view function, std::string_view name)
          (name == "value" && (function.starts_with("addcmul") || function.starts_with("addcdiv")));
 }
 
+/// Of a number for which an overload of the operator takes a tensor, with the same result: a rate that a scheduler
+/// changes is read in each run.
+static bool takes_tensor_too(std::string_view function, PyObject* name) {
+  return function.starts_with("_fused_") && PyUnicode_CompareWithASCIIString(name, "lr") == 0;
+}
+
 static bool needs_gradient(PyObject* object) {
   if (is_tensor(object)) return unpack_tensor(object).requires_grad();
   if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) return false;
@@ -225,6 +231,12 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
     if (!number) continue;
     value = number.get();
     resolved.push_back(std::move(number));
+  }
+  for (size_t i = values.positional(); i < values.values.size() && !overridden; ++i) {
+    if (!is_unknown_number(values.values[i]) || !takes_tensor_too(c_function_name(callable), values.keyword(i)))
+      continue;
+    resolved.push_back(beside_tensor(values.values[i]));
+    values.values[i] = resolved.back().get();
   }
   if (is_foreach_of_floats(callable, values)) {
     const Ref name = checked(PyUnicode_FromString(std::string(c_function_name(callable)).c_str()));

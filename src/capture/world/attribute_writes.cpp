@@ -19,6 +19,19 @@ bool same_data(const at::Tensor& a, const at::Tensor& b) {
          a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
 }
 
+/// `p.grad = None`, as zero_grad() says it: each run does it at the segment's end, behind all other writes. Whatever
+/// asks for the attribute in the segment is told.
+Ref clear_grad_function() {
+  static PyMethodDef definition = {"clear_grad",
+                                   [](PyObject*, PyObject* of) -> PyObject* {
+                                     if (PyObject_SetAttrString(of, "grad", Py_None) < 0) return nullptr;
+                                     Py_RETURN_NONE;
+                                   },
+                                   METH_O, nullptr};
+  static PyObject* const function = PyCFunction_New(&definition, nullptr);
+  return Ref::borrow(function);
+}
+
 }  // namespace
 
 void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
@@ -43,6 +56,10 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
     if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
         same_data(unpack_tensor(owner), unpack_tensor(value))) {
       return;
+    }
+    if (value == Py_None && name == MAGNETO_STR("grad") && is_input(owner) && !is_overridden({&owner, 1})) {
+      if (!cleared_grads_.insert(session->value_of(unpack_tensor(owner))).second) return;
+      return deferred_.push_back({clear_grad_function(), {Ref::borrow(owner)}, {DeferredCall::kAnyVersion}});
     }
     if (inputs_.count(session->value_of(unpack_tensor(owner))) || !value) {
       side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");

@@ -449,7 +449,7 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
       if (PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
         const auto value = session->value_of(unpack_tensor(owner));
         auto input = inputs_.find(value);
-        if (input == inputs_.end()) return Ref::borrow(Py_None);
+        if (input == inputs_.end() || cleared_grads_.contains(value)) return Ref::borrow(Py_None);
         Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
         return wrap(grad.get(), sources.grad(input->second.source));
       }

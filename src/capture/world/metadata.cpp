@@ -8,7 +8,6 @@
 #include <span>
 #include <vector>
 
-#include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "python/abi/types.h"
 
@@ -122,27 +121,6 @@ Ref Capture::read_cell(PyObject* cell) {
   if (contents) return wrap(contents, outside->second);
   guards.absent(outside->second);
   return {};
-}
-
-void Capture::guard_class_text(PyObject* value, int depth) {
-  if (PyType_Check(value)) {
-    lookup_attr(value, MAGNETO_STR("__module__"));
-    lookup_attr(value, MAGNETO_STR("__qualname__"));
-    return;
-  }
-  guard_classes(*this, value, Question::Text, 0);
-  if (depth > 0 && (PyTuple_Check(value) || PyList_Check(value))) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-      guard_class_text(PySequence_Fast_GET_ITEM(value, i), depth - 1);
-    }
-  } else if (depth > 0 && PyDict_Check(value)) {
-    PyObject *key, *item;
-    Py_ssize_t position = 0;
-    while (PyDict_Next(value, &position, &key, &item)) {
-      guard_class_text(key, depth - 1);
-      guard_class_text(item, depth - 1);
-    }
-  }
 }
 
 }  // namespace magneto::capture
