@@ -164,15 +164,11 @@ class Comptime:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise InvalidComptime("name of comptime", name, [own for own in vars(Comptime) if not own.startswith("_")])
+        raise exc.InvalidAttribute("name of comptime", name, [own for own in vars(Comptime) if not own.startswith("_")])
 
 
 def _breakpoint(ctx: ComptimeContext) -> None:
     builtins.breakpoint()
-
-
-class InvalidComptime(exc.InvalidName, AttributeError):
-    """`comptime` has no such name."""
 
 
 comptime = Comptime()

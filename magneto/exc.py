@@ -48,6 +48,18 @@ class InvalidLog(InvalidName, TypeError):
     """`torch._logging.set_logs` is given a name that is no log's."""
 
 
+class InvalidAttribute(InvalidName, AttributeError):
+    """A module of PyTorch's compiler (under `magneto.install()`), or `comptime`, has no such name."""
+
+
+class InvalidModule(InvalidName, ModuleNotFoundError):
+    """Under `magneto.install()`: a module of PyTorch's compiler is imported that Magneto does not serve."""
+
+
+class NotYet(MagnetoError, NotImplementedError):
+    """A name of PyTorch's compiler was used for which Magneto has nothing yet; the message says what to use."""
+
+
 class InvalidValue(MagnetoError, TypeError):
     """A setting or an argument has a value of a wrong type or out of its range."""
 

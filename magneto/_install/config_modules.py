@@ -22,10 +22,6 @@ from magneto._install import settings, sources, table
 from magneto._install.settings import Setting
 
 
-class InvalidSetting(exc.InvalidSetting):
-    """The configuration module has no such setting."""
-
-
 class ConfigModule(types.ModuleType):
     """A configuration module: attributes are settings, dotted ones in groups."""
 
@@ -95,7 +91,7 @@ class ConfigModule(types.ModuleType):
         row: Setting | None = self._rows.get(name)
         if row is None and name not in sources.names(self.__name__):
             near = exc.nearest(name, self._names())  # the list is of the rows: all would be hundreds
-            raise InvalidSetting(f"setting of {self.__name__}", name, {*self._rows, *([near] if near else [])})
+            raise exc.InvalidSetting(f"setting of {self.__name__}", name, {*self._rows, *([near] if near else [])})
         return row
 
     def _read(self, name: str, quiet: bool = False) -> Any:

@@ -14,14 +14,6 @@ from magneto import exc
 from magneto._install import config_modules, peer, sources, table
 
 
-class InvalidAttribute(exc.InvalidName, AttributeError):
-    """A module of PyTorch's compiler is asked for a name that Magneto does not serve."""
-
-
-class InvalidModule(exc.InvalidName, ModuleNotFoundError):
-    """A module of PyTorch's compiler is imported that Magneto does not serve."""
-
-
 class Shim(types.ModuleType):
     """A module whose names are rows; what no row names is PyTorch's own module's."""
 
@@ -43,7 +35,7 @@ class Shim(types.ModuleType):
             real = peer.module(module)
             if hasattr(real, name):  # else it is another platform's, or another build's
                 return getattr(real, name)
-        raise InvalidAttribute(f"name in {module}", name, _known(module, name))
+        raise exc.InvalidAttribute(f"name in {module}", name, _known(module, name))
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
@@ -125,7 +117,7 @@ class Finder(MetaPathFinder):
         if sources.is_module(fullname):
             return importlib.util.spec_from_loader(fullname, _PeerLoader(), is_package=sources.is_package(fullname))
         parent, _, name = fullname.rpartition(".")
-        raise InvalidModule(f"name in {parent}", name, _known(parent, name))
+        raise exc.InvalidModule(f"name in {parent}", name, _known(parent, name))
 
 
 def _known(module: str, name: str) -> set[str]:

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magneto import _log, exc
+from magneto import _log
+from magneto.exc import NotYet as NotYet
 
 WORKS = "works"
 REPLACED = "replaced"  # something else does it; the note says what
@@ -27,10 +28,6 @@ TO_COME = "to come"  # the note says what to do until then
 
 PEERS = "PyTorch's own"
 """The target of a row whose value is PyTorch's, with the note that using it changes nothing here."""
-
-
-class NotYet(exc.MagnetoError, NotImplementedError):
-    """A name of PyTorch's compiler was used for which Magneto has nothing yet."""
 
 
 class Name(NamedTuple):
