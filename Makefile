@@ -14,58 +14,64 @@
 #   make clean      removes what was built (not .venv; `make distclean` does)
 #
 # PYTHON: the interpreter to use; its PyTorch is used if it has one that Magneto supports. TORCH: what is installed
-# otherwise. JOBS: parallel compilations. WORKERS: processes that run tests (0: one, with its output as it comes).
+# otherwise. VENV: the virtual environment, `.venv` unless said otherwise; each has a build folder of its own, so that
+# several Pythons can stand side by side (make test PYTHON=python3.13 VENV=.venv-3.13). JOBS: parallel compilations.
+# WORKERS: processes that run tests (0: one, with its output as it comes).
 SHELL := /bin/bash
 PYTHON ?=
 TORCH ?= torch==2.13.0
+VENV ?= .venv
 JOBS ?= $(shell nproc)
 WORKERS ?= $(JOBS)
 ARGS ?=
 
-venv := .venv/bin/python
+export VENV
+venv := $(VENV)/bin/python
+folder := build$(VENV:.venv%=%)
 setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
 .PHONY: build test test-all demo bench lint lint-fast docs odr sanitize wheel clean distclean
 .DELETE_ON_ERROR:
 
-.venv/.ready-build: tools/setup.sh
+$(VENV)/.ready-build: tools/setup.sh
 	@$(setup) build
 
-.venv/.ready-test: tools/setup.sh pyproject.toml .venv/.ready-build
+$(VENV)/.ready-test: tools/setup.sh pyproject.toml $(VENV)/.ready-build
 	@$(setup) test
 
-.venv/.ready-lint: tools/setup.sh pyproject.toml .venv/.ready-build
+$(VENV)/.ready-lint: tools/setup.sh pyproject.toml $(VENV)/.ready-build
 	@$(setup) lint
 
-.venv/.ready-docs: tools/setup.sh pyproject.toml .venv/.ready-build
+$(VENV)/.ready-docs: tools/setup.sh pyproject.toml $(VENV)/.ready-build
 	@$(setup) docs
 
-.venv/.ready-wheel: tools/setup.sh pyproject.toml .venv/.ready-build
+$(VENV)/.ready-wheel: tools/setup.sh pyproject.toml $(VENV)/.ready-build
 	@$(setup) wheel
 
-build: .venv/.ready-build
-	@tools/build.sh build $(JOBS)
+build: $(VENV)/.ready-build
+	@[[ -z '$(PYTHON)' ]] || $(setup) same
+	@tools/build.sh $(folder) $(JOBS)
 
-test: build .venv/.ready-test
+test: build $(VENV)/.ready-test
 	@$(venv) -P -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
-test-all: build .venv/.ready-test
+test-all: build $(VENV)/.ready-test
 	@$(venv) -P -m pytest -n $(WORKERS) --dist loadfile -m "long or not long" $(ARGS)
 
-demo: build .venv/.ready-test
+demo: build $(VENV)/.ready-test
 	@$(venv) -P demo/demo.py
 
-bench: build .venv/.ready-test
+bench: build $(VENV)/.ready-test
 	@$(venv) -P bench/run.py $(ARGS)
 
-lint: .venv/.ready-test .venv/.ready-lint .venv/.ready-docs
+lint: $(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs
 	@tools/lint.sh $(JOBS)
 
-lint-fast: .venv/.ready-test .venv/.ready-lint .venv/.ready-docs
+lint-fast: $(VENV)/.ready-test $(VENV)/.ready-lint $(VENV)/.ready-docs
 	@tools/lint.sh $(JOBS) fast
 
 # The variable: the theme tells of its authors' next one.
-docs: .venv/.ready-docs
+docs: $(VENV)/.ready-docs
 	@NO_MKDOCS_2_WARNING=1 $(venv) -P -m mkdocs --quiet build --strict
 
 # Types are compared when objects are linked; what the code does is not looked at, so it is not optimised.
@@ -74,17 +80,17 @@ odr: build
 	@tools/build.sh build/odr $(JOBS) -DMAGNETO_PACKAGE_DIR="$(CURDIR)/build/odr/package" -DCMAKE_BUILD_TYPE=None \
 	  -DCMAKE_CXX_FLAGS="-O0 -flto=$(JOBS) -Wodr -Wlto-type-mismatch -Werror=odr -Werror=lto-type-mismatch"
 
-sanitize: .venv/.ready-test
+sanitize: $(VENV)/.ready-test
 	@tools/sanitize.sh $(JOBS)
 
 # The core is linked with the PyTorch that it was built against: no build isolation, which would fetch another one.
-wheel: .venv/.ready-wheel
+wheel: $(VENV)/.ready-wheel
 	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(venv) -m pip wheel -q --no-deps --no-build-isolation -w dist .
 	@ls dist/*.whl
 
 clean:
-	rm -rf build dist magneto/_C.*.so compile_commands.json bench/results
-	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+	rm -rf build build-* dist magneto/_C.*.so compile_commands.json bench/results
+	find . -name __pycache__ -not -path './.venv*' -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf .venv
+	rm -rf .venv .venv-*

@@ -9,7 +9,7 @@ import time
 
 import torch
 
-from magneto import _C
+from magneto import _testing
 
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
@@ -37,10 +37,10 @@ def module_guards(path, module):
 
 def report(what, guards, roots, rounds):
     start = time.thread_time()
-    program = _C.guards_compile(guards)
+    program = _testing.guards_compile(guards)
     compiled = time.thread_time() - start
-    assert _C.guards_check(program, roots) is not None, _C.guards_explain(program, roots)
-    best = min(_C.guards_bench(program, roots, rounds) for _ in range(5))
+    assert _testing.guards_check(program, roots) is not None, _testing.guards_explain(program, roots)
+    best = min(_testing.guards_bench(program, roots, rounds) for _ in range(5))
     print(
         f"{what:<44} {best[0]:10.1f} ns   {best[2]:6} sources  {len(guards):6} guards  "
         f"compiled in {compiled * 1e3:.2f} ms"
@@ -58,12 +58,12 @@ def main(layers):
     guards = [(None, "global_state"), tensor, *module_guards((("local", 0, "self"),), model)]
     report(f"{layers} x (Linear, ReLU), nothing changed", guards, roots, 2_000)
     failing = (None, (model, torch.ones(8, 9)), ())
-    program = _C.guards_compile(guards)
-    _C.guards_check(program, roots)
-    print(f"{'the same, failing on the input':<44} {_C.guards_bench(program, failing, 20_000)[0]:10.1f} ns")
+    program = _testing.guards_compile(guards)
+    _testing.guards_check(program, roots)
+    print(f"{'the same, failing on the input':<44} {_testing.guards_bench(program, failing, 20_000)[0]:10.1f} ns")
     model[-1].train(False)
-    assert _C.guards_check(program, roots) is None
-    print(f"{'the same, failing deep inside':<44} {_C.guards_bench(program, roots, 20_000)[0]:10.1f} ns")
+    assert _testing.guards_check(program, roots) is None
+    print(f"{'the same, failing deep inside':<44} {_testing.guards_bench(program, roots, 20_000)[0]:10.1f} ns")
 
 
 if __name__ == "__main__":

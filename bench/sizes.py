@@ -42,7 +42,7 @@ def decisions(framework: Any, count: int) -> dict[str, Any]:
     import operator
     import random
 
-    from magneto import _C
+    from magneto import _testing
 
     choose = random.Random(0)
     operators = {"==": operator.eq, "!=": operator.ne, "<=": operator.le, "<": operator.lt}
@@ -63,7 +63,7 @@ def decisions(framework: Any, count: int) -> dict[str, Any]:
         questions.add((expression(3), choose.choice(list(operators)), expression(2)))
     lines = [f"{left} {kind} {right}" for left, kind, right in questions]
     symbols = ["5 in 2..8", "3 in 2..8", "4 in 2..8"]
-    seconds, answers = _C.shapes_decide(symbols, lines)
+    seconds, answers = _testing.shapes_decide(symbols, lines)
     wrong = 0
     sizes = [dict(zip(("s0", "s1", "s2"), each, strict=True)) for each in itertools.product(range(2, 9), repeat=3)]
     for (left, kind, right), answer in itertools.islice(zip(questions, answers, strict=True), 2000):

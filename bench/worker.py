@@ -68,10 +68,10 @@ class Framework:
     def guard_check(self, compiled: Function, function: Function, values: dict[str, Any]) -> Callable[[int], float]:
         """Times one check of the guards of a function's capture, in seconds, after so many bytes were written."""
         if self.name == "magneto":
-            from magneto import _C
+            from magneto import _testing
 
             inputs = tuple(value for value in values.values() if isinstance(value, torch.Tensor))
-            return lambda evicted: _C.time_guards(compiled, inputs, 20 if evicted else 2000, evicted)
+            return lambda evicted: _testing.time_guards(compiled, inputs, 20 if evicted else 2000, evicted)
         from torch._dynamo.eval_frame import _debug_get_cache_entry_list
 
         (entry,) = _debug_get_cache_entry_list(function.__code__)

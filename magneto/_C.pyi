@@ -1,8 +1,10 @@
 """The C++ core as the Python layer sees it (src/api)."""
 
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypedDict
+
+import torch
 
 torch_version: str
 """The PyTorch that the core was built against."""
@@ -52,16 +54,46 @@ def set_disabled(on: bool, /) -> bool:
     """Turns capture and compiled code off or on for this thread; gives the previous state."""
 
 def reset() -> None: ...
-def loops_may_write_over(kernel: str, operand: int, result: int, /) -> bool: ...
 def stats() -> dict[str, Any]: ...
-def capture_text(
-    callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] = ..., /
-) -> list[tuple[str, str, str]]: ...
+def reduce_graph(
+    nodes: list[tuple[list[int], list[int]]],
+    classes: list[int],
+    inputs: list[int],
+    outputs: list[int],
+    question: Callable[[list[int], list[int], list[int], list[int]], bool | None],
+    /,
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """The smallest part of a graph that the answer is true for; None ends it. src/debug/reduce.h."""
+
+def reduce_operators(graph: Any, question: Callable[[Any, list[int]], bool | None], /) -> tuple[Any, list[int]]:
+    """The same of a graph of ATen operators: the part, and the values of the whole that its inputs are."""
+
+def compute_operators(
+    graph: Any, inputs: Sequence[Any], compiled: bool, values: list[int] | None, /
+) -> list[torch.Tensor]:
+    """Runs a graph of ATen operators, compiled or one by one: its outputs, or those values."""
+
+def operator_calls(graph: Any, /) -> Any: ...
+def graph_text(graph: Any, /) -> str: ...
+def graph_from_text(text: str, /) -> Any: ...
+def graph_inputs(graph: Any, /) -> list[tuple[str, torch.Tensor]]:
+    """Name, and a tensor without data, of each input."""
+
+def input_values(graph: Any, /) -> list[int]: ...
+def is_sized(graph: Any, /) -> bool: ...
+def with_numbers(graph: Any, inputs: Sequence[Any], /) -> Any: ...
+def record_numbers(on: bool, /) -> None:
+    """Graphs, passes and kernels are numbered from 1 from here on, and their names kept."""
+
+def numbered() -> dict[str, list[str]]:
+    """Of each kind (graph, pass, kernel) the names of all that was numbered."""
+
+def plant_fault(place: str, subject: str, /) -> None:
+    """For tests: a fault in the compiler; an empty subject takes it out."""
+
+def clear_faults() -> None: ...
 def explain(callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> ExplainReport: ...
 def set_reorderable_functions(functions: set[Any], /) -> None: ...
-def time_guards(compiled: CompiledFunction, args: tuple[Any, ...], rounds: int, evicted: int = 0, /) -> float:
-    """Seconds of one check of the first capture's guards; `evicted` bytes of other memory are written in between."""
-
 def debug_dump(
     callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
 ) -> list[dict[str, str]]: ...
@@ -106,6 +138,9 @@ def load_cache_artifacts(artifacts: bytes, /) -> list[str]: ...
 def set_config(name: str, value: bool | int | float | str, /) -> None: ...
 def setting_rows() -> list[tuple[str, bool | int | float | str, float | None, str, str, str, str]]:
     """(name, default, minimum, "process" | "callable" | "tests", environment variable, torch's names, doc) of each."""
+
+def backend_rows() -> list[tuple[str, str, str]]:
+    """(name, other names, doc) of each of Magneto's own backends, the default first."""
 
 def set_stance(number: int, /) -> None:
     """The process's stance, by its number in magneto._stance.STANCES."""

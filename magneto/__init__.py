@@ -13,7 +13,7 @@ from __future__ import annotations
 from magneto import _variables as _variables  # before torch is loaded
 
 # isort: split
-from magneto import _load as _load  # first: refuses a PyTorch that the core was not built for
+from magneto import _load as _load  # first: refuses a Python or PyTorch that the core was not built for
 
 # isort: split
 from magneto import config as config
@@ -21,6 +21,7 @@ from magneto import exc as exc
 from magneto._api import (
     allow_in_graph,
     assume_constant_result,
+    bisect,
     compile,
     debug_dump,
     disable,
@@ -50,6 +51,7 @@ __all__ = [
     "__version__",
     "allow_in_graph",
     "assume_constant_result",
+    "bisect",
     "compile",
     "config",
     "debug_dump",

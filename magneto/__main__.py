@@ -7,6 +7,7 @@ python -m magneto why FUNCTION script.py [arguments...]     # ...and shows how t
 python -m magneto report [-o FILE] DIR
 python -m magneto report [-o FILE] --live script.py [arguments...]
 python -m magneto doctor                                    # looks whether this installation works
+python -m magneto doctor script.py [arguments...]           # what is at fault where it fails when it is compiled
 python -m magneto --version
 """
 
@@ -93,12 +94,14 @@ def _show_the_program_s_frames_only() -> None:
 
 
 def doctor(arguments: list[str]) -> int:
-    """Checks this installation."""
-    if arguments not in ([], ["env"]):
-        return _usage()
-    from magneto import _doctor
+    """Checks this installation; with a script: finds what is at fault where it fails when it is compiled."""
+    if arguments in ([], ["env"]):
+        from magneto import _doctor
 
-    return _doctor.main()
+        return _doctor.main()
+    from magneto._debug import doctor as debug
+
+    return debug.main(arguments)
 
 
 def report(arguments: list[str]) -> int:

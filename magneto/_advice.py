@@ -120,7 +120,7 @@ def place_parts(place: str) -> tuple[str, int]:
 
 def advice(failure: str, needed_at: str = "") -> Advice:
     """`needed_at`: the line of the program that needs the guard, "playground.py:6 in fn"."""
-    guard = failure.removesuffix(_UNDER)
+    guard = re.sub(r"Eq\((.+), (.+)\)", r"\1 == \2", failure.removesuffix(_UNDER))
     line = linecache.getline(*place_parts(needed_at))
     for pattern, what, remedy in _ROWS:
         if found := re.fullmatch(pattern, guard, re.DOTALL):
@@ -128,7 +128,7 @@ def advice(failure: str, needed_at: str = "") -> Advice:
             if remedy in ("", _BOUND):
                 use = _of_value(words["name"], words.get("value", ""), line)
                 remedy = use if not remedy or use in (_LOOP, _BRANCH) else remedy
-            if guard != failure and remedy in (_SIZES, _INT):
+            if failure.endswith(_UNDER) and remedy in (_SIZES, _INT):
                 remedy = _FIXED
             return Advice(what.format(**words), remedy.format(**words))
     return Advice(_readable(guard), "move it out of the compiled function")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
@@ -277,6 +277,30 @@ def _original(value: Any) -> Any:
     if isinstance(value, _C.CompiledFunction):
         return value._torchdynamo_orig_callable
     return value
+
+
+def bisect(
+    fn: Callable[..., Any],
+    args: Iterable[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    check: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Finds what is at fault where `fn(*args, **kwargs)` fails compiled, or does not give eager's results or gradients.
+
+    It is called under each backend and several settings, then with fewer and fewer graphs, passes and kernels compiled,
+    in child processes, until stage, graph, pass or kernel are named. `print` what it gives; its `script` is a script
+    that shows the fault.
+
+    Args:
+        fn: A function or module, compiled or not.
+        args: Its arguments. Each call gets copies.
+        kwargs: Its keyword arguments.
+        check: Gets the result of each call; false: that is wrong. None: compared with eager's, gradients included.
+    """
+    from magneto._debug import bisect as debug
+
+    return debug.bisect(fn, tuple(args), kwargs, check=check)
 
 
 def why(fn: Callable[..., Any]) -> Why:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import collections
+import dataclasses
 import warnings
 
-from torch.compiler._cache import CacheInfo
-
 from magneto import _C, exc
+
+
+@dataclasses.dataclass
+class CacheInfo:
+    """What is in artifacts: their keys, by kind. PyTorch's class of this name belongs to its compiler; this has what
+    people ask of it."""
+
+    artifacts: collections.defaultdict[str, list[str]] = dataclasses.field(
+        default_factory=lambda: collections.defaultdict(list)
+    )
+
+    def empty(self) -> bool:
+        """Nothing is in them."""
+        return not self.artifacts
 
 
 def save_cache_artifacts() -> tuple[bytes, CacheInfo] | None:

@@ -6,26 +6,28 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
-from magneto import exc
+from magneto import _C, exc
 
 Backend = Callable[..., Callable[..., Any]]
 B = TypeVar("B", bound=Backend)
 
-# Backends that the core knows: name -> what it does.
-NATIVE: Mapping[str, str] = {
-    "magneto": "Magneto's default",
-    "aot_eager": "runs the ATen graph operator by operator in the C++ runtime",
-    "eager": "runs the captured torch-level graph module",
-}
+# Backends that the core knows (src/compiler/backends.def): name -> what it does.
+NATIVE: Mapping[str, str] = {name: doc for name, _, doc in _C.backend_rows()}
 # Other names for native backends, so that programs written for torch.compile run unchanged.
-ALIASES: Mapping[str, str] = {"inductor": "magneto", "aot_eager_decomp_partition": "aot_eager"}
+ALIASES: Mapping[str, str] = {alias: name for name, aliases, _ in _C.backend_rows() for alias in aliases.split()}
+# Those of magneto._debug.backends, which is loaded with the first of them that is used.
+DEBUGGING = (
+    *("eager_debug", "eager_noexcept", "ts", "aot_ts"),
+    *(f"{fault}_TESTING_ONLY" for fault in ("relu_compile_error", "relu_runtime_error", "relu_accuracy_error")),
+    "non_leaf_compile_error_TESTING_ONLY",
+)
 
 _registered: dict[str, Backend] = {}
 
 
 def list_backends() -> list[str]:
     """The names that `compile(backend=...)` accepts, sorted."""
-    return sorted({*NATIVE, *ALIASES, *_registered})
+    return sorted({*NATIVE, *ALIASES, *DEBUGGING, *_registered})
 
 
 @overload
@@ -54,7 +56,7 @@ def register_backend(compiler: Any = None, name: str | None = None) -> Any:
     name = name or getattr(compiler, "__name__", None)
     if not name:
         raise exc.InvalidValue("This callable has no __name__: give the backend a name with name=...")
-    if name in NATIVE or name in ALIASES:
+    if name in NATIVE or name in ALIASES or name in DEBUGGING:
         raise exc.InvalidValue(f"{name!r} is one of Magneto's own backends; choose another name")
     if _registered.get(name, compiler) is not compiler:
         raise exc.InvalidValue(f"Another backend is already registered as {name!r}")
@@ -69,6 +71,10 @@ def lookup(name: str) -> str | Backend:
         return name
     if name in _registered:
         return _registered[name]
+    if name in DEBUGGING:
+        from magneto._debug import backends  # few programs name one
+
+        return backends.BACKENDS[name]
     hint = "A callable (graph_module, example_inputs) -> callable works as well."
     raise exc.InvalidBackend("backend", name, list_backends(), hint)
 

@@ -156,10 +156,11 @@ def findings() -> list[Finding]:
 def main() -> int:
     """Prints the report; 1 if there is a problem."""
     found = findings()
+    width = max(len(finding.what) for finding in found) + 1
     for finding in found:
-        print(f"{finding.state:8}{finding.what:18}{finding.detail}")
+        print(f"{finding.state:8}{finding.what:{width}}{finding.detail}")
         if finding.remedy:
-            print(f"{'':8}{'':18}-> {finding.remedy}")
+            print(f"{'':8}{'':{width}}-> {finding.remedy}")
     problems = sum(finding.state == PROBLEM for finding in found)
     advice = sum(finding.state == ADVICE for finding in found)
     verdict = (

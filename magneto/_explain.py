@@ -157,8 +157,8 @@ _HOMES = {
 
 def _name_of(operator: Any) -> str:
     """As programs write it: "torch.sin", "Tensor.add_", "+", "mylib.norm"."""
-    if isinstance(operator, str):
-        return operator
+    if isinstance(operator, str):  # a method's name
+        return operator if "." in operator else f"Tensor.{operator}"
     if hasattr(operator, "_qualified_op_name") or hasattr(operator, "_overloadpacket"):
         packet = getattr(operator, "_overloadpacket", operator)
         return f"torch.ops.{packet._qualified_op_name.replace('::', '.')}"
@@ -175,7 +175,7 @@ def _name_of(operator: Any) -> str:
     if module in ("", "builtins") and isinstance(itself, type):  # of torch._C._VariableFunctionsClass
         return f"torch.{name}"
     home = getattr(itself, "__name__", None) if module in ("", "builtins") else module
-    qualified = getattr(operator, "__qualname__", name)
+    qualified = getattr(operator, "__qualname__", name).removeprefix("_VariableFunctionsClass.")
     home = _HOMES.get(home or "", home)
     return f"{home}.{qualified}" if home and home != "builtins" else name
 

@@ -1,12 +1,14 @@
-"""Loads the C++ core and refuses to run it with another PyTorch than the one it was built against.
+"""Loads the C++ core, and refuses to run it with another Python or PyTorch than it was built for.
 
-The core uses PyTorch's C++ internals, whose layout changes between releases: running it with another one would crash
+The core uses the C++ internals of both, whose layouts change between releases: running it with another one would crash
 or, worse, compute nonsense. So a mismatch is an ImportError that says what was found and what to do.
 """
 
 from __future__ import annotations
 
-import torch
+import sys
+
+OLDEST, NEWEST = (3, 11), (3, 13)  # of CPython; src/python/abi has files for each
 
 _REBUILD = (
     "Rebuild Magneto against this PyTorch: `make build` in a checkout, or "
@@ -14,7 +16,21 @@ _REBUILD = (
 )
 
 
+def refuse_python(implementation: str, version: tuple[int, int], has_gil: bool) -> None:
+    """Raises ImportError for an interpreter that the core knows nothing of."""
+    if implementation == "cpython" and OLDEST <= version <= NEWEST and has_gil:
+        return
+    found = "CPython" if implementation == "cpython" else implementation
+    raise ImportError(
+        f"Magneto supports CPython {OLDEST[0]}.{OLDEST[1]} to {NEWEST[0]}.{NEWEST[1]}, with a GIL. "
+        f"This is {found} {version[0]}.{version[1]}{'' if has_gil else ' without a GIL'}."
+    )
+
+
 def _load() -> None:
+    refuse_python(sys.implementation.name, sys.version_info[:2], "t" not in sys.abiflags)
+    import torch
+
     try:
         from magneto import _C
     except ModuleNotFoundError as error:
@@ -34,8 +50,6 @@ def _load() -> None:
 
 
 def _python() -> str:
-    import sys
-
     return f"CPython {sys.version_info.major}.{sys.version_info.minor}"
 
 

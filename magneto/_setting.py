@@ -24,6 +24,10 @@ class Setting:
     torch: tuple[str, ...] = ()  # the settings of PyTorch that it is: "dynamo.recompile_limit"
 
 
+# Of settings that can have few values only.
+_CHOICES: Mapping[str, tuple[Any, ...]] = {"repro_after": ("", "dynamo", "aot"), "repro_level": (1, 2, 3, 4)}
+
+
 def rows() -> dict[str, Setting]:
     """The whole table."""
     return {
@@ -62,6 +66,9 @@ class Settings:
             raise exc.InvalidValue(
                 f"{self.prefix}.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})"
             )
+        if name in _CHOICES and value not in _CHOICES[name]:
+            choices = ", ".join(map(repr, _CHOICES[name]))
+            raise exc.InvalidValue(f"{self.prefix}.{name} is one of {choices}, not {value!r}")
         if setting.minimum is not None and not float(value) >= setting.minimum:  # NaN is not, either
             raise exc.InvalidValue(f"{self.prefix}.{name} must be at least {setting.minimum:g}, not {value}")
 
@@ -78,6 +85,13 @@ def _initial(setting: Setting) -> bool | int | float | str:
         return setting.default
     if isinstance(setting.default, str):
         return text
+    if type(setting.default) in (int, float):
+        try:
+            return type(setting.default)(text)
+        except ValueError:
+            raise exc.InvalidValue(
+                f"The environment variable {setting.environment} must be a number, not {text!r}"
+            ) from None
     if text not in ("0", "1"):
         raise exc.InvalidValue(f"The environment variable {setting.environment} must be 0 or 1, not {text!r}")
     return text == "1"

@@ -33,6 +33,16 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     error_on_recompile: bool
     fail_on_recompile_limit_hit: bool
     strict: bool
+    repro_after: str
+    repro_level: int
+    repro_forward_only: bool
+    repro_tolerance: float
+    repro_ignore_non_fp: bool
+    same_two_models_use_fp64: bool
+    repro_seconds: int
+    graph_limit: int
+    pass_limit: int
+    kernel_limit: int
     stage_memory: bool
     perf_map: bool
     progress_seconds: int

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import _C, exc
+from magneto import _testing, exc
 
 X = torch.arange(4.0)
 
@@ -367,8 +367,8 @@ def test_a_hit_runs_no_python() -> None:
     with torch.no_grad():
         compiled(X)
         compiled(X)
-        assert _C.frames_test(functools.partial(compiled, X)) == 0
-        assert _C.frames_test(lambda: compiled(X)) == 1
+        assert _testing.frames_test(functools.partial(compiled, X)) == 0
+        assert _testing.frames_test(lambda: compiled(X)) == 1
 
 
 # -- guards and recompiling ------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import test_architectures
 import test_zoo
 import torch
 
-from magneto import _C
+from magneto import _load, _testing
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -55,7 +55,7 @@ def test_operators_that_ask_python_are_listed() -> None:
     listed = re.search(r"<!-- python meta kernels -->(.*?)<!-- end", (DOCS / "fake.md").read_text(), re.DOTALL)
     assert listed
     names = re.findall(r"`([^`]+)`", listed[1])
-    assert names == sorted(name.removeprefix("aten::") for name in _C.fake_python_meta_kernels())
+    assert names == sorted(name.removeprefix("aten::") for name in _testing.fake_python_meta_kernels())
     assert f"({len(names)} operators" in text("docs/fake.md")
 
 
@@ -127,9 +127,38 @@ def test_readme_and_performance_agree() -> None:
     assert found("docs/performance.md", r"models over eager, geomean \|[^|]*\| ([\d.]+)x") == (eager,)
 
 
+def test_versions_of_python_agree() -> None:
+    """README, the package's requirements and classifiers, what the core is refused on: all as src/python/abi has files."""
+    minors = sorted(
+        int(path.stem.removeprefix("cpython_3")) for path in (ROOT / "src/python/abi").glob("cpython_3*.cpp")
+    )
+    assert minors == list(range(minors[0], minors[-1] + 1))
+    named = (f"3.{minors[0]}", f"3.{minors[-1]}")
+    for page in ("README.md", "docs/dependencies.md"):
+        assert found(page, r"CPython (3\.\d+) to (3\.\d+)") == named
+    project = (ROOT / "pyproject.toml").read_text()
+    assert f'requires-python = ">={named[0]},<3.{minors[-1] + 1}"' in project
+    assert re.findall(r"Python :: 3\.(\d+)", project) == [str(minor) for minor in minors]
+    assert (_load.OLDEST, _load.NEWEST) == ((3, minors[0]), (3, minors[-1]))
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "is_found"),
+    [
+        (("cpython", (3, 10), True), "CPython 3.10"),
+        (("cpython", (3, 14), True), "CPython 3.14"),
+        (("cpython", (3, 13), False), "CPython 3.13 without a GIL"),
+        (("pypy", (3, 11), True), "pypy 3.11"),
+    ],
+)
+def test_other_interpreters_are_refused(interpreter: tuple[str, tuple[int, int], bool], is_found: str) -> None:
+    with pytest.raises(ImportError, match=rf"supports CPython 3\.\d+ to 3\.\d+, with a GIL. This is {is_found}\.$"):
+        _load.refuse_python(*interpreter)
+
+
 def test_versions_of_pytorch_agree() -> None:
     """README, the package's requirements, what setup.sh accepts."""
-    first, last = found("README.md", r"CPython 3.11 and 3.12, PyTorch (2\.\d+) to (2\.\d+)")
+    first, last = found("README.md", r"CPython 3.\d+ to 3.\d+, PyTorch (2\.\d+) to (2\.\d+)")
     assert found("docs/dependencies.md", r"PyTorch (2\.\d+) to (2\.\d+)") == (first, last)
     beyond = int(last.removeprefix("2.")) + 1
     project = (ROOT / "pyproject.toml").read_text()

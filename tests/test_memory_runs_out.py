@@ -13,7 +13,7 @@ from error_programs import PLACES, WRITES, State
 from torch import Tensor
 
 import magneto
-from magneto import _C
+from magneto import _testing
 
 
 def cached_attention(s: State, i: Tensor) -> Tensor:
@@ -54,14 +54,14 @@ def outcome(program: Callable[..., Any], first: int, lasting: bool) -> tuple[Any
     error_programs.CALLS.clear()
     torch.manual_seed(0)
     state, index = State(), torch.tensor([0, 1, 2])
-    _C.fail_allocations(first, lasting)
+    _testing.fail_allocations(first, lasting)
     try:
         program(state, index)
         error = None
     except RuntimeError as raised:
         assert "can't allocate memory" in str(raised), raised
         error = RuntimeError
-    count = _C.fail_allocations(-1, False)
+    count = _testing.fail_allocations(-1, False)
     return repr((error, state.seen(digits=3))), count
 
 

@@ -14,6 +14,7 @@ import torch
 
 import magneto
 from magneto import _progress
+from magneto._advice import advice
 
 X = torch.ones(3)
 
@@ -72,6 +73,51 @@ def test_help_is_a_table_of_the_users_settings() -> None:
     assert "cache_size_limit" not in magneto.config.help("verbose")
     with magneto.config.patch(cache_size_limit=77):
         assert "│ 77 " in magneto.config.help("cache_size_limit")
+
+
+def test_explain_prints_operators_as_programs_write_them() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.gelu(torch.sin(x) * 2 + x).relu()
+
+    text = str(magneto.explain(f)(X)).partition("Out Guards:")[0]
+    for name in ("torch.sin", "*", "+", "torch.nn.functional.gelu", "Tensor.relu"):
+        assert f"\n    {name}\n" in text, (name, text)
+    assert "built-in" not in text and "object at 0x" not in text
+
+
+def test_one_row_for_a_cause() -> None:
+    """An int in the bound of a loop makes a capture for each value: one row says so."""
+    depth = 2
+
+    class Net(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(self.depth):
+                x = x.sin() + 1
+            return x
+
+    net = Net()
+    run = magneto.compile(net, backend="eager")
+    for depth in (2, 3, 4, 5):
+        net.depth = depth
+        run(X)
+    (change,) = magneto.recompiles().changes
+    assert (change.count, change.what) == (3, "the value of self.depth")
+
+
+@pytest.mark.parametrize(
+    ("guard", "what"),
+    [
+        ("L['x'].size()[0] == 3", "size 0 of x"),
+        ("Eq(L['x'].size()[0], 3)", "size 0 of x"),
+        ("2 <= L['x'].size()[1]", "size 1 of x"),
+        ("Eq(L['self'].depth, 3)", "the value of self.depth"),
+        ("L['self']._modules['layers']._modules['0'].rate == 0.5", "the value of self.layers[0].rate"),
+        ("L['self'].__dict__['mode'] == 'a'", "the value of self.mode"),
+    ],
+)
+def test_advice_names_things_as_programs_do(guard: str, what: str) -> None:
+    said = advice(guard)
+    assert said.what == what and "L[" not in said.remedy
 
 
 def command(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 # UBSan, then those that use threads under ThreadSanitizer. `sanitize.sh <jobs> [address] [thread]`; ARGS: other tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
 jobs=${1:-2}
 shift || true
 kinds=("${@:-address}")
@@ -31,7 +32,7 @@ run() {
     -DMAGNETO_PACKAGE_DIR="$package"
   # The sanitizers' libraries come first in the process.
   PYTHONMALLOC=malloc PYTHONPATH=$PWD/$folder/package LD_PRELOAD=$libraries \
-    bash -c ".venv/bin/python -P -m pytest ${ARGS:-$tests}"
+    bash -c "$venv/bin/python -P -m pytest ${ARGS:-$tests}"
 }
 
 for kind in "${kinds[@]}"; do

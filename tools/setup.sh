@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
 # Makes .venv and what a make target needs in it: `setup.sh build|test|lint|docs|wheel`. Leaves .venv/.ready-<what>.
-# Environment: PYTHON (interpreter to use), TORCH (requirement to install where there is no supported PyTorch).
+# `setup.sh same`: fails if .venv has another Python than PYTHON.
+# Environment: PYTHON (interpreter to use), TORCH (requirement to install where there is no supported PyTorch), VENV (in
+# place of .venv).
 set -euo pipefail
 cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
 
 # On a terminal pip shows its own progress.
 quiet=(-q)
@@ -22,11 +25,18 @@ need_packages() {
   fi
 }
 
-# The first interpreter that Magneto supports.
+# The minor versions of CPython 3 that Magneto supports, oldest first: those with a file of their own.
+supported_minors() { printf '%s\n' src/python/abi/cpython_3*.cpp | sed -E 's/.*cpython_3([0-9]+)\.cpp/\1/' | sort -n; }
+supported_pythons() { echo "CPython 3.$(supported_minors | head -1) to 3.$(supported_minors | tail -1)"; }
+
+# The first interpreter that Magneto supports. What has no GIL is another interpreter.
 find_python() {
-  local candidate
-  for candidate in ${PYTHON:-python3 python3.12 python3.11 python}; do
-    if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' 2> /dev/null; then
+  local candidate minor
+  for candidate in ${PYTHON:-python3 $(supported_minors | sort -rn | sed 's/^/python3./') python}; do
+    minor=$("$candidate" -c 'import platform, sys, sysconfig
+if platform.python_implementation() == "CPython" and sys.version_info.major == 3 and not sysconfig.get_config_var("Py_GIL_DISABLED"):
+    print(sys.version_info.minor)' 2> /dev/null) || continue
+    if [[ -e src/python/abi/cpython_3$minor.cpp ]]; then
       command -v "$candidate"
       return
     fi
@@ -64,8 +74,8 @@ pip_install() {
   # PyTorch stays as it is, whatever the other packages would like.
   local pin
   pin=$(mktemp)
-  .venv/bin/python -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' > "$pin" 2> /dev/null || : > "$pin"
-  .venv/bin/python -m pip install "${quiet[@]}" --disable-pip-version-check -c "$pin" "$@"
+  "$venv/bin/python" -c 'import importlib.metadata as m; print("torch==" + m.version("torch"))' > "$pin" 2> /dev/null || : > "$pin"
+  "$venv/bin/python" -m pip install "${quiet[@]}" --disable-pip-version-check -c "$pin" "$@"
   rm -f "$pin"
 }
 
@@ -83,27 +93,27 @@ set_up_build() {
   [[ -n ${MAGNETO_CODEGEN_LIBRARY:-} ]] || need_llvm
   local python missing torch_folder
   if ! python=$(find_python); then
-    [[ -n ${PYTHON:-} ]] && fail "PYTHON=$PYTHON is no CPython 3.11 or 3.12"
+    [[ -n ${PYTHON:-} ]] && fail "PYTHON=$PYTHON is no $(supported_pythons) with a GIL"
     need_packages python3 python3-venv python3-dev
-    python=$(find_python) || fail "Magneto needs CPython 3.11 or 3.12; python3 is $(python3 --version). Give one with PYTHON=..."
+    python=$(find_python) || fail "Magneto needs $(supported_pythons); python3 is $(python3 --version). Give one with PYTHON=..."
   fi
   missing=$(missing_for_python "$python")
   [[ -z $missing ]] || need_packages $missing
 
-  if [[ ! -x .venv/bin/python ]]; then
+  if [[ ! -x "$venv/bin/python" ]]; then
     torch_folder=$(torch_of "$python")
-    say "Making .venv with $("$python" --version)"
-    "$python" -m venv ${torch_folder:+--system-site-packages} .venv
-    if [[ -n $torch_folder && -z $(torch_of .venv/bin/python) ]]; then
+    say "Making $venv with $("$python" --version)"
+    "$python" -m venv ${torch_folder:+--system-site-packages} "$venv"
+    if [[ -n $torch_folder && -z $(torch_of "$venv/bin/python") ]]; then
       # PYTHON is itself in a virtual environment, whose packages a new one does not see.
-      echo "$torch_folder" > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_chosen_python.pth"
+      echo "$torch_folder" > "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/zz_chosen_python.pth"
     fi
   fi
-  if [[ -z $(torch_of .venv/bin/python) ]]; then
+  if [[ -z $(torch_of "$venv/bin/python") ]]; then
     say "Installing $TORCH"
-    .venv/bin/python -m pip install "${quiet[@]}" --disable-pip-version-check "$TORCH"
+    "$venv/bin/python" -m pip install "${quiet[@]}" --disable-pip-version-check "$TORCH"
   else
-    say "Using the PyTorch in $(torch_of .venv/bin/python)"
+    say "Using the PyTorch in $(torch_of "$venv/bin/python")"
   fi
 
   local tools=()
@@ -112,7 +122,7 @@ set_up_build() {
   [[ ${#tools[@]} == 0 ]] || pip_install "${tools[@]}"
 
   # The checkout itself is the installed package.
-  pwd > "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/magneto_checkout.pth"
+  pwd > "$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/magneto_checkout.pth"
 }
 
 tool_version() { { command -v "$1" > /dev/null && "$1" --version; } | head -1 | grep -oE '[0-9]+\.[0-9]+' | head -1 || true; }
@@ -120,7 +130,7 @@ tool_version() { { command -v "$1" > /dev/null && "$1" --version; } | head -1 | 
 # Installs a dependency group of pyproject.toml.
 set_up_group() {
   local -a requirements
-  mapfile -t requirements < <(.venv/bin/python -c 'import sys, tomllib
+  mapfile -t requirements < <("$venv/bin/python" -c 'import sys, tomllib
 print("\n".join(tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]]))' "$1")
   say "Installing the packages for $1"
   pip_install "${requirements[@]}"
@@ -135,10 +145,20 @@ set_up_browser() {
   (need_packages chromium) || say "Without a browser tests/test_report.py fails"
 }
 
+# Whoever names a Python for an environment that is there already would otherwise get the environment's, silently.
+check_same_python() {
+  local asked found
+  asked=$("$PYTHON" -c 'import sys; print("%d.%d" % sys.version_info[:2])') || fail "PYTHON=$PYTHON does not run"
+  found=$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  [[ $asked == "$found" ]] ||
+    fail "$venv has CPython $found, PYTHON=$PYTHON is $asked. Name another environment (VENV=.venv-$asked), or remove this one"
+}
+
 case ${1:-} in
+  same) check_same_python && exit ;;
   build) set_up_build ;;
   test) set_up_group test; set_up_browser ;;
   lint | docs | wheel) set_up_group "$1" ;;
   *) fail "usage: setup.sh build|test|lint|docs|wheel" ;;
 esac
-touch ".venv/.ready-$1"
+touch "$venv/.ready-$1"

@@ -5,6 +5,7 @@ What is asked for stands in structure.toml beside this file. Prints one line per
 - **layers**: a folder of src/ includes only from itself and from the folders of the rows above it.
 - **definitions**: no two files define a class or an enum of one qualified name. (`make odr` has the linker compare
   whole definitions.)
+- **confined**: what a version of CPython may change stands in the folders for it.
 - **lengths**: of files, and of functions in C++ and Python.
 - **words**: those that the glossary has replaced.
 
@@ -53,6 +54,11 @@ def without_literals(text: str) -> str:
         lambda match: re.sub(r"[^\n]", " ", match[0]) if match[0][0] == "/" else _empty(match[0]), text
     )
     return re.sub(r"(?m)^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda match: "\n" * match[0].count("\n"), blanked)
+
+
+def without_comments(text: str) -> str:
+    """C++ with comments and strings blanked, directives left; line numbers stay."""
+    return _LITERAL.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
 
 def _empty(literal: str) -> str:
@@ -160,7 +166,14 @@ class Lint:
         self.scanned = {name: scan(text) for name, text in self.sources.items() if not name.endswith(".def")}
 
     def offences(self) -> list[str]:
-        return [*self.layers(), *self.definitions(), *self.file_lengths(), *self.function_lengths(), *self.words()]
+        return [
+            *self.layers(),
+            *self.definitions(),
+            *self.confined(),
+            *self.file_lengths(),
+            *self.function_lengths(),
+            *self.words(),
+        ]
 
     def layers(self) -> Iterator[str]:
         table = self.table["layers"]
@@ -193,8 +206,18 @@ class Lint:
                 places[definition.name].append(f"src/{name}:{definition.line}")
         for name, found in places.items():
             # One file per version of CPython: never two of them in one program.
-            if len({re.sub(r"cpython_\d+", "cpython", place.split(":")[0]) for place in found}) > 1:
+            if len({re.sub(r"(cpython|layout)_\d+", r"\1", place.split(":")[0]) for place in found}) > 1:
                 yield f"{found[0]}: `{name}` is defined again in {', '.join(found[1:])}"
+
+    def confined(self) -> Iterator[str]:
+        texts = {name: without_comments(text) for name, text in self.sources.items()}
+        for pattern, row in self.table["confined"].items():
+            for name, text in texts.items():
+                if name.startswith(tuple(folder + "/" for folder in row["to"])):
+                    continue
+                for match in re.finditer(pattern, text):
+                    line = text.count("\n", 0, match.start()) + 1
+                    yield f"src/{name}:{line}: `{match[0]}` stands in src/{row['to'][0]} alone: {row['because']}"
 
     def file_lengths(self) -> Iterator[str]:
         lengths = {f"src/{name}": text.count("\n") for name, text in self.sources.items()}

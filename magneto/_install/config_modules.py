@@ -118,7 +118,8 @@ class ConfigModule(types.ModuleType):
         self._deleted.discard(name)
         before = self._read(name, quiet=True)
         if row and row.own:
-            setattr(config, row.own, value)
+            text = isinstance(config.SETTINGS[row.own].default, str)
+            setattr(config, row.own, "" if text and value is None else value)  # None: nothing, in PyTorch's
         else:
             if row and row.apply:
                 row.apply(value)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import torch
 
 from magneto import _C, _log, config, exc
-from magneto._install import table
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
 
@@ -101,7 +100,7 @@ _COSTS = "what is saved is the cheapest choice, by costs in time, within the bud
 # What is to be said of a setting that is one of Magneto's (src/support/settings.def).
 _NOTES = {
     "dynamo.debug_dir_root": (WORKS, "torch_compile_debug/ lies in it"),
-    "dynamo.base_dir": (REPLACED, "replaced by magneto.config.debug_dir, which is set"),
+    "dynamo.base_dir": (WORKS, "repro.py lies in it"),
     "inductor.trace.debug_dir": (WORKS, "torch_compile_debug/ lies in it"),
 }
 
@@ -141,8 +140,6 @@ DYNAMO: Mapping[str, Setting] = {
         default=config.reorderable_logging_functions,
     ),
     "replay_record_enabled": Setting(TO_COME, note="record and replay are not supported yet", default=False),
-    "repro_after": Setting(TO_COME, note=table.MINIFIER),
-    "repro_level": Setting(TO_COME, note=table.MINIFIER, default=2),
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),
     "specialize_int": Setting(TO_COME, note=_SIZES, default=False),
     "specialize_float": Setting(TO_COME, note=_SIZES, default=False),
@@ -199,6 +196,4 @@ FUNCTORCH: Mapping[str, Setting] = {
 # Environment variables of the documents that the core does not read: each as the setting it stands for.
 ENVIRONMENT: Mapping[str, tuple[str, str]] = {
     "TORCHINDUCTOR_TRACE": ("torch._inductor.config", "trace.enabled"),
-    "TORCHDYNAMO_REPRO_AFTER": ("torch._dynamo.config", "repro_after"),
-    "TORCHDYNAMO_REPRO_LEVEL": ("torch._dynamo.config", "repro_level"),
 }

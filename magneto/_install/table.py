@@ -42,7 +42,6 @@ class Name(NamedTuple):
 _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
-_MINIFIER = "the minifier is not supported yet; narrow down with backend='eager' and backend='aot_eager'"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
 _JOINT = "torch.compile(fn) compiles forward and backward, and partitions by its own rule (docs/autograd.md)"
 _ERRORS = "never raised by Magneto, there for `except`"
@@ -150,6 +149,21 @@ MODULES: dict[str, tuple[Name, ...]] = {
     ),
     "torch._dynamo.backends.debugging": (
         Name("eager", WORKS, "profiling:eager"),
+        Name("pre_dispatch_eager", WORKS, "profiling:eager"),
+        Name("eager_noexcept", WORKS, "magneto._debug.backends:eager_noexcept"),
+        Name("eager_debug", WORKS, "magneto._debug.backends:eager_debug"),
+        Name("torchscript", WORKS, "magneto._debug.backends:ts"),
+        Name("ReluCompileError", WORKS, "magneto._debug.backends:ReluCompileError"),
+        Name("TestingOnlyCompileError", WORKS, "magneto._debug.backends:TestingOnlyCompileError"),
+        *(
+            Name(f"{name}_TESTING_ONLY", WORKS, f"magneto._debug.backends:{name}")
+            for name in (
+                "relu_compile_error",
+                "relu_runtime_error",
+                "relu_accuracy_error",
+                "non_leaf_compile_error",
+            )
+        ),
         Name("make_eager_backend_with_torch_function_mode", WORKS, "profiling:make_eager_backend_with_mode"),
         Name("make_eager_backend_with_torch_function_modes", WORKS, "profiling:make_eager_backend_with_modes"),
     ),
@@ -173,7 +187,24 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("EagerAndRecordGraphs", WORKS, "profiling:EagerAndRecordGraphs"),
         Name("rand_strided", WORKS, "profiling:rand_strided"),
     ),
-    "torch._dynamo.debug_utils": (Name("run_fwd_maybe_bwd", WORKS, "profiling:run_fwd_maybe_bwd"),),
+    "torch._dynamo.debug_utils": (
+        Name("run_fwd_maybe_bwd", WORKS, "profiling:run_fwd_maybe_bwd"),
+        Name("same_two_models", WORKS, "magneto._debug.names:same_two_models"),
+        Name("backend_accuracy_fails", WORKS, "magneto._debug.names:backend_accuracy_fails"),
+        Name("cast_to", WORKS, "magneto._debug.same:cast_to"),
+        Name("cast_to_fp64", WORKS, "magneto._debug.same:cast_to_fp64"),
+        Name("clone_inputs_retaining_gradness", WORKS, "magneto._debug.same:clone_inputs"),
+        Name("generate_env_vars_string", WORKS, "magneto._debug.names:generate_env_vars_string"),
+        Name("generate_config_string", WORKS, "magneto._debug.names:generate_config_string"),
+        Name("minifier_dir", WORKS, "magneto._debug.names:minifier_dir"),
+        Name("get_minifier_repro_path", WORKS, "magneto._debug.names:get_minifier_repro_path"),
+        Name("AccuracyError", WORKS, "magneto._debug.minify:AccuracyError"),
+        Name("InputReader", WORKS, "magneto._debug.names:InputReader"),
+        Name("NopInputReader", WORKS, "magneto._debug.names:InputReader"),
+    ),
+    "torch._dynamo.repro": (),
+    "torch._dynamo.repro.after_dynamo": (Name("run_repro", WORKS, "magneto._debug.command:run_after_dynamo"),),
+    "torch._dynamo.repro.after_aot": (Name("run_repro", WORKS, "magneto._debug.command:run_after_aot"),),
     "torch._dynamo.exc": (
         Name("Unsupported", WORKS, "magneto.exc:Unsupported"),
         Name("BackendCompilerFailed", WORKS, "magneto.exc:BackendCompilerFailed"),
@@ -237,7 +268,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("default_partition", TO_COME, "", _JOINT),
         Name("min_cut_rematerialization_partition", TO_COME, "", _JOINT),
         Name("default_decompositions", NO_EFFECT, "dynamo:NO_DECOMPOSITIONS", "graphs have the operators that run"),
-        Name("minifier", TO_COME, "", _MINIFIER),
+        Name("minifier", WORKS, "magneto._debug.minify:minifier"),
     ),
     "torch.fx.experimental.symbolic_shapes": (
         *(Name(name, WORKS, f"shapes:{name}", _SHAPES) for name in _SYMBOLIC.split()),
@@ -263,7 +294,7 @@ STAND_INS = frozenset({"torch.fx.experimental.symbolic_shapes"})
 # Older names of whole packages: the same module objects.
 ALIASES = {"torchdynamo": "torch._dynamo", "torchinductor": "torch._inductor"}
 
-MINIFIER, EXPORT = _MINIFIER, _EXPORT
+EXPORT = _EXPORT
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _TORCH = os.path.dirname(torch.__file__)

@@ -1,5 +1,5 @@
-// The functions that each stage offers to the Python layer and to the tests. One row per stage; `module.cpp` adds them
-// all to `magneto._C`.
+// The functions that stages offer to the Python layer. One row per stage; `module.cpp` adds them all to `magneto._C`.
+// What only tests and benchmarks call is in a module of its own: src/testing.
 #pragma once
 
 #include <Python.h>
@@ -7,9 +7,7 @@
 namespace magneto {
 
 // X(stage): the stage defines `PyMethodDef stage_methods[]`, ended by a null entry.
-#define MAGNETO_BINDINGS(X) \
-  X(python)                 \
-  X(fake) X(guards) X(graph) X(runtime) X(dispatch) X(loops) X(lower) X(codegen) X(cache) X(shapes) X(autograd)
+#define MAGNETO_BINDINGS(X) X(dispatch) X(codegen) X(cache) X(debug)
 
 #define X(stage) extern PyMethodDef stage##_methods[];
 MAGNETO_BINDINGS(X)

@@ -1,30 +1,13 @@
-// What tests and the doctor reach of the cache.
+// What the doctor reaches of the cache.
 #include "api/bindings.h"
 
 #include "cache/artifacts.h"
 #include "cache/digest.h"
 #include "cache/directory.h"
-#include "cache/identity.h"
 #include "python/ref.h"
 
 namespace magneto {
 namespace {
-
-PyObject* cache_digest(PyObject*, PyObject* args) {
-  return guarded([&]() -> PyObject* {
-    PyObject *bytes, *key = nullptr;
-    if (!PyArg_ParseTuple(args, "S|S", &bytes, &key)) return nullptr;
-    const auto text = [](PyObject* object) -> std::string_view {
-      return {PyBytes_AS_STRING(object), static_cast<size_t>(PyBytes_GET_SIZE(object))};
-    };
-    const cache::Digest digest = cache::Hasher(key ? text(key) : "").add(text(bytes)).finish();
-    return PyUnicode_FromString(cache::hex(digest).c_str());
-  });
-}
-
-PyObject* cache_machine(PyObject*, PyObject*) {
-  return guarded([] { return PyUnicode_FromString(cache::machine().c_str()); });
-}
 
 PyObject* cache_directory(PyObject*, PyObject*) {
   return guarded([] { return PyUnicode_DecodeFSDefault(cache::default_directory().c_str()); });
@@ -70,9 +53,7 @@ PyMethodDef cache_methods[] = {
      "(bytes, [key]): the entries that this process found or made; None where there are none."},
     {"load_cache_artifacts", load_cache_artifacts, METH_O,
      "Puts what save_cache_artifacts gave into the cache; its keys."},
-    {"cache_digest", cache_digest, METH_VARARGS, "(bytes, key=b''): their BLAKE2b digest in hexadecimal."},
     {"cache_directory", cache_directory, METH_NOARGS, "Where entries are kept when no directory is named."},
-    {"cache_machine", cache_machine, METH_NOARGS, "What code is made for, as text."},
     {nullptr, nullptr, 0, nullptr},
 };
 

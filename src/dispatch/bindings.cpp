@@ -84,25 +84,12 @@ Ref list_of_refs(const std::vector<Ref>& items) {
   return list;
 }
 
-/// Compiles `callable` afresh, calls it once and gives what was captured on the way.
-Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs, bool wants_stages = false) {
-  Ref options = checked(PyDict_New());
-  Ref compiled = checked(dispatch::make_compiled(callable, options.get()));
-  Report report;
-  report.wants_stages = wants_stages;
-  dispatch::context_of(compiled.get())->report = &report;
-  Ref result = Ref::steal(PyObject_Call(compiled.get(), args, kwargs));
-  dispatch::context_of(compiled.get())->report = nullptr;  // also when the call raised: the report goes with this frame
-  if (!result) throw PythonError{};
-  return report;
-}
-
 PyObject* explain(PyObject*, PyObject* args) {
   PyObject *callable, *call_args, *call_kwargs;
   if (!PyArg_ParseTuple(args, "OO!O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
     return nullptr;
   return guarded([&]() -> PyObject* {
-    const Report report = reported_call(callable, call_args, call_kwargs);
+    const Report report = dispatch::reported_call(callable, call_args, call_kwargs);
     Ref ops = checked(PyList_New(0));
     int64_t count = 0;
     for (const auto& graph : report.ops) {
@@ -137,35 +124,10 @@ PyObject* explain(PyObject*, PyObject* args) {
   });
 }
 
-PyObject* capture_text(PyObject*, PyObject* args) {
-  PyObject *callable, *call_args, *call_kwargs = nullptr;
-  if (!PyArg_ParseTuple(args, "OO!|O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
-    return nullptr;
-  return guarded([&]() -> PyObject* {
-    const Report report = reported_call(callable, call_args, call_kwargs);
-    Ref segments = checked(PyList_New(0));
-    for (size_t i = 0; i < report.plan_texts.size(); ++i) {
-      Ref texts = checked(Py_BuildValue("(sss)", report.graph_texts[i].c_str(), report.guards[i].c_str(),
-                                        report.plan_texts[i].c_str()));
-      if (PyList_Append(segments.get(), texts.get()) < 0) throw PythonError{};
-    }
-    return segments.release();
-  });
-}
-
 PyObject* set_reorderable_functions(PyObject*, PyObject* functions) {
   return guarded([&] {
     capture::set_reorderable_functions(functions);
     return Py_NewRef(Py_None);
-  });
-}
-
-PyObject* time_guards(PyObject*, PyObject* args) {
-  PyObject *compiled, *call_args;
-  Py_ssize_t rounds, evicted = 0;
-  if (!PyArg_ParseTuple(args, "OO!n|n", &compiled, &PyTuple_Type, &call_args, &rounds, &evicted)) return nullptr;
-  return guarded([&] {
-    return PyFloat_FromDouble(dispatch::time_guards(compiled, call_args, rounds, static_cast<size_t>(evicted)));
   });
 }
 
@@ -174,7 +136,7 @@ PyObject* debug_dump(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "OO!O!", &callable, &PyTuple_Type, &call_args, &PyDict_Type, &call_kwargs))
     return nullptr;
   return guarded([&]() -> PyObject* {
-    const Report report = reported_call(callable, call_args, call_kwargs, /*wants_stages=*/true);
+    const Report report = dispatch::reported_call(callable, call_args, call_kwargs, /*wants_stages=*/true);
     Ref graphs = checked(PyList_New(0));
     for (const auto& stages : report.stages) {
       Ref texts = checked(PyDict_New());
@@ -214,6 +176,17 @@ PyObject* set_config(PyObject*, PyObject* args) {
 
 PyObject* setting_rows(PyObject*, PyObject*) {
   return guarded([] { return setting_table().release(); });
+}
+
+PyObject* backend_rows(PyObject*, PyObject*) {
+  return guarded([]() -> PyObject* {
+    Ref rows = checked(PyList_New(0));
+    for (const compiler::Backend& backend : compiler::backends()) {
+      Ref row = checked(Py_BuildValue("(sss)", backend.name, backend.aliases, backend.doc));
+      if (PyList_Append(rows.get(), row.get()) < 0) throw PythonError{};
+    }
+    return rows.release();
+  });
 }
 
 PyObject* set_stance(PyObject*, PyObject* number) {
@@ -368,12 +341,8 @@ PyMethodDef dispatch_methods[] = {
     {"stats", stats, METH_NOARGS, "Counters as a dict."},
     {"explain", explain, METH_VARARGS, "explain(callable, args, kwargs) -> report dict"},
     {"debug_dump", debug_dump, METH_VARARGS, "debug_dump(callable, args, kwargs) -> [{stage: text}], one per graph"},
-    {"capture_text", capture_text, METH_VARARGS,
-     "capture_text(callable, args, kwargs={}) -> [(graph, guards, plan)], one for each segment captured"},
     {"set_reorderable_functions", set_reorderable_functions, METH_O,
      "The set of functions whose calls may be put off to a segment's end."},
-    {"time_guards", time_guards, METH_VARARGS,
-     "time_guards(compiled, args, rounds, evicted=0) -> seconds of one check of the guards, the least of `rounds`"},
     {"traced_guards", traced<dispatch::take_traced_guards>, METH_NOARGS,
      "[(compile id, JSON)]: guards that have not been written yet"},
     {"traced_graphs", traced<dispatch::take_traced_graphs>, METH_NOARGS,
@@ -400,6 +369,7 @@ PyMethodDef dispatch_methods[] = {
     {"set_config", set_config, METH_VARARGS, "set_config(name, value)"},
     {"setting_rows", setting_rows, METH_NOARGS,
      "[(name, default, minimum or None, use, environment, torch, doc)]: support/settings.def"},
+    {"backend_rows", backend_rows, METH_NOARGS, "[(name, aliases, doc)]: compiler/backends.def, the default first"},
     {"set_stance", set_stance, METH_O, "The process's stance, by its number in magneto._stance.STANCES."},
     {"allow_in_graph", mark_function<capture::mark_allow_in_graph>, METH_O, "Calls become one node of the graph."},
     {"assume_constant_result", mark_function<capture::mark_constant_result>, METH_O, "Calls are run once, at capture."},

@@ -2,6 +2,7 @@
 
 #include "dispatch/report.h"
 #include "lower/fused.h"
+#include "python/abi/private.h"
 #include "support/tensor_object.h"
 
 namespace magneto::dispatch {
@@ -61,7 +62,7 @@ std::map<std::string, PyObject*> arguments_of(const Context& context, const capt
 CodePlace place_of(const Context& context, const capture::Start& start) {
   if (start.instr == 0 && context.subject &&
       PyUnicode_CompareWithASCIIString(start.info->code->co_name, "_wrapped_call_impl") == 0) {
-    PyObject* forward = _PyType_Lookup(context.subject, MAGNETO_STR("forward"));
+    PyObject* forward = lookup_in_type(context.subject, MAGNETO_STR("forward"));
     if (forward && PyFunction_Check(forward)) {
       return {&decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(unwrapped(forward)))), 0};
     }
@@ -74,8 +75,8 @@ int64_t entry_limit(const Context& context) { return context.settings[&Settings:
 void set_up(capture::Capture& capture, const Context& context, const Segment& segment, const capture::Start& start) {
   capture.exit_every = settings().exit_every;
   capture.knows_buffers = !segment.data_changes;
-  capture.wants_backward = settings().joint_graph && !context.backend_name.empty() && context.backend_name != "eager";
-  capture.partition = {.recompute = context.backend_name != "aot_eager",
+  capture.wants_backward = settings().joint_graph && context.backend->wants_joint_graph();
+  capture.partition = {.recompute = context.backend->partition == compiler::Backend::Partition::MinCut,
                        .memory_budget = settings().activation_memory_budget,
                        .is_fused = lower::is_fused};
   capture.dynamic = dynamic_of(context);

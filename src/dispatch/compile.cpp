@@ -3,28 +3,25 @@
 
 #include <algorithm>
 
-#include "cache/cache.h"
 #include "capture/marks.h"
+#include "compiler/pipeline.h"
 #include "dispatch/block.h"
 #include "dispatch/capture_setup.h"
 #include "dispatch/context.h"
 #include "dispatch/limits.h"
 #include "dispatch/log.h"
+#include "dispatch/observers.h"
 #include "dispatch/report.h"
+#include "dispatch/repro.h"
 #include "dispatch/siblings.h"
-#include "dispatch/stages.h"
 #include "dispatch/trace.h"
 #include "graph/gm.h"
 #include "observe/history.h"
 #include "observe/profiler_range.h"
 #include "observe/progress.h"
 #include "observe/stats.h"
-#include "observe/times.h"
 #include "python/abi/c_stack.h"
-#include "runtime/computation.h"
-#include "runtime/joint_computation.h"
-#include "runtime/program/prepacked.h"
-#include "runtime/sized_computation.h"
+#include "python/errors.h"
 #include "support/tensor_object.h"
 
 namespace magneto::dispatch {
@@ -45,7 +42,7 @@ int64_t& captures_at(const Place& place) {
 }
 
 int Context::traverse(visitproc visit, void* arg) const {
-  Py_VISIT(backend.get());
+  Py_VISIT(backend_callable.get());
   for (const auto& [place, segment] : segments_) {
     for (const auto& entry : segment.entries) {
       if (!entry) continue;  // being moved
@@ -105,241 +102,68 @@ void log_step(const char* component, const Text& text) {
   if (log_enabled(component)) log(component, text());
 }
 
-/// What is to be said of the cache on disk. It costs time at most.
-void report_cache() {
-  const std::string notice = cache::take_notice();
-  if (notice.empty()) return;
-  SavedError saved;
-  if (!warn(notice)) PyErr_WriteUnraisable(nullptr);
-}
-
-/// The current error as an exception object that has its traceback; clears it.
-Ref take_error_with_traceback() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  if (traceback) PyException_SetTraceback(value, traceback);
-  Py_XDECREF(type);
-  Py_XDECREF(traceback);
-  return Ref::steal(value);
-}
-
 std::vector<PyObject*> tensors_of(const std::vector<Ref>& inputs) {
   std::vector<PyObject*> tensors;
   for (const Ref& input : inputs) tensors.push_back(input.get());
   return tensors;
 }
 
-runtime::CompileWay way_of(const Context& context, const capture::Trace& trace, const capture::Start& start) {
-  runtime::CompileWay way;
-  way.interpret = settings().interpret_kernels;
-  way.watched = watched_weights(tensors_of(trace.example_inputs));
+using compiler::Backend;
+
+/// Measuring is asked for, and allowed.
+runtime::Tuning tuning_of(const Context& context, const compiler::Request& request) {
+  runtime::Tuning tuning;
   const bool deterministic =
       context.settings[&Settings::deterministic] || at::globalContext().deterministicAlgorithms();
-  if (way.interpret || deterministic || !context.settings[&Settings::max_autotune]) return way;
-  way.tuning.seconds = static_cast<double>(context.settings[&Settings::max_autotune_seconds]);
-  way.tuning.takes = settings().max_autotune_takes;
-  way.tuning.name = place_text(place_of(context, start));
-  for (const Ref& input : trace.example_inputs) way.tuning.inputs.push_back(unpack_tensor(input.get()));
-  return way;
+  if (deterministic || !context.settings[&Settings::max_autotune]) return tuning;
+  tuning.seconds = static_cast<double>(context.settings[&Settings::max_autotune_seconds]);
+  tuning.takes = settings().max_autotune_takes;
+  tuning.name = request.place;
+  for (const Ref& input : request.inputs) tuning.inputs.push_back(unpack_tensor(input.get()));
+  return tuning;
 }
 
-/// What the graph's symbols were in the capture.
-graph::SymbolValues captured_sizes(const capture::Trace& trace) {
-  std::vector<const at::Tensor*> inputs;
-  for (const Ref& input : trace.example_inputs) inputs.push_back(&unpack_tensor(input.get()));
-  return graph::SymbolReader(trace.graph).read(inputs.data());
-}
-
-void count_kernels(const runtime::Compiled& compiled, const std::string& place) {
-  stats().kernels += compiled.kernels;
-  stats().instructions += compiled.instructions;
-  report_cut(place, compiled.cut, compiled.kernels);
-}
-
-/// Generates code for one size of a graph that has been captured for many.
-runtime::Specialise specialise_as(runtime::CompileWay way, bool disk_cache, std::string place) {
-  way.tuning = {};  // for the sizes of the capture
-  return [way = std::move(way), disk_cache, place = std::move(place)](const graph::Graph& graph) {
-    const cache::Pause without(!disk_cache);
-    graph::NoSink sink;
-    runtime::Compiled compiled = runtime::make_compiled_computation(graph, way, sink);
-    count_kernels(compiled, place);
-    ++stats().specialised;
-    if (!compiled.uncompiled.empty()) report_uncompiled(place, compiled.uncompiled);
-    return std::move(compiled.computation);
-  };
-}
-
-/// Fused kernels for a graph none of whose results requires grad. What can't be compiled runs operator by operator,
-/// counted and said once.
-std::unique_ptr<runtime::TensorComputation> compile_tensors(const Context& context, const graph::Graph& graph,
-                                                            const graph::SymbolValues& captured,
-                                                            const runtime::CompileWay& way, const std::string& place,
-                                                            Stages& stages) {
-  runtime::Compiled compiled;
-  if (graph.symbols.empty()) {
-    compiled = runtime::make_compiled_computation(graph, way, stages);
-  } else if (!graph.symbols_of(graph::ValueKind::Result).empty()) {
-    compiled = runtime::make_partitioned_computation(graph, way, stages);
-  } else {
-    compiled = runtime::make_compiled_computation(graph, way, stages);
-    if (!compiled.uncompiled.empty()) {
-      // Code for one size after the other.
-      if (CompileLog::current()->wants("dynamic")) {
-        log("dynamic", "no code for all sizes of " + place + ": " + compiled.uncompiled);
-      }
-      compiled = runtime::make_compiled_computation(graph::with_numbers(graph, captured), way, stages);
-      compiled.computation =
-          runtime::make_sized_computation(graph, captured, std::move(compiled.computation),
-                                          specialise_as(way, context.settings[&Settings::disk_cache], place));
-    }
+/// The captured graph as a torch.fx.GraphModule, for the backend and for people; null: nobody wants it.
+Ref module_of(const Context& context, const graph::Graph& graph) {
+  const bool is_logged = CompileLog::current()->wants_any({"graph", "graph_code", "graph_sizes"});
+  if (context.backend->level != Backend::Level::Module && !is_logged && !context.report &&
+      settings().repro_after != "dynamo") {
+    return {};
   }
-  report_cache();
-  count_kernels(compiled, place);
-  stats().tuned += compiled.tuned;
-  stats().cached_programs += compiled.kept;
-  if (compiled.watch) CompileTrace::current()->watch(std::move(compiled.watch));
-  if (CompileTrace* log = CompileTrace::current(); compiled.kept && log->is_on()) {
-    log->stage("fx_graph_cache_hit", "the program was found in the cache on disk: passes and lowering did not run\n");
-  }
-  for (const std::string& name : compiled.externs) ++stats().externs[name];
-  if (!compiled.uncompiled.empty()) {
-    report_uncompiled(place, compiled.uncompiled);
-    stages.offer(graph::Stage::hints, [&] { return "the operators run one by one: " + compiled.uncompiled + "\n"; });
-  }
-  return std::move(compiled.computation);
-}
-
-/// Logs the step of code generation around `compile()`.
-template <typename Compile>
-auto log_compile(const char* direction, Compile compile) {
-  const auto log_state = [&](const char* state) {
-    log_step("inductor",
-             [&] { return std::string(state) + " " + direction + " graph " + std::to_string(stats().graphs - 1); });
-  };
-  log_state("Step 3: torchinductor compiling");
-  auto computation = compile();
-  log_state("Step 3: torchinductor done compiling");
-  return computation;
-}
-
-/// The default backend.
-void compile_graph(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
-  const cache::Pause without(!context.settings[&Settings::disk_cache]);
-  trace.plan->computation = log_compile("FORWARDS", [&] {
-    const graph::SymbolValues values = trace.graph.symbols.empty() ? graph::SymbolValues() : captured_sizes(trace);
-    return compile_tensors(context, trace.graph, values, way_of(context, trace, start),
-                           place_text(place_of(context, start)), stages);
-  });
-}
-
-/// A graph with gradients: its forward, and backwards that autograd's engine calls.
-void compile_joint(const Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
-  const cache::Pause without(!context.settings[&Settings::disk_cache]);
-  ++stats().joint_graphs;
-  const std::string place = place_text(place_of(context, start));
-  for (const autograd::Backward& backward : trace.joint->backwards) {
-    stats().saved_bytes += backward.saved_bytes;
-    stats().eager_saved_bytes += backward.eager_saved_bytes;
-    stats().recomputed += backward.recomputed;
-    for (const autograd::Departure departure : backward.departures) report_partition(place, departure);
-  }
-  if (CompileTrace* log = CompileTrace::current()) log->trains(trace.graph, *trace.joint);
-  const graph::Graph forward = runtime::forward_of(trace.graph, *trace.joint);
-  if (CompileLog::current()->wants("aot_joint_graph")) {
-    std::string text = "forward of " + place + ":\n" + graph::print(forward);
-    for (const auto& backward : trace.joint->backwards) text += "backward:\n" + graph::print(backward.graph);
-    log("aot_joint_graph", text);
-  }
-  // The weights change with each step: nothing is prepared of them, and nothing measured.
-  runtime::CompileWay way;
-  way.interpret = settings().interpret_kernels;
-  const graph::SymbolValues values = trace.graph.symbols.empty() ? graph::SymbolValues() : captured_sizes(trace);
-  const auto compile = [&](const char* direction, const graph::Graph& graph) {
-    if (context.backend_name == "aot_eager") return runtime::make_aten_computation(graph);
-    return log_compile(direction, [&] { return compile_tensors(context, graph, values, way, place, stages); });
-  };
-  auto forward_computation = compile("FORWARDS", forward);
-  std::vector<std::unique_ptr<runtime::TensorComputation>> computations;
-  for (const autograd::Backward& backward : trace.joint->backwards) {
-    computations.push_back(compile("BACKWARDS", backward.graph));
-  }
-  trace.plan->computation =
-      runtime::make_joint_computation(trace.graph, std::move(*trace.joint), std::move(forward_computation),
-                                      std::move(computations), runtime::make_torch_computation(trace.graph));
-}
-
-/// Gives the plan its computation. False: the backend failed, with the error set.
-bool apply_backend(Context& context, capture::Trace& trace, const capture::Start& start, Stages& stages) {
-  graph::Graph& graph = trace.graph;
-  const bool wants_module = context.backend_name.empty();
-  const CompileLog& wanted = *CompileLog::current();
-  const bool log_module = wanted.wants_any({"graph", "graph_code", "graph_sizes"});
-  Ref module;
-  if (wants_module || log_module || context.report) module = graph::graph_module(graph, log_module);
+  Ref module = graph::graph_module(graph, is_logged);
   if (context.report) {
     context.report->graphs.push_back(module);
     std::vector<Ref> ops;
     for (const graph::TorchNode& node : graph.torch_nodes) ops.push_back(node.target);
     context.report->ops.push_back(std::move(ops));
   }
-  if (log_module) log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
-  if (context.backend_name == "eager") {
-    trace.plan->computation = runtime::make_torch_computation(graph);
-    return true;
-  }
-  if (!context.backend_name.empty()) {
-    if (trace.needs_grad && !trace.joint) {
-      ++stats().autograd_graphs;
-      report_no_joint(place_of(context, start), trace.no_joint);
-      stages.offer(graph::Stage::hints, [&] {
-        return "results require grad, and there is no joint graph (" + trace.no_joint +
-               "): the torch calls run one by one, under autograd. For inference, call it under torch.no_grad() or "
-               "torch.inference_mode()\n";
-      });
-      trace.plan->computation = runtime::make_torch_computation(graph);
-    } else if (trace.needs_grad) {
-      try {
-        compile_joint(context, trace, start, stages);
-      } catch (const PythonError&) {
-        return false;  // Ctrl-C
-      }
-    } else if (context.backend_name == "aot_eager") {
-      trace.plan->computation = runtime::make_aten_computation(graph);
-    } else {
-      try {
-        compile_graph(context, trace, start, stages);
-      } catch (const PythonError&) {
-        return false;  // Ctrl-C
-      }
-    }
-    return true;
-  }
-  Ref inputs = checked(PyList_New(0));
-  const auto add = [&](const Ref& input) {
-    if (PyList_Append(inputs.get(), input.get()) < 0) throw PythonError{};
-  };
-  const graph::SymbolValues values = captured_sizes(trace);
-  for (const graph::SymbolBinding& symbol : graph.symbols_of(graph::ValueKind::Input)) {
-    add(checked(PyLong_FromLongLong(values(shapes::Expr::symbol(symbol.symbol)))));
-  }
-  for (const Ref& input : trace.example_inputs) add(input);
-  Ref callable = Ref::steal(PyObject_CallFunctionObjArgs(context.backend.get(), module.get(), inputs.get(), nullptr));
-  if (callable && !PyCallable_Check(callable.get())) {
-    PyErr_Format(PyExc_TypeError, "the backend returned %R, which can't be called", callable.get());
-    callable = Ref();
-  }
-  if (!callable) {
-    if (!PyErr_ExceptionMatches(PyExc_Exception)) return false;  // KeyboardInterrupt and the like
-    Ref cause = take_error_with_traceback();
-    raise("BackendFailed", backend_failure_text(context.backend.get(), cause.get(), place_of(context, start)));
-    Ref failed = take_error_with_traceback();
-    PyException_SetCause(failed.get(), cause.release());
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failed.get())), failed.get());
+  if (is_logged) log_graph("__compiled_fn_" + std::to_string(stats().graphs), module.get());
+  return module;
+}
+
+/// Gives the plan its computation. False: the backend failed, with the error set.
+bool apply_backend(const Context& context, capture::Trace& trace, const capture::Start& start,
+                   observe::Events& events) {
+  const Ref module = module_of(context, trace.graph);
+  compiler::Request request{.graph = trace.graph,
+                            .backend = *context.backend,
+                            .callable = context.backend_callable.get(),
+                            .module = module.get(),
+                            .inputs = trace.example_inputs,
+                            .watched = watched_weights(tensors_of(trace.example_inputs)),
+                            .needs_grad = trace.needs_grad,
+                            .joint = trace.joint,
+                            .no_joint = trace.no_joint,
+                            .start = place_of(context, start),
+                            .place = place_text(place_of(context, start)),
+                            .disk_cache = context.settings[&Settings::disk_cache]};
+  request.tuning = tuning_of(context, request);
+  try {
+    try_graph(context, request);
+    trace.plan->computation = compiler::compile(request, events);
+  } catch (const PythonError&) {
     return false;
   }
-  trace.plan->computation = runtime::make_callable_computation(std::move(callable), graph, true);
   return true;
 }
 
@@ -348,17 +172,18 @@ bool compile_backend(Context& context, capture::Trace& trace, const capture::Sta
   ++stats().graphs;
   stats().ops += static_cast<int64_t>(trace.graph.torch_nodes.size());
   const char* function = PyUnicode_AsUTF8(place_of(context, start).info->code->co_name);
-  Stages stages(context, context.name.empty() ? function : context.name);
-  stages.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
-  stages.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
-  const std::string backend = context.backend_name.empty() ? "of the user" : context.backend_name;
+  GraphObservers observers(context, context.name.empty() ? function : context.name);
+  observe::Events& events = observers.events;
+  events.offer(graph::Stage::captured, [&] { return graph::print(trace.graph); });
+  events.offer(graph::Stage::guards, [&] { return trace.guards->print(); });
+  const std::string backend = context.backend->level == Backend::Level::Module ? "of the user" : context.backend->name;
   log_step("dynamo", [&] { return "Step 2: calling compiler function " + backend; });
   runtime::RecordedRuns runs;
   runtime::StageTime time("compile.backend");
-  if (!apply_backend(context, trace, start, stages)) return false;
+  if (!apply_backend(context, trace, start, events)) return false;
   const double seconds = time.end();
   if (context.report) context.report->backend_seconds += seconds;
-  stages.offer(graph::Stage::profile, [&] { return runs.print(); });
+  events.offer(graph::Stage::profile, [&] { return runs.print(); });
   log_step("dynamo", [&] { return "Step 2: done compiler function " + backend; });
   return true;
 }
@@ -386,7 +211,210 @@ struct KeptForTrace {
   graph::Graph& graph;
 };
 
-/// Captures a segment and adds its entry. Null as for `entry_for`.
+/// Captures a segment and adds its entry.
+class SegmentCompile {
+ public:
+  SegmentCompile(Context& context, Segment& segment, const capture::Start& start, const CodePlace& place)
+      : context_(context),
+        segment_(segment),
+        start_(start),
+        place_(place),
+        roots_{start.function, start.slots, start.slots + start.info->nlocals},
+        log_(next_id(segment)),
+        trace_(log_, start, place) {}
+  SegmentCompile(const SegmentCompile&) = delete;
+
+  /// Null as for `entry_for`.
+  Entry* run() {
+    const int64_t captures = captures_at({start_.info->code, start_.instr, context_.instance});
+    if (!stance_allows(segment_, place_, roots_) || !allow_another(context_, segment_, place_, captures, roots_))
+      return nullptr;
+    const OutsideBlocks outside;
+    const runtime::Progress progress(place_text(place_));
+    runtime::StageTime whole("compile");
+    const DeclaredShapes declared(context_, start_);
+    if (!declared.violation().empty()) return raise("ConstraintViolation", declared.violation()), nullptr;
+    circumstances_ = std::make_shared<const Circumstances>(circumstances_of(start_));
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      log_.begin_attempt(attempt);
+      runtime::failed_stage() = "";
+      try {
+        std::optional<capture::Trace> captured = capture();
+        if (leaked_ != 0) {
+          return fails("leaked fake tensors", std::to_string(leaked_) + " fake tensors outlive the capture");
+        }
+        if (captured && is_only_looked_at(segment_)) return nullptr;
+        if (captured) return add_entry(*captured);
+      } catch (...) {
+        return failed();
+      }
+    }
+    return fails("internal error", "the segment was restarted too often");
+  }
+
+ private:
+  /// Nothing: more is known now, and it is to begin anew.
+  std::optional<capture::Trace> capture() {
+    log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(place_); });
+    runtime::StageTime time("compile.capture");
+    std::shared_ptr<const int64_t> alive;
+    std::optional<capture::Trace> trace = interpret(alive);
+    if (!trace) return trace;
+    leaked_ = *alive;
+    if (leaked_ != 0) return std::nullopt;
+    capture_seconds_ = time.end();
+    log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(place_); });
+    return trace;
+  }
+
+  /// `*alive`: the fake tensors of the capture, to be counted when it is gone.
+  std::optional<capture::Trace> interpret(std::shared_ptr<const int64_t>& alive) {
+    const capture::BreakRegions regions;
+    capture::Capture capture(start_, segment_.known_breaks, segment_.memory);
+    set_up(capture, context_, segment_, start_);
+    if (log_.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log_;
+    capture.note_guard_places();
+    alive = capture.alive_fakes();
+    try {
+      capture::Trace trace = capture.run();
+      must_not_break_ = context_.fullgraph || capture::BreakRegions::is_error();
+      return trace;
+    } catch (const capture::Restart&) {
+      segment_.known_breaks.insert(capture.restart());
+      return std::nullopt;
+    } catch (const capture::Retry&) {
+      return std::nullopt;
+    } catch (const capture::Interrupted&) {
+      interrupt_ = capture.take_interrupt();
+      throw;
+    } catch (...) {
+      site_ = capture.site();
+      said_compiling_ = capture.has_said_compiling();
+      throw;
+    }
+  }
+
+  /// The entry of a capture. Null: it must not be used, with an error set or the segment left to CPython.
+  Entry* add_entry(capture::Trace& trace) {
+    if (trace.plan->exit) {
+      report_exit(context_, *trace.plan->exit);
+      if (must_not_break_) {
+        raise("Unsupported", break_text(*trace.plan->exit));
+        return nullptr;
+      }
+    }
+    tell_captured(trace);
+    const KeptForTrace kept(trace_, trace.graph);
+    if (!trace.violation.empty()) {
+      raise("ConstraintViolation", trace.violation);
+      return nullptr;
+    }
+    tell_guards(trace);
+    std::vector<bool> watched = watched_weights(tensors_of(trace.example_inputs));
+    if (!run_backend(trace)) return nullptr;
+    if (context_.report) {
+      context_.report->capture_seconds += capture_seconds_;
+      context_.report->plan_texts.push_back(trace.plan->print());
+    }
+    ++stats().cache_entries;
+    if (log_.wants("bytecode")) log_bytecode(place_.info->code, trace.plan->print());
+    auto entry = std::make_unique<Entry>(Place(start_.info->code, start_.instr, context_.instance), log_.id().text());
+    entry->guards = std::move(trace.guards);
+    entry->plan = std::move(trace.plan);
+    entry->circumstances = circumstances_;
+    entry->watched = std::move(watched);
+    trace_.finished(*entry->guards, roots_);
+    segment_.entries.insert(segment_.entries.begin(), std::move(entry));
+    return segment_.entries.front().get();
+  }
+
+  void tell_captured(const capture::Trace& trace) {
+    ++stats().frames;
+    history().captured(place_, trace.codes);
+    for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
+    trace_.captured(trace);
+    log_sizes(trace.size_log);
+  }
+
+  void tell_guards(const capture::Trace& trace) {
+    if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
+    if (!context_.report) return;
+    context_.report->guards.push_back(trace.guards->print());
+    context_.report->graph_texts.push_back(graph::print(trace.graph));
+  }
+
+  /// False: it raised, with the error set or said.
+  bool run_backend(capture::Trace& trace) {
+    if (trace.graph.aten_nodes.empty() && trace.graph.outputs.empty()) return true;
+    try {
+      if (compile_backend(context_, trace, start_)) return true;
+    } catch (const std::exception&) {
+      graph_text_ = graph::print(trace.graph);
+      throw;
+    }
+    if (!settings().suppress_errors || context_.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception)) return false;
+    const Ref raised = take_error_with_traceback();
+    const Ref text = Ref::steal(PyObject_Str(raised.get()));
+    fall_back(context_, segment_, place_,
+              {.cause = "backend error",
+               .message = text ? PyUnicode_AsUTF8(text.get()) : "",
+               .stage = "compile.backend",
+               .stack = {},
+               .exception = raised});
+    return false;
+  }
+
+  /// After the exception that is being handled.
+  Entry* failed() {
+    try {
+      throw;
+    } catch (const capture::Interrupted&) {
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt_.get())), interrupt_.get());
+      return nullptr;
+    } catch (const capture::Abandon& abandon) {
+      return fails(break_info(abandon.reason).name, abandon.message);
+    } catch (const PythonError&) {
+      // The program itself raises: CPython runs it and raises the real thing.
+      expect_raise(segment_, site_);
+      segment_.raised_as_compiled = said_compiling_;
+      return nullptr;
+    } catch (const std::exception& error) {
+      PyErr_Clear();
+      return fails("internal error", error.what());
+    }
+  }
+
+  Entry* fails(std::string cause, std::string message) {
+    fall_back(context_, segment_, place_,
+              {.cause = std::move(cause),
+               .message = std::move(message),
+               .stage = runtime::failed_stage(),
+               .stack = site_,
+               .graph = graph_text_});
+    return nullptr;
+  }
+
+  Context& context_;
+  Segment& segment_;
+  const capture::Start& start_;
+  const CodePlace place_;
+  const guards::Roots roots_;
+  CompileLog log_;
+  CompileTrace trace_;
+  InstructionLog instruction_log_{log_.wants("trace_source"), log_.wants("trace_bytecode")};
+  std::shared_ptr<const Circumstances> circumstances_;
+  double capture_seconds_ = 0;
+  int64_t leaked_ = 0;  // fake tensors
+  bool must_not_break_ = false;
+  // Of a capture that failed: where the program was, whether it had heard that it is being compiled, what had been
+  // captured, and what interrupted it.
+  std::vector<CodePlace> site_;
+  bool said_compiling_ = false;
+  std::string graph_text_;
+  Ref interrupt_;
+};
+
+/// Null as for `entry_for`.
 static Entry* compile_segment(Context& context, Segment& segment, const capture::Start& start) {
   if (segment.given_up) return nullptr;
   const CodePlace place = place_of(context, start);
@@ -394,145 +422,7 @@ static Entry* compile_segment(Context& context, Segment& segment, const capture:
     report_skipped(place, "the calls go too deep for a capture");
     return nullptr;
   }
-  const guards::Roots roots{start.function, start.slots, start.slots + start.info->nlocals};
-  CompileLog compile_log(next_id(segment));
-  CompileTrace compile_trace(compile_log, start, place);
-  const int64_t captures = captures_at({start.info->code, start.instr, context.instance});
-  if (!stance_allows(segment, place, roots) || !allow_another(context, segment, place, captures, roots)) return nullptr;
-  InstructionLog instruction_log(compile_log.wants("trace_source"), compile_log.wants("trace_bytecode"));
-  const OutsideBlocks outside;
-  const runtime::Progress progress(place_text(place));
-  runtime::StageTime whole("compile");
-  const DeclaredShapes declared(context, start);
-  if (!declared.violation().empty()) return raise("ConstraintViolation", declared.violation()), nullptr;
-  const auto circumstances = std::make_shared<const Circumstances>(circumstances_of(start));
-  std::vector<bool> watched;
-  std::vector<CodePlace> site;
-  bool said_compiling = false;
-  std::string captured;
-  Ref interrupt;
-  const auto fails = [&](std::string cause, std::string message) -> Entry* {
-    fall_back(context, segment, place,
-              {.cause = std::move(cause),
-               .message = std::move(message),
-               .stage = runtime::failed_stage(),
-               .stack = site,
-               .graph = captured});
-    return nullptr;
-  };
-  for (int attempt = 0; attempt < 100; ++attempt) {
-    compile_log.begin_attempt(attempt);
-    runtime::failed_stage() = "";
-    log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(place); });
-    std::shared_ptr<const int64_t> alive;
-    bool must_not_break = context.fullgraph;
-    try {
-      runtime::StageTime capture_time("compile.capture");
-      capture::Trace trace;
-      {
-        const capture::BreakRegions regions;
-        capture::Capture capture(start, segment.known_breaks, segment.memory);
-        set_up(capture, context, segment, start);
-        if (compile_log.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log;
-        capture.note_guard_places();
-        alive = capture.alive_fakes();
-        try {
-          trace = capture.run();
-          must_not_break |= capture::BreakRegions::is_error();
-        } catch (const capture::Restart&) {
-          segment.known_breaks.insert(capture.restart());
-          continue;
-        } catch (const capture::Retry&) {
-          continue;
-        } catch (const capture::Interrupted&) {
-          interrupt = capture.take_interrupt();
-          throw;
-        } catch (...) {
-          site = capture.site();
-          said_compiling = capture.has_said_compiling();
-          throw;
-        }
-      }
-      if (*alive != 0) {
-        return fails("leaked fake tensors", std::to_string(*alive) + " fake tensors outlive the capture");
-      }
-      if (is_only_looked_at(segment)) return nullptr;
-      const double capture_seconds = capture_time.end();
-      log_step("dynamo", [&] { return "Step 1: torchdynamo done tracing " + function_in_file(place); });
-      if (trace.plan->exit) {
-        report_exit(context, *trace.plan->exit);
-        if (must_not_break) {
-          raise("Unsupported", break_text(*trace.plan->exit));
-          return nullptr;
-        }
-      }
-      ++stats().frames;
-      history().captured(place, trace.codes);
-      for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
-      compile_trace.captured(trace);
-      const KeptForTrace kept(compile_trace, trace.graph);
-      log_sizes(trace.size_log);
-      if (!trace.violation.empty()) {
-        raise("ConstraintViolation", trace.violation);
-        return nullptr;
-      }
-      if (log_enabled("guards")) log("guards", "GUARDS:\n\n" + trace.guards->print_tree());
-      if (context.report) {
-        context.report->guards.push_back(trace.guards->print());
-        context.report->graph_texts.push_back(graph::print(trace.graph));
-      }
-      watched = watched_weights(tensors_of(trace.example_inputs));
-      if (!trace.graph.aten_nodes.empty() || !trace.graph.outputs.empty()) {
-        try {
-          if (!compile_backend(context, trace, start)) {
-            if (!settings().suppress_errors || context.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception))
-              return nullptr;
-            const Ref raised = take_error_with_traceback();
-            const Ref text = Ref::steal(PyObject_Str(raised.get()));
-            fall_back(context, segment, place,
-                      {.cause = "backend error",
-                       .message = text ? PyUnicode_AsUTF8(text.get()) : "",
-                       .stage = "compile.backend",
-                       .stack = {},
-                       .exception = raised});
-            return nullptr;
-          }
-        } catch (const std::exception&) {
-          captured = graph::print(trace.graph);
-          throw;
-        }
-      }
-      if (context.report) {
-        context.report->capture_seconds += capture_seconds;
-        context.report->plan_texts.push_back(trace.plan->print());
-      }
-      ++stats().cache_entries;
-      if (compile_log.wants("bytecode")) log_bytecode(place.info->code, trace.plan->print());
-      auto entry =
-          std::make_unique<Entry>(Place(start.info->code, start.instr, context.instance), compile_log.id().text());
-      entry->guards = std::move(trace.guards);
-      entry->plan = std::move(trace.plan);
-      entry->circumstances = circumstances;
-      entry->watched = std::move(watched);
-      compile_trace.finished(*entry->guards, roots);
-      segment.entries.insert(segment.entries.begin(), std::move(entry));
-      return segment.entries.front().get();
-    } catch (const capture::Interrupted&) {
-      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(interrupt.get())), interrupt.get());
-      return nullptr;
-    } catch (const capture::Abandon& abandon) {
-      return fails(break_info(abandon.reason).name, abandon.message);
-    } catch (const PythonError&) {
-      // The program itself raises: CPython runs it and raises the real thing.
-      expect_raise(segment, site);
-      segment.raised_as_compiled = said_compiling;
-      return nullptr;
-    } catch (const std::exception& error) {
-      PyErr_Clear();
-      return fails("internal error", error.what());
-    }
-  }
-  return fails("internal error", "the segment was restarted too often");
+  return SegmentCompile(context, segment, start, place).run();
 }
 
 /// Calls a hook of compiles. False: it raised.

@@ -10,11 +10,15 @@
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
+#include "dispatch/observers.h"
 #include "dispatch/report.h"
 #include "dispatch/siblings.h"
+#include "python/abi/dicts.h"
+#include "python/abi/private.h"
 #include "python/bind.h"
 #include "python/imported.h"
 #include "python/setting_values.h"
+#include "python/text.h"
 
 namespace magneto::dispatch {
 
@@ -91,7 +95,7 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
     const Ref other = Ref::borrow(with_backend(compiled, forced_backend().get()));
     return other ? PyObject_Vectorcall(other.get(), args, nargsf, kwnames) : nullptr;
   }
-  if (stance() == Stance::AotEagerThenCompile && context.backend_name != "aot_eager" &&
+  if (stance() == Stance::AotEagerThenCompile && !context.backend->runs_captured() &&
       !context.find_segment(compiled->info->code, 0)) {
     return first_call(compiled, args, nargsf, kwnames);
   }
@@ -266,8 +270,8 @@ PyTypeObject CompiledFunctionType = {
 /// Calls go to the object in the instance's `_compiled`, without running Python.
 PyObject* mixin_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   static PyObject* const name = PyUnicode_InternFromString("_compiled");
-  PyObject** dict = _PyObject_GetDictPtr(self);
-  PyObject* compiled = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  PyObject* dict = instance_dict(self);
+  PyObject* compiled = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
   if (!compiled) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_AttributeError, "this object has no _compiled to call");
     return nullptr;
@@ -297,7 +301,7 @@ bool split_callable(PyObject* callable, Ref& function, Ref& self) {
     return true;
   }
   PyObject* call =
-      PyType_Check(callable) ? nullptr : _PyType_Lookup(Py_TYPE(callable), PyUnicode_InternFromString("__call__"));
+      PyType_Check(callable) ? nullptr : lookup_in_type(Py_TYPE(callable), PyUnicode_InternFromString("__call__"));
   if (call && PyFunction_Check(call)) {
     function = Ref::borrow(call);
     self = Ref::borrow(callable);
@@ -308,6 +312,17 @@ bool split_callable(PyObject* callable, Ref& function, Ref& self) {
   function = module ? Ref::steal(PyObject_GetAttrString(module.get(), "forward")) : Ref();
   self = Ref::borrow(callable);
   return static_cast<bool>(function);
+}
+
+/// A backend's name, or a callable.
+void set_backend(Context& context, PyObject* backend) {
+  if (!PyUnicode_Check(backend)) {
+    context.backend = &compiler::callable_backend();
+    context.backend_callable = Ref::borrow(backend);
+    return;
+  }
+  context.backend = compiler::find_backend(text_argument(backend));
+  if (!context.backend) throw std::invalid_argument("there is no backend " + std::string(text_argument(backend)));
 }
 
 /// The settings among what a callable was compiled with.
@@ -341,14 +356,7 @@ PyObject* make_compiled(PyObject* callable, PyObject* options) {
   if (context->shapes == Py_None) context->shapes = nullptr;
   if (PyObject* name = PyDict_GetItemString(options, "name"); name && PyUnicode_Check(name))
     context->name = PyUnicode_AsUTF8(name);
-  PyObject* backend = PyDict_GetItemString(options, "backend");
-  if (!backend) {
-    context->backend_name = "magneto";
-  } else if (PyUnicode_Check(backend)) {
-    context->backend_name = PyUnicode_AsUTF8(backend);
-  } else {
-    context->backend = Ref::borrow(backend);
-  }
+  if (PyObject* backend = PyDict_GetItemString(options, "backend")) set_backend(*context, backend);
   if (PyObject* own = PyDict_GetItemString(options, "options")) read_settings(own, context->settings);
   auto* compiled = PyObject_GC_New(CompiledFunction, &CompiledFunctionType);
   if (!compiled) return nullptr;
@@ -406,12 +414,25 @@ double time_guards(PyObject* object, PyObject* args, Py_ssize_t rounds, size_t e
   return least;
 }
 
+Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs, bool wants_stages) {
+  Ref options = checked(PyDict_New());
+  Ref compiled = checked(make_compiled(callable, options.get()));
+  Report report;
+  report.wants_stages = wants_stages;
+  context_of(compiled.get())->report = &report;
+  Ref result = Ref::steal(PyObject_Call(compiled.get(), args, kwargs));
+  context_of(compiled.get())->report = nullptr;  // also when the call raised: the report goes with this frame
+  if (!result) throw PythonError{};
+  return report;
+}
+
 bool is_compiled(PyObject* object) { return Py_TYPE(object) == &CompiledFunctionType; }
 
 Context* context_of(PyObject* compiled) { return reinterpret_cast<CompiledFunction*>(compiled)->context; }
 
 bool add_types(PyObject* module) {
   capture::original_of_compiled = original_of;
+  subscribe_to_all();
   return PyModule_AddType(module, &CompiledFunctionType) == 0 && PyModule_AddType(module, &CallMixinType) == 0;
 }
 

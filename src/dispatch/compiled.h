@@ -8,12 +8,17 @@
 namespace magneto::dispatch {
 
 struct Context;
+struct Report;
 
 /// Adds CompiledFunction and CallMixin to the module. False with an error set.
 bool add_types(PyObject* module);
 
 /// A new CompiledFunction for a Python function, bound method or callable object.
 PyObject* make_compiled(PyObject* callable, PyObject* options);
+
+/// Compiles `callable` afresh, calls it once and gives what was captured on the way. Throws PythonError where the call
+/// raised.
+Report reported_call(PyObject* callable, PyObject* args, PyObject* kwargs, bool wants_stages = false);
 
 bool is_compiled(PyObject* object);
 /// What a CompiledFunction keeps its captures in.

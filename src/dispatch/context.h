@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "compiler/backends.h"
 #include "dispatch/eager.h"
 #include "guards/guards.h"
 #include "runtime/plan/plan.h"
@@ -109,8 +110,8 @@ struct Context {
   bool fullgraph = false;
   std::string name;            // what the program calls it, for profilers and dumps; may be empty
   PyObject* shapes = nullptr;  // of compile(shapes_spec=...): a dict, the options'; null: none
-  Ref backend;                 // str or callable
-  std::string backend_name;    // empty for callables
+  const compiler::Backend* backend = &compiler::backends().front();
+  Ref backend_callable;  // of callable_backend()
   OwnSettings settings;
   int dynamic = -1;  // of torch.compile; -1: None
   Report* report = nullptr;

@@ -127,11 +127,6 @@ void fall_back(Context& context, Segment& segment, const CodePlace& place, const
   }
 }
 
-std::string backend_failure_text(PyObject* backend, PyObject* cause, const CodePlace& place) {
-  return worded(std::string("the backend raised ") + Py_TYPE(cause)->tp_name, "backend_failure", "OOO", backend, cause,
-                text_object(place_text(place)).get());
-}
-
 void report_limit(Segment& segment, const CodePlace& place, const char* setting, int64_t limit,
                   const std::string& detail) {
   segment.given_up = true;
@@ -208,7 +203,6 @@ void report_skipped(const CodePlace& place, const char* why) {
 }
 
 void report_uncompiled(const std::string& place, const std::string& cause) {
-  ++stats().uncompiled[cause];
   static auto* said = new std::set<std::string>;
   if (!said->insert(cause).second) return;
   SavedError saved;
@@ -220,7 +214,6 @@ void report_uncompiled(const std::string& place, const std::string& cause) {
 
 void report_cut(const std::string& place, int64_t expressions, int64_t kernels) {
   constexpr int64_t few = 20;  // one kernel among so many more
-  stats().cut += expressions;
   static bool said = false;
   if (expressions == 0 || expressions * few <= kernels || std::exchange(said, true)) return;
   SavedError saved;
@@ -232,7 +225,6 @@ void report_cut(const std::string& place, int64_t expressions, int64_t kernels) 
 }
 
 void report_no_joint(const CodePlace& start, const std::string& cause) {
-  ++stats().no_joint[cause];
   history().note(Event::no_joint, start, cause);
   const std::string place = place_text(start);
   if (log_enabled("aot_joint_graph")) {

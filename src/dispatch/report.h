@@ -30,9 +30,6 @@ struct Failure {
 /// A capture failed by our own fault, or a backend raised: visible, counted, an error where the user asked for one.
 void fall_back(Context& context, Segment& segment, const CodePlace& place, const Failure& failure);
 
-/// A backend raised, or gave what can't be called: its name, what it was to compile, and its own line.
-std::string backend_failure_text(PyObject* backend, PyObject* cause, const CodePlace& place);
-
 /// A limit on captures is reached.
 void report_limit(Segment& segment, const CodePlace& place, const char* setting, int64_t limit,
                   const std::string& detail);

@@ -7,6 +7,7 @@
 #include "capture/marks.h"
 #include "guards/constants.h"
 #include "observe/stats.h"
+#include "python/abi/dicts.h"
 #include "runtime/program/prepacked.h"
 #include "support/tensor_object.h"
 
@@ -41,9 +42,9 @@ bool same_options(PyObject* a, PyObject* b) {
 bool has_marks(PyObject* tensor) {
   static PyObject* const names[] = {MAGNETO_STR("_dynamo_dynamic_indices"), MAGNETO_STR("_dynamo_weak_dynamic_indices"),
                                     MAGNETO_STR("_dynamo_unbacked_indices"), MAGNETO_STR("_dynamo_static_indices")};
-  PyObject** dict = _PyObject_GetDictPtr(tensor);
-  return dict && *dict &&
-         std::ranges::any_of(names, [&](PyObject* name) { return PyDict_GetItemWithError(*dict, name) != nullptr; });
+  PyObject* dict = instance_dict(tensor);
+  return dict &&
+         std::ranges::any_of(names, [&](PyObject* name) { return PyDict_GetItemWithError(dict, name) != nullptr; });
 }
 
 /// The entry for other roots, for which its guards hold; null: it does not fit them.

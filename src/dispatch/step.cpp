@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/abi/private.h"
 #include "python/bytecode/callable.h"
 
 namespace magneto::dispatch {
@@ -101,7 +102,7 @@ PyObject* converted(PyObject* value, int32_t conversion) {
 
 PyObject* special(PyObject* owner, const char* name) {
   Ref text = Ref::steal(PyUnicode_InternFromString(name));
-  PyObject* found = _PyType_Lookup(Py_TYPE(owner), text.get());
+  PyObject* found = lookup_in_type(Py_TYPE(owner), text.get());
   if (!found) {
     PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol",
                  Py_TYPE(owner)->tp_name);
@@ -173,15 +174,14 @@ StepResult step_containers(const Instr& in, Stack& stack) {
     }
     case Op::BUILD_STRING: {
       Ref empty = Ref::steal(PyUnicode_New(0, 0));
-      return finished(
-          stack.replace(in.arg, _PyUnicode_JoinArray(empty.get(), &stack.base[*stack.depth - in.arg], in.arg)));
+      return finished(stack.replace(in.arg, join_strings(empty.get(), &stack.base[*stack.depth - in.arg], in.arg)));
     }
     case Op::LIST_TO_TUPLE:
       return finished(stack.replace(1, PyList_AsTuple(stack.top())));
     case Op::LIST_EXTEND: {
       // CPython words the error about a value that can't be iterated.
       if (!Py_TYPE(stack.top())->tp_iter && !PySequence_Check(stack.top())) return StepResult::NotOurs;
-      Ref none = Ref::steal(_PyList_Extend(reinterpret_cast<PyListObject*>(stack.top(in.arg)), stack.top()));
+      Ref none = Ref::steal(extend_list(stack.top(in.arg), stack.top()));
       if (!none) return StepResult::Raised;
       stack.drop(1);
       return StepResult::Done;
@@ -191,7 +191,7 @@ StepResult step_containers(const Instr& in, Stack& stack) {
       stack.drop(1);
       return StepResult::Done;
     case Op::SET_UPDATE:
-      if (_PySet_Update(stack.top(in.arg), stack.top()) < 0) return StepResult::Raised;
+      if (update_set(stack.top(in.arg), stack.top()) < 0) return StepResult::Raised;
       stack.drop(1);
       return StepResult::Done;
     case Op::MAP_ADD:

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "python/abi/private.h"
 #include "python/abi/sets.h"
 #include "python/ref.h"
 
@@ -89,8 +90,8 @@ bool sets_equal(PyObject* a, PyObject* b) {
   Py_ssize_t left = 0, right = 0;
   PyObject *key, *other;
   Py_hash_t hash, other_hash;
-  while (_PySet_NextEntry(a, &left, &key, &hash)) {
-    if (!_PySet_NextEntry(b, &right, &other, &other_hash)) return false;
+  while (next_in_set(a, &left, &key, &hash)) {
+    if (!next_in_set(b, &right, &other, &other_hash)) return false;
     if (hash != other_hash || (changes && left != right) || !constants_equal(key, other)) return false;
   }
   return true;
@@ -143,7 +144,7 @@ bool is_constant(PyObject* object) {
     Py_ssize_t position = 0;
     PyObject* key;
     Py_hash_t hash;
-    while (_PySet_NextEntry(object, &position, &key, &hash)) {
+    while (next_in_set(object, &position, &key, &hash)) {
       if (!is_set_constant(key)) return false;
     }
     return true;
@@ -177,7 +178,7 @@ bool is_constant_set(PyObject* object) {
   Py_ssize_t position = 0;
   PyObject* key;
   Py_hash_t hash;
-  while (_PySet_NextEntry(object, &position, &key, &hash)) {
+  while (next_in_set(object, &position, &key, &hash)) {
     if (!is_set_item(key)) return false;
   }
   return true;

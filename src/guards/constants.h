@@ -5,6 +5,8 @@
 
 #include <cstddef>
 
+#include "python/abi/dicts.h"
+
 namespace magneto::guards {
 
 /// None, Ellipsis, NotImplemented, bool, int, float, complex, str, bytes, and tuples and frozensets of those; exact
@@ -26,8 +28,6 @@ bool constants_equal(PyObject* a, PyObject* b);
 
 /// A hash under which equal constants agree (nan apart); other objects hash by address.
 size_t constant_hash(PyObject* object);
-
-enum class KeyMatch : signed char { No, Yes, Unknown };
 
 /// Whether a dict takes `a` and `b`, whose hashes agree, for the same key. Unknown when only Python code could tell.
 KeyMatch keys_match(PyObject* a, PyObject* b);

@@ -125,7 +125,7 @@ bool GuardProgram::Impl::enter(Group& group, PyObject* dict, const Roots& roots)
   for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) {
     if (!step(fixed[i], roots)) return false;
   }
-  if (dict) {
+  if (dict && keeps_version(dict)) {
     group.dict = dict;
     group.version = dict_version(dict);
   }

@@ -46,7 +46,7 @@ bool Words::equal(size_t first, const Words& other, size_t other_first, size_t o
 
 bool WordReader::add_type(PyObject* object, bool owned) { return owned || add(&object->ob_type); }
 
-bool WordReader::add_version(PyObject* dict) { return add(dict_version_place(dict)); }
+bool WordReader::add_version(PyObject* dict) { return keeps_version(dict) && add(dict_version_place(dict)); }
 
 bool WordReader::add_dict_of(PyObject* object) {
   const void* place = instance_dict_place(object);

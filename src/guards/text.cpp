@@ -3,6 +3,7 @@
 #include "guards/array.h"
 #include "guards/constants.h"
 #include "guards/tensor_check.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 
 namespace magneto::guards {
@@ -203,7 +204,7 @@ std::string check_line(const Check& check, const Names& names) {
 std::string check_failure(const Check& check, PyObject* value, PyObject* other) {
   std::string text = condition(check, Names(check.source));
   if (check.kind == CheckKind::TypeLookup) {
-    PyObject* found = _PyType_Lookup(check.python_type(), check.name.get());
+    PyObject* found = lookup_in_type(check.python_type(), check.name.get());
     return text + ": actual " + object_text(found);
   }
   if (check.kind == CheckKind::Bases) {

@@ -1,10 +1,9 @@
 // The whole way from a functional graph to a program of kernels and calls.
-#include <stdexcept>
-
 #include "lower/diagram.h"
 #include "lower/groups.h"
 #include "lower/lookups.h"
 #include "lower/lowering.h"
+#include "observe/phase.h"
 
 namespace magneto::lower {
 
@@ -26,6 +25,18 @@ Lowering lowered(passes::Functional functional, Choices choices) {
 
 }  // namespace
 
+std::vector<std::string> verify(const LoopProgram& program) {
+  std::vector<std::string> violations;
+  for (const Step& step : program.steps) {
+    if (!step.kernel) continue;
+    const loops::Kernel& kernel = step.kernel->kernel;
+    for (const std::string& violation : loops::verify(kernel)) {
+      violations.push_back("kernel " + kernel.name + ": " + violation + "\n" + loops::print(kernel));
+    }
+  }
+  return violations;
+}
+
 LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices choices) {
   Lowering lowering = lowered(std::move(functional), std::move(choices));
   sink.offer(graph::Stage::expressions, [&] { return print(lowering); });
@@ -38,14 +49,10 @@ LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices
     // Scratch buffers are no arguments.
     std::vector<BufferId>& buffers = step.kernel->buffers;
     std::erase(buffers, kNoBuffer);
-    if (const auto violations = loops::verify(step.kernel->kernel); !violations.empty()) {
-      throw std::logic_error("kernel " + step.kernel->kernel.name + ": " + violations.front() + "\n" +
-                             loops::print(step.kernel->kernel));
-    }
   }
-  sink.offer(graph::Stage::loops, [&] { return print(lowering.program); });
-  sink.offer(graph::Stage::diagram, [&] { return diagram(lowering.program); });
-  return std::move(lowering.program);
+  LoopProgram program = observe::PhaseScope(nullptr, sink).done(std::move(lowering.program), graph::Stage::loops);
+  sink.offer(graph::Stage::diagram, [&] { return diagram(program); });
+  return program;
 }
 
 Size LoopProgram::span(BufferId buffer) const {

@@ -89,5 +89,7 @@ struct LoopProgram {
 };
 
 std::string print(const LoopProgram& program);
+/// What its kernels violate; empty when they are sound.
+std::vector<std::string> verify(const LoopProgram& program);
 
 }  // namespace magneto::lower

@@ -211,42 +211,4 @@ std::vector<std::string> verify(const Functional& functional) {
   return violations;
 }
 
-Functional normalise(graph::Graph graph, const std::vector<bool>& watched,
-                     const std::function<void(const char*, const Functional&)>& observe) {
-  Functional functional;
-  const auto done = [&](const char* pass) {
-    if (const auto violations = verify(functional); !violations.empty()) {
-      throw std::logic_error(std::string("pass ") + pass + " broke the graph: " + violations.front());
-    }
-    if (observe) observe(pass, functional);
-  };
-  functional = functionalise(std::move(graph));
-  done("functionalise");
-  split_lists(functional);
-  done("split_lists");
-  place_slices(functional);
-  done("place_slices");
-  // Before constants are folded, so that what nobody needs is not computed for that.
-  eliminate_dead(functional);
-  done("eliminate_dead");
-  fold_constants(functional);
-  done("fold_constants");
-  // Before equal operators are merged: layers share a mask.
-  fuse_attention(functional);
-  done("fuse_attention");
-  merge_common(functional);
-  done("merge_common");
-  // Merging and folding leave operators without a user.
-  eliminate_dead(functional);
-  done("eliminate_dead");
-  separate_bias(functional);
-  done("separate_bias");
-  // Last: layouts are for the kernels of the operators that are left.
-  prefer_channels_last(functional);
-  done("prefer_channels_last");
-  reorder_weights(functional, watched);
-  done("reorder_weights");
-  return functional;
-}
-
 }  // namespace magneto::passes

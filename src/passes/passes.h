@@ -2,13 +2,14 @@
 // nobody. Each pass takes a graph and gives one; `normalise` runs them in order, with the verifier in between.
 #pragma once
 
-#include <functional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/graph.h"
 #include "graph/partition.h"
+#include "observe/stages.h"
 
 namespace magneto::passes {
 
@@ -88,9 +89,16 @@ void prefer_channels_last(Functional& functional);
 /// where %1 is an input whose every write is noticed (by input, `watched`). Other weights stay as they are.
 void reorder_weights(Functional& functional, const std::vector<bool>& watched);
 
-/// All of them. `watched`: as above. `observe` sees the name of each pass and its result.
-Functional normalise(graph::Graph graph, const std::vector<bool>& watched = {},
-                     const std::function<void(const char*, const Functional&)>& observe = {});
+struct Pass {
+  std::string_view name;
+  /// `watched`: as above.
+  void (*run)(Functional& functional, const std::vector<bool>& watched);
+};
+/// One of those that `normalise` runs behind `functionalise`; null: there is none of that name.
+const Pass* find_pass(std::string_view name);
+
+/// All of them, in order, with the verifier behind each. `sink` is offered the functional graph.
+Functional normalise(graph::Graph graph, const std::vector<bool>& watched, graph::StageSink& sink);
 
 // -- graphs of which a part does not compile (cut.cpp)
 

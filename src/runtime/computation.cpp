@@ -6,19 +6,13 @@
 #include <algorithm>
 #include <mutex>
 
-#include "compiler/cached_program.h"
 #include "graph/symbols.h"
-#include "lower/lowering.h"
-#include "observe/times.h"
-#include "passes/passes.h"
 #include "python/imported.h"
 #include "python/text.h"
-#include "runtime/device/kernel_code.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/thread_modes.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/aten_program.h"
-#include "runtime/program/compiled_program.h"
 #include "runtime/program/torch_program.h"
 
 namespace magneto::runtime {
@@ -230,108 +224,11 @@ void TensorComputation::run(PyObject* const* inputs, PyObject** outputs) const {
 std::unique_ptr<TensorComputation> make_aten_computation(const graph::Graph& graph) {
   return std::make_unique<AtenComputation>(graph);
 }
-namespace {
 
-/// Passes and lowering, unless the cache on disk has the program. What somebody looks at is made in any case.
-lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
-                                Compiled& result) {
-  const bool watched = std::any_of(std::begin(graph::kStages), std::end(graph::kStages), [&](const auto& stage) {
-    return sink.insists_on(static_cast<graph::Stage>(&stage - graph::kStages));
-  });
-  const bool measures = way.tuning.seconds > 0;
-  std::string how = measures ? "measured, weights " : "by rule, weights ";
-  for (const bool weight : way.watched) how += weight ? '1' : '0';
-  StageTime cache_time("compile.backend.cache");
-  const CachedProgram kept(graph, how);
-  std::optional<lower::LoopProgram> program;
-  if (!way.interpret) program = kept.find();
-  result.kept = program.has_value();
-  cache_time.end();
-  if (program && !watched) return std::move(*program);
-
-  const auto observe = [&](const char* pass, const passes::Functional& functional) {
-    if (std::string_view(pass) != "functionalise") return;
-    sink.offer(graph::Stage::functional, [&] { return passes::print(functional); });
-  };
-  StageTime pass_time("compile.backend.passes");
-  passes::Functional functional = passes::normalise(graph, way.watched, observe);
-  pass_time.end();
-  sink.offer(graph::Stage::normal_form, [&] { return passes::print(functional); });
-  if (measures) {
-    std::string report = "from the cache on disk\n";
-    if (!program) {
-      Tuned tuned = tune(functional, way.tuning);
-      program = std::move(tuned.program);
-      result.tuned = tuned.changed;
-      report = std::move(tuned.report);
-    }
-    sink.offer(graph::Stage::choices, [&] { return report; });
-  }
-  if (!program || watched) {
-    const StageTime lower_time("compile.backend.lowering");
-    lower::LoopProgram lowered =
-        lower::lower(std::move(functional), sink, program ? program->choices : lower::Choices());
-    for (size_t i = 0; program && i < lowered.steps.size(); ++i) {
-      if (lowered.steps[i].kernel) lowered.steps[i].kernel->variant = program->steps.at(i).kernel->variant;
-    }
-    program = std::move(lowered);
-  }
-  if (!result.kept && !way.interpret) kept.keep(*program);
-  return std::move(*program);
+std::unique_ptr<TensorComputation> make_compiled_computation(CompiledProgram program, graph::Graph graph) {
+  return std::make_unique<CompiledComputation>(std::move(program), std::move(graph));
 }
 
-graph::Graph without_torch_level(graph::Graph graph) {
-  graph.torch_nodes.clear();
-  for (graph::AtenNode& node : graph.aten_nodes) node.torch_node = -1;
-  return graph;
-}
-
-}  // namespace
-
-Compiled make_compiled_computation(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
-  Compiled result;
-  const auto as_it_is = [&](const std::string& why) {
-    // The operators that do not compile may be few: what stands around them does.
-    if (!way.whole) {
-      graph::Graph renamed = without_torch_level(graph);
-      passes::separate_inplace_views(renamed);
-      if (passes::can_cut(renamed)) {
-        result = make_partitioned_computation(renamed, way, sink);
-        return;
-      }
-    }
-    result.computation = make_aten_computation(graph);
-    result.uncompiled = why;
-  };
-  if (!std::ranges::all_of(graph.values, [](const graph::Value& value) { return passes::is_dense_cpu(value.meta); })) {
-    as_it_is("tensors that are no plain tensors of the CPU");
-    return result;
-  }
-  try {
-    graph::Graph kept = without_torch_level(graph);
-    lower::LoopProgram lowered = make_program(graph, way, sink, result);
-    for (const lower::Step& step : lowered.steps) {
-      if (step.kernel) {
-        ++result.kernels;
-        for (const loops::Block& block : step.kernel->kernel.blocks)
-          result.instructions += static_cast<int64_t>(block.code.size());
-      } else {
-        result.externs.push_back(lowered.functional.graph.aten_nodes[step.call.node].op.operator_name().name);
-      }
-    }
-    result.cut = lowered.cut;
-    CompiledProgram program(std::move(lowered), way.interpret ? KernelMode::Interpret : KernelMode::Machine);
-    program.offer(sink);
-    if (sink.watches()) result.watch = program.watch();
-    result.computation = std::make_unique<CompiledComputation>(std::move(program), std::move(kept));
-  } catch (const passes::Unsupported& refusal) {
-    as_it_is(refusal.what());
-  } catch (const NoCodeGenerator& missing) {
-    result.computation = make_aten_computation(graph);
-    result.uncompiled = missing.what();
-  }
-  return result;
-}
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph) {
   return std::make_unique<TorchComputation>(graph);
 }

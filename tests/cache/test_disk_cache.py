@@ -22,7 +22,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import _C
+from magneto import _C, _testing
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def said(call: Callable[[], Any]) -> tuple[Any, list[str]]:
 def child(code: str, **environment: str) -> subprocess.Popen[str]:
     prelude = """
         import json, os, signal, sys, torch, magneto
-        from magneto import _C
+        from magneto import _C, _testing
         sys.path.insert(0, os.environ["TESTS"])
         torch.set_num_threads(1)
     """
@@ -98,9 +98,11 @@ RUN = """
 @pytest.mark.parametrize("size", [0, 1, 127, 128, 129, 256, 1000])
 def test_digest_is_blake2b(size: int) -> None:
     data = bytes(range(256)) * 4
-    assert _C.cache_digest(data[:size]) == hashlib.blake2b(data[:size], digest_size=32).hexdigest()
+    assert _testing.cache_digest(data[:size]) == hashlib.blake2b(data[:size], digest_size=32).hexdigest()
     for key in (b"k", data[:32], data[:64]):
-        assert _C.cache_digest(data[:size], key) == hashlib.blake2b(data[:size], key=key, digest_size=32).hexdigest()
+        assert (
+            _testing.cache_digest(data[:size], key) == hashlib.blake2b(data[:size], key=key, digest_size=32).hexdigest()
+        )
 
 
 def test_machine_is_the_same_on_all_cores() -> None:
@@ -108,7 +110,7 @@ def test_machine_is_the_same_on_all_cores() -> None:
     allowed = os.sched_getaffinity(0)
     texts = set()
     for core in sorted(allowed)[:2]:
-        process = child(f"os.sched_setaffinity(0, {{{core}}}); print(json.dumps(_C.cache_machine()))")
+        process = child(f"os.sched_setaffinity(0, {{{core}}}); print(json.dumps(_testing.cache_machine()))")
         texts.add(finish(process)[0])
     assert len(texts) == 1
 
@@ -177,8 +179,8 @@ def test_equal_programs_at_other_lines_are_one(cache: Path) -> None:
 
 def test_what_all_programs_depend_on() -> None:
     """Another build, PyTorch or machine is another key."""
-    key = _C.program_key()
-    assert f"PyTorch {torch.__version__} " in key and key.endswith(_C.cache_machine())
+    key = _testing.program_key()
+    assert f"PyTorch {torch.__version__} " in key and key.endswith(_testing.cache_machine())
     notes = subprocess.run(["readelf", "-n", _C.__file__], capture_output=True, text=True, check=True).stdout
     assert "build " + notes.split("Build ID: ")[1].split()[0] in key
 
@@ -192,7 +194,7 @@ def test_another_build_finds_no_program(tmp_path: Path) -> None:
         (other / library.name).symlink_to(library)
     core = other / Path(_C.__file__).name
     content = Path(_C.__file__).read_bytes()
-    number = bytes.fromhex(_C.program_key().split("build ")[1].split(",")[0])
+    number = bytes.fromhex(_testing.program_key().split("build ")[1].split(",")[0])
     assert content.count(number) == 1
     core.unlink()
     core.write_bytes(content.replace(number, bytes(reversed(number))))
@@ -290,8 +292,8 @@ def test_code_for_other_features_is_another_entry(cache: Path) -> None:
         store b1[i0], %0
       }
     }"""
-    _C.kernel_compile(text)
-    _C.kernel_compile(text, "avx2")
+    _testing.kernel_compile(text)
+    _testing.kernel_compile(text, "avx2")
     assert len(entries(cache)) == 2
 
 
@@ -705,7 +707,7 @@ MANY = """
 
     def use(n):
         x, y = torch.ones(n), torch.empty(n)
-        _C.kernel_run(_C.kernel_compile(text(n)), (x, y))
+        _testing.kernel_run(_testing.kernel_compile(text(n)), (x, y))
         assert torch.equal(y, x * n), n
 """
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from magneto import _C
+from magneto import _testing
 
 GOLDEN = Path(__file__).parent / "golden"
 SEPARATOR = "\n====\n"
@@ -29,7 +29,7 @@ def capture(source: str, file_name: str) -> str:
     exec(compile(source, file_name, "exec"), namespace)
     function, args, *kwargs = namespace["make"]()
     with contextlib.redirect_stdout(io.StringIO()):
-        segments = _C.capture_text(function, args, *kwargs)
+        segments = _testing.capture_text(function, args, *kwargs)
     text = "".join(f"{graph}guards\n{guards}{plan}\n" for graph, guards, plan in segments)
     text = re.sub(
         r"/\S*/(?:site|dist)-packages/(\S+?):\d+", r"\1", text

@@ -4,7 +4,7 @@ import warnings
 
 import torch
 
-from magneto import _C
+from magneto import _testing
 
 warnings.filterwarnings("ignore")
 
@@ -92,7 +92,7 @@ def difference(op, arguments, keywords):
             real, error = None, raised
         fake = []
         copies = copy_of(arguments)
-        _, _, facts = _C.fake_run(lambda *given: fake.append(run(op, given, keywords)), tuple(copies))
+        _, _, facts = _testing.fake_run(lambda *given: fake.append(run(op, given, keywords)), tuple(copies))
     if facts["meta"] or facts["refusal"]:
         return None, False
     fake_error = facts["error"]

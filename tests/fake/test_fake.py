@@ -11,11 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from magneto import _C
+from magneto import _testing
 
 
 def describe(value):
-    """Metadata of the tensors in a nested result, in the form `_C.fake_run` gives."""
+    """Metadata of the tensors in a nested result, in the form `_testing.fake_run` gives."""
     if isinstance(value, torch.Tensor):
         return value.dtype, tuple(value.shape), value.stride(), value.storage_offset(), value.requires_grad
     if isinstance(value, (tuple, list)):
@@ -26,7 +26,7 @@ def describe(value):
 
 
 def on_fakes(function, *args):
-    metas, nodes, facts = _C.fake_run(function, args)
+    metas, nodes, facts = _testing.fake_run(function, args)
     assert facts["alive"] == 0, "fakes outlived their session"
     return metas, nodes, facts
 
@@ -639,18 +639,18 @@ def test_escape_raises_and_is_remembered(action):
 
 def test_leak_is_counted_and_harmless():
     kept = []
-    _, _, facts = _C.fake_run(lambda x: kept.append(x + 1), (torch.randn(3),))
+    _, _, facts = _testing.fake_run(lambda x: kept.append(x + 1), (torch.randn(3),))
     assert facts["alive"] == 1
     with pytest.raises(RuntimeError):
         kept[0] + 1
-    _, _, facts = _C.fake_run(lambda x: x + kept[0], (torch.randn(3),))
+    _, _, facts = _testing.fake_run(lambda x: x + kept[0], (torch.randn(3),))
     assert facts["error"][0] is RuntimeError
     assert facts["alive"] == 0  # the kept one is its own session's
     kept.clear()
 
 
 def test_state_is_restored():
-    _C.fake_run(lambda x: x @ x, (torch.randn(2, 3),))
+    _testing.fake_run(lambda x: x @ x, (torch.randn(2, 3),))
     assert (torch.ones(2) + 1).tolist() == [2, 2]
 
 
@@ -658,7 +658,7 @@ def test_state_is_restored():
                                   lambda: torch.quantize_per_tensor(torch.ones(3), 1, 0, torch.qint8)])  # fmt: skip
 def test_unmodelled_input_is_refused(make):
     with pytest.raises(RuntimeError, match="can't be captured"):
-        _C.fake_run(lambda x: x, (make(),))
+        _testing.fake_run(lambda x: x, (make(),))
 
 
 # -- models ----------------------------------------------------------------------------------------------------------

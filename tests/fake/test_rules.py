@@ -12,7 +12,7 @@ from rule_cases import CASES as RULE_CASES
 from rule_cases import CLASSES, NUMBERS, geometries, make, pairs, promotions
 from rule_harness import difference, geometry_of, resolve
 
-from magneto import _C
+from magneto import _testing
 
 # Only for dynamic sizes: tests/dynamic/size_programs.py has their cases.
 FOR_SYMBOLS = {
@@ -28,7 +28,7 @@ FOR_SYMBOLS = {
 CASES = {**RULE_CASES, **IMAGE_CASES}
 # Of graphs alone: tests/test_numpy.py.
 OF_GRAPHS = {"magneto::numpy", "magneto::view_as"}
-RULES = sorted(set(_C.fake_rules()) - FOR_SYMBOLS - OF_GRAPHS)
+RULES = sorted(set(_testing.fake_rules()) - FOR_SYMBOLS - OF_GRAPHS)
 
 
 def op_name(op):

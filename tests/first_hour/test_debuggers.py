@@ -56,7 +56,8 @@ for turn in range({turns}):
 
 @pytest.mark.parametrize("stop", ["breakpoint()", "import pdb; pdb.set_trace()"])
 def test_breakpoint_in_a_compiled_function(stop: str, tmp_path: Path) -> None:
-    commands = "p 'y is', y.tolist()\nnext\np 'z is', z.tolist()\nwhere\nz = z + 1\ncontinue\n"
+    step = "next\nnext\n" if sys.version_info >= (3, 13) else "next\n"  # from 3.13 on it stops in the call itself
+    commands = f"p 'y is', y.tolist()\n{step}p 'z is', z.tolist()\nwhere\nz = z + 1\ncontinue\n"
     output, errors = session(DEBUGGED.format(stop=stop, turns=2), commands * 2, tmp_path)
     assert output.count("('y is', [2.0, 2.0])") == 2
     assert output.count("('z is', [4.0, 4.0])") == 2

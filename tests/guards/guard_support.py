@@ -1,6 +1,6 @@
 """Guards described by tuples and called with the values of locals; see src/guards/bindings.cpp."""
 
-from magneto import _C
+from magneto import _testing
 
 UNBOUND = NotImplemented
 
@@ -16,7 +16,7 @@ class Guards:
     """A compiled guard set, called with the values of the locals."""
 
     def __init__(self, *descriptions):
-        self.program = _C.guards_compile(list(descriptions))
+        self.program = _testing.guards_compile(list(descriptions))
 
     def roots(self, values, function=None, stack=()):
         return (function, values, stack)
@@ -26,23 +26,23 @@ class Guards:
 
         The second answer comes from a snapshot if the first one was yes, and so does the next call's first."""
         roots = self.roots(values, **roots)
-        first = _C.guards_check(self.program, roots)
-        again = _C.guards_check(self.program, roots)
+        first = _testing.guards_check(self.program, roots)
+        again = _testing.guards_check(self.program, roots)
         assert (first is None) == (again is None)
         assert first is None or all(a is b for a, b in zip(first, again, strict=True))
-        reason = _C.guards_explain(self.program, roots)
-        second = _C.guards_check(self.program, roots)
+        reason = _testing.guards_explain(self.program, roots)
+        second = _testing.guards_check(self.program, roots)
         assert (first is None) == (second is None) == (reason != "")
         return first is not None
 
     def values(self, *values, **roots):
-        return _C.guards_check(self.program, self.roots(values, **roots))
+        return _testing.guards_check(self.program, self.roots(values, **roots))
 
     def why(self, *values, **roots):
-        return _C.guards_explain(self.program, self.roots(values, **roots))
+        return _testing.guards_explain(self.program, self.roots(values, **roots))
 
     def text(self):
-        return _C.guards_print(self.program)
+        return _testing.guards_print(self.program)
 
 
 class Plain:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from guard_support import Guards, Plain, X, bound, local, make_closure
 
-from magneto import _C
+from magneto import _testing
 
 MODULE = types.ModuleType("a_module")
 MODULE.value = "in module"
@@ -118,6 +118,45 @@ def test_inline_values():
         value = values[turn % 50]
         store(value, turn % 3)
         assert guards(value) == (turn % 3 == 1)
+
+
+def test_instance_writes_to_a_dict_that_is_guarded():
+    """CPython 3.13 leaves the values in the instance, and the dict's version as it is, when an attribute is set."""
+    guards = Guards((X + (("item", "a"),), "equals", 1), (X + (("item", "b"),), "absent"))
+    for order in (dict.fromkeys("xay"), dict.fromkeys("a"), {}):
+        value = Plain(**order)
+        table = vars(value)
+        assert not guards(table)
+        value.a = 1
+        assert guards(table) and vars(value) is table
+        value.a = 2
+        assert not guards(table)
+        value.a = 1
+        value.b = None
+        assert not guards(table)
+        del value.b
+        assert guards(table) and table == {**order, "a": 1}
+        assert list(table) == list(order or "a")
+
+
+def test_dict_of_an_instance_is_guarded_while_it_is_iterated():
+    guards = Guards((X + (("item", "c"),), "equals", 3))
+    table = vars(Plain(a=1, b=2, c=3))
+    assert [name for name in table if guards(table)] == ["a", "b", "c"]
+    assert [name for name in table if guards(vars(Plain(**table)))] == ["a", "b", "c"]
+
+
+def test_two_instances_share_a_dict():
+    one, other = Plain(a=1), Plain()
+    guards = Guards((X + (("attr", "a"),), "equals", 1))
+    other.__dict__ = vars(one)
+    assert guards(other)
+    one.a = 2
+    assert not guards(other) and not guards(one)
+    del one
+    assert not guards(other)
+    other.a = 1
+    assert guards(other)
 
 
 def test_address_reuse():
@@ -281,7 +320,7 @@ def test_failures_and_successes_in_any_order():
         y = bad if choice % 13 == 0 else good
         expected = holder.a.n == 1 and holder.b.n == 2 and holder.c[1] == 2 and y is good
         roots = guards.roots((holder, y))
-        assert (_C.guards_check(guards.program, roots) is not None) == expected
+        assert (_testing.guards_check(guards.program, roots) is not None) == expected
         if choice % 17 == 0:
             assert (guards.why(holder, y) == "") == expected
 

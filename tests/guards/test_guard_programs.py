@@ -9,7 +9,7 @@ import weakref
 import torch
 from guard_support import Guards, Plain, X, local
 
-from magneto import _C
+from magneto import _testing
 
 
 def everything(holder):
@@ -81,11 +81,11 @@ def test_no_memory_is_lost_by_checks():
     holder = Plain(a=["deep"], d={"k": Plain()}, t=torch.ones(2), f=lambda: None)
     guards = Guards(*everything(holder))
     roots = guards.roots((holder,))
-    _C.guards_bench(guards.program, roots, 10)
+    _testing.guards_bench(guards.program, roots, 10)
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        assert _C.guards_bench(guards.program, roots, 10_000)[1] == 10_000
+        assert _testing.guards_bench(guards.program, roots, 10_000)[1] == 10_000
         assert tracemalloc.get_traced_memory()[0] - before < 2_000
     finally:
         tracemalloc.stop()

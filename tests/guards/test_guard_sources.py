@@ -8,7 +8,7 @@ import pytest
 import torch
 from guard_support import UNBOUND, Guards, Plain, Slotted, X, bound, local, make_closure
 
-from magneto import _C
+from magneto import _testing
 
 MODULE = types.ModuleType("a_module")
 MODULE.value = "in module"
@@ -81,7 +81,7 @@ def test_source_loads_and_prints(path, root, value, name):
     guards = Guards((path, "require"))
     assert guards.values(root)[0] is value
     assert guards.values(root)[0] is value  # and once more from memory
-    assert _C.guards_names([path]) == [(name, len(path) - 1)]
+    assert _testing.guards_names([path]) == [(name, len(path) - 1)]
     assert not guards(UNBOUND)
     assert guards.why(UNBOUND) == "L['x'] is bound"
 
@@ -108,9 +108,9 @@ def test_names():
             (*local(0, "self"), ("attr", "_modules"), ("item", "0"), ("attr", "weight"))
         ): "L['self']._modules['0'].weight",
     }
-    assert [name for name, _ in _C.guards_names(list(paths))] == list(paths.values())
-    assert _C.guards_names([(globals_dict, ("item", "np"))])[0][0] == "G['np']"
-    assert _C.guards_names([(("const", vars(builtins)), ("item", "len"))])[0][0] == "__builtins__['len']"
+    assert [name for name, _ in _testing.guards_names(list(paths))] == list(paths.values())
+    assert _testing.guards_names([(globals_dict, ("item", "np"))])[0][0] == "G['np']"
+    assert _testing.guards_names([(("const", vars(builtins)), ("item", "len"))])[0][0] == "__builtins__['len']"
 
 
 def test_equal_paths_are_one_source():
@@ -126,7 +126,7 @@ def test_equal_paths_are_one_source():
         X + (("item", (1, 2)),),
         X + (("item", tuple(range(1, 3))),),
     ]
-    assert [number for _, number in _C.guards_names(paths)] == [1, 1, 2, 3, 4, 5, 6, 7, 7]
+    assert [number for _, number in _testing.guards_names(paths)] == [1, 1, 2, 3, 4, 5, 6, 7, 7]
 
 
 def test_unhashable_and_wrong_descriptions_are_refused():

@@ -7,7 +7,7 @@ import pathlib
 
 import torch
 
-from magneto import _C
+from magneto import _testing
 
 DTYPES = {
     "f32": torch.float32,
@@ -26,15 +26,15 @@ TARGETS = ["host", "avx2"]
 
 
 def compiled(text: str, target: str = "host"):
-    return _C.kernel_compile(text, target)
+    return _testing.kernel_compile(text, target)
 
 
 def run(text: str, tensors, symbols=(), target: str = "host") -> None:
-    _C.kernel_run(compiled(text, target), tuple(tensors), tuple(symbols))
+    _testing.kernel_run(compiled(text, target), tuple(tensors), tuple(symbols))
 
 
 def interpret(text: str, tensors, symbols=()) -> None:
-    _C.kernel_interpret(text, tuple(tensors), tuple(symbols))
+    _testing.kernel_interpret(text, tuple(tensors), tuple(symbols))
 
 
 def pointwise(op: str, dtype: str, size: int, operands: int = 1) -> str:

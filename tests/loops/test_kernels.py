@@ -20,7 +20,7 @@ from kernel_support import (
     transposed,
 )
 
-from magneto import _C
+from magneto import _C, _testing
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -243,18 +243,18 @@ def test_cumulative_sum(target):
 
 
 def test_equal_kernels_are_compiled_once():
-    before = _C.kernel_stats()
+    before = _testing.kernel_stats()
     first = compiled(softmax(11, 13))
     second = compiled(softmax(11, 13).replace('"softmax"', '"another name"').replace('"x"', '"y"'))
-    after = _C.kernel_stats()
+    after = _testing.kernel_stats()
     assert (after[0] - before[0], after[1] - before[1]) == (2, 1)
     del first, second
 
 
 def test_any_split_of_the_range_gives_the_same():
-    units, grain = _C.kernel_range(compiled(softmax(64, 1024)))
+    units, grain = _testing.kernel_range(compiled(softmax(64, 1024)))
     assert units == 64 and 1 <= grain
-    assert _C.kernel_range(compiled(transposed(0, 0, "f32")), (100, 70))[0] in (2, 100, 7000)
+    assert _testing.kernel_range(compiled(transposed(0, 0, "f32")), (100, 70))[0] in (2, 100, 7000)
 
 
 def test_texts_can_be_looked_at():
@@ -281,20 +281,20 @@ def test_broken_kernels_are_refused():
 def test_kept_code_runs_and_damaged_code_is_refused():
     """What a cache would keep: the object file goes out and comes back; damaged bytes raise, they never crash."""
     text = softmax(9, 50)
-    code, units, cost = _C.kernel_generate(text)
+    code, units, cost = _testing.kernel_generate(text)
     x, y = torch.randn(9, 50), torch.empty(9, 50)
-    _C.kernel_run(_C.kernel_adopt(text, code, units, cost), (x, y))
+    _testing.kernel_run(_testing.kernel_adopt(text, code, units, cost), (x, y))
     torch.testing.assert_close(y, F.softmax(x, -1))
     for length in [*range(0, len(code), 37)]:
         # The section table is at the end of the file: it is missed at any length.
         with pytest.raises(RuntimeError, match="damaged|defines no"):
-            _C.kernel_adopt(text, code[:length], units, cost)
+            _testing.kernel_adopt(text, code[:length], units, cost)
     generator = torch.Generator().manual_seed(3)
     for at in torch.randint(0, len(code), (300,), generator=generator).tolist():
         broken = bytearray(code)
         broken[at] ^= 0xFF
         try:
-            _C.kernel_adopt(text, bytes(broken), units, cost)  # loaded at most: only checksums tell
+            _testing.kernel_adopt(text, bytes(broken), units, cost)  # loaded at most: only checksums tell
         except RuntimeError:
             pass
 
@@ -302,7 +302,7 @@ def test_kept_code_runs_and_damaged_code_is_refused():
 def test_damaged_sizes_ask_for_no_memory():
     """A terabyte of symbols was asked for, and got: the process was killed."""
     text = softmax(9, 50)
-    code, units, cost = _C.kernel_generate(text)
+    code, units, cost = _testing.kernel_generate(text)
     sections, count = struct.unpack_from("<Q", code, 40)[0], struct.unpack_from("<H", code, 60)[0]
     for i in range(count):
         at = sections + 64 * i
@@ -310,7 +310,7 @@ def test_damaged_sizes_ask_for_no_memory():
             broken = bytearray(code)
             struct.pack_into("<Q", broken, at + 32, 24 << 40)
             with pytest.raises(RuntimeError, match="ends early"):
-                _C.kernel_adopt(text, bytes(broken), units, cost)
+                _testing.kernel_adopt(text, bytes(broken), units, cost)
             break
     else:
         pytest.fail("no symbols")

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from magneto import _C
+from magneto import _testing
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -13,8 +13,8 @@ GOLDEN = pathlib.Path(__file__).parent / "golden"
 def test_golden_files_are_fixed_points(path):
     """A well-formed file is what the printer writes, and sound."""
     text = path.read_text()
-    assert _C.loops_roundtrip(text) == text
-    assert _C.loops_verify(text) == []
+    assert _testing.loops_roundtrip(text) == text
+    assert _testing.loops_verify(text) == []
 
 
 def kernel(code, head="b0 in f32[8]\n b1 out f32[8]\n parallel i0 < 8", block="row"):
@@ -46,7 +46,7 @@ LOAD = "%0:f32 = load b0[i0]\n"
     ],
 )
 def test_the_verifier_sees(text, violation):
-    assert any(violation in line for line in _C.loops_verify(text)), _C.loops_verify(text)
+    assert any(violation in line for line in _testing.loops_verify(text)), _testing.loops_verify(text)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_the_verifier_sees(text, violation):
 )
 def test_broken_text_is_refused(text):
     with pytest.raises(ValueError, match=r"line \d+"):
-        _C.loops_roundtrip(text)
+        _testing.loops_roundtrip(text)
 
 
 @pytest.mark.parametrize(
@@ -89,8 +89,8 @@ def test_broken_text_is_refused(text):
     ],
 )
 def test_expressions_have_a_normal_form(text, normal):
-    assert _C.expr_roundtrip(text) == normal
-    assert _C.expr_roundtrip(normal) == normal
+    assert _testing.expr_roundtrip(text) == normal
+    assert _testing.expr_roundtrip(normal) == normal
 
 
 @pytest.mark.parametrize(
@@ -106,4 +106,4 @@ def test_expressions_have_a_normal_form(text, normal):
     ],
 )
 def test_ranges_decide_divisions(text, simple):
-    assert _C.expr_simplify(text, {"i0": (0, 99), "i1": (0, 7)}) == simple
+    assert _testing.expr_simplify(text, {"i0": (0, 99), "i1": (0, 7)}) == simple

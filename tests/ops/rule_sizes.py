@@ -1,4 +1,4 @@
-"""A program for each row of the symbolic table (`_C.fake_symbolic_rules()`): what reaches its rule.
+"""A program for each row of the symbolic table (`_testing.fake_symbolic_rules()`): what reaches its rule.
 
 A row: the sizes of the arguments, and the program. "a 2b, i:b" are a matrix and a vector of whole numbers; the same
 letter is the same size, which a call may choose. Types: i whole numbers (0, 1, 0...), m masks, c complex, else floats.

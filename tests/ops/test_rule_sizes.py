@@ -12,13 +12,13 @@ import torch
 from other_sizes import outcome, said
 
 import magneto
-from magneto import _C
+from magneto import _testing
 
 rows = pytest.mark.parametrize("row", rule_sizes.CASES)
 
 
 def test_every_row_has_a_case() -> None:
-    assert set(rule_sizes.CASES) == set(_C.fake_symbolic_rules())
+    assert set(rule_sizes.CASES) == set(_testing.fake_symbolic_rules())
 
 
 def spelling(row: str) -> str:

@@ -9,7 +9,7 @@ import pathlib
 import pytest
 from golden_text import check_pair
 
-from magneto import _C
+from magneto import _testing
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -21,6 +21,6 @@ def test_golden(path):
     def run(text):
         head, graph = text.split("\n", 1)
         name = head.removeprefix("# ")
-        return _C.passes_run(graph, "" if name == "all" else name)
+        return _testing.passes_run(graph, "" if name == "all" else name)
 
     check_pair(path, run)

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds magneto/_C with the stage `python` alone, which needs no PyTorch: the way to test it on an interpreter that
 # has none.
-# usage: tests/python/build_standalone.sh PYTHON FOLDER; then: PYTHONPATH=FOLDER PYTHON -m pytest --noconftest tests/python
+# usage: tests/python/build_standalone.sh PYTHON FOLDER; then, with a PYTHON that has pytest and no magneto:
+#   PYTHONPATH=FOLDER PYTHON -P -m pytest --noconftest -o addopts=--import-mode=importlib tests/python
 set -e
 python=$1
 folder=$2

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magneto import _C
+from magneto import _testing
 
 EMPTY = ...
 
@@ -18,8 +18,8 @@ def names_of(code):
 
 
 def bound(function, args, kwargs):
-    """What `_C.bind_test` binds, by name; None if it does not fit."""
-    slots = _C.bind_test(function, *args, **kwargs)
+    """What `_testing.bind_test` binds, by name; None if it does not fit."""
+    slots = _testing.bind_test(function, *args, **kwargs)
     if slots is None:
         return None
     return {name: value for name, value in zip(names_of(function.__code__), slots) if value is not EMPTY}
@@ -131,7 +131,7 @@ def test_keywords_that_are_no_plain_strings():
         __hash__ = str.__hash__
 
     function = make("a, **kwargs")
-    assert _C.bind_test(function, 1, **{Name("b"): 2}) is None
+    assert _testing.bind_test(function, 1, **{Name("b"): 2}) is None
 
 
 def test_changed_defaults():
@@ -161,9 +161,9 @@ def test_slots_before_the_prologue():
 
 def test_the_real_call_gives_the_message():
     function = make("a, *, b")
-    assert _C.bind_test(function) is None
-    assert _C.bind_test(function, 1, 2, b=3) is None
-    assert _C.bind_test(function, 1, b=2, c=3) is None
+    assert _testing.bind_test(function) is None
+    assert _testing.bind_test(function, 1, 2, b=3) is None
+    assert _testing.bind_test(function, 1, b=2, c=3) is None
     assert sys.exc_info() == (None, None, None)
 
 
@@ -174,11 +174,11 @@ def test_references():
     function.__kwdefaults__ = {"e": default}
     counts = sys.getrefcount(value), sys.getrefcount(default)
     for _ in range(100):
-        assert len(_C.bind_test(function, value, value, value, value, value, d=value, x=value, y=value)) == 7
-        assert len(_C.bind_test(function, value, value, d=value)) == 7
-        assert _C.bind_test(function, value, value, x=value) is None
-        assert _C.bind_test(function, value, a=value, d=value, x=value) is None
-        assert _C.bind_test(function, value, d=value) is None
+        assert len(_testing.bind_test(function, value, value, value, value, value, d=value, x=value, y=value)) == 7
+        assert len(_testing.bind_test(function, value, value, d=value)) == 7
+        assert _testing.bind_test(function, value, value, x=value) is None
+        assert _testing.bind_test(function, value, a=value, d=value, x=value) is None
+        assert _testing.bind_test(function, value, d=value) is None
     gc.collect()
     assert (sys.getrefcount(value), sys.getrefcount(default)) == counts
 
@@ -189,8 +189,8 @@ def test_bound_slots_make_a_frame():
     def function(a, b=2, *args, c=3, **kwargs):
         return a, b, args, c, kwargs
 
-    slots = _C.bind_test(function, 1, 5, 6, c=7, d=8)
-    entry = next(i for i, row in enumerate(_C.decode(function.__code__)[0]) if row[0] == "RESUME")
+    slots = _testing.bind_test(function, 1, 5, 6, c=7, d=8)
+    entry = next(i for i, row in enumerate(_testing.decode(function.__code__)[0]) if row[0] == "RESUME")
     assert isinstance(function, types.FunctionType)
-    result = _C.resume_test(function.__code__, lambda: function(0), entry, slots)
+    result = _testing.resume_test(function.__code__, lambda: function(0), entry, slots)
     assert result == function(1, 5, 6, c=7, d=8)

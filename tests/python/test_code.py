@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from magneto import _C
+from magneto import _testing
 
 STDLIB = """
 abc argparse ast asyncio.base_events asyncio.tasks base64 bisect calendar cmd code codecs collections
@@ -63,7 +63,7 @@ def canonical(name, arg):
 
 
 def expected(code):
-    """What `_C.decode` must give, by way of `dis`."""
+    """What `_testing.decode` must give, by way of `dis`."""
     units = len(code.co_code) // 2
     rows, index_of, start, keywords = [], {}, None, -1
     lines = {}
@@ -111,7 +111,7 @@ def expected(code):
 
 
 def effects(code):
-    """How each instruction of `_C.decode` changes the stack's depth when it does not jump, by way of `dis`."""
+    """How each instruction of `_testing.decode` changes the stack's depth when it does not jump, by way of `dis`."""
     result, total = [], 0
     for instr in dis.get_instructions(code):
         total += dis.stack_effect(instr.opcode, instr.arg if instr.opcode >= dis.HAVE_ARGUMENT else None, jump=False)
@@ -121,19 +121,19 @@ def effects(code):
 
 def check(code):
     for each in codes_in(code):
-        instrs, handlers = _C.decode(each)
+        instrs, handlers = _testing.decode(each)
         wanted_instrs, wanted_handlers = expected(each)
         assert instrs == wanted_instrs, each
         assert handlers == wanted_handlers, each
         for target in {0, len(instrs) - 1, *(h[0] for h in handlers), *(h[1] for h in handlers)}:
             covering = [h[2] for h in handlers if h[0] <= target < h[1]]
-            assert _C.handler_of(each, target) == (covering[0] if covering else -1)
+            assert _testing.handler_of(each, target) == (covering[0] if covering else -1)
         before, depths = 0, effects(each)
-        for row, (pops, pushes) in zip(instrs, _C.stack_effects(each)):
+        for row, (pops, pushes) in zip(instrs, _testing.stack_effects(each)):
             if row[0] not in IRREGULAR:
                 assert pushes - pops == depths[row[3]] - before, row
             before = depths[row[3]]
-        _C.forget_code(each)
+        _testing.forget_code(each)
 
 
 # Of these `dis` counts the entries that a jump or an exception leaves.
@@ -162,7 +162,7 @@ def test_extended_arguments():
     """Arguments of two and three bytes, jump targets on an EXTENDED_ARG prefix."""
     body = "\n".join(f"    if x{i} > {i}.5: y{i} = g{i}(x{i}, k={i})" for i in range(3000))
     code = compile(f"def f(x):\n  while x:\n{body}\n", "<generated>", "exec")
-    instrs, _ = _C.decode(code.co_consts[0])
+    instrs, _ = _testing.decode(code.co_consts[0])
     assert max(row[1] for row in instrs) > 0xFFFF
     assert any(row[5] >= 0 and instrs[row[5]][2] < instrs[row[5]][3] for row in instrs)
     check(code)
@@ -175,11 +175,11 @@ def test_quickened_code_is_decoded_unspecialised():
             total += i * 2
         return total
 
-    before = _C.decode(f.__code__)
-    _C.forget_code(f.__code__)
+    before = _testing.decode(f.__code__)
+    _testing.forget_code(f.__code__)
     for _ in range(100):
         f(100)
-    assert _C.decode(f.__code__) == before
+    assert _testing.decode(f.__code__) == before
 
 
 if hasattr(sys, "monitoring"):  # from 3.12 on
@@ -190,8 +190,8 @@ if hasattr(sys, "monitoring"):  # from 3.12 on
                 n += i
             return n
 
-        before = _C.decode(f.__code__)
-        _C.forget_code(f.__code__)
+        before = _testing.decode(f.__code__)
+        _testing.forget_code(f.__code__)
         events = sys.monitoring.events
         sys.monitoring.use_tool_id(4, "test")
         try:
@@ -200,7 +200,7 @@ if hasattr(sys, "monitoring"):  # from 3.12 on
             every = events.LINE | events.INSTRUCTION | events.PY_RETURN | events.JUMP
             sys.monitoring.set_local_events(4, f.__code__, every)
             f(3)
-            assert _C.decode(f.__code__) == before
+            assert _testing.decode(f.__code__) == before
         finally:
             sys.monitoring.set_local_events(4, f.__code__, 0)
             sys.monitoring.free_tool_id(4)
@@ -209,9 +209,9 @@ if hasattr(sys, "monitoring"):  # from 3.12 on
 def test_a_code_object_is_kept_until_forgotten():
     code = compile("x = 1", "<kept>", "exec")
     count = sys.getrefcount(code)
-    _C.decode(code)
+    _testing.decode(code)
     assert sys.getrefcount(code) == count + 1
-    _C.decode(code)
+    _testing.decode(code)
     assert sys.getrefcount(code) == count + 1
-    _C.forget_code(code)
+    _testing.forget_code(code)
     assert sys.getrefcount(code) == count

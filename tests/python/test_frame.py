@@ -12,7 +12,7 @@ import warnings
 
 import pytest
 
-from magneto import _C
+from magneto import _testing
 
 NULL = ...
 
@@ -30,14 +30,14 @@ def names_of(code):
 def at(code, op, nth=0):
     """Index of the nth instruction with this name (or one of these names)."""
     ops = op if isinstance(op, tuple) else (op,)
-    return [i for i, row in enumerate(_C.decode(code)[0]) if row[0] in ops][nth]
+    return [i for i, row in enumerate(_testing.decode(code)[0]) if row[0] in ops][nth]
 
 
 def on_line(function, offset):
     """Index of the first instruction on a line, counted from the `def`."""
     code = function.__code__
     line = code.co_firstlineno + offset
-    instrs = _C.decode(code)[0]
+    instrs = _testing.decode(code)[0]
     entry = at(code, "RESUME")
     return next(i for i, row in enumerate(instrs) if i > entry and row[6] == line)
 
@@ -60,7 +60,7 @@ def enter(function, instr, values=None, stack=None, action="continue", operand=N
     """Calls `function(*args)`, but starts at `instr` with these locals and this stack."""
     state = None if values is None else slots(function, values)
     call = lambda: function(*args)  # noqa: E731
-    return _C.resume_test(function.__code__, call, instr, state, stack or [], action, operand, handled)
+    return _testing.resume_test(function.__code__, call, instr, state, stack or [], action, operand, handled)
 
 
 def line_in(error, function):
@@ -142,7 +142,7 @@ def test_extended_arguments_are_entered_at_their_prefix():
     scope = {}
     exec(f"def f({names}):\n  return v399 + v398\n", scope)
     f = scope["f"]
-    load = next(i for i, row in enumerate(_C.decode(f.__code__)[0]) if row[2] < row[3])
+    load = next(i for i, row in enumerate(_testing.decode(f.__code__)[0]) if row[2] < row[3])
     assert enter(f, load, {"v398": 3, "v399": 4}, args=range(400)) == 7
 
 
@@ -402,7 +402,7 @@ def test_current_frame():
     here = sys._getframe().f_code
     caller = lambda: visible(0, 0)  # noqa: E731
     state = slots(visible, {"a": 1, "b": 2, "c": 3})
-    assert _C.resume_test(visible.__code__, caller, on_line(visible, 2), state, [5], "call", look) == "looked"
+    assert _testing.resume_test(visible.__code__, caller, on_line(visible, 2), state, [5], "call", look) == "looked"
     assert seen == [(visible.__code__, 2, {"a": 1, "b": 2, "c": 3}), caller.__code__]
     assert sys._getframe().f_code is here
 
@@ -420,13 +420,13 @@ def test_frame_objects_outlive_their_frame():
         return visible(0, 0)
 
     state = slots(visible, {"a": 1, "b": value, "c": 3})
-    _C.resume_test(visible.__code__, caller, on_line(visible, 2), state, [5], "call", look)
+    _testing.resume_test(visible.__code__, caller, on_line(visible, 2), state, [5], "call", look)
     back, frame = kept
     gc.collect()
     assert frame.f_back is back
     assert frame.f_code is visible.__code__
     assert frame.f_lineno - visible.__code__.co_firstlineno == 2
-    assert _C.decode(visible.__code__)[0][on_line(visible, 2)][3] * 2 == frame.f_lasti
+    assert _testing.decode(visible.__code__)[0][on_line(visible, 2)][3] * 2 == frame.f_lasti
     assert frame.f_locals == {"a": 1, "b": value, "c": 3}
     state.clear()
     count = sys.getrefcount(value)
@@ -535,18 +535,18 @@ def producing(n):
 def test_generator_states():
     g = producing(2)
     code = producing.__code__
-    instrs = _C.decode(code)[0]
-    index, depth = _C.generator_state(g)
+    instrs = _testing.decode(code)[0]
+    index, depth = _testing.generator_state(g)
     assert instrs[index - 1][0] == "RETURN_GENERATOR" and depth == 0
     next(g)
-    index, depth = _C.generator_state(g)
+    index, depth = _testing.generator_state(g)
     assert instrs[index - 1][0] == "YIELD_VALUE" and depth == 1
     list(g)
-    assert _C.generator_state(g) is None
-    assert _C.generator_state(None) is None
+    assert _testing.generator_state(g) is None
+    assert _testing.generator_state(None) is None
 
     def running():
-        yield _C.generator_state(h)
+        yield _testing.generator_state(h)
 
     h = running()
     assert next(h) is None
@@ -556,7 +556,7 @@ def test_generator_is_entered_in_its_loop():
     g = producing(0)
     for_iter = at(producing.__code__, "FOR_ITER")
     state = slots(producing, {"n": 0, "total": 10})
-    assert _C.resume_test(producing.__code__, lambda: next(g), for_iter, state, [iter([1, 2])]) == 10
+    assert _testing.resume_test(producing.__code__, lambda: next(g), for_iter, state, [iter([1, 2])]) == 10
     assert next(g) == 11
     with pytest.raises(StopIteration) as caught:
         g.send(100)
@@ -570,7 +570,7 @@ def test_generator_yield():
     value = object()
     stack = [iter([7])]
     args = (yield_instr, state, stack, "yield", value)
-    assert _C.resume_test(producing.__code__, lambda: next(g), *args) is value
+    assert _testing.resume_test(producing.__code__, lambda: next(g), *args) is value
     assert g.gi_suspended and g.gi_frame.f_lineno - producing.__code__.co_firstlineno == 3
     assert sys.getrefcount(value) == 3  # here, in args, and the call's own
     assert g.send(5) == 15
@@ -585,7 +585,7 @@ def test_generator_yield_again_after_a_send():
     yield_instr = at(producing.__code__, "YIELD_VALUE")
     iterator = iter([4])
     state = slots(producing, {"n": 3, "total": 50, "i": 9})
-    result = _C.resume_test(producing.__code__, lambda: g.send(1), yield_instr, state, [iterator], "yield", "y")
+    result = _testing.resume_test(producing.__code__, lambda: g.send(1), yield_instr, state, [iterator], "yield", "y")
     assert result == "y"
     assert next(g) == 59
 
@@ -596,7 +596,7 @@ def test_generator_return():
         next(g)
         instr = at(producing.__code__, "FOR_ITER")
         with pytest.raises(StopIteration) as caught:
-            _C.resume_test(producing.__code__, lambda: next(g), instr, None, state_stack, "return", "done")
+            _testing.resume_test(producing.__code__, lambda: next(g), instr, None, state_stack, "return", "done")
         assert caught.value.value == "done"
         assert g.gi_frame is None and list(g) == []
     assert sys.exc_info() == (None, None, None)
@@ -606,7 +606,7 @@ def test_generator_raise():
     g = producing(3)
     next(g)
     with pytest.raises(KeyError) as caught:
-        _C.resume_test(
+        _testing.resume_test(
             producing.__code__, lambda: next(g), on_line(producing, 4), None, [iter([1])], "raise", KeyError("x")
         )
     assert line_in(caught.value, producing) == 4
@@ -625,7 +625,7 @@ def test_generator_throw_and_close_pass_the_hook():
         g = f()
         return next(g), g.throw(KeyError()), next(g), g.close()
 
-    assert _C.resume_test(summing.__code__, lambda: (drive(), summing(3)), 0) == ((1, "caught", "after", None), 3)
+    assert _testing.resume_test(summing.__code__, lambda: (drive(), summing(3)), 0) == ((1, "caught", "after", None), 3)
 
 
 def test_generator_frame_is_current():
@@ -640,7 +640,7 @@ def test_generator_frame_is_current():
 
     state = slots(producing, {"total": 4})
     with pytest.raises(StopIteration, match="end"):
-        _C.resume_test(producing.__code__, lambda: next(g), on_line(producing, 2), state, [], "call", look)
+        _testing.resume_test(producing.__code__, lambda: next(g), on_line(producing, 2), state, [], "call", look)
     assert seen == [(producing.__code__, 4, "<lambda>")]
 
 
@@ -657,7 +657,7 @@ def test_coroutines():
 
     for_iter = at(f.__code__, "FOR_ITER")
     state = slots(f, {"n": 3, "results": ["old"]})
-    assert _C.resume_test(f.__code__, lambda: asyncio.run(f(3)), for_iter, state, [iter([7, 8])]) == ["old", 7, 8]
+    assert _testing.resume_test(f.__code__, lambda: asyncio.run(f(3)), for_iter, state, [iter([7, 8])]) == ["old", 7, 8]
 
 
 # ---- what must stay balanced ----
@@ -683,11 +683,11 @@ def use_all_exits():
     g = producing(0)
     yield_instr = at(producing.__code__, "YIELD_VALUE")
     state = slots(producing, {"i": 0, "total": 1})
-    _C.resume_test(producing.__code__, lambda: next(g), yield_instr, state, [iter([])], "yield", 3)
+    _testing.resume_test(producing.__code__, lambda: next(g), yield_instr, state, [iter([])], "yield", 3)
     list(g)
     g = producing(2)
     try:
-        _C.resume_test(producing.__code__, lambda: next(g), for_iter, None, [], "return", 3)
+        _testing.resume_test(producing.__code__, lambda: next(g), for_iter, None, [], "return", 3)
     except StopIteration:
         pass
     try:
@@ -714,7 +714,7 @@ def test_frames_count_as_recursion():
 
 def test_recursion_is_as_deep_under_the_hook():
     before = depth_left()
-    under_hook = _C.resume_test(summing.__code__, lambda: (summing(1), depth_left()), 0)[1]
+    under_hook = _testing.resume_test(summing.__code__, lambda: (summing(1), depth_left()), 0)[1]
     assert before - 3 <= under_hook <= before
 
 
@@ -728,7 +728,7 @@ if sys.version_info >= (3, 12):  # 3.11 does not count its use of the C stack
         sys.setrecursionlimit(10_000_000)
         try:
             with pytest.raises(RecursionError):
-                _C.resume_test(summing.__code__, lambda: (summing(1), endless()), 0)
+                _testing.resume_test(summing.__code__, lambda: (summing(1), endless()), 0)
         finally:
             sys.setrecursionlimit(limit)
 

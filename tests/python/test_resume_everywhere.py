@@ -15,7 +15,7 @@ import types
 
 import pytest
 
-from magneto import _C
+from magneto import _testing
 
 UNCOPIABLE = (types.GeneratorType, type({}.keys()))
 
@@ -45,7 +45,7 @@ def copied(values, memo):
 
 def with_a_line_for_each_instruction(function):
     code = function.__code__
-    starts = [row[2] for row in _C.decode(code)[0]] + [len(code.co_code) // 2]
+    starts = [row[2] for row in _testing.decode(code)[0]] + [len(code.co_code) // 2]
     table = bytearray()
     for start, end in zip(starts, starts[1:]):
         delta = 1
@@ -66,7 +66,7 @@ def snapshots(function, args):
         if frame.f_code is not function.__code__:
             return None
         if event == "line":
-            instr, slots, stack = _C.snapshot_test(frame)
+            instr, slots, stack = _testing.snapshot_test(frame)
             memo = {}
             if not any(isinstance(value, UNCOPIABLE) for value in slots + stack):
                 state = copied(slots, memo), copied(stack, memo), copied([sys.exc_info()[1]], memo)[0]
@@ -102,13 +102,13 @@ def finish(function, call, yielded):
 def check(function, *args):
     function = with_a_line_for_each_instruction(function)
     result, yielded, taken = snapshots(function, copy.deepcopy(args))
-    entry = next(i for i, row in enumerate(_C.decode(function.__code__)[0]) if row[0] == "RESUME")
+    entry = next(i for i, row in enumerate(_testing.decode(function.__code__)[0]) if row[0] == "RESUME")
     assert len({state[0] for state in taken}) > 20 and taken[0][0] == entry + 1
     if not function.__code__.co_flags & inspect.CO_GENERATOR:
         # The arguments as they are bound, the prologue done by frame_init_cells.
         for instr in (entry, entry + 1):
             call = lambda: finish(function, lambda: function(*copy.deepcopy(args)), [])  # noqa: E731
-            assert _C.resume_test(function.__code__, call, instr, None, []) == result
+            assert _testing.resume_test(function.__code__, call, instr, None, []) == result
     for instr, already_yielded, slots, stack, handled in taken:
         rest = []
 
@@ -116,8 +116,8 @@ def check(function, *args):
             # Within the hook, so that a generator is driven there too.
             return finish(function, lambda: function(*copy.deepcopy(args)), rest)
 
-        outcome = _C.resume_test(function.__code__, call, instr, slots, stack, "continue", None, handled)
-        where = _C.decode(function.__code__)[0][instr]
+        outcome = _testing.resume_test(function.__code__, call, instr, slots, stack, "continue", None, handled)
+        where = _testing.decode(function.__code__)[0][instr]
         assert sys.exc_info() == (None, None, None)
         assert outcome == result, where
         assert rest == yielded[already_yielded:], where

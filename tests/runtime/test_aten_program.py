@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 
-from magneto import _C
+from magneto import _testing
 
 
 def graph(*lines):
@@ -19,7 +19,7 @@ X = '%0: f32[2, 3] = input "x"'
 
 
 def run(text, *inputs):
-    return _C.aten_run(text, list(inputs))
+    return _testing.aten_run(text, list(inputs))
 
 
 def test_arithmetic_is_bitwise_eagers():
@@ -182,23 +182,23 @@ def test_lists_and_absent_tensors():
 
 def test_constants_are_fresh_when_a_run_could_change_them():
     text = graph(X, "%1: i64[2] = constant [1, 2]", "%1 = aten.add_.Scalar(%1, 1, 1)", "return (%1)")
-    program = _C.aten_compile(text)
+    program = _testing.aten_compile(text)
     x = torch.zeros(2, 3)
-    first, second = _C.aten_call(program, [x])[0], _C.aten_call(program, [x])[0]
+    first, second = _testing.aten_call(program, [x])[0], _testing.aten_call(program, [x])[0]
     assert first.tolist() == second.tolist() == [2, 3] and first is not second
 
 
 def test_constants_that_leave_are_fresh():
     text = graph(X, "%1: i64[2] = constant [1, 2]", "%2: i64[2] = aten.lift_fresh.default(%1)", "return (%2)")
-    program = _C.aten_compile(text)
+    program = _testing.aten_compile(text)
     x = torch.zeros(2, 3)
-    _C.aten_call(program, [x])[0].zero_()
-    assert _C.aten_call(program, [x])[0].tolist() == [1, 2]
+    _testing.aten_call(program, [x])[0].zero_()
+    assert _testing.aten_call(program, [x])[0].tolist() == [1, 2]
 
 
 def test_constants_that_stay_are_shared():
     text = graph(X, "%1: f32[3] = constant [1.0, 2.0, 3.0]", "%2: f32[2, 3] = aten.mul.Tensor(%0, %1)", "return (%2)")
-    assert "copy" not in _C.aten_print(_C.aten_compile(text))
+    assert "copy" not in _testing.aten_print(_testing.aten_compile(text))
     x = torch.randn(2, 3)
     assert torch.equal(run(text, x)[0], x * torch.tensor([1.0, 2, 3]))
 
@@ -213,7 +213,7 @@ def test_registers_die_at_their_last_use():
         "%4: f32[2, 3] = aten.exp.default(%3)",
         "return (%3)",
     )
-    assert _C.aten_print(_C.aten_compile(text)).splitlines() == [
+    assert _testing.aten_print(_testing.aten_compile(text)).splitlines() == [
         "r0 = typed aten.relu.default(i0)",
         "r1 = typed aten.add.Tensor(r0, r0!)",
         "r2 = typed aten.tanh.default(r1!)",
@@ -224,8 +224,8 @@ def test_registers_die_at_their_last_use():
 
 def test_results_do_not_outlive_the_call():
     x = torch.randn(2, 3)
-    program = _C.aten_compile(graph(X, "%1: f32[2, 3] = aten.relu.default(%0)", "return (%1)"))
-    (out,) = _C.aten_call(program, [x])
+    program = _testing.aten_compile(graph(X, "%1: f32[2, 3] = aten.relu.default(%0)", "return (%1)"))
+    (out,) = _testing.aten_call(program, [x])
     alive = weakref.ref(out)
     del out
     gc.collect()
@@ -243,10 +243,10 @@ def test_a_failed_run_keeps_nothing():
     )
     x = torch.randn(2, 3)
     alive = weakref.ref(x)
-    program = _C.aten_compile(text)
+    program = _testing.aten_compile(text)
     for _ in range(3):
         with pytest.raises(RuntimeError):
-            _C.aten_call(program, [x, torch.randn(2, 3)])
+            _testing.aten_call(program, [x, torch.randn(2, 3)])
     del x
     gc.collect()
     assert alive() is None
@@ -325,9 +325,9 @@ def test_subclasses_and_modes_see_the_operators():
             return func(*args, **(kwargs or {}))
 
     x = torch.randn(2, 3)
-    program = _C.aten_compile(graph(X, "%1: f32[2, 3] = aten.relu.default(%0)", "return (%1)"))
+    program = _testing.aten_compile(graph(X, "%1: f32[2, 3] = aten.relu.default(%0)", "return (%1)"))
     with Record() as mode:
-        _C.aten_call(program, [x])
+        _testing.aten_call(program, [x])
     assert mode.seen == ["aten.relu.default"]
 
 
@@ -387,13 +387,13 @@ def test_factories_and_random_numbers():
 def test_threads_and_reentrance():
     """One program, many threads; operators written in Python come back into the runtime."""
     lines = [X] + [f"%{i + 1}: f32[2, 3] = aten.add.Scalar(%{i}, {i}, 1)" for i in range(50)]
-    program = _C.aten_compile(graph(*lines, "return (%50)"))
+    program = _testing.aten_compile(graph(*lines, "return (%50)"))
     failures = []
 
     def work(seed):
         x = torch.full((2, 3), float(seed))
         for _ in range(200):
-            if not torch.equal(_C.aten_call(program, [x])[0], x + sum(range(50))):
+            if not torch.equal(_testing.aten_call(program, [x])[0], x + sum(range(50))):
                 failures.append(seed)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
@@ -405,11 +405,11 @@ def test_threads_and_reentrance():
 
 
 def test_operators_in_python_may_run_programs():
-    inner = _C.aten_compile(graph(X, "%1: f32[2, 3] = aten.relu.default(%0)", "return (%1)"))
+    inner = _testing.aten_compile(graph(X, "%1: f32[2, 3] = aten.relu.default(%0)", "return (%1)"))
 
     @torch.library.custom_op("magneto_tests::nested", mutates_args=())
     def nested(x: torch.Tensor) -> torch.Tensor:
-        return _C.aten_call(inner, [x])[0] + 1
+        return _testing.aten_call(inner, [x])[0] + 1
 
     text = graph(
         X,
@@ -435,8 +435,8 @@ def test_custom_operators_that_write_bump_versions():
 
 
 def test_wrong_inputs_are_named():
-    program = _C.aten_compile(graph(X, "return (%0)"))
+    program = _testing.aten_compile(graph(X, "return (%0)"))
     with pytest.raises(ValueError, match="1 inputs, got 0"):
-        _C.aten_call(program, [])
+        _testing.aten_call(program, [])
     with pytest.raises(ValueError, match="input 0 is no tensor"):
-        _C.aten_call(program, [1])
+        _testing.aten_call(program, [1])

@@ -11,7 +11,7 @@ from collections import namedtuple
 import pytest
 import torch
 
-from magneto import _C
+from magneto import _testing
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "graph"))
 import golden  # noqa: E402
@@ -28,13 +28,13 @@ class V:
 
 
 def build(inputs, calls, outputs, constants=(), mutated=()):
-    return _C.torch_graph(V, list(inputs), list(constants), calls, outputs, list(mutated))
+    return _testing.torch_graph(V, list(inputs), list(constants), calls, outputs, list(mutated))
 
 
 def both(graph, inputs):
     """Results of the GraphModule and of the program, which must be equal."""
-    from_module = _C.torch_graph_module(graph)(*inputs)
-    from_program = _C.torch_graph_run(graph, list(inputs))
+    from_module = _testing.torch_graph_module(graph)(*inputs)
+    from_program = _testing.torch_graph_run(graph, list(inputs))
     assert isinstance(from_module, tuple) and all(map(torch.equal, from_module, from_program))
     return from_program
 
@@ -71,24 +71,24 @@ def test_values_and_gradients_are_eagers():
 
 def test_generated_code():
     graph, _ = sample()
-    golden.check(GOLDEN / "sample_module.txt", _C.torch_graph_module(graph).code.strip() + "\n")
+    golden.check(GOLDEN / "sample_module.txt", _testing.torch_graph_module(graph).code.strip() + "\n")
 
 
 def test_printed_graph():
     graph, _ = sample()
-    golden.check(GOLDEN / "sample_graph.txt", _C.torch_graph_print(graph))
+    golden.check(GOLDEN / "sample_graph.txt", _testing.torch_graph_print(graph))
 
 
 def test_stack_traces_name_the_users_line():
     line = 1
     graph = build([("L['x']", torch.ones(2))], [(torch.relu, (V(0),), {}, [((), 1)], __file__, line, "forward")], [1])
-    (node,) = [node for node in _C.torch_graph_module(graph).graph.nodes if node.op == "call_function"]
+    (node,) = [node for node in _testing.torch_graph_module(graph).graph.nodes if node.op == "call_function"]
     assert node.meta["stack_trace"].startswith(f'  File "{__file__}", line 1, in forward\n    """The torch level')
 
 
 def test_code_is_generated_when_asked_for():
     graph, inputs = sample()
-    module = _C.torch_graph_module(graph)
+    module = _testing.torch_graph_module(graph)
     assert isinstance(module, torch.fx.GraphModule) and "_code" not in module.__dict__
     module(*inputs)
     assert "_code" in module.__dict__
@@ -146,17 +146,20 @@ def test_in_place_calls_stay_and_return_their_argument():
     x = torch.zeros(2)
     calls = [("add_", (V(0), 1), {}, [((), 0)]), ("mul_", (V(0), 3), {}, [((), 0)])]
     graph = build([("x", x)], calls, [0])
-    (out,) = _C.torch_graph_run(graph, [x])
+    (out,) = _testing.torch_graph_run(graph, [x])
     assert out is x and x.tolist() == [3, 3]
-    assert [n.target for n in _C.torch_graph_module(graph).graph.nodes if n.op == "call_method"] == ["add_", "mul_"]
+    assert [n.target for n in _testing.torch_graph_module(graph).graph.nodes if n.op == "call_method"] == [
+        "add_",
+        "mul_",
+    ]
 
 
 def test_constants_that_change_are_fresh_in_each_run():
     calls = [("add_", (V(0), 1), {}, [((), 0)])]
     graph = build([], calls, [0], constants=[torch.tensor([1, 2])], mutated=[0])
-    module = _C.torch_graph_module(graph)
+    module = _testing.torch_graph_module(graph)
     for _ in range(2):
-        assert module()[0].tolist() == _C.torch_graph_run(graph, [])[0].tolist() == [2, 3]
+        assert module()[0].tolist() == _testing.torch_graph_run(graph, [])[0].tolist() == [2, 3]
 
 
 def test_grad_mode_calls_are_kept():
@@ -178,7 +181,7 @@ def test_errors_keep_their_traceback():
     x = torch.ones(2)
     graph = build([("x", x)], [(fails, (V(0),), {}, [((), 1)])], [1])
     with pytest.raises(KeyError, match="mine") as error:
-        _C.torch_graph_run(graph, [x])
+        _testing.torch_graph_run(graph, [x])
     assert error.traceback[-1].name == "fails"
 
 
@@ -196,12 +199,12 @@ def test_tensors_die_at_their_last_use():
 
     x = torch.zeros(1)
     calls = [(make, (V(0),), {}, [((), 1)]), (torch.relu, (V(1),), {}, [((), 2)]), (look, (V(2),), {}, [((), 3)])]
-    assert _C.torch_graph_run(build([("x", x)], calls, [3]), [x])[0].item() == 1
+    assert _testing.torch_graph_run(build([("x", x)], calls, [3]), [x])[0].item() == 1
 
 
 def test_values_that_no_call_makes_are_refused():
     graph = build([("x", torch.ones(1))], [(torch.relu, (V(0),), {}, [((), 2)])], [1])
-    for use in (_C.torch_graph_module, lambda g: _C.torch_graph_run(g, [torch.ones(1)])):
+    for use in (_testing.torch_graph_module, lambda g: _testing.torch_graph_run(g, [torch.ones(1)])):
         with pytest.raises(ValueError, match="%1 is not made by any torch call"):
             use(graph)
 
@@ -209,12 +212,12 @@ def test_values_that_no_call_makes_are_refused():
 def test_nothing_of_the_peer_is_imported():
     """torch.fx comes in with the first GraphModule; the compiler and sympy never do."""
     code = (
-        "import sys, torch; before = set(sys.modules); from magneto import _C\n"
+        "import sys, torch; before = set(sys.modules); from magneto import _testing\n"
         "class V: pass\n"
         "new = lambda: {m for m in set(sys.modules) - before if m.startswith(('torch.', 'sympy'))}\n"
         "assert not new(), new()\n"
-        "g = _C.torch_graph(V, [('x', torch.ones(1))], [], [], [0], [])\n"
-        "gm = _C.torch_graph_module(g); gm(torch.ones(1)); gm.code\n"
+        "g = _testing.torch_graph(V, [('x', torch.ones(1))], [], [], [0], [])\n"
+        "gm = _testing.torch_graph_module(g); gm(torch.ones(1)); gm.code\n"
         "bad = [m for m in new() if m.startswith(('torch._dynamo', 'torch._inductor', 'sympy', 'torch.fx.experimental.sym'))]\n"
         "assert not bad, bad\n"
     )

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from magneto import _C
+from magneto import _testing
 
 SESSIONS = {
     "a size is decided by its range": [
@@ -123,18 +123,18 @@ SESSIONS = {
 @pytest.mark.parametrize("name", SESSIONS)
 def test_session(name: str) -> None:
     lines = [line for line, _ in SESSIONS[name]]
-    assert list(zip(lines, _C.shapes_session(lines), strict=True)) == SESSIONS[name]
+    assert list(zip(lines, _testing.shapes_session(lines), strict=True)) == SESSIONS[name]
 
 
 def test_a_size_beyond_64_bits_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="64 bits"):
-        _C.shapes_session([f"symbol {2**40} in 2..", "evaluate s0*s0*s0 <= 100"])
+        _testing.shapes_session([f"symbol {2**40} in 2..", "evaluate s0*s0*s0 <= 100"])
 
 
 @pytest.mark.parametrize("line", ["decide s0", "decide s0 == 1 1", "ask s0 == 1", "symbol x", "symbol 3 in 2"])
 def test_a_malformed_line_is_an_error(line: str) -> None:
     with pytest.raises(ValueError):
-        _C.shapes_session(["symbol 3 in 2..", line])
+        _testing.shapes_session(["symbol 3 in 2..", line])
 
 
 # -- against brute force ---------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_answers_hold_for_all_sizes_that_fit(seed: int) -> None:
     relations = [random_relation(rng) for _ in range(12)]
     verbs = [rng.choice(["evaluate", "decide", "decide"]) for _ in relations]
     lines += [f"{verb} {relation}" for verb, relation in zip(verbs, relations, strict=True)]
-    *answers, guards = _C.shapes_session([*lines, "guards"])[3:]
+    *answers, guards = _testing.shapes_session([*lines, "guards"])[3:]
     here = ((values[0] - LOW) * HIGH + values[1] - LOW) * HIGH + values[2] - LOW
     fits = [True] * HIGH**3
     for verb, relation, answer in zip(verbs, relations, answers, strict=True):
@@ -210,5 +210,5 @@ def test_simple_questions_are_always_decided() -> None:
         value, bound, divisor = rng.randint(2, 50), rng.randint(2, 50), rng.randint(2, 8)
         lines = [f"symbol {value} in 2..", f"evaluate s0 <= {bound}", f"evaluate s0 % {divisor} == 0"]
         lines += [f"decide s0 <= {bound}", f"decide s0 % {divisor} == 0", f"decide s0 + 3 > {bound + 3}"]
-        answers = _C.shapes_session(lines)
+        answers = _testing.shapes_session(lines)
         assert answers[3:] == [answers[1], answers[2], "false" if answers[1] == "true" else "true"]

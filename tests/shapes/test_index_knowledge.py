@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import magneto._C as core
+import magneto._testing as core
 
 SYMBOLS = 2
 LOWS = (2, 1)

@@ -23,6 +23,7 @@ TABLE: dict[str, Any] = {
         "everywhere": {"capture/breaks.h": "needs nothing"},
         "allow": {},
     },
+    "confined": {r"\b_Py[A-Z]\w*": {"to": ["python/abi"], "because": "there are wrappers"}},
     "files": {"limit": 9, "allow": {}},
     "functions": {"limit": 4, "allow": {}},
     "words": {r"\w+_instead\b": "substitute"},
@@ -53,6 +54,17 @@ def test_an_include_from_a_layer_above(tmp_path: Path) -> None:
     assert len(offences(tmp_path, files, layers={"allow": edge})) == 1
     (gone,) = offences(tmp_path, {**files, "src/graph/b.h": "", "src/shapes/c.h": ""}, layers={"allow": edge})
     assert "needed no more" in gone
+
+
+def test_confined_names(tmp_path: Path) -> None:
+    files = {
+        "src/python/abi/a.h": "int _PyFirst();\n",
+        "src/python/b.h": "\n#if defined(_PySecond)\n#endif\n",
+        "src/graph/c.h": '// _PyThird\nconst char* text = "_PyFourth";\n',
+    }
+    assert offences(tmp_path, files) == [
+        "src/python/b.h:2: `_PySecond` stands in src/python/abi alone: there are wrappers"
+    ]
 
 
 def test_a_folder_without_a_layer(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@
 #include "capture/capture.h"
 #include "capture/marks.h"
 #include "capture/world/modules.h"
+#include "python/abi/private.h"
+#include "python/abi/types.h"
 #include "python/bind.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -169,7 +171,7 @@ bool does_as_in_eager(const InterpFrame& asking) {
 /// A member descriptor of weak references for what they refer to, for a guard to read it by.
 PyObject* weak_referent() {
   static PyMemberDef member = {"__referent__", T_OBJECT, offsetof(PyWeakReference, wr_object), READONLY, nullptr};
-  static PyObject* const descriptor = PyDescr_NewMember(&_PyWeakref_RefType, &member);
+  static PyObject* const descriptor = PyDescr_NewMember(weakref_type(), &member);
   return descriptor;
 }
 
@@ -281,7 +283,7 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
   }
   if (PyType_Check(callable)) return call_type(reinterpret_cast<PyTypeObject*>(callable), args);
   if (type == &PyCFunction_Type || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
-      type == &_PyMethodWrapper_Type || type == &PyCMethod_Type || type == &PyClassMethodDescr_Type) {
+      type == method_wrapper_type() || type == &PyCMethod_Type || type == &PyClassMethodDescr_Type) {
     return call_c_function(callable, args);
   }
   if (PyObject* wrapped = original_of_compiled ? original_of_compiled(callable)

@@ -1,6 +1,7 @@
 // isinstance and issubclass: what they read of classes is guarded, and a metaclass's own answer is interpreted.
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "python/abi/private.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -32,7 +33,7 @@ std::optional<bool> ask_metaclass(Capture& capture, PyObject* cls, PyObject* ask
   PyObject* method = capture.type_lookup(meta, hook);
   if (!method || !PyFunction_Check(method)) return std::nullopt;
   static constinit Imported abc_meta("abc", "ABCMeta");
-  if (_PyType_Lookup(abc_meta.type(), hook) == method) return abc_answer(capture, abc, cls, asked);
+  if (lookup_in_type(abc_meta.type(), hook) == method) return abc_answer(capture, abc, cls, asked);
   Ref function = capture.wrap(method, capture.sources.constant(method));
   return capture.truth(capture.call(function.get(), {cls, asked}).get());
 }
@@ -52,7 +53,7 @@ bool is_instance(Capture& capture, PyObject* value, PyObject* cls) {
   }
   guard_bases(capture, type);
   if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(cls))) return true;
-  PyObject* const said = _PyType_Lookup(type, MAGNETO_STR("__class__"));
+  PyObject* const said = lookup_in_type(type, MAGNETO_STR("__class__"));
   if (!said || Py_TYPE(said) == &PyGetSetDescr_Type) return native_answer(PyObject_IsInstance(object, cls));
   Ref other = capture.lookup_attr(object, MAGNETO_STR("__class__"));  // an object that passes for another
   if (!other || !PyType_Check(other.get())) return false;

@@ -172,7 +172,7 @@ bool is_module_function(PyCFunctionObject* function) {
 }  // namespace
 
 PyObject* descriptor_of(PyObject* bound_builtin) {
-  if (Py_TYPE(bound_builtin) == &_PyMethodWrapper_Type) {
+  if (Py_TYPE(bound_builtin) == method_wrapper_type()) {
     Ref owner = checked(PyObject_GetAttrString(bound_builtin, "__objclass__"));
     Ref name = checked(PyObject_GetAttrString(bound_builtin, "__name__"));
     return PyDict_GetItem(type_dict(reinterpret_cast<PyTypeObject*>(owner.get())), name.get());
@@ -232,7 +232,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
       args.values.insert(args.values.begin(), receiver.get());
       return call_c_function(descriptor, args);
     }
-  } else if (kind == &_PyMethodWrapper_Type) {
+  } else if (kind == method_wrapper_type()) {
     PyObject* descriptor = descriptor_of(callable);
     if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
     Ref self = receiver_of(callable);

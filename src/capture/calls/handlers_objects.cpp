@@ -1,5 +1,6 @@
 // Methods of built-in types that are interpreted: object's protocol, reading dicts, making containers.
 #include "capture/calls/handlers.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 
@@ -71,8 +72,8 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
   const bool plain =
       !PyType_HasFeature(type, Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS) &&
       type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0 &&
-      !_PyType_Lookup(type, MAGNETO_STR("__getnewargs__")) && !_PyType_Lookup(type, MAGNETO_STR("__getnewargs_ex__")) &&
-      !_PyType_Lookup(type, MAGNETO_STR("__slots__"));
+      !lookup_in_type(type, MAGNETO_STR("__getnewargs__")) && !lookup_in_type(type, MAGNETO_STR("__getnewargs_ex__")) &&
+      !lookup_in_type(type, MAGNETO_STR("__slots__"));
   if (is_builtin_container(object)) {
     Ref contents = capture.resolve(object);
     std::vector<PyObject*> values = args.values;
@@ -80,7 +81,7 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
     static PyObject* const reduce = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__reduce_ex__");
     return capture.call_native([&] { return PyObject_Vectorcall(reduce, values.data(), values.size(), nullptr); });
   }
-  PyObject* getstate = _PyType_Lookup(type, MAGNETO_STR("__getstate__"));
+  PyObject* getstate = lookup_in_type(type, MAGNETO_STR("__getstate__"));
   if (!plain || (getstate && PyFunction_Check(getstate))) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("__reduce_ex__ of an object of type ") + type->tp_name);
   }

@@ -3,6 +3,7 @@
 
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
+#include "python/abi/private.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -145,7 +146,7 @@ Ref Capture::iterate(PyObject* value) {
   if (is_tensor(value)) {
     if (Ref items = call_replaced_method(value, MAGNETO_STR("__iter__"))) return items;
     static PyObject* const unbind =
-        _PyType_Lookup(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("unbind"));
+        lookup_in_type(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("unbind"));
     CallArgs args;
     Ref zero = checked(PyLong_FromLong(0));
     args.values = {value, zero.get()};

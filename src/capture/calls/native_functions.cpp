@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "capture/world/modules.h"
+#include "python/abi/private.h"
 #include "python/bytecode/code.h"
 #include "support/tensor_object.h"
 
@@ -77,7 +78,7 @@ void guard_native_function(Capture& capture, PyObject* function) {
   }
   auto* tensor = reinterpret_cast<PyTypeObject*>(tensor_class());
   for (PyObject* name : names->second.methods) {
-    if (_PyType_Lookup(tensor, name)) capture.type_lookup(tensor, name);
+    if (lookup_in_type(tensor, name)) capture.type_lookup(tensor, name);
   }
 }
 

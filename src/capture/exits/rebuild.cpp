@@ -62,7 +62,7 @@ PyObject* bound_receiver(PyObject* value) {
   PyObject* self = nullptr;
   if (PyCFunction_CheckExact(value)) {
     self = PyCFunction_GET_SELF(value);
-  } else if (Py_TYPE(value) == &_PyMethodWrapper_Type) {
+  } else if (Py_TYPE(value) == method_wrapper_type()) {
     self = Ref::steal(PyObject_GetAttrString(value, "__self__")).get();  // the wrapper keeps it alive
   }
   return self && !PyModule_Check(self) && !PyType_Check(self) && !PyCapsule_CheckExact(self) ? self : nullptr;
@@ -412,7 +412,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
 /// A generator is called for anew, and its frame filled: the call itself runs none of the body.
 int32_t Rebuilder::build_generator(PyObject* value) {
   Frame* suspended = generator_frame(value);
-  if (!suspended || reinterpret_cast<PyGenObject*>(value)->gi_exc_state.exc_value) {
+  if (!suspended || generator_handles_exception(value)) {
     throw unbuildable(value);
   }
   const CodeInfo& info = decode(frame_code(suspended));

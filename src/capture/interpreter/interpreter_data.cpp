@@ -2,6 +2,8 @@
 #include "capture/calls/special_methods.h"
 #include "capture/interpreter/interpreter.h"
 #include "capture/interpreter/operations.h"
+#include "python/abi/private.h"
+#include "python/bytecode/callable.h"
 
 namespace magneto::capture {
 
@@ -14,7 +16,7 @@ void add_member(Capture& c, PyObject* set, PyObject* item) {
 }
 
 /// The errors of `callable(**target, **other)`, in CPython's words.
-void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
+void check_merge(PyObject* target, PyObject* other, PyObject* lower, PyObject* upper) {
   if (!PyDict_Check(other)) return;
   PyObject* key;
   Py_ssize_t position = 0;
@@ -22,7 +24,7 @@ void check_merge(PyObject* target, PyObject* other, PyObject* callable) {
     const int known = PyDict_Contains(target, key);
     if (known < 0) throw PythonError{};
     if (!known) continue;
-    Ref name = checked(_PyObject_FunctionStr(callable));
+    Ref name = checked(function_text(callable_of(lower, upper).function));
     PyErr_Format(PyExc_TypeError, "%U got multiple values for keyword argument '%S'", name.get(), key);
     throw PythonError{};
   }
@@ -98,11 +100,9 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::COMPARE_OP:
       replace(2, compare(c, in.arg & ~kThenToBool, f.top(1), f.top()));
       break;
-    case Op::IS_OP: {
-      const bool same = c.is_identical(f.top(1), f.top());
-      replace(2, Ref::borrow((same != (in.arg != 0)) ? Py_True : Py_False));
+    case Op::IS_OP:
+      replace(2, Ref::borrow((c.is_identical(f.top(1), f.top()) != (in.arg != 0)) ? Py_True : Py_False));
       break;
-    }
     case Op::CONTAINS_OP: {
       const bool found = c.contains(f.top(), f.top(1));
       replace(2, Ref::borrow((found != (in.arg != 0)) ? Py_True : Py_False));
@@ -197,7 +197,7 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::LIST_EXTEND: {
       Ref items = c.list_of(f.top());
       Ref list = c.resolve(f.top(in.arg), true);
-      if (!checked(_PyList_Extend(reinterpret_cast<PyListObject*>(list.get()), items.get()))) throw PythonError{};
+      if (!checked(extend_list(list.get(), items.get()))) throw PythonError{};
       f.drop(1);
       break;
     }
@@ -208,7 +208,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       Ref set = c.resolve(f.top(in.arg), true);
       guard_classes(c, items.get(), Question::Hash, 8);
       c.call_native(
-          [&]() -> PyObject* { return _PySet_Update(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
+          [&]() -> PyObject* { return update_set(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);
       break;
     }
@@ -221,10 +221,10 @@ int32_t Interpreter::step_data(const Instr& in) {
       } else if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) {
         other = c.contents_of(f.top());
       }
-      if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(2 + in.arg));
+      if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(3 + in.arg), f.top(2 + in.arg));
       c.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
-                                                    : _PyDict_MergeEx(target.get(), other.get(), 2);
+                                                    : merge_into_dict(target.get(), other.get());
         return failed < 0 ? nullptr : Py_NewRef(Py_None);
       });
       f.drop(1);

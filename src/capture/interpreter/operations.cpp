@@ -13,6 +13,8 @@
 #include "capture/calls/handlers.h"
 #include "capture/calls/special_methods.h"
 #include "guards/array.h"
+#include "python/abi/dicts.h"
+#include "python/abi/private.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
 #include "support/tensor_object.h"
@@ -210,7 +212,7 @@ Ref call_operator(Capture& capture, PyObject* owner, const std::string& name, Py
 Ref tensor_and_instance(Capture& capture, int index, PyObject* left, PyObject* right) {
   PyObject* other = is_tensor(left) ? right : left;
   if (is_tensor(other) || is_scalar(other) || !PyType_HasFeature(Py_TYPE(other), Py_TPFLAGS_HEAPTYPE)) return {};
-  if (_PyType_Lookup(Py_TYPE(other), MAGNETO_STR("__torch_function__"))) return {};
+  if (lookup_in_type(Py_TYPE(other), MAGNETO_STR("__torch_function__"))) return {};
   const bool in_place = kBinaryOperators[index].in_place;
   std::string_view name = kBinaryOperators[in_place ? index - kFirstInPlace : index].name;
   if (name.ends_with('_')) name.remove_suffix(1);
@@ -470,9 +472,7 @@ Ref Capture::subscript(PyObject* container, PyObject* key, bool past_override) {
   if (PyDict_Check(container)) {
     check_hashable(key);
     if (Ref value = dict_lookup(container, key)) return value;
-    if (type == &PyDict_Type || type == &PyODict_Type) {
-      raise_key_error(key);
-    }
+    if (type == &PyDict_Type || type == &PyODict_Type) raise_key_error(key);
     PyObject* missing = type_lookup(type, MAGNETO_STR("__missing__"));
     if (missing && PyFunction_Check(missing)) {
       return call(wrap(missing, sources.constant(missing)).get(), {container, key});
@@ -604,7 +604,7 @@ bool Capture::contains(PyObject* container, PyObject* item) {
     }
   }
   if (PyDictKeys_Check(container) && !is_outside(container)) {  // whatever the values are
-    return contains(reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(container)->dv_dict), item);
+    return contains(reinterpret_cast<DictView*>(container)->dict, item);
   }
   if (PyDict_Check(container) && is_outside(container) && !has_shadow(container) && !is_shadow(container)) {
     check_hashable(item);

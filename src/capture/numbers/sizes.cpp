@@ -22,6 +22,7 @@
 #include "guards/failure.h"
 #include "guards/objects.h"
 #include "guards/text.h"
+#include "python/abi/dicts.h"
 #include "python/imported.h"
 #include "runtime/plan/plan.h"
 #include "shapes/condition.h"
@@ -52,7 +53,7 @@ bool is_module_state(PyObject* raw, const Source* source) {
 struct Marks {
   PyObject* dict;
 
-  explicit Marks(PyObject* tensor) : dict(guards::instance_dict(tensor)) {}
+  explicit Marks(PyObject* tensor) : dict(instance_dict(tensor)) {}
 
   /// The dimension is in the set of that name.
   bool has(const char* name, PyObject* dim) const {

@@ -9,6 +9,7 @@
 
 #include "capture/capture.h"
 #include "capture/world/modules.h"
+#include "python/abi/private.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -23,7 +24,7 @@ Ref sample_of_text(Capture& capture, PyObject* value) {
   }
   for (PyObject* name : {MAGNETO_STR("__format__"), MAGNETO_STR("__repr__"), MAGNETO_STR("__str__")}) {
     PyObject* method = capture.type_lookup(Py_TYPE(value), name);
-    if (method != _PyType_Lookup(reinterpret_cast<PyTypeObject*>(tensor_class()), name)) return {};
+    if (method != lookup_in_type(reinterpret_cast<PyTypeObject*>(tensor_class()), name)) return {};
     if (is_function_beside(method, "torch._tensor")) return {};
   }
   const at::Tensor& tensor = unpack_tensor(value);
@@ -101,7 +102,7 @@ Ref Capture::join_texts(std::span<PyObject* const> parts) {
   }
   if (!joined.sites.empty()) return unknown_text(std::move(joined));
   Ref empty = checked(PyUnicode_New(0, 0));
-  return checked(_PyUnicode_JoinArray(empty.get(), parts.data(), static_cast<Py_ssize_t>(parts.size())));
+  return checked(join_strings(empty.get(), parts.data(), static_cast<Py_ssize_t>(parts.size())));
 }
 
 void Capture::need_text(PyObject* text) {

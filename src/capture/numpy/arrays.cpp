@@ -14,13 +14,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
 
 #include "capture/calls/handlers.h"
 #include "guards/array.h"
+#include "python/abi/private.h"
 #include "python/imported.h"
 #include "runtime/program/numpy_calls.h"
 #include "support/tensor_object.h"
@@ -584,7 +584,7 @@ Ref Capture::numpy_attribute(PyObject* array, PyObject* name, bool* unbound) {
     return dtype ? wrap(value.get(), sources.constant(value.get())) : value;
   }
   if (is_one_of(views)) return numpy_operation({array}, std::string("$.") + PyUnicode_AsUTF8(name));
-  PyObject* found = _PyType_Lookup(Py_TYPE(sample), name);
+  PyObject* found = lookup_in_type(Py_TYPE(sample), name);
   if (!found) return {};
   if (unbound && Py_TYPE(found) == &PyMethodDescr_Type) {
     *unbound = true;

@@ -10,6 +10,7 @@
 #include "autograd/engine.h"
 #include "autograd/nodes.h"
 #include "capture/capture.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/bind.h"
 #include "python/imported.h"
@@ -35,9 +36,9 @@ bool is_given_back(PyObject* result, const CallArgs& args, PyObject* dirty) {
 Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, PyObject* dirty) {
   if (!is_given_back(result, args, dirty)) return Ref::borrow(result);
   static PyObject* const view_as =
-      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("view_as"));
+      lookup_in_type(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("view_as"));
   static PyObject* const detach =
-      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("detach"));
+      lookup_in_type(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("detach"));
   CallArgs self;
   self.values = {result};
   if (unpack_tensor(result).requires_grad()) return capture.call_torch(detach, self);

@@ -14,6 +14,7 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -80,7 +81,7 @@ bool overrides(Capture& capture, PyObject* object, int depth) {
     return false;
   }
   static constinit Imported none("torch._C", "_disabled_torch_function_impl");
-  PyObject* method = _PyType_Lookup(type, MAGNETO_STR("__torch_function__"));
+  PyObject* method = lookup_in_type(type, MAGNETO_STR("__torch_function__"));
   if (method) capture.type_lookup(type, MAGNETO_STR("__torch_function__"));
   return method && method != none.get();
 }
@@ -141,7 +142,7 @@ Ref Capture::call_override(const RedispatchedCall& call) {
   std::optional<NonResumable> scope;
   if (frame) scope.emplace(*this);
   const Ref function =
-      Py_TYPE(call.function.get()) == &_PyMethodWrapper_Type  // Tensor.shape.__get__: made anew each time
+      Py_TYPE(call.function.get()) == method_wrapper_type()  // Tensor.shape.__get__: made anew each time
           ? call.function
           : wrap(call.function.get(), sources.constant(call.function.get()));
   const Ref args = plain_argument(*this, call.args.get());
@@ -165,7 +166,7 @@ Ref Capture::call_override(const RedispatchedCall& call) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call.types.get()); ++i) {
     PyObject* type = PyTuple_GET_ITEM(call.types.get(), i);
     const Ref method = load_attr(wrap(type, sources.constant(type)).get(), MAGNETO_STR("__torch_function__"));
-    PyObject* found = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(type), MAGNETO_STR("__torch_function__"));
+    PyObject* found = lookup_in_type(reinterpret_cast<PyTypeObject*>(type), MAGNETO_STR("__torch_function__"));
     if (PyFunction_Check(found)) {
       side_exit(BreakReason::OpaqueCall, "__torch_function__ of " + callable_name(type) + " is no class method");
     }

@@ -198,10 +198,8 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
     side_exit(BreakReason::Mutation,
               std::string("an attribute with a descriptor of type ") + Py_TYPE(descriptor)->tp_name + " is set");
   }
-  if (!descriptor && !has_instance_dict(type)) {
-    PyErr_Format(PyExc_AttributeError, "'%.100s' object has no attribute '%U'", type->tp_name, name);
-    throw PythonError{};
-  }
+  // There is no place for it, so CPython changes nothing and words the error.
+  if (!descriptor && !has_instance_dict(type) && PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
   const bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   PyObject* dict = slot ? nullptr : instance_dict_of(owner);
   if (dict) check_finalizer(PyDict_GetItemWithError(dict, name));

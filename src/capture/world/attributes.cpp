@@ -14,6 +14,8 @@
 #include <span>
 
 #include "capture/capture.h"
+#include "python/abi/errors.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -66,7 +68,7 @@ void make_operator(PyObject* owner, PyObject* name) {
   PyTypeObject* type = Py_TYPE(owner);
   if (type != all.type() && type != some.type() && type != one.type()) return;
   PyObject* made = instance_dict_of(owner);
-  if (PyDict_GetItemWithError(made, name) || _PyType_Lookup(type, name)) return;
+  if (PyDict_GetItemWithError(made, name) || lookup_in_type(type, name)) return;
   if (!Ref::steal(PyObject_GetAttr(owner, name))) PyErr_Clear();  // what is wrong, the program's own look-up says
 }
 
@@ -76,7 +78,7 @@ PyObject* Capture::type_lookup(PyTypeObject* type, PyObject* name) {
   if (classes_written_) {
     if (const auto* written = find_class_write(type, name)) return written->second.get();
   }
-  PyObject* found = _PyType_Lookup(type, name);
+  PyObject* found = lookup_in_type(type, name);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) guards.type_lookup(type, name, found);
   return found;
 }
@@ -105,7 +107,13 @@ Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
     PyErr_Format(PyExc_AttributeError, "module '%.50s' has no attribute '%U'", PyModule_GetName(owner), name);
   } else {
     PyObject* of = PyMethod_Check(owner) ? PyMethod_GET_FUNCTION(owner) : owner;
-    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(sample_of(of))->tp_name, name);
+    PyObject* sample = sample_of(of);
+    PyObject* descriptor = lookup_in_type(Py_TYPE(sample), name);
+    if (descriptor && Py_TYPE(descriptor) == &PyMemberDescr_Type) {
+      set_empty_slot_error(sample, name);
+    } else {
+      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(sample)->tp_name, name);
+    }
   }
   throw PythonError{};
 }
@@ -140,7 +148,7 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   PyObject* hook = nullptr;
   // An AttributeError of a property leads to the hook: the property can't be cut off from here.
   std::optional<NonResumable> scope;
-  if (frame && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && _PyType_Lookup(type, MAGNETO_STR("__getattr__"))) {
+  if (frame && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && lookup_in_type(type, MAGNETO_STR("__getattr__"))) {
     scope.emplace(*this);
   }
   try {
@@ -212,7 +220,7 @@ Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, boo
     Ref function = wrap(descriptor, sources.constant(descriptor));
     return owner ? checked(PyMethod_New(function.get(), owner)) : function;
   }
-  PyObject* get = _PyType_Lookup(kind, MAGNETO_STR("__get__"));
+  PyObject* get = lookup_in_type(kind, MAGNETO_STR("__get__"));
   if (!get) return wrap(descriptor, sources.constant(descriptor));
   Ref descriptor_value = wrap(descriptor, sources.constant(descriptor));
   if (PyFunction_Check(get)) {
@@ -237,7 +245,7 @@ void Capture::move_writes_to_dict(PyObject* owner, PyObject* dict) {
   if (!written) return;
   std::vector<std::pair<Ref, Ref>> entries;
   std::erase_if(written->entries, [&](std::pair<Ref, Ref>& entry) {
-    PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), entry.first.get());
+    PyObject* descriptor = lookup_in_type(Py_TYPE(owner), entry.first.get());
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return false;  // a slot
     entries.push_back(std::move(entry));
     return true;
@@ -376,7 +384,7 @@ Ref Capture::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
     if (Py_TYPE(on_meta) == &PyProperty_Type || is_python_class(Py_TYPE(on_meta))) {
       return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
     }
-    if (on_meta == _PyType_Lookup(&PyType_Type, name)) {
+    if (on_meta == lookup_in_type(&PyType_Type, name)) {
       if (Ref fact = class_fact(owner, name)) return fact;
     }
     Ref value = Ref::steal(
@@ -403,7 +411,7 @@ Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   }
   if (Ref value = dict_lookup(dict, name)) return value;
-  if (PyObject* descriptor = _PyType_Lookup(Py_TYPE(owner), name)) {
+  if (PyObject* descriptor = lookup_in_type(Py_TYPE(owner), name)) {
     return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   }
   // A module's __getattr__ (PEP 562, or of a subclass such as a lazy module).

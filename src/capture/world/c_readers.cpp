@@ -4,6 +4,7 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "python/abi/types.h"
 
 namespace magneto::capture {
 
@@ -136,7 +137,7 @@ Ref Capture::callback(PyObject* callable) {
   const std::string_view name = type->tp_name;
   const bool calls_c = PyCFunction_Check(callable) || PyType_Check(callable) || type == &PyMethodDescr_Type ||
                        type == &PyWrapperDescr_Type || type == &PyClassMethodDescr_Type || PyMethod_Check(callable) ||
-                       type == &_PyMethodWrapper_Type || name == "functools.partial" || name.starts_with("operator.") ||
+                       type == method_wrapper_type() || name == "functools.partial" || name.starts_with("operator.") ||
                        name == "functools._lru_cache_wrapper" || is_python_class(type) ||
                        (original_of_compiled && original_of_compiled(callable));
   if (!calls_c || callback_target(callable)) return Ref::borrow(callable);

@@ -7,6 +7,8 @@
 #include "capture/calls/handlers.h"
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
+#include "python/abi/dicts.h"
+#include "python/abi/private.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -96,8 +98,8 @@ std::pair<Ref, Ref> arguments_for_c(Capture& capture, const CallArgs& args) {
 
 /// A partial from outside anew, its parts read under guards: C code takes them out of it when a partial of it is made.
 Ref copy_of_partial(Capture& capture, PyObject* partial) {
-  PyObject** dict = _PyObject_GetDictPtr(partial);
-  if (dict && *dict) capture.side_exit(BreakReason::OpaqueObject, "a partial of a partial with attributes is made");
+  if (instance_dict(partial))
+    capture.side_exit(BreakReason::OpaqueObject, "a partial of a partial with attributes is made");
   Ref function = capture.load_attr(partial, MAGNETO_STR("func"));
   Ref bound = capture.load_attr(partial, MAGNETO_STR("args"));
   Ref keywords = capture.load_attr(partial, MAGNETO_STR("keywords"));
@@ -194,7 +196,7 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
     return wrap(of, sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);
-  if (type == &_PyWeakref_RefType && args.values.size() == 1 && is_identity_constant(args.values[0])) {
+  if (type == weakref_type() && args.values.size() == 1 && is_identity_constant(args.values[0])) {
     Ref reference = checked(PyWeakref_NewRef(args.values[0], nullptr));  // the one that it has
     return wrap(reference.get(), sources.constant(reference.get()));
   }

@@ -7,6 +7,7 @@
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
 #include "guards/constants.h"
+#include "python/abi/dicts.h"
 #include "python/abi/sets.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -41,12 +42,12 @@ struct View {
 const View* view_of(PyObject* object) {
   static const View views[] = {
       {&PyDictProxy_Type, sizeof(PyObject), nullptr},  // its one field
-      {&PyDictKeys_Type, offsetof(_PyDictViewObject, dv_dict), "keys"},
-      {&PyDictValues_Type, offsetof(_PyDictViewObject, dv_dict), "values"},
-      {&PyDictItems_Type, offsetof(_PyDictViewObject, dv_dict), "items"},
-      {&PyODictKeys_Type, offsetof(_PyDictViewObject, dv_dict), "keys"},
-      {&PyODictValues_Type, offsetof(_PyDictViewObject, dv_dict), "values"},
-      {&PyODictItems_Type, offsetof(_PyDictViewObject, dv_dict), "items"},
+      {&PyDictKeys_Type, offsetof(DictView, dict), "keys"},
+      {&PyDictValues_Type, offsetof(DictView, dict), "values"},
+      {&PyDictItems_Type, offsetof(DictView, dict), "items"},
+      {&PyODictKeys_Type, offsetof(DictView, dict), "keys"},
+      {&PyODictValues_Type, offsetof(DictView, dict), "values"},
+      {&PyODictItems_Type, offsetof(DictView, dict), "items"},
   };
   const auto* found = std::ranges::find(views, Py_TYPE(object), &View::type);
   return found == std::end(views) ? nullptr : found;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "capture/kinds.h"
+#include "python/abi/private.h"
 
 namespace magneto::capture {
 
@@ -17,7 +18,7 @@ inline std::string_view module_of(PyObject* globals) {
 
 /// The `__module__` of a class made by a class statement, or nothing.
 inline std::string_view module_of(PyTypeObject* type) {
-  PyObject* name = _PyType_Lookup(type, MAGNETO_STR("__module__"));
+  PyObject* name = lookup_in_type(type, MAGNETO_STR("__module__"));
   return name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : "";
 }
 

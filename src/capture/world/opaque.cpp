@@ -6,6 +6,7 @@
 
 #include "capture/capture.h"
 #include "guards/constants.h"
+#include "python/abi/private.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -15,13 +16,13 @@ namespace {
 /// C classes that the capture knows: their instances have no state, are guarded by identity, or are read under guards.
 bool is_known_layout(PyTypeObject* type) {
   static const auto* known = new std::unordered_set<PyTypeObject*>{
-      &PyBaseObject_Type,     &PyType_Type,         &PyModule_Type,       &PyFunction_Type,
-      &PyMethod_Type,         &PyCFunction_Type,    &PyCMethod_Type,      &PyMethodDescr_Type,
-      &PyGetSetDescr_Type,    &PyMemberDescr_Type,  &PyWrapperDescr_Type, &PyClassMethodDescr_Type,
-      &_PyMethodWrapper_Type, &PyCell_Type,         &PyCode_Type,         &PyList_Type,
-      &PyDict_Type,           &PyTuple_Type,        &PySet_Type,          &PyFrozenSet_Type,
-      &PyODict_Type,          &PyProperty_Type,     &PyStaticMethod_Type, &PyClassMethod_Type,
-      &PySuper_Type,          &Py_GenericAliasType, &_PyWeakref_RefType};
+      &PyBaseObject_Type,    &PyType_Type,         &PyModule_Type,       &PyFunction_Type,
+      &PyMethod_Type,        &PyCFunction_Type,    &PyCMethod_Type,      &PyMethodDescr_Type,
+      &PyGetSetDescr_Type,   &PyMemberDescr_Type,  &PyWrapperDescr_Type, &PyClassMethodDescr_Type,
+      method_wrapper_type(), &PyCell_Type,         &PyCode_Type,         &PyList_Type,
+      &PyDict_Type,          &PyTuple_Type,        &PySet_Type,          &PyFrozenSet_Type,
+      &PyODict_Type,         &PyProperty_Type,     &PyStaticMethod_Type, &PyClassMethod_Type,
+      &PySuper_Type,         &Py_GenericAliasType, weakref_type()};
   if (known->count(type)) return true;
   const std::string_view name = type->tp_name;
   if (name == "torch._C.Generator") return false;
@@ -43,7 +44,7 @@ namespace {
 /// The special method is C code other than `usual`.
 template <typename Function>
 bool is_own_code(PyTypeObject* type, PyObject* method, Function* usual) {
-  PyObject* found = _PyType_Lookup(type, method);
+  PyObject* found = lookup_in_type(type, method);
   return found && Py_TYPE(found) == &PyWrapperDescr_Type &&
          reinterpret_cast<PyWrapperDescrObject*>(found)->d_wrapped != reinterpret_cast<void*>(usual);
 }

@@ -55,13 +55,6 @@ PyObject* enum_type() {
   return type.get();
 }
 
-/// As Objects/descrobject.c has it.
-struct MethodWrapper {
-  PyObject ob_base;
-  PyObject* descriptor;
-  PyObject* self;
-};
-
 /// Member descriptors, for guards to read by, where Python has none.
 PyObject* make_member(PyTypeObject* type, size_t offset) {
   auto* member = new PyMemberDef{"__member__", T_OBJECT, static_cast<Py_ssize_t>(offset), READONLY, nullptr};
@@ -72,11 +65,11 @@ PyObject* function_receiver() {
   return member;
 }
 PyObject* wrapper_descriptor() {
-  static PyObject* const member = make_member(&_PyMethodWrapper_Type, offsetof(MethodWrapper, descriptor));
+  static PyObject* const member = make_member(method_wrapper_type(), offsetof(MethodWrapper, descriptor));
   return member;
 }
 PyObject* wrapper_receiver() {
-  static PyObject* const member = make_member(&_PyMethodWrapper_Type, offsetof(MethodWrapper, self));
+  static PyObject* const member = make_member(method_wrapper_type(), offsetof(MethodWrapper, self));
   return member;
 }
 
@@ -114,7 +107,7 @@ bool is_identity_key(PyObject* object) {
 
 bool is_bound_builtin(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  if (type == &_PyMethodWrapper_Type) return true;
+  if (type == method_wrapper_type()) return true;
   if (type != &PyCFunction_Type && type != &PyCMethod_Type) return false;
   auto* function = reinterpret_cast<PyCFunctionObject*>(object);
   PyObject* self = function->m_self;
@@ -179,7 +172,7 @@ Ref Capture::wrap(PyObject* raw, const Source* source) {
   const bool static_place = source->kind == SourceKind::Const || is_static_place(source);
   if (is_bound_builtin(raw) && !static_place) {  // made anew at each look-up: what it is, and what it is bound to
     guards.builtin_method(source, raw);
-    if (Py_TYPE(raw) == &_PyMethodWrapper_Type) {
+    if (Py_TYPE(raw) == method_wrapper_type()) {
       const Source* wrapped = sources.slot(source, wrapper_descriptor());
       guards.identity(wrapped, reinterpret_cast<MethodWrapper*>(raw)->descriptor);
     }
@@ -260,7 +253,7 @@ Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
 
 Ref Capture::receiver_of(PyObject* method) {
   const Source* source = source_of(method);
-  const bool wrapper = Py_TYPE(method) == &_PyMethodWrapper_Type;
+  const bool wrapper = Py_TYPE(method) == method_wrapper_type();
   PyObject* self = wrapper ? reinterpret_cast<MethodWrapper*>(method)->self : PyCFunction_GET_SELF(method);
   if (!source) return Ref::borrow(self);
   if (source->kind == SourceKind::Const) return wrap(self, sources.constant(self));

@@ -14,6 +14,7 @@
 #undef Py_BUILD_CORE
 
 #include "python/abi/cpython_common.h"
+#include "python/abi/errors.h"
 #include "python/abi/types.h"
 
 namespace magneto {
@@ -53,6 +54,10 @@ bool is_traced(PyThreadState* thread) { return thread->cframe->use_tracing != 0;
 const bool typing_variables_in_c = false;
 
 PyObject* type_dict(PyTypeObject* type) { return type->tp_dict; }
+
+void set_empty_slot_error(PyObject* object, PyObject* name) {
+  PyErr_Format(PyExc_AttributeError, "'%.200s' object has no attribute '%U'", Py_TYPE(object)->tp_name, name);
+}
 
 PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
 PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(frame->f_func); }

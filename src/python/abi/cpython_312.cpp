@@ -19,6 +19,7 @@
 
 #include "python/abi/cpython_312_on.h"
 #include "python/abi/cpython_common.h"
+#include "python/abi/errors.h"
 
 namespace magneto {
 
@@ -51,6 +52,10 @@ _Py_CODEUNIT*& instruction_pointer(Frame* frame) { return frame->prev_instr; }
 _Py_CODEUNIT* pointer_to_run(_Py_CODEUNIT* unit) { return unit - 1; }
 
 }  // namespace
+
+void set_empty_slot_error(PyObject* object, PyObject* name) {
+  PyErr_Format(PyExc_AttributeError, "'%.200s' object has no attribute '%U'", Py_TYPE(object)->tp_name, name);
+}
 
 PyCodeObject* frame_code(Frame* frame) { return frame->f_code; }
 PyObject* frame_function(Frame* frame) { return frame->f_funcobj; }

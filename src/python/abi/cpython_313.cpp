@@ -19,6 +19,7 @@
 
 #include "python/abi/cpython_312_on.h"
 #include "python/abi/cpython_common.h"
+#include "python/abi/errors.h"
 
 namespace magneto {
 
@@ -50,6 +51,10 @@ _Py_CODEUNIT*& instruction_pointer(Frame* frame) { return frame->instr_ptr; }
 _Py_CODEUNIT* pointer_to_run(_Py_CODEUNIT* unit) { return unit; }
 
 }  // namespace
+
+void set_empty_slot_error(PyObject* object, PyObject* name) {
+  PyErr_Format(PyExc_AttributeError, "'%T' object has no attribute '%U'", object, name);
+}
 
 PyCodeObject* frame_code(Frame* frame) { return reinterpret_cast<PyCodeObject*>(frame->f_executable); }
 PyObject* frame_function(Frame* frame) { return frame->f_funcobj; }

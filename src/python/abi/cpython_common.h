@@ -221,6 +221,10 @@ bool generator_is_started(PyObject* generator) {
   return reinterpret_cast<PyGenObject*>(generator)->gi_frame_state != FRAME_CREATED;
 }
 
+bool generator_handles_exception(PyObject* generator) {
+  return reinterpret_cast<PyGenObject*>(generator)->gi_exc_state.exc_value != nullptr;
+}
+
 void generator_set(PyObject* generator, const CodeInfo& info, int32_t next_instr, int32_t stack_depth, bool started) {
   frame_set(generator_frame(generator), info, next_instr, stack_depth);
   if (started) reinterpret_cast<PyGenObject*>(generator)->gi_frame_state = FRAME_SUSPENDED;

@@ -102,6 +102,8 @@ Frame* frame_of_object(PyObject* frame_object);
 /// The frame of a generator object that is suspended or not started; null if it runs or has ended.
 Frame* generator_frame(PyObject* generator);
 bool generator_is_started(PyObject* generator);
+/// It is suspended where it handles an exception, which it keeps.
+bool generator_handles_exception(PyObject* generator);
 /// frame_set for the frame of a generator that is suspended or not started (`started`: it becomes suspended).
 void generator_set(PyObject* generator, const CodeInfo& info, int32_t next_instr, int32_t stack_depth, bool started);
 

@@ -9,6 +9,11 @@ bool is_python_class(PyTypeObject* type) {
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == sample.type()->tp_dealloc;
 }
 
+PyTypeObject* method_wrapper_type() {
+  static constinit Imported type("types", "MethodWrapperType");
+  return type.type();
+}
+
 namespace {
 
 /// A class of C code whose instances hold what those of `object` do, and are made like them: from 3.12 typing.Generic.

@@ -15,6 +15,14 @@ bool is_python_class(PyTypeObject* type);
 /// The class whose C code lays out the instances of `type`. Its tp_new makes one without calling any `__new__`.
 PyTypeObject* layout_class(PyTypeObject* type);
 
+/// A bound special method of C code (`(1).__add__`), as Objects/descrobject.c has it, and its type.
+struct MethodWrapper {
+  PyObject ob_base;
+  PyObject* descriptor;
+  PyObject* self;
+};
+PyTypeObject* method_wrapper_type();
+
 /// typing.TypeVar and its like are C types.
 extern const bool typing_variables_in_c;
 

@@ -16,6 +16,7 @@ class CompiledKernel;
 namespace magneto::runtime {
 
 struct KernelCall {
+  /// Null: the loop IR's interpreter runs it.
   std::shared_ptr<const codegen::CompiledKernel> code;
   const loops::Kernel* kernel = nullptr;
   int32_t variant = 0;
@@ -45,7 +46,7 @@ class NoCodeGenerator : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Gives each call its code. Throws NoCodeGenerator without one.
+/// Gives each call its code, up to the limit for kernels (observe/limits.h). Throws NoCodeGenerator without one.
 void compile_kernels(std::vector<KernelCall>& calls);
 
 /// Runs a kernel's code, on PyTorch's threads if it is worth that.

@@ -179,7 +179,7 @@ class Run {
   }
 
   void run_code(const KernelCall& call, const KernelRun& run, std::span<void* const> pointers) {
-    if (impl_.mode == KernelMode::Machine) return run_machine_code(call, run, pointers);
+    if (call.code) return run_machine_code(call, run, pointers);
     try {
       loops::interpret(*call.kernel, pointers, std::span(run.symbols, call.kernel->symbols.size()));
     } catch (const loops::BoundsError& error) {
@@ -531,7 +531,7 @@ std::optional<CompiledProgram> CompiledProgram::for_other_weights() const {
 
 void CompiledProgram::Impl::plan_kernels() {
   for (const KernelCall& call : kernels) {
-    const bool machine = mode == KernelMode::Machine;
+    const bool machine = call.code != nullptr;
     std::vector<int32_t> ids;
     for (const loops::Symbol& symbol : call.kernel->symbols) ids.push_back(symbol.id);
     KernelRun run;

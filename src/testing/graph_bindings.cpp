@@ -1,6 +1,5 @@
 // What tests and tools reach of the graph: text in, text out.
 #include "api/bindings.h"
-
 #include "graph/graph.h"
 #include "python/text.h"
 
@@ -24,7 +23,7 @@ PyObject* graph_verify(PyObject*, PyObject* text) {
 
 }  // namespace
 
-PyMethodDef graph_methods[] = {
+PyMethodDef graph_test_methods[] = {
     {"graph_roundtrip", graph_roundtrip, METH_O, "Parses a graph's text form and prints it again."},
     {"graph_verify", graph_verify, METH_O, "The invariants that a graph in text form breaks, one line each."},
     {nullptr, nullptr, 0, nullptr},

@@ -1,7 +1,7 @@
 // What tests reach of the runtime: graphs as text, run on real tensors.
 #include "api/bindings.h"
-
 #include "compiler/cached_program.h"
+#include "graph/capsule.h"
 #include "graph/gm.h"
 #include "graph/graph.h"
 #include "python/text.h"
@@ -88,39 +88,25 @@ PyObject* aten_print(PyObject*, PyObject* capsule) {
   });
 }
 
-constexpr const char* kGraphCapsule = "magneto.Graph";
-
 PyObject* torch_graph(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
     if (count != 6) throw std::invalid_argument("torch_graph(marker, inputs, constants, calls, outputs, mutated)");
-    auto graph =
-        std::make_unique<graph::Graph>(runtime::torch_graph(args[0], args[1], args[2], args[3], args[4], args[5]));
-    Ref capsule = checked(PyCapsule_New(graph.get(), kGraphCapsule, [](PyObject* self) {
-      delete static_cast<graph::Graph*>(PyCapsule_GetPointer(self, kGraphCapsule));
-    }));
-    (void)graph.release();  // the capsule owns it
-    return capsule.release();
+    return graph::graph_capsule(runtime::torch_graph(args[0], args[1], args[2], args[3], args[4], args[5])).release();
   });
 }
 
-const graph::Graph& graph_of(PyObject* capsule) {
-  void* pointer = PyCapsule_GetPointer(capsule, kGraphCapsule);
-  if (!pointer) throw PythonError{};
-  return *static_cast<graph::Graph*>(pointer);
-}
-
 PyObject* torch_graph_module(PyObject*, PyObject* capsule) {
-  return guarded([&] { return graph::graph_module(graph_of(capsule)).release(); });
+  return guarded([&] { return graph::graph_module(graph::graph_in(capsule)).release(); });
 }
 
 PyObject* torch_graph_print(PyObject*, PyObject* capsule) {
-  return guarded([&] { return text_result(graph::print(graph_of(capsule))); });
+  return guarded([&] { return text_result(graph::print(graph::graph_in(capsule))); });
 }
 
 PyObject* torch_graph_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
     if (count != 2) throw std::invalid_argument("torch_graph_run(graph, inputs)");
-    const runtime::TorchProgram program(graph_of(args[0]));
+    const runtime::TorchProgram program(graph::graph_in(args[0]));
     Ref items = checked(PySequence_Fast(args[1], "inputs must be a sequence of tensors"));
     if (static_cast<size_t>(PySequence_Fast_GET_SIZE(items.get())) != program.input_count()) {
       throw std::invalid_argument("the graph has " + std::to_string(program.input_count()) + " inputs");
@@ -150,7 +136,7 @@ PyCFunction fast(PyObject* (*function)(PyObject*, PyObject* const*, Py_ssize_t))
 
 }  // namespace
 
-PyMethodDef runtime_methods[] = {
+PyMethodDef runtime_test_methods[] = {
     {"aten_compile", aten_compile, METH_O, "Compiles the ATen level of a graph in text form into a program."},
     {"aten_call", fast(aten_call), METH_FASTCALL, "Runs a program on a list of tensors; returns the outputs."},
     {"aten_run", fast(aten_run), METH_FASTCALL, "Compiles a graph in text form and runs it once."},

@@ -1,9 +1,8 @@
 // What tests reach of the sizes: text in, text out.
-#include "api/bindings.h"
-
 #include <chrono>
 #include <stdexcept>
 
+#include "api/bindings.h"
 #include "python/text.h"
 #include "shapes/environment.h"
 #include "shapes/index_knowledge.h"
@@ -193,7 +192,7 @@ PyObject* shapes_decide(PyObject*, PyObject* args) {
 
 }  // namespace
 
-PyMethodDef shapes_methods[] = {
+PyMethodDef shapes_test_methods[] = {
     {"index_session", index_session, METH_O, "index_session([line...]) -> [answer...]"},
     {"shapes_session", shapes_session, METH_O, "shapes_session([line...]) -> [answer...]"},
     {"shapes_decide", shapes_decide, METH_VARARGS,

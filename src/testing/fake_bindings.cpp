@@ -1,10 +1,9 @@
 // Test access to fakes: runs a Python callable on fakes of real tensors.
-#include "api/bindings.h"
-
 #include <torch/csrc/Exceptions.h>
 
 #include <sstream>
 
+#include "api/bindings.h"
 #include "fake/fake.h"
 #include "fake/meta_kernel.h"
 #include "fake/rules.h"
@@ -209,7 +208,7 @@ PyObject* fake_symbolic_rules(PyObject*, PyObject*) {
 
 }  // namespace
 
-PyMethodDef fake_methods[] = {
+PyMethodDef fake_test_methods[] = {
     {"fake_rules", fake_rules, METH_NOARGS, "fake_rules() -> the operators that have a native rule, by schema name"},
     {"fake_python_meta_kernels", fake_python_meta_kernels, METH_NOARGS,
      "fake_python_meta_kernels() -> the operators whose results Python code of PyTorch's may be asked for"},

@@ -1,6 +1,5 @@
 // What tests reach of the partition.
 #include "api/bindings.h"
-
 #include "autograd/min_cut.h"
 #include "autograd/partition.h"
 #include "graph/aliases.h"
@@ -70,7 +69,7 @@ PyObject* partition(PyObject*, PyObject* args) {
 
 }  // namespace
 
-PyMethodDef autograd_methods[] = {
+PyMethodDef autograd_test_methods[] = {
     {"min_cut", min_cut, METH_VARARGS, "The sink's side of a cut of least capacity."},
     {"partition", partition, METH_VARARGS, "What a joint graph in text form saves for its backward."},
     {nullptr, nullptr, 0, nullptr},

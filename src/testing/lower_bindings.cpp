@@ -1,6 +1,5 @@
 // What tests and tools reach of the passes and of lowering: text in, text out.
 #include "api/bindings.h"
-
 #include "lower/groups.h"
 #include "lower/lowering.h"
 #include "passes/passes.h"
@@ -17,6 +16,11 @@ graph::Graph parse_sound(PyObject* text) {
   return graph;
 }
 
+passes::Functional normal_form(PyObject* text) {
+  graph::NoSink sink;
+  return passes::normalise(parse_sound(text), {}, sink);
+}
+
 /// For tests: all inputs that require gradients are weights that nobody writes unnoticed.
 std::vector<bool> weights_of(const graph::Graph& graph) {
   std::vector<bool> weights;
@@ -30,28 +34,12 @@ PyObject* passes_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count != 2) throw std::invalid_argument("passes_run(text, pass)");
     const std::string_view pass = text_argument(args[1]);
     try {
-      if (pass.empty()) return text_result(passes::print(passes::normalise(parse_sound(args[0]))));
+      if (pass.empty()) return text_result(passes::print(normal_form(args[0])));
       passes::Functional functional = passes::functionalise(parse_sound(args[0]));
-      if (pass == "eliminate_dead") {
-        passes::eliminate_dead(functional);
-      } else if (pass == "merge_common") {
-        passes::merge_common(functional);
-      } else if (pass == "split_lists") {
-        passes::split_lists(functional);
-      } else if (pass == "place_slices") {
-        passes::place_slices(functional);
-      } else if (pass == "fuse_attention") {
-        passes::fuse_attention(functional);
-      } else if (pass == "separate_bias") {
-        passes::separate_bias(functional);
-      } else if (pass == "prefer_channels_last") {
-        passes::prefer_channels_last(functional);
-      } else if (pass == "reorder_weights") {
-        passes::reorder_weights(functional, weights_of(functional.graph));
-      } else if (pass == "fold_constants") {
-        passes::fold_constants(functional);
-      } else if (pass != "functionalise") {
-        throw std::invalid_argument("there is no pass " + std::string(pass));
+      if (pass != "functionalise") {
+        const passes::Pass* found = passes::find_pass(pass);
+        if (!found) throw std::invalid_argument("there is no pass " + std::string(pass));
+        found->run(functional, weights_of(functional.graph));
       }
       if (const auto violations = passes::verify(functional); !violations.empty()) {
         throw std::logic_error(violations.front());
@@ -65,7 +53,7 @@ PyObject* passes_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 PyObject* lower_expressions(PyObject*, PyObject* text) {
   return guarded([&] {
-    lower::Lowering lowering(passes::normalise(parse_sound(text)));
+    lower::Lowering lowering(normal_form(text));
     lowering.run();
     std::vector<lower::NodeId> roots;
     for (const lower::Root& root : lowering.roots) roots.push_back(root.node);
@@ -76,13 +64,13 @@ PyObject* lower_expressions(PyObject*, PyObject* text) {
 PyObject* lower_program(PyObject*, PyObject* text) {
   return guarded([&] {
     graph::NoSink sink;
-    return text_result(lower::print(lower::lower(passes::normalise(parse_sound(text)), sink)));
+    return text_result(lower::print(lower::lower(normal_form(text), sink)));
   });
 }
 
 }  // namespace
 
-PyMethodDef lower_methods[] = {
+PyMethodDef lower_test_methods[] = {
     {"passes_run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(passes_run)), METH_FASTCALL,
      "A graph in text form after a pass."},
     {"lower_expressions", lower_expressions, METH_O, "The tensor expressions of a graph in text form."},

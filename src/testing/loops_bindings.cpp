@@ -1,8 +1,7 @@
 // What tests reach of the loop IR: text in, text out.
-#include "api/bindings.h"
-
 #include <stdexcept>
 
+#include "api/bindings.h"
 #include "loops/ir.h"
 #include "loops/sharing.h"
 #include "python/text.h"
@@ -69,7 +68,7 @@ PyObject* expr_simplify(PyObject*, PyObject* args) {
 
 }  // namespace
 
-PyMethodDef loops_methods[] = {
+PyMethodDef loops_test_methods[] = {
     {"loops_roundtrip", loops_roundtrip, METH_O, "Parses a kernel's text form and prints it again."},
     {"loops_verify", loops_verify, METH_O, "The invariants that a kernel in text form breaks, one line each."},
     {"loops_may_write_over", loops_may_write_over, METH_VARARGS,

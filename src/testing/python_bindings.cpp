@@ -1,11 +1,10 @@
 // What the tests need to see of this stage.
-#include "api/bindings.h"
-
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "api/bindings.h"
 #include "python/abi/frame.h"
 #include "python/bind.h"
 #include "python/bytecode/code.h"
@@ -241,7 +240,7 @@ PyObject* bind_test_binding(PyObject*, PyObject* const* args, Py_ssize_t nargs, 
 
 }  // namespace
 
-PyMethodDef python_methods[] = {
+PyMethodDef python_test_methods[] = {
     {"decode", decode_binding, METH_O, "decode(code) -> (instructions, handlers)"},
     {"stack_effects", stack_effects_binding, METH_O, "stack_effects(code) -> (pops, pushes) of each instruction"},
     {"handler_of", handler_of_binding, METH_VARARGS, "handler_of(code, instr) -> target index or -1"},

@@ -1,19 +1,19 @@
 // Bindings of the guards, for tests and benchmarks: guard sets described by tuples.
 //
-//   program = _C.guards_compile([(path, "check", *arguments), ...])
-//   _C.guards_check(program, (function, locals, stack))    -> {path position: value} or None
-//   _C.guards_explain(program, roots), _C.guards_print(program), _C.guards_bench(program, roots, rounds)
+//   program = _testing.guards_compile([(path, "check", *arguments), ...])
+//   _testing.guards_check(program, (function, locals, stack))    -> {path position: value} or None
+//   _testing.guards_explain(program, roots), _testing.guards_print(program), _testing.guards_bench(program, roots,
+//   rounds)
 //
 // A path is a tuple of steps, the root first: (("local", 0, "x"), ("attr", "weight"), ("item", "k"), ("seq", 1)).
 // In locals and stack `NotImplemented` stands for an unbound variable.
-#include "api/bindings.h"
-
 #include <time.h>
 
 #include <functional>
 #include <map>
 #include <stdexcept>
 
+#include "api/bindings.h"
 #include "guards/guards.h"
 
 namespace magneto {
@@ -262,7 +262,7 @@ PyObject* bench_global_state(PyObject*, PyObject* argument) {
 
 }  // namespace
 
-PyMethodDef guards_methods[] = {
+PyMethodDef guards_test_methods[] = {
     {"guards_compile", compile, METH_O, "Compiles a list of (path, check, arguments...) to a guard program."},
     {"guards_check", check, METH_VARARGS, "Values of the described sources, or None if a guard fails."},
     {"guards_explain", explain, METH_VARARGS, "Why the guards fail; empty if they hold."},

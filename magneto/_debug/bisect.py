@@ -1,0 +1,353 @@
+"""What is at fault: the program under each backend and setting, then halves of graphs, passes and kernels.
+
+Each run is a child process (children.py) of the process as it is now, so nothing is changed by it. The core numbers
+graphs, passes and kernels and leaves out what is above a limit (src/observe/limits.h).
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from magneto import _C, _text_table, config
+from magneto._debug import children, same, scripts
+from magneto._debug.children import Outcome
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to run the program."""
+
+    name: str
+    backend: str | None = "magneto"  # for all that is compiled; "": what the program says; None: nothing is compiled
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_settings(self, **settings: Any) -> Variant:
+        """The same with other settings."""
+        return Variant(self.name, self.backend, {**self.settings, **settings})
+
+
+EAGER = Variant("eager", None)
+CAPTURED = Variant('backend "eager"', "eager")
+OPERATORS = Variant('backend "aot_eager"', "aot_eager")
+NORMAL_FORM = Variant('"aot_eager_decomp_partition"', "aot_eager_decomp_partition", {"disk_cache": False})
+INTERPRETED = Variant('backend "interpreter"', "interpreter", {"disk_cache": False})
+GENERATED = Variant('backend "inductor"', settings={"disk_cache": False})
+DEFAULT = Variant("as the program says", "", {"disk_cache": False})
+
+# The stages of a compile in order: the first that fails is at fault.
+STAGES = (
+    (CAPTURED, "capture", "the bytecode interpreter, guards, or writes that are replayed"),
+    (OPERATORS, "autograd", "the ATen operators that were recorded, or their gradients"),
+    (NORMAL_FORM, "passes", "a pass over the graph (docs/passes.md)"),
+    (INTERPRETED, "lowering", "tensor expressions, fusion, or the plan of memory"),
+    (GENERATED, "code generation", "machine code of a kernel"),
+    (DEFAULT, "backend", "the program's own backend or options"),
+)
+# What else a failure may depend on.
+OTHERS = (
+    Variant("with the cache on disk", settings={"disk_cache": True}),
+    DEFAULT.with_settings(assume_static_by_default=False),
+    DEFAULT.with_settings(automatic_dynamic_shapes=False),
+    DEFAULT.with_settings(deterministic=True),
+    DEFAULT.with_settings(joint_graph=False),
+)
+_OTHER_NAMES = (
+    "with the cache on disk",
+    "dynamic sizes always",
+    "dynamic sizes never",
+    "deterministic",
+    "no joint graph",
+)
+
+Run = Callable[[Variant], Outcome]
+
+
+@dataclass
+class Row:
+    """A variant and how it ended."""
+
+    name: str
+    outcome: Outcome
+    verdict: str
+
+
+@dataclass
+class Diagnosis:
+    """What was found: `print` it. `stage` is empty if the compiled program does as eager does."""
+
+    rows: list[Row] = field(default_factory=list)
+    stage: str = ""
+    what: str = ""  # of the stage, in words
+    failure: str = ""
+    function: str = ""
+    graph: str = ""
+    pass_name: str = ""
+    kernel: str = ""
+    script: str = ""
+    seconds: float = 0.0
+    runs: int = 0
+
+    def __str__(self) -> str:
+        table = _text_table.plain(
+            ("Run", "Result", "Seconds"), [(row.name, row.verdict, f"{row.outcome.seconds:.2f}") for row in self.rows]
+        )
+        lines = [*(line.removeprefix("# ") for line in scripts.environment().splitlines()), "", *table, ""]
+        if not self.stage:
+            lines.append("The compiled program does what eager does.")
+        else:
+            lines.append(f"At fault: {self.stage}{f' ({self.what})' if self.what else ''}")
+            found = {
+                "failure": self.failure,
+                "function": self.function,
+                "graph": self.graph,
+                "pass": self.pass_name,
+                "kernel": self.kernel,
+                "script": self.script,
+            }
+            lines += [f"  {name + ':':10}{text}" for name, text in found.items() if text]
+        lines.append(f"{self.runs} runs, {self.seconds:.1f} s")
+        return "\n".join(lines)
+
+
+class Bisection:
+    """Runs variants, remembers how they ended, and narrows down."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.found = Diagnosis()
+
+    def diagnose(self) -> Diagnosis:
+        """All of it."""
+        start = time.perf_counter()
+        try:
+            self._diagnose()
+        finally:
+            self.found.seconds = time.perf_counter() - start
+        return self.found
+
+    def _diagnose(self) -> None:
+        eager = self._try(EAGER, EAGER.name)
+        if eager.failed:
+            self.found.stage = "the program itself"
+            self.found.failure = str(eager)
+            return
+        outcomes = [(stage, self._try(stage[0], stage[0].name)) for stage in STAGES]
+        for variant, name in zip(OTHERS, _OTHER_NAMES, strict=True):
+            self._try(variant, name)
+        default = outcomes[-1][1]
+        if not _is_bad(default):
+            bad = next((row for row in self.found.rows if _is_bad(row.outcome)), None)
+            if bad is not None:
+                self.found.stage, self.found.failure = bad.name, _failure(bad.outcome)
+            return
+        self.found.failure = _failure(default)
+        (variant, self.found.stage, self.found.what), outcome = next(pair for pair in outcomes if _is_bad(pair[1]))
+        self.found.failure = _failure(outcome)
+        if self.found.stage in ("passes", "lowering", "code generation"):
+            self._find_graph(variant)
+        else:
+            self._find_function(variant)
+
+    def _try(self, variant: Variant, name: str) -> Outcome:
+        outcome = self._ask(variant)
+        self.found.rows.append(Row(name, outcome, "ok" if not _is_bad(outcome) else _failure(outcome)[:100]))
+        return outcome
+
+    def _ask(self, variant: Variant) -> Outcome:
+        self.found.runs += 1
+        return self._run(variant)
+
+    def _numbers(self, variant: Variant) -> dict[str, list[str]]:
+        """What has a number in a run that ends well enough to tell."""
+        outcome = self._ask(variant)
+        return (outcome.result or {}).get("numbers") or {"graph": [], "pass": [], "kernel": [], "function": []}
+
+    def _find_function(self, variant: Variant) -> None:
+        """The one function that fails when only it is captured."""
+        for name in dict.fromkeys(self._numbers(CAPTURED)["function"]):
+            if _is_bad(self._ask(variant.with_settings(debug_function=name.partition(" ")[0]))):
+                self.found.function = name
+                return
+
+    def _find_graph(self, variant: Variant) -> None:
+        last = self._first_bad(variant, "graph_limit", 1 << 20)
+        if last is None:
+            return
+        # All have their names from the last run that ends well: what is above the limit is numbered as well.
+        self.found.graph = _name(self._numbers(variant.with_settings(graph_limit=last - 1))["graph"], last)
+        within = variant.with_settings(graph_limit=last)
+        if self.found.stage == "passes":
+            number = self._first_bad(within, "pass_limit", 1 << 20)
+            if number is not None:
+                names = self._numbers(within.with_settings(pass_limit=number - 1))["pass"]
+                self.found.pass_name = _name(names, number)
+        elif self.found.stage == "code generation":
+            number = self._first_bad(within, "kernel_limit", 1 << 20)
+            if number is not None:
+                names = self._numbers(within.with_settings(kernel_limit=number - 1))["kernel"]
+                self.found.kernel = _name(names, number)
+
+    def _first_bad(self, variant: Variant, setting: str, most: int) -> int | None:
+        """The lowest limit at which it fails; None: it fails, or does not, whatever the limit is."""
+        if _is_bad(self._ask(variant.with_settings(**{setting: 0}))):
+            return None
+        good, bad = 0, 1
+        while not _is_bad(self._ask(variant.with_settings(**{setting: bad}))):
+            good, bad = bad, bad * 4
+            if bad > most:
+                return None
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            if _is_bad(self._ask(variant.with_settings(**{setting: middle}))):
+                bad = middle
+            else:
+                good = middle
+        return bad
+
+
+def _name(names: Sequence[str], number: int) -> str:
+    text = names[number - 1] if number <= len(names) else "?"
+    return f"number {number}, {text}"
+
+
+def _is_bad(outcome: Outcome) -> bool:
+    return outcome.failed or bool((outcome.result or {}).get("differences"))
+
+
+def _failure(outcome: Outcome) -> str:
+    if outcome.failed:
+        lines = str(outcome).splitlines()
+        return next((line for line in lines if line.startswith("internal error")), lines[0])
+    return str(outcome.result["differences"][0]) if _is_bad(outcome) else ""
+
+
+# -- what a child does
+
+
+def apply(variant: Variant) -> None:
+    """Makes the process, a child, run as the variant says."""
+    import magneto
+
+    magneto.reset()
+    # An error of Magneto's own is one here, no fallback to CPython.
+    for name, value in {"repro_after": "", "strict": True, **variant.settings}.items():
+        setattr(config, name, value)
+    if variant.backend is None:
+        _C.set_disabled(True)
+    elif variant.backend:
+        _C.force_backend(variant.backend)
+    _C.record_numbers(True)
+
+
+def numbers() -> dict[str, list[str]]:
+    """What the core has numbered, and the functions that were captured."""
+    from magneto import _history
+
+    functions = [f"{row.function} ({row.file}:{row.line})" for row in _history.rows("capture")]
+    return {**_C.numbered(), "function": functions}
+
+
+class FunctionRuns:
+    """Runs a function on arguments; results and gradients are compared with eager's, or `check` judges them."""
+
+    def __init__(
+        self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], check: Callable[[Any], Any] | None
+    ) -> None:
+        from magneto import _api
+
+        self._original = _api._original(fn)
+        self._args, self._kwargs, self._check = list(args), dict(kwargs), check
+        self._folder = tempfile.TemporaryDirectory()
+        self._reference = os.path.join(self._folder.name, "eager.pt")
+
+    def __call__(self, variant: Variant) -> Outcome:
+        return children.run(lambda: self._attempt(variant), config.repro_seconds, children.available_mb())
+
+    def close(self) -> None:
+        """Removes what was written."""
+        self._folder.cleanup()
+
+    def _call(self, fn: Callable[..., Any], args: Sequence[Any]) -> Any:
+        return fn(*args, **self._kwargs)
+
+    def _attempt(self, variant: Variant) -> Any:
+        import magneto
+
+        apply(variant)
+        compiled = self._original if variant.backend is None else magneto.compile(self._original)
+        if self._check is not None:
+            good = self._check(self._call(compiled, same.clone_inputs(self._args)))
+            return {"differences": [] if good or good is None else ["the check says no"], "numbers": numbers()}
+        parameters = same.parameters_of(self._original)
+        state = torch.get_rng_state()
+        got = same.results(lambda *args: self._call(compiled, args), self._args, parameters=parameters)
+        if variant.backend is None:
+            torch.set_rng_state(state)
+            torch.save((got, self._exact()), self._reference)
+            return {"differences": []}
+        want, exact = torch.load(self._reference, weights_only=True)
+        found = same.compare(want, got, exact, config.repro_ignore_non_fp, config.repro_tolerance)
+        return {"differences": [str(one) for one in found], "numbers": numbers()}
+
+    def _exact(self) -> dict[str, torch.Tensor] | None:
+        """Eager in float64; None: it does not run so, or draws random numbers."""
+        state = torch.get_rng_state()
+        try:
+            model, args = same.cast_to_fp64(self._original, same.clone_inputs(self._args))
+            found = same.results(lambda *args: self._call(model, args), args, parameters=same.parameters_of(model))
+        except Exception:
+            return None
+        return found if torch.equal(state, torch.get_rng_state()) else None
+
+
+def bisect(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    check: Callable[[Any], Any] | None = None,
+) -> Diagnosis:
+    """See `magneto.bisect`."""
+    runs = FunctionRuns(fn, args, kwargs or {}, check)
+    try:
+        found = Bisection(runs).diagnose()
+        if found.stage in ("passes", "lowering", "code generation"):
+            found.script = script_of(lambda: runs(DEFAULT.with_settings(**minifying(found))))
+        return found
+    finally:
+        runs.close()
+
+
+def minifying(found: Diagnosis) -> dict[str, Any]:
+    """Settings under which a run minifies what fails."""
+    wrong = any(row.outcome.kind == children.OK and row.name == DEFAULT.name for row in found.rows)
+    return {"repro_after": "aot", "repro_level": 4 if wrong else 2}
+
+
+def script_of(run: Callable[[], Outcome]) -> str:
+    """A run under the minifier; where its script is."""
+    try:
+        folder = scripts.folder()
+    except OSError:
+        return ""
+    before = {file: file.stat().st_mtime_ns for file in folder.parent.parent.rglob("repro.py")}
+    run()
+    new = [file for file in folder.parent.parent.rglob("repro.py") if before.get(file) != file.stat().st_mtime_ns]
+    return str(new[-1]) if new else ""
+
+
+def write_report(found: Diagnosis, command: str, folder: Path) -> Path | None:
+    """A report to paste."""
+    text = f"# {found.stage}: {found.failure}\n\ncommand: {command}\n\n```\n{found}\n```\n"
+    if found.script:
+        text += f"\nScript:\n\n```python\n{Path(found.script).read_text(encoding='utf-8')}```\n"
+    path = folder / "doctor_report.md"
+    return path if scripts.write(path, text) else None

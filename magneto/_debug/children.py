@@ -1,0 +1,179 @@
+"""Attempts in forked children: what crashes, hangs or eats the memory there is an answer here, and nothing is changed.
+
+A child has the process as it is now: the model, the inputs, the state of random numbers. It computes on one thread, as
+the pools of the parent's threads are not there, and says how it ended through a pipe, as JSON.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import re
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+
+OK, RAISED, SIGNAL, TIME, MEMORY, EXIT = "ok", "raised", "signal", "time limit", "memory limit", "exit"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an attempt ended."""
+
+    kind: str
+    type: str = ""  # of the exception, with its module; the signal's name
+    text: str = ""
+    result: Any = None  # what the attempt gave, where it ended well: of JSON's types
+    traceback: str = ""
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """It did not end well."""
+        return self.kind != OK
+
+    def is_like(self, other: Outcome) -> bool:
+        """The same failure: kind, type and text agree, but for addresses, numbers and names that end in numbers."""
+        return (self.kind, self.type, _bare(self.text)) == (other.kind, other.type, _bare(other.text))
+
+    def __str__(self) -> str:
+        if self.kind == RAISED:
+            return f"{self.type}: {self.text}" if self.text else self.type
+        if self.kind == SIGNAL:
+            return f"the process ended by {self.type}"
+        if self.kind == OK:
+            return "ok"
+        return f"{self.kind}: {self.text}" if self.text else self.kind
+
+
+# What differs between two graphs with one fault: addresses, numbers, the names of nodes and files.
+_VARIES = re.compile(r"0x[0-9a-fA-F]+|\b\w*\d\w*|/[\w./-]+|\d+")
+
+
+def _bare(text: str) -> str:
+    return _VARIES.sub("#", text.split("\n\n")[0])
+
+
+def of_exception(error: BaseException) -> Outcome:
+    """What an exception says. Of a backend's failure it is the backend's own exception that counts."""
+    from magneto import exc
+
+    shown = "".join(traceback.format_exception(error))
+    while isinstance(error, exc.BackendCompilerFailed) and error.__cause__ is not None:
+        error = error.__cause__
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    out_of_memory = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+    return Outcome(MEMORY if out_of_memory else RAISED, name, str(error), traceback=shown)
+
+
+def available_mb() -> int:
+    """Memory that can be had without swapping."""
+    with open("/proc/meminfo") as file:
+        for line in file:
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) // 1024
+    return 0
+
+
+def run(attempt: Callable[[], Any], seconds: float = 60.0, memory_mb: int = 0, quiet: bool = True) -> Outcome:
+    """Runs `attempt` in a child. `memory_mb`: how much more memory than now it may take; 0: as much as there is."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reader, writer = os.pipe()
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # other threads exist: the child leaves them alone
+        child = os.fork()
+    if child == 0:
+        os.close(reader)
+        _in_child(attempt, writer, memory_mb, quiet)
+    os.close(writer)
+    try:
+        said = _read_all(reader, start + seconds)
+        status = _wait(child, start + seconds) if said is not None else None
+    finally:
+        os.close(reader)
+    if status is None:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return Outcome(TIME, text=f"not done after {seconds:g} s", seconds=time.perf_counter() - start)
+    taken = time.perf_counter() - start
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in signal.Signals._value2member_map_ else f"signal {number}"
+        return Outcome(SIGNAL, name, seconds=taken)
+    if not said:
+        return Outcome(EXIT, text=f"the process left with status {os.WEXITSTATUS(status)}", seconds=taken)
+    return Outcome(**json.loads(said), seconds=taken)
+
+
+def _read_all(reader: int, deadline: float) -> bytes | None:
+    """What the child writes until it ends; None: it takes too long."""
+    parts: list[bytes] = []
+    while True:
+        left = deadline - time.perf_counter()
+        if left <= 0 or not select.select([reader], [], [], left)[0]:
+            return None
+        part = os.read(reader, 1 << 16)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+
+
+def _wait(child: int, deadline: float) -> int | None:
+    """The child has closed its end: it is about to be gone."""
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return status
+        if time.perf_counter() > deadline:
+            return None
+        time.sleep(0.0005)
+
+
+def _in_child(attempt: Callable[[], Any], writer: int, memory_mb: int, quiet: bool) -> NoReturn:
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        faulthandler.disable()  # a crash is an answer, no news
+        if quiet:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.dup2(nowhere, 2)
+        torch.set_num_threads(1)
+        if memory_mb:
+            _limit_memory(memory_mb)
+        try:
+            answer = {"kind": OK, "result": attempt()}
+        except (Exception, SystemExit) as error:
+            outcome = of_exception(error)
+            answer = {"kind": outcome.kind, "type": outcome.type, "text": outcome.text, "traceback": outcome.traceback}
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(json.dumps(answer).encode())
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def _limit_memory(more_mb: int) -> None:
+    with open("/proc/self/statm") as file:
+        pages = int(file.read().split()[0])
+    limit = pages * resource.getpagesize() + more_mb * 2**20
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    if most != resource.RLIM_INFINITY:  # the child of a child: it can have no more than that one
+        limit = min(limit, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

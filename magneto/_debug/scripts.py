@@ -1,0 +1,251 @@
+"""Scripts that show a failure in a process of their own: `repro.py`, and `minifier_launcher.py` with the whole."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import platform
+import re
+import textwrap
+import time
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from magneto import _log, config
+
+# A tensor with so few elements stands in the script; of others only dtype and geometry do, where random values show
+# the failure as well, else a file beside the script holds them.
+FEW = 16
+
+
+def folder() -> Path:
+    """Where scripts go: `torchdynamo_debug/run_<time>-pid_<pid>/minifier` below `debug_dir`, or the current folder."""
+    root = Path(config.debug_dir or os.getcwd())
+    path = root / "torchdynamo_debug" / _run_name() / "minifier"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+_names: dict[int, str] = {}
+
+
+def _run_name() -> str:
+    """One for each process."""
+    now = time.strftime("%Y_%m_%d_%H_%M_%S")
+    return _names.setdefault(os.getpid(), f"run_{now}_{time.time_ns() // 1000 % 1000000:06d}-pid_{os.getpid()}")
+
+
+def write(path: Path, text: str) -> bool:
+    """Writes a file at once or not at all; what keeps it from that is said."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        _log.announce(f"can't write {path}: {error.strerror}. The script itself:\n{text}")
+        return False
+    return True
+
+
+def environment() -> str:
+    """Versions, as comments."""
+    import magneto
+
+    return (
+        f"# Magneto {magneto.__version__}\n"
+        f"# torch version: {torch.__version__}\n"
+        f"# torch cuda version: {torch.version.cuda}\n"
+        f"# torch git version: {torch.version.git_version}\n"
+        f"# Python {platform.python_version()}, {platform.platform()}, {torch.backends.cpu.get_cpu_capability()}\n"
+    )
+
+
+def settings() -> str:
+    """Lines that set what is not at its default."""
+    quiet = ("repro_after", "repro_level", "debug_dir", "disk_cache_dir", "disk_cache_key_file", "strict")
+    return "".join(
+        f"magneto.config.{name} = {value!r}\n"
+        for name, value in config.current().items()
+        if value != config.SETTINGS[name].default and name not in quiet
+    )
+
+
+def variables() -> str:
+    """Lines that set the environment variables that say how to compile, and unset those that ask for a repro."""
+    repro = ("TORCHDYNAMO_REPRO_AFTER", "TORCHDYNAMO_REPRO_LEVEL")
+    parts = ("TORCH", "DYNAMO", "INDUCTOR", "MAGNETO")
+    lines = ["import os"]
+    lines += [
+        f"os.environ[{name!r}] = {value!r}"
+        for name, value in sorted(os.environ.items())
+        if any(part in name for part in parts) and name not in repro and "KEY" not in name
+    ]
+    lines += [f"os.environ.pop({name!r}, None)" for name in repro]
+    return "\n".join(lines) + "\n"
+
+
+class Unwritable(Exception):
+    """Something of a graph has no text that a script could have."""
+
+
+def model(module: torch.fx.GraphModule) -> str:
+    """The class Repro: the graph's code, and what its attributes are made by."""
+    lines = ["class Repro(torch.nn.Module):", "    def __init__(self) -> None:", "        super().__init__()"]
+    used = sorted({str(node.target) for node in module.graph.nodes if node.op in ("get_attr", "call_module")})
+    for name in used:
+        lines.append(f"        {_attribute(module, name)}")
+    code = _python_code(module)
+    return "\n".join(lines) + "\n\n" + textwrap.indent(code, "    ") + "\n"
+
+
+_IMPORTED = re.compile(r"^(?:torch\.)?fx\._symbolic_trace|^wrap\(", re.MULTILINE)
+
+
+def _python_code(module: torch.fx.GraphModule) -> str:
+    code = module.graph.python_code("self")
+    for name, value in code.globals.items():
+        known = name in ("torch", "inf", "nan", "NoneType", "device", "fx_pytree", "pytree", "math", "operator")
+        if not known and not re.match(r"[\w.]+$", getattr(value, "__module__", None) or ""):
+            raise Unwritable(f"the graph calls {name}, which a script can't name")
+    lines = []
+    for name, value in code.globals.items():
+        if name in ("torch", "inf", "nan", "device", "NoneType", "fx_pytree", "pytree"):
+            continue
+        home, own = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+        if inspect.ismodule(value):
+            lines.append(f"import {value.__name__} as {name}" if value.__name__ != name else f"import {name}")
+        elif home == "__main__" or home is None or own is None or "<" in own:
+            raise Unwritable(f"the graph calls {name} of {home or 'no module'}, which a script can't import")
+        elif "." in own:
+            lines += [f"import {home}", f"{name} = {home}.{own}"]
+        elif name != own or home != "builtins":
+            lines.append(f"from {home} import {own}" + (f" as {name}" if name != own else ""))
+    body = textwrap.dedent(code.src).strip()
+    return body if not lines else body.replace(":\n", ":\n    " + "\n    ".join(lines) + "\n", 1)
+
+
+def _attribute(module: Any, name: str) -> str:
+    value = module
+    for part in name.split("."):
+        value = getattr(value, part)
+    if "." in name:
+        raise Unwritable(f"the graph has the attribute {name} of a submodule")
+    if isinstance(value, torch.nn.Parameter):
+        return f"self.{name} = torch.nn.Parameter({_made(value)}, requires_grad={value.requires_grad})"
+    if isinstance(value, torch.Tensor):
+        return f"self.register_buffer({name!r}, {_made(value)})"
+    if isinstance(value, torch.nn.Module) and type(value).__module__.startswith("torch.nn"):
+        return f"self.{name} = torch.nn.{value!r}" + ("" if value.training else ".eval()")
+    raise Unwritable(f"the graph has the object {name} of type {type(value).__name__}")
+
+
+def _made(x: torch.Tensor) -> str:
+    """A tensor that is like this one: its values where they are few."""
+    x = x.detach()
+    if x.numel() <= FEW:
+        return f"torch.tensor({x.tolist()!r}, dtype={x.dtype}, device='{x.device}')"
+    return f"rand_strided({tuple(x.shape)}, {x.stride()}, {x.dtype}, '{x.device}')"
+
+
+def arguments(inputs: Sequence[Any], file: str = "") -> str:
+    """Lines that make `args`. `file`: the name of a file of values beside the script, of `torch.save`."""
+    if file:
+        return (
+            "folder = os.path.dirname(os.path.abspath(__file__))\n"
+            f"args = torch.load(os.path.join(folder, {file!r}), weights_only=True)\n"
+            "args = [x.requires_grad_(rg) if isinstance(x, torch.Tensor) else x for x, rg in args]\n"
+        )
+    rows = []
+    for x in inputs:
+        if isinstance(x, torch.Tensor):
+            rows.append(f"({tuple(x.shape)}, {tuple(x.stride())}, {x.dtype}, '{x.device}', {x.requires_grad})")
+        else:
+            rows.append(repr(x))
+    return (
+        "torch.manual_seed(0)\n"
+        f"args = [{', '.join(rows)}]\n"
+        "args = [rand_strided(*x[:4]).requires_grad_(x[4]) if isinstance(x, tuple) else x for x in args]\n"
+    )
+
+
+def random_like(inputs: Sequence[Any]) -> list[Any]:
+    """What `arguments` makes without a file."""
+    from magneto._install.profiling import rand_strided
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return [
+            rand_strided(tuple(x.shape), x.stride(), x.dtype, x.device).requires_grad_(x.requires_grad)
+            if isinstance(x, torch.Tensor)
+            else x
+            for x in inputs
+        ]
+
+
+def save_inputs(path: Path, inputs: Sequence[Any]) -> str:
+    """Writes the values beside a script; gives the file's name."""
+    values = [(x.detach(), x.requires_grad) if isinstance(x, torch.Tensor) else (x, False) for x in inputs]
+    name = f"inputs_{hashlib.sha256(repr([getattr(x, 'shape', x) for x in inputs]).encode()).hexdigest()[:12]}.pt"
+    torch.save(values, path / name)
+    return name
+
+
+def backend_source(backend: Any) -> tuple[str, str]:
+    """How a script gets a backend: lines that define it, and the expression for it."""
+    if isinstance(backend, str):
+        return "", repr(backend)
+    if not inspect.isfunction(backend) or not backend.__name__.isidentifier():
+        raise Unwritable(f"the backend {backend!r} is no function that a script could define or import")
+    if backend.__module__ != "__main__" and "<locals>" not in backend.__qualname__:
+        return f"from {backend.__module__} import {backend.__qualname__}\n", backend.__qualname__
+    return _definitions(backend, set()), backend.__name__
+
+
+def _definitions(function: Any, done: set[str]) -> str:
+    """The source of a function of the program, and of what it reads around it."""
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError) as error:
+        raise Unwritable(f"the source of {function.__qualname__} is not to be had: {error}") from None
+    known = function.__globals__
+    around = {name: known[name] for name in _names_in(function.__code__) if name in known}
+    text = ""
+    for name, value in {**around, **inspect.getclosurevars(function).nonlocals}.items():
+        if name not in done:
+            done.add(name)
+            text += _definition(name, value, done, function)
+    return text + "\n\n" + re.sub(r"^(@.*\n)+", "", source)
+
+
+def _definition(name: str, value: Any, done: set[str], function: Any) -> str:
+    """Lines that give `name` its value."""
+    home = getattr(value, "__module__", None)
+    if value is torch:
+        return ""  # scripts import it
+    if inspect.ismodule(value):
+        return f"import {value.__name__} as {name}\n" if value.__name__ != name else f"import {name}\n"
+    if isinstance(value, (int, float, str, bool, bytes, type(None))):
+        return f"{name} = {value!r}\n"
+    own = str(getattr(value, "__name__", ""))
+    if getattr(torch, own, None) is value:  # a built-in that does not know its module
+        return f"{name} = torch.{own}\n"
+    if inspect.isfunction(value) and (home == "__main__" or "<locals>" in value.__qualname__):
+        defined = _definitions(value, done)
+        return defined + ("\n" if value.__name__ == name else f"\n{name} = {value.__name__}\n")
+    if home not in ("__main__", None) and "." not in getattr(value, "__qualname__", "."):
+        return f"from {home} import {value.__qualname__} as {name}\n"
+    raise Unwritable(f"{function.__qualname__} reads {name}, of type {type(value).__name__}")
+
+
+def _names_in(code: types.CodeType) -> list[str]:
+    names = list(code.co_names)
+    for constant in code.co_consts:
+        if inspect.iscode(constant):
+            names += _names_in(constant)
+    return names

@@ -1,0 +1,257 @@
+// The whole compile of a captured graph, stage after stage. What of it happens is said by the backend's row.
+#include "compiler/pipeline.h"
+
+#include <algorithm>
+
+#include "cache/cache.h"
+#include "compiler/cached_program.h"
+#include "graph/planted.h"
+#include "lower/lowering.h"
+#include "observe/limits.h"
+#include "observe/phase.h"
+#include "passes/passes.h"
+#include "runtime/device/kernel_code.h"
+#include "runtime/joint_computation.h"
+#include "runtime/sized_computation.h"
+#include "support/settings.h"
+#include "support/tensor_object.h"
+
+namespace magneto::compiler {
+namespace {
+
+using observe::Events;
+using observe::Observer;
+using observe::PhaseScope;
+using Operators = Backend::Operators;
+using TensorComputation = std::unique_ptr<runtime::TensorComputation>;
+
+// -- one graph of tensors
+
+/// Somebody wants to see what is made on the way, which the cache on disk would save.
+bool is_watched(const graph::StageSink& sink) {
+  for (size_t stage = 0; stage < std::size(graph::kStages); ++stage) {
+    if (sink.insists_on(static_cast<graph::Stage>(stage))) return true;
+  }
+  return false;
+}
+
+/// What the program depends on besides the graph.
+std::string text_of(const CompileWay& way) {
+  std::string text = way.tuning.seconds > 0 ? "measured, " : "by rule, ";
+  text += way.operators == Operators::Called ? "called, weights " : "weights ";
+  for (const bool weight : way.watched) text += weight ? '1' : '0';
+  return text;
+}
+
+/// No operator becomes a part of a kernel.
+lower::Choices all_called(const graph::Graph& graph) {
+  lower::Choices choices;
+  for (size_t i = 0; i < graph.aten_nodes.size(); ++i) choices.called.insert(static_cast<int32_t>(i));
+  return choices;
+}
+
+lower::LoopProgram make_loops(passes::Functional functional, const CompileWay& way,
+                              const std::optional<lower::LoopProgram>& known, graph::StageSink& sink) {
+  PhaseScope phase("compile.backend.lowering", sink);
+  lower::Choices choices = known ? known->choices : lower::Choices();
+  if (way.operators == Operators::Called) {
+    choices = all_called(functional.graph);
+  } else {
+    graph::fail_as_planted(functional.graph);
+  }
+  lower::LoopProgram lowered = lower::lower(std::move(functional), sink, std::move(choices));
+  for (size_t i = 0; known && i < lowered.steps.size(); ++i) {
+    if (lowered.steps[i].kernel) lowered.steps[i].kernel->variant = known->steps.at(i).kernel->variant;
+  }
+  return phase.done(std::move(lowered));
+}
+
+/// Cache, passes, measuring, lowering. What somebody looks at is made even where the cache has the program.
+lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
+                                Compiled& result) {
+  PhaseScope cache_phase("compile.backend.cache", sink);
+  const runtime::CachedProgram cache(graph, text_of(way));
+  const bool is_cached = way.operators != Operators::Interpreted && !observe::numbers().active();
+  std::optional<lower::LoopProgram> program = cache_phase.done(is_cached ? cache.find() : std::nullopt);
+  result.cached = program.has_value();
+  if (program && !is_watched(sink)) return std::move(*program);
+
+  PhaseScope pass_phase("compile.backend.passes", sink);
+  passes::Functional functional =
+      pass_phase.done(passes::normalise(graph, way.watched, sink), graph::Stage::normal_form);
+
+  if (way.tuning.seconds > 0) {
+    runtime::Tuned tuned{.program = {}, .report = "from the cache on disk\n"};
+    if (!program) {
+      tuned = runtime::tune(functional, way.tuning);
+      program = std::move(tuned.program);
+      result.tuned = tuned.changed;
+    }
+    sink.offer(graph::Stage::choices, [&] { return tuned.report; });
+  }
+
+  if (!program || is_watched(sink)) program = make_loops(std::move(functional), way, program, sink);
+  if (is_cached && !result.cached) cache.keep(*program);
+  return std::move(*program);
+}
+
+graph::Graph without_torch_level(graph::Graph graph) {
+  graph.torch_nodes.clear();
+  for (graph::AtenNode& node : graph.aten_nodes) node.torch_node = -1;
+  return graph;
+}
+
+void count(const lower::LoopProgram& program, Compiled& result) {
+  for (const lower::Step& step : program.steps) {
+    if (!step.kernel) {
+      result.externs.push_back(program.functional.graph.aten_nodes[step.call.node].op.operator_name().name);
+      continue;
+    }
+    ++result.kernels;
+    for (const loops::Block& block : step.kernel->kernel.blocks)
+      result.instructions += static_cast<int64_t>(block.code.size());
+  }
+  result.cut = program.cut;
+}
+
+/// For a graph that has no program as a whole: the operators that do not compile may be few, and what stands around
+/// them does.
+Compiled without_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
+                         const std::string& why) {
+  if (!way.whole) {
+    graph::Graph renamed = without_torch_level(graph);
+    passes::separate_inplace_views(renamed);
+    if (passes::can_cut(renamed)) return compile_parts(renamed, way, sink);
+  }
+  return {.computation = runtime::make_aten_computation(graph), .uncompiled = why};
+}
+
+// -- sizes
+
+/// Generates code for one size of a graph that has been captured for many.
+runtime::Specialise specialise(CompileWay way, const Request& request) {
+  way.tuning = {};  // for the sizes of the capture
+  return [way = std::move(way), disk_cache = request.disk_cache, place = request.place](const graph::Graph& graph) {
+    const cache::Pause without(!disk_cache);
+    Events events;
+    Compiled made = compile_graph(graph, way, events);
+    events.tell(&Observer::program_made, {place, made, /*specialised=*/true});
+    return std::move(made.computation);
+  };
+}
+
+/// By what is known of the graph's sizes.
+Compiled compile_sizes(const Request& request, const graph::Graph& graph, const CompileWay& way, Events& events) {
+  if (!graph.symbols_of(graph::ValueKind::Result).empty()) return compile_parts(graph, way, events);
+  Compiled made = compile_graph(graph, way, events);
+  if (graph.symbols.empty() || made.uncompiled.empty()) return made;
+  events.tell(&Observer::no_code_for_all_sizes, {request.place, made.uncompiled});
+  const graph::SymbolValues captured = captured_sizes(request);
+  made = compile_graph(graph::with_numbers(graph, captured), way, events);
+  made.computation =
+      runtime::make_sized_computation(graph, captured, std::move(made.computation), specialise(way, request));
+  return made;
+}
+
+// -- levels
+
+/// A graph none of whose results requires grad. `direction`: for people.
+TensorComputation compile_tensors(const Request& request, const graph::Graph& graph, const CompileWay& way,
+                                  const char* direction, Events& events) {
+  const bool numbered = !request.backend.runs_captured() && observe::allows(observe::Counted::Graph, request.place);
+  if (!numbered) return runtime::make_aten_computation(graph);
+  events.tell(&Observer::graph_compile, {direction, /*is_done=*/false});
+  Compiled made = compile_sizes(request, graph, way, events);
+  events.tell(&Observer::program_made, {request.place, made, /*specialised=*/false});
+  if (!made.uncompiled.empty()) {
+    events.offer(graph::Stage::hints, [&] { return "the operators run one by one: " + made.uncompiled + "\n"; });
+  }
+  events.tell(&Observer::graph_compile, {direction, /*is_done=*/true});
+  return std::move(made.computation);
+}
+
+/// How operators run. What is generated is interpreted for tests that ask for that.
+Operators operators_of(const Backend& backend) {
+  const bool interpreted = backend.operators == Operators::Generated && settings().interpret_kernels;
+  return interpreted ? Operators::Interpreted : backend.operators;
+}
+
+TensorComputation compile_inference(const Request& request, Events& events) {
+  CompileWay way{.operators = operators_of(request.backend), .watched = request.watched};
+  if (way.operators == Operators::Generated) way.tuning = request.tuning;
+  return compile_tensors(request, request.graph, way, "FORWARDS", events);
+}
+
+/// A graph with gradients: its forward, and backwards that autograd's engine calls. The weights change with each step:
+/// nothing is prepared of them, and nothing measured.
+std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Events& events) {
+  const CompileWay way{.operators = operators_of(request.backend)};
+  const graph::Graph forward = runtime::forward_of(request.graph, *request.joint);
+  events.tell(&Observer::joint_graph, {request.place, forward, *request.joint});
+  TensorComputation forward_computation = compile_tensors(request, forward, way, "FORWARDS", events);
+  std::vector<TensorComputation> backwards;
+  for (const autograd::Backward& backward : request.joint->backwards) {
+    backwards.push_back(compile_tensors(request, backward.graph, way, "BACKWARDS", events));
+  }
+  return runtime::make_joint_computation(request.graph, std::move(*request.joint), std::move(forward_computation),
+                                         std::move(backwards), runtime::make_torch_computation(request.graph));
+}
+
+std::unique_ptr<runtime::Computation> without_joint(const Request& request, Events& events) {
+  events.tell(&Observer::no_joint_graph, {request.start, request.no_joint});
+  events.offer(graph::Stage::hints, [&] {
+    return "results require grad, and there is no joint graph (" + request.no_joint +
+           "): the torch calls run one by one, under autograd. For inference, call it under torch.no_grad() or "
+           "torch.inference_mode()\n";
+  });
+  return runtime::make_torch_computation(request.graph);
+}
+
+}  // namespace
+
+graph::SymbolValues captured_sizes(const Request& request) {
+  std::vector<const at::Tensor*> inputs;
+  for (const Ref& input : request.inputs) inputs.push_back(&unpack_tensor(input.get()));
+  return graph::SymbolReader(request.graph).read(inputs.data());
+}
+
+Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
+  const auto is_dense = [](const graph::Value& value) { return passes::is_dense_cpu(value.meta); };
+  if (!std::ranges::all_of(graph.values, is_dense))
+    return without_program(graph, way, sink, "tensors that are no plain tensors of the CPU");
+  Compiled result;
+  try {
+    graph::Graph captured = without_torch_level(graph);
+    lower::LoopProgram loops = make_program(graph, way, sink, result);
+    count(loops, result);
+    const bool interpreted = way.operators == Operators::Interpreted;
+    // Its memory is planned, and machine code made.
+    runtime::CompiledProgram program(std::move(loops),
+                                     interpreted ? runtime::KernelMode::Interpret : runtime::KernelMode::Machine);
+    program.offer(sink);
+    if (sink.watches()) result.watch = program.watch();
+    result.computation = runtime::make_compiled_computation(std::move(program), std::move(captured));
+  } catch (const passes::Unsupported& refusal) {
+    return without_program(graph, way, sink, refusal.what());
+  } catch (const runtime::NoCodeGenerator& missing) {
+    result.computation = runtime::make_aten_computation(graph);
+    result.uncompiled = missing.what();
+  }
+  return result;
+}
+
+std::unique_ptr<runtime::Computation> compile(const Request& request, Events& events) {
+  switch (request.backend.level) {
+    case Backend::Level::Torch:
+      return runtime::make_torch_computation(request.graph);
+    case Backend::Level::Module:
+      return call_backend(request);
+    case Backend::Level::Aten:
+      break;
+  }
+  const cache::Pause without(!request.disk_cache);
+  if (!request.needs_grad) return compile_inference(request, events);
+  return request.joint ? compile_joint(request, events) : without_joint(request, events);
+}
+
+}  // namespace magneto::compiler

@@ -1,0 +1,85 @@
+// From a captured graph to what runs it. The stages, in order, are those of pipeline.cpp.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "autograd/joint.h"
+#include "compiler/backends.h"
+#include "compiler/tune.h"
+#include "graph/graph.h"
+#include "graph/symbols.h"
+#include "observe/events.h"
+#include "observe/program_watch.h"
+#include "runtime/computation.h"
+
+namespace magneto::compiler {
+
+/// A captured graph, and how it is to be compiled.
+struct Request {
+  const graph::Graph& graph;
+  const Backend& backend;
+  /// Of a backend that is a Python callable: it, and the torch.fx.GraphModule that it gets. Borrowed.
+  PyObject *callable = nullptr, *module = nullptr;
+  /// Of the run that was captured; and which of them are watched (CompileWay).
+  const std::vector<Ref>& inputs;
+  std::vector<bool> watched;
+  /// A result requires gradients: they are those of the joint graph, or it says why there is none.
+  bool needs_grad = false;
+  std::shared_ptr<autograd::Joint> joint;
+  std::string no_joint;
+  /// What is compiled, for people: where it begins.
+  CodePlace start;
+  std::string place;
+  bool disk_cache = true;
+  /// Zero seconds: nothing is measured.
+  runtime::Tuning tuning;
+};
+
+/// Throws PythonError where the backend raised, and on Ctrl-C.
+std::unique_ptr<runtime::Computation> compile(const Request& request, observe::Events& events);
+
+// -- parts of it
+
+/// How one graph of tensors is compiled.
+struct CompileWay {
+  Backend::Operators operators = Backend::Operators::Generated;
+  /// It is a part already: what does not compile is not cut again.
+  bool whole = false;
+  /// By input: a convolution's weight whose every write is noticed (Prepacked::can_watch), and that there is room for.
+  std::vector<bool> watched;
+  /// Not zero seconds: alternatives are measured. The inputs are set then.
+  runtime::Tuning tuning;
+};
+
+/// Generated kernels for a graph none of whose results requires grad.
+struct Compiled {
+  std::unique_ptr<runtime::TensorComputation> computation;
+  /// Not empty: why the operators run one by one after all.
+  std::string uncompiled;
+  int64_t kernels = 0;
+  /// The instructions of their loops, and the expressions that would have made a kernel too large.
+  int64_t instructions = 0, cut = 0;
+  /// Operators that are called, by name.
+  std::vector<std::string> externs;
+  /// It was found in the cache on disk: nothing was lowered.
+  bool cached = false;
+  /// Kernels and products that measuring made otherwise.
+  int64_t tuned = 0;
+  /// If the sink watches.
+  std::shared_ptr<runtime::ProgramWatch> watch;
+};
+
+/// One graph of tensors. Throws PythonError on Ctrl-C while something is measured.
+Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
+/// The same of a graph with operators that are called as they are, on the tensors of the run: those that find
+/// data-dependent sizes, and those that nothing compiles. What stands between them is compiled, part by part. Nothing
+/// is measured. (parts.cpp)
+Compiled compile_parts(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
+/// What a Python callable makes of the graph. (callable.cpp)
+std::unique_ptr<runtime::Computation> call_backend(const Request& request);
+/// What the graph's symbols were in the capture.
+graph::SymbolValues captured_sizes(const Request& request);
+
+}  // namespace magneto::compiler

@@ -1,0 +1,46 @@
+// Functions that CPython exports for its own use, by names of ours. From 3.13 on its internal headers declare some.
+#pragma once
+
+#include <Python.h>
+
+extern "C" {
+PyObject* _PyList_Extend(PyListObject* list, PyObject* iterable);
+int _PySet_Update(PyObject* set, PyObject* iterable);
+int _PySet_NextEntry(PyObject* set, Py_ssize_t* position, PyObject** key, Py_hash_t* hash);
+int _PyDict_MergeEx(PyObject* dict, PyObject* other, int override);
+PyObject* _PyUnicode_JoinArray(PyObject* separator, PyObject* const* items, Py_ssize_t count);
+}
+
+namespace magneto {
+
+/// What the class and its bases have by that name; borrowed, null without an exception: nothing.
+inline PyObject* lookup_in_type(PyTypeObject* type, PyObject* name) { return _PyType_Lookup(type, name); }
+
+/// weakref.ref.
+inline PyTypeObject* weakref_type() { return &_PyWeakref_RefType; }
+
+/// `list.extend(iterable)`, with LIST_EXTEND's errors. New reference to None.
+inline PyObject* extend_list(PyObject* list, PyObject* iterable) {
+  return _PyList_Extend(reinterpret_cast<PyListObject*>(list), iterable);
+}
+
+/// `set.update(iterable)`. Negative: raised.
+inline int update_set(PyObject* set, PyObject* iterable) { return _PySet_Update(set, iterable); }
+
+/// Goes through a set as PyDict_Next does through a dict; borrowed.
+inline bool next_in_set(PyObject* set, Py_ssize_t* position, PyObject** key, Py_hash_t* hash) {
+  return _PySet_NextEntry(set, position, key, hash) != 0;
+}
+
+/// `dict.update(other)` that refuses a key which is there already. Negative: raised.
+inline int merge_into_dict(PyObject* dict, PyObject* other) { return _PyDict_MergeEx(dict, other, 2); }
+
+/// `separator.join(items)`. New reference.
+inline PyObject* join_strings(PyObject* separator, PyObject* const* items, Py_ssize_t count) {
+  return _PyUnicode_JoinArray(separator, items, count);
+}
+
+/// How errors about arguments name a function. New reference.
+inline PyObject* function_text(PyObject* function) { return _PyObject_FunctionStr(function); }
+
+}  // namespace magneto

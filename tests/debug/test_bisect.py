@@ -1,0 +1,176 @@
+"""Ablation and bisecting: faults planted in each stage are named, by magneto.bisect and by `python -m magneto doctor`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import magneto
+from magneto import _C
+from magneto._debug import bisect, doctor
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with magneto.config.patch(debug_dir=str(tmp_path)):
+        yield tmp_path
+    _C.clear_faults()
+
+
+def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = F.layer_norm(x @ w, (16,))
+    z = torch.relu(y) + x
+    for _ in range(2):
+        z = torch.tanh(z @ w) * y
+    return torch.softmax(z, -1)
+
+
+def inputs(gradients: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(8, 16, requires_grad=gradients), torch.randn(16, 16, requires_grad=gradients)
+
+
+def test_numbers_and_limits() -> None:
+    x, w = inputs()
+    want = program(x, w)
+    _C.record_numbers(True)
+    try:
+        torch.testing.assert_close(magneto.compile(program)(x, w), want)
+        numbered = _C.numbered()
+    finally:
+        _C.record_numbers(False)
+    assert len(numbered["graph"]) == 1 and "program" in numbered["graph"][0]
+    assert numbered["pass"][0] == "functionalise" and "merge_common" in numbered["pass"]
+    assert any("aten.tanh.default" in name and "test_bisect.py" in name for name in numbered["kernel"])
+    for setting in ("graph_limit", "pass_limit", "kernel_limit"):
+        for limit in (0, 1, 2, 5):
+            magneto.reset()
+            _C.record_numbers(False)  # counts from one again
+            with magneto.config.patch({setting: limit}), warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # without passes operators run one by one
+                torch.testing.assert_close(magneto.compile(program)(x, w), want)
+
+
+def test_what_is_right_is_said_to_be() -> None:
+    found = magneto.bisect(program, inputs(gradients=True))
+    assert not found.stage and "does what eager does" in str(found)
+    assert all(row.verdict == "ok" for row in found.rows)
+
+
+def test_the_program_s_own_error() -> None:
+    found = magneto.bisect(lambda x: x[7], (torch.randn(3),))
+    assert found.stage == "the program itself" and "IndexError" in found.failure
+
+
+@pytest.mark.parametrize(
+    ("place", "subject", "stage", "names"),
+    [
+        ("kernel.lane", "tanh", "code generation", {"graph": "program", "kernel": "aten.tanh.default"}),
+        ("pass.merge_common", "aten::tanh>aten::sigmoid", "passes", {"graph": "program", "pass_name": "merge_common"}),
+        ("lower.raise", "aten._softmax.default", "lowering", {"graph": "program", "failure": "no rule for"}),
+        ("lower.crash", "aten.tanh.default", "lowering", {"graph": "program", "failure": "SIGABRT"}),
+    ],
+)
+def test_planted_faults(place: str, subject: str, stage: str, names: dict[str, str]) -> None:
+    _C.plant_fault(place, subject)
+    found = magneto.bisect(magneto.compile(program), inputs())
+    assert found.stage == stage, str(found)
+    for name, text in names.items():
+        assert text in getattr(found, name), (name, str(found))
+    assert f"At fault: {stage}" in str(found)
+    script = Path(found.script).read_text()
+    assert script.count("torch.ops.aten.") == 1
+
+
+def test_a_write_that_a_pass_loses() -> None:
+    def writes(x):
+        x.add_(1)
+        return x.sin()
+
+    _C.plant_fault("pass.functionalise", "write")
+    found = magneto.bisect(writes, (torch.randn(4),))
+    assert (found.stage, found.failure.partition(":")[0]) == ("passes", "input 0 afterwards")
+    assert "functionalise" in found.pass_name
+
+
+def test_a_wrong_gradient() -> None:
+    _C.plant_fault("backward", "aten::tanh_backward>aten::sigmoid_backward")
+    found = magneto.bisect(program, inputs(gradients=True))
+    assert found.stage == "autograd" and found.function.startswith("program ")
+    assert found.failure.startswith("gradient of input")
+    assert {row.name: row.verdict for row in found.rows}["no joint graph"] == "ok"
+
+
+def test_a_check_of_one_s_own() -> None:
+    _C.plant_fault("kernel.wrong", "tanh")
+    found = magneto.bisect(torch.tanh, (torch.randn(64),), check=lambda y: bool((y.abs() <= 1).all()))
+    assert (found.stage, found.failure) == ("code generation", "the check says no")
+    assert not magneto.bisect(torch.tanh, (torch.randn(64),), check=lambda y: y.shape == (64,)).stage
+
+
+SCRIPT = """
+import sys
+import torch
+
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh(), torch.nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+step = torch.compile(model)
+for _ in range(2):
+    loss = step(torch.ones(4, 8)).square().sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print(sys.argv[1:], loss.item())
+"""
+
+
+def test_doctor_of_a_script_that_is_right(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
+    done = subprocess.run(
+        [sys.executable, "-m", "magneto", "doctor", "train.py", "an argument"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "does what eager does" in done.stdout
+    missing = subprocess.run(
+        [sys.executable, "-m", "magneto", "doctor", "no.py"], capture_output=True, text=True, env=environment
+    )
+    assert missing.returncode == 2 and "no such file" in missing.stderr
+
+
+def test_doctor_of_a_script_with_a_wrong_backend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(
+        SCRIPT.replace("torch.compile(model)", "torch.compile(model, backend=wrong)").replace(
+            "step =",
+            "def wrong(gm, inputs):\n    return lambda *args: [x * 1.5 for x in gm.forward(*args)]\n\nstep =",
+        )
+    )
+    assert doctor.main([str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "At fault: backend" in said
+    report = Path(said.rpartition("report: ")[2].strip())
+    assert "At fault: backend" in report.read_text() and "doctor" in report.read_text()
+
+
+def test_values_of_a_program() -> None:
+    names = {"x": torch.ones(2), "n": 3, "m": torch.nn.Linear(1, 1), "l": [torch.ones(1), 2], "__name__": "a", "s": "t"}
+    assert set(doctor.values_of(names)) == {"x", "n", "m.weight", "m.bias", "l[0]"}
+
+
+def test_table_of_variants() -> None:
+    assert len(bisect.OTHERS) == len(bisect._OTHER_NAMES)

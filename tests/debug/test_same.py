@@ -1,0 +1,120 @@
+"""Compiled results beside eager's: what is noise and what is not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from magneto._debug import names, same
+
+
+def model(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.softmax(x @ w, -1)
+    return y, y.argmax(-1)
+
+
+def inputs(gradients: bool = True) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.randn(64, 96, requires_grad=gradients), torch.randn(96, 96, requires_grad=gradients)]
+
+
+def test_the_same_is_the_same() -> None:
+    assert names.same_two_models(model, model, inputs())
+
+
+def test_another_order_of_operations_is_noise() -> None:
+    def other(x, w):
+        parts = [x[:, i : i + 8] @ w[i : i + 8] for i in range(0, 96, 8)]
+        y = torch.softmax(sum(parts), -1)
+        return y, y.argmax(-1)
+
+    assert names.same_two_models(model, other, inputs())
+
+
+def _one_element(y, other):
+    y = y.clone()
+    y[3, 5] = other
+    return y
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda y: y * 1.0001, same.NUMERICS),
+        (lambda y: y + 1, same.WRONG),
+        (lambda y: _one_element(y, 0.5), same.WRONG),
+        (lambda y: _one_element(y, float("nan")), same.NAN),
+        (lambda y: y.double(), same.STRUCTURE),
+        (lambda y: y[:3], same.STRUCTURE),
+    ],
+)
+def test_what_is_no_noise(change, kind) -> None:
+    def other(x, w):
+        y, index = model(x, w)
+        return change(y), index
+
+    found = same.differences(model, other, inputs(gradients=False))
+    assert [difference.kind for difference in found] == [kind]
+    assert found[0].where == "result 0" and str(found[0])
+
+
+def test_integers_that_are_not_close_to_a_border() -> None:
+    def other(x, w):
+        y, index = model(x, w)
+        return y, index + 1
+
+    assert not names.same_two_models(model, other, inputs())
+    assert names.same_two_models(model, other, inputs(), ignore_non_fp=True)
+
+
+def test_a_wrong_gradient_is_found_though_the_forward_is_right() -> None:
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 1.01
+
+    def other(x, w):
+        return model(Wrong.apply(x), w)
+
+    found = same.differences(model, other, inputs())
+    assert {difference.where for difference in found} == {"gradient of input 0"}
+    assert names.same_two_models(model, other, inputs(), only_fwd=True)
+
+
+def test_parameters_of_a_module_have_gradients() -> None:
+    module = torch.nn.Linear(4, 4)
+    found = same.results(module, [torch.randn(2, 4)])
+    assert set(found) == {"result 0", "gradient of weight", "gradient of bias"}
+
+
+def test_random_numbers_are_the_same() -> None:
+    def draws(x):
+        return torch.dropout(x, 0.5, True)
+
+    assert names.same_two_models(draws, draws, [torch.randn(100)])
+
+
+def test_low_precision_is_measured_by_its_own_noise() -> None:
+    def f(x):
+        return (x @ x).relu()
+
+    def fused(x):
+        return (x.float() @ x.float()).relu().bfloat16()
+
+    assert names.same_two_models(f, fused, [torch.randn(64, 64).bfloat16()])
+
+
+def test_cast_to_fp64() -> None:
+    cast, (x, n) = same.cast_to_fp64(torch.nn.Linear(2, 2), [torch.randn(1, 2, requires_grad=True), 3])
+    assert cast.weight.dtype == x.dtype == torch.float64 and x.requires_grad and n == 3
+
+
+def test_a_backend_whose_results_are_wrong() -> None:
+    graph = torch.fx.symbolic_trace(lambda x: x.sin())
+    assert names.backend_accuracy_fails(graph, [torch.randn(3)], lambda gm, inputs: lambda x: (x.cos(),))
+    assert not names.backend_accuracy_fails(graph, [torch.randn(3)], lambda gm, inputs: lambda x: (x.sin(),))
+    assert not names.backend_accuracy_fails(graph, [torch.randn(3)], lambda gm, inputs: 1 / 0)
