@@ -132,11 +132,18 @@ def command(*arguments: str, folder: Path | None = None) -> subprocess.Completed
     )
 
 
-@pytest.mark.parametrize("arguments", [("run",), ("explain",), ("why", "f"), ("why",), ("doctor", "nothing")])
+@pytest.mark.parametrize("arguments", [("run",), ("explain",), ("why", "f"), ("why",)])
 def test_without_a_script_there_is_usage_alone(arguments: tuple[str, ...]) -> None:
     done = command(*arguments)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("`python -m magneto`"), done
     assert "Nothing was captured" not in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command_of_script", ["run", "explain", "doctor"])
+def test_a_script_that_is_not_there_is_named(command_of_script: str) -> None:
+    done = command(command_of_script, "nothing")
+    assert done.returncode == 2 and done.stdout == "", done
+    assert done.stderr == "python -m magneto: can't open file 'nothing': there is no such file\n"
 
 
 def test_version() -> None:

@@ -51,11 +51,16 @@ def test_aliases_are_written_nowhere_else() -> None:
         }
 
 
+def another(name: str) -> bool | int | float | str:
+    """A value that is not the default."""
+    value = SETTINGS[name].default
+    of_few = {"repro_after": "aot", "repro_level": 3}
+    return of_few.get(name, {bool: not value, int: 7, float: 0.5, str: "elsewhere"}[type(value)])
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_core_takes_each_type(name: str) -> None:
-    value = SETTINGS[name].default
-    other = {bool: not value, int: 7, float: 0.5, str: "x"}[type(value)]
-    other = {"repro_after": "aot", "repro_level": 3}.get(name, other)  # of few
+    other = another(name)
     with magneto.config.patch({name: other}):
         assert getattr(magneto.config, name) == other
     with pytest.raises(magneto.exc.InvalidValue, match=name):
@@ -65,8 +70,8 @@ def test_the_core_takes_each_type(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if setting.environment])
 def test_environment(name: str) -> None:
     setting = SETTINGS[name]
-    other = not setting.default if isinstance(setting.default, bool) else "elsewhere"
-    text = str(int(other)) if isinstance(other, bool) else other
+    other = another(name)
+    text = str(int(other)) if isinstance(other, bool) else str(other)
     code = f"import magneto.config as c; assert c.{name} == {other!r}, c.{name}; assert c.help({name!r})"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, setting.environment: text}, cwd=ROOT)
 
