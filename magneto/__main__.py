@@ -44,7 +44,7 @@ def why(arguments: list[str]) -> int:
     from magneto import _history
 
     names: dict[str, Any] = {}
-    return _run(arguments[1:], names, lambda: print(_history.why_named(arguments[0], names), end=""))
+    return _run(arguments[1:], names, lambda: print(repr(_history.why_named(arguments[0], names))))
 
 
 def _run(arguments: list[str], names: dict[str, Any], finish: Callable[[], None] = lambda: None) -> int:

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magneto import _C, _text_table, config, exc
-from magneto._advice import advice
+from magneto import _C, config, exc
+from magneto._advice import Advice, advice, place_parts
+from magneto._text_table import Table, Tables
 
 
 class Row(NamedTuple):
@@ -34,6 +35,7 @@ class Row(NamedTuple):
     cause: str
     example: str  # of the last time; of recompiles a line for each
     total: int  # times
+    needed_at: str = ""  # of recompiles: the user's line that needed the guard that failed, "file:line in function"
 
     @property
     def last(self) -> str:
@@ -64,38 +66,46 @@ class Change:
     function: str
     count: int
     example: str
+    file: str = ""  # where the program needs it to be as it was
+    line: int = 0
+
+    @property
+    def source(self) -> str:
+        """The line of the program that needs it."""
+        return linecache.getline(self.file, self.line).strip()
+
+    @property
+    def needed_at(self) -> str:
+        """ "playground.py:6: return x + 1"."""
+        place = f"{self.file}:{self.line}" if self.file else self.function
+        return f"{place}\n{self.source}" if self.source else place
 
 
 @dataclass(frozen=True, repr=False)
-class Recompiles(_text_table.Tables):
+class Recompiles(Tables):
     """What `recompiles` gives: the changes, most frequent first."""
 
     changes: list[Change]
     _nothing = "Nothing was captured again."
 
-    def _tables(self) -> Iterable[_text_table.Table]:
-        head = ("Count", "What keeps changing", "In", "What would stop it")
-        rows = [(str(one.count), f"{one.what}\n({one.example})", one.function, one.remedy) for one in self.changes]
-        yield _text_table.Table("Recompiles", head, rows)
-
-    def __str__(self) -> str:
-        if not self.changes:
-            return "Nothing was captured again.\n"
-        head = ("Count", "What keeps changing", "In", "What would stop it")
-        body = [(str(one.count), f"{one.what}\n({one.example})", one.function, one.remedy) for one in self.changes]
-        return "\n".join(_text_table.plain(head, body)) + "\n"
+    def _tables(self) -> Iterable[Table]:
+        head = ("Count", "What keeps changing", "Needed at", "What would stop it")
+        rows = [(str(one.count), f"{one.what}\n({one.example})", one.needed_at, one.remedy) for one in self.changes]
+        yield Table("Recompiles", head, rows)
 
 
 def changes(found: Iterable[Row]) -> list[Change]:
-    """Recompiles by what had changed, most frequent first."""
-    groups: dict[tuple[str, str, str], list[Row]] = {}
+    """Recompiles by what had changed, most frequent first: one for a cause, wherever it made a capture anew."""
+    groups: dict[tuple[str, str, str], list[tuple[Row, Advice]]] = {}
     for row in found:
-        what, remedy = advice(row.cause)
-        groups.setdefault((what, remedy, row.place), []).append(row)
-    ranked = [
-        Change(what, remedy, place, sum(row.total for row in same), same[-1].last)
-        for (what, remedy, place), same in groups.items()
-    ]
+        said = advice(row.cause, row.needed_at)
+        groups.setdefault((said.what, row.file, row.function), []).append((row, said))
+    ranked = []
+    for (what, _, _), same in groups.items():
+        row, said = next(((row, said) for row, said in same if row.needed_at), same[0])
+        file, line = place_parts(row.needed_at)
+        total = sum(one.total for one, _ in same)
+        ranked.append(Change(what, said.remedy, row.place, total, same[-1][0].last, file, line))
     return sorted(ranked, key=lambda change: -change.count)
 
 
@@ -105,19 +115,19 @@ def recompiles() -> Recompiles:
 
 
 @dataclass(frozen=True, repr=False)
-class Why(_text_table.Tables):
+class Why(Tables):
     """What `why` gives: `print` it, or read the fields."""
 
     function: str
     verdict: str
     reasons: list[str] = field(default_factory=list)
 
-    def _tables(self) -> Iterable[_text_table.Table]:
-        rows = [(reason,) for reason in self.reasons or ["-"]]
-        yield _text_table.Table(f"{self.function}: {self.verdict}", ("Because",), rows)
+    def _tables(self) -> Iterable[Table]:
+        yield Table(f"{self.function}: {self.verdict}", ("Because",), [(reason,) for reason in self.reasons])
 
-    def __str__(self) -> str:
-        return "\n".join([f"{self.function}: {self.verdict}", *(f"  - {reason}" for reason in self.reasons)]) + "\n"
+    @property
+    def _nothing(self) -> str:  # type: ignore[override]
+        return f"{self.function}: {self.verdict}"
 
 
 _EAGER_CALLS = {
@@ -261,39 +271,35 @@ def _is_call_of(cause: str, *functions: Any) -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class Summary(_text_table.Tables):
+class Summary(Tables):
     """What `summary` gives."""
 
     rows: list[Row]
     _nothing = "Nothing was captured."
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
-
-    def _tables(self) -> Iterable[_text_table.Table]:
+    def _tables(self) -> Iterable[Table]:
         of = {event: [row for row in self.rows if row.event == event] for event in ("capture", *_EVENTS)}
-        yield _text_table.Table(
-            "Captured",
-            ("Segment", "Captures"),
-            [(row.place, str(row.total)) for row in of["capture"]],
-        )
-        yield _text_table.Table(
+        yield Table("Captured", ("Segment", "Captures"), [(row.place, str(row.total)) for row in of["capture"]])
+        yield Table(
             "Graph breaks",
-            ("Count", "Reason", "At"),
-            [(str(row.total), row.cause, row.place) for row in sorted(of["graph_break"], key=lambda row: -row.total)],
+            ("Count", "Reason", "At", "Line"),
+            [
+                (str(row.total), row.cause, row.place, linecache.getline(row.file, row.line).strip())
+                for row in sorted(of["graph_break"], key=lambda row: -row.total)
+            ],
         )
-        yield _text_table.Table(
+        yield Table(
             "Recompiles",
-            ("Count", "What keeps changing", "In", "What would stop it"),
-            [(str(one.count), one.what, one.function, one.remedy) for one in changes(of["recompile"])],
+            ("Count", "What keeps changing", "Needed at", "What would stop it"),
+            [(str(one.count), one.what, one.needed_at, one.remedy) for one in changes(of["recompile"])],
         )
         left = [*of["fallback"], *of["limit"], *of["undone"], *of["skipped"]]
-        yield _text_table.Table(
+        yield Table(
             "Left to CPython",
             ("Count", "Cause", "At"),
             [(str(row.total), f"{row.cause}: {row.example}" if row.example else row.cause, row.place) for row in left],
         )
-        yield _text_table.Table(
+        yield Table(
             "Trained at eager's speed",
             ("Count", "Why gradients are not compiled", "At"),
             [(str(row.total), row.cause, row.place) for row in of["no_joint"]],

@@ -11,14 +11,18 @@ import itertools
 import linecache
 import os
 import platform
+import re
 import sys
 import tempfile
 import traceback
 import types
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from magneto import config
+import torch
+
+from magneto import _expressions, config
 
 Stack = Sequence[tuple[types.CodeType, int, int]]
 
@@ -61,7 +65,14 @@ def _marked(code: types.CodeType, offset: int, line: int) -> list[str]:
 
 def graph_break(reason: str, message: str, explanation: str, hint: str, stack: Stack) -> str:
     """A graph break, in the log and in the errors of `fullgraph=True`."""
-    code, _, line = stack[-1]
+    user = _users(stack)
+    code, offset, line = user[-1]
+    words = {
+        "{name}": _called(message),
+        "{expression}": _expressions.at(code, offset) or linecache.getline(code.co_filename, line).strip() or "this",
+    }
+    for word, text in words.items():
+        explanation, hint = explanation.replace(word, text), hint.replace(word, text)
     lines = [
         f"Graph break in user code at {code.co_filename}:{line}",
         f"Reason: {reason}: {message}",
@@ -73,9 +84,89 @@ def graph_break(reason: str, message: str, explanation: str, hint: str, stack: S
     return "\n".join(lines) + "\n" + user_stack(stack)
 
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+_OURS = os.path.dirname(__file__) + os.sep
+
+
+def _users(stack: Stack) -> Stack:
+    """The stack down to the innermost frame that is neither PyTorch's nor Magneto's; all of it, if there is none."""
+    for length in range(len(stack), 0, -1):
+        if not stack[length - 1][0].co_filename.startswith((_TORCH, _OURS)):
+            return stack[:length]
+    return stack
+
+
+def _called(message: str) -> str:
+    """The name in a break's message, as programs write it: "call of builtins.print", "mylib.f.default: no kernel"."""
+    called = message.partition("call of ")[2].removeprefix("the C function ")
+    if called:
+        name = called.partition(" ")[0].removeprefix("builtins.").removeprefix("__main__.")
+        name = name.removeprefix("torch._tensor.")
+        return re.sub(r"^torch\._C\.(TensorBase|_TensorBase)\.", "Tensor.", name)
+    operator = message.partition(": ")[0]
+    return re.sub(r"^(\w+)\.(\w+)(\.default)?$", r"\1::\2", operator)
+
+
+def readable(text: str, code: types.CodeType, offset: int) -> str:
+    """A guard's failure with the user's expressions for what lay on the value stack in front of the instruction."""
+
+    def expression(found: re.Match[str]) -> str:
+        return _expressions.on_stack(code, offset, int(found[1])) or "a value of the line"
+
+    return re.sub(r"___stack(\d+)", expression, text)
+
+
+_PLACE = re.compile(r"(?P<file>.*):(?P<line>\d+) in (?P<function>\S+)")
+
+
+def needed_at(place: str, indent: int) -> str:
+    """The user's line that needed a guard, as a further line: `return x + 1  # playground.py:6 in fn`."""
+    if (found := _PLACE.fullmatch(place)) is None:
+        return ""
+    line = linecache.getline(found["file"], int(found["line"])).strip()
+    name = f"{os.path.basename(found['file'])}:{found['line']} in {found['function']}"
+    return "\n" + " " * indent + (f"{line}  # {name}" if line else f"# {name}")
+
+
+def backend_failure(backend: Any, cause: BaseException, place: str) -> str:
+    """A backend raised, or gave what can't be called: who, when it compiled what, in which line of its own."""
+    name = _name_of(backend)
+    frames = traceback.extract_tb(cause.__traceback__)
+    if not frames and str(cause).startswith("the backend returned"):
+        returned = str(cause).removeprefix("the backend returned ").partition(",")[0]
+        return f"the backend {name} returned {returned} for {place}; it must return a callable"
+    text = f"the backend {name} raised {type(cause).__name__} when it compiled {place}: {cause}"
+    if frames:
+        last = frames[-1]
+        text += f'\n  File "{last.filename}", line {last.lineno}, in {last.name}'
+        text += f"\n    {last.line}" if last.line else ""
+    return text + "\nUntil that is mended, backend='eager' runs the same graph without it."
+
+
+def _name_of(backend: Any) -> str:
+    """ "mine (mine.py:3)"."""
+    name = getattr(backend, "__qualname__", None) or type(backend).__qualname__
+    code = getattr(backend, "__code__", None)
+    return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name
+
+
+def broken_promise(promise: str, place: str, code: types.CodeType | None, line: int) -> str:
+    """An operator gave another tensor than its fake says: who, where, both sides, and what to do."""
+    operator, _, sides = promise.partition(" returned ")
+    where = ""
+    if code is not None:
+        source = linecache.getline(code.co_filename, line).strip()
+        where = f" at {code.co_filename}:{line} in {code.co_qualname}" + (f": `{source}`" if source else "") + ";"
+    return (
+        f"The operator {operator} breaks its promise: it returned {sides}{where} CPython runs {place} instead. Mend "
+        f'the function under torch.library.register_fake("{operator}"): it has to give the shape and the dtype that '
+        "the operator gives."
+    )
+
+
 def graph_break_again(reason: str, stack: Stack, count: int) -> str:
     """The same break as in an earlier message, of another capture."""
-    code, _, line = stack[-1]
+    code, _, line = _users(stack)[-1]
     return f"Graph break in user code at {code.co_filename}:{line}, the same for the {count}th time: {reason}"
 
 

@@ -4,7 +4,7 @@
     with magneto.config.patch(verbose=True): ...
     @magneto.config.patch("cache_size_limit", 2)
     def test(): ...
-    print(magneto.config.help())
+    magneto.config.help()               # all of them, as a table; help("verbose"): one
 
 An unknown name or a value of another type is an error at once. This module's own class checks assignments; the values
 live in the core, which is told of each change.
@@ -12,38 +12,16 @@ live in the core, which is told of each change.
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._config_module import ContextDecorator  # also of classes of tests
+from magneto import _C, _setting, exc
+from magneto._setting import Setting
+from magneto._text_table import Shown
 
-from magneto import _C, exc
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One row of the table."""
-
-    default: bool | int | float | str
-    doc: str
-    minimum: float | None = None  # for numbers
-    use: str = "process"  # "callable": an option of one compiled callable as well; "tests": for tests of Magneto
-    environment: str = ""  # a variable that changes the default: "1" and "0" for bool, text for str
-    torch: tuple[str, ...] = ()  # the settings of PyTorch that it is: "dynamo.recompile_limit"
-
-
-# src/support/settings.def
-SETTINGS: Mapping[str, Setting] = {
-    name: Setting(default, doc, minimum, use, environment, tuple(torch.split()))
-    for name, default, minimum, use, environment, torch, doc in _C.setting_rows()
-}
-
-# Of settings that can have few values only.
-_CHOICES: Mapping[str, tuple[Any, ...]] = {"repro_after": ("", "dynamo", "aot"), "repro_level": (1, 2, 3, 4)}
+SETTINGS: Mapping[str, Setting] = {name: row for name, row in _setting.rows().items() if row.use != "tests"}
 
 if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_page.py
     disable: bool
@@ -55,10 +33,6 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     error_on_recompile: bool
     fail_on_recompile_limit_hit: bool
     strict: bool
-    fail_stage: str
-    exit_every: int
-    interpret_kernels: bool
-    max_autotune_takes: int
     repro_after: str
     repro_level: int
     repro_forward_only: bool
@@ -97,23 +71,11 @@ reorderable_logging_functions: set[Any] = set()
 _C.set_reorderable_functions(reorderable_logging_functions)
 
 
-def check(name: str, value: Any) -> None:
-    """Raises `InvalidSetting` for an unknown name and `InvalidValue` for a value that the setting can't have."""
-    setting = SETTINGS.get(name)
-    if setting is None:
-        raise exc.InvalidSetting("setting", name, SETTINGS)
-    kind = type(setting.default)
-    if type(value) is not kind and not (kind is float and type(value) is int):
-        raise exc.InvalidValue(f"config.{name} takes {kind.__name__}, not {value!r} ({type(value).__name__})")
-    if name in _CHOICES and value not in _CHOICES[name]:
-        raise exc.InvalidValue(f"config.{name} is one of {', '.join(map(repr, _CHOICES[name]))}, not {value!r}")
-    if setting.minimum is not None and not float(value) >= setting.minimum:  # NaN is not, either
-        raise exc.InvalidValue(f"config.{name} must be at least {setting.minimum:g}, not {value}")
-
-
-def torch_names(setting: Setting) -> list[str]:
-    """The settings of PyTorch's modules that it is, by their whole names."""
-    return [f"torch._{module}.config.{name}" for module, _, name in (alias.partition(".") for alias in setting.torch)]
+_settings = _setting.Settings("config", SETTINGS)
+_values = _settings.values
+check = _settings.check
+changes = _setting.changes
+torch_names = _setting.torch_names
 
 
 def current() -> dict[str, Any]:
@@ -121,80 +83,29 @@ def current() -> dict[str, Any]:
     return dict(_values)
 
 
-def help(name: str | None = None) -> str:
-    """The settings with type, value, default and meaning; or one of them."""
-    if name is not None and name not in SETTINGS:
-        raise exc.InvalidSetting("setting", name, SETTINGS)
-    lines = []
-    for key, setting in SETTINGS.items():
-        if name in (None, key):
-            facts = f"default {setting.default!r}"
-            if setting.environment:
-                facts += f"; environment: {setting.environment}"
-            if setting.torch:
-                facts += f"; as {', '.join(torch_names(setting))}"
-            doc = f"For tests: {setting.doc}" if setting.use == "tests" else setting.doc
-            lines += [f"{key}: {type(setting.default).__name__} = {_values[key]!r} ({facts})", f"    {doc}"]
-    return "\n".join(lines)
+def help(name: str | None = None) -> Shown:
+    """The settings with value, default and meaning, as a table; or one of them."""
+    names = [name] if name is not None else [*SETTINGS]
+    rows = [_described(each, _settings.row(each)) for each in names]
+    return Shown("Settings", ("magneto.config.", "Value", "Default", "Meaning"), rows)
 
 
-def changes(first: Any, value: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What `patch` is to change: it takes a dict, or a name and a value, and keywords."""
-    if isinstance(first, str):
-        return {first: value, **settings}
-    if first is None or isinstance(first, Mapping):
-        return {**(first or {}), **settings}
-    raise exc.InvalidValue(f"config.patch takes a dict, a name and a value, or keywords, not {first!r}")
+def _described(name: str, setting: Setting) -> tuple[str, ...]:
+    meaning = [setting.doc]
+    if setting.environment:
+        meaning.append(f"Environment: {setting.environment}")
+    if setting.torch:
+        meaning.append(f"As {', '.join(torch_names(setting))}")
+    return name, repr(_values[name]), repr(setting.default), "\n".join(meaning)
 
 
-class patch(ContextDecorator):
+class patch(_setting.Patch):
     """Changes settings for a `with` block, for the calls of a decorated function, or for the tests of a class.
 
     Takes keyword arguments, a dict, or a name and a value.
     """
 
-    def __init__(self, first: Mapping[str, Any] | str | None = None, value: Any = None, **settings: Any) -> None:
-        self._changes = changes(first, value, settings)
-        for name, new in self._changes.items():
-            check(name, new)
-        self._previous: list[dict[str, Any]] = []
-
-    def __enter__(self) -> patch:  # type: ignore[override]
-        self._previous.append({name: _values[name] for name in self._changes})
-        for name, value in self._changes.items():
-            _assign(name, value)
-        return self
-
-    def __exit__(self, *exception: object) -> None:  # type: ignore[override]
-        for name, value in self._previous.pop().items():
-            _assign(name, value)
-
-
-_values: dict[str, Any] = {}
-
-
-def _assign(name: str, value: Any) -> None:
-    check(name, value)
-    _C.set_config(name, value)
-    _values[name] = value
-
-
-def _initial(setting: Setting) -> bool | int | float | str:
-    text = os.environ.get(setting.environment) if setting.environment else None
-    if text is None:
-        return setting.default
-    if isinstance(setting.default, str):
-        return text
-    if type(setting.default) in (int, float):
-        try:
-            return type(setting.default)(text)
-        except ValueError:
-            raise exc.InvalidValue(
-                f"The environment variable {setting.environment} must be a number, not {text!r}"
-            ) from None
-    if text not in ("0", "1"):
-        raise exc.InvalidValue(f"The environment variable {setting.environment} must be 0 or 1, not {text!r}")
-    return text == "1"
+    _of = _settings
 
 
 class _ConfigModule(types.ModuleType):
@@ -211,7 +122,7 @@ class _ConfigModule(types.ModuleType):
         if name.startswith("__"):
             super().__setattr__(name, value)
         else:
-            _assign(name, value)
+            _settings.assign(name, value)
 
     def __delattr__(self, name: str) -> None:
         raise exc.InvalidValue(f"config.{name} can't be deleted; set it to its default instead")
@@ -220,7 +131,4 @@ class _ConfigModule(types.ModuleType):
         return iter(sorted({*super().__dir__(), *SETTINGS}))
 
 
-for _name, _setting in SETTINGS.items():
-    _assign(_name, _initial(_setting))
-del _name, _setting
 sys.modules[__name__].__class__ = _ConfigModule

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import exc
+from magneto import _test_settings, exc
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,7 +37,7 @@ def test_each_reason_has_a_program_or_a_reason(tool: ModuleType) -> None:
 @pytest.mark.parametrize("reason", break_programs.EXAMPLES)
 def test_program_breaks(reason: str) -> None:
     example = break_programs.EXAMPLES[reason]
-    with magneto.config.patch(**example.settings):
+    with _test_settings.patch(**example.settings):
         magneto.compile(example.function, backend="eager")(*example.arguments())
     reasons = [text.partition(":")[0] for text in magneto.stats()["break_reasons"]]
     assert reason in reasons, reasons

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import magneto
+from magneto import _test_settings
 
 LOG = logging.getLogger("tests.deferred")
 
@@ -96,7 +97,7 @@ def test_prints(program: Callable[..., Any], backend: str, every: int, capfd: py
             seen.append(capfd.readouterr().out)
         return seen
 
-    with magneto.config.patch(exit_every=every, cache_size_limit=100):
+    with _test_settings.patch(exit_every=every), magneto.config.patch(cache_size_limit=100):
         actual, expected = run(magneto.compile(program, backend=backend)), run(program)
     if backend == "aot_eager":  # compiled gradients have a node of their own
         actual, expected = [[NODE.sub("grad_fn", line) for line in lines] for lines in (actual, expected)]

@@ -20,6 +20,7 @@ import torch
 from compare import assert_same
 
 import magneto
+from magneto import _test_settings
 
 
 class Segments:
@@ -1056,7 +1057,7 @@ def test_a_group_that_is_alive_at_an_exit(every: int) -> None:
             sums.append(total)
         return x, sums
 
-    with magneto.config.patch(exit_every=every, cache_size_limit=1000):
+    with _test_settings.patch(exit_every=every), magneto.config.patch(cache_size_limit=1000):
         compiled = magneto.compile(program, backend="eager")
         for numbers in ([1, 1, 2, 4, 4], [1, 1, 2, 4, 4], [3, 3]):
             assert_same(compiled(X, numbers), program(X, numbers))

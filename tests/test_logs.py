@@ -180,6 +180,86 @@ def test_silence_is_told_once_for_all(tmp_path: Path) -> None:
     assert "guards: nothing was compiled" in run(tmp_path, "import magneto", TORCH_LOGS="guards")["guards"]
 
 
+SIZES = """
+import torch, magneto
+
+def inner(x):
+    return x.reshape(2, -1)
+
+@magneto.compile(backend="eager")
+def f(x):
+    return inner(x) + 1
+
+f(torch.ones(4))
+f(torch.ones(8))
+g = magneto.compile(lambda x: x + 1, backend="eager", dynamic=True)
+g(torch.ones(5, 3))
+marked = torch.ones(6)
+magneto.mark_dynamic(marked, 0)
+h = magneto.compile(lambda x: x * 2, backend="eager")
+h(marked)
+"""
+
+
+def test_dynamic_says_why_a_size_became_dynamic(tmp_path: Path) -> None:
+    text = run(tmp_path, SIZES, TORCH_LOGS="dynamic")[""]
+    lines = [line for line in text.splitlines() if "create_symbol" in line]
+    why = ("it differs from call to call: it was 4", "dynamic=True", "dynamic=True", "marked by mark_dynamic")
+    assert len(lines) == len(why)
+    for line, reason in zip(lines, why, strict=True):
+        assert f"({reason}), for more info run with TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL=" in line
+    assert "create_symbol s0 = 8 for L['x'].size()[0] [2, int_oo] at playground.py:" in lines[0].replace(
+        f"{tmp_path}/", ""
+    )
+
+
+def test_extended_debug_shows_the_stack(tmp_path: Path) -> None:
+    text = run(tmp_path, SIZES, TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL="s0")[""]
+    assert "create_symbol s0 = 8" in text and "User stack (most recent call last):" in text
+    assert 'playground.py", line 9, in f' in text and "return inner(x) + 1" in text
+    text = run(tmp_path, SIZES, TORCHDYNAMO_EXTENDED_DEBUG_GUARD_ADDED="Eq(s0%2, 0)", TORCH_LOGS="dynamic")[""]
+    at = text.index("eval Eq(s0%2, 0) [guard added]")
+    stack = text[at:]
+    assert 'playground.py", line 9, in f' in stack and 'playground.py", line 5, in inner' in stack
+    assert "C++ stack:" not in text
+    more = run(tmp_path, SIZES, TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL="s0", TORCHDYNAMO_EXTENDED_DEBUG_CPP="1")[""]
+    assert "C++ stack:" in more
+
+
+def test_guards_print_device_modes_and_lines(tmp_path: Path) -> None:
+    text = """
+import torch, magneto
+
+@magneto.compile(backend="eager")
+def f(x, scale=2):
+    return x * scale + torch.ones(3)
+
+f(torch.ones(3))
+with torch.device("cpu"):
+    f(torch.ones(3))
+"""
+    shown = run(tmp_path, text, TORCH_LOGS="guards")["guards"]
+    first, _, second = shown.partition("[0/1] GUARDS:")
+    for part in (
+        "| +- DEFAULT_DEVICE: utils_device.CURRENT_DEVICE == None\n",
+        "| +- GLOBAL_STATE: ___check_global_state(",
+        "| +- TORCH_FUNCTION_MODE_STACK: ___check_torch_function_mode_stack()\n",
+    ):
+        assert part in first, part
+    assert "# return x * scale + torch.ones(3)  # playground.py:6 in f" in first
+    assert "CURRENT_DEVICE == device('cpu')" in second
+    assert "___check_torch_function_mode_stack(DeviceContext)" in second
+
+
+def test_a_debug_function_that_matches_nothing_says_so(tmp_path: Path) -> None:
+    text = "import torch, magneto\n\ndef forward(x):\n    return x + 1\n\n"
+    text += "magneto.compile(forward, backend='eager')(torch.ones(3))\n"
+    said = run(tmp_path, text, TORCHDYNAMO_DEBUG_FUNCTION="foward")[""]
+    assert "config.debug_function is 'foward', and nothing of that name was captured." in said
+    assert "Did you mean 'forward'?" in said and "Called were: forward." in said
+    assert run(tmp_path, text, TORCHDYNAMO_DEBUG_FUNCTION="forward") == {}
+
+
 def test_attempts_are_in_the_id(tmp_path: Path) -> None:
     text = """
 import torch, magneto

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 import magneto
-from magneto import exc
+from magneto import _test_settings, exc
 
 X, W, B = torch.randn(48, 40), torch.randn(40, 40), torch.randn(40)
 
@@ -55,7 +55,7 @@ def test_modes_give_eagers_results(cache: Path, mode: str) -> None:
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("alternative", range(5))
 def test_every_alternative_gives_eagers_results(cache: Path, alternative: int, dynamic: bool) -> None:
-    with magneto.config.patch(max_autotune_takes=alternative):
+    with _test_settings.patch(max_autotune_takes=alternative):
         stats = check(mode="max-autotune", dynamic=dynamic)
         assert (stats["tuned"] > 0) == (alternative > 0) and stats["cached_programs"] == 0
         if alternative == 4:  # all that an operator can do is called
@@ -96,7 +96,7 @@ def test_deterministic_measures_nothing(cache: Path, deterministic: str) -> None
     options = {"max_autotune": True, "deterministic": deterministic == "option"}
     torch.use_deterministic_algorithms(deterministic == "torch")
     try:
-        with magneto.config.patch(deterministic=deterministic == "setting", max_autotune_takes=4):
+        with _test_settings.patch(max_autotune_takes=4), magneto.config.patch(deterministic=deterministic == "setting"):
             stats = check(options={} if deterministic == "setting" else options)
     finally:
         torch.use_deterministic_algorithms(False)

@@ -13,6 +13,7 @@ from compare import assert_same
 from number_programs import PROGRAMS
 
 import magneto
+from magneto import _test_settings
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
@@ -36,7 +37,7 @@ SHAPES = {"counter_as_a_shape"}
 def test_numbers_under_forced_exits(function: Callable[..., Any], every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(number_programs, "TURNS", 12)
     x = torch.arange(3.0)
-    with magneto.config.patch(exit_every=every):
+    with _test_settings.patch(exit_every=every):
         compiled = magneto.compile(function, backend="eager")
         for _ in range(2):
             assert_same(compiled(x), function(x), exact=True)

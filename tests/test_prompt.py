@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import magneto
+from magneto import _progress
 from magneto._advice import advice
 
 X = torch.ones(3)
@@ -30,14 +33,15 @@ def results() -> dict[str, Any]:
         "recompiles": magneto.recompiles(),
         "why": magneto.why(scaled),
         "explain": magneto.explain(scaled)(X, 2),
+        "help": magneto.config.help(),
     }
 
 
 def test_results_are_tables_at_prompts_and_in_notebooks() -> None:
     for name, result in results().items():
-        text = repr(result)
-        assert text.startswith(("Captured\n╭", "Recompiles\n╭", "scaled: ")), (name, text)
-        assert "│" in text and "╰" in text and "\033" not in text
+        for text in (repr(result), *([str(result)] if name != "explain" else [])):
+            assert text.startswith(("Captured\n╭", "Recompiles\n╭", "scaled: ", "Settings\n╭")), (name, text)
+            assert "│" in text and "╰" in text and "\033" not in text
         page = result._repr_html_()
         assert page.count("<table>") == page.count("</table>") > 0 and "<th" in page and "│" not in page, name
 
@@ -48,7 +52,7 @@ def test_tables_where_nothing_happened() -> None:
         (magneto.summary(), "Nothing was captured."),
         (magneto.recompiles(), "Nothing was captured again."),
     ):
-        assert (str(result).rstrip("\n"), repr(result), result._repr_html_()) == (text, text, f"<p>{text}</p>")
+        assert (str(result), repr(result), result._repr_html_()) == (text + "\n", text, f"<p>{text}</p>")
 
 
 def test_html_is_text() -> None:
@@ -60,6 +64,15 @@ def test_html_is_text() -> None:
         compiled(X, mode)
     page = magneto.recompiles()._repr_html_()
     assert "<script>" not in page and "&lt;b&gt;" in page
+
+
+def test_help_is_a_table_of_the_users_settings() -> None:
+    text = magneto.config.help()
+    assert isinstance(text, str) and "cache_size_limit" in text and "│ 8 " in text
+    assert "exit_every" not in text and "TORCHDYNAMO_VERBOSE" in text
+    assert "cache_size_limit" not in magneto.config.help("verbose")
+    with magneto.config.patch(cache_size_limit=77):
+        assert "│ 77 " in magneto.config.help("cache_size_limit")
 
 
 def test_explain_prints_operators_as_programs_write_them() -> None:
@@ -107,21 +120,79 @@ def test_advice_names_things_as_programs_do(guard: str, what: str) -> None:
     assert said.what == what and "L[" not in said.remedy
 
 
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TORCH", "MAGNETO_STRICT"))}
     return subprocess.run(
-        [sys.executable, "-P", "-m", "magneto", *arguments], capture_output=True, text=True, timeout=120, env=clean
+        [sys.executable, "-P", "-m", "magneto", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=folder,
+        env=clean,
     )
 
 
-@pytest.mark.parametrize("arguments", [("run",), ("explain",), ("why", "f"), ("why",), ("doctor", "nothing")])
+@pytest.mark.parametrize("arguments", [("run",), ("explain",), ("why", "f"), ("why",)])
 def test_without_a_script_there_is_usage_alone(arguments: tuple[str, ...]) -> None:
     done = command(*arguments)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("`python -m magneto`"), done
     assert "Nothing was captured" not in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("command_of_script", ["run", "explain", "doctor"])
+def test_a_script_that_is_not_there_is_named(command_of_script: str) -> None:
+    done = command(command_of_script, "nothing")
+    assert done.returncode == 2 and done.stdout == "", done
+    assert done.stderr == "python -m magneto: can't open file 'nothing': there is no such file\n"
+
+
 def test_version() -> None:
     done = command("--version")
     assert done.returncode == 0 and done.stderr == ""
     assert done.stdout.startswith(f"Magneto {magneto.__version__} (PyTorch {torch.__version__}, CPython ")
+
+
+def test_doctor_needs_no_further_word() -> None:
+    done = command("doctor")
+    assert "versions" in done.stdout and "backend magneto" in done.stdout and done.returncode == 0, done
+
+
+class Display:
+    """What IPython gives for a display that is changed later."""
+
+    def __init__(self, shown: list[str]) -> None:
+        self.shown = shown
+
+    def update(self, data: dict[str, str], raw: bool) -> None:
+        self.shown.append(data["text/plain"])
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """IPython as a notebook's kernel has it: all that is displayed."""
+    shown: list[str] = []
+
+    def display(data: dict[str, str], raw: bool, display_id: bool) -> Display:
+        shown.append(data["text/plain"])
+        return Display(shown)
+
+    module = types.ModuleType("IPython")
+    module.get_ipython = lambda: types.SimpleNamespace(kernel=object())
+    module.display = types.SimpleNamespace(display=display)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    return shown
+
+
+def test_compiles_show_how_far_they_are_in_notebooks(notebook: list[str]) -> None:
+    with magneto.config.patch(progress_seconds=0, disk_cache=False):
+        model = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4)), torch.nn.GELU())
+        with torch.no_grad():
+            magneto.compile(model)(torch.ones(2, 8))
+    assert len(notebook) > 1 and notebook[0].startswith("magneto: ") and notebook[-1] == "", notebook
+    assert _progress._cell is None
+
+
+def test_no_progress_where_nobody_watches(capfd: pytest.CaptureFixture[str]) -> None:
+    with magneto.config.patch(progress_seconds=0, disk_cache=False):
+        magneto.compile(lambda x: x.sin() * 3)(X)
+    assert capfd.readouterr().err == "" and not _progress.show("a line")

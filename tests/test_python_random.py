@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import magneto
+from magneto import _test_settings
 
 OWN = random.Random(3)
 
@@ -109,7 +110,7 @@ def observe(function: Callable[..., Any], turns: int = 6) -> list[Any]:
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_programs(program: Callable[..., Any], backend: str, every: int) -> None:
-    with magneto.config.patch(exit_every=every, cache_size_limit=100):
+    with _test_settings.patch(exit_every=every), magneto.config.patch(cache_size_limit=100):
         got = observe(magneto.compile(program, backend=backend))
     for turn, (left, right) in enumerate(zip(got, observe(program), strict=True)):
         if isinstance(left, torch.Tensor):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from browser import Browser
 from report_logs import LogFile, large_graph
-from test_report import assembly, rows, write
+from test_report import assembly, magneto, rows, write
 
 from magneto._report import log, model
 
@@ -271,3 +271,35 @@ def test_narrow_pages_are_used_by_keys_alone(browser: Browser, pages: dict[int, 
     assert browser.run("app.compile.id") == "0/0" and not browser.run(visible)
     browser.key("5")
     assert browser.run("app.view") == "guards" and browser.run("document.activeElement !== document.body")
+
+
+TRAINING = """
+import torch, magneto
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 1))
+run = magneto.compile(model)
+for _ in range(3):
+    run(torch.randn(4, 8)).sum().backward()
+"""
+
+
+def test_training_has_both_graphs_and_what_is_saved(browser: Browser, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINING)
+    done = magneto(tmp_path, "report", "-o", "train.html", "--live", "train.py")
+    assert done.returncode == 0, done.stderr
+    open_compile(browser, tmp_path / "train.html", "0,0/0,memory")
+    assert rows(browser, ".phases option") == ["forward", "backward"]
+    saved = rows(browser, ".saved summary")
+    assert (
+        len(saved) == 1 and "For the backward: " in saved[0] and "saved" in saved[0] and "eager would save" in saved[0]
+    )
+    assert rows(browser, ".saved li")
+    forward = browser.run("app.links.rows.aten.map((row) => row.text)")
+    browser.run("app.setPhase(1)")
+    browser.key("1")
+    backward = browser.run("app.links.rows.aten.map((row) => row.text)")
+    assert forward != backward and any(
+        "native_layer_norm_backward" in line or "gelu_backward" in line for line in backward
+    )
+    browser.key("4")
+    assert any("GB/s" in row for row in rows(browser, ".table-rows .row"))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import _options
+from magneto import _C, _options, _test_settings
 from magneto._install import settings
 
 ROOT = Path(__file__).parents[1]
@@ -51,11 +51,16 @@ def test_aliases_are_written_nowhere_else() -> None:
         }
 
 
+def another(name: str) -> bool | int | float | str:
+    """A value that is not the default."""
+    value = SETTINGS[name].default
+    of_few = {"repro_after": "aot", "repro_level": 3}
+    return of_few.get(name, {bool: not value, int: 7, float: 0.5, str: "elsewhere"}[type(value)])
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_core_takes_each_type(name: str) -> None:
-    value = SETTINGS[name].default
-    other = {bool: not value, int: 7, float: 0.5, str: "x"}[type(value)]
-    other = {"repro_after": "aot", "repro_level": 3}.get(name, other)  # of few
+    other = another(name)
     with magneto.config.patch({name: other}):
         assert getattr(magneto.config, name) == other
     with pytest.raises(magneto.exc.InvalidValue, match=name):
@@ -65,8 +70,8 @@ def test_the_core_takes_each_type(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if setting.environment])
 def test_environment(name: str) -> None:
     setting = SETTINGS[name]
-    other = not setting.default if isinstance(setting.default, bool) else "elsewhere"
-    text = str(int(other)) if isinstance(other, bool) else other
+    other = another(name)
+    text = str(int(other)) if isinstance(other, bool) else str(other)
     code = f"import magneto.config as c; assert c.{name} == {other!r}, c.{name}; assert c.help({name!r})"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, setting.environment: text}, cwd=ROOT)
 
@@ -82,4 +87,11 @@ def test_options_are_the_rows_for_callables() -> None:
 
 def test_help_names_aliases() -> None:
     assert "torch._dynamo.config.recompile_limit" in magneto.config.help("cache_size_limit")
-    assert "For tests:" in magneto.config.help("strict")
+
+
+def test_settings_for_tests_are_apart() -> None:
+    assert set(SETTINGS) | set(_test_settings.SETTINGS) == {row[0] for row in _C.setting_rows()}
+    for name in _test_settings.SETTINGS:
+        assert name not in magneto.config.help() and name not in dir(magneto.config)
+        with pytest.raises(magneto.exc.InvalidSetting):
+            getattr(magneto.config, name)

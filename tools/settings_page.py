@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from magneto import config
+from magneto import _setting, config
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "settings.md"
@@ -25,12 +25,12 @@ table is `src/support/settings.def`; everything else follows from it (`python to
 _TITLES = {
     "process": "",
     "callable": "\n## Also for one compiled callable\n\nIn `compile(..., options={NAME: value})` as well.\n\n",
-    "tests": "\n## For tests of Magneto\n\n",
+    "tests": "\n## For tests of Magneto\n\nIn `magneto._test_settings`.\n\n",
 }
 _COLUMNS = "| setting | default | environment | torch | |\n|---|---|---|---|---|\n"
 
 
-def _row(name: str, setting: config.Setting) -> str:
+def _row(name: str, setting: _setting.Setting) -> str:
     torch = ", ".join(f"`{alias}`" for alias in config.torch_names(setting))
     environment = f"`{setting.environment}`" if setting.environment else ""
     return f"| `{name}` | `{setting.default!r}` | {environment} | {torch} | {setting.doc} |\n"
@@ -41,7 +41,7 @@ def page() -> str:
     text = _HEAD
     for use, title in _TITLES.items():
         text += title + _COLUMNS
-        text += "".join(_row(name, setting) for name, setting in config.SETTINGS.items() if setting.use == use)
+        text += "".join(_row(name, setting) for name, setting in _setting.rows().items() if setting.use == use)
     return text
 
 

@@ -128,7 +128,9 @@ class optimize:
     ) -> None:
         for name, value in {"guard_export_fn": guard_export_fn, **others}.items():
             if value not in (None, False):
-                raise table.NotYet(f"torch._dynamo.optimize({name}=...) is to come; TORCH_LOGS=guards shows them.")
+                raise table.NotYet(
+                    f"torch._dynamo.optimize({name}=...) is not supported yet; TORCH_LOGS=guards shows them."
+                )
         self._watch = controls.tell_of_guard_failures(guard_fail_fn) if guard_fail_fn else None
         limit = recompile_limit if recompile_limit is not None else getattr(backend, "recompile_limit", None)
         self._arguments: dict[str, Any] = {

@@ -80,7 +80,12 @@ _TOP = (
     Name("on_compile_start", WORKS, "controls:on_compile_start"),
     Name("on_compile_end", WORKS, "controls:on_compile_end"),
     Name("export", TO_COME, "", _EXPORT),
-    Name("replay", TO_COME, "", "record and replay are to come"),
+    Name(
+        "replay",
+        TO_COME,
+        "",
+        "record and replay are not supported yet; use the reports of errors, magneto.config.debug_dir",
+    ),
 )
 
 # Backends of programs name these; libraries import them when they are loaded.
@@ -224,8 +229,8 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("list_mode_options", WORKS, "dynamo:list_mode_options"),
         Name("list_options", WORKS, "dynamo:list_options"),
         Name("cudagraph_mark_step_begin", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
-        Name("aoti_compile_and_package", TO_COME, "", "compiling ahead of time is to come"),
-        Name("aoti_load_package", TO_COME, "", "compiling ahead of time is to come"),
+        Name("aoti_compile_and_package", TO_COME, "", "compiling ahead of time is not supported yet"),
+        Name("aoti_load_package", TO_COME, "", "compiling ahead of time is not supported yet"),
     ),
     "torch._inductor.config": (),  # settings.INDUCTOR
     "torch._inductor.metrics": (
@@ -380,7 +385,7 @@ def refusing(name: str, note: str, original: Callable[[], Any] | None = None) ->
     def refuse(*args: Any, **kwargs: Any) -> Any:
         if original is not None and _is_torchs(_caller()):
             return original()(*args, **kwargs)
-        raise NotYet(f"{name} is not there under magneto.install(): {note}.")
+        raise NotYet(f"{name} is not supported yet under magneto.install(): {note}.")
 
     refuse.__name__ = refuse.__qualname__ = name.rpartition(".")[2]
     return refuse

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "capture/hints.h"
+
 namespace magneto {
 
 const BreakInfo& break_info(BreakReason reason) {
@@ -11,6 +13,24 @@ const BreakInfo& break_info(BreakReason reason) {
 #undef X
   };
   return infos[static_cast<size_t>(reason)];
+}
+
+BreakInfo break_info(BreakReason reason, std::string_view message) {
+  struct Row {
+    BreakReason reason;
+    std::string_view beginning;
+    const char *explanation, *hint;
+  };
+  static constexpr Row rows[] = {
+#define X(reason, beginning, explanation, hint) {BreakReason::reason, beginning, explanation, hint},
+#include "capture/hints.def"
+#undef X
+  };
+  const BreakInfo& info = break_info(reason);
+  for (const Row& row : rows) {
+    if (row.reason == reason && message.starts_with(row.beginning)) return {info.name, row.explanation, row.hint};
+  }
+  return info;
 }
 
 BreakReason reason_named(const char* name) {

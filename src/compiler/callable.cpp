@@ -5,6 +5,8 @@
 #include "graph/symbols.h"
 #include "observe/stats.h"
 #include "python/errors.h"
+#include "python/imported.h"
+#include "python/text.h"
 
 namespace magneto::compiler {
 namespace {
@@ -23,13 +25,22 @@ Ref example_inputs(const Request& request) {
   return inputs;
 }
 
+/// It raised, or gave what can't be called: its name, what it was to compile, and its own line.
+std::string backend_failure_text(const Request& request, PyObject* cause) {
+  SavedError saved;
+  static constinit Imported words("magneto._messages", "backend_failure");
+  const Ref place = text_object(request.place);
+  const Ref text = Ref::steal(PyObject_CallFunctionObjArgs(words.get(), request.callable, cause, place.get(), nullptr));
+  if (text && PyUnicode_Check(text.get())) return std::string(text_argument(text.get()));
+  PyErr_WriteUnraisable(nullptr);
+  return std::string("the backend raised ") + Py_TYPE(cause)->tp_name;
+}
+
 /// The current error becomes the cause of a BackendFailed; KeyboardInterrupt and the like stay as they are.
-void raise_backend_failed() {
+void raise_backend_failed(const Request& request) {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return;
   Ref cause = take_error_with_traceback();
-  const Ref text = Ref::steal(PyObject_Str(cause.get()));
-  dispatch::raise("BackendFailed", std::string("the backend raised ") + Py_TYPE(cause.get())->tp_name + ": " +
-                                       (text ? PyUnicode_AsUTF8(text.get()) : ""));
+  dispatch::raise("BackendFailed", backend_failure_text(request, cause.get()));
   const Ref failed = take_error_with_traceback();
   PyException_SetCause(failed.get(), cause.release());
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(failed.get())), failed.get());
@@ -45,7 +56,7 @@ std::unique_ptr<runtime::Computation> call_backend(const Request& request) {
     made = Ref();
   }
   if (!made) {
-    raise_backend_failed();
+    raise_backend_failed(request);
     throw PythonError{};
   }
   return runtime::make_callable_computation(std::move(made), request.graph, /*users=*/true);

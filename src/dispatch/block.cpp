@@ -35,12 +35,12 @@ struct Block {
   bool takes(PyCodeObject* code) {
     const auto found = taken.find(code);
     if (found != taken.end()) return found->second.second;
-    bool take = is_named(code) && reinterpret_cast<PyObject*>(code) != left_alone.get();
+    bool take = reinterpret_cast<PyObject*>(code) != left_alone.get();
     for (Py_ssize_t i = 0; take && i < PyTuple_GET_SIZE(skipped.get()); ++i) {
       PyObject* prefix = PyTuple_GET_ITEM(skipped.get(), i);
       take = PyUnicode_Tailmatch(code->co_filename, prefix, 0, PY_SSIZE_T_MAX, -1) == 0;
     }
-    if (const char* why = take ? unfit(code) : nullptr) {
+    if (const char* why = !take ? nullptr : is_named(code) ? unfit(code) : kNotNamed) {
       report_skipped({&decode(code), 0}, why);
       take = false;
     }

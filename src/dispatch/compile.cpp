@@ -8,6 +8,7 @@
 #include "dispatch/block.h"
 #include "dispatch/capture_setup.h"
 #include "dispatch/context.h"
+#include "dispatch/limits.h"
 #include "dispatch/log.h"
 #include "dispatch/observers.h"
 #include "dispatch/report.h"
@@ -187,56 +188,6 @@ bool compile_backend(Context& context, capture::Trace& trace, const capture::Sta
   return true;
 }
 
-std::string triggered_by(const Segment& segment, const guards::Roots& roots) {
-  return "\n    triggered by the following guard failure(s):\n" + failed_guards(segment, roots);
-}
-
-/// False: the stance forbids captures.
-bool stance_allows(const Context& context, const Segment& segment, const capture::Start& start,
-                   const guards::Roots& roots) {
-  if (stance() == Stance::FailOnRecompile) {
-    raise("RecompileError",
-          "The stance is \"fail_on_recompile\", and " + place_text(place_of(context, start)) +
-              (segment.entries.empty() ? " has not been captured yet. Call it once under the stance \"default\" first."
-                                       : " would be captured again" + triggered_by(segment, roots)));
-  }
-  return stance() == Stance::Default || stance() >= Stance::EagerThenCompile;
-}
-
-/// False: a limit is reached, or the recompile is an error.
-bool allow_another(Context& context, Segment& segment, const capture::Start& start, const guards::Roots& roots) {
-  const int64_t accumulated = settings().accumulated_cache_size_limit;
-  const auto fails = [&](const char* limit) {
-    if (!context.fullgraph && !settings().fail_on_recompile_limit_hit) return;
-    raise("FailOnRecompileLimitHit", std::string(limit) + " is reached, and " +
-                                         (context.fullgraph ? "fullgraph=True" : "config.fail_on_recompile_limit_hit") +
-                                         " makes that an error: " + place_text(place_of(context, start)) +
-                                         (segment.entries.empty() ? "" : triggered_by(segment, roots)));
-  };
-  if (captures_at({start.info->code, start.instr, context.instance}) >= accumulated) {
-    fails("accumulated_cache_size_limit");
-    if (PyErr_Occurred()) return false;
-    report_limit(segment, place_of(context, start), "accumulated_cache_size_limit", accumulated,
-                 "That many captures were made of it, for different modules, closures or calls of compile.");
-    return false;
-  }
-  if (segment.entries.empty()) return true;
-  for (const auto& entry : segment.entries) segment.data_changes |= entry->guards->failed_on_data();
-  report_recompile(context, segment, place_of(context, start), roots);
-  if (context.settings[&Settings::error_on_recompile]) {
-    raise("RecompileError", "Recompiling " + place_text(place_of(context, start)) + triggered_by(segment, roots));
-    return false;
-  }
-  const int64_t limit = entry_limit(context);
-  if (static_cast<int64_t>(segment.entries.size()) < limit) return true;
-  fails("cache_size_limit");
-  if (PyErr_Occurred()) return false;
-  const Entry& last = *segment.entries.front();
-  report_limit(segment, place_of(context, start), "cache_size_limit", limit,
-               "last reason: " + last.id + ": " + last.guards->explain(roots));
-  return false;
-}
-
 /// The program itself raised in the capture: CPython runs it, and is expected to raise the same; clears the error.
 void expect_raise(Segment& segment, const std::vector<CodePlace>& site) {
   const Ref raised = take_error();
@@ -275,7 +226,8 @@ class SegmentCompile {
 
   /// Null as for `entry_for`.
   Entry* run() {
-    if (!stance_allows(context_, segment_, start_, roots_) || !allow_another(context_, segment_, start_, roots_))
+    const int64_t captures = captures_at({start_.info->code, start_.instr, context_.instance});
+    if (!stance_allows(segment_, place_, roots_) || !allow_another(context_, segment_, place_, captures, roots_))
       return nullptr;
     const OutsideBlocks outside;
     const runtime::Progress progress(place_text(place_));
@@ -321,7 +273,7 @@ class SegmentCompile {
     capture::Capture capture(start_, segment_.known_breaks, segment_.memory);
     set_up(capture, context_, segment_, start_);
     if (log_.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log_;
-    if (log_.wants_any({"guards", "trace"})) capture.note_guard_places();
+    capture.note_guard_places();
     alive = capture.alive_fakes();
     try {
       capture::Trace trace = capture.run();
@@ -381,8 +333,7 @@ class SegmentCompile {
     history().captured(place_, trace.codes);
     for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
     trace_.captured(trace);
-    if (!log_enabled("dynamic")) return;
-    for (const std::string& line : trace.size_log) log("dynamic", line);
+    log_sizes(trace.size_log);
   }
 
   void tell_guards(const capture::Trace& trace) {
@@ -504,10 +455,11 @@ Entry* entry_for(Context& context, Segment& segment, const capture::Start& start
     if (Entry* entry = find_entry(segment, roots, slots)) return entry;
     // What was captured changed meanwhile: by another thread, a signal handler, a finaliser.
   }
-  fall_back(
-      context, segment, place_of(context, start),
-      {.cause = "unstable state",
-       .message = "what it reads changes while it is captured: " + segment.entries.front()->guards->explain(roots)});
+  const CodePlace place = place_of(context, start);
+  fall_back(context, segment, place,
+            {.cause = "unstable state",
+             .message = "what it reads changes while it is captured: " +
+                        failure_text(place, guards::failure_of(*segment.entries.front()->guards, roots), 2)});
   return nullptr;
 }
 

@@ -11,6 +11,7 @@
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
 #include "dispatch/observers.h"
+#include "dispatch/report.h"
 #include "dispatch/siblings.h"
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
@@ -108,8 +109,10 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
     }
   }
   const std::string& named = settings().debug_function;
-  if (!named.empty() && named != PyUnicode_AsUTF8(info->code->co_name))
+  if (!named.empty() && named != PyUnicode_AsUTF8(info->code->co_name)) {
+    report_skipped({info, 0}, kNotNamed);
     return call_in_block(self, args, nargs, kwnames);
+  }
   const Context::InFlight in_flight(context);
   // The receiver goes in front.
   c10::SmallVector<PyObject*, 16> all;

@@ -187,6 +187,10 @@ void TraceObserver::program_made(const observe::ProgramMade& event) {
   }
 }
 
+void TraceObserver::joint_graph(const observe::JointGraph& event) {
+  if (watches()) CompileTrace::current()->trains(event.forward, event.joint);
+}
+
 GraphObservers::GraphObservers(const Context& context, const std::string& function)
     : report_(context.report), dump_(context.settings[&Settings::debug_dump], function), log_(function) {
   for (observe::Observer* observer : std::initializer_list<observe::Observer*>{&report_, &dump_, &trace_, &log_}) {

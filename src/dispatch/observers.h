@@ -59,6 +59,7 @@ class TraceObserver final : public observe::Observer {
   bool watches() const override;
   void take(graph::Stage stage, const std::string& text) override;
   void program_made(const observe::ProgramMade& event) override;
+  void joint_graph(const observe::JointGraph& event) override;
 };
 
 /// All of these, for one graph.

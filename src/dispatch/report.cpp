@@ -2,12 +2,14 @@
 
 #include <set>
 
+#include "capture/hints.h"
 #include "dispatch/log.h"
 #include "dispatch/trace.h"
 #include "observe/history.h"
 #include "observe/stats.h"
 #include "python/imported.h"
 #include "python/text.h"
+#include "runtime/program/promise.h"
 
 namespace magneto::dispatch {
 namespace {
@@ -42,8 +44,21 @@ bool follows_another(const runtime::Exit& exit) {
   return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
 }
 
+/// A guard's failure with the user's expressions for what lay on the value stack where the segment begins.
+std::string readable(const CodePlace& start, const std::string& text) {
+  if (text.find("___stack") == text.npos) return text;
+  return worded(text, "readable", "OOi", text_object(text).get(), start.info->code,
+                start.info->instrs[start.instr].start * 2);
+}
+
+/// What is said of an exit, with the user's expressions.
+std::string message_of(const runtime::Exit& exit) {
+  const runtime::FrameState& outermost = exit.frames.front();
+  return readable({outermost.info, outermost.instr}, exit.message);
+}
+
 std::string reason_of(const runtime::Exit& exit) {
-  return std::string(break_info(exit.reason).name) + ": " + exit.message;
+  return std::string(break_info(exit.reason).name) + ": " + message_of(exit);
 }
 
 /// A guard that fails, without the values that differ from time to time: "L['x'] size mismatch at index 0".
@@ -55,9 +70,9 @@ std::string without_values(const std::string& failure) {
 }  // namespace
 
 std::string break_text(const runtime::Exit& exit) {
-  const BreakInfo& info = break_info(exit.reason);
-  return worded(reason_of(exit), "graph_break", "sOssO", info.name, text_object(exit.message).get(), info.explanation,
-                info.hint, stack_list(stack_of(exit)).get());
+  const BreakInfo info = break_info(exit.reason, exit.message);
+  return worded(reason_of(exit), "graph_break", "sOssO", info.name, text_object(message_of(exit)).get(),
+                info.explanation, info.hint, stack_list(stack_of(exit)).get());
 }
 
 void report_exit(Context& context, const runtime::Exit& exit) {
@@ -125,27 +140,41 @@ void report_limit(Segment& segment, const CodePlace& place, const char* setting,
        "print(magneto.recompiles()), or TORCH_LOGS=recompiles.");
 }
 
-std::string failed_guards(const Segment& segment, const guards::Roots& roots) {
+std::string failure_text(const CodePlace& start, const guards::Failure& failure, int indent) {
+  const std::string text = readable(start, failure.text);
+  if (failure.place.empty()) return text;
+  return text + worded("", "needed_at", "Oi", text_object(failure.place).get(), indent);
+}
+
+std::string failed_guards(const Segment& segment, const CodePlace& start, const guards::Roots& roots) {
   std::string text;
-  for (const auto& entry : segment.entries) text += "    - " + entry->id + ": " + entry->guards->explain(roots) + "\n";
+  for (const auto& entry : segment.entries) {
+    text += "    - " + entry->id + ": " + failure_text(start, guards::failure_of(*entry->guards, roots), 11) + "\n";
+  }
   return text;
 }
 
 void report_recompile(const Context& context, const Segment& segment, const CodePlace& place,
                       const guards::Roots& roots) {
   ++stats().recompiles;
-  const std::string newest = segment.entries.front()->guards->explain(roots);
+  const guards::Failure newest = guards::failure_of(*segment.entries.front()->guards, roots);
   const char* condition = context.dynamic == 0 ? " under dynamic=False" : "";  // another remedy helps then
-  history().note(Event::recompile, place, without_values(newest) + condition, newest);
+  const std::string example = readable(place, newest.text);
+  history().note(Event::recompile, place, without_values(example) + condition, example, newest.place);
   const std::string head = std::string("Recompiling function ") + PyUnicode_AsUTF8(place.info->code->co_qualname) +
                            " in " + PyUnicode_AsUTF8(place.info->code->co_filename) + ":" +
                            std::to_string(place.line());
   const std::string triggered = "\n    triggered by the following guard failure(s):\n";
-  const std::string reasons = head + triggered + failed_guards(segment, roots);
+  const std::string reasons = head + triggered + failed_guards(segment, place, roots);
   if (CompileTrace* trace = CompileTrace::current(); trace->is_on()) {
     std::vector<CompileTrace::FailedEntry> failed;
-    for (const auto& entry : segment.entries)
-      failed.push_back({entry->id, entry->guards->explain_all(roots), condition});
+    for (const auto& entry : segment.entries) {
+      failed.push_back({entry->id, {}, {}, condition});
+      for (const guards::Failure& failure : guards::failures_of(*entry->guards, roots)) {
+        failed.back().failures.push_back(readable(place, failure.text));
+        failed.back().places.push_back(failure.place);
+      }
+    }
     trace->recompiled(reasons, failed);
   }
   if (log_enabled("recompiles")) log("recompiles", reasons);
@@ -153,7 +182,9 @@ void report_recompile(const Context& context, const Segment& segment, const Code
   std::string all = head;
   for (const auto& entry : segment.entries) {
     all += triggered + "    guard " + entry->id + " failures:\n";
-    for (const std::string& failure : entry->guards->explain_all(roots)) all += "    - " + failure + "\n";
+    for (const guards::Failure& failure : guards::failures_of(*entry->guards, roots)) {
+      all += "    - " + failure_text(place, failure, 6) + "\n";
+    }
   }
   log("recompiles_verbose", all);
 }
@@ -233,11 +264,13 @@ void report_undone(const CodePlace& place, PyObject* raised, Fault fault) {
   history().note(Event::undone, place, name);
   if (log_enabled("graph_breaks")) {
     log("graph_breaks", "An operator in the graph of " + place_text(place) + " raised " + name +
-                            "; the run is undone, and CPython runs the segment, to raise at the right line");
+                            "; the run is undone, and CPython runs the segment" +
+                            (fault == Fault::Assumption ? "" : ", to raise at the right line"));
   }
 }
 
-bool allow_undone(const Context& context, const CodePlace& place, PyObject* raised, Fault fault) {
+bool allow_undone(const Context& context, const CodePlace& place, PyObject* raised, Fault fault,
+                  const std::pair<Ref, int>& called_at) {
   static auto* told = new std::set<std::pair<std::string, std::string>>;
   const bool raises = fault == Fault::Ours && (context.fullgraph || settings().strict);
   const Ref words = Ref::steal(PyObject_Str(raised));
@@ -245,6 +278,13 @@ bool allow_undone(const Context& context, const CodePlace& place, PyObject* rais
   const std::string message(words ? text_argument(words.get()) : "");
   if (!raises && !told->emplace(place_text(place), Py_TYPE(raised)->tp_name).second) return true;
   const char* counted = " magneto.stats()[\"undone\"] counts such calls, which run twice; this is said once.";
+  if (fault == Fault::Assumption && message.find(runtime::kPromised) != message.npos) {
+    const std::string promise = message.substr(sizeof(runtime::kNotSo) - 1);
+    return warn(worded(promise, "broken_promise", "OOOi", text_object(promise).get(),
+                       text_object(place_text(place)).get(), called_at.first ? called_at.first.get() : Py_None,
+                       called_at.second) +
+                counted);
+  }
   if (fault == Fault::Assumption) {
     return warn("The compiled code of " + place_text(place) + " assumed more than this call's data keep (" +
                 message.substr(std::min(message.size(), sizeof(runtime::kNotSo) - 1)) + "): CPython runs it instead." +

@@ -9,6 +9,7 @@
 
 #include "capture/capture.h"
 #include "dispatch/context.h"
+#include "guards/failure.h"
 
 namespace magneto::dispatch {
 
@@ -33,14 +34,18 @@ void fall_back(Context& context, Segment& segment, const CodePlace& place, const
 void report_limit(Segment& segment, const CodePlace& place, const char* setting, int64_t limit,
                   const std::string& detail);
 
+/// A guard that fails, of a segment that begins there, and the user's line that needed it as a second line.
+std::string failure_text(const CodePlace& start, const guards::Failure& failure, int indent);
 /// Why none of the entries serves: "    - 0/0: tensor 'L['x']' size mismatch..." a line.
-std::string failed_guards(const Segment& segment, const guards::Roots& roots);
+std::string failed_guards(const Segment& segment, const CodePlace& start, const guards::Roots& roots);
 /// A segment is captured again.
 void report_recompile(const Context& context, const Segment& segment, const CodePlace& place,
                       const guards::Roots& roots);
 
 /// The program raises in a capture, and CPython runs the segment, to raise there: told with graph breaks, once a place.
 void report_raised(const std::vector<CodePlace>& stack, const std::string& error);
+/// Why a frame is skipped while config.debug_function has a name.
+inline constexpr char kNotNamed[] = "config.debug_function names another function";
 /// A frame is not captured by itself: counted, and a line of the log the first time.
 void report_skipped(const CodePlace& place, const char* why);
 /// Backends run the operators one by one after all: counted, and said once for each cause, whatever warnings are turned
@@ -59,6 +64,8 @@ void report_cut(const std::string& place, int64_t expressions, int64_t kernels);
 /// A run of compiled code raised and was undone, and CPython ran the segment: counted and logged.
 void report_undone(const CodePlace& place, PyObject* raised, Fault fault);
 /// CPython did not raise: said once. False, with an error set: the user wants an error where we are to blame.
-bool allow_undone(const Context& context, const CodePlace& place, PyObject* raised, Fault fault);
+/// `called_at`: (code, line) of the operator's call, if it was an operator that broke a promise.
+bool allow_undone(const Context& context, const CodePlace& place, PyObject* raised, Fault fault,
+                  const std::pair<Ref, int>& called_at);
 
 }  // namespace magneto::dispatch

@@ -74,10 +74,13 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
   const std::string_view message = words ? text_argument(words.get()) : "";
   Fault fault = Fault::Programs;
   PyObject* result;
-  std::optional<runtime::RaiseAgain> raise_again(std::in_place, raised.get());
-  if (message.starts_with(runtime::kNotSo)) {
+  const bool is_assumption = message.starts_with(runtime::kNotSo);
+  std::optional<runtime::RaiseAgain> raise_again(std::in_place, is_assumption ? nullptr : raised.get());
+  std::pair<Ref, int> called_at;  // the operator that broke its promise
+  if (is_assumption) {
     fault = Fault::Assumption;
     result = again();
+    called_at = raise_again->place();
   } else if (is_out_of_memory(raised.get(), message)) {
     result = again();
   } else if (const auto known = segment.raises.find(type->tp_name); known != segment.raises.end()) {
@@ -97,7 +100,9 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
     SavedError saved;
     report_undone(place, raised.get(), fault);
   }
-  if (result && fault != Fault::Programs && !allow_undone(context, place, raised.get(), fault)) Py_CLEAR(result);
+  if (result && fault != Fault::Programs && !allow_undone(context, place, raised.get(), fault, called_at)) {
+    Py_CLEAR(result);
+  }
   return result;
 }
 

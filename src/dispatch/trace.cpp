@@ -3,6 +3,7 @@
 #include <list>
 #include <set>
 
+#include "autograd/joint.h"
 #include "graph/gm.h"
 #include "graph/text.h"
 #include "guards/data.h"
@@ -116,7 +117,7 @@ std::string graph_data(const graph::Graph& graph, const std::string& self) {
 std::string break_data(const runtime::Exit& exit, const std::string& text) {
   graph::Json json;
   json.open('{').field("reason", break_info(exit.reason).name).field("message", exit.message).field("text", text);
-  json.field("hint", break_info(exit.reason).hint).key("stack").open('[');
+  json.key("stack").open('[');
   for (const runtime::FrameState& frame : exit.frames) {
     PyCodeObject* code = frame.info->code;
     json.open('[').add(text_argument(code->co_filename)).add(frame.info->instrs[frame.instr].line);
@@ -246,10 +247,28 @@ void CompileTrace::recompiled(const std::string& reasons, const std::vector<Fail
         .field("condition", entry.condition)
         .key("failures")
         .list(entry.failures)
+        .key("places")
+        .list(entry.places)
         .close('}');
   }
   data("recompile", json.close(']').take());
   call_trace("artifact", "sOO", "recompile_reasons", text_object(reasons).get(), log_.id().tuple().get());
+}
+
+void CompileTrace::trains(const graph::Graph& graph, const autograd::Joint& joint) {
+  if (!on_) return;
+  graph::Json json;
+  json.open('{').key("backwards").open('[');
+  for (const autograd::Backward& backward : joint.backwards) {
+    json.open('{').field("saved_bytes", backward.saved_bytes).field("eager_saved_bytes", backward.eager_saved_bytes);
+    json.field("recomputed", backward.recomputed).key("saved").open('[');
+    for (const graph::ValueId id : backward.saved) {
+      const graph::Value& value = graph.values[id];
+      json.open('[').add(id).add(value.name).add(graph::type_text(value.meta)).add(value.producer).close(']');
+    }
+    json.close(']').close('}');
+  }
+  data("training", json.close(']').close('}').take());
 }
 
 void CompileTrace::failed(const std::string& cause, const std::string& message) {

@@ -42,11 +42,13 @@ class CompileTrace {
   /// An entry that is there already, and why it does not serve; under which condition that was a guard.
   struct FailedEntry {
     std::string id;
-    std::vector<std::string> failures;
+    std::vector<std::string> failures, places;  // the user's lines that needed them
     const char* condition;
   };
   void recompiled(const std::string& reasons, const std::vector<FailedEntry>& entries);
   void failed(const std::string& cause, const std::string& message);
+  /// The graph has gradients: what its forward saves. The programs that follow are the forward's, then the backwards'.
+  void trains(const graph::Graph& graph, const autograd::Joint& joint);
 
  private:
   /// JSON for `python -m magneto report`.

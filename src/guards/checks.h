@@ -78,7 +78,9 @@ struct GuardSet::Impl {
   SourceTable* sources;
   std::vector<Check> checks;
   std::function<std::string()> place;             // null: places are not noted
-  std::vector<std::string> places;                // by check
+  std::vector<int32_t> places;                    // by check: in `place_names`
+  std::vector<std::string> place_names;           // neighbours differ
+  std::vector<std::string> size_places;           // of the relations of sizes
   std::unordered_multimap<size_t, size_t> index;  // hash -> position in checks
   struct HashLookup {
     size_t operator()(const std::pair<PyTypeObject*, PyObject*>& lookup) const {

@@ -102,6 +102,9 @@ class Compiler {
   void copy_checks() {
     program_.checks = set_.checks;
     program_.places = set_.places;
+    program_.places.resize(set_.places.empty() ? 0 : program_.checks.size(), 0);
+    program_.place_names = set_.place_names;
+    program_.size_places = set_.size_places;
     slot_of_check_.assign(program_.checks.size(), -1);
     other_of_check_.assign(program_.checks.size(), -1);
     emitted_.assign(program_.checks.size(), false);

@@ -20,6 +20,8 @@ GuardProgram::Impl::Impl(const Impl& other)
       sources(other.sources),
       checks(other.checks),
       places(other.places),
+      place_names(other.place_names),
+      size_places(other.size_places),
       bare(other.bare),
       slot_by_source(other.slot_by_source) {
   const auto own = [&](const Source*& source) {

@@ -39,6 +39,11 @@ void GuardProgram::Impl::for_each_line(const Visit& visit) const {
   }
 }
 
+std::string GuardProgram::Impl::place_of(const Line& line) const {
+  if (line.check || !line.source) return place_of(line.check);
+  return place_below(slot_by_source[line.source->id]);
+}
+
 std::string GuardProgram::Impl::text(const Line& line, const Names& names) const {
   if (line.check) return check_line(*line.check, names);
   return line.source ? presence_line(*line.source, !line.absent, names) : global_state_line(*global_state);
@@ -130,9 +135,10 @@ class TreeData {
 
   void add(const GuardProgram::Impl::Line& line) {
     static const Names names("\x01", "\x02");
-    const int32_t text = number_of(program_.text(line, names)), place = number_of(program_.place_of(line.check));
-    Node& node = nodes_[enter(line.source)];
-    node.checks.insert(node.checks.end(), {text, place, line.op});
+    const bool is_state = !line.source && !line.check;
+    if (is_state) add_text(nullptr, default_device_line(*program_.global_state), "", line.op);
+    add_text(line.source, program_.text(line, names), program_.place_of(line), line.op);
+    if (is_state) add_text(nullptr, mode_stack_line(*program_.global_state), "", line.op);
   }
   void add_load(const Source* source, int32_t op) { nodes_[enter(source)].loads.push_back(op); }
 
@@ -153,6 +159,12 @@ class TreeData {
     int32_t parent = -1, name = 0, accessor = 0;
     std::vector<int32_t> checks, loads;
   };
+
+  void add_text(const Source* source, std::string line, std::string place, int32_t op) {
+    const int32_t text = number_of(std::move(line)), where = number_of(std::move(place));
+    Node& node = nodes_[enter(source)];
+    node.checks.insert(node.checks.end(), {text, where, op});
+  }
 
   int32_t number_of(std::string text) {
     const auto [entry, added] = known_texts_.try_emplace(std::move(text), static_cast<int32_t>(texts_.size()));
@@ -199,7 +211,10 @@ std::string GuardProgram::print() const {
 std::string GuardProgram::print_tree() const {
   Tree tree;
   impl_->for_each_line([&](const Impl::Line& line) {
-    tree.add(line.source, impl_->text(line, Names(line.source)), impl_->place_of(line.check));
+    const bool is_state = !line.source && !line.check;
+    if (is_state) tree.add(nullptr, default_device_line(*impl_->global_state), "");
+    tree.add(line.source, impl_->text(line, Names(line.source)), impl_->place_of(line));
+    if (is_state) tree.add(nullptr, mode_stack_line(*impl_->global_state), "");
   });
   return tree.print();
 }
@@ -221,7 +236,9 @@ std::string data(const GuardProgram& program) {
 
 size_t count(const GuardProgram& program) {
   size_t lines = 0;
-  program.impl().for_each_line([&](const GuardProgram::Impl::Line&) { ++lines; });
+  constexpr size_t of_state = 3;  // with those of the device and of the modes
+  program.impl().for_each_line(
+      [&](const GuardProgram::Impl::Line& line) { lines += line.source || line.check ? 1 : of_state; });
   return lines;
 }
 

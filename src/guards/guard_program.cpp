@@ -345,22 +345,22 @@ bool GuardProgram::Impl::run(const Roots& roots) {
   return true;
 }
 
-std::string GuardProgram::Impl::explain(const Roots& roots) {
+Failure GuardProgram::Impl::explain(const Roots& roots) {
   failed_op = nullptr;
   failed_entry = failed_check = -1;
   failed_unknown = false;
   if (global_state) {
     const std::string difference = global_state->difference(GlobalState::read());
-    if (!difference.empty()) return "global state: " + difference;
+    if (!difference.empty()) return {"global state: " + difference, ""};
   }
-  return run(roots) ? "" : describe_failure();
+  return run(roots) ? Failure{} : describe_failure();
 }
 
-std::vector<std::string> GuardProgram::Impl::explain_all(const Roots& roots) {
-  std::vector<std::string> failures;
+std::vector<Failure> GuardProgram::Impl::explain_all(const Roots& roots) {
+  std::vector<Failure> failures;
   if (global_state) {
     const std::string difference = global_state->difference(GlobalState::read());
-    if (!difference.empty()) failures.push_back("global state: " + difference);
+    if (!difference.empty()) failures.push_back({"global state: " + difference, ""});
   }
   snapshot.valid = false;
   // What hangs on a value that is another one than the capture saw can't be looked at.
@@ -428,27 +428,45 @@ void GuardProgram::Impl::remember_failure(int32_t failed) {
   std::sort(hint.begin(), hint.end());
 }
 
-std::string GuardProgram::Impl::describe_failure() {
-  if (failed_check >= 0) return check_failure(checks[failed_check], nullptr, nullptr);
+Failure GuardProgram::Impl::describe_failure() {
+  if (failed_check >= 0)
+    return {check_failure(checks[failed_check], nullptr, nullptr), place_of(&checks[failed_check])};
+  const auto presence = [&](int32_t slot, bool present) {
+    return presence_text(sources[slot], present, Names(&sources[slot]));
+  };
   if (failed_entry >= 0) {
     const GroupEntry& entry = entries[failed_entry];
-    std::string text = presence_text(sources[entry.slot], !entry.absent, Names(&sources[entry.slot]));
-    return failed_unknown ? text + ": only a key's own __eq__ could tell" : text;
+    const std::string text = presence(entry.slot, !entry.absent);
+    return {failed_unknown ? text + ": only a key's own __eq__ could tell" : text, place_below(entry.slot)};
   }
   const Op& op = *failed_op;
   if (op.kind == OpKind::CheckAllDistinct) {
-    return sources[failed_slots[0]].name() + " is not " + sources[failed_slots[1]].name() + ": they are one object now";
+    const std::string first = sources[failed_slots[0]].name(), second = sources[failed_slots[1]].name();
+    return {first + " is not " + second + ": they are one object now", place_below(failed_slots[0])};
   }
   if (op.kind == OpKind::CheckSizes) {
-    return size_checks[op.number].failure(values.data(), *checks[op.check].sizes);
+    const SizeAssumptions& assumptions = *checks[op.check].sizes;
+    const std::string text = size_checks[op.number].failure(values.data(), assumptions);
+    const auto relation = static_cast<size_t>(relation_of_line(text, assumptions));  // none: out of range
+    return {text, relation < size_places.size() ? size_places[relation] : ""};
   }
   PyObject* value = op.slot >= 0 ? values[op.slot] : nullptr;
+  const std::string place = op.check >= 0 ? place_of(&checks[op.check]) : op.slot >= 0 ? place_below(op.slot) : "";
   if (op.kind == OpKind::CheckTensor && value) {
-    return tensor_mismatch(*static_cast<const TensorCheck*>(op.pointer), value, sources[op.slot].name());
+    return {tensor_mismatch(*static_cast<const TensorCheck*>(op.pointer), value, sources[op.slot].name()), place};
   }
-  if (op.check >= 0) return check_failure(checks[op.check], value, op.other >= 0 ? values[op.other] : nullptr);
-  if (op.kind == OpKind::DictEntries) return "isinstance(" + sources[op.slot].name() + ", dict)";
-  return presence_text(sources[op.slot], !op.absent, Names(&sources[op.slot]));
+  if (op.check >= 0) return {check_failure(checks[op.check], value, op.other >= 0 ? values[op.other] : nullptr), place};
+  if (op.kind == OpKind::DictEntries) return {"isinstance(" + sources[op.slot].name() + ", dict)", place};
+  return {presence(op.slot, !op.absent), place};
+}
+
+std::string GuardProgram::Impl::place_below(int32_t slot) const {
+  for (const Check& check : checks) {
+    for (const Source* source = check.source; source; source = source->base) {
+      if (source == &sources[slot]) return place_of(&check);
+    }
+  }
+  return "";
 }
 
 GuardProgram::GuardProgram(const GuardSet& set, const SourceTable& sources)
@@ -485,9 +503,19 @@ bool GuardProgram::failed_on_data() const {
   return impl_->failed_op && impl_->failed_op->kind == OpKind::CheckTensorData;
 }
 
-std::string GuardProgram::explain(const Roots& roots) { return impl_->explain(roots); }
+std::string GuardProgram::explain(const Roots& roots) { return impl_->explain(roots).text; }
 
-std::vector<std::string> GuardProgram::explain_all(const Roots& roots) { return impl_->explain_all(roots); }
+std::vector<std::string> GuardProgram::explain_all(const Roots& roots) {
+  std::vector<std::string> texts;
+  for (Failure& failure : impl_->explain_all(roots)) texts.push_back(std::move(failure.text));
+  return texts;
+}
+
+Failure failure_of(GuardProgram& program, const Roots& roots) { return program.impl().explain(roots); }
+
+std::vector<Failure> failures_of(GuardProgram& program, const Roots& roots) {
+  return program.impl().explain_all(roots);
+}
 
 int GuardProgram::traverse(visitproc visit, void* arg) const {
   for (const Source& source : impl_->sources) Py_VISIT(source.key.get());

@@ -71,8 +71,11 @@ bool GuardSet::Impl::add(Check check) {
   index.emplace(hash, checks.size());
   checks.push_back(std::move(check));
   if (place) {
+    std::string name = place();
+    if (place_names.empty()) place_names.emplace_back();  // of checks that came before places were noted
+    if (place_names.back() != name) place_names.push_back(std::move(name));
     places.resize(checks.size());
-    places.back() = place();
+    places.back() = static_cast<int32_t>(place_names.size()) - 1;
   }
   return true;
 }
@@ -213,6 +216,8 @@ void GuardSet::state(PyObject* function, const std::vector<PyObject*>& args, PyO
 void GuardSet::require(const Source* source) { impl_->add({.kind = CheckKind::Require, .source = source}); }
 
 void GuardSet::set_global_state(const GlobalState& state) { impl_->global_state = state; }
+
+void note_size_places(GuardSet& set, std::vector<std::string> places) { set.impl().size_places = std::move(places); }
 
 void GuardSet::note_places(std::function<std::string()> place) { impl_->place = std::move(place); }
 

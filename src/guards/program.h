@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "guards/checks.h"
+#include "guards/failure.h"
 #include "guards/guards.h"
 #include "guards/snapshot.h"
 #include "guards/tensor_check.h"
@@ -124,8 +125,8 @@ struct GuardProgram::Impl {
   bool run_hint(const Roots& roots);
   /// Runs all ops.
   bool run(const Roots& roots);
-  std::string explain(const Roots& roots);
-  std::vector<std::string> explain_all(const Roots& roots);
+  Failure explain(const Roots& roots);
+  std::vector<Failure> explain_all(const Roots& roots);
   /// Nanoseconds of each op, run for itself; empty if the guards do not hold.
   std::vector<double> time_ops(const Roots& roots);
   /// What a line of text describes.
@@ -139,6 +140,7 @@ struct GuardProgram::Impl {
   template <typename Visit>
   void for_each_line(const Visit& visit) const;
   std::string text(const Line& line, const Names& names) const;
+  std::string place_of(const Line& line) const;
   enum class Answer : uint8_t { Holds, Fails, Changed };  // Changed: the ops have to tell
   Answer run_snapshot(const Roots& roots);
   /// After a run that passed.
@@ -159,7 +161,9 @@ struct GuardProgram::Impl {
   /// The same under a valid snapshot: only what it does not hold fast is looked at.
   bool check_moving_distinct(DistinctSet& set);
   void remember_failure(int32_t op);
-  std::string describe_failure();
+  Failure describe_failure();
+  /// The user's line that first needed something of the source of a slot, or of what hangs on it.
+  std::string place_below(int32_t slot) const;
 
   std::optional<GlobalState> global_state;
   std::vector<Op> ops;
@@ -178,9 +182,10 @@ struct GuardProgram::Impl {
 
   std::deque<Source> sources;  // the program's own copies, by slot; they and the checks keep the objects alive
   std::vector<Check> checks;
-  std::vector<std::string> places;  // by check: the user's line that needed it; empty unless they were noted
+  std::vector<int32_t> places;  // by check: in `place_names`, the user's line that needed it; empty: none was noted
+  std::vector<std::string> place_names, size_places;
   std::string place_of(const Check* check) const {
-    return check && !places.empty() ? places[static_cast<size_t>(check - checks.data())] : std::string();
+    return check && !places.empty() ? place_names[places[static_cast<size_t>(check - checks.data())]] : std::string();
   }
   std::vector<bool> bare;               // by slot: nothing but its presence is checked
   std::vector<int32_t> slot_by_source;  // by Source::id of the table

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "guards/failure.h"
 #include "guards/tensor_check.h"
+#include "shapes/condition.h"
 
 namespace magneto::guards {
 
@@ -23,10 +25,7 @@ std::string SizePlace::name() const {
   return source->name();
 }
 
-namespace {
-
-/// The text of an expression with the places in place of the symbols.
-std::string in_places(std::string text, const SizeAssumptions& assumptions) {
+std::string in_places(const std::string& text, const SizeAssumptions& assumptions) {
   std::string result;
   for (size_t i = 0; i < text.size();) {
     const bool starts = text[i] == 's' && i + 1 < text.size() &&
@@ -46,6 +45,8 @@ std::string in_places(std::string text, const SizeAssumptions& assumptions) {
   return result;
 }
 
+namespace {
+
 std::string range_text(const SizeAssumptions::Symbol& symbol) {
   const std::string name = symbol.place.name();
   const bool high = symbol.range.high < kMostSize;
@@ -60,7 +61,9 @@ std::vector<std::string> all_lines(const SizeAssumptions& assumptions) {
   for (const auto& same : assumptions.same) {
     lines.push_back(same.place.name() + " == " + in_places(shapes::text(same.is), assumptions));
   }
-  for (const auto& relation : assumptions.relations) lines.push_back(in_places(shapes::text(relation), assumptions));
+  for (const auto& relation : assumptions.relations) {
+    lines.push_back(in_places(shapes::condition(relation), assumptions));
+  }
   return lines;
 }
 
@@ -158,7 +161,33 @@ bool SizeCheck::holds(PyObject* const* values) const {
 
 std::string SizeCheck::failure(PyObject* const* values, const SizeAssumptions& assumptions) const {
   size_t failed;
-  return check(values, &failed) ? "" : all_lines(assumptions)[failed];
+  if (check(values, &failed)) return {};
+  const std::string line = all_lines(assumptions)[failed];
+  std::string actual;
+  bool ok = true;
+  const auto found = [&](const Found& at) { return std::to_string(read(at, values, &ok)); };
+  const size_t relation = failed - symbols_.size() - same_.size();
+  if (failed < symbols_.size()) {
+    actual = found(symbols_[failed]);
+  } else if (failed < symbols_.size() + same_.size()) {
+    actual = found(same_[failed - symbols_.size()]);
+  } else {
+    size_t count = 0;
+    for (size_t i = 0; i < symbols_.size(); ++i) {
+      if (!shapes::depends_on(assumptions.relations[relation].difference, Expr::symbol(ids_[i]))) continue;
+      actual += (count++ ? ", " : "") + assumptions.symbols[i].place.name() + " is " + found(symbols_[i]);
+    }
+    if (count == 1) actual = actual.substr(actual.rfind(' ') + 1);
+  }
+  return ok ? line + ": actual " + actual : line;
+}
+
+int relation_of_line(const std::string& line, const SizeAssumptions& assumptions) {
+  for (size_t i = 0; i < assumptions.relations.size(); ++i) {
+    const std::string own = in_places(shapes::condition(assumptions.relations[i]), assumptions);
+    if (line == own || line.starts_with(own + ": actual ")) return static_cast<int>(i);
+  }
+  return -1;
 }
 
 }  // namespace magneto::guards

@@ -263,4 +263,22 @@ std::string global_state_line(const GlobalState& state) {
          ", num_threads=" + std::to_string(state.num_threads) + ")";
 }
 
+std::string default_device_line(const GlobalState& state) {
+  std::string device = "None";
+  if (state.torch_function_modes > 0) {
+    for (PyObject* mode : function_modes()) {
+      if (const std::optional<c10::Device> own = device_of_context(mode)) device = "device('" + own->str() + "')";
+    }
+  }
+  return "DEFAULT_DEVICE: utils_device.CURRENT_DEVICE == " + device;
+}
+
+std::string mode_stack_line(const GlobalState& state) {
+  std::string modes;
+  if (state.torch_function_modes > 0) {
+    for (PyObject* mode : function_modes()) modes += (modes.empty() ? "" : ", ") + type_name(Py_TYPE(mode));
+  }
+  return "TORCH_FUNCTION_MODE_STACK: ___check_torch_function_mode_stack(" + modes + ")";
+}
+
 }  // namespace magneto::guards

@@ -33,5 +33,9 @@ std::string presence_text(const Source& source, bool present, const Names& names
 std::string presence_line(const Source& source, bool present, const Names& names);
 
 std::string global_state_line(const GlobalState& state);
+/// Two parts of the global state by themselves, under the names that TORCH_LOGS=guards is known for. The device is that
+/// of now.
+std::string default_device_line(const GlobalState& state);
+std::string mode_stack_line(const GlobalState& state);
 
 }  // namespace magneto::guards

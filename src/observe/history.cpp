@@ -25,8 +25,9 @@ std::string place_text(const CodePlace& place) {
   return function_of(place) + " (" + file_of(place) + ":" + std::to_string(place.line()) + ")";
 }
 
-int64_t History::note(Event event, const CodePlace& place, const std::string& cause, std::string example) {
-  Row row{event, file_of(place), function_of(place), place.info->code->co_firstlineno, place.line(), cause, {}};
+int64_t History::note(Event event, const CodePlace& place, const std::string& cause, std::string example,
+                      std::string needed_at) {
+  Row row{event, file_of(place), function_of(place), place.info->code->co_firstlineno, place.line(), cause, {}, {}};
   const auto [found, is_new] = index_.try_emplace({event, row.file, row.line, row.function, cause}, rows_.size());
   if (is_new) rows_.push_back(std::move(row));
   Row& counted = rows_[found->second];
@@ -35,6 +36,7 @@ int64_t History::note(Event event, const CodePlace& place, const std::string& ca
   } else {
     counted.example = std::move(example);
   }
+  counted.needed_at = std::move(needed_at);
   return ++counted.count;
 }
 
@@ -51,9 +53,10 @@ void History::captured(const CodePlace& start, const std::set<const CodeInfo*>& 
 Ref History::rows() const {
   Ref list = checked(PyList_New(0));
   for (const Row& row : rows_) {
-    Ref item = checked(Py_BuildValue("(sOiiOOOL)", kNames[static_cast<size_t>(row.event)], text_object(row.file).get(),
-                                     row.first_line, row.line, text_object(row.function).get(),
-                                     text_object(row.cause).get(), text_object(row.example).get(), row.count));
+    Ref item =
+        checked(Py_BuildValue("(sOiiOOOLO)", kNames[static_cast<size_t>(row.event)], text_object(row.file).get(),
+                              row.first_line, row.line, text_object(row.function).get(), text_object(row.cause).get(),
+                              text_object(row.example).get(), row.count, text_object(row.needed_at).get()));
     if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
   }
   return list;

@@ -36,12 +36,14 @@ enum class Event : uint8_t {
 class History {
  public:
   /// Counts; gives how often it has happened there, this time included. `example`: the text of the last time, where
-  /// texts differ; of recompiles a line for each.
-  int64_t note(Event event, const CodePlace& place, const std::string& cause, std::string example = "");
+  /// texts differ; of recompiles a line for each. `needed_at`: the user's line that needed the guard that failed.
+  int64_t note(Event event, const CodePlace& place, const std::string& cause, std::string example = "",
+               std::string needed_at = "");
   /// The functions that the capture of a segment went through, for `captured_in`.
   void captured(const CodePlace& start, const std::set<const CodeInfo*>& codes);
 
-  /// [(event, file, function's first line, line, function, cause, example, count)], in order of the first time.
+  /// [(event, file, function's first line, line, function, cause, example, count, needed_at)], in order of the first
+  /// time.
   Ref rows() const;
   /// (captures that went through the code, where the last of them began), or None.
   Ref captured_in(const CodeInfo* info) const;
@@ -51,7 +53,7 @@ class History {
     Event event;
     std::string file, function;
     int first_line, line;
-    std::string cause, example;
+    std::string cause, example, needed_at;
     int64_t count = 0;
   };
   using Key = std::tuple<Event, std::string, int, std::string, std::string>;

@@ -1,5 +1,6 @@
 #include "observe/progress.h"
 
+#include <Python.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -9,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "python/imported.h"
+#include "python/ref.h"
 #include "support/settings.h"
 
 namespace magneto::runtime {
@@ -33,6 +36,15 @@ void write_all(const std::string& text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
+/// Under the cell of a notebook, if there is one; an empty line ends it. False: there is none.
+bool show_in_notebook(const std::string& line) {
+  SavedError saved;
+  static constinit Imported show("magneto._progress", "show");
+  const Ref shown = Ref::steal(PyObject_CallFunction(show.get(), "s", line.c_str()));
+  if (!shown) PyErr_WriteUnraisable(nullptr);
+  return shown.get() == Py_True;
+}
+
 }  // namespace
 
 Progress::Progress(std::string what) : what_(std::move(what)), begin_(Clock::now()), drawn_(begin_ - kBetween) {
@@ -42,7 +54,8 @@ Progress::Progress(std::string what) : what_(std::move(what)), begin_(Clock::now
 Progress::~Progress() {
   if (shown != this) return;
   shown = nullptr;
-  if (is_drawn_) write_all("\r\033[K");
+  if (!is_drawn_) return;
+  in_notebook_ ? (void)show_in_notebook("") : write_all("\r\033[K");
 }
 
 void Progress::tick(const char* stage, size_t done, size_t total) {
@@ -51,10 +64,11 @@ void Progress::tick(const char* stage, size_t done, size_t total) {
   const Clock::time_point now = Clock::now();
   if (now - shown->begin_ < std::chrono::seconds(settings().progress_seconds) || now - shown->drawn_ < kBetween) return;
   shown->drawn_ = now;
-  if (shown->is_drawn_ || is_terminal()) shown->draw(now, done, total);
+  shown->draw(now, done, total);
 }
 
 void Progress::draw(Clock::time_point now, size_t done, size_t total) {
+  if (is_nowhere_) return;
   char seconds[32];
   snprintf(seconds, sizeof seconds, " %.0f s", std::chrono::duration<double>(now - begin_).count());
   std::string line = "magneto: " + what_ + ": " + stage_;
@@ -64,9 +78,17 @@ void Progress::draw(Clock::time_point now, size_t done, size_t total) {
             std::to_string(total);
   }
   line += seconds;
+  if (!is_drawn_) {
+    in_notebook_ = show_in_notebook(line);
+    is_nowhere_ = !in_notebook_ && !is_terminal();
+    if (is_nowhere_) return;
+  } else if (in_notebook_) {
+    show_in_notebook(line);
+  }
+  is_drawn_ = true;
+  if (in_notebook_) return;
   if (const size_t width = terminal_width(); line.size() >= width) line = line.substr(0, width - 1);
   write_all("\r\033[K" + line);
-  is_drawn_ = true;
 }
 
 }  // namespace magneto::runtime

@@ -1,5 +1,5 @@
-// A line at the bottom of a terminal while a compile takes long: what is compiled, which stage, for how long. Nothing
-// is written where standard error is no terminal.
+// A line at the bottom of a terminal, or under a notebook's cell, while a compile takes long: what is compiled, which
+// stage, for how long. Nothing is written where standard error is neither.
 #pragma once
 
 #include <chrono>
@@ -27,7 +27,7 @@ class Progress {
   std::string what_;
   const char* stage_ = "";
   Clock::time_point begin_, drawn_;
-  bool is_drawn_ = false;
+  bool is_drawn_ = false, in_notebook_ = false, is_nowhere_ = false;
 };
 
 }  // namespace magneto::runtime

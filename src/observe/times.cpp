@@ -73,7 +73,7 @@ StageTime::StageTime(const char* stage) : stage_(stage), exceptions_(std::uncaug
   }
   if (!settings().fail_stage.empty() && settings().fail_stage == stage) {
     failed_stage() = stage;
-    throw std::runtime_error(std::string("config.fail_stage asks for an error in ") + stage);
+    throw std::runtime_error(std::string("a test asks for an error in ") + stage);
   }
   if (!settings().stage_memory) return;
   outer_ = measuring;

@@ -8,6 +8,7 @@
 
 #include "graph/symbols.h"
 #include "python/imported.h"
+#include "python/text.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/thread_modes.h"
 #include "runtime/plan/torch_errors.h"
@@ -154,21 +155,23 @@ class CallableComputation final : public Computation {
     static constinit Imported failed("magneto.exc", "BackendFailed");
     if (!PyTuple_Check(value) && !PyList_Check(value)) {
       PyErr_Format(failed.get(),
-                   "the backend's callable gave an object of type %s; it must give a tuple or list of %zu tensors",
-                   Py_TYPE(value)->tp_name, outputs_);
+                   "%s, which the backend gave, returned an object of type %s; it must return a tuple or list of %zu "
+                   "tensors",
+                   name().c_str(), Py_TYPE(value)->tp_name, outputs_);
       throw PythonError{};
     }
     if (static_cast<size_t>(PySequence_Fast_GET_SIZE(value)) != outputs_) {
-      PyErr_Format(failed.get(), "the backend's callable gave %zd results; the graph has %zu",
-                   PySequence_Fast_GET_SIZE(value), outputs_);
+      PyErr_Format(failed.get(),
+                   "%s, which the backend gave, returned %zd results; it must return %zu, those of the graph",
+                   name().c_str(), PySequence_Fast_GET_SIZE(value), outputs_);
       throw PythonError{};
     }
     for (size_t i = 0; i < outputs_; ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, i);
       if (!THPVariable_Check(item)) {
         PyErr_Format(failed.get(),
-                     "the backend's callable gave an object of type %s as result %zu; the graph has a tensor",
-                     Py_TYPE(item)->tp_name, i);
+                     "%s, which the backend gave, returned an object of type %s as result %zu; it must return a tensor",
+                     name().c_str(), Py_TYPE(item)->tp_name, i);
         throw PythonError{};
       }
     }
@@ -178,6 +181,15 @@ class CallableComputation final : public Computation {
   bool is_users() const override { return users_; }
 
  private:
+  /// "run (mine.py:12)", for messages.
+  std::string name() const {
+    if (!PyFunction_Check(callable_.get()))
+      return std::string("an object of type ") + Py_TYPE(callable_.get())->tp_name;
+    const auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(callable_.get()));
+    return std::string(text_argument(code->co_qualname)) + " (" + std::string(text_argument(code->co_filename)) + ":" +
+           std::to_string(code->co_firstlineno) + ")";
+  }
+
   std::vector<Ref> symbol_numbers(PyObject* const* inputs) const {
     const HeldInputs tensors(inputs, inputs_);
     const graph::SymbolValues values = reader_.read(tensors.data());

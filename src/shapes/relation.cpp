@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "shapes/condition.h"
+
 namespace magneto::shapes {
 
 namespace {
@@ -95,19 +97,28 @@ std::pair<Expr, Expr> sides(Expr difference) {
 
 }  // namespace
 
-std::string text(const Relation& relation) {
+namespace {
+
+/// What stands left and right of the sign in a text; of an inequality, right and left.
+std::pair<Expr, Expr> shown_sides(const Relation& relation) {
   auto [left, right] = sides(relation.difference);
   const bool alone = right.operands().empty() && !right.is_constant() && !left.operands().empty();
-  if (alone && relation.kind != Kind::AtLeastZero) std::swap(left, right);  // Eq(s1, 2*s0)
-  switch (relation.kind) {
-    case Kind::Zero:
-      return "Eq(" + text(left) + ", " + text(right) + ")";
-    case Kind::NonZero:
-      return "Ne(" + text(left) + ", " + text(right) + ")";
-    case Kind::AtLeastZero:
-      break;
-  }
-  return text(right) + " <= " + text(left);
+  if (alone || relation.kind == Kind::AtLeastZero) std::swap(left, right);  // Eq(s1, 2*s0)
+  return {left, right};
+}
+
+}  // namespace
+
+std::string text(const Relation& relation) {
+  if (relation.kind == Kind::AtLeastZero) return condition(relation);
+  const auto [left, right] = shown_sides(relation);
+  return (relation.kind == Kind::Zero ? "Eq(" : "Ne(") + text(left) + ", " + text(right) + ")";
+}
+
+std::string condition(const Relation& relation) {
+  static constexpr const char* signs[] = {" == ", " != ", " <= "};
+  const auto [left, right] = shown_sides(relation);
+  return text(left) + signs[static_cast<size_t>(relation.kind)] + text(right);
 }
 
 Relation parse_relation(std::string_view whole) {

@@ -41,7 +41,7 @@ def failing_backend(graph_module: Any, example_inputs: Any) -> Any:
 def test_backend_raises() -> None:
     compiled = magneto.compile(program, backend=failing_backend)
     for _ in range(2):
-        with pytest.raises(magneto.exc.BackendFailed, match="KeyError: 'missing'") as caught:
+        with pytest.raises(magneto.exc.BackendFailed, match="raised KeyError.*'missing'") as caught:
             compiled(X)
         cause = caught.value.__cause__
         assert isinstance(cause, KeyError)
@@ -73,14 +73,14 @@ def test_backend_raises_and_errors_are_suppressed() -> None:
 @pytest.mark.parametrize("value", [None, 3, [], "text"])
 def test_backend_returns_what_can_not_be_called(value: Any) -> None:
     compiled = magneto.compile(program, backend=backend_that(lambda gm, inputs: value))
-    with pytest.raises(magneto.exc.BackendFailed, match="can't be called"):
+    with pytest.raises(magneto.exc.BackendFailed, match="must return a callable"):
         compiled(X)
     goes_on()
 
 
 WRONG_RESULTS: list[tuple[Callable[[Any], Any], str]] = [
-    (lambda results: results[:1], "gave 1 results; the graph has 2"),
-    (lambda results: [*results, *results], "gave 4 results; the graph has 2"),
+    (lambda results: results[:1], "returned 1 results; it must return 2"),
+    (lambda results: [*results, *results], "returned 4 results; it must return 2"),
     (lambda results: None, "None"),
     (lambda results: 5, "int"),
     (lambda results: results[0], "Tensor"),
@@ -153,7 +153,7 @@ def test_backend_changes_the_graph_wrongly() -> None:
         graph_module.recompile()
         return graph_module.forward
 
-    with pytest.raises(magneto.exc.BackendFailed, match="gave 0 results; the graph has 2"):
+    with pytest.raises(magneto.exc.BackendFailed, match="returned 0 results; it must return 2"):
         magneto.compile(program, backend=emptied)(X)
     goes_on()
 

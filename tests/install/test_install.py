@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import _doctor, _history, exc
+from magneto import _doctor, _history, _test_settings, exc
 from magneto._install import config_modules, modules, settings, table
 
 ROOT = Path(__file__).parents[2]
@@ -445,7 +445,10 @@ def test_doctor() -> None:
 
 
 def test_doctor_names_problems_and_remedies(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    with magneto.config.patch(disk_cache_dir="/dev/null/cache", fail_stage="compile.backend.lowering", strict=False):
+    with (
+        _test_settings.patch(fail_stage="compile.backend.lowering"),
+        magneto.config.patch(disk_cache_dir="/dev/null/cache", strict=False),
+    ):
         assert _doctor.main() == 1
     text = capsys.readouterr().out
     assert "/dev/null/cache can't be made" in text and "-> set MAGNETO_CACHE_DIR to a folder of your own" in text

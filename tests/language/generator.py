@@ -16,6 +16,7 @@ import torch
 from scenario import observe
 
 import magneto
+from magneto import _test_settings
 
 PRELUDE = """
 class Thing:
@@ -269,7 +270,7 @@ def difference(source: str, every: int = 0, backend: str = "aot_eager") -> str:
     except Exception:
         return ""  # no program
     magneto.reset()
-    with magneto.config.patch(exit_every=every, cache_size_limit=1000, strict=True):
+    with _test_settings.patch(exit_every=every), magneto.config.patch(cache_size_limit=1000, strict=True):
         actual = observe(scenario, lambda function: magneto.compile(function, backend=backend))
     for left, right in zip(actual, expected, strict=True):
         if left != right:

@@ -28,6 +28,7 @@ import pytest
 from scenario import observe, same
 
 import magneto
+from magneto import _test_settings
 
 FILES = {
     "unseen": changed_unseen_programs,
@@ -64,7 +65,7 @@ def test_program(scenario, backend: str, dynamic: bool | None, every: int) -> No
         warnings.simplefilter("ignore")
         expected = observe(scenario, None)
         magneto.reset()
-        with magneto.config.patch(exit_every=every, cache_size_limit=1000):
+        with _test_settings.patch(exit_every=every), magneto.config.patch(cache_size_limit=1000):
             actual = observe(scenario, lambda function: magneto.compile(function, backend=backend, dynamic=dynamic))
     for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
         assert same(left, right, backend), f"call {index + 1}:\n{left}\ninstead of\n{right}"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-import magneto
+from magneto import _test_settings
 
 
 @pytest.fixture(params=["interpreted", "machine"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[str]:
-    with magneto.config.patch(interpret_kernels=request.param == "interpreted"):
+    with _test_settings.patch(interpret_kernels=request.param == "interpreted"):
         yield request.param

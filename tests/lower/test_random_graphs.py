@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, note, settings
 from random_graphs import Program, programs
 
 import magneto
+from magneto import _test_settings
 
 COUNT = int(os.environ.get("MAGNETO_RANDOM_PROGRAMS", "40"))
 
@@ -104,7 +105,7 @@ def test_random_programs(interpreted: bool, check: Callable[[Program], None], ra
     @settings(max_examples=COUNT, deadline=None, derandomize=COUNT < 1000, suppress_health_check=list(HealthCheck))
     @given(program=programs(raising=raising))
     def run(program: Program) -> None:
-        with magneto.config.patch(interpret_kernels=interpreted):
+        with _test_settings.patch(interpret_kernels=interpreted):
             check(program)
 
     run()

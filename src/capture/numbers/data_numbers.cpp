@@ -13,6 +13,7 @@
 #include "capture/interpreter/operations.h"
 #include "capture/world/modules.h"
 #include "python/imported.h"
+#include "shapes/condition.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -221,16 +222,13 @@ Ref Capture::data_operation(guards::Arithmetic operation, PyObject* left, PyObje
 }
 
 void Capture::exit_for_float() {
-  side_exit(BreakReason::DataDependentValue,
-            "the program needs a data-dependent float. If it branches on it, use torch.where");
+  side_exit(BreakReason::DataDependentValue, "the program needs a data-dependent float");
 }
 
 void Capture::exit_at_question(const Relation& relation) {
-  const std::string text = shapes::text(relation);
-  side_exit(BreakReason::DataDependentBranch,
-            "the program asks whether " + text + ", which is data-dependent (" + session->origins(relation.difference) +
-                "). If it always holds, or never, torch._check(" + text +
-                "), or of the opposite, in front of it says so; else use torch.where, or move the branch out");
+  side_exit(BreakReason::DataDependentBranch, "the program asks whether " + shapes::condition(relation) +
+                                                  ", which is data-dependent (" +
+                                                  session->origins(relation.difference) + ")");
 }
 
 void Capture::exit_for_number(Expr size) {

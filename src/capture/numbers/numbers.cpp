@@ -15,6 +15,7 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/numbers/places.h"
 #include "fake/data_sizes.h"
 #include "guards/constants.h"
 #include "guards/draw.h"
@@ -231,9 +232,6 @@ void Capture::unknown_is_read() {
   interrupt_c_code(sticky_ ? sticky_ : std::make_exception_ptr(Retry{}));
 }
 
-namespace {
-
-/// Tells places apart, for all captures of a segment. (Printing a source would run the `__repr__` of dict keys.)
 std::string place_of(const Source* source) {
   if (!source) return {};
   const size_t key = source->key ? guards::constant_hash(source->key.get()) : 0;
@@ -241,13 +239,13 @@ std::string place_of(const Source* source) {
          std::to_string(key) + ";" + place_of(source->base) + place_of(source->other);
 }
 
-}  // namespace
-
 bool Capture::has_changed(const Source* source, PyObject* found, const char* what) {
   auto [known, added] = memory_.found.try_emplace(place_of(source) + what, Ref::borrow(found));
   if (added) return false;
-  if (known->second && !guards::constants_equal(known->second.get(), found)) known->second = Ref();
-  return !known->second;
+  Ref& value = known->second;
+  if (value && !guards::constants_equal(value.get(), found))
+    memory_.found[place_of(source) + what + kFirstFound] = std::exchange(value, Ref());
+  return !value;
 }
 
 void Capture::exit_on_change(const Source* source, PyObject* found, const char* what) {
@@ -619,12 +617,6 @@ Ref Capture::computed_number(const Ref& now, const Source* source, std::initiali
   unknown_of(result.get()).of_sizes =
       std::ranges::all_of(operands, [](PyObject* operand) { return !is_unknown_number(operand) || answers(operand); });
   return PyBool_Check(now.get()) ? known(result.get()) : result;  // a comparison: which way the program goes
-}
-
-shapes::Expr Capture::symbol_of_number(const Source* source, int64_t now) {
-  const guards::SizePlace place{source, guards::SizePlace::Kind::Number, 0};
-  const auto known = std::ranges::find(sizes_.symbols, place, &guards::SizeAssumptions::Symbol::place);
-  return known == sizes_.symbols.end() ? symbol_at(place, now, {}) : shapes::Expr::symbol(known->id);
 }
 
 namespace {

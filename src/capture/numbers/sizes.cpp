@@ -4,21 +4,28 @@
 // another size there. Such a size is a symbol of the session's Environment. The program sees a stand-in for the number
 // (numbers.cpp), operators of torch see torch.SymInt; both ask the environment, and what it could not answer without
 // looking at this run is a guard in the end.
+#include <c10/util/Backtrace.h>
 #include <torch/csrc/Size.h>
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <set>
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/numbers/places.h"
 #include "fake/size_node.h"
 #include "graph/symbols.h"
+#include "guards/failure.h"
+#include "guards/objects.h"
+#include "guards/text.h"
 #include "python/abi/dicts.h"
 #include "python/imported.h"
 #include "runtime/plan/plan.h"
+#include "shapes/condition.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -67,14 +74,57 @@ struct Marks {
 
 }  // namespace
 
+namespace {
+
+/// The frames that are captured, outermost first, and, if that is asked for, those of the core.
+std::string stack_below(const InterpFrame* frame) {
+  std::string text;
+  for (; frame; frame = frame->caller) {
+    const PyCodeObject* code = frame->info->code;
+    text = "  File \"" + std::string(PyUnicode_AsUTF8(code->co_filename)) + "\", line " +
+           std::to_string(frame->instr().line) + ", in " + PyUnicode_AsUTF8(code->co_name) + "\n" + text;
+  }
+  text = "\nUser stack (most recent call last):\n" + text;
+  const char* core = getenv("TORCHDYNAMO_EXTENDED_DEBUG_CPP");
+  if (core && std::string_view(core) == "1") text += "C++ stack:\n" + c10::get_backtrace();
+  return text.substr(0, text.find_last_not_of('\n') + 1);
+}
+
+/// Why a size or a number is a symbol, though nobody asked for it.
+std::string change_text(const SpecializationFeedback& memory, const std::string& name) {
+  const auto first = memory.found.find(name + kFirstFound);
+  return "it differs from call to call" +
+         (first == memory.found.end() ? "" : ": it was " + guards::object_text(first->second.get()));
+}
+
+/// In a line of the log of sizes: where the reason is to stand.
+constexpr char kWhy[] = " (why)";
+void say_why(std::string& line, const std::string& why) {
+  line.replace(line.find(kWhy), sizeof(kWhy) - 1, " (" + why + ")");
+}
+
+/// Whether a variable for closer looks names the symbol or the guard.
+bool is_asked_for(const char* variable, const std::string& name, bool several) {
+  const char* text = getenv(variable);
+  if (!text) return false;
+  if (!several) return name == text;
+  return ("," + std::string(text) + ",").find("," + name + ",") != std::string::npos;
+}
+
+}  // namespace
+
 /// From here on what is assumed of sizes is noted with the user's line.
 void Capture::note_assumptions() {
   session->use_symbols();
   session->sizes().on_assume = [this](const shapes::Relation& relation) {
     const bool checked = session->sizes().is_unbacked(relation.difference);
     size_assumptions_.emplace_back(relation, user_line());
-    size_log_.push_back("eval " + shapes::text(relation) + (checked ? " [checked in each run] " : " [guard added] ") +
-                        size_assumptions_.back().second);
+    const std::string text = shapes::text(relation);
+    const bool closer = is_asked_for("TORCHDYNAMO_EXTENDED_DEBUG_GUARD_ADDED", text, false);
+    size_log_.push_back("eval " + text + (checked ? " [checked in each run] " : " [guard added] ") +
+                        size_assumptions_.back().second +
+                        (closer ? stack_below(frame)
+                                : ", for more info run with TORCHDYNAMO_EXTENDED_DEBUG_GUARD_ADDED=\"" + text + "\""));
   };
 }
 
@@ -86,8 +136,21 @@ Expr Capture::symbol_at(const SizePlace& place, int64_t now, shapes::Range range
   const auto bound = [](int64_t number) {
     return number >= kMostSize ? "int_oo" : number == INT64_MIN ? "-int_oo" : std::to_string(number);
   };
-  size_log_.push_back("create_symbol " + shapes::text(symbol) + " = " + std::to_string(now) + " for " + place.name() +
-                      " [" + bound(range.low) + ", " + bound(range.high) + "] " + user_line());
+  const std::string name = shapes::text(symbol);
+  const bool closer = is_asked_for("TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL", name, true);
+  size_log_.push_back("create_symbol " + name + " = " + std::to_string(now) + " for " + place.name() + " [" +
+                      bound(range.low) + ", " + bound(range.high) + "] " + user_line() + kWhy +
+                      (closer ? stack_below(frame)
+                              : ", for more info run with TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL=\"" + name + "\""));
+  return symbol;
+}
+
+Expr Capture::symbol_of_number(const Source* source, int64_t now) {
+  const SizePlace place{source, SizePlace::Kind::Number, 0};
+  const auto known = std::ranges::find(sizes_.symbols, place, &guards::SizeAssumptions::Symbol::place);
+  if (known != sizes_.symbols.end()) return Expr::symbol(known->id);
+  const Expr symbol = symbol_at(place, now, {});
+  say_why(size_log_.back(), change_text(memory_, place_of(source)));
   return symbol;
 }
 
@@ -133,7 +196,12 @@ std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
           violation_ = place.name() + " was marked as lying in [" + std::to_string(range.low) + ", " +
                        std::to_string(range.high) + "], and is " + std::to_string(now);
         }
+        const std::string why = required                     ? "marked by mark_dynamic"
+                                : marked                     ? "marked by maybe_mark_dynamic"
+                                : dynamic == Dynamic::Always ? "dynamic=True"
+                                                             : change_text(memory_, place_of(source) + what);
         size = symbol_at(place, now, range);
+        say_why(size_log_.back(), why);
         if (!required) duck_sizes_.emplace(now, size);
         if (required) required_.push_back({place, size});
       }
@@ -412,7 +480,7 @@ void Capture::check_required_sizes() {
                  std::to_string(now.number()) + " alone";
     for (const auto& [relation, line] : size_assumptions_) {
       if (relation.kind != shapes::Relation::Kind::Zero || !shapes::depends_on(relation.difference, size)) continue;
-      violation_ += ": it needs " + shapes::text(relation) + " " + line;
+      violation_ += ": it needs " + guards::in_places(shapes::condition(relation), sizes_) + " " + line;
       break;
     }
     violation_ += ". Take the mark away, use maybe_mark_dynamic, or change that line.";
@@ -453,6 +521,13 @@ void Capture::finish_sizes() {
   guards::SizeAssumptions assumptions = std::move(sizes_);
   for (auto& same : assumptions.same) same.is = final_form(same.is);
   assumptions.relations = environment.guards();
+  std::vector<std::string> places;
+  for (const shapes::Relation& relation : assumptions.relations) {
+    const auto noted = std::ranges::find(size_assumptions_, relation, &std::pair<shapes::Relation, std::string>::first);
+    const bool known = noted != size_assumptions_.end() && noted->second.starts_with("at ");
+    places.push_back(known ? noted->second.substr(3) : "");
+  }
+  note_size_places(guards, std::move(places));
   for (const std::string& op : session->counters.specialised_ops) {
     size_log_.push_back("specialise " + op + " has no symbolic rule for what it was given: those sizes are constants");
   }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "fake/dispatch_key.h"
+#include "python/text.h"
 #include "runtime/plan/torch_errors.h"
 
 namespace magneto::runtime {
@@ -36,9 +37,13 @@ void raise_or_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torc
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, fake::kFirstKey), stack);
   };
   if (!waiting || waiting->call_->op != op || waiting->call_->before-- != 0) return call();
-  const Ref error = std::move(waiting->error_);
-  waiting = nullptr;
+  RaiseAgain* const found = std::exchange(waiting, nullptr);
   c10::impl::tls_set_dispatch_key_included(fake::kFirstKey, false);
+  if (!found->error_) {
+    with_python([&] { found->note_place(); });
+    return call();
+  }
+  const Ref error = std::move(found->error_);
   if (op.schema().is_mutable()) {
     // It does once more what it did before it raised. An interrupt from outside does not come again by itself.
     call();
@@ -69,10 +74,22 @@ void catch_calls(const c10::OperatorHandle& op) {
 
 RaiseAgain::RaiseAgain(PyObject* error) : call_(std::exchange(failed_call(), std::nullopt)), outer_(waiting) {
   if (!call_) return;
-  error_ = Ref::borrow(error);
+  error_ = error ? Ref::borrow(error) : Ref();
   catch_calls(call_->op);
   waiting = this;
   c10::impl::tls_set_dispatch_key_included(fake::kFirstKey, true);
+}
+
+void RaiseAgain::note_place() {
+  Ref frame = Ref::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+  while (frame) {
+    auto* const own = reinterpret_cast<PyFrameObject*>(frame.get());
+    code_ = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(own)));
+    line_ = PyFrame_GetLineNumber(own);
+    const std::string_view file = text_argument(reinterpret_cast<PyCodeObject*>(code_.get())->co_filename);
+    if (file.find("/torch/") == file.npos) return;
+    frame = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(own)));
+  }
 }
 
 RaiseAgain::~RaiseAgain() {

@@ -6,6 +6,7 @@
 #include <Python.h>
 
 #include <optional>
+#include <utility>
 
 #include "python/ref.h"
 
@@ -28,7 +29,7 @@ inline void note_earlier_call(const c10::OperatorHandle& op) {
   if (std::optional<FailedCall>& failed = failed_call(); failed && failed->op == op) ++failed->before;
 }
 
-/// While it lives, that call, on this thread, raises `error`.
+/// While it lives, that call, on this thread, raises `error`; null: it runs, and where it stands is noted.
 class RaiseAgain {
  public:
   /// Takes the failed call.
@@ -37,11 +38,16 @@ class RaiseAgain {
   RaiseAgain(const RaiseAgain&) = delete;
   /// One waits for its call on this thread.
   static bool waits();
+  /// Of the call, if it has come: the frame outside PyTorch that made it, as (code, line).
+  std::pair<Ref, int> place() const { return {code_, line_}; }
 
  private:
   friend void raise_or_call(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
   std::optional<FailedCall> call_;
-  Ref error_;
+  void note_place();
+
+  Ref error_, code_;
+  int line_ = 0;
   RaiseAgain* outer_ = nullptr;
 };
 

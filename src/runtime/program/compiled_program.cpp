@@ -18,6 +18,7 @@
 #include "runtime/program/compiled_steps.h"
 #include "runtime/program/dispatch_scope.h"
 #include "runtime/program/plain.h"
+#include "runtime/program/promise.h"
 
 namespace magneto::runtime {
 namespace {
@@ -257,12 +258,11 @@ class Run {
       const bool in_arena = tensor.defined() && frame_.arena &&
                             tensor.storage().unsafeGetStorageImpl() == frame_.arena.unsafeGetStorageImpl();
       if (!info.read) {
+        if (is_of_library(call.op)) check_promise(call.op, tensor, info, !frame_.sized);
         if (in_arena) tensor = tensor.clone();
         continue;
       }
-      TORCH_CHECK(
-          tensor.defined() && tensor.scalar_type() == info.dtype && tensor.sizes() == c10::IntArrayRef(info.sizes),
-          graph::operator_text(call.op), " gave another tensor than when it was captured");
+      check_promise(call.op, tensor, info, true);
       bool same = true;
       for (size_t d = 0; d < info.sizes.size(); ++d) {
         same = same && (info.sizes[d] <= 1 || tensor.stride(static_cast<int64_t>(d)) == info.strides[d]);

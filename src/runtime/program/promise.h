@@ -1,0 +1,18 @@
+// What an operator of a library promised when it was captured, by its fake, against what it gave in a run.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include "runtime/program/register.h"
+
+namespace magneto::runtime {
+
+/// Between the two sides in the message of a promise that was broken.
+inline constexpr char kPromised[] = ", its fake promised ";
+
+/// Raises where dtype or sizes are others: of a library's operator with kNotSo, so that CPython runs the segment.
+/// `fixed`: sizes are the same in all runs.
+void check_promise(const c10::OperatorHandle& op, const at::Tensor& given, const Register& promised, bool fixed);
+
+}  // namespace magneto::runtime
