@@ -84,6 +84,12 @@ class FailOnRecompileLimitHit(MagnetoError):
     """A limit of captures is reached, with `fullgraph=True` or `config.fail_on_recompile_limit_hit`."""
 
 
+class AccuracyError(MagnetoError):
+    """Compiled results are not eager's, found by `repro_level` 4. `minifier_path` is the launcher's."""
+
+    minifier_path: str = ""
+
+
 class ConstraintViolation(MagnetoError):
     """A size was marked as dynamic, and the program forces it to one value; the message names the line that does."""
 

@@ -42,7 +42,8 @@ def test_a_name_is_what_profiles_and_dumps_call_it(tmp_path: Path) -> None:
         compiled(X)
     regions = [event.key for event in profile.key_averages() if event.key.startswith("Torch-Compiled Region")]
     assert regions == ["Torch-Compiled Region: 0/0 (decoder)"]
-    assert [folder.name for folder in tmp_path.glob("*/*/magneto/*")] == ["0_decoder"]
+    (folder,) = tmp_path.glob("*/*/magneto/*")
+    assert folder.name.partition("_")[2] == "decoder"
     assert repr(pickle.loads(pickle.dumps(magneto.compile(operator.neg, name="minus")))).startswith("<compiled minus")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from magneto import config
+from magneto import config, exc
 from magneto._debug import children, minify, names, same
 
 
@@ -92,7 +92,7 @@ def _run(mod: torch.nn.Module, inputs: Sequence[Any], options: argparse.Namespac
             tolerance=config.repro_tolerance,
         )
     if found:
-        raise minify.AccuracyError("Bad accuracy detected. " + "; ".join(map(str, found)))
+        raise exc.AccuracyError("Bad accuracy detected. " + "; ".join(map(str, found)))
     print("The results are eager's; the failure does not show.")
 
 

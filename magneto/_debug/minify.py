@@ -22,12 +22,6 @@ from magneto._debug.children import Outcome
 Compile = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
 
 
-class AccuracyError(exc.MagnetoError):
-    """Compiled results are not eager's, found by `repro_level` 4. `minifier_path` is the launcher's."""
-
-    minifier_path: str = ""
-
-
 def compile_graph(module: Any, inputs: Sequence[Any], backend: Any, dynamic: bool = False) -> Callable[..., Any]:
     """The graph on a backend: a name, or a callable that gets it as torch.compile would hand it over."""
     from magneto import _api
@@ -349,7 +343,7 @@ def raise_where_needed(case: Case, launcher: Path | None) -> None:
     """An exception is raised by the real attempt itself; after a crash or a hang there must be none."""
     where = f" {launcher} has the graph." if launcher else ""
     if case.accuracy:
-        error = AccuracyError(f"Bad accuracy detected. {case_text(case)}.{where}")
+        error = exc.AccuracyError(f"Bad accuracy detected. {case_text(case)}.{where}")
         error.minifier_path = str(launcher or "")
         raise error
     if case.first.kind not in (children.OK, children.RAISED):

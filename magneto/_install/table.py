@@ -198,7 +198,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("generate_config_string", WORKS, "magneto._debug.names:generate_config_string"),
         Name("minifier_dir", WORKS, "magneto._debug.names:minifier_dir"),
         Name("get_minifier_repro_path", WORKS, "magneto._debug.names:get_minifier_repro_path"),
-        Name("AccuracyError", WORKS, "magneto._debug.minify:AccuracyError"),
+        Name("AccuracyError", WORKS, "magneto.exc:AccuracyError"),
         Name("InputReader", WORKS, "magneto._debug.names:InputReader"),
         Name("NopInputReader", WORKS, "magneto._debug.names:InputReader"),
     ),
