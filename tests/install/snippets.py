@@ -398,7 +398,7 @@ torch._dynamo.optimize("eager")(lambda x: x + 1)(torch.ones(3))
 torch._dynamo.config.repro_after = "aot"
 torch._dynamo.config.base_dir = "/tmp"
 """,
-        _said("record and replay are not supported yet", "magneto.config.debug_dir"),
+        _said("record and replay are not supported yet"),
         "import torch\n",
     ),
     "guide-compile-times": Snippet(
