@@ -8,6 +8,7 @@
 
 #include "debug/graph_part.h"
 #include "graph/literal.h"
+#include "graph/orphans.h"
 #include "graph/text.h"
 #include "python/text.h"
 
@@ -20,18 +21,6 @@ using graph::kNoValue;
 using graph::PyArg;
 using graph::TorchNode;
 using graph::ValueId;
-
-/// `torch.ops.aten.add.Tensor`.
-Ref callable_of(const c10::OperatorHandle& op) {
-  const c10::OperatorName& name = op.operator_name();
-  const size_t colons = name.name.find("::");
-  Ref ops = checked(PyImport_ImportModule("torch"));
-  ops = checked(PyObject_GetAttrString(ops.get(), "ops"));
-  ops = checked(PyObject_GetAttrString(ops.get(), name.name.substr(0, colons).c_str()));
-  ops = checked(PyObject_GetAttrString(ops.get(), name.name.substr(colons + 2).c_str()));
-  const std::string overload = name.overload_name.empty() ? "default" : name.overload_name;
-  return checked(PyObject_GetAttrString(ops.get(), overload.c_str()));
-}
 
 const c10::Type& without_optional(const c10::Type& type) {
   const c10::Type* inner = &type;
@@ -112,7 +101,7 @@ PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
 
 TorchNode call_of(const AtenNode& node) {
   TorchNode call;
-  call.target = callable_of(node.op);
+  call.target = graph::overload_object(node.op);
   const auto& arguments = node.op.schema().arguments();
   size_t positional = 0;
   while (positional < arguments.size() && !arguments[positional].kwarg_only()) ++positional;
