@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 
 import magneto
-from magneto import _C
+from magneto import _testing
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -185,7 +185,7 @@ def table() -> int:
         with tempfile.TemporaryDirectory() as folder, magneto.config.patch(debug_dir=folder, disk_cache=False):
             magneto.reset()
             if fault.place:
-                _C.plant_fault(fault.place, fault.subject)
+                _testing.plant_fault(fault.place, fault.subject)
             found = True
             if fault.operator:
                 found, operators = minified(fault, Path(folder))
@@ -196,7 +196,7 @@ def table() -> int:
                 diagnosis = magneto.bisect(fault.program, inputs(fault.gradients))
                 found &= diagnosis.stage == fault.stage
                 said += f" {diagnosis.stage}: {diagnosis.kernel or diagnosis.pass_name or diagnosis.function}"[:60]
-            _C.clear_faults()
+            _testing.clear_faults()
         right += found
         print(
             f"{'found' if found else 'NOT  '} {fault.name:36} {time.perf_counter() - start:5.1f} s  {said}", flush=True
@@ -234,7 +234,7 @@ def transformer() -> int:
         for after in ("dynamo", "aot"):
             magneto.reset()
             if after == "aot":
-                _C.plant_fault("lower.crash", "aten.tanh.default")
+                _testing.plant_fault("lower.crash", "aten.tanh.default")
             start = time.perf_counter()
             with magneto.config.patch(repro_after=after), contextlib.suppress(magneto.exc.BackendCompilerFailed):
                 with torch.no_grad():
@@ -242,13 +242,13 @@ def transformer() -> int:
                         x
                     )
             seconds = time.perf_counter() - start
-            _C.clear_faults()
+            _testing.clear_faults()
             print(f"minify, {after}: {seconds:.1f} s, {len(script_lines(Path(folder)))} operators", flush=True)
         magneto.reset()
-        _C.plant_fault("kernel.wrong", "tanh")
+        _testing.plant_fault("kernel.wrong", "tanh")
         start = time.perf_counter()
         found = magneto.bisect(model, [x.requires_grad_()])
-        _C.clear_faults()
+        _testing.clear_faults()
         print(f"bisect of a training step: {time.perf_counter() - start:.1f} s\n{found}")
     return 0 if found.kernel else 1
 

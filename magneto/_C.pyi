@@ -88,10 +88,6 @@ def record_numbers(on: bool, /) -> None:
 def numbered() -> dict[str, list[str]]:
     """Of each kind (graph, pass, kernel) the names of all that was numbered."""
 
-def plant_fault(place: str, subject: str, /) -> None:
-    """For tests: a fault in the compiler; an empty subject takes it out."""
-
-def clear_faults() -> None: ...
 def explain(callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> ExplainReport: ...
 def set_reorderable_functions(functions: set[Any], /) -> None: ...
 def debug_dump(

@@ -13,6 +13,7 @@ from magneto._module import OptimizedModule
 from magneto._options import MODES
 
 if TYPE_CHECKING:  # their classes would be a third of the import's time
+    from magneto._debug.bisect import Diagnosis
     from magneto._explain import ExplainOutput
     from magneto._history import Recompiles, Summary, Why
 
@@ -285,7 +286,7 @@ def bisect(
     kwargs: Mapping[str, Any] | None = None,
     *,
     check: Callable[[Any], Any] | None = None,
-) -> Any:
+) -> Diagnosis:
     """Finds what is at fault where `fn(*args, **kwargs)` fails compiled, or does not give eager's results or gradients.
 
     It is called under each backend and several settings, then with fewer and fewer graphs, passes and kernels compiled,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import shutil
 import sys
@@ -42,9 +41,9 @@ class Tables:
         return "\n".join(self.lines(color=in_color())).rstrip("\n")
 
     def _repr_html_(self) -> str:
-        return (
-            "".join(_html(*table) for table in self._tables() if table.rows) or f"<p>{html.escape(self._nothing)}</p>"
-        )
+        from html import escape
+
+        return "".join(_html(*table) for table in self._tables() if table.rows) or f"<p>{escape(self._nothing)}</p>"
 
 
 class Shown(str, Tables):
@@ -113,12 +112,14 @@ def boxed(
 
 
 def _html(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    from html import escape  # notebooks have it; others' imports stay light
+
     def row(tag: str, cells: Sequence[str]) -> str:
         style = "text-align: left; vertical-align: top; white-space: pre-wrap"
-        return "<tr>" + "".join(f'<{tag} style="{style}">{html.escape(cell)}</{tag}>' for cell in cells) + "</tr>"
+        return "<tr>" + "".join(f'<{tag} style="{style}">{escape(cell)}</{tag}>' for cell in cells) + "</tr>"
 
     body = "".join(row("td", cells) for cells in rows)
-    caption = f'<caption style="text-align: left; font-weight: bold">{html.escape(title)}</caption>'
+    caption = f'<caption style="text-align: left; font-weight: bold">{escape(title)}</caption>'
     return f"<table>{caption}<thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
 
 

@@ -18,6 +18,8 @@ def used_by_the_product() -> set[str]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "_C":
                 names.add(node.attr)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):  # scripts that are written
+                names.update(re.findall(r"\b_C\.(\w+)\(", node.value))
             if isinstance(node, ast.ImportFrom) and node.module == "magneto._C":
                 names.update(alias.name for alias in node.names)
     for file in (ROOT / "src").rglob("*.cpp"):

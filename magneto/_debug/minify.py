@@ -165,7 +165,7 @@ from math import inf, nan
 import magneto
 
 magneto.install()  # the names of torch.compile are Magneto's
-from torch._dynamo.testing import rand_strided
+rand_strided = torch._dynamo.testing.rand_strided
 
 {settings}{environment}
 """
@@ -178,7 +178,7 @@ mod = Repro()
 
 {arguments}
 if __name__ == "__main__":
-    from torch._dynamo.repro.after_dynamo import run_repro
+    run_repro = torch._dynamo.repro.after_dynamo.run_repro
 
     run_repro(mod, args, accuracy={accuracy!r}, command={command!r}, autocast={autocast!r}, backend={expression})
 """
@@ -190,7 +190,7 @@ mod = Repro()
 
 {arguments}
 if __name__ == "__main__":
-    from torch._dynamo.repro.after_aot import run_repro
+    run_repro = torch._dynamo.repro.after_aot.run_repro
 
     run_repro(mod, args, accuracy={accuracy!r}, command={command!r})
 """

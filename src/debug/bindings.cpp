@@ -9,7 +9,6 @@
 #include "graph/capsule.h"
 #include "graph/gm.h"
 #include "graph/symbols.h"
-#include "observe/faults.h"
 #include "observe/limits.h"
 #include "observe/stages.h"
 #include "python/text.h"
@@ -198,18 +197,6 @@ PyObject* numbered(PyObject*, PyObject*) {
   });
 }
 
-PyObject* plant_fault(PyObject*, PyObject* args) {
-  const char *place, *subject;
-  if (!PyArg_ParseTuple(args, "ss", &place, &subject)) return nullptr;
-  observe::plant_fault(place, subject);
-  Py_RETURN_NONE;
-}
-
-PyObject* clear_faults(PyObject*, PyObject*) {
-  observe::clear_faults();
-  Py_RETURN_NONE;
-}
-
 /// The values that are inputs.
 PyObject* input_values(PyObject*, PyObject* capsule) {
   return guarded([&] { return list_of(graph::graph_in(capsule).inputs).release(); });
@@ -234,8 +221,6 @@ PyMethodDef debug_methods[] = {
     {"is_sized", is_sized, METH_O, "Whether a graph's sizes are dynamic."},
     {"record_numbers", record_numbers, METH_O, "Numbers graphs, passes and kernels from 1, and keeps their names."},
     {"numbered", numbered, METH_NOARGS, "The names of all that was numbered, by kind."},
-    {"plant_fault", plant_fault, METH_VARARGS, "For tests: plant_fault(place, subject) in the compiler."},
-    {"clear_faults", clear_faults, METH_NOARGS, "For tests: takes all planted faults out."},
     {nullptr, nullptr, 0, nullptr},
 };
 

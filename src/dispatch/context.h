@@ -74,6 +74,14 @@ struct Segment {
   std::map<std::string, Fault> raises;  // by type of exception: why runs of compiled code ended with it
   capture::SpecializationFeedback memory;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there
+
+  /// The entries as they are now, for readers that may run Python: another thread adds to `entries` meanwhile. They
+  /// themselves stay as long as a call is in flight.
+  std::vector<Entry*> snapshot() const {
+    std::vector<Entry*> all;
+    for (const auto& entry : entries) all.push_back(entry.get());
+    return all;
+  }
 };
 
 /// One graph break or capture, for `explain`.

@@ -148,7 +148,7 @@ std::string failure_text(const CodePlace& start, const guards::Failure& failure,
 
 std::string failed_guards(const Segment& segment, const CodePlace& start, const guards::Roots& roots) {
   std::string text;
-  for (const auto& entry : segment.entries) {
+  for (const Entry* entry : segment.snapshot()) {
     text += "    - " + entry->id + ": " + failure_text(start, guards::failure_of(*entry->guards, roots), 11) + "\n";
   }
   return text;
@@ -168,7 +168,7 @@ void report_recompile(const Context& context, const Segment& segment, const Code
   const std::string reasons = head + triggered + failed_guards(segment, place, roots);
   if (CompileTrace* trace = CompileTrace::current(); trace->is_on()) {
     std::vector<CompileTrace::FailedEntry> failed;
-    for (const auto& entry : segment.entries) {
+    for (const Entry* entry : segment.snapshot()) {
       failed.push_back({entry->id, {}, {}, condition});
       for (const guards::Failure& failure : guards::failures_of(*entry->guards, roots)) {
         failed.back().failures.push_back(readable(place, failure.text));
@@ -180,7 +180,7 @@ void report_recompile(const Context& context, const Segment& segment, const Code
   if (log_enabled("recompiles")) log("recompiles", reasons);
   if (!log_enabled("recompiles_verbose")) return;
   std::string all = head;
-  for (const auto& entry : segment.entries) {
+  for (const Entry* entry : segment.snapshot()) {
     all += triggered + "    guard " + entry->id + " failures:\n";
     for (const guards::Failure& failure : guards::failures_of(*entry->guards, roots)) {
       all += "    - " + failure_text(place, failure, 6) + "\n";

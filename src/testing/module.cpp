@@ -7,9 +7,11 @@ namespace magneto {
 namespace {
 
 // X(stage): src/testing/stage_bindings.cpp defines `PyMethodDef stage_test_methods[]`, ended by a null entry.
+// clang-format off
 #define MAGNETO_TEST_BINDINGS(X) \
-  X(python)                      \
-  X(fake) X(guards) X(graph) X(runtime) X(dispatch) X(loops) X(lower) X(codegen) X(cache) X(shapes) X(autograd)
+  X(python) X(fake) X(guards) X(graph) X(runtime) X(dispatch) X(loops) X(lower) X(codegen) X(cache) X(shapes) \
+  X(autograd) X(debug)
+// clang-format on
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "magneto._testing", "What tests of the core call.", -1, nullptr};
 

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 
 import magneto
-from magneto import _C
+from magneto import _C, _testing
 from magneto._debug import bisect, doctor
 
 
@@ -22,7 +22,7 @@ from magneto._debug import bisect, doctor
 def folder(tmp_path: Path) -> Iterator[Path]:
     with magneto.config.patch(debug_dir=str(tmp_path)):
         yield tmp_path
-    _C.clear_faults()
+    _testing.clear_faults()
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -80,7 +80,7 @@ def test_the_program_s_own_error() -> None:
     ],
 )
 def test_planted_faults(place: str, subject: str, stage: str, names: dict[str, str]) -> None:
-    _C.plant_fault(place, subject)
+    _testing.plant_fault(place, subject)
     found = magneto.bisect(magneto.compile(program), inputs())
     assert found.stage == stage, str(found)
     for name, text in names.items():
@@ -95,14 +95,14 @@ def test_a_write_that_a_pass_loses() -> None:
         x.add_(1)
         return x.sin()
 
-    _C.plant_fault("pass.functionalise", "write")
+    _testing.plant_fault("pass.functionalise", "write")
     found = magneto.bisect(writes, (torch.randn(4),))
     assert (found.stage, found.failure.partition(":")[0]) == ("passes", "input 0 afterwards")
     assert "functionalise" in found.pass_name
 
 
 def test_a_wrong_gradient() -> None:
-    _C.plant_fault("backward", "aten::tanh_backward>aten::sigmoid_backward")
+    _testing.plant_fault("backward", "aten::tanh_backward>aten::sigmoid_backward")
     found = magneto.bisect(program, inputs(gradients=True))
     assert found.stage == "autograd" and found.function.startswith("program ")
     assert found.failure.startswith("gradient of input")
@@ -110,7 +110,7 @@ def test_a_wrong_gradient() -> None:
 
 
 def test_a_check_of_one_s_own() -> None:
-    _C.plant_fault("kernel.wrong", "tanh")
+    _testing.plant_fault("kernel.wrong", "tanh")
     found = magneto.bisect(torch.tanh, (torch.randn(64),), check=lambda y: bool((y.abs() <= 1).all()))
     assert (found.stage, found.failure) == ("code generation", "the check says no")
     assert not magneto.bisect(torch.tanh, (torch.randn(64),), check=lambda y: y.shape == (64,)).stage

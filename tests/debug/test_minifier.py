@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import magneto
-from magneto import _C
+from magneto import _testing
 from magneto._debug import children, fx_graphs, minify
 
 
@@ -24,7 +24,7 @@ from magneto._debug import children, fx_graphs, minify
 def folder(tmp_path: Path) -> Iterator[Path]:
     with magneto.config.patch(debug_dir=str(tmp_path)):
         yield tmp_path
-    _C.clear_faults()
+    _testing.clear_faults()
 
 
 def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -265,7 +265,7 @@ def test_a_folder_that_can_t_be_written(tmp_path: Path, caplog: pytest.LogCaptur
 @pytest.mark.filterwarnings("ignore:Magneto could not capture")
 @pytest.mark.parametrize("gradients", [False, True])
 def test_an_operator_that_is_not_lowered(folder: Path, gradients: bool) -> None:
-    _C.plant_fault("lower.raise", "aten.tanh_backward.default" if gradients else "aten.tanh.default")
+    _testing.plant_fault("lower.raise", "aten.tanh_backward.default" if gradients else "aten.tanh.default")
     with magneto.config.patch(repro_after="aot", disk_cache=False):
         got = magneto.compile(program)(*inputs(gradients))
     torch.testing.assert_close(got, program(*inputs(gradients)))
@@ -275,7 +275,7 @@ def test_an_operator_that_is_not_lowered(folder: Path, gradients: bool) -> None:
 
 @pytest.mark.parametrize(("fault", "message"), [("lower.crash", "SIGABRT"), ("lower.hang", "not done after")])
 def test_operators_that_take_the_process_with_them(folder: Path, fault: str, message: str) -> None:
-    _C.plant_fault(fault, "aten._softmax.default")
+    _testing.plant_fault(fault, "aten._softmax.default")
     with magneto.config.patch(repro_after="aot", repro_seconds=2, disk_cache=False):
         with pytest.raises(magneto.exc.BackendCompilerFailed, match=message):
             magneto.compile(program)(*inputs())
@@ -288,7 +288,7 @@ def test_operators_that_take_the_process_with_them(folder: Path, fault: str, mes
     [("kernel.wrong", "tanh"), ("kernel.lane", "tanh"), ("pass.merge_common", "aten::tanh>aten::sigmoid")],
 )
 def test_kernels_and_passes_that_are_wrong(folder: Path, place: str, fault: str) -> None:
-    _C.plant_fault(place, fault)
+    _testing.plant_fault(place, fault)
     with magneto.config.patch(repro_after="aot", repro_level=4, disk_cache=False):
         with pytest.raises(magneto.exc.AccuracyError):
             magneto.compile(program)(*inputs())
