@@ -234,8 +234,9 @@ void report_no_joint(const CodePlace& start, const std::string& cause) {
   static auto* said = new std::set<std::string>;
   if (!settings().joint_graph || !said->insert(cause).second) return;  // off: as was asked for
   SavedError saved;
+  const std::string because = cause.ends_with('.') ? cause.substr(0, cause.size() - 1) : cause;
   if (!warn("Magneto trains " + place + " at eager's speed: its torch calls run one by one, under autograd, because " +
-            "there is no joint graph: " + cause +
+            "there is no joint graph: " + because +
             ". magneto.stats()[\"no_joint\"] counts such graphs; this is said once.")) {
     PyErr_WriteUnraisable(nullptr);
   }
