@@ -315,3 +315,21 @@ def test_why_tells_whether_a_model_trains_compiled(custom: bool) -> None:
     else:
         assert found.verdict == "runs compiled"
     assert magneto.why(Trained.forward).verdict == found.verdict
+
+
+def test_frames_of_pytorch_behind_a_break_count_with_the_programs_line() -> None:
+    """`Module._call_impl` returns what the module does: it is captured anew for the size as well."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * 2
+            if y.sum() > 1e9:
+                y = y * 2
+            return y
+
+    compiled = magneto.compile(Model())
+    for rows in (2, 3):
+        compiled(torch.ones(rows))
+    first, second = magneto.recompiles().changes
+    assert (first.what, first.count, first.source) == ("size 0 of y", 3, "return y")
+    assert (second.what, second.count) == ("size 0 of args[0]", 1)
