@@ -118,7 +118,7 @@ def _without_echoes(found: list[Change]) -> list[Change]:
     """A tensor that differs goes up, behind a graph break, through frames of PyTorch's (`Module._call_impl`), which are
     captured anew as well: these count with the change at the program's own line."""
     kept: dict[str, Change] = {}  # by what differs of a tensor, without its name
-    changes = []
+    changes: list[Change] = []
     for change in sorted(found, key=lambda change: change.file.startswith(_LIBRARY)):
         what = re.fullmatch(r"tensor '.+?' (.+)", change.example, re.DOTALL)
         is_argument = change.example.startswith("tensor 'L[")
