@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import typing
+from typing import Literal, Optional, Union
+
+import pytest
 import torch
 from compare import assert_same
 from torch import nn
@@ -314,3 +318,29 @@ def test_weighted_cross_entropy_with_smoothing() -> None:
     check(f, x, target, torch.rand(4))
     with torch.autocast("cpu"):
         check(f, x, target, torch.rand(4))
+
+
+ALIAS = Optional[Literal["a", "b"]]
+KINDS_OF_ALIAS = {Union: 1, Literal: 2, list: 3}
+TYPES = frozenset({Union, list})
+ALIASES = {
+    "get": lambda x: x + KINDS_OF_ALIAS.get(typing.get_origin(ALIAS), 0),
+    "item": lambda x: x + KINDS_OF_ALIAS[typing.get_origin(ALIAS)],
+    "in a dict": lambda x: x + (typing.get_origin(ALIAS) in KINDS_OF_ALIAS),
+    "in a set": lambda x: x + (typing.get_origin(ALIAS) in TYPES),
+    "in a tuple": lambda x: x + (typing.get_origin(ALIAS) in (list, Union)),
+    "is": lambda x: x + (typing.get_origin(ALIAS) is Union),
+    "arguments": lambda x: x + KINDS_OF_ALIAS[typing.get_origin(typing.get_args(ALIAS)[0])],
+    "an argument": lambda x: x + len(typing.get_args(typing.get_args(ALIAS)[0])),
+    "a plain class": lambda x: x + KINDS_OF_ALIAS[typing.get_origin(list[int])],
+    "none": lambda x: x + (typing.get_origin(int) is None),
+    "key of a new dict": lambda x: x + {typing.get_origin(ALIAS): 4}[Union],
+    "equal": lambda x: x + (typing.get_args(ALIAS) == (Literal["a", "b"], type(None))),
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_parts_of_type_aliases(name: str) -> None:
+    """What such a function finds in an alias is an object from outside, and a key under which dicts have something."""
+    program, x = ALIASES[name], torch.zeros(1)
+    assert magneto.compile(program, fullgraph=True)(x).item() == program(x).item()

@@ -154,6 +154,13 @@ Ref Capture::run_native_function(PyObject* function, const CallArgs& args, bool 
   check_refusal();
   if (!result) throw PythonError{};
   if (closure && PyFunction_Check(result.get())) return wrap(result.get(), sources.constant(result.get()));
+  // What others hold as well was there before, as what typing.get_origin and get_args find in an alias.
+  const bool shared = Py_REFCNT(result.get()) > 1 && !is_outside(result.get()) &&
+                      std::ranges::find(values, result.get()) == values.end();
+  const bool part = PyTuple_CheckExact(result.get()) ? PyTuple_GET_SIZE(result.get()) > 0 && !members
+                                                     : is_python_class(Py_TYPE(result.get())) &&
+                                                           module_of(Py_TYPE(result.get())) == module;
+  if (shared && part) return wrap(result.get(), sources.constant(result.get()));
   if (members) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result.get()); ++i) {
       PyObject* item = PyTuple_GET_ITEM(result.get(), i);
