@@ -219,3 +219,22 @@ def test_train_and_eval_are_different_captures(name: str) -> None:
             want = module(**given)
             torch.manual_seed(3)
             assert_same(compiled(**given), want)
+
+
+@pytest.mark.parametrize("kind", ["single", "multi", "regression"])
+def test_labels_that_decide_the_problem_type(kind: str) -> None:
+    """Such a head writes into its configuration, whose fields are checked against their annotations: what
+    `Trainer(torch_compile=True)` trains."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = BertConfig(**sizes, vocab_size=20, num_labels=1 if kind == "regression" else 3)
+    eager = BertForSequenceClassification(config).eval()
+    compiled = magneto.compile(copy.deepcopy(eager), backend="aot_eager", fullgraph=True)
+    ids = torch.arange(12).view(2, 6)
+    labels = {"single": torch.tensor([0, 2]), "multi": torch.ones(2, 3), "regression": torch.ones(2)}[kind]
+    for _ in range(2):
+        want, got = eager(ids, labels=labels), compiled(ids, labels=labels)
+        assert_same(got.loss, want.loss, exact=True)
+    assert compiled.config.problem_type == eager.config.problem_type is not None
