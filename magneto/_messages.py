@@ -99,6 +99,11 @@ def _users(stack: Stack) -> Stack:
     return stack
 
 
+def _ordinal(count: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th") if count % 100 not in (11, 12, 13) else "th"
+    return f"{count}{ending}"
+
+
 def _called(message: str) -> str:
     """The name in a break's message, as programs write it: "call of builtins.print", "mylib.f.default: no kernel"."""
     called = message.partition("call of ")[2].removeprefix("the C function ")
@@ -172,7 +177,7 @@ def broken_promise(promise: str, place: str, code: types.CodeType | None, line: 
 def graph_break_again(reason: str, stack: Stack, count: int) -> str:
     """The same break as in an earlier message, of another capture."""
     code, _, line = _users(stack)[-1]
-    return f"Graph break in user code at {code.co_filename}:{line}, the same for the {count}th time: {reason}"
+    return f"Graph break in user code at {code.co_filename}:{line}, the same for the {_ordinal(count)} time: {reason}"
 
 
 def failure(

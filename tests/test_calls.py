@@ -354,3 +354,18 @@ def test_cond_is_a_branch() -> None:
     x = torch.ones(3, requires_grad=True)
     compiled(x, 2).sum().backward()
     assert torch.allclose(x.grad, -2 * torch.ones(3).cos())
+
+
+def test_what_a_compiled_function_was_before() -> None:
+    inner = magneto.compile(lambda x: x * 2)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        function = inner
+        while hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        return function(x) + 1
+
+    compiled = magneto.compile(program)
+    assert compiled(torch.ones(1)).item() == 3 and magneto.stats()["breaks"] == 0
+    inner.__wrapped__ = lambda x: x * 5
+    assert compiled(torch.ones(1)).item() == program(torch.ones(1)).item() == 6

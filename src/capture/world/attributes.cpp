@@ -327,6 +327,15 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
     if (PyFunction_Check(owner)) {
       if (Ref fact = function_fact(owner, name)) return fact;
     }
+    // What a function was before it was compiled. A program may set something else: the instance's dict has that.
+    PyObject* original =
+        source && name == MAGNETO_STR("__wrapped__") && original_of_compiled ? original_of_compiled(owner) : nullptr;
+    PyObject* set = original ? instance_dict_of(owner) : nullptr;
+    if (original && set && !PyDict_GetItemWithError(set, name)) {
+      pinned(owner);
+      guards.absent(sources.dict_item(sources.instance_dict(source), name));
+      return wrap(original, sources.constant(original));
+    }
     if (PyCell_Check(owner) && name == MAGNETO_STR("cell_contents")) {
       if (Ref contents = read_cell(owner)) return contents;
       PyErr_SetString(PyExc_ValueError, "Cell is empty");
