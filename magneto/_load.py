@@ -53,14 +53,14 @@ def refuse_torch(core: TorchBuild, here: TorchBuild) -> None:
     """Raises ImportError where a core that was built with one PyTorch can't run with the one that is here."""
     if core.release != here.release:
         raise ImportError(
-            f"Magneto was built with PyTorch {core.release}, but PyTorch {here.version} is installed. Install the wheel of "
-            f"Magneto for PyTorch {here.release} or PyTorch {core.release} (any build of it), or {_REBUILD}."
+            f"Magneto was built with PyTorch {core.release}, but PyTorch {here.version} is installed. Install the "
+            f"wheel of Magneto for PyTorch {here.release} or PyTorch {core.release} (any build of it), or {_REBUILD}."
         )
     if core.cxx11 != here.cxx11:
         abi = {True: "the C++11 ABI", False: "the C++ ABI from before C++11"}
         raise ImportError(
-            f"Magneto was built for {abi[core.cxx11]}, but this PyTorch {here.version} uses {abi[here.cxx11]} of the C++ "
-            f"library. Install a build of PyTorch {core.release} with {abi[core.cxx11]}, or {_REBUILD}."
+            f"Magneto was built for {abi[core.cxx11]}, but this PyTorch {here.version} uses {abi[here.cxx11]} of the "
+            f"C++ library. Install a build of PyTorch {core.release} with {abi[core.cxx11]}, or {_REBUILD}."
         )
     if core.debug != here.debug:
         kind = {True: "a debug build", False: "a release build"}

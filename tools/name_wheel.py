@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def renamed(metadata: str, version: str, release: str) -> str:
-    """A wheel's METADATA with another version, for one release of PyTorch alone; a build of it (`+cpu`) counts as it."""
+    """A wheel's METADATA with another version, for one release of PyTorch alone (`+cpu` counts as it)."""
     metadata, versions = re.subn(r"^Version: .*$", f"Version: {version}", metadata, count=1, flags=re.M)
     metadata, requirements = re.subn(
         r"^Requires-Dist: torch\b.*$", f"Requires-Dist: torch=={release}", metadata, flags=re.M

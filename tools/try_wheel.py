@@ -1,8 +1,9 @@
 """Tries a wheel as its user would: `try_wheel.py [wheel]`, by default the newest in dist/ for this Python.
 
-Makes a virtual environment with the PyTorch that the wheel is for and nothing else, installs the wheel, compiles a model,
-then adds what the demo's models need (transformers, rich) and runs the demo. PATH has the environment alone, PyTorch's
-headers are removed, and for root the machine's compilers, headers and LLVM are out of sight as well (a mount namespace).
+Makes a virtual environment with the PyTorch that the wheel is for and nothing else, installs the wheel, compiles a
+model, then adds what the demo's models need (transformers, rich) and runs the demo. PATH has the environment alone,
+PyTorch's headers are removed, and for root the machine's compilers, headers and LLVM are out of sight as well (a mount
+namespace).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import shutil, sys
 import torch, magneto
 assert not any(map(shutil.which, ("cc", "c++", "gcc", "g++", "clang", "llvm-config", "ninja", "cmake"))), "a compiler"
 assert magneto.__file__.startswith(sys.prefix), magneto.__file__
-model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8)).eval()
+model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).eval()
 x = torch.randn(16, 64)
 with torch.no_grad():
     compiled = magneto.compile(model, fullgraph=True)
@@ -48,12 +49,16 @@ def newest_wheel() -> Path:
 
 def without_tools(command: list[str]) -> list[str]:
     """The command, for root with compilers and headers out of sight; for others as it is."""
-    probe = ["unshare", "-m", "true"]
-    if os.geteuid() != 0 or not shutil.which("unshare") or subprocess.run(probe, capture_output=True).returncode != 0:
-        print("not root: only PATH hides the machine's compilers")
+    unshare, mount = shutil.which("unshare"), shutil.which("mount")
+    allowed = (
+        os.geteuid() == 0 and unshare and subprocess.run([unshare, "-m", "true"], capture_output=True).returncode == 0
+    )
+    if not allowed or not unshare or not mount:
+        print("no mount namespaces: only PATH hides the machine's compilers")
         return command
-    hide = " && ".join(f"mount -t tmpfs none '{folder}'" for folder in HIDDEN if os.path.isdir(folder))
-    return ["unshare", "-m", "sh", "-c", f'mount --make-rprivate / && {hide} && exec "$@"', "sh", *command]
+    hide = [f"{mount} -t tmpfs none '{folder}'" for folder in HIDDEN if os.path.isdir(folder)]
+    script = " && ".join([f"{mount} --make-rprivate /", *hide, 'exec "$@"'])
+    return [unshare, "-m", "/bin/sh", "-c", script, "sh", *command]
 
 
 class Trial:
