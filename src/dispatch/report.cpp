@@ -44,12 +44,15 @@ bool follows_another(const runtime::Exit& exit) {
   return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
 }
 
-/// A guard's failure with the user's expressions for what lay on the value stack where the segment begins.
+}  // namespace
+
 std::string readable(const CodePlace& start, const std::string& text) {
   if (text.find("___stack") == text.npos) return text;
   return worded(text, "readable", "OOi", text_object(text).get(), start.info->code,
                 start.info->instrs[start.instr].start * 2);
 }
+
+namespace {
 
 /// What is said of an exit, with the user's expressions.
 std::string message_of(const runtime::Exit& exit) {
