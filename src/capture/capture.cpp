@@ -192,7 +192,9 @@ Trace Capture::run() {
     reading_start_ = false;
     value = run_frame(root_);
   } catch (const SideExit&) {
-    return finish(Ref());
+  }
+  if (transform_depth() > thread_state_->transforms) {
+    abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
   }
   return finish(value);
 }
@@ -377,9 +379,6 @@ void Capture::side_exit(BreakReason reason, std::string message) {
 }
 
 Trace Capture::finish(const Ref& value) {
-  if (transform_depth() > thread_state_->transforms) {
-    abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
-  }
   Trace trace;
   runtime::StageTime plan_time("compile.capture.plan");
   try {
@@ -574,21 +573,6 @@ void Capture::mute_last_word() {
     sticky_ = std::make_exception_ptr(restart_before(*frame, "an exception is raised where an object dies"));
   }
   PyErr_SetNone(PyExc_GeneratorExit);  // a generator that is closed may raise it
-}
-
-/// The frame is Tensor.__hash__ of a stand-in, asked for by C code: the hash is that of the original, as it is where
-/// the capture interprets that function (it calls id). Null: another frame.
-Ref Capture::hash_of_stand_in(Frame* real) const {
-  static PyObject* const code = [] {
-    PyObject* hash = PyObject_GetAttrString(tensor_class(), "__hash__");
-    return PyFunction_GET_CODE(hash);
-  }();
-  if (reinterpret_cast<PyObject*>(frame_code(real)) != code) return {};
-  PyObject* tensor = frame_localsplus(real)[0];
-  if (!tensor || !is_fake_tensor(tensor)) return {};
-  auto input = inputs_.find(session->value_of(unpack_tensor(tensor)));
-  if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != tensor) return {};
-  return checked(PyLong_FromVoidPtr(input->second.real.get()));
 }
 
 namespace {
