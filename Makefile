@@ -11,17 +11,22 @@
 #   make odr        the whole program through the linker's -Wodr: no two definitions of one class
 #   make sanitize   the tests under AddressSanitizer and UBSan, then the threaded ones under ThreadSanitizer
 #   make wheel      dist/magneto-*.whl, for this Python and this PyTorch
+#   make wheels     the same for each pair of a Python and a PyTorch that can be had here (PYTHONS, RELEASES: for these)
+#   make try-wheel  installs that wheel where there is PyTorch alone, without compiler and headers, and runs the demo
 #   make clean      removes what was built (not .venv; `make distclean` does)
 #
 # PYTHON: the interpreter to use; its PyTorch is used if it has one that Magneto supports. TORCH: what is installed
 # otherwise. VENV: the virtual environment, `.venv` unless said otherwise; each has a build folder of its own, so that
 # several Pythons can stand side by side (make test PYTHON=python3.13 VENV=.venv-3.13). JOBS: parallel compilations.
+# PYTHONS, RELEASES: interpreters and releases of PyTorch for `make wheels`, e.g. PYTHONS=python3.13 RELEASES="2.12.1 2.13.0".
 # WORKERS: processes that run tests (0: one, with its output as it comes).
 SHELL := /bin/bash
 PYTHON ?=
 TORCH ?= torch==2.13.0
 VENV ?= .venv
 JOBS ?= $(shell nproc)
+PYTHONS ?=
+RELEASES ?=
 WORKERS ?= $(JOBS)
 ARGS ?=
 
@@ -30,7 +35,7 @@ venv := $(VENV)/bin/python
 folder := build$(VENV:.venv%=%)
 setup := PYTHON='$(PYTHON)' TORCH='$(TORCH)' tools/setup.sh
 
-.PHONY: build test test-all demo bench lint lint-fast docs odr sanitize wheel clean distclean
+.PHONY: build test test-all demo bench lint lint-fast docs odr sanitize wheel wheels try-wheel clean distclean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready-build: tools/setup.sh
@@ -85,8 +90,13 @@ sanitize: $(VENV)/.ready-test
 
 # The core is linked with the PyTorch that it was built against: no build isolation, which would fetch another one.
 wheel: $(VENV)/.ready-wheel
-	@CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) $(venv) -m pip wheel -q --no-deps --no-build-isolation -w dist .
-	@ls dist/*.whl
+	@tools/wheels.sh one '$(venv)' $(JOBS)
+
+wheels:
+	@PYTHONS='$(PYTHONS)' RELEASES='$(RELEASES)' tools/wheels.sh all $(JOBS)
+
+try-wheel: wheel
+	@$(venv) -P tools/try_wheel.py $(ARGS)
 
 clean:
 	rm -rf build build-* dist magneto/_C.*.so compile_commands.json bench/results

@@ -735,4 +735,4 @@ def test_no_warnings_on_the_usual_path() -> None:
 def test_another_pytorch_is_refused() -> None:
     code = "import torch; torch.__version__ = '2.99.0'\ntry: import magneto\nexcept ImportError as e: print(e)"
     output = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60).stdout
-    assert "2.99.0" in output and str(torch.__version__) in output and "make build" in output
+    assert "2.99.0" in output and torch.__version__.partition("+")[0] in output and "make build" in output

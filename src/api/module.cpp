@@ -25,6 +25,18 @@ void set_python_error_from_current_exception() {
 
 namespace {
 
+#if defined(_GLIBCXX_USE_CXX11_ABI) && _GLIBCXX_USE_CXX11_ABI
+#define MAGNETO_CXX11_ABI "1"
+#else
+#define MAGNETO_CXX11_ABI "0"
+#endif
+
+/// The PyTorch that this file was built with. magneto/_load.py finds it in the file, by its first word, before it loads
+/// the file: a core of another release may crash while it is loaded.
+[[gnu::used]] constexpr char kBuiltWith[] =
+    "magneto-built-with version=" MAGNETO_TORCH_VERSION " git=" MAGNETO_TORCH_GIT " debug=" MAGNETO_TORCH_DEBUG
+    " cxx11=" MAGNETO_CXX11_ABI;
+
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "magneto._C", "The C++ core of Magneto.", -1, nullptr};
 
 }  // namespace
