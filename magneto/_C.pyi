@@ -2,6 +2,7 @@
 
 import types
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, TypedDict
 
 import torch
@@ -89,7 +90,7 @@ def numbered() -> dict[str, list[str]]:
     """Of each kind (graph, pass, kernel) the names of all that was numbered."""
 
 def explain(callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /) -> ExplainReport: ...
-def set_reorderable_functions(functions: set[Any], /) -> None: ...
+def set_reorderable_functions(functions: AbstractSet[Any], /) -> None: ...
 def debug_dump(
     callable: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], /
 ) -> list[dict[str, str]]: ...

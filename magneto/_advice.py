@@ -19,6 +19,7 @@ _BRANCH = "decide before the call: compile a function for each way that {name} t
 _FIXED = "leave out dynamic=False: without it one capture serves all"
 _GRAD = "{name} = {name}.detach(), or all calls under torch.no_grad()"
 _KIND = "make it in one mode: all in torch.inference_mode(), or none"
+_MODES = "nothing need: train() and eval() have a capture each"
 _KEYS = "use the same keys in all calls"
 _DATA = "keep them in a tensor: no int(), no .item()"
 _OBJECT = "move it out: make it once, outside of the loop, and use the same one"
@@ -47,7 +48,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"tensor '(?P<name>.+)' dispatch key set mismatch", "the kind of tensor {name} is", _KIND),
     (r"expected type of '(?P<name>.+)' to be .*", "the type of {name}", "pass one type, as torch.Tensor"),
     (
-        r"global state: (?P<what>.*)",
+        r"global state: (?P<what>.*?)(?: changed: was .*)?",
         "global state ({what})",
         "make all calls in the same modes, as under one torch.no_grad()",
     ),
@@ -77,6 +78,7 @@ _ROWS: tuple[tuple[str, str, str], ...] = (
     (r"(?P<key>.+) not in (?P<name>.+)", "whether {key} is in {name}", _KEYS),
     (r"(?P<key>.+) in (?P<name>.+)", "whether {key} is in {name}", _KEYS),
     (r"(?:-?\d+) <= (?P<name>[^<]+)", "the value of {name}", _BOUND),
+    (r"(?P<name>.+)\.training == .*", "whether {name} is in training mode", _MODES),
     (r"(?P<name>.+) (?:==|!=|<=) (?P<value>.*)", "the value of {name}", ""),
 )
 

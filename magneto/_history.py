@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import os
+import re
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -106,7 +108,28 @@ def changes(found: Iterable[Row]) -> list[Change]:
         file, line = place_parts(row.needed_at)
         total = sum(one.total for one, _ in same)
         ranked.append(Change(what, said.remedy, row.place, total, same[-1][0].last, file, line))
-    return sorted(ranked, key=lambda change: -change.count)
+    return sorted(_without_echoes(ranked), key=lambda change: -change.count)
+
+
+_LIBRARY = os.path.dirname(torch.__file__) + os.sep
+
+
+def _without_echoes(found: list[Change]) -> list[Change]:
+    """A tensor that differs goes up, behind a graph break, through frames of PyTorch's (`Module._call_impl`), which are
+    captured anew as well: these count with the change at the program's own line."""
+    kept: dict[str, Change] = {}  # by what differs of a tensor, without its name
+    changes: list[Change] = []
+    for change in sorted(found, key=lambda change: change.file.startswith(_LIBRARY)):
+        what = re.fullmatch(r"tensor '.+?' (.+)", change.example, re.DOTALL)
+        is_argument = change.example.startswith("tensor 'L[")
+        first = kept.get(what[1]) if what and change.file.startswith(_LIBRARY) and not is_argument else None
+        if what and first is not None:
+            changes[changes.index(first)] = kept[what[1]] = replace(first, count=first.count + change.count)
+            continue
+        changes.append(change)
+        if what:
+            kept.setdefault(what[1], change)
+    return changes
 
 
 def recompiles() -> Recompiles:

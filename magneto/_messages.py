@@ -86,12 +86,15 @@ def graph_break(reason: str, message: str, explanation: str, hint: str, stack: S
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(__file__) + os.sep
+_PYTHON = os.path.dirname(os.__file__) + os.sep
+_PACKAGES = f"{os.sep}site-packages{os.sep}"  # in the same folder, of libraries
 
 
 def _users(stack: Stack) -> Stack:
-    """The stack down to the innermost frame that is neither PyTorch's nor Magneto's; all of it, if there is none."""
+    """The stack down to the innermost frame that is not PyTorch's, Magneto's or Python's own; all of it, if none is."""
     for length in range(len(stack), 0, -1):
-        if not stack[length - 1][0].co_filename.startswith((_TORCH, _OURS)):
+        file = stack[length - 1][0].co_filename
+        if not file.startswith((_TORCH, _OURS)) and not (file.startswith(_PYTHON) and _PACKAGES not in file):
             return stack[:length]
     return stack
 
@@ -99,6 +102,8 @@ def _users(stack: Stack) -> Stack:
 def _called(message: str) -> str:
     """The name in a break's message, as programs write it: "call of builtins.print", "mylib.f.default: no kernel"."""
     called = message.partition("call of ")[2].removeprefix("the C function ")
+    if called.startswith("an object of type "):
+        return " ".join(called.split(" ")[:5])
     if called:
         name = called.partition(" ")[0].removeprefix("builtins.").removeprefix("__main__.")
         name = name.removeprefix("torch._tensor.")

@@ -198,3 +198,46 @@ def associative_scan(
             values.reverse()
     results = [torch.movedim(torch.stack(values), 0, dim) for values in steps]
     return results[0] if single else type(xs)(results)
+
+
+def autograd_grad(
+    outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool = False, create_graph: bool = True
+) -> tuple[torch.Tensor, ...]:
+    """eager_transforms._autograd_grad, which also turns compiled autograd off."""
+    if grad_outputs is None:
+        kept = tuple(output for output in outputs if output.requires_grad)
+    else:
+        pairs = tuple((o, g) for o, g in zip(outputs, grad_outputs, strict=False) if o.requires_grad)
+        kept = tuple(pair[0] for pair in pairs)
+        grad_outputs = tuple(pair[1] for pair in pairs)
+    if not kept:
+        return tuple(torch.zeros_like(given) for given in inputs)
+    grads = torch.autograd.grad(
+        kept, inputs, grad_outputs, retain_graph=retain_graph, create_graph=create_graph, allow_unused=True
+    )
+    return tuple(torch.zeros_like(given) if grad is None else grad for grad, given in zip(grads, inputs, strict=False))
+
+
+def vmap_increment_nesting(batch_size: int, randomness: str) -> int:
+    """predispatch._vmap_increment_nesting; like the next ones, without the question about torch.export."""
+    return torch._C._functorch._vmap_increment_nesting(batch_size, randomness)
+
+
+def vmap_decrement_nesting() -> int:
+    """predispatch._vmap_decrement_nesting"""
+    return torch._C._functorch._vmap_decrement_nesting()
+
+
+def add_batch_dim(self: torch.Tensor, batch_dim: int, level: int) -> torch.Tensor:
+    """predispatch._add_batch_dim"""
+    return torch._C._functorch._add_batch_dim(self, self.ndim + batch_dim if batch_dim < 0 else batch_dim, level)
+
+
+def remove_batch_dim(self: torch.Tensor, level: int, batch_size: int, out_dim: int) -> torch.Tensor:
+    """predispatch._remove_batch_dim"""
+    return torch._C._functorch._remove_batch_dim(self, level, batch_size, out_dim)
+
+
+def unwrap_for_grad(tensor: torch.Tensor, level: int) -> torch.Tensor:
+    """predispatch._unwrap_for_grad"""
+    return torch._C._functorch._unwrap_for_grad(tensor, level)

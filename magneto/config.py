@@ -124,6 +124,11 @@ class _ConfigModule(types.ModuleType):
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("__"):
             super().__setattr__(name, value)
+        elif name == "reorderable_logging_functions":
+            if not isinstance(value, (set, frozenset)):
+                raise exc.InvalidValue(f"config.{name} must be a set of functions, not {value!r}")
+            _C.set_reorderable_functions(value)
+            super().__setattr__(name, value)
         else:
             _settings.assign(name, value)
 

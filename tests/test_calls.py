@@ -187,6 +187,34 @@ def test_errors_of_operators_in_the_eager_backend(capfd: pytest.CaptureFixture[s
     assert not capfd.readouterr().err
 
 
+@functools.lru_cache(256)
+def recipe(pattern: str, names: tuple[str, ...]) -> list[object]:
+    return [pattern.split(), len(names) + 2.0]
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: tuple[str, ...] = ()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * recipe("a b", self.names)[1] + len(recipe("b", tuple({}))[0])
+
+
+def test_an_empty_tuple_is_a_key_of_an_lru_cache() -> None:
+    """There is one, whether an attribute has it or the program makes it, as einops does."""
+    layer = Layer()
+    compiled = magneto.compile(layer, fullgraph=True)
+    x = torch.ones(2)
+    assert compiled(x).tolist() == [3.0, 3.0]
+    layer.names = ("one",)
+    with pytest.raises(magneto.exc.Unsupported, match="lru_cache"):  # another tuple each time: no key
+        compiled(x)
+    assert magneto.compile(layer)(x).tolist() == [4.0, 4.0]
+    layer.names = ()
+    assert compiled(x).tolist() == [3.0, 3.0]
+
+
 def test_what_an_lru_cache_has() -> None:
     """A call that is remembered has no effect; one that is not, has."""
     written: list[str] = []

@@ -23,6 +23,7 @@ def reorderable() -> Iterator[None]:
     functions.update({print, LOG.info, warnings.warn})
     yield
     functions.clear()
+    magneto.config.reorderable_logging_functions = functions
 
 
 def prints(x: torch.Tensor) -> torch.Tensor:
@@ -132,3 +133,23 @@ def test_without_the_setting_a_print_is_a_side_exit(capfd: pytest.CaptureFixture
     magneto.compile(written_after, backend="eager")(torch.ones(1))
     assert magneto.stats()["breaks"] == 2
     assert capfd.readouterr().out == "tensor([2.])\nthen tensor([3.])\n"
+
+
+def test_the_set_is_one_under_both_names() -> None:
+    """`torch._dynamo.config.reorderable_logging_functions.add(print)` is how the documents say it."""
+    magneto.install()
+    try:
+        dynamo = torch._dynamo.config
+        assert dynamo.reorderable_logging_functions is magneto.config.reorderable_logging_functions
+        magneto.config.reorderable_logging_functions.clear()
+        dynamo.reorderable_logging_functions.add(print)
+        torch.compile(prints, backend="eager", fullgraph=True)(torch.ones(1))
+        with dynamo.patch(reorderable_logging_functions=set()):
+            assert magneto.config.reorderable_logging_functions == set()
+        assert magneto.config.reorderable_logging_functions == {print}
+        magneto.config.reorderable_logging_functions = before = {print}
+        assert dynamo.reorderable_logging_functions is before
+    finally:
+        magneto.uninstall()
+    with pytest.raises(magneto.exc.InvalidValue, match="a set of functions"):
+        magneto.config.reorderable_logging_functions = [print]

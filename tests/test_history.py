@@ -194,7 +194,7 @@ def test_advice_on_global_state() -> None:
     with torch.no_grad():
         compiled(X)
     (change,) = magneto.recompiles().changes
-    assert "global state (grad" in change.what and "same modes" in change.remedy
+    assert change.what == "global state (grad mode)" and "same modes" in change.remedy
     assert tuple(advice("something new")) == ("something new", "move it out of the compiled function")
 
 
@@ -315,3 +315,31 @@ def test_why_tells_whether_a_model_trains_compiled(custom: bool) -> None:
     else:
         assert found.verdict == "runs compiled"
     assert magneto.why(Trained.forward).verdict == found.verdict
+
+
+def test_frames_of_pytorch_behind_a_break_count_with_the_programs_line() -> None:
+    """`Module._call_impl` returns what the module does: it is captured anew for the size as well."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * 2
+            if y.sum() > 1e9:
+                y = y * 2
+            return y
+
+    compiled = magneto.compile(Model())
+    for rows in (2, 3):
+        compiled(torch.ones(rows))
+    first, second = magneto.recompiles().changes
+    assert (first.what, first.count, first.source) == ("size 0 of y", 3, "return y")
+    assert (second.what, second.count) == ("size 0 of args[0]", 1)
+
+
+def test_training_and_evaluation_are_a_capture_each() -> None:
+    model = torch.nn.Dropout(0.5)
+    compiled = magneto.compile(model)
+    for _ in range(2):
+        for mode in (True, False):
+            compiled.train(mode)(X)
+    (change,) = magneto.recompiles().changes
+    assert change.what == "whether self is in training mode" and change.remedy.startswith("nothing need")

@@ -145,13 +145,6 @@ def test_requires_grad_of_a_fresh_tensor() -> None:
         assert_same(loss.detach(), f(x).detach(), exact=True)
 
 
-def test_vmap_is_one_exit() -> None:
-    def f(x):
-        return torch.vmap(lambda row: row * row.sum())(x) + 1
-
-    check(f, torch.randn(3, 4), breaks=1)
-
-
 def test_data_is_set_to_what_it_is() -> None:
     class Masked(nn.Linear):
         def forward(self, x):

@@ -118,7 +118,7 @@ class ConfigModule(types.ModuleType):
         self._deleted.discard(name)
         before = self._read(name, quiet=True)
         if row and row.own:
-            text = isinstance(config.SETTINGS[row.own].default, str)
+            text = row.own in config.SETTINGS and isinstance(config.SETTINGS[row.own].default, str)
             setattr(config, row.own, "" if text and value is None else value)  # None: nothing, in PyTorch's
         else:
             if row and row.apply:

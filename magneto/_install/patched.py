@@ -12,6 +12,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from magneto import _backends
 from magneto._install import config_modules, dynamo, modules, peer, table
 from magneto._install.changes import Changes
 
@@ -95,12 +96,12 @@ def _ours(wrapper: types.FunctionType) -> Callable[..., Any]:
     while hasattr(backend, "_torchdynamo_orig_backend"):
         backend = backend._torchdynamo_orig_backend
     name, given = getattr(backend, "compiler_name", None), getattr(backend, "compiler_fn", backend)
-    if name not in dynamo.list_backends() and getattr(given, "__module__", "").startswith(table.PACKAGES):
+    if name not in _backends.known() and getattr(given, "__module__", "").startswith(table.PACKAGES):
         return table.refusing(f"torch.compile(backend={name!r})", "that backend is a part of PyTorch's compiler")  # type: ignore[no-any-return]
     return dynamo.torch_compile(  # type: ignore[no-any-return]
         function,
         fullgraph=bool(getattr(context, "fullgraph", False)),
         dynamic=getattr(context, "_dynamic", None),
-        backend=name if name in dynamo.list_backends() else given,
+        backend=name if name in _backends.known() else given,
         options=getattr(backend, "config", None) or None,
     )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magneto import _C, _log, config, exc
+from magneto import _log, config, exc
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
 
@@ -135,9 +135,9 @@ DYNAMO: Mapping[str, Setting] = {
     "error_on_nested_fx_trace": Setting(NO_EFFECT, note="torch.fx traces the original", default=True),
     "reorderable_logging_functions": Setting(
         WORKS,
-        apply=_C.set_reorderable_functions,
-        note="`magneto.config.reorderable_logging_functions`",
-        default=config.reorderable_logging_functions,
+        "reorderable_logging_functions",
+        note="`magneto.config.reorderable_logging_functions`, the same set",
+        default=frozenset(),
     ),
     "replay_record_enabled": Setting(TO_COME, note="record and replay are not supported yet", default=False),
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),

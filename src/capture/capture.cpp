@@ -13,6 +13,7 @@
 #include "autograd/leftover_tasks.h"
 #include "capture/calls/native_functions.h"
 #include "capture/exits/rebuild.h"
+#include "capture/torch/transforms.h"
 #include "capture/world/modules.h"
 #include "fake/dispatch_key.h"
 #include "graph/integers.h"
@@ -62,6 +63,7 @@ int autocast_nesting() {
 
 /// The thread's state that interpreted code may change; put back when the capture ends, however it ends.
 struct Capture::ThreadState {
+  size_t transforms = transform_depth();
   bool grad_mode = at::GradMode::is_enabled();
   bool autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU);
   bool autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA);
@@ -70,6 +72,7 @@ struct Capture::ThreadState {
   bool autocast_cache = at::autocast::is_autocast_cache_enabled();
   int nesting = autocast_nesting();
   bool deferring = at::SavedTensorDefaultHooks::set_tracing(true);  // what packs saved tensors sees the real ones
+  std::optional<std::string> no_saved_hooks = at::SavedTensorDefaultHooks::get_disabled_error_message();
   at::impl::PythonTorchFunctionTLS torch_function = at::impl::PythonTorchFunctionTLS::get_state();
   std::vector<PyObject*> modes = guards::function_modes();  // alive in torch_function
   const PausedCollector paused;
@@ -77,6 +80,8 @@ struct Capture::ThreadState {
   FrameHook hook{capture_hook};
 
   ~ThreadState() {
+    leave_transforms(transforms);
+    if (!no_saved_hooks) at::SavedTensorDefaultHooks::enable();
     at::GradMode::set_enabled(grad_mode);
     if (at::autocast::is_autocast_enabled(at::kCPU) != autocast_cpu)
       at::autocast::set_autocast_enabled(at::kCPU, autocast_cpu);
@@ -187,7 +192,9 @@ Trace Capture::run() {
     reading_start_ = false;
     value = run_frame(root_);
   } catch (const SideExit&) {
-    return finish(Ref());
+  }
+  if (transform_depth() > thread_state_->transforms) {
+    abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
   }
   return finish(value);
 }
@@ -566,21 +573,6 @@ void Capture::mute_last_word() {
     sticky_ = std::make_exception_ptr(restart_before(*frame, "an exception is raised where an object dies"));
   }
   PyErr_SetNone(PyExc_GeneratorExit);  // a generator that is closed may raise it
-}
-
-/// The frame is Tensor.__hash__ of a stand-in, asked for by C code: the hash is that of the original, as it is where
-/// the capture interprets that function (it calls id). Null: another frame.
-Ref Capture::hash_of_stand_in(Frame* real) const {
-  static PyObject* const code = [] {
-    PyObject* hash = PyObject_GetAttrString(tensor_class(), "__hash__");
-    return PyFunction_GET_CODE(hash);
-  }();
-  if (reinterpret_cast<PyObject*>(frame_code(real)) != code) return {};
-  PyObject* tensor = frame_localsplus(real)[0];
-  if (!tensor || !is_fake_tensor(tensor)) return {};
-  auto input = inputs_.find(session->value_of(unpack_tensor(tensor)));
-  if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != tensor) return {};
-  return checked(PyLong_FromVoidPtr(input->second.real.get()));
 }
 
 namespace {

@@ -333,7 +333,9 @@ class SegmentCompile {
     history().captured(place_, trace.codes);
     for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
     trace_.captured(trace);
-    log_sizes(trace.size_log);
+    std::vector<std::string> sizes = trace.size_log;
+    for (std::string& line : sizes) line = readable(place_, line);
+    log_sizes(sizes);
   }
 
   void tell_guards(const capture::Trace& trace) {

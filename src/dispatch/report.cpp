@@ -44,12 +44,15 @@ bool follows_another(const runtime::Exit& exit) {
   return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
 }
 
-/// A guard's failure with the user's expressions for what lay on the value stack where the segment begins.
+}  // namespace
+
 std::string readable(const CodePlace& start, const std::string& text) {
   if (text.find("___stack") == text.npos) return text;
   return worded(text, "readable", "OOi", text_object(text).get(), start.info->code,
                 start.info->instrs[start.instr].start * 2);
 }
+
+namespace {
 
 /// What is said of an exit, with the user's expressions.
 std::string message_of(const runtime::Exit& exit) {
@@ -234,8 +237,9 @@ void report_no_joint(const CodePlace& start, const std::string& cause) {
   static auto* said = new std::set<std::string>;
   if (!settings().joint_graph || !said->insert(cause).second) return;  // off: as was asked for
   SavedError saved;
+  const std::string because = cause.ends_with('.') ? cause.substr(0, cause.size() - 1) : cause;
   if (!warn("Magneto trains " + place + " at eager's speed: its torch calls run one by one, under autograd, because " +
-            "there is no joint graph: " + cause +
+            "there is no joint graph: " + because +
             ". magneto.stats()[\"no_joint\"] counts such graphs; this is said once.")) {
     PyErr_WriteUnraisable(nullptr);
   }

@@ -19,6 +19,12 @@ inline constexpr c10::DispatchKey kFakeKey = c10::DispatchKey::Fake;
 /// that are recorded whole (rules_whole.cpp); all others fall through.
 inline constexpr c10::DispatchKey kFirstKey = c10::DispatchKey::DeferredInit;
 
+/// One of these is among an operator's keys where a level of torch.func has not seen the operator yet.
+inline constexpr c10::DispatchKeySet kTransformKeys({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                                     c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+                                                     c10::DispatchKey::FuncTorchBatched,
+                                                     c10::DispatchKey::FuncTorchGradWrapper});
+
 /// Whether operators of this thread reach our kernels whatever their arguments are.
 inline void include_keys(bool included) {
   c10::impl::tls_set_dispatch_key_included(kFakeKey, included);

@@ -328,9 +328,10 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
   }
 }
 
-/// Above everything. Where autocast has a say, the operator goes its usual way.
+/// Above everything. Where autocast or a transform of torch.func has a say, the operator goes its usual way.
 void run_whole(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}))) {
+  if (keys.has_any(c10::DispatchKeySet({c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA}) |
+                   kTransformKeys)) {
     return op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFirstKey), stack);
   }
   run_on_fakes(op, keys, stack);

@@ -100,7 +100,8 @@ at::Tensor symbolic_matmul(const at::Tensor& self, const at::Tensor& other) {
 
 at::Tensor matmul(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
   const bool ours = (has_symbols(self) || has_symbols(other)) && std::max(self.dim(), other.dim()) >= 3 &&
-                    std::min(self.dim(), other.dim()) >= 1 && !keys.has_any(c10::autocast_dispatch_keyset);
+                    std::min(self.dim(), other.dim()) >= 1 &&
+                    !keys.has_any(c10::autocast_dispatch_keyset | kTransformKeys);
   if (ours) return symbolic_matmul(self, other);
   return at::_ops::matmul::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFirstKey), self,
                                       other);

@@ -66,7 +66,9 @@ PyArg python_arg(const SizeArg& value) {
   return arg;
 }
 
-TorchNode node_of(const AtenNode& op) {
+}  // namespace
+
+TorchNode operator_call(const AtenNode& op) {
   TorchNode node;
   node.target = overload_object(op.op);
   const auto& schema = op.op.schema().arguments();
@@ -87,15 +89,16 @@ TorchNode node_of(const AtenNode& op) {
       node.args.push_back(std::move(arg));
     }
   }
+  const auto& returns = op.op.schema().returns();
+  const bool several =
+      returns.size() > 1 || (returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType);
   for (size_t i = 0; i < op.results.size(); ++i) {
     std::vector<int32_t> path;
-    if (op.op.schema().returns().size() > 1 || op.results.size() > 1) path.push_back(static_cast<int32_t>(i));
+    if (several) path.push_back(static_cast<int32_t>(i));
     if (op.results[i] != kNoValue) node.results.push_back({std::move(path), op.results[i]});
   }
   return node;
 }
-
-}  // namespace
 
 void adopt_orphans(Graph& graph) {
   const auto orphan = [](const AtenNode& op) { return op.torch_node < 0; };
@@ -107,7 +110,7 @@ void adopt_orphans(Graph& graph) {
   for (AtenNode& op : graph.aten_nodes) {
     if (orphan(op)) {
       op.torch_node = static_cast<int32_t>(nodes.size());
-      nodes.push_back(node_of(op));
+      nodes.push_back(operator_call(op));
       ++shift;
       continue;
     }

@@ -9,6 +9,9 @@ namespace magneto::graph {
 /// a torch node of its own, which calls the operator itself.
 void adopt_orphans(Graph& graph);
 
+/// The operator as a torch call of its own.
+TorchNode operator_call(const AtenNode& op);
+
 /// `torch.ops.aten.mm.default` and its like: what an operator is to Python.
 Ref overload_object(const c10::OperatorHandle& op);
 

@@ -15,6 +15,7 @@ from magneto._install import settings
 def installed() -> Iterator[None]:
     """magneto.install() for one test; settings as before afterwards."""
     before = magneto.config.current()
+    reorderable = set(magneto.config.reorderable_logging_functions)
     magneto.install()
     try:
         yield
@@ -25,3 +26,4 @@ def installed() -> Iterator[None]:
             settings.forget_logs()
         for name, value in before.items():
             setattr(magneto.config, name, value)
+        magneto.config.reorderable_logging_functions = reorderable

@@ -60,6 +60,10 @@ PyObject* cache_key(Capture& capture, PyObject* value) {
   const guards::Source* source = capture.source_of(value);
   const bool constant = source && source->kind == guards::SourceKind::Const;
   if (constant && PyWeakref_CheckRefExact(value) && is_identity_constant(PyWeakref_GET_OBJECT(value))) return value;
+  if (PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == 0) {  // one object, wherever the program has it from
+    if (source && !constant) capture.guards.length(source, &PyTuple_Type, 0);
+    return value;
+  }
   if ((source && !constant) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
     PyObject* item = PyTuple_GET_ITEM(value, i);

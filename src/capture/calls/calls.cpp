@@ -13,6 +13,7 @@
 #include "capture/calls/native_functions.h"
 #include "capture/capture.h"
 #include "capture/marks.h"
+#include "capture/torch/transforms.h"
 #include "capture/world/modules.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
@@ -464,6 +465,11 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   if (decision.reason == BreakReason::DisabledFunction) {
     if (Ref inside = disabled_inside(*this, function)) return inline_function(inside.get(), args);
     decision = decide_disabled(function).value_or(decision);
+  }
+  const bool has_rule =
+      decision.treatment == Treatment::AutogradFunction || decision.treatment == Treatment::Checkpoint;
+  if (has_rule && transform_depth() > 0) {  // which PyTorch asks each transform for
+    side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " inside a transform of torch.func");
   }
   switch (decision.treatment) {
     case Treatment::Sized:

@@ -7,6 +7,7 @@
 #include "capture/calls/handlers.h"
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
+#include "capture/torch/transforms.h"
 #include "guards/constants.h"
 #include "python/abi/types.h"
 
@@ -315,7 +316,7 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     case Policy::State: {
       Ref result = Ref::steal(PyObject_Vectorcall(callable, args.values.data(), args.positional(), args.kwnames));
       if (!result) throw PythonError{};
-      if (!effect->recorded) return result;
+      if (!effect->recorded || is_without_grad_below()) return result;
       graph::TorchNode node;
       node.target = Ref::borrow(callable);
       for (PyObject* value : args.values) node.args.push_back(py_arg(value));

@@ -82,7 +82,7 @@ bool Capture::assume_true(PyObject* value) {
 
 /// torch._check_tensor_all_with(error_type, cond, message=None). Null: to be interpreted.
 Ref Capture::check_tensor_all(const CallArgs& args) {
-  if (args.positional() < 2 || !is_tensor(args.values[1])) return {};
+  if (args.positional() < 2 || !is_fake_tensor(args.values[1])) return {};
   const at::Tensor& condition = unpack_tensor(args.values[1]);
   if (condition.scalar_type() != at::kBool || fake::known_value(condition)) return {};
   NonResumable scope(*this);

@@ -50,7 +50,8 @@ Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
       graph::TorchNode::Kind::CallMethod, MAGNETO_STR("requires_grad_"), args.values, args.kwnames,
       [&] { return PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames); },
       /*always=*/true);
-  if (const at::Tensor& leaf = unpack_tensor(tensor); leaf.requires_grad() && leaf.is_leaf()) {
+  if (const at::Tensor& leaf = unpack_tensor(tensor);
+      is_fake_tensor(tensor) && leaf.requires_grad() && leaf.is_leaf()) {
     capture.session->leave_out_of_autocast_cache(leaf);
   }
   return result;

@@ -9,6 +9,8 @@
 #include "capture/capture.h"
 #include "capture/interpreter/operations.h"
 #include "capture/torch/torch_function.h"
+#include "capture/torch/transforms.h"
+#include "graph/orphans.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -29,6 +31,14 @@ const char* script_effect(PyObject* function) {
     if (PySequence_Size(found.get()) > 0) return text;
   }
   return nullptr;
+}
+
+graph::TorchNode at_user_line(graph::TorchNode node, const InterpFrame* frame) {
+  if (!frame) return node;
+  node.file = PyUnicode_AsUTF8(frame->info->code->co_filename);
+  node.function = PyUnicode_AsUTF8(frame->info->code->co_qualname);
+  node.line = frame->instr().line;
+  return node;
 }
 
 }  // namespace
@@ -69,7 +79,10 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
   trusted_ = trusted;
   recording_ = recording;
-  if (result && is_tensor(result.get()) && !is_fake_tensor(result.get()) && unpack_tensor(result.get()).has_storage()) {
+  const bool transformed = result && (transform_depth() > 0 || holds_transformed(result.get()) ||
+                                      std::ranges::any_of(args, holds_transformed));
+  if (result && !transformed && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
+      unpack_tensor(result.get()).has_storage()) {
     // Made without the dispatcher (by a TorchScript function from a number): known, like what torch.tensor gives.
     result = Ref::steal(tensor_object(at::lift_fresh(unpack_tensor(result.get()))));
   }
@@ -96,12 +109,28 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
     }
     throw PythonError{};
   }
-  if (graph.aten_nodes.size() == operators && !always) {
+  if (transformed && graph.symbols.size() > symbols) {
+    session->rollback(mark);
+    graph.torch_nodes.resize(index);
+    side_exit(BreakReason::DataDependentValue, "a number or size that only the data says, inside a transform");
+  }
+  if (graph.aten_nodes.size() == operators && (!always || transformed)) {
     graph.torch_nodes.pop_back();
     return with_size_numbers(result.get());
   }
   if (is_guarded()) last_guarded_ = static_cast<int32_t>(graph.aten_nodes.size()) - 1;
-  graph::TorchNode& node = graph.torch_nodes[index];
+  if (transformed) {  // a tensor of a level is no value of the graph: what was called below all levels is
+    graph.torch_nodes.pop_back();
+    for (size_t i = operators; i < graph.aten_nodes.size(); ++i) {
+      graph::AtenNode& op = graph.aten_nodes[i];
+      op.torch_node = static_cast<int32_t>(graph.torch_nodes.size());
+      graph.torch_nodes.push_back(at_user_line(graph::operator_call(op), frame));
+    }
+    result = with_size_numbers(result.get());
+    flush_checks();
+    return result;
+  }
+  graph::TorchNode node = at_user_line({}, frame);
   node.kind = kind;
   node.target = Ref::borrow(target);
   const size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
@@ -112,11 +141,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   std::vector<int32_t> path;
   collect_results(result.get(), path, node.results, 0);
   bind_symbols(result.get(), symbols, node);
-  if (frame) {
-    node.file = PyUnicode_AsUTF8(frame->info->code->co_filename);
-    node.function = PyUnicode_AsUTF8(frame->info->code->co_qualname);
-    node.line = frame->instr().line;
-  }
+  graph.torch_nodes[index] = std::move(node);
   result = with_size_numbers(result.get());
   flush_checks();
   return result;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "capture/capture.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -85,6 +86,21 @@ void Capture::guard_distinct() {
   for (const auto& group : groups) {
     if (!std::ranges::all_of(group, is_constant)) guards.distinct(group);
   }
+}
+
+/// The frame is Tensor.__hash__ of a stand-in, asked for by C code: the hash is that of the original, as it is where
+/// the capture interprets that function (it calls id). Null: another frame.
+Ref Capture::hash_of_stand_in(Frame* real) const {
+  static PyObject* const code = [] {
+    PyObject* hash = PyObject_GetAttrString(tensor_class(), "__hash__");
+    return PyFunction_GET_CODE(hash);
+  }();
+  if (reinterpret_cast<PyObject*>(frame_code(real)) != code) return {};
+  PyObject* tensor = frame_localsplus(real)[0];
+  if (!tensor || !is_fake_tensor(tensor)) return {};
+  auto input = inputs_.find(session->value_of(unpack_tensor(tensor)));
+  if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != tensor) return {};
+  return checked(PyLong_FromVoidPtr(input->second.real.get()));
 }
 
 }  // namespace magneto::capture
