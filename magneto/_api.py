@@ -351,7 +351,8 @@ def stats() -> dict[str, Any]:
     that programs hold now: arenas (of intermediates), weights (work on them that was done once), outputs (free blocks
     for the next call's results). `run_as_captured`: runs in which the captured operators ran one by one after all:
     overlapping (inputs share memory with a written one), other_tensors (lazy or conjugated ones), watched (a dispatch
-    mode is active).
+    mode is active). `checked_runs`: runs that config.verify and config.nan_watch have looked at: verified, of these
+    differences (not eager's), left_out (of graphs with operators of libraries), nonfinite (with NaN or infinity).
     """
     return _C.stats()
 

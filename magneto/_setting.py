@@ -25,7 +25,11 @@ class Setting:
 
 
 # Of settings that can have few values only.
-_CHOICES: Mapping[str, tuple[Any, ...]] = {"repro_after": ("", "dynamo", "aot"), "repro_level": (1, 2, 3, 4)}
+_CHOICES: Mapping[str, tuple[Any, ...]] = {
+    "repro_after": ("", "dynamo", "aot"),
+    "repro_level": (1, 2, 3, 4),
+    "verify": ("", "sample", "all"),
+}
 
 
 def rows() -> dict[str, Setting]:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     repro_ignore_non_fp: bool
     same_two_models_use_fp64: bool
     repro_seconds: int
+    verify: str
+    verify_rate: float
+    nan_watch: bool
     graph_limit: int
     pass_limit: int
     kernel_limit: int

@@ -54,7 +54,7 @@ def test_aliases_are_written_nowhere_else() -> None:
 def another(name: str) -> bool | int | float | str:
     """A value that is not the default."""
     value = SETTINGS[name].default
-    of_few = {"repro_after": "aot", "repro_level": 3}
+    of_few = {"repro_after": "aot", "repro_level": 3, "verify": "all"}
     return of_few.get(name, {bool: not value, int: 7, float: 0.5, str: "elsewhere"}[type(value)])
 
 

@@ -53,7 +53,7 @@ Compiled compile_parts(const graph::Graph& graph, const CompileWay& way, graph::
         called.push_back(node.op);
       }
     } else {
-      CompileWay own{.operators = way.operators, .whole = true};
+      CompileWay own{.operators = way.operators, .whole = true, .place = way.place};
       for (const graph::ValueId id : part.inputs) {
         const auto input = std::ranges::find(graph.inputs, id);
         const auto place = static_cast<size_t>(input - graph.inputs.begin());

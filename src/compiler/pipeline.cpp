@@ -6,6 +6,7 @@
 #include "cache/cache.h"
 #include "compiler/cached_program.h"
 #include "graph/planted.h"
+#include "graph/text.h"
 #include "lower/lowering.h"
 #include "observe/limits.h"
 #include "observe/phase.h"
@@ -126,6 +127,19 @@ Compiled without_program(const graph::Graph& graph, const CompileWay& way, graph
   return {.computation = runtime::make_aten_computation(graph), .uncompiled = why};
 }
 
+std::vector<std::string> lines_of(const graph::Graph& graph) {
+  std::vector<std::string> lines;
+  for (const graph::AtenNode& node : graph.aten_nodes) {
+    lines.push_back(node.torch_node < 0 ? "" : graph::origin_text(graph, node));
+  }
+  return lines;
+}
+
+runtime::Origin origin_of(const graph::Graph& graph, const CompileWay& way) {
+  const bool known = way.lines.size() == graph.aten_nodes.size();
+  return {.place = way.place, .operators = known ? way.lines : lines_of(graph)};
+}
+
 // -- sizes
 
 /// Generates code for one size of a graph that has been captured for many.
@@ -177,7 +191,7 @@ Operators operators_of(const Backend& backend) {
 }
 
 TensorComputation compile_inference(const Request& request, Events& events) {
-  CompileWay way{.operators = operators_of(request.backend), .watched = request.watched};
+  CompileWay way{.operators = operators_of(request.backend), .watched = request.watched, .place = request.place};
   if (way.operators == Operators::Generated) way.tuning = request.tuning;
   return compile_tensors(request, request.graph, way, "FORWARDS", events);
 }
@@ -185,11 +199,13 @@ TensorComputation compile_inference(const Request& request, Events& events) {
 /// A graph with gradients: its forward, and backwards that autograd's engine calls. The weights change with each step:
 /// nothing is prepared of them, and nothing measured.
 std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Events& events) {
-  const CompileWay way{.operators = operators_of(request.backend)};
+  CompileWay way{.operators = operators_of(request.backend), .place = request.place, .lines = lines_of(request.graph)};
   const graph::Graph forward = runtime::forward_of(request.graph, *request.joint);
   events.tell(&Observer::joint_graph, {request.place, forward, *request.joint});
   TensorComputation forward_computation = compile_tensors(request, forward, way, "FORWARDS", events);
   std::vector<TensorComputation> backwards;
+  way.place = "the backward of " + request.place;
+  way.lines = {};
   for (const autograd::Backward& backward : request.joint->backwards) {
     backwards.push_back(compile_tensors(request, backward.graph, way, "BACKWARDS", events));
   }
@@ -230,7 +246,8 @@ Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::
                                      interpreted ? runtime::KernelMode::Interpret : runtime::KernelMode::Machine);
     program.offer(sink);
     if (sink.watches()) result.watch = program.watch();
-    result.computation = runtime::make_compiled_computation(std::move(program), std::move(captured));
+    result.computation =
+        runtime::make_compiled_computation(std::move(program), std::move(captured), origin_of(graph, way));
   } catch (const passes::Unsupported& refusal) {
     return without_program(graph, way, sink, refusal.what());
   } catch (const runtime::NoCodeGenerator& missing) {

@@ -51,6 +51,10 @@ struct CompileWay {
   std::vector<bool> watched;
   /// Not zero seconds: alternatives are measured. The inputs are set then.
   runtime::Tuning tuning;
+  /// What is compiled, for people.
+  std::string place;
+  /// Of a graph that has no torch level any more: the user's line of each operator.
+  std::vector<std::string> lines;
 };
 
 /// Generated kernels for a graph none of whose results requires grad.

@@ -17,6 +17,7 @@
 #include "python/text.h"
 #include "runtime/program/compiled_program.h"
 #include "runtime/program/held_memory.h"
+#include "runtime/run_checks.h"
 
 namespace magneto {
 
@@ -38,7 +39,11 @@ PyObject* reset(PyObject*, PyObject*) {
   dispatch::history() = {};
   cache::reset_counters();
   runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
-  for (std::atomic<int64_t>* count : {&runs.overlapping, &runs.other_tensors, &runs.watched}) *count = 0;
+  runtime::RunChecks& checks = runtime::run_checks();
+  for (std::atomic<int64_t>* count : {&runs.overlapping, &runs.other_tensors, &runs.watched, &checks.verified,
+                                      &checks.differences, &checks.left_out, &checks.nonfinite}) {
+    *count = 0;
+  }
   Py_RETURN_NONE;
 }
 
@@ -57,11 +62,12 @@ PyObject* stats(PyObject*, PyObject*) {
     const cache::Counters disk = cache::counters();
     const runtime::HeldMemory& held = runtime::held_memory();
     const runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
+    const runtime::RunChecks& checks = runtime::run_checks();
     return Py_BuildValue(
         "{s:L,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:L,s:L,s:N,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,"
         "s:L,"
         "s:L,s:L,s:L,"
-        "s:L,s:{s:L,s:L,s:L},s:{s:L,s:L,s:L}}",
+        "s:L,s:{s:L,s:L,s:L},s:{s:L,s:L,s:L},s:{s:L,s:L,s:L,s:L}}",
         "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
         counts(s.break_reasons), "other_exits", counts(s.other_exits), "recompiles", s.recompiles, "cache_entries",
         s.cache_entries, "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels),
@@ -74,7 +80,8 @@ PyObject* stats(PyObject*, PyObject*) {
         s.shared_captures, "cached_programs", s.cached_programs, "specialised", s.specialised, "memory", "arenas",
         held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load(), "run_as_captured",
         "overlapping", runs.overlapping.load(), "other_tensors", runs.other_tensors.load(), "watched",
-        runs.watched.load());
+        runs.watched.load(), "checked_runs", "verified", checks.verified.load(), "differences",
+        checks.differences.load(), "left_out", checks.left_out.load(), "nonfinite", checks.nonfinite.load());
   });
 }
 
@@ -170,6 +177,7 @@ PyObject* set_config(PyObject*, PyObject* args) {
       const Settings& now = settings();
       cache::configure({now.disk_cache, now.disk_cache_dir, now.disk_cache_mb << 20, now.disk_cache_key_file});
     }
+    runtime::configure_run_checks(settings());
     Py_RETURN_NONE;
   });
 }

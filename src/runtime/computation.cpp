@@ -4,16 +4,15 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "graph/symbols.h"
 #include "python/imported.h"
 #include "python/text.h"
-#include "runtime/plan/saved_state.h"
 #include "runtime/plan/thread_modes.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/aten_program.h"
 #include "runtime/program/torch_program.h"
+#include "runtime/run_checks.h"
 
 namespace magneto::runtime {
 
@@ -50,42 +49,26 @@ class HeldInputs {
 
 class CompiledComputation final : public TensorComputation {
  public:
-  CompiledComputation(CompiledProgram program, graph::Graph graph)
-      : program_(std::move(program)), graph_(std::move(graph)) {}
+  CompiledComputation(CompiledProgram program, std::shared_ptr<const Reference> captured)
+      : program_(std::move(program)), captured_(std::move(captured)) {}
 
   void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const override {
-    if (!program_.run(inputs, outputs)) run_plain(inputs, outputs);
+    const bool checks = run_checks().active.load(std::memory_order_relaxed);
+    const bool done = checks ? captured_->run_checked(program_, inputs, outputs) : program_.run(inputs, outputs);
+    if (!done) captured_->run(inputs, outputs);
   }
   size_t input_count() const override { return program_.input_count(); }
   size_t output_count() const override { return program_.output_count(); }
   std::string print() const override { return program_.print(); }
   std::unique_ptr<TensorComputation> tensors_for_other_weights() const override {
     std::optional<CompiledProgram> program = program_.for_other_weights();
-    return program ? std::make_unique<CompiledComputation>(std::move(*program), graph_) : nullptr;
+    return program ? std::make_unique<CompiledComputation>(std::move(*program), captured_) : nullptr;
   }
   OnError on_error() const override { return OnError::Untouched; }
 
  private:
-  /// The captured operators one by one, for when something unusual is around.
-  void run_plain(const at::Tensor* const* inputs, at::Tensor* outputs) const {
-    std::call_once(plain_once_, [&] {
-      plain_ = std::make_unique<AtenProgram>(graph_);
-      undo_ = graph::undo_of(graph_);
-    });
-    SavedState saved(undo_, inputs, /*tensors=*/true);
-    try {
-      plain_->run(inputs, outputs);
-    } catch (...) {
-      saved.restore();
-      throw;
-    }
-  }
-
   CompiledProgram program_;
-  graph::Graph graph_;
-  mutable std::once_flag plain_once_;
-  mutable std::unique_ptr<AtenProgram> plain_;
-  mutable graph::Undo undo_;
+  std::shared_ptr<const Reference> captured_;
 };
 
 /// Torch calls mean what they mean for plain tensors without modes.
@@ -225,8 +208,10 @@ std::unique_ptr<TensorComputation> make_aten_computation(const graph::Graph& gra
   return std::make_unique<AtenComputation>(graph);
 }
 
-std::unique_ptr<TensorComputation> make_compiled_computation(CompiledProgram program, graph::Graph graph) {
-  return std::make_unique<CompiledComputation>(std::move(program), std::move(graph));
+std::unique_ptr<TensorComputation> make_compiled_computation(CompiledProgram program, graph::Graph graph,
+                                                             Origin origin) {
+  auto captured = std::make_shared<const Reference>(std::move(graph), std::move(origin));
+  return std::make_unique<CompiledComputation>(std::move(program), std::move(captured));
 }
 
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph) {

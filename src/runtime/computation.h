@@ -6,14 +6,17 @@
 #include "graph/graph.h"
 #include "runtime/plan/plan.h"
 #include "runtime/program/compiled_program.h"
+#include "runtime/reference.h"
 
 namespace magneto::runtime {
 
 /// The ATen operators in order, below autograd: for graphs none of whose results requires grad.
 std::unique_ptr<TensorComputation> make_aten_computation(const graph::Graph& graph);
 
-/// A compiled program; `graph` are the captured operators, which run one by one when something unusual is around.
-std::unique_ptr<TensorComputation> make_compiled_computation(CompiledProgram program, graph::Graph graph);
+/// A compiled program; `graph` are the captured operators, which run one by one when something unusual is around, and
+/// beside the program where its runs are checked.
+std::unique_ptr<TensorComputation> make_compiled_computation(CompiledProgram program, graph::Graph graph,
+                                                             Origin origin);
 
 /// The torch calls in order, through their Python callables, under the current grad mode.
 std::unique_ptr<Computation> make_torch_computation(const graph::Graph& graph);

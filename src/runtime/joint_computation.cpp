@@ -367,7 +367,8 @@ class JointComputation final : public Computation {
   std::shared_ptr<const Program> program_;
 };
 
-/// What the graph's random operators draw from.
+}  // namespace
+
 std::vector<at::Generator> generators_of(const graph::Graph& graph) {
   std::vector<at::Generator> generators;
   for (const graph::AtenNode& node : graph.aten_nodes) {
@@ -381,8 +382,6 @@ std::vector<at::Generator> generators_of(const graph::Graph& graph) {
   }
   return generators;
 }
-
-}  // namespace
 
 graph::Graph forward_of(const graph::Graph& graph, const autograd::Joint& joint) {
   graph::Graph forward = graph;

@@ -20,4 +20,7 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, a
 /// backwards read of it.
 graph::Graph forward_of(const graph::Graph& graph, const autograd::Joint& joint);
 
+/// What the graph's random operators draw from.
+std::vector<at::Generator> generators_of(const graph::Graph& graph);
+
 }  // namespace magneto::runtime

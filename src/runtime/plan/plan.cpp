@@ -283,13 +283,15 @@ bool is_for_the_caller(const Plan& plan) {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) return !failed_call();
   // A hook that packs saved tensors, which autograd calls, stops the run (activation checkpointing does so).
   if (at::SavedTensorDefaultHooks::get_hooks()) return true;
-  PyObject* failed;
+  PyObject *failed, *verified;
   {
     SavedError saved;
-    static constinit Imported type("magneto.exc", "BackendFailed");
-    failed = type.get();
+    static constinit Imported of_backend("magneto.exc", "BackendFailed"), of_check("magneto.exc", "AccuracyError");
+    failed = of_backend.get();
+    verified = of_check.get();
   }
-  return PyErr_ExceptionMatches(failed) || (plan.computation->is_users() && !plan.undo.may_raise);
+  return PyErr_ExceptionMatches(failed) || PyErr_ExceptionMatches(verified) ||
+         (plan.computation->is_users() && !plan.undo.may_raise);
 }
 
 }  // namespace

@@ -46,12 +46,18 @@ void restore_contents(at::Tensor tensor, at::Tensor contents) {
 
 }  // namespace
 
+std::vector<at::Tensor> SavedState::contents() const {
+  std::vector<at::Tensor> contents;
+  for (const Kept& kept : tensors_) contents.push_back(kept.contents);
+  return contents;
+}
+
 void SavedState::restore() {
-  const at::NoGradGuard no_grad;
   for (const Kept& kept : tensors_) {
     const at::Tensor& tensor = kept.tensor;
     c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     const c10::InferenceMode mode(tensor.is_inference());
+    const at::NoGradGuard no_grad;  // behind the mode, which sets what gradients do, too
     const bool moved = impl.has_storage() && !impl.storage().is_alias_of(kept.geometry->storage());
     if (moved || impl.sizes() != kept.geometry->sizes() || impl.strides() != kept.geometry->strides() ||
         impl.storage_offset() != kept.geometry->storage_offset()) {

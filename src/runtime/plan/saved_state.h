@@ -18,6 +18,8 @@ class SavedState {
   SavedState(const graph::Undo& undo, const at::Tensor* const* inputs, bool tensors);
   SavedState() = default;
   void restore();
+  /// What the tensors held, in the order of Undo::written; undefined where nothing was kept.
+  std::vector<at::Tensor> contents() const;
 
  private:
   struct Kept {
