@@ -313,7 +313,7 @@ def test_weighted_cross_entropy_with_smoothing() -> None:
         check(f, x, target, torch.rand(4))
 
 
-ALIAS = Optional[Literal["a", "b"]]
+ALIAS = Optional[Literal["a", "b"]]  # noqa: UP045
 KINDS_OF_ALIAS = {Union: 1, Literal: 2, list: 3}
 TYPES = frozenset({Union, list})
 ALIASES = {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds wheels into dist/: `wheels.sh one <python> <jobs>` for the PyTorch that this Python imports, `wheels.sh all <jobs>`
-# for each pair of a Python and a release of PyTorch that can be had here.
-# Environment, for `all`: PYTHONS (interpreters; otherwise each supported one that is found), RELEASES (of PyTorch;
+# for each pair of a Python and a release of PyTorch that can be had here; `wheels.sh pairs` lists these.
+# Environment, for these two: PYTHONS (interpreters; otherwise each supported one that is found), RELEASES (of PyTorch;
 # otherwise the newest patch release of each supported minor one that pip finds for the interpreter).
 # Builds of one pair go on from where they stood, and ccache, if present, knows what pairs have in common.
 set -euo pipefail
@@ -33,8 +33,8 @@ pythons() {
     return
   fi
   for minor in $(printf '%s\n' src/python/abi/cpython_3*.cpp | sed -E 's/.*cpython_3([0-9]+)\.cpp/\1/' | sort -n); do
-    # With headers and venv, and with a GIL; a shim of a version manager may be there without the interpreter.
-    for python in $(type -ap "python3.$minor"); do
+    # With headers and venv, and with a GIL. A shim of pyenv runs only what is chosen; its folder has all versions.
+    for python in $(type -ap "python3.$minor") "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/"python3.$minor"; do
       "$python" - << 'PY' 2> /dev/null || continue
 import ensurepip, os, sysconfig, venv
 assert os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
@@ -84,8 +84,16 @@ build_all() {
   return $failed
 }
 
+list_pairs() {
+  local python release
+  for python in $(pythons); do
+    for release in $(releases "$python"); do echo "$python $release"; done
+  done
+}
+
 case ${1:-} in
+  pairs) list_pairs ;;
   one) build_one "${@:2}" ;;
   all) build_all "${@:2}" ;;
-  *) echo "usage: wheels.sh one <python> <jobs> | all <jobs>" >&2; exit 1 ;;
+  *) echo "usage: wheels.sh one <python> <jobs> | all <jobs> | pairs" >&2; exit 1 ;;
 esac

@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import importlib.util
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -104,3 +107,18 @@ def test_releases_that_wheels_are_made_for() -> None:
     offered = "2.16.0, 2.15.0, 2.14.1, 2.14.0, 2.13.0+cpu, 2.13.0rc1, 2.12.9, 2.12.10, 2.10.0, 2.11.0".split(",")
     assert name_wheel.newest_patches(offered, (2, 11), (2, 16)) == ["2.11.0", "2.12.10", "2.13.0", "2.14.1", "2.15.0"]
     assert name_wheel.supported()[0] == (2, 11)
+
+
+def test_pairs_that_wheels_are_made_for(tmp_path: Path) -> None:
+    asked = {"PYTHONS": sys.executable, "RELEASES": "2.12.1 2.13.0"}
+    command = [ROOT / "tools/wheels.sh", "pairs"]
+    process = subprocess.run(command, env={**os.environ, **asked}, capture_output=True, text=True, check=True)
+    assert process.stdout.splitlines() == [f"{sys.executable} 2.12.1", f"{sys.executable} 2.13.0"]
+
+    # An interpreter that runs nothing, as a shim of a version that is not chosen, is passed over.
+    shim = tmp_path / "python3.11"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    nothing = {"PATH": f"{tmp_path}:/usr/bin:/bin", "PYENV_ROOT": str(tmp_path), "PYTHONS": "", "RELEASES": "2.13.0"}
+    process = subprocess.run(command, env={**os.environ, **nothing}, capture_output=True, text=True, check=True)
+    assert str(shim) not in process.stdout

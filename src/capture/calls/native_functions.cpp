@@ -157,9 +157,9 @@ Ref Capture::run_native_function(PyObject* function, const CallArgs& args, bool 
   // What others hold as well was there before, as what typing.get_origin and get_args find in an alias.
   const bool shared = Py_REFCNT(result.get()) > 1 && !is_outside(result.get()) &&
                       std::ranges::find(values, result.get()) == values.end();
-  const bool part = PyTuple_CheckExact(result.get()) ? PyTuple_GET_SIZE(result.get()) > 0 && !members
-                                                     : is_python_class(Py_TYPE(result.get())) &&
-                                                           module_of(Py_TYPE(result.get())) == module;
+  const bool part = PyTuple_CheckExact(result.get())
+                        ? PyTuple_GET_SIZE(result.get()) > 0 && !members
+                        : is_python_class(Py_TYPE(result.get())) && module_of(Py_TYPE(result.get())) == module;
   if (shared && part) return wrap(result.get(), sources.constant(result.get()));
   if (members) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result.get()); ++i) {
