@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import linecache
-import os
 import re
 import sys
 import types
@@ -23,6 +22,7 @@ import torch
 
 from magneto import _C, config, exc
 from magneto._advice import Advice, advice, place_parts
+from magneto._messages import TORCH_FOLDER
 from magneto._text_table import Table, Tables
 
 
@@ -111,18 +111,15 @@ def changes(found: Iterable[Row]) -> list[Change]:
     return sorted(_without_echoes(ranked), key=lambda change: -change.count)
 
 
-_LIBRARY = os.path.dirname(torch.__file__) + os.sep
-
-
 def _without_echoes(found: list[Change]) -> list[Change]:
     """A tensor that differs goes up, behind a graph break, through frames of PyTorch's (`Module._call_impl`), which are
     captured anew as well: these count with the change at the program's own line."""
     kept: dict[str, Change] = {}  # by what differs of a tensor, without its name
     changes: list[Change] = []
-    for change in sorted(found, key=lambda change: change.file.startswith(_LIBRARY)):
+    for change in sorted(found, key=lambda change: change.file.startswith(TORCH_FOLDER)):
         what = re.fullmatch(r"tensor '.+?' (.+)", change.example, re.DOTALL)
         is_argument = change.example.startswith("tensor 'L[")
-        first = kept.get(what[1]) if what and change.file.startswith(_LIBRARY) and not is_argument else None
+        first = kept.get(what[1]) if what and change.file.startswith(TORCH_FOLDER) and not is_argument else None
         if what and first is not None:
             changes[changes.index(first)] = kept[what[1]] = replace(first, count=first.count + change.count)
             continue

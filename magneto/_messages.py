@@ -84,7 +84,7 @@ def graph_break(reason: str, message: str, explanation: str, hint: str, stack: S
     return "\n".join(lines) + "\n" + user_stack(stack)
 
 
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+TORCH_FOLDER = os.path.dirname(torch.__file__) + os.sep
 _OURS = os.path.dirname(__file__) + os.sep
 _PYTHON = os.path.dirname(os.__file__) + os.sep
 _PACKAGES = f"{os.sep}site-packages{os.sep}"  # in the same folder, of libraries
@@ -94,7 +94,7 @@ def _users(stack: Stack) -> Stack:
     """The stack down to the innermost frame that is not PyTorch's, Magneto's or Python's own; all of it, if none is."""
     for length in range(len(stack), 0, -1):
         file = stack[length - 1][0].co_filename
-        if not file.startswith((_TORCH, _OURS)) and not (file.startswith(_PYTHON) and _PACKAGES not in file):
+        if not file.startswith((TORCH_FOLDER, _OURS)) and not (file.startswith(_PYTHON) and _PACKAGES not in file):
             return stack[:length]
     return stack
 

@@ -3,7 +3,7 @@
 # for each pair of a Python and a release of PyTorch that can be had here; `wheels.sh pairs` lists these.
 # Environment, for these two: PYTHONS (interpreters; otherwise each supported one that is found), RELEASES (of PyTorch;
 # otherwise the newest patch release of each supported minor one that pip finds for the interpreter).
-# Builds of one pair go on from where they stood, and ccache, if present, knows what pairs have in common.
+# Builds of one pair go on from where they stood.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -333,9 +333,7 @@ class SegmentCompile {
     history().captured(place_, trace.codes);
     for (const std::string& op : trace.counters.meta_ops) ++stats().meta_kernels[op];
     trace_.captured(trace);
-    std::vector<std::string> sizes = trace.size_log;
-    for (std::string& line : sizes) line = readable(place_, line);
-    log_sizes(sizes);
+    report_sizes(place_, trace.size_log);
   }
 
   void tell_guards(const capture::Trace& trace) {

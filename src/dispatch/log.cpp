@@ -73,17 +73,6 @@ void log(const char* artifact, const std::string& text) {
   call_log("emit", "sOO", artifact, text_object(text).get(), id_argument().get());
 }
 
-void log_sizes(const std::vector<std::string>& lines) {
-  const bool enabled = log_enabled("dynamic");
-  for (const std::string& line : lines) {
-    if (enabled) {
-      log("dynamic", line);
-    } else if (line.find('\n') != line.npos) {
-      announce(line);
-    }
-  }
-}
-
 void announce(const std::string& text) { call_log("announce", "O", text_object(text).get()); }
 
 void log_error(const std::string& text) { call_log("error", "O", text_object(text).get()); }

@@ -59,8 +59,6 @@ Ref call_sink(PyObject* module, const char* function, const char* format, Argume
 }
 
 bool log_enabled(const char* artifact);
-/// TORCH_LOGS=dynamic. What a variable TORCHDYNAMO_EXTENDED_DEBUG_... has asked for, with stacks, is shown in any case.
-void log_sizes(const std::vector<std::string>& lines);
 void log(const char* artifact, const std::string& text);
 /// For people who asked for something that takes place elsewhere: a line of the log that is always shown.
 void announce(const std::string& text);

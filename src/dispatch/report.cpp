@@ -44,15 +44,12 @@ bool follows_another(const runtime::Exit& exit) {
   return exit.reason == BreakReason::OpaqueIterator || exit.reason == BreakReason::ChangingValue;
 }
 
-}  // namespace
-
+/// A text with the user's expressions for what lay on the value stack where the segment begins.
 std::string readable(const CodePlace& start, const std::string& text) {
   if (text.find("___stack") == text.npos) return text;
   return worded(text, "readable", "OOi", text_object(text).get(), start.info->code,
                 start.info->instrs[start.instr].start * 2);
 }
-
-namespace {
 
 /// What is said of an exit, with the user's expressions.
 std::string message_of(const runtime::Exit& exit) {
@@ -155,6 +152,17 @@ std::string failed_guards(const Segment& segment, const CodePlace& start, const 
     text += "    - " + entry->id + ": " + failure_text(start, guards::failure_of(*entry->guards, roots), 11) + "\n";
   }
   return text;
+}
+
+void report_sizes(const CodePlace& start, const std::vector<std::string>& lines) {
+  const bool enabled = log_enabled("dynamic");
+  for (const std::string& line : lines) {
+    if (enabled) {
+      log("dynamic", readable(start, line));
+    } else if (line.find('\n') != line.npos) {
+      announce(readable(start, line));
+    }
+  }
 }
 
 void report_recompile(const Context& context, const Segment& segment, const CodePlace& place,

@@ -36,10 +36,11 @@ void report_limit(Segment& segment, const CodePlace& place, const char* setting,
 
 /// A guard that fails, of a segment that begins there, and the user's line that needed it as a second line.
 std::string failure_text(const CodePlace& start, const guards::Failure& failure, int indent);
-/// A text with the user's expressions for what lay on the value stack where the segment begins.
-std::string readable(const CodePlace& start, const std::string& text);
 /// Why none of the entries serves: "    - 0/0: tensor 'L['x']' size mismatch..." a line.
 std::string failed_guards(const Segment& segment, const CodePlace& start, const guards::Roots& roots);
+/// TORCH_LOGS=dynamic, of a segment that begins there. What a variable TORCHDYNAMO_EXTENDED_DEBUG_... has asked for,
+/// with stacks, is shown in any case.
+void report_sizes(const CodePlace& start, const std::vector<std::string>& lines);
 /// A segment is captured again.
 void report_recompile(const Context& context, const Segment& segment, const CodePlace& place,
                       const guards::Roots& roots);

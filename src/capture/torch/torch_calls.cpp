@@ -112,7 +112,7 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   if (transformed && graph.symbols.size() > symbols) {
     session->rollback(mark);
     graph.torch_nodes.resize(index);
-    side_exit(BreakReason::DataDependentValue, "a number or size that only the data says, inside a transform");
+    side_exit(BreakReason::DataDependentValue, "a data-dependent number or size inside a transform");
   }
   if (graph.aten_nodes.size() == operators && (!always || transformed)) {
     graph.torch_nodes.pop_back();

@@ -102,13 +102,10 @@ Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
   if (!original) {
     side_exit(BreakReason::OpaqueObject, source->name() + " is looked up with a key of type " + Py_TYPE(key)->tp_name);
   }
-  if (!is_outside(key) && is_identity_key(key) && !PyDict_GetItemWithError(dict, key)) {
-    if (PyErr_Occurred()) throw PythonError{};
-    return {};  // made here: it can't be in there
-  }
-  key = original;
-  PyObject* value = PyDict_GetItemWithError(dict, key);
+  PyObject* value = PyDict_GetItemWithError(dict, original);
   if (!value && PyErr_Occurred()) throw PythonError{};
+  if (!value && !is_outside(key) && is_identity_key(key)) return {};  // made here: it can't get there, either
+  key = original;
   const Source* item = sources.dict_item(source, key);
   if (!value) {
     guards.absent(item);
