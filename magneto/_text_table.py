@@ -9,6 +9,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import torch
+
 
 class Table(NamedTuple):
     """A title, the heads of the columns, and rows of cells, which may have several lines."""
@@ -64,6 +66,7 @@ class Shown(str, Tables):
     __repr__ = Tables.__repr__
 
 
+_PACKAGES = os.path.dirname(os.path.dirname(torch.__file__)) + os.sep
 _BOLD, _DIM, _END = "\033[1m", "\033[2m", "\033[0m"
 
 
@@ -85,7 +88,7 @@ def boxed(
 ) -> list[str]:
     """A table in a box, at most as wide as the terminal, if it goes to one: the widest columns are wrapped."""
     width = width or (shutil.get_terminal_size().columns if _is_terminal() else 1 << 16)
-    cells = [[cell.splitlines() or [""] for cell in row] for row in (head, *rows)]
+    cells = [[shown_places(cell).splitlines() or [""] for cell in row] for row in (head, *rows)]
     widths = _widths(cells)
     room = max(width - 3 * len(widths) - 1, 8 * len(widths))
     while sum(widths) > room:
@@ -116,11 +119,16 @@ def _html(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str
 
     def row(tag: str, cells: Sequence[str]) -> str:
         style = "text-align: left; vertical-align: top; white-space: pre-wrap"
-        return "<tr>" + "".join(f'<{tag} style="{style}">{escape(cell)}</{tag}>' for cell in cells) + "</tr>"
+        return "<tr>" + "".join(f'<{tag} style="{style}">{escape(shown_places(cell))}</{tag}>' for cell in cells) + "</tr>"
 
     body = "".join(row("td", cells) for cells in rows)
     caption = f'<caption style="text-align: left; font-weight: bold">{escape(title)}</caption>'
     return f"<table>{caption}<thead>{row('th', head)}</thead><tbody>{body}</tbody></table>"
+
+
+def shown_places(text: str) -> str:
+    """The text with the files of installed libraries below site-packages: torch/nn/modules/module.py."""
+    return text.replace(_PACKAGES, "")
 
 
 def _is_terminal() -> bool:
