@@ -13,6 +13,9 @@ namespace magneto::graph {
 /// `annotated`: each node that makes a tensor has its meta["tensor"]: (dtype's short name, sizes, strides, device).
 Ref graph_module(const Graph& graph, bool annotated = false);
 
+/// The same of a region, made once: sizes of its own come before its inputs.
+Ref region_module(const Region& region);
+
 /// The bound `forward` of what `graph_module` made, its code generated. Calling it is calling the module without the
 /// module's hooks, which nobody could have set.
 Ref forward_of(const Ref& module);
