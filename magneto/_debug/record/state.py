@@ -84,7 +84,8 @@ def applied(state: Mapping[str, Any], changed: Mapping[str, Any]) -> Iterator[No
 
 def _set(state: Mapping[str, Any]) -> None:
     torch.set_default_dtype(getattr(torch, state["default_dtype"]))
-    torch.use_deterministic_algorithms(state["deterministic"], warn_only=state["deterministic_warn_only"])
+    # Not use_deterministic_algorithms: that loads PyTorch's compiler.
+    torch._C._set_deterministic_algorithms(state["deterministic"], warn_only=state["deterministic_warn_only"])
     torch.set_float32_matmul_precision(state["matmul_precision"])
     if torch.get_num_threads() != state["threads"]:
         torch.set_num_threads(state["threads"])
