@@ -437,10 +437,7 @@ Trace Capture::finish(const Ref& value) {
     for (const graph::PyArg& arg : node.args) graph::for_each_value(arg, use);
     for (const auto& [name, arg] : node.kwargs) graph::for_each_value(arg, use);
   }
-  for (size_t i = 0; trace.joint && i < trace.joint->backwards.size(); ++i) {  // a custom function's may read others
-    for (const graph::ValueId id : trace.joint->backwards[i].saved) use(id);
-    for (const auto& leaf : trace.joint->backwards[i].leaves) use(leaf.input);
-  }
+  if (trace.joint) autograd::for_each_input(*trace.joint, use);  // a custom function's backward may read others
   std::erase_if(graph.inputs, [&](graph::ValueId id) { return !used[id]; });
   for (graph::ValueId id : graph.inputs) {
     const Input& input = inputs_.at(id);
