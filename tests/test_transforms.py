@@ -201,7 +201,18 @@ def test_one_graph(name: str, backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize(
     "name",
-    ["in_dims", "nested", "writes", "grad", "no_grad inside", "no_grad outside", "vjp", "jvp", "vmap of jvp", "hessian"],
+    [
+        "in_dims",
+        "nested",
+        "writes",
+        "grad",
+        "no_grad inside",
+        "no_grad outside",
+        "vjp",
+        "jvp",
+        "vmap of jvp",
+        "hessian",
+    ],
 )
 def test_gradients_through_transforms(name: str, backend: str) -> None:
     program, given = PROGRAMS[name]
