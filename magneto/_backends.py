@@ -101,4 +101,7 @@ def with_arguments(backend: Backend, mode: str | None, options: dict[str, Any]) 
         arguments["mode"] = mode
     if options:
         arguments["options"] = options
-    return functools.partial(backend, **arguments) if arguments else backend
+    if not arguments:
+        return backend
+    own = getattr(backend, "with_arguments", None)  # magneto._aot.Compilers
+    return own(arguments) if own else functools.partial(backend, **arguments)

@@ -140,7 +140,7 @@ def needed_at(place: str, indent: int) -> str:
 
 def backend_failure(backend: Any, cause: BaseException, place: str) -> str:
     """A backend raised, or gave what can't be called: who, when it compiled what, in which line of its own."""
-    name = _name_of(backend)
+    name = name_of(backend)
     frames = traceback.extract_tb(cause.__traceback__)
     if not frames and str(cause).startswith("the backend returned"):
         returned = str(cause).removeprefix("the backend returned ").partition(",")[0]
@@ -153,8 +153,8 @@ def backend_failure(backend: Any, cause: BaseException, place: str) -> str:
     return text + "\nUntil that is mended, backend='eager' runs the same graph without it."
 
 
-def _name_of(backend: Any) -> str:
-    """ "mine (mine.py:3)"."""
+def name_of(backend: Any) -> str:
+    """A backend as messages name it: "mine (mine.py:3)"."""
     name = getattr(backend, "__qualname__", None) or type(backend).__qualname__
     code = getattr(backend, "__code__", None)
     return f"{name} ({code.co_filename}:{code.co_firstlineno})" if code else name

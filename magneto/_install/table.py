@@ -43,7 +43,6 @@ _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
-_JOINT = "torch.compile(fn) compiles forward and backward, and partitions by its own rule (docs/autograd.md)"
 _ERRORS = "never raised by Magneto, there for `except`"
 _SHAPES = "for sizes that are plain numbers; others decide with bool()"
 
@@ -87,11 +86,27 @@ _TOP = (
 _AOT = (
     Name("make_boxed_func", WORKS, "dynamo:make_boxed_func"),
     Name("make_boxed_compiler", WORKS, "dynamo:make_boxed_compiler"),
-    Name("aot_function", TO_COME, "", _JOINT),
-    Name("aot_module", TO_COME, "", _JOINT),
-    Name("aot_module_simplified", TO_COME, "", _JOINT),
-    Name("compiled_function", TO_COME, "", _JOINT),
-    Name("compiled_module", TO_COME, "", _JOINT),
+    *(
+        Name(name, WORKS, f"magneto._aot:{name}")
+        for name in ("aot_function", "aot_module", "aot_module_simplified", "compiled_function", "compiled_module")
+    ),
+)
+_PARTITIONS = (
+    Name("default_partition", WORKS, "magneto._aot:default_partition", "for partition_fn="),
+    Name(
+        "min_cut_rematerialization_partition",
+        WORKS,
+        "magneto._aot:min_cut_rematerialization_partition",
+        "for partition_fn=",
+    ),
+    Name("draw_graph", TO_COME, "", "torch._inductor.config.trace.graph_diagram draws it"),
+)
+_COMPILERS = (
+    Name("nop", WORKS, "magneto._aot:nop"),
+    Name("print_compile", WORKS, "magneto._aot:print_compile"),
+    Name("memory_efficient_fusion", WORKS, "magneto._aot:memory_efficient_fusion", "without compilers: torch.compile"),
+    Name("ts_compile", TO_COME, "", "torch.compile(fn, backend='ts') runs TorchScript"),
+    Name("default_decompositions", NO_EFFECT, "dynamo:NO_DECOMPOSITIONS", "graphs have the operators that run"),
 )
 
 # torch.func turns it off while it differentiates.
@@ -163,7 +178,7 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("make_eager_backend_with_torch_function_modes", WORKS, "profiling:make_eager_backend_with_modes"),
     ),
     "torch._dynamo.backends.common": (
-        Name("aot_autograd", TO_COME, "", "a callable backend gets the torch-level graph: backend=callable"),
+        Name("aot_autograd", WORKS, "magneto._aot:aot_autograd", "the compilers get ATen graphs without writes"),
     ),
     "torch._dynamo.utils": (
         Name("CompileProfiler", WORKS, "profiling:CompileProfiler"),
@@ -253,16 +268,12 @@ MODULES: dict[str, tuple[Name, ...]] = {
     ),
     "torch._functorch.config": (),  # settings.FUNCTORCH
     "torch._functorch.aot_autograd": _AOT,
+    "torch._functorch.compilers": (*_COMPILERS, *_AOT),
+    "torch._functorch.partitioners": _PARTITIONS,
     "functorch.compile": (
         *_AOT,
-        Name("nop", WORKS, "profiling:eager"),
-        Name("memory_efficient_fusion", TO_COME, "", _JOINT),
-        Name("ts_compile", TO_COME, "", _JOINT),
-        Name("print_compile", TO_COME, "", "TORCH_LOGS=graph_code shows the graph"),
-        Name("draw_graph", TO_COME, "", "torch._inductor.config.trace.graph_diagram draws it"),
-        Name("default_partition", TO_COME, "", _JOINT),
-        Name("min_cut_rematerialization_partition", TO_COME, "", _JOINT),
-        Name("default_decompositions", NO_EFFECT, "dynamo:NO_DECOMPOSITIONS", "graphs have the operators that run"),
+        *_COMPILERS,
+        *_PARTITIONS,
         Name("minifier", WORKS, "magneto._debug.minify:minifier"),
     ),
     "torch.fx.experimental.symbolic_shapes": (
@@ -277,6 +288,8 @@ PACKAGES = (
     "torch._inductor",
     "torch._functorch.config",
     "torch._functorch.aot_autograd",
+    "torch._functorch.compilers",
+    "torch._functorch.partitioners",
     "functorch.compile",
 )
 

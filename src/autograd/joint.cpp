@@ -157,6 +157,21 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch
   return group;
 }
 
+void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)>& visit) {
+  for (const Backward& backward : joint.backwards) {
+    for (const graph::ValueId id : backward.saved) visit(id);
+    for (const Backward::Leaf& leaf : backward.leaves) visit(leaf.input);
+  }
+  if (!joint.whole) return;
+  const graph::Graph& whole = joint.whole->graph;
+  const std::set<graph::ValueId> given(whole.inputs.begin(), whole.inputs.end() - joint.whole->tangents());
+  const auto visit_forward = [&](graph::ValueId id) {
+    if (given.contains(id)) visit(id);
+  };
+  for (const graph::AtenNode& node : whole.aten_nodes) graph::for_each_operand(node, visit_forward);
+  for (const Backward::Leaf& leaf : joint.whole->leaves) visit(leaf.input);
+}
+
 std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& graph, Results results,
                                           const std::vector<graph::ValueId>& leaves,
                                           const torch::autograd::edge_list& leaf_edges, const WhyNot& why_not,
@@ -219,9 +234,57 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
   return trace;
 }
 
+namespace {
+
+/// Where `id` stands among the graph's outputs.
+int32_t output_position(graph::Graph& graph, graph::ValueId id) {
+  const auto known = std::ranges::find(graph.outputs, id);
+  const auto position = static_cast<int32_t>(known - graph.outputs.begin());
+  if (known == graph.outputs.end()) graph.outputs.push_back(id);
+  return position;
+}
+
+graph::ValueId add_sum(graph::Graph& graph, graph::ValueId a, graph::ValueId b) {
+  static const auto add = c10::Dispatcher::singleton().findSchemaOrThrow("aten::add", "Tensor");
+  const graph::ValueId sum = graph.add_result(graph.values[a].meta, static_cast<int32_t>(graph.aten_nodes.size()));
+  graph.aten_nodes.push_back({.op = add, .args = {a, b, c10::IValue(1)}, .results = {sum}});
+  return sum;
+}
+
+}  // namespace
+
+/// The groups' backwards are one here: where several lead to a leaf, their gradients are added.
+WholeJoint JointTrace::take_whole() const {
+  WholeJoint whole{.graph = *graph_, .roots = {}, .leaves = {}};
+  graph::Graph& graph = whole.graph;
+  graph.inputs.resize(forward_.inputs);
+  graph.outputs.clear();
+  for (const Results::Computed& computed : results_.computed) graph.outputs.push_back(computed.value);
+  for (const Group& group : groups_) {
+    graph.inputs.insert(graph.inputs.end(), group.tangents.begin(), group.tangents.end());
+    for (const size_t root : group.roots) whole.roots.push_back(roots_[root]);
+  }
+  for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {
+    graph::ValueId gradient = graph::kNoValue;
+    Backward::Leaf made{.input = leaves_[leaf]};
+    for (const Group& group : groups_) {
+      for (const size_t root : group.roots) made.reached_from.push_back(reaches_[root][leaf]);
+      const graph::ValueId part = group.gradients[leaf];
+      if (part == graph::kNoValue) continue;
+      gradient = gradient == graph::kNoValue ? part : add_sum(graph, gradient, part);
+    }
+    if (gradient == graph::kNoValue) continue;
+    made.gradient = output_position(graph, gradient);
+    whole.leaves.push_back(std::move(made));
+  }
+  return whole;
+}
+
 Joint JointTrace::take(const PartitionWay& way) {
   Joint joint;
+  if (way.whole) joint.whole = std::make_shared<const WholeJoint>(take_whole());
   for (const Group& group : groups_) {
+    if (way.whole) break;
     Backward& backward = joint.backwards.emplace_back();
     std::vector<graph::ValueId> gradients;
     for (size_t leaf = 0; leaf < leaves_.size(); ++leaf) {

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,11 +53,30 @@ struct Backward {
   std::vector<Leaf> leaves;
 };
 
+/// Forward and backward as one graph.
+struct WholeJoint {
+  /// Inputs: the forward's, then one tangent for each root. Outputs, without duplicates: what is computed
+  /// (`Results::computed`), then the gradients.
+  graph::Graph graph;
+  /// Roots of the results, by number, that have a gradient.
+  std::vector<size_t> roots;
+  /// As in `Backward`; `gradient` is a position among the graph's outputs.
+  std::vector<Backward::Leaf> leaves;
+
+  /// So many of the inputs, the last.
+  auto tangents() const { return static_cast<std::ptrdiff_t>(roots.size()); }
+};
+
 /// A graph with gradients.
 struct Joint {
   Results results;
+  /// None where the whole is asked for (`PartitionWay::whole`).
   std::vector<Backward> backwards;
+  std::shared_ptr<const WholeJoint> whole;
 };
+
+/// Calls `visit` for each value of the forward's that a backward reads or leads to.
+void for_each_input(const Joint& joint, const std::function<void(graph::ValueId)>& visit);
 
 /// Why the backward of a node written in Python, of this context, can't be run on stand-ins; empty: it can.
 using WhyNot = std::function<std::string(PyObject* context)>;
@@ -91,6 +111,7 @@ class JointTrace {
   const at::Tensor& fake_of_root(size_t root) const { return results_.fake_of_root(roots_[root]); }
   Group trace_group(std::vector<size_t> roots, const std::vector<torch::autograd::Edge>& leaves);
   std::vector<std::vector<size_t>> sharing(const Group& group) const;
+  WholeJoint take_whole() const;
 
   fake::Session* session_;
   graph::Graph* graph_;

@@ -37,6 +37,8 @@ struct PartitionWay {
   std::map<const PyObject*, std::vector<bool>> checkpoints;
   /// There are others, whose policies could not be asked.
   bool unknown_policies = false;
+  /// The joint graph as a whole is asked for: somebody else cuts it.
+  bool whole = false;
   /// Operators that are parts of kernels, whose results need not be in memory.
   bool (*is_fused)(const graph::AtenNode& node) = nullptr;
 };

@@ -12,9 +12,11 @@ constexpr Backend kRows[] = {
 #undef X
 };
 
+constexpr size_t kUnnamed = 3;
+
 }  // namespace
 
-std::span<const Backend> backends() { return std::span(kRows).first(std::size(kRows) - 1); }
+std::span<const Backend> backends() { return std::span(kRows).first(std::size(kRows) - kUnnamed); }
 
 const Backend* find_backend(std::string_view name) {
   const auto found = std::ranges::find(backends(), name, &Backend::name);
@@ -22,5 +24,9 @@ const Backend* find_backend(std::string_view name) {
 }
 
 const Backend& callable_backend() { return kRows[std::size(kRows) - 1]; }
+
+const Backend& compilers_backend(Backend::Partition partition) {
+  return kRows[std::size(kRows) - (partition == Backend::Partition::MinCut ? 2 : 3)];
+}
 
 }  // namespace magneto::compiler

@@ -10,7 +10,7 @@ namespace magneto::compiler {
 struct Backend {
   enum class Level : uint8_t { Torch, Module, Aten };
   enum class Partition : uint8_t { None, AsEager, MinCut };
-  enum class Operators : uint8_t { Called, Generated, Interpreted };
+  enum class Operators : uint8_t { Called, Generated, Interpreted, Users };
 
   /// The captured operators one by one, as they are.
   bool runs_captured() const { return level == Level::Aten && !passes; }
@@ -30,5 +30,7 @@ std::span<const Backend> backends();
 const Backend* find_backend(std::string_view name);
 /// The row of Python callables.
 const Backend& callable_backend();
+/// Those of compilers for forward and backward.
+const Backend& compilers_backend(Backend::Partition partition);
 
 }  // namespace magneto::compiler

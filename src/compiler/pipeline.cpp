@@ -213,6 +213,8 @@ std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Even
                                          std::move(backwards), runtime::make_torch_computation(request.graph));
 }
 
+}  // namespace
+
 std::unique_ptr<runtime::Computation> without_joint(const Request& request, Events& events) {
   events.tell(&Observer::no_joint_graph, {request.start, request.no_joint});
   events.offer(graph::Stage::hints, [&] {
@@ -222,8 +224,6 @@ std::unique_ptr<runtime::Computation> without_joint(const Request& request, Even
   });
   return runtime::make_torch_computation(request.graph);
 }
-
-}  // namespace
 
 graph::SymbolValues captured_sizes(const Request& request) {
   std::vector<const at::Tensor*> inputs;
@@ -266,6 +266,7 @@ std::unique_ptr<runtime::Computation> compile(const Request& request, Events& ev
     case Backend::Level::Aten:
       break;
   }
+  if (request.backend.operators == Operators::Users) return compile_by_users(request, events);
   const cache::Pause without(!request.disk_cache);
   if (!request.needs_grad) return compile_inference(request, events);
   return request.joint ? compile_joint(request, events) : without_joint(request, events);

@@ -83,6 +83,10 @@ Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::
 Compiled compile_parts(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink);
 /// What a Python callable makes of the graph. (callable.cpp)
 std::unique_ptr<runtime::Computation> call_backend(const Request& request);
+/// What the compilers of a user make of its forward and its backward. (user_compilers.cpp)
+std::unique_ptr<runtime::Computation> compile_by_users(const Request& request, observe::Events& events);
+/// The torch calls one by one, under autograd: there is no joint graph.
+std::unique_ptr<runtime::Computation> without_joint(const Request& request, observe::Events& events);
 /// What the graph's symbols were in the capture.
 graph::SymbolValues captured_sizes(const Request& request);
 

@@ -8,6 +8,7 @@
 #include "debug/reduce.h"
 #include "graph/capsule.h"
 #include "graph/gm.h"
+#include "graph/operator_calls.h"
 #include "graph/symbols.h"
 #include "observe/limits.h"
 #include "observe/stages.h"
@@ -144,7 +145,7 @@ PyObject* graph_from_text(PyObject*, PyObject* text) {
 
 PyObject* operator_calls(PyObject*, PyObject* capsule) {
   return guarded(
-      [&] { return graph::graph_module(debug::with_operators_as_calls(graph::graph_in(capsule)), true).release(); });
+      [&] { return graph::graph_module(graph::with_operators_as_calls(graph::graph_in(capsule)), true).release(); });
 }
 
 PyObject* with_numbers(PyObject*, PyObject* args) {

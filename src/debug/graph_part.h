@@ -18,9 +18,4 @@ graph::Graph graph_of(const graph::Graph& whole, const Skeleton& skeleton, const
 /// Of the whole, what the inputs of that graph are.
 std::vector<graph::ValueId> inputs_of(const graph::Graph& whole, const Skeleton& skeleton, const Part& part);
 
-/// The graph with each of its operators as a torch call of its own (`torch.ops.aten.add.Tensor`): as
-/// graph::graph_module shows it to people and to scripts. Needs the GIL. Throws PythonError, or std::invalid_argument
-/// for a constant that has no form in Python.
-graph::Graph with_operators_as_calls(graph::Graph graph);
-
 }  // namespace magneto::debug

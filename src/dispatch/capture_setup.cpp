@@ -78,6 +78,7 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
   capture.wants_backward = settings().joint_graph && context.backend->wants_joint_graph();
   capture.partition = {.recompute = context.backend->partition == compiler::Backend::Partition::MinCut,
                        .memory_budget = settings().activation_memory_budget,
+                       .whole = context.backend->operators == compiler::Backend::Operators::Users,
                        .is_fused = lower::is_fused};
   capture.dynamic = dynamic_of(context);
   capture.use_duck_shape = settings().use_duck_shape;

@@ -317,7 +317,15 @@ bool split_callable(PyObject* callable, Ref& function, Ref& self) {
 /// A backend's name, or a callable.
 void set_backend(Context& context, PyObject* backend) {
   if (!PyUnicode_Check(backend)) {
+    static constinit Imported compilers("magneto._aot", "Compilers");
+    const int has_halves = PyObject_IsInstance(backend, compilers.get());
+    if (has_halves < 0) throw PythonError{};
     context.backend = &compiler::callable_backend();
+    if (has_halves > 0) {
+      const Ref min_cut = checked(PyObject_GetAttrString(backend, "min_cut"));
+      using Partition = compiler::Backend::Partition;
+      context.backend = &compiler::compilers_backend(min_cut.get() == Py_True ? Partition::MinCut : Partition::AsEager);
+    }
     context.backend_callable = Ref::borrow(backend);
     return;
   }

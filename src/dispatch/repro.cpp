@@ -51,7 +51,9 @@ void try_graph(const Context& context, const compiler::Request& request) {
     for (auto& backward : request.joint->backwards) graph::swap_planted(backward.graph, "backward");
   }
   if (settings().repro_after == "dynamo") try_captured(context, request);
-  if (settings().repro_after != "aot" || request.backend.operators == compiler::Backend::Operators::Called) return;
+  using Operators = compiler::Backend::Operators;
+  const Operators operators = request.backend.operators;
+  if (settings().repro_after != "aot" || operators == Operators::Called || operators == Operators::Users) return;
   if (!request.needs_grad) return try_operators(request.graph, request.inputs, request.place);
   if (!request.joint) return;
   try_operators(runtime::forward_of(request.graph, *request.joint), request.inputs, request.place);

@@ -1,5 +1,7 @@
 #include "graph/gm.h"
 
+#include <ATen/ops/empty_strided.h>
+
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -28,6 +30,7 @@ Ref imported(const char* module, const char* name) {
 struct Fx {
   Ref graph_class = imported("torch.fx", "Graph");
   Ref module_class = imported("torch.fx._lazy_graph_module", "_LazyGraphModule");
+  Ref plain_class = imported("torch.fx", "GraphModule");
   Ref forget_with = imported("magneto._sources", "forget_with");
   Ref getitem = imported("operator", "getitem");
   Ref call = imported("operator", "call");
@@ -40,7 +43,8 @@ struct Fx {
       checked(Py_BuildValue("(OOOOOOOOO)", &PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type,
                             imported("torch", "dtype").get(), imported("torch", "device").get(),
                             imported("torch", "layout").get(), imported("torch", "memory_format").get()));
-  Ref meta = text_object("meta"), stack_trace = text_object("stack_trace"), create_node = text_object("create_node");
+  Ref meta = text_object("meta"), stack_trace = text_object("stack_trace"), val = text_object("val"),
+      create_node = text_object("create_node");
   Ref placeholder = text_object("placeholder"), get_attr = text_object("get_attr"),
       call_function = text_object("call_function"), call_method = text_object("call_method"),
       output = text_object("output"), clone = text_object("clone"), size = text_object("size"),
@@ -78,9 +82,10 @@ std::string identifier(std::string_view name) {
 
 class ModuleBuilder {
  public:
-  ModuleBuilder(const Graph& graph, bool annotated)
+  ModuleBuilder(const Graph& graph, bool annotated, const OperatorForm* form = nullptr)
       : graph_(graph),
         annotated_(annotated),
+        form_(form),
         aliases_(graph),
         used_(values_used_by_torch(graph)),
         result_symbols_(graph.symbols_of(ValueKind::Result)),
@@ -89,21 +94,18 @@ class ModuleBuilder {
         attributes_(checked(PyDict_New())) {}
 
   Ref run() {
-    for (const SymbolBinding& symbol : graph_.symbols_of(ValueKind::Input)) {
-      const std::string name = shapes::text(shapes::Expr::symbol(symbol.symbol));
-      names_.insert(name);
-      sizes_[shapes::Expr::symbol(symbol.symbol).identity()] =
-          create(fx_.placeholder, text_object(name), fx_.no_args, Py_None, text_object(name).get());
-    }
+    add_symbol_placeholders();
     for (const ValueId id : graph_.inputs) add_placeholder(id);
     for (const TorchNode& node : graph_.torch_nodes) add_call(node);
-    Ref outputs = checked(PyTuple_New(static_cast<Py_ssize_t>(graph_.outputs.size())));
-    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
-      PyTuple_SET_ITEM(outputs.get(), i, value_node(graph_.outputs[i]).release());
-    }
-    create(fx_.output, fx_.output, checked(PyTuple_Pack(1, outputs.get())));
+    std::vector<Ref> outputs;
+    for (const ValueId id : form_ ? form_->returned : graph_.outputs) outputs.push_back(value_node(id));
+    if (form_ && form_->returns_symbols) outputs.insert(outputs.end(), symbols_.begin(), symbols_.end());
+    Ref returned = checked(PyTuple_New(static_cast<Py_ssize_t>(outputs.size())));
+    for (size_t i = 0; i < outputs.size(); ++i) PyTuple_SET_ITEM(returned.get(), i, outputs[i].release());
+    create(fx_.output, fx_.output, checked(PyTuple_Pack(1, returned.get())));
     PyObject* args[] = {attributes_.get(), fx_graph_.get()};
-    Ref module = checked(PyObject_Vectorcall(fx_.module_class.get(), args, 2, nullptr));
+    const Ref& module_class = form_ ? fx_.plain_class : fx_.module_class;
+    Ref module = checked(PyObject_Vectorcall(module_class.get(), args, 2, nullptr));
     checked(PyObject_CallOneArg(fx_.forget_with.get(), module.get()));
     return module;
   }
@@ -118,12 +120,31 @@ class ModuleBuilder {
   /// The name that fx would derive from a target, derived once for all its nodes; fx makes it unique.
   PyObject* name_for(const Ref& target) {
     Ref& name = node_names_[target.get()];
+    if (!name && form_) name = operator_name(target);
     if (!name) name = checked(PyObject_CallMethodOneArg(fx_graph_.get(), fx_.target_to_str.get(), target.get()));
     return name.get();
   }
 
+  /// "mul" of torch.ops.aten.mul.Tensor; null of what is no operator.
+  static Ref operator_name(const Ref& target) {
+    Ref name = Ref::steal(PyObject_GetAttrString(target.get(), "_opname"));
+    PyErr_Clear();
+    return name;
+  }
+
+  void add_symbol_placeholders() {
+    for (const SymbolBinding& symbol : graph_.symbols_of(ValueKind::Input)) {
+      const shapes::Expr expr = shapes::Expr::symbol(symbol.symbol);
+      const std::string name = form_ ? form_->symbols.at(symbols_.size()) : shapes::text(expr);
+      names_.insert(name);
+      symbols_.push_back(create(fx_.placeholder, text_object(name), fx_.no_args, Py_None, text_object(name).get()));
+      sizes_[expr.identity()] = symbols_.back();
+      if (form_) set_meta(symbols_.back(), fx_.val, checked(PyLong_FromLongLong(symbol.hint)));
+    }
+  }
+
   void add_placeholder(ValueId id) {
-    std::string target = identifier(graph_.values[id].name);
+    std::string target = form_ ? graph_.values[id].name : identifier(graph_.values[id].name);
     const auto lowered = [&] {
       std::string name = target;
       for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -330,21 +351,27 @@ class ModuleBuilder {
   }
 
   void set_stack_trace(const Ref& node, const Ref& trace) {
-    if (!trace) return;
-    Ref meta = checked(PyObject_GetAttr(node.get(), fx_.meta.get()));
-    if (PyObject_SetItem(meta.get(), fx_.stack_trace.get(), trace.get()) < 0) throw PythonError{};
+    if (trace) set_meta(node, fx_.stack_trace, trace);
   }
 
-  /// Notes what the tensor is, for people.
+  void set_meta(const Ref& node, const Ref& key, const Ref& value) {
+    Ref meta = checked(PyObject_GetAttr(node.get(), fx_.meta.get()));
+    if (PyObject_SetItem(meta.get(), key.get(), value.get()) < 0) throw PythonError{};
+  }
+
+  /// Notes what the tensor is, for people and for compilers of users.
   void annotate(const Ref& node, ValueId id) {
-    if (!annotated_) return;
     const TensorMeta& tensor = graph_.values[id].meta;
+    if (form_) {
+      const at::TensorOptions options = at::TensorOptions(tensor.dtype).device(at::kMeta);
+      set_meta(node, fx_.val, checked(tensor_object(at::empty_strided(tensor.sizes, tensor.strides, options))));
+    }
+    if (!annotated_) return;
     Ref sizes = tensor.symbolic ? tuple(tensor.symbolic->sizes) : tuple(tensor.sizes);
     Ref strides = tensor.symbolic ? tuple(tensor.symbolic->strides) : tuple(tensor.strides);
     Ref described = checked(Py_BuildValue("(sOOs)", std::string(dtype_name(tensor.dtype)).c_str(), sizes.get(),
                                           strides.get(), tensor.device.str().c_str()));
-    Ref meta = attribute(node.get(), "meta");
-    if (PyObject_SetItem(meta.get(), text_object("tensor").get(), described.get()) < 0) throw PythonError{};
+    set_meta(node, text_object("tensor"), described);
   }
 
   static Ref number(int64_t size) { return checked(PyLong_FromLongLong(size)); }
@@ -363,6 +390,7 @@ class ModuleBuilder {
   const Fx& fx_ = Fx::get();
   const Graph& graph_;
   const bool annotated_;
+  const OperatorForm* form_;
   const Aliases aliases_;
   const std::vector<bool> used_;
   const std::vector<SymbolBinding> result_symbols_;
@@ -371,6 +399,7 @@ class ModuleBuilder {
   Ref attributes_;
   std::map<std::string, int> attribute_count_;
   std::unordered_map<const void*, Ref> sizes_;  // by expression
+  std::vector<Ref> symbols_;                    // their placeholders
   std::unordered_set<std::string> names_;
   std::unordered_map<PyObject*, Ref> node_names_;  // by target
   Ref trace_;
@@ -391,6 +420,24 @@ Ref region_module(const Region& region) {
     region.module = graph_module(graph);
   }
   return region.module;
+}
+
+Ref operator_module(const Graph& graph, const OperatorForm& form) {
+  const PausedCollector paused;
+  return ModuleBuilder(graph, /*annotated=*/false, &form).run();
+}
+
+std::vector<std::string> returned_names(const Ref& module) {
+  const Ref nodes = checked(PySequence_List(attribute(attribute(module.get(), "graph").get(), "nodes").get()));
+  const Py_ssize_t count = PyList_GET_SIZE(nodes.get());
+  const Ref args = attribute(PyList_GET_ITEM(nodes.get(), count - 1), "args");
+  const Ref items = checked(PySequence_Fast(PyTuple_GET_ITEM(args.get(), 0), "a graph returns a tuple"));
+  std::vector<std::string> names;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), i);
+    names.emplace_back(item == Py_None ? "" : text_argument(attribute(item, "name").get()));
+  }
+  return names;
 }
 
 Ref forward_of(const Ref& module) {

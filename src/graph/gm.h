@@ -1,6 +1,9 @@
 // The torch level of a graph as a `torch.fx.GraphModule`: the form handed to Python backends and shown by logs.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "graph/graph.h"
 #include "python/ref.h"
 
@@ -15,6 +18,22 @@ Ref graph_module(const Graph& graph, bool annotated = false);
 
 /// The same of a region, made once: sizes of its own come before its inputs.
 Ref region_module(const Region& region);
+
+/// How a graph of operators (operator_calls.h) is given to compilers that users wrote.
+struct OperatorForm {
+  /// What the module returns; absent values are None, and some may be there twice.
+  std::vector<ValueId> returned;
+  /// Names of the placeholders that stand before the inputs, one for each symbol that is found in inputs.
+  std::vector<std::string> symbols = {};
+  /// They are returned, too, behind the rest.
+  bool returns_symbols = false;
+};
+
+/// Such a module: a plain GraphModule, whose placeholders are named as the inputs are. Nodes that make a tensor have
+/// its like on the meta device as meta["val"], those of sizes the number in the capture. Throws as above.
+Ref operator_module(const Graph& graph, const OperatorForm& form);
+/// Names of the nodes that a module returns; of None "".
+std::vector<std::string> returned_names(const Ref& module);
 
 /// The bound `forward` of what `graph_module` made, its code generated. Calling it is calling the module without the
 /// module's hooks, which nobody could have set.

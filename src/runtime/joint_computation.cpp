@@ -306,6 +306,8 @@ class JointComputation final : public Computation {
     return forward == OnError::AsEager && !program_->written_roots.empty() ? OnError::Between : forward;
   }
 
+  bool is_users() const override { return program_->forward->is_users(); }
+
  private:
   /// What raises leaves the state that the forward would leave.
   void run_torch_level(PyObject* const* inputs, const std::vector<const at::Tensor*>& tensors,

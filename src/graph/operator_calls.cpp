@@ -1,26 +1,21 @@
-// ATen operators as torch calls: what a script can say.
+#include "graph/operator_calls.h"
+
 #include <torch/csrc/Device.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
-#include "debug/graph_part.h"
 #include "graph/literal.h"
 #include "graph/orphans.h"
 #include "graph/text.h"
 #include "python/text.h"
 
-namespace magneto::debug {
+namespace magneto::graph {
 namespace {
-
-using graph::AtenArg;
-using graph::AtenNode;
-using graph::kNoValue;
-using graph::PyArg;
-using graph::TorchNode;
-using graph::ValueId;
 
 const c10::Type& without_optional(const c10::Type& type) {
   const c10::Type* inner = &type;
@@ -63,7 +58,7 @@ Ref object_of(const c10::IValue& value, const c10::Type& declared) {
     return list;
   }
   std::string text;
-  graph::print_literal(text, value, type);
+  print_literal(text, value, type);
   throw std::invalid_argument("no script can say " + text);
 }
 
@@ -81,7 +76,7 @@ PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
     made.object = object_of(*constant, type);
   } else if (const auto* id = std::get_if<ValueId>(&arg)) {
     made = tensor(*id);
-    if (*id != kNoValue && !graph::is_tensor_type(type)) made.kind = PyArg::Kind::Number;
+    if (*id != kNoValue && !is_tensor_type(type)) made.kind = PyArg::Kind::Number;
   } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
     made.kind = PyArg::Kind::List;
     for (const ValueId item : *ids) made.items.push_back(tensor(item));
@@ -89,7 +84,7 @@ PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
     made.kind = PyArg::Kind::Region;
     made.region = *region;
   } else {
-    const auto& sizes = std::get<graph::SizeArg>(arg);
+    const auto& sizes = std::get<SizeArg>(arg);
     for (const shapes::Expr size : sizes.sizes) {
       PyArg item;
       item.kind = PyArg::Kind::Size;
@@ -102,10 +97,22 @@ PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
   return made;
 }
 
+/// The overload that a program calls where we record the one for numbers: `x * 3` is mul.Tensor.
+c10::OperatorHandle as_called(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  constexpr std::string_view names[] = {"aten::add", "aten::sub", "aten::mul", "aten::div"};
+  if (std::ranges::count(names, name.name) == 0) return op;
+  const std::string overload = name.overload_name == "Scalar"        ? "Tensor"
+                               : name.overload_name == "Scalar_mode" ? "Tensor_mode"
+                                                                     : name.overload_name;
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), overload.c_str());
+}
+
 TorchNode call_of(const AtenNode& node) {
   TorchNode call;
-  call.target = graph::overload_object(node.op);
-  const auto& arguments = node.op.schema().arguments();
+  const c10::OperatorHandle op = as_called(node.op);
+  call.target = overload_object(op);
+  const auto& arguments = op.schema().arguments();
   size_t positional = 0;
   while (positional < arguments.size() && !arguments[positional].kwarg_only()) ++positional;
   // Defaults at the end need not be said.
@@ -136,7 +143,7 @@ TorchNode call_of(const AtenNode& node) {
 
 }  // namespace
 
-graph::Graph with_operators_as_calls(graph::Graph graph) {
+Graph with_operators_as_calls(Graph graph) {
   std::vector<TorchNode> calls;
   for (AtenNode& node : graph.aten_nodes) {
     TorchNode call = call_of(node);
@@ -153,4 +160,4 @@ graph::Graph with_operators_as_calls(graph::Graph graph) {
   return graph;
 }
 
-}  // namespace magneto::debug
+}  // namespace magneto::graph

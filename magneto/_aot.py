@@ -1,0 +1,183 @@
+"""Compilers that users wrote for forward and backward: the names of aot_autograd. src/compiler/user_compilers.cpp asks.
+
+The graphs are those of Magneto's own joint graph, cut by its own partition (docs/autograd.md), as torch.fx in the form
+that AOTAutograd's users know: ATen operators without writes, `primals_1`, `tangents_1`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from magneto import _api, _messages, exc
+
+Compiler = Callable[[Any, Any], Callable[..., Any]]
+
+
+def default_partition(joint_module: Any, joint_inputs: Any, *, num_fwd_outputs: int, **others: Any) -> Any:
+    """For `partition_fn=`: what eager saves is saved."""
+    raise _by_itself("default_partition")
+
+
+def min_cut_rematerialization_partition(
+    joint_module: Any, joint_inputs: Any, compiler: Any = "inductor", *, num_fwd_outputs: int, **others: Any
+) -> Any:
+    """For `partition_fn=`: values are computed again where that is cheaper than saving them."""
+    raise _by_itself("min_cut_rematerialization_partition")
+
+
+def _by_itself(name: str) -> Exception:
+    return exc.NotYet(
+        f"{name} can be given as partition_fn=, but not called by the program: it cuts Magneto's own graph"
+    )
+
+
+class Compilers:
+    """The backend that `aot_autograd` gives: `torch.compile(fn, backend=aot_autograd(fw_compiler=mine))`.
+
+    Args:
+        fw_compiler: `(graph_module, example_inputs) -> callable`, for the forward.
+        bw_compiler: The same for the backward; None: `fw_compiler`.
+        inference_compiler: For graphs without gradients; None: `fw_compiler`.
+        partition_fn: `default_partition` or `min_cut_rematerialization_partition`.
+        decompositions: Must be empty.
+        keep_inference_input_mutations: Graphs without gradients write their inputs themselves, with `copy_` at the end.
+
+    Raises:
+        magneto.exc.InvalidValue: A compiler can't be called.
+        magneto.exc.NotYet: Another partition, or decompositions.
+    """
+
+    def __init__(
+        self,
+        fw_compiler: Compiler,
+        bw_compiler: Compiler | None = None,
+        partition_fn: Any = None,
+        decompositions: Mapping[Any, Any] | None = None,
+        inference_compiler: Compiler | None = None,
+        keep_inference_input_mutations: bool = False,
+    ) -> None:
+        self._compilers: dict[str, Any] = {
+            "forward": fw_compiler,
+            "backward": bw_compiler if bw_compiler is not None else fw_compiler,
+            "inference": inference_compiler if inference_compiler is not None else fw_compiler,
+        }
+        for half, compiler in self._compilers.items():
+            if not callable(compiler):
+                raise exc.InvalidValue(f"the compiler of the {half} must be callable, not {compiler!r}")
+        if partition_fn not in (None, default_partition, min_cut_rematerialization_partition):
+            raise exc.NotYet(
+                "aot_autograd(partition_fn=...) takes default_partition or min_cut_rematerialization_partition of "
+                "functorch.compile; a function of the program's own is not supported yet"
+            )
+        if decompositions:
+            raise exc.NotYet(
+                "aot_autograd(decompositions=...) is not supported yet: let the compilers replace the operators in "
+                "the graphs that they get"
+            )
+        self.min_cut = partition_fn is min_cut_rematerialization_partition
+        self.keep_inference_input_mutations = bool(keep_inference_input_mutations)
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> Compilers:
+        """torch.compile's mode and options are not for them."""
+        warnings.warn(f"aot_autograd: its compilers are not given {', '.join(arguments)}", stacklevel=2)
+        return self
+
+    def __call__(self, gm: Any, example_inputs: Any = None, **options: Any) -> Callable[..., Any]:
+        """Another backend hands its graph on."""
+        return simplified(gm, example_inputs, self)
+
+    def compile(self, half: str, module: Any, inputs: list[Any], place: str) -> tuple[Callable[..., Any], str, bool]:
+        """What the half's compiler makes of its graph; what that is, for messages; whether it takes one list."""
+        compiler = self._compilers[half]
+        try:
+            made = compiler(module, inputs)
+            if not callable(made):
+                raise TypeError(f"the backend returned {made!r}, which can't be called")
+        except Exception as cause:
+            what = f"the {half} of {place}"
+            raise exc.BackendFailed(_messages.backend_failure(compiler, cause, what)) from cause
+        name = f"what {_messages.name_of(compiler)} gave for the {half} of {place}"
+        return made, name, bool(getattr(made, "_boxed_call", False))
+
+
+def aot_autograd(**arguments: Any) -> Compilers:
+    """torch._dynamo.backends.common.aot_autograd: `Compilers` by keywords."""
+    if "fw_compiler" not in arguments:
+        raise exc.InvalidValue("aot_autograd needs fw_compiler=")
+    return Compilers(**arguments)
+
+
+def simplified(gm: Any, example_inputs: Any, compilers: Compilers) -> Callable[..., Any]:
+    """A graph module of torch calls, compiled. It is captured when it is first called."""
+    if hasattr(gm, "real_recompile"):  # of a lazy graph module: else its first call makes its code
+        gm.real_recompile()
+    numbers = any(isinstance(x, int) for x in example_inputs or ())
+    forward: Callable[..., Any] = getattr(gm, "forward", gm)
+    return _api.compile(forward, backend=compilers, fullgraph=True, dynamic=True if numbers else None)
+
+
+def aot_module_simplified(
+    mod: Any,
+    args: Any,
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    partition_fn: Any = None,
+    decompositions: Mapping[Any, Any] | None = None,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Compiler | None = None,
+    **others: Any,
+) -> Callable[..., Any]:
+    """For backends: the graph that they get, with compilers for its forward and backward."""
+    compilers = Compilers(
+        fw_compiler, bw_compiler, partition_fn, decompositions, inference_compiler, keep_inference_input_mutations
+    )
+    return simplified(mod, args, compilers)
+
+
+def aot_function(
+    fn: Callable[..., Any],
+    fw_compiler: Compiler,
+    bw_compiler: Compiler | None = None,
+    partition_fn: Any = None,
+    decompositions: Mapping[Any, Any] | None = None,
+    num_params_buffers: int = 0,
+    keep_inference_input_mutations: bool = False,
+    inference_compiler: Compiler | None = None,
+    *,
+    dynamic: bool = False,
+    enable_log: bool = True,
+) -> Callable[..., Any]:
+    """The function with compilers for its forward and backward. It is captured anew where other code would run."""
+    compilers = Compilers(
+        fw_compiler, bw_compiler, partition_fn, decompositions, inference_compiler, keep_inference_input_mutations
+    )
+    return _api.compile(fn, backend=compilers, fullgraph=True, dynamic=dynamic)
+
+
+def aot_module(mod: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same of a module, whose parameters are among the primals."""
+    return aot_function(mod, *args, **kwargs)
+
+
+compiled_function = aot_function
+compiled_module = aot_module
+
+
+def memory_efficient_fusion(fn: Any, **kwargs: Any) -> Any:
+    """Fused, and computed again rather than saved: what magneto.compile does; with compilers, theirs."""
+    if not kwargs:
+        return _api.compile(fn)
+    return aot_function(fn, **{"partition_fn": min_cut_rematerialization_partition, **kwargs})
+
+
+def print_compile(fx_g: Any, inputs: Any = None) -> Any:
+    """A compiler that prints the graph's code and runs it as it is."""
+    print(fx_g.code)
+    return fx_g
+
+
+def nop(fx_g: Any, inputs: Any = None) -> Any:
+    """A compiler that runs the graph as it is."""
+    return fx_g
