@@ -95,7 +95,7 @@ class Decomposition {
       return stand_in(*id);
     }
     const auto* ids = std::get_if<std::vector<ValueId>>(&arg);
-    if (!ids) refuse(node, "a dynamic size");
+    if (!ids) refuse(node, "a dynamic size or a branch");
     const c10::Type& element = *type->castRaw<c10::ListType>()->getElementType();
     if (element.kind() == c10::TypeKind::OptionalType) {
       c10::List<std::optional<at::Tensor>> list;

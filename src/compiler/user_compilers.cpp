@@ -92,6 +92,12 @@ class Users {
   explicit Users(const Request& request) : request_(request) {}
 
   Ref module(const Graph& graph, const graph::OperatorForm& form) const {
+    for (const graph::AtenNode& node : graph.aten_nodes) {
+      const auto is_region = [](const graph::AtenArg& arg) {
+        return std::holds_alternative<std::shared_ptr<const graph::Region>>(arg);
+      };
+      if (std::ranges::any_of(node.args, is_region)) throw passes::Unsupported("torch.cond in a graph for compilers");
+    }
     try {
       return graph::operator_module(graph::with_operators_as_calls(graph), form);
     } catch (const std::invalid_argument& error) {

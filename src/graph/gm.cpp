@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "graph/aliases.h"
+#include "graph/orphans.h"
 #include "graph/torch_values.h"
 #include "python/abi/paused_collector.h"
 #include "python/text.h"
@@ -193,6 +194,11 @@ class ModuleBuilder {
   }
 
   Ref argument(const PyArg& arg) {
+    if (arg.kind == PyArg::Kind::Region) {
+      const Ref name = text_object(arg.region->name);
+      if (PyDict_SetItem(attributes_.get(), name.get(), region_module(*arg.region).get()) < 0) throw PythonError{};
+      return create(fx_.get_attr, name, fx_.no_args);
+    }
     return build_py_arg(
         arg, [&](ValueId id) { return value_node(id); },
         [&](PyObject* object) {
@@ -425,6 +431,15 @@ std::vector<std::string> returned_names(const Ref& module) {
     names.emplace_back(item == Py_None ? "" : text_argument(attribute(item, "name").get()));
   }
   return names;
+}
+
+Ref region_module(const Region& region) {
+  if (!region.module) {
+    Graph graph = region.graph;
+    adopt_orphans(graph);
+    region.module = graph_module(graph);
+  }
+  return region.module;
 }
 
 Ref forward_of(const Ref& module) {

@@ -32,6 +32,9 @@ Ref operator_module(const Graph& graph, const OperatorForm& form);
 /// Names of the nodes that a module returns; of None "".
 std::vector<std::string> returned_names(const Ref& module);
 
+/// The same of a region, made once: sizes of its own come before its inputs.
+Ref region_module(const Region& region);
+
 /// The bound `forward` of what `graph_module` made, its code generated. Calling it is calling the module without the
 /// module's hooks, which nobody could have set.
 Ref forward_of(const Ref& module);

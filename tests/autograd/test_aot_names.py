@@ -777,15 +777,19 @@ def test_no_history_holds_itself(program: Program) -> None:
 def test_what_can_not_be_without_writes_runs_under_autograd() -> None:
     """The gradient of a write to a part is put into its place by as_strided."""
 
-    def program(x: Tensor, w: Tensor) -> Tensor:
+    def writes_a_part(x: Tensor, w: Tensor) -> Tensor:
         y = x * w
         y[0].mul_(2)
         return y.tanh()
 
     halves = Halves()
+    def branches(x: Tensor, w: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x * w,))  # type: ignore[no-any-return]
+
     x, w = torch.randn(4, 4), torch.randn(4, requires_grad=True)
-    with pytest.warns(RuntimeWarning, match="as_strided"):
-        out = magneto.compile(program, backend=halves.backend())(x, w)
-    (got,), (want,) = torch.autograd.grad(out.sum(), w), torch.autograd.grad(program(x, w).sum(), w)
-    assert torch.equal(got, want) and len(magneto.stats()["no_joint"]) == 1
-    assert not any(halves.graphs.values())
+    for program, match in ((writes_a_part, "as_strided"), (branches, "torch.cond")):
+        with pytest.warns(RuntimeWarning, match=match):
+            out = magneto.compile(program, backend=halves.backend())(x, w)
+        (got,), (want,) = torch.autograd.grad(out.sum(), w), torch.autograd.grad(program(x, w).sum(), w)
+        assert torch.equal(got, want)
+    assert len(magneto.stats()["no_joint"]) == 2 and not any(halves.graphs.values())
