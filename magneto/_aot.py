@@ -51,7 +51,8 @@ def _cut(joint_module: Any, *, min_cut: bool) -> tuple[Any, Any]:
                     "the joint graph was changed: Magneto's partitions cut it as it was given. Let the compilers "
                     "change forward and backward, or cut it by a function of the program"
                 )
-            return cut(min_cut)
+            halves: tuple[Any, Any] = cut(min_cut)
+            return halves
     raise exc.InvalidValue(
         "Magneto's partitions cut the joint graph that a partition_fn has been given, while that runs; this is another"
     )
@@ -167,7 +168,10 @@ def _overloads(table: Mapping[Any, Callable[..., Any]]) -> dict[Any, Callable[..
     functions: dict[Any, Callable[..., Any]] = {}
     for operator, function in dict(table).items():
         if isinstance(operator, torch._ops.OpOverloadPacket):
-            functions |= {getattr(operator, name): function for name in operator.overloads()}
+            functions |= {
+                getattr(operator, name): function
+                for name in operator.overloads()  # type: ignore[no-untyped-call]
+            }
         elif isinstance(operator, torch._ops.OpOverload):
             functions[operator] = function
         else:

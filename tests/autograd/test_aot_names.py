@@ -783,6 +783,7 @@ def test_what_can_not_be_without_writes_runs_under_autograd() -> None:
         return y.tanh()
 
     halves = Halves()
+
     def branches(x: Tensor, w: Tensor) -> Tensor:
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x * w,))  # type: ignore[no-any-return]
 
