@@ -266,3 +266,33 @@ def remove_batch_dim(self: torch.Tensor, level: int, batch_size: int, out_dim: i
 def unwrap_for_grad(tensor: torch.Tensor, level: int) -> torch.Tensor:
     """predispatch._unwrap_for_grad"""
     return torch._C._functorch._unwrap_for_grad(tensor, level)
+
+
+def jvp_increment_nesting() -> int:
+    """predispatch._jvp_increment_nesting"""
+    return torch._C._functorch._jvp_increment_nesting()
+
+
+def jvp_decrement_nesting() -> int:
+    """predispatch._jvp_decrement_nesting"""
+    return torch._C._functorch._jvp_decrement_nesting()
+
+
+def enter_dual_level() -> int:
+    """predispatch._enter_dual_level"""
+    return torch._C._enter_dual_level()
+
+
+def exit_dual_level(*, level: int) -> None:
+    """predispatch._exit_dual_level"""
+    return torch._C._exit_dual_level(level=level)
+
+
+def make_dual(tensor: torch.Tensor, tangent: torch.Tensor, *, level: int = 0) -> Any:
+    """predispatch._make_dual"""
+    return torch._VF._make_dual(tensor, tangent, level=level)  # type: ignore[attr-defined]
+
+
+def unpack_dual(tensor: torch.Tensor, *, level: int = 0) -> Any:
+    """predispatch._unpack_dual"""
+    return torch._VF._unpack_dual(tensor, level=level)  # type: ignore[attr-defined]

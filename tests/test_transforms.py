@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+import torch.autograd.forward_ad as forward_ad
+import torch.autograd.functional as functional
 from compare import assert_same
 from torch.func import (
     functional_call,
     grad,
     grad_and_value,
+    hessian,
+    jacfwd,
     jacrev,
+    jvp,
+    linearize,
     stack_module_state,
     vjp,
     vmap,
@@ -81,6 +87,36 @@ def under_no_grad(x: torch.Tensor) -> Any:
         return grad(lambda a: (a**3).sum())(x)
 
 
+def pushed_forward(x: torch.Tensor, tangent: torch.Tensor) -> Any:
+    return jvp(lambda a: (a.sin() * a, {"sum": a.exp().sum()}), (x,), (tangent,))
+
+
+def rows_pushed_forward(x: torch.Tensor, tangents: torch.Tensor) -> Any:
+    return vmap(lambda a, t: jvp(lambda b: b.softmax(0) * b[0], (a,), (t,)))(x, tangents)
+
+
+def products(x: torch.Tensor) -> Any:
+    """With a vector, by reverse over forward mode."""
+    return vjp(lambda a: jvp(lambda b: (b**3).sum(), (a,), (torch.ones_like(a),))[1], x)[1](torch.ones(()))
+
+
+def with_aux(x: torch.Tensor) -> Any:
+    return jvp(lambda a: (a.tanh(), a.detach() + 1), (x,), (x.cos(),), has_aux=True)
+
+
+def infinite_factor(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """A tangent that is zero stays so beside infinity."""
+    return jvp(lambda a: a.sum() * (y / 0) + (a * 0).detach(), (x,), (x,)), hessian(lambda a: (a / 0 * y).sum())(x)
+
+
+def with_level(x: torch.Tensor, tangent: torch.Tensor) -> Any:
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, tangent)
+        primal, pushed = forward_ad.unpack_dual(dual.sin() * dual[0])
+        without = forward_ad.unpack_dual(x.exp())
+    return primal + 1, pushed, without, forward_ad.unpack_dual(dual)
+
+
 def random_refused(x: torch.Tensor) -> torch.Tensor:
     try:
         return vmap(lambda row: row + torch.rand(4))(x)
@@ -114,6 +150,35 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "vjp": (pulled_back, (V,)),
     "jacrev": (lambda x: jacrev(lambda a: a.sin() * a.sum())(x), (V,)),
     "jacrev of jacrev": (lambda x: jacrev(jacrev(lambda a: (a**3).sum() * a.sum()))(x), (V,)),
+    "jvp": (pushed_forward, (V, V + 1)),
+    "jvp, aux": (with_aux, (V,)),
+    "jvp of vmap": (lambda x, t: jvp(vmap(lambda a: a.sin().cumsum(0) * a), (x,), (t,)), (X, Y)),
+    "vmap of jvp": (rows_pushed_forward, (X, Y)),
+    "jvp of grad": (lambda x, t: jvp(grad(lambda a: (a**3).sum() * a[0]), (x,), (t,)), (V, V + 1)),
+    "jvp of jvp": (lambda x: jvp(lambda a: jvp(torch.sin, (a,), (a * 2,))[1], (x,), (x.cos(),)), (V,)),
+    "grad of jvp": (products, (V,)),
+    "jacfwd": (lambda x: jacfwd(lambda a: a.sin() * a.sum())(x), (V,)),
+    "jacfwd, argnums": (lambda x, y: jacfwd(lambda a, b: a * b.exp(), argnums=(0, 1))(x, y), (V, V + 1)),
+    "jacfwd of jacfwd": (lambda x: jacfwd(jacfwd(lambda a: (a**3).sum() * a.sum()))(x), (V,)),
+    "hessian": (lambda x: hessian(lambda a: (a**3).sum() * a.sum())(x), (V,)),
+    "hessian of a loss": (lambda x: hessian(lambda a: LINEAR(a).log_softmax(-1)[0])(x), (V,)),
+    "vmap of hessian": (lambda x: vmap(hessian(lambda a: (a.sin() * a).sum().exp()))(x), (X,)),
+    "dual_level": (with_level, (V, V + 1)),
+    "functional.jvp": (lambda x, t: functional.jvp(torch.tanh, x, t), (V, V + 1)),
+    "functional.vjp": (lambda x, t: functional.vjp(torch.tanh, x, t), (V, V + 1)),
+    "functional.hvp": (lambda x, t: functional.hvp(lambda a: (a**3).sum() * a[0], x, t), (V, V + 1)),
+    "functional.vhp": (lambda x, t: functional.vhp(lambda a: (a**3).sum() * a[0], x, t), (V, V + 1)),
+    "functional.jacobian": (lambda x: functional.jacobian(lambda a: a.sin() * a.sum(), x), (V,)),
+    "functional.jacobian, vectorized": (
+        lambda x: functional.jacobian(lambda a: a.sin() * a.sum(), x, vectorize=True),
+        (V,),
+    ),
+    "functional.jacobian, forward": (
+        lambda x: functional.jacobian(lambda a: a.sin() * a[0], x, vectorize=True, strategy="forward-mode"),
+        (V,),
+    ),
+    "functional.hessian": (lambda x: functional.hessian(lambda a: (a**3).sum() * a[0], x), (V,)),
+    "zero tangents": (infinite_factor, (V, V + 1)),
     "per-sample gradients": (per_sample, (X, Y)),
     "ensemble": (ensemble, (X,)),
 }
@@ -134,7 +199,21 @@ def test_one_graph(name: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("name", ["in_dims", "nested", "writes", "grad", "no_grad inside", "no_grad outside", "vjp"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "in_dims",
+        "nested",
+        "writes",
+        "grad",
+        "no_grad inside",
+        "no_grad outside",
+        "vjp",
+        "jvp",
+        "vmap of jvp",
+        "hessian",
+    ],
+)
 def test_gradients_through_transforms(name: str, backend: str) -> None:
     program, given = PROGRAMS[name]
 
@@ -179,3 +258,78 @@ def test_compiled_under_a_transform() -> None:
         assert_same(vmap(compiled)(X), vmap(lambda a: a.sin() * 2 + V)(X))
         assert_same(vmap(lambda a: a + compiled(V))(X), X + (V.sin() * 2 + V))
         assert_same(grad(lambda a: compiled(a).sum())(V), V.cos() * 2)
+
+
+def level_with_exit(x: torch.Tensor, scale: float) -> Any:
+    before = x.exp()
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, before)
+        if before.sum().item() > 3:
+            dual = dual * scale
+        pushed = forward_ad.unpack_dual(dual.sin()).tangent
+    return pushed, before + 1
+
+
+@pytest.mark.lenient  # frames under a level of forward-mode AD are left to CPython
+def test_an_exit_in_a_level_ends_the_segment_in_front() -> None:
+    compiled = magneto.compile(level_with_exit)
+    for x in (V, V + 3, V):
+        assert_same(compiled(x, 2.0), level_with_exit(x, 2.0))
+
+
+@pytest.mark.lenient  # likewise
+def test_a_level_that_is_left_open() -> None:
+    def opens(x: torch.Tensor) -> torch.Tensor:
+        forward_ad.enter_dual_level()
+        return forward_ad.make_dual(x, x.cos())
+
+    compiled = magneto.compile(opens)
+    for _ in range(2):
+        assert_same(forward_ad.unpack_dual(compiled(V)).tangent, V.cos())
+        forward_ad.exit_dual_level()
+
+
+OF_ONE_SIZE = ("in_dims", "layers", "hessian of a loss", "per-sample gradients", "ensemble")
+EXIT_WITH_SYMBOLS = ("functional.jacobian, vectorized",)  # its vmap, inside torch.autograd.grad, knows no symbols
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in OF_ONE_SIZE])
+def test_sizes_change(name: str, backend: str) -> None:
+    """Three sizes: from the second call on they are symbols, where PyTorch's own rules leave them so."""
+    program, given = PROGRAMS[name]
+    compiled = magneto.compile(program, backend=backend, fullgraph=name not in EXIT_WITH_SYMBOLS)
+    for length in (3, 4, 5):
+        args = [torch.cat([tensor, tensor])[:length] for tensor in given]
+        torch.manual_seed(7)
+        expected = program(*args)
+        torch.manual_seed(7)
+        assert_same(compiled(*args), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tensors_of_zeros_without_memory(backend: str) -> None:
+    def program(x: torch.Tensor) -> Any:
+        zeros = torch._efficientzerotensor([4])
+        pair = zeros.view(2, 2)
+        return (
+            (zeros * x, zeros + x, x - zeros, zeros - x, zeros + zeros, pair * x.view(2, 2), zeros / x, x / zeros),
+            (zeros.exp(), torch.cat([zeros, x]), zeros[1:] + x[:3], pair),
+        )
+
+    x = torch.tensor([1.0, torch.inf, torch.nan, -2.0])
+    expected, results = program(x), magneto.compile(program, backend=backend, fullgraph=True)(x)
+    assert_same(results, expected)
+    assert [each._is_zerotensor() for each in sum(results, ())] == [each._is_zerotensor() for each in sum(expected, ())]
+    with pytest.raises(RuntimeError, match="immutable"):
+        magneto.compile(lambda: torch._efficientzerotensor([4]).add_(1), backend=backend)()
+
+
+def test_linearize_is_called_for_real() -> None:
+    def program(x: torch.Tensor, tangent: torch.Tensor) -> Any:
+        value, push = linearize(lambda a: a.sin() * a[0], x)
+        return value, push(tangent) + 1
+
+    compiled = magneto.compile(program)
+    for _ in range(2):
+        assert_same(compiled(V, V + 1), program(V, V + 1))

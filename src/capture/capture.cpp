@@ -54,6 +54,8 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   return run_frame_plainly(thread, frame, throwflag);
 }
 
+const std::string kDualLevel = "a level of forward-mode AD";
+
 int autocast_nesting() {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting();
@@ -65,6 +67,7 @@ int autocast_nesting() {
 struct Capture::ThreadState {
   size_t transforms = transform_depth();
   bool grad_mode = at::GradMode::is_enabled();
+  bool forward_grad_mode = c10::AutogradState::get_tls_state().get_fw_grad_mode();
   bool autocast_cpu = at::autocast::is_autocast_enabled(at::kCPU);
   bool autocast_cuda = at::autocast::is_autocast_enabled(at::kCUDA);
   at::ScalarType cpu_dtype = at::autocast::get_autocast_dtype(at::kCPU);
@@ -83,6 +86,7 @@ struct Capture::ThreadState {
     leave_transforms(transforms);
     if (!no_saved_hooks) at::SavedTensorDefaultHooks::enable();
     at::GradMode::set_enabled(grad_mode);
+    c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_grad_mode);
     if (at::autocast::is_autocast_enabled(at::kCPU) != autocast_cpu)
       at::autocast::set_autocast_enabled(at::kCPU, autocast_cpu);
     if (at::autocast::is_autocast_enabled(at::kCUDA) != autocast_cuda)
@@ -193,6 +197,7 @@ Trace Capture::run() {
     value = run_frame(root_);
   } catch (const SideExit&) {
   }
+  if (const BreakSite* site = entry_of_dual_level()) throw restart_before(*site, "the segment ends in " + kDualLevel);
   if (transform_depth() > thread_state_->transforms) {
     abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
   }
@@ -344,6 +349,9 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     throw Retry{};
   }
   if (!frame || backwards_run_) abandon(reason, std::move(message));
+  if (const BreakSite* site = entry_of_dual_level(); site && transform_depth() == 0) {
+    throw restart_before(*site, "in " + kDualLevel + ", " + std::string(break_info(reason).name) + ": " + message);
+  }
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;
   std::string inside;

@@ -41,6 +41,8 @@ struct SessionState {
   std::unordered_map<const c10::StorageImpl*, uint32_t> writes;
   /// Storages with a view whose place in them only the run knows.
   std::set<const c10::StorageImpl*> unplaced;
+  /// Storages of tensors of zeros that have no memory. Held, so that autograd's engine adds nothing up in their place.
+  std::vector<c10::Storage> zeros;
   /// Inputs whose values the capture went on with.
   std::set<graph::ValueId> read_inputs;
   /// What is known of dynamic sizes.

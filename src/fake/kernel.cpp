@@ -17,6 +17,7 @@
 #include "fake/operator_facts.h"
 #include "fake/record.h"
 #include "fake/size_node.h"
+#include "fake/zero_tensors.h"
 
 namespace magneto::fake {
 
@@ -321,7 +322,8 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
   }
   const Session::Mark mark = session->mark();
   try {
-    capture(*session, op, keys, stack);
+    if (!call_on_zeros(*session, op, stack)) capture(*session, op, keys, stack);
+    if (makes_zeros(op)) mark_as_zeros(stack->back().toTensor());
   } catch (...) {
     session->rollback(mark);
     throw;

@@ -208,6 +208,7 @@ constexpr RuleRow rows[] = {
     {"aten::empty.memory_format", empty},
     {"aten::empty_strided", empty_strided},
     {"aten::zeros", from_sizes<1>},
+    {"aten::_efficientzerotensor", from_sizes<1>},
     {"aten::ones", from_sizes<1>},
     {"aten::rand", from_sizes<1, true>},
     {"aten::randn", from_sizes<1, true, true>},

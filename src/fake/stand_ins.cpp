@@ -267,6 +267,8 @@ class StandInCall {
     }
     at::Tensor fake = session_.impl().empty(result.sizes(), result.strides(), result.scalar_type(),
                                             result.is_meta() ? device_ : result.device());
+    c10::StorageImpl* made = fake.storage().unsafeGetStorageImpl();  // may be larger than what the tensor shows
+    made->set_nbytes(std::max(made->nbytes(), result.storage().nbytes()));
     // Further results may share the new storage.
     storages_.emplace_back(fake.storage(), result.storage());
     if (result.storage_offset() != 0) fake.unsafeGetTensorImpl()->set_storage_offset(result.storage_offset());

@@ -1,6 +1,5 @@
 // Symbolic rules of operators that compute: the sizes of what they give, and what they ask of what they are given.
 #include <ATen/ExpandUtils.h>
-#include <ATen/WrapDimUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
 
 #include <algorithm>
@@ -597,6 +596,7 @@ constexpr SymbolicRow rows[] = {
     {"aten::roll", like_self},
     {"aten::empty.memory_format", as_told<0>},
     {"aten::zeros", as_told<0>},
+    {"aten::_efficientzerotensor", as_told<0>},
     {"aten::ones", as_told<0>},
     {"aten::rand", as_told<0>},
     {"aten::randn", as_told<0>},

@@ -415,6 +415,15 @@ Ref graph_module(const Graph& graph, bool annotated) {
   return ModuleBuilder(graph, annotated).run();
 }
 
+Ref region_module(const Region& region) {
+  if (!region.module) {
+    Graph graph = region.graph;
+    adopt_orphans(graph);
+    region.module = graph_module(graph);
+  }
+  return region.module;
+}
+
 Ref operator_module(const Graph& graph, const OperatorForm& form) {
   const PausedCollector paused;
   return ModuleBuilder(graph, /*annotated=*/false, &form).run();
@@ -431,15 +440,6 @@ std::vector<std::string> returned_names(const Ref& module) {
     names.emplace_back(item == Py_None ? "" : text_argument(attribute(item, "name").get()));
   }
   return names;
-}
-
-Ref region_module(const Region& region) {
-  if (!region.module) {
-    Graph graph = region.graph;
-    adopt_orphans(graph);
-    region.module = graph_module(graph);
-  }
-  return region.module;
 }
 
 Ref forward_of(const Ref& module) {

@@ -468,7 +468,7 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
   }
   const bool has_rule =
       decision.treatment == Treatment::AutogradFunction || decision.treatment == Treatment::Checkpoint;
-  if (has_rule && transform_depth() > 0) {  // which PyTorch asks each transform for
+  if (has_rule && is_transforming()) {  // which PyTorch asks each transform for
     side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " inside a transform of torch.func");
   }
   switch (decision.treatment) {

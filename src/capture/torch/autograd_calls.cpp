@@ -57,7 +57,7 @@ bool passes_history_to_inputs(Capture& capture, const CallArgs& args) {
 
 /// torch.autograd.grad: a torch call, where the engine's way does not lead out of the segment.
 Ref Capture::call_gradient(PyObject* function, const CallArgs& args) {
-  if (transform_depth() > 0 || std::ranges::any_of(args.values, holds_transformed)) return call_torch(function, args);
+  if (is_transforming() || std::ranges::any_of(args.values, holds_transformed)) return call_torch(function, args);
   for (const auto& [id, input] : inputs_) {
     if (!has_hooks(unpack_tensor(input.real.get()))) continue;
     side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());

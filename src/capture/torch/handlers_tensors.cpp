@@ -2,6 +2,7 @@
 #include <torch/csrc/Size.h>
 
 #include "capture/calls/handlers.h"
+#include "capture/torch/transforms.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -149,6 +150,8 @@ std::span<const HandlerRow> tensor_handlers() {
       {"torch._C.Generator.manual_seed", seed_generator},
       {"torch._C.TensorBase.detach_", handle_detach},
       {"torch._C._VariableFunctionsClass.detach_", handle_detach},
+      {"torch._C._enter_dual_level", enter_dual_level},
+      {"torch._C._exit_dual_level", exit_dual_level},
       {"torch._C._group_tensors_by_device_and_dtype", group_tensors},
   };
   return rows;

@@ -79,8 +79,8 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
   trusted_ = trusted;
   recording_ = recording;
-  const bool transformed = result && (transform_depth() > 0 || holds_transformed(result.get()) ||
-                                      std::ranges::any_of(args, holds_transformed));
+  const bool transformed =
+      result && (is_transforming() || holds_transformed(result.get()) || std::ranges::any_of(args, holds_transformed));
   if (result && !transformed && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
       unpack_tensor(result.get()).has_storage()) {
     // Made without the dispatcher (by a TorchScript function from a number): known, like what torch.tensor gives.

@@ -1,11 +1,15 @@
 #include "capture/torch/transforms.h"
 
+#include <ATen/LegacyVmapMode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/forward_grad.h>
 
 #include <algorithm>
+#include <string_view>
+#include <vector>
 
-#include "capture/kinds.h"
+#include "capture/capture.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -20,7 +24,58 @@ size_t transform_depth() {
   return PyLong_AsSize_t(depth.get());
 }
 
+namespace {
+
+using torch::autograd::ForwardADLevel;
+
+struct DualLevel {
+  uint64_t number;
+  BreakSite site;  // the call that entered it
+};
+
+/// The levels of forward-mode AD that the capture of this thread has entered: PyTorch's are the process's.
+thread_local std::vector<DualLevel> dual_levels;
+
+/// In the program's frame: PyTorch's functions around the entry are called again as a whole.
+BreakSite entry_of_level(const InterpFrame* f) {
+  static constexpr std::string_view around[] = {"magneto._polyfills", "torch.autograd.forward_ad"};
+  const auto is_around = [](PyObject* function) {
+    PyObject* module = function && PyFunction_Check(function) ? PyFunction_GET_MODULE(function) : nullptr;
+    return module && PyUnicode_Check(module) && std::ranges::count(around, std::string_view(PyUnicode_AsUTF8(module)));
+  };
+  while (f->caller && is_around(f->function.get())) f = f->caller;
+  return {f->info->code, f->pc};
+}
+
+}  // namespace
+
+Ref enter_dual_level(Capture& capture, const CallArgs& args) {
+  if (!args.values.empty()) capture.side_exit(BreakReason::OpaqueCall, "call of torch._C._enter_dual_level");
+  dual_levels.push_back({ForwardADLevel::get_next_idx(), entry_of_level(capture.frame)});
+  return checked(PyLong_FromUnsignedLongLong(dual_levels.back().number));
+}
+
+const BreakSite* entry_of_dual_level() { return dual_levels.empty() ? nullptr : &dual_levels.front().site; }
+
+bool is_transforming() {
+  return !dual_levels.empty() || transform_depth() > 0 || at::impl::VmapMode::current_vmap_level() > 0;
+}
+
+Ref exit_dual_level(Capture& capture, const CallArgs& args) {
+  const bool own = args.values.size() == 1 && PyLong_CheckExact(args.values[0]) && !dual_levels.empty() &&
+                   PyLong_AsUnsignedLongLong(args.values[0]) == dual_levels.back().number;
+  if (!own) {
+    PyErr_Clear();
+    capture.side_exit(BreakReason::OpaqueCall, "call of torch._C._exit_dual_level");
+  }
+  ForwardADLevel::release_idx(dual_levels.back().number);
+  dual_levels.pop_back();
+  return Ref::borrow(Py_None);
+}
+
 void leave_transforms(size_t depth) {
+  for (; !dual_levels.empty(); dual_levels.pop_back()) ForwardADLevel::release_idx(dual_levels.back().number);
+  while (at::impl::VmapMode::current_vmap_level() > 0) at::impl::VmapMode::decrement_nesting();
   if (transform_depth() <= depth) return;
   static constinit Imported function("torch._C._functorch", "pop_dynamic_layer_stack_and_undo_to_depth");
   checked(PyObject_CallFunction(function.get(), "n", static_cast<Py_ssize_t>(depth)));
@@ -48,8 +103,8 @@ constexpr int kDeepest = 4;
 
 bool holds_transformed(PyObject* object, int depth) {
   if (is_tensor(object)) {
-    return unpack_tensor(object).key_set().has_any(
-        c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
+    return unpack_tensor(object).key_set().has_any(c10::DispatchKeySet(
+        {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Batched}));
   }
   if (depth == kDeepest || (!PyTuple_Check(object) && !PyList_Check(object))) return false;
   PyObject** items = PySequence_Fast_ITEMS(object);

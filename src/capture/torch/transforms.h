@@ -9,12 +9,15 @@
 
 #include <cstddef>
 
+#include "capture/capture.h"
+#include "python/ref.h"
+
 namespace magneto::capture {
 
 /// How many levels are active on this thread.
 size_t transform_depth();
 
-/// Leaves the levels above the first `depth`.
+/// Leaves the levels above the first `depth`, and those of other kinds: of these a capture starts under none.
 void leave_transforms(size_t depth);
 
 /// Below all levels nothing needs gradients, whatever the mode inside says: a level was entered without them.
@@ -22,5 +25,15 @@ bool is_without_grad_below();
 
 /// The object is a tensor of a level, also of one that has been left, or a container of one.
 bool holds_transformed(PyObject* object);
+
+/// Operators of the program mean more than they say: a level is active, one of forward-mode AD, or one of the older
+/// vmap that torch.autograd.functional uses.
+bool is_transforming();
+
+/// A level of forward-mode AD. No segment ends inside: it ends in front of the call that entered the outermost one.
+Ref enter_dual_level(Capture& capture, const CallArgs& args);
+Ref exit_dual_level(Capture& capture, const CallArgs& args);
+/// Null: none is active.
+const BreakSite* entry_of_dual_level();
 
 }  // namespace magneto::capture
