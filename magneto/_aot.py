@@ -49,6 +49,8 @@ class Compilers:
         magneto.exc.NotYet: Another partition, or decompositions.
     """
 
+    exports = False  # torch.export's has no compilers (magneto/_export.py)
+
     def __init__(
         self,
         fw_compiler: Compiler,
