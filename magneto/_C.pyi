@@ -126,6 +126,15 @@ def calling() -> CompiledFunction | None:
 def leave_block() -> None:
     """Ends the innermost block of this thread."""
 
+def conditional(
+    pred: torch.Tensor, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any], /
+) -> tuple[list[Any], Any] | None:
+    """The leaves and the structure of torch.cond's result in a capture, where the functions become graphs of their
+    own; else None."""
+
+def branch_taken(pred: Any, /) -> bool:
+    """`bool(pred)`."""
+
 def comptime(callback: Callable[[Any], object], /) -> bool:
     """In a capture: calls `callback` with a view of the capture, and is True. Else False."""
 

@@ -8,6 +8,7 @@ python -m magneto report [-o FILE] DIR
 python -m magneto report [-o FILE] --live script.py [arguments...]
 python -m magneto doctor                                    # looks whether this installation works
 python -m magneto doctor script.py [arguments...]           # what is at fault where it fails when it is compiled
+python -m magneto replay [--show] FILE.rec                  # a frame whose capture failed, again (or what is recorded)
 python -m magneto --version
 """
 
@@ -111,12 +112,20 @@ def report(arguments: list[str]) -> int:
     return command.main(arguments)
 
 
+def replay(arguments: list[str]) -> int:
+    """Captures a recorded frame again."""
+    from magneto._debug.record import replay as recorded
+
+    return recorded.main(arguments)
+
+
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "run": run,
     "explain": explain,
     "why": why,
     "report": report,
     "doctor": doctor,
+    "replay": replay,
 }
 
 

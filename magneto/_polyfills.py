@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 import torch.utils.checkpoint as checkpoints
 from torch.distributions import constraints
 from torch.overrides import get_default_nowrap_functions
+
+from magneto import _C
 
 convert: Any = torch._tensor._convert
 
@@ -144,16 +147,38 @@ def tensor_of_sizes(data: Any, dtype: torch.dtype, device: Any) -> torch.Tensor:
 def cond(
     pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...] | list[Any] = ()
 ) -> Any:
-    """What torch.cond is equivalent to, as its documentation says: the branch that is taken is captured."""
+    """torch.cond: both branches become graphs, and each run chooses. Where one can't be a graph, it is what its
+    documentation says it is equivalent to: the branch that is taken is captured."""
     known = (
         (type(pred) is bool or (isinstance(pred, torch.Tensor) and pred.numel() == 1))
         and type(operands) in (tuple, list)
-        and all(isinstance(operand, (torch.Tensor, int)) for operand in operands)
+        and all(isinstance(leaf, (torch.Tensor, int)) for leaf in pytree.tree_leaves(operands))
         and callable(true_fn)
         and callable(false_fn)
     )
     if not known:
         return as_written("torch._higher_order_ops.cond.cond", pred, true_fn, false_fn, operands)
+    if type(pred) is bool:
+        return true_fn(*operands) if pred else false_fn(*operands)
+    found = _C.conditional(pred, true_fn, false_fn, operands)
+    if found is None:
+        return true_fn(*operands) if _C.branch_taken(pred) else false_fn(*operands)
+    leaves, structure = found
+    return pytree.tree_unflatten(leaves, structure)
+
+
+def results_of_branch(function: Callable[..., Any], operands: tuple[Any, ...] | list[Any]) -> tuple[list[Any], Any]:
+    """What a branch gives: leaves and structure."""
+    return pytree.tree_flatten(function(*operands))
+
+
+def are_same(structure: Any, other: Any) -> bool:
+    """Two structures."""
+    return bool(structure == other)
+
+
+def run_cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """torch.ops.higher_order.cond where autograd is to see the operators of the branch that is taken."""
     return true_fn(*operands) if pred else false_fn(*operands)
 
 

@@ -117,11 +117,12 @@ def boxed(
 def _html(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     from html import escape  # notebooks have it; others' imports stay light
 
+    def shown(cell: str) -> str:
+        return escape(shown_places(cell))
+
     def row(tag: str, cells: Sequence[str]) -> str:
         style = "text-align: left; vertical-align: top; white-space: pre-wrap"
-        return (
-            "<tr>" + "".join(f'<{tag} style="{style}">{escape(shown_places(cell))}</{tag}>' for cell in cells) + "</tr>"
-        )
+        return "<tr>" + "".join(f'<{tag} style="{style}">{shown(cell)}</{tag}>' for cell in cells) + "</tr>"
 
     body = "".join(row("td", cells) for cells in rows)
     caption = f'<caption style="text-align: left; font-weight: bold">{escape(title)}</caption>'

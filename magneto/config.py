@@ -40,6 +40,8 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     repro_ignore_non_fp: bool
     same_two_models_use_fp64: bool
     repro_seconds: int
+    replay_record_enabled: bool
+    replay_record_mb: int
     verify: str
     verify_rate: float
     nan_watch: bool

@@ -90,6 +90,10 @@ class AccuracyError(MagnetoError):
     minifier_path: str = ""
 
 
+class InvalidRecord(MagnetoError, ValueError):
+    """A record of a frame (`config.replay_record_enabled`) can't be read or replayed; the message says what to do."""
+
+
 class ConstraintViolation(MagnetoError):
     """A size was marked as dynamic, and the program forces it to one value; the message names the line that does."""
 

@@ -139,7 +139,6 @@ DYNAMO: Mapping[str, Setting] = {
         note="`magneto.config.reorderable_logging_functions`, the same set",
         default=frozenset(),
     ),
-    "replay_record_enabled": Setting(TO_COME, note="record and replay are not supported yet", default=False),
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),
     "specialize_int": Setting(TO_COME, note=_SIZES, default=False),
     "specialize_float": Setting(TO_COME, note=_SIZES, default=False),

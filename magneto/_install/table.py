@@ -78,12 +78,7 @@ _TOP = (
     Name("on_compile_start", WORKS, "controls:on_compile_start"),
     Name("on_compile_end", WORKS, "controls:on_compile_end"),
     Name("export", WORKS, "exports:dynamo_export", "the graph is of ATen operators ([export](guide/export.md))"),
-    Name(
-        "replay",
-        TO_COME,
-        "",
-        "record and replay are not supported yet; use the reports of errors, magneto.config.debug_dir",
-    ),
+    Name("replay", WORKS, "magneto._debug.record.replay:replay"),
 )
 
 # Backends of programs name these; libraries import them when they are loaded.

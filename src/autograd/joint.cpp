@@ -13,6 +13,7 @@
 
 #include "autograd/engine.h"
 #include "autograd/nodes.h"
+#include "autograd/regions.h"
 #include "graph/aliases.h"
 
 namespace magneto::autograd {
@@ -43,6 +44,7 @@ void check(Node& node, const std::set<const Node*>& ends, const std::set<const c
   if (leaf && kept.contains(leaf->variable.unsafeGetTensorImpl())) {
     throw Refused{"a result that is made inside requires gradients of its own"};
   }
+  if (std::string why = why_no_backward(node); !why.empty()) throw Refused{std::move(why)};
   if (is_history(node)) throw Refused{"history from before the capture"};
   if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
       !node.retains_grad_hooks().empty()) {

@@ -29,6 +29,7 @@
 
 #include "autograd/partition.h"
 #include "capture/breaks.h"
+#include "capture/feedback.h"
 #include "capture/kinds.h"
 #include "fake/fake.h"
 #include "graph/graph.h"
@@ -59,33 +60,6 @@ struct Abandon {
   BreakReason reason;
   std::string message;
   PyObject* object = nullptr;  // Rebuild: what can't be made anew; the capture keeps it
-};
-
-/// (code, instruction index) of a call that a segment must end in front of.
-using BreakSite = std::pair<PyCodeObject*, int32_t>;
-/// ...with what was found in the functions that it calls.
-using KnownBreaks = std::map<BreakSite, std::string>;
-
-/// What the captures that started at one place have found there: what they found different is assumed no longer.
-struct SpecializationFeedback {
-  /// By the name of its source: a value or a length; null: it differs from run to run.
-  std::unordered_map<std::string, Ref> found;
-  /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
-  std::set<std::string> needed;
-  bool needs_all = false;
-  /// What the program does with a data-dependent text, by the place where it is made.
-  enum class Text : uint8_t { Dropped, Forwarded, Read };
-  std::map<BreakSite, Text> texts;
-  /// A tensor was written after a call that was to be put off.
-  bool defers_nothing = false;
-  /// Functions of PyTorch get the numbers of sizes: with what stands for them, the segment ended inside, or needed what
-  /// a tensor made of them holds.
-  bool plain_sizes = false;
-  /// Examples of data-dependent numbers, in the order in which they are made; -1: whatever.
-  std::vector<int64_t> examples;
-  int example_changes = 0;
-  /// Custom autograd functions whose backwards can't be run on stand-ins, and why.
-  std::vector<std::pair<Ref, std::string>> opaque_backwards;
 };
 
 /// The set of functions whose calls may be put off to the segment's end. (deferred.cpp)
@@ -532,6 +506,7 @@ class Capture {
 
  private:
   friend class Rebuilder;
+  friend class Branch;
   friend class Interpreter;
   /// `raise_first`: the current error is raised at the frame's instruction. (interpreter.cpp)
   Ref run_frame(InterpFrame& frame, bool raise_first = false);
@@ -746,7 +721,9 @@ class Capture {
   bool makes_generators_ = false;
   std::set<PyObject*> class_values_;                                 // fresh objects written to classes
   std::vector<std::unique_ptr<std::pair<Ref, Ref>>> overlay_reads_;  // what deleted class attributes uncover
-  int64_t writes_ = 0;                                               // to outside objects so far
+  std::vector<std::shared_ptr<graph::Region>> regions_;              // of the graph's operators, until it is finished
+  int32_t cond_count_ = 0;
+  int64_t writes_ = 0;               // to outside objects so far
   int32_t last_guarded_ = -1;        // the last node of the graph that is_guarded() was true for
   bool handled_from_start_ = false;  // a handler waits for what the first instruction raises
   std::vector<Ref> kept_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "compiler/regions.h"
 #include "graph/aliases.h"
 #include "graph/literal.h"
 #include "graph/text.h"
@@ -153,6 +154,14 @@ class Builder {
     impl_.steps.push_back(std::move(compiled));
   }
 
+  /// How those of regions run: as those around them.
+  compiler::Backend::Operators operators() const {
+    using Operators = compiler::Backend::Operators;
+    if (impl_.mode == KernelMode::Interpret) return Operators::Interpreted;
+    const bool all_called = program_.choices.called.size() == graph_.aten_nodes.size();
+    return all_called ? Operators::Called : Operators::Generated;
+  }
+
   Step make_call(int32_t index, std::vector<int32_t>& views) {
     const AtenNode& node = graph_.aten_nodes[index];
     Step step{node.op};
@@ -178,6 +187,8 @@ class Builder {
       } else if (const auto* size = std::get_if<graph::SizeArg>(&node.args[i])) {
         argument.kind = Argument::Kind::Size;
         argument.size = *size;
+      } else if (const auto* region = std::get_if<std::shared_ptr<const graph::Region>>(&node.args[i])) {
+        argument.constant = compiler::compile_region(**region, operators());
       } else {
         const c10::Type* list = &type;
         while (list->kind() == c10::TypeKind::OptionalType)

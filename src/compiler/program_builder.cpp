@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "compiler/regions.h"
 #include "graph/aliases.h"
 #include "graph/literal.h"
 #include "runtime/program/dispatch_scope.h"
@@ -181,6 +182,8 @@ class Builder {
     } else if (const auto* sizes = std::get_if<graph::SizeArg>(&arg)) {
       argument.kind = Argument::Kind::Size;
       argument.size = *sizes;
+    } else if (const auto* region = std::get_if<std::shared_ptr<const graph::Region>>(&arg)) {
+      argument.constant = compiler::call_region(**region);
     } else {
       // Tensor?[] wants a list of optional tensors, Tensor[] a list of tensors.
       const c10::Type* list = &type;

@@ -284,6 +284,13 @@ PyObject* leave_block(PyObject*, PyObject*) {
 /// Captures run the callback (capture/comptime.cpp); nobody else does.
 PyObject* comptime(PyObject*, PyObject*) { Py_RETURN_FALSE; }
 
+/// Likewise (capture/torch/branches.cpp).
+PyObject* conditional(PyObject*, PyObject*) { Py_RETURN_NONE; }
+PyObject* branch_taken(PyObject*, PyObject* pred) {
+  const int taken = PyObject_IsTrue(pred);
+  return taken < 0 ? nullptr : PyBool_FromLong(taken);
+}
+
 template <void (*mark)(PyObject*)>
 PyObject* mark_function(PyObject*, PyObject* function) {
   mark(function);
@@ -371,6 +378,11 @@ PyMethodDef dispatch_methods[] = {
      "for those of files whose names begin with one of `skipped`, and for the code `left_alone`."},
     {"calling", calling, METH_NOARGS, "The compiled callable, a frame of which CPython runs this for; or None."},
     {"leave_block", leave_block, METH_NOARGS, "Ends the innermost block of this thread."},
+    {"conditional", conditional, METH_VARARGS,
+     "conditional(pred, true_fn, false_fn, operands) -> leaves and structure of torch.cond's result in a capture, "
+     "where "
+     "the functions become graphs of their own; else None"},
+    {"branch_taken", branch_taken, METH_O, "branch_taken(pred) -> bool(pred)"},
     {"comptime", comptime, METH_O, "comptime(callback) -> whether a capture called it"},
     {"is_compiling", is_compiling, METH_NOARGS, "True inside a capture."},
     {"set_disabled", set_disabled, METH_O, "Turns compiled code off or on for this thread; gives the previous state."},

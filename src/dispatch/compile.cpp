@@ -8,6 +8,7 @@
 #include "dispatch/block.h"
 #include "dispatch/capture_setup.h"
 #include "dispatch/context.h"
+#include "dispatch/frame_record.h"
 #include "dispatch/limits.h"
 #include "dispatch/log.h"
 #include "dispatch/observers.h"
@@ -65,6 +66,7 @@ Context::InFlight::InFlight(Context& context) : context_(context) {
 }
 
 Context::InFlight::~InFlight() {
+  if (context_.calls_ == 1) forget_frames(context_);
   if (--context_.calls_ == 0 && !context_.retired_.empty()) std::exchange(context_.retired_, {});
 }
 
@@ -237,6 +239,14 @@ class SegmentCompile {
     const DeclaredShapes declared(context_, start_);
     if (!declared.violation().empty()) return raise("ConstraintViolation", declared.violation()), nullptr;
     circumstances_ = std::make_shared<const Circumstances>(circumstances_of(start_));
+    Entry* entry = attempts();
+    if (PyErr_Occurred() || !failure_.empty()) record_frame(context_, start_, failure_);
+    return entry;
+  }
+
+ private:
+  /// Captures, and begins anew as long as that has found out more of the program.
+  Entry* attempts() {
     for (int attempt = 0; attempt < 100; ++attempt) {
       log_.begin_attempt(attempt);
       runtime::failed_stage() = "";
@@ -254,7 +264,6 @@ class SegmentCompile {
     return fails("internal error", "the segment was restarted too often");
   }
 
- private:
   /// Nothing: more is known now, and it is to begin anew.
   std::optional<capture::Trace> capture() {
     log_step("dynamo", [&] { return "Step 1: torchdynamo start tracing " + function_in_file(place_); });
@@ -305,6 +314,7 @@ class SegmentCompile {
         return nullptr;
       }
     }
+    if (trace.plan->exit) remember_frame(context_, start_, trace.plan->exit.get());
     tell_captured(trace);
     const KeptForTrace kept(trace_, trace.graph);
     if (!trace.violation.empty()) {
@@ -357,12 +367,11 @@ class SegmentCompile {
     if (!settings().suppress_errors || context_.fullgraph || !PyErr_ExceptionMatches(PyExc_Exception)) return false;
     const Ref raised = take_error_with_traceback();
     const Ref text = Ref::steal(PyObject_Str(raised.get()));
-    fall_back(context_, segment_, place_,
-              {.cause = "backend error",
-               .message = text ? PyUnicode_AsUTF8(text.get()) : "",
-               .stage = "compile.backend",
-               .stack = {},
-               .exception = raised});
+    const std::string message = text ? PyUnicode_AsUTF8(text.get()) : "";
+    failure_ = "backend error: " + message;
+    fall_back(
+        context_, segment_, place_,
+        {.cause = "backend error", .message = message, .stage = "compile.backend", .stack = {}, .exception = raised});
     return false;
   }
 
@@ -377,6 +386,7 @@ class SegmentCompile {
       return fails(break_info(abandon.reason).name, abandon.message);
     } catch (const PythonError&) {
       // The program itself raises: CPython runs it and raises the real thing.
+      remember_frame(context_, start_, nullptr);
       expect_raise(segment_, site_);
       segment_.raised_as_compiled = said_compiling_;
       return nullptr;
@@ -387,6 +397,7 @@ class SegmentCompile {
   }
 
   Entry* fails(std::string cause, std::string message) {
+    failure_ = cause + ": " + message;
     fall_back(context_, segment_, place_,
               {.cause = std::move(cause),
                .message = std::move(message),
@@ -413,6 +424,7 @@ class SegmentCompile {
   std::vector<CodePlace> site_;
   bool said_compiling_ = false;
   std::string graph_text_;
+  std::string failure_;  // in a line
   Ref interrupt_;
 };
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "capture/hints.h"
+#include "dispatch/frame_record.h"
 #include "dispatch/log.h"
 #include "dispatch/trace.h"
 #include "observe/history.h"
@@ -317,10 +318,11 @@ PyObject* check_raised(Context& context, Segment& segment, const CodeInfo& info,
   if (raised.empty() || !result) return result;
   const char* ours = "the capture saw the program raise ";
   const char* programs = "when it hears that it is being compiled (torch.compiler.is_compiling()), the program raises ";
+  const std::string message = (segment.raised_as_compiled ? programs : ours) + raised +
+                              (segment.raised_as_compiled ? ", and in eager it does not" : ", and CPython did not");
   fall_back(context, segment, {&info, instr},
-            {.cause = segment.raised_as_compiled ? "Exception" : "internal error",
-             .message = (segment.raised_as_compiled ? programs : ours) + raised +
-                        (segment.raised_as_compiled ? ", and in eager it does not" : ", and CPython did not")});
+            {.cause = segment.raised_as_compiled ? "Exception" : "internal error", .message = message});
+  record_remembered(context, info.code, message);
   if (PyErr_Occurred()) Py_CLEAR(result);
   return result;
 }

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -102,6 +103,13 @@ class Session {
 
   /// The value a fake stands for; kNoValue if `tensor` is not a fake of this session.
   graph::ValueId value_of(const at::Tensor& tensor) const;
+
+  /// Records an operator that has regions, which no kernel runs on fakes. Its results, which are new tensors, are like
+  /// `results`: fakes, whose own values may have been taken back.
+  std::vector<at::Tensor> add_call(graph::AtenNode node, const std::vector<at::Tensor>& results);
+
+  /// Set: gets the tensors that operators take, by value.
+  std::map<graph::ValueId, at::Tensor>* operands = nullptr;
 
   /// A state of the graph to go back to. Take it between operators.
   struct Mark {

@@ -33,7 +33,11 @@ std::optional<c10::Scalar> wrapped_number(const at::Tensor& tensor) {
 /// The value of an operand; a wrapped number that can't be recorded as a number becomes a constant.
 graph::ValueId operand(Session& session, const at::Tensor& tensor) {
   if (!tensor.defined()) return graph::kNoValue;
-  if (FakeImpl* fake = as_fake(tensor)) return session.impl().value_of(*fake);
+  if (FakeImpl* fake = as_fake(tensor)) {
+    const graph::ValueId value = session.impl().value_of(*fake);
+    if (session.operands) session.operands->emplace(value, tensor);
+    return value;
+  }
   return session.impl().value_of(*as_fake(session.make_constant(tensor)));
 }
 

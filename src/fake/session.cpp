@@ -226,30 +226,49 @@ at::Tensor Session::make_input(const at::Tensor& real, std::string name, const s
   return tensor;
 }
 
-at::Tensor Session::make_tangent(const at::Tensor& output, std::string name) {
-  const FakeImpl& like = *as_fake(output);
-  const bool same_strides = output.is_non_overlapping_and_dense();
-  graph::TensorMeta meta{.dtype = output.scalar_type(), .device = output.device()};
+at::Tensor Session::Impl::dense_like(const at::Tensor& other, graph::TensorMeta& meta) {
+  const bool same_strides = other.is_non_overlapping_and_dense();
+  meta = {.dtype = other.scalar_type(), .device = other.device()};
   {
-    const Hints hints(*impl_->state);
-    meta.sizes = output.sizes().vec();
-    meta.strides = same_strides ? output.strides().vec() : c10::TensorType::contiguousStridesOf(meta.sizes);
+    const Hints hints(*state);
+    meta.sizes = other.sizes().vec();
+    meta.strides = same_strides ? other.strides().vec() : c10::TensorType::contiguousStridesOf(meta.sizes);
   }
-  at::Tensor tangent = impl_->empty(meta.sizes, meta.strides, meta.dtype, meta.device);
-  if (const FakeImpl::Symbolic* symbolic = like.symbolic()) {
+  at::Tensor made = empty(meta.sizes, meta.strides, meta.dtype, meta.device);
+  if (const FakeImpl::Symbolic* symbolic = as_fake(other)->symbolic()) {
     auto own = std::make_shared<FakeImpl::Symbolic>();
     own->sizes = symbolic->sizes;
     own->strides = symbolic->strides;
     if (!same_strides) {
-      const SymSizes contiguous = contiguous_strides(*impl_->state, own->sizes);
+      const SymSizes contiguous = contiguous_strides(*state, own->sizes);
       own->strides.assign(contiguous.begin(), contiguous.end());
     }
     own->offset = 0;
     meta.symbolic = geometry_of(*own);
-    as_fake(tangent)->set_symbolic(std::move(own));
+    as_fake(made)->set_symbolic(std::move(own));
   }
+  return made;
+}
+
+at::Tensor Session::make_tangent(const at::Tensor& output, std::string name) {
+  graph::TensorMeta meta;
+  at::Tensor tangent = impl_->dense_like(output, meta);
   as_fake(tangent)->set_identity(impl_->identify(impl_->graph.add_input(std::move(name), std::move(meta))));
   return tangent;
+}
+
+std::vector<at::Tensor> Session::add_call(graph::AtenNode node, const std::vector<at::Tensor>& results) {
+  const auto producer = static_cast<int32_t>(impl_->graph.aten_nodes.size());
+  std::vector<at::Tensor> made;
+  graph::TensorMeta meta;
+  for (const at::Tensor& result : results) {
+    made.push_back(impl_->dense_like(result, meta));
+    const Hints hints(*impl_->state);
+    node.results.push_back(impl_->add_result(*as_fake(made.back()), producer));
+  }
+  node.torch_node = torch_node;
+  impl_->graph.aten_nodes.push_back(std::move(node));
+  return made;
 }
 
 shapes::Expr Session::Impl::make_unbacked(shapes::Range range, const c10::OperatorHandle& op) {

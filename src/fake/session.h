@@ -18,6 +18,9 @@ struct Session::Impl {
 
   /// A new fake with its own storage; not yet a value.
   at::Tensor empty(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype, c10::Device device);
+  /// A new fake of the same dtype, device and sizes, and of the same strides if they are dense and do not overlap, else
+  /// contiguous; not yet a value. `meta`: what it is.
+  at::Tensor dense_like(const at::Tensor& other, graph::TensorMeta& meta);
   /// A new fake on the storage of the fake `base`; not yet a value.
   at::Tensor view(const at::Tensor& base, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset,
                   c10::ScalarType dtype);

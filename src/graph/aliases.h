@@ -44,6 +44,16 @@ void for_each_operand(const AtenNode& node, Visit visit) {
   for (const AtenArg& arg : node.args) for_each_tensor(arg, visit);
 }
 
+/// Calls `visit(const Region&)` for each region of the graph's operators, in order; not for regions inside these.
+template <typename Visit>
+void for_each_region(const Graph& graph, Visit visit) {
+  for (const AtenNode& node : graph.aten_nodes) {
+    for (const AtenArg& arg : node.args) {
+      if (const auto* region = std::get_if<std::shared_ptr<const Region>>(&arg)) visit(**region);
+    }
+  }
+}
+
 /// Values grouped by the memory that they may share (views, in-place results).
 class Aliases {
  public:

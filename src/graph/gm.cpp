@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "graph/aliases.h"
+#include "graph/orphans.h"
 #include "graph/torch_values.h"
 #include "python/abi/paused_collector.h"
 #include "python/text.h"
@@ -191,6 +192,11 @@ class ModuleBuilder {
   }
 
   Ref argument(const PyArg& arg) {
+    if (arg.kind == PyArg::Kind::Region) {
+      const Ref name = text_object(arg.region->name);
+      if (PyDict_SetItem(attributes_.get(), name.get(), region_module(*arg.region).get()) < 0) throw PythonError{};
+      return create(fx_.get_attr, name, fx_.no_args);
+    }
     return build_py_arg(
         arg, [&](ValueId id) { return value_node(id); },
         [&](PyObject* object) {
@@ -405,6 +411,15 @@ class ModuleBuilder {
 Ref graph_module(const Graph& graph, bool annotated) {
   const PausedCollector paused;  // a graph module is made of many objects that live on
   return ModuleBuilder(graph, annotated).run();
+}
+
+Ref region_module(const Region& region) {
+  if (!region.module) {
+    Graph graph = region.graph;
+    adopt_orphans(graph);
+    region.module = graph_module(graph);
+  }
+  return region.module;
 }
 
 Ref operator_module(const Graph& graph, const OperatorForm& form) {

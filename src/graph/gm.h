@@ -16,6 +16,9 @@ namespace magneto::graph {
 /// `annotated`: each node that makes a tensor has its meta["tensor"]: (dtype's short name, sizes, strides, device).
 Ref graph_module(const Graph& graph, bool annotated = false);
 
+/// The same of a region, made once: sizes of its own come before its inputs.
+Ref region_module(const Region& region);
+
 /// How a graph of operators (operator_calls.h) is given to compilers that users wrote.
 struct OperatorForm {
   /// What the module returns; absent values are None, and some may be there twice.

@@ -14,6 +14,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -73,9 +74,11 @@ struct SizeArg {
   bool is_list = true;
 };
 
+struct Region;
+
 /// An operand of an ATen node: one tensor (for an argument that is a number: the one in it), a list of tensors
-/// (`kNoValue` for absent ones), a constant, or sizes.
-using AtenArg = std::variant<c10::IValue, ValueId, std::vector<ValueId>, SizeArg>;
+/// (`kNoValue` for absent ones), a constant, sizes, or a graph that the operator runs.
+using AtenArg = std::variant<c10::IValue, ValueId, std::vector<ValueId>, SizeArg, std::shared_ptr<const Region>>;
 
 struct AtenNode {
   c10::OperatorHandle op;
@@ -88,9 +91,10 @@ struct AtenNode {
   int32_t torch_node = -1;
 };
 
-/// A Python argument of a torch node, with tensors replaced by values. Number: the one in the tensor `value`.
+/// A Python argument of a torch node, with tensors replaced by values. Number: the one in the tensor `value`. Region: a
+/// function of tensors, as a module of torch.fx.
 struct PyArg {
-  enum class Kind : uint8_t { Value, Number, Const, Size, Tuple, List, Dict, Slice };
+  enum class Kind : uint8_t { Value, Number, Const, Size, Tuple, List, Dict, Slice, Region };
   Kind kind = Kind::Const;
   ValueId value = kNoValue;
   shapes::Expr size;
@@ -98,6 +102,7 @@ struct PyArg {
   Ref object;
   /// Tuple, List: the items. Dict: the values. Slice: start, stop, step.
   std::vector<PyArg> items;
+  std::shared_ptr<const Region> region = {};
 };
 
 /// Where a tensor stands in the Python result of a torch node: the path of indices (empty: the result itself).
@@ -152,6 +157,18 @@ struct Graph {
   ValueId add_result(TensorMeta meta, int32_t producer);
 };
 
+/// A graph inside another one: what a higher-order operator runs, or not, as a branch of `cond`. It is closed: what it
+/// reads of the graph around it is among its inputs, which the operator gives it, and its symbols are its own, bound to
+/// these inputs. So passes over the graph around it need not look inside; it is compiled by itself, once for each
+/// program that has it.
+struct Region {
+  /// For people, and as an attribute of the torch.fx module around it: "cond_true_0".
+  std::string name;
+  Graph graph;
+  /// As a torch.fx.GraphModule, once somebody has asked.
+  mutable Ref module = {};
+};
+
 /// Reads a tensor's metadata (real or fake).
 TensorMeta meta_of(const at::Tensor& tensor);
 
@@ -173,7 +190,14 @@ std::string_view dtype_name(c10::ScalarType dtype);
 ///
 /// A value prints its strides (`f32[2, 3]{1, 2}`) only when it is not contiguous, its storage offset (`+4`) when it has
 /// one, its device (`@cuda:0`) when it is not the CPU, `grad` when it requires grad, and `wrapped` when it promotes
-/// like a Python number. A constant prints its values when they are few. Absent tensors are `None`.
+/// like a Python number. A constant prints its values when they are few. Absent tensors are `None`. Regions stand in
+/// front of what uses them, at the beginning, with the word `region` and their name in place of `graph`, and are called
+/// by their name:
+///
+///       region @cond_true_0 {
+///         ...
+///       }
+///       %2: f32[3] = magneto.cond.default(%1, @cond_true_0, @cond_false_0, [%0])
 std::string print(const Graph& graph);
 
 /// Parses what `print` writes. Torch nodes keep their printed name as a `str` target and no Python arguments (they are

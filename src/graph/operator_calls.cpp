@@ -80,6 +80,9 @@ PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
   } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
     made.kind = PyArg::Kind::List;
     for (const ValueId item : *ids) made.items.push_back(tensor(item));
+  } else if (const auto* region = std::get_if<std::shared_ptr<const graph::Region>>(&arg)) {
+    made.kind = PyArg::Kind::Region;
+    made.region = *region;
   } else {
     const auto& sizes = std::get<SizeArg>(arg);
     for (const shapes::Expr size : sizes.sizes) {

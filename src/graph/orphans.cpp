@@ -4,17 +4,25 @@
 
 namespace magneto::graph {
 
+namespace {
+
+Ref attribute_of_torch(std::initializer_list<std::string> path) {
+  Ref found = checked(PyImport_ImportModule("torch"));
+  for (const std::string& part : path) found = checked(PyObject_GetAttrString(found.get(), part.c_str()));
+  return found;
+}
+
+}  // namespace
+
 Ref overload_object(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   const std::string& overload = op.operator_name().overload_name;
   const size_t colons = name.find("::");
-  Ref found = checked(PyImport_ImportModule("torch"));
-  for (const std::string& part : {std::string("ops"), name.substr(0, colons), name.substr(colons + 2),
-                                  overload.empty() ? std::string("default") : overload}) {
-    found = checked(PyObject_GetAttrString(found.get(), part.c_str()));
-  }
-  return found;
+  return attribute_of_torch(
+      {"ops", name.substr(0, colons), name.substr(colons + 2), overload.empty() ? "default" : overload});
 }
+
+Ref higher_order_object(const std::string& name) { return attribute_of_torch({"ops", "higher_order", name}); }
 
 namespace {
 
@@ -70,15 +78,21 @@ PyArg python_arg(const SizeArg& value) {
 
 TorchNode operator_call(const AtenNode& op) {
   TorchNode node;
-  node.target = overload_object(op.op);
+  const bool has_regions = std::ranges::any_of(
+      op.args, [](const AtenArg& arg) { return std::holds_alternative<std::shared_ptr<const Region>>(arg); });
+  const std::string& name = op.op.operator_name().name;
+  node.target = has_regions ? higher_order_object(name.substr(name.find("::") + 2)) : overload_object(op.op);
   const auto& schema = op.op.schema().arguments();
   for (size_t i = 0; i < op.args.size(); ++i) {
     PyArg arg;
     if (const auto* one = std::get_if<ValueId>(&op.args[i])) {
       arg = value_arg(*one);
     } else if (const auto* many = std::get_if<std::vector<ValueId>>(&op.args[i])) {
-      arg.kind = PyArg::Kind::List;
+      arg.kind = has_regions ? PyArg::Kind::Tuple : PyArg::Kind::List;
       for (ValueId id : *many) arg.items.push_back(value_arg(id));
+    } else if (const auto* region = std::get_if<std::shared_ptr<const Region>>(&op.args[i])) {
+      arg.kind = PyArg::Kind::Region;
+      arg.region = *region;
     } else {
       arg = std::holds_alternative<SizeArg>(op.args[i]) ? python_arg(std::get<SizeArg>(op.args[i]))
                                                         : python_arg(std::get<c10::IValue>(op.args[i]));

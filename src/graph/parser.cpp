@@ -2,6 +2,7 @@
 #include <ATen/ops/empty.h>
 
 #include <charconv>
+#include <map>
 #include <stdexcept>
 
 #include "graph/dtypes.h"
@@ -19,9 +20,21 @@ class Parser {
 
   Graph run() {
     require_line("graph {");
+    read_body();
+    while (next_line()) fail("text after the graph's end");
+    return std::move(graph_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& cause) const { Scanner(line_, number_).fail(cause); }
+
+  /// What stands between the braces of a graph or a region, and the second one.
+  void read_body() {
     while (true) {
       if (!next_line()) fail("the graph has no end");
-      if (line_.starts_with('#')) {
+      if (line_.starts_with("region @")) {
+        read_region();
+      } else if (line_.starts_with('#')) {
         read_location();
       } else if (line_ == "{" || line_ == "{}" || line_.ends_with(" {") || line_.ends_with(" {}")) {
         // First, because a call's name may look like anything; no other line ends so.
@@ -42,12 +55,24 @@ class Parser {
     }
     end_of_line(scanner);
     require_line("}");
-    while (next_line()) fail("text after the graph's end");
-    return std::move(graph_);
   }
 
- private:
-  [[noreturn]] void fail(const std::string& cause) const { Scanner(line_, number_).fail(cause); }
+  void read_region() {
+    Scanner scanner(line_, number_);
+    scanner.expect("region @");
+    std::string name(scanner.word());
+    if (name.empty()) scanner.fail("a region has a name");
+    scanner.expect("{");
+    end_of_line(scanner);
+    Graph around = std::exchange(graph_, {});
+    TorchNode location = std::exchange(location_, {});
+    auto regions = std::exchange(regions_, {});
+    read_body();
+    auto region = std::make_shared<const Region>(Region{name, std::exchange(graph_, std::move(around))});
+    location_ = std::move(location);
+    regions_ = std::move(regions);
+    if (!regions_.emplace(std::move(name), std::move(region)).second) fail("a region of that name exists already");
+  }
 
   /// Steps to the next line that is not blank; spaces around it are dropped.
   bool next_line() {
@@ -203,6 +228,11 @@ class Parser {
       return ids;
     }
     if (scanner.rest().starts_with('%')) return read_value(scanner);
+    if (scanner.take("@")) {
+      const auto region = regions_.find(std::string(scanner.word()));
+      if (region == regions_.end()) scanner.fail("no region of that name stands in front");
+      return region->second;
+    }
     return parse_literal(scanner, type);
   }
 
@@ -299,6 +329,7 @@ class Parser {
   size_t position_ = 0;
   int number_ = 0;
   Graph graph_;
+  std::map<std::string, std::shared_ptr<const Region>> regions_;
   /// Values that the current line defines.
   std::vector<ValueId> fresh_;
   /// Carries the last location comment.

@@ -4,6 +4,7 @@
 // Nothing in here may call an operator: graphs are printed during captures, where every operator would be recorded.
 #include <c10/core/ScalarType.h>
 
+#include "graph/aliases.h"
 #include "graph/graph.h"
 #include "graph/literal.h"
 #include "graph/text.h"
@@ -175,6 +176,9 @@ void print_py_arg(std::string& out, const PyArg& arg) {
     case PyArg::Kind::Size:
       out += shapes::text(arg.size);
       return;
+    case PyArg::Kind::Region:
+      out += arg.region->name;
+      return;
     case PyArg::Kind::Tuple:
       if (arg.object) print_one_line(out, callable_or_repr(arg.object.get()));
       return print_items("(", arg.items.size() == 1 ? ",)" : ")");
@@ -243,6 +247,10 @@ void print_aten_arg(std::string& out, const AtenArg& arg, const c10::Type& type)
     out += shapes::text(sizes->sizes[0]);
     return;
   }
+  if (const auto* region = std::get_if<std::shared_ptr<const Region>>(&arg)) {
+    out += '@' + (*region)->name;
+    return;
+  }
   out += '[';
   print_values(out, std::get<std::vector<ValueId>>(arg));
   out += ']';
@@ -254,6 +262,7 @@ class Printer {
 
   std::string run() {
     out_ = "graph {\n";
+    for_each_region(graph_, [&](const Region& region) { print_region(region); });
     for (const ValueId id : graph_.inputs)
       define(id, [&](const Value& value) {
         out_ += "input ";
@@ -323,6 +332,17 @@ class Printer {
   }
 
  private:
+  /// As a graph, further in.
+  void print_region(const Region& region) {
+    const std::string text = Printer(region.graph).run();
+    const size_t begin = std::string_view("graph").size();
+    out_ += "  region @" + region.name;
+    for (size_t i = begin; i < text.size(); ++i) {
+      out_ += text[i];
+      if (text[i] == '\n' && i + 1 < text.size()) out_ += "  ";
+    }
+  }
+
   /// With its type where it is new.
   void print_result(ValueId id) {
     print_value(out_, id);

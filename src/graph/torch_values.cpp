@@ -1,5 +1,7 @@
 #include "graph/torch_values.h"
 
+#include "graph/gm.h"
+
 namespace magneto::graph {
 namespace {
 
@@ -50,6 +52,8 @@ Ref build_py_arg(const PyArg& arg, const std::function<Ref(ValueId)>& value,
     }
     case PyArg::Kind::Slice:
       return checked(PySlice_New(item(0).get(), item(1).get(), item(2).get()));
+    case PyArg::Kind::Region:
+      return region_module(*arg.region);
   }
   Py_UNREACHABLE();
 }

@@ -3,6 +3,8 @@
 
 #include <ATen/core/jit_type.h>
 
+#include <map>
+
 #include "graph/aliases.h"
 #include "graph/graph.h"
 #include "graph/literal.h"
@@ -19,6 +21,7 @@ class Verifier {
     check_values();
     for (size_t i = 0; i < graph_.aten_nodes.size(); ++i) check_node(static_cast<int32_t>(i));
     check_producers();
+    check_regions();
     if (by_call) check_order_of_children();
     check_torch_nodes();
     check_outputs();
@@ -103,7 +106,9 @@ class Verifier {
     const c10::Type& type = *argument.real_type();
     const bool optional = type.kind() == c10::TypeKind::OptionalType;
     bool fits = false;
-    if (is_tensor_type(type)) {
+    if (std::holds_alternative<std::shared_ptr<const Region>>(arg)) {
+      fits = type.kind() == c10::TypeKind::AnyType;
+    } else if (is_tensor_type(type)) {
       const auto* constant = std::get_if<c10::IValue>(&arg);
       fits = std::holds_alternative<ValueId>(arg) || (constant && optional && constant->isNone());
     } else if (is_tensor_list_type(type)) {
@@ -166,6 +171,19 @@ class Verifier {
     for (ValueId id = 0; id < static_cast<ValueId>(graph_.values.size()); ++id) {
       if (graph_.values[id].kind == ValueKind::Result && !defined_[id]) report(name(id) + " is made by no operator");
     }
+  }
+
+  /// Each is a sound graph, and is called by a name of its own.
+  void check_regions() {
+    std::map<std::string, const Region*> named;
+    for_each_region(graph_, [&](const Region& region) {
+      const auto [place, is_new] = named.emplace(region.name, &region);
+      if (!is_new && place->second != &region) report("two regions are called @" + region.name);
+      if (!is_new) return;
+      for (const std::string& line : Verifier(region.graph).run(/*by_call=*/false)) {
+        report("in region @" + region.name + ": " + line);
+      }
+    });
   }
 
   void check_order_of_children() {

@@ -279,7 +279,8 @@ void put_arg(Archive& archive, AtenArg& arg, const c10::Type& type) {
     if (kind == 1) arg = graph::kNoValue;
     if (kind == 2) arg = std::vector<graph::ValueId>();
     if (kind == 3) arg = graph::SizeArg();
-    if (kind > 3) throw Unpackable{};
+    if (kind == 4) arg = std::shared_ptr<const graph::Region>();
+    if (kind > 4) throw Unpackable{};
   }
   if (auto* constant = std::get_if<c10::IValue>(&arg)) {
     // A tensor argument that is not there has no type that a literal could be read by.
@@ -290,6 +291,14 @@ void put_arg(Archive& archive, AtenArg& arg, const c10::Type& type) {
     archive.number(*id);
   } else if (auto* size = std::get_if<graph::SizeArg>(&arg)) {
     all(archive, size->sizes, size->is_list);
+  } else if (auto* region = std::get_if<std::shared_ptr<const graph::Region>>(&arg)) {
+    graph::Region own;  // without a torch level
+    if constexpr (!Archive::kReads) {
+      own = **region;
+      for (AtenNode& node : own.graph.aten_nodes) node.torch_node = -1;
+    }
+    all(archive, own.name, own.graph);
+    if constexpr (Archive::kReads) *region = std::make_shared<const graph::Region>(std::move(own));
   } else {
     put(archive, std::get<std::vector<graph::ValueId>>(arg));
   }

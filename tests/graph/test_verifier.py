@@ -32,6 +32,13 @@ VIOLATIONS = {
     "strides": (graph('%0: f32[2]{1, 1} = input "x"', "return (%0)"), "1 sizes but 2 strides"),
     "constant without a tensor": (graph("%0: f32[99] = constant ...", "return (%0)"), "has no tensor"),
     "constant of another type": (graph("%0: f32[2]+3 = constant [1.0, 2.0]", "return (%0)"), "not what its type says"),
+    "unsound region": (
+        graph(
+            *("region @r {", X, "return (%1)", "}"),
+            *(X, '%1: b8[] = input "p"', "%2: f32[2] = magneto.cond.default(%1, @r, @r, [%0])", "return (%2)"),
+        ),
+        "in region @r: output %1 is not defined",
+    ),
     "children out of order": (
         graph(X, "f() {", "%1: f32[2] = aten.relu.default(%0)", "}", "g() {}", "return (%1)"),
         None,

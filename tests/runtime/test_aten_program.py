@@ -1,6 +1,7 @@
 """The ATen program against eager: results, aliasing, counters, lifetimes, errors, threads."""
 
 import gc
+import pathlib
 import threading
 import warnings
 import weakref
@@ -440,3 +441,11 @@ def test_wrong_inputs_are_named():
         _testing.aten_call(program, [])
     with pytest.raises(ValueError, match="input 0 is no tensor"):
         _testing.aten_call(program, [1])
+
+
+def test_regions() -> None:
+    """A graph that is written by hand: the branch that the predicate names runs, the other one does not."""
+    text = (pathlib.Path(__file__).parents[1] / "graph" / "golden" / "regions.graph").read_text()
+    x = torch.tensor([-1.0, 0.0, 2.0])
+    for pred, y, expected in ((True, x, x.sin()), (False, x, -x), (False, torch.zeros(3), torch.zeros(3))):
+        assert torch.equal(run(text, y, torch.tensor(pred))[0], expected)

@@ -5,6 +5,7 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/interpreter/operations.h"
+#include "capture/torch/branches.h"
 #include "capture/world/modules.h"
 #include "support/tensor_object.h"
 // Last: its macros have the names that our tables of opcodes have.
@@ -298,6 +299,8 @@ Ref handle_call(Capture& capture, const CallArgs& args) {
 std::span<const HandlerRow> builtin_handlers() {
   static constexpr HandlerRow rows[] = {
       {"magneto._C.comptime", call_comptime},
+      {"magneto._C.conditional", Branch::conditional},
+      {"magneto._C.branch_taken", Branch::taken},
       {"builtins.len", handle_len},
       {"builtins.getattr", handle_getattr},
       {"builtins.setattr", handle_setattr},

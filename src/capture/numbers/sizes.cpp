@@ -18,6 +18,7 @@
 #include "capture/capture.h"
 #include "capture/numbers/places.h"
 #include "fake/size_node.h"
+#include "graph/region.h"
 #include "graph/symbols.h"
 #include "guards/failure.h"
 #include "guards/objects.h"
@@ -494,14 +495,18 @@ void Capture::finish_sizes() {
   environment.on_assume = nullptr;
   const auto final_form = [&](Expr size) { return environment.original(environment.simplified(size)); };
   std::set<int32_t> used;
-  graph::for_each_size(graph, [&](Expr& size) {
-    size = final_form(size);
-    shapes::any_leaf(size, [&](Expr leaf) {
-      used.insert(leaf.id());
-      return false;
+  const auto finish = [&](graph::Graph& part) {
+    graph::for_each_size(part, [&](Expr& size) {
+      size = final_form(size);
+      shapes::any_leaf(size, [&](Expr leaf) {
+        used.insert(leaf.id());
+        return false;
+      });
     });
-  });
-  graph::fold_numbers(graph);
+    graph::fold_numbers(part);
+  };
+  finish(graph);
+  for (const auto& region : regions_) finish(region->graph);
   std::erase_if(graph.symbols, [&](const auto& symbol) { return !used.count(symbol.symbol); });
   for (const auto& symbol : sizes_.symbols) {
     if (!used.count(symbol.id)) continue;
@@ -517,6 +522,7 @@ void Capture::finish_sizes() {
         inputs_, [&](const auto& each) { return each.second.source == symbol.place.source && !each.second.number; });
     graph.symbols.push_back({symbol.id, input->first, symbol.place.dim, range, hint});
   }
+  graph::close_regions(graph, regions_);
   if (sizes_.empty()) return;
   guards::SizeAssumptions assumptions = std::move(sizes_);
   for (auto& same : assumptions.same) same.is = final_form(same.is);

@@ -1,0 +1,46 @@
+// What captures have found at one place, which the next one goes by.
+#pragma once
+
+#include <Python.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "python/ref.h"
+
+namespace magneto::capture {
+
+/// (code, instruction index) of a call that a segment must end in front of.
+using BreakSite = std::pair<PyCodeObject*, int32_t>;
+/// ...with what was found in the functions that it calls.
+using KnownBreaks = std::map<BreakSite, std::string>;
+
+/// What the captures that started at one place have found there: what they found different is assumed no longer.
+struct SpecializationFeedback {
+  /// By the name of its source: a value or a length; null: it differs from run to run.
+  std::unordered_map<std::string, Ref> found;
+  /// Names of numbers whose values C code looks at: they are guarded by value, or all are.
+  std::set<std::string> needed;
+  bool needs_all = false;
+  /// What the program does with a data-dependent text, by the place where it is made.
+  enum class Text : uint8_t { Dropped, Forwarded, Read };
+  std::map<BreakSite, Text> texts;
+  /// A tensor was written after a call that was to be put off.
+  bool defers_nothing = false;
+  /// Functions of PyTorch get the numbers of sizes: with what stands for them, the segment ended inside, or needed what
+  /// a tensor made of them holds.
+  bool plain_sizes = false;
+  /// Calls of torch.cond whose branches can't be captured as graphs, and why.
+  std::map<BreakSite, std::string> unconditional;
+  /// Examples of data-dependent numbers, in the order in which they are made; -1: whatever.
+  std::vector<int64_t> examples;
+  int example_changes = 0;
+  /// Custom autograd functions whose backwards can't be run on stand-ins, and why.
+  std::vector<std::pair<Ref, std::string>> opaque_backwards;
+};
+
+}  // namespace magneto::capture

@@ -1,0 +1,416 @@
+#include "capture/torch/branches.h"
+
+#include <ATen/ops/clone.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "capture/calls/handlers.h"
+#include "capture/torch/transforms.h"
+#include "graph/aliases.h"
+#include "graph/orphans.h"
+#include "graph/text.h"
+#include "python/text.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+// -- what a branch may not change
+// --------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr size_t kMostObjects = 20'000;
+
+bool has_no_parts(PyObject* object) {
+  return !PyObject_IS_GC(object) || is_tensor(object) || PyType_Check(object) || PyModule_Check(object) ||
+         PyCode_Check(object);
+}
+
+std::vector<PyObject*> referents_of(PyObject* object) {
+  std::vector<PyObject*> found;
+  const auto visit = [](PyObject* referent, void* list) {
+    static_cast<std::vector<PyObject*>*>(list)->push_back(referent);
+    return 0;
+  };
+  if (const traverseproc traverse = Py_TYPE(object)->tp_traverse) traverse(object, visit, &found);
+  return found;
+}
+
+}  // namespace
+
+Snapshot::Snapshot(const Capture& capture, std::vector<PyObject*> roots) {
+  std::unordered_set<PyObject*> seen;
+  while (!roots.empty()) {
+    PyObject* object = roots.back();
+    roots.pop_back();
+    if (has_no_parts(object) || capture.is_outside(object) || !seen.insert(object).second) continue;
+    if (seen.size() > kMostObjects) {
+      unknown_ = "it can reach more than " + std::to_string(kMostObjects) + " objects";
+      return;
+    }
+    if (Py_TYPE(object)->tp_iternext) {
+      unknown_ = "it can reach an iterator (" + std::string(Py_TYPE(object)->tp_name) + ")";
+      return;
+    }
+    objects_.emplace_back(Ref::borrow(object), referents_of(object));
+    const std::vector<PyObject*>& parts = objects_.back().second;
+    roots.insert(roots.end(), parts.begin(), parts.end());
+  }
+}
+
+std::string Snapshot::change() const {
+  if (!unknown_.empty()) return unknown_;
+  const auto changed = std::ranges::find_if(
+      objects_, [](const auto& object) { return referents_of(object.first.get()) != object.second; });
+  if (changed == objects_.end()) return {};
+  return "it changes an object that was made before it (" + std::string(Py_TYPE(changed->first.get())->tp_name) + ")";
+}
+
+// -- one branch
+// --------------------------------------------------------------------------------------------------------
+
+struct Branch::Marks {
+  explicit Marks(const Capture& capture)
+      : session(capture.session->mark()),
+        torch_nodes(capture.graph.torch_nodes.size()),
+        symbols(capture.graph.symbols.size()),
+        writes(capture.writes_),
+        deferred(capture.deferred_.size()),
+        cleared(capture.cleared_grads_.size()),
+        draws(drawn(capture)) {}
+
+  static int64_t drawn(const Capture& capture) {
+    int64_t count = 0;
+    for (const auto& [generator, draws] : capture.draws_) count += draws;
+    return count;
+  }
+
+  fake::Session::Mark session;
+  size_t torch_nodes, symbols;
+  int64_t writes;
+  size_t deferred, cleared;
+  int64_t draws;
+};
+
+/// What it can change: what it is given, and what has been written to objects from outside.
+std::vector<PyObject*> Branch::reachable() const {
+  std::vector<PyObject*> objects = {function_, operands_};
+  for (const auto& overlay : capture_.overlays_) {
+    for (const auto& [name, value] : overlay->entries) {
+      if (value) objects.push_back(value.get());
+    }
+  }
+  return objects;
+}
+
+void Branch::interpret() {
+  Capture::NonResumable scope(capture_);
+  CallArgs args;
+  args.values = {function_, operands_};
+  try {
+    const Ref found = capture_.call_polyfill("results_of_branch", args);
+    leaves_ = Ref::borrow(PyTuple_GetItem(found.get(), 0));
+    structure_ = Ref::borrow(PyTuple_GetItem(found.get(), 1));
+    if (!leaves_ || !structure_) throw PythonError{};
+  } catch (const Restart&) {
+    throw Refused{capture_.restart_.second};
+  } catch (const Abandon& abandon) {
+    throw Refused{abandon.message};
+  } catch (const PythonError&) {
+    const Ref error = take_error();
+    throw Refused{"it raises " + std::string(Py_TYPE(error.get())->tp_name)};
+  }
+}
+
+void Branch::check(const Marks& marks, const Snapshot& before) const {
+  if (capture_.writes_ != marks.writes) throw Refused{"it changes an object from outside"};
+  if (std::string change = before.change(); !change.empty()) throw Refused{std::move(change)};
+  if (capture_.deferred_.size() != marks.deferred) throw Refused{"it makes a call that is put off to the end"};
+  if (Marks::drawn(capture_) != marks.draws) throw Refused{"it draws a number from Python's generator"};
+  if (capture_.cleared_grads_.size() != marks.cleared) throw Refused{"it sets the gradient of a tensor"};
+  if (capture_.graph.symbols.size() != marks.symbols) throw Refused{"it finds a size or a number in data"};
+  if (capture_.session->mark().metadata_changes != marks.session.metadata_changes) {
+    throw Refused{"an in-place operator changes the sizes of a tensor"};
+  }
+  const graph::Graph& graph = capture_.graph;
+  const graph::Aliases aliases(graph);
+  std::unordered_set<int32_t> around;
+  for (size_t id = 0; id < graph.values.size(); ++id) {
+    const bool inside = id >= marks.session.values && graph.values[id].kind != graph::ValueKind::Input;
+    if (!inside) around.insert(aliases.group(static_cast<graph::ValueId>(id)));
+  }
+  for (size_t i = marks.session.aten_nodes; i < graph.aten_nodes.size(); ++i) {
+    const graph::AtenNode& node = graph.aten_nodes[i];
+    for (size_t a = 0; a < node.args.size(); ++a) {
+      if (!graph::writes_argument(node.op.schema(), a)) continue;
+      graph::for_each_tensor(node.args[a], [&](graph::ValueId id) {
+        if (around.contains(aliases.group(id))) {
+          throw Refused{graph::operator_text(node.op) + " writes to a tensor that was there before it"};
+        }
+      });
+    }
+    if (graph::writes_argument(node, 0) && !graph::writes_argument(node.op.schema(), 0)) {
+      throw Refused{graph::operator_text(node.op) + " changes a buffer"};
+    }
+  }
+}
+
+void Branch::take(PyObject* leaves, const Marks& marks) {
+  results_.clear();
+  constants_.clear();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(leaves); ++i) {
+    PyObject* leaf = PyList_GET_ITEM(leaves, i);
+    if (is_fake_tensor(leaf)) {
+      results_.push_back(unpack_tensor(leaf));
+      constants_.emplace_back();
+    } else if (leaf == Py_None || PyBool_Check(leaf) || PyLong_CheckExact(leaf) || PyFloat_CheckExact(leaf) ||
+               PyUnicode_CheckExact(leaf)) {
+      if (is_unknown_number(leaf) || size_of_number(leaf)) throw Refused{"it gives a number that is no constant"};
+      constants_.push_back(Ref::borrow(leaf));
+    } else {
+      throw Refused{"it gives an object of type " + std::string(Py_TYPE(leaf)->tp_name)};
+    }
+  }
+  fake::Session& session = *capture_.session;
+  for (const at::Tensor& result : results_) {
+    if (capture_.graph.values[session.value_of(result)].meta.wrapped) throw Refused{"it gives a number as a tensor"};
+  }
+  separate(results_, marks);
+}
+
+/// Makes the tensors tensors of their own: none is memory that was there before, or that of another one.
+void Branch::separate(std::vector<at::Tensor>& tensors, const Marks& marks) {
+  const graph::Graph& graph = capture_.graph;
+  std::unordered_set<int32_t> taken;
+  const graph::Aliases aliases(graph);
+  for (size_t id = 0; id < graph.values.size(); ++id) {
+    const bool before = id < marks.session.values || graph.values[id].kind != graph::ValueKind::Result;
+    if (before) taken.insert(aliases.group(static_cast<graph::ValueId>(id)));
+  }
+  for (at::Tensor& tensor : tensors) {
+    const bool is_own = taken.insert(aliases.group(capture_.session->value_of(tensor))).second;
+    if (!is_own || !tensor.is_non_overlapping_and_dense()) tensor = at::clone(tensor);
+  }
+}
+
+size_t Branch::trace(Shared& shared) {
+  constexpr int kMostTries = 3;
+  fake::Session& session = *capture_.session;
+  for (int tries = 0;; ++tries) {
+    const Marks marks(capture_);
+    const Snapshot before(capture_, reachable());
+    autograd::Operands read;
+    auto* const others = std::exchange(session.operands, &read);
+    const auto restore = [&] { session.operands = others; };
+    try {
+      interpret();
+      take(leaves_.get(), marks);
+      check(marks, before);
+    } catch (...) {
+      restore();
+      throw;
+    }
+    restore();
+    const auto is_new = [&](const auto& input) { return static_cast<size_t>(input.first) >= marks.session.values; };
+    const bool has_new = std::ranges::any_of(capture_.inputs_, is_new);
+    const auto roll_back = [&] {
+      session.rollback(marks.session);
+      capture_.graph.torch_nodes.resize(marks.torch_nodes);
+      capture_.last_guarded_ = std::min(capture_.last_guarded_, static_cast<int32_t>(marks.session.aten_nodes) - 1);
+    };
+    if (has_new) {  // inputs stay: they come before it, and it is interpreted again
+      if (tries == kMostTries) throw Refused{"it reads other tensors each time"};
+      roll_back();
+      if (!capture_.add_again(marks.session.values)) throw Refused{"it reads an array of NumPy"};
+      continue;
+    }
+    for (const auto& [id, tensor] : read) {
+      if (static_cast<size_t>(id) < marks.session.values &&
+          capture_.graph.values[id].kind != graph::ValueKind::Constant) {
+        shared.operands.emplace(id, tensor);
+      }
+    }
+    shared.needed.resize(results_.size());
+    std::vector<graph::ValueId> outputs;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      outputs.push_back(session.value_of(results_[i]));
+      if (results_[i].requires_grad()) shared.needed[i] = true;
+    }
+    forward_ = graph::cut(capture_.graph, marks.session.aten_nodes, outputs);
+    if (std::ranges::find(shared.needed, true) != shared.needed.end()) {
+      autograd::RegionGradients made = autograd::differentiate(session, results_, shared.needed, shared.operands);
+      no_backward_ = std::move(made.refusal);
+      if (session.refused()) no_backward_ = session.take_refusal()->message;
+      if (graph::is_random(forward_.graph)) no_backward_ = "a branch draws random numbers, which its backward repeats";
+      gradients_ = std::move(made.gradients);
+      if (no_backward_.empty()) {
+        const at::NoGradGuard no_grad;
+        separate(gradients_, marks);
+        std::vector<graph::ValueId> given;
+        for (const at::Tensor& gradient : gradients_) given.push_back(session.value_of(gradient));
+        backward_ = graph::cut(capture_.graph, marks.session.aten_nodes, given);
+        std::vector<graph::ValueId> inputs;
+        for (const auto& [id, tensor] : shared.operands) inputs.push_back(id);
+        inputs.insert(inputs.end(), made.tangents.begin(), made.tangents.end());
+        graph::set_inputs(backward_, capture_.graph, inputs);
+      }
+    }
+    roll_back();
+    return shared.operands.size() + static_cast<size_t>(std::ranges::count(shared.needed, true));
+  }
+}
+
+// -- torch.cond
+// --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Where two results differ as tensors; empty: nowhere.
+std::string difference(fake::Session& session, const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() != b.scalar_type()) {
+    return std::string(c10::toString(a.scalar_type())) + " and " + c10::toString(b.scalar_type());
+  }
+  if (a.device() != b.device()) return a.device().str() + " and " + b.device().str();
+  const auto text = [](const std::vector<shapes::Expr>& sizes) {
+    std::string list = "[";
+    for (const shapes::Expr size : sizes) list += (list.size() > 1 ? ", " : "") + shapes::text(size);
+    return list + "]";
+  };
+  const auto sizes_a = session.sizes_of(a), sizes_b = session.sizes_of(b);
+  if (sizes_a != sizes_b) return "sizes " + text(sizes_a) + " and " + text(sizes_b);
+  const auto strides_a = session.strides_of(a), strides_b = session.strides_of(b);
+  if (strides_a != strides_b) return "strides " + text(strides_a) + " and " + text(strides_b);
+  return {};
+}
+
+}  // namespace
+
+void Branch::require_same(const Branch& other) const {
+  CallArgs structures;
+  structures.values = {structure_.get(), other.structure_.get()};
+  const bool same = constants_.size() == other.constants_.size() &&
+                    capture_.truth(capture_.call_polyfill("are_same", structures).get());
+  if (!same) throw Refused{"the branches give different structures"};
+  size_t tensor = 0;
+  for (size_t i = 0; i < constants_.size(); ++i) {
+    const std::string which = "result " + std::to_string(i) + " of the branches: ";
+    if (!constants_[i] != !other.constants_[i]) throw Refused{which + "a tensor and a constant"};
+    if (!constants_[i]) {
+      const std::string found = difference(*capture_.session, results_[tensor], other.results_[tensor]);
+      if (!found.empty()) throw Refused{which + found};
+      ++tensor;
+    } else if (Py_TYPE(constants_[i].get()) != Py_TYPE(other.constants_[i].get()) ||
+               PyObject_RichCompareBool(constants_[i].get(), other.constants_[i].get(), Py_EQ) != 1) {
+      throw Refused{which + "different constants"};
+    }
+  }
+}
+
+std::shared_ptr<const graph::Region> Branch::make_region(graph::Cut cut, std::string name) {
+  graph::adopt_orphans(cut.graph);
+  capture_.regions_.push_back(std::make_shared<graph::Region>(graph::Region{std::move(name), std::move(cut.graph)}));
+  return capture_.regions_.back();
+}
+
+/// The instruction of the program that calls torch.cond.
+static BreakSite site_of(const InterpFrame& polyfill) {
+  const InterpFrame& frame = polyfill.caller ? *polyfill.caller : polyfill;
+  return {frame.info->code, frame.pc};
+}
+
+Ref Branch::record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if_false, const Shared& shared) {
+  fake::Session& session = *capture.session;
+  std::vector<graph::ValueId> operands;
+  autograd::RegionCall call{.node = {.op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::cond", "")},
+                            .backward = {.op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::cond", "")}};
+  bool needs_grad = false;
+  for (const auto& [id, tensor] : shared.operands) {
+    operands.push_back(id);
+    call.operands.push_back(tensor);
+    needs_grad |= at::GradMode::is_enabled() && tensor.requires_grad();
+  }
+  for (Branch* branch : {&if_true, &if_false}) {
+    for (const graph::ValueId id : branch->forward_.inputs) {
+      if (!shared.operands.contains(id)) throw Refused{"it reads the sizes of a tensor alone"};
+    }
+    graph::set_inputs(branch->forward_, capture.graph, operands);
+    if (call.refusal.empty()) call.refusal = branch->no_backward_;
+  }
+  const std::string number = std::to_string(capture.cond_count_++);
+  if (graph::is_random(if_true.forward_.graph) || graph::is_random(if_false.forward_.graph)) {
+    call.node.op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::cond", "random");
+  }
+  const auto true_region = if_true.make_region(std::move(if_true.forward_), "cond_true_" + number);
+  const auto false_region = if_false.make_region(std::move(if_false.forward_), "cond_false_" + number);
+  const graph::ValueId pred_value = session.value_of(unpack_tensor(pred));
+  call.node.args = {pred_value, true_region, false_region, operands};
+  call.arguments = {unpack_tensor(pred)};
+  call.results = if_true.results_;
+  call.results_need_grad = shared.needed;
+  if (call.refusal.empty() && std::ranges::find(shared.needed, true) != shared.needed.end()) {
+    call.backward.args = {pred_value,
+                          if_true.make_region(std::move(if_true.backward_), "cond_true_" + number + "_backward"),
+                          if_false.make_region(std::move(if_false.backward_), "cond_false_" + number + "_backward"),
+                          std::vector<graph::ValueId>()};
+    call.gradients = if_true.gradients_;
+  }
+
+  const auto index = static_cast<int32_t>(capture.graph.torch_nodes.size());
+  capture.graph.torch_nodes.emplace_back();
+  session.torch_node = index;
+  const std::vector<at::Tensor> results = autograd::record_call(session, std::move(call));
+  session.torch_node = -1;
+  if (capture.is_guarded()) capture.last_guarded_ = static_cast<int32_t>(capture.graph.aten_nodes.size()) - 1;
+  graph::TorchNode node = graph::operator_call(capture.graph.aten_nodes.back());
+  if (needs_grad) {  // PyTorch's operator would compile the derivatives of its branches
+    const Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
+    node.target = checked(PyObject_GetAttrString(module.get(), "run_cond"));
+  }
+  const InterpFrame& user = capture.frame->caller ? *capture.frame->caller : *capture.frame;
+  node.file = PyUnicode_AsUTF8(user.info->code->co_filename);
+  node.function = PyUnicode_AsUTF8(user.info->code->co_qualname);
+  node.line = user.instr().line;
+  capture.graph.torch_nodes[index] = std::move(node);
+
+  Ref leaves = checked(PyList_New(0));
+  auto next = results.begin();
+  for (const Ref& constant : if_true.constants_) {
+    const Ref leaf = constant ? constant : checked(tensor_object(*next++));
+    if (PyList_Append(leaves.get(), leaf.get()) < 0) throw PythonError{};
+  }
+  return leaves;
+}
+
+Ref Branch::conditional(Capture& capture, const CallArgs& args) {
+  check_count(args, 4, 4, "conditional");
+  PyObject* pred = args.values[0];
+  const BreakSite site = site_of(*capture.frame);
+  const bool is_plain = is_fake_tensor(pred) && transform_depth() == 0 && !capture.is_overridden(args.values);
+  if (!is_plain || capture.memory_.unconditional.contains(site)) return Ref::borrow(Py_None);
+  try {
+    Shared shared;
+    Branch if_true(capture, args.values[1], args.values[3]);
+    Branch if_false(capture, args.values[2], args.values[3]);
+    while (if_true.trace(shared) != if_false.trace(shared)) {
+    }
+    if_true.require_same(if_false);
+    const Ref leaves = record(capture, pred, if_true, if_false, shared);
+    return checked(PyTuple_Pack(2, leaves.get(), if_true.structure_.get()));
+  } catch (const Refused& refused) {
+    capture.memory_.unconditional.emplace(site, refused.why);
+    throw Retry{};
+  }
+}
+
+Ref Branch::taken(Capture& capture, const CallArgs& args) {
+  check_count(args, 1, 1, "branch_taken");
+  PyObject* pred = args.values[0];
+  const auto known = capture.memory_.unconditional.find(site_of(*capture.frame));
+  const bool decides = is_fake_tensor(pred) && !fake::known_value(unpack_tensor(pred));
+  if (!decides || known == capture.memory_.unconditional.end()) return boolean(capture.truth(pred));
+  capture.side_exit(BreakReason::DataDependentBranch,
+                    "torch.cond, whose branches are not captured as graphs: " + known->second);
+}
+
+}  // namespace magneto::capture

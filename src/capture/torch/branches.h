@@ -1,0 +1,86 @@
+// Functions that are captured as graphs of their own, for an operator that runs them or not: torch.cond.
+//
+// A branch is interpreted where it stands, its operators are recorded behind all others, and then taken out of the
+// graph again, as a region: what they read of the graph around is what the region is given. Nothing else of a branch
+// may last, as nobody knows whether it runs: a branch that changes an object or a tensor that was there before, draws
+// numbers from Python, or can't be interpreted to its end is none. Then the capture begins anew and knows that; the
+// segment ends where the data decide.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <Python.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "autograd/regions.h"
+#include "capture/capture.h"
+#include "graph/region.h"
+
+namespace magneto::capture {
+
+/// The objects that can be reached from some that the capture has made, and what each of them refers to: to see whether
+/// anything there has been changed.
+class Snapshot {
+ public:
+  Snapshot(const Capture& capture, std::vector<PyObject*> roots);
+  /// Empty: all is as it was, as far as can be told. Else what is not.
+  std::string change() const;
+
+ private:
+  std::vector<std::pair<Ref, std::vector<PyObject*>>> objects_;
+  std::string unknown_;  // it can't be told
+};
+
+/// What several branches share.
+struct Shared {
+  /// What they read of the graph around.
+  autograd::Operands operands;
+  /// By result: some branch gives one that requires gradients.
+  std::vector<bool> needed;
+};
+
+class Branch {
+ public:
+  /// A function of `operands`, a tuple or list. Borrowed.
+  Branch(Capture& capture, PyObject* function, PyObject* operands)
+      : capture_(capture), function_(function), operands_(operands) {}
+
+  /// magneto._C.conditional(pred, true_fn, false_fn, operands): the leaves and the structure of the result. None: the
+  /// branches are no graphs, as is known by now.
+  static Ref conditional(Capture& capture, const CallArgs& args);
+  /// magneto._C.branch_taken(pred): where they are none.
+  static Ref taken(Capture& capture, const CallArgs& args);
+
+ private:
+  struct Refused {
+    std::string why;
+  };
+  struct Marks;
+
+  /// Interprets the function, and takes its operators out of the graph. Gives the number of operands and results that
+  /// are known then: a branch that was traced with fewer is traced again. Throws Refused.
+  size_t trace(Shared& shared);
+  std::vector<PyObject*> reachable() const;
+  void interpret();
+  void take(PyObject* leaves, const Marks& marks);
+  void separate(std::vector<at::Tensor>& tensors, const Marks& marks);
+  void check(const Marks& marks, const Snapshot& before) const;
+  void require_same(const Branch& other) const;
+  std::shared_ptr<const graph::Region> make_region(graph::Cut cut, std::string name);
+  /// The leaves of the result.
+  static Ref record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if_false, const Shared& shared);
+
+  Capture& capture_;
+  PyObject *function_, *operands_;
+  /// Tensors among the leaves of the result, which have no values any more. The others; null: a tensor.
+  std::vector<at::Tensor> results_;
+  std::vector<Ref> constants_;
+  Ref leaves_, structure_;
+  std::vector<at::Tensor> gradients_;
+  std::string no_backward_;
+  graph::Cut forward_, backward_;
+};
+
+}  // namespace magneto::capture
