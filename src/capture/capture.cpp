@@ -195,8 +195,7 @@ Trace Capture::run() {
     value = run_frame(root_);
   } catch (const SideExit&) {
   }
-  if (const BreakSite* entry = entry_of_dual_level())
-    throw restart_before(*entry, "the segment ends in forward-mode AD");
+  if (const BreakSite* entry = entry_of_dual_level()) throw restart_before(*entry, "it ends in forward-mode AD");
   const bool is_open = transform_depth() > thread_state_->transforms;
   if (is_open) abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
   return finish(value);
