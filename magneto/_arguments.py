@@ -49,6 +49,10 @@ def core_options(
     if callable(resolved):
         resolved = _backends.with_arguments(resolved, mode, options)
         options = {}
+    if getattr(resolved, "decompositions", None):  # magneto._aot.Compilers
+        if dynamic:
+            raise exc.InvalidValue("decompositions are for sizes that are numbers: not together with dynamic=True")
+        dynamic = False
     settings = {} if callable(resolved) else _options.resolve(mode, options, backend)
     if recompile_limit is not None:
         config.check("cache_size_limit", recompile_limit)

@@ -254,8 +254,8 @@ graph::ValueId add_sum(graph::Graph& graph, graph::ValueId a, graph::ValueId b) 
 }  // namespace
 
 /// The groups' backwards are one here: where several lead to a leaf, their gradients are added.
-WholeJoint JointTrace::take_whole() const {
-  WholeJoint whole{.graph = *graph_, .roots = {}, .leaves = {}};
+WholeJoint JointTrace::take_whole(const PartitionWay& way) const {
+  WholeJoint whole{.graph = *graph_, .roots = {}, .leaves = {}, .way = way};
   graph::Graph& graph = whole.graph;
   graph.inputs.resize(forward_.inputs);
   graph.outputs.clear();
@@ -282,7 +282,7 @@ WholeJoint JointTrace::take_whole() const {
 
 Joint JointTrace::take(const PartitionWay& way) {
   Joint joint;
-  if (way.whole) joint.whole = std::make_shared<const WholeJoint>(take_whole());
+  if (way.whole) joint.whole = std::make_shared<const WholeJoint>(take_whole(way));
   for (const Group& group : groups_) {
     if (way.whole) break;
     Backward& backward = joint.backwards.emplace_back();

@@ -62,6 +62,8 @@ struct WholeJoint {
   std::vector<size_t> roots;
   /// As in `Backward`; `gradient` is a position among the graph's outputs.
   std::vector<Backward::Leaf> leaves;
+  /// How it would have been cut.
+  PartitionWay way;
 
   /// So many of the inputs, the last.
   auto tangents() const { return static_cast<std::ptrdiff_t>(roots.size()); }
@@ -111,7 +113,7 @@ class JointTrace {
   const at::Tensor& fake_of_root(size_t root) const { return results_.fake_of_root(roots_[root]); }
   Group trace_group(std::vector<size_t> roots, const std::vector<torch::autograd::Edge>& leaves);
   std::vector<std::vector<size_t>> sharing(const Group& group) const;
-  WholeJoint take_whole() const;
+  WholeJoint take_whole(const PartitionWay& way) const;
 
   fake::Session* session_;
   graph::Graph* graph_;

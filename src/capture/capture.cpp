@@ -16,6 +16,7 @@
 #include "capture/torch/transforms.h"
 #include "capture/world/modules.h"
 #include "fake/dispatch_key.h"
+#include "graph/aliases.h"
 #include "graph/integers.h"
 #include "graph/orphans.h"
 #include "graph/torch_values.h"
@@ -418,14 +419,7 @@ Trace Capture::finish(const Ref& value) {
   auto use = [&](graph::ValueId id) {
     if (id != graph::kNoValue) used[id] = 1;
   };
-  for (const graph::AtenNode& node : graph.aten_nodes) {
-    for (const graph::AtenArg& arg : node.args) {
-      if (const auto* one = std::get_if<graph::ValueId>(&arg)) use(*one);
-      if (const auto* many = std::get_if<std::vector<graph::ValueId>>(&arg)) {
-        for (graph::ValueId id : *many) use(id);
-      }
-    }
-  }
+  for (const graph::AtenNode& node : graph.aten_nodes) graph::for_each_operand(node, use);
   for (graph::ValueId id : graph.outputs) use(id);
   for (const graph::SymbolBinding& symbol : graph.symbols) use(symbol.value);
   for (const graph::TorchNode& node : graph.torch_nodes) {  // `x.view_as(y)` reads no data of y, but is called with it

@@ -9,9 +9,12 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
+#include <pybind11/functional.h>
+#include <pybind11/pybind11.h>
 
 #include <algorithm>
 
+#include "compiler/decompose.h"
 #include "compiler/forward_first.h"
 #include "compiler/pipeline.h"
 #include "graph/aliases.h"
@@ -36,12 +39,6 @@ using observe::Events;
 using observe::Observer;
 using passes::Functional;
 using runtime::UserHalf;
-
-Functional functional_of(Graph graph) {
-  Functional functional = passes::functionalise(std::move(graph));
-  passes::eliminate_dead(functional);
-  return functional;
-}
 
 size_t position(const std::vector<ValueId>& ids, ValueId id) {
   return static_cast<size_t>(std::ranges::find(ids, id) - ids.begin());
@@ -81,12 +78,26 @@ at::Tensor example_of(const graph::TensorMeta& meta) {
   return tensor;
 }
 
+/// What a partition of the program's own gives.
+struct Parts {
+  Ref forward, backward;
+  /// Of the backward's inputs.
+  Ref examples;
+  std::vector<UserHalf::Given> saved;
+};
+
 /// The Python object that holds the user's compilers, for one graph.
 class Users {
  public:
   explicit Users(const Request& request) : request_(request) {}
 
   Ref module(const Graph& graph, const graph::OperatorForm& form) const {
+    for (const graph::AtenNode& node : graph.aten_nodes) {
+      const auto is_region = [](const graph::AtenArg& arg) {
+        return std::holds_alternative<std::shared_ptr<const graph::Region>>(arg);
+      };
+      if (std::ranges::any_of(node.args, is_region)) throw passes::Unsupported("torch.cond in a graph for compilers");
+    }
     try {
       return graph::operator_module(graph::with_operators_as_calls(graph), form);
     } catch (const std::invalid_argument& error) {
@@ -121,6 +132,33 @@ class Users {
     Ref list = numbers(graph);
     for (const ValueId id : graph.inputs) append(list, tensor_object(example_of(graph.values[id].meta)));
     return list;
+  }
+  static Ref examples_of(const Graph& graph, const std::vector<ValueId>& ids) {
+    Ref list = checked(PyList_New(0));
+    for (const ValueId id : ids) append(list, tensor_object(example_of(graph.values[id].meta)));
+    return list;
+  }
+
+  /// The joint graph in two, by a function of the program. `cut`: ours, for it to call.
+  Parts partition(const Ref& joint, const Ref& tangents, size_t results, const pybind11::handle& cut) const {
+    const Ref place = text_object(request_.place);
+    const Ref made =
+        checked(PyObject_CallMethod(request_.callable, "partition", "OOOnOO", joint.get(), inputs().get(),
+                                    tangents.get(), static_cast<Py_ssize_t>(results), cut.ptr(), place.get()));
+    const auto item = [&](Py_ssize_t i) { return Ref::borrow(PyTuple_GET_ITEM(made.get(), i)); };
+    Parts parts{.forward = item(0), .backward = item(1), .examples = item(3), .saved = {}};
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(item(2).get()); ++i) {
+      const bool is_number = PyList_GET_ITEM(item(2).get(), i) == Py_True;
+      parts.saved.push_back(is_number ? UserHalf::Given::Number : UserHalf::Given::Tensor);
+    }
+    return parts;
+  }
+
+  Functional functional_of(Graph graph) const {
+    Functional functional = passes::functionalise(std::move(graph));
+    passes::eliminate_dead(functional);
+    const Ref table = checked(PyObject_GetAttrString(request_.callable, "decompositions"));
+    return PyDict_GET_SIZE(table.get()) ? decompose(std::move(functional), table.get()) : functional;
   }
 
  private:
@@ -253,7 +291,7 @@ class JointHalves {
     const std::vector<ValueId> tangents(last, captured.inputs.end());
     captured.inputs = request.graph.inputs;
     captured.inputs.insert(captured.inputs.end(), tangents.begin(), tangents.end());
-    functional_ = functional_of(std::move(captured));
+    functional_ = users_.functional_of(std::move(captured));
     Graph& joint = functional_.graph;
     inputs_ = request.graph.inputs.size();
     tangents_.assign(joint.inputs.begin() + static_cast<std::ptrdiff_t>(inputs_), joint.inputs.end());
@@ -269,32 +307,47 @@ class JointHalves {
   }
 
   std::unique_ptr<runtime::Computation> compile() {
-    autograd::Backward backward = cut();
-    events_.tell(&Observer::graph_compile, {"FORWARDS", /*is_done=*/false});
-    TensorComputation forward = compile_forward(backward);
-    events_.tell(&Observer::graph_compile, {"FORWARDS", /*is_done=*/true});
-    events_.tell(&Observer::graph_compile, {"BACKWARDS", /*is_done=*/false});
+    if (users_.is_set("partitions")) return compile_parts_of_user();
+    Modules made = cut(request_.backend.partition);
+    events_.tell(&Observer::joint_graph, {request_.place, made.forward_graph, shown(made.backward)});
+    TensorComputation forward = compile_forward(made);
     std::vector<TensorComputation> backwards;
-    backwards.push_back(compile_backward(backward));
-    events_.tell(&Observer::graph_compile, {"BACKWARDS", /*is_done=*/true});
-    return with_ties(std::move(backward), std::move(forward), std::move(backwards));
+    backwards.push_back(compile_backward(made));
+    return with_ties(std::move(made.backward), std::move(forward), std::move(backwards));
   }
 
  private:
   using TensorComputation = std::unique_ptr<runtime::TensorComputation>;
 
-  /// By our own partition. What the forward replaces is not read again from where it was.
-  autograd::Backward cut() const {
-    autograd::PartitionWay way = {.recompute = request_.backend.partition == Backend::Partition::MinCut};
-    autograd::Backward backward = cut(way);
+  /// The graph in two, by our own partition.
+  struct Modules {
+    autograd::Backward backward;
+    Graph forward_graph;
+    Ref forward, backward_module;
+    /// Of what the forward returns.
+    std::vector<std::string> names;
+  };
+
+  /// What the forward replaces is not read again from where it was. `rereads`: the backward may read inputs that are
+  /// not among what the forward returns (`Backward::reread`).
+  Modules cut(Backend::Partition partition, bool rereads = true) const {
+    autograd::PartitionWay way = whole_.way;
+    way.recompute = partition == Backend::Partition::MinCut;
+    Modules made{.backward = split(way)};
     const auto replaced = [&](ValueId id) {
       return std::ranges::count(functional_.writes, id, &Functional::Write::input) > 0;
     };
-    if (way.recompute && std::ranges::any_of(backward.saved, replaced)) return cut({});
-    return backward;
+    if (way.recompute && std::ranges::any_of(made.backward.saved, replaced)) {
+      way.recompute = false;
+      made.backward = split(way);
+    }
+    if (!rereads) made.backward.reread = 0;
+    make_forward(made);
+    make_backward(made);
+    return made;
   }
 
-  autograd::Backward cut(const autograd::PartitionWay& way) const {
+  autograd::Backward split(const autograd::PartitionWay& way) const {
     Graph joint = functional_.graph;
     joint.outputs.resize(computed_);
     autograd::Backward backward;
@@ -305,42 +358,73 @@ class JointHalves {
   }
 
   /// Also gives what is saved the names that the forward has for it.
-  TensorComputation compile_forward(autograd::Backward& backward) const {
+  void make_forward(Modules& made) const {
+    autograd::Backward& backward = made.backward;
     graph::OperatorForm form{.returned = returned_, .symbols = symbols_};
-    form.returned.insert(form.returned.end(), backward.saved.begin(), backward.saved.end() - reread(backward));
-    form.returns_symbols = !backward.graph.symbols.empty();
-    Graph graph = front_of(functional_.graph, forward_, form.returned);
-    graph.inputs.resize(inputs_);
-    const Ref module = users_.module(graph, form);
-    const std::vector<std::string> names = graph::returned_names(module);
+    const size_t kept = backward.saved.size() - backward.reread;
+    form.returned.insert(form.returned.end(), backward.saved.begin(),
+                         backward.saved.begin() + static_cast<std::ptrdiff_t>(kept));
+    for (const graph::SymbolBinding& symbol : backward.graph.symbols) form.returned_symbols.push_back(symbol.symbol);
+    made.forward_graph = front_of(functional_.graph, forward_, form.returned);
+    made.forward_graph.inputs.resize(inputs_);
+    made.forward = users_.module(made.forward_graph, form);
+    made.names = graph::returned_names(made.forward);
     for (size_t i = 0; i < backward.saved.size(); ++i) {
-      const bool again = i >= backward.saved.size() - backward.reread;
       backward.graph.values[backward.graph.inputs[i]].name =
-          again ? functional_.graph.values[backward.saved[i]].name : names.at(returned_.size() + i);
+          i < kept ? made.names.at(returned_.size() + i) : functional_.graph.values[backward.saved[i]].name;
     }
-    events_.tell(&Observer::joint_graph, {request_.place, graph, shown(backward)});
-    UserHalf half = users_.compile("forward", module, users_.inputs());
-    half.returned = names.size();
-    add_writes(half);
+  }
+
+  void make_backward(Modules& made) const {
+    const Graph& graph = made.backward.graph;
+    graph::OperatorForm form{.returned = std::vector<ValueId>(symbols_.size() + inputs_, kNoValue)};
+    for (const autograd::Backward::Leaf& leaf : made.backward.leaves) {
+      form.returned.at(place_of(leaf)) = graph.outputs.at(static_cast<size_t>(leaf.gradient));
+    }
+    const auto symbols = request_.graph.symbols_of(ValueKind::Input);
+    for (const graph::SymbolBinding& symbol : graph.symbols) {
+      const auto known = std::ranges::find(symbols, symbol.symbol, &graph::SymbolBinding::symbol);
+      form.symbols.push_back(symbols_.at(static_cast<size_t>(known - symbols.begin())));
+    }
+    made.backward_module = users_.module(graph, form);
+  }
+
+  /// Where the backward returns the gradient.
+  size_t place_of(const autograd::Backward::Leaf& leaf) const {
+    return symbols_.size() + position(request_.graph.inputs, leaf.input);
+  }
+
+  UserHalf compile_half(const char* half, const Ref& module, const Ref& examples) const {
+    const char* direction = half == std::string("forward") ? "FORWARDS" : "BACKWARDS";
+    events_.tell(&Observer::graph_compile, {direction, /*is_done=*/false});
+    UserHalf made = users_.compile(half, module, examples);
+    events_.tell(&Observer::graph_compile, {direction, /*is_done=*/true});
+    return made;
+  }
+
+  TensorComputation compile_forward(const Modules& made) const {
+    UserHalf half = compile_half("forward", made.forward, users_.inputs());
+    half.returned = made.names.size();
+    add_results(half);
+    for (size_t i = 0; i + made.backward.reread < made.backward.saved.size(); ++i) {
+      const auto write = std::ranges::find(functional_.writes, made.backward.saved[i], &Functional::Write::value);
+      const bool is_new = write != functional_.writes.end();
+      half.outputs.push_back(static_cast<int32_t>(is_new ? write - functional_.writes.begin()
+                                                         : static_cast<std::ptrdiff_t>(returned_.size() + i)));
+    }
+    return runtime::make_user_computation(std::move(half), made.forward_graph);
+  }
+
+  void add_results(UserHalf& half) const {
+    for (const Functional::Write& write : functional_.writes) {
+      half.writes.push_back({position(functional_.graph.inputs, write.input), static_cast<int32_t>(half.writes.size()),
+                             versions_of(functional_, write.input)});
+    }
     for (size_t i = 0; i < computed_; ++i) {
       half.outputs.push_back(static_cast<int32_t>(functional_.writes.size() + i));
       half.versions.push_back(versions_of(functional_, functional_.graph.outputs[i]));
     }
     half.first_saved = computed_;
-    for (size_t i = 0; i + backward.reread < backward.saved.size(); ++i) {
-      const auto write = std::ranges::find(functional_.writes, backward.saved[i], &Functional::Write::value);
-      const bool is_new = write != functional_.writes.end();
-      half.outputs.push_back(static_cast<int32_t>(is_new ? write - functional_.writes.begin()
-                                                         : static_cast<std::ptrdiff_t>(returned_.size() + i)));
-    }
-    return runtime::make_user_computation(std::move(half), graph);
-  }
-
-  void add_writes(UserHalf& half) const {
-    for (const Functional::Write& write : functional_.writes) {
-      half.writes.push_back({position(functional_.graph.inputs, write.input), static_cast<int32_t>(half.writes.size()),
-                             versions_of(functional_, write.input)});
-    }
   }
 
   /// For people.
@@ -350,31 +434,84 @@ class JointHalves {
     return joint;
   }
 
-  static std::ptrdiff_t reread(const autograd::Backward& backward) {
-    return static_cast<std::ptrdiff_t>(backward.reread);
+  TensorComputation compile_backward(Modules& made) const {
+    UserHalf half = compile_half("backward", made.backward_module, users_.examples(made.backward.graph));
+    add_gradients(half, made.backward);
+    return runtime::make_user_computation(std::move(half), made.backward.graph);
   }
 
-  TensorComputation compile_backward(autograd::Backward& backward) const {
-    const Graph& graph = backward.graph;
-    graph::OperatorForm form{.returned = std::vector<ValueId>(symbols_.size() + inputs_, kNoValue)};
-    std::vector<int32_t> outputs;
-    for (size_t i = 0; i < backward.leaves.size(); ++i) {
-      autograd::Backward::Leaf& leaf = backward.leaves[i];
-      const size_t place = symbols_.size() + position(request_.graph.inputs, leaf.input);
-      form.returned.at(place) = graph.outputs.at(static_cast<size_t>(leaf.gradient));
-      outputs.push_back(static_cast<int32_t>(place));
-      leaf.gradient = static_cast<int32_t>(i);
-    }
-    const auto symbols = request_.graph.symbols_of(ValueKind::Input);
-    for (const graph::SymbolBinding& symbol : graph.symbols) {
-      const auto known = std::ranges::find(symbols, symbol.symbol, &graph::SymbolBinding::symbol);
-      form.symbols.push_back(symbols_.at(static_cast<size_t>(known - symbols.begin())));
-    }
-    UserHalf half = users_.compile("backward", users_.module(graph, form), users_.examples(graph));
-    half.returned = form.returned.size();
-    half.outputs = std::move(outputs);
+  void add_gradients(UserHalf& half, autograd::Backward& backward) const {
+    half.returned = symbols_.size() + inputs_;
     half.may_be_none = true;
-    return runtime::make_user_computation(std::move(half), graph);
+    for (size_t i = 0; i < backward.leaves.size(); ++i) {
+      half.outputs.push_back(static_cast<int32_t>(place_of(backward.leaves[i])));
+      backward.leaves[i].gradient = static_cast<int32_t>(i);
+    }
+  }
+
+  // -- by the user's partition
+
+  /// What a function of the program made of the joint graph.
+  std::unique_ptr<runtime::Computation> compile_parts_of_user() {
+    graph::OperatorForm form{.returned = returned_, .symbols = symbols_};
+    std::vector<ValueId> gradients(symbols_.size() + inputs_, kNoValue);
+    for (size_t i = 0; i < gradients_.size(); ++i) gradients.at(place_of(whole_.leaves[i])) = gradients_[i];
+    form.returned.insert(form.returned.end(), gradients.begin(), gradients.end());
+    Graph joint = front_of(functional_.graph, functional_.graph.aten_nodes.size(), form.returned);
+    const Ref tangents = users_.examples_of(functional_.graph, tangents_);
+    // Our own partitions of this graph, for as long as the program's function runs.
+    const auto ours = std::make_shared<const JointHalves*>(this);
+    const pybind11::cpp_function cut_it([ours](bool min_cut) { return (*ours)->cut_for_user(min_cut); });
+    const Parts parts = users_.partition(users_.module(joint, form), tangents, returned_.size(), cut_it);
+    std::vector<TensorComputation> backwards;
+    autograd::Backward backward = backward_of(parts);
+    UserHalf forward = compile_half("forward", parts.forward, users_.inputs());
+    forward.returned = returned_.size() + parts.saved.size();
+    add_results(forward);
+    for (size_t i = 0; i < parts.saved.size(); ++i) {
+      forward.outputs.push_back(static_cast<int32_t>(returned_.size() + i));
+    }
+    forward.gives_symbols = true;
+    UserHalf half = compile_half("backward", parts.backward, parts.examples);
+    half.takes_symbols = false;
+    half.given = parts.saved;
+    half.given.resize(parts.saved.size() + symbols_.size(), UserHalf::Given::Not);
+    add_gradients(half, backward);
+    backwards.push_back(runtime::make_user_computation(std::move(half), backward.graph));
+    Graph inputs = functional_.graph;
+    inputs.inputs.resize(inputs_);
+    return with_ties(std::move(backward), runtime::make_user_computation(std::move(forward), inputs),
+                     std::move(backwards));
+  }
+
+  /// (forward, backward).
+  pybind11::object cut_for_user(bool min_cut) const {
+    try {
+      const Modules made = cut(min_cut ? Backend::Partition::MinCut : Backend::Partition::AsEager, /*rereads=*/false);
+      const Ref pair = checked(PyTuple_Pack(2, made.forward.get(), made.backward_module.get()));
+      return pybind11::reinterpret_borrow<pybind11::object>(pair.get());
+    } catch (const PythonError&) {
+      throw pybind11::error_already_set();
+    }
+  }
+
+  /// It is given what is saved, of which nothing is known, the numbers of the symbols in tensors, and the tangents.
+  autograd::Backward backward_of(const Parts& parts) const {
+    autograd::Backward backward;
+    backward.roots = whole_.roots;
+    backward.leaves = whole_.leaves;
+    const auto add = [&](const graph::TensorMeta& meta) {
+      backward.saved.push_back(kNoValue);
+      return backward.graph.add_input({}, meta);
+    };
+    for (size_t i = 0; i < parts.saved.size(); ++i) add({});
+    for (graph::SymbolBinding symbol : request_.graph.symbols_of(ValueKind::Input)) {
+      symbol.value = add({.dtype = at::kLong});
+      symbol.dim = -1;
+      backward.graph.symbols.push_back(symbol);
+    }
+    for (const ValueId id : tangents_) backward.graph.add_input({}, functional_.graph.values[id].meta);
+    return backward;
   }
 
   /// What is saved are results of their own for the runtime, whatever they are to the graph.
@@ -383,8 +520,9 @@ class JointHalves {
     Graph graph = request_.graph;
     for (size_t i = 0; i < backward.saved.size(); ++i) {
       const ValueId id = backward.saved[i];
+      const graph::TensorMeta meta = id == kNoValue ? graph::TensorMeta() : functional_.graph.values[id].meta;
       backward.saved[i] = i + backward.reread < backward.saved.size()
-                              ? graph.add_result(functional_.graph.values[id].meta, /*producer=*/-1)
+                              ? graph.add_result(meta, /*producer=*/-1)
                               : request_.graph.inputs[position(functional_.graph.inputs, id)];
     }
     autograd::Joint joint{.results = std::move(request_.joint->results), .backwards = {}, .whole = {}};
@@ -409,7 +547,7 @@ std::unique_ptr<runtime::Computation> compile_by_users(const Request& request, E
   if (request.needs_grad && !request.joint) return without_joint(request, events);
   try {
     if (request.needs_grad) return JointHalves(request, events).compile();
-    return compile_inference(request, functional_of(request.graph));
+    return compile_inference(request, Users(request).functional_of(request.graph));
   } catch (const passes::Unsupported& refusal) {
     if (request.needs_grad) {
       events.tell(&Observer::no_joint_graph, {request.start, refusal.what()});

@@ -99,7 +99,9 @@ class ModuleBuilder {
     for (const TorchNode& node : graph_.torch_nodes) add_call(node);
     std::vector<Ref> outputs;
     for (const ValueId id : form_ ? form_->returned : graph_.outputs) outputs.push_back(value_node(id));
-    if (form_ && form_->returns_symbols) outputs.insert(outputs.end(), symbols_.begin(), symbols_.end());
+    for (size_t i = 0; form_ && i < form_->returned_symbols.size(); ++i) {
+      outputs.push_back(size_node(shapes::Expr::symbol(form_->returned_symbols[i])));
+    }
     Ref returned = checked(PyTuple_New(static_cast<Py_ssize_t>(outputs.size())));
     for (size_t i = 0; i < outputs.size(); ++i) PyTuple_SET_ITEM(returned.get(), i, outputs[i].release());
     create(fx_.output, fx_.output, checked(PyTuple_Pack(1, returned.get())));

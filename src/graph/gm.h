@@ -25,8 +25,8 @@ struct OperatorForm {
   std::vector<ValueId> returned;
   /// Names of the placeholders that stand before the inputs, one for each symbol that is found in inputs.
   std::vector<std::string> symbols = {};
-  /// They are returned, too, behind the rest.
-  bool returns_symbols = false;
+  /// Symbols whose numbers are returned, too, behind the rest.
+  std::vector<int32_t> returned_symbols = {};
 };
 
 /// Such a module: a plain GraphModule, whose placeholders are named as the inputs are. Nodes that make a tensor have

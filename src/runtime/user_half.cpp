@@ -34,7 +34,7 @@ class UserComputation final : public TensorComputation {
   UserComputation(UserHalf half, const graph::Graph& graph)
       : half_(std::move(half)), inputs_(graph.inputs.size()), reader_(graph) {
     for (const auto& symbol : graph.symbols_of(graph::ValueKind::Input)) symbols_.push_back(symbol.symbol);
-    half_.numbers.resize(inputs_, false);
+    half_.given.resize(inputs_, Given::Tensor);
   }
 
   void compute(const at::Tensor* const* inputs, at::Tensor* outputs) const override {
@@ -57,6 +57,9 @@ class UserComputation final : public TensorComputation {
   bool is_users() const override { return true; }
 
  private:
+  using Write = UserHalf::Write;
+  using Given = UserHalf::Given;
+
   std::vector<at::Tensor> call(const at::Tensor* const* inputs, const graph::SymbolValues& values) const {
     std::vector<at::Tensor> results;
     with_python([&] {
@@ -65,10 +68,10 @@ class UserComputation final : public TensorComputation {
         if (half_.takes_symbols) args.push_back(number(values(shapes::Expr::symbol(symbol))));
       }
       for (size_t i = 0; i < inputs_; ++i) {
-        if (half_.numbers[i]) args.push_back(number(inputs[i]->item<int64_t>()));
+        if (half_.given[i] == Given::Number) args.push_back(number(inputs[i]->item<int64_t>()));
       }
       for (size_t i = 0; i < inputs_; ++i) {
-        if (!half_.numbers[i]) args.push_back(checked(THPVariable_Wrap(*inputs[i])));
+        if (half_.given[i] == Given::Tensor) args.push_back(checked(THPVariable_Wrap(*inputs[i])));
       }
       unpack(called(std::move(args)), results);
     });
@@ -129,8 +132,6 @@ class UserComputation final : public TensorComputation {
     return half_.may_be_none || (!std::ranges::count(half_.outputs, static_cast<int32_t>(result)) &&
                                  !std::ranges::count(half_.writes, static_cast<int32_t>(result), &Write::result));
   }
-
-  using Write = UserHalf::Write;
 
   /// What is handed out of an input's memory is what it was before the writes.
   void own(const at::Tensor* const* inputs, std::vector<at::Tensor>& results) const {

@@ -37,8 +37,9 @@ struct UserHalf {
   size_t first_saved = 0;
   /// A number for each symbol, in a tensor, behind the outputs.
   bool gives_symbols = false;
-  /// Inputs (by position) that hold numbers, which the callable is given first and as such.
-  std::vector<bool> numbers = {};
+  /// By input: how the callable is given it. Numbers, which tensors hold here, come first and as such.
+  enum class Given : uint8_t { Tensor, Number, Not };
+  std::vector<Given> given = {};
   /// Results may be None: there is no such gradient.
   bool may_be_none = false;
 };

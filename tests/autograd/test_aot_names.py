@@ -492,6 +492,191 @@ def test_wrong_arguments() -> None:
         _aot.aot_autograd(fw_compiler=runs, bw_compiler=3)
 
 
+# -- partitions of the program's own
+
+
+def recomputes_nothing_saves_inputs(joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int) -> Any:
+    """All of the forward runs again in the backward: a partition as people write it, with torch.fx alone."""
+    nodes = list(joint.graph.nodes)
+    primals = [node for node in nodes if node.op == "placeholder" and "tangents" not in str(node.target)]
+    tangents = [node for node in nodes if node.op == "placeholder" and "tangents" in str(node.target)]
+    numbers = [node for node in primals if isinstance(node.meta["val"], int)]
+    primals = [*numbers, *(node for node in primals if node not in numbers)]
+    results = list(nodes[-1].args[0])
+
+    def part(given: list[torch.fx.Node], wanted: list[Any], saved: list[Any]) -> torch.fx.GraphModule:
+        graph, env = torch.fx.Graph(), {}
+        for node in given:
+            env[node] = graph.node_copy(node, env.__getitem__)
+        needed = {node for node in wanted if node is not None}
+        for node in reversed(nodes):
+            if node in needed:
+                needed |= set(node.all_input_nodes)
+        for node in nodes:
+            if node in needed and node not in env:
+                env[node] = graph.node_copy(node, env.__getitem__)
+        graph.output(tuple(None if node is None else env[node] for node in [*wanted, *saved]))
+        return torch.fx.GraphModule(joint, graph)
+
+    kept = [node for node in primals if node not in numbers]
+    forward = part([n for n in nodes if n in primals], results[:num_fwd_outputs], [*kept, *numbers])
+    return forward, part([*primals, *tangents], results[num_fwd_outputs:], [])
+
+
+# What is drawn or written must not be computed again.
+REPEATABLE = [program for program in PROGRAMS if program not in (dropped, writes_an_input, counts)]
+
+
+@pytest.mark.parametrize("program", REPEATABLE, ids=lambda program: program.__name__)
+def test_a_partition_of_the_programs_own(program: Program) -> None:
+    halves = Halves()
+    backend = halves.backend(partition_fn=recomputes_nothing_saves_inputs)
+    compiled = magneto.compile(program, backend=backend, fullgraph=True)
+    w = torch.linspace(-1, 1, 4).requires_grad_()
+    for _ in range(2):
+        for one, other in zip(observe(compiled, w), observe(program, w), strict=True):
+            assert torch.equal(one, other) if isinstance(one, Tensor) else one == other
+    assert halves.graphs["forward"] and not magneto.stats()["no_joint"]
+
+
+@pytest.mark.parametrize("ours", [_aot.default_partition, _aot.min_cut_rematerialization_partition])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_partition_that_asks_for_ours(ours: Any, dynamic: bool) -> None:
+    seen: list[int] = []
+
+    def mine(joint: torch.fx.GraphModule, inputs: Any, **others: Any) -> Any:
+        primals, tangents = inputs
+        assert placeholders(joint)[len(primals) :] == ["tangents_1", "tangents_2"] and len(tangents) == 2
+        seen.append(others["num_fwd_outputs"])
+        return ours(joint, inputs, **others)
+
+    def program(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.nn.functional.gelu(x @ w)
+        return y.reshape(-1).sin() / x.shape[0], y.sum(0)
+
+    for partition in (mine, recomputes_nothing_saves_inputs):
+        compiled = magneto.compile(program, backend=Halves().backend(partition_fn=partition), dynamic=dynamic)
+        w = torch.randn(3, 5, requires_grad=True)
+        for rows in (4, 7):
+            x = torch.randn(rows, 3, requires_grad=True)
+            for got, want in zip(compiled(x, w), program(x, w), strict=True):
+                torch.testing.assert_close(got, want)
+                ways = [torch.autograd.grad(y.square().sum(), (x, w), retain_graph=True) for y in (got, want)]
+                torch.testing.assert_close(*ways)
+    assert seen == ([2] if dynamic else [2, 2])
+
+
+def test_partitions_that_are_wrong() -> None:
+    def changes_it(joint: torch.fx.GraphModule, inputs: Any, **others: Any) -> Any:
+        for node in joint.graph.find_nodes(op="call_function", target=aten.sin.default):
+            node.target = aten.cos.default
+        return _aot.default_partition(joint, inputs, **others)
+
+    def drops_one(joint: torch.fx.GraphModule, inputs: Any, **others: Any) -> Any:
+        forward, _ = _aot.default_partition(joint, inputs, **others)
+        return forward, forward
+
+    x = torch.randn(3, requires_grad=True)
+    for partition, match in ((changes_it, "was changed"), (drops_one, "drops_one .*the joint graph of sine")):
+        with pytest.raises(exc.BackendFailed, match=match):
+            magneto.compile(sine, backend=_aot.aot_autograd(fw_compiler=runs, partition_fn=partition))(x)
+    with pytest.raises(exc.InvalidValue, match="partition_fn"):
+        _aot.default_partition(forward_of_nothing(), num_fwd_outputs=1)
+
+
+def test_a_checkpoint_is_computed_again() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    halves = Halves()
+
+    def block(x: Tensor, w: Tensor) -> Tensor:
+        return (x @ w).sin().exp()
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        return checkpoint(block, x, w, use_reentrant=False).sum()  # type: ignore[no-any-return]
+
+    x, w = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    got, want = magneto.compile(program, backend=halves.backend(), fullgraph=True)(x, w), program(x, w)
+    for one, other in zip(*(torch.autograd.grad(y, w) for y in (got, want)), strict=True):
+        assert torch.equal(one, other)
+    assert targets(halves.one("backward")).count(aten.mm.default) == 2  # of the gradient, and again of the forward
+
+
+# -- decompositions
+
+
+def gelu(x: Tensor, approximate: str = "none") -> Tensor:
+    assert approximate == "none"
+    return aten.mul.Tensor(x * 0.5, (x * 0.5**0.5).erf().add_(1))  # type: ignore[no-any-return]
+
+
+def native_layer_norm(
+    x: Tensor, shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    mean = x.mean(-1, keepdim=True)
+    rstd = (x.var(-1, unbiased=False, keepdim=True) + eps).rsqrt()
+    out = (x - mean) * rstd
+    out = out if weight is None else out * weight
+    return out if bias is None else out + bias, mean, rstd
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_decompositions(trains: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU()).requires_grad_(trains)
+    halves = Halves()
+    table = {aten.gelu: gelu, aten.native_layer_norm.default: native_layer_norm}
+    compiled = magneto.compile(model, backend=halves.backend(decompositions=table), fullgraph=True)
+    for rows in (2, 3):
+        x = torch.randn(rows, 4)
+        got, want = compiled(x), model(x)
+        torch.testing.assert_close(got, want)
+        if trains:
+            parameters = tuple(model.parameters())
+            ways = [torch.autograd.grad(y.square().sum(), parameters) for y in (got, want)]
+            torch.testing.assert_close(*ways)
+    graphs = halves.graphs["forward" if trains else "inference"]
+    assert len(graphs) == 2  # sizes are numbers
+    for graph in graphs:
+        check_functional(graph)
+        assert aten.erf.default in targets(graph) and aten.rsqrt.default in targets(graph)
+        assert not {aten.gelu.default, aten.native_layer_norm.default} & set(targets(graph))
+
+
+def test_decompositions_of_pytorch() -> None:
+    """Those that people fetch from its table."""
+    from torch._decomp import get_decompositions
+
+    halves = Halves()
+    table = get_decompositions([aten.gelu_backward, aten.native_layer_norm_backward, aten._softmax_backward_data])
+    model = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU(), nn.Softmax(-1))
+    x = torch.randn(2, 4)
+    got, want = magneto.compile(model, backend=halves.backend(decompositions=table))(x), model(x)
+    parameters = tuple(model.parameters())
+    ways = [torch.autograd.grad(y.square().sum(), parameters) for y in (got, want)]
+    torch.testing.assert_close(*ways)
+    assert not set(table) & set(targets(halves.one("backward")))
+
+
+def test_decompositions_that_are_wrong() -> None:
+    def raises(x: Tensor) -> Tensor:
+        raise ValueError("not here")
+
+    def compiled(function: Any, **others: Any) -> Any:
+        table = {aten.sin.default: function}
+        return magneto.compile(sine, backend=_aot.aot_autograd(fw_compiler=runs, decompositions=table), **others)
+
+    x = torch.randn(3)
+    with pytest.raises(exc.BackendFailed, match=r"raises \(.*aten.sin.* raised ValueError: not here"):
+        compiled(raises)(x)
+    with pytest.raises(exc.InvalidValue, match="dynamic=True"):
+        compiled(raises, dynamic=True)
+    with pytest.raises(exc.InvalidValue, match="decompositions are of operators"):
+        _aot.aot_autograd(fw_compiler=runs, decompositions={torch.sin: raises})
+    for function, match in ((torch.sin, "lead to each other"), (lambda x: x.sum(), "another shape")):
+        with pytest.warns(RuntimeWarning, match=match):
+            assert torch.equal(compiled(function)(x), x.sin())
+
+
 # -- gradients
 
 DIFFERENTIABLE: list[Program] = [
@@ -592,15 +777,20 @@ def test_no_history_holds_itself(program: Program) -> None:
 def test_what_can_not_be_without_writes_runs_under_autograd() -> None:
     """The gradient of a write to a part is put into its place by as_strided."""
 
-    def program(x: Tensor, w: Tensor) -> Tensor:
+    def writes_a_part(x: Tensor, w: Tensor) -> Tensor:
         y = x * w
         y[0].mul_(2)
         return y.tanh()
 
     halves = Halves()
+
+    def branches(x: Tensor, w: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x * w,))  # type: ignore[no-any-return]
+
     x, w = torch.randn(4, 4), torch.randn(4, requires_grad=True)
-    with pytest.warns(RuntimeWarning, match="as_strided"):
-        out = magneto.compile(program, backend=halves.backend())(x, w)
-    (got,), (want,) = torch.autograd.grad(out.sum(), w), torch.autograd.grad(program(x, w).sum(), w)
-    assert torch.equal(got, want) and len(magneto.stats()["no_joint"]) == 1
-    assert not any(halves.graphs.values())
+    for program, match in ((writes_a_part, "as_strided"), (branches, "torch.cond")):
+        with pytest.warns(RuntimeWarning, match=match):
+            out = magneto.compile(program, backend=halves.backend())(x, w)
+        (got,), (want,) = torch.autograd.grad(out.sum(), w), torch.autograd.grad(program(x, w).sum(), w)
+        assert torch.equal(got, want)
+    assert len(magneto.stats()["no_joint"]) == 2 and not any(halves.graphs.values())

@@ -1,0 +1,245 @@
+#include "compiler/decompose.h"
+
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "fake/fake.h"
+#include "graph/aliases.h"
+#include "graph/literal.h"
+#include "graph/operator_calls.h"
+#include "graph/text.h"
+#include "graph/torch_values.h"
+#include "python/errors.h"
+#include "python/imported.h"
+#include "python/text.h"
+#include "support/tensor_object.h"
+
+namespace magneto::compiler {
+namespace {
+
+using graph::AtenNode;
+using graph::Graph;
+using graph::kNoValue;
+using graph::ValueId;
+using passes::Functional;
+using passes::Unsupported;
+
+/// The function for that operator, borrowed; null: it stays.
+PyObject* function_for(PyObject* table, const graph::TorchNode& call) {
+  PyObject* function = PyDict_GetItemWithError(table, call.target.get());
+  if (!function && PyErr_Occurred()) throw PythonError{};
+  return function;
+}
+
+/// Runs a graph's operators on stand-ins, with functions in place of some, and so makes another graph.
+class Decomposition {
+ public:
+  Decomposition(const Graph& old, PyObject* table)
+      : old_(old), calls_(graph::with_operators_as_calls(old)), table_(table), stand_ins_(old.values.size()) {}
+
+  /// Sets what becomes of `wanted`. False: no operator is in the table.
+  bool run(Graph& made, std::vector<ValueId>& wanted) {
+    const auto is_in = [&](const graph::TorchNode& call) { return function_for(table_, call) != nullptr; };
+    if (!std::ranges::any_of(calls_.torch_nodes, is_in)) return false;
+    made.torch_nodes = old_.torch_nodes;
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    std::vector<at::Tensor> examples;
+    for (const ValueId id : old_.inputs) {
+      const graph::TensorMeta& meta = old_.values[id].meta;
+      examples.push_back(
+          at::empty_strided(meta.sizes, meta.strides, at::TensorOptions(meta.dtype).device(meta.device)));
+    }
+    fake::Session session(made);
+    session_ = &session;
+    for (size_t i = 0; i < examples.size(); ++i) {
+      stand_ins_[old_.inputs[i]] = session.make_input(examples[i], old_.values[old_.inputs[i]].name);
+    }
+    for (size_t i = 0; i < old_.aten_nodes.size(); ++i) {
+      session.torch_node = old_.aten_nodes[i].torch_node;
+      PyObject* function = function_for(table_, calls_.torch_nodes[i]);
+      function ? call_function(function, i) : call_operator(old_.aten_nodes[i]);
+    }
+    for (ValueId& id : wanted) id = id == kNoValue ? kNoValue : session.value_of(stand_in(id));
+    stand_ins_.clear();
+    return true;
+  }
+
+ private:
+  const at::Tensor& stand_in(ValueId id) {
+    at::Tensor& tensor = stand_ins_[id];
+    if (!tensor.defined() && old_.values[id].kind == graph::ValueKind::Constant) {
+      tensor = session_->make_constant(old_.values[id].constant);
+    }
+    return tensor;
+  }
+
+  [[noreturn]] void refuse(const AtenNode& node, const std::string& why) {
+    throw Unsupported("decompositions: " + graph::operator_text(node.op) + ": " + why);
+  }
+
+  void check(const AtenNode& node) {
+    if (const auto refused = session_->take_refusal()) refuse(node, refused->op + " " + refused->message);
+  }
+
+  // -- as it is
+
+  c10::IValue argument(const AtenNode& node, size_t i) {
+    const graph::AtenArg& arg = node.args[i];
+    const c10::TypePtr& type = node.op.schema().arguments()[i].type();
+    if (const auto* constant = std::get_if<c10::IValue>(&arg)) return *constant;
+    if (const auto* id = std::get_if<ValueId>(&arg)) {
+      if (*id == kNoValue) return {};
+      if (!graph::is_tensor_type(*type)) refuse(node, "a number that only a run knows");
+      return stand_in(*id);
+    }
+    const auto* ids = std::get_if<std::vector<ValueId>>(&arg);
+    if (!ids) refuse(node, "a dynamic size or a branch");
+    const c10::Type& element = *type->castRaw<c10::ListType>()->getElementType();
+    if (element.kind() == c10::TypeKind::OptionalType) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const ValueId id : *ids) list.push_back(id == kNoValue ? std::nullopt : std::optional(stand_in(id)));
+      return list;
+    }
+    c10::List<at::Tensor> list;
+    for (const ValueId id : *ids) list.push_back(stand_in(id));
+    return list;
+  }
+
+  void call_operator(const AtenNode& node) {
+    torch::jit::Stack stack;
+    for (size_t i = 0; i < node.args.size(); ++i) stack.push_back(argument(node, i));
+    try {
+      node.op.callBoxed(stack);
+    } catch (const c10::Error& error) {
+      check(node);
+      refuse(node, error.what_without_backtrace());
+    }
+    check(node);
+    size_t next = 0;
+    const auto take = [&](const at::Tensor& tensor) {
+      const ValueId id = node.results.at(next++);
+      if (id != kNoValue) stand_ins_[id] = tensor;
+    };
+    for (const c10::IValue& value : stack) {
+      if (value.isTensor()) {
+        take(value.toTensor());
+      } else if (value.isTensorList()) {
+        for (const at::Tensor& tensor : value.toTensorVector()) take(tensor);
+      }
+    }
+  }
+
+  // -- by a function
+
+  Ref object_of(const graph::PyArg& arg, const AtenNode& node) {
+    return graph::build_py_arg(
+        arg, [&](ValueId id) { return id == kNoValue ? Ref::borrow(Py_None) : checked(tensor_object(stand_in(id))); },
+        [](PyObject* object) { return Ref::borrow(object); },
+        [&](shapes::Expr) -> Ref { refuse(node, "a dynamic size"); },
+        [&](ValueId) -> Ref { refuse(node, "a number that only a run knows"); });
+  }
+
+  void call_function(PyObject* function, size_t index) {
+    const AtenNode& node = old_.aten_nodes[index];
+    const graph::TorchNode& call = calls_.torch_nodes[index];
+    const Ref args = checked(PyTuple_New(static_cast<Py_ssize_t>(call.args.size())));
+    for (size_t i = 0; i < call.args.size(); ++i) {
+      PyTuple_SET_ITEM(args.get(), i, object_of(call.args[i], node).release());
+    }
+    const Ref kwargs = checked(PyDict_New());
+    for (const auto& [name, arg] : call.kwargs) {
+      if (PyDict_SetItem(kwargs.get(), text_object(name).get(), object_of(arg, node).get()) < 0) throw PythonError{};
+    }
+    const Ref result = Ref::steal(PyObject_Call(function, args.get(), kwargs.get()));
+    if (!result) failed(function, node);
+    check(node);
+    for (const graph::TorchResult& place : call.results) {
+      if (place.value == kNoValue) continue;
+      Ref object = result;
+      for (const int32_t item : place.path) {
+        object = Ref::steal(PySequence_GetItem(object.get(), item));
+        if (!object) failed(function, node);
+      }
+      if (!is_tensor_object(object.get())) refuse(node, "the decomposition gives no tensor");
+      stand_ins_[place.value] = unpack_tensor(object.get());
+      const graph::TensorMeta meta = graph::meta_of(stand_ins_[place.value]), &want = old_.values[place.value].meta;
+      if (meta.dtype != want.dtype || meta.sizes != want.sizes) {
+        refuse(node, "the decomposition gives another shape or dtype than the operator");
+      }
+    }
+  }
+
+  /// The function raised: because stand-ins have no data, or by itself.
+  [[noreturn]] void failed(PyObject* function, const AtenNode& node) {
+    const Ref cause = take_error_with_traceback();
+    PyException_SetTraceback(cause.get(), Py_None);  // its frames hold stand-ins
+    check(node);
+    static constinit Imported raise("magneto._aot", "raise_failed_decomposition");
+    const Ref name = text_object(graph::operator_text(node.op));
+    checked(PyObject_CallFunctionObjArgs(raise.get(), function, name.get(), cause.get(), nullptr));
+    throw PythonError{};
+  }
+
+  const Graph& old_;
+  const Graph calls_;
+  PyObject* table_;
+  std::vector<at::Tensor> stand_ins_;
+  fake::Session* session_ = nullptr;
+};
+
+/// Once through. False: nothing to do.
+bool decompose_once(Functional& functional, PyObject* table) {
+  const Graph old = std::move(functional.graph);
+  std::vector<ValueId> wanted = old.outputs;
+  for (const Functional::Write& write : functional.writes) wanted.push_back(write.value);
+  Graph made;
+  if (!Decomposition(old, table).run(made, wanted)) {
+    functional.graph = old;
+    return false;
+  }
+  const auto input = [&](ValueId id) {
+    return made.inputs[static_cast<size_t>(std::ranges::find(old.inputs, id) - old.inputs.begin())];
+  };
+  for (Functional::Bump& bump : functional.bumps) {
+    const auto output = std::ranges::find(old.outputs, bump.value);
+    bump.value =
+        output == old.outputs.end() ? input(bump.value) : wanted[static_cast<size_t>(output - old.outputs.begin())];
+  }
+  for (size_t i = 0; i < functional.writes.size(); ++i) {
+    functional.writes[i] = {input(functional.writes[i].input), wanted[old.outputs.size() + i]};
+  }
+  wanted.resize(old.outputs.size());
+  made.outputs = std::move(wanted);
+  functional.graph = std::move(made);
+  return true;
+}
+
+/// Functions may write what they have made.
+void take_out_writes(Functional& functional) {
+  const auto writes = [](const AtenNode& node) { return graph::effects_of(node.op).writes; };
+  if (std::ranges::none_of(functional.graph.aten_nodes, writes)) return;
+  if (!functional.writes.empty()) throw Unsupported("decompositions that write, in a program that writes its inputs");
+  Functional again = passes::functionalise(std::move(functional.graph));
+  if (!again.writes.empty()) throw Unsupported("a decomposition writes its argument");
+  functional.graph = std::move(again.graph);
+}
+
+}  // namespace
+
+Functional decompose(Functional functional, PyObject* table) {
+  if (!functional.graph.symbols.empty()) throw Unsupported("decompositions, of a graph with dynamic sizes");
+  constexpr int kTimes = 10;
+  for (int i = 0; decompose_once(functional, table); ++i) {
+    if (i == kTimes) throw Unsupported("decompositions that lead to each other");
+    take_out_writes(functional);
+  }
+  std::vector<ValueId> outputs = functional.graph.outputs;
+  std::ranges::sort(outputs);
+  if (std::ranges::adjacent_find(outputs) != outputs.end()) throw Unsupported("two outputs are one value");
+  passes::eliminate_dead(functional);
+  return functional;
+}
+
+}  // namespace magneto::compiler

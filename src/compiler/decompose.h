@@ -1,0 +1,15 @@
+// Operators of a graph replaced by what functions in Python make of them.
+#pragma once
+
+#include <Python.h>
+
+#include "passes/passes.h"
+
+namespace magneto::compiler {
+
+/// `table`: a dict from overloads (torch.ops.aten.gelu.default) to functions, which are called on stand-ins, again
+/// until no operator of the graph is in it. Sizes must be numbers. Throws Unsupported where stand-ins are not enough,
+/// and PythonError, with BackendFailed set, where a function raises. Needs the GIL.
+passes::Functional decompose(passes::Functional functional, PyObject* table);
+
+}  // namespace magneto::compiler
