@@ -132,6 +132,11 @@ def conditional(
     """The leaves and the structure of torch.cond's result in a capture, where the functions become graphs of their
     own; else None."""
 
+def repeated(
+    condition: Callable[..., Any], body: Callable[..., Any], carried: list[torch.Tensor], /
+) -> list[torch.Tensor] | None:
+    """The tensors behind torch.while_loop in a capture; else None."""
+
 def branch_taken(pred: Any, /) -> bool:
     """`bool(pred)`."""
 

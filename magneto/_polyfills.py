@@ -182,6 +182,45 @@ def run_cond(pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any
     return true_fn(*operands) if pred else false_fn(*operands)
 
 
+def while_loop(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried_inputs: Any, additional_inputs: Any = None
+) -> Any:
+    """torch.while_loop: condition and body become graphs, and each run repeats them. Where they can't be graphs, it is
+    the loop in Python."""
+    rest = () if additional_inputs is None else tuple(additional_inputs)
+    leaves, structure = pytree.tree_flatten(carried_inputs)
+
+    def condition(*carried: Any) -> Any:
+        return cond_fn(*pytree.tree_unflatten(carried, structure), *rest)
+
+    def body(*carried: Any) -> Any:
+        given, own = pytree.tree_flatten(body_fn(*pytree.tree_unflatten(carried, structure), *rest))
+        if own.num_leaves != structure.num_leaves:
+            raise ValueError(f"body_fn gives {own.num_leaves} tensors and is given {structure.num_leaves}")
+        return given
+
+    if leaves and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        found = _C.repeated(condition, body, [leaf.clone(memory_format=torch.contiguous_format) for leaf in leaves])
+        if found is not None:
+            return pytree.tree_unflatten(found, structure)
+    while _C.branch_taken(condition(*leaves)):
+        leaves = body(*leaves)
+    return pytree.tree_unflatten(leaves, structure)
+
+
+def run_while_loop(
+    cond_fn: Callable[..., Any], body_fn: Callable[..., Any], carried: tuple[Any, ...], operands: tuple[Any, ...]
+) -> Any:
+    """torch.ops.higher_order.while_loop of graphs, which give tuples. Sizes, which they take first, stand before the
+    other operands."""
+    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
+    sizes, tensors = operands[:count], operands[count:]
+    ran = False
+    while cond_fn(*sizes, *carried, *tensors)[0]:
+        carried, ran = body_fn(*sizes, *carried, *tensors), True
+    return carried if ran else tuple(tensor.clone() for tensor in carried)
+
+
 def compile_region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """torch.compiler.nested_compile_region: equal regions share their kernels in any case."""
     return function(*args, **kwargs)

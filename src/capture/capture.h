@@ -722,8 +722,8 @@ class Capture {
   std::set<PyObject*> class_values_;                                 // fresh objects written to classes
   std::vector<std::unique_ptr<std::pair<Ref, Ref>>> overlay_reads_;  // what deleted class attributes uncover
   std::vector<std::shared_ptr<graph::Region>> regions_;              // of the graph's operators, until it is finished
-  int32_t cond_count_ = 0;
-  int64_t writes_ = 0;               // to outside objects so far
+  int32_t region_calls_ = 0;                                         // operators with regions so far
+  int64_t writes_ = 0;                                               // to outside objects so far
   int32_t last_guarded_ = -1;        // the last node of the graph that is_guarded() was true for
   bool handled_from_start_ = false;  // a handler waits for what the first instruction raises
   std::vector<Ref> kept_;

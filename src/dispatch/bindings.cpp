@@ -285,7 +285,7 @@ PyObject* leave_block(PyObject*, PyObject*) {
 PyObject* comptime(PyObject*, PyObject*) { Py_RETURN_FALSE; }
 
 /// Likewise (capture/torch/branches.cpp).
-PyObject* conditional(PyObject*, PyObject*) { Py_RETURN_NONE; }
+PyObject* not_captured(PyObject*, PyObject*) { Py_RETURN_NONE; }
 PyObject* branch_taken(PyObject*, PyObject* pred) {
   const int taken = PyObject_IsTrue(pred);
   return taken < 0 ? nullptr : PyBool_FromLong(taken);
@@ -378,7 +378,9 @@ PyMethodDef dispatch_methods[] = {
      "for those of files whose names begin with one of `skipped`, and for the code `left_alone`."},
     {"calling", calling, METH_NOARGS, "The compiled callable, a frame of which CPython runs this for; or None."},
     {"leave_block", leave_block, METH_NOARGS, "Ends the innermost block of this thread."},
-    {"conditional", conditional, METH_VARARGS,
+    {"repeated", not_captured, METH_VARARGS,
+     "repeated(condition, body, carried) -> the tensors behind torch.while_loop in a capture; else None"},
+    {"conditional", not_captured, METH_VARARGS,
      "conditional(pred, true_fn, false_fn, operands) -> leaves and structure of torch.cond's result in a capture, "
      "where "
      "the functions become graphs of their own; else None"},

@@ -1,6 +1,7 @@
 // Which values of a graph may share memory, and what happens to that memory.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <set>
 #include <vector>
@@ -52,6 +53,12 @@ void for_each_region(const Graph& graph, Visit visit) {
       if (const auto* region = std::get_if<std::shared_ptr<const Region>>(&arg)) visit(**region);
     }
   }
+}
+
+/// The operator runs regions.
+inline bool has_regions(const AtenNode& node) {
+  const auto is_region = [](const AtenArg& arg) { return std::holds_alternative<std::shared_ptr<const Region>>(arg); };
+  return std::ranges::any_of(node.args, is_region);
 }
 
 /// Values grouped by the memory that they may share (views, in-place results).

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "graph/aliases.h"
 #include "graph/literal.h"
 #include "graph/orphans.h"
 #include "graph/text.h"
@@ -80,9 +81,6 @@ PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
   } else if (const auto* ids = std::get_if<std::vector<ValueId>>(&arg)) {
     made.kind = PyArg::Kind::List;
     for (const ValueId item : *ids) made.items.push_back(tensor(item));
-  } else if (const auto* region = std::get_if<std::shared_ptr<const graph::Region>>(&arg)) {
-    made.kind = PyArg::Kind::Region;
-    made.region = *region;
   } else {
     const auto& sizes = std::get<SizeArg>(arg);
     for (const shapes::Expr size : sizes.sizes) {
@@ -109,6 +107,7 @@ c10::OperatorHandle as_called(const c10::OperatorHandle& op) {
 }
 
 TorchNode call_of(const AtenNode& node) {
+  if (has_regions(node)) return operator_call(node);
   TorchNode call;
   const c10::OperatorHandle op = as_called(node.op);
   call.target = overload_object(op);

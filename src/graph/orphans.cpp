@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "graph/aliases.h"
+
 namespace magneto::graph {
 
 namespace {
@@ -22,7 +24,13 @@ Ref overload_object(const c10::OperatorHandle& op) {
       {"ops", name.substr(0, colons), name.substr(colons + 2), overload.empty() ? "default" : overload});
 }
 
-Ref higher_order_object(const std::string& name) { return attribute_of_torch({"ops", "higher_order", name}); }
+/// The function that runs regions: PyTorch's, or ours, where regions have another form than that one wants (a condition
+/// that gives no tuple, sizes behind what is carried).
+Ref higher_order_object(const std::string& name) {
+  if (name == "cond") return attribute_of_torch({"ops", "higher_order", name});
+  const Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
+  return checked(PyObject_GetAttrString(module.get(), ("run_" + name).c_str()));
+}
 
 namespace {
 
@@ -78,17 +86,16 @@ PyArg python_arg(const SizeArg& value) {
 
 TorchNode operator_call(const AtenNode& op) {
   TorchNode node;
-  const bool has_regions = std::ranges::any_of(
-      op.args, [](const AtenArg& arg) { return std::holds_alternative<std::shared_ptr<const Region>>(arg); });
+  const bool with_regions = has_regions(op);
   const std::string& name = op.op.operator_name().name;
-  node.target = has_regions ? higher_order_object(name.substr(name.find("::") + 2)) : overload_object(op.op);
+  node.target = with_regions ? higher_order_object(name.substr(name.find("::") + 2)) : overload_object(op.op);
   const auto& schema = op.op.schema().arguments();
   for (size_t i = 0; i < op.args.size(); ++i) {
     PyArg arg;
     if (const auto* one = std::get_if<ValueId>(&op.args[i])) {
       arg = value_arg(*one);
     } else if (const auto* many = std::get_if<std::vector<ValueId>>(&op.args[i])) {
-      arg.kind = has_regions ? PyArg::Kind::Tuple : PyArg::Kind::List;
+      arg.kind = with_regions ? PyArg::Kind::Tuple : PyArg::Kind::List;
       for (ValueId id : *many) arg.items.push_back(value_arg(id));
     } else if (const auto* region = std::get_if<std::shared_ptr<const Region>>(&op.args[i])) {
       arg.kind = PyArg::Kind::Region;

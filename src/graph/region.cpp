@@ -215,9 +215,7 @@ bool is_random(const Graph& graph) {
 
 void close_regions(Graph& graph, const std::vector<std::shared_ptr<Region>>& owned) {
   for (AtenNode& node : graph.aten_nodes) {
-    bool has_regions = false;
-    for (const AtenArg& arg : node.args) has_regions |= std::holds_alternative<std::shared_ptr<const Region>>(arg);
-    if (!has_regions) continue;
+    if (!has_regions(node)) continue;
     Closer(graph, node, owned).run();
     for (const AtenArg& arg : node.args) {
       const auto* region = std::get_if<std::shared_ptr<const Region>>(&arg);

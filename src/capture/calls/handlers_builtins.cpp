@@ -300,6 +300,7 @@ std::span<const HandlerRow> builtin_handlers() {
   static constexpr HandlerRow rows[] = {
       {"magneto._C.comptime", call_comptime},
       {"magneto._C.conditional", Branch::conditional},
+      {"magneto._C.repeated", Branch::repeated},
       {"magneto._C.branch_taken", Branch::taken},
       {"builtins.len", handle_len},
       {"builtins.getattr", handle_getattr},

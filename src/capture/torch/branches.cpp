@@ -49,7 +49,7 @@ Snapshot::Snapshot(const Capture& capture, std::vector<PyObject*> roots) {
       unknown_ = "it can reach more than " + std::to_string(kMostObjects) + " objects";
       return;
     }
-    if (Py_TYPE(object)->tp_iternext) {
+    if (PyIter_Check(object)) {
       unknown_ = "it can reach an iterator (" + std::string(Py_TYPE(object)->tp_name) + ")";
       return;
     }
@@ -104,10 +104,22 @@ std::vector<PyObject*> Branch::reachable() const {
   return objects;
 }
 
-void Branch::interpret() {
+/// Stand-ins for what the operands are in some run.
+Ref Branch::fresh_operands(std::vector<graph::ValueId>& ids) const {
+  Ref made = checked(PyTuple_New(PySequence_Fast_GET_SIZE(operands_)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(made.get()); ++i) {
+    const at::Tensor& like = unpack_tensor(PySequence_Fast_GET_ITEM(operands_, i));
+    const at::Tensor tensor = capture_.session->make_tangent(like, "carried_" + std::to_string(i));
+    ids.push_back(capture_.session->value_of(tensor));
+    PyTuple_SET_ITEM(made.get(), i, checked(tensor_object(tensor)).release());
+  }
+  return made;
+}
+
+void Branch::interpret(PyObject* operands) {
   Capture::NonResumable scope(capture_);
   CallArgs args;
-  args.values = {function_, operands_};
+  args.values = {function_, operands};
   try {
     const Ref found = capture_.call_polyfill("results_of_branch", args);
     leaves_ = Ref::borrow(PyTuple_GetItem(found.get(), 0));
@@ -194,6 +206,18 @@ void Branch::separate(std::vector<at::Tensor>& tensors, const Marks& marks) {
   }
 }
 
+/// The carried tensors become the first inputs. Their values go, and others may get their numbers: they are called
+/// `carried_value(i)`.
+static graph::ValueId carried_value(size_t i) { return -2 - static_cast<graph::ValueId>(i); }
+
+static void put_first(graph::Cut& cut, const graph::Graph& whole, const std::vector<graph::ValueId>& carried) {
+  std::vector<graph::ValueId> inputs = carried;
+  std::ranges::copy_if(cut.inputs, std::back_inserter(inputs),
+                       [&](graph::ValueId id) { return std::ranges::find(carried, id) == carried.end(); });
+  graph::set_inputs(cut, whole, inputs);
+  for (size_t i = 0; i < carried.size(); ++i) cut.inputs[i] = carried_value(i);
+}
+
 size_t Branch::trace(Shared& shared) {
   constexpr int kMostTries = 3;
   fake::Session& session = *capture_.session;
@@ -203,8 +227,10 @@ size_t Branch::trace(Shared& shared) {
     autograd::Operands read;
     auto* const others = std::exchange(session.operands, &read);
     const auto restore = [&] { session.operands = others; };
+    std::vector<graph::ValueId> carried;
     try {
-      interpret();
+      const Ref fresh = carried_ ? fresh_operands(carried) : Ref::borrow(operands_);
+      interpret(fresh.get());
       take(leaves_.get(), marks);
       check(marks, before);
     } catch (...) {
@@ -226,10 +252,8 @@ size_t Branch::trace(Shared& shared) {
       continue;
     }
     for (const auto& [id, tensor] : read) {
-      if (static_cast<size_t>(id) < marks.session.values &&
-          capture_.graph.values[id].kind != graph::ValueKind::Constant) {
-        shared.operands.emplace(id, tensor);
-      }
+      const bool before = static_cast<size_t>(id) < marks.session.values;
+      if (before && capture_.graph.values[id].kind != graph::ValueKind::Constant) shared.operands.emplace(id, tensor);
     }
     shared.needed.resize(results_.size());
     std::vector<graph::ValueId> outputs;
@@ -238,6 +262,7 @@ size_t Branch::trace(Shared& shared) {
       if (results_[i].requires_grad()) shared.needed[i] = true;
     }
     forward_ = graph::cut(capture_.graph, marks.session.aten_nodes, outputs);
+    if (carried_) put_first(forward_, capture_.graph, carried);
     if (std::ranges::find(shared.needed, true) != shared.needed.end()) {
       autograd::RegionGradients made = autograd::differentiate(session, results_, shared.needed, shared.operands);
       no_backward_ = std::move(made.refusal);
@@ -313,10 +338,38 @@ std::shared_ptr<const graph::Region> Branch::make_region(graph::Cut cut, std::st
   return capture_.regions_.back();
 }
 
-/// The instruction of the program that calls torch.cond.
+/// Its region is given the operands behind what is carried.
+void Branch::give(const graph::Graph& around, const std::vector<graph::ValueId>& operands, size_t carried) {
+  std::vector<graph::ValueId> inputs;
+  for (size_t i = 0; i < carried; ++i) inputs.push_back(carried_value(i));
+  inputs.insert(inputs.end(), operands.begin(), operands.end());
+  for (const graph::ValueId id : forward_.inputs) {
+    if (std::ranges::find(inputs, id) == inputs.end()) throw Refused{"it reads the sizes of a tensor alone"};
+  }
+  graph::set_inputs(forward_, around, inputs);
+}
+
+/// The instruction of the program that calls torch.cond or torch.while_loop.
 static BreakSite site_of(const InterpFrame& polyfill) {
   const InterpFrame& frame = polyfill.caller ? *polyfill.caller : polyfill;
   return {frame.info->code, frame.pc};
+}
+
+/// The operator that `record` appends, and the torch call around it.
+std::vector<at::Tensor> Branch::add_call(Capture& capture, const std::function<std::vector<at::Tensor>()>& record) {
+  const auto index = static_cast<int32_t>(capture.graph.torch_nodes.size());
+  capture.graph.torch_nodes.emplace_back();
+  capture.session->torch_node = index;
+  std::vector<at::Tensor> results = record();
+  capture.session->torch_node = -1;
+  if (capture.is_guarded()) capture.last_guarded_ = static_cast<int32_t>(capture.graph.aten_nodes.size()) - 1;
+  graph::TorchNode node = graph::operator_call(capture.graph.aten_nodes.back());
+  const InterpFrame& user = capture.frame->caller ? *capture.frame->caller : *capture.frame;
+  node.file = PyUnicode_AsUTF8(user.info->code->co_filename);
+  node.function = PyUnicode_AsUTF8(user.info->code->co_qualname);
+  node.line = user.instr().line;
+  capture.graph.torch_nodes[index] = std::move(node);
+  return results;
 }
 
 Ref Branch::record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if_false, const Shared& shared) {
@@ -331,13 +384,10 @@ Ref Branch::record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if
     needs_grad |= at::GradMode::is_enabled() && tensor.requires_grad();
   }
   for (Branch* branch : {&if_true, &if_false}) {
-    for (const graph::ValueId id : branch->forward_.inputs) {
-      if (!shared.operands.contains(id)) throw Refused{"it reads the sizes of a tensor alone"};
-    }
-    graph::set_inputs(branch->forward_, capture.graph, operands);
+    branch->give(capture.graph, operands, 0);
     if (call.refusal.empty()) call.refusal = branch->no_backward_;
   }
-  const std::string number = std::to_string(capture.cond_count_++);
+  const std::string number = std::to_string(capture.region_calls_++);
   if (graph::is_random(if_true.forward_.graph) || graph::is_random(if_false.forward_.graph)) {
     call.node.op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::cond", "random");
   }
@@ -356,22 +406,12 @@ Ref Branch::record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if
     call.gradients = if_true.gradients_;
   }
 
-  const auto index = static_cast<int32_t>(capture.graph.torch_nodes.size());
-  capture.graph.torch_nodes.emplace_back();
-  session.torch_node = index;
-  const std::vector<at::Tensor> results = autograd::record_call(session, std::move(call));
-  session.torch_node = -1;
-  if (capture.is_guarded()) capture.last_guarded_ = static_cast<int32_t>(capture.graph.aten_nodes.size()) - 1;
-  graph::TorchNode node = graph::operator_call(capture.graph.aten_nodes.back());
+  const std::vector<at::Tensor> results =
+      add_call(capture, [&] { return autograd::record_call(session, std::move(call)); });
   if (needs_grad) {  // PyTorch's operator would compile the derivatives of its branches
     const Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
-    node.target = checked(PyObject_GetAttrString(module.get(), "run_cond"));
+    capture.graph.torch_nodes.back().target = checked(PyObject_GetAttrString(module.get(), "run_cond"));
   }
-  const InterpFrame& user = capture.frame->caller ? *capture.frame->caller : *capture.frame;
-  node.file = PyUnicode_AsUTF8(user.info->code->co_filename);
-  node.function = PyUnicode_AsUTF8(user.info->code->co_qualname);
-  node.line = user.instr().line;
-  capture.graph.torch_nodes[index] = std::move(node);
 
   Ref leaves = checked(PyList_New(0));
   auto next = results.begin();
@@ -403,6 +443,77 @@ Ref Branch::conditional(Capture& capture, const CallArgs& args) {
   }
 }
 
+Ref Branch::repeated(Capture& capture, const CallArgs& args) {
+  check_count(args, 3, 3, "repeated");
+  const BreakSite site = site_of(*capture.frame);
+  PyObject* tensors = args.values[2];
+  const size_t count = PyList_GET_SIZE(tensors);
+  const bool is_plain = transform_depth() == 0 && !capture.is_overridden(args.values);
+  if (!is_plain || capture.memory_.unconditional.contains(site)) return Ref::borrow(Py_None);
+  fake::Session& session = *capture.session;
+  try {
+    bool needs_grad = false;
+    std::vector<at::Tensor> carried;
+    std::vector<graph::ValueId> carried_ids, operands;
+    for (size_t i = 0; i < count; ++i) {
+      if (!is_fake_tensor(PyList_GET_ITEM(tensors, i))) throw Refused{"it carries what is no tensor"};
+      carried.push_back(unpack_tensor(PyList_GET_ITEM(tensors, i)));
+      carried_ids.push_back(session.value_of(carried.back()));
+      needs_grad |= carried.back().requires_grad();
+    }
+    Shared shared;
+    Branch condition(capture, args.values[0], tensors, /*carried=*/true);
+    Branch body(capture, args.values[1], tensors, /*carried=*/true);
+    while (condition.trace(shared) != body.trace(shared)) {
+    }
+    for (const auto& [id, tensor] : shared.operands) {
+      operands.push_back(id);
+      needs_grad |= tensor.requires_grad();
+    }
+    if (needs_grad && at::GradMode::is_enabled()) throw Refused{"gradients through a loop are not captured yet"};
+    condition.require_predicate();
+    body.require_like(carried);
+    condition.give(capture.graph, operands, count);
+    body.give(capture.graph, operands, count);
+    const bool random = graph::is_random(condition.forward_.graph) || graph::is_random(body.forward_.graph);
+    const std::string number = std::to_string(capture.region_calls_++);
+    graph::AtenNode node{
+        .op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::while_loop", random ? "random" : "")};
+    node.args = {condition.make_region(std::move(condition.forward_), "while_loop_cond_graph_" + number),
+                 body.make_region(std::move(body.forward_), "while_loop_body_graph_" + number), carried_ids, operands};
+    const std::vector<at::Tensor> results =
+        add_call(capture, [&] { return session.add_call(std::move(node), carried); });
+    Ref list = checked(PyList_New(0));
+    for (const at::Tensor& result : results) {
+      if (PyList_Append(list.get(), checked(tensor_object(result)).get()) < 0) throw PythonError{};
+    }
+    return list;
+  } catch (const Refused& refused) {
+    capture.memory_.unconditional.emplace(site, refused.why);
+    throw Retry{};
+  }
+}
+
+/// It gives one tensor with one bool.
+void Branch::require_predicate() const {
+  const auto is_one = [](shapes::Expr size) { return size.is_constant() && size.number() == 1; };
+  const bool is_single = results_.size() == 1 && constants_.size() == 1;
+  if (!is_single || results_[0].scalar_type() != c10::kBool ||
+      !std::ranges::all_of(capture_.session->sizes_of(results_[0]), is_one)) {
+    throw Refused{"cond_fn does not give a tensor with one bool"};
+  }
+}
+
+void Branch::require_like(const std::vector<at::Tensor>& carried) const {
+  if (results_.size() != carried.size() || constants_.size() != carried.size()) {
+    throw Refused{"body_fn does not give as many tensors as are carried"};
+  }
+  for (size_t i = 0; i < carried.size(); ++i) {
+    const std::string found = difference(*capture_.session, carried[i], results_[i]);
+    if (!found.empty()) throw Refused{"carried tensor " + std::to_string(i) + " and what body_fn gives: " + found};
+  }
+}
+
 Ref Branch::taken(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "branch_taken");
   PyObject* pred = args.values[0];
@@ -410,7 +521,7 @@ Ref Branch::taken(Capture& capture, const CallArgs& args) {
   const bool decides = is_fake_tensor(pred) && !fake::known_value(unpack_tensor(pred));
   if (!decides || known == capture.memory_.unconditional.end()) return boolean(capture.truth(pred));
   capture.side_exit(BreakReason::DataDependentBranch,
-                    "torch.cond, whose branches are not captured as graphs: " + known->second);
+                    "torch.cond or torch.while_loop, not captured as graphs: " + known->second);
 }
 
 }  // namespace magneto::capture

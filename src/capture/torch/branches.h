@@ -1,4 +1,5 @@
-// Functions that are captured as graphs of their own, for an operator that runs them or not: torch.cond.
+// Functions that are captured as graphs of their own, for an operator that runs them or not, or often: torch.cond and
+// torch.while_loop.
 //
 // A branch is interpreted where it stands, its operators are recorded behind all others, and then taken out of the
 // graph again, as a region: what they read of the graph around is what the region is given. Nothing else of a branch
@@ -11,6 +12,7 @@
 #include <Python.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -43,13 +45,17 @@ struct Shared {
 
 class Branch {
  public:
-  /// A function of `operands`, a tuple or list. Borrowed.
-  Branch(Capture& capture, PyObject* function, PyObject* operands)
-      : capture_(capture), function_(function), operands_(operands) {}
+  /// A function of `operands`, a tuple or list. Borrowed. `carried`: they are tensors, and others in each run: the
+  /// region's first inputs.
+  Branch(Capture& capture, PyObject* function, PyObject* operands, bool carried = false)
+      : capture_(capture), function_(function), operands_(operands), carried_(carried) {}
 
   /// magneto._C.conditional(pred, true_fn, false_fn, operands): the leaves and the structure of the result. None: the
   /// branches are no graphs, as is known by now.
   static Ref conditional(Capture& capture, const CallArgs& args);
+  /// magneto._C.repeated(condition, body, carried), two functions of tensors and a list of these: the tensors behind
+  /// the loop. None, as above.
+  static Ref repeated(Capture& capture, const CallArgs& args);
   /// magneto._C.branch_taken(pred): where they are none.
   static Ref taken(Capture& capture, const CallArgs& args);
 
@@ -63,17 +69,23 @@ class Branch {
   /// are known then: a branch that was traced with fewer is traced again. Throws Refused.
   size_t trace(Shared& shared);
   std::vector<PyObject*> reachable() const;
-  void interpret();
+  Ref fresh_operands(std::vector<graph::ValueId>& ids) const;
+  void interpret(PyObject* operands);
   void take(PyObject* leaves, const Marks& marks);
   void separate(std::vector<at::Tensor>& tensors, const Marks& marks);
   void check(const Marks& marks, const Snapshot& before) const;
   void require_same(const Branch& other) const;
+  void require_predicate() const;
+  void require_like(const std::vector<at::Tensor>& carried) const;
+  void give(const graph::Graph& around, const std::vector<graph::ValueId>& operands, size_t carried);
   std::shared_ptr<const graph::Region> make_region(graph::Cut cut, std::string name);
+  static std::vector<at::Tensor> add_call(Capture& capture, const std::function<std::vector<at::Tensor>()>& record);
   /// The leaves of the result.
   static Ref record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if_false, const Shared& shared);
 
   Capture& capture_;
   PyObject *function_, *operands_;
+  const bool carried_;
   /// Tensors among the leaves of the result, which have no values any more. The others; null: a tensor.
   std::vector<at::Tensor> results_;
   std::vector<Ref> constants_;

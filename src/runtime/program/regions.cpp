@@ -42,6 +42,25 @@ void run_cond(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
   torch::jit::push(*stack, region_of(taken ? if_true : if_false)->run(operands));
 }
 
+/// while_loop(Any condition, Any body, Tensor[] carried, Tensor[] operands) -> Tensor[]
+void run_while_loop(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
+  const std::vector<at::Tensor> operands = torch::jit::pop(*stack).toTensorVector();
+  std::vector<at::Tensor> carried = torch::jit::pop(*stack).toTensorVector();
+  const c10::intrusive_ptr<RegionOperand> body = region_of(torch::jit::pop(*stack));
+  const c10::intrusive_ptr<RegionOperand> condition = region_of(torch::jit::pop(*stack));
+  const auto inputs = [&] {
+    std::vector<at::Tensor> all = carried;
+    all.insert(all.end(), operands.begin(), operands.end());
+    return all;
+  };
+  bool ran = false;
+  for (; condition->run(inputs()).at(0).is_nonzero(); ran = true) carried = body->run(inputs());
+  if (!ran) {
+    for (at::Tensor& tensor : carried) tensor = at::clone(tensor);
+  }
+  torch::jit::push(*stack, std::move(carried));
+}
+
 }  // namespace
 
 c10::IValue region_operand(std::shared_ptr<const TensorComputation> computation) {
@@ -60,6 +79,8 @@ TORCH_LIBRARY_FRAGMENT(magneto, library) {
   };
   define("cond", "(Tensor pred, Any true_graph, Any false_graph, Tensor[] operands) -> Tensor[]",
          [] { return torch::CppFunction::makeFromBoxedFunction<&run_cond>(); });
+  define("while_loop", "(Any condition, Any body, Tensor[] carried, Tensor[] operands) -> Tensor[]",
+         [] { return torch::CppFunction::makeFromBoxedFunction<&run_while_loop>(); });
 }
 
 }  // namespace magneto::runtime
