@@ -75,6 +75,8 @@ class Compilers:
         magneto.exc.InvalidValue: A compiler or the partition can't be called, or the decompositions are no such dict.
     """
 
+    exports = False  # torch.export's has no compilers (magneto/_export.py)
+
     def __init__(
         self,
         fw_compiler: Compiler,

@@ -134,3 +134,27 @@ def test_an_int_that_is_too_large_for_a_tensor() -> None:
             except Exception as error:
                 results.append((type(error), str(error)))
         assert_same(results[0], results[1], exact=True)
+
+
+class Counting(torch.nn.Module):
+    """As torchmetrics counts: `__setattr__` asks whether the number is a Parameter, whose metaclass answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert not isinstance(self.count, torch.nn.Parameter)
+        self.count += 1
+        return x * self.count
+
+
+def test_a_counter_that_a_metaclass_is_asked_about() -> None:
+    model = Counting()
+    compiled = magneto.compile(model)
+    for turn in range(6):
+        assert torch.equal(compiled(torch.ones(3)), torch.full((3,), turn + 1.0))
+    assert model.count == 6 and magneto.stats()["graphs"] == 2

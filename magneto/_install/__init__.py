@@ -18,7 +18,7 @@ import threading
 import torch
 
 from magneto import _log
-from magneto._install import config_modules, dynamo, modules, patched, peer, settings, table
+from magneto._install import config_modules, dynamo, exports, modules, patched, peer, settings, table
 from magneto._install.changes import Changes
 
 _lock = threading.RLock()
@@ -73,8 +73,10 @@ def _put_in_place(changes: Changes) -> None:
     for name, ours in dynamo.COMPILER.items():
         if hasattr(torch.compiler, name):  # else this PyTorch is older
             changes.body(getattr(torch.compiler, name), ours)
-    peer.keep_original("torch.export", "export", torch.export.export)
-    changes.body(torch.export.export, dynamo.export)
+    for name, ours in exports.FUNCTIONS.items():
+        if hasattr(torch.export, name):
+            peer.keep_original("torch.export", name, getattr(torch.export, name))
+            changes.body(getattr(torch.export, name), ours)
     for logging in (torch._logging, torch._logging._internal):
         changes.attribute(logging, "set_logs", _log.set_logs_with_names(logging.set_logs))
     for name in ("torch._dynamo", "torch._inductor"):  # torch would import them in the middle of a capture

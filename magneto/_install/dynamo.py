@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 
 from magneto import _C, _api, _artifacts, _backends, _forward, _options, _stance, exc
-from magneto._install import config_modules, controls, peer, settings, sources, table
+from magneto._install import config_modules, controls, settings, sources, table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -332,7 +332,3 @@ COMPILER: Mapping[str, Callable[..., Any]] = {
         "compiling ahead of time is to come; torch.compiler.load_cache_artifacts loads what was compiled elsewhere",
     ),
 }
-
-export = table.refusing(
-    "torch.export", "it runs PyTorch's compiler: " + table.EXPORT, lambda: peer.original("torch.export", "export")
-)

@@ -41,7 +41,6 @@ class Name(NamedTuple):
 
 _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
-_EXPORT = "use magneto.explain(fn)(*args).graphs, or magneto.uninstall() before torch.export"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
 _ERRORS = "never raised by Magneto, there for `except`"
 _SHAPES = "for sizes that are plain numbers; others decide with bool()"
@@ -78,7 +77,7 @@ _TOP = (
     Name("skip_frame", WORKS, "controls:skip_frame", "what stands before the call is compiled"),
     Name("on_compile_start", WORKS, "controls:on_compile_start"),
     Name("on_compile_end", WORKS, "controls:on_compile_end"),
-    Name("export", TO_COME, "", _EXPORT),
+    Name("export", WORKS, "exports:dynamo_export", "the graph is of ATen operators ([export](guide/export.md))"),
     Name("replay", WORKS, "magneto._debug.record.replay:replay"),
 )
 
@@ -301,8 +300,6 @@ STAND_INS = frozenset({"torch.fx.experimental.symbolic_shapes"})
 
 # Older names of whole packages: the same module objects.
 ALIASES = {"torchdynamo": "torch._dynamo", "torchinductor": "torch._inductor"}
-
-EXPORT = _EXPORT
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _TORCH = os.path.dirname(torch.__file__)

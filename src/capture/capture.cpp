@@ -55,8 +55,6 @@ PyObject* capture_hook(PyThreadState* thread, Frame* frame, int throwflag) {
   return run_frame_plainly(thread, frame, throwflag);
 }
 
-const std::string kDualLevel = "a level of forward-mode AD";
-
 int autocast_nesting() {
   at::autocast::increment_nesting();
   return at::autocast::decrement_nesting();
@@ -198,10 +196,9 @@ Trace Capture::run() {
     value = run_frame(root_);
   } catch (const SideExit&) {
   }
-  if (const BreakSite* site = entry_of_dual_level()) throw restart_before(*site, "the segment ends in " + kDualLevel);
-  if (transform_depth() > thread_state_->transforms) {
-    abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
-  }
+  if (const BreakSite* entry = entry_of_dual_level()) throw restart_before(*entry, "it ends in forward-mode AD");
+  const bool is_open = transform_depth() > thread_state_->transforms;
+  if (is_open) abandon(BreakReason::OpaqueCall, "the segment ends where a transform of torch.func is active");
   return finish(value);
 }
 
@@ -350,9 +347,7 @@ void Capture::side_exit(BreakReason reason, std::string message) {
     throw Retry{};
   }
   if (!frame || backwards_run_) abandon(reason, std::move(message));
-  if (const BreakSite* site = entry_of_dual_level(); site && transform_depth() == 0) {
-    throw restart_before(*site, "in " + kDualLevel + ", " + std::string(break_info(reason).name) + ": " + message);
-  }
+  if (const BreakSite* entry = entry_of_dual_level()) throw restart_before(*entry, "in forward-mode AD, " + message);
   // Frames that can't be cut here: the segment ends in front of the outermost call that led into them.
   const InterpFrame* cut = nullptr;
   std::string inside;

@@ -266,7 +266,9 @@ std::unique_ptr<runtime::Computation> compile(const Request& request, Events& ev
     case Backend::Level::Aten:
       break;
   }
-  if (request.backend.operators == Operators::Users) return compile_by_users(request, events);
+  if (request.backend.operators == Operators::Users) {
+    return is_export(request) ? compile_for_export(request) : compile_by_users(request, events);
+  }
   const cache::Pause without(!request.disk_cache);
   if (!request.needs_grad) return compile_inference(request, events);
   return request.joint ? compile_joint(request, events) : without_joint(request, events);

@@ -32,6 +32,8 @@ struct Request {
   /// What is compiled, for people: where it begins.
   CodePlace start;
   std::string place;
+  /// Of a backend that is made of compilers of users: what the capture assumed, as text.
+  std::string guards;
   bool disk_cache = true;
   /// Zero seconds: nothing is measured.
   runtime::Tuning tuning;
@@ -85,6 +87,9 @@ Compiled compile_parts(const graph::Graph& graph, const CompileWay& way, graph::
 std::unique_ptr<runtime::Computation> call_backend(const Request& request);
 /// What the compilers of a user make of its forward and its backward. (user_compilers.cpp)
 std::unique_ptr<runtime::Computation> compile_by_users(const Request& request, observe::Events& events);
+/// torch.export asks: the computation gives tensors of the right form alone (export.cpp).
+bool is_export(const Request& request);
+std::unique_ptr<runtime::Computation> compile_for_export(const Request& request);
 /// The torch calls one by one, under autograd: there is no joint graph.
 std::unique_ptr<runtime::Computation> without_joint(const Request& request, observe::Events& events);
 /// What the graph's symbols were in the capture.

@@ -147,6 +147,7 @@ Ref module_of(const Context& context, const graph::Graph& graph) {
 bool apply_backend(const Context& context, capture::Trace& trace, const capture::Start& start,
                    observe::Events& events) {
   const Ref module = module_of(context, trace.graph);
+  const bool is_users = context.backend->operators == Backend::Operators::Users;
   compiler::Request request{.graph = trace.graph,
                             .backend = *context.backend,
                             .callable = context.backend_callable.get(),
@@ -158,6 +159,7 @@ bool apply_backend(const Context& context, capture::Trace& trace, const capture:
                             .no_joint = trace.no_joint,
                             .start = place_of(context, start),
                             .place = place_text(place_of(context, start)),
+                            .guards = is_users ? trace.guards->print() : "",
                             .disk_cache = context.settings[&Settings::disk_cache]};
   request.tuning = tuning_of(context, request);
   try {

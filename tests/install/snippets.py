@@ -524,9 +524,8 @@ from torch.export import export
 exported = export(fn, (example_input,))
 print(exported.graph_module.graph)
 """,
-        _refused("magneto.explain(fn)(*args).graphs"),
+        lambda seen: _shows(seen, "call_function[target=torch.ops.aten.mul.Tensor](args = (%x, 2)", "return (add,)"),
         "import torch\n" + EXAMPLE,
-        raises=True,
     ),
     "debugging-disable": Snippet(
         """import torch._dynamo

@@ -42,6 +42,29 @@ void guard_bases(Capture& capture, PyTypeObject* type) {
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) capture.guards.bases(type);
 }
 
+using Native = bool (*)(PyObject* object, PyObject* cls);
+
+bool ask_isinstance(PyObject* object, PyObject* cls) { return native_answer(PyObject_IsInstance(object, cls)); }
+
+/// Without asking the metaclass.
+bool ask_type(PyObject* object, PyObject* cls) {
+  static constinit Imported check("builtins", "type.__instancecheck__");
+  return checked(PyObject_CallFunctionObjArgs(check.get(), cls, object, nullptr)).get() == Py_True;
+}
+
+/// By the classes that the object has; `native` decides where nothing is to be interpreted.
+bool is_by_class(Capture& capture, PyObject* object, PyObject* cls, Native native) {
+  PyTypeObject* type = Py_TYPE(object);
+  guard_bases(capture, type);
+  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(cls))) return true;
+  PyObject* const said = lookup_in_type(type, MAGNETO_STR("__class__"));
+  if (!said || Py_TYPE(said) == &PyGetSetDescr_Type) return native(object, cls);
+  Ref other = capture.lookup_attr(object, MAGNETO_STR("__class__"));  // an object that passes for another
+  if (!other || !PyType_Check(other.get())) return false;
+  guard_bases(capture, reinterpret_cast<PyTypeObject*>(other.get()));
+  return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(other.get()), reinterpret_cast<PyTypeObject*>(cls));
+}
+
 /// As PyObject_IsInstance. `value` may stand for something; only the program's own code may look at more than its type.
 bool is_instance(Capture& capture, PyObject* value, PyObject* cls) {
   PyObject* const object = sample_of(value);
@@ -51,14 +74,7 @@ bool is_instance(Capture& capture, PyObject* value, PyObject* cls) {
   if (auto answer = ask_metaclass(capture, cls, value, MAGNETO_STR("__instancecheck__"), abc_instance_check)) {
     return *answer;
   }
-  guard_bases(capture, type);
-  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(cls))) return true;
-  PyObject* const said = lookup_in_type(type, MAGNETO_STR("__class__"));
-  if (!said || Py_TYPE(said) == &PyGetSetDescr_Type) return native_answer(PyObject_IsInstance(object, cls));
-  Ref other = capture.lookup_attr(object, MAGNETO_STR("__class__"));  // an object that passes for another
-  if (!other || !PyType_Check(other.get())) return false;
-  guard_bases(capture, reinterpret_cast<PyTypeObject*>(other.get()));
-  return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(other.get()), reinterpret_cast<PyTypeObject*>(cls));
+  return is_by_class(capture, object, cls, ask_isinstance);
 }
 
 /// As PyObject_IsSubclass.
@@ -97,6 +113,12 @@ Ref handle_isinstance(Capture& capture, const CallArgs& args) {
   return boolean(any_class(classes.get(), [&](PyObject* cls) { return is_instance(capture, object, cls); }));
 }
 
+/// What metaclasses written in Python end with: super().__instancecheck__(instance).
+Ref handle_type_instancecheck(Capture& capture, const CallArgs& args) {
+  check_count(args, 2, 2, "__instancecheck__");
+  return boolean(is_by_class(capture, sample_of(args.values[1]), args.values[0], ask_type));
+}
+
 Ref handle_issubclass(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "issubclass");
   Ref classes = capture.resolve_deep(args.values[1]);
@@ -120,6 +142,7 @@ std::span<const HandlerRow> class_handlers() {
   static constexpr HandlerRow rows[] = {
       {"builtins.isinstance", handle_isinstance},
       {"builtins.issubclass", handle_issubclass},
+      {"type.__instancecheck__", handle_type_instancecheck},
       {"_abc._abc_instancecheck", handle_abc_instancecheck},
       {"_abc._abc_subclasscheck", handle_abc_subclasscheck},
   };

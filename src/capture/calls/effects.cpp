@@ -89,7 +89,8 @@ void find_habits(Effect& effect) {
   effect.compares = name.starts_with("_heapq.") || name.starts_with("_bisect.") ||
                     std::ranges::any_of(comparing, [&](std::string_view end) { return name.ends_with(end); });
   effect.sets_attribute = name.ends_with("object.__setattr__") || name == "builtins.setattr";
-  effect.asks_class = name == "builtins.isinstance" || name == "_abc._abc_instancecheck";
+  effect.asks_class =
+      name == "builtins.isinstance" || name == "type.__instancecheck__" || name == "_abc._abc_instancecheck";
   effect.appends = name == "list.append";
   effect.calls_first = name == "_functools.reduce";
   static constexpr std::string_view computing[] = {"builtins.min", "builtins.max", "builtins.sum", "math.prod"};

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/forward_grad.h>
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -30,7 +31,7 @@ using torch::autograd::ForwardADLevel;
 
 struct DualLevel {
   uint64_t number;
-  BreakSite site;  // the call that entered it
+  std::optional<BreakSite> entry;  // the call that entered it; none: a transform did
 };
 
 /// The levels of forward-mode AD that the capture of this thread has entered: PyTorch's are the process's.
@@ -51,11 +52,15 @@ BreakSite entry_of_level(const InterpFrame* f) {
 
 Ref enter_dual_level(Capture& capture, const CallArgs& args) {
   if (!args.values.empty()) capture.side_exit(BreakReason::OpaqueCall, "call of torch._C._enter_dual_level");
-  dual_levels.push_back({ForwardADLevel::get_next_idx(), entry_of_level(capture.frame)});
+  const bool inside = transform_depth() > 0;
+  dual_levels.push_back({ForwardADLevel::get_next_idx(), std::nullopt});
+  if (!inside) dual_levels.back().entry = entry_of_level(capture.frame);
   return checked(PyLong_FromUnsignedLongLong(dual_levels.back().number));
 }
 
-const BreakSite* entry_of_dual_level() { return dual_levels.empty() ? nullptr : &dual_levels.front().site; }
+const BreakSite* entry_of_dual_level() {
+  return dual_levels.empty() || !dual_levels.front().entry ? nullptr : &*dual_levels.front().entry;
+}
 
 bool is_transforming() {
   return !dual_levels.empty() || transform_depth() > 0 || at::impl::VmapMode::current_vmap_level() > 0;

@@ -33,7 +33,7 @@ bool is_transforming();
 /// A level of forward-mode AD. No segment ends inside: it ends in front of the call that entered the outermost one.
 Ref enter_dual_level(Capture& capture, const CallArgs& args);
 Ref exit_dual_level(Capture& capture, const CallArgs& args);
-/// Null: none is active.
+/// Null: none is active, but for those that transforms entered.
 const BreakSite* entry_of_dual_level();
 
 }  // namespace magneto::capture

@@ -1,0 +1,189 @@
+"""The arguments of what is exported: their names in the graph, and which of their sizes vary."""
+
+from __future__ import annotations
+
+import collections
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils import _pytree as pytree
+
+from magneto import exc
+
+Bounds = tuple[str, int | None, int | None]  # the name of a size, its least and its largest value
+Path = tuple[Any, ...]
+
+
+class Leaf(NamedTuple):
+    """A tensor or constant among the arguments."""
+
+    name: str
+    path: Path  # parameter, then keys
+    where: str  # as messages say it: "*args[0]", "**kwargs['mask']"
+    value: Any
+
+
+def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
+    """One for each positional argument."""
+    names: list[str] = []
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}_{i}" for i in range(count - len(names))]
+        elif parameter.kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    return [*names, *(f"args_{i}" for i in range(len(names), count))][:count]
+
+
+def leaves_of(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Leaf]:
+    """The leaves of (args, kwargs), in the order in which they are flattened, with names of their own."""
+    taken: set[str] = {"self", "target", "constants", "unflatten"}
+    leaves = []
+    for path, value in pytree.tree_flatten_with_path((args, dict(kwargs)))[0]:
+        keys = tuple(_key(entry) for entry in path)
+        first = names[keys[1]] if keys[0] == 0 else str(keys[1])
+        full = (first, *keys[2:])
+        name = identifier("_".join(map(str, full)))
+        while name in taken:
+            name += "_1"
+        taken.add(name)
+        where = ("*args" if keys[0] == 0 else "**kwargs") + "".join(f"[{key!r}]" for key in keys[1:])
+        leaves.append(Leaf(name, full, where, value))
+    return leaves
+
+
+def identifier(text: str) -> str:
+    """A name in code."""
+    name = re.sub(r"\W", "_", text.lower()) or "_"
+    return f"_{name}" if name[0].isdigit() else name
+
+
+def _key(entry: Any) -> Any:
+    for attribute in ("idx", "key", "name"):
+        if hasattr(entry, attribute):
+            return getattr(entry, attribute)
+    return str(entry)
+
+
+# -- sizes that vary
+
+
+class Sizes(NamedTuple):
+    """Which sizes of the leaves vary: by leaf, by dimension."""
+
+    asked: dict[str, dict[int, Bounds]]  # an error where the program can't do without the number
+    tried: dict[str, dict[int, Bounds]]  # the program's number where it can't
+
+    def by_dimension(self) -> dict[tuple[str, int], Bounds]:
+        """All of them: (argument, dimension) -> bounds."""
+        return {(name, dim): bounds for all in self for name, dims in all.items() for dim, bounds in dims.items()}
+
+    def declared(self, leaves: Sequence[Leaf]) -> dict[str, tuple[Any, ...]]:
+        """For the core: parameter -> dimensions, each None or (name, low, high, in several places)."""
+        both = {name: {**self.tried.get(name, {}), **self.asked.get(name, {})} for name in {*self.asked, *self.tried}}
+        uses = collections.Counter(bounds[0] for dims in both.values() for bounds in dims.values())
+        tensors = {leaf.name: leaf.value for leaf in leaves}
+        return {
+            name: tuple((*dims[i], uses[dims[i][0]] > 1) if i in dims else None for i in range(tensors[name].dim()))
+            for name, dims in both.items()
+        }
+
+
+def sizes_of(dynamic_shapes: Any, names: Sequence[str], leaves: Sequence[Leaf], args: Any, kwargs: Any) -> Sizes:
+    """Reads `dynamic_shapes`: a dict by parameter, or a tuple or list by position; None: no size varies."""
+    sizes = Sizes({}, {})
+    if dynamic_shapes is None:
+        return sizes
+    if hasattr(dynamic_shapes, "dynamic_shapes"):  # ShapesCollection, AdditionalInputs
+        if type(dynamic_shapes).__name__ != "ShapesCollection":
+            raise exc.NotYet(
+                f"torch.export.export(dynamic_shapes={type(dynamic_shapes).__name__}(...)): name the sizes"
+            )
+        dynamic_shapes = _collected(dynamic_shapes, leaves)
+    known = {leaf.path[0] for leaf in leaves}
+    if isinstance(dynamic_shapes, Mapping):
+        by_parameter = dict(dynamic_shapes)
+        for name in by_parameter:
+            if name not in known and name not in names and name not in kwargs:
+                raise exc.InvalidName("argument in dynamic_shapes", str(name), sorted(map(str, known)))
+    elif isinstance(dynamic_shapes, (tuple, list)):
+        if len(dynamic_shapes) != len(args) + len(kwargs):
+            raise exc.InvalidValue(
+                f"dynamic_shapes has {len(dynamic_shapes)} entries; there are {len(args) + len(kwargs)} arguments"
+            )
+        by_parameter = dict(zip([*names, *kwargs], dynamic_shapes, strict=True))
+    else:
+        raise exc.InvalidValue(f"dynamic_shapes takes a dict, tuple or list, not {dynamic_shapes!r}")
+    for leaf in leaves:
+        found: Any = by_parameter.get(leaf.path[0])
+        for key in leaf.path[1:]:
+            found = None if found is None else _entry(found, key, leaf)
+        if isinstance(leaf.value, torch.Tensor):
+            _read_tensor(leaf, found, sizes)
+        elif found is not None:
+            raise exc.NotYet(f"dynamic_shapes of {leaf.where}, a {type(leaf.value).__name__}: only tensors' sizes vary")
+    return sizes
+
+
+def _collected(collection: Any, leaves: Sequence[Leaf]) -> dict[str, Any]:
+    shapes = {leaf.path: collection._shapes.get(id(leaf.value)) for leaf in leaves}
+    nested = [path for path, shape in shapes.items() if shape is not None and len(path) > 1]
+    if nested:
+        raise exc.NotYet("ShapesCollection of tensors in containers: give dynamic_shapes as a dict")
+    return {path[0]: shape for path, shape in shapes.items() if len(path) == 1}
+
+
+def _entry(found: Any, key: Any, leaf: Leaf) -> Any:
+    try:
+        return found.get(key) if isinstance(found, Mapping) else found[key]
+    except (TypeError, IndexError, KeyError):
+        raise exc.InvalidValue(f"dynamic_shapes has no entry for {leaf.where}: {found!r}") from None
+
+
+def _read_tensor(leaf: Leaf, entry: Any, sizes: Sizes) -> None:
+    if entry is None:
+        return
+    if isinstance(entry, Mapping):
+        dims = dict(entry)
+    elif isinstance(entry, (tuple, list)):
+        if len(entry) != leaf.value.dim():
+            raise exc.InvalidValue(
+                f"dynamic_shapes of {leaf.where} has {len(entry)} entries; it has {leaf.value.dim()} dimensions"
+            )
+        dims = dict(enumerate(entry))
+    else:
+        raise exc.InvalidValue(
+            f"dynamic_shapes of {leaf.where} takes a dict from dimensions, or a tuple, not {entry!r}"
+        )
+    for dim, what in dims.items():
+        if not isinstance(dim, int) or not -leaf.value.dim() <= dim < leaf.value.dim():
+            raise exc.InvalidValue(f"dynamic_shapes of {leaf.where}: it has no dimension {dim!r}")
+        _read_dimension(leaf, dim % leaf.value.dim(), what, sizes)
+
+
+def _read_dimension(leaf: Leaf, dim: int, what: Any, sizes: Sizes) -> None:
+    where, size = f"{leaf.where}.shape[{dim}]", leaf.value.shape[dim]
+    kind = type(what).__name__
+    if what is None or (kind == "_DimHint" and what.type.name == "STATIC"):
+        return
+    if type(what) is int:
+        if what != size:
+            raise exc.InvalidValue(f"dynamic_shapes: {where} is {size} in the example, not {what}")
+        return
+    if kind == "_DimHint":
+        to = sizes.tried if what.type.name == "AUTO" else sizes.asked
+        bounds = (where, getattr(what, "min", None), getattr(what, "max", None))
+    elif kind == "Dim":
+        to, bounds = sizes.asked, (what.__name__, what.min, what.max if isinstance(what.max, int) else None)
+    else:
+        raise exc.NotYet(f"dynamic_shapes: {where} as {what!r}, computed from another size: give it a Dim of its own")
+    _, low, high = bounds
+    if (low is not None and size < low) or (high is not None and size > high):
+        raise exc.InvalidValue(f"dynamic_shapes: {where} is {size} in the example, outside of [{low}, {high}]")
+    to.setdefault(leaf.name, {})[dim] = bounds

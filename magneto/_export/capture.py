@@ -1,0 +1,479 @@
+"""A call as an exported program: the function that is captured, and what the core's graph becomes."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportGraphSignature
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.utils import _pytree as pytree
+
+from magneto import _C, _aot, _api, _arguments, config, exc
+from magneto._export import arguments, program
+
+Node = torch.fx.Node
+
+_UNBOUNDED = 1 << 62
+_SHAPES = "SHAPE_ENV: "
+
+# A size in the sources of the captured function's inputs.
+_SIZE = re.compile(r"L\['(\w+)'\]\.size\(\)\[(\d+)\]")
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+
+
+def not_yet(what: str) -> exc.NotYet:
+    """For what PyTorch's export takes, and this one does not."""
+    return exc.NotYet(f"torch.export.export: {what} is not supported yet.")
+
+
+def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: Any) -> None:
+    """Raises for what can't be exported at all."""
+    if not callable(mod) or isinstance(mod, type):
+        raise exc.InvalidValue(f"torch.export.export takes a module or a function, not {mod!r}")
+    if not isinstance(args, tuple):
+        raise exc.InvalidValue(
+            f"torch.export.export: the example arguments are a tuple, (x,), not a {type(args).__name__}"
+        )
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise exc.InvalidValue(f"torch.export.export: kwargs is a dict, not a {type(kwargs).__name__}")
+    if isinstance(mod, torch.jit.ScriptModule):
+        raise not_yet("a TorchScript module")
+    if preserved:
+        raise not_yet(f"preserve_module_call_signature={preserved!r}")
+
+
+def export(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> program.ExportedProgram:
+    """See magneto._export.export."""
+    target = _api._original(mod)
+    function = target.forward if isinstance(target, torch.nn.Module) else target
+    names = arguments.parameter_names(function, len(args))
+    leaves = arguments.leaves_of(names, args, kwargs)
+    for leaf in leaves:
+        if not isinstance(leaf.value, (torch.Tensor, int, float, bool, str, type(None))):
+            raise not_yet(f"{leaf.where}, an object of type {type(leaf.value).__name__}")
+    sizes = arguments.sizes_of(dynamic_shapes, names, leaves, args, kwargs)
+    in_spec = pytree.tree_flatten((args, kwargs))[1]
+    try:
+        captured = _capture(target, leaves, in_spec, sizes)
+    except exc.ConstraintViolation:
+        if not sizes.tried:
+            raise
+        sizes = arguments.Sizes(sizes.asked, {})  # Dim.AUTO
+        captured = _capture(target, leaves, in_spec, sizes)
+    return _Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs)).build()
+
+
+# -- capture
+
+
+class _Captured(_aot.Compilers):
+    """The backend that takes the graph. The computation that it gives makes empty tensors, each a result's sign."""
+
+    exports = True
+
+    def __init__(self) -> None:
+        super().__init__(_aot.nop)
+        self.module: Any = None
+        self.inputs: list[Any] = []
+        self.names: list[str] = []
+        self.writes: list[int] = []
+        self.symbols: list[tuple[str, int, int, int, int | None, int]] = []
+        self.conditions: list[str] = []  # on sizes
+        self.outputs: list[torch.Tensor] = []
+        self.result: Any = None
+
+    def export(
+        self, module: Any, inputs: list[Any], names: list[str], writes: list[int], symbols: list[Any], guards: str
+    ) -> Callable[..., Any]:
+        """src/compiler/export.cpp calls it."""
+        if self.module is not None:
+            raise not_yet("a program with several graphs")
+        self.module, self.inputs, self.names, self.writes, self.symbols = module, inputs, names, writes, symbols
+        self.conditions = [line.removeprefix(_SHAPES) for line in guards.splitlines() if line.startswith(_SHAPES)]
+        results = next(iter(reversed(module.graph.nodes))).args[0][len(writes) :]
+        self.outputs = [_empty(node.meta["val"]) for node in results]
+        return lambda *inputs: list(self.outputs)
+
+
+def _empty(like: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
+
+
+def _capture(target: Any, leaves: Sequence[arguments.Leaf], in_spec: Any, sizes: arguments.Sizes) -> _Captured:
+    captured = _Captured()
+    function = _function(target, leaves, in_spec)
+    options = _arguments.core_options(fullgraph=True, backend=captured)
+    options["shapes"], options["dynamic"] = sizes.declared(leaves) or None, False
+    compiled = _C.compile(function, options)
+    state = _State(target)
+    before = config.joint_graph
+    config.joint_graph = False
+    try:
+        captured.result = compiled(*[leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)])
+    finally:
+        config.joint_graph = before
+        changed = state.put_back()
+    if captured.module is None:  # nothing is computed
+        graph = torch.fx.Graph()
+        graph.output(())
+        captured.module = torch.fx.GraphModule({}, graph)
+    if changed:
+        raise exc.Unsupported(
+            f"torch.export.export: the program sets {changed}, which an exported program can't: keep it in a buffer, "
+            "and write that in place (`self.steps.add_(1)`), or return it"
+        )
+    return captured
+
+
+class _State:
+    """The attributes of the modules: exporting leaves them as they are."""
+
+    def __init__(self, target: Any) -> None:
+        modules = target.named_modules() if isinstance(target, torch.nn.Module) else []
+        self._kept = [(name, module, _dicts(module)) for name, module in modules]
+
+    def put_back(self) -> str:
+        """The first one that has changed, for messages."""
+        changed = ""
+        for name, module, before in self._kept:
+            for kept, now in zip(before, (vars(module), module._parameters, module._buffers), strict=True):
+                different = [key for key in {*kept, *now} if kept.get(key, self) is not now.get(key, self)]
+                if not different:
+                    continue
+                changed = changed or ".".join(filter(None, ("self", name, different[0])))
+                now.clear()
+                now.update(kept)
+        return changed
+
+
+def _dicts(module: torch.nn.Module) -> tuple[dict[str, Any], ...]:
+    return dict(vars(module)), dict(module._parameters), dict(module._buffers)
+
+
+def _function(target: Any, leaves: Sequence[arguments.Leaf], in_spec: Any) -> Callable[..., Any]:
+    """A function of the tensors alone: constants and the way they are put together are in its text."""
+    tensors = [leaf.name for leaf in leaves if isinstance(leaf.value, torch.Tensor)]
+    constants: list[Any] = []
+    texts = []
+    for leaf in leaves:
+        if isinstance(leaf.value, torch.Tensor):
+            texts.append(leaf.name)
+        else:
+            texts.append(f"constants[{len(constants)}]")
+            constants.append(leaf.value)
+    specs: list[Any] = []
+    args, kwargs = in_spec.children()
+    rest = iter(texts)
+    given = [_text(child, rest, specs) for child in args.children()]
+    named = [
+        f"**{{{key!r}: {_text(child, rest, specs)}}}"
+        for key, child in zip(kwargs.context, kwargs.children(), strict=True)
+    ]
+    text = f"def forward({', '.join(tensors)}):\n    return target({', '.join([*given, *named])})\n"
+    filename = f"<torch.export {len(linecache.cache)}>"
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    scope = {"target": target, "constants": tuple(constants), "unflatten": pytree.tree_unflatten, "specs": specs}
+    exec(compile(text, filename, "exec"), scope)
+    return scope["forward"]  # type: ignore[no-any-return]
+
+
+def _text(spec: Any, leaves: Any, specs: list[Any]) -> str:
+    """The expression that makes an argument of its leaves."""
+    if spec.is_leaf():
+        return str(next(leaves))
+    if spec.type in (list, tuple, dict):
+        items = [_text(child, leaves, specs) for child in spec.children()]
+        if spec.type is list:
+            return f"[{', '.join(items)}]"
+        if spec.type is tuple:
+            return f"({''.join(f'{item}, ' for item in items)})"
+        if all(isinstance(key, (str, int)) for key in spec.context):
+            return f"{{{', '.join(f'{key!r}: {item}' for key, item in zip(spec.context, items, strict=True))}}}"
+        raise not_yet(f"a dict with the keys {spec.context!r} among the arguments")
+    items = [str(next(leaves)) for _ in range(spec.num_leaves)]
+    specs.append(spec)
+    return f"unflatten([{', '.join(items)}], specs[{len(specs) - 1}])"
+
+
+# -- the program
+
+
+def _last_name(source: str) -> str:
+    """Of `G['table']` and `L['self'].scale`: table, scale."""
+    return str(re.findall(r"\w+", source)[-1])
+
+
+class _Assembly:
+    """The core's graph with placeholders in PyTorch's order: parameters, buffers, constants, arguments."""
+
+    def __init__(
+        self,
+        target: Any,
+        captured: _Captured,
+        leaves: Sequence[arguments.Leaf],
+        sizes: arguments.Sizes,
+        in_spec: Any,
+        examples: Any,
+    ) -> None:
+        self._captured, self._leaves, self._in_spec, self._examples = captured, leaves, in_spec, examples
+        self._sizes = sizes
+        self._module = target if isinstance(target, torch.nn.Module) else torch.nn.Module()
+        self._graph = torch.fx.Graph()
+        self._input_specs: list[InputSpec] = []
+        self._constants: dict[str, Any] = {}
+        self._homes: dict[int, tuple[Node, InputSpec]] = {}  # by id of the tensor
+        self._used: set[str] = set()
+        self._made: dict[Node, Node] = {}
+
+    def build(self) -> program.ExportedProgram:
+        """Everything together."""
+        self._add_state()
+        old = list(self._captured.module.graph.nodes)
+        symbols = {name for name, *_ in self._captured.symbols}
+        inputs = [node for node in old if node.op == "placeholder" and node.target not in symbols]
+        lifted = [node for node in old if node.op == "get_attr"]
+        self._add_constants(lifted)
+        self._add_arguments()
+        self._add_sizes(old)
+        for node, value, name in zip(inputs, self._captured.inputs, self._captured.names, strict=True):
+            self._made[node] = self._homes[id(value)][0] if id(value) in self._homes else self._number(name)
+        for node in old:
+            if node in self._made or node.op == "placeholder":
+                continue
+            if node.op == "output":
+                break
+            if node.op == "call_method":  # `item()` of an input that is a number
+                self._made[node] = self._made[node.args[0]]  # type: ignore[index]
+                continue
+            name = str(node.target).removeprefix("aten.").partition(".")[0] if node.op == "call_function" else node.name
+            made = self._graph.create_node(
+                node.op,
+                node.target,
+                torch.fx.node.map_arg(node.args, self._made.__getitem__),
+                torch.fx.node.map_arg(node.kwargs, self._made.__getitem__),
+                "getitem" if node.name.startswith("getitem") else arguments.identifier(name),
+            )
+            made.meta = dict(node.meta)
+            self._made[node] = made
+        results, out_spec = pytree.tree_flatten(self._captured.result)
+        output_specs = self._add_outputs(old[-1], results)
+        graph_module = torch.fx.GraphModule(self._root(lifted), self._graph)
+        signature = ExportGraphSignature(input_specs=self._input_specs, output_specs=output_specs)
+        return program.ExportedProgram(self._parts(graph_module, signature, out_spec))
+
+    def _parts(self, graph_module: Any, signature: ExportGraphSignature, out_spec: Any) -> program.Parts:
+        call = ModuleCallSignature(
+            inputs=[spec.arg for spec in signature.input_specs if spec.kind is InputKind.USER_INPUT],
+            outputs=[spec.arg for spec in signature.output_specs if spec.kind is OutputKind.USER_OUTPUT],
+            in_spec=self._in_spec,
+            out_spec=out_spec,
+            forward_arg_names=list(dict.fromkeys(str(leaf.path[0]) for leaf in self._leaves)),
+        )
+        state = {**dict(self._module.named_parameters()), **dict(self._module.named_buffers())}
+        return program.Parts(
+            graph_module=graph_module,
+            signature=signature,
+            state_dict=dict(self._module.state_dict(keep_vars=True)),
+            constants=self._constants,
+            module_call_graph=[ModuleCallEntry(fqn="", signature=call)],
+            example_inputs=self._examples,
+            checks=self._checks(),
+            module_state=state,
+        )
+
+    def _root(self, lifted: Sequence[Node]) -> dict[str, Any]:
+        return {
+            str(node.target): getattr(self._captured.module, str(node.target))
+            for node in lifted
+            if node.op == "get_attr" and self._made[node].op == "get_attr"
+        }
+
+    # -- placeholders
+
+    def _place(self, name: str, value: Any, spec: Callable[[Any], InputSpec]) -> Node:
+        while name in self._used:
+            name += "_1"
+        self._used.add(name)
+        node = self._graph.placeholder(name)
+        if isinstance(value, torch.Tensor):
+            node.meta["val"] = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+        made = spec(TensorArgument(name=node.name))
+        self._input_specs.append(made)
+        self._homes.setdefault(id(value), (node, made))
+        return node
+
+    def _add_state(self) -> None:
+        for name, parameter in self._module.named_parameters():
+            self._place(
+                f"p_{arguments.identifier(name)}",
+                parameter,
+                lambda arg, name=name: InputSpec(InputKind.PARAMETER, arg, name),  # type: ignore[misc]
+            )
+        kept = self._module.state_dict(keep_vars=True)
+        for name, buffer in self._module.named_buffers():
+            if name not in kept:
+                self._constants[name] = buffer
+            self._place(
+                f"b_{arguments.identifier(name)}",
+                buffer,
+                lambda arg, name=name: InputSpec(InputKind.BUFFER, arg, name, persistent=name in kept),  # type: ignore[misc]
+            )
+
+    def _add_constants(self, lifted: Sequence[Node]) -> None:
+        """Tensors from outside that are neither arguments nor state, and those that the code says."""
+        own = {id(leaf.value) for leaf in self._leaves}
+        attributes = {
+            id(value): f"{prefix}.{name}" if prefix else name
+            for prefix, module in self._module.named_modules()
+            for name, value in vars(module).items()
+        }
+        for name, value in zip(self._captured.names, self._captured.inputs, strict=True):
+            if id(value) not in self._homes and id(value) not in own and not _SIZE.search(name):
+                self._add_constant(attributes.get(id(value)) or _last_name(name), value)
+        for node in lifted:
+            value = getattr(self._captured.module, str(node.target))
+            if isinstance(value, torch.Tensor):
+                self._made[node] = self._add_constant(f"lifted_tensor_{len(self._constants)}", value)
+
+    def _add_constant(self, name: str, value: torch.Tensor) -> Node:
+        self._constants[name] = value.detach() if not isinstance(value, torch.nn.Parameter) else value
+        spec = functools.partial(InputSpec, InputKind.CONSTANT_TENSOR, target=name)
+        return self._place(f"c_{arguments.identifier(name)}", value, spec)
+
+    def _add_arguments(self) -> None:
+        for leaf in self._leaves:
+            if isinstance(leaf.value, torch.Tensor):
+                self._place(leaf.name, leaf.value, lambda arg: InputSpec(InputKind.USER_INPUT, arg, None))
+            else:
+                constant = ConstantArgument(name=leaf.name, value=leaf.value)
+                self._place(leaf.name, leaf, lambda arg, spec=constant: InputSpec(InputKind.USER_INPUT, spec, None))  # type: ignore[misc]
+
+    # -- sizes
+
+    def _add_sizes(self, old: Sequence[Node]) -> None:
+        """What the core has as inputs, numbers, is read from the tensors."""
+        placeholders = {node.target: node for node in old if node.op == "placeholder"}
+        for name, position, dim, *_ in self._captured.symbols:
+            node = placeholders[name]
+            if not node.users:
+                continue
+            holder = self._homes[id(self._captured.inputs[position])][0]
+            size = self._graph.create_node(
+                "call_function", torch.ops.aten.sym_size.int, (holder, dim), {}, f"sym_size_int_{name}"
+            )
+            size.meta["symbol"] = name
+            self._made[node] = size
+
+    def _number(self, source: str) -> Any:
+        """What the program computed from sizes and put beside a tensor: `(L['x'].size()[0] + 1)`."""
+        by_name = {node.name: node for node in self._graph.nodes}
+
+        def made(expression: ast.expr) -> Any:
+            match expression:
+                case ast.Constant(value=value):
+                    return value
+                case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+                    return self._graph.call_function(_OPERATORS[type(op)], (made(left), made(right)))
+                case ast.UnaryOp(op=ast.USub(), operand=operand):
+                    return self._graph.call_function(operator.neg, (made(operand),))
+            tensor, dim = _SIZE.fullmatch(ast.unparse(expression)).groups()  # type: ignore[union-attr]
+            return self._graph.call_function(torch.ops.aten.sym_size.int, (by_name[tensor], int(dim)))
+
+        try:
+            return made(ast.parse(source, mode="eval").body)
+        except (AttributeError, KeyError, SyntaxError):
+            raise not_yet(f"the number {source} beside a tensor, where sizes vary") from None
+
+    def _checks(self) -> program.Checks:
+        ranges: dict[str, program.Range] = {}
+        bound: dict[tuple[str, int], str] = {}  # by argument and dimension
+        names = {id(leaf.value): leaf.name for leaf in self._leaves}
+        for symbol, position, dim, low, high, _ in self._captured.symbols:
+            bound[names[id(self._captured.inputs[position])], dim] = symbol
+            ranges[symbol] = program.Range(max(low, 0), high if high is not None and high < _UNBOUNDED else None)
+        declared = self._sizes.by_dimension()
+        symbols = {declared[place][0]: symbol for place, symbol in bound.items() if place in declared}
+        for place, (name, least, most) in declared.items():  # of the rest no operator depends
+            if place not in bound and name not in symbols:
+                symbols[name] = f"s{len(ranges)}"
+                ranges[symbols[name]] = program.Range(least or 0, most)
+            bound.setdefault(place, symbols[name])
+        expected = []
+        for leaf in self._leaves:
+            if isinstance(leaf.value, torch.Tensor):
+                sizes = tuple(bound.get((leaf.name, dim), size) for dim, size in enumerate(leaf.value.shape))
+                expected.append(program.Expected(leaf.name, leaf.where, sizes, leaf.value.dtype, None))
+            else:
+                expected.append(program.Expected(leaf.name, leaf.where, None, None, leaf.value))
+        return program.Checks(self._in_spec, expected, ranges, self._captured.conditions)
+
+    # -- outputs
+
+    def _add_outputs(self, output: Node, results: Sequence[Any]) -> list[OutputSpec]:
+        returned: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+        written = len(self._captured.writes)
+        nodes: list[Any] = []
+        specs = []
+        new_value: dict[int, Node] = {}
+        for position, node in zip(self._captured.writes, returned, strict=False):
+            value = self._captured.inputs[position]
+            home, spec = self._homes[id(value)]
+            kinds = {
+                InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
+                InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
+                InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
+            }
+            if spec.kind not in kinds:
+                raise not_yet(f"writing to a tensor from outside, {self._captured.names[position]}")
+            new_value[id(value)] = self._made[node]
+            nodes.append(self._made[node])
+            target = spec.target if spec.target is not None else home.name
+            specs.append(OutputSpec(kinds[spec.kind], TensorArgument(name=nodes[-1].name), target))
+        signs = {id(sign): node for sign, node in zip(self._captured.outputs, returned[written:], strict=True)}
+        for index, result in enumerate(results):
+            if isinstance(result, torch.Tensor):
+                nodes.append(self._node_of(result, signs, new_value, index))
+                specs.append(OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(name=nodes[-1].name), None))
+                continue
+            if not isinstance(result, (int, float, bool, str, type(None))):
+                raise not_yet(f"an object of type {type(result).__name__} among the results")
+            if type(result) is int and self._sizes.by_dimension():
+                raise not_yet("an int among the results where sizes vary: return a tensor")
+            nodes.append(result)
+            specs.append(OutputSpec(OutputKind.USER_OUTPUT, ConstantArgument(name="", value=result), None))
+        self._graph.output(tuple(nodes))
+        return specs
+
+    def _node_of(
+        self, result: torch.Tensor, signs: Mapping[int, Node], written: Mapping[int, Node], index: int
+    ) -> Node:
+        if id(result) in signs:
+            return self._made[signs[id(result)]]
+        if id(result) in written:
+            return written[id(result)]
+        if id(result) in self._homes:
+            return self._homes[id(result)][0]
+        raise not_yet(f"result {index}, a tensor that the program does not compute")

@@ -1,0 +1,283 @@
+"""The ExportedProgram that Magneto's export gives: PyTorch's class, with its own `module()`."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.export import ExportedProgram as TorchProgram
+from torch.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+from magneto import exc
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+    """The values that a size may have."""
+
+    lower: int
+    upper: int | None  # None: any
+
+    def __repr__(self) -> str:
+        return f"VR[{self.lower}, {'int_oo' if self.upper is None else self.upper}]"
+
+
+class Expected(NamedTuple):
+    """What a leaf of the arguments must be: a tensor with these sizes (of each, a number or a symbol), or a value."""
+
+    name: str
+    where: str
+    sizes: tuple[int | str, ...] | None
+    dtype: torch.dtype | None
+    value: Any
+
+
+class Checks(NamedTuple):
+    """What `module()` checks of its arguments."""
+
+    in_spec: Any
+    leaves: list[Expected]
+    ranges: dict[str, Range]
+    conditions: Sequence[str]  # on sizes, in Python: `L['x'].size()[0] % 2 == 0`
+
+    def flat(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves; raises where they are not what was exported for."""
+        names = list(self.in_spec.children()[1].context)
+        ordered = {name: kwargs[name] for name in names if name in kwargs}
+        ordered.update(kwargs)
+        leaves, spec = pytree.tree_flatten((args, ordered))
+        if spec != self.in_spec:
+            raise ValueError(
+                "Trying to flatten user inputs with exported input tree spec: \n"
+                f"{self.in_spec}\nbut actually got inputs with tree spec of: \n{spec}"
+            )
+        sizes: dict[str, tuple[int, str]] = {}
+        for leaf, expected in zip(leaves, self.leaves, strict=True):
+            self._check(leaf, expected, sizes)
+        tensors = {expected.name: leaf for leaf, expected in zip(leaves, self.leaves, strict=True)}
+        for condition in self.conditions:
+            if not eval(condition, {"L": tensors}):
+                broken = [part for part in condition.split(" and ") if not eval(part, {"L": tensors})]
+                raise RuntimeError(f"Guard failed: {broken[0]}: the program was exported for such sizes")
+        return leaves
+
+    def _check(self, leaf: Any, expected: Expected, sizes: dict[str, tuple[int, str]]) -> None:
+        where = expected.where
+        if expected.sizes is None:
+            if type(leaf) is not type(expected.value) or leaf != expected.value:
+                raise RuntimeError(f"Expected input at {where} to be equal to {expected.value!r}, but got {leaf!r}")
+            return
+        if not isinstance(leaf, torch.Tensor):
+            raise RuntimeError(f"Expected input at {where} to be a tensor, but got {type(leaf).__name__}")
+        if leaf.dtype != expected.dtype:
+            raise RuntimeError(f"Expected input at {where} to have dtype {expected.dtype}, but got {leaf.dtype}")
+        if leaf.dim() != len(expected.sizes):
+            raise RuntimeError(f"Expected input at {where} to have {len(expected.sizes)} dimensions, got {leaf.dim()}")
+        for dim, (size, wanted) in enumerate(zip(leaf.shape, expected.sizes, strict=True)):
+            place = f"{where}.shape[{dim}]"
+            if isinstance(wanted, int):
+                if size != wanted:
+                    raise RuntimeError(f"Expected input at {place} to be equal to {wanted}, but got {size}")
+                continue
+            low, high = self.ranges[wanted].lower, self.ranges[wanted].upper
+            if size < low:
+                raise RuntimeError(f"Expected input at {place} to be >= {low}, but got {size}")
+            if high is not None and size > high:
+                raise RuntimeError(f"Expected input at {place} to be <= {high}, but got {size}")
+            first, there = sizes.setdefault(wanted, (size, place))
+            if first != size:
+                raise RuntimeError(
+                    f"Expected input at {place} to be equal to {there}, which is {first}, but got {size}"
+                )
+
+
+class Parts(NamedTuple):
+    """What a program is made of."""
+
+    graph_module: torch.fx.GraphModule
+    signature: ExportGraphSignature
+    state_dict: dict[str, Any]
+    constants: dict[str, Any]
+    module_call_graph: list[Any]
+    example_inputs: Any
+    checks: Checks
+    module_state: dict[str, Any]  # parameters and buffers by name, also those that share memory
+
+
+class ExportedProgram(TorchProgram):
+    """PyTorch's ExportedProgram, made by Magneto's capture. What PyTorch's own methods would trace anew is here."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._graph_module = parts.graph_module
+        self._graph_signature = parts.signature
+        self._state_dict = parts.state_dict
+        self._range_constraints: Any = dict(parts.checks.ranges)
+        self._module_call_graph = parts.module_call_graph
+        self._example_inputs = parts.example_inputs
+        self._constants = parts.constants
+        self._verifiers = [_Dialect]  # type: ignore[list-item]
+        self._guards_code = []
+        self._parts = parts
+
+    def __str__(self) -> str:
+        code = self.graph_module.code.strip().replace("\n", "\n        ")
+        signature = str(self.graph_signature).replace("\n", "\n    ")
+        text = (
+            f"ExportedProgram:\n    class GraphModule(torch.nn.Module):\n        {code}\n"
+            f"Graph signature: {signature}\nRange constraints: {self.range_constraints}\n"
+        )
+        return "\n".join(line.rstrip() for line in text.split("\n"))
+
+    def validate(self) -> None:
+        """The graph is sound: torch.fx's check."""
+        self.graph.lint()
+
+    _validate = validate  # type: ignore[assignment, misc]
+
+    def _check_input_constraints(self, flat_args_with_path: Any) -> None:
+        args, kwargs = pytree.tree_unflatten([leaf for _, leaf in flat_args_with_path], self._parts.checks.in_spec)
+        self._parts.checks.flat(args, kwargs)
+
+    def checked(self) -> set[str]:
+        """What `module()` checks of tensors among its arguments."""
+        checks = self._parts.checks
+        sizes = {
+            f"L[{each.name!r}].size()[{dim}] == {size}"
+            for each in checks.leaves
+            for dim, size in enumerate(each.sizes or ())
+            if isinstance(size, int)
+        }
+        return sizes | {part for condition in checks.conditions for part in condition.split(" and ")}
+
+    def module(self, check_guards: bool = True) -> torch.fx.GraphModule:
+        """A module that runs the graph, with the program's parameters and buffers.
+
+        Args:
+            check_guards: Whether arguments are checked against what was exported for.
+        """
+        return _unlifted(self._parts, check_guards)
+
+    def run_decompositions(self, decomp_table: Any = None, decompose_custom_triton_ops: bool = False) -> Any:
+        """With an empty table: the graph has no composite operators and no writes, so it stays as it is."""
+        if decomp_table is None or len(decomp_table):
+            raise exc.NotYet(
+                "ExportedProgram.run_decompositions of a program that Magneto exported takes {} only: its graph has "
+                "the ATen operators that run, none of them composite"
+            )
+        return ExportedProgram(self._parts)
+
+    def _transform_do_not_use(self, *passes: Any) -> Any:
+        raise exc.NotYet("ExportedProgram._transform_do_not_use: change `graph_module` by torch.fx")
+
+    def _update(self, *args: Any, **kwargs: Any) -> Any:
+        raise exc.NotYet("ExportedProgram._update: change `graph_module` by torch.fx")
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
+        return ExportedProgram(copy.deepcopy(self._parts, memo))
+
+    def __reduce__(self) -> Any:
+        raise exc.NotYet(
+            "saving an exported program is not supported yet: save the module's state_dict, and export again"
+        )
+
+
+class _Dialect:
+    dialect = "ATEN"
+
+
+# -- the program as a module
+
+
+def _unlifted(parts: Parts, check: bool) -> torch.fx.GraphModule:
+    """Parameters, buffers and constants become attributes; writes are made at the end."""
+    graph = torch.fx.Graph()
+    attributes: dict[str, Any] = {}
+    made: dict[Any, Any] = {}
+    by_target: dict[str, Any] = {}
+    specs = iter(parts.signature.input_specs)
+    held: dict[int, str] = {}
+    lifted: list[tuple[Any, Any]] = []
+    for node in parts.graph_module.graph.nodes:
+        if node.op == "placeholder":
+            spec = next(specs)
+            if spec.kind is InputKind.USER_INPUT:
+                made[node] = graph.node_copy(node)
+                by_target[node.name] = made[node]
+            else:
+                lifted.append((node, spec))
+            continue
+        for placeholder, spec in lifted:
+            where = str(spec.target)
+            value = parts.module_state.get(where, parts.constants.get(where))
+            where = held.setdefault(id(value), where)
+            attributes[where] = value
+            made[placeholder] = graph.get_attr(where)
+            by_target[str(spec.target)] = made[placeholder]
+        lifted = []
+        if node.op == "output":
+            _return(graph, parts, by_target, torch.fx.node.map_arg(node.args[0], made.__getitem__))
+        else:
+            made[node] = graph.node_copy(node, made.__getitem__)
+    module = _Module(_root(attributes, parts), graph)
+    module._checks = parts.checks if check else None  # type: ignore[assignment]
+    module._out_spec = parts.module_call_graph[0].signature.out_spec
+    return module
+
+
+def _return(graph: torch.fx.Graph, parts: Parts, by_target: dict[str, Any], results: Any) -> None:
+    returned = []
+    for result, spec in zip(results, parts.signature.output_specs, strict=True):
+        if spec.kind is OutputKind.USER_OUTPUT:
+            returned.append(spec.arg.value if isinstance(spec.arg, ConstantArgument) else result)
+    written = [
+        (result, spec)
+        for result, spec in zip(results, parts.signature.output_specs, strict=True)
+        if spec.kind is not OutputKind.USER_OUTPUT
+    ]
+    for result, spec in written:
+        target = by_target[str(spec.target)]
+        copied = graph.call_function(torch.ops.aten.copy_.default, (target, result))
+        returned = [copied if each is result else each for each in returned]
+    graph.output(tuple(returned))
+
+
+def _root(attributes: dict[str, Any], parts: Parts) -> torch.nn.Module:
+    root = torch.nn.Module()
+    persistent = {spec.target: spec.persistent for spec in parts.signature.input_specs}
+    for name, value in attributes.items():
+        *path, last = name.split(".")
+        owner = root
+        for part in path:
+            if part not in owner._modules:
+                owner.add_module(part, torch.nn.Module())
+            owner = owner._modules[part]  # type: ignore[assignment]
+        if isinstance(value, torch.nn.Parameter):
+            owner.register_parameter(last, value)
+        else:
+            owner.register_buffer(
+                last, value, persistent=persistent.get(name) is not False and name in parts.state_dict
+            )
+    return root
+
+
+class _Module(torch.fx.GraphModule):
+    """What `ExportedProgram.module()` gives."""
+
+    _checks: Checks | None = None
+    _out_spec: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves = self._checks.flat(args, kwargs) if self._checks else pytree.tree_leaves((args, kwargs))
+        return pytree.tree_unflatten(super().__call__(*leaves), self._out_spec)
+
+    def train(self, mode: bool = True) -> Any:
+        """The graph is that of one mode."""
+        raise NotImplementedError("Calling train() is not supported yet.")
+
+    def eval(self) -> Any:
+        """Likewise."""
+        raise NotImplementedError("Calling eval() is not supported yet.")

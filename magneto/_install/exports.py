@@ -1,0 +1,84 @@
+"""torch.export and torch._dynamo.export, with Magneto's capture (magneto/_export)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+
+from magneto import exc
+from magneto._install import peer, table
+
+
+def _ours_or_torchs(name: str, ours: Callable[..., Any]) -> Callable[..., Any]:
+    """PyTorch's own code that exports (torch.onnx) goes on with what only PyTorch's has."""
+
+    def choose(*args: Any, **kwargs: Any) -> Any:
+        if table._is_torchs(table._caller()):
+            return peer.original("torch.export", name)(*args, **kwargs)
+        return ours(*args, **kwargs)
+
+    return choose
+
+
+def _export(*args: Any, **kwargs: Any) -> Any:
+    from magneto import _export as package
+
+    return package.export(*args, **kwargs)
+
+
+def _save(ep: Any, *args: Any, **kwargs: Any) -> Any:
+    from magneto._export import program
+
+    if isinstance(ep, program.ExportedProgram):
+        raise exc.NotYet("torch.export.save of a program that Magneto exported is not supported yet: " + _STATE)
+    return peer.original("torch.export", "save")(ep, *args, **kwargs)
+
+
+_STATE = "save the module's state_dict, and export again where it is loaded (capture takes a fraction of a second)"
+
+# Functions of torch.export.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "export": _ours_or_torchs("export", _export),
+    "save": _ours_or_torchs("save", _save),
+    "draft_export": table.refusing(
+        "torch.export.draft_export",
+        "torch.export.export's error names the line and what to write; magneto.explain(fn)(*args) lists all of them",
+        lambda: peer.original("torch.export", "draft_export"),
+    ),
+}
+
+
+class ExportResult(NamedTuple):
+    """What torch._dynamo.export gives."""
+
+    graph_module: torch.fx.GraphModule
+    guards: set[str]
+
+
+def dynamo_export(
+    f: Callable[..., Any],
+    *extra_args: Any,
+    aten_graph: bool = False,
+    pre_dispatch: bool = False,
+    decomposition_table: Any = None,
+    tracing_mode: str = "symbolic",
+    dynamic_shapes: Any = None,
+    specialize_float: bool = True,
+    assume_static_by_default: bool = True,
+    same_signature: bool = True,
+    disable_constraint_solver: bool = False,
+    prefer_deferred_runtime_asserts_over_guards: bool = False,
+    **extra_kwargs: Any,
+) -> Any:
+    """torch._dynamo.export: `export(f)(*args)`, or `export(f, *args)`. A module that runs the graph, of ATen operators,
+    and what it checks of its arguments."""
+    if decomposition_table:
+        raise exc.NotYet("torch._dynamo.export(decomposition_table=...) is not supported yet")
+
+    def inner(*args: Any, **kwargs: Any) -> ExportResult:
+        exported = _export(f, args, kwargs, dynamic_shapes=dynamic_shapes)
+        return ExportResult(exported.module(), exported.checked())
+
+    return inner(*extra_args, **extra_kwargs) if extra_args or extra_kwargs else inner

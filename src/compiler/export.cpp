@@ -1,0 +1,117 @@
+// torch.export: a captured graph becomes one of ATen operators without writes, and is handed to magneto/_export.py with
+// what its inputs and results are. It is not run: what the program's call gets are tensors of the right form.
+#include <algorithm>
+#include <limits>
+
+#include "compiler/pipeline.h"
+#include "graph/aliases.h"
+#include "graph/gm.h"
+#include "graph/operator_calls.h"
+#include "passes/passes.h"
+#include "python/imported.h"
+#include "python/text.h"
+#include "runtime/user_half.h"
+
+namespace magneto::compiler {
+namespace {
+
+using graph::Graph;
+using graph::ValueId;
+using passes::Functional;
+
+[[noreturn]] void refuse(const Request& request, const std::string& why) {
+  static constinit Imported not_yet("magneto.exc", "NotYet");
+  PyErr_Format(not_yet.get(), "torch.export.export of %s: %s", request.place.c_str(), why.c_str());
+  throw PythonError{};
+}
+
+bool is_written(const Functional& functional, ValueId id) {
+  return std::ranges::count(functional.writes, id, &Functional::Write::input) > 0;
+}
+
+/// What the program returns, after all writes.
+ValueId result_of(const Request& request, const Functional& functional, ValueId output) {
+  const auto write = std::ranges::find(functional.writes, output, &Functional::Write::input);
+  if (write != functional.writes.end()) return write->value;
+  const Graph& graph = functional.graph;
+  for (ValueId id = output; graph.values[id].producer >= 0;) {
+    const graph::AtenNode& node = graph.aten_nodes[static_cast<size_t>(graph.values[id].producer)];
+    if (!graph::effects_of(node.op).aliases || !std::holds_alternative<ValueId>(node.args[0])) break;
+    id = std::get<ValueId>(node.args[0]);
+    if (is_written(functional, id)) refuse(request, "it returns a view of an argument or buffer that it writes to");
+  }
+  return output;
+}
+
+template <typename Items, typename Make>
+Ref list_of(const Items& items, Make make) {
+  const Ref list = checked(PyList_New(0));
+  for (const auto& item : items) {
+    if (PyList_Append(list.get(), checked(make(item)).get()) < 0) throw PythonError{};
+  }
+  return list;
+}
+
+Py_ssize_t position(const Graph& graph, ValueId input) {
+  return std::ranges::find(graph.inputs, input) - graph.inputs.begin();
+}
+
+/// (name, input, dimension or -1, low, high or None, number in the capture).
+PyObject* symbol_of(const Graph& graph, const graph::SymbolBinding& symbol) {
+  const std::string name = shapes::text(shapes::Expr::symbol(symbol.symbol));
+  const bool open = symbol.range.high == std::numeric_limits<int64_t>::max();
+  const Ref high = open ? Ref::borrow(Py_None) : checked(PyLong_FromLongLong(symbol.range.high));
+  return Py_BuildValue("(sniLOL)", name.c_str(), position(graph, symbol.value), symbol.dim,
+                       static_cast<long long>(symbol.range.low), high.get(), static_cast<long long>(symbol.hint));
+}
+
+}  // namespace
+
+std::unique_ptr<runtime::Computation> compile_for_export(const Request& request) {
+  Functional functional;
+  try {
+    functional = passes::functionalise(request.graph);
+    passes::eliminate_dead(functional);
+  } catch (const passes::Unsupported& refusal) {
+    refuse(request, refusal.what());
+  }
+  Graph& graph = functional.graph;
+  if (!graph.symbols_of(graph::ValueKind::Result).empty()) refuse(request, "sizes or numbers that only data says");
+  graph::OperatorForm form;
+  for (const Functional::Write& write : functional.writes) form.returned.push_back(write.value);
+  for (const ValueId output : graph.outputs) form.returned.push_back(result_of(request, functional, output));
+  const auto symbols = graph.symbols_of(graph::ValueKind::Input);
+  for (const auto& symbol : symbols) form.symbols.push_back(shapes::text(shapes::Expr::symbol(symbol.symbol)));
+  const Ref names = list_of(graph.inputs, [&](ValueId id) { return text_object(graph.values[id].name).release(); });
+  for (size_t i = 0; i < graph.inputs.size(); ++i) graph.values[graph.inputs[i]].name = "arg" + std::to_string(i);
+  const Ref inputs = list_of(request.inputs, [](const Ref& input) { return Py_NewRef(input.get()); });
+  const Ref writes = list_of(functional.writes, [&](const Functional::Write& write) {
+    return PyLong_FromSsize_t(position(graph, write.input));
+  });
+  const Ref bound = list_of(symbols, [&](const graph::SymbolBinding& symbol) { return symbol_of(graph, symbol); });
+  Graph shown = graph;
+  shown.outputs.clear();
+  for (const ValueId id : form.returned) {
+    if (!std::ranges::count(shown.outputs, id)) shown.outputs.push_back(id);
+  }
+  Ref module;
+  try {
+    module = graph::operator_module(graph::with_operators_as_calls(shown), form);
+  } catch (const std::invalid_argument& error) {
+    refuse(request, error.what());
+  }
+  runtime::UserHalf half;
+  half.callable = checked(PyObject_CallMethod(request.callable, "export", "OOOOOs", module.get(), inputs.get(),
+                                              names.get(), writes.get(), bound.get(), request.guards.c_str()));
+  half.name = "torch.export.export";
+  half.returned = graph.outputs.size();
+  for (size_t i = 0; i < graph.outputs.size(); ++i) half.outputs.push_back(static_cast<int32_t>(i));
+  half.first_saved = graph.outputs.size();
+  return runtime::make_user_computation(std::move(half), request.graph);
+}
+
+bool is_export(const Request& request) {
+  return checked(PyObject_GetAttrString(request.callable, "exports")).get() == Py_True;
+}
+
+}  // namespace magneto::compiler

@@ -1,0 +1,306 @@
+"""torch.export with Magneto's capture: the program is eager's, the module that was exported stays as it was."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from compare import assert_same
+from torch import nn
+from torch.export import Dim, ExportedProgram, ShapesCollection, draft_export, export, save
+from torch.export.graph_signature import InputKind, OutputKind
+
+import magneto
+from magneto import exc
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> Iterator[None]:
+    magneto.install()
+    yield
+    magneto.uninstall()
+
+
+X = torch.linspace(-1, 1, 12).view(3, 4)
+Y = torch.linspace(0.5, 2, 12).view(3, 4)
+
+
+class Block(nn.Module):
+    """Parameters, buffers of both kinds, a plain tensor, a tensor in the code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(4, 5)
+        self.norm = nn.BatchNorm1d(5)
+        self.register_buffer("steps", torch.zeros(1), persistent=False)
+        self.scale = torch.arange(5.0)
+
+    def forward(self, x: torch.Tensor, options: dict[str, Any], *, flag: bool = True) -> Any:
+        self.steps.add_(1)
+        y = self.norm(self.linear(x)) + self.scale * torch.tensor([1.0, 2, 3, 4, 5])
+        if flag:
+            y = y + options["shift"]
+        return {"y": y, "same": x, "steps": self.steps, "constants": (3, None, "text")}
+
+
+OPTIONS = {"shift": torch.linspace(0, 1, 5), "others": [torch.ones(2), 1.5]}
+
+
+def test_a_function_as_the_document_writes_it(capsys: pytest.CaptureFixture[str]) -> None:
+    @torch.compile(backend="eager")
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + 1
+
+    exported = export(fn, (X,))
+    print(exported.graph_module.graph)
+    assert "torch.ops.aten.mul.Tensor](args = (%x, 2)" in capsys.readouterr().out
+    assert_same(exported.module()(X), X * 2 + 1)
+
+
+def test_the_program_of_a_module() -> None:
+    model = Block()
+    before = copy.deepcopy(model)
+    program = export(model, (X, OPTIONS), {"flag": True}, strict=True)
+    assert isinstance(program, ExportedProgram)
+    for name, value in before.state_dict().items():
+        assert_same(model.state_dict()[name], value)
+    assert_same(model.steps, before.steps)
+    signature = program.graph_signature
+    assert [spec.arg.name for spec in signature.input_specs] == [
+        *("p_linear_weight", "p_linear_bias", "p_norm_weight", "p_norm_bias"),
+        *("b_steps", "b_norm_running_mean", "b_norm_running_var", "b_norm_num_batches_tracked"),
+        *("c_scale", "c_lifted_tensor_2", "x", "options_shift", "options_others_0", "options_others_1", "flag"),
+    ]
+    assert [node.name for node in program.graph.nodes if node.op == "placeholder"] == [
+        spec.arg.name for spec in signature.input_specs
+    ]
+    assert [spec.kind for spec in signature.input_specs[8:11]] == [
+        *(InputKind.CONSTANT_TENSOR, InputKind.CONSTANT_TENSOR, InputKind.USER_INPUT)
+    ]
+    assert [spec.target for spec in signature.output_specs if spec.kind is OutputKind.BUFFER_MUTATION] == [
+        *("steps", "norm.num_batches_tracked", "norm.running_mean", "norm.running_var")
+    ]
+    assert list(signature.non_persistent_buffers) == ["steps"]
+    assert dict(program.named_parameters()).keys() == dict(model.named_parameters()).keys()
+    assert program.example_inputs[0][0] is X
+    assert "p_linear_weight: PARAMETER target='linear.weight'" in str(program)
+    program.graph.lint()
+    module = program.module()
+    for x in (X, X * 2):
+        assert_same(module(x, OPTIONS, flag=True), before(x, OPTIONS, flag=True))
+        assert_same(model.norm.running_mean, before.norm.running_mean)
+
+
+def test_parameters_of_the_module_are_trained() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.LayerNorm(4))
+    twin = copy.deepcopy(model)
+    module = export(model, (X,)).module()
+    module(X).sin().sum().backward()
+    twin(X).sin().sum().backward()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert_same(ours.grad, theirs.grad)
+
+
+def test_parameters_that_are_one() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    model[1].weight = model[0].weight
+    assert_same(export(model, (X,)).module()(X), model(X))
+
+
+def test_arguments_that_are_written() -> None:
+    def writes(x: torch.Tensor) -> Any:
+        x.add_(1)
+        return x, x * 2
+
+    program = export(writes, (X.clone(),))
+    assert [spec.kind for spec in program.graph_signature.output_specs] == [
+        *(OutputKind.USER_INPUT_MUTATION, OutputKind.USER_OUTPUT, OutputKind.USER_OUTPUT)
+    ]
+    given = X.clone()
+    results = program.module()(given)
+    assert results[0] is given
+    assert_same((given, results[1]), (X + 1, (X + 1) * 2))
+
+
+# -- sizes
+
+
+def both(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return (x + y).sum(0) * x.shape[0] / (x.shape[1] - 1), y.reshape(-1)
+
+
+@pytest.mark.parametrize(
+    "dynamic_shapes",
+    [
+        {"x": {0: Dim("rows", min=2, max=9)}, "y": {0: Dim("rows", min=2, max=9)}},
+        ({0: Dim.DYNAMIC(max=9)}, {0: Dim.DYNAMIC}),
+        [(Dim.AUTO(max=9), Dim.STATIC), (Dim.AUTO, 4)],
+    ],
+    ids=["names", "dynamic", "auto"],
+)
+def test_sizes_that_vary(dynamic_shapes: Any) -> None:
+    program = export(both, (X, Y), dynamic_shapes=dynamic_shapes)
+    assert "VR[2, 9]" in str(program.range_constraints)
+    module = program.module()
+    for rows in (2, 3, 8):
+        x, y = torch.randn(rows, 4), torch.randn(rows, 4)
+        assert_same(module(x, y), both(x, y))
+    with pytest.raises(RuntimeError, match=r"\*args\[0\].shape\[0\] to be <= 9, but got 10"):
+        module(torch.randn(10, 4), torch.randn(10, 4))
+    with pytest.raises(RuntimeError, match=r"equal|Guard failed"):
+        module(torch.randn(5, 4), torch.randn(6, 4))
+    with pytest.raises(RuntimeError, match=r"\*args\[1\].shape\[1\] to be equal to 4, but got 5"):
+        module(torch.randn(5, 4), torch.randn(5, 5))
+
+
+def test_one_name_is_one_size() -> None:
+    rows = Dim("rows")
+    program = export(lambda x, y: (x.sin(), y.cos()), (X, Y), dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
+    with pytest.raises(RuntimeError, match=r"\*args\[0\].shape\[0\], which is 5, but got 6"):
+        program.module()(torch.randn(5, 4), torch.randn(6, 4))
+
+
+def test_conditions_on_sizes_are_checked() -> None:
+    def halves(x: torch.Tensor) -> torch.Tensor:
+        return x[: x.shape[0] // 2] + 1 if x.shape[0] % 2 == 0 else x
+
+    x = torch.randn(6, 4)
+    shapes = ShapesCollection()
+    shapes[x] = {0: Dim("rows")}
+    module = export(halves, (x,), dynamic_shapes=shapes).module()
+    assert_same(module(torch.ones(8, 4)), halves(torch.ones(8, 4)))
+    with pytest.raises(RuntimeError, match="Guard failed: .*%2 == 0"):
+        module(torch.ones(7, 4))
+
+
+def test_a_size_that_the_program_fixes() -> None:
+    def fixed(x: torch.Tensor) -> torch.Tensor:
+        return x.view(3, 4) + 1
+
+    with pytest.raises(exc.ConstraintViolation, match=r"size 3 alone.*test_export.py"):
+        export(fixed, (X,), dynamic_shapes=({0: Dim("rows")},))
+    assert export(fixed, (X,), dynamic_shapes=({0: Dim.AUTO},)).range_constraints == {}
+
+
+# -- what can't be exported
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "branch": (lambda: export(branches, (X,)), exc.Unsupported, "DataDependentBranch(.|\n)*torch.where(.|\n)*if x.sum"),
+    "attribute": (lambda: export(Counts(), (X,)), exc.Unsupported, "sets self.calls.*keep it in a buffer"),
+    "sizes from data": (lambda: export(lambda x: x.nonzero(), (X,)), exc.NotYet, "only data says|nonzero"),
+    "class": (lambda: export(Counts, (X,)), exc.InvalidValue, "a module or a function"),
+    "arguments": (lambda: export(Counts(), X), exc.InvalidValue, r"a tuple, \(x,\), not a Tensor"),
+    "name": (lambda: export(both, (X, Y), dynamic_shapes={"z": {0: Dim("n")}}), exc.InvalidName, "'z'"),
+    "dimension": (
+        lambda: export(both, (X, Y), dynamic_shapes={"x": {2: Dim("n")}}),
+        exc.InvalidValue,
+        "no dimension 2",
+    ),
+    "range": (
+        lambda: export(both, (X, Y), dynamic_shapes={"x": {0: Dim("n", min=4)}}),
+        exc.InvalidValue,
+        "is 3 in the example",
+    ),
+    "derived": (
+        lambda: export(both, (X, Y), dynamic_shapes={"x": {0: 2 * Dim("n")}}),
+        exc.NotYet,
+        "give it a Dim of its own",
+    ),
+    "int": (
+        lambda: export(lambda x: (x, x.shape[0]), (X,), dynamic_shapes={"x": {0: Dim("n")}}),
+        exc.NotYet,
+        "an int among the results",
+    ),
+    "preserve": (lambda: export(Counts(), (X,), preserve_module_call_signature=("a",)), exc.NotYet, "preserve"),
+    "save": (lambda: save(export(nn.ReLU(), (X,)), "nowhere"), exc.NotYet, "state_dict"),
+    "draft": (lambda: draft_export(nn.ReLU(), (X,)), exc.NotYet, "magneto.explain"),
+    "decompositions": (lambda: export(nn.ReLU(), (X,)).run_decompositions(), exc.NotYet, "takes {} only"),
+    "train": (lambda: export(nn.ReLU(), (X,)).module().train(), NotImplementedError, "train"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    call, error, text = REFUSED[name]
+    with pytest.raises(error, match=text):
+        call()
+
+
+def test_a_module_whose_export_is_refused_stays_as_it_was() -> None:
+    counts = Counts()
+    with pytest.raises(exc.Unsupported):
+        export(counts, (X,))
+    assert counts.calls == 0
+
+
+def test_other_arguments() -> None:
+    module = export(lambda x, k, mode: x * k if mode == "up" else x, (X, 2), {"mode": "up"}).module()
+    assert_same(module(X, 2, mode="up"), X * 2)
+    with pytest.raises(RuntimeError, match=r"\*args\[1\] to be equal to 2, but got 3"):
+        module(X, 3, mode="up")
+    with pytest.raises(RuntimeError, match="dtype torch.float32, but got torch.float64"):
+        module(X.double(), 2, mode="up")
+    with pytest.raises(ValueError, match="tree spec"):
+        module(X, mode="up")
+
+
+def test_nothing_is_decomposed_any_more() -> None:
+    program = export(nn.Linear(4, 4), (X,))
+    again = program.run_decompositions({})
+    assert [node.target for node in again.graph.nodes] == [node.target for node in program.graph.nodes]
+
+
+def test_dynamo_export() -> None:
+    for call in (torch._dynamo.export(both)(X, Y), torch._dynamo.export(both, X, Y)):
+        graph_module, guards = call
+        assert_same(graph_module(X, Y), both(X, Y))
+        assert "L['x'].size()[0] == 3" in guards
+        assert any(node.target is torch.ops.aten.add.Tensor for node in graph_module.graph.nodes)
+
+
+ISOLATED = """
+import sys, torch, torch.export, magneto
+magneto.install()
+import torch.export.exported_program
+before = set(sys.modules)
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+    def forward(self, x):
+        return torch.softmax(self.norm(x), -1)[: x.shape[0] - 1]
+program = torch.export.export(Net(), (torch.randn(6, 4),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+program.module()(torch.randn(8, 4))
+str(program), program.run_decompositions({})
+parts = ("_dynamo", "_inductor", "_decomp", "_refs", "symbolic_shapes", "proxy_tensor", "sympy", "export._trace", "aot")
+print(sorted(name for name in set(sys.modules) - before if any(part in name for part in parts)))
+"""
+
+
+def test_nothing_of_pytorchs_compiler_is_loaded() -> None:
+    done = subprocess.run([sys.executable, "-P", "-c", ISOLATED], capture_output=True, text=True, check=True)
+    loaded = [name for name in eval(done.stdout) if not name.startswith("magneto")]
+    assert loaded == []
