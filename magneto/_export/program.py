@@ -218,6 +218,8 @@ def _unlifted(parts: Parts, check: bool) -> torch.fx.GraphModule:
             made[placeholder] = graph.get_attr(where)
             by_target[str(spec.target)] = made[placeholder]
         lifted = []
+        if node.op == "get_attr":  # the graph of a region: of torch.cond
+            attributes[str(node.target)] = getattr(parts.graph_module, str(node.target))
         if node.op == "output":
             _return(graph, parts, by_target, torch.fx.node.map_arg(node.args[0], made.__getitem__))
         else:
@@ -255,7 +257,9 @@ def _root(attributes: dict[str, Any], parts: Parts) -> torch.nn.Module:
             if part not in owner._modules:
                 owner.add_module(part, torch.nn.Module())
             owner = owner._modules[part]  # type: ignore[assignment]
-        if isinstance(value, torch.nn.Parameter):
+        if isinstance(value, torch.nn.Module):
+            owner.add_module(last, value)
+        elif isinstance(value, torch.nn.Parameter):
             owner.register_parameter(last, value)
         else:
             owner.register_buffer(

@@ -128,6 +128,21 @@ def test_arguments_that_are_written() -> None:
     assert_same((given, results[1]), (X + 1, (X + 1) * 2))
 
 
+def chosen(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
+
+
+def scaled_by_data(x: torch.Tensor) -> Any:
+    return x * x.sum().item(), torch.chunk(x, 2)[0], torch.max(x, 0)
+
+
+@pytest.mark.parametrize("program", [chosen, scaled_by_data])
+def test_data_decides_in_the_graph(program: Callable[..., Any]) -> None:
+    module = export(program, (X,)).module()
+    for x in (Y, -Y):
+        assert_same(module(x), program(x))
+
+
 # -- sizes
 
 
