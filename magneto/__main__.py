@@ -9,6 +9,7 @@ python -m magneto report [-o FILE] --live script.py [arguments...]
 python -m magneto doctor                                    # looks whether this installation works
 python -m magneto doctor script.py [arguments...]           # what is at fault where it fails when it is compiled
 python -m magneto replay [--show] FILE.rec                  # a frame whose capture failed, again (or what is recorded)
+python -m magneto minify FILE.rec [-o repro.py]             # ...and reduced to the shortest function that fails so
 python -m magneto --version
 """
 
@@ -119,6 +120,13 @@ def replay(arguments: list[str]) -> int:
     return recorded.main(arguments)
 
 
+def minify(arguments: list[str]) -> int:
+    """Reduces the program of a recorded frame."""
+    from magneto._debug.record import minify as recorded
+
+    return recorded.main(arguments)
+
+
 COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "run": run,
     "explain": explain,
@@ -126,6 +134,7 @@ COMMANDS: Mapping[str, Callable[[list[str]], int]] = {
     "report": report,
     "doctor": doctor,
     "replay": replay,
+    "minify": minify,
 }
 
 

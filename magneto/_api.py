@@ -14,6 +14,7 @@ from magneto._options import MODES
 
 if TYPE_CHECKING:  # their classes would be a third of the import's time
     from magneto._debug.bisect import Diagnosis
+    from magneto._debug.record.minify import Minified
     from magneto._explain import ExplainOutput
     from magneto._history import Recompiles, Summary, Why
 
@@ -302,6 +303,25 @@ def bisect(
     from magneto._debug import bisect as debug
 
     return debug.bisect(fn, tuple(args), kwargs, check=check)
+
+
+def minify(
+    fn: Callable[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, *, out: str = ""
+) -> Minified:
+    """Reduces the program of a call that fails compiled, or does not give eager's results, to the shortest function.
+
+    What is called is looked into: the innermost function that still fails by itself, its statements, its parameters.
+    Candidates run in child processes. `print` what it gives; its `script` is a script that shows the failure.
+
+    Args:
+        fn: A function, method or module, compiled or not. It is not called in this process.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        out: Where the script goes; empty: beside those of the minifier of graphs.
+    """
+    from magneto._debug.record import minify as debug
+
+    return debug.minify_call(fn, tuple(args), dict(kwargs or {}), out)
 
 
 def why(fn: Callable[..., Any]) -> Why:

@@ -83,10 +83,12 @@ def _deep_recursion() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def record_of(function: types.FunctionType, arguments: tuple[Any, ...], options: dict[str, Any]) -> container.Record:
-    """The record, without what failed. Raises Refused."""
+def record_of(
+    function: types.FunctionType, arguments: tuple[Any, ...], options: dict[str, Any], own: bool = False
+) -> container.Record:
+    """The record, without what failed. `own`: with the function's text, though a library has it. Raises Refused."""
     process = state.capture()
-    encoder = Encoder()
+    encoder = Encoder(function if own and function is not torch.nn.Module.__call__ else None)
     names = function.__code__.co_varnames[: len(arguments)]
     given = [[name, encoder.value(x, f"argument {name}")] for name, x in zip(names, arguments, strict=True)]
     row = encoder.row(function, f"the function {function.__qualname__}")
@@ -215,4 +217,4 @@ def _file_name(function: str, line: int, outcome: children.Outcome) -> str:
     return f"{name}.rec" if number == 1 else f"{name}_{number}.rec"
 
 
-__all__ = ["Failures", "Frame", "listening", "remember", "write"]
+__all__ = ["Failures", "Frame", "Refused", "listening", "remember", "write"]

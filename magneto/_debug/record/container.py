@@ -62,6 +62,12 @@ def write(path: Path, record: Record) -> None:
         raise
 
 
+def from_bytes(content: bytes) -> Record:
+    """A record of its own from a file's content: nothing in it is shared with another."""
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        return _read(file, "")
+
+
 def read(path: str | os.PathLike[str]) -> Record:
     """Reads a file. Raises InvalidRecord, with a sentence that says what to do."""
     path = os.fspath(path)

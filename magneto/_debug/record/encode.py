@@ -39,7 +39,8 @@ class Refused(Exception):
 class Encoder:
     """Makes the table. `objects`: its rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: types.FunctionType | None = None) -> None:
+        self._own = own  # a function whose text is wanted, though a library has it
         self.objects: list[Row] = []
         self.storages = tensors.Storages()
         self.files = sources.Files()
@@ -169,7 +170,7 @@ class Encoder:
     # -- functions
 
     def _function(self, x: types.FunctionType, path: str) -> Row:
-        if (named := sources.name_of(x)) is not None:
+        if x is not self._own and (named := sources.name_of(x)) is not None:
             return self.imported(*named)
         if x.__code__.co_filename == _forward.__file__ and hasattr(x, "__wrapped__"):  # of magneto.disable
             recursive = x.__code__.co_name == "wrapper"

@@ -28,6 +28,11 @@ class Call:
     options: dict[str, Any]
     args: list[Any]
     kwargs: dict[str, Any]
+    given: list[Any]  # the values of the function's parameters
+
+    def args_of_function(self) -> list[Any]:
+        """The positional arguments of the function itself."""
+        return [self.given[0], *self.args] if self.subject is not self.function else self.args
 
     def compiled(self) -> Any:
         """Compiled as it was."""
@@ -83,7 +88,7 @@ def call_of(function: types.FunctionType, given: list[Any], options: dict[str, A
         subject, args = args[0], args[1:]
     elif args and getattr(type(args[0]), code.co_name, None) is function:
         subject, args = types.MethodType(function, args[0]), args[1:]
-    return Call(function, subject, options, args, kwargs)
+    return Call(function, subject, options, args, kwargs, given)
 
 
 @dataclass
