@@ -238,8 +238,12 @@ def aot_function(
     *,
     dynamic: bool = False,
     enable_log: bool = True,
+    disable_functionalization: bool = False,
 ) -> Callable[..., Any]:
-    """The function with compilers for its forward and backward. It is captured anew where other code would run."""
+    """The function with compilers for its forward and backward. It is captured anew where other code would run.
+
+    `disable_functionalization` changes nothing: graphs that compilers get are functional, and what is written is copied
+    back behind them."""
     compilers = Compilers(
         fw_compiler, bw_compiler, partition_fn, decompositions, inference_compiler, keep_inference_input_mutations
     )
