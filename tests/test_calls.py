@@ -336,7 +336,8 @@ def test_bound_builtin_of_another_object() -> None:
 
 
 def test_cond_is_a_branch() -> None:
-    """One exit at its condition, and the branches are captured; before, PyTorch's dispatch of it was walked through."""
+    """Both are in the graph; a condition in Python is a branch of the capture. (Before, PyTorch's dispatch of it was walked
+    through.)"""
 
     def choose(x: torch.Tensor, n: int) -> torch.Tensor:
         y = x.sin()
@@ -349,7 +350,7 @@ def test_cond_is_a_branch() -> None:
         y = x.sin()
         y = y + number if y.sum() > 0 else y - number
         assert torch.allclose(compiled(x, number), (y.cos() if number > 2 else -y) * 2)
-    assert list(magneto.stats()["break_reasons"]) == ["DataDependentBranch: data-dependent jump"]
+    assert not magneto.stats()["break_reasons"]
 
     x = torch.ones(3, requires_grad=True)
     compiled(x, 2).sum().backward()

@@ -314,6 +314,53 @@ def test_what_is_no_graph_breaks_where_the_data_decide(program: Callable[..., An
     assert NO_GRAPHS[program] in str(error.value)
 
 
+class Cubed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * grad
+
+
+def with_custom_function(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, Cubed.apply, lambda x: x * 2, (x,))
+
+
+def with_dropout(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: torch.dropout(x, 0.5, True), lambda x: x * 2, (x,))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "program, why",
+    [
+        (with_custom_function, "a custom autograd.Function in a branch"),
+        (with_dropout, "a branch draws random numbers, which its backward repeats"),
+    ],
+    ids=["custom function", "dropout"],
+)
+def test_what_has_no_backward_runs_under_autograd(program: Callable[..., Any], why: str, backend: str) -> None:
+    with magneto.config.patch(strict=False):
+        compiled = magneto.compile(program, backend=backend, fullgraph=True)
+        for values in INPUTS:
+            x, y = (values.clone().requires_grad_() for _ in range(2))
+            torch.manual_seed(0)
+            with mock.patch("torch.cond", plain_cond):
+                expected = program(x)
+            torch.manual_seed(0)
+            found = compiled(y)
+            torch.testing.assert_close(found, expected)
+            expected.sum().backward()
+            found.sum().backward()
+            torch.testing.assert_close(y.grad, x.grad)
+        if backend != "eager":
+            assert any(why in reason for reason in magneto.stats()["no_joint"])
+
+
 def test_graphs_for_backends() -> None:
     texts = []
 

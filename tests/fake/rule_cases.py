@@ -437,6 +437,8 @@ def views(*argument_lists, **keywords):
 
 
 CASES = {
+    # tensors without memory
+    "aten::_efficientzerotensor": [(([2, 3],), {}), (([],), {}), (([0],), {}), (([4],), {"dtype": torch.int64})],
     # views
     **{f"aten::{name}": list(views([])) for name in ["alias", "detach", "t", "squeeze"]},
     "aten::view": list(

@@ -241,6 +241,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     # New tensors.
     "aten::empty.memory_format": ("a b", lambda x: torch.empty(x.shape[1], x.shape[0]).fill_(2)),
     "aten::zeros": ("a b", lambda x: torch.zeros(x.shape[1], x.shape[0] + 1)),
+    "aten::_efficientzerotensor": ("a b", lambda x: torch._efficientzerotensor((x.shape[0] * 2,)) + 1),
     "aten::ones": ("a b", lambda x: torch.ones(x.shape[0] * 2)),
     "aten::rand": ("a b", lambda x: torch.rand(x.shape[0])),
     "aten::randn": ("a b", lambda x: torch.randn(x.shape[1], 2)),

@@ -15,8 +15,7 @@
 
 namespace magneto::capture {
 
-// -- what a branch may not change
-// --------------------------------------------------------------------------------------
+// -- what a branch may not change --
 
 namespace {
 
@@ -67,8 +66,7 @@ std::string Snapshot::change() const {
   return "it changes an object that was made before it (" + std::string(Py_TYPE(changed->first.get())->tp_name) + ")";
 }
 
-// -- one branch
-// --------------------------------------------------------------------------------------------------------
+// -- one branch --
 
 struct Branch::Marks {
   explicit Marks(const Capture& capture)
@@ -155,6 +153,8 @@ void Branch::check(const Marks& marks, const Snapshot& before) const {
   for (size_t i = marks.session.aten_nodes; i < graph.aten_nodes.size(); ++i) {
     const graph::AtenNode& node = graph.aten_nodes[i];
     for (size_t a = 0; a < node.args.size(); ++a) {
+      const auto* constant = std::get_if<c10::IValue>(&node.args[a]);
+      if (constant && constant->isGenerator()) throw Refused{"it draws from a generator of its own"};
       if (!graph::writes_argument(node.op.schema(), a)) continue;
       graph::for_each_tensor(node.args[a], [&](graph::ValueId id) {
         if (around.contains(aliases.group(id))) {
@@ -266,7 +266,6 @@ size_t Branch::trace(Shared& shared) {
     if (std::ranges::find(shared.needed, true) != shared.needed.end()) {
       autograd::RegionGradients made = autograd::differentiate(session, results_, shared.needed, shared.operands);
       no_backward_ = std::move(made.refusal);
-      if (session.refused()) no_backward_ = session.take_refusal()->message;
       if (graph::is_random(forward_.graph)) no_backward_ = "a branch draws random numbers, which its backward repeats";
       gradients_ = std::move(made.gradients);
       if (no_backward_.empty()) {
@@ -286,8 +285,7 @@ size_t Branch::trace(Shared& shared) {
   }
 }
 
-// -- torch.cond
-// --------------------------------------------------------------------------------------------------------
+// -- torch.cond --
 
 namespace {
 
