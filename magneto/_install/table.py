@@ -42,9 +42,9 @@ class Name(NamedTuple):
 _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
-_COMPILED_AUTOGRAD = (
-    "what stands between compiled functions runs backward under eager autograd; use them without it: their own backwards "
-    "are compiled with them"
+_EAGER_BACKWARD = (
+    "what stands between compiled functions runs backward under eager autograd; use them without it: their own "
+    "backwards are compiled with them"
 )
 _ERRORS = "never raised by Magneto, there for `except`"
 _SHAPES = "for sizes that are plain numbers; others decide with bool()"
@@ -118,8 +118,8 @@ _COMPILED_AUTOGRAD = (
     Name("in_compiled_autograd_region", NO_EFFECT, "dynamo:NO", "backward passes run under eager autograd"),
     Name("compiled_autograd_enabled", NO_EFFECT, "dynamo:NO", "backward passes run under eager autograd"),
     Name("reset", NO_EFFECT, "dynamo:nothing", "backward passes run under eager autograd"),
-    Name("_enable", TO_COME, "", _COMPILED_AUTOGRAD),
-    Name("enable_compiler", TO_COME, "", _COMPILED_AUTOGRAD),
+    Name("_enable", TO_COME, "", _EAGER_BACKWARD),
+    Name("enable_compiler", TO_COME, "", _EAGER_BACKWARD),
 )
 
 _SYMBOLIC = "is_concrete_bool is_concrete_int is_concrete_float is_symbolic is_nested_int has_free_symbols"
