@@ -43,8 +43,8 @@ _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
 _EAGER_BACKWARD = (
-    "what stands between compiled functions runs backward under eager autograd; use them without it: their own "
-    "backwards are compiled with them"
+    "between compiled functions backward passes run under eager autograd; use them without it: their own backwards are "
+    "compiled with them"
 )
 _ERRORS = "never raised by Magneto, there for `except`"
 _SHAPES = "for sizes that are plain numbers; others decide with bool()"
