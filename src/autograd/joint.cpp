@@ -46,10 +46,7 @@ void check(Node& node, const std::set<const Node*>& ends, const std::set<const c
   }
   if (std::string why = why_no_backward(node); !why.empty()) throw Refused{std::move(why)};
   if (is_history(node)) throw Refused{"history from before the capture"};
-  if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
-      !node.retains_grad_hooks().empty()) {
-    throw Refused{"a hook on a gradient inside: " + node.name()};
-  }
+  if (has_hooks(node)) throw Refused{"a hook on a gradient inside: " + node.name()};
 }
 
 /// What the gradient of one root passes on its way.

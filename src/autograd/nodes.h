@@ -15,6 +15,12 @@ inline bool is_python(const torch::autograd::Node& node) {
   return std::string_view(typeid(node).name()).find("6PyNode") != std::string_view::npos;
 }
 
+/// Somebody watches or changes gradients there.
+inline bool has_hooks(torch::autograd::Node& node) {
+  return !node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
+         !node.retains_grad_hooks().empty();
+}
+
 /// The context of a node that is written in Python: what its backward is called on. Borrowed.
 PyObject* context_of(const torch::autograd::Node& node);
 

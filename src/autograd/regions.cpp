@@ -37,10 +37,7 @@ std::string cut_off(const Edge& from, const Ends& ends, std::set<const Node*>& s
     if (is_python(node)) return "a custom autograd.Function in a branch (" + node.name() + ")";
     if (const std::string why = why_no_backward(node); !why.empty()) return why;
     if (is_history(node)) return "a branch reads history from before the capture";
-    if (!node.pre_hooks().empty() || !node.post_hooks().empty() || !node.tensor_pre_hooks().empty() ||
-        !node.retains_grad_hooks().empty()) {
-      return "a hook on a gradient in a branch";
-    }
+    if (has_hooks(node)) return "a hook on a gradient in a branch";
     for (size_t i = 0; i < node.num_outputs(); ++i) {
       const Edge& next = node.next_edge(i);
       if (!next.is_valid()) continue;

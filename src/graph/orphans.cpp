@@ -14,6 +14,14 @@ Ref attribute_of_torch(std::initializer_list<std::string> path) {
   return found;
 }
 
+/// The function that runs regions: PyTorch's, or ours, where regions have another form than that one wants (a condition
+/// that gives no tuple, sizes behind what is carried).
+Ref higher_order_object(const std::string& name) {
+  if (name == "cond") return attribute_of_torch({"ops", "higher_order", name});
+  const Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
+  return checked(PyObject_GetAttrString(module.get(), ("run_" + name).c_str()));
+}
+
 }  // namespace
 
 Ref overload_object(const c10::OperatorHandle& op) {
@@ -22,14 +30,6 @@ Ref overload_object(const c10::OperatorHandle& op) {
   const size_t colons = name.find("::");
   return attribute_of_torch(
       {"ops", name.substr(0, colons), name.substr(colons + 2), overload.empty() ? "default" : overload});
-}
-
-/// The function that runs regions: PyTorch's, or ours, where regions have another form than that one wants (a condition
-/// that gives no tuple, sizes behind what is carried).
-Ref higher_order_object(const std::string& name) {
-  if (name == "cond") return attribute_of_torch({"ops", "higher_order", name});
-  const Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
-  return checked(PyObject_GetAttrString(module.get(), ("run_" + name).c_str()));
 }
 
 namespace {

@@ -15,6 +15,14 @@ namespace {
 
 using shapes::Expr;
 
+/// The value as an input of a graph inside, where nothing requires gradients.
+ValueId add_as_input(Graph& inside, const Graph& whole, ValueId id) {
+  const Value& value = whole.values[id];
+  TensorMeta meta = value.meta;
+  meta.requires_grad = false;
+  return inside.add_input(value.name.empty() ? "%" + std::to_string(id) : value.name, std::move(meta));
+}
+
 class Cutter {
  public:
   Cutter(const Graph& whole, size_t first) : whole_(whole), map_(whole.values.size(), kNoValue), first_(first) {}
@@ -46,7 +54,7 @@ class Cutter {
       map_[id] = cut_.graph.add_constant(value.constant);
       return;
     }
-    map_[id] = cut_.graph.add_input(value.name.empty() ? "%" + std::to_string(id) : value.name, meta_of(id));
+    map_[id] = add_as_input(cut_.graph, whole_, id);
     cut_.inputs.push_back(id);
   }
 
@@ -146,12 +154,7 @@ class Closer {
 
   size_t add_operand(ValueId id) {
     operands().push_back(id);
-    for (Region* region : regions_) {
-      const Value& value = around_.values[id];
-      TensorMeta meta = value.meta;
-      meta.requires_grad = false;
-      region->graph.add_input(value.name.empty() ? "%" + std::to_string(id) : value.name, std::move(meta));
-    }
+    for (Region* region : regions_) add_as_input(region->graph, around_, id);
     if (node_.torch_node >= 0) {
       PyArg value;
       value.kind = PyArg::Kind::Value;
@@ -191,10 +194,7 @@ void set_inputs(Cut& cut, const Graph& whole, const std::vector<ValueId>& inputs
       own.push_back(cut.graph.inputs[known - cut.inputs.begin()]);
       continue;
     }
-    const Value& value = whole.values[id];
-    TensorMeta meta = value.meta;
-    meta.requires_grad = false;
-    own.push_back(cut.graph.add_input(value.name.empty() ? "%" + std::to_string(id) : value.name, std::move(meta)));
+    own.push_back(add_as_input(cut.graph, whole, id));
   }
   cut.graph.inputs = std::move(own);
   cut.inputs = inputs;

@@ -10,7 +10,7 @@
 #include "graph/aliases.h"
 #include "graph/orphans.h"
 #include "graph/text.h"
-#include "python/text.h"
+#include "python/imported.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -239,13 +239,13 @@ size_t Branch::trace(Shared& shared) {
     }
     restore();
     const auto is_new = [&](const auto& input) { return static_cast<size_t>(input.first) >= marks.session.values; };
-    const bool has_new = std::ranges::any_of(capture_.inputs_, is_new);
     const auto roll_back = [&] {
       session.rollback(marks.session);
       capture_.graph.torch_nodes.resize(marks.torch_nodes);
       capture_.last_guarded_ = std::min(capture_.last_guarded_, static_cast<int32_t>(marks.session.aten_nodes) - 1);
     };
-    if (has_new) {  // inputs stay: they come before it, and it is interpreted again
+    if (std::ranges::any_of(capture_.inputs_,
+                            is_new)) {  // inputs stay: they come before it, and it is interpreted again
       if (tries == kMostTries) throw Refused{"it reads other tensors each time"};
       roll_back();
       if (!capture_.add_again(marks.session.values)) throw Refused{"it reads an array of NumPy"};
@@ -407,8 +407,8 @@ Ref Branch::record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if
   const std::vector<at::Tensor> results =
       add_call(capture, [&] { return autograd::record_call(session, std::move(call)); });
   if (needs_grad) {  // PyTorch's operator would compile the derivatives of its branches
-    const Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
-    capture.graph.torch_nodes.back().target = checked(PyObject_GetAttrString(module.get(), "run_cond"));
+    static constinit Imported function("magneto._polyfills", "run_cond");
+    capture.graph.torch_nodes.back().target = Ref::borrow(function.get());
   }
 
   Ref leaves = checked(PyList_New(0));
