@@ -35,7 +35,7 @@ PAGES = [
 WRITTEN_WITH = ((3, 11), "2.13")
 # What may stand in place of a run: what changes the machine or takes minutes, or is run by a test of its own.
 REASONS = re.compile(
-    r"builds the package|installs a package|needs a package that tests do not have|changes this machine|takes minutes"
+    r"builds the package|installs a package|changes this machine|takes minutes"
     r"|tests/\w+\.py does"
 )
 
