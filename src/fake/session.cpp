@@ -222,7 +222,14 @@ at::Tensor Session::make_input(const at::Tensor& real, std::string name, const s
   symbolic->strides = to_symints(impl_->state, geometry.strides);
   symbolic->offset = real.storage_offset();
   as_fake(tensor)->set_symbolic(std::move(symbolic));
-  impl_->graph.values[value_of(tensor)].meta.symbolic = std::move(geometry);
+  const graph::ValueId value = value_of(tensor);
+  impl_->graph.values[value].meta.symbolic = std::move(geometry);
+  if (const auto history = impl_->histories_.find(value); history != impl_->histories_.end()) {
+    // What comes back as its gradient is compared with these sizes: as symbols, lest they be assumed.
+    torch::autograd::Node& node = *history->second->function;
+    node.clear_input_metadata();
+    node.add_input_metadata(tensor);
+  }
   return tensor;
 }
 

@@ -115,6 +115,48 @@ def test_lists_of_ints(name: str, backend: str) -> None:
     check(function, [(torch.rand(3), [i + 4, 2, i + 9]) for i in range(6)], backend)
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("name", ["item", "loop", "unpacked", "copied", "any"])
+def test_tuples_of_floats(name: str, backend: str) -> None:
+    def function(x: torch.Tensor, numbers: tuple[float, ...]) -> Any:
+        if name == "copied":
+            return use(x, [*numbers, *list(numbers)[1:], *(numbers + (1.0,)), *reversed(numbers)])
+        return use(x, OF_A_LIST[name](numbers))
+
+    check(function, [(torch.rand(3), (i + 0.5, 2.0, 1 / (i + 9))) for i in range(6)], backend)
+
+
+@pytest.mark.parametrize("name", [*sorted(OF_A_LIST.keys() - {"shape", "copied", "zipped"}), "text"])
+def test_what_needs_the_floats_of_a_tuple(name: str) -> None:
+    """The values decide, or are read by C code: a capture each, or a number that each run computes."""
+
+    def function(x: torch.Tensor, numbers: tuple[float, ...]) -> Any:
+        if name == "text":
+            return f"{numbers}", str(numbers), repr((numbers, 1)), hash(numbers), {*numbers}, numbers == (0.5, 2.0)
+        return use(x, OF_A_LIST[name](numbers))
+
+    compiled = magneto.compile(function, backend="aot_eager")
+    for i in range(5):
+        args = torch.ones(2), (i + 0.5, 2.0, -1 / (i + 9), 1e300, float(i))
+        assert_same(compiled(*args), function(*args))
+
+
+def test_a_float_crosses_a_break_in_a_module() -> None:
+    """Its call hands on `*args`: a tuple from outside, which C code takes to pieces."""
+
+    class Block(torch.nn.Module):
+        def forward(self, x: torch.Tensor, scale: float) -> torch.Tensor:
+            torch._dynamo.graph_break()
+            return x * scale
+
+    block = Block()
+    compiled = magneto.compile(block)
+    for i in range(8):
+        x = torch.rand(3)
+        assert_same(compiled(x, 1 / (i + 2)), block(x, 1 / (i + 2)))
+    assert magneto.stats()["recompiles"] == 2  # in front of the break and behind it
+
+
 def test_a_list_of_ints_in_a_module() -> None:
     class Module(torch.nn.Module):
         def __init__(self) -> None:

@@ -185,6 +185,25 @@ def test_gradients() -> None:
     assert magneto.stats()["recompiles"] == 0
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+def test_gradients_of_inputs_with_a_history(backend: str) -> None:
+    """What comes back to an input that eager computed, as behind a graph break, says nothing of its sizes."""
+
+    def program(h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        return (h.sin() + x) * 2
+
+    compiled = magneto.compile(program, backend=backend)
+    ours = torch.rand(4, 4, requires_grad=True)
+    theirs = ours.detach().clone().requires_grad_()
+    for n in range(3, 9):
+        x = torch.rand(n, 4)
+        assert_same(compiled(x @ ours, x), program(x @ theirs, x))
+        compiled(x @ ours, x).sum().backward()
+        program(x @ theirs, x).sum().backward()
+        assert_same(ours.grad, theirs.grad)
+    assert magneto.stats()["frames"] == 2
+
+
 def test_gradients_of_what_takes_plain_numbers() -> None:
     compiled = magneto.compile(lambda x: F.avg_pool1d(x, x.shape[1]) * 2, dynamic=True, fullgraph=True)
     for n in (4, 6, 9):

@@ -261,7 +261,7 @@ void Capture::guard_length(const Source* source, PyTypeObject* type, Py_ssize_t 
 Ref Capture::wrap_scalar(PyObject* raw, const Source* source) {
   if (source->kind == SourceKind::Const) return Ref::borrow(raw);
   if (guards::is_number(raw) && !memory_.needs_all && !memory_.needed.count(place_of(source))) {
-    const bool changes = has_changed(source, raw, "") && (!in_container_ || PyLong_CheckExact(raw));
+    const bool changes = has_changed(source, raw, "") && (!in_container_ || !PyBool_Check(raw));
     const bool fleeting = resumed_ && (source->kind == SourceKind::Local || source->kind == SourceKind::Stack);
     if (changes && dynamic >= Dynamic::Automatic && PyLong_CheckExact(raw)) {
       int overflow = 0;
@@ -271,7 +271,7 @@ Ref Capture::wrap_scalar(PyObject* raw, const Source* source) {
         return size_number(symbol_of_number(source, now));
       }
     }
-    if (in_container_) {  // C code would look at what stands for it
+    if (in_container_ && !changes) {  // C code would look at what stands for it
       exit_on_change(source, raw, "");
     } else if (changes || fleeting) {
       guards.type(source, Py_TYPE(raw));
