@@ -17,7 +17,7 @@ _BOUND = "call with numbers on one side of it: the program asks which side {name
 _LOOP = "the loop is unrolled, a graph for each number of rounds: keep {name} the same, or compile only its body"
 _BRANCH = "decide before the call: compile a function for each way that {name} takes"
 _FIXED = "leave out dynamic=False: without it one capture serves all"
-_GRAD = "{name} = {name}.detach(), or all calls under torch.no_grad()"
+_GRAD = "nothing need: a capture each, with and without gradient; where none is wanted: torch.no_grad()"
 _KIND = "make it in one mode: all in torch.inference_mode(), or none"
 _MODES = "nothing need: train() and eval() have a capture each"
 _KEYS = "use the same keys in all calls"

@@ -172,7 +172,7 @@ KINDS: dict[str, tuple[Any, list[tuple[Any, ...]], str, str]] = {
     "dtype": (plain, [(X,), (X.double(),)], "the dtype of x", "x = x.to("),
     "rank": (plain, [(X,), (X[None],)], "the number of dimensions of x", "give it one shape"),
     "stride": (plain, [(torch.ones(2, 3),), (torch.ones(3, 2).t(),)], "the strides of x", "x = x.contiguous()"),
-    "grad": (plain, [(X,), (X.clone().requires_grad_(),)], "whether x requires grad", "x = x.detach()"),
+    "grad": (plain, [(X,), (X.clone().requires_grad_(),)], "whether x requires grad", "nothing need"),
     "length": (lambda xs: xs[0] + len(xs), [([X],), ([X, X],)], "the length of xs", "make it a tensor"),
     "object": (lambda x, f: f(x), [(X, lambda x: x), (X, lambda x: x + 1)], "", "move it out"),
     "type": (with_object, [(X, Layer()), (X, None)], "", ""),
