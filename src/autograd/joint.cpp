@@ -200,6 +200,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       for (const Edge& leaf : leaf_edges) reaches.push_back(ways.back().ends.contains(key_of(leaf)));
     }
     if (leaf_edges.empty()) return refuse("no input requires gradients, though a result does");
+    const size_t data_sizes = graph.symbols_of(graph::ValueKind::Result).size();
     for (std::vector<size_t>& set : related(ways)) {
       const fake::Session::Mark before = session.mark();
       Group group = trace.trace_group(std::move(set), leaf_edges);
@@ -210,6 +211,9 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       }
       session.rollback(before);
       for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, leaf_edges));
+    }
+    if (graph.symbols_of(graph::ValueKind::Result).size() != data_sizes) {
+      return refuse("its backward has sizes or numbers that depend on data");
     }
     const std::set<graph::ValueId> changed = graph::changed_in_place(graph);
     for (const Group& group : trace.groups_) {

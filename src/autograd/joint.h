@@ -97,6 +97,8 @@ class JointTrace {
   /// Takes the backwards out of the graph again, which then is the forward alone: one for each set of roots that eager,
   /// too, must differentiate at once. Call it when all sizes are final.
   Joint take(const PartitionWay& way);
+  /// Takes them out again, for nothing.
+  void discard() { session_->rollback(forward_); }
 
  private:
   /// One run of the engine.

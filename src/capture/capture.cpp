@@ -411,6 +411,9 @@ Trace Capture::finish(const Ref& value) {
   std::optional<autograd::JointTrace> joint;
   if (trace.needs_grad && !wants_backward) trace.no_joint = "magneto.config.joint_graph is off";
   if (trace.needs_grad && wants_backward) joint = trace_backward(&trace.no_joint);
+  if (tries_data_sizes && !trace.no_joint.empty() && !graph.symbols_of(graph::ValueKind::Result).empty()) {
+    end_at_data_sizes();
+  }
   finish_sizes();
   if (joint) trace.joint = std::make_shared<autograd::Joint>(joint->take(partition));
 

@@ -183,6 +183,8 @@ class Capture {
   int64_t exit_every = 0;
   /// The values of small integer buffers of modules may be read, under guards.
   bool knows_buffers = true;
+  /// Sizes that only the data says are captured where nothing is asked of them; nobody told to take them in any case.
+  bool tries_data_sizes = false;
   /// Results that require gradients get a joint graph.
   bool wants_backward = false;
   /// ...whose backwards are given what this says.
@@ -313,7 +315,10 @@ class Capture {
   /// Numbers that a torch call has given since there were so many, where the torch level finds them: in its result.
   void bind_symbols(PyObject* result, size_t before, graph::TorchNode& node);
   /// Makes operators of the graph of what was assumed of them.
-  void flush_checks();
+  /// `of_program`: it made them itself, by torch._check.
+  void flush_checks(bool of_program = false);
+  /// Throws Retry.
+  [[noreturn]] void end_at_data_sizes();
   /// It holds, or each run checks it. False: it is not true.
   bool check_questions(const std::vector<shapes::Relation>& relations);
   bool check_condition(PyObject* condition);
@@ -542,6 +547,7 @@ class Capture {
   bool needs_grad();
   std::string why_no_joint();
   std::optional<autograd::JointTrace> trace_backward(std::string* no_joint);
+  std::optional<autograd::JointTrace> run_backward(std::string* no_joint);
   /// The value of this unknown number is needed where no guard can be left any more: throws Retry.
   [[noreturn]] void need(PyObject* unknown);
   /// Notes what was found; true: captures have found something else there. `what`: of the source.

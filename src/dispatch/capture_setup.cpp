@@ -83,8 +83,12 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
   capture.dynamic = dynamic_of(context);
   capture.use_duck_shape = settings().use_duck_shape;
   // Whoever wants no breaks wants these captured.
+  const bool takes_sizes = context.fullgraph || settings().capture_dynamic_output_shape_ops;
+  const bool is_ours = context.backend->level != compiler::Backend::Level::Module &&
+                       context.backend->operators != compiler::Backend::Operators::Users;
+  capture.tries_data_sizes = !takes_sizes && is_ours && !segment.memory.ends_at_data_sizes;
   capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
-                            context.fullgraph || settings().capture_dynamic_output_shape_ops};
+                            takes_sizes || capture.tries_data_sizes};
   capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
 }
 

@@ -6,6 +6,7 @@
 #include "fake/dispatch_key.h"
 #include "fake/record.h"
 #include "fake/size_node.h"
+#include "graph/aliases.h"
 
 namespace magneto::fake {
 
@@ -131,6 +132,46 @@ std::optional<std::vector<c10::IValue>> without_mask(Session& session, std::span
   return changed;
 }
 
+bool is_mask(const graph::TensorMeta& meta) { return meta.dtype == c10::kBool || meta.dtype == c10::kByte; }
+
+/// The value of which an operator counts what is not zero; kNoValue: its number is another one.
+graph::ValueId counted_by(const graph::Graph& graph, const graph::AtenNode& node) {
+  const std::string name = c10::toString(node.op.operator_name());
+  if (name == "aten::nonzero") return std::get<graph::ValueId>(node.args[0]);
+  if (name != "aten::index.Tensor") return graph::kNoValue;
+  graph::ValueId mask = graph::kNoValue;
+  graph::for_each_tensor(node.args[1], [&](graph::ValueId id) {
+    if (is_mask(graph.values[id].meta)) mask = id;
+  });
+  return mask;
+}
+
+/// The number that an operator before has told already: what it counts has not been written. A gradient that is read
+/// through the mask by which the forward wrote has the forward's size.
+std::optional<shapes::Expr> counted_before(Session& session, bool indexes, std::span<const c10::IValue> args) {
+  const Session::Impl& impl = session.impl();
+  const graph::Graph& graph = impl.graph;
+  graph::ValueId counted = graph::kNoValue;
+  if (indexes) {
+    for (const c10::IValue& item : args[1].toListRef()) {
+      if (is_mask(item)) counted = impl.value_of(*as_fake(item.toTensor()));
+    }
+  } else {
+    counted = impl.value_of(*as_fake(args[0].toTensor()));
+  }
+  const auto known = std::ranges::find_if(graph.symbols, [&](const graph::SymbolBinding& binding) {
+    const graph::Value& value = graph.values[binding.value];
+    return value.kind == graph::ValueKind::Result && binding.dim >= 0 && counted != graph::kNoValue &&
+           counted_by(graph, graph.aten_nodes[value.producer]) == counted;
+  });
+  if (known == graph.symbols.end()) return std::nullopt;
+  const graph::Aliases aliases(graph);
+  const auto may_write_inputs = [&](graph::ValueId id) { return aliases.written(id); };
+  if (aliases.written(counted)) return std::nullopt;
+  if (aliases.input(counted) && std::ranges::any_of(graph.inputs, may_write_inputs)) return std::nullopt;
+  return shapes::Expr::symbol(known->symbol);
+}
+
 }  // namespace
 
 std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const c10::OperatorHandle& op,
@@ -139,7 +180,10 @@ std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const 
   const bool indexes = c10::toString(op.operator_name()) == "aten::index.Tensor";
   const DataRule rule = rule_of(op);
   if (!session.takes.sizes || (!rule && !indexes)) return std::nullopt;
-  const SymInt size = to_symint(session.impl().state, session.impl().make_unbacked({0, INT64_MAX}, op));
+  const auto before = indexes || rule == nonzero ? counted_before(session, indexes, args) : std::nullopt;
+  if (before) session.impl().last_unbacked.reset();
+  const SymInt size =
+      to_symint(session.impl().state, before ? *before : session.impl().make_unbacked({0, INT64_MAX}, op));
   if (rule) {
     std::vector<Made> made;
     if (!rule(args, size, made)) return std::nullopt;
@@ -161,6 +205,7 @@ std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const 
 
 void bind_symbol(Session& session, std::span<const c10::IValue> results) {
   Session::Impl& impl = session.impl();
+  if (!impl.last_unbacked) return;  // known from before
   const shapes::Expr symbol = *impl.last_unbacked;
   for (const c10::IValue& result : results) {
     const at::Tensor& tensor = result.toTensor();

@@ -17,7 +17,7 @@
 namespace magneto::fake {
 
 /// The results of the operator on fakes, where the session takes sizes that data says, and the operator has a rule for
-/// them. The last symbol made is bound to a result by `bind_symbol`, once that is recorded.
+/// them. Where it made a symbol, that is bound to a result by `bind_symbol`, once the operator is recorded.
 std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const c10::OperatorHandle& op,
                                                         const OperatorFacts& facts, std::span<const c10::IValue> args);
 void bind_symbol(Session& session, std::span<const c10::IValue> results);

@@ -150,6 +150,9 @@ class Session {
   std::string origins(shapes::Expr expr) const;
   /// What was assumed of such symbols since the last call: to be checked in each run.
   std::vector<shapes::Relation> take_checks();
+  bool has_checks() const;
+  /// Until it is set back: questions about such sizes are asked only where there is no general case. Gives what it was.
+  bool set_in_general(bool on);
   /// Takes it for granted, to be checked. False: it contradicts what is known.
   bool assume_checked(const shapes::Relation& relation);
 

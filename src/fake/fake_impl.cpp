@@ -160,7 +160,6 @@ c10::SymIntArrayRef FakeImpl::sym_strides_custom() const { return symbolic_->str
 c10::SymInt FakeImpl::sym_numel_custom() const { return symbolic_->numel(); }
 c10::SymInt FakeImpl::sym_storage_offset_custom() const { return symbolic_->offset; }
 
-/// Whatever the sizes are.
 bool FakeImpl::has_contiguous_strides() const {
   const SymSizes contiguous = contiguous_strides(*state_, symbolic_->sizes);
   return std::ranges::equal(contiguous, symbolic_->strides, [&](const c10::SymInt& a, const c10::SymInt& b) {

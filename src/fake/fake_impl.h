@@ -49,6 +49,9 @@ struct SessionState {
   shapes::Environment sizes;
   /// Rules for plain numbers run: sizes are those of this run, and nothing is assumed.
   bool hinting = false;
+  /// Code of PyTorch's runs that is right whatever the answers are: what nothing decides of sizes that only the data says
+  /// is no question, where that code has a way for the general case.
+  bool in_general = false;
 
   /// What was assumed of sizes that only data says.
   std::vector<shapes::Relation> checks;
@@ -96,6 +99,8 @@ class FakeImpl final : public c10::TensorImpl {
   static c10::Storage make_storage(size_t nbytes, c10::Device device);
 
   SessionState& state() const { return *state_; }
+  /// Of symbolic ones: they are those of a contiguous tensor, whatever the sizes are.
+  bool has_contiguous_strides() const;
   const c10::intrusive_ptr<ValueIdentity>& identity() const { return identity_; }
   void set_identity(c10::intrusive_ptr<ValueIdentity> identity) { identity_ = std::move(identity); }
   /// The value, or kNoValue if the session is over or the value was rolled back.
@@ -163,7 +168,6 @@ class FakeImpl final : public c10::TensorImpl {
   template <typename Version>
   c10::intrusive_ptr<TensorImpl> copy_with(Version&& version_counter, bool allow_tensor_metadata_change) const;
   void count(int64_t change);
-  bool has_contiguous_strides() const;
 
   std::shared_ptr<SessionState> state_;
   std::shared_ptr<const Symbolic> symbolic_;

@@ -312,6 +312,8 @@ std::string Session::origins(shapes::Expr expr) const {
   return text;
 }
 
+bool Session::set_in_general(bool on) { return std::exchange(impl_->state->in_general, on); }
+bool Session::has_checks() const { return !impl_->state->checks.empty(); }
 std::vector<shapes::Relation> Session::take_checks() { return std::exchange(impl_->state->checks, {}); }
 
 bool Session::assume_checked(const shapes::Relation& relation) {

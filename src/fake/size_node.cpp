@@ -38,6 +38,46 @@ class AnswerNode final : public c10::SymNodeImpl {
   const bool value_;
 };
 
+/// A question about sizes that only the data says, which nothing decides: asked once somebody needs the answer. Code of
+/// PyTorch's that is right either way takes the general case.
+class QuestionNode final : public c10::SymNodeImpl {
+ public:
+  QuestionNode(std::shared_ptr<SessionState> state, shapes::Relation question)
+      : state_(std::move(state)), question_(question) {}
+  bool is_int() override { return false; }
+  bool is_bool() override { return true; }
+  bool is_float() override { return false; }
+  bool is_symbolic() override { return true; }
+  bool has_hint() override { return true; }
+  bool guard_bool(const char*, int64_t) override { return state_->answer(question_); }
+  bool guard_size_oblivious(const char*, int64_t) override { return state_->answer(question_); }
+  bool guard_or_false(const char*, int64_t) override { return known().value_or(false); }
+  bool guard_or_true(const char*, int64_t) override { return known().value_or(true); }
+  bool statically_known_true(const char*, int64_t) override { return known().value_or(false); }
+  bool expect_true(const char*, int64_t) override { return state_->answer(question_); }
+  bool bool_() override { return state_->answer(question_); }
+  std::optional<bool> constant_bool() override { return known(); }
+  c10::SymNode wrap_bool(bool value) override { return c10::make_intrusive<AnswerNode>(value); }
+  c10::SymNode sym_not() override { return c10::make_intrusive<QuestionNode>(state_, !question_); }
+  c10::SymNode sym_or(const c10::SymNode& other) override {
+    if (const auto answer = other->constant_bool(); answer && !*answer) return clone();
+    return wrap_bool(other->constant_bool().value_or(false) || bool_() || other->bool_());
+  }
+  c10::SymNode sym_and(const c10::SymNode& other) override {
+    if (const auto answer = other->constant_bool(); answer && *answer) return clone();
+    return wrap_bool(other->constant_bool().value_or(true) && bool_() && other->bool_());
+  }
+  c10::SymNode clone() override { return c10::make_intrusive<QuestionNode>(state_, question_); }
+  std::string str() override { return shapes::text(question_); }
+  std::string _graph_repr() override { return str(); }
+
+ private:
+  std::optional<bool> known() const { return state_->sizes.evaluate(question_); }
+
+  const std::shared_ptr<SessionState> state_;
+  const shapes::Relation question_;
+};
+
 /// A float that a tensor holds in each run, or that C++ code made of a size: the number of this run. Code that looks at
 /// it has it assumed.
 class FloatNode final : public c10::SymNodeImpl {
@@ -159,7 +199,12 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode make(Expr expr) const {
     return c10::make_intrusive<SizeNode>(state_, expr.is_polynomial() ? expr : state_->sizes.simplified(expr));
   }
-  c10::SymNode ask(SizeQuestion question, Expr a, Expr b) { return wrap_bool(state_->answer(question, a, b)); }
+  c10::SymNode ask(SizeQuestion question, Expr a, Expr b) {
+    if (state_->in_general && !state_->hinting && !state_->sizes.evaluate(question(a, b))) {
+      return c10::make_intrusive<QuestionNode>(state_, question(a, b));
+    }
+    return wrap_bool(state_->answer(question, a, b));
+  }
 
   const std::shared_ptr<SessionState> state_;
   const Expr expr_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "fake/size_node.h"
 
@@ -56,6 +57,56 @@ void assume_layout(const at::Tensor& tensor) {
   (void)tensor.is_contiguous();
   (void)tensor.is_contiguous(at::MemoryFormat::ChannelsLast);
   (void)tensor.is_non_overlapping_and_dense();
+}
+
+/// It is contiguous for all numbers of the one size that only the data says.
+bool is_contiguous_for_all_data(const FakeImpl& fake) {
+  if (!fake.has_contiguous_strides()) return false;
+  int64_t unbacked = 0;
+  for (const c10::SymInt& size : fake.symbolic()->sizes) {
+    const shapes::Expr expr = fake.state().sizes.simplified(expr_of(size));
+    const bool is_unbacked = fake.state().sizes.is_unbacked(expr);
+    unbacked += is_unbacked;
+    if (!is_unbacked && fake.state().sizes.range(expr).low < 2 && !expr.is_constant()) return false;
+  }
+  return unbacked == 1;
+}
+
+/// The layout of the results follows from the operands' without a question. Contiguous operands have contiguous results;
+/// but for empty ones, where a dimension of size one stands as no formula says (`torch.empty(0, 1) * 2`: 1, 0). Views have
+/// the strides that their rules compute.
+bool needs_no_layout(SymbolicRule rule, std::span<const c10::IValue> args, std::span<const c10::IValue> results) {
+  static const auto* views = [] {
+    auto* views = new std::unordered_set<SymbolicRule>;
+    for (const SymbolicRow& row : symbolic_view_rules()) views->insert(row.rule);
+    return views;
+  }();
+  bool unbacked = false, contiguous = true, ones = false, in_general = false;
+  for (const c10::IValue& arg : args) {
+    for_each_part(
+        arg,
+        [&](const at::Tensor& tensor) {
+          const FakeImpl* fake = as_fake(tensor);
+          if (!fake || !fake->symbolic() || fake->state().hinting) return;
+          const auto is_unbacked = [&](const c10::SymInt& size) {
+            return size.is_heap_allocated() && fake->state().sizes.is_unbacked(expr_of(size));
+          };
+          unbacked |= std::ranges::any_of(fake->symbolic()->sizes, is_unbacked);
+          in_general |= fake->state().in_general;
+          contiguous = contiguous && is_contiguous_for_all_data(*fake);
+        },
+        [](const c10::SymInt&) {});
+  }
+  for (const c10::IValue& result : results) {
+    for_each_part(
+        result,
+        [&](const at::Tensor& tensor) {
+          const auto& sizes = as_fake(tensor)->sizes_and_strides();
+          ones |= std::ranges::count(sizes.sizes_arrayref(), 1) > 0;
+        },
+        [](const c10::SymInt&) {});
+  }
+  return unbacked && (in_general || views->contains(rule) || (contiguous && !ones));
 }
 
 }  // namespace
@@ -272,8 +323,9 @@ bool give_sizes(SessionState& state, std::span<const SymSizes> sizes, std::span<
 
 bool infer_symbolic(SessionState& state, SymbolicRule rule, std::span<const c10::IValue> args,
                     std::span<const c10::IValue> results) {
+  const bool asks = !needs_no_layout(rule, args, results);
   for (const c10::IValue& arg : args) {
-    for_each_part(arg, [](const at::Tensor& tensor) { assume_layout(tensor); }, [](const c10::SymInt&) {});
+    if (asks) for_each_part(arg, [](const at::Tensor& tensor) { assume_layout(tensor); }, [](const c10::SymInt&) {});
   }
   SymbolicCall call(state, args, results);
   try {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fake/size_node.h"
 #include "fake/symbolic_rules.h"
 
 namespace magneto::fake {
@@ -152,7 +153,7 @@ bool product(SymbolicCall& call) {
     return false;
   }
   // What is added broadcasts to the product.
-  if (a == 1 && !same_sizes(at::infer_size_symdimvector(call.tensor(0).sym_sizes(), sizes), sizes)) return false;
+  if (a == 1 && !same_sizes(broadcast_sizes(call.tensor(0).sym_sizes(), sizes), sizes)) return false;
   return all_results(call, sizes);
 }
 
@@ -163,7 +164,7 @@ bool trilinear(SymbolicCall& call) {
   for (size_t i = 0; i < 3; ++i) {
     SymSizes sizes = call.sizes(i);
     for (const int64_t dim : call.integers(3 + i)) sizes.insert(sizes.begin() + dim, SymInt(1));
-    all = at::infer_size_symdimvector(all, sizes);
+    all = broadcast_sizes(all, sizes);
   }
   std::vector<int64_t> summed = call.integers(6);
   std::sort(summed.rbegin(), summed.rend());
@@ -214,7 +215,7 @@ bool flash_attention_for_cpu(SymbolicCall& call) {
   if (query[3] != key[3] || query[3] != value[3] || key[2] != value[2]) return false;
   if (!call.is_none(5) && call.tensor(5).defined()) {
     const SymSizes all = {query[0], query[1], query[2], key[2]};
-    if (!same_sizes(at::infer_size_symdimvector(call.tensor(5).sym_sizes(), all), all)) return false;
+    if (!same_sizes(broadcast_sizes(call.tensor(5).sym_sizes(), all), all)) return false;
   }
   const SymSizes sums = {query[0], query[1], query[2]};
   return call.dense(0, query) && call.dense(1, sums);
@@ -283,7 +284,7 @@ std::optional<SymSizes> indexed(const SymbolicCall& call) {
   for (size_t i = 0; i < indices.size(); ++i) {
     if (!indices[i].defined()) continue;
     if (indices[i].scalar_type() == c10::kBool || indices[i].scalar_type() == c10::kByte) return std::nullopt;
-    chosen = at::infer_size_symdimvector(chosen, indices[i].sym_sizes());
+    chosen = broadcast_sizes(chosen, indices[i].sym_sizes());
     together &= last < 0 || last + 1 == static_cast<int64_t>(i);
     if (first < 0) first = static_cast<int64_t>(i);
     last = static_cast<int64_t>(i);
@@ -309,7 +310,7 @@ bool index_put(SymbolicCall& call) {
   };
   if (std::ranges::any_of(call.tensors(1), is_mask)) return like_self(call);  // whether it fits, the kernel says
   const auto sizes = indexed(call);
-  if (!sizes || !same_sizes(at::infer_size_symdimvector(call.tensor(2).sym_sizes(), *sizes), *sizes)) return false;
+  if (!sizes || !same_sizes(broadcast_sizes(call.tensor(2).sym_sizes(), *sizes), *sizes)) return false;
   return like_self(call);
 }
 
@@ -633,11 +634,23 @@ constexpr SymbolicRow rows[] = {
 
 std::span<const SymbolicRow> symbolic_compute_rules() { return rows; }
 
+SymSizes broadcast_sizes(c10::SymIntArrayRef a, c10::SymIntArrayRef b) {
+  if (a.size() < b.size()) std::swap(a, b);
+  SymSizes sizes(a.begin(), a.end());
+  const size_t added = a.size() - b.size();
+  for (size_t i = added; i < sizes.size(); ++i) {
+    const SymInt& other = b[i - added];
+    if (other.maybe_as_int() == 1 || expr_of(sizes[i]) == expr_of(other)) continue;
+    sizes[i] = sizes[i].maybe_as_int() == 1 ? other : at::infer_size_symdimvector({&sizes[i], 1}, {&other, 1})[0];
+  }
+  return sizes;
+}
+
 bool broadcast_symbolically(SymbolicCall& call) {
   SymSizes sizes;
   for (size_t i = 0; i < call.size(); ++i) {
     if (!call.arg(i).isTensor() || !call.tensor(i).defined()) continue;
-    sizes = at::infer_size_symdimvector(sizes, call.tensor(i).sym_sizes());
+    sizes = broadcast_sizes(sizes, call.tensor(i).sym_sizes());
   }
   return all_results(call, sizes);
 }

@@ -48,7 +48,7 @@ bool solve(SymbolicCall& call) {
 bool distances(SymbolicCall& call) {
   const SymSizes a = call.sizes(0), b = call.sizes(1);
   if (a.size() < 2 || b.size() < 2 || a.back() != b.back()) return false;
-  const SymSizes batch = at::infer_size_symdimvector(batch_of(a), batch_of(b));
+  const SymSizes batch = broadcast_sizes(batch_of(a), batch_of(b));
   return all_results(call, with(batch, {a.end()[-2], b.end()[-2]}));
 }
 
@@ -128,7 +128,7 @@ bool pinv(SymbolicCall& call) {
 bool cross(SymbolicCall& call) {
   const SymSizes a = call.sizes(0), b = call.sizes(1);
   if (a.size() != b.size() || a.empty()) return false;
-  const SymSizes sizes = at::infer_size_symdimvector(a, b);
+  const SymSizes sizes = broadcast_sizes(a, b);
   return sizes[wrapped(call.integer(2), sizes)] == 3 && all_results(call, sizes);
 }
 

@@ -10,6 +10,8 @@ int64_t wrapped(int64_t dim, const SymSizes& sizes);
 bool same_sizes(const SymSizes& a, const SymSizes& b);
 /// All results have these sizes; those that are arguments (in place) already must.
 bool all_results(SymbolicCall& call, const SymSizes& sizes);
+/// What two shapes broadcast to. Asked of are only those sizes of which it does not show.
+SymSizes broadcast_sizes(c10::SymIntArrayRef a, c10::SymIntArrayRef b);
 /// As large as argument 0.
 bool like_self(SymbolicCall& call);
 

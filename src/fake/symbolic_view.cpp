@@ -144,7 +144,7 @@ bool expand(const SymbolicCall& call, View& view) {
   for (size_t i = asked.size(); i-- > 0;) {
     const bool has = i >= added;
     const SymInt size = has ? view.sizes[i - added] : SymInt(1);
-    if (asked[i] == -1 || asked[i] == size) {
+    if (asked[i] == -1 || TORCH_GUARD_OR_FALSE(asked[i].sym_eq(size))) {
       sizes[i] = size;
       // A new dimension of size one stands as if it held the others.
       const bool last = i + 1 == asked.size();

@@ -77,7 +77,7 @@ def test_settings_take_them_without_fullgraph() -> None:
         return torch.zeros(n), x.nonzero()
 
     x = torch.tensor([1, 2])
-    for numbers, sizes, breaks in ((False, False, 2), (True, False, 1), (True, True, 0)):
+    for numbers, sizes, breaks in ((False, False, 1), (True, False, 0), (True, True, 0)):
         magneto.reset()
         with magneto.config.patch(capture_scalar_outputs=numbers, capture_dynamic_output_shape_ops=sizes):
             assert_same(magneto.compile(program, backend="aot_eager")(x), program(x))
@@ -196,3 +196,121 @@ def test_models_that_read_numbers_are_one_graph(name: str) -> None:
         expected = model(**given)
         actual = magneto.compile(model, backend="aot_eager", fullgraph=True)(**given)
     torch.testing.assert_close(actual[0], expected[0])
+
+
+# -- by default: where nothing is asked of the size --------------------------------------------------------------------
+
+
+class Routed(torch.nn.Module):
+    """Experts that take the rows for which they are the best."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = torch.nn.Linear(4, 3)
+        self.experts = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights = self.gate(x).softmax(-1)
+        best = weights.argmax(-1)
+        result = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            (rows,) = torch.where(best == number)
+            result = result.index_add(0, rows, expert(x[rows]) * weights[rows, number, None])
+        return result
+
+
+def filled(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
+    mask = x[:, 0] > 0
+    result = torch.zeros_like(x)
+    result[mask] = layer(x[mask]).tanh()
+    return result
+
+
+def filled_in_two_ways(x: torch.Tensor, layer: torch.nn.Module) -> torch.Tensor:
+    mask = x > 0
+    y = layer(x)
+    y = y.masked_scatter(mask, y[mask] * 2)
+    y[~mask] = x[~mask].exp()
+    return y
+
+
+#: Each takes x (rows, 4) and a linear layer.
+ASK_NOTHING: dict[str, Callable[..., Any]] = {
+    "masked rows": lambda x, layer: layer(x[x[:, 0] > 0]).relu().sum(),
+    "masked elements": lambda x, layer: (layer(x)[x > 0].square().sum(), x[x > 0]),
+    "rows filled": filled,
+    "nonzero": lambda x, layer: layer(x)[(x[:, 0] > 0).nonzero().squeeze(1)].exp(),
+    "where": lambda x, layer: layer(x)[torch.where(x[:, 0] > 0)[0], 1].exp(),
+    "repeated": lambda x, layer: layer(x).repeat_interleave((x[:, 0] > 0) * 2, 0).sin(),
+    "normalised": lambda x, layer: torch.nn.functional.layer_norm(layer(x[x[:, 1] > 0]), (4,)),
+}
+ROWS = (6, 6, 1, 6, 9, 6, 9)
+
+
+def data_of(i: int) -> torch.Tensor:
+    """Some rows, none, one and all of them are positive."""
+    torch.manual_seed(i)
+    x = torch.randn(ROWS[i], 4)
+    return {1: -x.abs() - 1, 3: x.abs() + 1}.get(i, x)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("name", ASK_NOTHING)
+def test_one_graph_by_default(name: str, backend: str) -> None:
+    layer, program = torch.nn.Linear(4, 4), ASK_NOTHING[name]
+    compiled = magneto.compile(program, backend=backend)
+    for i in range(len(ROWS)):
+        with torch.no_grad():
+            assert_same(compiled(data_of(i), layer), program(data_of(i), layer))
+    stats = magneto.stats()
+    assert (stats["breaks"], stats["undone"]) == (0, {})
+    assert stats["graphs"] <= 3  # rows as captured, then any number of them, then one
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("name", [*ASK_NOTHING, "experts"])
+def test_gradients_are_compiled_by_default(name: str, backend: str) -> None:
+    layer = Routed() if name == "experts" else torch.nn.Linear(4, 4)
+    program = (lambda x, layer: layer(x)) if name == "experts" else ASK_NOTHING[name]
+    compiled = magneto.compile(program, backend=backend)
+
+    def gradients(function: Callable[..., Any], i: int) -> list[torch.Tensor | None]:
+        layer.zero_grad()
+        x = data_of(i).requires_grad_()
+        results = function(x, layer)
+        first = results[0] if isinstance(results, tuple) else results
+        (first.sum() * 2).backward()
+        return [first.detach(), x.grad, *(parameter.grad for parameter in layer.parameters())]
+
+    for i in range(len(ROWS)):
+        expected = gradients(program, i)
+        assert_same(gradients(compiled, i), expected)
+    stats = magneto.stats()
+    assert (stats["breaks"], stats["undone"], stats["no_joint"]) == (0, {}, {})
+
+
+#: What the program or an operator asks has no answer for all sizes: the segment ends in front of it, or of the operator.
+ASK: dict[str, Callable[..., Any]] = {
+    "a branch": lambda x, layer: layer(x[x[:, 0] > 0]) if (x[:, 0] > 0).nonzero().shape[0] > 2 else x * 2,
+    "rows by two": lambda x, layer: x[x[:, 0] > 0].repeat(2, 1).reshape(-1, 2, 4).sum(1),
+    "squeezed": lambda x, layer: layer(x)[x[:, 0] > 0].squeeze() + 1,
+    "beside another": lambda x, layer: (x[x[:, 0] > 0] + x[x[:, 0] > 0].clone()) * layer(x).sum(),
+    "a loop": lambda x, layer: sum(layer(row) for row in x[x[:, 0] > 0]),
+    "the first": lambda x, layer: layer(x)[x[:, 0] > -9][0] * 2,
+    "elements filled": filled_in_two_ways,
+    "masked_select": lambda x, layer: layer(x).masked_select(x > 0) * 3,
+    "unique": lambda x, layer: layer(torch.unique((x * 2).round().long()).float()[:, None].expand(-1, 4)).sum(0),
+    "attention": lambda x, layer: (lambda y: torch.softmax(y @ y.mT, -1) @ y)(layer(x[x[:, 1] > 0])),
+    "text": lambda x, layer: (x + 1, f"{x[x[:, 0] > 0].shape}"),
+}
+
+
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("name", ASK)
+def test_questions_end_the_segment_by_default(name: str, trains: bool) -> None:
+    layer, program = torch.nn.Linear(4, 4), ASK[name]
+    compiled = magneto.compile(program)
+    for i in range(len(ROWS)):
+        with torch.set_grad_enabled(trains):
+            assert_same(outcome(lambda x: compiled(x, layer), data_of(i)), outcome(lambda x: program(x, layer), data_of(i)))
+    assert magneto.stats()["undone"] == {}

@@ -11,6 +11,23 @@
 
 namespace magneto::capture {
 
+bool is_put_by_mask(PyObject* target, PyObject* mask, PyObject* value) {
+  if (!is_fake_tensor(target) || !is_fake_tensor(mask) || !is_fake_tensor(value)) return false;
+  const at::Tensor &to = unpack_tensor(target), &chosen = unpack_tensor(mask), &from = unpack_tensor(value);
+  return chosen.scalar_type() == c10::kBool && chosen.dim() > 0 && from.dim() > 0 &&
+         from.dim() == to.dim() - chosen.dim() + 1 && from.sym_size(0).is_heap_allocated() &&
+         from.scalar_type() == to.scalar_type() && from.device() == to.device() && chosen.device() == to.device();
+}
+
+PyObject* put_by_mask(PyObject* target, PyObject* mask, PyObject* value) {
+  const bool done = runtime::with_torch_errors([&] {
+    c10::List<std::optional<at::Tensor>> indices;
+    indices.push_back(unpack_tensor(mask));
+    unpack_tensor(target).index_put_(indices, unpack_tensor(value));
+  });
+  return done ? Py_NewRef(Py_None) : nullptr;
+}
+
 bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source) {
   PyObject* const operands[] = {target, mask, source};
   if (capture.is_overridden(operands)) return false;

@@ -531,6 +531,7 @@ void Capture::store_subscript(PyObject* container, PyObject* key, PyObject* valu
       const Ref view = places ? Ref::steal(select_unknown(container, *places)) : Ref();
       if (places && !view) return nullptr;
       PyObject *target = places ? view.get() : container, *where = places ? Py_Ellipsis : deep.get();
+      if (is_put_by_mask(target, where, value)) return put_by_mask(target, where, value);
       return PyObject_SetItem(target, where, value) < 0 ? nullptr : Py_NewRef(Py_None);
     });
     return;

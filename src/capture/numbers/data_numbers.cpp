@@ -86,7 +86,12 @@ std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment&
 
 }  // namespace
 
-void Capture::flush_checks() {
+void Capture::end_at_data_sizes() {
+  memory_.ends_at_data_sizes = true;
+  throw Retry{};
+}
+
+void Capture::flush_checks(bool of_program) {
   static const auto operation = c10::Dispatcher::singleton()
                                     .findSchemaOrThrow("magneto::check", "")
                                     .typed<void(c10::SymInt, int64_t, std::string_view)>();
@@ -94,10 +99,15 @@ void Capture::flush_checks() {
     return leaf.id() >= 0 || std::ranges::count(graph.symbols, leaf.id(), &graph::SymbolBinding::symbol) > 0 ||
            std::ranges::count(sizes_.symbols, leaf.id(), &guards::SizeAssumptions::Symbol::id) > 0;
   };
+  const auto is_of_result = [&](Expr leaf) {
+    const auto found = std::ranges::find(graph.symbols, leaf.id(), &graph::SymbolBinding::symbol);
+    return found != graph.symbols.end() && graph.values[found->value].kind == graph::ValueKind::Result;
+  };
   for (const Relation& relation : session->take_checks()) {
     const Expr original = session->sizes().original(relation.difference);
     // Of an operator that was taken back: nothing is left of it.
     if (shapes::any_leaf(original, [&](Expr leaf) { return !is_bound(leaf); })) continue;
+    if (tries_data_sizes && !of_program && shapes::any_leaf(original, is_of_result)) end_at_data_sizes();
     // As it is asked, not as it is known now: for what is known, it holds.
     const Expr difference =
         shapes::substitute(original, [](Expr leaf) { return std::optional(Expr::value(leaf.id())); });
@@ -261,7 +271,7 @@ bool Capture::check_questions(const std::vector<Relation>& relations) {
     exit_at_question(open.front());
   }
   for (const Relation& relation : open) session->assume_checked(relation);
-  flush_checks();
+  flush_checks(/*of_program=*/true);
   return true;
 }
 

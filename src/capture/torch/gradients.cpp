@@ -32,7 +32,9 @@ bool takes_gradients(const graph::Graph& graph) {
 
 /// Why no joint graph is to be had, where that shows before the engine is asked; empty: nothing is in the way.
 std::string Capture::why_no_joint() {
-  if (!graph.symbols_of(graph::ValueKind::Result).empty()) return "sizes or numbers that depend on data";
+  if (partition.whole && !graph.symbols_of(graph::ValueKind::Result).empty()) {
+    return "sizes or numbers that depend on data";  // whoever cuts the graph knows no such symbols
+  }
   size_t changes = 0;
   for (const graph::AtenNode& node : graph.aten_nodes) {
     if (!graph::changes_metadata(node.op)) continue;
@@ -75,6 +77,20 @@ std::optional<autograd::JointTrace> Capture::trace_backward(std::string* no_join
       beside_tensor(unknown_numbers_.at(symbol.place.source).get());
     }
   }
+  constexpr int kAttempts = 3;  // an answer that is checked may lead to another question
+  for (int i = 0; i < kAttempts; ++i) {
+    std::optional<autograd::JointTrace> joint = run_backward(no_joint);
+    if (!session->has_checks()) return joint;
+    // What it asked of sizes that only the data says is checked in each run, by the forward.
+    if (joint) joint->discard();
+    flush_checks();
+    if (!joint) return {};
+  }
+  *no_joint = "its backward asks for sizes that depend on data";
+  return {};
+}
+
+std::optional<autograd::JointTrace> Capture::run_backward(std::string* no_joint) {
   std::vector<graph::ValueId> leaves;
   torch::autograd::edge_list leaf_edges;
   std::vector<at::Tensor> inputs;
@@ -107,15 +123,16 @@ std::optional<autograd::JointTrace> Capture::trace_backward(std::string* no_join
   const auto run = [&] {
     joint = autograd::JointTrace::run(*session, graph, *std::move(results), leaves, leaf_edges, why_not, no_joint);
   };
-  if (rehearsed_.empty()) {
+  if (rehearsed_.empty()) {  // else code of the program runs as well
+    const bool before = session->set_in_general(true);
     run();
+    session->set_in_general(before);
     return joint;
   }
   const size_t known = inputs_.size();
   std::string why = interpret_backwards(run);
   if (inputs_.size() != known) why = "it reads other tensors at the segment's end";
   if (!why.empty()) retry_without(autograd::function_of(*rehearsed_.begin()), std::move(why));
-  flush_checks();
   return joint;
 }
 
