@@ -49,8 +49,8 @@ struct SessionState {
   shapes::Environment sizes;
   /// Rules for plain numbers run: sizes are those of this run, and nothing is assumed.
   bool hinting = false;
-  /// Code of PyTorch's runs that is right whatever the answers are: what nothing decides of sizes that only the data says
-  /// is no question, where that code has a way for the general case.
+  /// Code of PyTorch's runs that is right whatever the answers are: what nothing decides of sizes that only the data
+  /// says is no question, where that code has a way for the general case.
   bool in_general = false;
 
   /// What was assumed of sizes that only data says.

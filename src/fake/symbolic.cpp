@@ -72,9 +72,9 @@ bool is_contiguous_for_all_data(const FakeImpl& fake) {
   return unbacked == 1;
 }
 
-/// The layout of the results follows from the operands' without a question. Contiguous operands have contiguous results;
-/// but for empty ones, where a dimension of size one stands as no formula says (`torch.empty(0, 1) * 2`: 1, 0). Views have
-/// the strides that their rules compute.
+/// The layout of the results follows from the operands' without a question. Contiguous operands have contiguous
+/// results; but for empty ones, where a dimension of size one stands as no formula says (`torch.empty(0, 1) * 2`: 1,
+/// 0). Views have the strides that their rules compute.
 bool needs_no_layout(SymbolicRule rule, std::span<const c10::IValue> args, std::span<const c10::IValue> results) {
   static const auto* views = [] {
     auto* views = new std::unordered_set<SymbolicRule>;

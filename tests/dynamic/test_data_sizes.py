@@ -312,5 +312,7 @@ def test_questions_end_the_segment_by_default(name: str, trains: bool) -> None:
     compiled = magneto.compile(program)
     for i in range(len(ROWS)):
         with torch.set_grad_enabled(trains):
-            assert_same(outcome(lambda x: compiled(x, layer), data_of(i)), outcome(lambda x: program(x, layer), data_of(i)))
+            assert_same(
+                outcome(lambda x: compiled(x, layer), data_of(i)), outcome(lambda x: program(x, layer), data_of(i))
+            )
     assert magneto.stats()["undone"] == {}

@@ -15,8 +15,8 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right);
 /// `target[mask] = source[mask]`, of which neither half can be captured alone: how many entries the mask selects, only
 /// the run knows. Together they are a choice between two tensors. False: not so here, and nothing has been done.
 bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source);
-/// `target[mask] = value` where the sizes fit as they are, however many the mask chooses: PyTorch's own assignment would
-/// ask whether that is one, to leave out the dimension. `put_by_mask` gives None, or null with an error.
+/// `target[mask] = value` where the sizes fit as they are, however many the mask chooses: PyTorch's own assignment
+/// would ask whether that is one, to leave out the dimension. `put_by_mask` gives None, or null with an error.
 bool is_put_by_mask(PyObject* target, PyObject* mask, PyObject* value);
 PyObject* put_by_mask(PyObject* target, PyObject* mask, PyObject* value);
 
