@@ -165,20 +165,8 @@ bool grouped_mm(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::mm", product<structured<at::meta::structured_mm>, 2>},
-    {"aten::bmm", product<structured<at::meta::structured_bmm>, 2>},
-    {"aten::addmm", added_product<structured<at::meta::structured_addmm>>},
-    {"aten::addmm_", added_product<structured_inplace<at::meta::structured_addmm>>},
-    {"aten::addmv", added_product<structured<at::meta::structured_addmv>>},
-    {"aten::_addmm_activation", added_product<structured<at::meta::structured__addmm_activation>>},
-    {"aten::baddbmm", baddbmm<false>},
-    {"aten::baddbmm_", baddbmm<true>},
-    {"aten::mv", mv},
-    {"aten::dot", dot},
-    {"aten::vdot", dot},
-    {"aten::addbmm", addbmm},
-    {"aten::addr", addr},
-    {"aten::_grouped_mm", grouped_mm},
+#define ROW_shape_matmul(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace
