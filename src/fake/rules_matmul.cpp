@@ -164,6 +164,15 @@ bool grouped_mm(Call& call) {
   return true;
 }
 
+/// int8 by int8, into int32.
+bool integer_product(Call& call) {
+  const at::Tensor &a = call.tensor(0), &b = call.tensor(1);
+  if (a.dim() != 2 || b.dim() != 2 || a.size(1) != b.size(0)) return false;
+  if (a.scalar_type() != at::kChar || b.scalar_type() != at::kChar || !a.is_cpu() || !b.is_cpu()) return false;
+  call.result(call.empty({a.size(0), b.size(1)}, at::kInt, a.device()));
+  return true;
+}
+
 constexpr RuleRow rows[] = {
 #define ROW_shape_matmul(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"

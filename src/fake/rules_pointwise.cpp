@@ -88,6 +88,25 @@ bool prelu(Call& call) {
   return true;
 }
 
+/// The gradients of both operands, before that of the weight is summed.
+bool prelu_backward(Call& call) {
+  Operands operands;
+  for (const size_t i : {1, 2, 0}) {  // the order in which PyTorch's iterator is given them
+    if (call.tensor(i).scalar_type() != call.tensor(0).scalar_type()) return false;
+    operands.add(call.tensor(i));
+  }
+  const c10::ScalarType dtype = operands.promoted();
+  if (!(class_of(dtype) & kFloats)) return false;
+  for (int result = 0; result < 2; ++result) add_result(call, operands, dtype);
+  return true;
+}
+
+/// What promotes no dtypes: eager refuses two different ones.
+template <Rule rule>
+bool of_one_dtype(Call& call) {
+  return call.tensor(0).scalar_type() == call.tensor(1).scalar_type() && rule(call);
+}
+
 /// Real tensors are their own conjugates.
 bool conj_physical_(Call& call) {
   if (call.tensor(0).is_complex()) return unary_<Result::Same, kAll>(call);

@@ -314,6 +314,12 @@ bool clamp_min(Call& call) { return call.compute() != Dtype::Bool && call.set_re
 
 bool clamp_max(Call& call) { return call.compute() != Dtype::Bool && call.set_result(minimum(call.in(0), call.in(1))); }
 
+bool heaviside(Call& call) {
+  const T x = call.in(0), at_zero = call.in(1);
+  if (x.dtype() == Dtype::Bool) return false;
+  return call.set_result(select(x == 0.0, at_zero, (x > 0.0).to(x.dtype())));
+}
+
 constexpr RuleRow kRows[] = {
 #define ROW_lowering_pointwise(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"
