@@ -128,13 +128,14 @@ std::optional<std::vector<c10::IValue>> without_mask(Session& session, std::span
   return changed;
 }
 
+bool is_index(const c10::OperatorHandle& op) { return c10::toString(op.operator_name()) == "aten::index.Tensor"; }
+
 bool is_mask(const graph::TensorMeta& meta) { return meta.dtype == c10::kBool || meta.dtype == c10::kByte; }
 
 /// The value of which an operator counts what is not zero; kNoValue: its number is another one.
 graph::ValueId counted_by(const graph::Graph& graph, const graph::AtenNode& node) {
-  const std::string name = c10::toString(node.op.operator_name());
-  if (name == "aten::nonzero") return std::get<graph::ValueId>(node.args[0]);
-  if (name != "aten::index.Tensor") return graph::kNoValue;
+  if (rule_of(node.op) == nonzero) return std::get<graph::ValueId>(node.args[0]);
+  if (!is_index(node.op)) return graph::kNoValue;
   graph::ValueId mask = graph::kNoValue;
   graph::for_each_tensor(node.args[1], [&](graph::ValueId id) {
     if (is_mask(graph.values[id].meta)) mask = id;
@@ -173,7 +174,7 @@ std::optional<shapes::Expr> counted_before(Session& session, bool indexes, std::
 std::optional<std::vector<c10::IValue>> infer_from_data(Session& session, const c10::OperatorHandle& op,
                                                         const OperatorFacts& facts, std::span<const c10::IValue> args) {
   SessionState& state = *session.impl().state;
-  const bool indexes = c10::toString(op.operator_name()) == "aten::index.Tensor";
+  const bool indexes = is_index(op);
   const DataRule rule = rule_of(op);
   if (!session.takes.sizes || (!rule && !indexes)) return std::nullopt;
   const auto before = indexes || rule == nonzero ? counted_before(session, indexes, args) : std::nullopt;
