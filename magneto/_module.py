@@ -25,10 +25,10 @@ _SHARED_HOOKS = (
 )
 
 
-class OptimizedModule(_C.CallMixin, torch.nn.Module):
+class OptimizedModule(torch.nn.Module, _C.CallMixin):
     """What `magneto.compile(module)` gives.
 
-    Calls go from C straight to the compiled code (`_C.CallMixin` has the call slot): on a hit no Python runs. Reading,
+    Calls go from C straight to the compiled code (`__call__` below is the call slot): on a hit no Python runs. Reading,
     setting and deleting attributes, `len`, `in`, `[]` and iteration reach the original module, `_orig_mod`. Names in
     `state_dict` and `named_parameters` carry the prefix `_orig_mod.`, as torch.compile's do; `load_state_dict` takes
     names with and without it. Copying and pickling take the original along and compile the copy anew.
@@ -36,6 +36,10 @@ class OptimizedModule(_C.CallMixin, torch.nn.Module):
 
     _orig_mod: torch.nn.Module
     _core_options: dict[str, Any]
+
+    # torch.nn.Module is the first base: a class made of this one and another of Python's has the same layout, so that
+    # `module.__class__ = ...` works, as FSDP's fully_shard does it.
+    __call__ = _C.CallMixin.__call__
 
     def __init__(self, module: torch.nn.Module, core_options: dict[str, Any]) -> None:
         # `super().__init__` sets attributes and __setattr__ below asks for the original: it has to be there first, and

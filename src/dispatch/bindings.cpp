@@ -324,17 +324,16 @@ PyObject* force_backend(PyObject*, PyObject* backend) {
   return before.release();
 }
 
-/// A wrapper that CPython runs with compiled code off, and that captures stop in front of.
+/// A wrapper that CPython runs with compiled code off, and that captures stop in front of (functions.def has a row for
+/// it: libraries make such wrappers in each call, and a mark would keep them all).
 PyObject* disable(PyObject*, PyObject* args) {
   PyObject* function;
   int recursive;
   if (!PyArg_ParseTuple(args, "Op", &function, &recursive)) return nullptr;
   return guarded([&]() -> PyObject* {
     Ref module = checked(PyImport_ImportModule("magneto._forward"));
-    Ref wrapper =
-        checked(PyObject_CallMethod(module.get(), "disabled", "OO", function, recursive ? Py_True : Py_False));
-    capture::mark_disabled(wrapper.get());
-    return wrapper.release();
+    return checked(PyObject_CallMethod(module.get(), "disabled", "OO", function, recursive ? Py_True : Py_False))
+        .release();
   });
 }
 

@@ -1,0 +1,54 @@
+"""Data parallel training on two processes: losses and buffers are eager's, and what exchanges tensors is no graph."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import data_parallel
+import pytest
+from torch import distributed
+
+if not distributed.is_available():
+    pytest.skip("this PyTorch has no torch.distributed", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Of each process."""
+    store = tmp_path_factory.mktemp("store") / "store"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-P", data_parallel.__file__, str(rank), store],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=Path(store).parent,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    found = []
+    try:
+        for each in processes:
+            output, errors = each.communicate(timeout=120)
+            assert each.returncode == 0, errors
+            found.append(json.loads(output.splitlines()[-1]))
+    finally:
+        for each in processes:
+            each.kill()
+    return found
+
+
+@pytest.mark.parametrize("name", data_parallel.WAYS)
+def test_two_processes_train_as_eager(name: str, outcomes: list[dict[str, Any]]) -> None:
+    for outcome in outcomes:
+        far, graphs, no_joint, breaks = outcome[name]
+        assert far < 1e-5
+        assert graphs == data_parallel.WAYS[name][1]
+        assert not no_joint
+        # What exchanges tensors runs under CPython, as a whole. FSDP watches its modules by weak references with
+        # callbacks, so that a loop variable that lets go of one might be heard of.
+        assert all(reason.startswith(("DisabledFunction", "Finalizer: an object of type FSDP")) for reason in breaks)
