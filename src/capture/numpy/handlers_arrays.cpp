@@ -1,31 +1,12 @@
 // Functions of PyTorch between tensors and arrays.
-#include <structmember.h>
-#include <torch/csrc/Dtype.h>
-#include <torch/csrc/DynamicTypes.h>
+#include <cstring>
 
-#include <algorithm>
-#include <cmath>
-#include <optional>
-#include <span>
-#include <string_view>
-
-#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
-#include "capture/exits/exit_builder.h"
-#include "capture/interpreter/errors.h"
-#include "capture/numbers/numbers.h"
+#include "capture/capture.h"
 #include "capture/numpy/arrays.h"
-#include "capture/numpy/numpy.def"
 #include "capture/numpy/numpy_capture.h"
-#include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
-#include "capture/world/containers.h"
-#include "capture/world/world.h"
-#include "guards/array.h"
-#include "python/abi/private.h"
 #include "python/imported.h"
-#include "runtime/program/numpy_calls.h"
-#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -33,7 +14,7 @@ namespace {
 
 Ref plain_call(Capture& capture, const char* name, const CallArgs& args) {
   static constinit Imported functions("torch._C", "_VariableFunctionsClass");
-  Ref function = attribute(functions.get(), name);
+  Ref function = checked(PyObject_GetAttrString(functions.get(), name));
   keep_forever(function.get());
   return std::strcmp(name, "from_numpy") == 0 ? capture.torch.call_torch(function.get(), args)
                                               : tensor_of_numbers(capture, function.get(), nullptr, args);
