@@ -307,8 +307,7 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
 int32_t Rebuilder::build_array(PyObject* value) {
   const ArrayStandIn& array = stand_in_of(value);
   if (!array.maker) return memo_[value] = build(PyTuple_GET_ITEM(array.parents, 0));
-  if (c.numpy.is_written(array))
-    throw unbuildable(value);  // what the graph gives then is no memory of NumPy's own
+  if (c.numpy.is_written(array)) throw unbuildable(value);  // what the graph gives then is no memory of NumPy's own
   std::vector<int32_t> args = {constant(array.maker)};
   for (const int32_t parent : build_items(array.parents)) args.push_back(parent);
   return memo_[value] = emit(PlanOp::Call, std::move(args));
