@@ -2,7 +2,7 @@
 #
 #   make demo       build, then compile real models and print a table (PEER=1: against torch.compile as well)
 #   make test       build, then the test suite (ARGS: passed to pytest, e.g. ARGS="-k bert")
-#   make test-all   the long tests as well: all operators in all dtypes, all models with the default backend
+#   make test-all   each program in every way, all operators in all dtypes, all models with the default backend
 #   make build      .venv with the package in place: .venv/bin/python -c "import magneto"
 #   make bench      the figures against torch.compile; results in bench/results/
 #   make lint       structure (tools/structure.toml), clang-format, clang-tidy, ruff, mypy, docs

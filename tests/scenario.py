@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 import magneto
+from magneto import _test_settings
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, type(...), slice, range)
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, types.MethodType)
@@ -200,13 +201,16 @@ def same(left: str, right: str, backend: str) -> bool:
     return all(math.isclose(float(one), float(other), rel_tol=1e-6, abs_tol=1e-7) for one, other in pairs)
 
 
-def check(scenario: Scenario, breaks: bool, *, backend: str, dynamic: bool | None = None) -> None:
+def check(scenario: Scenario, breaks: bool, *, backend: str, dynamic: bool | None = None, every: int = 0) -> None:
+    """`every`: an exit is forced after every n-th instruction (0: none)."""
     expected = observe(scenario, None)
     magneto.reset()
-    actual = observe(scenario, lambda function: magneto.compile(function, backend=backend, dynamic=dynamic))
+    room = magneto.config.patch(cache_size_limit=1000) if every else contextlib.nullcontext()
+    with _test_settings.patch(exit_every=every), room:
+        actual = observe(scenario, lambda function: magneto.compile(function, backend=backend, dynamic=dynamic))
     for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
         assert same(left, right, backend), f"call {index + 1}:\n{left}\ninstead of\n{right}"
     stats = magneto.stats()
-    assert stats["frames"] > 0, "nothing was captured"
-    if not breaks:
+    assert every or stats["frames"] > 0, "nothing was captured"
+    if not breaks and not every:  # a forced exit is a break
         assert stats["breaks"] == 0, stats["break_reasons"]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from test_architectures import BREAKS
 from test_models import compiled_path
+from tiers import those_that_pick
 
 import magneto
 
@@ -45,8 +46,12 @@ def tensors_of(result: Any) -> list[torch.Tensor]:
     return [tensor for item in items for tensor in tensors_of(item)]
 
 
+NAMES = [name for name in models.MODELS if name not in BREAKS]
+
+
+# An architecture is trained or run in other sizes, as its name picks; `make test-all` does both.
 @torch.no_grad()
-@pytest.mark.parametrize("name", [name for name in models.MODELS if name not in BREAKS])
+@pytest.mark.parametrize("name", those_that_pick("sizes", ["training", "sizes"], NAMES))
 def test_sizes(name: str) -> None:
     module = models.build(name)
     compiled = magneto.compile(module)

@@ -15,6 +15,7 @@ import magneto
 pytest.importorskip("transformers")
 import models
 from test_models import compiled_path
+from tiers import those_that_pick
 
 Result = tuple[list[torch.Tensor], dict[str, torch.Tensor], torch.Tensor]
 
@@ -95,7 +96,8 @@ def check_against_float64(name: str) -> None:
     assert sum(logarithms) / len(logarithms) <= math.log(2), [math.exp(each) for each in logarithms]
 
 
-@pytest.mark.parametrize("name", sorted(models.MODELS))
+# An architecture is trained or run in other sizes, as its name picks; `make test-all` does both.
+@pytest.mark.parametrize("name", those_that_pick("training", ["training", "sizes"], sorted(models.MODELS)))
 def test_training(name: str) -> None:
     # transformers makes other masks for compilers than for eager, and with them other dropouts.
     with compiled_path():

@@ -15,14 +15,9 @@ import torch
 from accuracy import assert_accurate, in_float64, widened
 from test_models import compiled_path
 from test_zoo import ZOO, make
+from tiers import some
 
 import magneto
-
-
-def some(names: list[str], every: int) -> list[Any]:
-    """All of them, of which those in between are for the long tier."""
-    return [name if i % every == 0 else pytest.param(name, marks=pytest.mark.long) for i, name in enumerate(names)]
-
 
 CUT = {"recurrent_gemma": 2}  # expressions of its recurrence, which is unrolled: they would be too large
 

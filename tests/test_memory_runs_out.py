@@ -10,6 +10,7 @@ import error_programs
 import pytest
 import torch
 from error_programs import PLACES, WRITES, State
+from tiers import ways_of
 from torch import Tensor
 
 import magneto
@@ -65,9 +66,18 @@ def outcome(program: Callable[..., Any], first: int, lasting: bool) -> tuple[Any
     return repr((error, state.seen(digits=3))), count
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", "magneto"])
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("raising", RAISING)
+BACKENDS = ["eager", "aot_eager", "magneto"]
+
+# Each error at each place with one backend; with all of them in `make test-all`.
+CASES = [
+    pytest.param(raising, place, backend, id=f"{raising}-{place}-{backend}", marks=marks)
+    for raising in RAISING
+    for place in PLACES
+    for backend, marks in ways_of(f"{raising}-{place}", [], BACKENDS, count=1)
+]
+
+
+@pytest.mark.parametrize(("raising", "place", "backend"), CASES)
 def test_each_allocation_fails(raising: str, place: str, backend: str) -> None:
     for write in ("input", "buffers", "random", "attribute", "element", "written_by_own", "geometry"):
 

@@ -67,13 +67,19 @@ def test_the_core_takes_each_type(name: str) -> None:
         setattr(magneto.config, name, None)
 
 
-@pytest.mark.parametrize("name", [name for name, setting in SETTINGS.items() if setting.environment])
-def test_environment(name: str) -> None:
-    setting = SETTINGS[name]
-    other = another(name)
-    text = str(int(other)) if isinstance(other, bool) else str(other)
-    code = f"import magneto.config as c; assert c.{name} == {other!r}, c.{name}; assert c.help({name!r})"
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, setting.environment: text}, cwd=ROOT)
+def test_environment() -> None:
+    """All variables at once, in one process: each is the setting's own."""
+    values = {name: another(name) for name, setting in SETTINGS.items() if setting.environment}
+    texts = {name: str(int(value)) if isinstance(value, bool) else str(value) for name, value in values.items()}
+    environment = {SETTINGS[name].environment: text for name, text in texts.items()}
+    assert len(environment) == len(values) > 10
+    code = f"""
+import magneto.config as c
+for name, value in {values!r}.items():
+    assert getattr(c, name) == value, (name, getattr(c, name))
+    assert c.help(name)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **environment}, cwd=ROOT)
 
 
 def test_options_are_the_rows_for_callables() -> None:

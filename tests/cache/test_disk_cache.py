@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from forked import Forked, Server
 
 import magneto
 from magneto import _C, _testing
@@ -62,23 +63,43 @@ def said(call: Callable[[], Any]) -> tuple[Any, list[str]]:
     return result, [str(item.message) for item in caught]
 
 
-def child(code: str, **environment: str) -> subprocess.Popen[str]:
+@pytest.fixture(scope="module", autouse=True)
+def server() -> Iterator[None]:
+    global SERVER
+    SERVER = Server(PATHS, ["test_disk_cache"])
+    yield
+    SERVER.close()
+
+
+SERVER: Server
+PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[1])]  # this module, and what it imports
+
+
+def child(code: str, **environment: str) -> Forked | subprocess.Popen[str]:
+    """A process of its own: forked where its environment says no more than where the cache is."""
     prelude = """
         import json, os, signal, sys, torch, magneto
         from magneto import _C, _testing
-        sys.path.insert(0, os.environ["TESTS"])
+        sys.path[:0] = os.environ["TESTS"].split(":")
         torch.set_num_threads(1)
     """
+    code = textwrap.dedent(prelude) + textwrap.dedent(code)
+    environment = {"TESTS": ":".join(PATHS), **environment}
+    if environment.keys() == {"TESTS", "MAGNETO_CACHE_DIR"}:
+        place = environment["MAGNETO_CACHE_DIR"]
+        return SERVER.run(
+            f"import os, magneto\nos.environ.update({environment!r})\nmagneto.config.disk_cache_dir = {place!r}\n{code}"
+        )
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", textwrap.dedent(prelude) + textwrap.dedent(code)],
+        [sys.executable, "-P", "-c", code],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "TESTS": str(Path(__file__).parent), **environment},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
     )
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[Any, str]:
+def finish(process: Forked | subprocess.Popen[str]) -> tuple[Any, str]:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 0, out + err
     return json.loads(out.splitlines()[-1]), err
@@ -712,7 +733,7 @@ MANY = """
 """
 
 
-def many(code: str, cache: Path) -> subprocess.Popen[str]:
+def many(code: str, cache: Path) -> Forked | subprocess.Popen[str]:
     return child(textwrap.dedent(MANY) + textwrap.dedent(code), MAGNETO_CACHE_DIR=str(cache))
 
 

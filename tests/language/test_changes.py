@@ -5,6 +5,7 @@ A row of changed_*_programs.py takes `start` and makes its own state (tests/scen
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import changed_callbacks_programs
 import changed_calls_programs
@@ -25,10 +26,10 @@ import changed_training_programs
 import changed_unseen_programs
 import changed_views_programs
 import pytest
-from scenario import observe, same
+from scenario import Scenario, check
+from tiers import ways_of
 
 import magneto
-from magneto import _test_settings
 
 FILES = {
     "unseen": changed_unseen_programs,
@@ -50,22 +51,25 @@ FILES = {
     "questions": changed_questions_programs,
     "views": changed_views_programs,
 }
+# How a program is compiled. Plainly always; each of the others in `make test-all`, two of them in `make test`.
+PLAIN = "magneto"
+WAYS: dict[str, dict[str, Any]] = {
+    "magneto": {"backend": "magneto"},
+    "eager": {"backend": "eager"},
+    "symbols": {"backend": "magneto", "dynamic": True},
+    **{f"exits-{every}": {"backend": "aot_eager", "every": every} for every in (1, 3)},
+}
+
 CASES = [
-    pytest.param(scenario, id=f"{file}-{name}")
+    pytest.param(scenario, way, id=f"{file}-{name}-{way}", marks=marks)
     for file, module in FILES.items()
     for name, (scenario, _) in module.scenario.scenarios.items()
+    for way, marks in ways_of(f"{file}-{name}", [PLAIN], [way for way in WAYS if way != PLAIN])
 ]
-WAYS = [("eager", None, 0), ("magneto", None, 0), ("magneto", True, 0), ("aot_eager", None, 1), ("aot_eager", None, 3)]
 
 
-@pytest.mark.parametrize(("backend", "dynamic", "every"), WAYS)
-@pytest.mark.parametrize("scenario", CASES)
-def test_program(scenario, backend: str, dynamic: bool | None, every: int) -> None:  # type: ignore[no-untyped-def]
-    with warnings.catch_warnings():
+@pytest.mark.parametrize(("scenario", "way"), CASES)
+def test_program(scenario: Scenario, way: str) -> None:
+    with warnings.catch_warnings(), magneto.config.patch(cache_size_limit=1000):
         warnings.simplefilter("ignore")
-        expected = observe(scenario, None)
-        magneto.reset()
-        with _test_settings.patch(exit_every=every), magneto.config.patch(cache_size_limit=1000):
-            actual = observe(scenario, lambda function: magneto.compile(function, backend=backend, dynamic=dynamic))
-    for index, (left, right) in enumerate(zip(actual, expected, strict=True)):
-        assert same(left, right, backend), f"call {index + 1}:\n{left}\ninstead of\n{right}"
+        check(scenario, breaks=True, **WAYS[way])

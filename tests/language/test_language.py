@@ -1,6 +1,9 @@
-"""All programs of this folder, compiled, against eager."""
+"""All programs of this folder, compiled, against eager: plainly, with all sizes and numbers of their inputs symbols, with
+an exit forced after every n-th instruction."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import arguments_programs
 import classes_programs
@@ -16,7 +19,8 @@ import torch_programs
 import types_programs
 import users_programs
 from programs import Programs
-from scenario import BACKENDS, check
+from scenario import Scenario, check
+from tiers import ways_of
 
 FILES: dict[str, Programs] = {
     "flow": flow_programs.programs,
@@ -33,12 +37,24 @@ FILES: dict[str, Programs] = {
     "users": users_programs.programs,
 }
 
+# How a program is compiled. Plainly always; each of the others in `make test-all`, two of them in `make test`.
+PLAIN = "magneto"
+WAYS: dict[str, dict[str, Any]] = {
+    "magneto": {"backend": "magneto"},
+    "eager": {"backend": "eager"},
+    "symbols": {"backend": "magneto", "dynamic": True},
+    "symbols-aot_eager": {"backend": "aot_eager", "dynamic": True},
+    **{f"exits-{every}": {"backend": "aot_eager", "every": every} for every in (1, 2, 3, 7)},
+}
+
 CASES = [
-    pytest.param(*case, id=f"{file}-{name}") for file, table in FILES.items() for name, case in table.scenarios.items()
+    pytest.param(scenario, breaks, way, id=f"{file}-{name}-{way}", marks=marks)
+    for file, table in FILES.items()
+    for name, (scenario, breaks) in table.scenarios.items()
+    for way, marks in ways_of(f"{file}-{name}", [PLAIN], [way for way in WAYS if way != PLAIN])
 ]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("scenario", "breaks"), CASES)
-def test_program(scenario, breaks: bool, backend: str) -> None:  # type: ignore[no-untyped-def]
-    check(scenario, breaks, backend=backend)
+@pytest.mark.parametrize(("scenario", "breaks", "way"), CASES)
+def test_program(scenario: Scenario, breaks: bool, way: str) -> None:
+    check(scenario, breaks, **WAYS[way])
