@@ -1,6 +1,8 @@
 // Operators of the interpreted program; tensors make them torch calls.
 #pragma once
 
+#include <string_view>
+
 #include "capture/capture.h"
 
 namespace magneto::capture {
@@ -19,6 +21,11 @@ bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObjec
 /// would ask whether that is one, to leave out the dimension. `put_by_mask` gives None, or null with an error.
 bool is_put_by_mask(PyObject* target, PyObject* mask, PyObject* value);
 PyObject* put_by_mask(PyObject* target, PyObject* mask, PyObject* value);
+
+/// The function of that name of the module `operator`. Owned by the caller.
+PyObject* operator_function(const char* name);
+/// Operands that a C operator may read: containers from outside are replaced; opaque C objects end the segment.
+Ref operand(Capture& capture, PyObject* value, std::string_view name);
 
 /// The float in a tensor of one element, which is data-dependent; nothing where that is known, or is no float.
 Ref float_of_tensor(Capture& capture, PyObject* tensor);
