@@ -7,6 +7,8 @@ What is asked for stands in structure.toml beside this file. Prints one line per
   whole definitions.)
 - **confined**: what a version of CPython may change stands in the folders for it.
 - **lengths**: of files, and of functions in C++ and Python.
+- **operators**: what is known of ATen's operators stands in the rows of src/ops. A name in another file is code that
+  makes, finds or rewrites that very operator, counted in its `allow` row; a list of bare names is never one.
 - **words**: those that the glossary has replaced.
 
 An `allow` table lists what is still over a limit, and why. It can only shrink: what is over its own row fails, and
@@ -64,6 +66,8 @@ def without_comments(text: str) -> str:
 def _empty(literal: str) -> str:
     return '""' + "\n" * literal.count("\n")
 
+
+_LIST = re.compile(r'"\w+"(?:\s*,\s*"\w+")+')
 
 _NAMESPACE = re.compile(r"\bnamespace\b\s*([\w:]*)\s*$")
 _CLASS = re.compile(
@@ -163,6 +167,7 @@ class Lint:
             for path in sorted((root / folder).rglob("*.py"))
         }
         self.lengths: dict[str, int] = {}  # of what is over a limit
+        self.counted: dict[str, int] = {}  # names of operators
         self.scanned = {name: scan(text) for name, text in self.sources.items() if not name.endswith(".def")}
 
     def offences(self) -> list[str]:
@@ -172,6 +177,7 @@ class Lint:
             *self.confined(),
             *self.file_lengths(),
             *self.function_lengths(),
+            *self.operators(),
             *self.words(),
         ]
 
@@ -235,6 +241,37 @@ class Lint:
                 lengths[f"{name} {function.name}"] = function.lines
         yield from self._over("functions", lengths)
 
+    def operators(self) -> Iterator[str]:
+        rows = {
+            match[1]
+            for name, text in self.sources.items()
+            if name.startswith("ops/")
+            for match in re.finditer(r'\bOP\("\w+::(\w+)', text)
+        }
+        found: dict[str, int] = {}
+        for name, text in self.sources.items():
+            if name.startswith("ops/"):
+                continue
+            strings = [match[0] for match in _LITERAL.finditer(text) if match[0].startswith('"')]
+            if count := sum(bool(re.match(r'"(?:aten|mkldnn)::\w', string)) for string in strings):
+                found[f"src/{name}"] = count
+            if name.startswith(("capture/", "dispatch/", "python/")):
+                continue  # Python's functions have many of these names
+            for match in _LIST.finditer(text):
+                names = [string.strip(' \n"') for string in match[0].split(",")]
+                if len(names) >= 4 and all(each in rows for each in names):
+                    line = text.count("\n", 0, match.start()) + 1
+                    yield f"src/{name}:{line}: a list of operators ({names[0]}, ...): a fact of them goes to src/ops"
+        allow = self.table["operators"]["allow"]
+        for name, count in found.items():
+            if name not in allow:
+                yield f"{name}: names {count} operators of ATen: what is known of one goes to its row in src/ops"
+            elif count > allow[name]["names"]:
+                yield f"{name}: names {count} operators of ATen, more than {allow[name]['names']}"
+        for name in sorted(set(allow) - set(found)):
+            yield f"structure.toml: [operators.allow] {name!r} is needed no more: take it out"
+        self.counted = found
+
     def _over(self, what: str, lengths: dict[str, int]) -> Iterator[str]:
         limit, allow = self.table[what]["limit"], self.table[what]["allow"]
         for name, length in lengths.items():
@@ -271,6 +308,8 @@ def shrunk(text: str, lint: Lint) -> str:
             continue
         if name in lint.lengths:
             line = re.sub(r"lines = (\d+)", lambda m, n=name: f"lines = {min(int(m[1]), lint.lengths[n])}", line)  # type: ignore[misc]
+        if name in lint.counted:
+            line = re.sub(r"names = (\d+)", lambda m, n=name: f"names = {min(int(m[1]), lint.counted[n])}", line)  # type: ignore[misc]
         lines.append(line)
     return "".join(lines)
 

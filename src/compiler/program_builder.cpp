@@ -8,6 +8,7 @@
 #include "compiler/regions.h"
 #include "graph/aliases.h"
 #include "graph/literal.h"
+#include "ops/operator.h"
 #include "runtime/program/dispatch_scope.h"
 #include "runtime/program/program_steps.h"
 
@@ -23,36 +24,10 @@ using graph::Value;
 using graph::ValueId;
 using graph::ValueKind;
 
-/// Views whose results depend on nothing but the source's geometry and constants, and keep its dtype. (as_strided is
-/// none: its offset counts from the start of the storage.)
-bool is_geometric_view(const c10::OperatorHandle& op) {
-  static const auto names = [] {
-    const std::pair<const char*, const char*> rows[] = {
-        {"aten::view", ""},        {"aten::_unsafe_view", ""}, {"aten::_reshape_alias", ""},
-        {"aten::t", ""},           {"aten::transpose", "int"}, {"aten::permute", ""},
-        {"aten::unsqueeze", ""},   {"aten::squeeze", ""},      {"aten::squeeze", "dim"},
-        {"aten::squeeze", "dims"}, {"aten::slice", "Tensor"},  {"aten::select", "int"},
-        {"aten::expand", ""},      {"aten::diagonal", ""},     {"aten::unfold", ""},
-        {"aten::split", "Tensor"}, {"aten::unbind", "int"},    {"aten::split_with_sizes", ""},
-        {"aten::alias", ""},       {"aten::detach", ""},
-    };
-    std::vector<c10::OperatorName> list;
-    for (const auto& [name, overload] : rows) list.emplace_back(name, overload);
-    return list;
-  }();
-  return std::find(names.begin(), names.end(), op.operator_name()) != names.end();
-}
-
 bool is_plain(const TensorMeta& meta) {
   const bool known_device = meta.device.is_cpu() || meta.device.is_cuda();
   const bool strided = meta.strides.size() == meta.sizes.size();
   return known_device && strided && !c10::isComplexType(meta.dtype) && !c10::isQIntType(meta.dtype);
-}
-
-/// Operators whose results carry a dispatch key of their own; for other lazy states see is_plain.
-bool makes_unusual_tensors(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  return name == "aten::_neg_view" || name == "aten::_conj" || name == "aten::_efficientzerotensor";
 }
 
 class Builder {
@@ -65,8 +40,9 @@ class Builder {
     program_.input_count = graph_.inputs.size();
     program_.plain = std::all_of(graph_.values.begin(), graph_.values.end(),
                                  [](const Value& value) { return is_plain(value.meta); }) &&
-                     std::none_of(graph_.aten_nodes.begin(), graph_.aten_nodes.end(),
-                                  [](const AtenNode& node) { return makes_unusual_tensors(node.op); });
+                     std::none_of(graph_.aten_nodes.begin(), graph_.aten_nodes.end(), [](const AtenNode& node) {
+                       return ops::operator_of(node.op).is(ops::marks_tensors);
+                     });
     find_last_uses();
     place_values();
     find_observed();
@@ -266,10 +242,9 @@ class Builder {
   /// The Scalar overloads of arithmetic wrap their number as a tensor and call the Tensor overload at every run. Doing
   /// it once here gives the same call.
   void wrap_number(Step& step) {
-    constexpr std::string_view arithmetic[] = {"aten::add", "aten::sub", "aten::mul", "aten::div"};
     const c10::OperatorName& name = step.op.operator_name();
     if (name.overload_name != "Scalar" || !step.arguments[1].constant.isScalar()) return;
-    if (std::find(std::begin(arithmetic), std::end(arithmetic), name.name) == std::end(arithmetic)) return;
+    if (!ops::operator_of(step.op).is(ops::wraps_number)) return;
     step.op = c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), "Tensor");
     Argument number;
     number.kind = Argument::Kind::Tensor;
@@ -282,7 +257,7 @@ class Builder {
   /// view.
   std::unique_ptr<StaticView> make_static_view(const AtenNode& node, const Step& step) {
     // Under a dispatch mode (a capture, for one) operators would not be run but seen.
-    if (!is_geometric_view(node.op) || !scope_.is_plain()) return nullptr;
+    if (!ops::operator_of(node.op).is(ops::fixed_view) || !scope_.is_plain()) return nullptr;
     const TensorMeta& source = graph_.values[std::get<ValueId>(node.args[0])].meta;
     auto view = std::make_unique<StaticView>(StaticView{source.sizes, source.strides, {}});
     try {

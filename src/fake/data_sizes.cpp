@@ -72,12 +72,8 @@ bool unique_dim(std::span<const c10::IValue> args, const SymInt& size, std::vect
 
 DataRule rule_of(const c10::OperatorHandle& op) {
   static const auto* rules = new std::unordered_map<std::string, DataRule>{
-      {"aten::nonzero", nonzero},
-      {"aten::masked_select", masked_select},
-      {"aten::repeat_interleave.Tensor", repeat_interleave},
-      {"aten::_unique2", unique2},
-      {"aten::unique_consecutive", unique_consecutive},
-      {"aten::unique_dim", unique_dim},
+#define ROW_shape_data(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
   };
   const auto row = rules->find(c10::toString(op.operator_name()));
   return row == rules->end() ? nullptr : row->second;

@@ -18,6 +18,7 @@
 #include "fake/record.h"
 #include "fake/size_node.h"
 #include "fake/zero_tensors.h"
+#include "ops/operator.h"
 
 namespace magneto::fake {
 
@@ -140,8 +141,7 @@ void give_results(Stack* stack, size_t arguments, std::vector<c10::IValue>& resu
 /// A float among the arguments may say more than values: of those that are not ours, who knows.
 bool float_decides_shape(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
-  return name == "aten::arange" || name == "aten::range" ||
-         (!name.starts_with("aten::") && !name.starts_with("magneto::"));
+  return ops::operator_of(op).is(ops::float_sizes) || (!name.starts_with("aten::") && !name.starts_with("magneto::"));
 }
 
 void fix_floats(std::span<c10::IValue> args) {

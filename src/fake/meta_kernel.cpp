@@ -10,40 +10,12 @@
 #include "fake/dispatch_key.h"
 #include "fake/operator_facts.h"
 #include "fake/stand_ins.h"
+#include "ops/operator.h"
 #include "python/ref.h"
 
 namespace magneto::fake {
 
 namespace {
-
-/// Operators that are tried with zeros on the CPU whatever their meta kernel is made of, or never.
-struct TriedRow {
-  enum Reason {
-    /// The meta kernel gets layouts wrong, because it assumes a GPU, or a size, because only oneDNN knows how large its
-    /// workspace is. Zeros are good arguments, and none of it depends on data.
-    MetaIsWrong,
-    /// The kernel goes where numbers among its arguments say, unchecked: zeros (rows are counted from one, and lengths
-    /// must fill the data) are no arguments for it.
-    TrustsNumbers
-  };
-  std::string_view op;
-  Reason reason;
-};
-constexpr TriedRow kTried[] = {
-    {"aten::_linalg_svd", TriedRow::MetaIsWrong},
-    {"aten::linalg_eig", TriedRow::MetaIsWrong},
-    {"aten::_fft_r2c", TriedRow::MetaIsWrong},
-    {"aten::_fft_c2r", TriedRow::MetaIsWrong},
-    {"aten::mkldnn_rnn_layer", TriedRow::MetaIsWrong},
-    {"aten::_fft_c2c", TriedRow::MetaIsWrong},
-    {"aten::linalg_lu_solve", TriedRow::TrustsNumbers},
-    {"aten::lu_unpack", TriedRow::TrustsNumbers},
-    {"aten::linalg_ldl_solve", TriedRow::TrustsNumbers},
-    {"aten::segment_reduce", TriedRow::TrustsNumbers},
-    {"aten::_segment_reduce_backward", TriedRow::TrustsNumbers},
-    {"aten::_ctc_loss", TriedRow::TrustsNumbers},
-    {"aten::_ctc_loss_backward", TriedRow::TrustsNumbers},
-};
 
 /// Most elements of an argument that are computed on: for the sake of a layout, and to do without Python.
 constexpr int64_t kMostZeros = int64_t{1} << 22, kMostZerosForSpeed = int64_t{1} << 18;
@@ -59,11 +31,6 @@ bool meta_is_python(const c10::OperatorHandle& op) {
   return kernel.debug().find("_meta_registrations") != std::string::npos;
 }
 
-bool is_tried(const c10::OperatorHandle& op, TriedRow::Reason reason) {
-  const auto* const row = std::ranges::find(kTried, op.operator_name().name, &TriedRow::op);
-  return row != std::end(kTried) && row->reason == reason;
-}
-
 /// A tensor, or the place of the results, is not on the CPU.
 bool is_elsewhere(const c10::IValue& arg) {
   const auto elsewhere = [](const at::Tensor& tensor) { return tensor.defined() && !tensor.is_cpu(); };
@@ -76,7 +43,7 @@ bool is_elsewhere(const c10::IValue& arg) {
 /// would move.
 bool may_try(const c10::OperatorHandle& op, std::span<const c10::IValue> args, int64_t most) {
   if (op.operator_name().getNamespace() != "aten" || op.hasTag(at::Tag::nondeterministic_seeded)) return false;
-  if (is_tried(op, TriedRow::TrustsNumbers)) return false;
+  if (ops::operator_of(op).is(ops::trusts_numbers)) return false;
   const auto small = [&](const at::Tensor& tensor) {
     return !tensor.defined() || (tensor.is_cpu() && tensor.numel() <= most);
   };
@@ -89,15 +56,12 @@ bool may_try(const c10::OperatorHandle& op, std::span<const c10::IValue> args, i
 
 /// The kernel for the meta device gets the layout wrong.
 bool try_zeros_first(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
-  return is_tried(op, TriedRow::MetaIsWrong) && may_try(op, args, kMostZeros);
+  return ops::operator_of(op).is(ops::needs_zeros) && may_try(op, args, kMostZeros);
 }
 
 bool try_zeros_for_speed(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
   return meta_is_python(op) && may_try(op, args, kMostZerosForSpeed);
 }
-
-/// Operators whose kernel for the CPU lays its results out in its own way, unlike the one made of other operators.
-constexpr std::string_view kOwnLayout[] = {"aten::narrow_copy", "aten::pixel_shuffle", "aten::pixel_unshuffle"};
 
 /// The kernel, made of other operators, that says what the one for the CPU gives: it is that one, or, of structured
 /// operators, names its results with the same function. Nothing: there is none.
@@ -107,7 +71,7 @@ std::optional<StandIn> kernel_of_parts(const c10::OperatorHandle& op, std::span<
   const bool composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd);
   const bool structured = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
   if (!own) return composite || structured ? std::optional(StandIn::Parts) : std::nullopt;
-  const bool own_layout = std::ranges::find(kOwnLayout, op.operator_name().name) != std::end(kOwnLayout);
+  const bool own_layout = ops::operator_of(op).is(ops::own_layout);
   return structured && !own_layout ? std::optional(StandIn::Structured) : std::nullopt;
 }
 

@@ -4,34 +4,13 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
+
+#include "ops/operator.h"
 
 namespace magneto::fake {
 
 namespace {
-
-/// Operators whose second operand may be a number wrapped as a tensor (`x + 1` dispatches to add.Tensor) and whose
-/// scalar overload is by definition the same call on `wrapped_scalar_tensor(number)`. pow and where are missing: their
-/// scalar overloads compute or promote differently.
-constexpr struct {
-  std::string_view tensor, scalar;
-} kScalarOverloads[] = {
-    {"aten::add.Tensor", "Scalar"},           {"aten::add_.Tensor", "Scalar"},
-    {"aten::sub.Tensor", "Scalar"},           {"aten::sub_.Tensor", "Scalar"},
-    {"aten::mul.Tensor", "Scalar"},           {"aten::mul_.Tensor", "Scalar"},
-    {"aten::div.Tensor", "Scalar"},           {"aten::div_.Tensor", "Scalar"},
-    {"aten::div.Tensor_mode", "Scalar_mode"}, {"aten::div_.Tensor_mode", "Scalar_mode"},
-    {"aten::floor_divide", "Scalar"},         {"aten::floor_divide_.Tensor", "Scalar"},
-    {"aten::remainder.Tensor", "Scalar"},     {"aten::remainder_.Tensor", "Scalar"},
-    {"aten::fmod.Tensor", "Scalar"},          {"aten::fmod_.Tensor", "Scalar"},
-};
-
-/// Data dependent operators that PyTorch does not tag so.
-constexpr std::string_view kUntaggedDataDependent[] = {"aten::is_nonzero", "aten::to_dense"};
-
-/// Of the first tensor they take shape, dtype and device.
-constexpr std::string_view kLooksOnly[] = {"aten::zeros_like", "aten::ones_like", "aten::full_like",
-                                           "aten::new_zeros",  "aten::new_ones",  "aten::new_full"};
 
 const std::unordered_map<std::string_view, Rule>& rules() {
   static const auto* table = [] {
@@ -49,25 +28,23 @@ const std::unordered_map<std::string_view, Rule>& rules() {
   return *table;
 }
 
-/// Of the family of elementwise operators, and not one of the few in it that do more.
-bool is_elementwise(std::string_view name) {
-  static const auto* names = [] {
-    auto* names = new std::unordered_set<std::string_view>;
-    for (const RuleRow& row : pointwise_rules()) names->insert(row.op);
-    for (const std::string_view other : {"aten::glu", "aten::isin.Tensor_Tensor"}) names->erase(other);
-    return names;
-  }();
-  return names->contains(name);
-}
-
 bool is_tensor_like(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::TensorType) return true;
   const bool nests = type.kind() == c10::TypeKind::ListType || type.kind() == c10::TypeKind::OptionalType;
   return nests && is_tensor_like(*type.containedType(0));
 }
 
+/// Tensor becomes Scalar, Tensor_mode becomes Scalar_mode; floor_divide's for tensors has no name.
+std::optional<c10::OperatorHandle> scalar_overload_of(c10::OperatorName name) {
+  constexpr std::string_view tensor = "Tensor";
+  if (name.overload_name.starts_with(tensor)) name.overload_name.erase(0, tensor.size());
+  name.overload_name.insert(0, "Scalar");
+  return c10::Dispatcher::singleton().findSchema(name);
+}
+
 OperatorFacts find_facts(const c10::OperatorHandle& op) {
   OperatorFacts facts;
+  const ops::Operator& known = ops::operator_of(op);
   const c10::FunctionSchema& schema = op.schema();
   const std::string name = c10::toString(op.operator_name());
   if (auto row = rules().find(name); row != rules().end()) facts.rule = row->second;
@@ -75,16 +52,14 @@ OperatorFacts find_facts(const c10::OperatorHandle& op) {
     if (auto row = rules().find("aten" + name.substr(name.find("::"))); row != rules().end()) facts.rule = row->second;
   }
   facts.symbolic_rule = symbolic_rule_of(name);
-  if (!facts.symbolic_rule && is_elementwise(name)) facts.symbolic_rule = broadcast_symbolically;
   facts.composite = op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   facts.has_backend_kernels =
       op.hasKernelForAnyDispatchKey(c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA}));
-  facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) ||
-                         std::ranges::find(kUntaggedDataDependent, name) != std::end(kUntaggedDataDependent);
+  facts.data_dependent = op.hasTag(at::Tag::data_dependent_output) || known.is(ops::reads_data);
   facts.dynamic_shape = op.hasTag(at::Tag::dynamic_output_shape);
-  facts.replaces_storage = name.starts_with("aten::set_.");
+  facts.replaces_storage = known.is(ops::replaces_storage);
   facts.observer = name.starts_with("profiler::");
-  facts.lifts = name == "aten::lift_fresh" || name == "aten::lift";
+  facts.lifts = known.is(ops::lifts);
   bool mutates = schema.returns().empty();
   for (const c10::Argument& argument : schema.arguments()) {
     facts.takes_storage |= argument.type()->kind() == c10::TypeKind::StorageType;
@@ -95,15 +70,12 @@ OperatorFacts find_facts(const c10::OperatorHandle& op) {
                           name.starts_with("aten::") && name.find("empty") == std::string::npos &&
                           name.find("resize") == std::string::npos;
   facts.computes = determined && !mutates;
-  facts.looks_only = std::ranges::find(kLooksOnly, name) != std::end(kLooksOnly);
+  facts.looks_only = known.is(ops::looks_only);
   facts.follows = determined && mutates;
   facts.recorded = mutates || std::ranges::any_of(schema.returns(), [](const c10::Argument& result) {
                      return is_tensor_like(*result.type());
                    });
-  for (const auto& row : kScalarOverloads) {
-    if (row.tensor != name) continue;
-    facts.scalar_overload = c10::Dispatcher::singleton().findSchema({op.operator_name().name, std::string(row.scalar)});
-  }
+  if (known.is(ops::scalar_overload)) facts.scalar_overload = scalar_overload_of(op.operator_name());
   return facts;
 }
 

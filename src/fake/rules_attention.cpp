@@ -46,8 +46,8 @@ bool transformer_encoder_layer(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::_scaled_dot_product_flash_attention_for_cpu", flash_attention_for_cpu},
-    {"aten::_transformer_encoder_layer_fwd", transformer_encoder_layer},
+#define ROW_shape_attention(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -139,19 +139,8 @@ bool adaptive_avg_pool2d(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::convolution", convolution},
-    {"aten::max_pool2d_with_indices", when<kFloats, structured<meta::structured_max_pool2d_with_indices>>},
-    {"aten::max_pool2d_with_indices_backward",
-     when<kFloats, structured<meta::structured_max_pool2d_with_indices_backward>>},
-    {"aten::avg_pool2d", when<kFloats, structured<meta::structured_avg_pool2d>>},
-    {"aten::avg_pool2d_backward", when<kFloats, structured<meta::structured_avg_pool2d_backward>>},
-    {"aten::adaptive_max_pool2d", when<kFloats, structured<meta::structured_adaptive_max_pool2d>>},
-    {"aten::_adaptive_avg_pool2d", when<kFloats, adaptive_avg_pool2d>},
-    {"aten::upsample_nearest1d", when<kFloats, structured<meta::structured_upsample_nearest1d>>},
-    {"aten::upsample_nearest2d", when<kFloats, structured<meta::structured_upsample_nearest2d>>},
-    {"aten::upsample_linear1d", when<kFloats, structured<meta::structured_upsample_linear1d>>},
-    {"aten::upsample_bilinear2d", when<kFloats, structured<meta::structured_upsample_bilinear2d>>},
-    {"aten::upsample_bicubic2d", when<kFloats, structured<meta::structured_upsample_bicubic2d>>},
+#define ROW_shape_convolution(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -204,58 +204,16 @@ bool clone(Call& call) {
   return true;
 }
 
+bool gives_nothing(Call&) { return true; }
+
+bool numpy_array(Call& call) {
+  call.result(call.empty(call.ints(2), call.ints(3), static_cast<c10::ScalarType>(call.integer(4)), at::kCPU));
+  return true;
+}
+
 constexpr RuleRow rows[] = {
-    {"aten::empty.memory_format", empty},
-    {"aten::empty_strided", empty_strided},
-    {"aten::zeros", from_sizes<1>},
-    {"aten::_efficientzerotensor", from_sizes<1>},
-    {"aten::ones", from_sizes<1>},
-    {"aten::rand", from_sizes<1, true>},
-    {"aten::randn", from_sizes<1, true, true>},
-    {"aten::rand.generator", from_sizes<2, true>},
-    {"aten::randn.generator", from_sizes<2, true, true>},
-    {"aten::normal.float_float", from_sizes<4, true, true, 2>},
-    {"aten::full", full},
-    {"aten::scalar_tensor", scalar_tensor},
-    {"aten::arange", arange<1>},
-    {"aten::arange.start", arange<2>},
-    {"aten::arange.start_step", arange<3>},
-    {"aten::linspace", linspace},
-    {"magneto::linspace", linspace},
-    {"aten::eye", eye<1>},
-    {"aten::eye.m", eye<2>},
-    {"aten::randint", randint<1>},
-    {"aten::randint.low", randint<2>},
-    {"aten::randint.generator", randint<1, 3>},
-    {"aten::randint.low_generator", randint<2, 4>},
-    {"aten::randperm", randperm<1>},
-    {"aten::randperm.generator", randperm<2>},
-    {"aten::empty_like", like<1>},
-    {"aten::zeros_like", like<1>},
-    {"aten::ones_like", like<1>},
-    {"aten::full_like", like<2>},
-    {"aten::rand_like", like<1, true>},
-    {"aten::randn_like", like<1, true>},
-    {"aten::randint_like", randint_like<2>},
-    {"aten::randint_like.low_dtype", randint_like<3>},
-    {"aten::new_empty", new_from_sizes<2>},
-    {"aten::new_zeros", new_from_sizes<2>},
-    {"aten::new_ones", new_from_sizes<2>},
-    {"aten::new_full", new_from_sizes<3>},
-    {"aten::new_empty_strided", new_empty_strided},
-    {"aten::_to_copy", to_copy},
-    {"aten::clone", clone},
-    {"aten::tril", structured<at::meta::structured_tril>},
-    {"aten::triu", structured<at::meta::structured_triu>},
-    {"aten::tril_", structured_inplace<at::meta::structured_tril>},
-    {"aten::triu_", structured_inplace<at::meta::structured_triu>},
-    {"magneto::manual_seed", [](Call&) { return true; }},
-    {"magneto::seed_generator", [](Call&) { return true; }},
-    {"magneto::numpy",
-     [](Call& call) {
-       call.result(call.empty(call.ints(2), call.ints(3), static_cast<c10::ScalarType>(call.integer(4)), at::kCPU));
-       return true;
-     }},
+#define ROW_shape_factory(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

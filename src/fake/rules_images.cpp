@@ -198,18 +198,8 @@ bool max_unpool2d(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::grid_sampler_2d", grid_sampler<2>},
-    {"aten::grid_sampler_3d", grid_sampler<3>},
-    {"aten::grid_sampler_2d_backward", grid_sampler_backward<2>},
-    {"aten::grid_sampler_3d_backward", grid_sampler_backward<3>},
-    {"aten::im2col", im2col},
-    {"aten::col2im", col2im},
-    {"aten::pixel_shuffle", pixel_shuffle<true>},
-    {"aten::pixel_unshuffle", pixel_shuffle<false>},
-    {"aten::channel_shuffle", channel_shuffle},
-    {"aten::max_pool3d_with_indices", max_pool3d},
-    {"aten::_adaptive_avg_pool3d", adaptive_avg_pool3d},
-    {"aten::max_unpool2d", max_unpool2d},
+#define ROW_shape_images(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

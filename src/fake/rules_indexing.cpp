@@ -426,51 +426,9 @@ bool histc(Call& call) {
   return true;
 }
 
-#define SCATTER(overload, Meta)                                           \
-  {"aten::scatter" overload, when<kAll, structured<meta::Meta>>}, {       \
-    "aten::scatter_" overload, when<kAll, structured_scatter<meta::Meta>> \
-  }
-
 constexpr RuleRow rows[] = {
-    {"aten::index.Tensor", index<false>},
-    {"aten::_unsafe_index.Tensor", index<true>},
-    {"aten::index_put", index_put<false>},
-    {"aten::index_put_", index_put<true>},
-    {"aten::_index_put_impl_", index_put<true>},
-    {"aten::index_select", when<kAll, index_select>},
-    {"aten::embedding", when<kFloats, embedding>},
-    {"aten::_embedding_bag", embedding_bag},
-    {"aten::_embedding_bag_forward_only", embedding_bag},
-    {"aten::embedding_dense_backward", when<kFloats, embedding_dense_backward>},
-    {"aten::take", when<kAll, take>},
-    {"aten::masked_scatter", when<kAll, masked_scatter>},
-    {"aten::gather", when<kAll, structured<meta::structured_gather>>},
-    SCATTER(".src", structured_scatter_src),
-    SCATTER(".value", structured_scatter_value),
-    SCATTER(".reduce", structured_scatter_reduce),
-    SCATTER(".value_reduce", structured_scatter_value_reduce),
-    {"aten::scatter_add", when<kAll, structured<meta::structured_scatter_add>>},
-    {"aten::scatter_add_", when<kAll, structured_scatter<meta::structured_scatter_add>>},
-    {"aten::scatter_reduce.two", when<kNumbers, structured<meta::structured_scatter_reduce_two>>},
-    {"aten::scatter_reduce_.two", when<kNumbers, structured_scatter<meta::structured_scatter_reduce_two>>},
-    {"aten::index_add", when<kAll, structured<meta::structured_index_add>>},
-    {"aten::index_add_", when<kAll, structured_scatter<meta::structured_index_add>>},
-    {"aten::index_copy", when<kAll, structured<meta::structured_index_copy>>},
-    {"aten::index_copy_", when<kAll, structured_scatter<meta::structured_index_copy>>},
-    {"aten::cat", cat},
-    {"aten::stack", stack},
-    {"aten::repeat", when<kAll, repeat>},
-    {"aten::flip", flip},
-    {"aten::roll", when<kAll, roll>},
-    {"aten::constant_pad_nd", when<kAll, constant_pad_nd>},
-    {"aten::reflection_pad1d", when<kFloats, structured<meta::structured_reflection_pad1d>>},
-    {"aten::reflection_pad2d", when<kFloats, reflection_pad2d>},
-    {"aten::replication_pad1d", when<kFloats, structured<meta::structured_replication_pad1d>>},
-    {"aten::replication_pad2d", when<kFloats, replication_pad2d>},
-    {"aten::bucketize.Tensor", when<kNumbers, search<0, 2>>},
-    {"aten::searchsorted.Tensor", when<kNumbers, search<1, 2>>},
-    {"aten::multinomial", multinomial},
-    {"aten::histc", when<kFloats, histc>},
+#define ROW_shape_indexing(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -131,14 +131,8 @@ bool pdist(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::binary_cross_entropy", binary_cross_entropy},
-    {"aten::huber_loss", huber_loss},
-    {"aten::soft_margin_loss", soft_margin_loss},
-    {"aten::multi_margin_loss", multi_margin_loss},
-    {"aten::multilabel_margin_loss_forward", multilabel_margin_loss},
-    {"aten::nll_loss2d_forward", nll_loss2d},
-    {"aten::_cdist_forward", cdist},
-    {"aten::_pdist_forward", pdist},
+#define ROW_shape_losses(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -164,21 +164,18 @@ bool grouped_mm(Call& call) {
   return true;
 }
 
+/// int8 by int8, into int32.
+bool integer_product(Call& call) {
+  const at::Tensor &a = call.tensor(0), &b = call.tensor(1);
+  if (a.dim() != 2 || b.dim() != 2 || a.size(1) != b.size(0)) return false;
+  if (a.scalar_type() != at::kChar || b.scalar_type() != at::kChar || !a.is_cpu() || !b.is_cpu()) return false;
+  call.result(call.empty({a.size(0), b.size(1)}, at::kInt, a.device()));
+  return true;
+}
+
 constexpr RuleRow rows[] = {
-    {"aten::mm", product<structured<at::meta::structured_mm>, 2>},
-    {"aten::bmm", product<structured<at::meta::structured_bmm>, 2>},
-    {"aten::addmm", added_product<structured<at::meta::structured_addmm>>},
-    {"aten::addmm_", added_product<structured_inplace<at::meta::structured_addmm>>},
-    {"aten::addmv", added_product<structured<at::meta::structured_addmv>>},
-    {"aten::_addmm_activation", added_product<structured<at::meta::structured__addmm_activation>>},
-    {"aten::baddbmm", baddbmm<false>},
-    {"aten::baddbmm_", baddbmm<true>},
-    {"aten::mv", mv},
-    {"aten::dot", dot},
-    {"aten::vdot", dot},
-    {"aten::addbmm", addbmm},
-    {"aten::addr", addr},
-    {"aten::_grouped_mm", grouped_mm},
+#define ROW_shape_matmul(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

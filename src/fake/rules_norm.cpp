@@ -138,20 +138,8 @@ bool weight_norm(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::native_layer_norm", native_layer_norm},
-    {"aten::native_group_norm", native_group_norm},
-    {"aten::native_batch_norm", batch_norm<5>},
-    {"aten::_native_batch_norm_legit", batch_norm<5>},
-    {"aten::_native_batch_norm_legit.no_stats", batch_norm_no_stats},
-    {"aten::_native_batch_norm_legit_no_training", batch_norm<0>},
-    {"aten::_batch_norm_with_update", batch_norm_with_reserve<true>},
-    {"aten::_batch_norm_no_update", batch_norm_with_reserve<false>},
-    {"aten::_softmax", only<kFloats, structured<at::meta::structured__softmax>>},
-    {"aten::_log_softmax", only<kFloats, structured<at::meta::structured__log_softmax>>},
-    {"aten::_softmax_backward_data", only<kFloats, structured<at::meta::structured__softmax_backward_data>>},
-    {"aten::_log_softmax_backward_data", only<kFloats, structured<at::meta::structured__log_softmax_backward_data>>},
-    {"aten::_safe_softmax", safe_softmax},
-    {"aten::_weight_norm_interface", weight_norm},
+#define ROW_shape_norm(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

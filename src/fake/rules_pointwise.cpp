@@ -88,6 +88,25 @@ bool prelu(Call& call) {
   return true;
 }
 
+/// The gradients of both operands, before that of the weight is summed.
+bool prelu_backward(Call& call) {
+  Operands operands;
+  for (const size_t i : {1, 2, 0}) {  // the order in which PyTorch's iterator is given them
+    if (call.tensor(i).scalar_type() != call.tensor(0).scalar_type()) return false;
+    operands.add(call.tensor(i));
+  }
+  const c10::ScalarType dtype = operands.promoted();
+  if (!(class_of(dtype) & kFloats)) return false;
+  for (int result = 0; result < 2; ++result) add_result(call, operands, dtype);
+  return true;
+}
+
+/// What promotes no dtypes: eager refuses two different ones.
+template <Rule rule>
+bool of_one_dtype(Call& call) {
+  return call.tensor(0).scalar_type() == call.tensor(1).scalar_type() && rule(call);
+}
+
 /// Real tensors are their own conjugates.
 bool conj_physical_(Call& call) {
   if (call.tensor(0).is_complex()) return unary_<Result::Same, kAll>(call);
@@ -476,227 +495,9 @@ bool glu(Call& call) {
   return true;
 }
 
-// An operator and its in-place form.
-#define BOTH(name, count, ...) \
-  {"aten::" name, pointwise<count, __VA_ARGS__>}, { "aten::" name "_", pointwise<count, __VA_ARGS__, true> }
-// The Tensor and Scalar overloads of an operator and of its in-place form.
-#define BOTH_OVERLOADS(name, ...)                                                                             \
-  {"aten::" name ".Tensor", pointwise<2, __VA_ARGS__>}, {"aten::" name ".Scalar", pointwise<2, __VA_ARGS__>}, \
-      {"aten::" name "_.Tensor", pointwise<2, __VA_ARGS__, true>}, {                                          \
-    "aten::" name "_.Scalar", pointwise<2, __VA_ARGS__, true>                                                 \
-  }
-
 constexpr RuleRow rows[] = {
-    // The dtype stays.
-    BOTH("relu", 1, Result::Same, kNumbers, kBools),
-    BOTH("neg", 1, Result::Same, kNumbersAndComplex, kBools),
-    BOTH("ceil", 1, Result::Same, kNumbers, kNone),
-    BOTH("floor", 1, Result::Same, kNumbers, kNone),
-    BOTH("round", 1, Result::Same, kNumbers, kNone),
-    BOTH("trunc", 1, Result::Same, kNumbers, kNone),
-    BOTH("sign", 1, Result::Same, kReals, kNone),
-    BOTH("sgn", 1, Result::Same, kAll, kNone),
-    BOTH("frac", 1, Result::Same, kFloats, kNone),
-    BOTH("bitwise_not", 1, Result::Same, kBits, kNone),
-    BOTH("silu", 1, Result::Same, kFloatsAndComplex, kNone),
-    BOTH("gelu", 1, Result::Same, kFloats, kNone),
-    BOTH("elu", 1, Result::Same, kFloats, kNone),
-    BOTH("celu", 1, Result::Same, kFloats, kNone),
-    BOTH("mish", 1, Result::Same, kFloats, kNone),
-    BOTH("hardsigmoid", 1, Result::Same, kFloats, kNone),
-    BOTH("hardswish", 1, Result::Same, kFloats, kNone),
-    BOTH("leaky_relu", 1, Result::Same, kFloats, kNone),
-    {"aten::nan_to_num", keeping_layout<unary<Result::Same, kAll>>},
-    {"aten::nan_to_num_", unary_<Result::Same, kAll>},
-    {"aten::threshold", real_limits<unary<Result::Same, kNumbers>>},
-    {"aten::threshold_", real_limits<threshold_>},
-    {"aten::_conj_physical", keeping_layout<unary<Result::Same, kAll>>},
-    {"aten::conj_physical_", conj_physical_},
-    {"aten::hardshrink", unary<Result::Same, kFloats>},
-    {"aten::softshrink", unary<Result::Same, kFloats>},
-    {"aten::softplus", unary<Result::Same, kFloats>},
-    {"aten::hardtanh", unless_unsigned<keeping_layout<unary<Result::Same, kNumbers, kBools>>>},
-    {"aten::hardtanh_", unless_unsigned<unary_<Result::Same, kNumbers, kBools>>},
-    {"aten::abs", unary<Result::Real, kNumbersAndComplex>},
-    {"aten::abs_", unary_<Result::Real, kNumbers, kComplexes>},
-    {"aten::angle", unary<Result::RealFloat, kAll>},
-    {"aten::log_sigmoid_forward", log_sigmoid_forward},
-
-    // Integers become floats.
-    BOTH("acos", 1, Result::Float, kAll, kNone),
-    BOTH("acosh", 1, Result::Float, kAll, kNone),
-    BOTH("asin", 1, Result::Float, kAll, kNone),
-    BOTH("asinh", 1, Result::Float, kAll, kNone),
-    BOTH("atan", 1, Result::Float, kAll, kNone),
-    BOTH("atanh", 1, Result::Float, kAll, kNone),
-    BOTH("cos", 1, Result::Float, kAll, kNone),
-    BOTH("cosh", 1, Result::Float, kAll, kNone),
-    BOTH("sin", 1, Result::Float, kAll, kNone),
-    BOTH("sinc", 1, Result::Float, kAll, kNone),
-    BOTH("sinh", 1, Result::Float, kAll, kNone),
-    BOTH("tan", 1, Result::Float, kAll, kNone),
-    BOTH("tanh", 1, Result::Float, kAll, kNone),
-    BOTH("exp", 1, Result::Float, kAll, kNone),
-    BOTH("exp2", 1, Result::Float, kAll, kNone),
-    BOTH("expm1", 1, Result::Float, kAll, kNone),
-    BOTH("log", 1, Result::Float, kAll, kNone),
-    BOTH("log10", 1, Result::Float, kAll, kNone),
-    BOTH("log1p", 1, Result::Float, kAll, kNone),
-    BOTH("log2", 1, Result::Float, kAll, kNone),
-    BOTH("sqrt", 1, Result::Float, kAll, kNone),
-    BOTH("rsqrt", 1, Result::Float, kAll, kNone),
-    BOTH("reciprocal", 1, Result::Float, kAll, kNone),
-    BOTH("sigmoid", 1, Result::Float, kAll, kNone),
-    BOTH("logit", 1, Result::Float, kReals, kNone),
-    BOTH("digamma", 1, Result::Float, kReals, kNone),
-    BOTH("lgamma", 1, Result::Float, kReals, kNone),
-    BOTH("erf", 1, Result::Float, kReals, kNone),
-    BOTH("erfc", 1, Result::Float, kReals, kNone),
-    BOTH("erfinv", 1, Result::Float, kReals, kNone),
-    BOTH("i0", 1, Result::Float, kReals, kNone),
-    {"aten::special_entr", unary<Result::Float, kReals>},
-    {"aten::special_i0e", unary<Result::Float, kReals>},
-    {"aten::special_i1", unary<Result::Float, kReals>},
-    {"aten::special_i1e", unary<Result::Float, kReals>},
-    {"aten::deg2rad", keeping_layout<unary<Result::Float, kReals, kComplexes>>},
-    {"aten::rad2deg", keeping_layout<unary<Result::Float, kReals, kComplexes>>},
-
-    // Booleans.
-    BOTH("logical_not", 1, Result::Bool, kAll, kNone),
-    BOTH("logical_and", 2, Result::Bool, kAll, kNone),
-    BOTH("logical_or", 2, Result::Bool, kAll, kNone),
-    BOTH("logical_xor", 2, Result::Bool, kAll, kNone),
-    {"aten::isnan", unary<Result::Bool, kAll>},
-    {"aten::isinf", unary<Result::Bool, kAll>},
-    {"aten::isneginf", unary<Result::Bool, kReals, kComplexes>},
-    {"aten::isposinf", unary<Result::Bool, kReals, kComplexes>},
-    {"aten::signbit", unary<Result::Bool, kReals>},
-    BOTH_OVERLOADS("eq", Result::Bool, kAll, kNone),
-    BOTH_OVERLOADS("ne", Result::Bool, kAll, kNone),
-    BOTH_OVERLOADS("lt", Result::Bool, kReals, kNone),
-    BOTH_OVERLOADS("le", Result::Bool, kReals, kNone),
-    BOTH_OVERLOADS("gt", Result::Bool, kReals, kNone),
-    BOTH_OVERLOADS("ge", Result::Bool, kReals, kNone),
-    {"aten::isin.Tensor_Tensor", structured<at::meta::structured_isin_Tensor_Tensor>},
-
-    // Arithmetic.
-    {"aten::add.Tensor", add_with_alpha<false>},
-    {"aten::add.Scalar", add_with_alpha<false>},
-    {"aten::add_.Tensor", add_with_alpha<true>},
-    {"aten::add_.Scalar", add_with_alpha<true>},
-    {"aten::sub.Tensor", add_with_alpha<false, true>},
-    {"aten::sub.Scalar", add_with_alpha<false, true>},
-    {"aten::sub_.Tensor", add_with_alpha<true, true>},
-    {"aten::sub_.Scalar", add_with_alpha<true, true>},
-    {"aten::rsub.Tensor", add_with_alpha<false, true, true>},
-    {"aten::rsub.Scalar", add_with_alpha<false, true, true>},
-    BOTH_OVERLOADS("mul", Result::Same, kAll, kNone),
-    BOTH_OVERLOADS("div", Result::Float, kAll, kNone),
-    {"aten::div.Tensor_mode", div_mode<false>},
-    {"aten::div.Scalar_mode", div_mode<false>},
-    {"aten::div_.Tensor_mode", div_mode<true>},
-    {"aten::div_.Scalar_mode", div_mode<true>},
-    {"aten::floor_divide", binary<Result::Same, kNumbers>},
-    {"aten::floor_divide.Scalar", binary<Result::Same, kNumbers>},
-    {"aten::floor_divide_.Tensor", binary_<Result::Same, kNumbers>},
-    BOTH_OVERLOADS("remainder", Result::Same, kNumbers, kNone),
-    BOTH_OVERLOADS("fmod", Result::Same, kNumbers, kNone),
-    {"aten::pow.Tensor_Tensor", binary<Result::Same, kNumbersAndComplex>},
-    {"aten::pow_.Tensor", binary_<Result::Same, kNumbersAndComplex>},
-    {"aten::pow.Tensor_Scalar", pow_tensor_scalar<false>},
-    {"aten::pow_.Scalar", pow_tensor_scalar<true>},
-    {"aten::pow.Scalar", pow_scalar},
-    {"aten::maximum", binary<Result::Same, kReals, kComplexes>},
-    {"aten::minimum", binary<Result::Same, kReals, kComplexes>},
-    {"aten::fmax", binary<Result::Same, kReals, kComplexes>},
-    {"aten::fmin", binary<Result::Same, kReals, kComplexes>},
-    BOTH("atan2", 2, Result::Float, kReals, kNone),
-    BOTH("hypot", 2, Result::Same, kFloats, kNone),
-    BOTH("nextafter", 2, Result::Same, kFloats, kNone),
-    BOTH("gcd", 2, Result::Same, kIntegers, kNone),
-    BOTH("lcm", 2, Result::Same, kIntegers, kNone),
-    {"aten::logaddexp", binary<Result::Same, kFloatsAndComplex>},
-    {"aten::logaddexp2", binary<Result::Same, kFloats>},
-    {"aten::copysign.Tensor", binary<Result::Float, kReals>},
-    {"aten::copysign.Scalar", binary<Result::Float, kReals>},
-    {"aten::xlogy.Tensor", binary<Result::Float, kReals>},
-    {"aten::special_xlog1py", binary<Result::Float, kReals>},
-    BOTH_OVERLOADS("bitwise_and", Result::Same, kBits, kNone),
-    BOTH_OVERLOADS("bitwise_or", Result::Same, kBits, kNone),
-    BOTH_OVERLOADS("bitwise_xor", Result::Same, kBits, kNone),
-    {"aten::bitwise_left_shift.Tensor", binary<Result::Same, kIntegers>},
-    {"aten::bitwise_left_shift.Tensor_Scalar", binary<Result::Same, kIntegers>},
-    {"aten::bitwise_left_shift_.Tensor", binary_<Result::Same, kIntegers>},
-    {"aten::bitwise_left_shift_.Tensor_Scalar", binary_<Result::Same, kIntegers>},
-    {"aten::bitwise_right_shift.Tensor", binary<Result::Same, kIntegers>},
-    {"aten::bitwise_right_shift.Tensor_Scalar", binary<Result::Same, kIntegers>},
-    {"aten::bitwise_right_shift_.Tensor", binary_<Result::Same, kIntegers>},
-    {"aten::bitwise_right_shift_.Tensor_Scalar", binary_<Result::Same, kIntegers>},
-    {"aten::__lshift__.Tensor", binary<Result::Same, kIntegers>},
-    {"aten::__lshift__.Scalar", binary<Result::Same, kIntegers>},
-    {"aten::__rshift__.Tensor", binary<Result::Same, kIntegers>},
-    {"aten::__rshift__.Scalar", binary<Result::Same, kIntegers>},
-    {"aten::_prelu_kernel", prelu},
-
-    // Three operands.
-    BOTH("addcmul", 3, Result::Same, kNumbersAndComplex, kNone),
-    {"aten::addcdiv", addcdiv<false>},
-    {"aten::addcdiv_", addcdiv<true>},
-    {"aten::lerp.Tensor", lerp<false>},
-    {"aten::lerp.Scalar", lerp<false>},
-    {"aten::lerp_.Tensor", lerp<true>},
-    {"aten::lerp_.Scalar", lerp<true>},
-    {"aten::where.self", where},
-    {"aten::clamp", clamp<false>},
-    {"aten::clamp_", clamp<true>},
-    {"aten::clamp_min", clamp<false>},
-    {"aten::clamp_min_", clamp<true>},
-    {"aten::clamp_max", clamp<false>},
-    {"aten::clamp_max_", clamp<true>},
-    {"aten::clamp.Tensor", clamp_tensor<false>},
-    {"aten::clamp_.Tensor", clamp_tensor<true>},
-    {"aten::clamp_min.Tensor", binary<Result::Same, kReals>},
-    {"aten::clamp_min_.Tensor", binary_<Result::Same, kReals>},
-    {"aten::clamp_max.Tensor", binary<Result::Same, kReals>},
-    {"aten::clamp_max_.Tensor", binary_<Result::Same, kReals>},
-    {"aten::complex", make_complex},
-    {"aten::polar", make_complex},
-
-    // Backward formulas.
-    {"aten::gelu_backward", backward<>},
-    {"aten::silu_backward", backward<>},
-    {"aten::sigmoid_backward", backward<>},
-    {"aten::tanh_backward", backward<>},
-    {"aten::leaky_relu_backward", backward<1, 0>},
-    {"aten::threshold_backward", backward<1, 0>},
-    {"aten::hardtanh_backward", backward<>},
-    {"aten::elu_backward", backward<0, 5>},
-    {"aten::softplus_backward", backward<>},
-    {"aten::hardsigmoid_backward", backward<>},
-    {"aten::hardswish_backward", backward<>},
-
-    // Writes.
-    {"aten::fill_.Scalar", fill_},
-    {"aten::fill_.Tensor", fill_},
-    {"aten::zero_", fill_},
-    {"aten::copy_", copy_},
-    {"aten::masked_fill.Scalar", masked_fill},
-    {"aten::masked_fill.Tensor", masked_fill},
-    {"aten::masked_fill_.Scalar", masked_fill_},
-    {"aten::masked_fill_.Tensor", masked_fill_},
-
-    // Random and others.
-    {"aten::native_dropout", native_dropout},
-    {"aten::bernoulli", bernoulli},
-    {"aten::bernoulli.p", bernoulli},
-    {"aten::bernoulli_.float", random_<kReals>},
-    {"aten::uniform_", random_<kFloats>},
-    {"aten::normal_", random_<kFloats>},
-    {"aten::exponential_", random_<kFloats, kBools | kIntegers>},
-    {"aten::cauchy_", random_<kFloats, kBools | kIntegers>},
-    {"aten::log_normal_", random_reals_<kFloats>},
-    {"aten::geometric_", random_reals_<kNumbers>},
-    {"aten::glu", glu},
+#define ROW_shape_pointwise(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -54,15 +54,8 @@ bool rrelu(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::normal.Tensor_float", normal_around},
-    {"aten::normal.float_Tensor", one_each<1>},
-    {"aten::normal.Tensor_Tensor", normal},
-    {"aten::poisson", one_each<0>},
-    {"aten::_standard_gamma", one_each<0, kSingles>},
-    {"aten::rrelu_with_noise", rrelu<false>},
-    {"aten::rrelu_with_noise_", rrelu<true>},
-    {"aten::_sample_dirichlet", dirichlet},
-    {"aten::binomial", binomial},
+#define ROW_shape_random(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -345,41 +345,8 @@ bool view_dtype(Call& call) {
 }
 
 constexpr RuleRow rows[] = {
-    {"aten::alias", view_of<same>},
-    {"aten::detach", view_of<same>},
-    {"aten::view", view_of<reshaped>},
-    {"aten::_unsafe_view", view_of<reshaped>},
-    {"aten::_reshape_alias", view_of<reshape_alias>},
-    {"aten::expand", view_of<expand>},
-    {"aten::permute", view_of<permute>},
-    {"aten::transpose.int", view_of<transpose>},
-    {"aten::transpose_", reshape_inplace<transpose>},
-    {"aten::t", view_of<t>},
-    {"aten::t_", reshape_inplace<t>},
-    {"aten::squeeze", view_of<squeeze>},
-    {"aten::squeeze_", reshape_inplace<squeeze>},
-    {"aten::squeeze.dim", view_of<squeeze_dim>},
-    {"aten::squeeze_.dim", reshape_inplace<squeeze_dim>},
-    {"aten::squeeze.dims", view_of<squeeze_dims>},
-    {"aten::squeeze_.dims", reshape_inplace<squeeze_dims>},
-    {"aten::unsqueeze", view_of<unsqueeze>},
-    {"aten::unsqueeze_", reshape_inplace<unsqueeze>},
-    {"aten::select.int", view_of<select>},
-    {"magneto::select", select_unknown},
-    {"magneto::view_as", view_of<view_as>},
-    {"aten::slice.Tensor", view_of<slice>},
-    {"aten::as_strided", view_of<as_strided>},
-    {"aten::as_strided_", reshape_inplace<as_strided>},
-    {"aten::diagonal", view_of<diagonal>},
-    {"aten::unfold", view_of<unfold>},
-    {"aten::split.Tensor", split},
-    {"aten::unsafe_split.Tensor", split},
-    {"aten::split_with_sizes", split_with_sizes},
-    {"aten::unsafe_split_with_sizes", split_with_sizes},
-    {"aten::unbind.int", unbind},
-    {"aten::view_as_real", view_as_real},
-    {"aten::view_as_complex", view_as_complex},
-    {"aten::view.dtype", view_dtype},
+#define ROW_shape_view(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

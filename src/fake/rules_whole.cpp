@@ -146,25 +146,8 @@ bool recurrent(Call& call) {
 }
 
 constexpr RuleRow kRules[] = {
-    {"aten::lstm.input", recurrent},
-    {"aten::gru.input", recurrent},
-    {"aten::rnn_tanh.input", recurrent},
-    {"aten::rnn_relu.input", recurrent},
-    {"aten::upsample_nearest1d.vec", upsample<2>},
-    {"aten::upsample_nearest2d.vec", upsample<2>},
-    {"aten::upsample_linear1d.vec", upsample<3>},
-    {"aten::upsample_bilinear2d.vec", upsample<3>},
-    {"aten::upsample_bicubic2d.vec", upsample<3>},
-    {"aten::upsample_nearest3d.vec", upsample<2>},
-    {"aten::upsample_trilinear3d.vec", upsample<3>},
-    {"aten::_upsample_nearest_exact1d.vec", upsample<2>},
-    {"aten::_upsample_nearest_exact2d.vec", upsample<2>},
-    {"aten::_upsample_bilinear2d_aa.vec", upsample<3>},
-    {"aten::_upsample_bicubic2d_aa.vec", upsample<3>},
-    {"aten::ctc_loss.Tensor", ctc_loss},
-    {"aten::one_hot", one_hot},
-    {"aten::max_pool1d", max_pool1d},
-    {"aten::cross_entropy_loss", cross_entropy_loss},
+#define ROW_shape_whole(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

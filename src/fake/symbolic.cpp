@@ -179,6 +179,11 @@ SymbolicRule symbolic_rule_of(std::string_view op) {
 #define X(family) add(symbolic_##family##_rules());
     MAGNETO_SYMBOLIC_FAMILIES(X)
 #undef X
+#define ROW_symbolic_elementwise(op, ...) {op, broadcast_symbolically},
+    constexpr SymbolicRow elementwise[] = {
+#include "ops/rows.def"
+    };
+    add(elementwise);
     return table;
   }();
   const auto row = table->find(op);

@@ -133,22 +133,8 @@ bool cross(SymbolicCall& call) {
 }
 
 constexpr SymbolicRow rows[] = {
-    {"aten::_linalg_svd", svd},
-    {"aten::linalg_qr", qr},
-    {"aten::_linalg_eigh", eigh},
-    {"aten::linalg_pinv.atol_rtol_tensor", pinv},
-    {"aten::linalg_cross", cross},
-    {"aten::linalg_inv_ex", square_and_info},
-    {"aten::linalg_cholesky_ex", square_and_info},
-    {"aten::_linalg_check_errors", gives_nothing},
-    {"aten::_linalg_det", det},
-    {"aten::_linalg_solve_ex", solve},
-    {"aten::_cdist_forward", distances},
-    {"aten::_euclidean_dist", distances},
-    {"aten::_fft_r2c", fft_of_reals},
-    {"aten::_fft_c2r", fft_to_reals},
-    {"aten::_fft_c2c", like_self},
-    {"aten::diag_embed", diag_embed},
+#define ROW_symbolic_linalg(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -313,31 +313,8 @@ bool unbind(SymbolicCall& call) {
 }
 
 constexpr SymbolicRow rows[] = {
-    {"aten::alias", view_of<same>},
-    {"aten::detach", view_of<same>},
-    {"aten::view", view_of<reshaped>},
-    {"aten::_unsafe_view", view_of<reshaped>},
-    {"aten::_reshape_alias", view_of<realiased>},
-    {"aten::as_strided_", view_of<restrided>},
-    {"aten::as_strided", view_of<as_strided>},
-    {"aten::view_as_real", view_of<as_real>},
-    {"aten::view_as_complex", view_of<as_complex>},
-    {"aten::view.dtype", of_dtype},
-    {"aten::expand", view_of<expand>},
-    {"aten::permute", view_of<permute>},
-    {"aten::transpose.int", view_of<transpose>},
-    {"aten::t", view_of<t>},
-    {"aten::squeeze", view_of<squeeze>},
-    {"aten::squeeze.dim", view_of<squeeze_dim>},
-    {"aten::squeeze.dims", view_of<squeeze_dims>},
-    {"aten::unsqueeze", view_of<unsqueeze>},
-    {"aten::select.int", view_of<select>},
-    {"aten::slice.Tensor", view_of<slice>},
-    {"aten::unfold", view_of<unfold>},
-    {"aten::diagonal", view_of<diagonal>},
-    {"aten::split.Tensor", split},
-    {"aten::split_with_sizes", split_with_sizes},
-    {"aten::unbind.int", unbind},
+#define ROW_symbolic_view(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -4,20 +4,12 @@
 
 #include <numeric>
 
+#include "ops/operator.h"
+
 namespace magneto::graph {
 namespace {
 
-/// Operators whose result shares its argument's memory without the schema saying so.
-bool aliases_silently(const c10::OperatorHandle& op) {
-  static const auto names = [] {
-    std::vector<c10::OperatorName> list;
-    for (const char* name : {"aten::_unsafe_view", "aten::_reshape_alias", "aten::lift_fresh", "aten::lift"}) {
-      list.emplace_back(name, "");
-    }
-    return list;
-  }();
-  return std::find(names.begin(), names.end(), op.operator_name()) != names.end();
-}
+bool aliases_silently(const c10::OperatorHandle& op) { return ops::operator_of(op).is(ops::shares_memory); }
 
 }  // namespace
 
@@ -40,11 +32,8 @@ bool writes_argument(const AtenNode& node, size_t index) {
   const c10::FunctionSchema& schema = node.op.schema();
   if (writes_argument(schema, index)) return true;
   const auto& arguments = schema.arguments();
-  if (!arguments[index].name().starts_with("running_") || schema.name().find("batch_norm") == std::string::npos)
-    return false;
-  for (const char* other : {"backward", "functional", "no_training", "no_update"}) {
-    if (schema.name().find(other) != std::string::npos) return false;
-  }
+  if (!arguments[index].name().starts_with("running_")) return false;
+  if (!ops::operator_of(node.op).is(ops::moves_statistics)) return false;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].name() != "training") continue;
     const auto* constant = std::get_if<c10::IValue>(&node.args[i]);

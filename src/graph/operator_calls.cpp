@@ -13,6 +13,7 @@
 #include "graph/literal.h"
 #include "graph/orphans.h"
 #include "graph/text.h"
+#include "ops/operator.h"
 #include "python/text.h"
 
 namespace magneto::graph {
@@ -98,8 +99,7 @@ PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
 /// The overload that a program calls where we record the one for numbers: `x * 3` is mul.Tensor.
 c10::OperatorHandle as_called(const c10::OperatorHandle& op) {
   const c10::OperatorName& name = op.operator_name();
-  constexpr std::string_view names[] = {"aten::add", "aten::sub", "aten::mul", "aten::div"};
-  if (std::ranges::count(names, name.name) == 0) return op;
+  if (!ops::operator_of(op).is(ops::wraps_number)) return op;
   const std::string overload = name.overload_name == "Scalar"        ? "Tensor"
                                : name.overload_name == "Scalar_mode" ? "Tensor_mode"
                                                                      : name.overload_name;

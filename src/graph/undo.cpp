@@ -5,235 +5,13 @@
 
 #include <algorithm>
 #include <set>
-#include <string_view>
-#include <unordered_map>
 
 #include "graph/aliases.h"
+#include "ops/operator.h"
 
 namespace magneto::graph {
 
 namespace {
-
-enum class Safe : uint8_t { Always, Fitting, Floats };
-
-/// ATen operators that are known not to raise once capture has checked shapes and dtypes: by their names, without the
-/// underscore of the in-place form. Whatever has no row may raise. `Fitting`: a number may not fit a narrow integer.
-/// `Floats`: integers may be divided by zero.
-const std::unordered_map<std::string_view, Safe>& known_safe() {
-  static const auto* table = [] {
-    auto* table = new std::unordered_map<std::string_view, Safe>;
-    const auto add = [&](Safe when, std::initializer_list<std::string_view> names) {
-      for (const std::string_view name : names) table->emplace(name, when);
-    };
-    add(Safe::Always, {"view",
-                       "_unsafe_view",
-                       "reshape",
-                       "_reshape_alias",
-                       "t",
-                       "transpose",
-                       "permute",
-                       "unsqueeze",
-                       "squeeze",
-                       "slice",
-                       "select",
-                       "expand",
-                       "alias",
-                       "detach",
-                       "unbind",
-                       "split",
-                       "split_with_sizes",
-                       "clone",
-                       "contiguous",
-                       "copy",
-                       "_to_copy",
-                       "zero",
-                       "zeros_like",
-                       "ones_like",
-                       "empty_like",
-                       "cat",
-                       "stack",
-                       "eq",
-                       "ne",
-                       "lt",
-                       "le",
-                       "gt",
-                       "ge",
-                       "logical_and",
-                       "logical_or",
-                       "logical_not",
-                       "where",
-                       "isnan",
-                       "isinf",
-                       "constant_pad_nd",
-                       "amax",
-                       "amin",
-                       "max",
-                       "min",
-                       "argmax",
-                       "argmin",
-                       "sort",
-                       "topk",
-                       "flip",
-                       "roll",
-                       "diagonal",
-                       "tril",
-                       "triu",
-                       "any",
-                       "all",
-                       "unfold",
-                       "as_strided",
-                       "bitwise_not",
-                       "logical_xor",
-                       "sign",
-                       "relu6",
-                       "isfinite",
-                       "empty",
-                       "zeros",
-                       "ones",
-                       "full",
-                       "arange",
-                       "scalar_tensor",
-                       "max_pool2d_with_indices",
-                       "select_scatter",
-                       "slice_scatter",
-                       "diagonal_scatter",
-                       "as_strided_scatter",
-                       "_native_batch_norm_legit_functional",
-                       "_native_batch_norm_legit_no_training",
-                       "_fused_rms_norm",
-                       "rms_norm",
-                       "_softmax_backward_data",
-                       "_log_softmax_backward_data",
-                       "_safe_softmax",
-                       "diagonal_backward",
-                       "select_backward",
-                       "slice_backward",
-                       "elu_backward",
-                       "hardsigmoid_backward",
-                       "hardtanh_backward",
-                       "leaky_relu_backward",
-                       "softplus_backward",
-                       "mse_loss_backward",
-                       "native_dropout_backward",
-                       "native_group_norm_backward",
-                       "native_layer_norm_backward",
-                       "convolution_backward",
-                       "new_empty",
-                       "new_full",
-                       "new_ones",
-                       "new_zeros",
-                       "empty_strided",
-                       "eye",
-                       "linspace",
-                       "repeat",
-                       "lift_fresh",
-                       "lift_fresh_copy",
-                       "bitwise_and",
-                       "bitwise_or",
-                       "bitwise_xor",
-                       "__and__",
-                       "__or__",
-                       "__xor__",
-                       "std_mean",
-                       "logsumexp",
-                       "cumprod",
-                       "prod",
-                       "avg_pool1d",
-                       "avg_pool3d",
-                       "max_pool1d",
-                       "max_pool3d_with_indices",
-                       "_adaptive_avg_pool3d"});
-    add(Safe::Fitting, {"add", "sub", "rsub", "mul", "neg", "abs", "fill", "masked_fill", "clamp", "clamp_min",
-                        "clamp_max", "maximum", "minimum", "relu", "sum", "full_like"});
-    add(Safe::Floats, {"div",
-                       "exp",
-                       "expm1",
-                       "log",
-                       "log1p",
-                       "log2",
-                       "sqrt",
-                       "rsqrt",
-                       "reciprocal",
-                       "sin",
-                       "cos",
-                       "tanh",
-                       "sigmoid",
-                       "silu",
-                       "gelu",
-                       "erf",
-                       "elu",
-                       "leaky_relu",
-                       "hardtanh",
-                       "hardswish",
-                       "hardsigmoid",
-                       "softplus",
-                       "lerp",
-                       "addcmul",
-                       "addcdiv",
-                       "square",
-                       "mean",
-                       "mm",
-                       "bmm",
-                       "addmm",
-                       "baddbmm",
-                       "convolution",
-                       "native_layer_norm",
-                       "native_group_norm",
-                       "native_batch_norm",
-                       "native_dropout",
-                       "_softmax",
-                       "_log_softmax",
-                       "threshold_backward",
-                       "tanh_backward",
-                       "sigmoid_backward",
-                       "silu_backward",
-                       "gelu_backward",
-                       "pow",
-                       "cumsum",
-                       "var",
-                       "var_mean",
-                       "std",
-                       "floor",
-                       "ceil",
-                       "round",
-                       "trunc",
-                       "softmax",
-                       "prelu",
-                       "native_batch_norm_backward",
-                       "avg_pool2d",
-                       "_adaptive_avg_pool2d",
-                       "upsample_nearest2d",
-                       "upsample_bilinear2d",
-                       "_scaled_dot_product_flash_attention_for_cpu",
-                       "_native_batch_norm_legit",
-                       "_fused_adam",
-                       "_fused_adamw",
-                       "_fused_sgd",
-                       "_fused_adagrad",
-                       "norm",
-                       "linalg_vector_norm",
-                       "acos",
-                       "acosh",
-                       "asin",
-                       "asinh",
-                       "atan",
-                       "atan2",
-                       "atanh",
-                       "cosh",
-                       "sinh",
-                       "tan",
-                       "erfc",
-                       "exp2",
-                       "log10",
-                       "mish",
-                       "threshold",
-                       "floor_divide",
-                       "fmod",
-                       "remainder"});
-    return table;
-  }();
-  return *table;
-}
 
 /// What an operator with random results draws from.
 at::Generator generator_of(const AtenNode& node) {
@@ -247,21 +25,14 @@ at::Generator generator_of(const AtenNode& node) {
 }  // namespace
 
 bool may_raise(const Graph& graph, const AtenNode& node) {
-  std::string_view name = node.op.operator_name().name;
-  const bool own = name.starts_with("magneto::");        // ATen's with symbols for sizes, most of them
-  if (!own && !name.starts_with("aten::")) return true;  // of a library: nobody knows
-  name.remove_prefix(name.find("::") + 2);
-  constexpr std::string_view kForeach = "_foreach_";  // each tensor of a list
-  if (name.starts_with(kForeach)) name.remove_prefix(kForeach.size());
-  if (name.ends_with('_')) name.remove_suffix(1);
-  const auto row = known_safe().find(name);
-  if (row == known_safe().end()) return true;
-  if (row->second == Safe::Always) return false;
+  const ops::Operator& op = ops::operator_of(node.op);
+  if (op.is(ops::never_raises)) return false;
+  if (!op.is(ops::raises_if_narrow | ops::raises_on_integers)) return true;
   bool raises = false;
   for_each_operand(node, [&](ValueId id) {
     const c10::ScalarType dtype = graph.values[id].meta.dtype;
     if (!c10::isIntegralType(dtype, /*includeBool=*/true)) return;
-    raises |= row->second == Safe::Floats || dtype != c10::kLong;
+    raises |= op.is(ops::raises_on_integers) || dtype != c10::kLong;
   });
   return raises;
 }
@@ -269,20 +40,15 @@ bool may_raise(const Graph& graph, const AtenNode& node) {
 namespace {
 
 /// The program's own check, or one of what its capture went on with: it stands for an error that only CPython knows.
-bool is_check(const AtenNode& node) {
-  const std::string& name = node.op.operator_name().name;
-  return name.starts_with("aten::_assert") || name.starts_with("aten::_functional_assert") || name == "magneto::check";
-}
+bool is_check(const AtenNode& node) { return ops::operator_of(node.op).is(ops::check); }
 
 /// What is written does not depend on what was there.
 bool replaces(const AtenNode& node) {
-  const std::string_view name = node.op.operator_name().name;
-  if (name == "aten::index_put_") {
+  if (node.op.operator_name().name == "aten::index_put_") {
     const auto* accumulate = node.args.size() > 3 ? std::get_if<c10::IValue>(&node.args[3]) : nullptr;
     return !accumulate || !accumulate->isBool() || !accumulate->toBool();
   }
-  return name == "aten::copy_" || name == "aten::fill_" || name == "aten::zero_" || name == "aten::index_copy_" ||
-         name == "aten::index_fill_";
+  return ops::operator_of(node.op).is(ops::overwrites);
 }
 
 /// What happens to the memory of one input.

@@ -230,24 +230,8 @@ bool group_norm_backward(Call& call) {
 }
 
 constexpr RuleRow kRows[] = {
-    {"aten::threshold_backward", threshold_backward},
-    {"aten::gelu_backward", gelu_backward},
-    {"aten::silu_backward", silu_backward},
-    {"aten::sigmoid_backward", sigmoid_backward},
-    {"aten::tanh_backward", tanh_backward},
-    {"aten::leaky_relu_backward", leaky_relu_backward},
-    {"aten::elu_backward", elu_backward},
-    {"aten::hardtanh_backward", hardtanh_backward},
-    {"aten::hardsigmoid_backward", hardsigmoid_backward},
-    {"aten::softplus_backward", softplus_backward},
-    {"aten::mse_loss_backward", mse_loss_backward},
-    {"aten::native_dropout_backward", dropout_backward},
-    {"aten::_softmax_backward_data", softmax_backward<false>},
-    {"aten::_log_softmax_backward_data", softmax_backward<true>},
-    {"aten::nll_loss_backward", nll_loss_backward},
-    {"aten::native_layer_norm_backward", layer_norm_backward},
-    {"aten::native_batch_norm_backward", batch_norm_backward},
-    {"aten::native_group_norm_backward", group_norm_backward},
+#define ROW_lowering_backward(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

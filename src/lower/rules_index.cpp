@@ -341,30 +341,15 @@ bool nll_loss(Call& call) {
   return true;
 }
 
+bool arange_to(Call& call) { return arange_from(call, -1, 0); }
+
+bool arange_between(Call& call) { return arange_from(call, 0, 1); }
+
+bool arange_by(Call& call) { return arange_from(call, 0, 2); }
+
 constexpr RuleRow kRows[] = {
-    {"aten::cat", cat},
-    {"aten::stack", stack},
-    {"aten::constant_pad_nd", pad},
-    {"aten::slice_scatter", slice_scatter<false>},
-    {"aten::slice_backward", slice_scatter<true>},
-    {"aten::select_scatter", select_scatter<false>},
-    {"aten::select_backward", select_scatter<true>},
-    {"aten::diagonal_scatter", diagonal_scatter<false>},
-    {"aten::diagonal_backward", diagonal_scatter<true>},
-    {"aten::triu", triangle<true>},
-    {"aten::tril", triangle<false>},
-    {"aten::flip", flip},
-    {"aten::roll", roll},
-    {"aten::repeat", repeat},
-    {"aten::reshape", reshape_rule},
-    {"aten::arange", [](Call& call) { return arange_from(call, -1, 0); }},
-    {"aten::arange.start", [](Call& call) { return arange_from(call, 0, 1); }},
-    {"aten::arange.start_step", [](Call& call) { return arange_from(call, 0, 2); }},
-    {"aten::embedding", embedding},
-    {"aten::index_select", index_select},
-    {"aten::gather", gather},
-    {"aten::index.Tensor", index_tensor},
-    {"aten::nll_loss_forward", nll_loss},
+#define ROW_lowering_index(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -102,11 +102,8 @@ bool convolve(Call& call) {
 }
 
 constexpr RuleRow kRows[] = {
-    {"aten::convolution", convolve},
-    {"aten::mm", multiply},
-    {"aten::bmm", multiply},
-    {"aten::addmm", multiply_and_add},
-    {"aten::baddbmm", multiply_and_add},
+#define ROW_lowering_matmul(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

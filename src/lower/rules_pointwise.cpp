@@ -261,163 +261,68 @@ bool filled_from(Call& call) {
   return call.set_result(broadcast(call.element(argument, call.result_meta().dtype), call.result_sizes()));
 }
 
+bool reversed_sub(Call& call) { return call.set_result(call.in(1) - call.in(0) * call.in(2)); }
+
+bool addcdiv(Call& call) { return call.set_result(call.in(0) + call.in(3) * call.in(1) / call.in(2)); }
+
+bool lerp(Call& call) {
+  const T a = call.in(0), b = call.in(1);
+  const double weight = call.number(2);
+  return call.set_result(std::abs(weight) < 0.5 ? a + weight * (b - a) : b - (b - a) * (1 - weight));
+}
+
+bool is_nan(Call& call) {
+  const T x = call.raw(0);
+  return call.set_result(x != x);
+}
+
+bool is_inf(Call& call) {
+  const T x = call.raw(0);
+  if (!is_float(x.dtype())) return call.set_result(broadcast(call.number(Dtype::Bool, 0), x.sizes()));
+  return call.set_result(abs(x) == static_cast<double>(INFINITY));
+}
+
+bool logical_not(Call& call) { return call.set_result(!call.raw(0).to(Dtype::Bool)); }
+
+bool relu(Call& call) { return call.set_result(maximum(call.in(0), 0.0)); }
+
+bool silu(Call& call) {
+  const T x = call.in(0);
+  return call.set_result(x / (1.0 + exp(-x)));
+}
+
+bool mish(Call& call) {
+  const T x = call.in(0);
+  return call.set_result(x * tanh(log1p(exp(x))));
+}
+
+bool leaky_relu(Call& call) {
+  const T x = call.in(0);
+  return call.set_result(select(x > 0.0, x, x * call.number(1)));
+}
+
+bool threshold(Call& call) {
+  const T x = call.in(0);
+  return call.set_result(select(x <= call.in(1), broadcast(call.in(2), x.sizes()), x));
+}
+
+bool hardsigmoid(Call& call) { return hardsigmoid_of(call, false); }
+
+bool hardswish(Call& call) { return hardsigmoid_of(call, true); }
+
+bool clamp_min(Call& call) { return call.compute() != Dtype::Bool && call.set_result(maximum(call.in(0), call.in(1))); }
+
+bool clamp_max(Call& call) { return call.compute() != Dtype::Bool && call.set_result(minimum(call.in(0), call.in(1))); }
+
+bool heaviside(Call& call) {
+  const T x = call.in(0), at_zero = call.in(1);
+  if (x.dtype() == Dtype::Bool) return false;
+  return call.set_result(select(x == 0.0, at_zero, (x > 0.0).to(x.dtype())));
+}
+
 constexpr RuleRow kRows[] = {
-    {"aten::exp", unary<Op::Exp>},
-    {"aten::exp2", unary<Op::Exp2>},
-    {"aten::expm1", unary<Op::Expm1>},
-    {"aten::log", unary<Op::Log>},
-    {"aten::log2", unary<Op::Log2>},
-    {"aten::log10", unary<Op::Log10>},
-    {"aten::log1p", unary<Op::Log1p>},
-    {"aten::sigmoid", unary<Op::Sigmoid>},
-    {"aten::tanh", unary<Op::Tanh>},
-    {"aten::erf", unary<Op::Erf>},
-    {"aten::erfc", unary<Op::Erfc>},
-    {"aten::sin", unary<Op::Sin>},
-    {"aten::cos", unary<Op::Cos>},
-    {"aten::tan", unary<Op::Tan>},
-    {"aten::asin", unary<Op::Asin>},
-    {"aten::acos", unary<Op::Acos>},
-    {"aten::atan", unary<Op::Atan>},
-    {"aten::sinh", unary<Op::Sinh>},
-    {"aten::cosh", unary<Op::Cosh>},
-    {"aten::asinh", unary<Op::Asinh>},
-    {"aten::acosh", unary<Op::Acosh>},
-    {"aten::atanh", unary<Op::Atanh>},
-    {"aten::sqrt", unary<Op::Sqrt>},
-    {"aten::rsqrt", unary<Op::Rsqrt>},
-    {"aten::reciprocal", unary<Op::Reciprocal>},
-    {"aten::neg", unary<Op::Neg>},
-    {"aten::abs", unary<Op::Abs>},
-    {"aten::bitwise_not", unary<Op::Not>},
-    {"aten::floor", rounding<Op::Floor>},
-    {"aten::ceil", rounding<Op::Ceil>},
-    {"aten::trunc", rounding<Op::Trunc>},
-    {"aten::round", rounding<Op::Round>},
-
-    {"aten::add.Tensor", add_like<Op::Add>},
-    {"aten::add.Scalar", add_like<Op::Add>},
-    {"aten::sub.Tensor", add_like<Op::Sub>},
-    {"aten::sub.Scalar", add_like<Op::Sub>},
-    {"aten::rsub.Tensor", [](Call& call) { return call.set_result(call.in(1) - call.in(0) * call.in(2)); }},
-    {"aten::rsub.Scalar", [](Call& call) { return call.set_result(call.in(1) - call.in(0) * call.in(2)); }},
-    {"aten::mul.Tensor", multiply},
-    {"aten::mul.Scalar", multiply},
-    {"aten::div.Tensor", divide},
-    {"aten::div.Scalar", divide},
-    {"aten::div.Tensor_mode", divide_mode},
-    {"aten::div.Scalar_mode", divide_mode},
-    {"aten::remainder.Tensor", modulo<Op::Mod>},
-    {"aten::remainder.Scalar", modulo<Op::Mod>},
-    {"aten::fmod.Tensor", modulo<Op::Fmod>},
-    {"aten::fmod.Scalar", modulo<Op::Fmod>},
-    {"aten::floor_divide", modulo<Op::FloorDiv>},
-    {"aten::floor_divide.Scalar", modulo<Op::FloorDiv>},
-    {"aten::minimum", binary<Op::Min>},
-    {"aten::maximum", binary<Op::Max>},
-    {"aten::atan2", binary<Op::Atan2>},
-    {"aten::pow.Tensor_Scalar", pow_number},
-    {"aten::pow.Tensor_Tensor", pow_tensor},
-    {"aten::pow.Scalar", pow_tensor},
-    {"aten::addcmul", addcmul},
-    {"aten::addcdiv", [](Call& call) { return call.set_result(call.in(0) + call.in(3) * call.in(1) / call.in(2)); }},
-    {"aten::lerp.Scalar",
-     [](Call& call) {
-       const T a = call.in(0), b = call.in(1);
-       const double weight = call.number(2);
-       return call.set_result(std::abs(weight) < 0.5 ? a + weight * (b - a) : b - (b - a) * (1 - weight));
-     }},
-
-    {"aten::eq.Tensor", compare<Op::Eq>},
-    {"aten::eq.Scalar", compare<Op::Eq>},
-    {"aten::ne.Tensor", compare<Op::Ne>},
-    {"aten::ne.Scalar", compare<Op::Ne>},
-    {"aten::lt.Tensor", compare<Op::Lt>},
-    {"aten::lt.Scalar", compare<Op::Lt>},
-    {"aten::le.Tensor", compare<Op::Le>},
-    {"aten::le.Scalar", compare<Op::Le>},
-    {"aten::gt.Tensor", compare<Op::Gt>},
-    {"aten::gt.Scalar", compare<Op::Gt>},
-    {"aten::ge.Tensor", compare<Op::Ge>},
-    {"aten::ge.Scalar", compare<Op::Ge>},
-    {"aten::isnan",
-     [](Call& call) {
-       const T x = call.raw(0);
-       return call.set_result(x != x);
-     }},
-    {"aten::isinf",
-     [](Call& call) {
-       const T x = call.raw(0);
-       if (!is_float(x.dtype())) return call.set_result(broadcast(call.number(Dtype::Bool, 0), x.sizes()));
-       return call.set_result(abs(x) == static_cast<double>(INFINITY));
-     }},
-    {"aten::logical_not", [](Call& call) { return call.set_result(!call.raw(0).to(Dtype::Bool)); }},
-    {"aten::logical_and", logical<Op::And>},
-    {"aten::logical_or", logical<Op::Or>},
-    {"aten::logical_xor", logical<Op::Xor>},
-    {"aten::bitwise_and.Tensor", bitwise<Op::And>},
-    {"aten::bitwise_and.Scalar", bitwise<Op::And>},
-    {"aten::bitwise_or.Tensor", bitwise<Op::Or>},
-    {"aten::bitwise_or.Scalar", bitwise<Op::Or>},
-    {"aten::bitwise_xor.Tensor", bitwise<Op::Xor>},
-    {"aten::bitwise_xor.Scalar", bitwise<Op::Xor>},
-    {"aten::__and__.Tensor", bitwise<Op::And>},
-    {"aten::__or__.Tensor", bitwise<Op::Or>},
-
-    {"aten::relu", [](Call& call) { return call.set_result(maximum(call.in(0), 0.0)); }},
-    {"aten::gelu", gelu},
-    {"aten::silu",
-     [](Call& call) {
-       const T x = call.in(0);
-       return call.set_result(x / (1.0 + exp(-x)));
-     }},
-    {"aten::mish",
-     [](Call& call) {
-       const T x = call.in(0);
-       return call.set_result(x * tanh(log1p(exp(x))));
-     }},
-    {"aten::softplus", softplus},
-    {"aten::elu", elu},
-    {"aten::leaky_relu",
-     [](Call& call) {
-       const T x = call.in(0);
-       return call.set_result(select(x > 0.0, x, x * call.number(1)));
-     }},
-    {"aten::threshold",
-     [](Call& call) {
-       const T x = call.in(0);
-       return call.set_result(select(x <= call.in(1), broadcast(call.in(2), x.sizes()), x));
-     }},
-    {"aten::hardtanh", clamp<true>},
-    {"aten::hardsigmoid", [](Call& call) { return hardsigmoid_of(call, false); }},
-    {"aten::hardswish", [](Call& call) { return hardsigmoid_of(call, true); }},
-    {"aten::clamp", clamp<true>},
-    {"aten::clamp.Tensor", clamp<false>},
-    {"aten::clamp_min",
-     [](Call& call) { return call.compute() != Dtype::Bool && call.set_result(maximum(call.in(0), call.in(1))); }},
-    {"aten::clamp_max",
-     [](Call& call) { return call.compute() != Dtype::Bool && call.set_result(minimum(call.in(0), call.in(1))); }},
-    {"aten::where.self", where},
-    {"aten::masked_fill.Scalar", masked_fill},
-    {"aten::masked_fill.Tensor", masked_fill},
-
-    {"aten::clone", copy},
-    {"aten::_to_copy", copy},
-    {"aten::contiguous", copy},
-    {"aten::copy", copy_from},
-    {"aten::zero", filled_with<0>},
-    {"aten::zeros", filled_with<0>},
-    {"aten::zeros_like", filled_with<0>},
-    {"aten::new_zeros", filled_with<0>},
-    {"aten::ones", filled_with<1>},
-    {"aten::ones_like", filled_with<1>},
-    {"aten::new_ones", filled_with<1>},
-    {"aten::full", filled_from<1>},
-    {"aten::full_like", filled_from<1>},
-    {"aten::new_full", filled_from<2>},
-    {"aten::fill.Scalar", filled_from<1>},
-    {"aten::fill.Tensor", filled_from<1>},
-    {"aten::scalar_tensor", filled_from<0>},
+#define ROW_lowering_pointwise(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

@@ -372,45 +372,17 @@ bool running(Call& call) {
   return call.set_result({x.dag, x.dag->scan(op, x.id, dim)});
 }
 
+bool var(Call& call) { return variance(call, false, false); }
+
+bool standard_deviation(Call& call) { return variance(call, true, false); }
+
+bool var_mean(Call& call) { return variance(call, false, true); }
+
+bool std_mean(Call& call) { return variance(call, true, true); }
+
 constexpr RuleRow kRows[] = {
-    {"aten::sum", sum_rule<false>},
-    {"aten::sum.dim_IntList", sum_rule<false>},
-    {"aten::mean", sum_rule<true>},
-    {"aten::mean.dim", sum_rule<true>},
-    {"aten::prod", product},
-    {"aten::prod.dim_int", product},
-    {"aten::amax", extreme<Op::ReduceMax>},
-    {"aten::amin", extreme<Op::ReduceMin>},
-    {"aten::max", extreme<Op::ReduceMax>},
-    {"aten::min", extreme<Op::ReduceMin>},
-    {"aten::max.dim", extreme_with_index<Op::ReduceMax, Op::ReduceArgmax>},
-    {"aten::min.dim", extreme_with_index<Op::ReduceMin, Op::ReduceArgmin>},
-    {"aten::argmax", arg_extreme<Op::ReduceArgmax>},
-    {"aten::argmin", arg_extreme<Op::ReduceArgmin>},
-    {"aten::any", truth<Op::ReduceAny>},
-    {"aten::any.dim", truth<Op::ReduceAny>},
-    {"aten::any.dims", truth<Op::ReduceAny>},
-    {"aten::all", truth<Op::ReduceAll>},
-    {"aten::all.dim", truth<Op::ReduceAll>},
-    {"aten::all.dims", truth<Op::ReduceAll>},
-    {"aten::var.correction", [](Call& call) { return variance(call, false, false); }},
-    {"aten::std.correction", [](Call& call) { return variance(call, true, false); }},
-    {"aten::var_mean.correction", [](Call& call) { return variance(call, false, true); }},
-    {"aten::std_mean.correction", [](Call& call) { return variance(call, true, true); }},
-    {"aten::linalg_vector_norm", vector_norm},
-    {"aten::logsumexp", logsumexp},
-    {"aten::_softmax", softmax},
-    {"aten::_safe_softmax", safe_softmax},
-    {"aten::_log_softmax", log_softmax},
-    {"aten::native_layer_norm", layer_norm},
-    {"aten::_fused_rms_norm", rms_norm},
-    {"aten::rms_norm", rms_norm},
-    {"aten::native_group_norm", group_norm},
-    {"aten::native_batch_norm", batch_norm},
-    {"aten::_native_batch_norm_legit_no_training", batch_norm_no_training},
-    {"aten::_native_batch_norm_legit_functional", batch_norm},
-    {"aten::cumsum", running<Op::ScanSum>},
-    {"aten::cumprod", running<Op::ScanProd>},
+#define ROW_lowering_reduction(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
 };
 
 }  // namespace

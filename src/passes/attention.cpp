@@ -62,11 +62,6 @@ bool pays(const Sizes& query, int64_t keys, int64_t copied) {
 
 // -- views -----------------------------------------------------------------------------------------------------------
 
-/// Operators whose result has the elements of the operand in the same order, if it has as many.
-constexpr std::array<std::string_view, 9> kInOrder = {"aten::view",   "aten::_unsafe_view", "aten::_reshape_alias",
-                                                      "aten::expand", "aten::unsqueeze",    "aten::squeeze",
-                                                      "aten::clone",  "aten::alias",        "aten::detach"};
-
 /// Which dimension of the operand each dimension of a permuted tensor is; nothing for other operators.
 std::optional<Sizes> turned_dims(const AtenNode& node, size_t rank) {
   const std::string& name = node.op.operator_name().name;
@@ -193,9 +188,8 @@ class Finder {
     const AtenNode* node = producer(id);
     const ValueId from = node && !node->args.empty() && node->results.size() == 1 ? operand(*node, 0) : kNoValue;
     if (!plain(from) || count(sizes(from)) != count(sizes(id))) return {};
-    const std::string& name = node->op.operator_name().name;
-    if (std::find(kInOrder.begin(), kInOrder.end(), name) != kInOrder.end()) {
-      return {from, Order::Same, name == "aten::clone"};
+    if (traits_of(node->op).is(ops::keeps_order)) {
+      return {from, Order::Same, node->op.operator_name().name == "aten::clone"};
     }
     auto dims = turned_dims(*node, sizes(from).size());
     Earlier earlier{from};

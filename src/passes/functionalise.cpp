@@ -32,22 +32,6 @@ using graph::TensorMeta;
 using graph::ValueId;
 using graph::ValueKind;
 
-// What functional operators give, by name, where it is not simply the dtype of their first argument.
-constexpr std::string_view kGivesBool[] = {"eq",          "ne",         "lt",          "le",          "gt",   "ge",
-                                           "logical_and", "logical_or", "logical_xor", "logical_not", "isnan"};
-constexpr std::string_view kPromotes[] = {
-    "add",     "sub",         "mul",        "div",         "remainder", "fmod",    "floor_divide", "pow",   "minimum",
-    "maximum", "clamp",       "clamp_min",  "clamp_max",   "addcmul",   "addcdiv", "lerp",         "atan2", "where",
-    "rsub",    "bitwise_and", "bitwise_or", "bitwise_xor", "exp",       "sqrt",    "neg",          "abs",   "sigmoid",
-    "tanh",    "relu",        "sin",        "cos",         "log",       "rsqrt",   "reciprocal"};
-/// Of these, those that give a float for integers.
-constexpr std::string_view kFloats[] = {"exp", "sqrt", "sigmoid", "tanh",  "sin",
-                                        "cos", "log",  "rsqrt",   "atan2", "reciprocal"};
-constexpr std::string_view kKeeps[] = {"copy",        "fill",    "zero",        "masked_fill", "masked_scatter",
-                                       "index_put",   "scatter", "scatter_add", "index_copy",  "index_add",
-                                       "index_fill",  "put",     "uniform",     "bernoulli",   "random",
-                                       "exponential", "cauchy",  "log_normal",  "geometric",   "_index_put_impl"};
-
 /// A tensor object of the captured program.
 struct Tensor {
   /// What it is a view of, by which operator and which of its results; kNoValue for a base. Of an operator that may
@@ -463,10 +447,7 @@ class Functionaliser {
   c10::ScalarType computed_dtype(const AtenNode& node, const c10::OperatorHandle& functional,
                                  const std::vector<AtenArg>& args, size_t k, ValueId target) {
     const TensorMeta& memory = meta(target);
-    const std::string_view name = std::string_view(functional.operator_name().name).substr(6);
-    const auto listed = [&](const auto& list) {
-      return std::find(std::begin(list), std::end(list), name) != std::end(list);
-    };
+    const OperatorTraits& op = traits_of(functional);
     const bool is_out = std::any_of(node.op.schema().arguments().begin(), node.op.schema().arguments().end(),
                                     [](const c10::Argument& argument) { return argument.is_out(); });
     // An out argument of another size is resized; only elementwise operators tell the size without computing.
@@ -499,12 +480,12 @@ class Functionaliser {
       }
     }
     if (is_out && sizes != memory.sizes) refuse(node.op, "changes the size of what it writes");
-    if (listed(kGivesBool)) return c10::kBool;
-    if (!listed(kPromotes)) {
+    if (op.is(ops::gives_bool)) return c10::kBool;
+    if (!op.is(ops::promotes)) {
       // Of its own dtype (fill, copy, scatter, random numbers); for others that is known if nothing else takes part.
       const bool alone = (dims == c10::ScalarType::Undefined || dims == memory.dtype) &&
                          (zero == c10::ScalarType::Undefined || zero == memory.dtype);
-      if (!is_out && (alone || listed(kKeeps))) return memory.dtype;
+      if (!is_out && (alone || op.is(ops::keeps_dtype))) return memory.dtype;
       refuse(node.op, "writes a dtype that is not known beforehand");
     }
     const auto category = [](c10::ScalarType dtype) {
@@ -517,7 +498,7 @@ class Functionaliser {
     c10::ScalarType result = number;
     if (category(zero) >= category(result)) result = zero;
     if (category(dims) >= category(result)) result = dims;
-    if (listed(kFloats) && category(result) < 3) result = c10::get_default_dtype_as_scalartype();
+    if (op.is(ops::floats_for_integers) && category(result) < 3) result = c10::get_default_dtype_as_scalartype();
     return category(result) == 0 ? memory.dtype : result;
   }
 

@@ -1,8 +1,6 @@
 // Matrix products with a bias: PyTorch's addmm first copies the bias to each row of the result, which the product then
 // reads and adds to. Where generated kernels read the result, they add the bias, and the product only writes.
 #include <algorithm>
-#include <array>
-#include <string_view>
 
 #include "graph/aliases.h"
 #include "passes/effects.h"
@@ -16,13 +14,6 @@ using graph::AtenNode;
 using graph::kNoValue;
 using graph::ValueId;
 
-/// Operators that become part of a kernel, whatever they read.
-constexpr std::array<std::string_view, 16> kGenerated = {
-    "aten::add",       "aten::sub",     "aten::mul",      "aten::div",
-    "aten::pow",       "aten::gelu",    "aten::relu",     "aten::silu",
-    "aten::tanh",      "aten::sigmoid", "aten::hardtanh", "aten::leaky_relu",
-    "aten::hardswish", "aten::elu",     "aten::neg",      "aten::native_layer_norm"};
-
 /// By value: whether something else than a generated kernel reads it, by itself or through views.
 std::vector<bool> read_by_others(const Functional& functional) {
   const graph::Graph& graph = functional.graph;
@@ -31,9 +22,9 @@ std::vector<bool> read_by_others(const Functional& functional) {
   for (const auto& write : functional.writes) others[write.value] = true;
   for (size_t i = graph.aten_nodes.size(); i-- > 0;) {
     const AtenNode& node = graph.aten_nodes[i];
-    const std::string& name = node.op.operator_name().name;
-    bool other = std::find(kGenerated.begin(), kGenerated.end(), name) == kGenerated.end();
-    if (traits_of(node.op).view) {
+    const OperatorTraits& traits = traits_of(node.op);
+    bool other = !traits.is(ops::fuses);
+    if (traits.view) {
       other = std::any_of(node.results.begin(), node.results.end(),
                           [&](ValueId id) { return id != kNoValue && others[id]; });
     }

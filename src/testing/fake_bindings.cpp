@@ -8,6 +8,7 @@
 #include "fake/meta_kernel.h"
 #include "fake/rules.h"
 #include "fake/symbolic.h"
+#include "ops/operator.h"
 #include "python/ref.h"
 #include "support/tensor_object.h"
 
@@ -183,6 +184,35 @@ PyObject* fake_rules(PyObject*, PyObject*) {
   });
 }
 
+/// Each row of the operators as a tuple of its columns' text: "(none)" where there is none.
+PyObject* operator_rows(PyObject*, PyObject*) {
+  struct Row {
+    const char *op, *facts, *shape, *symbolic, *lowering, *call;
+  };
+  static constexpr Row rows[] = {
+#define ROW_all(op, facts, shape, symbolic, lowering, call) {op, #facts, #shape, #symbolic, #lowering, #call},
+#include "ops/rows.def"
+  };
+  return guarded([&]() -> PyObject* {
+    Ref list = checked(PyList_New(0));
+    for (const Row& row : rows) {
+      const Ref columns =
+          checked(Py_BuildValue("(ssssss)", row.op, row.facts, row.shape, row.symbolic, row.lowering, row.call));
+      if (PyList_Append(list.get(), columns.get()) < 0) throw PythonError{};
+    }
+    return list.release();
+  });
+}
+
+/// The bits of facts (ops/operator.h) that hold for an operator, with or without a row.
+PyObject* operator_facts(PyObject*, PyObject* name) {
+  return guarded([&]() -> PyObject* {
+    const char* text = PyUnicode_AsUTF8(name);
+    if (!text) throw PythonError{};
+    return checked(PyLong_FromUnsignedLong(ops::facts_of(ops::parsed(text)))).release();
+  });
+}
+
 PyObject* fake_python_meta_kernels(PyObject*, PyObject*) {
   return guarded([] {
     Ref names = checked(PyList_New(0));
@@ -209,6 +239,9 @@ PyObject* fake_symbolic_rules(PyObject*, PyObject*) {
 }  // namespace
 
 PyMethodDef fake_test_methods[] = {
+    {"operator_rows", operator_rows, METH_NOARGS,
+     "operator_rows() -> (name, facts, shape, symbolic, lowering, call) of each row of src/ops, as they stand there"},
+    {"operator_facts", operator_facts, METH_O, "operator_facts(name) -> its facts as bits, in the order of operator.h"},
     {"fake_rules", fake_rules, METH_NOARGS, "fake_rules() -> the operators that have a native rule, by schema name"},
     {"fake_python_meta_kernels", fake_python_meta_kernels, METH_NOARGS,
      "fake_python_meta_kernels() -> the operators whose results Python code of PyTorch's may be asked for"},

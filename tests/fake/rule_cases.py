@@ -544,6 +544,7 @@ CASES = {
         ((make(0), make(0)), {}),
     ],
     "aten::_grouped_mm": list(grouped()),
+    "aten::_int_mm": [(pair, {}) for pair in matrices([torch.int8])],
     # factories
     "aten::empty.memory_format": list(options([[2, 3]], [[]], [[0, 2]], [[-1]]))
     + [(([2, 3, 4, 5],), {"memory_format": torch.channels_last}), (([2, 3],), {"memory_format": torch.channels_last})],

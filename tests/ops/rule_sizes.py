@@ -171,6 +171,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     # Products.
     "aten::mm": ("a b, b c", torch.mm),
     "aten::bmm": ("a b c, a c d", torch.bmm),
+    "aten::_int_mm": ("a b, b c", lambda x, y: torch._int_mm(x.to(torch.int8), y.to(torch.int8))),
     "aten::mv": ("a b, b", torch.mv),
     "aten::addmm": ("c, a b, b c", torch.addmm),
     "aten::baddbmm": ("b d, a b c, a c d", torch.baddbmm),

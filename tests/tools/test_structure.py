@@ -26,6 +26,7 @@ TABLE: dict[str, Any] = {
     "confined": {r"\b_Py[A-Z]\w*": {"to": ["python/abi"], "because": "there are wrappers"}},
     "files": {"limit": 9, "allow": {}},
     "functions": {"limit": 4, "allow": {}},
+    "operators": {"allow": {}},
     "words": {r"\w+_instead\b": "substitute"},
 }
 
@@ -118,3 +119,21 @@ def test_rows_are_lowered_and_taken_out(tmp_path: Path) -> None:
     offences(tmp_path, files)
     lint = structure.Lint(tmp_path, {**TABLE, "files": {"limit": 9, "allow": allow}})
     assert structure.shrunk(rows, lint) == '"src/graph/a.cpp" = { lines = 12, because = "x" }\n'
+
+
+def test_names_of_operators_outside_their_rows(tmp_path: Path) -> None:
+    rows = "".join(f'OP("aten::{name}", unknown, (none), (none), (none), (none))\n' for name in ("a", "b", "c", "d"))
+    files = {
+        "src/ops/x.def": rows,
+        "src/graph/a.cpp": 'const char* const kList[] = {"a", "b",\n  "c", "d"};\n',
+        "src/graph/b.cpp": 'bool is_a(String s) { return s == "aten::a"; }  // "aten::b"\n',
+        "src/graph/c.cpp": 'const char* const kOthers[] = {"a", "b", "c", "else"};\n',
+        "src/capture/d.cpp": 'const char* const kOfPython[] = {"a", "b", "c", "d"};\n',
+    }
+    order = {"order": [["python"], ["shapes"], ["ops"], ["graph"], ["capture"]]}
+    listed = "src/graph/a.cpp:1: a list of operators (a, ...): a fact of them goes to src/ops"
+    named = "src/graph/b.cpp: names 1 operators of ATen: what is known of one goes to its row in src/ops"
+    assert offences(tmp_path, files, layers=order) == [listed, named]
+    allow = {"src/graph/b.cpp": {"names": 1, "because": "finds it"}, "src/graph/a.cpp": {"names": 1, "because": "-"}}
+    needless = "structure.toml: [operators.allow] 'src/graph/a.cpp' is needed no more: take it out"
+    assert offences(tmp_path, files, layers=order, operators={"allow": allow}) == [listed, needless]

@@ -9,6 +9,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "ops/operator.h"
 #include "runtime/program/placed_results.h"
 
 namespace magneto::runtime {
@@ -47,13 +48,11 @@ constexpr OutCall out_call = &Out<Operator, typename Operator::schema>::call;
 
 OutCall find_out_call(const Step& step) {
   using Rows = std::unordered_map<c10::OperatorName, OutCall>;
-  using namespace at::_ops;  // which has a `std` of its own
   static const Rows rows = {
-      {{"aten::mm", ""}, out_call<mm_out>},
-      {{"aten::bmm", ""}, out_call<bmm_out>},
-      {{"aten::addmm", ""}, out_call<addmm_out>},
-      {{"aten::baddbmm", ""}, out_call<baddbmm_out>},
-      {{"mkldnn::_convolution_pointwise", ""}, &call_placed},
+#define ROW_call_out(op, out) {ops::parsed(op), out_call<at::_ops::out>},
+#define ROW_call_both(op, call, out) {ops::parsed(op), out_call<at::_ops::out>},
+#define ROW_call_placed(op, function) {ops::parsed(op), &function},
+#include "ops/rows.def"
   };
   if (step.mode != CallMode::Direct) return nullptr;
   for (const Argument& argument : step.arguments) {

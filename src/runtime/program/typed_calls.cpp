@@ -22,6 +22,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "ops/operator.h"
 #include "runtime/program/program_steps.h"
 
 namespace magneto::runtime {
@@ -62,25 +63,10 @@ constexpr TypedCall typed = &Typed<Operator, typename Operator::schema>::call;
 
 const std::unordered_map<c10::OperatorName, TypedCall>& table() {
   using Rows = std::unordered_map<c10::OperatorName, TypedCall>;
-  using namespace at::_ops;  // which has a `std` of its own
   static const Rows rows = {
-      {{"aten::add", "Tensor"}, typed<add_Tensor>},
-      {{"aten::sub", "Tensor"}, typed<sub_Tensor>},
-      {{"aten::mul", "Tensor"}, typed<mul_Tensor>},
-      {{"aten::div", "Tensor"}, typed<div_Tensor>},
-      {{"aten::addmm", ""}, typed<addmm>},
-      {{"aten::mm", ""}, typed<mm>},
-      {{"aten::bmm", ""}, typed<bmm>},
-      {{"aten::relu", ""}, typed<relu>},
-      {{"aten::gelu", ""}, typed<gelu>},
-      {{"aten::silu", ""}, typed<silu>},
-      {{"aten::tanh", ""}, typed<at::_ops::tanh>},
-      {{"aten::sigmoid", ""}, typed<sigmoid>},
-      {{"aten::exp", ""}, typed<at::_ops::exp>},
-      {{"aten::neg", ""}, typed<neg>},
-      {{"aten::rsqrt", ""}, typed<rsqrt>},
-      {{"aten::_softmax", ""}, typed<_softmax>},
-      {{"aten::embedding", ""}, typed<embedding>},
+#define ROW_call_typed(op, call) {ops::parsed(op), typed<at::_ops::call>},
+#define ROW_call_both(op, call, out) {ops::parsed(op), typed<at::_ops::call>},
+#include "ops/rows.def"
   };
   return rows;
 }
