@@ -7,6 +7,7 @@ What is asked for stands in structure.toml beside this file. Prints one line per
   whole definitions.)
 - **confined**: what a version of CPython may change stands in the folders for it.
 - **lengths**: of files, and of functions in C++ and Python.
+- **classes**: how many public functions and data members one may have.
 - **operators**: what is known of ATen's operators stands in the rows of src/ops. A name in another file is code that
   makes, finds or rewrites that very operator, counted in its `allow` row; a list of bare names is never one.
 - **words**: those that the glossary has replaced.
@@ -146,6 +147,89 @@ def scan(text: str) -> tuple[list[Function], list[Definition]]:
     return functions, definitions
 
 
+@dataclasses.dataclass
+class ClassSize:
+    """Of a class or a struct: public functions without deleted ones, and data members without static ones."""
+
+    name: str
+    functions: int = 0
+    members: int = 0
+
+
+_ACCESS = re.compile(r"\b(public|private|protected)\s*:(?!:)")
+_NO_MEMBER = re.compile(r"(?:friend|using|typedef|static_assert|static|class|struct|enum|union|template)\b")
+
+
+def class_sizes(text: str) -> list[ClassSize]:
+    text = without_literals(text)
+    found: list[ClassSize] = []
+    scopes: list[tuple[str, str, ClassSize | None]] = []  # kind, name, size
+    access: list[str] = []  # of the classes among them
+    start = parentheses = 0
+
+    def count(statement: str, size: ClassSize, has_body: bool) -> None:
+        for match in _ACCESS.finditer(statement):
+            access[-1] = match[1]
+        plain = _ACCESS.sub("", statement).strip()
+        flat = _without_brackets(plain.split("=")[0] if not has_body and "operator" not in plain else plain)
+        if "(" in flat:
+            is_counted = not re.match(r"(?:friend|static_assert|using)\b", plain) and not plain.endswith("delete")
+            size.functions += access[-1] == "public" and is_counted
+        elif plain and not has_body and not _NO_MEMBER.match(plain):
+            size.members += 1 + _without_brackets(re.sub(r"\([^()]*\)", "", plain)).count(",")
+
+    for index, char in enumerate(text):
+        inside = scopes[-1] if scopes else ("namespace", "", None)
+        if char in "()" and inside[0] != "inner":
+            parentheses += 1 if char == "(" else -1
+        elif char == "{":
+            if inside[0] == "inner" or parentheses or text[index - 1].isalnum() or text[index - 1] in "_>=":
+                scopes.append(("inner", "", None))
+                continue
+            kind, name = _scope(_ACCESS.sub("", text[start:index]))
+            if inside[2] and kind in ("function", "other"):
+                if re.search(r"=\s*$", text[start:index]):  # an initializer: its semicolon counts the member
+                    scopes.append(("inner", "", None))
+                    continue
+                count(text[start:index], inside[2], has_body=True)
+            elif inside[2]:
+                for match in _ACCESS.finditer(text[start:index]):
+                    access[-1] = match[1]
+            size = None
+            if kind == "class" and not re.search(r"\benum\b", text[start:index]):
+                path = [outer for _, outer, _ in scopes if outer]
+                size = ClassSize("::".join([*path, name]))
+                found.append(size)
+                access.append("private" if re.search(r"\bclass\b[^<]*$", text[start:index]) else "public")
+            scopes.append((kind if kind in ("namespace", "class") else "inner", name, size))
+            start = index + 1
+        elif char == "}" and scopes:
+            kind, _, size = scopes.pop()
+            if size:
+                access.pop()
+            if kind != "inner" or not _is_initializer(text, index):
+                start = index + 1
+        elif char == ";" and inside[0] != "inner":
+            if inside[2]:
+                count(text[start:index], inside[2], has_body=False)
+            start = index + 1
+    return found
+
+
+def _is_initializer(text: str, end: int) -> bool:
+    """The brace closes what a declaration is initialized with, rather than a body."""
+    return text[end + 1 :].lstrip()[:1] in (";", ",", ")", "{") or text[end + 1 : end + 2] == "."
+
+
+def _without_brackets(text: str) -> str:
+    """Without what stands in <> and {}."""
+    for pattern in (r"\{[^{}]*\}", r"<[^<>]*>"):
+        previous = None
+        while previous != text:
+            previous, text = text, re.sub(pattern, "", text)
+    return text
+
+
 def python_functions(text: str) -> Iterator[Function]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -177,6 +261,7 @@ class Lint:
             *self.confined(),
             *self.file_lengths(),
             *self.function_lengths(),
+            *self.class_sizes(),
             *self.operators(),
             *self.words(),
         ]
@@ -240,6 +325,25 @@ class Lint:
             for function in python_functions(text):
                 lengths[f"{name} {function.name}"] = function.lines
         yield from self._over("functions", lengths)
+
+    def class_sizes(self) -> Iterator[str]:
+        table = self.table["classes"]
+        limits = {what: table[what] for what in ("functions", "members")}
+        unused = set(table["allow"])
+        for name, text in self.sources.items():
+            for size in class_sizes(text) if not name.endswith(".def") else []:
+                row = table["allow"].get(f"src/{name} {size.name}", {})
+                for what, limit in limits.items():
+                    have = getattr(size, what)
+                    if have <= limit:
+                        continue
+                    if what in row:
+                        unused.discard(f"src/{name} {size.name}")
+                    if have > row.get(what, limit):
+                        kind = "public functions" if what == "functions" else "data members"
+                        yield f"src/{name}: `{size.name}` has {have} {kind}, more than {row.get(what, limit)}"
+        for row_name in sorted(unused):
+            yield f"structure.toml: [classes.allow] {row_name!r} is needed no more: take it out"
 
     def operators(self) -> Iterator[str]:
         rows = {

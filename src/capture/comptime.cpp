@@ -3,6 +3,7 @@
 #include <set>
 
 #include "capture/calls/handlers.h"
+#include "capture/interpreter/errors.h"
 #include "fake/size_node.h"
 #include "graph/gm.h"
 #include "guards/checks.h"
@@ -96,7 +97,7 @@ Ref Capture::comptime(PyObject* callback) {
         PyObject_CallFunctionObjArgs(context_type().get(), frames.get(), module.get(), guard_text.get(), nullptr));
     Ref done = Ref::steal(PyObject_CallOneArg(callback, context.get()));
     if (done) return;
-    interrupt_ = take_error();  // raised by what is no part of the program: it reaches the caller
+    errors.interrupt = take_error();  // raised by what is no part of the program: it reaches the caller
     throw Interrupted{};
   });
   return Ref::borrow(Py_True);

@@ -10,8 +10,8 @@ namespace magneto::dispatch {
 namespace {
 
 /// Which sizes may differ from run to run: what the callable says, else the settings.
-capture::Capture::Dynamic dynamic_of(const Context& context) {
-  using Dynamic = capture::Capture::Dynamic;
+capture::Dynamic dynamic_of(const Context& context) {
+  using Dynamic = capture::Dynamic;
   if (context.dynamic >= 0) return context.dynamic ? Dynamic::Always : Dynamic::Never;
   if (!settings().assume_static_by_default) return Dynamic::Always;
   return settings().automatic_dynamic_shapes ? Dynamic::Automatic : Dynamic::Marked;
@@ -73,19 +73,19 @@ CodePlace place_of(const Context& context, const capture::Start& start) {
 int64_t entry_limit(const Context& context) { return context.settings[&Settings::cache_size_limit]; }
 
 void set_up(capture::Capture& capture, const Context& context, const Segment& segment, const capture::Start& start) {
-  capture.exit_every = settings().exit_every;
-  capture.knows_buffers = !segment.data_changes;
-  capture.wants_backward = settings().joint_graph && context.backend->wants_joint_graph();
-  capture.partition = {.recompute = context.backend->partition == compiler::Backend::Partition::MinCut,
-                       .memory_budget = settings().activation_memory_budget,
-                       .whole = context.backend->operators == compiler::Backend::Operators::Users,
-                       .is_fused = lower::is_fused};
-  capture.dynamic = dynamic_of(context);
-  capture.use_duck_shape = settings().use_duck_shape;
+  capture.options.exit_every = settings().exit_every;
+  capture.options.knows_buffers = !segment.data_changes;
+  capture.options.wants_backward = settings().joint_graph && context.backend->wants_joint_graph();
+  capture.options.partition = {.recompute = context.backend->partition == compiler::Backend::Partition::MinCut,
+                               .memory_budget = settings().activation_memory_budget,
+                               .whole = context.backend->operators == compiler::Backend::Operators::Users,
+                               .is_fused = lower::is_fused};
+  capture.options.dynamic = dynamic_of(context);
+  capture.options.use_duck_shape = settings().use_duck_shape;
   // Whoever wants no breaks wants these captured.
   capture.session->takes = {context.fullgraph || settings().capture_scalar_outputs,
                             context.fullgraph || settings().capture_dynamic_output_shape_ops};
-  capture.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
+  capture.options.exits_on_change = start.prologue_done && !context.fullgraph && is_crowded(context, segment);
 }
 
 bool is_only_looked_at(Segment& segment) {

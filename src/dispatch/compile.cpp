@@ -283,7 +283,7 @@ class SegmentCompile {
     const capture::BreakRegions regions;
     capture::Capture capture(start_, segment_.known_breaks, segment_.memory);
     set_up(capture, context_, segment_, start_);
-    if (log_.wants_any({"trace_source", "trace_bytecode"})) capture.tracer = &instruction_log_;
+    if (log_.wants_any({"trace_source", "trace_bytecode"})) capture.options.tracer = &instruction_log_;
     capture.note_guard_places();
     alive = capture.alive_fakes();
     try {

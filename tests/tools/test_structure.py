@@ -26,6 +26,7 @@ TABLE: dict[str, Any] = {
     "confined": {r"\b_Py[A-Z]\w*": {"to": ["python/abi"], "because": "there are wrappers"}},
     "files": {"limit": 9, "allow": {}},
     "functions": {"limit": 4, "allow": {}},
+    "classes": {"functions": 2, "members": 1, "allow": {}},
     "operators": {"allow": {}},
     "words": {r"\w+_instead\b": "substitute"},
 }
@@ -104,6 +105,34 @@ def test_lengths(tmp_path: Path) -> None:
     (longer, _) = offences(tmp_path, {"src/graph/a.cpp": body + "\n"}, files={"allow": allow})
     assert longer == "src/graph/a.cpp: 11 lines, more than 10"
     (needless,) = offences(tmp_path, {"src/graph/a.cpp": ""}, files={"allow": allow})
+    assert "needed no more" in needless
+
+
+def test_classes(tmp_path: Path) -> None:
+    box = """class Box : public Base {
+ public:
+  explicit Box(int a) : a_{a} {}
+  Box(const Box&) = delete;
+  int get(const std::map<int, F>& m = {}) const { return a_; }
+  enum class Kind { Small, Large };
+ private:
+  void hidden();
+  static int count_;
+  int a_{1};
+};
+"""
+    struct = "struct Pair {\n  int a = f(1, 2), b;\n  std::map<int, int (*)(int)> c;\n  void first();\n};\n"
+    wide = {"files": {"limit": 99}}
+    assert offences(tmp_path, {"src/graph/a.h": box}, **wide) == []
+    (functions,) = offences(
+        tmp_path, {"src/graph/a.h": box.replace(" private", "  Kind kind() const;\n private")}, **wide
+    )
+    assert functions == "src/graph/a.h: `Box` has 3 public functions, more than 2"
+    (members,) = offences(tmp_path, {"src/graph/a.h": f"namespace m {{\n{struct}}}\n"}, **wide)
+    assert members == "src/graph/a.h: `m::Pair` has 3 data members, more than 1"
+    allow = {"src/graph/a.h m::Pair": {"members": 3, "because": "so"}}
+    assert offences(tmp_path, {}, classes={"allow": allow}, **wide) == []
+    (needless,) = offences(tmp_path, {"src/graph/a.h": ""}, classes={"allow": allow})
     assert "needed no more" in needless
 
 

@@ -2,8 +2,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/calls/calls.h"
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
+#include "capture/numbers/numbers.h"
+#include "capture/world/attributes.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 
 namespace magneto::capture {
 
@@ -38,7 +44,7 @@ bool holds_unknown_number(PyObject* value) {
 
 /// The tuple or number with numbers as they are in this run, and are in all that use the capture from here on.
 Ref with_known_numbers(Capture& capture, PyObject* value) {
-  if (!PyTuple_Check(value)) return capture.known(value);
+  if (!PyTuple_Check(value)) return capture.numbers.known(value);
   Ref items = checked(PyTuple_New(PyTuple_GET_SIZE(value)));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
     PyTuple_SET_ITEM(items.get(), i, with_known_numbers(capture, PyTuple_GET_ITEM(value, i)).release());
@@ -52,19 +58,19 @@ Ref with_known_numbers(Capture& capture, PyObject* value) {
 PyObject* cache_key(Capture& capture, PyObject* value) {
   if (holds_unknown_number(value)) {
     Ref known = with_known_numbers(capture, value);
-    capture.keep(known);
+    capture.world.keep(known);
     return known.get();
   }
   const bool shape = is_shape(value);
   if (is_tensor(value)) return nullptr;
-  const guards::Source* source = capture.source_of(value);
+  const guards::Source* source = capture.world.source_of(value);
   const bool constant = source && source->kind == guards::SourceKind::Const;
   if (constant && PyWeakref_CheckRefExact(value) && is_identity_constant(PyWeakref_GET_OBJECT(value))) return value;
   if (PyTuple_CheckExact(value) && PyTuple_GET_SIZE(value) == 0) {  // one object, wherever the program has it from
     if (source && !constant) capture.guards.length(source, &PyTuple_Type, 0);
     return value;
   }
-  if ((source && !constant) || !(shape || PyTuple_CheckExact(value))) return capture.original_key(value);
+  if ((source && !constant) || !(shape || PyTuple_CheckExact(value))) return capture.world.original_key(value);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
     PyObject* item = PyTuple_GET_ITEM(value, i);
     if (cache_key(capture, item) != item) return nullptr;
@@ -101,11 +107,11 @@ Ref key_of_arguments(const std::vector<PyObject*>& values) {
 }  // namespace
 
 /// What an unbounded lru_cache has for plain arguments, while it has it; null: nothing is known.
-Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
-  if (args.kwnames || source_of(callable)->kind != guards::SourceKind::Const) return {};
+Ref Calls::find_cached(PyObject* callable, const CallArgs& args) {
+  if (args.kwnames || c.world.source_of(callable)->kind != guards::SourceKind::Const) return {};
   for (PyObject* arg : args.values) {
     if (!is_scalar(arg) && !is_identity_constant(arg) && !is_identity_key(arg)) return {};
-    guard_classes(*this, arg, Question::Hash, 0);
+    guard_classes(c, arg, Question::Hash, 0);
   }
   Ref parameters = checked(PyObject_CallMethod(callable, "cache_parameters", nullptr));
   if (PyDict_GetItemString(parameters.get(), "maxsize") != Py_None || tells_types_apart(callable)) return {};
@@ -118,8 +124,8 @@ Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
   Py_ssize_t position = 0;
   while (PyDict_Next(cache, &position, &key, &value)) {
     if (PyObject_Hash(key) != hash || PyObject_RichCompareBool(key, wanted.get(), Py_EQ) != 1) continue;
-    for (PyObject* arg : args.values) pinned(arg);
-    return wrap(value, sources.dict_item(sources.constant(cache), key));
+    for (PyObject* arg : args.values) c.world.pinned(arg);
+    return c.world.wrap(value, c.sources.dict_item(c.sources.constant(cache), key));
   }
   PyErr_Clear();
   return {};
@@ -127,10 +133,10 @@ Ref Capture::find_cached(PyObject* callable, const CallArgs& args) {
 
 /// What an lru_cache keeps, or will keep, for a call whose arguments follow from the code and whose function has been
 /// seen to have no effect: the object itself, under a guard on its place in the cache. Null: not such a call.
-Ref Capture::kept_result(PyObject* callable, const CallArgs& args) {
+Ref Calls::kept_result(PyObject* callable, const CallArgs& args) {
   CallArgs originals = args;
   for (PyObject*& value : originals.values) {
-    value = cache_key(*this, value);
+    value = cache_key(c, value);
     if (!value) return {};
   }
   Ref kept =
@@ -161,32 +167,33 @@ Ref Capture::kept_result(PyObject* callable, const CallArgs& args) {
     ++places;
   }
   if (places != 1) return {};  // given for other arguments, too
-  guards.identity(sources.dict_item(sources.constant(cache), place), holder);
-  keep(kept);
-  pinned(kept.get());  // where the program finds the object elsewhere, too
-  return wrap(kept.get(), sources.constant(kept.get()));
+  c.guards.identity(c.sources.dict_item(c.sources.constant(cache), place), holder);
+  c.world.keep(kept);
+  c.world.pinned(kept.get());  // where the program finds the object elsewhere, too
+  return c.world.wrap(kept.get(), c.sources.constant(kept.get()));
 }
 
 /// A function under functools.lru_cache. What the cache is known to have, is given. Otherwise the function is
 /// interpreted as if there were no cache, which nobody notices if it has no effect and gives an immutable value; of
 /// other values, the cache's own is taken. Any other is called for real.
-Ref Capture::call_cached(PyObject* callable, const CallArgs& args) {
-  if (!is_outside(callable)) side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
+Ref Calls::call_cached(PyObject* callable, const CallArgs& args) {
+  if (!c.world.is_outside(callable))
+    c.side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
   if (Ref found = find_cached(callable, args)) return found;
-  const int64_t writes = writes_;
-  const size_t operators = graph.aten_nodes.size();
+  const int64_t writes = c.overlays.writes;
+  const size_t operators = c.graph.aten_nodes.size();
   Ref result;
   {
-    NonResumable scope(*this);
-    Ref wrapped = load_attr(callable, MAGNETO_STR("__wrapped__"));
+    NonResumable scope(c);
+    Ref wrapped = c.attributes.load_attr(callable, MAGNETO_STR("__wrapped__"));
     result = call(wrapped.get(), args);
   }
-  if (writes == writes_ && operators == graph.aten_nodes.size()) {
+  if (writes == c.overlays.writes && operators == c.graph.aten_nodes.size()) {
     if (is_immutable(result.get())) return result;
     if (Ref kept = kept_result(callable, args)) return kept;
     PyErr_Clear();
   }
-  throw restart_before(*frame, callable_name(callable) + " keeps what it gives in an lru_cache");
+  throw c.exits.restart_before(*c.frame, callable_name(callable) + " keeps what it gives in an lru_cache");
 }
 
 }  // namespace magneto::capture

@@ -1,4 +1,6 @@
 // Calls: which callable is interpreted, recorded, run natively, or ends the segment.
+#include "capture/calls/calls.h"
+
 #include <Python.h>
 #include <structmember.h>
 #include <torch/csrc/autograd/function.h>
@@ -9,12 +11,25 @@
 #include <optional>
 
 #include "autograd/nodes.h"
+#include "capture/calls/callbacks.h"
+#include "capture/calls/deferred.h"
 #include "capture/calls/handlers.h"
 #include "capture/calls/native_functions.h"
 #include "capture/capture.h"
+#include "capture/interpreter/errors.h"
+#include "capture/interpreter/frames.h"
+#include "capture/interpreter/object_protocol.h"
 #include "capture/marks.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/numpy/numpy_capture.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
 #include "capture/world/modules.h"
+#include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/bind.h"
@@ -130,7 +145,7 @@ std::optional<Decision> decide_disabled(PyObject* function) {
 Ref disabled_inside(Capture& capture, PyObject* function) {
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function));
   if (PyUnicode_CompareWithASCIIString(code->co_qualname, "_disable_dynamo.<locals>.inner") != 0) return {};
-  Ref inside = capture.lookup_attr(function, MAGNETO_STR("__wrapped__"));
+  Ref inside = capture.attributes.lookup_attr(function, MAGNETO_STR("__wrapped__"));
   const bool found = inside && PyFunction_Check(inside.get());
   return found && decide(inside.get()).treatment == Treatment::Interpret ? inside : Ref();
 }
@@ -238,44 +253,44 @@ Ref forbidden_error(PyObject* callable) {
 
 }  // namespace
 
-Ref Capture::call(PyObject* callable, std::initializer_list<PyObject*> args) {
+Ref Calls::call(PyObject* callable, std::initializer_list<PyObject*> args) {
   CallArgs call_args;
   call_args.values = args;
   return call(callable, std::move(call_args));
 }
 
-Ref Capture::call(PyObject* callable, CallArgs args) {
+Ref Calls::call(PyObject* callable, CallArgs args) {
   PyTypeObject* type = Py_TYPE(callable);
   if (type == &PyCFunction_Type && PyCFunction_GET_FUNCTION(callable) == errors_on_break) {
     checked(errors_on_break(nullptr, args.values.at(0)));  // for what this capture meets next, and in each run
-    deferred_.push_back({Ref::borrow(callable), {Ref::borrow(args.values[0])}, {0}});
+    c.deferred.calls.push_back({Ref::borrow(callable), {Ref::borrow(args.values[0])}, {0}});
     return Ref::borrow(Py_None);
   }
   if (type != &PyFunction_Type) {
     if (auto marked = user_marks().find(callable); marked != user_marks().end()) {
-      if (const Source* source = source_of(callable)) guards.identity(source, callable);
+      if (const Source* source = c.world.source_of(callable)) c.guards.identity(source, callable);
       switch (marked->second.treatment) {
         case Treatment::Break:
-          side_exit(marked->second.reason, "call of " + callable_name(callable));
+          c.side_exit(marked->second.reason, "call of " + callable_name(callable));
         case Treatment::Substitute:
           return inline_function(marked->second.substitute, args);
         case Treatment::Forbidden:
-          interrupt_ = forbidden_error(callable);
+          c.errors.interrupt = forbidden_error(callable);
           throw Interrupted{};
         default:
           break;
       }
     }
   }
-  if (defers(callable, args)) {
-    if (Ref result = defer(callable, args)) return result;
+  if (c.deferred.defers(callable, args)) {
+    if (Ref result = c.deferred.defer(callable, args)) return result;
   }
-  if (Ref result = call_numpy_function(callable, args)) return result;
+  if (Ref result = c.numpy.call_function(callable, args)) return result;
   if (type == &PyFunction_Type) return inline_function(callable, args);
   if (type == &PyMethod_Type) {
-    if (const Source* source = source_of(callable)) {  // a bound method from outside: its parts are read
-      Ref function = wrap(PyMethod_GET_FUNCTION(callable), sources.bound_function(source));
-      Ref self = wrap(PyMethod_GET_SELF(callable), sources.bound_self(source));
+    if (const Source* source = c.world.source_of(callable)) {  // a bound method from outside: its parts are read
+      Ref function = c.world.wrap(PyMethod_GET_FUNCTION(callable), c.sources.bound_function(source));
+      Ref self = c.world.wrap(PyMethod_GET_SELF(callable), c.sources.bound_self(source));
       args.values.insert(args.values.begin(), self.get());
       return call(function.get(), std::move(args));
     }
@@ -289,17 +304,17 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
   }
   if (PyObject* wrapped = original_of_compiled ? original_of_compiled(callable)
                                                : nullptr) {  // a function compiled by us: interpreted like the original
-    return call(wrap(wrapped, sources.constant(wrapped)).get(), std::move(args));
+    return call(c.world.wrap(wrapped, c.sources.constant(wrapped)).get(), std::move(args));
   }
   if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {
     return call_cached(callable, args);
   }
   if (std::strcmp(type->tp_name, "functools.partial") == 0) {
-    Ref function = load_attr(callable, MAGNETO_STR("func"));
-    Ref bound = load_attr(callable, MAGNETO_STR("args"));
-    Ref keywords = load_attr(callable, MAGNETO_STR("keywords"));
-    Ref bound_values = resolve(bound.get());
-    Ref keyword_values = resolve(keywords.get());
+    Ref function = c.attributes.load_attr(callable, MAGNETO_STR("func"));
+    Ref bound = c.attributes.load_attr(callable, MAGNETO_STR("args"));
+    Ref keywords = c.attributes.load_attr(callable, MAGNETO_STR("keywords"));
+    Ref bound_values = c.containers.resolve(bound.get());
+    Ref keyword_values = c.containers.resolve(keywords.get());
     CallArgs merged;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bound_values.get()); ++i) {
       merged.values.push_back(PyTuple_GET_ITEM(bound_values.get(), i));
@@ -321,55 +336,55 @@ Ref Capture::call(PyObject* callable, CallArgs args) {
   if (std::strncmp(type->tp_name, "operator.", 9) == 0) return call_getter(callable, args);
   static constinit Imported script_overload("torch._ops", "TorchBindOpOverload");
   if (is_operator_type(type) || type == script_overload.type()) {
-    if (Ref label = profiler_label(callable, args)) return label;
-    if (is_operator_type(type)) return call_torch(callable, args);
+    if (Ref label = c.torch.profiler_label(callable, args)) return label;
+    if (is_operator_type(type)) return c.torch.call_torch(callable, args);
   }
   if (type == &Py_GenericAliasType) {  // list[int](...)
-    Ref origin = load_attr(callable, MAGNETO_STR("__origin__"));
+    Ref origin = c.attributes.load_attr(callable, MAGNETO_STR("__origin__"));
     if (PyType_Check(origin.get()) &&
         !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(origin.get()), Py_TPFLAGS_HEAPTYPE)) {
       return call(origin.get(), std::move(args));
     }
   }
-  if (type == script_function_type()) return call_script_function(callable, args);
+  if (type == script_function_type()) return c.torch.call_script_function(callable, args);
   if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) {
-    specialize_all(args);
+    c.numbers.specialize_all(args);
     if (!args.kwnames && std::ranges::all_of(args.values, is_number)) return call_numpy_scalar_function(callable, args);
   }
   if (PyWeakref_CheckRefExact(callable) && args.values.empty()) {
-    if (const Source* source = source_of(callable)) {
-      return wrap(PyWeakref_GET_OBJECT(callable), sources.slot(source, weak_referent()));
+    if (const Source* source = c.world.source_of(callable)) {
+      return c.world.wrap(PyWeakref_GET_OBJECT(callable), c.sources.slot(source, weak_referent()));
     }
   }
-  PyObject* method = type_lookup(type, MAGNETO_STR("__call__"));
+  PyObject* method = c.attributes.type_lookup(type, MAGNETO_STR("__call__"));
   if (method && PyFunction_Check(method)) {
     args.values.insert(args.values.begin(), callable);
-    return call(wrap(method, sources.constant(method)).get(), std::move(args));
+    return call(c.world.wrap(method, c.sources.constant(method)).get(), std::move(args));
   }
   if (!method) {
     PyErr_Format(PyExc_TypeError, "'%.200s' object is not callable", type->tp_name);
     throw PythonError{};
   }
-  side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
+  c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
 }
 
 /// operator.itemgetter, attrgetter and methodcaller, which C code would apply to originals.
-Ref Capture::call_getter(PyObject* getter, const CallArgs& args) {
+Ref Calls::call_getter(PyObject* getter, const CallArgs& args) {
   Ref reduced = checked(PyObject_CallMethod(getter, "__reduce__", nullptr));
   PyObject* parts = PyTuple_GET_ITEM(reduced.get(), 1);
   const Py_ssize_t count = PyTuple_GET_SIZE(parts);
   const std::string kind = Py_TYPE(getter)->tp_name + 9;
   if (args.values.size() != 1 || PyTuple_GET_ITEM(reduced.get(), 0) != reinterpret_cast<PyObject*>(Py_TYPE(getter))) {
-    side_exit(BreakReason::OpaqueCall, "call of an object of type operator." + kind);
+    c.side_exit(BreakReason::OpaqueCall, "call of an object of type operator." + kind);
   }
-  NonResumable scope(*this);
+  NonResumable scope(c);
   PyObject* object = args.values[0];
   auto part = [&](Py_ssize_t i) {
     PyObject* item = PyTuple_GET_ITEM(parts, i);
-    return is_outside(getter) ? wrap(item, sources.constant(item)) : Ref::borrow(item);
+    return c.world.is_outside(getter) ? c.world.wrap(item, c.sources.constant(item)) : Ref::borrow(item);
   };
   if (kind == "methodcaller") {
-    Ref method = load_attr(object, part(0).get());
+    Ref method = c.attributes.load_attr(object, part(0).get());
     std::vector<Ref> held;
     CallArgs rest;
     for (Py_ssize_t i = 1; i < count; ++i) {
@@ -379,13 +394,13 @@ Ref Capture::call_getter(PyObject* getter, const CallArgs& args) {
     return call(method.get(), std::move(rest));
   }
   auto get = [&](PyObject* what) {
-    if (kind == "itemgetter") return subscript(object, what);
+    if (kind == "itemgetter") return c.protocol.subscript(object, what);
     Ref value = Ref::borrow(object);
     Ref names = checked(PyUnicode_Split(what, MAGNETO_STR("."), -1));
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); ++i) {
       PyObject* name = Py_NewRef(PyList_GET_ITEM(names.get(), i));
       PyUnicode_InternInPlace(&name);
-      value = load_attr(value.get(), Ref::steal(name).get());
+      value = c.attributes.load_attr(value.get(), Ref::steal(name).get());
     }
     return value;
   };
@@ -397,31 +412,31 @@ Ref Capture::call_getter(PyObject* getter, const CallArgs& args) {
 
 /// A function of NumPy over arrays, called with numbers: that gives a number of NumPy, or warns and gives no finite
 /// one.
-Ref Capture::call_numpy_scalar_function(PyObject* function, const CallArgs& args) {
+Ref Calls::call_numpy_scalar_function(PyObject* function, const CallArgs& args) {
   Ref result =
       call_native([&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
   Ref number = is_value(result.get()) ? Ref::steal(PyNumber_Float(result.get())) : Ref();
   if (number && std::isfinite(PyFloat_AS_DOUBLE(number.get()))) return result;
-  side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
+  c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
 }
 
 // -- Python functions ------------------------------------------------------------------------------------------------
 
-void Capture::register_closure(PyObject* function, const Source* source) {
+void World::register_closure(PyObject* function, const Source* source) {
   PyObject* closure = PyFunction_GET_CLOSURE(function);
   if (!closure || !source) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(closure); ++i) {
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
-    if (auto known = cell_contents_.find(cell); known != cell_contents_.end()) {
+    if (auto known = cell_contents.find(cell); known != cell_contents.end()) {
       if (source->kind != guards::SourceKind::Const || known->second->base->kind != guards::SourceKind::Const) {
-        cell_aliases_.emplace_back(known->second, sources.closure_cell(source, i));
+        cell_aliases_.emplace_back(known->second, c.sources.closure_cell(source, i));
       }
       continue;
     }
     PyObject* name =
         PyTuple_GET_ITEM(decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).localsplus_names.get(),
                          decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function))).first_free + i);
-    cell_contents_[cell] = sources.closure(source, i, name);
+    cell_contents[cell] = c.sources.closure(source, i, name);
     keep(Ref::borrow(cell));
   }
 }
@@ -433,7 +448,7 @@ bool is_native_function(PyObject* function) {
 
 /// Default values come from outside with the function. Its guard holds the tuple and the dict that they are in; a dict
 /// can change in place, so that what is taken from it has guards of its own.
-void Capture::wrap_defaults(InterpFrame& callee) {
+void Calls::wrap_defaults(InterpFrame& callee) {
   PyObject* defaults = PyFunction_GET_DEFAULTS(callee.function.get());
   PyObject* kw_defaults = PyFunction_GET_KW_DEFAULTS(callee.function.get());
   if (!callee.function_source) return;
@@ -442,80 +457,80 @@ void Capture::wrap_defaults(InterpFrame& callee) {
   for (Py_ssize_t i = 0; i < count; ++i) {
     const auto slot = static_cast<int32_t>(code->co_argcount - count + i);
     PyObject* value = callee.slots[slot];
-    if (value != PyTuple_GET_ITEM(defaults, i) || is_scalar(value) || is_outside(value)) continue;
-    callee.set_local(slot, wrap(value, sources.constant(value)));
+    if (value != PyTuple_GET_ITEM(defaults, i) || is_scalar(value) || c.world.is_outside(value)) continue;
+    callee.set_local(slot, c.world.wrap(value, c.sources.constant(value)));
   }
   if (!kw_defaults) return;
   for (int32_t slot = code->co_argcount; slot < code->co_argcount + code->co_kwonlyargcount; ++slot) {
     PyObject* name = PyTuple_GET_ITEM(callee.info->localsplus_names.get(), slot);
     PyObject* value = PyDict_GetItemWithError(kw_defaults, name);
     if (!value || value != callee.slots[slot]) continue;
-    callee.set_local(slot, wrap(value, sources.dict_item(sources.constant(kw_defaults), name)));
+    callee.set_local(slot, c.world.wrap(value, c.sources.dict_item(c.sources.constant(kw_defaults), name)));
   }
 }
 
-Ref Capture::call_polyfill(const char* name, const CallArgs& args) {
+Ref Calls::call_polyfill(const char* name, const CallArgs& args) {
   Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
   Ref instead = checked(PyObject_GetAttrString(module.get(), name));
-  return inline_function(wrap(instead.get(), sources.constant(instead.get())).get(), args);
+  return inline_function(c.world.wrap(instead.get(), c.sources.constant(instead.get())).get(), args);
 }
 
-Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
+Ref Calls::inline_function(PyObject* function, const CallArgs& args) {
   Decision decision = decide(function);
   if (decision.reason == BreakReason::DisabledFunction) {
-    if (Ref inside = disabled_inside(*this, function)) return inline_function(inside.get(), args);
+    if (Ref inside = disabled_inside(c, function)) return inline_function(inside.get(), args);
     decision = decide_disabled(function).value_or(decision);
   }
   const bool has_rule =
       decision.treatment == Treatment::AutogradFunction || decision.treatment == Treatment::Checkpoint;
   if (has_rule && is_transforming()) {  // which PyTorch asks each transform for
-    side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " inside a transform of torch.func");
+    c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " inside a transform of torch.func");
   }
   switch (decision.treatment) {
     case Treatment::Sized:
-      if (is_overridden(args.values)) break;
-      if (!memory_.plain_sizes && std::ranges::any_of(args.values, [](PyObject* arg) { return holds_size(arg); }))
+      if (c.torch.is_overridden(args.values)) break;
+      if (!c.feedback.plain_sizes && std::ranges::any_of(args.values, [](PyObject* arg) { return holds_size(arg); }))
         break;
       [[fallthrough]];
     case Treatment::TorchCall:
-      if (is_overridden(args.values) && module_of(PyFunction_GET_GLOBALS(function)) != "torch._ops") break;
-      guard_native_function(*this, function);
-      return call_torch(function, args);
+      if (c.torch.is_overridden(args.values) && module_of(PyFunction_GET_GLOBALS(function)) != "torch._ops") break;
+      guard_native_function(c, function);
+      return c.torch.call_torch(function, args);
     case Treatment::AutogradFunction:
-      return apply_autograd_function(args);
+      return c.gradients.apply_autograd_function(args);
     case Treatment::Gradient:
-      return call_gradient(function, args);
+      return c.gradients.call_gradient(function, args);
     case Treatment::Check:
-      if (Ref checked = check(function, args)) return checked;
+      if (Ref checked = c.symbols.check(function, args)) return checked;
       break;
     case Treatment::True:
-      if (frame && does_as_in_eager(*frame)) return Ref::borrow(Py_False);
-      has_said_compiling_ = true;
+      if (c.frame && does_as_in_eager(*c.frame)) return Ref::borrow(Py_False);
+      has_said_compiling = true;
       return Ref::borrow(Py_True);
     case Treatment::False:
       return Ref::borrow(Py_False);
     case Treatment::None:
       return Ref::borrow(Py_None);
     case Treatment::Log:
-      if (log_is_written(function, args)) side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
+      if (log_is_written(function, args)) c.side_exit(BreakReason::InputOutput, "call of " + callable_name(function));
       break;
     case Treatment::Seed:
-      if (Ref generator = seed_generators(*this, function, args)) return generator;
-      side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
+      if (Ref generator = seed_generators(c, function, args)) return generator;
+      c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
     case Treatment::Checkpoint:
-      if (Ref result = checkpoint(args)) return result;
-      side_exit(BreakReason::DisabledFunction, "call of " + callable_name(function));
+      if (Ref result = c.gradients.checkpoint(args)) return result;
+      c.side_exit(BreakReason::DisabledFunction, "call of " + callable_name(function));
     case Treatment::Instead:
-      if (const Source* source = source_of(function)) guards.function(source, function);
+      if (const Source* source = c.world.source_of(function)) c.guards.function(source, function);
       return call_polyfill(decision.instead, args);
     case Treatment::Substitute:
-      if (const Source* source = source_of(function)) guards.function(source, function);
+      if (const Source* source = c.world.source_of(function)) c.guards.function(source, function);
       return inline_function(decision.substitute, args);
     case Treatment::Forbidden:
-      interrupt_ = forbidden_error(function);
+      c.errors.interrupt = forbidden_error(function);
       throw Interrupted{};
     case Treatment::Break:
-      side_exit(decision.reason, "call of " + callable_name(function) + why_marked(function, args));
+      c.side_exit(decision.reason, "call of " + callable_name(function) + why_marked(function, args));
     case Treatment::Native:
     case Treatment::Members:
       return run_native_function(function, args, decision.treatment == Treatment::Members);
@@ -524,20 +539,20 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
       break;
   }
   std::optional<NonResumable> whole;
-  if (decision.treatment == Treatment::Whole) whole.emplace(*this);
-  const OfTorch of_torch(*this, decision.treatment == Treatment::Sized);
+  if (decision.treatment == Treatment::Whole) whole.emplace(c);
+  const OfTorch of_torch(c.symbols, decision.treatment == Treatment::Sized);
   const CodeInfo& info = decode(reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(function)));
-  const Source* source = source_of(function);
-  if (source) guards.function(source, function);
+  const Source* source = c.world.source_of(function);
+  if (source) c.guards.function(source, function);
   const int flags = info.code->co_flags;
   if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR)) {
-    side_exit(BreakReason::Generator, "call of the coroutine function " + callable_name(function));
+    c.side_exit(BreakReason::Generator, "call of the coroutine function " + callable_name(function));
   }
   if (flags & CO_GENERATOR) {  // runs no code of the user until it is iterated
-    register_closure(function, source);
+    c.world.register_closure(function, source);
     Ref generator = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
     if (!generator) throw PythonError{};
-    generators_.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));
+    c.callbacks.generators.push_back(checked(PyWeakref_NewRef(generator.get(), nullptr)));
     return generator;
   }
   InterpFrame callee;
@@ -552,11 +567,11 @@ Ref Capture::inline_function(PyObject* function, const CallArgs& args) {
     // The arguments do not fit: CPython words the TypeError; the call fails before it runs any code.
     Ref impossible = Ref::steal(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
     if (!impossible) throw PythonError{};
-    abandon(BreakReason::OpaqueCall, "arguments of " + callable_name(function) + " could not be bound");
+    c.abandon(BreakReason::OpaqueCall, "arguments of " + callable_name(function) + " could not be bound");
   }
   wrap_defaults(callee);
-  register_closure(function, source);
-  return run_frame(callee);
+  c.world.register_closure(function, source);
+  return c.frames.run(callee);
 }
 
 }  // namespace magneto::capture

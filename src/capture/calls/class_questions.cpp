@@ -1,6 +1,11 @@
 // isinstance and issubclass: what they read of classes is guarded, and a metaclass's own answer is interpreted.
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/interpreter/object_protocol.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
 
@@ -30,12 +35,12 @@ constinit Imported abc_subclass_check("_abc", "_abc_subclasscheck");
 std::optional<bool> ask_metaclass(Capture& capture, PyObject* cls, PyObject* asked, PyObject* hook, Imported& abc) {
   PyTypeObject* meta = Py_TYPE(cls);
   if (!PyType_HasFeature(meta, Py_TPFLAGS_HEAPTYPE)) return std::nullopt;
-  PyObject* method = capture.type_lookup(meta, hook);
+  PyObject* method = capture.attributes.type_lookup(meta, hook);
   if (!method || !PyFunction_Check(method)) return std::nullopt;
   static constinit Imported abc_meta("abc", "ABCMeta");
   if (lookup_in_type(abc_meta.type(), hook) == method) return abc_answer(capture, abc, cls, asked);
-  Ref function = capture.wrap(method, capture.sources.constant(method));
-  return capture.truth(capture.call(function.get(), {cls, asked}).get());
+  Ref function = capture.world.wrap(method, capture.sources.constant(method));
+  return capture.protocol.truth(capture.calls.call(function.get(), {cls, asked}).get());
 }
 
 void guard_bases(Capture& capture, PyTypeObject* type) {
@@ -59,7 +64,7 @@ bool is_by_class(Capture& capture, PyObject* object, PyObject* cls, Native nativ
   if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(cls))) return true;
   PyObject* const said = lookup_in_type(type, MAGNETO_STR("__class__"));
   if (!said || Py_TYPE(said) == &PyGetSetDescr_Type) return native(object, cls);
-  Ref other = capture.lookup_attr(object, MAGNETO_STR("__class__"));  // an object that passes for another
+  Ref other = capture.attributes.lookup_attr(object, MAGNETO_STR("__class__"));  // an object that passes for another
   if (!other || !PyType_Check(other.get())) return false;
   guard_bases(capture, reinterpret_cast<PyTypeObject*>(other.get()));
   return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(other.get()), reinterpret_cast<PyTypeObject*>(cls));
@@ -108,7 +113,7 @@ bool any_class(PyObject* classes, const Ask& ask) {
 
 Ref handle_isinstance(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "isinstance");
-  Ref classes = capture.resolve_deep(args.values[1]);
+  Ref classes = capture.containers.resolve_deep(args.values[1]);
   PyObject* object = args.values[0];
   return boolean(any_class(classes.get(), [&](PyObject* cls) { return is_instance(capture, object, cls); }));
 }
@@ -121,7 +126,7 @@ Ref handle_type_instancecheck(Capture& capture, const CallArgs& args) {
 
 Ref handle_issubclass(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "issubclass");
-  Ref classes = capture.resolve_deep(args.values[1]);
+  Ref classes = capture.containers.resolve_deep(args.values[1]);
   PyObject* derived = args.values[0];
   return boolean(any_class(classes.get(), [&](PyObject* cls) { return is_subclass(capture, derived, cls); }));
 }

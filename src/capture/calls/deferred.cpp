@@ -4,11 +4,14 @@
 // They are made last, in their order, behind all other writes. A tensor that is written after such a call would be
 // shown as it is then: the segment is captured again, with side exits.
 
+#include "capture/calls/deferred.h"
+
 #include <algorithm>
 #include <ranges>
 
 #include "capture/capture.h"
 #include "capture/exits/rebuild.h"
+#include "capture/world/world.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -54,19 +57,19 @@ bool may_wait(PyObject* value) {
 
 }  // namespace
 
-bool Capture::defers(PyObject* callable, const CallArgs& args) {
+bool DeferredCalls::defers(PyObject* callable, const CallArgs& args) {
   PyObject* functions = reorderable().get();
-  if (!functions || PySet_GET_SIZE(functions) == 0 || memory_.defers_nothing) return false;
+  if (!functions || PySet_GET_SIZE(functions) == 0 || c.feedback.defers_nothing) return false;
   const Ref function = find_reorderable(functions, callable, args);
   return function && std::ranges::all_of(args.values | std::views::drop(PyMethod_Check(function.get())), may_wait);
 }
 
-Ref Capture::defer(PyObject* callable, const CallArgs& all_args) {
+Ref DeferredCalls::defer(PyObject* callable, const CallArgs& all_args) {
   const Ref function = find_reorderable(reorderable().get(), callable, all_args);
   CallArgs args = all_args;
   if (PyMethod_Check(function.get())) args.values.erase(args.values.begin());
   for (PyObject* part : {callable, PyMethod_Check(function.get()) ? all_args.values[0] : nullptr}) {
-    if (const guards::Source* source = part ? source_of(part) : nullptr) guards.identity(source, part);
+    if (const guards::Source* source = part ? c.world.source_of(part) : nullptr) c.guards.identity(source, part);
   }
   DeferredCall call{function, {}, {}};
   if (args.keywords()) {
@@ -83,18 +86,18 @@ Ref Capture::defer(PyObject* callable, const CallArgs& all_args) {
     call.args.push_back(Ref::borrow(args.values[i]));
     call.versions.push_back(is_tensor(args.values[i]) ? unpack_tensor(args.values[i])._version() : 0);
   }
-  deferred_.push_back(std::move(call));
+  calls.push_back(std::move(call));
   return Ref::borrow(Py_None);
 }
 
 void Rebuilder::deferred_calls() {
-  for (const Capture::DeferredCall& call : c.deferred_) {
+  for (const DeferredCall& call : c.deferred.calls) {
     std::vector<int32_t> args = {emit(runtime::PlanOp::Const, {}, call.function.get())};
     for (size_t i = 0; i < call.args.size(); ++i) {
       PyObject* value = call.args[i].get();
-      const bool looked_at = is_tensor(value) && call.versions[i] != Capture::DeferredCall::kAnyVersion;
+      const bool looked_at = is_tensor(value) && call.versions[i] != DeferredCall::kAnyVersion;
       if (looked_at && unpack_tensor(value)._version() != call.versions[i]) {
-        c.memory_.defers_nothing = true;
+        c.feedback.defers_nothing = true;
         throw Retry{};
       }
       args.push_back(build(value));

@@ -4,10 +4,16 @@
 #include <optional>
 #include <string_view>
 
+#include "capture/calls/callbacks.h"
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
+#include "capture/numbers/numbers.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "guards/constants.h"
 #include "python/abi/types.h"
 
@@ -192,16 +198,16 @@ PyObject* descriptor_of(PyObject* bound_builtin) {
   return nullptr;
 }
 
-Ref Capture::read_state(PyObject* function, const CallArgs& args, const std::string& name) {
+Ref Calls::read_state(PyObject* function, const CallArgs& args, const std::string& name) {
   Ref now = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
   if (args.kwnames || !guards::is_constant(now.get()) || !std::ranges::all_of(args.values, is_scalar)) {
-    side_exit(BreakReason::OpaqueCall, "call of " + name);
+    c.side_exit(BreakReason::OpaqueCall, "call of " + name);
   }
-  guards.state(function, args.values, now.get());
+  c.guards.state(function, args.values, now.get());
   return now;
 }
 
-Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) {
+Ref Calls::call_c_function(PyObject* callable, const CallArgs& original_args) {
   PyTypeObject* kind = Py_TYPE(callable);
   CallArgs args = original_args;
   Ref unbound = Ref::borrow(callable);
@@ -229,15 +235,15 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     } else {
       // A bound method: call its descriptor with the receiver first.
       PyObject* descriptor = descriptor_of(callable);
-      if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
-      Ref receiver = receiver_of(callable);
+      if (!descriptor) c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
+      Ref receiver = c.world.receiver_of(callable);
       args.values.insert(args.values.begin(), receiver.get());
       return call_c_function(descriptor, args);
     }
   } else if (kind == method_wrapper_type()) {
     PyObject* descriptor = descriptor_of(callable);
-    if (!descriptor) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
-    Ref self = receiver_of(callable);
+    if (!descriptor) c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
+    Ref self = c.world.receiver_of(callable);
     args.values.insert(args.values.begin(), self.get());
     return call_c_function(descriptor, args);
   } else {
@@ -250,23 +256,23 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
   }
 
   if (effect->appends && args.values.size() == 2 && !args.kwnames && PyList_CheckExact(args.values[0])) {
-    append(args.values[0], args.values[1]);
+    c.containers.append(args.values[0], args.values[1]);
     return Ref::borrow(Py_None);
   }
   if (effect->computes) {
-    if (Ref number = unknown_function(callable, args)) return number;
+    if (Ref number = c.numbers.unknown_function(callable, args)) return number;
   }
   if (effect->operates) {
-    if (Ref number = number_function(*this, effect->name, args)) return number;
+    if (Ref number = number_function(c, effect->name, args)) return number;
   }
-  if (!effect->asks_class) specialize_all(args, effect->keeps, effect->takes_sizes);
+  if (!effect->asks_class) c.numbers.specialize_all(args, effect->keeps, effect->takes_sizes);
   const bool allows_cut = effect->policy == Policy::Unknown || effect->policy == Policy::Break;
   std::optional<NonResumable> scope;
-  if (!allows_cut && frame) scope.emplace(*this);
+  if (!allows_cut && c.frame) scope.emplace(c);
   auto run_resolved = [&](bool mutate) -> Ref {
     std::vector<Ref> held;
     for (PyObject* value : args.values) {
-      if (effect->compares && !PyDict_Check(value)) guard_contents(value);  // of a dict, the keys
+      if (effect->compares && !PyDict_Check(value)) c.containers.guard_contents(value);  // of a dict, the keys
     }
     CallArgs values;
     values.kwnames = args.kwnames;
@@ -274,72 +280,74 @@ Ref Capture::call_c_function(PyObject* callable, const CallArgs& original_args) 
     for (size_t i = 0; i < args.values.size(); ++i) {
       const bool called = (i == 0 && effect->calls_first) || args.keyword(i) == MAGNETO_STR("key");
       if (called) {
-        held.push_back(callback(args.values[i]));
+        held.push_back(c.callbacks.callback(args.values[i]));
         values.values.push_back(held.back().get());
         continue;
       }
       const bool deep = effect->reads || (effect->compares && !mutate) || (effect->takes_pairs && i > 0);
-      Ref value = deep ? resolve_deep(args.values[i]) : resolve(args.values[i], mutate && i == 0);
-      if (i > 0) refuse_opaque_iterable(value.get());
-      if (i > 0 && effect->iterates && is_derived_container(value.get()) && is_outside(value.get())) {
-        value = contents_of(value.get());
+      Ref value =
+          deep ? c.containers.resolve_deep(args.values[i]) : c.containers.resolve(args.values[i], mutate && i == 0);
+      if (i > 0) c.containers.refuse_opaque_iterable(value.get());
+      if (i > 0 && effect->iterates && is_derived_container(value.get()) && c.world.is_outside(value.get())) {
+        value = c.containers.contents_of(value.get());
       }
-      if (value.get() == args.values[i] && is_outside(value.get()) && i == 0 &&
+      if (value.get() == args.values[i] && c.world.is_outside(value.get()) && i == 0 &&
           (PyDict_Check(value.get()) || PyList_Check(value.get()) || PyTuple_Check(value.get())) &&
-          !has_shadow(value.get()) && !is_shadow(value.get())) {
+          !c.containers.has_shadow(value.get()) && !c.containers.is_shadow(value.get())) {
         if (mutate)
-          side_exit(BreakReason::Mutation,
-                    "an instance of " + std::string(Py_TYPE(value.get())->tp_name) + " from outside is changed");
-        value = contents_of(value.get());
-      } else if (i == 0 && value.get() == args.values[i] && is_outside(value.get()) && !is_shadow(value.get()) &&
+          c.side_exit(BreakReason::Mutation,
+                      "an instance of " + std::string(Py_TYPE(value.get())->tp_name) + " from outside is changed");
+        value = c.containers.contents_of(value.get());
+      } else if (i == 0 && value.get() == args.values[i] && c.world.is_outside(value.get()) &&
+                 !c.containers.is_shadow(value.get()) &&
                  (mutate ||
                   (effect->policy == Policy::Method && !is_scalar(value.get()) && !is_builtin_container(value.get()) &&
                    !is_python_class(Py_TYPE(value.get())) && !PyFunction_Check(value.get()) &&
-                   (PyIter_Check(value.get()) || source_of(value.get())->kind != guards::SourceKind::Const)))) {
-        side_exit(BreakReason::OpaqueObject, "call of " + effect->name + " on an object from outside");
+                   (PyIter_Check(value.get()) || c.world.source_of(value.get())->kind != guards::SourceKind::Const)))) {
+        c.side_exit(BreakReason::OpaqueObject, "call of " + effect->name + " on an object from outside");
       }
       if (effect->stores ? i == 1 && effect->hashes && !effect->takes_pairs
                          : i > 0 || effect->compares || effect->reads) {
-        refuse_opaque(value.get(), effect->stores ? 1 : 8);
+        c.containers.refuse_opaque(value.get(), effect->stores ? 1 : 8);
       }
-      guard_classes_of(*this, *effect, callable, value.get(), i);
+      guard_classes_of(c, *effect, callable, value.get(), i);
       tensors |= is_tensor(value.get()) && (i > 0 || effect->policy == Policy::Pure);
       held.push_back(value);
       values.values.push_back(value.get());
     }
-    if (tensors && effect->policy == Policy::Pure && !effect->calls_first) return call_torch(callable, args);
+    if (tensors && effect->policy == Policy::Pure && !effect->calls_first) return c.torch.call_torch(callable, args);
     return call_native(
         [&] { return PyObject_Vectorcall(callable, values.values.data(), values.positional(), values.kwnames); });
   };
   switch (effect->policy) {
     case Policy::Torch:
-      return call_torch(callable, args);
+      return c.torch.call_torch(callable, args);
     case Policy::State: {
       Ref result = Ref::steal(PyObject_Vectorcall(callable, args.values.data(), args.positional(), args.kwnames));
       if (!result) throw PythonError{};
       if (!effect->recorded || is_without_grad_below()) return result;
       graph::TorchNode node;
       node.target = Ref::borrow(callable);
-      for (PyObject* value : args.values) node.args.push_back(py_arg(value));
-      graph.torch_nodes.push_back(std::move(node));
+      for (PyObject* value : args.values) node.args.push_back(c.torch.py_arg(value));
+      c.graph.torch_nodes.push_back(std::move(node));
       return result;
     }
     case Policy::Getter:
       return read_state(callable, args, effect->name);
     case Policy::Handler:
-      if (effect->overridable && is_overridden(args.values)) return call_torch(callable, args);
-      return effect->handler(*this, args);
+      if (effect->overridable && c.torch.is_overridden(args.values)) return c.torch.call_torch(callable, args);
+      return effect->handler(c, args);
     case Policy::Mutate:
       return run_resolved(true);
     case Policy::Pure:
     case Policy::Method:
       return run_resolved(false);
     case Policy::Break:
-      side_exit(effect->reason, "call of " + effect->name);
+      c.side_exit(effect->reason, "call of " + effect->name);
     case Policy::Unknown:
       break;
   }
-  side_exit(BreakReason::OpaqueCall, "call of the C function " + effect->name);
+  c.side_exit(BreakReason::OpaqueCall, "call of the C function " + effect->name);
 }
 
 }  // namespace magneto::capture

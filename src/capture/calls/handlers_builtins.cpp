@@ -3,10 +3,21 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/calls/callbacks.h"
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
+#include "capture/interpreter/object_protocol.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/numpy/numpy_capture.h"
 #include "capture/torch/branches.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
 #include "capture/world/modules.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "support/tensor_object.h"
 // Last: its macros have the names that our tables of opcodes have.
 // clang-format off
@@ -36,32 +47,34 @@ Ref handle_len(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "len");
   PyObject* value = args.values[0];
   if (is_tensor(value)) {
-    if (Ref length = capture.call_replaced_method(value, MAGNETO_STR("__len__"))) return length;
-    if (Ref shape = capture.shape_of(unpack_tensor(value))) return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
+    if (Ref length = capture.calls.call_replaced_method(value, MAGNETO_STR("__len__"))) return length;
+    if (Ref shape = capture.symbols.shape_of(unpack_tensor(value)))
+      return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
     return size_of(value);
   }
-  if (is_array(value)) return size_of(sample_of(capture.array_stand_in(value).get()));
-  const Source* source = capture.source_of(value);
-  if (source && !capture.has_shadow(value) && !capture.is_shadow(value) && !capture.find_overlay(value, true)) {
+  if (is_array(value)) return size_of(sample_of(capture.numpy.stand_in_for(value).get()));
+  const Source* source = capture.world.source_of(value);
+  if (source && !capture.containers.has_shadow(value) && !capture.containers.is_shadow(value) &&
+      !capture.overlays.find(value, true)) {
     PyTypeObject* type = Py_TYPE(value);
     const bool plain = type == &PyList_Type || type == &PyTuple_Type || type == &PyDict_Type || type == &PySet_Type ||
                        type == &PyFrozenSet_Type || type == &PyODict_Type;
     if (plain) {
       const Py_ssize_t size = PyObject_Size(value);
-      capture.guard_length(source, type, size);
+      capture.numbers.guard_length(source, type, size);
       return checked(PyLong_FromSsize_t(size));
     }
   }
-  Ref object = capture.resolve(value);
+  Ref object = capture.containers.resolve(value);
   if (PyObject* method = PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)
-                             ? capture.type_lookup(Py_TYPE(value), MAGNETO_STR("__len__"))
+                             ? capture.attributes.type_lookup(Py_TYPE(value), MAGNETO_STR("__len__"))
                              : nullptr) {
     if (PyFunction_Check(method))
-      return capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value});
+      return capture.calls.call(capture.world.wrap(method, capture.sources.constant(method)).get(), {value});
   }
-  if (capture.is_outside(object.get()) && object.get() == value && !is_value(value))
-    object = capture.contents_of(value);
-  return capture.call_native([&]() -> PyObject* {
+  if (capture.world.is_outside(object.get()) && object.get() == value && !is_value(value))
+    object = capture.containers.contents_of(value);
+  return capture.calls.call_native([&]() -> PyObject* {
     const Py_ssize_t size = PyObject_Size(object.get());
     return size < 0 ? nullptr : PyLong_FromSsize_t(size);
   });
@@ -77,9 +90,9 @@ Ref handle_getattr(Capture& capture, const CallArgs& args) {
   PyObject* interned = name.release();
   PyUnicode_InternInPlace(&interned);
   name = Ref::steal(interned);
-  if (args.positional() == 2) return capture.load_attr(args.values[0], name.get());
+  if (args.positional() == 2) return capture.attributes.load_attr(args.values[0], name.get());
   try {
-    Ref value = capture.lookup_attr(args.values[0], name.get());
+    Ref value = capture.attributes.lookup_attr(args.values[0], name.get());
     return value ? value : Ref::borrow(args.values[2]);
   } catch (const PythonError&) {
     if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
@@ -98,13 +111,13 @@ Ref handle_hasattr(Capture& capture, const CallArgs& args) {
 
 Ref handle_setattr(Capture& capture, const CallArgs& args) {
   check_count(args, 3, 3, "setattr");
-  capture.store_attr(args.values[0], args.values[1], args.values[2]);
+  capture.attributes.store_attr(args.values[0], args.values[1], args.values[2]);
   return Ref::borrow(Py_None);
 }
 
 Ref handle_delattr(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "delattr");
-  capture.store_attr(args.values[0], args.values[1], nullptr);
+  capture.attributes.store_attr(args.values[0], args.values[1], nullptr);
   return Ref::borrow(Py_None);
 }
 
@@ -113,19 +126,19 @@ Ref handle_id(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "id");
   PyObject* value = args.values[0];
   const bool for_memo = module_of(capture.frame->globals) == "copy";
-  if (!for_memo && !is_scalar(value)) value = capture.pinned(value);
+  if (!for_memo && !is_scalar(value)) value = capture.world.pinned(value);
   return checked(PyLong_FromVoidPtr(value));
 }
 
 Ref handle_setitem(Capture& capture, const CallArgs& args) {
   check_count(args, 3, 3, "setitem");
-  capture.store_subscript(args.values[0], args.values[1], args.values[2]);
+  capture.protocol.store_subscript(args.values[0], args.values[1], args.values[2]);
   return Ref::borrow(Py_None);
 }
 
 Ref handle_delitem(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "delitem");
-  capture.store_subscript(args.values[0], args.values[1], nullptr);
+  capture.protocol.store_subscript(args.values[0], args.values[1], nullptr);
   return Ref::borrow(Py_None);
 }
 
@@ -137,17 +150,17 @@ Ref handle_in_place(Capture& capture, const CallArgs& args) {
 }
 
 Ref handle_iter(Capture& capture, const CallArgs& args) {
-  if (args.values.size() == 1) return capture.iterate(args.values[0]);
-  Ref function = capture.callback(args.values[0]);
-  return capture.call_native([&] { return PyCallIter_New(function.get(), args.values[1]); });
+  if (args.values.size() == 1) return capture.protocol.iterate(args.values[0]);
+  Ref function = capture.callbacks.callback(args.values[0]);
+  return capture.calls.call_native([&] { return PyCallIter_New(function.get(), args.values[1]); });
 }
 
 Ref handle_next(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "next");
   PyObject* iterator = args.values[0];
-  if (capture.is_outside(iterator))
+  if (capture.world.is_outside(iterator))
     capture.side_exit(BreakReason::OpaqueIterator, "next() of an iterator from outside");
-  return capture.call_native([&]() -> PyObject* {
+  return capture.calls.call_native([&]() -> PyObject* {
     if (!Py_TYPE(iterator)->tp_iternext) {
       PyErr_Format(PyExc_TypeError, "'%.200s' object is not an iterator", Py_TYPE(iterator)->tp_name);
       return nullptr;
@@ -179,9 +192,9 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   // A generator and a key take turns: what they do to the program's objects is in that order.
   const bool turns = args.kwnames && PyGen_CheckExact(args.values[0]);
   if (!turns && (args.positional() == 1 || std::strcmp(name, "sum") == 0)) {
-    items = capture.list_of(args.values[0]);
+    items = capture.protocol.list_of(args.values[0]);
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
-      PyObject* item = capture.resolve_deep(PyList_GET_ITEM(items.get(), i)).release();
+      PyObject* item = capture.containers.resolve_deep(PyList_GET_ITEM(items.get(), i)).release();
       PyList_SetItem(items.get(), i, item);
     }
     copy.values[0] = items.get();
@@ -190,14 +203,14 @@ Ref reduce_with(Capture& capture, const char* name, const CallArgs& args) {
   for (size_t i = 0; i < copy.values.size(); ++i) {
     const bool key = copy.keyword(i) == MAGNETO_STR("key");
     calls_back |= key;
-    held.push_back(key ? capture.callback(copy.values[i]) : capture.resolve_deep(copy.values[i]));
+    held.push_back(key ? capture.callbacks.callback(copy.values[i]) : capture.containers.resolve_deep(copy.values[i]));
     copy.values[i] = held.back().get();
   }
   bool tensors = items && contains_tensor(items.get());
   for (PyObject* value : copy.values) tensors |= is_tensor(value);
-  if (tensors && !calls_back) return capture.call_torch(function, copy);
-  for (PyObject* value : copy.values) capture.refuse_opaque(value, 8);
-  return capture.call_native(
+  if (tensors && !calls_back) return capture.torch.call_torch(function, copy);
+  for (PyObject* value : copy.values) capture.containers.refuse_opaque(value, 8);
+  return capture.calls.call_native(
       [&] { return PyObject_Vectorcall(function, copy.values.data(), copy.positional(), copy.kwnames); });
 }
 
@@ -210,19 +223,19 @@ Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
   Ref items;
   std::vector<PyObject*> numbers = args.values;
   if (args.positional() == 1 && args.values.size() == 1) {
-    items = capture.list_of(args.values[0]);
+    items = capture.protocol.list_of(args.values[0]);
     readable.values[0] = items.get();
     numbers.assign(PySequence_Fast_ITEMS(items.get()),
                    PySequence_Fast_ITEMS(items.get()) + PyList_GET_SIZE(items.get()));
   }
   const auto unknown = [&](PyObject* value) {
-    return is_unknown_number(value) && !(size_of_number(value) && capture.is_outside(value));
+    return is_unknown_number(value) && !(size_of_number(value) && capture.world.is_outside(value));
   };
   const auto is_number = [](PyObject* value) { return guards::is_number(number_now(value)); };
   if (!args.kwnames && std::ranges::any_of(numbers, unknown) && std::ranges::all_of(numbers, is_number)) {
     Ref result = Ref::borrow(numbers[0]);
     for (PyObject* number : std::span(numbers).subspan(1)) {
-      Ref next = capture.unknown_operation(operation, result.get(), number);
+      Ref next = capture.numbers.unknown_operation(operation, result.get(), number);
       result = next ? next : checked(guards::compute(operation, result.get(), number).release());
     }
     return result;
@@ -230,7 +243,7 @@ Ref extremum(Capture& capture, const char* name, const CallArgs& args) {
   std::vector<Ref> held;
   for (PyObject*& value : readable.values) {
     if (!is_unknown_number(value) || answers_by_itself(value)) continue;
-    held.push_back(capture.known(value));
+    held.push_back(capture.numbers.known(value));
     value = held.back().get();
   }
   return reduce_with(capture, name, readable);
@@ -245,13 +258,13 @@ Ref handle_max(Capture& capture, const CallArgs& args) {
 
 /// any and all, item by item, so that a tensor's truth is seen by the capture.
 Ref quantify(Capture& capture, const CallArgs& args, bool stop_at) {
-  Ref iterator = capture.iterate(args.values.at(0));
-  if (capture.is_outside(iterator.get())) {
+  Ref iterator = capture.protocol.iterate(args.values.at(0));
+  if (capture.world.is_outside(iterator.get())) {
     capture.side_exit(BreakReason::OpaqueIterator, "any() or all() over an iterator from outside");
   }
   while (true) {
     bool end = false;
-    Ref item = capture.call_native([&]() -> PyObject* {
+    Ref item = capture.calls.call_native([&]() -> PyObject* {
       PyObject* next = Py_TYPE(iterator.get())->tp_iternext(iterator.get());
       if (next) return next;
       if (PyErr_Occurred()) {
@@ -262,9 +275,9 @@ Ref quantify(Capture& capture, const CallArgs& args, bool stop_at) {
       return Py_NewRef(Py_None);
     });
     if (end) break;
-    if (capture.truth(item.get()) == stop_at) {
+    if (capture.protocol.truth(item.get()) == stop_at) {
       // A generator left half way is closed by its destructor, which may run its `finally` blocks.
-      capture.call_native([&] {
+      capture.calls.call_native([&] {
         iterator = Ref();
         return Py_NewRef(Py_None);
       });
@@ -278,12 +291,12 @@ Ref handle_any(Capture& capture, const CallArgs& args) { return quantify(capture
 Ref handle_all(Capture& capture, const CallArgs& args) { return quantify(capture, args, false); }
 
 Ref handle_globals(Capture& capture, const CallArgs& args) {
-  return capture.wrap(capture.frame->globals, capture.sources.constant(capture.frame->globals));
+  return capture.world.wrap(capture.frame->globals, capture.sources.constant(capture.frame->globals));
 }
 
 Ref handle_vars(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "vars");
-  return capture.load_attr(args.values[0], MAGNETO_STR("__dict__"));
+  return capture.attributes.load_attr(args.values[0], MAGNETO_STR("__dict__"));
 }
 
 /// operator.call
@@ -291,7 +304,7 @@ Ref handle_call(Capture& capture, const CallArgs& args) {
   check_count(args, 1, SIZE_MAX, "call");
   CallArgs rest = args;
   rest.values.erase(rest.values.begin());
-  return capture.call(args.values[0], std::move(rest));
+  return capture.calls.call(args.values[0], std::move(rest));
 }
 
 }  // namespace

@@ -1,5 +1,11 @@
 // Methods of built-in types that are interpreted: object's protocol, reading dicts, making containers.
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
+#include "capture/interpreter/object_protocol.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -15,7 +21,7 @@ Ref handle_object_new(Capture& capture, const CallArgs& args) {
   }
   Ref none = checked(PyTuple_New(0));
   auto* type = reinterpret_cast<PyTypeObject*>(args.values[0]);
-  capture.type_lookup(type, MAGNETO_STR("__abstractmethods__"));
+  capture.attributes.type_lookup(type, MAGNETO_STR("__abstractmethods__"));
   return checked(PyBaseObject_Type.tp_new(type, none.get(), nullptr));
 }
 
@@ -29,10 +35,10 @@ Ref handle_container_new(Capture& capture, const CallArgs& args) {
   auto* type = reinterpret_cast<PyTypeObject*>(args.values[0]);
   Ref rest = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional()) - 1));
   for (size_t i = 1; i < args.positional(); ++i) {
-    capture.refuse_opaque_iterable(args.values[i]);
-    PyTuple_SET_ITEM(rest.get(), i - 1, capture.resolve(args.values[i]).release());
+    capture.containers.refuse_opaque_iterable(args.values[i]);
+    PyTuple_SET_ITEM(rest.get(), i - 1, capture.containers.resolve(args.values[i]).release());
   }
-  return capture.call_native([&] { return base->tp_new(type, rest.get(), nullptr); });
+  return capture.calls.call_native([&] { return base->tp_new(type, rest.get(), nullptr); });
 }
 
 Ref handle_exception_new(Capture& capture, const CallArgs& args) {
@@ -46,7 +52,7 @@ Ref handle_object_init(Capture&, const CallArgs&) { return Ref::borrow(Py_None);
 
 Ref handle_object_getattribute(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "__getattribute__");
-  Ref value = capture.generic_getattr(args.values[0], args.values[1]);
+  Ref value = capture.attributes.generic_getattr(args.values[0], args.values[1]);
   if (value) return value;
   PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(args.values[0])->tp_name,
                args.values[1]);
@@ -55,13 +61,13 @@ Ref handle_object_getattribute(Capture& capture, const CallArgs& args) {
 
 Ref handle_object_setattr(Capture& capture, const CallArgs& args) {
   check_count(args, 3, 3, "__setattr__");
-  capture.generic_setattr(args.values[0], args.values[1], args.values[2]);
+  capture.attributes.generic_setattr(args.values[0], args.values[1], args.values[2]);
   return Ref::borrow(Py_None);
 }
 
 Ref handle_object_delattr(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "__delattr__");
-  capture.generic_setattr(args.values[0], args.values[1], nullptr);
+  capture.attributes.generic_setattr(args.values[0], args.values[1], nullptr);
   return Ref::borrow(Py_None);
 }
 
@@ -75,19 +81,20 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
       !lookup_in_type(type, MAGNETO_STR("__getnewargs__")) && !lookup_in_type(type, MAGNETO_STR("__getnewargs_ex__")) &&
       !lookup_in_type(type, MAGNETO_STR("__slots__"));
   if (is_builtin_container(object)) {
-    Ref contents = capture.resolve(object);
+    Ref contents = capture.containers.resolve(object);
     std::vector<PyObject*> values = args.values;
     values[0] = contents.get();
     static PyObject* const reduce = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__reduce_ex__");
-    return capture.call_native([&] { return PyObject_Vectorcall(reduce, values.data(), values.size(), nullptr); });
+    return capture.calls.call_native(
+        [&] { return PyObject_Vectorcall(reduce, values.data(), values.size(), nullptr); });
   }
   PyObject* getstate = lookup_in_type(type, MAGNETO_STR("__getstate__"));
   if (!plain || (getstate && PyFunction_Check(getstate))) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("__reduce_ex__ of an object of type ") + type->tp_name);
   }
   static constinit Imported newobj("copyreg", "__newobj__");
-  Ref function = capture.wrap(newobj.get(), capture.sources.constant(newobj.get()));
-  Ref state = capture.lookup_attr(object, MAGNETO_STR("__dict__"));
+  Ref function = capture.world.wrap(newobj.get(), capture.sources.constant(newobj.get()));
+  Ref state = capture.attributes.lookup_attr(object, MAGNETO_STR("__dict__"));
   if (!state) state = Ref::borrow(Py_None);
   return checked(
       Py_BuildValue("(O(O)OOO)", function.get(), reinterpret_cast<PyObject*>(type), state.get(), Py_None, Py_None));
@@ -95,7 +102,7 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
 
 Ref handle_type_getattribute(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "__getattribute__");
-  return capture.load_attr(args.values[0], args.values[1]);
+  return capture.attributes.load_attr(args.values[0], args.values[1]);
 }
 
 /// super().__call__ in a metaclass: makes an instance.
@@ -105,13 +112,13 @@ Ref handle_type_call(Capture& capture, const CallArgs& args) {
   }
   CallArgs rest = args;
   rest.values.erase(rest.values.begin());
-  return capture.call_type(reinterpret_cast<PyTypeObject*>(args.values[0]), rest, /*past_metaclass=*/true);
+  return capture.calls.call_type(reinterpret_cast<PyTypeObject*>(args.values[0]), rest, /*past_metaclass=*/true);
 }
 
 Ref dict_get(Capture& capture, PyObject* dict, PyObject* key) {
-  capture.refuse_opaque(key, 2);
-  capture.check_hashable(key);
-  return capture.dict_lookup(dict, key);
+  capture.containers.refuse_opaque(key, 2);
+  capture.protocol.check_hashable(key);
+  return capture.overlays.dict_lookup(dict, key);
 }
 
 Ref handle_dict_get(Capture& capture, const CallArgs& args) {
@@ -122,7 +129,7 @@ Ref handle_dict_get(Capture& capture, const CallArgs& args) {
 
 Ref handle_dict_getitem(Capture& capture, const CallArgs& args) {
   check_count(args, 2, 2, "__getitem__");
-  return capture.subscript(args.values[0], args.values[1], /*past_override=*/true);
+  return capture.protocol.subscript(args.values[0], args.values[1], /*past_override=*/true);
 }
 
 Ref handle_dict_contains(Capture& capture, const CallArgs& args) {
@@ -145,10 +152,10 @@ Ref handle_field_get(Capture& capture, const CallArgs& args) {
     Ref get = checked(PyObject_GetAttrString(field, "__get__"));
     return checked(PyObject_Vectorcall(get.get(), args.values.data() + 1, args.values.size() - 1, nullptr));
   }
-  if (capture.type_lookup(Py_TYPE(owner), name) != field) {
+  if (capture.attributes.type_lookup(Py_TYPE(owner), name) != field) {
     capture.side_exit(BreakReason::OpaqueCall, "call of __get__ of " + callable_name(field));
   }
-  if (PyType_Check(owner) || is_tensor(owner)) return capture.load_attr(owner, name);
+  if (PyType_Check(owner) || is_tensor(owner)) return capture.attributes.load_attr(owner, name);
   return handle_object_getattribute(capture, CallArgs{{owner, name}});
 }
 

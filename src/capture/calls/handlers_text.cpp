@@ -1,8 +1,13 @@
 // The text of objects: repr, str, format.
 #include <cstring>
 
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
 #include "capture/calls/special_methods.h"
+#include "capture/numbers/strings.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -13,7 +18,7 @@ namespace {
 bool has_constant_text(Capture& capture, PyObject* value) {
   if (is_scalar(value) || PyType_Check(value) || is_identity_constant(value)) return true;
   if (is_value(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)) return true;  // NumPy's numbers
-  if (is_tensor(value) || capture.is_outside(value)) return false;
+  if (is_tensor(value) || capture.world.is_outside(value)) return false;
   if (Py_TYPE(value) == &PyRange_Type || Py_TYPE(value) == &PySlice_Type) return true;
   if (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0) return true;
   return PyExceptionInstance_Check(value) || PyTuple_CheckExact(value) || PyList_CheckExact(value);
@@ -30,10 +35,10 @@ Ref handle_text(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 2, "repr");
   if (is_tensor(args.values[0]) && args.values.size() == 1) {
     static PyObject* const made_by = PyDict_GetItemString(PyEval_GetBuiltins(), name);
-    if (Ref waiting = capture.text_of_data(args.values[0], nullptr, made_by)) return waiting;
+    if (Ref waiting = capture.strings.text_of_data(args.values[0], nullptr, made_by)) return waiting;
   }
-  Ref value = capture.resolve_deep(args.values[0]);
-  capture.refuse_opaque(value.get(), 8);
+  Ref value = capture.containers.resolve_deep(args.values[0]);
+  capture.containers.refuse_opaque(value.get(), 8);
   PyTypeObject* type = Py_TYPE(value.get());
   if (!has_constant_text(capture, value.get()) && !is_builtin_container(value.get()) &&
       !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
@@ -42,14 +47,15 @@ Ref handle_text(Capture& capture, const CallArgs& args) {
   if (is_tensor(value.get())) capture.side_exit(BreakReason::DataDependentValue, "the text of a tensor");
   guard_class_text(capture, value.get(), 8);
   if (name == kStr || name == kRepr) {
-    PyObject* method = capture.type_lookup(type, name == kStr ? MAGNETO_STR("__str__") : MAGNETO_STR("__repr__"));
+    PyObject* method =
+        capture.attributes.type_lookup(type, name == kStr ? MAGNETO_STR("__str__") : MAGNETO_STR("__repr__"));
     if (is_python_class(type) && method && PyFunction_Check(method)) {
-      Capture::NonResumable scope(capture);
-      Ref text = capture.call(capture.wrap(method, capture.sources.constant(method)).get(), {value.get()});
+      NonResumable scope(capture);
+      Ref text = capture.calls.call(capture.world.wrap(method, capture.sources.constant(method)).get(), {value.get()});
       if (PyUnicode_Check(text.get())) return text;
     }
   }
-  return capture.call_native([&] { return function(value.get()); });
+  return capture.calls.call_native([&] { return function(value.get()); });
 }
 
 PyObject* format_plain(PyObject* value) { return PyObject_Format(value, nullptr); }
@@ -59,35 +65,35 @@ Ref handle_format(Capture& capture, const CallArgs& args) {
   PyObject* value = args.values[0];
   PyObject* const spec = args.values.size() > 1 ? args.values[1] : nullptr;
   if (is_tensor(value)) {
-    if (Ref waiting = capture.text_of_data(value, spec)) return waiting;
+    if (Ref waiting = capture.strings.text_of_data(value, spec)) return waiting;
   }
-  capture.refuse_opaque(value, 3);
+  capture.containers.refuse_opaque(value, 3);
   PyTypeObject* type = Py_TYPE(value);
   static PyObject* const plain = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__format__");
   const bool is_constant = has_constant_text(capture, value);
   if ((!is_constant || is_python_class(type)) && !is_tensor(value)) {
-    PyObject* method = capture.type_lookup(type, MAGNETO_STR("__format__"));
+    PyObject* method = capture.attributes.type_lookup(type, MAGNETO_STR("__format__"));
     if (method && PyFunction_Check(method)) {
       Ref empty = checked(PyUnicode_New(0, 0));
-      Ref text = capture.call(capture.wrap(method, capture.sources.constant(method)).get(),
-                              {value, spec ? spec : empty.get()});
+      Ref text = capture.calls.call(capture.world.wrap(method, capture.sources.constant(method)).get(),
+                                    {value, spec ? spec : empty.get()});
       if (PyUnicode_Check(text.get())) return text;
       PyErr_Format(PyExc_TypeError, "__format__ must return a str, not %.200s", Py_TYPE(text.get())->tp_name);
       throw PythonError{};
     }
     const bool no_spec = !spec || (PyUnicode_Check(spec) && !PyUnicode_GET_LENGTH(spec));
-    if (method == plain && no_spec) return capture.call(reinterpret_cast<PyObject*>(&PyUnicode_Type), {value});
+    if (method == plain && no_spec) return capture.calls.call(reinterpret_cast<PyObject*>(&PyUnicode_Type), {value});
   }
   if (!is_constant) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("the text of an object of type ") + type->tp_name);
   }
   guard_class_text(capture, value, 3);
-  return capture.call_native([&] { return PyObject_Format(value, spec); });
+  return capture.calls.call_native([&] { return PyObject_Format(value, spec); });
 }
 
 Ref handle_str_format(Capture& capture, const CallArgs& args) {
   for (PyObject* value : args.values) {
-    capture.refuse_opaque(value, 3);
+    capture.containers.refuse_opaque(value, 3);
     guard_class_text(capture, value, 3);
     if (!has_constant_text(capture, value)) {
       capture.side_exit(BreakReason::OpaqueObject,
@@ -95,7 +101,7 @@ Ref handle_str_format(Capture& capture, const CallArgs& args) {
     }
   }
   static PyObject* const format = PyDict_GetItemString(type_dict(&PyUnicode_Type), "format");
-  return capture.call_native(
+  return capture.calls.call_native(
       [&] { return PyObject_Vectorcall(format, args.values.data(), args.positional(), args.kwnames); });
 }
 

@@ -5,7 +5,15 @@
 #include <unordered_map>
 #include <vector>
 
+#include "capture/calls/calls.h"
+#include "capture/calls/native_mode.h"
+#include "capture/interpreter/errors.h"
+#include "capture/numbers/numbers.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
 #include "capture/world/modules.h"
+#include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "python/bytecode/code.h"
 #include "support/tensor_object.h"
@@ -64,7 +72,7 @@ void read_names(PyObject* function, NamesRead& names, std::set<PyObject*>& seen)
 
 void guard_native_function(Capture& capture, PyObject* function) {
   static auto* known = new std::unordered_map<PyObject*, NamesRead>;  // by code, which the map keeps alive
-  if (const guards::Source* source = capture.source_of(function)) capture.guards.function(source, function);
+  if (const guards::Source* source = capture.world.source_of(function)) capture.guards.function(source, function);
   const auto [names, added] = known->try_emplace(PyFunction_GET_CODE(function));
   if (added) {
     keep_forever(names->first);
@@ -78,7 +86,7 @@ void guard_native_function(Capture& capture, PyObject* function) {
   }
   auto* tensor = reinterpret_cast<PyTypeObject*>(tensor_class());
   for (PyObject* name : names->second.methods) {
-    if (lookup_in_type(tensor, name)) capture.type_lookup(tensor, name);
+    if (lookup_in_type(tensor, name)) capture.attributes.type_lookup(tensor, name);
   }
 }
 
@@ -110,61 +118,64 @@ bool has_abstract_key(PyObject* registry) {
 /// What such a function reads of an argument: inspect.signature the facts of a function, dataclasses.fields its class.
 void guard_argument(Capture& capture, PyObject* arg, bool members) {
   if (PyFunction_Check(arg)) {  // inspect.signature looks for a better one there
-    capture.lookup_attr(arg, MAGNETO_STR("__wrapped__"));
-    capture.lookup_attr(arg, MAGNETO_STR("__signature__"));
+    capture.attributes.lookup_attr(arg, MAGNETO_STR("__wrapped__"));
+    capture.attributes.lookup_attr(arg, MAGNETO_STR("__signature__"));
     for (PyObject* name :
          {MAGNETO_STR("__defaults__"), MAGNETO_STR("__kwdefaults__"), MAGNETO_STR("__annotations__")}) {
-      if (Ref fact = capture.function_fact(arg, name)) capture.resolve_deep(fact.get());
+      if (Ref fact = capture.attributes.function_fact(arg, name)) capture.containers.resolve_deep(fact.get());
     }
   }
   PyTypeObject* type = PyType_Check(arg) ? reinterpret_cast<PyTypeObject*>(arg) : Py_TYPE(arg);
-  PyObject* fields = capture.type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
+  PyObject* fields = capture.attributes.type_lookup(type, MAGNETO_STR("__dataclass_fields__"));
   if (fields && members) guard_entries(capture, fields);
 }
 
 }  // namespace
 
-Ref Capture::run_native_function(PyObject* function, const CallArgs& args, bool members) {
-  for (PyObject* arg : args.values) guard_argument(*this, arg, members);
+Ref Calls::run_native_function(PyObject* function, const CallArgs& args, bool members) {
+  for (PyObject* arg : args.values) guard_argument(c, arg, members);
   // What such a function keeps in dicts of its closure (the registry of a singledispatch function) is guarded.
   PyObject* closure = PyFunction_GET_CLOSURE(function);
   for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i) {
     PyObject* contents = PyCell_GET(PyTuple_GET_ITEM(closure, i));
     if (!contents || !PyDict_CheckExact(contents)) continue;
-    resolve(wrap(contents, sources.constant(contents)).get());
-    if (has_abstract_key(contents)) guards.abc_registrations();
+    c.containers.resolve(c.world.wrap(contents, c.sources.constant(contents)).get());
+    if (has_abstract_key(contents)) c.guards.abc_registrations();
   }
   const std::string module(module_of(PyFunction_GET_GLOBALS(function)));
   std::vector<Ref> resolved;
   std::vector<PyObject*> values;
   for (PyObject* arg : args.values) {
-    resolved.push_back(resolve_deep(known(arg).get()));
+    resolved.push_back(c.containers.resolve_deep(c.numbers.known(arg).get()));
     PyObject* value = resolved.back().get();
     // Of a dataclass (a ModelOutput, which is a dict) its class is read, and none of its items.
     const bool of_class = is_derived_container(value) && PyObject_HasAttrString(value, "__dataclass_fields__") == 1;
-    if (!of_class) refuse_opaque(value, 8);
+    if (!of_class) c.containers.refuse_opaque(value, 8);
     // An inspect.Signature: its methods read it.
-    if (is_python_class(Py_TYPE(arg)) && module_of(Py_TYPE(arg)) == module) pinned(arg);
+    if (is_python_class(Py_TYPE(arg)) && module_of(Py_TYPE(arg)) == module) c.world.pinned(arg);
     values.push_back(value);
   }
-  const auto outer = std::exchange(native_args_, std::span<PyObject* const>(values));
-  Ref result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
-  native_args_ = outer;
-  check_sticky();
-  check_refusal();
+  Ref result;
+  {
+    const NativeScope scope(c.mode);
+    c.mode.native_args = values;
+    result = Ref::steal(PyObject_Vectorcall(function, values.data(), args.positional(), args.kwnames));
+  }
+  c.errors.check_sticky();
+  c.torch.check_refusal();
   if (!result) throw PythonError{};
-  if (closure && PyFunction_Check(result.get())) return wrap(result.get(), sources.constant(result.get()));
+  if (closure && PyFunction_Check(result.get())) return c.world.wrap(result.get(), c.sources.constant(result.get()));
   // What others hold as well was there before, as what typing.get_origin and get_args find in an alias.
-  const bool shared = Py_REFCNT(result.get()) > 1 && !is_outside(result.get()) &&
+  const bool shared = Py_REFCNT(result.get()) > 1 && !c.world.is_outside(result.get()) &&
                       std::ranges::find(values, result.get()) == values.end();
   const bool part = PyTuple_CheckExact(result.get())
                         ? PyTuple_GET_SIZE(result.get()) > 0 && !members
                         : is_python_class(Py_TYPE(result.get())) && module_of(Py_TYPE(result.get())) == module;
-  if (shared && part) return wrap(result.get(), sources.constant(result.get()));
+  if (shared && part) return c.world.wrap(result.get(), c.sources.constant(result.get()));
   if (members) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result.get()); ++i) {
       PyObject* item = PyTuple_GET_ITEM(result.get(), i);
-      wrap(item, sources.constant(item));
+      c.world.wrap(item, c.sources.constant(item));
     }
   }
   return result;

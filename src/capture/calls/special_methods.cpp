@@ -9,8 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "capture/calls/calls.h"
 #include "capture/capture.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
 #include "capture/world/modules.h"
+#include "capture/world/world.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -89,7 +93,7 @@ Methods find_methods(PyObject* function) {
 
 }  // namespace
 
-void Capture::guard_special_methods(PyObject* function, std::span<PyObject* const> args) {
+void Calls::guard_special_methods(PyObject* function, std::span<PyObject* const> args) {
   if (!PyCFunction_Check(function) && !PyType_Check(function)) return;
   static auto* known = new std::unordered_map<PyObject*, Methods>;
   auto found = known->find(function);
@@ -100,7 +104,7 @@ void Capture::guard_special_methods(PyObject* function, std::span<PyObject* cons
   if (found->second.first.empty()) return;
   const auto guard = [&](PyObject* arg, const std::vector<PyObject*>& methods) {
     if (!is_tensor(arg)) return;
-    for (PyObject* method : methods) type_lookup(Py_TYPE(arg), method);
+    for (PyObject* method : methods) c.attributes.type_lookup(Py_TYPE(arg), method);
   };
   for (size_t i = 0; i < args.size(); ++i) {
     const std::vector<PyObject*>& methods = i == 0 ? found->second.first : found->second.others;
@@ -203,7 +207,7 @@ const Interned& methods_asked_by(PyObject* callable) {
 void guard_methods(Capture& capture, PyObject* value, const Interned& methods, int depth) {
   PyTypeObject* type = Py_TYPE(value);
   if (is_python_class(type) && !is_tensor(value)) {
-    for (PyObject* method : methods) capture.type_lookup(type, method);
+    for (PyObject* method : methods) capture.attributes.type_lookup(type, method);
   }
   if (depth <= 0) return;
   if (PyTuple_Check(value) || PyList_Check(value)) {
@@ -231,8 +235,8 @@ void guard_classes(Capture& capture, PyObject* value, Question question, int dep
 
 void guard_class_text(Capture& capture, PyObject* value, int depth) {
   if (PyType_Check(value)) {
-    capture.lookup_attr(value, MAGNETO_STR("__module__"));
-    capture.lookup_attr(value, MAGNETO_STR("__qualname__"));
+    capture.attributes.lookup_attr(value, MAGNETO_STR("__module__"));
+    capture.attributes.lookup_attr(value, MAGNETO_STR("__qualname__"));
     return;
   }
   guard_classes(capture, value, Question::Text, 0);
@@ -254,10 +258,10 @@ void guard_classes_asked(Capture& capture, PyObject* callable, PyObject* value, 
   guard_methods(capture, value, methods_asked_by(callable), depth);
 }
 
-Ref Capture::call_replaced_method(PyObject* tensor, PyObject* name) {
-  PyObject* method = type_lookup(Py_TYPE(tensor), name);
-  if (!method || !(is_function_beside(method, "torch._tensor") || is_overridden({&tensor, 1}))) return {};
-  return call(wrap(method, sources.constant(method)).get(), {tensor});
+Ref Calls::call_replaced_method(PyObject* tensor, PyObject* name) {
+  PyObject* method = c.attributes.type_lookup(Py_TYPE(tensor), name);
+  if (!method || !(is_function_beside(method, "torch._tensor") || c.torch.is_overridden({&tensor, 1}))) return {};
+  return call(c.world.wrap(method, c.sources.constant(method)).get(), {tensor});
 }
 
 }  // namespace magneto::capture

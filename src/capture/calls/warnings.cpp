@@ -4,6 +4,7 @@
 // to be assumed is only that it is no error: that would be raised in its place, and the segment ends in front of it.
 #include <Python.h>
 
+#include "capture/calls/deferred.h"
 #include "capture/calls/handlers.h"
 #include "python/imported.h"
 
@@ -121,7 +122,7 @@ Ref handle_warn(Capture& capture, const CallArgs& args) {
     capture.side_exit(BreakReason::InputOutput, "a warning is raised as an error");
   }
   capture.guards.state(asks.get(), {}, Py_False);
-  capture.call_at_end(checked(PyCFunction_NewEx(&issue_definition, warning.get(), nullptr)));
+  capture.deferred.call_at_end(checked(PyCFunction_NewEx(&issue_definition, warning.get(), nullptr)));
   return Ref::borrow(Py_None);
 }
 

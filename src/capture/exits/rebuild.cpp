@@ -8,8 +8,18 @@
 #include <cstring>
 #include <span>
 
+#include "capture/interpreter/errors.h"
+#include "capture/interpreter/frames.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/strings.h"
+#include "capture/numbers/symbols.h"
 #include "capture/numpy/arrays.h"
+#include "capture/numpy/numpy_capture.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/abi/sets.h"
 #include "python/abi/types.h"
 #include "python/bytecode/liveness.h"
@@ -73,7 +83,7 @@ PyObject* bound_receiver(PyObject* value) {
 /// Immutable all the way down, with nothing from outside in it: one object serves all runs.
 bool Rebuilder::is_constant(PyObject* value) {
   if (is_scalar(value) || is_identity_constant(value)) return true;
-  const guards::Source* source = c.source_of(value);
+  const guards::Source* source = c.world.source_of(value);
   if (source && source->kind != guards::SourceKind::Const) return false;
   if (is_value(value) && !PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE)) return true;  // NumPy's numbers
   if (PyTuple_CheckExact(value) || (PyTuple_Check(value) && std::strcmp(Py_TYPE(value)->tp_name, "torch.Size") == 0)) {
@@ -94,15 +104,16 @@ bool Rebuilder::holds_constants(PyObject* set) {
   Ref items = checked(PySequence_List(set));
   const std::span<PyObject*> all(PySequence_Fast_ITEMS(items.get()), PyList_GET_SIZE(items.get()));
   return std::ranges::all_of(all, [&](PyObject* item) {
-    const guards::Source* source = c.source_of(item);
-    return !c.is_shadow(item) && (is_constant(item) || (source && source->kind == guards::SourceKind::Const));
+    const guards::Source* source = c.world.source_of(item);
+    return !c.containers.is_shadow(item) &&
+           (is_constant(item) || (source && source->kind == guards::SourceKind::Const));
   });
 }
 
 /// `items.append` of a list that is made anew: the method of the new list.
 int32_t Rebuilder::build_bound_builtin(PyObject* value) {
   Ref self = checked(PyObject_GetAttrString(value, "__self__"));
-  c.keep(self);
+  c.world.keep(self);
   PyObject* descriptor = descriptor_of(value);
   if (!descriptor) throw unbuildable(value);
   Ref bind = checked(PyObject_GetAttrString(descriptor, "__get__"));
@@ -122,28 +133,30 @@ int32_t Rebuilder::build(PyObject* value) {
   if (!value) return -1;
   auto known = memo_.find(value);
   if (known != memo_.end()) return known->second;
-  c.keep(Ref::borrow(value));  // keys of the memo stay alive
+  c.world.keep(Ref::borrow(value));  // keys of the memo stay alive
   if (is_scalar(value)) return constant(value);
   if (is_tensor(value)) return build_tensor(value);
   if (is_array_stand_in(value)) return build_array(value);
   if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
-  if (PyCell_Check(value) && c.cell_contents_.count(value)) c.adopt_cell(value);  // a fresh function closes over it
+  if (PyCell_Check(value) && c.world.cell_contents.count(value))
+    c.world.adopt_cell(value);  // a fresh function closes over it
   if (is_symbolic_string(value)) return build_text(value);
   if (const shapes::Relation* question = symbolic_bool_of(value)) return memo_[value] = build_truth(*question);
-  if (holder_of_float(value)) return memo_[value] = read_number(c.tensor_of_data_float(value).get());
-  if (const shapes::Expr* size = size_of_number(value); size && !c.source_of(value)) {
-    Ref number = c.size_number(*size);
+  if (holder_of_float(value)) return memo_[value] = read_number(c.numbers.tensor_of_data_float(value).get());
+  if (const shapes::Expr* size = size_of_number(value); size && !c.world.source_of(value)) {
+    Ref number = c.symbols.size_number(*size);
     if (!size_of_number(number.get())) return constant(number.get());
-    return memo_[value] = read_number(c.tensor_of_data_number(*size, /*wrapped=*/false).get());
+    return memo_[value] = read_number(c.symbols.tensor_of_data_number(*size, /*wrapped=*/false).get());
   }
-  if (const guards::Source* source = c.source_of(value)) {
+  if (const guards::Source* source = c.world.source_of(value)) {
     if (source->kind == guards::SourceKind::Const) {
-      auto original = c.shadow_original_.find(value);
-      return constant(original == c.shadow_original_.end() ? value : original->second);
+      auto original = c.containers.shadow_original.find(value);
+      return constant(original == c.containers.shadow_original.end() ? value : original->second);
     }
     return memo_[value] = load(source);
   }
-  if (value == c.handled_at_start_.get() || value == c.start_handled()) return memo_[value] = emit(PlanOp::Handled);
+  if (value == c.errors.handled_at_start.get() || value == c.start_handled())
+    return memo_[value] = emit(PlanOp::Handled);
   if (PyObject* self = bound_receiver(value)) {
     // By its own descriptor: a class may have overridden the name (`super().__init__`).
     if (descriptor_of(value)) return build_bound_builtin(value);
@@ -202,7 +215,7 @@ int32_t Rebuilder::build(PyObject* value) {
 int32_t Rebuilder::build_text(PyObject* value) {
   static PyObject* const join = PyObject_GetAttrString(PyUnicode_InternFromString(""), "join");
   std::vector<int32_t> parts;
-  for (const StringPart& part : c.parts_to_hand_on(value)) {
+  for (const StringPart& part : c.strings.parts_to_hand_on(value)) {
     if (!part.function) {
       parts.push_back(constant(part.value.get()));
       continue;
@@ -217,7 +230,7 @@ int32_t Rebuilder::build_text(PyObject* value) {
 /// The number that a tensor of the graph holds.
 int32_t Rebuilder::read_number(PyObject* tensor) {
   static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
-  c.keep(Ref::borrow(tensor));
+  c.world.keep(Ref::borrow(tensor));
   return emit(PlanOp::Call, {constant(item), build(tensor)});
 }
 
@@ -225,7 +238,7 @@ int32_t Rebuilder::read_number(PyObject* tensor) {
 int32_t Rebuilder::build_truth(const shapes::Relation& question) {
   using Kind = shapes::Relation::Kind;
   static PyObject* const zero = PyLong_FromLong(0);
-  const Ref difference = c.tensor_of_data_number(question.difference, /*wrapped=*/false);
+  const Ref difference = c.symbols.tensor_of_data_number(question.difference, /*wrapped=*/false);
   const int comparison = question.kind == Kind::Zero ? Py_EQ : question.kind == Kind::NonZero ? Py_NE : Py_GE;
   return read_number(compare(c, comparison, difference.get(), zero).get());
 }
@@ -260,14 +273,15 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
   if (id == graph::kNoValue) {
     throw unbuildable(value);
   }
-  if (const auto made = c.array_of_.find(value); made != c.array_of_.end()) {
+  if (const auto made = c.numpy.array_by_tensor.find(value); made != c.numpy.array_by_tensor.end()) {
     static PyObject* const over = PyCFunction_NewEx(&runtime::kTensorOfArray, nullptr, nullptr);
     const int32_t array = build(made->second.get());
     return memo_[value] = emit(PlanOp::Call, {constant(over), array});
   }
-  auto input = c.inputs_.find(id);
-  if (input != c.inputs_.end()) {
-    if (c.fake_of_.at(input->second.real.get()).get() == value || Py_TYPE(value) == Py_TYPE(input->second.real.get())) {
+  auto input = c.tensors.inputs.find(id);
+  if (input != c.tensors.inputs.end()) {
+    if (c.tensors.fake_of.at(input->second.real.get()).get() == value ||
+        Py_TYPE(value) == Py_TYPE(input->second.real.get())) {
       return memo_[value] = load(input->second.source);
     }
   }
@@ -293,7 +307,7 @@ int32_t Rebuilder::build_tensor(PyObject* value) {
 int32_t Rebuilder::build_array(PyObject* value) {
   const ArrayStandIn& array = stand_in_of(value);
   if (!array.maker) return memo_[value] = build(PyTuple_GET_ITEM(array.parents, 0));
-  if (c.is_written(array)) throw unbuildable(value);  // what the graph gives then is no memory of NumPy's own
+  if (c.numpy.is_written(array)) throw unbuildable(value);  // what the graph gives then is no memory of NumPy's own
   std::vector<int32_t> args = {constant(array.maker)};
   for (const int32_t parent : build_items(array.parents)) args.push_back(parent);
   return memo_[value] = emit(PlanOp::Call, std::move(args));
@@ -391,7 +405,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
         PyErr_Clear();
         continue;
       }
-      c.keep(slot);
+      c.world.keep(slot);
       emit_to(instance, PlanOp::SlotFill, {build(slot.get())}, descriptor);
     }
   }
@@ -400,7 +414,7 @@ int32_t Rebuilder::build_instance(PyObject* value) {
     Ref cause = Ref::steal(PyException_GetCause(value));
     Ref traceback = Ref::steal(PyException_GetTraceback(value));
     // Raised while the segment itself handled nothing: the context is what its caller handles.
-    if (traceback && !context) context = c.handled_at_start_;
+    if (traceback && !context) context = c.errors.handled_at_start;
     std::vector<int32_t> state = {build(context.get()), build(cause.get()), build(traceback.get())};
     // Setting a cause suppresses the context, so the flag comes last.
     emit_to(instance, PlanOp::ExceptionState, std::move(state),
@@ -451,7 +465,7 @@ int32_t Rebuilder::build_function(PyObject* value) {
 /// Tensors and containers of them: nobody notices when they end early.
 bool Rebuilder::is_plain_data(PyObject* value, int depth) {
   if (is_scalar(value) || is_tensor(value)) return true;
-  if (c.is_outside(value) || depth > 4) return false;
+  if (c.world.is_outside(value) || depth > 4) return false;
   auto all_plain = [&](PyObject* sequence) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
       if (!is_plain_data(PySequence_Fast_GET_ITEM(sequence, i), depth + 1)) return false;
@@ -486,14 +500,14 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
   runtime::FrameState state;
   state.info = f.info;
   state.instr = f.pc;
-  if (&f != &c.root_) state.function = build(f.function.get());
+  if (&f != &c.frames.root) state.function = build(f.function.get());
   const bool prologue_done = f.pc >= f.info->entry;
   std::vector<int32_t> dead;
   for (int32_t i = 0; i < f.info->nlocals; ++i) {
     const bool free_variable = i >= f.info->first_free;
     if (free_variable) {
       state.locals.push_back(-1);
-    } else if (&f == &c.root_ && f.raw[i]) {
+    } else if (&f == &c.frames.root && f.raw[i]) {
       state.locals.push_back(runtime::kUnchanged);
     } else if (!prologue_done || is_live(*f.info, f.pc, i)) {
       state.locals.push_back(build(f.slots[i]));
@@ -504,8 +518,8 @@ runtime::FrameState Rebuilder::frame_state(InterpFrame& f, bool innermost) {
   }
   const int32_t depth = innermost ? f.depth : f.depth - f.pops;
   for (int32_t i = 0; i < depth; ++i) {
-    const bool raw = &f == &c.root_ && i >= f.raw_stack && i < c.start_depth_;
-    state.stack.push_back(raw && c.reading_start_ ? runtime::kUnchanged : build(f.stack()[i]));
+    const bool raw = &f == &c.frames.root && i >= f.raw_stack && i < c.frames.start_depth;
+    state.stack.push_back(raw && c.frames.reading_start ? runtime::kUnchanged : build(f.stack()[i]));
   }
   if (!innermost) state.result = build(f.result_override.get());
   for (const int32_t i : dead) state.locals[i] = build_dead(f.slots[i]);
@@ -522,131 +536,6 @@ void Rebuilder::set_handled_exception() {
   PlanInstr instr{PlanOp::SetHandled};
   instr.args = {handled_};
   plan.instrs.push_back(std::move(instr));
-}
-
-// -- writes ----------------------------------------------------------------------------------------------------------
-
-void Rebuilder::journal() {
-  for (const auto& written : c.overlays_) {
-    const int32_t target = build(written->object);
-    for (const auto& [name, value] : written->entries) {
-      std::vector<int32_t> args;
-      if (value) args.push_back(build(value.get()));
-      if (PyCell_Check(written->object)) {
-        emit_to(target, PlanOp::StoreCell, std::move(args));
-      } else {
-        emit_to(target, written->items ? PlanOp::StoreItem : PlanOp::StoreAttr, std::move(args), c.pinned(name.get()));
-      }
-    }
-  }
-  for (const auto& [random, count] : c.draws_) {
-    static constinit Imported method("_random", "Random.random");
-    const std::vector<int32_t> call = {constant(method.get()), build(random.get())};
-    for (Py_ssize_t i = 0; i < count; ++i) emit(PlanOp::Call, call);
-  }
-  for (const auto& [list, tail] : c.tails_) {
-    std::vector<int32_t> items;
-    for (const Ref& item : tail) items.push_back(build(item.get()));
-    emit_to(build(list), PlanOp::ListFill, std::move(items));
-  }
-  for (const auto& [original, shadow] : c.shadows_) {
-    if (!shadow.dirty) continue;
-    const int32_t target = build(original);
-    PyObject* contents = shadow.object.get();
-    PyTypeObject* type = Py_TYPE(contents);
-    if (type == &PyList_Type) {
-      const int32_t list = emit(PlanOp::NewList);
-      emit_to(list, PlanOp::ListFill, build_items(contents));
-      emit_to(target, PlanOp::ReplaceList, {list});
-    } else if (PyDict_Check(contents)) {
-      const int32_t dict = emit(PlanOp::NewDict);
-      emit_to(dict, PlanOp::DictFill, build_entries(contents));
-      emit_to(target, PlanOp::ReplaceDict, {dict});
-    } else if (type == &PySet_Type) {
-      const int32_t set = emit(PlanOp::NewSet);
-      fill_set(set, contents);
-      emit_to(target, PlanOp::ReplaceSet, {set});
-    } else {
-      throw Abandon{BreakReason::Mutation, std::string("a ") + type->tp_name + " from outside is changed"};
-    }
-  }
-  for (const auto& [iterator, place] : places_) emit_to(iterator, PlanOp::SetState, {place});
-}
-
-bool Rebuilder::function_modes(const std::vector<PyObject*>& start, const std::vector<PyObject*>& end) {
-  const auto [left, entered] = std::mismatch(start.begin(), start.end(), end.begin(), end.end());
-  const auto is_context = [](PyObject* mode) { return guards::device_of_context(mode).has_value(); };
-  if (std::none_of(left, start.end(), is_context) && std::none_of(entered, end.end(), is_context)) {
-    static constinit Imported pop("torch._C", "_pop_torch_function_stack"),
-        push("torch._C", "_push_on_torch_function_stack");
-    for (auto mode = start.end(); mode != left; --mode) emit(PlanOp::Call, {constant(pop.get())});
-    for (auto mode = entered; mode != end.end(); ++mode) {
-      const int32_t built = build(*mode);
-      emit(PlanOp::Call, {constant(push.get()), built});
-    }
-    return true;
-  }
-  if (!std::all_of(left, start.end(), is_context) || !std::all_of(entered, end.end(), is_context)) return false;
-  const auto call = [&](PyObject* mode, const char* name, int nones) {
-    Ref device = checked(THPDevice_New(*guards::device_of_context(mode)));
-    Ref method = checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(device.get())), name));
-    std::vector<int32_t> args = {emit(PlanOp::Const, {}, method.get()), emit(PlanOp::Const, {}, device.get())};
-    while (nones-- > 0) args.push_back(emit(PlanOp::Const, {}, Py_None));
-    emit(PlanOp::Call, std::move(args));
-  };
-  for (auto mode = start.end(); mode != left;) call(*--mode, "__exit__", 3);
-  for (auto mode = entered; mode != end.end(); ++mode) call(*mode, "__enter__", 0);
-  return true;
-}
-
-/// Modes of the thread that the segment leaves changed are set by the torch functions that users set them with.
-void Rebuilder::modes(const guards::GlobalState& start, const guards::GlobalState& end, int nesting) {
-  guards::GlobalState rest = end;
-  rest.dispatch_included = start.dispatch_included;  // the session's own keys
-  rest.dispatch_excluded = start.dispatch_excluded;
-  if (end.grad_mode != start.grad_mode) {
-    PlanInstr instr{PlanOp::GradMode};
-    instr.index = end.grad_mode;
-    plan.instrs.push_back(std::move(instr));
-    rest.grad_mode = start.grad_mode;
-  }
-  auto set = [&](const char* function_name, std::initializer_list<PyObject*> values) {
-    Ref torch = checked(PyImport_ImportModule("torch"));
-    Ref function = checked(PyObject_GetAttrString(torch.get(), function_name));
-    std::vector<int32_t> args = {emit(PlanOp::Const, {}, function.get())};
-    for (PyObject* value : values) args.push_back(emit(PlanOp::Const, {}, value));
-    emit(PlanOp::Call, std::move(args));
-  };
-  auto boolean = [](bool value) { return value ? Py_True : Py_False; };
-  struct Device {
-    const char* name;
-    bool guards::GlobalState::* enabled;
-    at::ScalarType guards::GlobalState::* dtype;
-  };
-  static constexpr Device devices[] = {
-      {"cpu", &guards::GlobalState::autocast_cpu, &guards::GlobalState::autocast_cpu_dtype},
-      {"cuda", &guards::GlobalState::autocast_cuda, &guards::GlobalState::autocast_cuda_dtype},
-  };
-  for (const Device& device : devices) {
-    Ref name = checked(PyUnicode_FromString(device.name));
-    if (end.*device.enabled != start.*device.enabled) {
-      set("set_autocast_enabled", {name.get(), boolean(end.*device.enabled)});
-      rest.*device.enabled = start.*device.enabled;
-    }
-    if (end.*device.dtype != start.*device.dtype) {
-      set("set_autocast_dtype", {name.get(), reinterpret_cast<PyObject*>(torch::getTHPDtype(end.*device.dtype))});
-      rest.*device.dtype = start.*device.dtype;
-    }
-  }
-  if (end.autocast_cache != start.autocast_cache) {
-    set("set_autocast_cache_enabled", {boolean(end.autocast_cache)});
-    rest.autocast_cache = start.autocast_cache;
-  }
-  for (; nesting > 0; --nesting) set("autocast_increment_nesting", {});
-  for (; nesting < 0; ++nesting) set("autocast_decrement_nesting", {});
-  if (!(rest == start)) {
-    throw Abandon{BreakReason::Mutation, "a torch mode of the thread differs at the end: " + start.difference(rest)};
-  }
 }
 
 void Rebuilder::require_sources() {

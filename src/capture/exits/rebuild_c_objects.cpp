@@ -4,6 +4,9 @@
 #include <string_view>
 
 #include "capture/exits/rebuild.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -43,10 +46,11 @@ int32_t Rebuilder::build_dict_iterator(PyObject* value) {
   PyObject* dict = referent(value, &PyDict_Type);
   if (!dict) return build_reduced(value);  // it has ended
   Ref reduced = Ref::steal(PyObject_CallMethod(value, "__reduce__", nullptr));
-  auto stand_in = c.shadow_original_.find(dict);
-  PyObject* original = stand_in == c.shadow_original_.end() ? dict : stand_in->second;
-  const auto shadow = c.shadows_.find(original);
-  const bool written = c.find_overlay(original, true) || (shadow != c.shadows_.end() && shadow->second.dirty);
+  auto stand_in = c.containers.shadow_original.find(dict);
+  PyObject* original = stand_in == c.containers.shadow_original.end() ? dict : stand_in->second;
+  const auto shadow = c.containers.shadows.find(original);
+  const bool written =
+      c.overlays.find(original, true) || (shadow != c.containers.shadows.end() && shadow->second.dirty);
   if (!reduced || written) {  // it has noticed a change, or would notice the replay of one
     PyErr_Clear();
     throw unbuildable(value);
@@ -120,7 +124,7 @@ int32_t Rebuilder::build_reduced(PyObject* value) {
   for (const char* name : reducible) known |= std::strcmp(type->tp_name, name) == 0;
   if (!known) throw unbuildable(value);
   Ref reduced = checked(PyObject_CallMethod(value, "__reduce__", nullptr));
-  c.keep(reduced);
+  c.world.keep(reduced);
   PyObject* tuple = reduced.get();
   std::vector<int32_t> args = {build(PyTuple_GET_ITEM(tuple, 0))};
   PyObject* call_args = PyTuple_GET_ITEM(tuple, 1);
@@ -140,7 +144,7 @@ int32_t Rebuilder::build_reduced(PyObject* value) {
   }
   if (size > 3 && PyTuple_GET_ITEM(tuple, 3) != Py_None) {  // deque: items to append, through a list
     Ref items = checked(PySequence_List(PyTuple_GET_ITEM(tuple, 3)));
-    c.keep(items);
+    c.world.keep(items);
     emit_to(made, PlanOp::ExtendFrom, {build(items.get())});
   }
   if (size > 4 && PyTuple_GET_ITEM(tuple, 4) != Py_None) emit_to(made, PlanOp::DictFill, build_entries(value));

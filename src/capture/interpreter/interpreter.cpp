@@ -6,7 +6,17 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "capture/calls/calls.h"
+#include "capture/calls/native_mode.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
+#include "capture/interpreter/errors.h"
+#include "capture/interpreter/frames.h"
+#include "capture/numbers/numbers.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "observe/progress.h"
 #include "python/abi/c_stack.h"
 #include "python/bytecode/callable.h"
@@ -26,68 +36,6 @@ namespace {
 
 }  // namespace
 
-/// Reads a slot of the root frame for the first time: what is there is the user's own object.
-Ref Capture::read_raw(int32_t slot) {
-  if (root_.raw.empty() || !root_.raw[slot]) return Ref::borrow(root_.slots[slot]);
-  PyObject* value = root_.slots[slot];
-  if (!value) {
-    root_.raw[slot] = 0;
-    return {};
-  }
-  PyObject* name = PyTuple_GET_ITEM(root_.info->localsplus_names.get(), slot);
-  Ref wrapped = wrap(value, sources.local(slot, name));
-  root_.raw[slot] = 0;  // now: an exit in `wrap` finds the slot as it was
-  root_.set_local(slot, wrapped);
-  return wrapped;
-}
-
-namespace {
-
-/// Restores the caller as the innermost frame, exceptions included.
-class FrameScope {
- public:
-  FrameScope(Capture& capture, InterpFrame& f) : capture_(capture) {
-    f.caller = capture.frame;
-    capture.frame = &f;
-  }
-  ~FrameScope() { capture_.frame = capture_.frame->caller; }
-
- private:
-  Capture& capture_;
-};
-
-}  // namespace
-
-Ref Capture::run_frame(InterpFrame& callee, bool raise_first) {
-  int depth = 0;
-  for (InterpFrame* outer = frame; outer; outer = outer->caller) ++depth;
-  if (depth > Py_GetRecursionLimit() || depth > 2000 || c_stack_is_low()) {
-    // CPython runs the outermost call, and raises RecursionError where it does so in eager.
-    throw restart_before(root_, "the calls go deeper than a capture follows");
-  }
-  FrameScope scope(*this, callee);
-  codes_.insert(callee.info);
-  return Interpreter(*this, callee).run(raise_first);
-}
-
-/// Something leaves the segment: keeps the user's stack for who tells of it.
-void Capture::note_site() {
-  if (!site_.empty()) return;
-  for (const InterpFrame* at = frame; at; at = at->caller) site_.push_back({at->info, at->pc});
-  std::ranges::reverse(site_);
-}
-
-/// Tests ask for exits at instructions that have no need of one.
-void Capture::force_exit() {
-  if (frame->pc <= frame->info->entry) return;  // the frame is still being made
-  if (++executed_ < exit_every) return;
-  for (const InterpFrame* f = frame; f; f = f->caller) {
-    if (f == called_back_from_ || f->callback || (f->caller && !f->caller->result_is_pushed))
-      return;  // no frame can be cut here
-  }
-  side_exit(BreakReason::Forced, "an exit is forced");
-}
-
 namespace {
 
 /// Sizes stay sizes in a slice, in what it cuts, and where they are looked for.
@@ -102,7 +50,7 @@ void Interpreter::know_operands(const Instr& in) {
   for (int32_t i = 0; i < operands_looked_at(in); ++i) {
     const bool index = in.op == Op::STORE_SUBSCR && i == 0 && is_tensor(f.top(1));
     if (!is_unknown_number(f.top(i)) || ((index || keeps_sizes(in.op)) && size_of_number(f.top(i)))) continue;
-    Ref value = c.known(f.top(i));
+    Ref value = c.numbers.known(f.top(i));
     Py_SETREF(f.stack()[f.depth - 1 - i], value.release());
   }
 }
@@ -112,77 +60,39 @@ Ref Interpreter::run(bool raise_first) {
   while (true) {
     f.result_is_pushed = false;
     f.pops = 0;
-    if (!c.known_breaks_.empty()) {
-      if (auto known = c.known_breaks_.find({f.info->code, f.pc}); known != c.known_breaks_.end()) {
+    if (!c.known_breaks.empty()) {
+      if (auto known = c.known_breaks.find({f.info->code, f.pc}); known != c.known_breaks.end()) {
         c.side_exit(BreakReason::Callback, known->second);
       }
     }
-    if ((++c.steps_ & 0xfff) == 0) {
+    if ((++c.frames.steps & 0xfff) == 0) {
       runtime::Progress::tick(nullptr);
-      c.handle_signals();
+      c.errors.handle_signals();
     }
-    if (c.exit_every) c.force_exit();
-    if (c.tracer) c.trace_instruction();
+    if (c.options.exit_every) c.frames.force_exit();
+    if (c.options.tracer) c.frames.trace_instruction();
     try {
-      if (c.has_unknown_numbers()) know_operands(f.instr());
+      if (c.numbers.has_unknown_numbers()) know_operands(f.instr());
       const int32_t next = step(f.instr());
       if (next == kReturned) {
-        if (&f == &c.root_) f.clear();  // what dies with the frame may have last words
-        c.check_sticky();
+        if (&f == &c.frames.root) f.clear();  // what dies with the frame may have last words
+        c.errors.check_sticky();
         return std::move(result);
       }
-      c.check_sticky();
+      c.errors.check_sticky();
       f.pc = next;
     } catch (const PythonError&) {
-      c.check_sticky();
-      c.check_interrupt();
+      c.errors.check_sticky();
+      c.errors.check_interrupt();
       handle_error();
     } catch (const Abandon&) {
-      c.note_site();
+      c.frames.note_site();
       throw;
     } catch (const std::exception&) {
-      c.note_site();
+      c.frames.note_site();
       throw;
     }
   }
-}
-
-/// Adds the frame to the traceback of the current error, as CPython does while it unwinds. The frame objects are our
-/// own and hold no values: what the exception drags along has no fakes in it, and serves all runs.
-void Capture::add_traceback(const InterpFrame& f) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Ref held_type = Ref::steal(type), raised = Ref::steal(value), previous = Ref::steal(traceback);
-  const bool reraised = f.instr().op == Op::RERAISE || (f.instr().op == Op::RAISE_VARARGS && f.instr().arg == 0);
-  if (!is_outside(raised.get()) && raised.get() != start_handled()) {
-    if (!tracebacks_.count(previous.get())) previous = Ref();
-    if (!reraised) {
-      const Instr& at = f.instr();
-      Ref frame_object =
-          Ref::steal(reinterpret_cast<PyObject*>(PyFrame_New(PyThreadState_Get(), f.info->code, f.globals, nullptr)));
-      if (!frame_object) throw PythonError{};
-      frame_set_running(frame_of_object(frame_object.get()), *f.info, f.pc, 0);
-      previous = checked(PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyTraceBack_Type), "OOii",
-                                               previous ? previous.get() : Py_None, frame_object.get(), at.offset * 2,
-                                               at.line));
-      tracebacks_.insert(previous.get());
-      keep(previous);
-    }
-    PyException_SetTraceback(raised.get(), previous ? previous.get() : Py_None);
-  }
-  PyErr_Restore(held_type.release(), raised.release(), previous.release());
-}
-
-Ref Capture::handled_exception() {
-  Ref handled = Ref::steal(PyErr_GetHandledException());
-  if (!frame->real && handled.get() == start_handled()) return handled_at_start_;
-  return handled ? handled : Ref::borrow(Py_None);
-}
-
-void Capture::set_handled_exception(PyObject* exception) {
-  if (exception == handled_at_start_.get()) exception = start_handled();
-  PyErr_SetHandledException(exception == Py_None ? nullptr : exception);
 }
 
 /// Goes to the handler of the current instruction, or leaves the frame.
@@ -190,12 +100,12 @@ void Interpreter::handle_error() {
   f.result_override = Ref();
   const Handler* handler = f.info->handler_of(f.pc);
   if (!handler) {
-    c.note_site();
-    c.add_traceback(f);
+    c.frames.note_site();
+    c.errors.add_traceback(f);
     throw PythonError{};
   }
-  c.site_.clear();
-  c.add_traceback(f);
+  c.frames.site.clear();
+  c.errors.add_traceback(f);
   Ref raised = take_error();
   f.drop(f.depth - handler->depth);
   if (handler->lasti) f.push(checked(PyLong_FromLong(f.instr().offset)));
@@ -212,7 +122,7 @@ int32_t Interpreter::step(const Instr& in) {
 
     // -- stack -----------------------------------------------------------------------------------------------------
     case Op::POP_TOP:
-      if (&f == &c.root_) c.check_finalizer(f.top());
+      if (&f == &c.frames.root) c.world.check_finalizer(f.top());
       f.drop(1);
       break;
     case Op::PUSH_NULL:
@@ -242,7 +152,7 @@ int32_t Interpreter::step(const Instr& in) {
       break;
     }
     case Op::LOAD_FAST_AND_CLEAR:
-      if (&f == &c.root_) c.read_raw(in.arg);
+      if (&f == &c.frames.root) c.frames.read_raw(in.arg);
       f.push(Ref::steal(std::exchange(f.slots[in.arg], nullptr)));
       break;
     case Op::STORE_FAST:
@@ -263,7 +173,7 @@ int32_t Interpreter::step(const Instr& in) {
       break;
     case Op::DELETE_FAST:
       may_drop(in.arg);
-      if (&f == &c.root_ && !f.raw.empty()) f.raw[in.arg] = 0;
+      if (&f == &c.frames.root && !f.raw.empty()) f.raw[in.arg] = 0;
       if (!f.slots[in.arg]) {
         raise_unbound(f, in.arg, "cannot access local variable '%U' where it is not associated with a value");
       }
@@ -292,12 +202,12 @@ int32_t Interpreter::step(const Instr& in) {
     case Op::STORE_GLOBAL:
     case Op::DELETE_GLOBAL: {
       PyObject* key = name(in.arg);
-      c.wrap(f.globals, c.sources.constant(f.globals));
+      c.world.wrap(f.globals, c.sources.constant(f.globals));
       if (in.op == Op::STORE_GLOBAL) {
-        c.store_entry(f.globals, key, f.top());
+        c.overlays.store_entry(f.globals, key, f.top());
         f.drop(1);
       } else {
-        c.store_entry(f.globals, key, nullptr);
+        c.overlays.store_entry(f.globals, key, nullptr);
       }
       break;
     }
@@ -313,11 +223,11 @@ int32_t Interpreter::step(const Instr& in) {
       op_load_super_attr(in);
       break;
     case Op::STORE_ATTR:
-      c.store_attr(f.top(), name(in.arg), f.top(1));
+      c.attributes.store_attr(f.top(), name(in.arg), f.top(1));
       f.drop(2);
       break;
     case Op::DELETE_ATTR:
-      c.store_attr(f.top(), name(in.arg), nullptr);
+      c.attributes.store_attr(f.top(), name(in.arg), nullptr);
       f.drop(1);
       break;
 
@@ -328,7 +238,7 @@ int32_t Interpreter::step(const Instr& in) {
 }
 
 void Interpreter::op_make_cell(int32_t slot) {
-  Ref initial = &f == &c.root_ ? c.read_raw(slot) : Ref::borrow(f.slots[slot]);
+  Ref initial = &f == &c.frames.root ? c.frames.read_raw(slot) : Ref::borrow(f.slots[slot]);
   f.set_local(slot, checked(PyCell_New(initial.get())));
 }
 
@@ -336,17 +246,17 @@ void Interpreter::op_copy_free_vars(int32_t count) {
   PyObject* closure = PyFunction_GET_CLOSURE(f.function.get());
   for (int32_t i = 0; i < count; ++i) {
     f.set_local(f.info->first_free + i, Ref::borrow(PyTuple_GET_ITEM(closure, i)));
-    if (&f == &c.root_ && !f.raw.empty()) f.raw[f.info->first_free + i] = 0;
+    if (&f == &c.frames.root && !f.raw.empty()) f.raw[f.info->first_free + i] = 0;
   }
 }
 
 void Interpreter::op_load_global(const Instr& in) {
   PyObject* key = name(in.arg >> 1);
-  Ref globals = c.wrap(f.globals, c.sources.constant(f.globals));
-  Ref value = c.dict_lookup(globals.get(), key);
+  Ref globals = c.world.wrap(f.globals, c.sources.constant(f.globals));
+  Ref value = c.overlays.dict_lookup(globals.get(), key);
   if (!value) {
-    Ref builtins = c.wrap(f.builtins, c.sources.constant(f.builtins));
-    value = c.dict_lookup(builtins.get(), key);
+    Ref builtins = c.world.wrap(f.builtins, c.sources.constant(f.builtins));
+    value = c.overlays.dict_lookup(builtins.get(), key);
   }
   if (!value) {
     PyErr_Format(PyExc_NameError, "name '%U' is not defined", key);
@@ -360,7 +270,7 @@ void Interpreter::op_load_global(const Instr& in) {
 }
 
 Ref Interpreter::load_fast(int32_t slot) {
-  if (&f == &c.root_) c.read_raw(slot);
+  if (&f == &c.frames.root) c.frames.read_raw(slot);
   if (!f.slots[slot]) {
     raise_unbound(f, slot, "cannot access local variable '%U' where it is not associated with a value");
   }
@@ -368,12 +278,12 @@ Ref Interpreter::load_fast(int32_t slot) {
 }
 
 void Interpreter::may_drop(int32_t slot) {
-  if (&f == &c.root_) c.check_finalizer(f.slots[slot]);
+  if (&f == &c.frames.root) c.world.check_finalizer(f.slots[slot]);
 }
 
 void Interpreter::store_fast(int32_t slot) {
-  if (&f == &c.root_ && !f.raw.empty()) f.raw[slot] = 0;
-  c.name_result(f.top(), PyTuple_GET_ITEM(f.info->localsplus_names.get(), slot));
+  if (&f == &c.frames.root && !f.raw.empty()) f.raw[slot] = 0;
+  c.torch.name_result(f.top(), PyTuple_GET_ITEM(f.info->localsplus_names.get(), slot));
   f.set_local(slot, f.pop());
 }
 
@@ -384,10 +294,10 @@ void Interpreter::push_callable(Ref function) {
 }
 
 Ref Interpreter::load_cell(int32_t slot) {
-  if (&f == &c.root_) c.read_raw(slot);
+  if (&f == &c.frames.root) c.frames.read_raw(slot);
   PyObject* cell = f.slots[slot];
   PyObject* variable = PyTuple_GET_ITEM(f.info->localsplus_names.get(), slot);
-  Ref value = c.read_cell(cell);
+  Ref value = c.world.read_cell(cell);
   if (value) return value;
   if (slot < f.info->first_free) {
     raise_unbound(f, slot, "cannot access local variable '%U' where it is not associated with a value");
@@ -398,26 +308,26 @@ Ref Interpreter::load_cell(int32_t slot) {
 }
 
 void Interpreter::store_cell(int32_t slot, PyObject* value) {
-  if (&f == &c.root_) c.read_raw(slot);
+  if (&f == &c.frames.root) c.frames.read_raw(slot);
   PyObject* cell = f.slots[slot];
-  if (!c.cell_contents_.count(cell)) {
+  if (!c.world.cell_contents.count(cell)) {
     PyCell_Set(cell, value);
     return;
   }
-  c.adopt_cell(cell);
-  c.overlay(cell, false).set(Py_None, value);
+  c.world.adopt_cell(cell);
+  c.overlays.of(cell, false).set(Py_None, value);
 }
 
 void Interpreter::op_load_attr(PyObject* attribute, bool method) {
   PyObject* owner = f.top();
   if (!method) {
     cuttable(1);
-    deliver(1, c.load_attr(owner, attribute));
+    deliver(1, c.attributes.load_attr(owner, attribute));
     return;
   }
   bool unbound = false;
-  Ref value = c.load_attr(owner, attribute, &unbound);
-  c.note_allocation_site(value.get());
+  Ref value = c.attributes.load_attr(owner, attribute, &unbound);
+  c.exits.note_allocation_site(value.get());
   if (unbound) {
     Ref self = f.pop();
     f.push(std::move(value));
@@ -432,9 +342,9 @@ void Interpreter::op_load_super_attr(const Instr& in) {
   PyObject* attribute = name(in.arg >> 2);
   CallArgs args;
   args.values = {f.top(1), f.top()};
-  Ref proxy = c.call(f.top(2), std::move(args));
+  Ref proxy = c.calls.call(f.top(2), std::move(args));
   bool unbound = false;
-  Ref value = c.load_attr(proxy.get(), attribute, in.arg & 1 ? &unbound : nullptr);
+  Ref value = c.attributes.load_attr(proxy.get(), attribute, in.arg & 1 ? &unbound : nullptr);
   Ref self = Ref::borrow(f.top());
   f.drop(3);
   if (!(in.arg & 1)) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
 
 namespace magneto::capture {
 
@@ -71,7 +72,7 @@ class Interpreter {
   }
   /// replace with an object that C code may have made.
   void deliver(int32_t pops, Ref value) {
-    c.note_allocation_site(value.get());
+    c.exits.note_allocation_site(value.get());
     replace(pops, std::move(value));
   }
   void replace(int32_t pops, Ref value) {

@@ -3,8 +3,15 @@
 
 #include <optional>
 
+#include "capture/calls/calls.h"
+#include "capture/interpreter/errors.h"
 #include "capture/interpreter/interpreter.h"
+#include "capture/interpreter/object_protocol.h"
 #include "capture/interpreter/operations.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "python/bytecode/callable.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -33,7 +40,7 @@ bool only_raises(const CodeInfo& info, int32_t index) {
 bool is_of_data(Capture& capture, PyObject* value) {
   if (!is_fake_tensor(value) || unpack_tensor(value).numel() != 1) return false;
   PyObject* const operands[] = {value};
-  return !fake::known_value(unpack_tensor(value)) && !capture.is_overridden(operands);
+  return !fake::known_value(unpack_tensor(value)) && !capture.torch.is_overridden(operands);
 }
 
 /// `if value: raise`, or the opposite. Which way the program goes, if `value` is such a check: where it does not
@@ -44,8 +51,8 @@ std::optional<bool> checked_by_run(Capture& capture, InterpFrame& f, const Instr
   if (falls_to_raise == jumps_to_raise) return std::nullopt;
   const bool wanted = on_true == falls_to_raise;
   static constinit Imported logical_not("torch", "logical_not");
-  const Ref holds = wanted ? Ref::borrow(f.top()) : capture.call(logical_not.get(), {f.top()});
-  capture.assume_true(holds.get());
+  const Ref holds = wanted ? Ref::borrow(f.top()) : capture.calls.call(logical_not.get(), {f.top()});
+  capture.protocol.assume_true(holds.get());
   return wanted;
 }
 
@@ -63,8 +70,9 @@ int32_t Interpreter::step_control(const Instr& in) {
         f.drop(1);
         return *value == on_true ? in.target : in.next;
       }
-      const bool value =
-          on_true && f.info->instrs[in.next].op == Op::LOAD_ASSERTION_ERROR ? c.assume_true(f.top()) : c.truth(f.top());
+      const bool value = on_true && f.info->instrs[in.next].op == Op::LOAD_ASSERTION_ERROR
+                             ? c.protocol.assume_true(f.top())
+                             : c.protocol.truth(f.top());
       f.drop(1);
       return value == on_true ? in.target : in.next;
     }
@@ -76,14 +84,14 @@ int32_t Interpreter::step_control(const Instr& in) {
     }
     case Op::JUMP_IF_TRUE_OR_POP:
     case Op::JUMP_IF_FALSE_OR_POP:
-      if (c.truth(f.top()) == (in.op == Op::JUMP_IF_TRUE_OR_POP)) return in.target;
+      if (c.protocol.truth(f.top()) == (in.op == Op::JUMP_IF_TRUE_OR_POP)) return in.target;
       f.drop(1);
       break;
 
     // -- iteration -------------------------------------------------------------------------------------------------
     case Op::GET_ITER:
       cuttable(1);
-      deliver(1, c.iterate(f.top()));
+      deliver(1, c.protocol.iterate(f.top()));
       break;
     case Op::FOR_ITER:
       return op_for_iter(in);
@@ -124,17 +132,17 @@ int32_t Interpreter::step_control(const Instr& in) {
       break;
     case Op::PUSH_EXC_INFO: {
       Ref raised = f.pop();
-      f.push(c.handled_exception());
+      f.push(c.errors.handled_exception());
       PyErr_SetHandledException(raised.get());
       f.push(std::move(raised));
       break;
     }
     case Op::POP_EXCEPT: {
-      c.set_handled_exception(f.pop().get());
+      c.errors.set_handled_exception(f.pop().get());
       break;
     }
     case Op::CHECK_EXC_MATCH: {
-      Ref classes = c.resolve_deep(f.top());
+      Ref classes = c.containers.resolve_deep(f.top());
       const int match = PyErr_GivenExceptionMatches(f.top(1), classes.get());
       replace(1, Ref::borrow(match ? Py_True : Py_False));
       break;
@@ -145,7 +153,7 @@ int32_t Interpreter::step_control(const Instr& in) {
         PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
         throw PythonError{};
       }
-      Ref value = c.load_attr(f.top(), MAGNETO_STR("value"));
+      Ref value = c.attributes.load_attr(f.top(), MAGNETO_STR("value"));
       f.drop(3);
       f.push(Ref::borrow(Py_None));
       f.push(std::move(value));
@@ -162,16 +170,17 @@ int32_t Interpreter::step_control(const Instr& in) {
     case Op::WITH_EXCEPT_START: {
       // [exit, lasti, previous, exception] -> the same and exit's result.
       PyObject* raised = f.top();
-      if (c.is_outside(raised)) c.side_exit(BreakReason::Exception, "an exception from outside leaves a `with` block");
+      if (c.world.is_outside(raised))
+        c.side_exit(BreakReason::Exception, "an exception from outside leaves a `with` block");
       Ref traceback = Ref::steal(PyException_GetTraceback(raised));
       cuttable(0);
-      f.push(c.call(f.top(3),
-                    {reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised, traceback ? traceback.get() : Py_None}));
+      f.push(c.calls.call(
+          f.top(3), {reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised, traceback ? traceback.get() : Py_None}));
       break;
     }
 
     case Op::GET_YIELD_FROM_ITER:
-      if (!PyGen_CheckExact(f.top())) replace(1, c.iterate(f.top()));
+      if (!PyGen_CheckExact(f.top())) replace(1, c.protocol.iterate(f.top()));
       break;
     case Op::SEND:
       return op_send(in);
@@ -207,24 +216,24 @@ void Interpreter::op_call(const Instr& in) {
   if (callable.self) args.values.push_back(callable.self);
   args.values.insert(args.values.end(), base, base + count);
   cuttable(count + 2);
-  deliver(count + 2, c.call(callable.function, std::move(args)));
+  deliver(count + 2, c.calls.call(callable.function, std::move(args)));
 }
 
 void Interpreter::op_call_function_ex(const Instr& in) {
   const bool has_keywords = in.arg & 1;
   const int32_t pops = pops_of(in);  // the callable, args, kwargs
   PyObject* callable = callable_of(f.top(has_keywords + 2), f.top(has_keywords + 1)).function;
-  Ref positional =
-      PyTuple_CheckExact(f.top(has_keywords)) ? c.resolve(f.top(has_keywords)) : c.list_of(f.top(has_keywords));
+  Ref positional = PyTuple_CheckExact(f.top(has_keywords)) ? c.containers.resolve(f.top(has_keywords))
+                                                           : c.protocol.list_of(f.top(has_keywords));
   CallArgs args;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(positional.get()); ++i) {
     args.values.push_back(PySequence_Fast_GET_ITEM(positional.get(), i));
   }
   Ref names, mapping;
   if (has_keywords) {
-    mapping = c.resolve(f.top());
-    if (c.is_outside(mapping.get()) && mapping.get() == f.top() && !c.is_shadow(mapping.get())) {
-      mapping = c.contents_of(f.top());
+    mapping = c.containers.resolve(f.top());
+    if (c.world.is_outside(mapping.get()) && mapping.get() == f.top() && !c.containers.is_shadow(mapping.get())) {
+      mapping = c.containers.contents_of(f.top());
     }
     if (!PyDict_Check(mapping.get())) {
       c.side_exit(BreakReason::OpaqueObject, "** of an object that is not a dict");
@@ -236,7 +245,7 @@ void Interpreter::op_call_function_ex(const Instr& in) {
     if (PyTuple_GET_SIZE(names.get())) args.kwnames = names.get();
   }
   cuttable(pops);
-  deliver(pops, c.call(callable, std::move(args)));
+  deliver(pops, c.calls.call(callable, std::move(args)));
 }
 
 /// The attribute that a flag of MAKE_FUNCTION stands for.
@@ -259,14 +268,14 @@ void Interpreter::op_make_function(const Instr& in) {
   auto* made = reinterpret_cast<PyFunctionObject*>(function.get());
   int32_t below = 1;
   for (int flag : {0x08, 0x04, 0x02, 0x01}) {
-    if (in.arg & flag) function_attribute(made, flag) = c.resolve(f.top(below++)).release();
+    if (in.arg & flag) function_attribute(made, flag) = c.containers.resolve(f.top(below++)).release();
   }
   replace(below, std::move(function));
 }
 
 void Interpreter::op_set_function_attribute(const Instr& in) {
   Ref function = f.pop();  // made in front of this instruction, by MAKE_FUNCTION
-  Ref value = c.resolve(f.top());
+  Ref value = c.containers.resolve(f.top());
   function_attribute(reinterpret_cast<PyFunctionObject*>(function.get()), in.arg) = value.release();
   replace(1, std::move(function));
 }
@@ -274,9 +283,9 @@ void Interpreter::op_set_function_attribute(const Instr& in) {
 /// One step of `yield from`: the value on top goes to the iterator below it.
 int32_t Interpreter::op_send(const Instr& in) {
   PyObject* iterator = f.top(1);
-  if (c.is_outside(iterator)) c.side_exit(BreakReason::OpaqueIterator, "yield from an iterator from outside");
+  if (c.world.is_outside(iterator)) c.side_exit(BreakReason::OpaqueIterator, "yield from an iterator from outside");
   PySendResult status = PYGEN_ERROR;
-  Ref value = c.call_native([&] {
+  Ref value = c.calls.call_native([&] {
     PyObject* sent = nullptr;
     status = PyIter_Send(iterator, f.top(), &sent);
     return sent;
@@ -293,9 +302,10 @@ int32_t Interpreter::op_send(const Instr& in) {
 
 int32_t Interpreter::op_for_iter(const Instr& in) {
   PyObject* iterator = f.top();
-  if (c.is_outside(iterator)) c.side_exit(BreakReason::OpaqueIterator, "a loop over an iterator from outside goes on");
+  if (c.world.is_outside(iterator))
+    c.side_exit(BreakReason::OpaqueIterator, "a loop over an iterator from outside goes on");
   bool end = false;
-  Ref item = c.call_native([&]() -> PyObject* {
+  Ref item = c.calls.call_native([&]() -> PyObject* {
     PyObject* next = Py_TYPE(iterator)->tp_iternext(iterator);
     if (next) return next;
     if (PyErr_Occurred()) {
@@ -325,16 +335,16 @@ void Interpreter::op_raise(const Instr& in) {
   }
   Ref cause = in.arg == 2 ? Ref::borrow(f.top()) : Ref();
   Ref raised = Ref::borrow(f.top(in.arg - 1));
-  if (PyExceptionInstance_Check(raised.get()) && c.is_outside(raised.get())) {  // raising it changes it
+  if (PyExceptionInstance_Check(raised.get()) && c.world.is_outside(raised.get())) {  // raising it changes it
     c.side_exit(BreakReason::Exception, "an exception from outside is raised");
   }
-  if (PyExceptionClass_Check(raised.get())) raised = c.call(raised.get(), CallArgs{});
+  if (PyExceptionClass_Check(raised.get())) raised = c.calls.call(raised.get(), CallArgs{});
   if (!PyExceptionInstance_Check(raised.get())) {
     PyErr_SetString(PyExc_TypeError, "exceptions must derive from BaseException");
     throw PythonError{};
   }
   if (cause) {
-    if (PyExceptionClass_Check(cause.get())) cause = c.call(cause.get(), CallArgs{});
+    if (PyExceptionClass_Check(cause.get())) cause = c.calls.call(cause.get(), CallArgs{});
     PyException_SetCause(raised.get(), cause.get() == Py_None ? nullptr : cause.release());
   }
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.get())), raised.get());
@@ -342,7 +352,7 @@ void Interpreter::op_raise(const Instr& in) {
 }
 Ref Interpreter::import_from(PyObject* attribute) {
   try {
-    if (Ref value = c.lookup_attr(f.top(), attribute)) return value;
+    if (Ref value = c.attributes.lookup_attr(f.top(), attribute)) return value;
   } catch (const PythonError&) {
     if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
     PyErr_Clear();
@@ -362,18 +372,18 @@ void Interpreter::guard_import(PyObject* name, PyObject* names, PyObject* module
 
 void Interpreter::op_import_name(const Instr& in) {
   const long level = PyLong_AsLong(f.top(1));
-  Ref names = c.resolve(f.top());
+  Ref names = c.containers.resolve(f.top());
   Ref module = Ref::steal(PyImport_ImportModuleLevelObject(name(in.arg), f.globals, nullptr, names.get(), level));
   if (!module) throw PythonError{};
   guard_import(name(in.arg), names.get(), module.get());
-  replace(2, c.wrap(module.get(), c.sources.constant(module.get())));
+  replace(2, c.world.wrap(module.get(), c.sources.constant(module.get())));
 }
 
 void Interpreter::op_before_with() {
   PyObject* manager = f.top();
   PyTypeObject* type = Py_TYPE(manager);
-  PyObject* enter = c.type_lookup(type, MAGNETO_STR("__enter__"));
-  PyObject* leave = c.type_lookup(type, MAGNETO_STR("__exit__"));
+  PyObject* enter = c.attributes.type_lookup(type, MAGNETO_STR("__enter__"));
+  PyObject* leave = c.attributes.type_lookup(type, MAGNETO_STR("__exit__"));
   if (!enter || !leave) {
     PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol", type->tp_name);
     throw PythonError{};
@@ -382,7 +392,7 @@ void Interpreter::op_before_with() {
       classes("torch._C", "DisableTorchFunctionSubclass");
   if (THPDevice_Check(manager) || type == all.type() || type == classes.type()) {
     Ref bound_exit = checked(Py_TYPE(leave)->tp_descr_get(leave, manager, reinterpret_cast<PyObject*>(type)));
-    Ref entered = c.call(enter, {manager});
+    Ref entered = c.calls.call(enter, {manager});
     f.drop(1);
     f.push(std::move(bound_exit));
     f.push(std::move(entered));
@@ -391,10 +401,10 @@ void Interpreter::op_before_with() {
   if (!PyFunction_Check(enter) || !PyFunction_Check(leave)) {
     c.side_exit(BreakReason::OpaqueObject, std::string("a context manager of type ") + type->tp_name + " is entered");
   }
-  Ref leave_value = c.wrap(leave, c.sources.constant(leave));
-  Ref enter_value = c.wrap(enter, c.sources.constant(enter));
+  Ref leave_value = c.world.wrap(leave, c.sources.constant(leave));
+  Ref enter_value = c.world.wrap(enter, c.sources.constant(enter));
   Ref bound_exit = checked(PyMethod_New(leave_value.get(), manager));
-  Ref entered = c.call(enter_value.get(), {manager});
+  Ref entered = c.calls.call(enter_value.get(), {manager});
   f.drop(1);
   f.push(std::move(bound_exit));
   f.push(std::move(entered));

@@ -1,7 +1,14 @@
 // The interpreter's opcodes of data: operators, items, building containers and text.
+#include "capture/calls/calls.h"
 #include "capture/calls/special_methods.h"
+#include "capture/interpreter/frames.h"
 #include "capture/interpreter/interpreter.h"
+#include "capture/interpreter/object_protocol.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/strings.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "python/bytecode/callable.h"
 
@@ -10,9 +17,9 @@ namespace magneto::capture {
 namespace {
 
 void add_member(Capture& c, PyObject* set, PyObject* item) {
-  c.refuse_opaque(item, 1);
+  c.containers.refuse_opaque(item, 1);
   guard_classes(c, item, Question::Hash, 8);
-  c.call_native([&]() -> PyObject* { return PySet_Add(set, item) < 0 ? nullptr : Py_NewRef(Py_None); });
+  c.calls.call_native([&]() -> PyObject* { return PySet_Add(set, item) < 0 ? nullptr : Py_NewRef(Py_None); });
 }
 
 /// The errors of `callable(**target, **other)`, in CPython's words.
@@ -35,17 +42,17 @@ void check_merge(PyObject* target, PyObject* other, PyObject* lower, PyObject* u
 Ref mapping_items(Capture& capture, PyObject* mapping) {
   PyTypeObject* type = Py_TYPE(mapping);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) || is_tensor(mapping)) return {};
-  PyObject* reader = capture.type_lookup(type, PyDict_Check(mapping) ? "__iter__" : "__getitem__");
+  PyObject* reader = capture.attributes.type_lookup(type, PyDict_Check(mapping) ? "__iter__" : "__getitem__");
   if (!reader || !PyFunction_Check(reader)) return {};  // a dict that iterates as dicts do is read as one
-  const Capture::NonResumable scope(capture);
-  Ref method = capture.lookup_attr(mapping, MAGNETO_STR("keys"));
+  const NonResumable scope(capture);
+  Ref method = capture.attributes.lookup_attr(mapping, MAGNETO_STR("keys"));
   if (!method) return {};
-  Ref keys = capture.list_of(capture.call(method.get(), {}).get());
+  Ref keys = capture.protocol.list_of(capture.calls.call(method.get(), {}).get());
   Ref items = checked(PyDict_New());
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
-    Ref value = capture.subscript(mapping, key);
-    capture.check_hashable(key);
+    Ref value = capture.protocol.subscript(mapping, key);
+    capture.protocol.check_hashable(key);
     if (PyDict_SetItem(items.get(), key, value.get()) < 0) throw PythonError{};
   }
   return items;
@@ -59,25 +66,25 @@ int32_t Interpreter::step_data(const Instr& in) {
     case Op::BINARY_SUBSCR:
       cuttable(2);
       if (const int32_t behind = op_assign_selected(in); behind >= 0) return behind;
-      deliver(2, c.subscript(f.top(1), f.top()));
+      deliver(2, c.protocol.subscript(f.top(1), f.top()));
       break;
     case Op::BINARY_SLICE: {
       Ref slice = checked(PySlice_New(f.top(1), f.top(), nullptr));
-      replace(3, c.subscript(f.top(2), slice.get()));
+      replace(3, c.protocol.subscript(f.top(2), slice.get()));
       break;
     }
     case Op::STORE_SUBSCR:
-      c.store_subscript(f.top(1), f.top(), f.top(2));
+      c.protocol.store_subscript(f.top(1), f.top(), f.top(2));
       f.drop(3);
       break;
     case Op::STORE_SLICE: {
       Ref slice = checked(PySlice_New(f.top(1), f.top(), nullptr));
-      c.store_subscript(f.top(2), slice.get(), f.top(3));
+      c.protocol.store_subscript(f.top(2), slice.get(), f.top(3));
       f.drop(4);
       break;
     }
     case Op::DELETE_SUBSCR:
-      c.store_subscript(f.top(1), f.top(), nullptr);
+      c.protocol.store_subscript(f.top(1), f.top(), nullptr);
       f.drop(2);
       break;
     case Op::BINARY_OP:
@@ -93,7 +100,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       replace(1, unary_operator(c, UnaryOperator::Invert, f.top()));
       break;
     case Op::UNARY_NOT: {
-      const bool value = c.truth(f.top());
+      const bool value = c.protocol.truth(f.top());
       replace(1, Ref::borrow(value ? Py_False : Py_True));
       break;
     }
@@ -101,10 +108,10 @@ int32_t Interpreter::step_data(const Instr& in) {
       replace(2, compare(c, in.arg & ~kThenToBool, f.top(1), f.top()));
       break;
     case Op::IS_OP:
-      replace(2, Ref::borrow((c.is_identical(f.top(1), f.top()) != (in.arg != 0)) ? Py_True : Py_False));
+      replace(2, Ref::borrow((c.world.is_identical(f.top(1), f.top()) != (in.arg != 0)) ? Py_True : Py_False));
       break;
     case Op::CONTAINS_OP: {
-      const bool found = c.contains(f.top(), f.top(1));
+      const bool found = c.protocol.contains(f.top(), f.top(1));
       replace(2, Ref::borrow((found != (in.arg != 0)) ? Py_True : Py_False));
       break;
     }
@@ -112,7 +119,7 @@ int32_t Interpreter::step_data(const Instr& in) {
     // -- building --------------------------------------------------------------------------------------------------
     case Op::GET_LEN: {
       static PyObject* const len = PyDict_GetItemString(PyEval_GetBuiltins(), "len");
-      f.push(c.call(len, {f.top()}));
+      f.push(c.calls.call(len, {f.top()}));
       break;
     }
     case Op::UNPACK_SEQUENCE:
@@ -146,14 +153,14 @@ int32_t Interpreter::step_data(const Instr& in) {
     }
     case Op::BUILD_MAP: {
       Ref made = checked(PyDict_New());
-      for (int32_t i = in.arg - 1; i >= 0; --i) c.store_subscript(made.get(), f.top(2 * i + 1), f.top(2 * i));
+      for (int32_t i = in.arg - 1; i >= 0; --i) c.protocol.store_subscript(made.get(), f.top(2 * i + 1), f.top(2 * i));
       replace(2 * in.arg, std::move(made));
       break;
     }
     case Op::BUILD_CONST_KEY_MAP: {
       Ref made = checked(PyDict_New());
       for (int32_t i = 0; i < in.arg; ++i) {
-        c.store_subscript(made.get(), PyTuple_GET_ITEM(f.top(), i), f.top(in.arg - i));
+        c.protocol.store_subscript(made.get(), PyTuple_GET_ITEM(f.top(), i), f.top(in.arg - i));
       }
       replace(in.arg + 1, std::move(made));
       break;
@@ -166,7 +173,7 @@ int32_t Interpreter::step_data(const Instr& in) {
       break;
     }
     case Op::BUILD_STRING: {
-      Ref joined = c.join_texts({&f.stack()[f.depth - in.arg], static_cast<size_t>(in.arg)});
+      Ref joined = c.strings.join_texts({&f.stack()[f.depth - in.arg], static_cast<size_t>(in.arg)});
       replace(in.arg, std::move(joined));
       break;
     }
@@ -177,52 +184,52 @@ int32_t Interpreter::step_data(const Instr& in) {
       op_format(in);
       break;
     case Op::LIST_TO_TUPLE:
-      replace(1, checked(PyList_AsTuple(c.resolve(f.top()).get())));
+      replace(1, checked(PyList_AsTuple(c.containers.resolve(f.top()).get())));
       break;
     case Op::LIST_APPEND:
       // The container of a comprehension is fresh, unless the frame was entered in the middle of it.
-      c.append(f.top(in.arg), f.top());
+      c.containers.append(f.top(in.arg), f.top());
       f.drop(1);
       break;
     case Op::SET_ADD: {
-      Ref set = c.resolve(f.top(in.arg), true);
+      Ref set = c.containers.resolve(f.top(in.arg), true);
       add_member(c, set.get(), f.top());
       f.drop(1);
       break;
     }
     case Op::MAP_ADD:
-      c.store_subscript(f.top(in.arg + 1), f.top(1), f.top());
+      c.protocol.store_subscript(f.top(in.arg + 1), f.top(1), f.top());
       f.drop(2);
       break;
     case Op::LIST_EXTEND: {
-      Ref items = c.list_of(f.top());
-      Ref list = c.resolve(f.top(in.arg), true);
+      Ref items = c.protocol.list_of(f.top());
+      Ref list = c.containers.resolve(f.top(in.arg), true);
       if (!checked(extend_list(list.get(), items.get()))) throw PythonError{};
       f.drop(1);
       break;
     }
     case Op::SET_UPDATE: {
       // From a set or a dict the table is made in a way of its own, which decides the order.
-      Ref items = c.resolve(f.top());
-      if (!PyAnySet_CheckExact(items.get()) && !PyDict_CheckExact(items.get())) items = c.list_of(f.top());
-      Ref set = c.resolve(f.top(in.arg), true);
+      Ref items = c.containers.resolve(f.top());
+      if (!PyAnySet_CheckExact(items.get()) && !PyDict_CheckExact(items.get())) items = c.protocol.list_of(f.top());
+      Ref set = c.containers.resolve(f.top(in.arg), true);
       guard_classes(c, items.get(), Question::Hash, 8);
-      c.call_native(
+      c.calls.call_native(
           [&]() -> PyObject* { return update_set(set.get(), items.get()) < 0 ? nullptr : Py_NewRef(Py_None); });
       f.drop(1);
       break;
     }
     case Op::DICT_UPDATE:
     case Op::DICT_MERGE: {
-      Ref target = c.resolve(f.top(in.arg), true);
-      Ref other = c.resolve(f.top());
+      Ref target = c.containers.resolve(f.top(in.arg), true);
+      Ref other = c.containers.resolve(f.top());
       if (Ref items = mapping_items(c, f.top())) {
         other = items;
-      } else if (c.is_outside(other.get()) && other.get() == f.top() && !c.is_shadow(other.get())) {
-        other = c.contents_of(f.top());
+      } else if (c.world.is_outside(other.get()) && other.get() == f.top() && !c.containers.is_shadow(other.get())) {
+        other = c.containers.contents_of(f.top());
       }
       if (in.op == Op::DICT_MERGE) check_merge(target.get(), other.get(), f.top(3 + in.arg), f.top(2 + in.arg));
-      c.call_native([&]() -> PyObject* {
+      c.calls.call_native([&]() -> PyObject* {
         const int failed = in.op == Op::DICT_UPDATE ? PyDict_Update(target.get(), other.get())
                                                     : merge_into_dict(target.get(), other.get());
         return failed < 0 ? nullptr : Py_NewRef(Py_None);
@@ -246,7 +253,8 @@ int32_t Interpreter::step_data(const Instr& in) {
 }
 
 void Interpreter::op_unpack(PyObject* sequence, int32_t before, int32_t after, bool star) {
-  Ref items = PyTuple_CheckExact(sequence) && !c.is_outside(sequence) ? Ref::borrow(sequence) : c.list_of(sequence);
+  Ref items = PyTuple_CheckExact(sequence) && !c.world.is_outside(sequence) ? Ref::borrow(sequence)
+                                                                            : c.protocol.list_of(sequence);
   const auto size = static_cast<int32_t>(PySequence_Fast_GET_SIZE(items.get()));
   if (size < before + after || (!star && size > before)) {
     if (!star && size > before) {
@@ -280,9 +288,9 @@ int32_t Interpreter::op_assign_selected(const Instr& in) {
   const int32_t target = load.arg, mask = both ? load.second : other.arg;
   const Instr& store = f.info->instrs[other.next];
   if (store.op != Op::STORE_SUBSCR) return -1;
-  if (&f == &c.root_) {
-    c.read_raw(target);
-    c.read_raw(mask);
+  if (&f == &c.frames.root) {
+    c.frames.read_raw(target);
+    c.frames.read_raw(mask);
   }
   if (!f.slots[target] || f.slots[mask] != f.top()) return -1;
   if (!assign_selected(c, f.slots[target], f.top(), f.top(1))) return -1;
@@ -295,19 +303,19 @@ Ref Interpreter::converted(PyObject* value, int32_t conversion) {
                                         PyDict_GetItemString(PyEval_GetBuiltins(), "repr"),
                                         PyDict_GetItemString(PyEval_GetBuiltins(), "ascii")};
   PyObject* function = functions[conversion];
-  return function ? c.call(function, {value}) : Ref::borrow(value);
+  return function ? c.calls.call(function, {value}) : Ref::borrow(value);
 }
 
 void Interpreter::op_format(const Instr& in) {
   const bool has_spec = (in.arg & 0x04) != 0;
   PyObject* value = f.top(has_spec);
   Ref text = converted(value, in.arg & 0x03);
-  if (Ref waiting = c.text_of_data(text.get(), has_spec ? f.top() : nullptr)) {
+  if (Ref waiting = c.strings.text_of_data(text.get(), has_spec ? f.top() : nullptr)) {
     return replace(has_spec ? 2 : 1, std::move(waiting));
   }
   if (!PyUnicode_CheckExact(text.get()) || has_spec) {
     static PyObject* const format = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
-    text = has_spec ? c.call(format, {text.get(), f.top()}) : c.call(format, {text.get()});
+    text = has_spec ? c.calls.call(format, {text.get(), f.top()}) : c.calls.call(format, {text.get()});
   }
   replace(has_spec ? 2 : 1, std::move(text));
 }

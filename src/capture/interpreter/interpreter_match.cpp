@@ -1,5 +1,10 @@
 // The interpreter's opcodes of pattern matching and exception groups.
+#include "capture/calls/calls.h"
 #include "capture/interpreter/interpreter.h"
+#include "capture/interpreter/object_protocol.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 
 namespace magneto::capture {
 
@@ -27,9 +32,9 @@ void Interpreter::op_match_keys() {
   }
   static PyObject* const missing = PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
   Ref values = checked(PyTuple_New(count));
-  Ref get = count ? c.load_attr(subject, MAGNETO_STR("get")) : Ref();
+  Ref get = count ? c.attributes.load_attr(subject, MAGNETO_STR("get")) : Ref();
   for (Py_ssize_t i = 0; i < count; ++i) {
-    Ref value = c.call(get.get(), {PyTuple_GET_ITEM(keys, i), missing});
+    Ref value = c.calls.call(get.get(), {PyTuple_GET_ITEM(keys, i), missing});
     if (value.get() == missing) return f.push(Ref::borrow(Py_None));
     PyTuple_SET_ITEM(values.get(), i, value.release());
   }
@@ -42,8 +47,8 @@ Ref Interpreter::match_class(PyObject* subject, PyObject* type, int32_t position
     PyErr_SetString(PyExc_TypeError, "called match pattern must be a class");
     throw PythonError{};
   }
-  Ref is_instance = c.call(builtin("isinstance"), {subject, type});
-  if (!c.truth(is_instance.get())) return {};
+  Ref is_instance = c.calls.call(builtin("isinstance"), {subject, type});
+  if (!c.protocol.truth(is_instance.get())) return {};
   const char* type_name = reinterpret_cast<PyTypeObject*>(type)->tp_name;
   Ref seen = checked(PySet_New(nullptr));
   Ref values = checked(PyList_New(0));
@@ -56,7 +61,7 @@ Ref Interpreter::match_class(PyObject* subject, PyObject* type, int32_t position
     }
     if (PySet_Add(seen.get(), attribute) < 0) throw PythonError{};
     try {
-      Ref value = c.lookup_attr(subject, attribute);
+      Ref value = c.attributes.lookup_attr(subject, attribute);
       return value && PyList_Append(values.get(), value.get()) == 0;
     } catch (const PythonError&) {
       if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw;
@@ -66,9 +71,9 @@ Ref Interpreter::match_class(PyObject* subject, PyObject* type, int32_t position
   };
   if (positional) {
     bool match_self = false;
-    Ref match_args = c.lookup_attr(type, MAGNETO_STR("__match_args__"));
+    Ref match_args = c.attributes.lookup_attr(type, MAGNETO_STR("__match_args__"));
     if (match_args) {
-      match_args = c.resolve(match_args.get());
+      match_args = c.containers.resolve(match_args.get());
       if (!PyTuple_CheckExact(match_args.get())) {
         PyErr_Format(PyExc_TypeError, "%s.__match_args__ must be a tuple (got %s)", type_name,
                      Py_TYPE(match_args.get())->tp_name);
@@ -107,7 +112,7 @@ Ref Interpreter::match_class(PyObject* subject, PyObject* type, int32_t position
 /// `except* Type`: splits the group on the stack into the rest, which stays, and what matches, which is pushed.
 void Interpreter::op_check_exception_group() {
   PyObject* raised = f.top(1);
-  Ref types = c.resolve_deep(f.top());
+  Ref types = c.containers.resolve_deep(f.top());
   auto group_type = reinterpret_cast<PyObject*>(PyExc_BaseExceptionGroup);
   const auto is_plain = [&](PyObject* type) {
     return PyExceptionClass_Check(type) && !PyObject_IsSubclass(type, group_type);
@@ -116,7 +121,7 @@ void Interpreter::op_check_exception_group() {
   for (Py_ssize_t i = 0; PyTuple_Check(types.get()) && i < PyTuple_GET_SIZE(types.get()); ++i) {
     plain &= is_plain(PyTuple_GET_ITEM(types.get(), i));
   }
-  if (!plain || c.is_outside(raised)) {
+  if (!plain || c.world.is_outside(raised)) {
     c.side_exit(BreakReason::Exception, "an exception group is matched in a way that the capture does not follow");
   }
   Ref match = Ref::borrow(Py_None), rest = Ref::borrow(raised);
@@ -130,7 +135,7 @@ void Interpreter::op_check_exception_group() {
       }
       rest = Ref::borrow(Py_None);
     } else if (is_group) {
-      Ref pair = c.call_native([&] { return PyObject_CallMethod(raised, "split", "(O)", types.get()); });
+      Ref pair = c.calls.call_native([&] { return PyObject_CallMethod(raised, "split", "(O)", types.get()); });
       match = Ref::borrow(PyTuple_GET_ITEM(pair.get(), 0));
       rest = Ref::borrow(PyTuple_GET_ITEM(pair.get(), 1));
     }
@@ -143,7 +148,7 @@ void Interpreter::op_check_exception_group() {
 
 /// At the end of `except*`: what is raised again, or None.
 void Interpreter::op_prepare_reraise() {
-  Ref left = c.resolve(f.top());  // for each `except*` what it raised, or did not catch, or None
+  Ref left = c.containers.resolve(f.top());  // for each `except*` what it raised, or did not catch, or None
   std::vector<PyObject*> exceptions;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(left.get()); ++i) {
     PyObject* exception = PyList_GET_ITEM(left.get(), i);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "capture/interpreter/operations.h"
+#include "capture/torch/torch_calls.h"
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
 #include "support/tensor_object.h"
@@ -13,7 +14,7 @@ namespace magneto::capture {
 
 bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObject* source) {
   PyObject* const operands[] = {target, mask, source};
-  if (capture.is_overridden(operands)) return false;
+  if (capture.torch.is_overridden(operands)) return false;
   for (PyObject* tensor : operands) {
     if (!is_fake_tensor(tensor)) return false;
     if (unpack_tensor(tensor).requires_grad() && at::GradMode::is_enabled()) return false;
@@ -35,7 +36,7 @@ bool assign_selected(Capture& capture, PyObject* target, PyObject* mask, PyObjec
   }
   static constinit Imported assign("magneto._polyfills", "assign_selected");
   PyObject* args[] = {target, mask, source};
-  capture.record(graph::TorchNode::Kind::CallFunction, assign.get(), args, nullptr, [&]() -> PyObject* {
+  capture.torch.record(graph::TorchNode::Kind::CallFunction, assign.get(), args, nullptr, [&]() -> PyObject* {
     const bool done = runtime::with_torch_errors([&] {
       std::vector<int64_t> sizes = chosen.sizes().vec();
       sizes.resize(to.dim(), 1);

@@ -9,8 +9,12 @@
 #include <algorithm>
 #include <set>
 
+#include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/world/modules.h"
 #include "python/imported.h"
 #include "shapes/condition.h"
@@ -86,16 +90,16 @@ std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment&
 
 }  // namespace
 
-void Capture::flush_checks() {
+void Symbols::flush_checks() {
   static const auto operation = c10::Dispatcher::singleton()
                                     .findSchemaOrThrow("magneto::check", "")
                                     .typed<void(c10::SymInt, int64_t, std::string_view)>();
   const auto is_bound = [&](Expr leaf) {
-    return leaf.id() >= 0 || std::ranges::count(graph.symbols, leaf.id(), &graph::SymbolBinding::symbol) > 0 ||
-           std::ranges::count(sizes_.symbols, leaf.id(), &guards::SizeAssumptions::Symbol::id) > 0;
+    return leaf.id() >= 0 || std::ranges::count(c.graph.symbols, leaf.id(), &graph::SymbolBinding::symbol) > 0 ||
+           std::ranges::count(assumed.symbols, leaf.id(), &guards::SizeAssumptions::Symbol::id) > 0;
   };
-  for (const Relation& relation : session->take_checks()) {
-    const Expr original = session->sizes().original(relation.difference);
+  for (const Relation& relation : c.session->take_checks()) {
+    const Expr original = c.session->sizes().original(relation.difference);
     // Of an operator that was taken back: nothing is left of it.
     if (shapes::any_leaf(original, [&](Expr leaf) { return !is_bound(leaf); })) continue;
     // As it is asked, not as it is known now: for what is known, it holds.
@@ -103,46 +107,46 @@ void Capture::flush_checks() {
         shapes::substitute(original, [](Expr leaf) { return std::optional(Expr::value(leaf.id())); });
     const auto kind = static_cast<int64_t>(relation.kind);
     const std::string text = shapes::text(relation);
-    const c10::SymInt size = session->symint(difference);
+    const c10::SymInt size = c.session->symint(difference);
     Ref symint = symint_object(size), number = checked(PyLong_FromLongLong(kind));
     Ref question = checked(PyUnicode_FromString(text.c_str()));
     PyObject* args[] = {symint.get(), number.get(), question.get()};
-    record(graph::TorchNode::Kind::CallFunction, overload_packet<kCheck>(), args, nullptr, [&] {
+    c.torch.record(graph::TorchNode::Kind::CallFunction, overload_packet<kCheck>(), args, nullptr, [&] {
       operation.call(size, kind, text);
       return Py_NewRef(Py_None);
     });
   }
 }
 
-void Capture::bind_symbols(PyObject* result, size_t before, graph::TorchNode& node) {
+void Symbols::bind_symbols(PyObject* result, size_t before, graph::TorchNode& node) {
   const auto number = symint_value(result);
-  for (size_t i = before, end = graph.symbols.size(); i < end; ++i) {
-    const graph::SymbolBinding symbol = graph.symbols[i];
+  for (size_t i = before, end = c.graph.symbols.size(); i < end; ++i) {
+    const graph::SymbolBinding symbol = c.graph.symbols[i];
     const Expr expr = Expr::symbol(symbol.symbol);
     if (number && *number == expr) node.results.push_back({{}, symbol.value});  // item()
     if (std::ranges::count(node.results, symbol.value, &graph::TorchResult::value)) continue;
     // Found inside the call, by the operators; the torch level sees what comes out.
     for (const graph::TorchResult& out : node.results) {
       if (out.value == graph::kNoValue) continue;
-      const auto& geometry = graph.values[out.value].meta.symbolic;
+      const auto& geometry = c.graph.values[out.value].meta.symbolic;
       const auto dim = geometry ? std::ranges::find(geometry->sizes, expr) : std::vector<Expr>::const_iterator();
       if (!geometry || dim == geometry->sizes.end()) continue;
-      graph.symbols.push_back({symbol.symbol, out.value, static_cast<int32_t>(dim - geometry->sizes.begin())});
+      c.graph.symbols.push_back({symbol.symbol, out.value, static_cast<int32_t>(dim - geometry->sizes.begin())});
       break;
     }
   }
 }
 
-Ref Capture::tensor_of_data_number(const Expr& size, bool wrapped) {
+Ref Symbols::tensor_of_data_number(const Expr& size, bool wrapped) {
   const auto operation = c10::Dispatcher::singleton()
                              .findSchemaOrThrow(wrapped ? "magneto::number" : "magneto::size", "")
                              .typed<at::Tensor(c10::SymInt)>();
-  const c10::SymInt number = session->symint(size);
+  const c10::SymInt number = c.session->symint(size);
   Ref symint = symint_object(number);
   PyObject* args[] = {symint.get()};
   PyObject* target = wrapped ? overload_packet<kNumber>() : overload_packet<kSize>();
-  return record(graph::TorchNode::Kind::CallFunction, target, args, nullptr,
-                [&] { return tensor_object(operation.call(number)); });
+  return c.torch.record(graph::TorchNode::Kind::CallFunction, target, args, nullptr,
+                        [&] { return tensor_object(operation.call(number)); });
 }
 
 namespace {
@@ -161,30 +165,30 @@ Ref float_of_tensor(Capture& capture, PyObject* object) {
       c10::Dispatcher::singleton().findSchemaOrThrow("magneto::item", "").typed<at::Tensor(const at::Tensor&)>();
   capture.session->use_symbols();
   PyObject* args[] = {object};
-  const Ref holder = capture.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("item"), args, nullptr, [&] {
+  const Ref holder = capture.torch.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("item"), args, nullptr, [&] {
     const at::NoGradGuard guard;
     return tensor_object(operation.call(tensor));
   });
-  return capture.data_float(unpack_tensor(holder.get()));
+  return capture.numbers.data_float(unpack_tensor(holder.get()));
 }
 
-Ref Capture::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
-  if (!(session->takes.numbers || is_in_optimizer(frame)) || values.size() != 1 ||
+Ref Numbers::float_item(PyObject* callable, const std::vector<PyObject*>& values) {
+  if (!(c.session->takes.numbers || is_in_optimizer(c.frame)) || values.size() != 1 ||
       c_function_name(callable) != "item" || !is_fake_tensor(values[0]))
     return {};
-  return float_of_tensor(*this, values[0]);
+  return float_of_tensor(c, values[0]);
 }
 
-Ref Capture::tensor_of_data_float(PyObject* value) {
+Ref Numbers::tensor_of_data_float(PyObject* value) {
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("magneto::float", "").typed<at::Tensor(const at::Scalar&)>();
-  const Ref number = with_symints(value);
+  const Ref number = c.symbols.with_symints(value);
   PyObject* args[] = {number.get()};
-  return record(graph::TorchNode::Kind::CallFunction, overload_packet<kFloat>(), args, nullptr,
-                [&] { return tensor_object(operation.call(scalar_of(number.get()))); });
+  return c.torch.record(graph::TorchNode::Kind::CallFunction, overload_packet<kFloat>(), args, nullptr,
+                        [&] { return tensor_object(operation.call(scalar_of(number.get()))); });
 }
 
-Ref Capture::data_operation(guards::Arithmetic operation, PyObject* left, PyObject* right) {
+Ref Numbers::data_operation(guards::Arithmetic operation, PyObject* left, PyObject* right) {
   using guards::Arithmetic;
   const auto is_float = [](PyObject* value) { return PyFloat_CheckExact(number_now(value)); };
   if (!guards::is_number(number_now(left)) || !guards::is_number(number_now(right))) return {};
@@ -210,34 +214,35 @@ Ref Capture::data_operation(guards::Arithmetic operation, PyObject* left, PyObje
                                      .findSchemaOrThrow("magneto::arithmetic", "")
                                      .typed<at::Tensor(const at::Scalar&, const at::Scalar&, int64_t)>();
   const auto operand = [&](PyObject* value) {
-    return size_of_number(value) || is_symbolic_float(value) ? with_symints(value) : known(value);
+    return size_of_number(value) || is_symbolic_float(value) ? c.symbols.with_symints(value) : known(value);
   };
   const Ref a = operand(left), b = operand(right);
   const Ref number = checked(PyLong_FromLong(static_cast<long>(operation)));
   PyObject* args[] = {a.get(), b.get(), number.get()};
-  const Ref holder = record(graph::TorchNode::Kind::CallFunction, overload_packet<kArithmetic>(), args, nullptr, [&] {
-    return tensor_object(arithmetic.call(scalar_of(a.get()), scalar_of(b.get()), static_cast<int64_t>(operation)));
-  });
+  const Ref holder =
+      c.torch.record(graph::TorchNode::Kind::CallFunction, overload_packet<kArithmetic>(), args, nullptr, [&] {
+        return tensor_object(arithmetic.call(scalar_of(a.get()), scalar_of(b.get()), static_cast<int64_t>(operation)));
+      });
   return data_float(unpack_tensor(holder.get()));
 }
 
-void Capture::exit_for_float() {
-  side_exit(BreakReason::DataDependentValue, "the program needs a data-dependent float");
+void Numbers::exit_for_float() {
+  c.side_exit(BreakReason::DataDependentValue, "the program needs a data-dependent float");
 }
 
-void Capture::exit_at_question(const Relation& relation) {
-  side_exit(BreakReason::DataDependentBranch, "the program asks whether " + shapes::condition(relation) +
-                                                  ", which is data-dependent (" +
-                                                  session->origins(relation.difference) + ")");
+void Symbols::exit_at_question(const Relation& relation) {
+  c.side_exit(BreakReason::DataDependentBranch, "the program asks whether " + shapes::condition(relation) +
+                                                    ", which is data-dependent (" +
+                                                    c.session->origins(relation.difference) + ")");
 }
 
-void Capture::exit_for_number(Expr size) {
-  side_exit(BreakReason::DataDependentValue, "the program needs the number " + shapes::text(size) +
-                                                 ", which is data-dependent (" + session->origins(size) + ")");
+void Symbols::exit_for_number(Expr size) {
+  c.side_exit(BreakReason::DataDependentValue, "the program needs the number " + shapes::text(size) +
+                                                   ", which is data-dependent (" + c.session->origins(size) + ")");
 }
 
-bool Capture::check_questions(const std::vector<Relation>& relations) {
-  shapes::Environment& environment = session->sizes();
+bool Symbols::check_questions(const std::vector<Relation>& relations) {
+  shapes::Environment& environment = c.session->sizes();
   std::vector<Relation> open;
   for (const Relation& relation : relations) {
     const std::optional<bool> known =
@@ -251,35 +256,35 @@ bool Capture::check_questions(const std::vector<Relation>& relations) {
   if (!std::ranges::all_of(open, is_so)) {
     // Rules for plain numbers run on examples, which have to satisfy what is known.
     const auto found = find_example(environment, open);
-    std::vector<int64_t>& examples = memory_.examples;
+    std::vector<int64_t>& examples = c.feedback.examples;
     for (const auto& [symbol, value] : found) {
       const auto index = static_cast<size_t>(-1 - symbol);
       if (examples.size() <= index) examples.resize(index + 1, -1);
       examples[index] = value;
     }
-    if (!found.empty() && ++memory_.example_changes < 20) throw Retry{};
+    if (!found.empty() && ++c.feedback.example_changes < 20) throw Retry{};
     exit_at_question(open.front());
   }
-  for (const Relation& relation : open) session->assume_checked(relation);
+  for (const Relation& relation : open) c.session->assume_checked(relation);
   flush_checks();
   return true;
 }
 
-bool Capture::check_condition(PyObject* condition) {
+bool Symbols::check_condition(PyObject* condition) {
   if (condition == Py_True) return true;
   if (const Relation* question = symbolic_bool_of(condition)) return check_questions({*question});
   return false;
 }
 
-Ref Capture::check(PyObject* function, const CallArgs& args) {
+Ref Symbols::check(PyObject* function, const CallArgs& args) {
   if (args.positional() == 0) return {};
   const std::string name = PyUnicode_AsUTF8(reinterpret_cast<PyFunctionObject*>(function)->func_name);
-  if (name == "_check_tensor_all_with") return check_tensor_all(args);
+  if (name == "_check_tensor_all_with") return c.calls.check_tensor_all(args);
   static PyObject* const zero = PyLong_FromLong(0);
   bool holds = true;
   const auto check_order = [&](PyObject* least, PyObject* most) {
     if (!guards::is_number(number_now(least)) || !guards::is_number(number_now(most))) return false;
-    Ref condition = unknown_operation(guards::Arithmetic::LessEqual, least, most);
+    Ref condition = c.numbers.unknown_operation(guards::Arithmetic::LessEqual, least, most);
     if (!condition) condition = checked(PyObject_RichCompare(least, most, Py_LE));
     return check_condition(condition.get());
   };
@@ -293,7 +298,7 @@ Ref Capture::check(PyObject* function, const CallArgs& args) {
     holds = check_condition(args.values[0]);
   }
   // It raises, or takes something else than a bool, which is PyTorch's to say.
-  if (!holds) side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " with what is not true");
+  if (!holds) c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function) + " with what is not true");
   return Ref::borrow(Py_None);
 }
 

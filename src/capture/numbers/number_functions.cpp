@@ -4,6 +4,7 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/numbers.h"
 #include "guards/number.h"
 
 namespace magneto::capture {
@@ -55,8 +56,8 @@ constexpr std::string_view kDivmod = "builtins.divmod", kIndex = "_operator.inde
 Ref quotient_and_remainder(Capture& capture, PyObject* left, PyObject* right) {
   const int nonzero = PyObject_IsTrue(number_now(right));
   if (nonzero <= 0) return {};
-  Ref quotient = capture.unknown_operation(Arithmetic::FloorDivide, left, right);
-  Ref remainder = capture.unknown_operation(Arithmetic::Remainder, left, right);
+  Ref quotient = capture.numbers.unknown_operation(Arithmetic::FloorDivide, left, right);
+  Ref remainder = capture.numbers.unknown_operation(Arithmetic::Remainder, left, right);
   return quotient && remainder ? checked(PyTuple_Pack(2, quotient.get(), remainder.get())) : Ref();
 }
 
@@ -81,7 +82,7 @@ Ref number_function(Capture& capture, std::string_view name, const CallArgs& arg
   if (values.size() != 2) return {};
   if (name == kDivmod) return quotient_and_remainder(capture, values[0], values[1]);
   const auto row = std::ranges::find(kBinary, name, &BinaryRow::name);
-  return row == std::end(kBinary) ? Ref() : capture.unknown_operation(row->operation, values[0], values[1]);
+  return row == std::end(kBinary) ? Ref() : capture.numbers.unknown_operation(row->operation, values[0], values[1]);
 }
 
 }  // namespace magneto::capture

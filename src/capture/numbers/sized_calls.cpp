@@ -9,8 +9,14 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/interpreter/object_protocol.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/containers.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -46,7 +52,7 @@ bool has_sized_operator(std::string_view name) {
 // -- tensors of numbers ----------------------------------------------------------------------------------------------
 
 /// What stands in the lists that a tensor is to be made of.
-struct Numbers {
+struct NumberList {
   bool plain = true;  // ints and floats only
   bool floats = false;
   int64_t count = 0;
@@ -55,7 +61,7 @@ struct Numbers {
 /// Each is an operator of its own.
 constexpr int64_t kMostNumbers = 64;
 
-void add_numbers(PyObject* data, Numbers& numbers, int depth = 0) {
+void add_numbers(PyObject* data, NumberList& numbers, int depth = 0) {
   if (PyTuple_Check(data) || PyList_CheckExact(data)) {
     if (depth > 8 || PySequence_Fast_GET_SIZE(data) == 0) numbers.plain = false;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(data) && numbers.plain; ++i) {
@@ -91,10 +97,10 @@ bool takes_numbers(at::ScalarType dtype, bool floats) {
 
 Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, const CallArgs& args) {
   const size_t data = self ? 1 : 0;
-  if (args.positional() != data + 1) return capture.call_torch(function, args);
+  if (args.positional() != data + 1) return capture.torch.call_torch(function, args);
   PyObject* given = args.values[data];
-  const Ref contents = is_builtin_container(given) ? capture.resolve_deep(given) : Ref::borrow(given);
-  if (!holds_size(contents.get())) return capture.call_torch(function, args);
+  const Ref contents = is_builtin_container(given) ? capture.containers.resolve_deep(given) : Ref::borrow(given);
+  if (!holds_size(contents.get())) return capture.torch.call_torch(function, args);
   PyObject *dtype = Py_None, *device = Py_None;
   for (size_t i = args.positional(); i < args.values.size(); ++i) {
     PyObject *name = args.keyword(i), *value = args.values[i];
@@ -103,25 +109,26 @@ Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, cons
     } else if (name == MAGNETO_STR("device")) {
       device = value;
     } else if (value != Py_False && value != Py_None) {
-      return capture.call_torch(function, args);
+      return capture.torch.call_torch(function, args);
     }
   }
-  Numbers numbers;
+  NumberList numbers;
   add_numbers(contents.get(), numbers);
   std::vector<Py_ssize_t> lengths;
-  if (!numbers.plain || !is_regular(contents.get(), lengths)) return capture.call_torch(function, args);
+  if (!numbers.plain || !is_regular(contents.get(), lengths)) return capture.torch.call_torch(function, args);
   const bool has_dtype = THPDtype_Check(dtype);
   const at::ScalarType type = has_dtype        ? reinterpret_cast<THPDtype*>(dtype)->scalar_type
                               : self           ? unpack_tensor(self).scalar_type()
                               : numbers.floats ? c10::get_default_dtype_as_scalartype()
                                                : at::kLong;
-  if ((!has_dtype && dtype != Py_None) || !takes_numbers(type, numbers.floats) || !capture.makes_tensor_of_sizes()) {
-    return capture.call_torch(function, args);
+  if ((!has_dtype && dtype != Py_None) || !takes_numbers(type, numbers.floats) ||
+      !capture.symbols.makes_tensor_of_sizes()) {
+    return capture.torch.call_torch(function, args);
   }
   const Ref of_self = self && device == Py_None ? checked(PyObject_GetAttrString(self, "device")) : Ref();
   const Ref of_numbers = Ref::borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(type)));
-  return capture.call_polyfill("tensor_of_sizes",
-                               {{contents.get(), of_numbers.get(), of_self ? of_self.get() : device}});
+  return capture.calls.call_polyfill("tensor_of_sizes",
+                                     {{contents.get(), of_numbers.get(), of_self ? of_self.get() : device}});
 }
 
 namespace {
@@ -135,7 +142,7 @@ Ref handle_new_tensor(Capture& capture, const CallArgs& args) {
   static constinit Imported function("torch._C", "TensorBase.new_tensor");
   const bool has_self = !args.values.empty() && is_tensor(args.values[0]);
   return has_self ? tensor_of_numbers(capture, function.get(), args.values[0], args)
-                  : capture.call_torch(function.get(), args);
+                  : capture.torch.call_torch(function.get(), args);
 }
 
 // -- attention -------------------------------------------------------------------------------------------------------
@@ -146,9 +153,9 @@ Ref default_scale(Capture& capture, PyObject* query) {
   static PyObject* const one = PyFloat_FromDouble(1);
   const std::vector<shapes::Expr> sizes = capture.session->sizes_of(unpack_tensor(query));
   if (sizes.empty() || sizes.back().is_constant()) return {};
-  const Ref length = capture.size_number(sizes.back());
-  const Ref square_root = capture.unknown_function(root.get(), {{length.get()}});
-  return square_root ? capture.unknown_operation(Arithmetic::TrueDivide, one, square_root.get()) : Ref();
+  const Ref length = capture.symbols.size_number(sizes.back());
+  const Ref square_root = capture.numbers.unknown_function(root.get(), {{length.get()}});
+  return square_root ? capture.numbers.unknown_operation(Arithmetic::TrueDivide, one, square_root.get()) : Ref();
 }
 
 /// A scale that is the one which it has anyway: that it is so is assumed, and not which number it is.
@@ -161,10 +168,10 @@ Ref handle_attention(Capture& capture, const CallArgs& given) {
     if (args.keyword(i) != MAGNETO_STR("scale") || !is_symbolic_float(scale) || holder_of_float(scale)) continue;
     const Ref usual = default_scale(capture, args.values[0]);
     if (!usual || PyFloat_AsDouble(number_now(usual.get())) != PyFloat_AsDouble(number_now(scale))) continue;
-    const Ref same = capture.unknown_operation(Arithmetic::Equal, scale, usual.get());
-    if (same && capture.truth(same.get())) args.values[i] = Py_None;
+    const Ref same = capture.numbers.unknown_operation(Arithmetic::Equal, scale, usual.get());
+    if (same && capture.protocol.truth(same.get())) args.values[i] = Py_None;
   }
-  return capture.call_torch(function.get(), args);
+  return capture.torch.call_torch(function.get(), args);
 }
 
 /// Functions of PyTorch take a number for a list of equal ones, and None for an empty list; operators do not.

@@ -16,7 +16,12 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/interpreter/frames.h"
+#include "capture/numbers/numbers.h"
 #include "capture/numbers/places.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
 #include "fake/size_node.h"
 #include "graph/region.h"
 #include "graph/symbols.h"
@@ -30,6 +35,8 @@
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
+
+bool Symbols::makes_tensor_of_sizes() { return makes_tensors_of_sizes = !c.feedback.plain_sizes; }
 
 using guards::kMostSize;
 using guards::SizePlace;
@@ -115,53 +122,48 @@ bool is_asked_for(const char* variable, const std::string& name, bool several) {
 }  // namespace
 
 /// From here on what is assumed of sizes is noted with the user's line.
-void Capture::note_assumptions() {
-  session->use_symbols();
-  session->sizes().on_assume = [this](const shapes::Relation& relation) {
-    const bool checked = session->sizes().is_unbacked(relation.difference);
-    size_assumptions_.emplace_back(relation, user_line());
+void Symbols::note_assumptions() {
+  c.session->use_symbols();
+  c.session->sizes().on_assume = [this](const shapes::Relation& relation) {
+    const bool checked = c.session->sizes().is_unbacked(relation.difference);
+    size_assumptions_.emplace_back(relation, c.frames.user_line());
     const std::string text = shapes::text(relation);
     const bool closer = is_asked_for("TORCHDYNAMO_EXTENDED_DEBUG_GUARD_ADDED", text, false);
-    size_log_.push_back("eval " + text + (checked ? " [checked in each run] " : " [guard added] ") +
-                        size_assumptions_.back().second +
-                        (closer ? stack_below(frame)
-                                : ", for more info run with TORCHDYNAMO_EXTENDED_DEBUG_GUARD_ADDED=\"" + text + "\""));
+    size_log.push_back("eval " + text + (checked ? " [checked in each run] " : " [guard added] ") +
+                       size_assumptions_.back().second +
+                       (closer ? stack_below(c.frame)
+                               : ", for more info run with TORCHDYNAMO_EXTENDED_DEBUG_GUARD_ADDED=\"" + text + "\""));
   };
 }
 
-Expr Capture::symbol_at(const SizePlace& place, int64_t now, shapes::Range range) {
-  shapes::Environment& environment = session->sizes();
-  if (sizes_.symbols.empty()) note_assumptions();
+Expr Symbols::symbol_at(const SizePlace& place, int64_t now, shapes::Range range) {
+  shapes::Environment& environment = c.session->sizes();
+  if (assumed.symbols.empty()) note_assumptions();
   const Expr symbol = environment.symbol(now, range);
-  sizes_.symbols.push_back({symbol.id(), place, range});
+  assumed.symbols.push_back({symbol.id(), place, range});
   const auto bound = [](int64_t number) {
     return number >= kMostSize ? "int_oo" : number == INT64_MIN ? "-int_oo" : std::to_string(number);
   };
   const std::string name = shapes::text(symbol);
   const bool closer = is_asked_for("TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL", name, true);
-  size_log_.push_back("create_symbol " + name + " = " + std::to_string(now) + " for " + place.name() + " [" +
-                      bound(range.low) + ", " + bound(range.high) + "] " + user_line() + kWhy +
-                      (closer ? stack_below(frame)
-                              : ", for more info run with TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL=\"" + name + "\""));
+  size_log.push_back("create_symbol " + name + " = " + std::to_string(now) + " for " + place.name() + " [" +
+                     bound(range.low) + ", " + bound(range.high) + "] " + c.frames.user_line() + kWhy +
+                     (closer ? stack_below(c.frame)
+                             : ", for more info run with TORCHDYNAMO_EXTENDED_DEBUG_CREATE_SYMBOL=\"" + name + "\""));
   return symbol;
 }
 
-Expr Capture::symbol_of_number(const Source* source, int64_t now) {
+Expr Symbols::symbol_of_number(const Source* source, int64_t now) {
   const SizePlace place{source, SizePlace::Kind::Number, 0};
-  const auto known = std::ranges::find(sizes_.symbols, place, &guards::SizeAssumptions::Symbol::place);
-  if (known != sizes_.symbols.end()) return Expr::symbol(known->id);
+  const auto known = std::ranges::find(assumed.symbols, place, &guards::SizeAssumptions::Symbol::place);
+  if (known != assumed.symbols.end()) return Expr::symbol(known->id);
   const Expr symbol = symbol_at(place, now, {});
-  say_why(size_log_.back(), change_text(memory_, place_of(source)));
+  say_why(size_log.back(), change_text(c.feedback, place_of(source)));
   return symbol;
 }
 
-std::string Capture::user_line() const {
-  const std::string place = user_place();
-  return place.empty() ? place : "at " + place;
-}
-
-std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
-  if (memory_.needs_all || is_module_state(raw, source)) return {};
+std::vector<Expr> Symbols::symbolic_sizes(PyObject* raw, const Source* source) {
+  if (c.feedback.needs_all || is_module_state(raw, source)) return {};
   const at::Tensor& tensor = unpack_tensor(raw);
   const Marks marks(raw);
   std::vector<Expr> sizes;
@@ -170,7 +172,7 @@ std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
     const int64_t now = tensor.size(dim);
     Expr size = now;
     const std::string what = ".size()[" + std::to_string(dim) + "]";
-    const bool changes = has_changed(source, checked(PyLong_FromLongLong(now)).get(), what.c_str());
+    const bool changes = c.numbers.has_changed(source, checked(PyLong_FromLongLong(now)).get(), what.c_str());
     const Ref number = checked(PyLong_FromLongLong(dim));
     const bool required = marks.has("_dynamo_dynamic_indices", number.get());
     const bool marked = required || marks.has("_dynamo_weak_dynamic_indices", number.get());
@@ -178,31 +180,32 @@ std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
       any = true;
       const SizePlace place{source, SizePlace::Kind::Size, static_cast<int32_t>(dim)};
       note_assumptions();
-      size = session->make_unbacked(now, {0, kMostSize}, place.name() + ", which is marked as unbacked");
-      sizes_.symbols.push_back({size.id(), place, {0, kMostSize}});
+      size = c.session->make_unbacked(now, {0, kMostSize}, place.name() + ", which is marked as unbacked");
+      assumed.symbols.push_back({size.id(), place, {0, kMostSize}});
       sizes.push_back(size);
       continue;
     }
-    const bool by_itself = dynamic == Dynamic::Always || (changes && dynamic == Dynamic::Automatic);
+    const bool by_itself = c.options.dynamic == Dynamic::Always || (changes && c.options.dynamic == Dynamic::Automatic);
     if (now > 1 && (marked || by_itself) && !marks.has("_dynamo_static_indices", number.get())) {
       any = true;
       const SizePlace place{source, SizePlace::Kind::Size, static_cast<int32_t>(dim)};
-      const auto known = required || !use_duck_shape ? duck_sizes_.end() : duck_sizes_.find(now);
+      const auto known = required || !c.options.use_duck_shape ? duck_sizes_.end() : duck_sizes_.find(now);
       if (known != duck_sizes_.end()) {
         size = known->second;
-        sizes_.same.push_back({place, size});
+        assumed.same.push_back({place, size});
       } else {
         const shapes::Range range = marks.range(number.get());
         if (now < range.low || now > range.high) {
-          violation_ = place.name() + " was marked as lying in [" + std::to_string(range.low) + ", " +
-                       std::to_string(range.high) + "], and is " + std::to_string(now);
+          violation = place.name() + " was marked as lying in [" + std::to_string(range.low) + ", " +
+                      std::to_string(range.high) + "], and is " + std::to_string(now);
         }
-        const std::string why = required                     ? "marked by mark_dynamic"
-                                : marked                     ? "marked by maybe_mark_dynamic"
-                                : dynamic == Dynamic::Always ? "dynamic=True"
-                                                             : change_text(memory_, place_of(source) + what);
+        const std::string why = required ? "marked by mark_dynamic"
+                                : marked ? "marked by maybe_mark_dynamic"
+                                : c.options.dynamic == Dynamic::Always
+                                    ? "dynamic=True"
+                                    : change_text(c.feedback, place_of(source) + what);
         size = symbol_at(place, now, range);
-        say_why(size_log_.back(), why);
+        say_why(size_log.back(), why);
         if (!required) duck_sizes_.emplace(now, size);
         if (required) required_.push_back({place, size});
       }
@@ -212,27 +215,27 @@ std::vector<Expr> Capture::symbolic_sizes(PyObject* raw, const Source* source) {
   return any ? sizes : std::vector<Expr>{};
 }
 
-void Capture::guard_symbolic(const Source* source, PyObject* raw, const std::vector<Expr>& sizes,
+void Symbols::guard_symbolic(const Source* source, PyObject* raw, const std::vector<Expr>& sizes,
                              const std::vector<Expr>& strides) {
   std::vector<bool> free_sizes, free_strides;
   for (size_t dim = 0; dim < sizes.size(); ++dim) {
     free_sizes.push_back(!sizes[dim].is_constant());
     free_strides.push_back(!strides[dim].is_constant());
     if (strides[dim].is_constant()) continue;
-    sizes_.same.push_back({{source, SizePlace::Kind::Stride, static_cast<int32_t>(dim)}, strides[dim]});
+    assumed.same.push_back({{source, SizePlace::Kind::Stride, static_cast<int32_t>(dim)}, strides[dim]});
   }
-  guards.tensor(source, raw, std::move(free_sizes), std::move(free_strides));
+  c.guards.tensor(source, raw, std::move(free_sizes), std::move(free_strides));
 }
 
-const Source* Capture::source_of_size(Expr size) {
+const Source* Symbols::source_of_size(Expr size) {
   using guards::Arithmetic;
-  size = session->sizes().original(size);
-  const auto number = [&](int64_t value) { return sources.constant(checked(PyLong_FromLongLong(value)).get()); };
+  size = c.session->sizes().original(size);
+  const auto number = [&](int64_t value) { return c.sources.constant(checked(PyLong_FromLongLong(value)).get()); };
   const auto all = [&](Arithmetic operation) {
     const Source* result = nullptr;
     for (const Expr operand : size.operands()) {
       const Source* next = source_of_size(operand);
-      result = result ? sources.number(operation, result, next) : next;
+      result = result ? c.sources.number(operation, result, next) : next;
     }
     return result;
   };
@@ -240,19 +243,19 @@ const Source* Capture::source_of_size(Expr size) {
     case ExprKind::Constant:
       return number(size.number());
     case ExprKind::Symbol: {
-      const auto symbol = std::ranges::find(sizes_.symbols, size.id(), &guards::SizeAssumptions::Symbol::id);
+      const auto symbol = std::ranges::find(assumed.symbols, size.id(), &guards::SizeAssumptions::Symbol::id);
       const SizePlace& place = symbol->place;
-      return place.kind == SizePlace::Kind::Number ? place.source : sources.size(place.source, place.dim);
+      return place.kind == SizePlace::Kind::Number ? place.source : c.sources.size(place.source, place.dim);
     }
     case ExprKind::Sum: {
       const Source* total = nullptr;
       for (size_t i = 0; i < size.operands().size(); ++i) {
         const Source* term = source_of_size(size.operands()[i]);
         const int64_t factor = size.coefficients()[i];
-        if (factor != 1) term = sources.number(Arithmetic::Multiply, term, number(factor));
-        total = total ? sources.number(Arithmetic::Add, total, term) : term;
+        if (factor != 1) term = c.sources.number(Arithmetic::Multiply, term, number(factor));
+        total = total ? c.sources.number(Arithmetic::Add, total, term) : term;
       }
-      return size.number() == 0 ? total : sources.number(Arithmetic::Add, total, number(size.number()));
+      return size.number() == 0 ? total : c.sources.number(Arithmetic::Add, total, number(size.number()));
     }
     case ExprKind::Product:
       return all(Arithmetic::Multiply);
@@ -324,9 +327,9 @@ Ref slice_of_shape(PyObject* shape, PyObject* slice) {
   return shape_of_items(checked(PyTuple_Type.tp_as_mapping->mp_subscript(shape, slice)).get());
 }
 
-Ref Capture::shape_of(const at::Tensor& tensor) {
+Ref Symbols::shape_of(const at::Tensor& tensor) {
   if (!fake::is_fake(tensor)) return {};
-  const std::vector<Expr> sizes = session->sizes_of(tensor);
+  const std::vector<Expr> sizes = c.session->sizes_of(tensor);
   if (std::ranges::all_of(sizes, [](Expr size) { return size.is_constant(); })) return {};
   Ref items = checked(PyTuple_New(static_cast<Py_ssize_t>(sizes.size())));
   for (size_t i = 0; i < sizes.size(); ++i) PyTuple_SET_ITEM(items.get(), i, size_number(sizes[i]).release());
@@ -404,38 +407,38 @@ std::optional<Expr> symint_value(PyObject* object) {
   return fake::expr_of(c10::SymInt(py::cast<c10::SymNode>(py::handle(node.get()))));
 }
 
-Ref Capture::with_symints(PyObject* object) {
+Ref Symbols::with_symints(PyObject* object) {
   return with_converted(object, [&](PyObject* number) -> Ref {
     if (is_symbolic_float(number)) {
-      const Ref holder = beside_tensor(number);
+      const Ref holder = c.numbers.beside_tensor(number);
       const double now = PyFloat_AS_DOUBLE(number_now(number));
-      return symfloat_object(session->symfloat(unpack_tensor(holder.get()), now));
+      return symfloat_object(c.session->symfloat(unpack_tensor(holder.get()), now));
     }
-    const Expr size = session->sizes().simplified(*size_of_number(number));
+    const Expr size = c.session->sizes().simplified(*size_of_number(number));
     if (size.is_constant()) return checked(PyLong_FromLongLong(size.number()));
-    return symint_object(session->symint(size));
+    return symint_object(c.session->symint(size));
   });
 }
 
 /// Lists of sizes, which were made for the call, hold plain numbers afterwards: some functions look no further.
-bool Capture::fix_sizes(std::span<PyObject* const> args) {
+bool Symbols::fix_sizes(std::span<PyObject* const> args) {
   bool found = false;
-  const auto is_fixed = [&](Expr size) { return session->sizes().simplified(size).is_constant(); };
+  const auto is_fixed = [&](Expr size) { return c.session->sizes().simplified(size).is_constant(); };
   const std::function<void(PyObject*, int)> fix = [&](PyObject* arg, int depth) {
     if (is_fake_tensor(arg)) {
       const at::Tensor& tensor = unpack_tensor(arg);
       // Fixed in vain, they would be fixed again for ever.
-      found |= session->fix_sizes(tensor) && std::ranges::all_of(session->sizes_of(tensor), is_fixed);
+      found |= c.session->fix_sizes(tensor) && std::ranges::all_of(c.session->sizes_of(tensor), is_fixed);
     } else if (const auto size = symint_value(arg)) {
       const bool was_fixed = is_fixed(*size);
-      session->sizes().specialise(*size);
+      c.session->sizes().specialise(*size);
       found |= !was_fixed && is_fixed(*size);
     } else if (depth < 8 && (PyTuple_Check(arg) || PyList_Check(arg))) {
       for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arg); ++i) {
         PyObject*& item = PySequence_Fast_ITEMS(arg)[i];
         fix(item, depth + 1);
         const auto size = symint_value(item);
-        const Expr number = size ? session->sizes().simplified(*size) : Expr();
+        const Expr number = size ? c.session->sizes().simplified(*size) : Expr();
         if (size && number.is_constant()) Py_SETREF(item, checked(PyLong_FromLongLong(number.number())).release());
       }
     }
@@ -444,7 +447,7 @@ bool Capture::fix_sizes(std::span<PyObject* const> args) {
   return found;
 }
 
-Ref Capture::with_size_numbers(PyObject* result) {
+Ref Symbols::with_size_numbers(PyObject* result) {
   static constinit Imported sym_float("torch", "SymFloat"), sym_bool("torch", "SymBool");
   PyTypeObject* type = Py_TYPE(result);
   if (const auto size = symint_value(result)) return size_number(*size);
@@ -467,31 +470,31 @@ Ref Capture::with_size_numbers(PyObject* result) {
   return shape ? shape_of_items(made.get()) : made;
 }
 
-Ref Capture::with_known_sizes(PyObject* object) {
-  return with_converted(object, [&](PyObject* number) { return known(number); });
+Ref Symbols::with_known_sizes(PyObject* object) {
+  return with_converted(object, [&](PyObject* number) { return c.numbers.known(number); });
 }
 
 /// A size that was marked as dynamic, and that the program forces to one value: where it does so.
-void Capture::check_required_sizes() {
-  shapes::Environment& environment = session->sizes();
+void Symbols::check_required_sizes() {
+  shapes::Environment& environment = c.session->sizes();
   for (const auto& [place, size] : required_) {
     const Expr now = environment.simplified(size);
-    if (!now.is_constant() || !violation_.empty()) continue;
-    violation_ = place.name() + " was marked as dynamic, but the program is valid for the size " +
-                 std::to_string(now.number()) + " alone";
+    if (!now.is_constant() || !violation.empty()) continue;
+    violation = place.name() + " was marked as dynamic, but the program is valid for the size " +
+                std::to_string(now.number()) + " alone";
     for (const auto& [relation, line] : size_assumptions_) {
       if (relation.kind != shapes::Relation::Kind::Zero || !shapes::depends_on(relation.difference, size)) continue;
-      violation_ += ": it needs " + guards::in_places(shapes::condition(relation), sizes_) + " " + line;
+      violation += ": it needs " + guards::in_places(shapes::condition(relation), assumed) + " " + line;
       break;
     }
-    violation_ += ". Take the mark away, use maybe_mark_dynamic, or change that line.";
+    violation += ". Take the mark away, use maybe_mark_dynamic, or change that line.";
   }
 }
 
-void Capture::finish_sizes() {
-  if (sizes_.empty() && graph.symbols.empty()) return;
+void Symbols::finish_sizes() {
+  if (assumed.empty() && c.graph.symbols.empty()) return;
   check_required_sizes();
-  shapes::Environment& environment = session->sizes();
+  shapes::Environment& environment = c.session->sizes();
   environment.on_assume = nullptr;
   const auto final_form = [&](Expr size) { return environment.original(environment.simplified(size)); };
   std::set<int32_t> used;
@@ -505,26 +508,27 @@ void Capture::finish_sizes() {
     });
     graph::fold_numbers(part);
   };
-  finish(graph);
-  for (const auto& region : regions_) finish(region->graph);
-  std::erase_if(graph.symbols, [&](const auto& symbol) { return !used.count(symbol.symbol); });
-  for (const auto& symbol : sizes_.symbols) {
+  finish(c.graph);
+  for (const auto& region : c.torch.regions) finish(region->graph);
+  std::erase_if(c.graph.symbols, [&](const auto& symbol) { return !used.count(symbol.symbol); });
+  for (const auto& symbol : assumed.symbols) {
     if (!used.count(symbol.id)) continue;
     const Expr expr = Expr::symbol(symbol.id);
     const shapes::Range range = environment.range(environment.simplified(expr));
     const int64_t hint = environment.example(expr);
     if (symbol.place.kind == SizePlace::Kind::Number) {
-      Ref input = beside_tensor(unknown_numbers_.at(symbol.place.source).get());
-      graph.symbols.push_back({symbol.id, session->value_of(unpack_tensor(input.get())), -1, range, hint});
+      Ref input = c.numbers.beside_tensor(c.numbers.unknown_numbers.at(symbol.place.source).get());
+      c.graph.symbols.push_back({symbol.id, c.session->value_of(unpack_tensor(input.get())), -1, range, hint});
       continue;
     }
-    const auto input = std::ranges::find_if(
-        inputs_, [&](const auto& each) { return each.second.source == symbol.place.source && !each.second.number; });
-    graph.symbols.push_back({symbol.id, input->first, symbol.place.dim, range, hint});
+    const auto input = std::ranges::find_if(c.tensors.inputs, [&](const auto& each) {
+      return each.second.source == symbol.place.source && !each.second.number;
+    });
+    c.graph.symbols.push_back({symbol.id, input->first, symbol.place.dim, range, hint});
   }
-  graph::close_regions(graph, regions_);
-  if (sizes_.empty()) return;
-  guards::SizeAssumptions assumptions = std::move(sizes_);
+  graph::close_regions(c.graph, c.torch.regions);
+  if (assumed.empty()) return;
+  guards::SizeAssumptions assumptions = std::move(assumed);
   for (auto& same : assumptions.same) same.is = final_form(same.is);
   assumptions.relations = environment.guards();
   std::vector<std::string> places;
@@ -533,13 +537,13 @@ void Capture::finish_sizes() {
     const bool known = noted != size_assumptions_.end() && noted->second.starts_with("at ");
     places.push_back(known ? noted->second.substr(3) : "");
   }
-  note_size_places(guards, std::move(places));
-  for (const std::string& op : session->counters.specialised_ops) {
-    size_log_.push_back("specialise " + op + " has no symbolic rule for what it was given: those sizes are constants");
+  note_size_places(c.guards, std::move(places));
+  for (const std::string& op : c.session->counters.specialised_ops) {
+    size_log.push_back("specialise " + op + " has no symbolic rule for what it was given: those sizes are constants");
   }
-  size_log_.push_back("produce_guards");
-  for (const std::string& line : assumptions.lines()) size_log_.push_back(line);
-  guards.sizes(std::move(assumptions));
+  size_log.push_back("produce_guards");
+  for (const std::string& line : assumptions.lines()) size_log.push_back(line);
+  c.guards.sizes(std::move(assumptions));
 }
 
 }  // namespace magneto::capture

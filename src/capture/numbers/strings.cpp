@@ -4,11 +4,17 @@
 // on behind the segment's end, the segment is captured again with a copy of the value, of which the run makes the text;
 // where the program reads it before, the segment ends where the text is made.
 
+#include "capture/numbers/strings.h"
+
 #include <algorithm>
 #include <string_view>
 
+#include "capture/calls/calls.h"
 #include "capture/capture.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
 #include "capture/world/modules.h"
+#include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "support/tensor_object.h"
 
@@ -23,7 +29,7 @@ Ref sample_of_text(Capture& capture, PyObject* value) {
     return {};
   }
   for (PyObject* name : {MAGNETO_STR("__format__"), MAGNETO_STR("__repr__"), MAGNETO_STR("__str__")}) {
-    PyObject* method = capture.type_lookup(Py_TYPE(value), name);
+    PyObject* method = capture.attributes.type_lookup(Py_TYPE(value), name);
     if (method != lookup_in_type(reinterpret_cast<PyTypeObject*>(tensor_class()), name)) return {};
     if (is_function_beside(method, "torch._tensor")) return {};
   }
@@ -47,30 +53,30 @@ bool makes_text_of_copy(PyObject* value) {
 
 }  // namespace
 
-Ref Capture::unknown_text(SymbolicString text) {
+Ref Strings::unknown_text(SymbolicString text) {
   Ref stand_in = make_symbolic_string();
-  texts_.emplace(stand_in.get(), std::move(text));
-  keep(stand_in);
+  made.emplace(stand_in.get(), std::move(text));
+  c.world.keep(stand_in);
   return stand_in;
 }
 
-SpecializationFeedback::Text* Capture::demand_string() {
+SpecializationFeedback::Text* Strings::demand_string() {
   static SpecializationFeedback::Text nothing = SpecializationFeedback::Text::Dropped;
-  if (!frame || memory_.needs_all) return nullptr;
-  const auto wish = memory_.texts.find({frame->info->code, frame->pc});
-  return wish == memory_.texts.end()                          ? &nothing
+  if (!c.frame || c.feedback.needs_all) return nullptr;
+  const auto wish = c.feedback.texts.find({c.frame->info->code, c.frame->pc});
+  return wish == c.feedback.texts.end()                       ? &nothing
          : wish->second == SpecializationFeedback::Text::Read ? nullptr
                                                               : &wish->second;
 }
 
-Ref Capture::text_of_data(PyObject* value, PyObject* format, PyObject* function) {
+Ref Strings::text_of_data(PyObject* value, PyObject* format, PyObject* function) {
   if (!is_tensor(value) && !is_unknown_number(value)) return {};
-  if (is_overridden({&value, 1})) side_exit(BreakReason::DataDependentValue, "the text of a tensor");
+  if (c.torch.is_overridden({&value, 1})) c.side_exit(BreakReason::DataDependentValue, "the text of a tensor");
   if (format && (!PyUnicode_CheckExact(format) || asks_for_character(format))) return {};
   const SpecializationFeedback::Text* wish = demand_string();
   if (!wish) return {};
   if (is_symbolic_string(value) && (!format || PyUnicode_GET_LENGTH(format) == 0)) return Ref::borrow(value);
-  const Ref sample = sample_of_text(*this, value);
+  const Ref sample = sample_of_text(c, value);
   if (!sample) return {};
   Ref text = Ref::steal(PyObject_Format(sample.get(), format));
   if (!text) {  // what the program raises
@@ -81,18 +87,18 @@ Ref Capture::text_of_data(PyObject* value, PyObject* format, PyObject* function)
   if (*wish == SpecializationFeedback::Text::Forwarded) {
     if (is_symbolic_string(value) || !makes_text_of_copy(value)) return {};
     static PyObject* const clone = PyObject_GetAttrString(tensor_class(), "clone");
-    if (is_tensor(value)) copy = call(clone, {value});
+    if (is_tensor(value)) copy = c.calls.call(clone, {value});
   }
   static PyObject* const plain = PyDict_GetItemString(PyEval_GetBuiltins(), "format");
   return unknown_text(
-      {{{copy, Ref::borrow(function ? function : plain), Ref::borrow(format)}}, {{frame->info->code, frame->pc}}});
+      {{{copy, Ref::borrow(function ? function : plain), Ref::borrow(format)}}, {{c.frame->info->code, c.frame->pc}}});
 }
 
-Ref Capture::join_texts(std::span<PyObject* const> parts) {
+Ref Strings::join_texts(std::span<PyObject* const> parts) {
   SymbolicString joined;
   for (PyObject* part : parts) {
-    const auto unknown = texts_.find(part);
-    if (unknown == texts_.end()) {
+    const auto unknown = made.find(part);
+    if (unknown == made.end()) {
       joined.parts.push_back({Ref::borrow(part), {}, {}});
       continue;
     }
@@ -105,16 +111,16 @@ Ref Capture::join_texts(std::span<PyObject* const> parts) {
   return checked(join_strings(empty.get(), parts.data(), static_cast<Py_ssize_t>(parts.size())));
 }
 
-void Capture::need_text(PyObject* text) {
-  for (const BreakSite& site : texts_.at(text).sites) memory_.texts[site] = SpecializationFeedback::Text::Read;
+void Strings::need_text(PyObject* text) {
+  for (const BreakSite& site : made.at(text).sites) c.feedback.texts[site] = SpecializationFeedback::Text::Read;
   throw Retry{};
 }
 
-const std::vector<StringPart>& Capture::parts_to_hand_on(PyObject* text) {
-  const SymbolicString& unknown = texts_.at(text);
+const std::vector<StringPart>& Strings::parts_to_hand_on(PyObject* text) {
+  const SymbolicString& unknown = made.at(text);
   bool again = false;
   for (const BreakSite& site : unknown.sites)
-    again |= memory_.texts.try_emplace(site, SpecializationFeedback::Text::Forwarded).second;
+    again |= c.feedback.texts.try_emplace(site, SpecializationFeedback::Text::Forwarded).second;
   if (again) throw Retry{};
   return unknown.parts;
 }

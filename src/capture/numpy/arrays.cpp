@@ -18,7 +18,16 @@
 #include <span>
 #include <string_view>
 
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
+#include "capture/exits/exit_builder.h"
+#include "capture/interpreter/errors.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numpy/numpy_capture.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "guards/array.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
@@ -41,7 +50,7 @@ void dealloc(PyObject* self) {
 
 /// C code looks at one, past all that refuses it first.
 void look() {
-  if (Capture* capture = Capture::current()) return capture->array_is_read();
+  if (Capture* capture = Capture::current()) return capture->numpy.array_is_read();
   PyErr_SetString(PyExc_RuntimeError, "an array's value was asked for while no capture ran");
 }
 
@@ -57,11 +66,11 @@ PyObject* look_item(PyObject* array, Py_ssize_t index) {
   if (index >= PyObject_Size(stand_in_of(array).sample)) return PyErr_SetNone(PyExc_IndexError), nullptr;
   try {
     if (index >= most) capture->side_exit(BreakReason::OpaqueIterator, "a long array is iterated over");
-    return capture->numpy_item(array, checked(PyLong_FromSsize_t(index)).get()).release();
+    return capture->numpy.item(array, checked(PyLong_FromSsize_t(index)).get()).release();
   } catch (const PythonError&) {
     return nullptr;
   } catch (...) {
-    return capture->interrupt_c_code(std::current_exception());
+    return capture->errors.interrupt_c_code(std::current_exception());
   }
 }
 int look_truth(PyObject*) { return look(), -1; }
@@ -136,7 +145,7 @@ Ref make_stand_in(Ref tensor, Ref sample, PyObject* maker, Ref parents) {
   made->parents = parents.release();
   made->exposed = false;
   auto* object = reinterpret_cast<PyObject*>(made);
-  Capture::current()->note_allocation_site(object);
+  Capture::current()->exits.note_allocation_site(object);
   return Ref::steal(object);
 }
 
@@ -181,25 +190,26 @@ PyObject* sample_of(PyObject* object) {
   return is_array_stand_in(object) ? stand_in_of(object).sample : number_now(object);
 }
 
-void Capture::array_is_read() {
-  interrupt_c_code(sticky_ ? sticky_
-                           : std::make_exception_ptr(restart_before(*frame, "C code reads an array of NumPy")));
+void NumpyCapture::array_is_read() {
+  c.errors.interrupt_c_code(
+      c.errors.sticky ? c.errors.sticky
+                      : std::make_exception_ptr(c.exits.restart_before(*c.frame, "C code reads an array of NumPy")));
 }
 
-Ref Capture::array_stand_in(PyObject* value) {
+Ref NumpyCapture::stand_in_for(PyObject* value) {
   if (is_array_stand_in(value)) return Ref::borrow(value);
   Ref& known = arrays_[value];
   if (known) return known;
-  const Source* source = source_of(value);
+  const Source* source = c.world.source_of(value);
   Ref layout = source ? guards::layout_of(value) : Ref();
-  if (!layout) side_exit(BreakReason::OpaqueObject, "an array is used whose memory no tensor can show");
-  guards.array(source, layout.get());
+  if (!layout) c.side_exit(BreakReason::OpaqueObject, "an array is used whose memory no tensor can show");
+  c.guards.array(source, layout.get());
   const at::Tensor real = guards::tensor_of_array(value);
   Ref real_object = checked(tensor_object(real));
-  const at::Tensor fake = session->make_input(real, source->name());
+  const at::Tensor fake = c.session->make_input(real, source->name());
   Ref tensor = checked(tensor_object(fake));
-  inputs_[session->value_of(fake)] = {real_object, source, /*number=*/false, /*array=*/true};
-  fake_of_[real_object.get()] = tensor;
+  c.tensors.inputs[c.session->value_of(fake)] = {real_object, source, /*number=*/false, /*array=*/true};
+  c.tensors.fake_of[real_object.get()] = tensor;
   Ref sample = sample_like(real, is_writable(value));
   return known = make_stand_in(std::move(tensor), std::move(sample), nullptr, checked(PyTuple_Pack(1, value)));
 }
@@ -257,23 +267,23 @@ bool is_mask(PyObject* stand_in) { return tensor_of(stand_in).scalar_type() == a
 
 }  // namespace
 
-bool Capture::write_numpy(PyObject* given, NumpyCall& call, bool arrays) {
-  const Ref known_value = known(given);
+bool NumpyCapture::write_argument(PyObject* given, NumpyCall& call, bool arrays) {
+  const Ref known_value = c.numbers.known(given);
   PyObject* value = known_value.get();
   if (is_array(value)) {
     if (!arrays) return false;
     call.text += "a" + std::to_string(call.arrays.size());
-    Ref array = array_stand_in(value);
+    Ref array = stand_in_for(value);
     if (stand_in_of(array.get()).is_number) call.text += "[()]";
     call.arrays.push_back(Ref::borrow(value));
     return true;
   }
   if (PyTuple_CheckExact(value) || PyList_CheckExact(value)) {
-    Ref items = resolve(value);
+    Ref items = c.containers.resolve(value);
     const bool tuple = PyTuple_CheckExact(value);
     call.text += tuple ? "(" : "[";
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items.get()); ++i) {
-      if (!write_numpy(PySequence_Fast_GET_ITEM(items.get(), i), call, arrays)) return false;
+      if (!write_argument(PySequence_Fast_GET_ITEM(items.get(), i), call, arrays)) return false;
       call.text += ", ";
     }
     call.text += tuple ? ")" : "]";
@@ -283,13 +293,13 @@ bool Capture::write_numpy(PyObject* given, NumpyCall& call, bool arrays) {
     const auto* slice = reinterpret_cast<PySliceObject*>(value);
     call.text += "slice(";
     for (PyObject* part : {slice->start, slice->stop, slice->step}) {
-      if (!write_numpy(part, call, /*arrays=*/false)) return false;
+      if (!write_argument(part, call, /*arrays=*/false)) return false;
       call.text += ", ";
     }
     call.text += ")";
     return true;
   }
-  if (is_tensor(value) || is_opaque(value)) return false;
+  if (is_tensor(value) || c.world.is_opaque(value)) return false;
   const std::string text = constant_text(value);
   call.text += text;
   return !text.empty();
@@ -321,32 +331,32 @@ Ref list_of_ints(at::IntArrayRef numbers) {
 
 }  // namespace
 
-Ref Capture::call_numpy(const NumpyCall& call) {
+Ref NumpyCapture::run(const NumpyCall& call) {
   static constinit Imported sample("magneto._numpy", "sample"), as_array("numpy", "asarray");
   std::vector<Ref> samples;
   PyObject* function = nullptr;
   Ref result;
   for (const Ref& array : call.arrays) {
-    Ref stand_in = array_stand_in(array.get());
+    Ref stand_in = stand_in_for(array.get());
     samples.push_back(checked(PyObject_CallOneArg(as_array.get(), stand_in_of(stand_in.get()).sample)));
   }
-  run_suspended([&] {
+  c.run_suspended([&] {
     function = runtime::numpy_function(call.text, call.arrays.size());
     std::vector<PyObject*> args = {function};
     for (const Ref& array : samples) args.push_back(array.get());
     result = Ref::steal(PyObject_Vectorcall(sample.get(), args.data(), args.size(), nullptr));
   });
   if (!result) {
-    check_interrupt();
+    c.errors.check_interrupt();
     PyErr_Clear();
-    side_exit(BreakReason::OpaqueCall, "NumPy raises or warns: " + call.text);
+    c.side_exit(BreakReason::OpaqueCall, "NumPy raises or warns: " + call.text);
   }
-  return numpy_result(call, function, result.get(), samples);
+  return result_of(call, function, result.get(), samples);
 }
 
-Ref Capture::numpy_result(const NumpyCall& call, PyObject* function, PyObject* result,
-                          const std::vector<Ref>& samples) {
-  const auto refuse = [&](const char* why) { side_exit(BreakReason::OpaqueCall, why + (": " + call.text)); };
+Ref NumpyCapture::result_of(const NumpyCall& call, PyObject* function, PyObject* result,
+                            const std::vector<Ref>& samples) {
+  const auto refuse = [&](const char* why) { c.side_exit(BreakReason::OpaqueCall, why + (": " + call.text)); };
   for (size_t i = 0; i < samples.size(); ++i) {
     if (result == samples[i].get() && guards::is_array(sample_of(call.arrays[i].get()))) return call.arrays[i];
   }
@@ -354,8 +364,8 @@ Ref Capture::numpy_result(const NumpyCall& call, PyObject* function, PyObject* r
     Ref items = checked(PyList_New(0));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); ++i) {
       NumpyCall part{"(" + call.text + ")[" + std::to_string(i) + "]", call.arrays};
-      Ref item = numpy_result(part, runtime::numpy_function(part.text, part.arrays.size()),
-                              PySequence_Fast_GET_ITEM(result, i), samples);
+      Ref item = result_of(part, runtime::numpy_function(part.text, part.arrays.size()),
+                           PySequence_Fast_GET_ITEM(result, i), samples);
       if (PyList_Append(items.get(), item.get()) < 0) throw PythonError{};
     }
     return PyTuple_CheckExact(result) ? checked(PyList_AsTuple(items.get())) : items;
@@ -370,12 +380,12 @@ Ref Capture::numpy_result(const NumpyCall& call, PyObject* function, PyObject* r
   for (size_t i = 0; i < samples.size(); ++i) {
     const auto offset = offset_in(array.get(), samples[i].get());
     if (!offset) continue;
-    const at::Tensor& of = tensor_of(array_stand_in(call.arrays[i].get()).get());
+    const at::Tensor& of = tensor_of(stand_in_for(call.arrays[i].get()).get());
     if (call.arrays.size() != 1 || of.scalar_type() != like.scalar_type()) refuse("NumPy gives a view");
     static constinit Imported view("torch", "ops.magneto.view_as.default");
     Ref start = checked(PyLong_FromLongLong(*offset)), base = checked(tensor_object(of));
     CallArgs args{{base.get(), sizes.get(), strides.get(), start.get()}};
-    return make_stand_in(call_torch(view.get(), args), std::move(array), function,
+    return make_stand_in(c.torch.call_torch(view.get(), args), std::move(array), function,
                          checked(PyTuple_Pack(1, call.arrays[0].get())));
   }
   static constinit Imported operation("torch", "ops.magneto.numpy.default");
@@ -383,12 +393,12 @@ Ref Capture::numpy_result(const NumpyCall& call, PyObject* function, PyObject* r
   static PyObject* const number_maker = function_of(runtime::kNumberOfTensor);
   Ref text = checked(PyUnicode_FromString(call.text.c_str())), operands = checked(PyList_New(0));
   for (const Ref& value : call.arrays) {
-    Ref stand_in = array_stand_in(value.get());
+    Ref stand_in = stand_in_for(value.get());
     if (PyList_Append(operands.get(), stand_in_of(stand_in.get()).tensor) < 0) throw PythonError{};
   }
   CallArgs args{{text.get(), operands.get(), sizes.get(), strides.get(),
                  reinterpret_cast<PyObject*>(torch::getTHPDtype(like.scalar_type()))}};
-  Ref tensor = call_torch(operation.get(), args);
+  Ref tensor = c.torch.call_torch(operation.get(), args);
   Ref parents = checked(PyTuple_Pack(1, tensor.get()));
   Ref made = make_stand_in(std::move(tensor), number ? Ref::borrow(result) : std::move(array),
                            number ? number_maker : array_maker, std::move(parents));
@@ -488,13 +498,13 @@ bool is_number_class(PyObject* callable) {
 
 }  // namespace
 
-Ref Capture::call_numpy_function(PyObject* callable, const CallArgs& args) {
+Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& args) {
   if (!numpy_module()) return {};
   if (is_number_class(callable) && args.values.size() == 1 && !args.kwnames) {
-    const Ref value = known(args.values[0]);
-    if (is_array(value.get())) return numpy_operation({value.get()}, constant_text(callable) + "($)");
+    const Ref value = c.numbers.known(args.values[0]);
+    if (is_array(value.get())) return operation({value.get()}, constant_text(callable) + "($)");
     if (!is_value(value.get()) || !PyNumber_Check(value.get())) return {};
-    return call_native([&] { return PyObject_CallOneArg(callable, value.get()); });
+    return c.calls.call_native([&] { return PyObject_CallOneArg(callable, value.get()); });
   }
   const auto found = numpy_rows().find(callable);
   if (found == numpy_rows().end()) return {};
@@ -506,7 +516,7 @@ Ref Capture::call_numpy_function(PyObject* callable, const CallArgs& args) {
   NumpyCall call;
   const bool method = row.kind == NumpyKind::Method;
   if (method) {
-    if (args.positional() == 0 || !is_array(args.values[0]) || !write_numpy(args.values[0], call, true)) return {};
+    if (args.positional() == 0 || !is_array(args.values[0]) || !write_argument(args.values[0], call, true)) return {};
     call.text += ".";
   } else {
     call.text = "numpy.";
@@ -524,178 +534,118 @@ Ref Capture::call_numpy_function(PyObject* callable, const CallArgs& args) {
       held = array_of_tensor(value);
       value = held.get();
     }
-    if (!write_numpy(value, call, !keyword && static_cast<int>(i) < row.arrays + method)) return {};
+    if (!write_argument(value, call, !keyword && static_cast<int>(i) < row.arrays + method)) return {};
     call.text += ", ";
   }
   call.text += ")";
-  return call_numpy(call);
+  return run(call);
 }
 
-Ref Capture::numpy_operation(std::initializer_list<PyObject*> operands, const std::string& form) {
+Ref NumpyCapture::operation(std::initializer_list<PyObject*> operands, const std::string& form) {
   NumpyCall call;
   const auto* operand = operands.begin();
   for (const char letter : form) {
     if (letter != '$') {
       call.text += letter;
-    } else if (!write_numpy(*operand++, call, true)) {
-      side_exit(BreakReason::OpaqueObject,
-                std::string("an operator between an array and an object of type ") + Py_TYPE(operand[-1])->tp_name);
+    } else if (!write_argument(*operand++, call, true)) {
+      c.side_exit(BreakReason::OpaqueObject,
+                  std::string("an operator between an array and an object of type ") + Py_TYPE(operand[-1])->tp_name);
     }
   }
-  return call_numpy(call);
+  return run(call);
 }
 
-Ref Capture::numpy_item(PyObject* array, PyObject* key) {
+Ref NumpyCapture::item(PyObject* array, PyObject* key) {
   NumpyCall call;
-  write_numpy(array, call, true);
+  write_argument(array, call, true);
   call.text += "[";
-  if (!write_numpy(key, call, true)) {
-    side_exit(BreakReason::OpaqueObject,
-              std::string("an array is indexed by an object of type ") + Py_TYPE(key)->tp_name);
+  if (!write_argument(key, call, true)) {
+    c.side_exit(BreakReason::OpaqueObject,
+                std::string("an array is indexed by an object of type ") + Py_TYPE(key)->tp_name);
   }
   call.text += "]";
   for (size_t i = 1; i < call.arrays.size(); ++i) {
-    if (!is_mask(array_stand_in(call.arrays[i].get()).get())) continue;
-    side_exit(BreakReason::DataDependentValue, "an array is indexed by a mask");
+    if (!is_mask(stand_in_for(call.arrays[i].get()).get())) continue;
+    c.side_exit(BreakReason::DataDependentValue, "an array is indexed by a mask");
   }
-  return call_numpy(call);
+  return run(call);
 }
 
-Ref Capture::numpy_items(PyObject* array) {
-  Ref stand_in = array_stand_in(array);
+Ref NumpyCapture::items(PyObject* array) {
+  Ref stand_in = stand_in_for(array);
   if (stand_in_of(stand_in.get()).is_number || tensor_of(stand_in.get()).dim() == 0) {
-    side_exit(BreakReason::OpaqueIterator, "an array without dimensions is iterated over");
+    c.side_exit(BreakReason::OpaqueIterator, "an array without dimensions is iterated over");
   }
   return checked(PySeqIter_New(stand_in.get()));
 }
 
-Ref Capture::numpy_attribute(PyObject* array, PyObject* name, bool* unbound) {
+Ref NumpyCapture::attribute(PyObject* array, PyObject* name, bool* unbound) {
   static constexpr const char* constants[] = {"shape", "ndim", "size", "itemsize", "nbytes", "strides", "dtype"};
   static constexpr const char* views[] = {"T", "mT", "real", "imag"};
   const auto is_one_of = [&](std::span<const char* const> names) {
     return std::ranges::any_of(names,
                                [&](const char* other) { return PyUnicode_CompareWithASCIIString(name, other) == 0; });
   };
-  Ref stand_in = array_stand_in(array);
+  Ref stand_in = stand_in_for(array);
   PyObject* sample = stand_in_of(stand_in.get()).sample;
   if (is_one_of(constants)) {
     Ref value = checked(PyObject_GetAttr(sample, name));
     const bool dtype = PyUnicode_CompareWithASCIIString(name, "dtype") == 0;
-    return dtype ? wrap(value.get(), sources.constant(value.get())) : value;
+    return dtype ? c.world.wrap(value.get(), c.sources.constant(value.get())) : value;
   }
-  if (is_one_of(views)) return numpy_operation({array}, std::string("$.") + PyUnicode_AsUTF8(name));
+  if (is_one_of(views)) return operation({array}, std::string("$.") + PyUnicode_AsUTF8(name));
   PyObject* found = lookup_in_type(Py_TYPE(sample), name);
   if (!found) return {};
   if (unbound && Py_TYPE(found) == &PyMethodDescr_Type) {
     *unbound = true;
-    return wrap(found, sources.constant(found));
+    return c.world.wrap(found, c.sources.constant(found));
   }
-  side_exit(BreakReason::OpaqueObject,
-            std::string("the attribute ") + PyUnicode_AsUTF8(name) + " of an array of NumPy is read");
+  c.side_exit(BreakReason::OpaqueObject,
+              std::string("the attribute ") + PyUnicode_AsUTF8(name) + " of an array of NumPy is read");
 }
 
 // -- tensors ---------------------------------------------------------------------------------------------------------
 
-Ref Capture::array_of_tensor(PyObject* object) {
+Ref NumpyCapture::array_of_tensor(PyObject* object) {
   const at::Tensor& tensor = unpack_tensor(object);
   static constinit Imported method("torch._C", "TensorBase.numpy");
   if (tensor.requires_grad() || !tensor.device().is_cpu() || tensor.layout() != at::kStrided || tensor.is_conj() ||
       tensor.is_neg()) {
-    side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.numpy");
+    c.side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.numpy");
   }
-  session->fix_sizes(tensor);
+  c.session->fix_sizes(tensor);
   Ref sample = sample_like(tensor, /*writable=*/true);
-  if (!sample) side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.numpy");
+  if (!sample) c.side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.numpy");
   Ref made = make_stand_in(Ref::borrow(object), std::move(sample), method.get(), checked(PyTuple_Pack(1, object)));
   stand_in_of(made.get()).exposed = true;
   return made;
 }
 
-Ref Capture::tensor_of_array(PyObject* array) {
-  Ref made = array_stand_in(array);
+Ref NumpyCapture::tensor_of_array(PyObject* array) {
+  Ref made = stand_in_for(array);
   ArrayStandIn& stand_in = stand_in_of(made.get());
   if (stand_in.is_number || !is_writable(stand_in.sample)) {
-    side_exit(BreakReason::OpaqueObject, "a tensor over an array that may not be written");
+    c.side_exit(BreakReason::OpaqueObject, "a tensor over an array that may not be written");
   }
   Ref tensor = Ref::borrow(stand_in.tensor);
   static constinit Imported detach("torch._C", "TensorBase.detach");
-  if (std::exchange(stand_in.exposed, true)) tensor = call_torch(detach.get(), {{stand_in.tensor}});
-  array_of_[tensor.get()] = Ref::borrow(array);
-  keep(tensor);
+  if (std::exchange(stand_in.exposed, true)) tensor = c.torch.call_torch(detach.get(), {{stand_in.tensor}});
+  array_by_tensor[tensor.get()] = Ref::borrow(array);
+  c.world.keep(tensor);
   return tensor;
 }
 
-bool Capture::is_written(const ArrayStandIn& array) const {
+bool NumpyCapture::is_written(const ArrayStandIn& array) const {
   const auto root_of = [](const ArrayStandIn* each) {
     while (is_array_stand_in(PyTuple_GET_ITEM(each->parents, 0))) {
       each = &stand_in_of(PyTuple_GET_ITEM(each->parents, 0));
     }
     return each;
   };
-  return std::ranges::any_of(array_of_, [&](const auto& made) {
+  return std::ranges::any_of(array_by_tensor, [&](const auto& made) {
     return is_array_stand_in(made.second.get()) && root_of(&stand_in_of(made.second.get())) == &array &&
            (unpack_tensor(made.first).is_inference() || unpack_tensor(made.first)._version() != 0);
   });
-}
-
-namespace {
-
-Ref plain_call(Capture& capture, const char* name, const CallArgs& args) {
-  static constinit Imported functions("torch._C", "_VariableFunctionsClass");
-  Ref function = attribute(functions.get(), name);
-  keep_forever(function.get());
-  return std::strcmp(name, "from_numpy") == 0 ? capture.call_torch(function.get(), args)
-                                              : tensor_of_numbers(capture, function.get(), nullptr, args);
-}
-
-Ref handle_numpy(Capture& capture, const CallArgs& args) {
-  if (args.values.size() != 1 || !is_fake_tensor(args.values[0])) {
-    capture.side_exit(BreakReason::DataAccess, "call of torch._C.TensorBase.numpy");
-  }
-  return capture.array_of_tensor(args.values[0]);
-}
-
-Ref handle_from_numpy(Capture& capture, const CallArgs& args) {
-  if (args.values.size() != 1 || !is_array(args.values[0])) return plain_call(capture, "from_numpy", args);
-  return capture.tensor_of_array(args.values[0]);
-}
-
-/// The dtype asked for, or None; null: something else is.
-PyObject* asked_dtype(const CallArgs& args) {
-  if (args.values.size() == 1) return Py_None;
-  if (args.values.size() != 2 || args.keyword(1) != MAGNETO_STR("dtype")) return nullptr;
-  return args.values[1];
-}
-
-Ref handle_as_tensor(Capture& capture, const CallArgs& args) {
-  PyObject* dtype = args.values.empty() || !is_array(args.values[0]) ? nullptr : asked_dtype(args);
-  if (!dtype) return plain_call(capture, "as_tensor", args);
-  Ref tensor = capture.tensor_of_array(args.values[0]);
-  static constinit Imported to("torch._C", "TensorBase.to");
-  return dtype == Py_None ? tensor : capture.call_torch(to.get(), {{tensor.get(), dtype}});
-}
-
-Ref handle_tensor(Capture& capture, const CallArgs& args) {
-  PyObject* dtype = args.values.empty() || !is_array(args.values[0]) ? nullptr : asked_dtype(args);
-  if (!dtype) return plain_call(capture, "tensor", args);
-  Ref stand_in = capture.array_stand_in(args.values[0]);
-  PyObject* tensor = stand_in_of(stand_in.get()).tensor;
-  static constinit Imported clone("torch._C", "TensorBase.clone"), to("torch._C", "TensorBase.to");
-  if (dtype == Py_None) return capture.call_torch(clone.get(), {{tensor}});
-  static PyObject* const copy = Py_BuildValue("(s)", "copy");
-  return capture.call_torch(to.get(), {{tensor, dtype, Py_True}, copy});
-}
-
-}  // namespace
-
-std::span<const HandlerRow> array_handlers() {
-  static constexpr HandlerRow rows[] = {
-      {"torch._C.TensorBase.numpy", handle_numpy},
-      {"torch._C._VariableFunctionsClass.from_numpy", handle_from_numpy},
-      {"torch._C._VariableFunctionsClass.as_tensor", handle_as_tensor},
-      {"torch._C._VariableFunctionsClass.tensor", handle_tensor},
-  };
-  return rows;
 }
 
 }  // namespace magneto::capture

@@ -6,7 +6,11 @@
 
 #include "autograd/nodes.h"
 #include "capture/capture.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
+#include "capture/world/containers.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -42,7 +46,7 @@ bool passes_history_to_inputs(Capture& capture, const CallArgs& args) {
                        : i == 1        ? "inputs"
                                        : "";
     const bool root = name == std::string_view("outputs"), end = name == std::string_view("inputs");
-    if ((root || end) && !add_tensors(capture.resolve(args.values[i]), root ? roots : ends)) return true;
+    if ((root || end) && !add_tensors(capture.containers.resolve(args.values[i]), root ? roots : ends)) return true;
   }
   const auto is_input = [&](const at::Tensor& tensor) {
     const graph::ValueId id = capture.session->value_of(tensor);
@@ -56,21 +60,22 @@ bool passes_history_to_inputs(Capture& capture, const CallArgs& args) {
 }  // namespace
 
 /// torch.autograd.grad: a torch call, where the engine's way does not lead out of the segment.
-Ref Capture::call_gradient(PyObject* function, const CallArgs& args) {
-  if (is_transforming() || std::ranges::any_of(args.values, holds_transformed)) return call_torch(function, args);
-  for (const auto& [id, input] : inputs_) {
+Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
+  if (is_transforming() || std::ranges::any_of(args.values, holds_transformed))
+    return c.torch.call_torch(function, args);
+  for (const auto& [id, input] : c.tensors.inputs) {
     if (!has_hooks(unpack_tensor(input.real.get()))) continue;
-    side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());
+    c.side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());
   }
-  if (passes_history_to_inputs(*this, args)) {
-    side_exit(BreakReason::AutogradCall,
-              callable_name(function) + " may pass what an input was computed by, before the function was called");
+  if (passes_history_to_inputs(c, args)) {
+    c.side_exit(BreakReason::AutogradCall,
+                callable_name(function) + " may pass what an input was computed by, before the function was called");
   }
   try {
-    return call_torch(function, args);
+    return c.torch.call_torch(function, args);
   } catch (const PythonError&) {  // of the program, or of the engine on stand-ins
     PyErr_Clear();
-    side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
+    c.side_exit(BreakReason::AutogradCall, "call of " + callable_name(function));
   }
 }
 

@@ -9,7 +9,20 @@
 
 #include "autograd/engine.h"
 #include "autograd/nodes.h"
+#include "capture/calls/calls.h"
+#include "capture/calls/native_mode.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
+#include "capture/interpreter/errors.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/bind.h"
@@ -41,9 +54,9 @@ Ref result_of_apply(Capture& capture, PyObject* result, const CallArgs& args, Py
       lookup_in_type(reinterpret_cast<PyTypeObject*>(tensor_class()), MAGNETO_STR("detach"));
   CallArgs self;
   self.values = {result};
-  if (unpack_tensor(result).requires_grad()) return capture.call_torch(detach, self);
+  if (unpack_tensor(result).requires_grad()) return capture.torch.call_torch(detach, self);
   self.values.push_back(result);
-  return capture.call_torch(view_as, self);
+  return capture.torch.call_torch(view_as, self);
 }
 
 /// The arguments behind the class as Function.apply binds them to `forward` where there is a setup_context: all by
@@ -64,9 +77,9 @@ CallArgs bound_to(Capture& capture, PyObject* forward, const CallArgs& args) {
   if (code->co_flags & CO_VARARGS) {
     PyObject* rest = slots[code->co_argcount];
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rest); ++i) bound.values.push_back(PyTuple_GET_ITEM(rest, i));
-    capture.keep(Ref::borrow(rest));
+    capture.world.keep(Ref::borrow(rest));
   }
-  for (PyObject* slot : slots) capture.keep(Ref::steal(slot));
+  for (PyObject* slot : slots) capture.world.keep(Ref::steal(slot));
   for (size_t i = 1; i < bound.values.size(); ++i) {
     if (!holds(args.values, bound.values[i]) && !is_scalar(bound.values[i]))
       refuse();  // a default: its parts would need guards
@@ -83,94 +96,93 @@ Ref native_apply(PyObject* cls) {
 }
 
 /// C++ calls the forward back, which is interpreted on stand-ins.
-Ref Capture::record_autograd_function(const CallArgs& args) {
+Ref Gradients::record_autograd_function(const CallArgs& args) {
   PyObject* owner = args.values[0];
   const std::span<PyObject* const> rest = std::span(args.values).subspan(1);
   const bool plain = std::ranges::all_of(
       rest, [](PyObject* arg) { return is_tensor(arg) || is_scalar(arg) || is_identity_constant(arg); });
   if (!plain) {
-    side_exit(BreakReason::AutogradCall,
-              "a custom autograd function is applied to tensors that need gradients, and to other objects");
+    c.side_exit(BreakReason::AutogradCall,
+                "a custom autograd function is applied to tensors that need gradients, and to other objects");
   }
-  load_attr(owner, MAGNETO_STR("forward"));  // for its guards
+  c.attributes.load_attr(owner, MAGNETO_STR("forward"));  // for its guards
   static constinit Imported custom_function("magneto._forward", "custom_function");
   Ref target = checked(PyObject_CallOneArg(custom_function.get(), owner));
   Ref apply = native_apply(owner);
-  const int64_t writes = writes_;
-  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
-  const size_t operators = graph.aten_nodes.size();
-  Ref result = record(
+  const int64_t writes = c.overlays.writes;
+  const auto index = static_cast<int32_t>(c.graph.torch_nodes.size());
+  const size_t operators = c.graph.aten_nodes.size();
+  Ref result = c.torch.record(
       graph::TorchNode::Kind::CallFunction, target.get(), rest, nullptr,
       [&] {
-        const CalledBack called_back(*this);
+        const CalledBack called_back(c.mode);
         return PyObject_Vectorcall(apply.get(), rest.data(), rest.size(), nullptr);
       },
       /*always=*/true);
-  if (writes_ != writes) {  // which the call would do again
-    throw restart_before(*frame, "a custom autograd function changes objects from outside");
+  if (c.overlays.writes != writes) {  // which the call would do again
+    throw c.exits.restart_before(*c.frame, "a custom autograd function changes objects from outside");
   }
-  graph.torch_nodes.resize(index + 1);
-  for (size_t i = operators; i < graph.aten_nodes.size(); ++i) graph.aten_nodes[i].torch_node = index;
-  if (wants_backward) rehearse_backward(owner, result.get());
+  c.graph.torch_nodes.resize(index + 1);
+  for (size_t i = operators; i < c.graph.aten_nodes.size(); ++i) c.graph.aten_nodes[i].torch_node = index;
+  if (c.options.wants_backward) rehearse_backward(owner, result.get());
   return result;
 }
 
-std::string Capture::why_opaque(PyObject* function) const {
-  const auto known = std::ranges::find_if(memory_.opaque_backwards,
+std::string Gradients::why_opaque(PyObject* function) const {
+  const auto known = std::ranges::find_if(c.feedback.opaque_backwards,
                                           [&](const auto& opaque) { return opaque.first.get() == function; });
-  return known == memory_.opaque_backwards.end() ? std::string() : known->second;
+  return known == c.feedback.opaque_backwards.end() ? std::string() : known->second;
 }
 
-void Capture::retry_without(PyObject* function, std::string why) {
-  memory_.opaque_backwards.emplace_back(Ref::borrow(function), std::move(why));
+void Gradients::retry_without(PyObject* function, std::string why) {
+  c.feedback.opaque_backwards.emplace_back(Ref::borrow(function), std::move(why));
   throw Retry{};
 }
 
 /// The backward of a custom operator is no part of the program.
-bool Capture::is_operator_backward(Frame* real) const {
-  if (!backwards_run_ || frame_code(real)->co_argcount < 1) return false;
+bool Gradients::is_operator_backward(Frame* real) const {
+  if (!c.mode.backwards_run || frame_code(real)->co_argcount < 1) return false;
   static constinit Imported node_class("torch.autograd.function", "BackwardCFunction");
   PyObject* self = frame_localsplus(real)[0];
   return self && PyObject_TypeCheck(self, node_class.type()) && autograd::belongs_to_operator(self);
 }
 
-std::string Capture::interpret_backwards(const std::function<void()>& run) {
-  const int64_t writes = writes_;
-  const size_t torch_nodes = graph.torch_nodes.size();
+std::string Gradients::interpret_backwards(const std::function<void()>& run) {
+  const int64_t writes = c.overlays.writes;
+  const size_t torch_nodes = c.graph.torch_nodes.size();
   std::string why;
   {
-    const CalledBack called_back(*this);
-    const bool others = std::exchange(backwards_run_, true);
+    const CalledBack called_back(c.mode);
+    c.mode.backwards_run = true;
     try {
       run();
     } catch (const std::exception& error) {  // what the engine makes of a Python exception among them
       why = error.what();
     }
-    backwards_run_ = others;
   }
   PyErr_Clear();
-  graph.torch_nodes.resize(torch_nodes);
-  if (const auto refused = session->take_refusal()) why = refused->op + ": " + refused->message;
+  c.graph.torch_nodes.resize(torch_nodes);
+  if (const auto refused = c.session->take_refusal()) why = refused->op + ": " + refused->message;
   try {
-    check_sticky();
+    c.errors.check_sticky();
   } catch (const Restart&) {
-    why = restart_.second;
+    why = c.exits.restart.second;
   } catch (const Abandon& abandon) {
     why = abandon.message;
   }
-  if (why.empty() && writes_ != writes) why = "it changes objects from outside";
+  if (why.empty() && c.overlays.writes != writes) why = "it changes objects from outside";
   return why;
 }
 
-bool Capture::add_again(size_t first) {
-  std::map<graph::ValueId, Input> missing;
-  std::erase_if(inputs_, [&](const auto& input) {
+bool TensorMap::add_again(size_t first) {
+  std::map<graph::ValueId, TensorInput> missing;
+  std::erase_if(inputs, [&](const auto& input) {
     if (static_cast<size_t>(input.first) < first) return false;
     missing.insert(input);
     return true;
   });
   for (const auto& [id, input] : missing) {
-    fake_of_.erase(input.real.get());
+    fake_of.erase(input.real.get());
     if (input.array) return false;
     if (input.number) {
       add_number_input(input.source, input.real);
@@ -183,7 +195,7 @@ bool Capture::add_again(size_t first) {
 
 /// The joint graph runs the backward when the segment ends. Then it is too late for much that interpreting it may ask
 /// for.
-void Capture::rehearse_backward(PyObject* function, PyObject* result) {
+void Gradients::rehearse_backward(PyObject* function, PyObject* result) {
   if (!why_opaque(function).empty()) return;
   torch::autograd::variable_list results;
   PyObject* context = nullptr;
@@ -213,14 +225,15 @@ void Capture::rehearse_backward(PyObject* function, PyObject* result) {
   const Ref before = attributes();
   std::string why;
   for (;;) {
-    const size_t known = graph.values.size(), symbols = sizes_.symbols.size();
+    const size_t known = c.graph.values.size(), symbols = c.symbols.assumed.symbols.size();
     const auto is_new = [&](const auto& input) { return static_cast<size_t>(input.first) >= known; };
     bool alone = true;
-    why = interpret_backwards([&] { alone = autograd::rehearse(*session, graph, results); });
+    why = interpret_backwards([&] { alone = autograd::rehearse(*c.session, c.graph, results); });
     if (why.empty() && !alone) why = "it finds sizes or numbers in data";
-    if (!why.empty() || std::ranges::none_of(inputs_, is_new)) break;
-    if (sizes_.symbols.size() != symbols) why = "it reads tensors that it did not save and whose sizes change";
-    if (!add_again(known)) why = "it reads arrays";
+    if (!why.empty() || std::ranges::none_of(c.tensors.inputs, is_new)) break;
+    if (c.symbols.assumed.symbols.size() != symbols)
+      why = "it reads tensors that it did not save and whose sizes change";
+    if (!c.tensors.add_again(known)) why = "it reads arrays";
     if (!why.empty()) break;
   }
   const Ref after = attributes();
@@ -238,19 +251,20 @@ void Capture::rehearse_backward(PyObject* function, PyObject* result) {
   rehearsed_.insert(context);
 }
 
-Ref Capture::apply_autograd_function(const CallArgs& given) {
+Ref Gradients::apply_autograd_function(const CallArgs& given) {
   CallArgs args = given;
-  specialize_all(args);
-  if (args.values.empty()) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to nothing");
+  c.numbers.specialize_all(args);
+  if (args.values.empty()) c.side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to nothing");
   // Some versions of PyTorch take them where there is a setup_context, others raise.
-  if (args.kwnames) side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
-  NonResumable scope(*this);
+  if (args.kwnames)
+    c.side_exit(BreakReason::AutogradCall, "a custom autograd function is applied to keyword arguments");
+  NonResumable scope(c);
   PyObject* owner = args.values[0];
   static constinit Imported plain_setup("torch.autograd.function", "_SingleLevelFunction.setup_context");
-  Ref setup = load_attr(owner, MAGNETO_STR("setup_context"));
+  Ref setup = c.attributes.load_attr(owner, MAGNETO_STR("setup_context"));
   const bool sets_up = setup.get() != plain_setup.get();
-  Ref forward = load_attr(owner, MAGNETO_STR("forward"));
-  if (sets_up) args = bound_to(*this, forward.get(), args);
+  Ref forward = c.attributes.load_attr(owner, MAGNETO_STR("forward"));
+  if (sets_up) args = bound_to(c, forward.get(), args);
   bool needs_grad = false;
   Ref needs_input_grad = checked(PyTuple_New(std::max<Py_ssize_t>(0, args.values.size() - 1)));
   for (size_t i = 1; i < args.values.size(); ++i) {
@@ -272,25 +286,25 @@ Ref Capture::apply_autograd_function(const CallArgs& given) {
   } else {
     forward_args.values[0] = context.get();
   }
-  Ref result = call(forward.get(), std::move(forward_args));
+  Ref result = c.calls.call(forward.get(), std::move(forward_args));
   if (sets_up) {
     Ref inputs = checked(PyTuple_New(static_cast<Py_ssize_t>(args.values.size()) - 1));
     for (size_t i = 1; i < args.values.size(); ++i) {
       PyTuple_SET_ITEM(inputs.get(), i - 1, Py_NewRef(args.values[i]));
     }
-    call(setup.get(), {context.get(), inputs.get(), result.get()});
+    c.calls.call(setup.get(), {context.get(), inputs.get(), result.get()});
   }
   Ref dirty = Ref::steal(PyObject_GetAttr(context.get(), MAGNETO_STR("dirty_tensors")));
   if (!dirty) PyErr_Clear();
   const auto finished = [&](PyObject* value) {
     // Perhaps an error: autograd looks whether it has been saved as well.
     if (sets_up && is_given_back(value, args, dirty.get())) {
-      throw restart_before(*frame, "a custom autograd function with setup_context gives an argument back");
+      throw c.exits.restart_before(*c.frame, "a custom autograd function with setup_context gives an argument back");
     }
-    return result_of_apply(*this, value, args, dirty.get());
+    return result_of_apply(c, value, args, dirty.get());
   };
   if (!PyTuple_CheckExact(result.get())) return finished(result.get());
-  Ref values = resolve(result.get());
+  Ref values = c.containers.resolve(result.get());
   Ref all = checked(PyTuple_New(PyTuple_GET_SIZE(values.get())));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all.get()); ++i) {
     PyTuple_SET_ITEM(all.get(), i, finished(PyTuple_GET_ITEM(values.get(), i)).release());

@@ -5,8 +5,18 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "capture/calls/calls.h"
+#include "capture/calls/deferred.h"
 #include "capture/calls/handlers.h"
+#include "capture/exits/exit_builder.h"
+#include "capture/interpreter/object_protocol.h"
+#include "capture/numbers/numbers.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "graph/aliases.h"
 #include "graph/orphans.h"
 #include "graph/text.h"
@@ -43,7 +53,7 @@ Snapshot::Snapshot(const Capture& capture, std::vector<PyObject*> roots) {
   while (!roots.empty()) {
     PyObject* object = roots.back();
     roots.pop_back();
-    if (has_no_parts(object) || capture.is_outside(object) || !seen.insert(object).second) continue;
+    if (has_no_parts(object) || capture.world.is_outside(object) || !seen.insert(object).second) continue;
     if (seen.size() > kMostObjects) {
       unknown_ = "it can reach more than " + std::to_string(kMostObjects) + " objects";
       return;
@@ -73,14 +83,14 @@ struct Branch::Marks {
       : session(capture.session->mark()),
         torch_nodes(capture.graph.torch_nodes.size()),
         symbols(capture.graph.symbols.size()),
-        writes(capture.writes_),
-        deferred(capture.deferred_.size()),
-        cleared(capture.cleared_grads_.size()),
+        writes(capture.overlays.writes),
+        deferred(capture.deferred.calls.size()),
+        cleared(capture.gradients.cleared_grads.size()),
         draws(drawn(capture)) {}
 
   static int64_t drawn(const Capture& capture) {
     int64_t count = 0;
-    for (const auto& [generator, draws] : capture.draws_) count += draws;
+    for (const auto& [generator, draws] : capture.numbers.draws) count += draws;
     return count;
   }
 
@@ -94,7 +104,7 @@ struct Branch::Marks {
 /// What it can change: what it is given, and what has been written to objects from outside.
 std::vector<PyObject*> Branch::reachable() const {
   std::vector<PyObject*> objects = {function_, operands_};
-  for (const auto& overlay : capture_.overlays_) {
+  for (const auto& overlay : capture_.overlays.all) {
     for (const auto& [name, value] : overlay->entries) {
       if (value) objects.push_back(value.get());
     }
@@ -115,16 +125,16 @@ Ref Branch::fresh_operands(std::vector<graph::ValueId>& ids) const {
 }
 
 void Branch::interpret(PyObject* operands) {
-  Capture::NonResumable scope(capture_);
+  NonResumable scope(capture_);
   CallArgs args;
   args.values = {function_, operands};
   try {
-    const Ref found = capture_.call_polyfill("results_of_branch", args);
+    const Ref found = capture_.calls.call_polyfill("results_of_branch", args);
     leaves_ = Ref::borrow(PyTuple_GetItem(found.get(), 0));
     structure_ = Ref::borrow(PyTuple_GetItem(found.get(), 1));
     if (!leaves_ || !structure_) throw PythonError{};
   } catch (const Restart&) {
-    throw Refused{capture_.restart_.second};
+    throw Refused{capture_.exits.restart.second};
   } catch (const Abandon& abandon) {
     throw Refused{abandon.message};
   } catch (const PythonError&) {
@@ -134,11 +144,11 @@ void Branch::interpret(PyObject* operands) {
 }
 
 void Branch::check(const Marks& marks, const Snapshot& before) const {
-  if (capture_.writes_ != marks.writes) throw Refused{"it changes an object from outside"};
+  if (capture_.overlays.writes != marks.writes) throw Refused{"it changes an object from outside"};
   if (std::string change = before.change(); !change.empty()) throw Refused{std::move(change)};
-  if (capture_.deferred_.size() != marks.deferred) throw Refused{"it makes a call that is put off to the end"};
+  if (capture_.deferred.calls.size() != marks.deferred) throw Refused{"it makes a call that is put off to the end"};
   if (Marks::drawn(capture_) != marks.draws) throw Refused{"it draws a number from Python's generator"};
-  if (capture_.cleared_grads_.size() != marks.cleared) throw Refused{"it sets the gradient of a tensor"};
+  if (capture_.gradients.cleared_grads.size() != marks.cleared) throw Refused{"it sets the gradient of a tensor"};
   if (capture_.graph.symbols.size() != marks.symbols) throw Refused{"it finds a size or a number in data"};
   if (capture_.session->mark().metadata_changes != marks.session.metadata_changes) {
     throw Refused{"an in-place operator changes the sizes of a tensor"};
@@ -242,13 +252,14 @@ size_t Branch::trace(Shared& shared) {
     const auto roll_back = [&] {
       session.rollback(marks.session);
       capture_.graph.torch_nodes.resize(marks.torch_nodes);
-      capture_.last_guarded_ = std::min(capture_.last_guarded_, static_cast<int32_t>(marks.session.aten_nodes) - 1);
+      capture_.torch.last_guarded =
+          std::min(capture_.torch.last_guarded, static_cast<int32_t>(marks.session.aten_nodes) - 1);
     };
-    if (std::ranges::any_of(capture_.inputs_,
+    if (std::ranges::any_of(capture_.tensors.inputs,
                             is_new)) {  // inputs stay: they come before it, and it is interpreted again
       if (tries == kMostTries) throw Refused{"it reads other tensors each time"};
       roll_back();
-      if (!capture_.add_again(marks.session.values)) throw Refused{"it reads an array of NumPy"};
+      if (!capture_.tensors.add_again(marks.session.values)) throw Refused{"it reads an array of NumPy"};
       continue;
     }
     for (const auto& [id, tensor] : read) {
@@ -313,7 +324,7 @@ void Branch::require_same(const Branch& other) const {
   CallArgs structures;
   structures.values = {structure_.get(), other.structure_.get()};
   const bool same = constants_.size() == other.constants_.size() &&
-                    capture_.truth(capture_.call_polyfill("are_same", structures).get());
+                    capture_.protocol.truth(capture_.calls.call_polyfill("are_same", structures).get());
   if (!same) throw Refused{"the branches give different structures"};
   size_t tensor = 0;
   for (size_t i = 0; i < constants_.size(); ++i) {
@@ -332,8 +343,9 @@ void Branch::require_same(const Branch& other) const {
 
 std::shared_ptr<const graph::Region> Branch::make_region(graph::Cut cut, std::string name) {
   graph::adopt_orphans(cut.graph);
-  capture_.regions_.push_back(std::make_shared<graph::Region>(graph::Region{std::move(name), std::move(cut.graph)}));
-  return capture_.regions_.back();
+  capture_.torch.regions.push_back(
+      std::make_shared<graph::Region>(graph::Region{std::move(name), std::move(cut.graph)}));
+  return capture_.torch.regions.back();
 }
 
 /// Its region is given the operands behind what is carried.
@@ -360,7 +372,8 @@ std::vector<at::Tensor> Branch::add_call(Capture& capture, const std::function<s
   capture.session->torch_node = index;
   std::vector<at::Tensor> results = record();
   capture.session->torch_node = -1;
-  if (capture.is_guarded()) capture.last_guarded_ = static_cast<int32_t>(capture.graph.aten_nodes.size()) - 1;
+  if (capture.torch.is_guarded())
+    capture.torch.last_guarded = static_cast<int32_t>(capture.graph.aten_nodes.size()) - 1;
   graph::TorchNode node = graph::operator_call(capture.graph.aten_nodes.back());
   const InterpFrame& user = capture.frame->caller ? *capture.frame->caller : *capture.frame;
   node.file = PyUnicode_AsUTF8(user.info->code->co_filename);
@@ -385,7 +398,7 @@ Ref Branch::record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if
     branch->give(capture.graph, operands, 0);
     if (call.refusal.empty()) call.refusal = branch->no_backward_;
   }
-  const std::string number = std::to_string(capture.region_calls_++);
+  const std::string number = std::to_string(capture.torch.region_calls++);
   if (graph::is_random(if_true.forward_.graph) || graph::is_random(if_false.forward_.graph)) {
     call.node.op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::cond", "random");
   }
@@ -424,8 +437,8 @@ Ref Branch::conditional(Capture& capture, const CallArgs& args) {
   check_count(args, 4, 4, "conditional");
   PyObject* pred = args.values[0];
   const BreakSite site = site_of(*capture.frame);
-  const bool is_plain = is_fake_tensor(pred) && transform_depth() == 0 && !capture.is_overridden(args.values);
-  if (!is_plain || capture.memory_.unconditional.contains(site)) return Ref::borrow(Py_None);
+  const bool is_plain = is_fake_tensor(pred) && transform_depth() == 0 && !capture.torch.is_overridden(args.values);
+  if (!is_plain || capture.feedback.unconditional.contains(site)) return Ref::borrow(Py_None);
   try {
     Shared shared;
     Branch if_true(capture, args.values[1], args.values[3]);
@@ -436,7 +449,7 @@ Ref Branch::conditional(Capture& capture, const CallArgs& args) {
     const Ref leaves = record(capture, pred, if_true, if_false, shared);
     return checked(PyTuple_Pack(2, leaves.get(), if_true.structure_.get()));
   } catch (const Refused& refused) {
-    capture.memory_.unconditional.emplace(site, refused.why);
+    capture.feedback.unconditional.emplace(site, refused.why);
     throw Retry{};
   }
 }
@@ -446,8 +459,8 @@ Ref Branch::repeated(Capture& capture, const CallArgs& args) {
   const BreakSite site = site_of(*capture.frame);
   PyObject* tensors = args.values[2];
   const size_t count = PyList_GET_SIZE(tensors);
-  const bool is_plain = transform_depth() == 0 && !capture.is_overridden(args.values);
-  if (!is_plain || capture.memory_.unconditional.contains(site)) return Ref::borrow(Py_None);
+  const bool is_plain = transform_depth() == 0 && !capture.torch.is_overridden(args.values);
+  if (!is_plain || capture.feedback.unconditional.contains(site)) return Ref::borrow(Py_None);
   fake::Session& session = *capture.session;
   try {
     bool needs_grad = false;
@@ -474,7 +487,7 @@ Ref Branch::repeated(Capture& capture, const CallArgs& args) {
     condition.give(capture.graph, operands, count);
     body.give(capture.graph, operands, count);
     const bool random = graph::is_random(condition.forward_.graph) || graph::is_random(body.forward_.graph);
-    const std::string number = std::to_string(capture.region_calls_++);
+    const std::string number = std::to_string(capture.torch.region_calls++);
     graph::AtenNode node{
         .op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::while_loop", random ? "random" : "")};
     node.args = {condition.make_region(std::move(condition.forward_), "while_loop_cond_graph_" + number),
@@ -487,7 +500,7 @@ Ref Branch::repeated(Capture& capture, const CallArgs& args) {
     }
     return list;
   } catch (const Refused& refused) {
-    capture.memory_.unconditional.emplace(site, refused.why);
+    capture.feedback.unconditional.emplace(site, refused.why);
     throw Retry{};
   }
 }
@@ -515,9 +528,9 @@ void Branch::require_like(const std::vector<at::Tensor>& carried) const {
 Ref Branch::taken(Capture& capture, const CallArgs& args) {
   check_count(args, 1, 1, "branch_taken");
   PyObject* pred = args.values[0];
-  const auto known = capture.memory_.unconditional.find(site_of(*capture.frame));
+  const auto known = capture.feedback.unconditional.find(site_of(*capture.frame));
   const bool decides = is_fake_tensor(pred) && !fake::known_value(unpack_tensor(pred));
-  if (!decides || known == capture.memory_.unconditional.end()) return boolean(capture.truth(pred));
+  if (!decides || known == capture.feedback.unconditional.end()) return boolean(capture.protocol.truth(pred));
   capture.side_exit(BreakReason::DataDependentBranch,
                     "torch.cond or torch.while_loop, not captured as graphs: " + known->second);
 }

@@ -5,9 +5,18 @@
 #include <algorithm>
 #include <optional>
 
+#include "capture/calls/callbacks.h"
+#include "capture/calls/calls.h"
+#include "capture/calls/native_mode.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
+#include "capture/numbers/numbers.h"
 #include "capture/torch/autograd_functions.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/world/modules.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "graph/orphans.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -92,7 +101,7 @@ void unfold_partial(Checkpoint& call) {
 /// has made (`lists`: or a list, which nobody changes), one of such objects. Null: it is none.
 Ref constant_object(Capture& capture, PyObject* object, bool lists) {
   if (is_scalar(object) || is_identity_constant(object)) return Ref::borrow(object);
-  if ((PyTuple_CheckExact(object) || (lists && PyList_CheckExact(object))) && !capture.is_outside(object)) {
+  if ((PyTuple_CheckExact(object) || (lists && PyList_CheckExact(object))) && !capture.world.is_outside(object)) {
     Ref constants = checked(PySequence_Tuple(object));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(constants.get()); ++i) {
       Ref constant = constant_object(capture, PyTuple_GET_ITEM(constants.get(), i), lists);
@@ -101,13 +110,13 @@ Ref constant_object(Capture& capture, PyObject* object, bool lists) {
     }
     return constants;
   }
-  if (is_tensor(object) || is_builtin_container(object) || !capture.is_outside(object)) return {};
-  return Ref::borrow(capture.pinned(object));
+  if (is_tensor(object) || is_builtin_container(object) || !capture.world.is_outside(object)) return {};
+  return Ref::borrow(capture.world.pinned(object));
 }
 
 /// A list that the segment has made, of such objects: one of its own. Else as constant_object.
 Ref constant_argument(Capture& capture, PyObject* object) {
-  if (!PyList_CheckExact(object) || capture.is_outside(object)) return constant_object(capture, object, false);
+  if (!PyList_CheckExact(object) || capture.world.is_outside(object)) return constant_object(capture, object, false);
   const Ref items = constant_object(capture, object, true);
   return items ? checked(PySequence_List(items.get())) : Ref();
 }
@@ -140,15 +149,15 @@ Ref constant_partial(Capture& capture, PyObject* partial) {
 
 /// A function that calls the same and is a constant of the graph. Null: it closes over what the segment has made.
 Ref constant_function(Capture& capture, PyObject* function) {
-  if (std::string_view(Py_TYPE(function)->tp_name) == "functools.partial" && !capture.is_outside(function)) {
+  if (std::string_view(Py_TYPE(function)->tp_name) == "functools.partial" && !capture.world.is_outside(function)) {
     return constant_partial(capture, function);
   }
-  if (PyMethod_Check(function) && !capture.is_outside(function)) {
+  if (PyMethod_Check(function) && !capture.world.is_outside(function)) {
     const Ref self = constant_object(capture, PyMethod_GET_SELF(function), false);
     const Ref method = constant_object(capture, PyMethod_GET_FUNCTION(function), false);
     return self && method ? checked(PyMethod_New(method.get(), self.get())) : Ref();
   }
-  if (!PyFunction_Check(function) || capture.is_outside(function)) {
+  if (!PyFunction_Check(function) || capture.world.is_outside(function)) {
     return constant_object(capture, function, false);
   }
   auto* made = reinterpret_cast<PyFunctionObject*>(function);
@@ -159,7 +168,7 @@ Ref constant_function(Capture& capture, PyObject* function) {
   Ref cells = checked(PyTuple_New(count));
   const bool of_torch = module_of(made->func_globals) == "torch.utils.checkpoint";  // checkpoint_sequential
   for (Py_ssize_t i = 0; i < count; ++i) {  // as they are now: a loop's variable goes on
-    Ref contents = capture.read_cell(PyTuple_GET_ITEM(made->func_closure, i));
+    Ref contents = capture.world.read_cell(PyTuple_GET_ITEM(made->func_closure, i));
     const Ref constant = contents ? constant_object(capture, contents.get(), of_torch) : Ref();
     if (!constant) return {};
     PyTuple_SET_ITEM(cells.get(), i, checked(PyCell_New(constant.get())).release());
@@ -173,16 +182,16 @@ Ref constant_function(Capture& capture, PyObject* function) {
 /// because it looks at an operator's arguments.
 std::optional<std::vector<bool>> kept_by_policy(Capture& capture, PyObject* contexts, size_t first) {
   std::vector<bool> marks;
-  if (!contexts || !capture.wants_backward) return marks;
+  if (!contexts || !capture.options.wants_backward) return marks;
   const auto& nodes = capture.graph.aten_nodes;
   Ref operators = checked(PyTuple_New(static_cast<Py_ssize_t>(nodes.size() - first)));
   for (size_t i = first; i < nodes.size(); ++i) {
     Ref overload = graph::overload_object(nodes[i].op);
     PyTuple_SET_ITEM(operators.get(), i - first,
-                     capture.wrap(overload.get(), capture.sources.constant(overload.get())).release());
+                     capture.world.wrap(overload.get(), capture.sources.constant(overload.get())).release());
   }
   try {
-    const Ref kept = capture.call_polyfill("kept_by_policy", CallArgs{{contexts, operators.get()}});
+    const Ref kept = capture.calls.call_polyfill("kept_by_policy", CallArgs{{contexts, operators.get()}});
     if (!PyList_Check(kept.get())) return std::nullopt;
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(kept.get()); ++i) {
       marks.push_back(PyList_GET_ITEM(kept.get(), i) == Py_True);
@@ -196,7 +205,7 @@ std::optional<std::vector<bool>> kept_by_policy(Capture& capture, PyObject* cont
 
 }  // namespace
 
-Ref Capture::checkpoint(const CallArgs& given) {
+Ref Gradients::checkpoint(const CallArgs& given) {
   std::optional<Checkpoint> call = read(given);
   if (!call) return {};
   if (call->reentrant) {
@@ -204,60 +213,60 @@ Ref Capture::checkpoint(const CallArgs& given) {
     if (std::ranges::none_of(call->args.values, needs_gradient)) return {};  // PyTorch warns, at a line of its own
     if (!at::GradMode::is_enabled()) {
       call->args.values.insert(call->args.values.begin(), call->function);
-      return call_polyfill("checkpoint_without_gradients", call->args);
+      return c.calls.call_polyfill("checkpoint_without_gradients", call->args);
     }
   }
   if (!at::GradMode::is_enabled()) {
     if (call->contexts) {  // which eager makes all the same
-      NonResumable scope(*this);
-      this->call(call->contexts, CallArgs{});
+      NonResumable scope(c);
+      c.calls.call(call->contexts, CallArgs{});
     }
-    return this->call(call->function, call->args);
+    return c.calls.call(call->function, call->args);
   }
   if (call->contexts) {
-    const Ref contexts = constant_function(*this, call->contexts);
+    const Ref contexts = constant_function(c, call->contexts);
     if (!contexts) return {};
     if (PyDict_SetItemString(call->options.get(), "context_fn", contexts.get()) < 0) throw PythonError{};
   }
-  if (!is_outside(call->function) && !call->reentrant) unfold_partial(*call);
-  specialize_all(call->args);
+  if (!c.world.is_outside(call->function) && !call->reentrant) unfold_partial(*call);
+  c.numbers.specialize_all(call->args);
   const bool plain = std::ranges::all_of(
       call->args.values, [](PyObject* arg) { return is_tensor(arg) || is_scalar(arg) || is_identity_constant(arg); });
-  const Ref function = plain ? constant_function(*this, call->function) : Ref();
+  const Ref function = plain ? constant_function(c, call->function) : Ref();
   if (!function) return {};
   static constinit Imported checkpointed("magneto._forward", "checkpointed"),
       reentrant("magneto._forward", "reentrant");
   const Ref target =
       checked(PyObject_CallFunctionObjArgs(checkpointed.get(), function.get(), call->options.get(), nullptr));
   const Ref apply = call->reentrant ? native_apply(checked(PyObject_CallNoArgs(reentrant.get())).get()) : Ref();
-  NonResumable scope(*this);
-  const int64_t writes = writes_;
-  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
-  const size_t operators = graph.aten_nodes.size();
+  NonResumable scope(c);
+  const int64_t writes = c.overlays.writes;
+  const auto index = static_cast<int32_t>(c.graph.torch_nodes.size());
+  const size_t operators = c.graph.aten_nodes.size();
   const CallArgs& args = call->args;
-  Ref result = record(
+  Ref result = c.torch.record(
       graph::TorchNode::Kind::CallFunction, target.get(), args.values, args.kwnames,
       [&] {
-        const CalledBack called_back(*this);
+        const CalledBack called_back(c.mode);
         if (!call->reentrant) {
-          return call_from_c(call->function, args.values.data(), static_cast<Py_ssize_t>(args.positional()),
-                             args.kwnames);
+          return c.callbacks.call_from_c(call->function, args.values.data(), static_cast<Py_ssize_t>(args.positional()),
+                                         args.kwnames);
         }
         std::vector<PyObject*> values = args.values;  // autograd calls it without gradients, and says what needs them
         values.insert(values.begin(), call->function);
         return PyObject_Vectorcall(apply.get(), values.data(), values.size(), nullptr);
       },
       /*always=*/true);
-  if (const auto kept = kept_by_policy(*this, call->contexts, operators)) {
-    partition.checkpoints[target.get()] = *kept;
+  if (const auto kept = kept_by_policy(c, call->contexts, operators)) {
+    c.options.partition.checkpoints[target.get()] = *kept;
   } else {
-    partition.unknown_policies = true;
+    c.options.partition.unknown_policies = true;
   }
-  if (writes_ != writes) {  // which the call would do again
-    throw restart_before(*frame, "a checkpointed function changes objects from outside");
+  if (c.overlays.writes != writes) {  // which the call would do again
+    throw c.exits.restart_before(*c.frame, "a checkpointed function changes objects from outside");
   }
-  graph.torch_nodes.resize(index + 1);
-  for (size_t i = operators; i < graph.aten_nodes.size(); ++i) graph.aten_nodes[i].torch_node = index;
+  c.graph.torch_nodes.resize(index + 1);
+  for (size_t i = operators; i < c.graph.aten_nodes.size(); ++i) c.graph.aten_nodes[i].torch_node = index;
   return result;
 }
 

@@ -7,6 +7,9 @@
 
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/numbers/numbers.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/world.h"
 
 namespace magneto::capture {
 
@@ -31,7 +34,7 @@ void record_seed(Capture& capture, PyObject* generator, PyObject* seed) {
                                     .findSchemaOrThrow("magneto::seed_generator", "")
                                     .typed<void(std::optional<at::Generator>, int64_t)>();
   PyObject* args[] = {generator, seed};
-  capture.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("manual_seed"), args, nullptr, [&] {
+  capture.torch.record(graph::TorchNode::Kind::CallMethod, MAGNETO_STR("manual_seed"), args, nullptr, [&] {
     operation.call(generator_of(generator), *seed_of(seed));
     return Py_NewRef(Py_None);
   });
@@ -43,28 +46,28 @@ bool is_generator(PyObject* object) {
   return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPGeneratorClass));
 }
 
-void Capture::draw_from(PyObject* generator) {
+void TorchCalls::draw_from(PyObject* generator) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(generator)) != THPGeneratorClass ||
       !generator_of(generator).device().is_cpu()) {
-    side_exit(BreakReason::OpaqueObject, std::string("a draw from an object of type ") + Py_TYPE(generator)->tp_name);
+    c.side_exit(BreakReason::OpaqueObject, std::string("a draw from an object of type ") + Py_TYPE(generator)->tp_name);
   }
-  const guards::Source* source = source_of(generator);
+  const guards::Source* source = c.world.source_of(generator);
   if (!source || source->kind == guards::SourceKind::Const) return;
-  if (has_changed(source, generator, " as a generator")) {
-    side_exit(BreakReason::OpaqueObject, source->name() + " is another generator from run to run");
+  if (c.numbers.has_changed(source, generator, " as a generator")) {
+    c.side_exit(BreakReason::OpaqueObject, source->name() + " is another generator from run to run");
   }
-  guards.identity(source, generator);
+  c.guards.identity(source, generator);
 }
 
-Ref Capture::make_generator(const CallArgs& args) {
+Ref TorchCalls::make_generator(const CallArgs& args) {
   Ref made = checked(PyObject_Vectorcall(THPGeneratorClass, args.values.data(), args.positional(), args.kwnames));
   if (!generator_of(made.get()).device().is_cpu()) {
-    side_exit(BreakReason::OpaqueCall, "a generator of another device than the CPU is made");
+    c.side_exit(BreakReason::OpaqueCall, "a generator of another device than the CPU is made");
   }
-  makes_generators_ = true;
-  keep(made);
+  makes_generators = true;
+  c.world.keep(made);
   Ref seed = checked(PyLong_FromUnsignedLongLong(generator_of(made.get()).current_seed()));
-  record_seed(*this, made.get(), seed.get());
+  record_seed(c, made.get(), seed.get());
   return made;
 }
 
@@ -72,7 +75,7 @@ Ref seed_generator(Capture& capture, const CallArgs& args) {
   if (args.values.size() != 2 || args.kwnames || !seed_of(args.values[1])) {
     capture.side_exit(BreakReason::OpaqueCall, "call of torch._C.Generator.manual_seed");
   }
-  capture.draw_from(args.values[0]);
+  capture.torch.draw_from(args.values[0]);
   record_seed(capture, args.values[0], args.values[1]);
   return Ref::borrow(args.values[0]);
 }

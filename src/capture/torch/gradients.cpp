@@ -1,4 +1,6 @@
 // What a finished capture says of gradients: whether its results have any, and the backward that computes them.
+#include "capture/torch/gradients.h"
+
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -6,7 +8,11 @@
 #include "autograd/joint.h"
 #include "autograd/nodes.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
 #include "capture/exits/rebuild.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/tensor_map.h"
 #include "graph/aliases.h"
 #include "python/imported.h"
 
@@ -31,71 +37,71 @@ bool takes_gradients(const graph::Graph& graph) {
 }  // namespace
 
 /// Why no joint graph is to be had, where that shows before the engine is asked; empty: nothing is in the way.
-std::string Capture::why_no_joint() {
-  if (!graph.symbols_of(graph::ValueKind::Result).empty()) return "sizes or numbers that depend on data";
+std::string Gradients::why_no_joint() {
+  if (!c.graph.symbols_of(graph::ValueKind::Result).empty()) return "sizes or numbers that depend on data";
   size_t changes = 0;
-  for (const graph::AtenNode& node : graph.aten_nodes) {
+  for (const graph::AtenNode& node : c.graph.aten_nodes) {
     if (!graph::changes_metadata(node.op)) continue;
-    const bool of_result = graph.values[std::get<graph::ValueId>(node.args[0])].kind == graph::ValueKind::Result;
+    const bool of_result = c.graph.values[std::get<graph::ValueId>(node.args[0])].kind == graph::ValueKind::Result;
     if (!of_result) return "an in-place operator changes the sizes of an input";
     ++changes;
   }
-  if (session->mark().metadata_changes > changes) return "an operator resizes a tensor";  // as `out=` of another size
-  for (const auto& [id, input] : inputs_) {
-    const at::Tensor& fake = rebuilder_->tensor_of(fake_of_.at(input.real.get()).get());
-    const at::Tensor& real = rebuilder_->tensor_of(input.real.get());
+  if (c.session->mark().metadata_changes > changes) return "an operator resizes a tensor";  // as `out=` of another size
+  for (const auto& [id, input] : c.tensors.inputs) {
+    const at::Tensor& fake = c.exits.rebuilder->tensor_of(c.tensors.fake_of.at(input.real.get()).get());
+    const at::Tensor& real = c.exits.rebuilder->tensor_of(input.real.get());
     if (has_new_history(fake)) {
       if (real.is_view()) return "an input that is a view is written in place";
     } else if (fake.requires_grad() != real.requires_grad()) {
       return "requires_grad of an input is changed";
     }
   }
-  for (const at::Tensor& output : rebuilder_->outputs()) {
+  for (const at::Tensor& output : c.exits.rebuilder->outputs()) {
     if (!output.defined()) return "one value is handed out with and without a gradient";
   }
   return {};
 }
 
-bool Capture::needs_grad() {
-  if (rebuilder_->needs_grad()) return true;
-  for (const auto& [id, input] : inputs_) {
-    const at::Tensor& fake = rebuilder_->tensor_of(fake_of_.at(input.real.get()).get());
-    const at::Tensor& real = rebuilder_->tensor_of(input.real.get());
+bool Gradients::needs_grad() {
+  if (c.exits.rebuilder->needs_grad()) return true;
+  for (const auto& [id, input] : c.tensors.inputs) {
+    const at::Tensor& fake = c.exits.rebuilder->tensor_of(c.tensors.fake_of.at(input.real.get()).get());
+    const at::Tensor& real = c.exits.rebuilder->tensor_of(input.real.get());
     if (fake.requires_grad() != real.requires_grad() || has_new_history(fake)) return true;
   }
-  return takes_gradients(graph);
+  return takes_gradients(c.graph);
 }
 
-std::optional<autograd::JointTrace> Capture::trace_backward(std::string* no_joint) {
+std::optional<autograd::JointTrace> Gradients::trace_backward(std::string* no_joint) {
   *no_joint = why_no_joint();
   if (!no_joint->empty()) return {};
   // What the backward adds to the graph is taken out again: inputs that are still missing come first.
-  for (const auto& symbol : sizes_.symbols) {
+  for (const auto& symbol : c.symbols.assumed.symbols) {
     if (symbol.place.kind == guards::SizePlace::Kind::Number) {
-      beside_tensor(unknown_numbers_.at(symbol.place.source).get());
+      c.numbers.beside_tensor(c.numbers.unknown_numbers.at(symbol.place.source).get());
     }
   }
   std::vector<graph::ValueId> leaves;
   torch::autograd::edge_list leaf_edges;
   std::vector<at::Tensor> inputs;
   std::vector<autograd::Results::Written> written;
-  for (const graph::ValueId id : graph.inputs) {
-    const at::Tensor& real = rebuilder_->tensor_of(inputs_.at(id).real.get());
-    inputs.push_back(rebuilder_->tensor_of(fake_of_.at(inputs_.at(id).real.get()).get()));
+  for (const graph::ValueId id : c.graph.inputs) {
+    const at::Tensor& real = c.exits.rebuilder->tensor_of(c.tensors.inputs.at(id).real.get());
+    inputs.push_back(c.exits.rebuilder->tensor_of(c.tensors.fake_of.at(c.tensors.inputs.at(id).real.get()).get()));
     if (real.requires_grad()) {
       leaves.push_back(id);
-      leaf_edges.push_back(session->history_of(id, inputs.back()));
+      leaf_edges.push_back(c.session->history_of(id, inputs.back()));
     }
     if (has_new_history(inputs.back())) written.push_back({id, inputs.back()});
   }
-  auto results = autograd::results_of(graph, rebuilder_->outputs(), inputs,
-                                      [&](const at::Tensor& tensor) { return session->value_of(tensor); });
+  auto results = autograd::results_of(c.graph, c.exits.rebuilder->outputs(), inputs,
+                                      [&](const at::Tensor& tensor) { return c.session->value_of(tensor); });
   if (!results) {
     *no_joint = "a result shares the memory of an input or another result";
     return {};
   }
   results->written = std::move(written);
-  results->with_hooks = takes_gradients(graph);
+  results->with_hooks = takes_gradients(c.graph);
   const auto why_not = [&](PyObject* context) -> std::string {
     if (autograd::belongs_to_operator(context)) return {};
     if (rehearsed_.contains(context)) return {};
@@ -105,17 +111,17 @@ std::optional<autograd::JointTrace> Capture::trace_backward(std::string* no_join
   };
   std::optional<autograd::JointTrace> joint;
   const auto run = [&] {
-    joint = autograd::JointTrace::run(*session, graph, *std::move(results), leaves, leaf_edges, why_not, no_joint);
+    joint = autograd::JointTrace::run(*c.session, c.graph, *std::move(results), leaves, leaf_edges, why_not, no_joint);
   };
   if (rehearsed_.empty()) {
     run();
     return joint;
   }
-  const size_t known = inputs_.size();
+  const size_t known = c.tensors.inputs.size();
   std::string why = interpret_backwards(run);
-  if (inputs_.size() != known) why = "it reads other tensors at the segment's end";
+  if (c.tensors.inputs.size() != known) why = "it reads other tensors at the segment's end";
   if (!why.empty()) retry_without(autograd::function_of(*rehearsed_.begin()), std::move(why));
-  flush_checks();
+  c.symbols.flush_checks();
   return joint;
 }
 

@@ -1,8 +1,16 @@
 // Methods of tensors that are more than one recorded operator.
 #include <torch/csrc/Size.h>
 
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
+#include "capture/interpreter/object_protocol.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/torch/transforms.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
 
@@ -19,11 +27,11 @@ Ref list_of_data(Capture& capture, PyObject* tensor) {
     capture.side_exit(BreakReason::DataDependentValue, "call of torch._C.TensorBase.tolist");
   }
   static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
-  if (values.dim() == 0) return capture.call(item, {tensor});
+  if (values.dim() == 0) return capture.calls.call(item, {tensor});
   Ref list = checked(PyList_New(0));
   for (int64_t i = 0; i < values.numel(); ++i) {
-    Ref one = capture.subscript(tensor, checked(PyLong_FromLongLong(i)).get());
-    if (PyList_Append(list.get(), capture.call(item, {one.get()}).get()) < 0) throw PythonError{};
+    Ref one = capture.protocol.subscript(tensor, checked(PyLong_FromLongLong(i)).get());
+    if (PyList_Append(list.get(), capture.calls.call(item, {one.get()}).get()) < 0) throw PythonError{};
   }
   return list;
 }
@@ -41,13 +49,13 @@ Ref handle_tolist(Capture& capture, const CallArgs& args) {
 /// Of a tensor made in the segment: no operator, but a call that the torch level has to repeat.
 Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
   PyObject* tensor = args.values.at(0);
-  if (capture.is_input(tensor)) {
+  if (capture.tensors.is_input(tensor)) {
     const bool asks_none = args.values.size() == 2 && !args.kwnames && args.values[1] == Py_False;
     if (asks_none && !unpack_tensor(tensor).requires_grad()) return Ref::borrow(tensor);  // as it is already
     capture.side_exit(BreakReason::AutogradCall, "requires_grad_() of a tensor from outside");
   }
   static PyObject* const method = PyObject_GetAttrString(tensor_class(), "requires_grad_");
-  Ref result = capture.record(
+  Ref result = capture.torch.record(
       graph::TorchNode::Kind::CallMethod, MAGNETO_STR("requires_grad_"), args.values, args.kwnames,
       [&] { return PyObject_Vectorcall(method, args.values.data(), args.positional(), args.kwnames); },
       /*always=*/true);
@@ -62,16 +70,16 @@ Ref handle_requires_grad(Capture& capture, const CallArgs& args) {
 /// run.
 Ref handle_size(Capture& capture, const CallArgs& given) {
   static PyObject* const method = PyObject_GetAttrString(tensor_class(), "size");
-  Ref shape = is_fake_tensor(given.values.at(0)) ? capture.shape_of(unpack_tensor(given.values[0])) : Ref();
-  if (!shape) return capture.call_torch(method, given);
+  Ref shape = is_fake_tensor(given.values.at(0)) ? capture.symbols.shape_of(unpack_tensor(given.values[0])) : Ref();
+  if (!shape) return capture.torch.call_torch(method, given);
   if (given.values.size() == 1) return shape;
   CallArgs args = given;
-  capture.specialize_all(args);
+  capture.numbers.specialize_all(args);
   const Py_ssize_t rank = PyTuple_GET_SIZE(shape.get());
   Ref dim = args.values.size() == 2 ? Ref::steal(PyNumber_Index(args.values[1])) : Ref();
   const Py_ssize_t index = dim ? PyLong_AsSsize_t(dim.get()) : rank;
   PyErr_Clear();
-  if (index < -rank || index >= rank) return capture.call_torch(method, args);  // an error
+  if (index < -rank || index >= rank) return capture.torch.call_torch(method, args);  // an error
   return Ref::borrow(PyTuple_GET_ITEM(shape.get(), index < 0 ? index + rank : index));
 }
 
@@ -79,10 +87,11 @@ template <const char* const& name>
 Ref handle_numel(Capture& capture, const CallArgs& args) {
   static PyObject* const method = PyObject_GetAttrString(tensor_class(), name);
   const at::Tensor* tensor = is_fake_tensor(args.values.at(0)) ? &unpack_tensor(args.values[0]) : nullptr;
-  if (args.values.size() != 1 || !tensor || !capture.shape_of(*tensor)) return capture.call_torch(method, args);
+  if (args.values.size() != 1 || !tensor || !capture.symbols.shape_of(*tensor))
+    return capture.torch.call_torch(method, args);
   shapes::Expr numel = 1;
   for (const shapes::Expr size : capture.session->sizes_of(*tensor)) numel = numel * size;
-  return capture.size_number(numel);
+  return capture.symbols.size_number(numel);
 }
 
 constexpr const char* kNumel = "numel";
@@ -90,11 +99,11 @@ constexpr const char* kNelement = "nelement";
 
 /// Of a tensor made in the segment: an operator. One from outside loses its history, or refuses to, being a view.
 Ref handle_detach(Capture& capture, const CallArgs& args) {
-  if (!args.values.empty() && capture.is_input(args.values[0])) {
+  if (!args.values.empty() && capture.tensors.is_input(args.values[0])) {
     capture.side_exit(BreakReason::AutogradCall, "detach_() of a tensor from outside");
   }
   static PyObject* const method = PyObject_GetAttrString(tensor_class(), "detach_");
-  return capture.call_torch(method, args);
+  return capture.torch.call_torch(method, args);
 }
 
 /// A tuple in place of a torch.Size would be data.
@@ -102,21 +111,21 @@ Ref handle_new(Capture& capture, const CallArgs& args) {
   static PyObject* const with_data = PyObject_GetAttrString(tensor_class(), "new");
   static PyObject* const with_size = PyObject_GetAttrString(tensor_class(), "new_empty");
   const bool size = args.values.size() == 2 && !args.kwnames && Py_TYPE(args.values[1]) == &THPSizeType;
-  return capture.call_torch(size ? with_size : with_data, args);
+  return capture.torch.call_torch(size ? with_size : with_data, args);
 }
 
 /// Lists of tensors by device and dtype, as foreach functions take them: PyTorch's own answer for stand-ins.
 Ref group_tensors(Capture& capture, const CallArgs& args) {
   static constinit Imported group("torch._C", "_group_tensors_by_device_and_dtype");
   CallArgs given = args;
-  capture.specialize_all(given);
+  capture.numbers.specialize_all(given);
   std::vector<Ref> held;
   for (PyObject*& value : given.values) {
-    held.push_back(capture.resolve_deep(value));
+    held.push_back(capture.containers.resolve_deep(value));
     value = held.back().get();
-    capture.refuse_opaque(value, 3);
+    capture.containers.refuse_opaque(value, 3);
   }
-  return capture.call_native(
+  return capture.calls.call_native(
       [&] { return PyObject_Vectorcall(group.get(), given.values.data(), given.positional(), given.kwnames); });
 }
 
@@ -127,16 +136,16 @@ Ref seed_generators(Capture& capture, PyObject* function, const CallArgs& given)
       c10::Dispatcher::singleton().findSchemaOrThrow("magneto::manual_seed", "").typed<void(int64_t)>();
   static constinit Imported generator("torch._C", "default_generator");
   CallArgs args = given;
-  capture.specialize_all(args);
+  capture.numbers.specialize_all(args);
   if (args.values.size() != 1 || !PyLong_CheckExact(args.values[0])) return {};
   int overflow = 0;
   const int64_t seed = PyLong_AsLongLongAndOverflow(args.values[0], &overflow);
   if (overflow) return {};
-  capture.record(graph::TorchNode::Kind::CallFunction, function, args.values, args.kwnames, [&] {
+  capture.torch.record(graph::TorchNode::Kind::CallFunction, function, args.values, args.kwnames, [&] {
     operation.call(seed);
     return Py_NewRef(Py_None);
   });
-  return capture.wrap(generator.get(), capture.sources.constant(generator.get()));
+  return capture.world.wrap(generator.get(), capture.sources.constant(generator.get()));
 }
 
 std::span<const HandlerRow> tensor_handlers() {

@@ -5,6 +5,8 @@
 #include <ATen/record_function.h>
 
 #include "capture/capture.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/world.h"
 #include "python/imported.h"
 
 namespace magneto::capture {
@@ -25,7 +27,7 @@ PyObject* unseen_label(PyObject* open) {
 
 }  // namespace
 
-Ref Capture::profiler_label(PyObject* callable, const CallArgs& args) {
+Ref TorchCalls::profiler_label(PyObject* callable, const CallArgs& args) {
   const std::string name = operator_base_name(callable);
   if (!name.starts_with("profiler::_record_function_e") || args.kwnames || args.values.empty()) return {};
   static constinit Imported ops("torch", "ops");
@@ -39,8 +41,8 @@ Ref Capture::profiler_label(PyObject* callable, const CallArgs& args) {
   if (name.ends_with("_exit")) {
     return args.values[0] == label ? Ref::borrow(Py_None) : Ref();
   }
-  guards.state(asks, {}, Py_False);
-  return wrap(label, sources.constant(label));
+  c.guards.state(asks, {}, Py_False);
+  return c.world.wrap(label, c.sources.constant(label));
 }
 
 }  // namespace magneto::capture

@@ -1,15 +1,27 @@
 // Calls of torch: each becomes a node of the torch level and operators of the graph.
+#include "capture/torch/torch_calls.h"
+
 #include <ATen/ops/lift_fresh.h>
 #include <Python.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
+#include "capture/calls/calls.h"
+#include "capture/calls/deferred.h"
 #include "capture/calls/handlers.h"
+#include "capture/calls/native_mode.h"
 #include "capture/capture.h"
+#include "capture/interpreter/errors.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
 #include "capture/torch/torch_function.h"
 #include "capture/torch/transforms.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "graph/orphans.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -43,42 +55,43 @@ graph::TorchNode at_user_line(graph::TorchNode node, const InterpFrame* frame) {
 
 }  // namespace
 
-void Capture::check_refusal() {
-  if (!session->refused()) return;
-  fake::Refusal refusal = *session->take_refusal();
+void TorchCalls::check_refusal() {
+  if (!c.session->refused()) return;
+  fake::Refusal refusal = *c.session->take_refusal();
   PyErr_Clear();
   switch (refusal.kind) {
     case fake::Refusal::Kind::DataDependent:
-      check_questions(std::exchange(session->wanted, {}));  // perhaps the segment is captured again
+      c.symbols.check_questions(std::exchange(c.session->wanted, {}));  // perhaps the segment is captured again
       // int(t), bool(t), t.item() and the like are one operator, under a name that says nothing.
       if (refusal.op == "aten._local_scalar_dense.default") refusal.op = "Tensor.item";
-      side_exit(BreakReason::DataDependentValue, (refusal.op.empty() ? "" : refusal.op + ": ") + refusal.message);
+      c.side_exit(BreakReason::DataDependentValue, (refusal.op.empty() ? "" : refusal.op + ": ") + refusal.message);
     case fake::Refusal::Kind::DataAccess:
-      side_exit(BreakReason::DataAccess, refusal.message);
+      c.side_exit(BreakReason::DataAccess, refusal.message);
     case fake::Refusal::Kind::Unsupported:
-      side_exit(BreakReason::UnsupportedOperator, refusal.op + ": " + refusal.message);
+      c.side_exit(BreakReason::UnsupportedOperator, refusal.op + ": " + refusal.message);
   }
 }
 
-Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args, PyObject* kwnames,
-                    const std::function<PyObject*()>& run, bool always) {
+Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args,
+                       PyObject* kwnames, const std::function<PyObject*()>& run, bool always) {
   const bool overridden = is_overridden(args);
   RedispatchedCall redispatched;
-  guard_special_methods(target, args);
+  c.calls.guard_special_methods(target, args);
   for (PyObject* arg : args) {
-    if (!is_generator(arg)) refuse_opaque(arg, 3);
+    if (!is_generator(arg)) c.containers.refuse_opaque(arg, 3);
   }
-  const auto mark = session->mark();
-  const auto index = static_cast<int32_t>(graph.torch_nodes.size());
-  const size_t operators = graph.aten_nodes.size(), symbols = graph.symbols.size();
-  graph.torch_nodes.emplace_back();
-  session->torch_node = index;
-  const bool callbacks = std::exchange(callbacks_allowed_, false);
-  const bool recording = std::exchange(recording_, true);
-  const bool trusted = std::exchange(trusted_, PyFunction_Check(target));
+  const auto mark = c.session->mark();
+  const auto index = static_cast<int32_t>(c.graph.torch_nodes.size());
+  const size_t operators = c.graph.aten_nodes.size(), symbols = c.graph.symbols.size();
+  c.graph.torch_nodes.emplace_back();
+  c.session->torch_node = index;
+  std::optional<NativeScope> called(std::in_place, c.mode);
+  c.mode.callbacks_allowed = false;
+  std::optional<NativeScope> recorded(std::in_place, c.mode);
+  c.mode.recording = true;
+  c.mode.trusted = PyFunction_Check(target);
   Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
-  trusted_ = trusted;
-  recording_ = recording;
+  recorded.reset();
   const bool transformed =
       result && (is_transforming() || holds_transformed(result.get()) || std::ranges::any_of(args, holds_transformed));
   if (result && !transformed && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
@@ -86,22 +99,22 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
     // Made without the dispatcher (by a TorchScript function from a number): known, like what torch.tensor gives.
     result = Ref::steal(tensor_object(at::lift_fresh(unpack_tensor(result.get()))));
   }
-  callbacks_allowed_ = callbacks;
-  session->torch_node = -1;
+  called.reset();
+  c.session->torch_node = -1;
   if (redispatched.function) {
-    session->rollback(mark);
-    graph.torch_nodes.resize(index);
+    c.session->rollback(mark);
+    c.graph.torch_nodes.resize(index);
     return call_override(redispatched);
   }
-  if (session->refused() || !result || sticky_) {
-    session->rollback(mark);
-    graph.torch_nodes.resize(index);
-    check_sticky();
+  if (c.session->refused() || !result || c.errors.sticky) {
+    c.session->rollback(mark);
+    c.graph.torch_nodes.resize(index);
+    c.errors.check_sticky();
     check_refusal();
     // PyTorch's own Python code asks a size for things that only a number answers.
     const auto fixes = [&] {
       const SavedError error;
-      return fix_sizes(args);
+      return c.symbols.fix_sizes(args);
     };
     if (fixes()) {
       PyErr_Clear();
@@ -109,28 +122,28 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
     }
     throw PythonError{};
   }
-  if (transformed && graph.symbols.size() > symbols) {
-    session->rollback(mark);
-    graph.torch_nodes.resize(index);
-    side_exit(BreakReason::DataDependentValue, "a data-dependent number or size inside a transform");
+  if (transformed && c.graph.symbols.size() > symbols) {
+    c.session->rollback(mark);
+    c.graph.torch_nodes.resize(index);
+    c.side_exit(BreakReason::DataDependentValue, "a data-dependent number or size inside a transform");
   }
-  if (graph.aten_nodes.size() == operators && (!always || transformed)) {
-    graph.torch_nodes.pop_back();
-    return with_size_numbers(result.get());
+  if (c.graph.aten_nodes.size() == operators && (!always || transformed)) {
+    c.graph.torch_nodes.pop_back();
+    return c.symbols.with_size_numbers(result.get());
   }
-  if (is_guarded()) last_guarded_ = static_cast<int32_t>(graph.aten_nodes.size()) - 1;
+  if (is_guarded()) last_guarded = static_cast<int32_t>(c.graph.aten_nodes.size()) - 1;
   if (transformed) {  // a tensor of a level is no value of the graph: what was called below all levels is
-    graph.torch_nodes.pop_back();
-    for (size_t i = operators; i < graph.aten_nodes.size(); ++i) {
-      graph::AtenNode& op = graph.aten_nodes[i];
-      op.torch_node = static_cast<int32_t>(graph.torch_nodes.size());
-      graph.torch_nodes.push_back(at_user_line(graph::operator_call(op), frame));
+    c.graph.torch_nodes.pop_back();
+    for (size_t i = operators; i < c.graph.aten_nodes.size(); ++i) {
+      graph::AtenNode& op = c.graph.aten_nodes[i];
+      op.torch_node = static_cast<int32_t>(c.graph.torch_nodes.size());
+      c.graph.torch_nodes.push_back(at_user_line(graph::operator_call(op), c.frame));
     }
-    result = with_size_numbers(result.get());
-    flush_checks();
+    result = c.symbols.with_size_numbers(result.get());
+    c.symbols.flush_checks();
     return result;
   }
-  graph::TorchNode node = at_user_line({}, frame);
+  graph::TorchNode node = at_user_line({}, c.frame);
   node.kind = kind;
   node.target = Ref::borrow(target);
   const size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
@@ -140,29 +153,29 @@ Ref Capture::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyO
   }
   std::vector<int32_t> path;
   collect_results(result.get(), path, node.results, 0);
-  bind_symbols(result.get(), symbols, node);
-  graph.torch_nodes[index] = std::move(node);
-  result = with_size_numbers(result.get());
-  flush_checks();
+  c.symbols.bind_symbols(result.get(), symbols, node);
+  c.graph.torch_nodes[index] = std::move(node);
+  result = c.symbols.with_size_numbers(result.get());
+  c.symbols.flush_checks();
   return result;
 }
 
-bool Capture::is_guarded() const {
-  if (writes_ > 0 || !deferred_.empty() || called_back_from_ || handled_from_start_) return true;
-  if (at::GradMode::is_enabled() != start_state_.grad_mode) return true;
-  for (const InterpFrame* f = frame; f; f = f->caller) {
+bool TorchCalls::is_guarded() const {
+  if (c.overlays.writes > 0 || !c.deferred.calls.empty() || c.mode.called_back_from || handled_from_start) return true;
+  if (at::GradMode::is_enabled() != c.start_state.grad_mode) return true;
+  for (const InterpFrame* f = c.frame; f; f = f->caller) {
     if (f->callback || f->info->handler_of(f->pc)) return true;
   }
   return false;
 }
 
-void Capture::name_result(PyObject* value, PyObject* variable) {
+void TorchCalls::name_result(PyObject* value, PyObject* variable) {
   if (!value || !is_fake_tensor(value)) return;  // 3.12 puts back locals that had no value
-  const graph::ValueId id = session->value_of(unpack_tensor(value));
-  if (id == graph::kNoValue || graph.values[id].producer < 0) return;
-  const int32_t node = graph.aten_nodes[graph.values[id].producer].torch_node;
-  if (node < 0 || node >= static_cast<int32_t>(graph.torch_nodes.size())) return;
-  for (graph::TorchResult& result : graph.torch_nodes[node].results) {
+  const graph::ValueId id = c.session->value_of(unpack_tensor(value));
+  if (id == graph::kNoValue || c.graph.values[id].producer < 0) return;
+  const int32_t node = c.graph.aten_nodes[c.graph.values[id].producer].torch_node;
+  if (node < 0 || node >= static_cast<int32_t>(c.graph.torch_nodes.size())) return;
+  for (graph::TorchResult& result : c.graph.torch_nodes[node].results) {
     if (result.value == id && result.variable.empty()) result.variable = PyUnicode_AsUTF8(variable);
   }
 }
@@ -233,12 +246,12 @@ static bool needs_gradient(PyObject* object) {
                      needs_gradient);
 }
 
-Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
+Ref TorchCalls::call_torch(PyObject* callable, const CallArgs& args) {
   std::vector<Ref> resolved;
   CallArgs values;
   values.kwnames = args.kwnames;
   for (PyObject* arg : args.values) {
-    resolved.push_back(readable(arg));
+    resolved.push_back(c.containers.readable(arg));
     values.values.push_back(resolved.back().get());
   }
   PyObject* const target = callable;  // what the torch level calls, with numbers
@@ -252,7 +265,7 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
       continue;
     }
     const at::Tensor& tensor = unpack_tensor(value);
-    Ref number = tensor.dim() == 0 && !tensor.requires_grad() ? float_of_tensor(*this, value) : Ref();
+    Ref number = tensor.dim() == 0 && !tensor.requires_grad() ? float_of_tensor(c, value) : Ref();
     if (!number) continue;
     value = number.get();
     resolved.push_back(std::move(number));
@@ -260,15 +273,15 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
   for (size_t i = values.positional(); i < values.values.size() && !overridden; ++i) {
     if (!is_unknown_number(values.values[i]) || !takes_tensor_too(c_function_name(callable), values.keyword(i)))
       continue;
-    resolved.push_back(beside_tensor(values.values[i]));
+    resolved.push_back(c.numbers.beside_tensor(values.values[i]));
     values.values[i] = resolved.back().get();
   }
   if (is_foreach_of_floats(callable, values)) {
     const Ref name = checked(PyUnicode_FromString(std::string(c_function_name(callable)).c_str()));
     values.values.insert(values.values.begin(), name.get());
-    return call_polyfill("foreach_of_numbers", values);
+    return c.calls.call_polyfill("foreach_of_numbers", values);
   }
-  if (has_unknown_numbers() && !overridden) {
+  if (c.numbers.has_unknown_numbers() && !overridden) {
     callable = with_sizes(callable, values, resolved);
     const bool as_symints = takes_symints(callable);
     const size_t operands = wraps_numbers(callable);
@@ -276,18 +289,18 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
                        takes_tensors(callable, operands);
     for (size_t i = 1; wraps && i < operands; ++i) {
       if (!size_of_number(values.values[i]) && !is_symbolic_float(values.values[i])) continue;
-      resolved.push_back(beside_tensor(values.values[i]));
+      resolved.push_back(c.numbers.beside_tensor(values.values[i]));
       values.values[i] = resolved.back().get();
     }
     for (PyObject*& value : values.values) {
-      Ref sizes = as_symints ? with_symints(value) : with_known_sizes(value);
+      Ref sizes = as_symints ? c.symbols.with_symints(value) : c.symbols.with_known_sizes(value);
       if (sizes.get() == value) continue;
       resolved.push_back(sizes);
       value = sizes.get();
     }
   }
-  specialize_all(values);
-  if (Ref number = overridden ? Ref() : float_item(callable, values.values)) return number;
+  c.numbers.specialize_all(values);
+  if (Ref number = overridden ? Ref() : c.numbers.float_item(callable, values.values)) return number;
   for (PyObject* value : values.values) {
     if (is_generator(value)) draw_from(value);
   }
@@ -304,25 +317,25 @@ Ref Capture::call_torch(PyObject* callable, const CallArgs& args) {
 /// Compiled by torch.jit.script: its interpreter runs on fakes as on any tensors, and its operators are recorded. What
 /// it gives back that is no tensor follows from sizes, which are guarded, or needed data and was refused. It asks for
 /// plain sizes: where they differ from run to run, the function that it was compiled from is interpreted.
-Ref Capture::call_script_function(PyObject* function, const CallArgs& args) {
+Ref TorchCalls::call_script_function(PyObject* function, const CallArgs& args) {
   const auto is_sized = [&](PyObject* arg) {
-    return holds_size(arg) || (is_fake_tensor(arg) && shape_of(unpack_tensor(arg)));
+    return holds_size(arg) || (is_fake_tensor(arg) && c.symbols.shape_of(unpack_tensor(arg)));
   };
-  if (!memory_.plain_sizes && std::ranges::any_of(args.values, is_sized)) {
+  if (!c.feedback.plain_sizes && std::ranges::any_of(args.values, is_sized)) {
     Ref original = Ref::steal(PyObject_GetAttrString(function, "_torchdynamo_inline"));
     PyErr_Clear();
     if (original && PyFunction_Check(original.get())) {
-      const OfTorch scope(*this, true);
-      return inline_function(wrap(original.get(), sources.constant(original.get())).get(), args);
+      const OfTorch scope(c.symbols, true);
+      return c.calls.inline_function(c.world.wrap(original.get(), c.sources.constant(original.get())).get(), args);
     }
   }
   if (const char* effect = script_effect(function)) {
-    side_exit(BreakReason::OpaqueCall, "the TorchScript function " + callable_name(function) + " " + effect);
+    c.side_exit(BreakReason::OpaqueCall, "the TorchScript function " + callable_name(function) + " " + effect);
   }
   return call_torch(function, args);
 }
 
-graph::PyArg Capture::py_arg(PyObject* object) {
+graph::PyArg TorchCalls::py_arg(PyObject* object) {
   using Kind = graph::PyArg::Kind;
   graph::PyArg arg;
   auto add_items = [&](PyObject* sequence) {
@@ -335,10 +348,10 @@ graph::PyArg Capture::py_arg(PyObject* object) {
     arg.size = *size;
   } else if (const at::Tensor holder = symfloat_holder(object); holder.defined()) {
     arg.kind = Kind::Number;
-    arg.value = session->value_of(holder);
+    arg.value = c.session->value_of(holder);
   } else if (is_tensor(object) && fake::is_fake(unpack_tensor(object))) {
     arg.kind = Kind::Value;
-    arg.value = session->value_of(unpack_tensor(object));
+    arg.value = c.session->value_of(unpack_tensor(object));
   } else if (PyTuple_Check(object)) {
     arg.kind = Kind::Tuple;
     if (!PyTuple_CheckExact(object)) arg.object = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
@@ -362,10 +375,10 @@ graph::PyArg Capture::py_arg(PyObject* object) {
   return arg;
 }
 
-void Capture::collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
-                              int depth) {
+void TorchCalls::collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
+                                 int depth) {
   if (is_tensor(result)) {
-    const auto value = session->value_of(unpack_tensor(result));
+    const auto value = c.session->value_of(unpack_tensor(result));
     if (value != graph::kNoValue) results.push_back({path, value});
     return;
   }

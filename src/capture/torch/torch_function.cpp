@@ -12,8 +12,13 @@
 
 #include <algorithm>
 
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
 #include "capture/capture.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/world.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -82,13 +87,13 @@ bool overrides(Capture& capture, PyObject* object, int depth) {
   }
   static constinit Imported none("torch._C", "_disabled_torch_function_impl");
   PyObject* method = lookup_in_type(type, MAGNETO_STR("__torch_function__"));
-  if (method) capture.type_lookup(type, MAGNETO_STR("__torch_function__"));
+  if (method) capture.attributes.type_lookup(type, MAGNETO_STR("__torch_function__"));
   return method && method != none.get();
 }
 
 /// Numbers in place of what stands for them in calls of PyTorch.
 Ref plain_argument(Capture& capture, PyObject* object) {
-  if (const auto size = symint_value(object)) return capture.size_number(*size);
+  if (const auto size = symint_value(object)) return capture.symbols.size_number(*size);
   if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) return Ref::borrow(object);
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(object);
   Ref items = checked(PyTuple_New(count));
@@ -104,10 +109,10 @@ Ref plain_argument(Capture& capture, PyObject* object) {
 
 }  // namespace
 
-bool Capture::is_overridden(std::span<PyObject* const> args) {
+bool TorchCalls::is_overridden(std::span<PyObject* const> args) {
   if (has_users_mode()) return true;
   if (PythonTorchFunctionTLS::get_disabled_state() != at::impl::TorchFunctionDisabledState::ENABLED) return false;
-  return std::ranges::any_of(args, [&](PyObject* arg) { return overrides(*this, arg, 2); });
+  return std::ranges::any_of(args, [&](PyObject* arg) { return overrides(c, arg, 2); });
 }
 
 Ref run_noting(const std::function<PyObject*()>& run, RedispatchedCall& call) {
@@ -128,24 +133,26 @@ Ref run_noting(const std::function<PyObject*()>& run, RedispatchedCall& call) {
   return result;
 }
 
-Ref Capture::function_mode(PyObject* mode) {
-  const std::vector<PyObject*>& at_start = modes_at_start();
-  return std::ranges::find(at_start, mode) == at_start.end() ? Ref::borrow(mode) : wrap(mode, sources.constant(mode));
+Ref TorchCalls::function_mode(PyObject* mode) {
+  const std::vector<PyObject*>& at_start = c.modes_at_start();
+  return std::ranges::find(at_start, mode) == at_start.end() ? Ref::borrow(mode)
+                                                             : c.world.wrap(mode, c.sources.constant(mode));
 }
 
-Ref Capture::call_override(const RedispatchedCall& call) {
-  graph.without_torch_function = true;
+Ref TorchCalls::call_override(const RedispatchedCall& call) {
+  c.graph.without_torch_function = true;
   for (PyObject* mode : guards::function_modes()) {
     const std::optional<c10::Device> device = guards::device_of_context(mode);
-    if (device && !device->is_cpu()) side_exit(BreakReason::OpaqueCall, "a torch function mode in a device's context");
+    if (device && !device->is_cpu())
+      c.side_exit(BreakReason::OpaqueCall, "a torch function mode in a device's context");
   }
   std::optional<NonResumable> scope;
-  if (frame) scope.emplace(*this);
+  if (c.frame) scope.emplace(c);
   const Ref function =
       Py_TYPE(call.function.get()) == method_wrapper_type()  // Tensor.shape.__get__: made anew each time
           ? call.function
-          : wrap(call.function.get(), sources.constant(call.function.get()));
-  const Ref args = plain_argument(*this, call.args.get());
+          : c.world.wrap(call.function.get(), c.sources.constant(call.function.get()));
+  const Ref args = plain_argument(c, call.args.get());
   CallArgs given{{function.get(), call.types.get(), args.get()}};
   Ref kwargs;
   if (call.kwargs) {
@@ -153,35 +160,36 @@ Ref Capture::call_override(const RedispatchedCall& call) {
     PyObject *key, *value;
     Py_ssize_t position = 0;
     while (PyDict_Next(call.kwargs.get(), &position, &key, &value)) {
-      if (PyDict_SetItem(kwargs.get(), key, plain_argument(*this, value).get()) < 0) throw PythonError{};
+      if (PyDict_SetItem(kwargs.get(), key, plain_argument(c, value).get()) < 0) throw PythonError{};
     }
     given.values.push_back(kwargs.get());
   }
   if (has_users_mode()) {
     const WithoutInnermostMode scope_of_mode;
     const Ref mode = function_mode(scope_of_mode.mode());
-    Ref result = this->call(load_attr(mode.get(), MAGNETO_STR("__torch_function__")).get(), given);
+    Ref result = c.calls.call(c.attributes.load_attr(mode.get(), MAGNETO_STR("__torch_function__")).get(), given);
     if (result.get() != Py_NotImplemented) return result;
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call.types.get()); ++i) {
     PyObject* type = PyTuple_GET_ITEM(call.types.get(), i);
-    const Ref method = load_attr(wrap(type, sources.constant(type)).get(), MAGNETO_STR("__torch_function__"));
+    const Ref method =
+        c.attributes.load_attr(c.world.wrap(type, c.sources.constant(type)).get(), MAGNETO_STR("__torch_function__"));
     PyObject* found = lookup_in_type(reinterpret_cast<PyTypeObject*>(type), MAGNETO_STR("__torch_function__"));
     if (PyFunction_Check(found)) {
-      side_exit(BreakReason::OpaqueCall, "__torch_function__ of " + callable_name(type) + " is no class method");
+      c.side_exit(BreakReason::OpaqueCall, "__torch_function__ of " + callable_name(type) + " is no class method");
     }
-    Ref result = this->call(method.get(), given);
+    Ref result = c.calls.call(method.get(), given);
     if (result.get() != Py_NotImplemented) return result;
   }
-  side_exit(BreakReason::OpaqueCall, "no __torch_function__ takes the call of " + callable_name(function.get()));
+  c.side_exit(BreakReason::OpaqueCall, "no __torch_function__ takes the call of " + callable_name(function.get()));
 }
 
 namespace {
 
 Ref handle_mode(Capture& capture, PyObject* function, const CallArgs& args) {
   const Ref mode = checked(PyObject_Vectorcall(function, args.values.data(), args.positional(), args.kwnames));
-  capture.keep(mode);
-  return capture.function_mode(mode.get());
+  capture.world.keep(mode);
+  return capture.torch.function_mode(mode.get());
 }
 
 Ref handle_pop(Capture& capture, const CallArgs& args) {
@@ -204,7 +212,7 @@ Ref call_own(const char* name, const CallArgs& args) {
 template <const char* const& name>
 Ref handle_context(Capture& capture, const CallArgs& args) {
   PyObject* context = args.values.at(0);
-  if (capture.is_outside(context)) {
+  if (capture.world.is_outside(context)) {
     capture.side_exit(BreakReason::OpaqueObject, std::string(name) + " of a " + Py_TYPE(context)->tp_name);
   }
   return call_own(name, args);

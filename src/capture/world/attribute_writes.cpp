@@ -4,8 +4,16 @@
 
 #include <cstring>
 
+#include "capture/calls/calls.h"
+#include "capture/calls/deferred.h"
 #include "capture/capture.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -34,7 +42,7 @@ Ref clear_grad_function() {
 
 }  // namespace
 
-void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
+void Attributes::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
   PyTypeObject* type = Py_TYPE(owner);
   PyObject* setter = type_lookup(type, value ? MAGNETO_STR("__setattr__") : MAGNETO_STR("__delattr__"));
   static PyObject* const module_setattr = class_entry(torch_module_class(), "__setattr__");
@@ -43,39 +51,41 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
   }
   if (type == &PyModule_Type) {
     PyObject* dict = PyModule_GetDict(owner);
-    wrap(dict, sources.constant(dict));
-    if (!value && !dict_lookup(dict, name)) {
+    c.world.wrap(dict, c.sources.constant(dict));
+    if (!value && !c.overlays.dict_lookup(dict, name)) {
       PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", type->tp_name, name);
       throw PythonError{};
     }
-    return store_entry(dict, name, value);
+    return c.overlays.store_entry(dict, name, value);
   }
-  if (PyModule_Check(owner)) side_exit(BreakReason::Mutation, "an attribute of a module is set");
+  if (PyModule_Check(owner)) c.side_exit(BreakReason::Mutation, "an attribute of a module is set");
   if (is_tensor(owner)) {
     // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
     if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
         same_data(unpack_tensor(owner), unpack_tensor(value))) {
       return;
     }
-    if (value == Py_None && name == MAGNETO_STR("grad") && is_input(owner) && !is_overridden({&owner, 1})) {
-      if (!cleared_grads_.insert(session->value_of(unpack_tensor(owner))).second) return;
-      return deferred_.push_back({clear_grad_function(), {Ref::borrow(owner)}, {DeferredCall::kAnyVersion}});
+    if (value == Py_None && name == MAGNETO_STR("grad") && c.tensors.is_input(owner) &&
+        !c.torch.is_overridden({&owner, 1})) {
+      if (!c.gradients.cleared_grads.insert(c.session->value_of(unpack_tensor(owner))).second) return;
+      return c.deferred.calls.push_back({clear_grad_function(), {Ref::borrow(owner)}, {DeferredCall::kAnyVersion}});
     }
-    if (inputs_.count(session->value_of(unpack_tensor(owner))) || !value) {
-      side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
+    if (c.tensors.inputs.count(c.session->value_of(unpack_tensor(owner))) || !value) {
+      c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
     }
     PyObject* descriptor = type_lookup(type, name);
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
       PyObject* written[] = {owner};
-      if (is_overridden(written)) side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
+      if (c.torch.is_overridden(written))
+        c.side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
       if (PyUnicode_CompareWithASCIIString(name, "data") == 0 || PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
-        side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
+        c.side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
       }
     }
     if (PyObject_SetAttr(owner, name, value) < 0) throw PythonError{};
     return;
   }
-  if (setter == module_setattr && is_outside(owner)) {
+  if (setter == module_setattr && c.world.is_outside(owner)) {
     // nn.Module keeps parameters, buffers and submodules in tables of its own; anything else goes to the instance dict.
     Ref buffers = instance_dict_entry(owner, MAGNETO_STR("_buffers"));
     Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
@@ -83,25 +93,26 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
     const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
     const bool module = PyObject_IsInstance(sample_of(value), torch_module_class()) == 1;
     if (value && (parameter || module)) {
-      Ref present = dict_lookup(parameter ? parameters.get() : modules.get(), name);
+      Ref present = c.overlays.dict_lookup(parameter ? parameters.get() : modules.get(), name);
       if (present.get() == value) return;
     }
-    if (parameter || module || dict_lookup(parameters.get(), name) || dict_lookup(modules.get(), name)) {
-      side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
+    if (parameter || module || c.overlays.dict_lookup(parameters.get(), name) ||
+        c.overlays.dict_lookup(modules.get(), name)) {
+      c.side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
     }
-    if (dict_lookup(buffers.get(), name)) {
-      store_entry(buffers.get(), name, value);
+    if (c.overlays.dict_lookup(buffers.get(), name)) {
+      c.overlays.store_entry(buffers.get(), name, value);
     } else {
       generic_setattr(owner, name, value);
     }
     return;
   }
   if (setter && PyFunction_Check(setter)) {
-    NonResumable scope(*this);
+    NonResumable scope(c);
     if (value) {
-      call(wrap(setter, sources.constant(setter)).get(), {owner, name, value});
+      c.calls.call(c.world.wrap(setter, c.sources.constant(setter)).get(), {owner, name, value});
     } else {
-      call(wrap(setter, sources.constant(setter)).get(), {owner, name});
+      c.calls.call(c.world.wrap(setter, c.sources.constant(setter)).get(), {owner, name});
     }
     return;
   }
@@ -109,41 +120,42 @@ void Capture::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
 }
 
 /// A write to a class of the user, seen by all look-ups in it and its subclasses from here on.
-void Capture::store_class_attr(PyTypeObject* owner, PyObject* name, PyObject* value) {
+void Attributes::store_class_attr(PyTypeObject* owner, PyObject* name, PyObject* value) {
   auto* object = reinterpret_cast<PyObject*>(owner);
   const char* text = PyUnicode_AsUTF8(name);
   const bool special = std::strncmp(text, "__", 2) == 0;  // CPython copies them to slots, which C code reads
   PyObject* on_meta = type_lookup(Py_TYPE(owner), name);
-  if (special || !is_outside(object) || !PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) ||
+  if (special || !c.world.is_outside(object) || !PyType_HasFeature(owner, Py_TPFLAGS_HEAPTYPE) ||
       PyType_HasFeature(owner, Py_TPFLAGS_IMMUTABLETYPE) || (on_meta && Py_TYPE(on_meta)->tp_descr_set)) {
-    side_exit(BreakReason::Mutation, std::string("the attribute ") + text + " of a class is set");
+    c.side_exit(BreakReason::Mutation, std::string("the attribute ") + text + " of a class is set");
   }
   PyObject* own = PyDict_GetItemWithError(type_dict(owner), name);
   type_lookup(owner, name);
-  classes_written_ = true;
+  c.overlays.classes_written = true;
   if (value) {
-    if (!is_scalar(value) && !is_outside(value) && !is_identity_constant(value)) class_values_.insert(value);
-    keep(Ref::borrow(value));
-    overlay(object, false).set(name, value);
+    if (!is_scalar(value) && !c.world.is_outside(value) && !is_identity_constant(value))
+      c.overlays.class_values.insert(value);
+    c.world.keep(Ref::borrow(value));
+    c.overlays.of(object, false).set(name, value);
     return;
   }
-  const Overlay* written = find_overlay(object, false);
+  const Overlay* written = c.overlays.find(object, false);
   auto* entry = written ? const_cast<Overlay*>(written)->find(name) : nullptr;
   if (entry ? !entry->second : !own) {
     PyErr_Format(PyExc_AttributeError, "type object '%.50s' has no attribute '%U'", owner->tp_name, name);
     throw PythonError{};
   }
-  overlay(object, false).erase(name, own != nullptr);
+  c.overlays.of(object, false).erase(name, own != nullptr);
 }
 
 /// The write that a look-up finds first (its value null: nothing is found at all); null: none, or an original comes
 /// first.
-const std::pair<Ref, Ref>* Capture::find_class_write(PyTypeObject* type, PyObject* name) {
+const std::pair<Ref, Ref>* Overlays::find_class_write(PyTypeObject* type, PyObject* name) {
   static const std::pair<Ref, Ref> nothing;
   bool hidden = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     PyObject* base = PyTuple_GET_ITEM(type->tp_mro, i);
-    if (Overlay* written = find_overlay(base, false)) {
+    if (Overlay* written = find(base, false)) {
       if (const auto* entry = written->find(name)) {
         if (entry->second) return entry;
         hidden = true;  // deleted here: what follows counts
@@ -152,7 +164,7 @@ const std::pair<Ref, Ref>* Capture::find_class_write(PyTypeObject* type, PyObjec
     }
     if (PyObject* found = PyDict_GetItemWithError(type_dict(reinterpret_cast<PyTypeObject*>(base)), name)) {
       if (!hidden) return nullptr;
-      type_lookup(reinterpret_cast<PyTypeObject*>(base), name);
+      c.attributes.type_lookup(reinterpret_cast<PyTypeObject*>(base), name);
       overlay_reads_.push_back(std::make_unique<std::pair<Ref, Ref>>(Ref::borrow(name), Ref::borrow(found)));
       return overlay_reads_.back().get();
     }
@@ -160,7 +172,7 @@ const std::pair<Ref, Ref>* Capture::find_class_write(PyTypeObject* type, PyObjec
   return hidden ? &nothing : nullptr;
 }
 
-void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) {
+void Attributes::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) {
   PyTypeObject* type = Py_TYPE(owner);
   PyObject* descriptor = type_lookup(type, name);
   guard_protocol(descriptor);
@@ -170,41 +182,43 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
       PyErr_Format(PyExc_AttributeError, "property '%U' of '%.50s' object has no setter", name, type->tp_name);
       throw PythonError{};
     }
-    NonResumable scope(*this);
-    Ref callable = wrap(function.get(), sources.constant(function.get()));
-    value ? call(callable.get(), {owner, value}) : call(callable.get(), {owner});
+    NonResumable scope(c);
+    Ref callable = c.world.wrap(function.get(), c.sources.constant(function.get()));
+    value ? c.calls.call(callable.get(), {owner, value}) : c.calls.call(callable.get(), {owner});
     return;
   }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set && PyType_HasFeature(Py_TYPE(descriptor), Py_TPFLAGS_HEAPTYPE)) {
     PyTypeObject* kind = Py_TYPE(descriptor);
     PyObject* method = type_lookup(kind, value ? MAGNETO_STR("__set__") : MAGNETO_STR("__delete__"));
     if (method && PyFunction_Check(method)) {
-      NonResumable scope(*this);
-      Ref function = wrap(method, sources.constant(method));
-      Ref receiver = wrap(descriptor, sources.constant(descriptor));
-      value ? call(function.get(), {receiver.get(), owner, value}) : call(function.get(), {receiver.get(), owner});
+      NonResumable scope(c);
+      Ref function = c.world.wrap(method, c.sources.constant(method));
+      Ref receiver = c.world.wrap(descriptor, c.sources.constant(descriptor));
+      value ? c.calls.call(function.get(), {receiver.get(), owner, value})
+            : c.calls.call(function.get(), {receiver.get(), owner});
       return;
     }
   }
-  if (!is_outside(owner)) {
+  if (!c.world.is_outside(owner)) {
     if (PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
     return;
   }
-  if (is_opaque(owner) && has_own_setattr(type)) {
-    side_exit(BreakReason::Mutation,
-              std::string("an attribute of an object of type ") + type->tp_name + " is set, which has its own ways");
+  if (c.world.is_opaque(owner) && has_own_setattr(type)) {
+    c.side_exit(BreakReason::Mutation,
+                std::string("an attribute of an object of type ") + type->tp_name + " is set, which has its own ways");
   }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set && Py_TYPE(descriptor) != &PyMemberDescr_Type) {
-    side_exit(BreakReason::Mutation,
-              std::string("an attribute with a descriptor of type ") + Py_TYPE(descriptor)->tp_name + " is set");
+    c.side_exit(BreakReason::Mutation,
+                std::string("an attribute with a descriptor of type ") + Py_TYPE(descriptor)->tp_name + " is set");
   }
   // There is no place for it, so CPython changes nothing and words the error.
   if (!descriptor && !has_instance_dict(type) && PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
   const bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   PyObject* dict = slot ? nullptr : instance_dict_of(owner);
-  if (dict) check_finalizer(PyDict_GetItemWithError(dict, name));
+  if (dict) c.world.check_finalizer(PyDict_GetItemWithError(dict, name));
   if (value) {
-    dict&& is_written(dict) ? store_entry(dict, name, value) : overlay(owner, false).set(name, value);
+    dict&& c.containers.is_written(dict) ? c.overlays.store_entry(dict, name, value)
+                                         : c.overlays.of(owner, false).set(name, value);
     return;
   }
   if (!(slot ? lookup_instance_attr(owner, name, nullptr) : instance_dict_entry(owner, name))) {
@@ -215,7 +229,7 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
     }
     throw PythonError{};
   }
-  if (dict && is_written(dict)) return store_entry(dict, name, nullptr);
+  if (dict && c.containers.is_written(dict)) return c.overlays.store_entry(dict, name, nullptr);
   bool in_original = true;
   if (dict) {
     in_original = PyDict_Contains(dict, name) == 1;
@@ -224,7 +238,7 @@ void Capture::generic_setattr(PyObject* owner, PyObject* name, PyObject* value) 
     PyErr_Clear();
     in_original = static_cast<bool>(raw);
   }
-  overlay(owner, false).erase(name, in_original);
+  c.overlays.of(owner, false).erase(name, in_original);
 }
 
 }  // namespace magneto::capture

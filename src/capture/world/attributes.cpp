@@ -13,7 +13,16 @@
 #include <optional>
 #include <span>
 
+#include "capture/calls/calls.h"
 #include "capture/capture.h"
+#include "capture/numbers/symbols.h"
+#include "capture/numpy/numpy_capture.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/abi/errors.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
@@ -50,8 +59,8 @@ namespace {
 
 /// A Python-level `__getattr__` for `owner`.
 Ref call_attribute_hook(Capture& capture, PyObject* hook, PyObject* owner, PyObject* name) {
-  Capture::NonResumable scope(capture);
-  return capture.call(capture.wrap(hook, capture.sources.constant(hook)).get(), {owner, name});
+  NonResumable scope(capture);
+  return capture.calls.call(capture.world.wrap(hook, capture.sources.constant(hook)).get(), {owner, name});
 }
 
 /// The current error is an AttributeError that a hook may still turn into a value; clears it. Else goes on raising.
@@ -74,30 +83,30 @@ void make_operator(PyObject* owner, PyObject* name) {
 
 }  // namespace
 
-PyObject* Capture::type_lookup(PyTypeObject* type, PyObject* name) {
-  if (classes_written_) {
-    if (const auto* written = find_class_write(type, name)) return written->second.get();
+PyObject* Attributes::type_lookup(PyTypeObject* type, PyObject* name) {
+  if (c.overlays.classes_written) {
+    if (const auto* written = c.overlays.find_class_write(type, name)) return written->second.get();
   }
   PyObject* found = lookup_in_type(type, name);
-  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) guards.type_lookup(type, name, found);
+  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) c.guards.type_lookup(type, name, found);
   return found;
 }
 
-PyObject* Capture::type_lookup(PyTypeObject* type, const char* name) {
+PyObject* Attributes::type_lookup(PyTypeObject* type, const char* name) {
   Ref text = checked(PyUnicode_InternFromString(name));
   return type_lookup(type, text.get());
 }
 
 /// Whether an object in a class is a descriptor, and of which kind, its own class says: one of the user's may be
 /// changed.
-void Capture::guard_protocol(PyObject* descriptor) {
+void Attributes::guard_protocol(PyObject* descriptor) {
   if (!descriptor || !is_python_class(Py_TYPE(descriptor))) return;
   for (PyObject* name : {MAGNETO_STR("__get__"), MAGNETO_STR("__set__"), MAGNETO_STR("__delete__")}) {
     type_lookup(Py_TYPE(descriptor), name);
   }
 }
 
-Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
+Ref Attributes::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
   Ref value = lookup_attr(owner, name, unbound);
   if (value) return value;
   if (PyType_Check(owner)) {
@@ -118,13 +127,13 @@ Ref Capture::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
   throw PythonError{};
 }
 
-Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
+Ref Attributes::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   if (unbound) *unbound = false;
   make_operator(owner, name);
   if (PyType_Check(owner)) return lookup_type_attr(reinterpret_cast<PyTypeObject*>(owner), name);
   if (PyModule_Check(owner)) return lookup_module_attr(owner, name);
   if (is_tensor(owner)) return lookup_tensor_attr(owner, name, unbound);
-  if (is_array(owner)) return numpy_attribute(owner, name, unbound);
+  if (is_array(owner)) return c.numpy.attribute(owner, name, unbound);
   if (Py_TYPE(owner) == &PySuper_Type) return lookup_super_attr(owner, name);
   PyTypeObject* type = Py_TYPE(owner);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
@@ -133,30 +142,30 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
       // An AttributeError from it is followed by __getattr__, as in slot_tp_getattr_hook.
       PyObject* hook = type_lookup(type, MAGNETO_STR("__getattr__"));
       try {
-        NonResumable scope(*this);
-        return call(wrap(getattribute, sources.constant(getattribute)).get(), {owner, name});
+        NonResumable scope(c);
+        return c.calls.call(c.world.wrap(getattribute, c.sources.constant(getattribute)).get(), {owner, name});
       } catch (const PythonError&) {
         expect_attribute_error(hook);
       }
-      return call_attribute_hook(*this, hook, owner, name);
+      return call_attribute_hook(c, hook, owner, name);
     }
   }
-  if (is_opaque(owner) && has_own_getattr(type)) {
-    side_exit(BreakReason::OpaqueObject,
-              std::string("an attribute of an object of type ") + type->tp_name + " is read, which has its own ways");
+  if (c.world.is_opaque(owner) && has_own_getattr(type)) {
+    c.side_exit(BreakReason::OpaqueObject,
+                std::string("an attribute of an object of type ") + type->tp_name + " is read, which has its own ways");
   }
   PyObject* hook = nullptr;
   // An AttributeError of a property leads to the hook: the property can't be cut off from here.
   std::optional<NonResumable> scope;
-  if (frame && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && lookup_in_type(type, MAGNETO_STR("__getattr__"))) {
-    scope.emplace(*this);
+  if (c.frame && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && lookup_in_type(type, MAGNETO_STR("__getattr__"))) {
+    scope.emplace(c);
   }
   try {
     if (Ref value = lookup_instance_attr(owner, name, unbound)) return value;
     if (PyMethod_Check(owner)) {  // what it lacks itself is its function's
-      const Source* source = source_of(owner);
+      const Source* source = c.world.source_of(owner);
       PyObject* function = PyMethod_GET_FUNCTION(owner);
-      return lookup_attr(source ? wrap(function, sources.bound_function(source)).get() : function, name);
+      return lookup_attr(source ? c.world.wrap(function, c.sources.bound_function(source)).get() : function, name);
     }
     if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
     hook = type_lookup(type, MAGNETO_STR("__getattr__"));
@@ -167,14 +176,14 @@ Ref Capture::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   if (!hook) return {};
   static PyObject* const module_hook = class_entry(torch_module_class(), "__getattr__");
   if (hook == module_hook) return module_getattr(owner, name);
-  return call_attribute_hook(*this, hook, owner, name);
+  return call_attribute_hook(c, hook, owner, name);
 }
 
 /// What a descriptor found on a type gives for an instance; `owner` null: for the class itself.
-Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound) {
+Ref Attributes::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound) {
   PyTypeObject* kind = Py_TYPE(descriptor);
   if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
-    Ref function = wrap(descriptor, sources.constant(descriptor));
+    Ref function = c.world.wrap(descriptor, c.sources.constant(descriptor));
     if (!owner) return function;
     if (unbound) {
       *unbound = true;
@@ -185,63 +194,63 @@ Ref Capture::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, boo
   }
   if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type) {
     Ref bound = checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
-    if (kind == &PyStaticMethod_Type) return wrap(bound.get(), sources.constant(bound.get()));
+    if (kind == &PyStaticMethod_Type) return c.world.wrap(bound.get(), c.sources.constant(bound.get()));
     if (PyMethod_Check(bound.get())) {  // functions made by classmethod are read from the class: constants
       PyObject* function = PyMethod_GET_FUNCTION(bound.get());
-      wrap(function, sources.constant(function));
-      keep(bound);
+      c.world.wrap(function, c.sources.constant(function));
+      c.world.keep(bound);
     }
     return bound;
   }
   static constinit Imported cached_property("functools", "cached_property");
   if (kind == cached_property.type() && owner && has_instance_dict(type)) {
     // As its __get__ does it, but for the lock of 3.11.
-    NonResumable scope(*this);
-    Ref self = wrap(descriptor, sources.constant(descriptor));
+    NonResumable scope(c);
+    Ref self = c.world.wrap(descriptor, c.sources.constant(descriptor));
     Ref function = load_attr(descriptor, MAGNETO_STR("func"));
     Ref name = load_attr(descriptor, MAGNETO_STR("attrname"));
-    Ref value = call(function.get(), {owner});
+    Ref value = c.calls.call(function.get(), {owner});
     PyObject* dict = instance_dict_of(owner);
-    if (!is_outside(owner)) {
+    if (!c.world.is_outside(owner)) {
       if (PyDict_SetItem(dict, name.get(), value.get()) < 0) throw PythonError{};
-    } else if (is_written(dict)) {
-      store_entry(dict, name.get(), value.get());
+    } else if (c.containers.is_written(dict)) {
+      c.overlays.store_entry(dict, name.get(), value.get());
     } else {
-      overlay(owner, false).set(name.get(), value.get());
+      c.overlays.of(owner, false).set(name.get(), value.get());
     }
     return value;
   }
   if (is_property_type(kind)) {
-    if (!owner) return wrap(descriptor, sources.constant(descriptor));
+    if (!owner) return c.world.wrap(descriptor, c.sources.constant(descriptor));
     Ref getter = checked(PyObject_GetAttr(descriptor, MAGNETO_STR("fget")));
-    return call(wrap(getter.get(), sources.constant(getter.get())).get(), {owner});
+    return c.calls.call(c.world.wrap(getter.get(), c.sources.constant(getter.get())).get(), {owner});
   }
   if (std::strcmp(kind->tp_name, "functools._lru_cache_wrapper") == 0) {
-    Ref function = wrap(descriptor, sources.constant(descriptor));
+    Ref function = c.world.wrap(descriptor, c.sources.constant(descriptor));
     return owner ? checked(PyMethod_New(function.get(), owner)) : function;
   }
   PyObject* get = lookup_in_type(kind, MAGNETO_STR("__get__"));
-  if (!get) return wrap(descriptor, sources.constant(descriptor));
-  Ref descriptor_value = wrap(descriptor, sources.constant(descriptor));
+  if (!get) return c.world.wrap(descriptor, c.sources.constant(descriptor));
+  Ref descriptor_value = c.world.wrap(descriptor, c.sources.constant(descriptor));
   if (PyFunction_Check(get)) {
     type_lookup(kind, MAGNETO_STR("__get__"));
-    return call(wrap(get, sources.constant(get)).get(),
-                {descriptor, owner ? owner : Py_None, reinterpret_cast<PyObject*>(type)});
+    return c.calls.call(c.world.wrap(get, c.sources.constant(get)).get(),
+                        {descriptor, owner ? owner : Py_None, reinterpret_cast<PyObject*>(type)});
   }
   if (kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type || kind == &PyClassMethodDescr_Type ||
       kind == &PyCFunction_Type) {
     if (!owner && kind != &PyClassMethodDescr_Type) return descriptor_value;
     return checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
   }
-  if (owner && is_outside(owner)) {
-    side_exit(BreakReason::OpaqueObject, std::string("attribute read through a descriptor of type ") + kind->tp_name);
+  if (owner && c.world.is_outside(owner)) {
+    c.side_exit(BreakReason::OpaqueObject, std::string("attribute read through a descriptor of type ") + kind->tp_name);
   }
-  return call_native([&] { return kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)); });
+  return c.calls.call_native([&] { return kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)); });
 }
 
 /// The instance dict is about to be used as a dict: attributes written so far become entries written.
-void Capture::move_writes_to_dict(PyObject* owner, PyObject* dict) {
-  Overlay* written = find_overlay(owner, false);
+void Attributes::move_writes_to_dict(PyObject* owner, PyObject* dict) {
+  Overlay* written = c.overlays.find(owner, false);
   if (!written) return;
   std::vector<std::pair<Ref, Ref>> entries;
   std::erase_if(written->entries, [&](std::pair<Ref, Ref>& entry) {
@@ -250,28 +259,28 @@ void Capture::move_writes_to_dict(PyObject* owner, PyObject* dict) {
     entries.push_back(std::move(entry));
     return true;
   });
-  for (const auto& [name, value] : entries) store_entry(dict, name.get(), value.get());
+  for (const auto& [name, value] : entries) c.overlays.store_entry(dict, name.get(), value.get());
 }
 
-Ref Capture::instance_dict_entry(PyObject* owner, PyObject* name) {
-  const Source* source = source_of(owner);
+Ref Attributes::instance_dict_entry(PyObject* owner, PyObject* name) {
+  const Source* source = c.world.source_of(owner);
   if (source) {
-    if (Overlay* written = find_overlay(owner, false)) {
+    if (Overlay* written = c.overlays.find(owner, false)) {
       if (auto* entry = written->find(name)) return entry->second;
     }
   }
   PyObject* dict = instance_dict_of(owner);
   if (!dict) return {};
-  if (is_written(dict)) return dict_lookup(dict, name);
+  if (c.containers.is_written(dict)) return c.overlays.dict_lookup(dict, name);
   PyObject* value = PyDict_GetItemWithError(dict, name);
   if (!value && PyErr_Occurred()) throw PythonError{};
   if (!source) return Ref::borrow(value);
-  const Source* place = sources.attr(source, name);
+  const Source* place = c.sources.attr(source, name);
   if (!value) {
-    guards.absent(place);
+    c.guards.absent(place);
     return {};
   }
-  return wrap(value, place);
+  return c.world.wrap(value, place);
 }
 
 namespace {
@@ -297,30 +306,30 @@ bool holds_guarded_state(PyObject* owner, PyObject* descriptor) {
 
 }  // namespace
 
-Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound) {
+Ref Attributes::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound) {
   PyTypeObject* type = Py_TYPE(owner);
-  const Source* source = source_of(owner);
+  const Source* source = c.world.source_of(owner);
   PyObject* descriptor = type_lookup(type, name);
   guard_protocol(descriptor);
   if (!source && name == MAGNETO_STR("__context__") && PyExceptionInstance_Check(owner)) {
     // Raised while the segment itself handled nothing: the context is what the caller handles, if it does.
     Ref context = Ref::steal(PyException_GetContext(owner));
-    if (!context || context.get() == start_handled()) {
-      side_exit(BreakReason::OpaqueObject, "the __context__ of an exception");
+    if (!context || context.get() == c.start_handled()) {
+      c.side_exit(BreakReason::OpaqueObject, "the __context__ of an exception");
     }
   }
   if (source && is_bound_builtin(owner)) {  // its texts depend on the receiver's type
-    Ref receiver = receiver_of(owner);
+    Ref receiver = c.world.receiver_of(owner);
     if (name == MAGNETO_STR("__self__")) return receiver;
   }
   if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
     PyTypeObject* kind = Py_TYPE(descriptor);
     if (name == MAGNETO_STR("__class__") && kind == &PyGetSetDescr_Type)
-      return wrap(reinterpret_cast<PyObject*>(type), sources.constant(reinterpret_cast<PyObject*>(type)));
+      return c.world.wrap(reinterpret_cast<PyObject*>(type), c.sources.constant(reinterpret_cast<PyObject*>(type)));
     if (source && name == MAGNETO_STR("__dict__") && has_instance_dict(type)) {
       PyObject* dict = instance_dict_of(owner);
       if (!dict) return {};
-      Ref value = wrap(dict, sources.instance_dict(source));
+      Ref value = c.world.wrap(dict, c.sources.instance_dict(source));
       move_writes_to_dict(owner, dict);
       return value;
     }
@@ -332,49 +341,50 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
         source && name == MAGNETO_STR("__wrapped__") && original_of_compiled ? original_of_compiled(owner) : nullptr;
     PyObject* set = original ? instance_dict_of(owner) : nullptr;
     if (original && set && !PyDict_GetItemWithError(set, name)) {
-      pinned(owner);
-      guards.absent(sources.dict_item(sources.instance_dict(source), name));
-      return wrap(original, sources.constant(original));
+      c.world.pinned(owner);
+      c.guards.absent(c.sources.dict_item(c.sources.instance_dict(source), name));
+      return c.world.wrap(original, c.sources.constant(original));
     }
     if (PyCell_Check(owner) && name == MAGNETO_STR("cell_contents")) {
-      if (Ref contents = read_cell(owner)) return contents;
+      if (Ref contents = c.world.read_cell(owner)) return contents;
       PyErr_SetString(PyExc_ValueError, "Cell is empty");
       throw PythonError{};
     }
     if (PyMethod_Check(owner) && name == MAGNETO_STR("__doc__")) {
       return lookup_attr(source ? load_attr(owner, MAGNETO_STR("__func__")).get() : PyMethod_GET_FUNCTION(owner), name);
     }
-    if (source && (source->kind != guards::SourceKind::Const || is_opaque(owner)) &&
+    if (source && (source->kind != guards::SourceKind::Const || c.world.is_opaque(owner)) &&
         !holds_guarded_state(owner, descriptor)) {
-      side_exit(BreakReason::OpaqueObject,
-                std::string("'") + PyUnicode_AsUTF8(name) + "' of an object of type " + type->tp_name);
+      c.side_exit(BreakReason::OpaqueObject,
+                  std::string("'") + PyUnicode_AsUTF8(name) + "' of an object of type " + type->tp_name);
     }
     const bool constant = source && source->kind == guards::SourceKind::Const;
     if (source && kind == &PyMemberDescr_Type && !(constant && is_fixed_member(type, descriptor))) {
-      if (Overlay* written = find_overlay(owner, false)) {
+      if (Overlay* written = c.overlays.find(owner, false)) {
         if (auto* entry = written->find(name)) return entry->second;
       }
       Ref value = Ref::steal(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
-      const Source* place = sources.slot(source, descriptor);
+      const Source* place = c.sources.slot(source, descriptor);
       if (!value) {
         if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
         PyErr_Clear();
-        guards.absent(place);
+        c.guards.absent(place);
         return {};
       }
-      return wrap(value.get(), place);
+      return c.world.wrap(value.get(), place);
     }
     if (source && PyTuple_Check(owner) && std::strstr(kind->tp_name, "collections._tuplegetter") != nullptr) {
       Ref parts = checked(PyObject_CallMethod(descriptor, "__reduce__", nullptr));  // (class, (index, doc))
       const Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.get(), 1), 0));
-      if (index < PyTuple_GET_SIZE(owner)) return wrap(PyTuple_GET_ITEM(owner, index), sources.seq_item(source, index));
+      if (index < PyTuple_GET_SIZE(owner))
+        return c.world.wrap(PyTuple_GET_ITEM(owner, index), c.sources.seq_item(source, index));
     }
     Ref value = bind(descriptor, owner, type, nullptr);
     const bool field = kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type;
-    if (source && field && !is_scalar(value.get()) && !is_outside(value.get())) {
+    if (source && field && !is_scalar(value.get()) && !c.world.is_outside(value.get())) {
       // Attributes of C objects (code objects, functions, bound methods): constants of a guarded owner.
-      keep(value);
-      return wrap(value.get(), sources.constant(value.get()));
+      c.world.keep(value);
+      return c.world.wrap(value.get(), c.sources.constant(value.get()));
     }
     return value;
   }
@@ -385,7 +395,7 @@ Ref Capture::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound
   return bind(descriptor, owner, type, unbound);
 }
 
-Ref Capture::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
+Ref Attributes::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
   PyTypeObject* meta = Py_TYPE(owner);
   PyObject* on_meta = type_lookup(meta, name);
   if (on_meta && Py_TYPE(on_meta)->tp_descr_set && Py_TYPE(on_meta)->tp_descr_get) {
@@ -403,35 +413,35 @@ Ref Capture::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
       PyErr_Clear();
       return {};
     }
-    keep(value);
-    return wrap(value.get(), sources.constant(value.get()));
+    c.world.keep(value);
+    return c.world.wrap(value.get(), c.sources.constant(value.get()));
   }
   if (PyObject* found = type_lookup(owner, name)) return bind(found, nullptr, owner, nullptr);
   if (on_meta) return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
   PyObject* hook = type_lookup(meta, MAGNETO_STR("__getattr__"));
-  return hook ? call_attribute_hook(*this, hook, reinterpret_cast<PyObject*>(owner), name) : Ref();
+  return hook ? call_attribute_hook(c, hook, reinterpret_cast<PyObject*>(owner), name) : Ref();
 }
 
-Ref Capture::lookup_module_attr(PyObject* owner, PyObject* name) {
+Ref Attributes::lookup_module_attr(PyObject* owner, PyObject* name) {
   PyObject* dict = PyModule_GetDict(owner);
-  wrap(dict, sources.constant(dict));
+  c.world.wrap(dict, c.sources.constant(dict));
   if (Py_TYPE(owner) != &PyModule_Type) {  // lazy modules and the like: descriptors on the subclass come first
     PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
     if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   }
-  if (Ref value = dict_lookup(dict, name)) return value;
+  if (Ref value = c.overlays.dict_lookup(dict, name)) return value;
   if (PyObject* descriptor = lookup_in_type(Py_TYPE(owner), name)) {
     return bind(descriptor, owner, Py_TYPE(owner), nullptr);
   }
   // A module's __getattr__ (PEP 562, or of a subclass such as a lazy module).
-  NonResumable scope(*this);
-  if (Ref hook = dict_lookup(dict, MAGNETO_STR("__getattr__"))) return call(hook.get(), {name});
+  NonResumable scope(c);
+  if (Ref hook = c.overlays.dict_lookup(dict, MAGNETO_STR("__getattr__"))) return c.calls.call(hook.get(), {name});
   if (Py_TYPE(owner) == &PyModule_Type) return {};
   PyObject* method = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"));
-  return method ? call(wrap(method, sources.constant(method)).get(), {owner, name}) : Ref();
+  return method ? c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {owner, name}) : Ref();
 }
 
-Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) {
+Ref Attributes::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) {
   PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
   if (descriptor) {
     PyTypeObject* kind = Py_TYPE(descriptor);
@@ -441,45 +451,46 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
                                                 "name",    "_version",        "output_nr"};
       static constexpr const char* refused_with_grad[] = {"is_leaf", "retains_grad"};
       if (name == MAGNETO_STR("__dict__")) {
-        side_exit(BreakReason::OpaqueObject, "the __dict__ of a tensor is read");
+        c.side_exit(BreakReason::OpaqueObject, "the __dict__ of a tensor is read");
       }
       static PyObject* const getattr_function = [] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); }();
       PyObject* args[] = {owner, name};
-      if (is_overridden({args, 1})) {
-        return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
-                      [&] { return PyObject_GetAttr(owner, name); });
+      if (c.torch.is_overridden({args, 1})) {
+        return c.torch.record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                              [&] { return PyObject_GetAttr(owner, name); });
       }
       const auto is_refused = [&](std::span<const char* const> attributes) {
         return std::ranges::any_of(
             attributes, [&](const char* attribute) { return PyUnicode_CompareWithASCIIString(name, attribute) == 0; });
       };
       if (is_refused(refused) || (unpack_tensor(owner).requires_grad() && is_refused(refused_with_grad))) {
-        side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + PyUnicode_AsUTF8(name) + " is read");
+        c.side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + PyUnicode_AsUTF8(name) + " is read");
       }
       if (name == MAGNETO_STR("_base")) {
         Ref base = checked(PyObject_GetAttr(owner, name));
-        if (is_input(owner) || (base.get() != Py_None && is_input(base.get()))) {  // it may be a view itself
-          side_exit(BreakReason::AutogradCall, "the base of a tensor from outside is read");
+        if (c.tensors.is_input(owner) ||
+            (base.get() != Py_None && c.tensors.is_input(base.get()))) {  // it may be a view itself
+          c.side_exit(BreakReason::AutogradCall, "the base of a tensor from outside is read");
         }
         return base;
       }
       if (PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
-        const auto value = session->value_of(unpack_tensor(owner));
-        auto input = inputs_.find(value);
-        if (input == inputs_.end() || cleared_grads_.contains(value)) return Ref::borrow(Py_None);
+        const auto value = c.session->value_of(unpack_tensor(owner));
+        auto input = c.tensors.inputs.find(value);
+        if (input == c.tensors.inputs.end() || c.gradients.cleared_grads.contains(value)) return Ref::borrow(Py_None);
         Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
-        return wrap(grad.get(), sources.grad(input->second.source));
+        return c.world.wrap(grad.get(), c.sources.grad(input->second.source));
       }
       if (name == MAGNETO_STR("shape")) {
-        if (Ref shape = shape_of(unpack_tensor(owner))) return shape;
+        if (Ref shape = c.symbols.shape_of(unpack_tensor(owner))) return shape;
       }
       if (name == MAGNETO_STR("data")) {
         // A value of its own: it stays what it is when the tensor's data is set, and may be written in place.
-        return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
-                      [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
+        return c.torch.record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                              [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
       }
-      return record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
-                    [&] { return PyObject_GetAttr(owner, name); });
+      return c.torch.record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
+                            [&] { return PyObject_GetAttr(owner, name); });
     }
     if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
       return bind(descriptor, owner, Py_TYPE(owner), unbound);
@@ -487,31 +498,32 @@ Ref Capture::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) 
     if (kind->tp_descr_get && !is_property_type(kind)) return bind(descriptor, owner, Py_TYPE(owner), unbound);
   }
   // Attributes that users hang on tensors live in the dict of the real one.
-  const auto input = inputs_.find(session->value_of(unpack_tensor(owner)));
-  if (input != inputs_.end()) {
+  const auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(owner)));
+  if (input != c.tensors.inputs.end()) {
     PyObject* real = input->second.real.get();
-    if (Overlay* written = find_overlay(real, false)) {
+    if (Overlay* written = c.overlays.find(real, false)) {
       if (auto* entry = written->find(name)) return entry->second;
     }
     PyObject* dict = instance_dict_of(real);
     PyObject* value = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
-    const Source* place = sources.attr(input->second.source, name);
-    if (value) return wrap(value, place);
-    if (dict) guards.absent(place);
+    const Source* place = c.sources.attr(input->second.source, name);
+    if (value) return c.world.wrap(value, place);
+    if (dict) c.guards.absent(place);
   } else if (PyObject* dict = instance_dict_of(owner)) {
     if (PyObject* value = PyDict_GetItemWithError(dict, name)) return Ref::borrow(value);
   }
   if (descriptor && is_property_type(Py_TYPE(descriptor))) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
-  if (descriptor) return wrap(descriptor, sources.constant(descriptor));
+  if (descriptor) return c.world.wrap(descriptor, c.sources.constant(descriptor));
   return {};
 }
 
-Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
-  const Source* source = source_of(owner);
+Ref Attributes::lookup_super_attr(PyObject* owner, PyObject* name) {
+  const Source* source = c.world.source_of(owner);
   const auto member = [&](PyObject* member_name) {
     Ref value = checked(PyObject_GetAttr(owner, member_name));
     if (!source) return value;
-    return wrap(value.get(), sources.slot(source, PyDict_GetItemWithError(type_dict(&PySuper_Type), member_name)));
+    return c.world.wrap(value.get(),
+                        c.sources.slot(source, PyDict_GetItemWithError(type_dict(&PySuper_Type), member_name)));
   };
   Ref start = member(MAGNETO_STR("__thisclass__"));
   Ref self = member(MAGNETO_STR("__self__"));
@@ -535,11 +547,11 @@ Ref Capture::lookup_super_attr(PyObject* owner, PyObject* name) {
   return {};
 }
 
-Ref Capture::module_getattr(PyObject* owner, PyObject* name) {
+Ref Attributes::module_getattr(PyObject* owner, PyObject* name) {
   for (PyObject* table_name : {MAGNETO_STR("_parameters"), MAGNETO_STR("_buffers"), MAGNETO_STR("_modules")}) {
     Ref table = instance_dict_entry(owner, table_name);
     if (!table) continue;
-    if (Ref value = dict_lookup(table.get(), name)) return value;
+    if (Ref value = c.overlays.dict_lookup(table.get(), name)) return value;
   }
   return {};
 }

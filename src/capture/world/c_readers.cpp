@@ -2,8 +2,17 @@
 // what is in them is guarded beforehand, all the way down, and what it calls goes through the capture.
 #include <string_view>
 
+#include "capture/calls/callbacks.h"
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
+#include "capture/calls/native_mode.h"
 #include "capture/capture.h"
+#include "capture/exits/exit_builder.h"
+#include "capture/interpreter/errors.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/strings.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -32,7 +41,7 @@ bool holds_tensor(PyObject* value, int depth) {
 
 /// What stands for a number among the contents is not in the original.
 void know_numbers(Capture& capture, PyObject* value, int depth) {
-  if (is_unknown_number(value)) capture.known(value);
+  if (is_unknown_number(value)) capture.numbers.known(value);
   if (depth == 0) return;
   if (PyTuple_Check(value) || PyList_Check(value)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
@@ -52,16 +61,16 @@ void guard_original(Capture& capture, PyObject* original) {
   if (derived && PyAnySet_Check(original)) {
     capture.side_exit(BreakReason::OpaqueObject, std::string("C code reads a ") + Py_TYPE(original)->tp_name);
   }
-  Ref contents = derived ? capture.contents_of(original) : capture.resolve_deep(original);
+  Ref contents = derived ? capture.containers.contents_of(original) : capture.containers.resolve_deep(original);
   Ref holder = checked(PyTuple_Pack(1, original));
-  if (capture.holds_changed(holder.get(), 0)) {
+  if (capture.containers.holds_changed(holder.get(), 0)) {
     capture.side_exit(BreakReason::OpaqueObject, "C code reads a container that has been changed");
   }
   if (holds_tensor(contents.get(), kDeepest)) {
     capture.side_exit(BreakReason::OpaqueObject, "C code reads a container that holds tensors");
   }
   know_numbers(capture, contents.get(), kDeepest);
-  capture.refuse_opaque(contents.get(), kDeepest);
+  capture.containers.refuse_opaque(contents.get(), kDeepest);
 }
 
 /// Iterators and views of C code: what they read is what they refer to.
@@ -73,21 +82,21 @@ bool is_reader(PyObject* object) {
 
 }  // namespace
 
-void Capture::refuse_opaque(PyObject* object, int depth) {
+void Containers::refuse_opaque(PyObject* object, int depth) {
   if (!object || is_scalar(object) || is_tensor(object)) return;
   if (answers_by_itself(object)) return;
-  if (is_unknown_number(object)) need(object);
-  if (is_array_stand_in(object)) side_exit(BreakReason::OpaqueObject, "the contents of an array of NumPy are read");
+  if (is_unknown_number(object)) c.numbers.need(object);
+  if (is_array_stand_in(object)) c.side_exit(BreakReason::OpaqueObject, "the contents of an array of NumPy are read");
   const bool view = is_dict_view(object);
   const Ref seen = view ? resolve(object) : Ref();
   if (view) object = seen.get();
   const bool view_of_stand_in = view && is_shadow(object);
-  if (is_opaque(object) && !view_of_stand_in) {
-    side_exit(BreakReason::OpaqueObject,
-              std::string("the value of an object of type ") + Py_TYPE(object)->tp_name + " is read");
+  if (c.world.is_opaque(object) && !view_of_stand_in) {
+    c.side_exit(BreakReason::OpaqueObject,
+                std::string("the value of an object of type ") + Py_TYPE(object)->tp_name + " is read");
   }
   const bool container = is_builtin_container(object) || is_derived_container(object);
-  if (container && is_outside(object) && !is_shadow(object)) return guard_original(*this, object);
+  if (container && c.world.is_outside(object) && !is_shadow(object)) return guard_original(c, object);
   if (depth == 0) return;
   if (PyTuple_Check(object) || PyList_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
@@ -103,7 +112,7 @@ void Capture::refuse_opaque(PyObject* object, int depth) {
   } else if (PySlice_Check(object)) {
     const auto* slice = reinterpret_cast<PySliceObject*>(object);
     for (PyObject* part : {slice->start, slice->stop, slice->step}) refuse_opaque(part, depth - 1);
-  } else if (view_of_stand_in || (!is_outside(object) && is_reader(object))) {
+  } else if (view_of_stand_in || (!c.world.is_outside(object) && is_reader(object))) {
     for (PyObject* referent : referents(object)) {
       if (is_builtin_container(referent) || is_reader(referent)) refuse_opaque(referent, depth);
     }
@@ -117,7 +126,7 @@ namespace {
 PyObject* call_back(PyObject* target, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
   Capture* capture = Capture::current();
   if (!capture || !capture->frame) return PyObject_Vectorcall(target, args, count, kwnames);
-  return capture->call_from_c(target, args, count, kwnames);
+  return capture->callbacks.call_from_c(target, args, count, kwnames);
 }
 
 PyMethodDef call_back_definition = {"callback", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call_back)),
@@ -132,7 +141,7 @@ PyObject* callback_target(PyObject* function) {
   return object->m_ml == &call_back_definition ? object->m_self : nullptr;
 }
 
-Ref Capture::callback(PyObject* callable) {
+Ref Callbacks::callback(PyObject* callable) {
   PyTypeObject* type = Py_TYPE(callable);
   const std::string_view name = type->tp_name;
   const bool calls_c = PyCFunction_Check(callable) || PyType_Check(callable) || type == &PyMethodDescr_Type ||
@@ -144,41 +153,39 @@ Ref Capture::callback(PyObject* callable) {
   return checked(PyCFunction_NewEx(&call_back_definition, callable, nullptr));
 }
 
-Ref Capture::returned_to_c(Ref value, bool yielded) {
+Ref Callbacks::returned_to_c(Ref value, bool yielded) {
   PyObject* object = value.get();
-  if (is_symbolic_string(object)) need_text(object);
+  if (is_symbolic_string(object)) c.strings.need_text(object);
   if (is_builtin_container(object)) {
-    value = resolve_deep(object);
-    if (is_outside(object)) return value;
+    value = c.containers.resolve_deep(object);
+    if (c.world.is_outside(object)) return value;
   }
   const bool sequence = PyTuple_CheckExact(object) || PyList_CheckExact(object);
-  if (!yielded && (sequence || is_opaque(object))) refuse_opaque(object, 2);
+  if (!yielded && (sequence || c.world.is_opaque(object))) c.containers.refuse_opaque(object, 2);
   return value;
 }
 
-PyObject* Capture::call_from_c(PyObject* callable, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
-  if (sticky_) return interrupt_c_code(sticky_);
-  if (!callbacks_allowed_) {
-    if (!recording_) return PyObject_Vectorcall(callable, args, count, kwnames);
-    return interrupt_c_code(
-        std::make_exception_ptr(restart_before(*frame, "a torch function calls " + callable_name(callable))));
+PyObject* Callbacks::call_from_c(PyObject* callable, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
+  if (c.errors.sticky) return c.errors.interrupt_c_code(c.errors.sticky);
+  if (!c.mode.callbacks_allowed) {
+    if (!c.mode.recording) return PyObject_Vectorcall(callable, args, count, kwnames);
+    return c.errors.interrupt_c_code(
+        std::make_exception_ptr(c.exits.restart_before(*c.frame, "a torch function calls " + callable_name(callable))));
   }
-  const bool callbacks = std::exchange(callbacks_allowed_, false);
-  const InterpFrame* outer = called_back_from_;
-  if (!outer) called_back_from_ = frame;
+  const NativeScope scope(c.mode);
+  c.mode.callbacks_allowed = false;
+  if (!c.mode.called_back_from) c.mode.called_back_from = c.frame;
   Ref result;
   try {
-    NonResumable scope(*this);
+    NonResumable non_resumable(c);
     CallArgs values;
     values.values.assign(args, args + count + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
     values.kwnames = kwnames;
-    result = returned_to_c(call(callable, std::move(values)), /*yielded=*/false);
+    result = returned_to_c(c.calls.call(callable, std::move(values)), /*yielded=*/false);
   } catch (const PythonError&) {
   } catch (...) {
-    interrupt_c_code(std::current_exception());
+    c.errors.interrupt_c_code(std::current_exception());
   }
-  called_back_from_ = outer;
-  callbacks_allowed_ = callbacks;
   return result.release();
 }
 

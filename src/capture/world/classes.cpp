@@ -4,9 +4,18 @@
 #include <algorithm>
 #include <cstring>
 
+#include "capture/calls/callbacks.h"
+#include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
+#include "capture/interpreter/frames.h"
+#include "capture/interpreter/object_protocol.h"
+#include "capture/numbers/numbers.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
@@ -83,8 +92,8 @@ const CallingIterator* calling_iterator(PyTypeObject* type) {
 std::pair<Ref, Ref> arguments_for_c(Capture& capture, const CallArgs& args) {
   Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(args.positional())));
   for (size_t i = 0; i < args.positional(); ++i) {
-    capture.refuse_opaque_iterable(args.values[i]);
-    PyTuple_SET_ITEM(positional.get(), i, capture.resolve(args.values[i]).release());
+    capture.containers.refuse_opaque_iterable(args.values[i]);
+    PyTuple_SET_ITEM(positional.get(), i, capture.containers.resolve(args.values[i]).release());
   }
   Ref keywords;
   for (size_t i = 0; i < args.keywords(); ++i) {
@@ -100,12 +109,12 @@ std::pair<Ref, Ref> arguments_for_c(Capture& capture, const CallArgs& args) {
 Ref copy_of_partial(Capture& capture, PyObject* partial) {
   if (instance_dict(partial))
     capture.side_exit(BreakReason::OpaqueObject, "a partial of a partial with attributes is made");
-  Ref function = capture.load_attr(partial, MAGNETO_STR("func"));
-  Ref bound = capture.load_attr(partial, MAGNETO_STR("args"));
-  Ref keywords = capture.load_attr(partial, MAGNETO_STR("keywords"));
+  Ref function = capture.attributes.load_attr(partial, MAGNETO_STR("func"));
+  Ref bound = capture.attributes.load_attr(partial, MAGNETO_STR("args"));
+  Ref keywords = capture.attributes.load_attr(partial, MAGNETO_STR("keywords"));
   Ref first = checked(PyTuple_Pack(1, function.get()));
-  Ref all = checked(PySequence_Concat(first.get(), capture.resolve(bound.get()).get()));
-  Ref named = checked(PyDict_Copy(capture.resolve(keywords.get()).get()));
+  Ref all = checked(PySequence_Concat(first.get(), capture.containers.resolve(bound.get()).get()));
+  Ref named = checked(PyDict_Copy(capture.containers.resolve(keywords.get()).get()));
   return checked(PyObject_Call(reinterpret_cast<PyObject*>(Py_TYPE(partial)), all.get(), named.get()));
 }
 
@@ -116,10 +125,10 @@ Ref number_of_tensor(Capture& capture, PyTypeObject* type, const CallArgs& value
   if (values.values.size() == 1 && capture.session->takes.numbers &&
       (type == &PyFloat_Type ? integral || c10::isFloatingType(dtype) : type == &PyLong_Type && integral)) {
     static PyObject* const item = PyObject_GetAttrString(tensor_class(), "item");
-    Ref made = capture.call_torch(item, values);
-    return type == &PyLong_Type ? made : capture.call_type(type, CallArgs{{made.get()}});
+    Ref made = capture.torch.call_torch(item, values);
+    return type == &PyLong_Type ? made : capture.calls.call_type(type, CallArgs{{made.get()}});
   }
-  return capture.call_torch(reinterpret_cast<PyObject*>(type), values);
+  return capture.torch.call_torch(reinterpret_cast<PyObject*>(type), values);
 }
 
 /// An instance of a class whose C code does no more than make it, and call functions that it is given.
@@ -128,7 +137,7 @@ Ref call_c_type(Capture& capture, PyTypeObject* type, const CallArgs& args) {
                                               &PyComplex_Type, &PyBytes_Type, &PyByteArray_Type,
                                               &PyRange_Type,   &PySet_Type,   &PyFrozenSet_Type};
   const bool reads = std::ranges::find(reading, type) != std::end(reading);
-  Capture::NonResumable scope(capture);
+  NonResumable scope(capture);
   std::vector<Ref> held;
   CallArgs values;
   values.kwnames = args.kwnames;
@@ -149,126 +158,128 @@ Ref call_c_type(Capture& capture, PyTypeObject* type, const CallArgs& args) {
     PyObject* arg = args.values[i];
     tensor |= is_tensor(arg);
     if (is_function(i)) {
-      held.push_back(capture.callback(arg));
+      held.push_back(capture.callbacks.callback(arg));
       values.values.push_back(held.back().get());
       continue;
     }
-    capture.refuse_opaque_iterable(arg);
+    capture.containers.refuse_opaque_iterable(arg);
     const bool deep = PyType_IsSubtype(type, &PyDict_Type) || reads_items;
-    Ref value = deep ? capture.resolve_deep(arg) : capture.resolve(arg);
-    if (reads_items) capture.refuse_opaque(value.get(), 2);
-    if (value.get() == arg && capture.is_outside(arg) && std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
+    Ref value = deep ? capture.containers.resolve_deep(arg) : capture.containers.resolve(arg);
+    if (reads_items) capture.containers.refuse_opaque(value.get(), 2);
+    if (value.get() == arg && capture.world.is_outside(arg) &&
+        std::strcmp(Py_TYPE(arg)->tp_name, "functools.partial") == 0) {
       value = copy_of_partial(capture, arg);
     }
-    if (value.get() == arg && capture.is_outside(arg) && !is_builtin_container(arg) && type != &PyMethod_Type &&
+    if (value.get() == arg && capture.world.is_outside(arg) && !is_builtin_container(arg) && type != &PyMethod_Type &&
         (PyDict_Check(arg) || PyList_Check(arg) || PyTuple_Check(arg))) {
-      value = capture.contents_of(arg);
+      value = capture.containers.contents_of(arg);
     }
-    if (reads) capture.refuse_opaque(value.get(), 1);
+    if (reads) capture.containers.refuse_opaque(value.get(), 1);
     guard_classes_asked(capture, reinterpret_cast<PyObject*>(type), value.get(), reads || deep ? 1 : 0);
-    if (PyIter_Check(arg) && capture.is_outside(arg)) {
+    if (PyIter_Check(arg) && capture.world.is_outside(arg)) {
       capture.side_exit(BreakReason::OpaqueIterator, std::string(type->tp_name) + "() of an iterator from outside");
     }
     held.push_back(value);
     values.values.push_back(value.get());
   }
   const bool number = type == &PyLong_Type || type == &PyFloat_Type || type == &PyComplex_Type;
-  if (tensor && type == &PyBool_Type) return Ref::borrow(capture.truth(args.values[0]) ? Py_True : Py_False);
+  if (tensor && type == &PyBool_Type) return Ref::borrow(capture.protocol.truth(args.values[0]) ? Py_True : Py_False);
   if (tensor && number) return number_of_tensor(capture, type, values);
   PyObject* const object = reinterpret_cast<PyObject*>(type);
-  Ref made = capture.call_native(
+  Ref made = capture.calls.call_native(
       [&] { return PyObject_Vectorcall(object, values.values.data(), values.positional(), values.kwnames); });
   if (PyDict_Check(made.get())) {  // its keys have been hashed
     PyObject* key;
     Py_ssize_t position = 0;
-    while (PyDict_Next(made.get(), &position, &key, nullptr)) capture.refuse_opaque(key, 1);
+    while (PyDict_Next(made.get(), &position, &key, nullptr)) capture.containers.refuse_opaque(key, 1);
   }
   return made;
 }
 
 }  // namespace
 
-Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_metaclass) {
+Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metaclass) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
   CallArgs args = given;
   if (type == &PyType_Type && args.values.size() == 1) {
     PyObject* of = reinterpret_cast<PyObject*>(Py_TYPE(sample_of(args.values[0])));
-    return wrap(of, sources.constant(of));
+    return c.world.wrap(of, c.sources.constant(of));
   }
   if (type == &PySuper_Type) return make_super(args);
   if (type == weakref_type() && args.values.size() == 1 && is_identity_constant(args.values[0])) {
     Ref reference = checked(PyWeakref_NewRef(args.values[0], nullptr));  // the one that it has
-    return wrap(reference.get(), sources.constant(reference.get()));
+    return c.world.wrap(reference.get(), c.sources.constant(reference.get()));
   }
   if (object == THPGeneratorClass) {
-    specialize_all(args);
-    return make_generator(args);
+    c.numbers.specialize_all(args);
+    return c.torch.make_generator(args);
   }
   static constinit Imported variable("torch.autograd", "Variable");
-  if (object == variable.get() && !args.values.empty() && is_tensor(args.values[0])) return call_torch(object, args);
+  if (object == variable.get() && !args.values.empty() && is_tensor(args.values[0]))
+    return c.torch.call_torch(object, args);
   PyTypeObject* meta = Py_TYPE(object);
   if (meta != &PyType_Type && !past_metaclass) {
-    PyObject* meta_call = type_lookup(meta, MAGNETO_STR("__call__"));
+    PyObject* meta_call = c.attributes.type_lookup(meta, MAGNETO_STR("__call__"));
     if (meta_call && PyFunction_Check(meta_call)) {
       CallArgs with_class = args;
       with_class.values.insert(with_class.values.begin(), object);
-      return call(wrap(meta_call, sources.constant(meta_call)).get(), std::move(with_class));
+      return call(c.world.wrap(meta_call, c.sources.constant(meta_call)).get(), std::move(with_class));
     }
   }
   if (type == &PyUnicode_Type) {
-    specialize_all(args);
+    c.numbers.specialize_all(args);
     if (args.values.empty()) return checked(PyUnicode_New(0, 0));
-    if (args.values.size() == 1) return text_of(*this, args);
+    if (args.values.size() == 1) return text_of(c, args);
   }
   if (type == &PyLong_Type || type == &PyFloat_Type) {
-    if (Ref number = unknown_function(object, args)) return number;
+    if (Ref number = c.numbers.unknown_function(object, args)) return number;
   }
-  if (type->tp_new != PyBaseObject_Type.tp_new && !is_python_class(type)) specialize_all(args);
+  if (type->tp_new != PyBaseObject_Type.tp_new && !is_python_class(type)) c.numbers.specialize_all(args);
   const bool exception = PyExceptionClass_Check(object);
-  PyObject* init = type_lookup(type, MAGNETO_STR("__init__"));
-  PyObject* maker = type_lookup(type, MAGNETO_STR("__new__"));
+  PyObject* init = c.attributes.type_lookup(type, MAGNETO_STR("__init__"));
+  PyObject* maker = c.attributes.type_lookup(type, MAGNETO_STR("__new__"));
   const bool python_init = init && PyFunction_Check(init);
   const bool python_new = maker && Py_TYPE(maker) == &PyStaticMethod_Type;
-  if (is_pure_type(type) || (exception && !python_init && !python_new)) return call_c_type(*this, type, args);
+  if (is_pure_type(type) || (exception && !python_init && !python_new)) return call_c_type(c, type, args);
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
-    side_exit(BreakReason::OpaqueCall, std::string("an object of the C type ") + type->tp_name + " is made");
+    c.side_exit(BreakReason::OpaqueCall, std::string("an object of the C type ") + type->tp_name + " is made");
   }
   if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(tensor_class()))) {
-    side_exit(BreakReason::UnsupportedTensor, std::string("a tensor of type ") + type->tp_name + " is made");
+    c.side_exit(BreakReason::UnsupportedTensor, std::string("a tensor of type ") + type->tp_name + " is made");
   }
-  if (type_lookup(type, MAGNETO_STR("__del__"))) {
-    side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is made");
+  if (c.attributes.type_lookup(type, MAGNETO_STR("__del__"))) {
+    c.side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is made");
   }
   Ref instance;
   if (python_new) {
-    NonResumable scope(*this);
+    NonResumable scope(c);
     Ref function = checked(PyObject_GetAttr(maker, MAGNETO_STR("__func__")));
     CallArgs with_class = args;
     with_class.values.insert(with_class.values.begin(), object);
-    instance = call(wrap(function.get(), sources.constant(function.get())).get(), std::move(with_class));
+    instance = call(c.world.wrap(function.get(), c.sources.constant(function.get())).get(), std::move(with_class));
   } else {
     const auto known_new = [&](PyTypeObject* base) { return type->tp_new == base->tp_new; };
     if (!known_new(&PyBaseObject_Type) && !known_new(&PyDict_Type) && !known_new(&PyList_Type) &&
         !known_new(&PyTuple_Type) && !known_new(&PySet_Type) && !known_new(&PyODict_Type) && !exception) {
-      side_exit(BreakReason::OpaqueCall, std::string("an object of type ") + type->tp_name + " is made by C code");
+      c.side_exit(BreakReason::OpaqueCall, std::string("an object of type ") + type->tp_name + " is made by C code");
     }
-    NonResumable scope(*this);
-    type_lookup(type, MAGNETO_STR("__abstractmethods__"));
-    if (!known_new(&PyBaseObject_Type)) specialize_all(args);
-    const auto [positional, keywords] = arguments_for_c(*this, args);
+    NonResumable scope(c);
+    c.attributes.type_lookup(type, MAGNETO_STR("__abstractmethods__"));
+    if (!known_new(&PyBaseObject_Type)) c.numbers.specialize_all(args);
+    const auto [positional, keywords] = arguments_for_c(c, args);
     instance = call_native([&] { return type->tp_new(type, positional.get(), keywords.get()); });
   }
   PyTypeObject* const made = Py_TYPE(instance.get());
   if (!PyType_IsSubtype(made, type)) return instance;
-  if (made != type) init = type_lookup(made, MAGNETO_STR("__init__"));
+  if (made != type) init = c.attributes.type_lookup(made, MAGNETO_STR("__init__"));
   if (!init || !PyFunction_Check(init)) {
     if (made->tp_init == PyBaseObject_Type.tp_init) return instance;
-    NonResumable scope(*this);
-    if (is_outside(instance.get())) {
-      side_exit(BreakReason::Mutation, std::string("an instance of ") + made->tp_name + " from outside is changed");
+    NonResumable scope(c);
+    if (c.world.is_outside(instance.get())) {
+      c.side_exit(BreakReason::Mutation, std::string("an instance of ") + made->tp_name + " from outside is changed");
     }
-    specialize_all(args);
-    const auto [positional, keywords] = arguments_for_c(*this, args);
+    c.numbers.specialize_all(args);
+    const auto [positional, keywords] = arguments_for_c(c, args);
     call_native([&]() -> PyObject* {
       return made->tp_init(instance.get(), positional.get(), keywords.get()) < 0 ? nullptr : Py_NewRef(Py_None);
     });
@@ -276,9 +287,9 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
   }
   CallArgs with_self = args;
   with_self.values.insert(with_self.values.begin(), instance.get());
-  frame->result_override = instance;
-  Ref none = call(wrap(init, sources.constant(init)).get(), std::move(with_self));
-  frame->result_override = Ref();
+  c.frame->result_override = instance;
+  Ref none = call(c.world.wrap(init, c.sources.constant(init)).get(), std::move(with_self));
+  c.frame->result_override = Ref();
   if (none.get() != Py_None) {
     PyErr_Format(PyExc_TypeError, "__init__() should return None, not '%.200s'", Py_TYPE(none.get())->tp_name);
     throw PythonError{};
@@ -286,20 +297,20 @@ Ref Capture::call_type(PyTypeObject* type, const CallArgs& given, bool past_meta
   return instance;
 }
 
-Ref Capture::make_super(const CallArgs& args) {
+Ref Calls::make_super(const CallArgs& args) {
   PyObject *type = nullptr, *self = nullptr;
   if (args.values.size() == 2) {
     type = args.values[0];
     self = args.values[1];
   } else if (args.values.empty()) {
-    const CodeInfo& info = *frame->info;
-    self = frame->slots[0];
-    if (self && PyCell_Check(self) && !is_outside(self)) self = PyCell_GET(self);
+    const CodeInfo& info = *c.frame->info;
+    self = c.frame->slots[0];
+    if (self && PyCell_Check(self) && !c.world.is_outside(self)) self = PyCell_GET(self);
     for (int32_t i = 0; i < info.free_count; ++i) {
       const int32_t slot = info.first_free + i;
       if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(info.localsplus_names.get(), slot), "__class__") == 0) {
-        type = PyCell_GET(frame->slots[slot]);
-        if (type) wrap(type, sources.constant(type));
+        type = PyCell_GET(c.frame->slots[slot]);
+        if (type) c.world.wrap(type, c.sources.constant(type));
       }
     }
   }
@@ -307,7 +318,7 @@ Ref Capture::make_super(const CallArgs& args) {
     PyErr_SetString(PyExc_RuntimeError, "super(): no arguments");
     throw PythonError{};
   }
-  if (frame->slots[0] == self && frame == &root_) self = read_raw(0).get();
+  if (c.frame->slots[0] == self && c.frame == &c.frames.root) self = c.frames.read_raw(0).get();
   return checked(PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PySuper_Type), type, self, nullptr));
 }
 

@@ -1,11 +1,17 @@
 // The stand-ins of built-in containers from outside, which C code reads in their place.
+#include "capture/world/containers.h"
+
 #include <Python.h>
 #include <structmember.h>
 
 #include <algorithm>
 
+#include "capture/calls/callbacks.h"
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
+#include "capture/numbers/numbers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "guards/constants.h"
 #include "python/abi/dicts.h"
 #include "python/abi/sets.h"
@@ -57,72 +63,72 @@ const View* view_of(PyObject* object) {
 
 bool is_dict_view(PyObject* object) { return view_of(object) != nullptr; }
 
-Ref Capture::resolve(PyObject* object, bool will_mutate) {
-  if (is_bound_builtin(object)) return resolve_bound_builtin(object);
+Ref Containers::resolve(PyObject* object, bool will_mutate) {
+  if (is_bound_builtin(object)) return c.world.resolve_bound_builtin(object);
   if (const View* view = view_of(object)) {
-    const Source* source = source_of(object);
+    const Source* source = c.world.source_of(object);
     if (!source || is_shadow(object)) return Ref::borrow(object);
-    if (auto known = shadows_.find(object); known != shadows_.end()) return known->second.object;
-    const Ref dict = wrap(view->viewed(object), sources.slot(source, view->member));
+    if (auto known = shadows.find(object); known != shadows.end()) return known->second.object;
+    const Ref dict = c.world.wrap(view->viewed(object), c.sources.slot(source, view->member));
     if (!PyDict_Check(dict.get()) || !is_builtin_container(dict.get())) return Ref::borrow(object);
     const Ref stand_in = view->make(resolve(dict.get()).get());
-    shadows_[object] = {Ref::borrow(object), stand_in, /*dirty=*/false};
-    shadow_original_[stand_in.get()] = object;
+    shadows[object] = {Ref::borrow(object), stand_in, /*dirty=*/false};
+    shadow_original[stand_in.get()] = object;
     return stand_in;
   }
   if (!is_builtin_container(object)) return Ref::borrow(object);
-  auto shadow = shadows_.find(object);
-  if (shadow != shadows_.end()) {
+  auto shadow = shadows.find(object);
+  if (shadow != shadows.end()) {
     shadow->second.dirty |= will_mutate;
-    writes_ += will_mutate;
+    c.overlays.writes += will_mutate;
     return shadow->second.object;
   }
-  auto of_shadow = shadow_original_.find(object);
-  if (of_shadow != shadow_original_.end()) {
-    shadows_.at(of_shadow->second).dirty |= will_mutate;
-    writes_ += will_mutate;
+  auto of_shadow = shadow_original.find(object);
+  if (of_shadow != shadow_original.end()) {
+    shadows.at(of_shadow->second).dirty |= will_mutate;
+    c.overlays.writes += will_mutate;
     return Ref::borrow(object);
   }
-  const Source* source = source_of(object);
+  const Source* source = c.world.source_of(object);
   if (!source) return Ref::borrow(object);
   Ref made = make_shadow(object, source);
   if (will_mutate) {
-    shadows_.at(object).dirty = true;
-    ++writes_;
+    shadows.at(object).dirty = true;
+    ++c.overlays.writes;
   }
   return made;
 }
 
-void Capture::refuse_opaque_iterable(PyObject* value) {
-  if (!is_outside(value) || is_shadow(value) || is_builtin_container(value) || is_tensor(value) ||
+void Containers::refuse_opaque_iterable(PyObject* value) {
+  if (!c.world.is_outside(value) || is_shadow(value) || is_builtin_container(value) || is_tensor(value) ||
       PyType_Check(value) || is_unknown_number(value)) {
     return;
   }
   PyTypeObject* type = Py_TYPE(value);
   const bool derived_set = PyAnySet_Check(value);
-  if (derived_set || PyIter_Check(value) || (is_opaque(value) && type->tp_iter) ||
+  if (derived_set || PyIter_Check(value) || (c.world.is_opaque(value) && type->tp_iter) ||
       (type->tp_iter && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !is_value(value))) {
-    side_exit(BreakReason::OpaqueIterator,
-              std::string("an object of type ") + type->tp_name + " from outside is iterated over");
+    c.side_exit(BreakReason::OpaqueIterator,
+                std::string("an object of type ") + type->tp_name + " from outside is iterated over");
   }
 }
 
-void Capture::guard_contents(PyObject* value) {
+void Containers::guard_contents(PyObject* value) {
   if (!is_builtin_container(value)) return;
   refuse_opaque(resolve_deep(value).get(), 4);
   if (holds_changed(value, 0)) {
-    side_exit(BreakReason::OpaqueObject, "a container is compared that holds one that has been changed");
+    c.side_exit(BreakReason::OpaqueObject, "a container is compared that holds one that has been changed");
   }
 }
 
-bool Capture::holds_changed(PyObject* value, int depth) {
+bool Containers::holds_changed(PyObject* value, int depth) {
   if (depth > 50) return true;  // in a circle, perhaps
   Ref seen = resolve(value);
   auto changed = [&](PyObject* item) {
     if (!is_builtin_container(item)) return false;
-    auto original = shadow_original_.find(item);
-    auto shadow = shadows_.find(original == shadow_original_.end() ? item : original->second);
-    return find_tail(item) || (shadow != shadows_.end() && shadow->second.dirty) || holds_changed(item, depth + 1);
+    auto original = shadow_original.find(item);
+    auto shadow = shadows.find(original == shadow_original.end() ? item : original->second);
+    return find_tail(item) || (shadow != shadows.end() && shadow->second.dirty) || holds_changed(item, depth + 1);
   };
   if (PyTuple_Check(seen.get()) || PyList_Check(seen.get())) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(seen.get()); ++i) {
@@ -138,24 +144,25 @@ bool Capture::holds_changed(PyObject* value, int depth) {
   return false;
 }
 
-Ref Capture::wrap_member(PyObject* item) {
-  if (const Source* known = source_of(item); known && known->kind != SourceKind::Const) guards.identity(known, item);
-  members_.insert(item);
+Ref Containers::wrap_member(PyObject* item) {
+  if (const Source* known = c.world.source_of(item); known && known->kind != SourceKind::Const)
+    c.guards.identity(known, item);
+  members.insert(item);
   if (PyTuple_CheckExact(item)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(item); ++i) {
       if (!is_scalar(PyTuple_GET_ITEM(item, i))) wrap_member(PyTuple_GET_ITEM(item, i));
     }
   }
-  return wrap(item, sources.constant(item));
+  return c.world.wrap(item, c.sources.constant(item));
 }
 
-Ref Capture::stand_in_of_sequence(PyObject* original, const Source* source) {
+Ref Containers::stand_in_of_sequence(PyObject* original, const Source* source) {
   PyTypeObject* type = Py_TYPE(original);
   const Py_ssize_t size = PySequence_Fast_GET_SIZE(original);
-  guard_length(source, type, size);
+  c.numbers.guard_length(source, type, size);
   Ref shadow = checked(type == &PyTuple_Type ? PyTuple_New(size) : PyList_New(size));
   for (Py_ssize_t i = 0; i < size; ++i) {
-    Ref item = wrap(PySequence_Fast_GET_ITEM(original, i), sources.seq_item(source, i));
+    Ref item = c.world.wrap(PySequence_Fast_GET_ITEM(original, i), c.sources.seq_item(source, i));
     if (type == &PyTuple_Type) {
       PyTuple_SET_ITEM(shadow.get(), i, item.release());
     } else {
@@ -166,12 +173,12 @@ Ref Capture::stand_in_of_sequence(PyObject* original, const Source* source) {
     for (const Ref& item : *tail) {
       if (PyList_Append(shadow.get(), item.get()) < 0) throw PythonError{};
     }
-    std::erase_if(tails_, [&](const auto& entry) { return entry.first == original; });
+    std::erase_if(tails, [&](const auto& entry) { return entry.first == original; });
   }
   return shadow;
 }
 
-Ref Capture::stand_in_of_dict(PyObject* original, const Source* source) {
+Ref Containers::stand_in_of_dict(PyObject* original, const Source* source) {
   static constinit Imported default_dict("collections", "defaultdict");
   PyTypeObject* type = Py_TYPE(original);
   std::vector<PyObject*> keys;
@@ -179,24 +186,25 @@ Ref Capture::stand_in_of_dict(PyObject* original, const Source* source) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(order.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(order.get(), i);
     if (!is_constant_key(key) && !is_identity_key(key) && !is_tensor(key)) {
-      side_exit(BreakReason::OpaqueObject, source->name() + " is a dict with keys of type " + Py_TYPE(key)->tp_name);
+      c.side_exit(BreakReason::OpaqueObject, source->name() + " is a dict with keys of type " + Py_TYPE(key)->tp_name);
     }
-    guard_classes(*this, key, Question::Hash, 8);
+    guard_classes(c, key, Question::Hash, 8);
     keys.push_back(key);
   }
-  exit_on_change(source, checked(PyLong_FromSize_t(keys.size())).get(), ".__len__()");
-  guards.dict_keys(source, type, keys);
+  c.numbers.exit_on_change(source, checked(PyLong_FromSize_t(keys.size())).get(), ".__len__()");
+  c.guards.dict_keys(source, type, keys);
   Ref shadow = checked(PyObject_CallNoArgs(reinterpret_cast<PyObject*>(type)));
   if (type == default_dict.type()) {
     PyObject* member = PyDict_GetItemString(type_dict(type), "default_factory");
     Ref factory = checked(PyObject_GetAttrString(original, "default_factory"));
-    Ref known = callback(wrap(factory.get(), sources.slot(source, member)).get());  // C code calls it
+    Ref known =
+        c.callbacks.callback(c.world.wrap(factory.get(), c.sources.slot(source, member)).get());  // C code calls it
     if (PyObject_SetAttrString(shadow.get(), "default_factory", known.get()) < 0) throw PythonError{};
   }
   for (PyObject* k : keys) {
     PyObject* value = PyDict_GetItemWithError(original, k);
     if (!value) throw PythonError{};
-    Ref item = wrap(value, sources.dict_item(source, k));
+    Ref item = c.world.wrap(value, c.sources.dict_item(source, k));
     Ref known = is_scalar(k) ? Ref::borrow(k) : wrap_member(k);
     if (PyDict_Check(shadow.get()) && !PyODict_Check(shadow.get())
             ? PyDict_SetItem(shadow.get(), known.get(), item.get()) < 0
@@ -204,7 +212,7 @@ Ref Capture::stand_in_of_dict(PyObject* original, const Source* source) {
       throw PythonError{};
     }
   }
-  if (Overlay* written = find_overlay(original, true)) {
+  if (Overlay* written = c.overlays.find(original, true)) {
     for (const auto& [name, item] : written->entries) {
       if ((item ? PyObject_SetItem(shadow.get(), name.get(), item.get()) : PyObject_DelItem(shadow.get(), name.get())) <
           0) {
@@ -215,23 +223,23 @@ Ref Capture::stand_in_of_dict(PyObject* original, const Source* source) {
   return shadow;
 }
 
-Ref Capture::stand_in_of_set(PyObject* original, const Source* source) {
+Ref Containers::stand_in_of_set(PyObject* original, const Source* source) {
   PyTypeObject* type = Py_TYPE(original);
   Ref items = checked(PySequence_List(original));
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
     PyObject* item = PyList_GET_ITEM(items.get(), i);
     if (!guards::is_set_item(item)) {
-      side_exit(BreakReason::OpaqueObject, source->name() + " is a set with items of type " + Py_TYPE(item)->tp_name);
+      c.side_exit(BreakReason::OpaqueObject, source->name() + " is a set with items of type " + Py_TYPE(item)->tp_name);
     }
     if (!is_scalar(item)) wrap_member(item);
   }
-  exit_on_change(source, checked(PyFrozenSet_New(original)).get(), "");
-  if (source->kind != SourceKind::Const || type == &PySet_Type) guards.equals(source, original);
+  c.numbers.exit_on_change(source, checked(PyFrozenSet_New(original)).get(), "");
+  if (source->kind != SourceKind::Const || type == &PySet_Type) c.guards.equals(source, original);
   return clone_set(original);
 }
 
-Ref Capture::make_shadow(PyObject* original, const Source* source) {
-  const InContainer scope(*this);
+Ref Containers::make_shadow(PyObject* original, const Source* source) {
+  const InContainer scope(c.containers);
   PyTypeObject* type = Py_TYPE(original);
   const bool dirty = find_tail(original) != nullptr;
   Ref shadow;
@@ -242,28 +250,30 @@ Ref Capture::make_shadow(PyObject* original, const Source* source) {
   } else if (PyAnySet_CheckExact(original)) {
     shadow = stand_in_of_set(original, source);
   } else {
-    side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);
+    c.side_exit(BreakReason::OpaqueObject, source->name() + " is a " + type->tp_name);
   }
-  shadows_[original] = {Ref::borrow(original), shadow, dirty};
-  shadow_original_[shadow.get()] = original;
+  shadows[original] = {Ref::borrow(original), shadow, dirty};
+  shadow_original[shadow.get()] = original;
   return shadow;
 }
 
-const std::vector<Ref>* Capture::find_tail(PyObject* list) const {
-  const auto found = std::ranges::find(tails_, list, [](const auto& entry) { return entry.first; });
-  return found == tails_.end() ? nullptr : &found->second;
+const std::vector<Ref>* Containers::find_tail(PyObject* list) const {
+  const auto found = std::ranges::find(tails, list, [](const auto& entry) { return entry.first; });
+  return found == tails.end() ? nullptr : &found->second;
 }
 
-void Capture::append(PyObject* list, PyObject* item) {
-  const bool unread = PyList_CheckExact(list) && is_outside(list) && !is_shadow(list) && !shadows_.count(list);
+bool Containers::is_written(PyObject* dict) const { return has_shadow(dict) || c.overlays.find(dict, true); }
+
+void Containers::append(PyObject* list, PyObject* item) {
+  const bool unread = PyList_CheckExact(list) && c.world.is_outside(list) && !is_shadow(list) && !shadows.count(list);
   if (!unread) {
     if (PyList_Append(resolve(list, /*will_mutate=*/true).get(), item) < 0) throw PythonError{};
     return;
   }
-  auto tail = std::ranges::find(tails_, list, [](const auto& entry) { return entry.first; });
-  if (tail == tails_.end()) tail = tails_.insert(tail, {list, {}});
+  auto tail = std::ranges::find(tails, list, [](const auto& entry) { return entry.first; });
+  if (tail == tails.end()) tail = tails.insert(tail, {list, {}});
   tail->second.push_back(Ref::borrow(item));
-  ++writes_;
+  ++c.overlays.writes;
 }
 
 namespace {
@@ -296,8 +306,8 @@ constexpr const char* kTooDeep = "a container that may hold itself is read";
 
 }  // namespace
 
-Ref Capture::resolve_deep(PyObject* object, int depth) {
-  if (depth > kDeepest) side_exit(BreakReason::OpaqueObject, kTooDeep);
+Ref Containers::resolve_deep(PyObject* object, int depth) {
+  if (depth > kDeepest) c.side_exit(BreakReason::OpaqueObject, kTooDeep);
   Ref top = resolve(object);
   if (PyTuple_CheckExact(top.get()) || PyList_CheckExact(top.get()) || PyDict_CheckExact(top.get())) {
     replace_items(top.get(), [&](PyObject* item) {
@@ -316,7 +326,7 @@ bool is_derived_sequence(PyObject* object) {
 
 bool holds_derived_sequence(const Capture& capture, PyObject* container) {
   const auto is_one = [&](PyObject* item) {
-    if (is_derived_sequence(item)) return capture.is_outside(item);
+    if (is_derived_sequence(item)) return capture.world.is_outside(item);
     return is_builtin_container(item) && holds_derived_sequence(capture, item);
   };
   if (PyTuple_CheckExact(container) || PyList_CheckExact(container)) {
@@ -341,12 +351,12 @@ Ref copy_of(PyObject* container) {
 
 }  // namespace
 
-Ref Capture::readable(PyObject* argument, int depth) {
-  if (depth > kDeepest) side_exit(BreakReason::OpaqueObject, kTooDeep);
+Ref Containers::readable(PyObject* argument, int depth) {
+  if (depth > kDeepest) c.side_exit(BreakReason::OpaqueObject, kTooDeep);
   const auto read_items = [&](const Ref& container) {
     replace_items(container.get(), [&](PyObject* item) { return readable(item, depth + 1); });
   };
-  if (is_derived_sequence(argument) && is_outside(argument)) {
+  if (is_derived_sequence(argument) && c.world.is_outside(argument)) {
     Ref contents = contents_of(argument);
     read_items(contents);
     if (PyList_Check(argument)) return contents;
@@ -356,7 +366,7 @@ Ref Capture::readable(PyObject* argument, int depth) {
   }
   if (!is_builtin_container(argument)) return Ref::borrow(argument);
   Ref top = resolve_deep(argument, depth);
-  if (!holds_derived_sequence(*this, top.get())) return top;
+  if (!holds_derived_sequence(c, top.get())) return top;
   Ref copy = copy_of(top.get());  // the program goes on with the items that it has
   read_items(copy);
   return copy;

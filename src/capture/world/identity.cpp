@@ -6,6 +6,11 @@
 #include <set>
 
 #include "capture/capture.h"
+#include "capture/numbers/numbers.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -13,15 +18,15 @@ namespace magneto::capture {
 using guards::Source;
 using guards::SourceKind;
 
-bool Capture::is_identical(PyObject* a, PyObject* b) {
+bool World::is_identical(PyObject* a, PyObject* b) {
   if ((is_unknown_number(a) || is_unknown_number(b)) && guards::is_number(number_now(a)) &&
       guards::is_number(number_now(b))) {
-    const Ref known_a = known(a), known_b = known(b);
+    const Ref known_a = c.numbers.known(a), known_b = c.numbers.known(b);
     return known_a.get() == known_b.get();
   }
   auto original = [this](PyObject* object) {
-    auto found = shadow_original_.find(object);
-    return found == shadow_original_.end() ? object : found->second;
+    auto found = c.containers.shadow_original.find(object);
+    return found == c.containers.shadow_original.end() ? object : found->second;
   };
   a = original(a);
   b = original(b);
@@ -29,7 +34,7 @@ bool Capture::is_identical(PyObject* a, PyObject* b) {
   const Source* source_a = source_of(a);
   const Source* source_b = source_of(b);
   if (source_a && source_b && !(source_a->kind == SourceKind::Const && source_b->kind == SourceKind::Const)) {
-    guards.distinct(source_a, source_b);
+    c.guards.distinct(source_a, source_b);
   }
   return false;
 }
@@ -43,35 +48,35 @@ const Source* cell_of(guards::SourceTable& sources, const Source* contents) {
 
 }  // namespace
 
-void Capture::adopt_cell(PyObject* cell) {
+void World::adopt_cell(PyObject* cell) {
   if (is_outside(cell)) return;
-  const Source* source = cell_of(sources, cell_contents_.at(cell));
-  guards.type(source, &PyCell_Type);
-  outside_[cell] = source;
+  const Source* source = cell_of(c.sources, cell_contents.at(cell));
+  c.guards.type(source, &PyCell_Type);
+  outside[cell] = source;
   keep(Ref::borrow(cell));
 }
 
-void Capture::guard_distinct() {
+void World::guard_distinct() {
   std::set<PyTypeObject*> written;
-  for (const auto& overlay : overlays_) written.insert(Py_TYPE(overlay->object));
+  for (const auto& overlay : c.overlays.all) written.insert(Py_TYPE(overlay->object));
   if (written.count(&PyCell_Type)) {
-    for (const auto& [contents, other] : cell_aliases_) guards.alias(other, cell_of(sources, contents));
+    for (const auto& [contents, other] : cell_aliases_) c.guards.alias(other, cell_of(c.sources, contents));
     std::vector<const Source*> cells;
-    for (const auto& [cell, contents] : cell_contents_) cells.push_back(cell_of(sources, contents));
+    for (const auto& [cell, contents] : cell_contents) cells.push_back(cell_of(c.sources, contents));
     std::sort(cells.begin(), cells.end(), [](const Source* a, const Source* b) { return a->id < b->id; });
-    guards.distinct(cells);
+    c.guards.distinct(cells);
   }
-  if (!tails_.empty()) written.insert(&PyList_Type);
-  for (const auto& [original, shadow] : shadows_) {
+  if (!c.containers.tails.empty()) written.insert(&PyList_Type);
+  for (const auto& [original, shadow] : c.containers.shadows) {
     if (shadow.dirty) written.insert(Py_TYPE(original));
   }
   std::map<PyTypeObject*, std::vector<const Source*>> places;  // guards keep objects of different types apart
-  for (const auto& [value, input] : inputs_) {
+  for (const auto& [value, input] : c.tensors.inputs) {
     if (!input.number && !input.array) places[Py_TYPE(input.real.get())].push_back(input.source);
   }
-  for (const auto& [object, source] : outside_) {
+  for (const auto& [object, source] : outside) {
     const bool container = is_builtin_container(object);
-    const bool instance = !container && (source->kind != SourceKind::Const || members_.count(object)) &&
+    const bool instance = !container && (source->kind != SourceKind::Const || c.containers.members.count(object)) &&
                           (PyFunction_Check(object) || PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE));
     if (instance || (container && written.count(Py_TYPE(object)))) places[Py_TYPE(object)].push_back(source);
   }
@@ -84,13 +89,13 @@ void Capture::guard_distinct() {
   std::sort(groups.begin(), groups.end(), [&](const auto& a, const auto& b) { return older(a.front(), b.front()); });
   const auto is_constant = [](const Source* source) { return source->kind == SourceKind::Const; };
   for (const auto& group : groups) {
-    if (!std::ranges::all_of(group, is_constant)) guards.distinct(group);
+    if (!std::ranges::all_of(group, is_constant)) c.guards.distinct(group);
   }
 }
 
 /// The frame is Tensor.__hash__ of a stand-in, asked for by C code: the hash is that of the original, as it is where
 /// the capture interprets that function (it calls id). Null: another frame.
-Ref Capture::hash_of_stand_in(Frame* real) const {
+Ref Containers::hash_of_stand_in(Frame* real) const {
   static PyObject* const code = [] {
     PyObject* hash = PyObject_GetAttrString(tensor_class(), "__hash__");
     return PyFunction_GET_CODE(hash);
@@ -98,8 +103,8 @@ Ref Capture::hash_of_stand_in(Frame* real) const {
   if (reinterpret_cast<PyObject*>(frame_code(real)) != code) return {};
   PyObject* tensor = frame_localsplus(real)[0];
   if (!tensor || !is_fake_tensor(tensor)) return {};
-  auto input = inputs_.find(session->value_of(unpack_tensor(tensor)));
-  if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != tensor) return {};
+  auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(tensor)));
+  if (input == c.tensors.inputs.end() || c.tensors.fake_of.at(input->second.real.get()).get() != tensor) return {};
   return checked(PyLong_FromVoidPtr(input->second.real.get()));
 }
 

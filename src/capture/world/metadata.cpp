@@ -9,6 +9,10 @@
 #include <vector>
 
 #include "capture/capture.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/abi/types.h"
 
 namespace magneto::capture {
@@ -70,40 +74,42 @@ bool is_one_of(PyObject* name, std::initializer_list<PyObject*> names) {
 
 }  // namespace
 
-Ref Capture::function_fact(PyObject* function, PyObject* name) {
-  const Source* source = source_of(function);
+Ref Attributes::function_fact(PyObject* function, PyObject* name) {
+  const Source* source = c.world.source_of(function);
   PyObject* field = source ? function_field(name) : nullptr;
   if (!field) return {};
-  if (Overlay* written = find_overlay(function, false)) {
+  if (Overlay* written = c.overlays.find(function, false)) {
     if (auto* entry = written->find(name)) return entry->second;
   }
   Ref value = checked(PyObject_GetAttr(function, name));  // makes the dict of annotations
-  return wrap(value.get(), sources.slot(source, field));
+  return c.world.wrap(value.get(), c.sources.slot(source, field));
 }
 
-Ref Capture::class_fact(PyTypeObject* type, PyObject* name) {
+Ref Attributes::class_fact(PyTypeObject* type, PyObject* name) {
   auto* object = reinterpret_cast<PyObject*>(type);
   if (name == MAGNETO_STR("__dict__")) {
-    if (find_overlay(object, false)) side_exit(BreakReason::OpaqueObject, "the __dict__ of a class that is written");
+    if (c.overlays.find(object, false))
+      c.side_exit(BreakReason::OpaqueObject, "the __dict__ of a class that is written");
     PyObject* dict = type_dict(type);
-    wrap(dict, sources.constant(dict));
-    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && !has_shadow(dict)) {  // nobody can change it: no guards
+    c.world.wrap(dict, c.sources.constant(dict));
+    if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+        !c.containers.has_shadow(dict)) {  // nobody can change it: no guards
       PyObject* value;
       Py_ssize_t position = 0;
-      while (PyDict_Next(dict, &position, nullptr, &value)) wrap(value, sources.constant(value));
+      while (PyDict_Next(dict, &position, nullptr, &value)) c.world.wrap(value, c.sources.constant(value));
       Ref copy = checked(PyDict_Copy(dict));
-      shadow_original_[copy.get()] = dict;
-      shadows_[dict] = {Ref::borrow(dict), std::move(copy), /*dirty=*/false};
+      c.containers.shadow_original[copy.get()] = dict;
+      c.containers.shadows[dict] = {Ref::borrow(dict), std::move(copy), /*dirty=*/false};
     }
-    return checked(PyDictProxy_New(resolve(dict).get()));
+    return checked(PyDictProxy_New(c.containers.resolve(dict).get()));
   }
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return {};
   if (PyObject* field = class_field(name)) {
     Ref value = checked(PyObject_GetAttr(object, name));
-    return wrap(value.get(), sources.slot(sources.constant(object), field));
+    return c.world.wrap(value.get(), c.sources.slot(c.sources.constant(object), field));
   }
   if (is_one_of(name, {MAGNETO_STR("__bases__"), MAGNETO_STR("__mro__"), MAGNETO_STR("__base__")})) {
-    guards.bases(type);
+    c.guards.bases(type);
   } else if (is_one_of(name, {MAGNETO_STR("__doc__"), MAGNETO_STR("__annotations__"), MAGNETO_STR("__module__"),
                               MAGNETO_STR("__abstractmethods__"), MAGNETO_STR("__type_params__")})) {
     Ref value = Ref::steal(PyObject_GetAttr(object, name));  // makes the dict of annotations
@@ -113,13 +119,13 @@ Ref Capture::class_fact(PyTypeObject* type, PyObject* name) {
   return {};
 }
 
-Ref Capture::read_cell(PyObject* cell) {
-  if (Overlay* written = find_overlay(cell, false)) return written->find(Py_None)->second;  // the last of its writes
+Ref World::read_cell(PyObject* cell) {
+  if (Overlay* written = c.overlays.find(cell, false)) return written->find(Py_None)->second;  // the last of its writes
   PyObject* contents = PyCell_GET(cell);
-  const auto outside = cell_contents_.find(cell);
-  if (outside == cell_contents_.end()) return Ref::borrow(contents);
+  const auto outside = cell_contents.find(cell);
+  if (outside == cell_contents.end()) return Ref::borrow(contents);
   if (contents) return wrap(contents, outside->second);
-  guards.absent(outside->second);
+  c.guards.absent(outside->second);
   return {};
 }
 

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "capture/capture.h"
+#include "capture/world/world.h"
 #include "guards/constants.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
@@ -34,7 +35,7 @@ bool is_known_layout(PyTypeObject* type) {
 
 bool is_value(PyObject* object) { return guards::has_value(object); }
 
-bool Capture::is_opaque(PyObject* object) const {
+bool World::is_opaque(PyObject* object) const {
   return source_of(object) && !is_value(object) && !is_builtin_container(object) && !is_identity_constant(object) &&
          !PyExceptionInstance_Check(object) && !is_known_layout(layout_class(Py_TYPE(object)));
 }

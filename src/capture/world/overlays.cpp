@@ -1,10 +1,16 @@
 // Writes to objects from outside, which are kept back until the run's end, and the entries of dicts under them.
+#include "capture/world/overlays.h"
+
 #include <Python.h>
 
 #include <algorithm>
 
 #include "capture/calls/special_methods.h"
 #include "capture/capture.h"
+#include "capture/interpreter/frames.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -37,33 +43,35 @@ void Overlay::erase(PyObject* name, bool in_original) {
   if (in_original && !find(name)) entries.emplace_back(Ref::borrow(name), Ref());
 }
 
-Overlay* Capture::find_overlay(PyObject* object, bool items) {
+Overlay* Overlays::find(PyObject* object, bool items) {
   auto found = overlay_of_[items].find(object);
   return found == overlay_of_[items].end() ? nullptr : found->second;
 }
 
-Overlay& Capture::overlay(PyObject* object, bool items) {
-  ++writes_;
-  if (Overlay* known = find_overlay(object, items)) return *known;
-  overlays_.push_back(std::make_unique<Overlay>(Overlay{object, items, {}}));
-  overlay_of_[items][object] = overlays_.back().get();
-  return *overlays_.back();
+Overlay& Overlays::of(PyObject* object, bool items) {
+  ++writes;
+  if (Overlay* known = find(object, items)) return *known;
+  all.push_back(std::make_unique<Overlay>(Overlay{object, items, {}}));
+  overlay_of_[items][object] = all.back().get();
+  return *all.back();
 }
 
-PyObject* Capture::pinned(PyObject* object) {
-  if (auto original = shadow_original_.find(object); original != shadow_original_.end()) object = original->second;
+PyObject* World::pinned(PyObject* object) {
+  if (auto original = c.containers.shadow_original.find(object); original != c.containers.shadow_original.end())
+    object = original->second;
   if (is_tensor(object)) {
-    auto input = inputs_.find(session->value_of(unpack_tensor(object)));
-    if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != object) return object;
-    guards.identity(input->second.source, input->second.real.get());
+    auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(object)));
+    if (input == c.tensors.inputs.end() || c.tensors.fake_of.at(input->second.real.get()).get() != object)
+      return object;
+    c.guards.identity(input->second.source, input->second.real.get());
     return input->second.real.get();
   }
   const Source* source = source_of(object);
-  if (source && source->kind != SourceKind::Const) guards.identity(source, object);
+  if (source && source->kind != SourceKind::Const) c.guards.identity(source, object);
   return object;
 }
 
-PyObject* Capture::original_key(PyObject* key) {
+PyObject* World::original_key(PyObject* key) {
   if (is_scalar(key) || is_identity_constant(key)) return key;
   if (PyTuple_CheckExact(key)) {
     const Source* source = is_outside(key) ? source_of(key) : nullptr;
@@ -72,46 +80,48 @@ PyObject* Capture::original_key(PyObject* key) {
   }
   if (is_tensor(key)) {
     if (!fake::is_fake(unpack_tensor(key))) return nullptr;
-    auto input = inputs_.find(session->value_of(unpack_tensor(key)));
-    if (input == inputs_.end() || fake_of_.at(input->second.real.get()).get() != key) return nullptr;
-    guards.identity(input->second.source, input->second.real.get());
+    auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(key)));
+    if (input == c.tensors.inputs.end() || c.tensors.fake_of.at(input->second.real.get()).get() != key) return nullptr;
+    c.guards.identity(input->second.source, input->second.real.get());
     return input->second.real.get();
   }
   if (!is_identity_key(key) && !PyFunction_Check(key)) return nullptr;
-  guard_classes(*this, key, Question::Hash, 0);
+  guard_classes(c, key, Question::Hash, 0);
   const Source* source = source_of(key);
-  if (source && source->kind != SourceKind::Const) guards.identity(source, key);
+  if (source && source->kind != SourceKind::Const) c.guards.identity(source, key);
   return key;
 }
 
-Ref Capture::dict_lookup(PyObject* dict, PyObject* key) {
-  if (auto original = shadow_original_.find(dict); original != shadow_original_.end()) dict = original->second;
-  if (shadows_.count(dict)) {
-    return Ref::borrow(PyDict_GetItemWithError(shadows_.at(dict).object.get(), key));
+Ref Overlays::dict_lookup(PyObject* dict, PyObject* key) {
+  if (auto original = c.containers.shadow_original.find(dict); original != c.containers.shadow_original.end())
+    dict = original->second;
+  if (c.containers.shadows.count(dict)) {
+    return Ref::borrow(PyDict_GetItemWithError(c.containers.shadows.at(dict).object.get(), key));
   }
-  const Source* source = source_of(dict);
+  const Source* source = c.world.source_of(dict);
   if (!source) {
     PyObject* value = PyDict_GetItemWithError(dict, key);
     if (!value && PyErr_Occurred()) throw PythonError{};
     return Ref::borrow(value);
   }
-  if (Overlay* written = find_overlay(dict, true)) {
+  if (Overlay* written = find(dict, true)) {
     if (auto* entry = written->find(key)) return entry->second;
   }
-  PyObject* original = original_key(key);
+  PyObject* original = c.world.original_key(key);
   if (!original) {
-    side_exit(BreakReason::OpaqueObject, source->name() + " is looked up with a key of type " + Py_TYPE(key)->tp_name);
+    c.side_exit(BreakReason::OpaqueObject,
+                source->name() + " is looked up with a key of type " + Py_TYPE(key)->tp_name);
   }
   PyObject* value = PyDict_GetItemWithError(dict, original);
   if (!value && PyErr_Occurred()) throw PythonError{};
-  if (!value && !is_outside(key) && is_identity_key(key)) return {};  // made here: it can't get there, either
+  if (!value && !c.world.is_outside(key) && is_identity_key(key)) return {};  // made here: it can't get there, either
   key = original;
-  const Source* item = sources.dict_item(source, key);
+  const Source* item = c.sources.dict_item(source, key);
   if (!value) {
-    guards.absent(item);
+    c.guards.absent(item);
     return {};
   }
-  return wrap(value, item);
+  return c.world.wrap(value, item);
 }
 
 namespace {
@@ -128,8 +138,8 @@ bool has_finally(PyObject* generator) {
 
 }  // namespace
 
-void Capture::check_finalizer(PyObject* dropped) {
-  if (!dropped || !(is_outside(dropped) || (!root_.raw.empty() && !is_scalar(dropped)))) return;
+void World::check_finalizer(PyObject* dropped) {
+  if (!dropped || !(is_outside(dropped) || (!c.frames.root.raw.empty() && !is_scalar(dropped)))) return;
   PyTypeObject* type = Py_TYPE(dropped);
   bool speaks = PyGen_CheckExact(dropped) ? has_finally(dropped) : type->tp_finalize || type->tp_del;
   if (PyType_SUPPORTS_WEAKREFS(type)) {
@@ -138,22 +148,23 @@ void Capture::check_finalizer(PyObject* dropped) {
       speaks |= reference->wr_callback != nullptr;
     }
   }
-  if (speaks) side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is dropped");
+  if (speaks) c.side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is dropped");
 }
 
-void Capture::store_entry(PyObject* dict, PyObject* key, PyObject* value) {
-  if (auto original = shadow_original_.find(dict); original != shadow_original_.end()) dict = original->second;
-  if (is_scalar(key)) check_finalizer(PyDict_GetItemWithError(dict, key));
+void Overlays::store_entry(PyObject* dict, PyObject* key, PyObject* value) {
+  if (auto original = c.containers.shadow_original.find(dict); original != c.containers.shadow_original.end())
+    dict = original->second;
+  if (is_scalar(key)) c.world.check_finalizer(PyDict_GetItemWithError(dict, key));
   if (value) {
-    overlay(dict, true).set(key, value);
+    of(dict, true).set(key, value);
   } else {
-    PyObject* original = original_key(key);
+    PyObject* original = c.world.original_key(key);
     const int in_original = original ? PyDict_Contains(dict, original) : 0;
     if (in_original < 0) throw PythonError{};
-    overlay(dict, true).erase(key, in_original != 0);
+    of(dict, true).erase(key, in_original != 0);
   }
-  auto shadow = shadows_.find(dict);
-  if (shadow == shadows_.end()) return;
+  auto shadow = c.containers.shadows.find(dict);
+  if (shadow == c.containers.shadows.end()) return;
   PyObject* contents = shadow->second.object.get();
   if ((value ? PyObject_SetItem(contents, key, value) : PyObject_DelItem(contents, key)) < 0) throw PythonError{};
 }

@@ -10,6 +10,12 @@
 #include <string_view>
 
 #include "capture/capture.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/world/containers.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -146,59 +152,61 @@ bool is_tensor(PyObject* object) {
 
 bool is_fake_tensor(PyObject* object) { return is_tensor(object) && fake::is_fake(unpack_tensor(object)); }
 
-const Source* Capture::source_of(PyObject* object) const {
-  auto found = outside_.find(object);
-  if (found != outside_.end()) return found->second;
-  auto shadowed = shadow_original_.find(object);
-  return shadowed == shadow_original_.end() ? nullptr : outside_.at(shadowed->second);
+const Source* World::source_of(PyObject* object) const {
+  auto found = outside.find(object);
+  if (found != outside.end()) return found->second;
+  auto shadowed = c.containers.shadow_original.find(object);
+  return shadowed == c.containers.shadow_original.end() ? nullptr : outside.at(shadowed->second);
 }
 
-Ref Capture::wrap(PyObject* raw, const Source* source) {
-  if (!class_values_.empty() && class_values_.count(raw)) return Ref::borrow(raw);
-  if (is_scalar(raw)) return wrap_scalar(raw, source);
-  if (is_tensor(raw)) return wrap_tensor(raw, source);
-  auto known = outside_.find(raw);
-  if (known != outside_.end()) {
+Ref World::wrap(PyObject* raw, const Source* source) {
+  if (!c.overlays.class_values.empty() && c.overlays.class_values.count(raw)) return Ref::borrow(raw);
+  if (is_scalar(raw)) return c.numbers.wrap_scalar(raw, source);
+  if (is_tensor(raw)) return c.tensors.wrap_tensor(raw, source);
+  auto known = outside.find(raw);
+  if (known != outside.end()) {
     if (known->second != source && source->kind != SourceKind::Const) {
       if (known->second->kind == SourceKind::Const) {
-        guards.identity(source, raw);
+        c.guards.identity(source, raw);
       } else {
-        guards.alias(source, known->second);
+        c.guards.alias(source, known->second);
       }
     }
     return Ref::borrow(raw);
   }
-  kept_.push_back(Ref::borrow(raw));
+  kept.push_back(Ref::borrow(raw));
   const bool static_place = source->kind == SourceKind::Const || is_static_place(source);
   if (is_bound_builtin(raw) && !static_place) {  // made anew at each look-up: what it is, and what it is bound to
-    guards.builtin_method(source, raw);
+    c.guards.builtin_method(source, raw);
     if (Py_TYPE(raw) == method_wrapper_type()) {
-      const Source* wrapped = sources.slot(source, wrapper_descriptor());
-      guards.identity(wrapped, reinterpret_cast<MethodWrapper*>(raw)->descriptor);
+      const Source* wrapped = c.sources.slot(source, wrapper_descriptor());
+      c.guards.identity(wrapped, reinterpret_cast<MethodWrapper*>(raw)->descriptor);
     }
-    outside_[raw] = source;
+    outside[raw] = source;
     return Ref::borrow(raw);
   }
   if (is_identity_constant(raw) || is_bound_builtin(raw) || (PyFunction_Check(raw) && static_place)) {
-    if (source->kind != SourceKind::Const) guards.identity(source, raw);
-    outside_[raw] = sources.constant(raw);
+    if (source->kind != SourceKind::Const) c.guards.identity(source, raw);
+    outside[raw] = c.sources.constant(raw);
   } else {
     if (PyFunction_Check(raw)) {
-      guards.function(source, raw);
+      c.guards.function(source, raw);
     } else {
-      guards.type(source, Py_TYPE(raw));
+      c.guards.type(source, Py_TYPE(raw));
       if (is_value(raw) && source->kind != SourceKind::Const) {
-        exit_on_change(source, raw, "");
-        guards.equals(source, raw);
+        c.numbers.exit_on_change(source, raw, "");
+        c.guards.equals(source, raw);
       }
     }
-    outside_[raw] = source;
-    if (PyCell_Check(raw)) cell_contents_.emplace(raw, sources.cell(source));
+    outside[raw] = source;
+    if (PyCell_Check(raw)) cell_contents.emplace(raw, c.sources.cell(source));
   }
   return Ref::borrow(raw);
 }
 
-bool Capture::is_input(PyObject* tensor) const { return inputs_.count(session->value_of(unpack_tensor(tensor))) != 0; }
+bool TensorMap::is_input(PyObject* tensor) const {
+  return inputs.count(c.session->value_of(unpack_tensor(tensor))) != 0;
+}
 
 namespace {
 
@@ -213,11 +221,11 @@ bool is_constant_buffer(const Source* source, const at::Tensor& tensor) {
 
 }  // namespace
 
-Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
-  auto known = fake_of_.find(raw);
-  if (known != fake_of_.end()) {
-    const Source* first = inputs_.at(session->value_of(unpack_tensor(known->second.get()))).source;
-    if (first != source) guards.alias(source, first);
+Ref TensorMap::wrap_tensor(PyObject* raw, const Source* source) {
+  auto known = fake_of.find(raw);
+  if (known != fake_of.end()) {
+    const Source* first = inputs.at(c.session->value_of(unpack_tensor(known->second.get()))).source;
+    if (first != source) c.guards.alias(source, first);
     return known->second;
   }
   const at::Tensor& tensor = unpack_tensor(raw);
@@ -226,50 +234,50 @@ Ref Capture::wrap_tensor(PyObject* raw, const Source* source) {
   const bool subclass = !is_exact_tensor_type(Py_TYPE(raw));
   if ((subclass && PyType_IsSubtype(Py_TYPE(raw), lazy.type())) || tensor.layout() != at::kStrided ||
       tensor.is_quantized() || tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
-    side_exit(BreakReason::UnsupportedTensor,
-              source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
+    c.side_exit(BreakReason::UnsupportedTensor,
+                source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
   }
-  const std::vector<shapes::Expr> sizes = symbolic_sizes(raw, source);
-  if (sizes.empty()) guards.tensor(source, raw);
+  const std::vector<shapes::Expr> sizes = c.symbols.symbolic_sizes(raw, source);
+  if (sizes.empty()) c.guards.tensor(source, raw);
   at::Tensor fake;
   try {
-    fake = sizes.empty() ? session->make_input(tensor, source->name())
-                         : session->make_input(tensor, source->name(), sizes);
+    fake = sizes.empty() ? c.session->make_input(tensor, source->name())
+                         : c.session->make_input(tensor, source->name(), sizes);
   } catch (const c10::Error&) {
-    const std::optional<fake::Refusal> refusal = session->take_refusal();
+    const std::optional<fake::Refusal> refusal = c.session->take_refusal();
     if (!refusal) throw;
-    side_exit(BreakReason::UnsupportedTensor,
-              source->name() + " is of type " + Py_TYPE(raw)->tp_name + ": " + refusal->message);
+    c.side_exit(BreakReason::UnsupportedTensor,
+                source->name() + " is of type " + Py_TYPE(raw)->tp_name + ": " + refusal->message);
   }
-  if (!sizes.empty()) guard_symbolic(source, raw, sizes, session->strides_of(fake));
-  if (knows_buffers && is_constant_buffer(source, tensor)) session->know_input(fake, tensor);
-  inputs_[session->value_of(fake)] = {Ref::borrow(raw), source};
-  graph.without_torch_function |= subclass;
+  if (!sizes.empty()) c.symbols.guard_symbolic(source, raw, sizes, c.session->strides_of(fake));
+  if (c.options.knows_buffers && is_constant_buffer(source, tensor)) c.session->know_input(fake, tensor);
+  inputs[c.session->value_of(fake)] = {Ref::borrow(raw), source};
+  c.graph.without_torch_function |= subclass;
   Ref object = checked(tensor_object(fake, Py_TYPE(raw)));
-  fake_of_[raw] = object;
-  kept_.push_back(Ref::borrow(raw));
+  fake_of[raw] = object;
+  c.world.kept.push_back(Ref::borrow(raw));
   return object;
 }
 
-Ref Capture::receiver_of(PyObject* method) {
+Ref World::receiver_of(PyObject* method) {
   const Source* source = source_of(method);
   const bool wrapper = Py_TYPE(method) == method_wrapper_type();
   PyObject* self = wrapper ? reinterpret_cast<MethodWrapper*>(method)->self : PyCFunction_GET_SELF(method);
   if (!source) return Ref::borrow(self);
-  if (source->kind == SourceKind::Const) return wrap(self, sources.constant(self));
-  return wrap(self, sources.slot(source, wrapper ? wrapper_receiver() : function_receiver()));
+  if (source->kind == SourceKind::Const) return wrap(self, c.sources.constant(self));
+  return wrap(self, c.sources.slot(source, wrapper ? wrapper_receiver() : function_receiver()));
 }
 
 /// `items.append` handed to C code, which may call it: it has to change the stand-in of `items`.
-Ref Capture::resolve_bound_builtin(PyObject* method) {
+Ref World::resolve_bound_builtin(PyObject* method) {
   Ref self = receiver_of(method);
-  if (!is_outside(self.get()) || is_shadow(self.get())) return Ref::borrow(method);
+  if (!is_outside(self.get()) || c.containers.is_shadow(self.get())) return Ref::borrow(method);
   PyObject* descriptor = descriptor_of(method);
   if (!descriptor || !is_builtin_container(self.get())) {
-    side_exit(BreakReason::OpaqueObject, "a method of an object from outside is handed to C code");
+    c.side_exit(BreakReason::OpaqueObject, "a method of an object from outside is handed to C code");
   }
   const bool may_change = !PyTuple_Check(self.get()) && !PyFrozenSet_Check(self.get());
-  Ref stand_in = resolve(self.get(), may_change);
+  Ref stand_in = c.containers.resolve(self.get(), may_change);
   return checked(Py_TYPE(descriptor)
                      ->tp_descr_get(descriptor, stand_in.get(), reinterpret_cast<PyObject*>(Py_TYPE(stand_in.get()))));
 }

@@ -1,0 +1,63 @@
+// Calls of the interpreted program: what is called decides by tables (functions.def, effects.def) how.
+//
+// Invariant: Python functions are interpreted, C functions run where a row states their effects and all that they read
+// is guarded first, and every other call ends the segment in front of it.
+#pragma once
+
+#include <Python.h>
+
+#include <functional>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "python/ref.h"
+
+namespace magneto::capture {
+
+class Capture;
+struct CallArgs;
+struct InterpFrame;
+
+class Calls {
+ public:
+  explicit Calls(Capture& capture) : c(capture) {}
+  Calls(const Calls&) = delete;
+
+  /// Guards those that the C function goes to for tensors among the arguments.
+  void guard_special_methods(PyObject* function, std::span<PyObject* const> args);
+  /// Calls the program's own method, if it has put one in the place of PyTorch's, or PyTorch's, if a class or a mode
+  /// says what that means; else null.
+  Ref call_replaced_method(PyObject* tensor, PyObject* name);
+  Ref call(PyObject* callable, CallArgs args);
+  Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
+  Ref inline_function(PyObject* function, const CallArgs& args);
+  /// The function of that name of magneto._polyfills, interpreted.
+  Ref call_polyfill(const char* name, const CallArgs& args);
+  /// `past_metaclass`: as type.__call__ does it.
+  Ref call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass = false);
+  /// C code that reads its arguments' contents and may call Python functions back.
+  Ref call_native(const std::function<PyObject*()>& run);
+  void wrap_defaults(InterpFrame& frame);
+  Ref check_tensor_all(const CallArgs& args);
+
+  bool has_said_compiling = false;
+
+ private:
+  /// CPython runs the function (functions.def: Native). `members`: what it gives are members of its argument's class.
+  /// (native_functions.cpp)
+  Ref run_native_function(PyObject* function, const CallArgs& args, bool members);
+  Ref call_c_function(PyObject* callable, const CallArgs& args);
+  /// What the function says of the process, under a guard.
+  Ref read_state(PyObject* function, const CallArgs& args, const std::string& name);
+  Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
+  Ref make_super(const CallArgs& args);
+  Ref call_getter(PyObject* getter, const CallArgs& args);
+  Ref call_cached(PyObject* callable, const CallArgs& args);
+  Ref find_cached(PyObject* callable, const CallArgs& args);
+  Ref kept_result(PyObject* callable, const CallArgs& args);
+
+  Capture& c;
+};
+
+}  // namespace magneto::capture

@@ -1,0 +1,82 @@
+// Numbers from outside that the capture goes on without knowing.
+//
+// Invariant: a number is itself, under a guard on its value, or one *unknown number* stands for it, whose source the
+// guards of each run compute again. Whoever needs the value asks for `known`, which guards it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <Python.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "guards/number.h"
+#include "guards/source.h"
+#include "python/ref.h"
+
+namespace magneto::capture {
+
+class Capture;
+struct CallArgs;
+
+class Numbers {
+ public:
+  explicit Numbers(Capture& capture) : c(capture) {}
+  Numbers(const Numbers&) = delete;
+
+  /// The value itself: of a number that is not known yet, under a guard.
+  Ref known(PyObject* value);
+  /// The same for the arguments in front of `end`, but for numbers that follow from sizes, if those are `kept`.
+  void specialize_all(CallArgs& args, size_t end = SIZE_MAX, bool sizes_kept = false);
+  /// Something stands for a number or a string that is not known.
+  bool has_unknown_numbers() const;
+  /// The result, if one of the operands is an unknown number and the other one a number; else null.
+  Ref unknown_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  /// The same for a C function of one number, or two.
+  Ref unknown_function(PyObject* function, const CallArgs& args);
+  /// The next number of a random.Random: peeked at by the guards of each run, and drawn with the run's writes.
+  Ref draw(PyObject* random);
+  /// The other operand of a tensor: a number that has been found different becomes an input of the graph.
+  Ref beside_tensor(PyObject* value);
+  /// What stands for a float that the tensor holds, and only the data says.
+  Ref data_float(const at::Tensor& holder);
+  /// `item()` of a tensor whose one float is taken as a data-dependent one. Null: it is not.
+  Ref float_item(PyObject* callable, const std::vector<PyObject*>& values);
+  /// It as a tensor to be handed on.
+  Ref tensor_of_data_float(PyObject* value);
+  /// True, False, or the question, of an unknown number.
+  Ref is_not_zero(PyObject* value);
+  /// C code looks at an unknown number.
+  void unknown_is_read();
+  /// Guards a length, or ends the segment where it keeps changing.
+  void guard_length(const guards::Source* source, PyTypeObject* type, Py_ssize_t length);
+  Ref wrap_scalar(PyObject* raw, const guards::Source* source);
+  Ref unknown_number(PyObject* now, const guards::Source* source, bool changes);
+  /// The float in that input is what it is now. False: in no input.
+  bool assume_float(const at::Tensor& holder);
+  /// The value of this unknown number is needed where no guard can be left any more: throws Retry.
+  [[noreturn]] void need(PyObject* unknown);
+  /// Notes what was found; true: captures have found something else there. `what`: of the source.
+  bool has_changed(const guards::Source* source, PyObject* found, const char* what);
+  void exit_on_change(const guards::Source* source, PyObject* found, const char* what);
+
+  std::unordered_map<const guards::Source*, Ref> unknown_numbers;
+  std::vector<std::pair<Ref, Py_ssize_t>> draws;  // random.Random objects, and how often they are drawn from
+
+ private:
+  /// A float that is computed of such numbers. Null: the value is needed.
+  Ref data_operation(guards::Arithmetic operation, PyObject* left, PyObject* right);
+  [[noreturn]] void exit_for_float();
+  /// What is computed of such operands, and is `now` in this run. An int that changes may be a size again.
+  Ref computed_number(const Ref& now, const guards::Source* source, std::initializer_list<PyObject*> operands);
+  const guards::Source* source_of_operand(PyObject* operand);
+
+  Capture& c;
+  std::vector<Ref> data_floats_;
+  bool draw_decides_ = false;  // the outcome of a comparison of a drawn number is guarded
+};
+
+}  // namespace magneto::capture

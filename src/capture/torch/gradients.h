@@ -1,0 +1,56 @@
+// Gradients: custom autograd functions, checkpoints, and the backward of what a segment hands on.
+//
+// Invariant: the user's code that autograd's engine would call in a backward is interpreted, for its guards, before a
+// joint graph is made of it; where that fails, the segment is captured again without.
+#pragma once
+
+#include <Python.h>
+
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "graph/graph.h"
+#include "python/abi/frame.h"
+#include "python/ref.h"
+
+namespace magneto::autograd {
+class JointTrace;
+}  // namespace magneto::autograd
+
+namespace magneto::capture {
+
+class Capture;
+struct CallArgs;
+
+class Gradients {
+ public:
+  explicit Gradients(Capture& capture) : c(capture) {}
+  Gradients(const Gradients&) = delete;
+
+  Ref call_gradient(PyObject* function, const CallArgs& args);
+  bool needs_grad();
+  std::optional<autograd::JointTrace> trace_backward(std::string* no_joint);
+  Ref apply_autograd_function(const CallArgs& args);
+  bool is_operator_backward(Frame* real) const;
+  Ref checkpoint(const CallArgs& args);
+
+  std::set<graph::ValueId> cleared_grads;  // inputs whose gradients the segment sets to None
+
+ private:
+  std::string why_no_joint();
+  Ref record_autograd_function(const CallArgs& args);
+  /// Why the backward of a custom function can't be run on stand-ins; empty: it can, or that is not known yet.
+  std::string why_opaque(PyObject* function) const;
+  /// Interprets the backward of a custom function's call, for its guards. Throws Retry where it can't be.
+  void rehearse_backward(PyObject* function, PyObject* result);
+  /// Runs autograd's engine, by which backwards are interpreted. Why that failed; empty: it did not. Throws Retry.
+  std::string interpret_backwards(const std::function<void()>& run);
+  [[noreturn]] void retry_without(PyObject* function, std::string why);
+
+  Capture& c;
+  std::set<PyObject*> rehearsed_;  // contexts of custom functions; autograd's graph has them
+};
+
+}  // namespace magneto::capture
