@@ -370,3 +370,19 @@ def test_what_a_compiled_function_was_before() -> None:
     assert compiled(torch.ones(1)).item() == 3 and magneto.stats()["breaks"] == 0
     inner.__wrapped__ = lambda x: x * 5
     assert compiled(torch.ones(1)).item() == program(torch.ones(1)).item() == 6
+
+
+@pytest.mark.parametrize("starred", [object(), 3, None, len], ids=["object", "int", "None", "function"])
+def test_what_is_starred_and_no_iterable_is_told_in_pythons_words(starred: Any) -> None:
+    def add(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+        return x + len(rest)
+
+    def program(x: torch.Tensor) -> str:
+        try:
+            add(*starred)
+        except TypeError as error:
+            return str(error)
+        return ""
+
+    x = torch.ones(1)
+    assert magneto.compile(program)(x) == program(x) != ""

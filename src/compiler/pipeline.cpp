@@ -5,6 +5,7 @@
 
 #include "cache/cache.h"
 #include "compiler/cached_program.h"
+#include "graph/aliases.h"
 #include "graph/planted.h"
 #include "graph/text.h"
 #include "lower/lowering.h"
@@ -156,7 +157,12 @@ runtime::Specialise specialise(CompileWay way, const Request& request) {
 
 /// By what is known of the graph's sizes.
 Compiled compile_sizes(const Request& request, const graph::Graph& graph, const CompileWay& way, Events& events) {
-  if (!graph.symbols_of(graph::ValueKind::Result).empty()) return compile_parts(graph, way, events);
+  if (!graph.symbols_of(graph::ValueKind::Result).empty()) {
+    if (graph::changed_in_place(graph).empty()) return compile_parts(graph, way, events);
+    graph::Graph renamed = without_torch_level(graph);  // a part sees one shape of each of its inputs
+    passes::separate_inplace_views(renamed);
+    return compile_parts(renamed, way, events);
+  }
   Compiled made = compile_graph(graph, way, events);
   if (graph.symbols.empty() || made.uncompiled.empty()) return made;
   events.tell(&Observer::no_code_for_all_sizes, {request.place, made.uncompiled});

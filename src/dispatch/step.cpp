@@ -84,7 +84,10 @@ PyObject* call_ex(Stack& stack, bool has_keywords) {
   PyObject* positional = stack.top(has_keywords);
   PyObject* callable = callable_of(stack.top(has_keywords + 2), stack.top(has_keywords + 1)).function;
   Ref args = Ref::steal(PySequence_Tuple(positional));
-  if (!args) return nullptr;
+  if (!args) {
+    reword_starred(callable, positional);
+    return nullptr;
+  }
   Ref kwargs;
   if (keywords) {
     kwargs = Ref::steal(PyDict_New());

@@ -62,8 +62,10 @@ def step_inside(net: nn.Module, compile: Callable[..., Any]) -> Any:
 
 
 def fully_sharded(net: nn.Module, compile: Callable[..., Any], whole: bool = False, **arguments: Any) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
+    arguments["mesh"] = init_device_mesh("cpu", (2,))  # also where there are GPUs
     for i, block in enumerate(net.blocks):  # type: ignore[arg-type]
         net.blocks[i] = block if whole else compile(block)  # type: ignore[index]
         fully_shard(net.blocks[i], **arguments)  # type: ignore[index]

@@ -12,6 +12,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "python/abi/private.h"
 #include "python/bytecode/callable.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -219,12 +220,22 @@ void Interpreter::op_call(const Instr& in) {
   deliver(count + 2, c.calls.call(callable.function, std::move(args)));
 }
 
+/// The items of `f(*value)`.
+static Ref starred(Capture& c, PyObject* callable, PyObject* value) {
+  if (PyTuple_CheckExact(value)) return c.containers.resolve(value);
+  try {
+    return c.protocol.list_of(value);
+  } catch (const PythonError&) {
+    reword_starred(callable, value);
+    throw;
+  }
+}
+
 void Interpreter::op_call_function_ex(const Instr& in) {
   const bool has_keywords = in.arg & 1;
   const int32_t pops = pops_of(in);  // the callable, args, kwargs
   PyObject* callable = callable_of(f.top(has_keywords + 2), f.top(has_keywords + 1)).function;
-  Ref positional = PyTuple_CheckExact(f.top(has_keywords)) ? c.containers.resolve(f.top(has_keywords))
-                                                           : c.protocol.list_of(f.top(has_keywords));
+  Ref positional = starred(c, callable, f.top(has_keywords));
   CallArgs args;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(positional.get()); ++i) {
     args.values.push_back(PySequence_Fast_GET_ITEM(positional.get(), i));

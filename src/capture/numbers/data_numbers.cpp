@@ -275,6 +275,7 @@ bool Symbols::check_questions(const std::vector<Relation>& relations) {
     if (!found.empty() && ++c.feedback.example_changes < 20) throw Retry{};
     exit_at_question(open.front());
   }
+  flush_checks();  // what operators have asked so far
   for (const Relation& relation : open) c.session->assume_checked(relation);
   flush_checks(/*of_program=*/true);
   return true;
