@@ -43,8 +43,8 @@ inline PyObject* join_strings(PyObject* separator, PyObject* const* items, Py_ss
 /// How errors about arguments name a function. New reference.
 inline PyObject* function_text(PyObject* function) { return _PyObject_FunctionStr(function); }
 
-/// After an error of iterating over the argument of `callable(*value)`: where it can't be iterated over at all, the error
-/// becomes the one that CPython raises.
+/// After an error of iterating over the argument of `callable(*value)`: where it can't be iterated over at all, the
+/// error becomes the one that CPython raises.
 inline void reword_starred(PyObject* callable, PyObject* value) {
   if (Py_TYPE(value)->tp_iter || PySequence_Check(value) || !PyErr_ExceptionMatches(PyExc_TypeError)) return;
   PyErr_Clear();
