@@ -43,7 +43,10 @@ class Outcome:
         return self.kind != OK
 
     def is_like(self, other: Outcome) -> bool:
-        """The same failure: kind, type and text agree, but for addresses, numbers and names that end in numbers."""
+        """The same failure: kind, type and text agree, but for addresses, numbers and names that end in numbers. Of two
+        that took too long, the limits may differ."""
+        if self.kind == TIME:
+            return other.kind == TIME
         return (self.kind, self.type, _bare(self.text)) == (other.kind, other.type, _bare(other.text))
 
     def __str__(self) -> str:
@@ -57,7 +60,7 @@ class Outcome:
 
 
 # What differs between two graphs with one fault: addresses, numbers, the names of nodes and files.
-_VARIES = re.compile(r"0x[0-9a-fA-F]+|\b\w*\d\w*|/[\w./-]+|\d+")
+_VARIES = re.compile(r"0x[0-9a-fA-F]+|\d+\.\d+|\b\w*\d\w*|/[\w./-]+|\d+")
 
 
 def _bare(text: str) -> str:

@@ -79,6 +79,10 @@ def test_what_is_the_same_failure() -> None:
     assert not one.is_like(outcome("no rule for aten.sin.default at 0x7f00, node relu_3"))
     assert not one.is_like(outcome(one.text, type="ValueError"))
     assert not one.is_like(outcome(one.text, kind=children.SIGNAL))
+    assert outcome("off by 4").is_like(outcome("off by 1.25"))
+    late = outcome("not done after 4 s", children.TIME, "")
+    assert late.is_like(outcome("not done after 1.0625 s", children.TIME, ""))
+    assert not late.is_like(outcome("no memory", children.MEMORY, ""))
 
 
 # -- graphs handed to backends
