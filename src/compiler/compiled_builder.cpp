@@ -157,7 +157,7 @@ class Builder {
   /// How those of regions run: as those around them.
   compiler::Backend::Operators operators() const {
     using Operators = compiler::Backend::Operators;
-    if (impl_.mode == KernelMode::Interpret) return Operators::Interpreted;
+    if (!impl_.device->compiles()) return Operators::Interpreted;
     const bool all_called = program_.choices.called.size() == graph_.aten_nodes.size();
     return all_called ? Operators::Called : Operators::Generated;
   }
@@ -205,7 +205,7 @@ class Builder {
                         program_.buffers[program_.places[id].buffer].value == id;
       step.results.push_back(kept ? register_of(program_.places[id].buffer) : -1);
     }
-    step.keys = c10::DispatchKeySet(c10::DispatchKey::CPU);
+    step.keys = impl_.device->keys();
     const bool composite = node.op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
     const bool custom = passes::traits_of(node.op).effect && !node.op.operator_name().name.starts_with("aten::");
     // What may hand a view on is tracked: the view knows its base.
@@ -577,6 +577,7 @@ class Builder {
       }
     }
     impl_.output_memory.resize(impl_.registers.size());
+    if (impl_.device->type() != c10::DeviceType::CPU) return;  // whose allocator keeps large blocks by itself
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
       const Register& info = impl_.registers[r];
       const bool large = info.bytes >= OutputMemory::kLeastBytes || !geometry_[r].bytes.is_static();

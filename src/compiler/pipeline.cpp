@@ -12,7 +12,7 @@
 #include "observe/limits.h"
 #include "observe/phase.h"
 #include "passes/passes.h"
-#include "runtime/device/kernel_code.h"
+#include "runtime/device/device.h"
 #include "runtime/joint_computation.h"
 #include "runtime/sized_computation.h"
 #include "support/settings.h"
@@ -68,6 +68,11 @@ lower::LoopProgram make_loops(passes::Functional functional, const CompileWay& w
   return phase.done(std::move(lowered));
 }
 
+/// What kernels run on.
+const runtime::Device& device_of(const CompileWay& way) {
+  return way.operators == Operators::Interpreted ? runtime::interpreter_device() : runtime::cpu_device();
+}
+
 /// Cache, passes, measuring, lowering. What somebody looks at is made even where the cache has the program.
 lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
                                 Compiled& result) {
@@ -85,7 +90,7 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
   if (way.tuning.seconds > 0) {
     runtime::Tuned tuned{.program = {}, .report = "from the cache on disk\n"};
     if (!program) {
-      tuned = runtime::tune(functional, way.tuning);
+      tuned = runtime::tune(functional, way.tuning, device_of(way));
       program = std::move(tuned.program);
       result.tuned = tuned.changed;
     }
@@ -246,10 +251,8 @@ Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::
     graph::Graph captured = without_torch_level(graph);
     lower::LoopProgram loops = make_program(graph, way, sink, result);
     count(loops, result);
-    const bool interpreted = way.operators == Operators::Interpreted;
     // Its memory is planned, and machine code made.
-    runtime::CompiledProgram program(std::move(loops),
-                                     interpreted ? runtime::KernelMode::Interpret : runtime::KernelMode::Machine);
+    runtime::CompiledProgram program(std::move(loops), device_of(way));
     program.offer(sink);
     if (sink.watches()) result.watch = program.watch();
     result.computation =

@@ -1,7 +1,6 @@
 #include "compiler/tune.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <ATen/EmptyTensor.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/fill.h>
@@ -21,6 +20,7 @@
 #include "observe/progress.h"
 #include "passes/effects.h"
 #include "python/ref.h"
+#include "runtime/device/device.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/aten_program.h"
 #include "runtime/program/compiled_program.h"
@@ -66,15 +66,15 @@ void fill(const at::Tensor& tensor) {
   }
 }
 
-at::Tensor sample_of(const graph::TensorMeta& meta) {
+at::Tensor sample_of(const Device& device, const graph::TensorMeta& meta) {
   int64_t span = 1 + meta.storage_offset;
   for (size_t d = 0; d < meta.sizes.size(); ++d) {
     if (meta.sizes[d] == 0) span = 0;
     if (span > 0) span += (meta.sizes[d] - 1) * meta.strides[d];
   }
-  const at::Tensor memory = at::detail::empty_cpu({std::max<int64_t>(span, 0)}, meta.dtype);
+  const at::Tensor memory = device.empty_strided({std::max<int64_t>(span, 0)}, {1}, meta.dtype);
   fill(memory);
-  if (span == 0) return at::detail::empty_cpu(meta.sizes, meta.dtype);
+  if (span == 0) return device.empty_strided(meta.sizes, meta.strides, meta.dtype);
   return memory.as_strided(meta.sizes, meta.strides, meta.storage_offset);
 }
 
@@ -86,9 +86,10 @@ struct Candidate {
 
 class Tuner {
  public:
-  Tuner(const passes::Functional& functional, const Tuning& tuning)
+  Tuner(const passes::Functional& functional, const Tuning& tuning, const Device& device)
       : functional_(functional),
         tuning_(tuning),
+        device_(device),
         deadline_(Clock::now() +
                   std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(tuning.seconds))) {
     for (const graph::AtenNode& node : functional.graph.aten_nodes) {
@@ -146,7 +147,7 @@ class Tuner {
       const auto at = static_cast<size_t>(std::find(ids.begin(), ids.end(), bump.value) - ids.begin());
       if (at >= held.size()) continue;
       const at::Tensor original = held[at];
-      held[at] = at::detail::empty_strided_cpu(original.sizes(), original.strides(), original.scalar_type());
+      held[at] = device_.empty_strided(original.sizes(), original.strides(), original.scalar_type());
       held[at].copy_(original);
     }
     for (const at::Tensor& input : held) inputs.push_back(&input);
@@ -159,7 +160,7 @@ class Tuner {
     }
     const WithoutGil without_gil;
     const Rehearsal rehearsal;
-    return measure(calls, deadline_);
+    return measure(device_, calls, deadline_);
   }
 
   /// Up to which size matrix products are generated.
@@ -175,7 +176,7 @@ class Tuner {
     std::vector<const CompiledProgram*> all;
     std::set<std::pair<size_t, size_t>> seen;
     const auto consider = [&](std::optional<int64_t> limit) {
-      CompiledProgram program(lowered({{}, limit}), KernelMode::Machine);
+      CompiledProgram program(lowered({{}, limit}), device_);
       if (!seen.emplace(program.kernel_count(), program.extern_count()).second) return;
       if (!programs.empty()) limits.push_back(limit);
       programs.push_back(std::move(program));
@@ -199,10 +200,10 @@ class Tuner {
 
   bool is_better(const lower::LoopProgram& changed) {
     // Both are lowered anew: a program is used up by compiling it.
-    const CompiledProgram before(lowered({}), KernelMode::Machine);
+    const CompiledProgram before(lowered({}), device_);
     lower::LoopProgram copy = lowered(choices_);
     apply_variants(copy);
-    const CompiledProgram after(std::move(copy), KernelMode::Machine);
+    const CompiledProgram after(std::move(copy), device_);
     const std::vector<double> times = times_of({&before, &after});
     report_ += "altogether " + microseconds(times[0]) + " before, " + microseconds(times[1]) + " after\n";
     return times[1] < times[0] || tuning_.takes >= 0;
@@ -244,7 +245,7 @@ class Tuner {
     std::vector<void*> pointers;
     for (const lower::BufferId id : candidate.step->buffers) {
       memory.push_back(
-          at::detail::empty_cpu({std::max<int64_t>(1, program.span(id).hint())}, program.buffers[id].dtype));
+          device_.empty_strided({std::max<int64_t>(1, program.span(id).hint())}, {1}, program.buffers[id].dtype));
       pointers.push_back(memory.back().mutable_data_ptr());
     }
     std::vector<int64_t> symbols;
@@ -264,7 +265,7 @@ class Tuner {
     if (can_be_called(candidate.step->operators)) {
       const graph::Graph called =
           graph::with_numbers(subgraph(functional_.graph, candidate.step->operators), captured_);
-      for (const graph::ValueId id : called.inputs) samples.push_back(sample_of(called.values[id].meta));
+      for (const graph::ValueId id : called.inputs) samples.push_back(sample_of(device_, called.values[id].meta));
       for (const at::Tensor& sample : samples) inputs.push_back(&sample);
       results.resize(called.outputs.size());
       operators.emplace(called);
@@ -278,7 +279,7 @@ class Tuner {
     {
       const WithoutGil without_gil;
       const Rehearsal rehearsal;
-      times = measure(calls, deadline_, refill);
+      times = measure(device_, calls, deadline_, refill);
     }
     const size_t best = fastest(times);
     report_ += "kernel " + kernel.name + ":";
@@ -313,6 +314,7 @@ class Tuner {
 
   const passes::Functional& functional_;
   const Tuning& tuning_;
+  const Device& device_;
   const Clock::time_point deadline_;
   /// Dynamic sizes: those of the run that was captured.
   graph::SymbolValues captured_;
@@ -326,6 +328,8 @@ class Tuner {
 
 }  // namespace
 
-Tuned tune(const passes::Functional& functional, const Tuning& tuning) { return Tuner(functional, tuning).run(); }
+Tuned tune(const passes::Functional& functional, const Tuning& tuning, const Device& device) {
+  return Tuner(functional, tuning, device).run();
+}
 
 }  // namespace magneto::runtime

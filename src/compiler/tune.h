@@ -18,6 +18,8 @@
 
 namespace magneto::runtime {
 
+class Device;
+
 struct Tuning {
   /// Nothing new is measured afterwards.
   double seconds = 0;
@@ -39,6 +41,6 @@ struct Tuned {
 
 /// Needs the GIL, and gives it up while something is measured. Throws PythonError on Ctrl-C; what an operator throws
 /// means that nothing is chosen.
-Tuned tune(const passes::Functional& functional, const Tuning& tuning);
+Tuned tune(const passes::Functional& functional, const Tuning& tuning, const Device& device);
 
 }  // namespace magneto::runtime

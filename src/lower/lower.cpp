@@ -33,6 +33,11 @@ std::vector<std::string> verify(const LoopProgram& program) {
     for (const std::string& violation : loops::verify(kernel)) {
       violations.push_back("kernel " + kernel.name + ": " + violation + "\n" + loops::print(kernel));
     }
+    for (const BufferId id : step.kernel->buffers) {
+      const c10::Device device = program.buffers[id].device, other = program.buffers[step.kernel->buffers[0]].device;
+      if (device == other) continue;
+      violations.push_back("kernel " + kernel.name + ": its buffers lie on " + other.str() + " and " + device.str());
+    }
   }
   return violations;
 }

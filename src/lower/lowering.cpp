@@ -154,6 +154,7 @@ BufferId Lowering::add_buffer(BufferKind kind, ValueId value) {
   buffer.kind = kind;
   buffer.value = value;
   buffer.dtype = meta(value).dtype;
+  buffer.device = meta(value).device;
   buffer.sizes = graph::sizes_of(meta(value));
   buffer.strides = graph::strides_of(meta(value));
   program.buffers.push_back(buffer);

@@ -363,8 +363,8 @@ void put(Archive& archive, passes::Functional& functional) {
 
 template <typename Archive>
 void put(Archive& archive, Buffer& buffer) {
-  auto& [kind, value, dtype, sizes, strides, input, node, escapes] = buffer;
-  all(archive, kind, value, dtype, sizes, strides, input, node, escapes);
+  auto& [kind, value, dtype, device, sizes, strides, input, node, escapes] = buffer;
+  all(archive, kind, value, dtype, device, sizes, strides, input, node, escapes);
 }
 
 template <typename Archive>

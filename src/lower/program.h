@@ -31,6 +31,7 @@ struct Buffer {
   /// The tensor whose memory it is; kNoValue for what only kernels hand each other.
   graph::ValueId value = graph::kNoValue;
   c10::ScalarType dtype = c10::ScalarType::Undefined;
+  c10::Device device = c10::Device(c10::DeviceType::CPU);
   shapes::Sizes sizes, strides;
   /// The position among the graph's inputs.
   int32_t input = -1;

@@ -31,7 +31,9 @@ std::string buffers_text(const LoopProgram& program) {
     if (buffer.value != graph::kNoValue) out += " %" + std::to_string(buffer.value);
     out += std::string(" ") + std::string(graph::dtype_name(buffer.dtype)) + "[";
     for (size_t i = 0; i < buffer.sizes.size(); ++i) out += (i ? ", " : "") + text(buffer.sizes[i]);
-    out += buffer.escapes ? "] escapes\n" : "]\n";
+    out += "]";
+    if (!buffer.device.is_cpu()) out += " @" + buffer.device.str();
+    out += buffer.escapes ? " escapes\n" : "\n";
   }
   return out;
 }

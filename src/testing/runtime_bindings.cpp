@@ -4,12 +4,16 @@
 #include "graph/capsule.h"
 #include "graph/gm.h"
 #include "graph/graph.h"
+#include "lower/lowering.h"
 #include "python/text.h"
+#include "passes/passes.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/aten_program.h"
+#include "runtime/program/compiled_program.h"
 #include "runtime/program/torch_program.h"
 #include "support/tensor_object.h"
 #include "testing/failing_allocator.h"
+#include "testing/recording_device.h"
 #include "testing/test_graphs.h"
 
 namespace magneto {
@@ -23,7 +27,8 @@ std::string_view text_of(PyObject* text) {
 }
 
 /// Runs `program` on a list of tensors, as plans do: without the GIL, errors and warnings as eager's.
-PyObject* run_program(const runtime::AtenProgram& program, PyObject* inputs) {
+template <typename Program>
+PyObject* run_program(const Program& program, PyObject* inputs) {
   Ref items = checked(PySequence_Fast(inputs, "inputs must be a sequence of tensors"));
   const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(items.get()));
   if (count != program.input_count()) {
@@ -78,6 +83,27 @@ PyObject* aten_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return guarded([&]() -> PyObject* {
     if (count != 2) throw std::invalid_argument("aten_run(text, inputs)");
     return run_program(runtime::AtenProgram(graph::parse(text_of(args[0]))), args[1]);
+  });
+}
+
+/// (text, inputs) -> (outputs, what the device was asked for).
+PyObject* recorded_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return guarded([&]() -> PyObject* {
+    if (count != 2) throw std::invalid_argument("recorded_run(text, inputs)");
+    static const auto* device = new testing::RecordingDevice;
+    graph::NoSink nobody;
+    lower::LoopProgram loops =
+        lower::lower(passes::normalise(graph::parse(text_of(args[0])), /*watched=*/{}, nobody), nobody);
+    const runtime::CompiledProgram program(std::move(loops), *device);
+    Ref outputs(run_program(program, args[1]));
+    if (!outputs) return nullptr;
+    const std::vector<std::string> events = device->take();
+    Ref list = checked(PyList_New(0));
+    for (const std::string& event : events) {
+      const Ref text = checked(PyUnicode_FromString(event.c_str()));
+      if (PyList_Append(list.get(), text.get()) < 0) throw PythonError{};
+    }
+    return PyTuple_Pack(2, outputs.get(), list.get());
   });
 }
 
@@ -140,6 +166,8 @@ PyMethodDef runtime_test_methods[] = {
     {"aten_compile", aten_compile, METH_O, "Compiles the ATen level of a graph in text form into a program."},
     {"aten_call", fast(aten_call), METH_FASTCALL, "Runs a program on a list of tensors; returns the outputs."},
     {"aten_run", fast(aten_run), METH_FASTCALL, "Compiles a graph in text form and runs it once."},
+    {"recorded_run", fast(recorded_run), METH_FASTCALL,
+     "Lowers a graph in text form, runs it on a device that keeps a list: (outputs, what it was asked for)."},
     {"aten_print", aten_print, METH_O, "A program's steps, one per line."},
     {"program_key", program_key, METH_NOARGS, "What all programs in the cache on disk depend on, as text."},
     {"fail_allocations", fail_allocations, METH_VARARGS,

@@ -1,6 +1,5 @@
 #include "runtime/program/compiled_program.h"
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/List.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/copy.h>
@@ -11,9 +10,8 @@
 
 #include "codegen/kernel.h"
 #include "graph/text.h"
-#include "loops/interpreter.h"
 #include "observe/times.h"
-#include "runtime/device/kernel_code.h"
+#include "runtime/device/device.h"
 #include "runtime/plan/failed_call.h"
 #include "runtime/program/compiled_steps.h"
 #include "runtime/program/dispatch_scope.h"
@@ -23,9 +21,10 @@
 namespace magneto::runtime {
 namespace {
 
-at::Tensor strided_over(const at::Storage& storage, c10::ScalarType dtype, int64_t offset, const Register& info) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(storage),
-                                                   c10::DispatchKeySet(c10::DispatchKey::CPU),
+/// Offset: in elements.
+at::Tensor strided_over(const Device& device, const at::Storage& storage, c10::ScalarType dtype, int64_t offset,
+                        const Register& info) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(storage), device.keys(),
                                                    c10::scalarTypeToTypeMeta(dtype));
   impl->set_storage_offset(offset);
   impl->set_sizes_and_strides(info.sizes, info.strides);
@@ -33,10 +32,10 @@ at::Tensor strided_over(const at::Storage& storage, c10::ScalarType dtype, int64
 }
 
 /// A weight for operators that only read, but ask for memory as if they would write: what is lazily copied stays so.
-at::Tensor read_only(const at::Tensor& tensor, const Register& info) {
+at::Tensor read_only(const Device& device, const at::Tensor& tensor, const Register& info) {
   const at::Storage& storage = tensor.storage();
-  at::DataPtr data(const_cast<void*>(storage.data()), c10::Device(c10::DeviceType::CPU));
-  return strided_over(at::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data)), info.dtype,
+  at::DataPtr data(const_cast<void*>(storage.data()), storage.device());
+  return strided_over(device, at::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data)), info.dtype,
                       tensor.storage_offset(), info);
 }
 
@@ -72,7 +71,7 @@ class Run {
 
   void run(const at::Tensor* const* inputs, at::Tensor* outputs) {
     recording_ = at::hasCallbacks();
-    quick_ = !recording_ && impl_.mode == KernelMode::Machine;
+    quick_ = !recording_;
     for (const int32_t r : impl_.starting) {
       const Register& info = info_[r];
       switch (info.source) {
@@ -114,7 +113,7 @@ class Run {
     std::shared_ptr<PrepackedMemory> made = prepacked_.make(inputs, frame_.prepared);
     if (frame_.prepared != made) impl_.bind(frame_, std::move(made));
     for (const int32_t r : impl_.prepacked_inputs) {
-      registers_[r] = read_only(*inputs[info_[r].index], info_[r]);
+      registers_[r] = read_only(*impl_.device, *inputs[info_[r].index], info_[r]);
     }
     for (const CompiledStep& step : impl_.prepacked_steps) run_step(step);
     for (const int32_t r : impl_.prepacked_inputs) registers_[r] = *inputs[info_[r].index];
@@ -144,6 +143,7 @@ class Run {
     auto begin = std::chrono::steady_clock::now();
     for (const CompiledStep& step : impl_.steps) {
       run_step(step);
+      impl_.device->finish();
       const auto end = std::chrono::steady_clock::now();
       taken.push_back(std::chrono::duration<double, std::nano>(end - begin).count());
       begin = end;
@@ -173,18 +173,9 @@ class Run {
     const std::span<void* const> pointers(&frame_.pointers[call.first_pointer], call.registers.size());
     if (recording_) {
       RECORD_USER_SCOPE(call.name.c_str());
-      return run_code(call, run, pointers);
+      return impl_.device->launch(call, run, pointers);
     }
-    run_code(call, run, pointers);
-  }
-
-  void run_code(const KernelCall& call, const KernelRun& run, std::span<void* const> pointers) {
-    if (call.code) return run_machine_code(call, run, pointers);
-    try {
-      loops::interpret(*call.kernel, pointers, std::span(run.symbols, call.kernel->symbols.size()));
-    } catch (const loops::BoundsError& error) {
-      TORCH_CHECK_INDEX(false, error.what());
-    }
+    impl_.device->launch(call, run, pointers);
   }
 
   /// Reading leaves the memory of lazily copied tensors shared.
@@ -199,11 +190,11 @@ class Run {
     const Register& info = info_[index];
     const std::optional<OutputMemory>& memory = impl_.output_memory[index];
     if (!memory || info.bytes < OutputMemory::kLeastBytes) {
-      return at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
+      return impl_.device->empty_strided(info.sizes, info.strides, info.dtype);
     }
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(memory->take(static_cast<size_t>(info.bytes)),
-                                                                 c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                                 c10::scalarTypeToTypeMeta(info.dtype));
+    at::Tensor tensor =
+        at::detail::make_tensor<c10::TensorImpl>(memory->take(static_cast<size_t>(info.bytes)), impl_.device->keys(),
+                                                 c10::scalarTypeToTypeMeta(info.dtype));
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides);
     return tensor;
   }
@@ -211,7 +202,8 @@ class Run {
   void make_view(int32_t index) {
     const Register& info = info_[index];
     const at::Tensor& base = registers_[info.index];
-    registers_[index] = strided_over(base.storage(), base.scalar_type(), base.storage_offset() + info.offset, info);
+    registers_[index] =
+        strided_over(*impl_.device, base.storage(), base.scalar_type(), base.storage_offset() + info.offset, info);
   }
 
   void run_call(const CompiledStep& step) {
@@ -242,8 +234,8 @@ class Run {
     const Register& info = info_[index];
     if (info.source != Source::Arena) return;
     const at::Tensor made = std::move(registers_[index]);
-    registers_[index] =
-        strided_over(frame_.arena, info.dtype, info.offset / static_cast<int64_t>(c10::elementSize(info.dtype)), info);
+    registers_[index] = strided_over(*impl_.device, frame_.arena, info.dtype,
+                                     info.offset / static_cast<int64_t>(c10::elementSize(info.dtype)), info);
     registers_[index].copy_(made);
   }
 
@@ -268,7 +260,7 @@ class Run {
         same = same && (info.sizes[d] <= 1 || tensor.stride(static_cast<int64_t>(d)) == info.strides[d]);
       }
       if ((same || tensor.numel() == 0) && !in_arena) continue;
-      at::Tensor copy = at::detail::empty_strided_cpu(info.sizes, info.strides, info.dtype);
+      at::Tensor copy = impl_.device->empty_strided(info.sizes, info.strides, info.dtype);
       copy.copy_(tensor);
       tensor = std::move(copy);
     }
@@ -428,19 +420,18 @@ std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
     for (size_t k = 0; k < kernels.size(); ++k) frame->sized->kernels[k].may_be_serial = kernel_runs[k].may_be_serial;
     return frame;
   }
-  frame->allocate(arena_bytes);
+  frame->allocate(*device, arena_bytes);
   place_tensors(*frame, registers);
   return frame;
 }
 
-void CallFrame::allocate(int64_t bytes) {
+void CallFrame::allocate(const Device& device, int64_t bytes) {
   held_memory().arenas -= std::exchange(arena_bytes, 0);
   arena = {};
   if (bytes == 0) return;
-  arena = at::detail::empty_cpu({bytes}, c10::kByte).storage();
+  arena = device.allocate(bytes);
   arena_bytes = bytes;
   held_memory().arenas += bytes;
-  prefer_huge_pages(arena.mutable_data(), static_cast<size_t>(bytes));
 }
 
 void CompiledProgram::Impl::resize(CallFrame& frame, const at::Tensor* const* inputs) const {
@@ -448,7 +439,7 @@ void CompiledProgram::Impl::resize(CallFrame& frame, const at::Tensor* const* in
   const c10::InferenceMode no_inference(false);
   try {
     frame.sized->resize(*sized);
-    if (frame.sized->arena_bytes > frame.arena_bytes) frame.allocate(frame.sized->arena_bytes);
+    if (frame.sized->arena_bytes > frame.arena_bytes) frame.allocate(*device, frame.sized->arena_bytes);
     place_tensors(frame, frame.sized->registers);
   } catch (...) {  // so much memory is not there: the frame is for no sizes
     frame.sized->values = {};
@@ -465,7 +456,7 @@ void CompiledProgram::Impl::place_tensors(CallFrame& frame, const std::vector<Re
         tensor.storage().unsafeGetStorageImpl() == frame.arena.unsafeGetStorageImpl()) {
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides, offset);
     } else {
-      tensor = strided_over(frame.arena, info.dtype, offset, info);
+      tensor = strided_over(*device, frame.arena, info.dtype, offset, info);
     }
   };
   const auto elements = [](const Register& info) {
@@ -492,7 +483,7 @@ void CompiledProgram::Impl::place_tensors(CallFrame& frame, const std::vector<Re
 void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PrepackedMemory> memory) const {
   const c10::InferenceMode no_inference(false);
   const auto over = [&](const Register& info, int64_t bytes, int64_t elements) {
-    return strided_over(memory->storage, info.dtype,
+    return strided_over(*device, memory->storage, info.dtype,
                         bytes / static_cast<int64_t>(c10::elementSize(info.dtype)) + elements, info);
   };
   for (size_t r = 0; r < registers.size(); ++r) {
@@ -508,17 +499,17 @@ void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PrepackedMemo
   frame.prepared = std::move(memory);
 }
 
-CompiledProgram::CompiledProgram(lower::LoopProgram program, KernelMode mode) : impl_(std::make_shared<Impl>()) {
+CompiledProgram::CompiledProgram(lower::LoopProgram program, const Device& device) : impl_(std::make_shared<Impl>()) {
   impl_->program = std::move(program);
-  impl_->mode = mode;
+  impl_->device = &device;
   {
     const StageTime time("compile.backend.memory");
     build_compiled(*impl_);
   }
   const StageTime time("compile.backend.code_generation");
-  if (mode == KernelMode::Machine) compile_kernels(impl_->kernels);
+  device.compile(impl_->kernels);
   impl_->plan_kernels();
-  memory_ = std::make_shared<CallMemory>(impl_->prepacked_weights, impl_->prepacked_bytes);
+  memory_ = std::make_shared<CallMemory>(*impl_->device, impl_->prepacked_weights, impl_->prepacked_bytes);
 }
 
 CompiledProgram::CompiledProgram(std::shared_ptr<Impl> impl, std::shared_ptr<CallMemory> memory)
@@ -526,7 +517,7 @@ CompiledProgram::CompiledProgram(std::shared_ptr<Impl> impl, std::shared_ptr<Cal
 
 std::optional<CompiledProgram> CompiledProgram::for_other_weights() const {
   if (impl_->prepacked_steps.empty()) return std::nullopt;
-  return CompiledProgram(impl_, std::make_shared<CallMemory>(impl_->prepacked_weights, impl_->prepacked_bytes));
+  return CompiledProgram(impl_, std::make_shared<CallMemory>(*impl_->device, impl_->prepacked_weights, impl_->prepacked_bytes));
 }
 
 void CompiledProgram::Impl::plan_kernels() {
@@ -535,7 +526,7 @@ void CompiledProgram::Impl::plan_kernels() {
     std::vector<int32_t> ids;
     for (const loops::Symbol& symbol : call.kernel->symbols) ids.push_back(symbol.id);
     KernelRun run;
-    run.may_be_serial = !call.kernel->may_raise();
+    run.may_be_serial = call.entry && !call.kernel->may_raise();
     if (machine) {
       // Of the run that was captured.
       std::vector<int64_t> symbols;

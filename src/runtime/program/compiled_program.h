@@ -18,12 +18,6 @@
 
 namespace magneto::runtime {
 
-/// How kernels are run.
-enum class KernelMode : uint8_t {
-  Machine,    // machine code
-  Interpret,  // the loop IR's interpreter: for tests
-};
-
 /// Runs in which the captured operators ran one by one after all, by what was unusual.
 struct RunsAsCaptured {
   std::atomic<int64_t> overlapping{0};    // inputs share memory with one that is written
@@ -33,11 +27,12 @@ struct RunsAsCaptured {
 RunsAsCaptured& runs_as_captured();
 
 struct CallMemory;
+class Device;
 
 class CompiledProgram {
  public:
-  /// Compiles the kernels. Throws std::runtime_error without a code generator.
-  CompiledProgram(lower::LoopProgram program, KernelMode mode);
+  /// Compiles the kernels for the device. Throws NoCodeGenerator where it has none.
+  CompiledProgram(lower::LoopProgram program, const Device& device);
   ~CompiledProgram();
   CompiledProgram(CompiledProgram&&) noexcept;
 

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "observe/program_watch.h"
-#include "runtime/device/kernel_code.h"
+#include "runtime/device/device.h"
 #include "runtime/program/compiled_program.h"
 #include "runtime/program/held_memory.h"
 #include "runtime/program/output_memory.h"
@@ -56,8 +56,8 @@ struct CallFrame {
   ~CallFrame() { held_memory().arenas -= arena_bytes; }
   CallFrame(const CallFrame&) = delete;
   CallFrame& operator=(const CallFrame&) = delete;
-  /// Gives the arena so many bytes.
-  void allocate(int64_t bytes);
+  /// Gives the arena so many bytes of the device's.
+  void allocate(const Device& device, int64_t bytes);
 
   int64_t arena_bytes = 0;
   at::Storage arena;
@@ -73,7 +73,8 @@ struct CallFrame {
 
 /// What calls leave for later ones.
 struct CallMemory {
-  CallMemory(const std::vector<int32_t>& weights, int64_t bytes) : prepared(weights, bytes) {}
+  CallMemory(const Device& device, const std::vector<int32_t>& weights, int64_t bytes)
+      : prepared(device, weights, bytes) {}
   ~CallMemory() { delete spare.load(); }
   CallMemory(const CallMemory&) = delete;
 
@@ -85,7 +86,7 @@ struct CallMemory {
 
 struct CompiledProgram::Impl {
   lower::LoopProgram program;
-  KernelMode mode;
+  const Device* device = nullptr;
   std::vector<Register> registers;
   std::vector<KernelCall> kernels;
   std::vector<Step> calls;

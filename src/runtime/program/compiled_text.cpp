@@ -159,7 +159,7 @@ std::shared_ptr<ProgramWatch> CompiledProgram::watch() {
 void CompiledProgram::offer(graph::StageSink& sink) const {
   using codegen::KernelTexts;
   using graph::Stage;
-  if (impl_->mode == KernelMode::Machine) {
+  if (impl_->device->compiles()) {
     sink.offer(Stage::schedule, [&] { return kernels_text(*impl_, "#", &KernelTexts::schedule); });
     sink.offer(Stage::llvm_ir, [&] { return kernels_text(*impl_, ";", &KernelTexts::llvm_ir); });
     sink.offer(Stage::assembly, [&] { return kernels_text(*impl_, "#", &KernelTexts::assembly); });

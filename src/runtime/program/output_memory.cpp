@@ -1,13 +1,13 @@
 #include "runtime/program/output_memory.h"
 
 #include <c10/core/CPUAllocator.h>
-#include <sys/mman.h>
 
 #include <atomic>
 #include <cstring>
 #include <new>
 #include <utility>
 
+#include "runtime/device/huge_pages.h"
 #include "runtime/program/held_memory.h"
 
 namespace magneto::runtime {
@@ -19,7 +19,6 @@ struct OutputMemory::Slot {
 
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
 /// In front of the data, so that the data's address is the block's whole identity, as the allocator's own are.
 constexpr size_t kHeader = 64;
 void* const kClosed = reinterpret_cast<void*>(uintptr_t{1});
@@ -56,13 +55,6 @@ void* taken_back(void* spare) {
 }
 
 }  // namespace
-
-void prefer_huge_pages(void* data, size_t bytes) {
-  // Rounded inwards: what lies around is not ours.
-  const auto begin = (reinterpret_cast<uintptr_t>(data) + kHugePage - 1) & ~(kHugePage - 1);
-  const auto end = (reinterpret_cast<uintptr_t>(data) + bytes) & ~(kHugePage - 1);
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish; failing is fine
-}
 
 OutputMemory::OutputMemory() : slot_(std::make_shared<Slot>()) {}
 

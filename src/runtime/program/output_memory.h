@@ -12,9 +12,6 @@
 
 namespace magneto::runtime {
 
-/// Asks the kernel for huge pages where the memory is large enough to hold some.
-void prefer_huge_pages(void* data, size_t bytes);
-
 /// One output's memory.
 class OutputMemory {
  public:

@@ -1,11 +1,10 @@
 #include "runtime/program/prepacked.h"
 
-#include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/COW.h>
 
+#include "runtime/device/device.h"
 #include "runtime/program/held_memory.h"
-#include "runtime/program/output_memory.h"
 #include "support/settings.h"
 
 namespace magneto::runtime {
@@ -51,8 +50,7 @@ std::shared_ptr<PrepackedMemory> Prepacked::make(const at::Tensor* const* inputs
   std::shared_ptr<PrepackedMemory> memory = spare && spare->clones.empty() ? std::move(spare) : nullptr;
   if (!memory) {
     memory = std::make_shared<PrepackedMemory>();
-    memory->storage = at::detail::empty_cpu({bytes_}, c10::kByte).storage();
-    prefer_huge_pages(memory->storage.mutable_data(), static_cast<size_t>(bytes_));
+    memory->storage = device_.allocate(bytes_);
     memory->count(bytes_);
   }
   const std::unique_lock lock(mutex_, std::try_to_lock);

@@ -17,6 +17,8 @@
 
 namespace magneto::runtime {
 
+class Device;
+
 /// What was made of weights, and of which contents.
 struct PrepackedMemory {
   ~PrepackedMemory() { count(-counted); }
@@ -42,7 +44,8 @@ class Prepacked {
   static int64_t room();
 
   /// Which inputs are read, and how many bytes are made of them.
-  Prepacked(std::vector<int32_t> weights, int64_t bytes) : weights_(std::move(weights)), bytes_(bytes) {}
+  Prepacked(const Device& device, std::vector<int32_t> weights, int64_t bytes)
+      : device_(device), weights_(std::move(weights)), bytes_(bytes) {}
 
   /// What was kept, if the weights are as they were; null otherwise.
   std::shared_ptr<PrepackedMemory> find(const at::Tensor* const* inputs) const;
@@ -54,6 +57,7 @@ class Prepacked {
  private:
   bool watch(const at::Tensor* const* inputs, PrepackedMemory& memory) const;
 
+  const Device& device_;
   const std::vector<int32_t> weights_;
   const int64_t bytes_;
   mutable std::mutex mutex_;  // only ever tried: another thread may hold it when the process forks

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "graph/symbols.h"
-#include "runtime/device/kernel_code.h"
+#include "runtime/device/kernel_call.h"
 #include "runtime/program/register.h"
 #include "shapes/size_program.h"
 

@@ -1,9 +1,8 @@
-// Kernels of a program and their machine code.
+// A kernel of a program, as a device launches it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
-#include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,7 @@ class CompiledKernel;
 namespace magneto::runtime {
 
 struct KernelCall {
-  /// Null: the loop IR's interpreter runs it.
+  /// Null: the device reads the loop IR itself.
   std::shared_ptr<const codegen::CompiledKernel> code;
   const loops::Kernel* kernel = nullptr;
   int32_t variant = 0;
@@ -27,7 +26,7 @@ struct KernelCall {
   /// Of its first argument among the frame's pointers.
   size_t first_pointer = 0;
   std::string name;
-  /// Its machine code.
+  /// Machine code that the calling thread may run itself; null: only the device knows how to run it.
   void (*entry)(void* const* buffers, const int64_t* symbols, int64_t begin, int64_t end) noexcept = nullptr;
 };
 
@@ -36,20 +35,9 @@ struct KernelRun {
   /// Of Kernel::symbols.
   const int64_t* symbols = nullptr;
   int64_t units = 0;
-  /// On one thread: more are not worth it, and nothing is raised.
+  /// On one thread, by its `entry`: more are not worth it, and nothing is raised.
   bool serial = false;
   bool may_be_serial = false;
 };
-
-class NoCodeGenerator : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
-/// Gives each call its code, up to the limit for kernels (observe/limits.h). Throws NoCodeGenerator without one.
-void compile_kernels(std::vector<KernelCall>& calls);
-
-/// Runs a kernel's code, on PyTorch's threads if it is worth that.
-void run_machine_code(const KernelCall& call, const KernelRun& run, std::span<void* const> pointers);
 
 }  // namespace magneto::runtime
