@@ -150,11 +150,7 @@ void Lowering::find_read() {
 }
 
 BufferId Lowering::add_buffer(BufferKind kind, ValueId value) {
-  Buffer buffer;
-  buffer.kind = kind;
-  buffer.value = value;
-  buffer.dtype = meta(value).dtype;
-  buffer.device = meta(value).device;
+  Buffer buffer{.kind = kind, .value = value, .dtype = meta(value).dtype, .device = meta(value).device};
   buffer.sizes = graph::sizes_of(meta(value));
   buffer.strides = graph::strides_of(meta(value));
   program.buffers.push_back(buffer);

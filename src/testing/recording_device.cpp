@@ -19,8 +19,7 @@ at::Storage RecordingDevice::allocate(int64_t bytes) const {
   return Cpu::allocate(bytes);
 }
 
-at::Tensor RecordingDevice::empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
-                                          c10::ScalarType dtype) const {
+at::Tensor RecordingDevice::empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype) const {
   note("empty " + std::to_string(c10::multiply_integers(sizes)));
   return Cpu::empty_strided(sizes, strides, dtype);
 }

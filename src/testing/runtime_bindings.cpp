@@ -5,8 +5,8 @@
 #include "graph/gm.h"
 #include "graph/graph.h"
 #include "lower/lowering.h"
-#include "python/text.h"
 #include "passes/passes.h"
+#include "python/text.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/aten_program.h"
 #include "runtime/program/compiled_program.h"
@@ -95,8 +95,7 @@ PyObject* recorded_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
     lower::LoopProgram loops =
         lower::lower(passes::normalise(graph::parse(text_of(args[0])), /*watched=*/{}, nobody), nobody);
     const runtime::CompiledProgram program(std::move(loops), *device);
-    Ref outputs(run_program(program, args[1]));
-    if (!outputs) return nullptr;
+    const Ref outputs = checked(run_program(program, args[1]));
     const std::vector<std::string> events = device->take();
     Ref list = checked(PyList_New(0));
     for (const std::string& event : events) {

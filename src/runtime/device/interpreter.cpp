@@ -1,6 +1,7 @@
+#include "loops/interpreter.h"
+
 #include <c10/util/Exception.h>
 
-#include "loops/interpreter.h"
 #include "runtime/device/cpu.h"
 
 namespace magneto::runtime {

@@ -35,8 +35,8 @@ at::Tensor strided_over(const Device& device, const at::Storage& storage, c10::S
 at::Tensor read_only(const Device& device, const at::Tensor& tensor, const Register& info) {
   const at::Storage& storage = tensor.storage();
   at::DataPtr data(const_cast<void*>(storage.data()), storage.device());
-  return strided_over(device, at::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data)), info.dtype,
-                      tensor.storage_offset(), info);
+  return strided_over(device, at::Storage(c10::Storage::use_byte_size_t(), storage.nbytes(), std::move(data)),
+                      info.dtype, tensor.storage_offset(), info);
 }
 
 class FrameLease {
@@ -192,9 +192,8 @@ class Run {
     if (!memory || info.bytes < OutputMemory::kLeastBytes) {
       return impl_.device->empty_strided(info.sizes, info.strides, info.dtype);
     }
-    at::Tensor tensor =
-        at::detail::make_tensor<c10::TensorImpl>(memory->take(static_cast<size_t>(info.bytes)), impl_.device->keys(),
-                                                 c10::scalarTypeToTypeMeta(info.dtype));
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        memory->take(static_cast<size_t>(info.bytes)), impl_.device->keys(), c10::scalarTypeToTypeMeta(info.dtype));
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(info.sizes, info.strides);
     return tensor;
   }
@@ -517,7 +516,8 @@ CompiledProgram::CompiledProgram(std::shared_ptr<Impl> impl, std::shared_ptr<Cal
 
 std::optional<CompiledProgram> CompiledProgram::for_other_weights() const {
   if (impl_->prepacked_steps.empty()) return std::nullopt;
-  return CompiledProgram(impl_, std::make_shared<CallMemory>(*impl_->device, impl_->prepacked_weights, impl_->prepacked_bytes));
+  return CompiledProgram(
+      impl_, std::make_shared<CallMemory>(*impl_->device, impl_->prepacked_weights, impl_->prepacked_bytes));
 }
 
 void CompiledProgram::Impl::plan_kernels() {
