@@ -367,7 +367,7 @@ def stats() -> dict[str, Any]:
     count), uncompiled (reason -> count), tuned (kernels and products that measuring changed), shared_captures
     (captures that served another object of the class, compiled for itself), cached_programs (graphs for which nothing
     had to be lowered), specialised (sizes that got code of their own), and of the cache on disk cache_hits,
-    cache_misses, cache_damaged, cache_removed. `memory`: bytes
+    cache_misses, cache_damaged, cache_removed, cache_waits (for another process that made the entry). `memory`: bytes
     that programs hold now: arenas (of intermediates), weights (work on them that was done once), outputs (free blocks
     for the next call's results). `run_as_captured`: runs in which the captured operators ran one by one after all:
     overlapping (inputs share memory with a written one), other_tensors (lazy or conjugated ones), watched (a dispatch

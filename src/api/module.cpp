@@ -2,12 +2,16 @@
 #include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "api/bindings.h"
+#include "cache/claim.h"
 #include "dispatch/compiled.h"
 #include "python/bytecode/code.h"
 #include "python/ref.h"
+#include "runtime/plan/torch_errors.h"
 
 namespace magneto {
 
@@ -37,6 +41,13 @@ namespace {
     "magneto-built-with version=" MAGNETO_TORCH_VERSION " git=" MAGNETO_TORCH_GIT " debug=" MAGNETO_TORCH_DEBUG
     " cxx11=" MAGNETO_CXX11_ABI;
 
+/// While a thread waits for another process's code, the others run Python.
+void sleep_without_gil(std::chrono::milliseconds time) {
+  if (!PyGILState_Check()) return std::this_thread::sleep_for(time);
+  const runtime::WithoutGil without;
+  std::this_thread::sleep_for(time);
+}
+
 PyModuleDef definition = {PyModuleDef_HEAD_INIT, "magneto._C", "The C++ core of Magneto.", -1, nullptr};
 
 }  // namespace
@@ -48,6 +59,7 @@ PyMODINIT_FUNC PyInit__C() {
   if (!module) return nullptr;
   try {
     init_opcodes();
+    cache::sleep_by(&sleep_without_gil);
   } catch (const PythonError&) {
     return nullptr;
   }

@@ -161,6 +161,11 @@ void reset_counters() {
   state().counters = {};
 }
 
+void note_wait() {
+  const std::lock_guard lock(state().mutex);
+  ++state().counters.waits;
+}
+
 void say(const std::string& text) {
   const std::lock_guard lock(state().mutex);
   if (state().said.insert(text).second) state().notice += (state().notice.empty() ? "" : "\n") + text;

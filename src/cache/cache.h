@@ -52,9 +52,11 @@ std::shared_ptr<Directory> used_directory();
 
 struct Counters {
   int64_t hits = 0, misses = 0, damaged = 0, removed = 0;
+  int64_t waits = 0;  // for another process that made the entry
 };
 Counters counters();
 void reset_counters();
+void note_wait();
 
 /// The user is to be told; each text once.
 void say(const std::string& text);

@@ -152,7 +152,10 @@ Directory::Directory(std::string path, int64_t limit_bytes, std::optional<Digest
   }
 }
 
-Directory::~Directory() { close(directory_); }
+Directory::~Directory() {
+  close(directory_);
+  if (locks_ >= 0) close(locks_);
+}
 
 /// The digest itself; with a secret one that nobody else can tell, so that others' entries are not even looked at.
 std::string Directory::name_of(const Digest& key) const {
@@ -212,6 +215,41 @@ Directory::Outcome Directory::load(const Digest& key, std::string& content) {
   remove_at(shard.get(), name.c_str());  // if another process has just written a good one: that costs time only
   return Outcome::Damaged;
 }
+
+bool Directory::has(const Digest& key) const {
+  const std::string name = shard_name(shard_of(key)) + "/" + name_of(key);
+  return faccessat(directory_, name.c_str(), R_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/// Two keys whose names begin alike share a byte: then one waits for nothing.
+int Directory::lock(const Digest& key, short type) {
+  std::call_once(locks_opened_, [this] {
+    const auto open_it = [&] {
+      const int file = openat(directory_, "locks", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+      struct stat facts;
+      if (file < 0 || (fstat(file, &facts) == 0 && S_ISREG(facts.st_mode) && is_ours(facts))) return file;
+      close(file);
+      return -1;
+    };
+    locks_ = open_it();
+    if (locks_ < 0 && remove_at(directory_, "locks")) locks_ = open_it();  // something else lay there
+  });
+  if (locks_ < 0) return -1;
+  struct flock byte{};
+  byte.l_type = type;
+  byte.l_whence = SEEK_SET;
+  byte.l_start = static_cast<off_t>(std::stoull(name_of(key).substr(0, 15), nullptr, 16));
+  byte.l_len = 1;
+  return fcntl(locks_, F_SETLK, &byte);
+}
+
+Directory::Lock Directory::claim(const Digest& key) {
+  if (lock(key, F_WRLCK) == 0) return Lock::Held;
+  const bool taken = locks_ >= 0 && (errno == EACCES || errno == EAGAIN);
+  return taken ? Lock::Elsewhere : Lock::No;
+}
+
+void Directory::release(const Digest& key) { lock(key, F_UNLCK); }
 
 int64_t Directory::store(const Digest& key, std::string_view content) {
   static std::atomic<uint64_t> counter{0};

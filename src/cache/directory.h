@@ -50,6 +50,12 @@ class Directory {
   Outcome load(const Digest& key, std::string& content);
   /// Writes an entry, and removes old ones where there are too many bytes; how many. Throws Unusable.
   int64_t store(const Digest& key, std::string_view content);
+  /// An entry is there, whole or not.
+  bool has(const Digest& key) const;
+  /// No: nobody can be told here. (Not of entries but of keys: claim.h.)
+  enum class Lock : uint8_t { Held, Elsewhere, No };
+  Lock claim(const Digest& key);
+  void release(const Digest& key);
   /// A checksum of something else that entries are carried in.
   Digest seal(std::string_view content) const;
   bool has_seal(const Digest& seal, std::string_view content) const;
@@ -59,6 +65,7 @@ class Directory {
   int open_shard(int shard, bool& replaced) const;
   int make_room(int shard, int folder, int64_t bytes);
   std::string name_of(const Digest& key) const;
+  int lock(const Digest& key, short type);
   Digest checksum(const Digest& key, std::string_view content) const;
 
   // The limit holds for each of as many parts: to keep it, one part is looked through, not everything.
@@ -68,6 +75,8 @@ class Directory {
   int64_t shard_limit_;
   std::string secret_;  // empty: none
   int directory_ = -1;
+  std::once_flag locks_opened_;
+  int locks_ = -1;  // a file that is never written: its bytes are locked
   std::mutex mutex_;
   int64_t room_[kShards] = {};  // bytes that may be written before the part is looked through again
 };

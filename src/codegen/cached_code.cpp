@@ -22,17 +22,17 @@ const std::string& common_key(const std::string& compiler) {
   return key;
 }
 
+/// The parts of an entry, each behind its length.
+constexpr std::string FinishedCode::* kParts[] = {&FinishedCode::object, &FinishedCode::units, &FinishedCode::cost};
+
+}  // namespace
+
 std::optional<cache::Digest> key_of(const std::string& text, int options, const std::string& compiler) {
   if (!cache::enabled()) return std::nullopt;
   const std::string& common = common_key(compiler);
   if (common.empty()) return std::nullopt;
   return cache::Hasher().add(common).add("\n" + std::to_string(options) + "\n").add(text).finish();
 }
-
-/// The parts of an entry, each behind its length.
-constexpr std::string FinishedCode::* kParts[] = {&FinishedCode::object, &FinishedCode::units, &FinishedCode::cost};
-
-}  // namespace
 
 std::optional<FinishedCode> find_kept(const std::string& text, int options, const std::string& compiler) {
   const auto key = key_of(text, options, compiler);

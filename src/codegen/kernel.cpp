@@ -9,10 +9,12 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <thread>
 #include <unordered_map>
 
+#include "cache/claim.h"
 #include "codegen/cached_code.h"
 #include "codegen/llvm/library.h"
 #include "codegen/object_loader.h"
@@ -192,6 +194,9 @@ std::shared_ptr<const CompiledKernel> with_code(const loops::Kernel& kernel, std
   return finished;
 }
 
+/// No kernel takes as long to make: a process that has not made its own by then stands still.
+constexpr std::chrono::milliseconds kPatience{20'000};
+
 /// Bytes below which handing work to another thread costs more than it saves.
 constexpr int64_t kThreadBytes = 128 * 1024;
 
@@ -232,19 +237,35 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
     if (!codes[i]) missing.push_back(i);
   }
 
+  // Those that another process makes now are looked at again when the others are done.
   std::atomic<size_t> next{0};
-  std::mutex failure_mutex;
+  std::mutex mutex;
+  std::vector<size_t> elsewhere;
   std::exception_ptr failure;
+  const auto make = [&](size_t i, std::chrono::milliseconds patience) {
+    const auto key = key_of(texts[i], bits[i], library_path());
+    std::optional<cache::Claim> claim;
+    if (key) claim.emplace(*key);
+    if (claim && claim->is_elsewhere()) {
+      if (patience.count() == 0) return false;
+      claim->wait(patience);
+    }
+    if (claim && claim->is_made()) codes[i] = cached_code(texts[i], bits[i], kernels[i].name);
+    if (codes[i]) return true;
+    const FinishedCode code = ask_llvm(texts[i], bits[i]);
+    codes[i] = std::make_shared<const Code>(code, kernels[i].name);
+    keep(texts[i], bits[i], library_path(), code);
+    return true;
+  };
   const auto work = [&](bool tells) {
     for (size_t at = next++; at < missing.size(); at = next++) {
       if (tells && progress) progress(at, missing.size());
       try {
-        const size_t i = missing[at];
-        const FinishedCode code = ask_llvm(texts[i], bits[i]);
-        codes[i] = std::make_shared<const Code>(code, kernels[i].name);
-        keep(texts[i], bits[i], library_path(), code);
+        if (make(missing[at], {})) continue;
+        const std::lock_guard lock(mutex);
+        elsewhere.push_back(missing[at]);
       } catch (...) {
-        std::lock_guard lock(failure_mutex);
+        const std::lock_guard lock(mutex);
         failure = std::current_exception();
       }
     }
@@ -255,6 +276,7 @@ std::vector<std::shared_ptr<const CompiledKernel>> compile(std::span<const loops
   work(true);
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);
+  for (const size_t i : elsewhere) make(i, kPatience);
   for (const size_t i : missing) table().put(keys[i], codes[i]);
 
   std::vector<std::shared_ptr<const CompiledKernel>> result;

@@ -43,8 +43,13 @@ CachedProgram::CachedProgram(const graph::Graph& captured, const std::string& wa
   key_ = cache::Hasher().add(program_key()).add(around).add(*bytes).finish();
 }
 
-std::optional<lower::LoopProgram> CachedProgram::find() const {
-  const auto bytes = key_ ? cache::find(*key_) : std::nullopt;
+std::optional<lower::LoopProgram> CachedProgram::find(std::chrono::milliseconds patience) {
+  auto bytes = key_ ? cache::find(*key_) : std::nullopt;
+  if (key_ && !bytes) {
+    claim_.emplace(*key_);
+    claim_->wait(patience);
+    if (claim_->is_made()) bytes = cache::find(*key_);
+  }
   return bytes ? lower::unpack(*bytes, captured_) : std::nullopt;
 }
 

@@ -73,13 +73,18 @@ const runtime::Device& device_of(const CompileWay& way) {
   return way.operators == Operators::Interpreted ? runtime::interpreter_device() : runtime::cpu_device();
 }
 
+/// No process takes longer to make a program and goes on: measuring stops at its limit, the rest is short.
+std::chrono::milliseconds patience_of(const CompileWay& way) {
+  return std::chrono::milliseconds(20'000 + static_cast<int64_t>(1000 * way.tuning.seconds));
+}
+
 /// Cache, passes, measuring, lowering. What somebody looks at is made even where the cache has the program.
 lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink,
                                 Compiled& result) {
   PhaseScope cache_phase("compile.backend.cache", sink);
-  const runtime::CachedProgram cache(graph, text_of(way));
+  runtime::CachedProgram cache(graph, text_of(way));
   const bool is_cached = way.operators != Operators::Interpreted && !observe::numbers().active();
-  std::optional<lower::LoopProgram> program = cache_phase.done(is_cached ? cache.find() : std::nullopt);
+  std::optional<lower::LoopProgram> program = cache_phase.done(is_cached ? cache.find(patience_of(way)) : std::nullopt);
   result.cached = program.has_value();
   if (program && !is_watched(sink)) return std::move(*program);
 

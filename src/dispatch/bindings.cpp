@@ -76,11 +76,11 @@ PyObject* stats(PyObject*, PyObject*) {
         s.recomputed, "partitions", counts(s.partitions), "autograd_graphs", s.autograd_graphs, "no_joint",
         counts(s.no_joint), "kernels", s.kernels, "instructions", s.instructions, "cut", s.cut, "externs",
         counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits, "cache_misses", disk.misses,
-        "cache_damaged", disk.damaged, "cache_removed", disk.removed, "tuned", s.tuned, "shared_captures",
-        s.shared_captures, "cached_programs", s.cached_programs, "specialised", s.specialised, "memory", "arenas",
-        held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load(), "run_as_captured",
-        "overlapping", runs.overlapping.load(), "other_tensors", runs.other_tensors.load(), "watched",
-        runs.watched.load(), "checked_runs", "verified", checks.verified.load(), "differences",
+        "cache_damaged", disk.damaged, "cache_removed", disk.removed, "cache_waits", disk.waits, "tuned", s.tuned,
+        "shared_captures", s.shared_captures, "cached_programs", s.cached_programs, "specialised", s.specialised,
+        "memory", "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load(),
+        "run_as_captured", "overlapping", runs.overlapping.load(), "other_tensors", runs.other_tensors.load(),
+        "watched", runs.watched.load(), "checked_runs", "verified", checks.verified.load(), "differences",
         checks.differences.load(), "left_out", checks.left_out.load(), "nonfinite", checks.nonfinite.load());
   });
 }

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -434,7 +435,7 @@ def test_parts_that_are_no_folders(cache: Path, what: str) -> None:
     first = run()
     elsewhere = cache.parent / "elsewhere"
     elsewhere.mkdir(mode=0o700)
-    for part in sorted(cache.iterdir()):
+    for part in sorted(cache.glob("?")):
         target = elsewhere / part.name
         part.rename(target)
         if what == "link":
@@ -450,9 +451,27 @@ def test_parts_that_are_no_folders(cache: Path, what: str) -> None:
     assert stats["cache_hits"] == 0 and stats["cache_misses"] == first["cache_misses"]
     assert any("damaged" in text for text in messages)
     assert {path: path.read_bytes() for path in entries(elsewhere)} == before
-    assert not any(part.is_symlink() for part in cache.iterdir())
+    assert not any(part.is_symlink() for part in cache.glob("?"))
     stats, messages = said(run)
     assert stats["cache_hits"] == first["cache_misses"] and not messages
+
+
+@pytest.mark.parametrize("what", ["link", "pipe", "folder"])
+def test_what_lies_in_the_place_of_the_locks(cache: Path, what: str) -> None:
+    """No link is followed; what lies there is replaced."""
+    elsewhere = cache.parent / "elsewhere"
+    elsewhere.write_bytes(b"")
+    cache.mkdir(mode=0o700)
+    locks = cache / "locks"
+    if what == "link":
+        locks.symlink_to(elsewhere)
+    elif what == "pipe":
+        os.mkfifo(locks, 0o600)
+    else:
+        locks.mkdir()
+    _, messages = said(run)
+    assert entries(cache) and not messages
+    assert locks.is_file() and not locks.is_symlink()
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o1777])
@@ -781,14 +800,75 @@ def test_killed_while_it_keeps_programs(tmp_path: Path) -> None:
 
 
 def test_ten_processes_at_once(tmp_path: Path) -> None:
+    """Each entry is made by one of them: the others make others, or wait for it."""
     cache = tmp_path / "cache"
-    code = "for n in range(1, 25): use(n)\nprint(json.dumps(magneto.stats()))"
-    results = [finish(process)[0] for process in [many(code, cache) for _ in range(10)]]
-    for stats in results:
-        assert stats["cache_damaged"] == 0 and stats["cache_hits"] + stats["cache_misses"] == 24
-    assert len(entries(cache)) == 24
-    stats, _ = finish(many(code, cache))
-    assert stats["cache_hits"] == 24
+    code = """
+        for n in range(1, 25): use(n)
+        print(json.dumps([magneto.stats(), _testing.kernel_stats()[1]]))
+    """
+    results = [finish(process)[0] for process in [many(textwrap.dedent(code), cache) for _ in range(10)]]
+    for stats, made in results:
+        assert stats["cache_damaged"] == 0 and stats["cache_hits"] + made == 24
+    assert sum(made for _, made in results) == len(entries(cache)) == 24
+    (stats, made), _ = finish(many(textwrap.dedent(code), cache))
+    assert (stats["cache_hits"], made, stats["cache_waits"]) == (24, 0, 0)
+
+
+def test_ranks_share_one_compile(tmp_path: Path) -> None:
+    """Processes that compile the same program at the same time make each kernel once, and it is right in each."""
+    code = """
+        import sys
+        from test_disk_cache import run
+        run_alone = magneto.compile(lambda x: x + 1)(torch.ones(3))  # imports are done, the code generator is loaded
+        print("ready", flush=True)
+        sys.stdin.readline()
+        before = _testing.kernel_stats()[1]
+        run()
+        print(json.dumps(_testing.kernel_stats()[1] - before))
+    """
+    code = "from magneto import _testing\n" + textwrap.dedent(code)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MAGNETO_CACHE_DIR": str(tmp_path / "cache")}
+    environment["PYTHONPATH"] = ":".join(PATHS)
+    prelude = "import json, torch, magneto\ntorch.set_num_threads(1)\n"
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", prelude + code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        for _ in range(2)
+    ]
+    for rank in ranks:
+        assert rank.stdout and rank.stdout.readline() == "ready\n"
+    made = [int(rank.communicate("go\n", timeout=120)[0]) for rank in ranks]
+    assert sum(made) == run()["kernels"]
+
+
+def test_a_dead_process_holds_nothing(cache: Path) -> None:
+    """What was claimed is anybody's as soon as who claimed it is gone; a stopped process is not waited for for ever."""
+    run()
+    (locks,) = cache.glob("locks")
+    for path in entries(cache):
+        path.unlink()
+    # All bytes of the file: every entry.
+    code = f"""
+import fcntl, time
+file = open({str(locks)!r}, "r+")
+fcntl.lockf(file, fcntl.LOCK_EX)
+print("held", flush=True)
+time.sleep(600)
+"""
+    holder = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout and holder.stdout.readline() == "held\n"
+    thread = threading.Timer(0.5, holder.kill)
+    thread.start()
+    start = time.perf_counter()
+    stats = run()
+    assert 0.4 < time.perf_counter() - start < 10
+    assert stats["cache_waits"] > 0 and entries(cache)
+    holder.wait()
 
 
 def test_ten_processes_that_fill_it(tmp_path: Path) -> None:
