@@ -264,6 +264,102 @@ def associative_scan(
     return results[0] if single else type(xs)(results)
 
 
+def is_short(leaves: list[Any]) -> bool:
+    """Tensors of as many slices in their first dimensions, of which a program may take one after the other."""
+    return (
+        len(leaves) > 0
+        and all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.dim() > 0 for leaf in leaves)
+        and all(leaf.shape[0] == leaves[0].shape[0] for leaf in leaves)
+        and 1 <= leaves[0].shape[0] <= MOST_STEPS
+    )
+
+
+def scanned(combine_fn: Callable[..., Any], init: Any, slices: list[list[torch.Tensor]]) -> tuple[Any, Any]:
+    """The carry behind the last slice, and what was given for each, stacked. `combine_fn` takes leaves, as that of the
+    operator does."""
+    leaves, carries = pytree.tree_flatten(init)
+    given: Any = None
+    results = []
+    for step in slices:
+        carry, out = combine_fn(*leaves, *step)
+        leaves, own = pytree.tree_flatten(carry)
+        if own != carries:
+            raise RuntimeError(f"combine_fn gives a carry of {own}, and is given {carries}")
+        out, given = pytree.tree_flatten(out)
+        results.append(out)
+    stacked = [torch.stack([step[i] for step in results]) for i in range(len(results[0]))]
+    return pytree.tree_unflatten(leaves, carries), pytree.tree_unflatten(stacked, given)
+
+
+def scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
+    """The scan one step after the other, in the caller's graph: up to so many steps."""
+    leaves, structure = pytree.tree_flatten(xs)
+    known = (
+        callable(combine_fn)
+        and type(dim) is int
+        and type(reverse) is bool
+        and all(isinstance(leaf, torch.Tensor) and -leaf.dim() <= dim < leaf.dim() for leaf in leaves)
+    )
+    moved = [leaf if dim == 0 else torch.movedim(leaf, dim, 0) for leaf in leaves] if known else []
+    carries = pytree.tree_structure(init)
+    count = carries.num_leaves
+    if not known or not is_short(moved) or count == 0:
+        return as_written("torch._higher_order_ops.scan.scan", combine_fn, init, xs, dim=dim, reverse=reverse)
+
+    def combine(*given: Any) -> Any:
+        return combine_fn(
+            pytree.tree_unflatten(given[:count], carries), pytree.tree_unflatten(given[count:], structure)
+        )
+
+    order = range(moved[0].shape[0])
+    carry, out = scanned(combine, init, [[leaf[i] for leaf in moved] for i in (reversed(order) if reverse else order)])
+    if reverse:
+        out = pytree.tree_map(lambda leaf: leaf.flip([0]), out)
+    if dim != 0:
+        out = pytree.tree_map(lambda leaf: torch.movedim(leaf, 0, dim) if dim < leaf.dim() else leaf, out)
+    return carry, out
+
+
+def map_slices(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
+    """torch._higher_order_ops.map, one slice after the other in the caller's graph: up to so many."""
+    leaves, structure = pytree.tree_flatten(xs)
+    if not is_short(leaves):
+        return as_written("torch._higher_order_ops.map.map", f, xs, *args)
+    given: Any = None
+    results = []
+    for count in range(leaves[0].shape[0]):
+        found = f(pytree.tree_unflatten([leaf[count] for leaf in leaves], structure), *args)
+        out, given = pytree.tree_flatten(found)
+        results.append(out)
+    return pytree.tree_unflatten([torch.stack([step[i] for step in results]) for i in range(len(results[0]))], given)
+
+
+def item_as_index(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
+    """TransformGetItemToIndex: score and mask functions index tensors by positions, which are tensors of one number.
+    PyTorch's has an autograd.Function for it; here it is the operator, which has the same derivative."""
+    if func is torch.Tensor.__getitem__:
+        tensor, indices = args[0], pytree.tree_leaves(args[1])
+        if all(isinstance(index, (torch.Tensor, int)) for index in indices):
+            numbers = [
+                torch.tensor(index, dtype=torch.int64, device=tensor.device) if isinstance(index, int) else index
+                for index in indices
+            ]
+            return torch.ops.aten.index(tensor, numbers)
+    return func(*args, **(kwargs or {}))
+
+
+def flex_attention(operator: Any, query: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The operator of flex_attention, as PyTorch computes it where there is no kernel for it: its score and mask
+    functions are mapped over all scores. The result has the order of the query's strides, its last dimension innermost.
+    """
+    written = sys.modules[type(operator).__module__]
+    out, logsumexp, largest = written.math_attention(query, *args, **kwargs)
+    strides = query.stride()
+    order = [3, *sorted(range(3), key=lambda dim: strides[dim])][::-1]
+    dense = out.permute(order).clone(memory_format=torch.contiguous_format)
+    return dense.permute([order.index(dim) for dim in range(4)]), logsumexp, largest
+
+
 def autograd_grad(
     outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool = False, create_graph: bool = True
 ) -> tuple[torch.Tensor, ...]:

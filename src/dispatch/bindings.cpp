@@ -47,14 +47,26 @@ PyObject* reset(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-PyObject* counts(const std::map<std::string, int64_t>& map) {
-  Ref dict = checked(PyDict_New());
-  for (const auto& [name, count] : map) {
-    Ref value = checked(PyLong_FromLongLong(count));
-    if (PyDict_SetItemString(dict.get(), name.c_str(), value.get()) < 0) throw PythonError{};
+/// A dict of figures, each added by its name.
+class Figures {
+ public:
+  Figures& add(const char* name, int64_t number) { return put(name, checked(PyLong_FromLongLong(number))); }
+  Figures& add(const char* name, const std::map<std::string, int64_t>& counts) {
+    Figures inner;
+    for (const auto& [key, count] : counts) inner.add(key.c_str(), count);
+    return add(name, inner);
   }
-  return dict.release();
-}
+  Figures& add(const char* name, const Figures& inner) { return put(name, inner.dict_); }
+  PyObject* release() { return dict_.release(); }
+
+ private:
+  Figures& put(const char* name, const Ref& value) {
+    if (PyDict_SetItemString(dict_.get(), name, value.get()) < 0) throw PythonError{};
+    return *this;
+  }
+
+  Ref dict_ = checked(PyDict_New());
+};
 
 PyObject* stats(PyObject*, PyObject*) {
   return guarded([] {
@@ -63,25 +75,54 @@ PyObject* stats(PyObject*, PyObject*) {
     const runtime::HeldMemory& held = runtime::held_memory();
     const runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
     const runtime::RunChecks& checks = runtime::run_checks();
-    return Py_BuildValue(
-        "{s:L,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:N,s:N,s:N,s:N,s:L,s:L,s:L,s:L,s:N,s:L,s:N,s:L,s:L,s:L,s:N,s:N,s:L,s:L,s:L,"
-        "s:L,"
-        "s:L,s:L,s:L,"
-        "s:L,s:{s:L,s:L,s:L},s:{s:L,s:L,s:L},s:{s:L,s:L,s:L,s:L}}",
-        "frames", s.frames, "graphs", s.graphs, "ops", s.ops, "breaks", s.breaks, "break_reasons",
-        counts(s.break_reasons), "other_exits", counts(s.other_exits), "recompiles", s.recompiles, "cache_entries",
-        s.cache_entries, "fallbacks", counts(s.fallbacks), "meta_kernels", counts(s.meta_kernels),
-        "python_meta_kernels", counts(fake::python_meta_kernels()), "undone", counts(s.undone), "joint_graphs",
-        s.joint_graphs, "saved_bytes", s.saved_bytes, "eager_saved_bytes", s.eager_saved_bytes, "recomputed",
-        s.recomputed, "partitions", counts(s.partitions), "autograd_graphs", s.autograd_graphs, "no_joint",
-        counts(s.no_joint), "kernels", s.kernels, "instructions", s.instructions, "cut", s.cut, "externs",
-        counts(s.externs), "uncompiled", counts(s.uncompiled), "cache_hits", disk.hits, "cache_misses", disk.misses,
-        "cache_damaged", disk.damaged, "cache_removed", disk.removed, "cache_waits", disk.waits, "tuned", s.tuned,
-        "shared_captures", s.shared_captures, "cached_programs", s.cached_programs, "specialised", s.specialised,
-        "memory", "arenas", held.arenas.load(), "weights", held.weights.load(), "outputs", held.outputs.load(),
-        "run_as_captured", "overlapping", runs.overlapping.load(), "other_tensors", runs.other_tensors.load(),
-        "watched", runs.watched.load(), "checked_runs", "verified", checks.verified.load(), "differences",
-        checks.differences.load(), "left_out", checks.left_out.load(), "nonfinite", checks.nonfinite.load());
+    Figures figures;
+    figures.add("frames", s.frames);
+    figures.add("graphs", s.graphs);
+    figures.add("ops", s.ops);
+    figures.add("breaks", s.breaks);
+    figures.add("break_reasons", s.break_reasons);
+    figures.add("other_exits", s.other_exits);
+    figures.add("recompiles", s.recompiles);
+    figures.add("cache_entries", s.cache_entries);
+    figures.add("fallbacks", s.fallbacks);
+    figures.add("meta_kernels", s.meta_kernels);
+    figures.add("python_meta_kernels", fake::python_meta_kernels());
+    figures.add("undone", s.undone);
+    figures.add("joint_graphs", s.joint_graphs);
+    figures.add("saved_bytes", s.saved_bytes);
+    figures.add("eager_saved_bytes", s.eager_saved_bytes);
+    figures.add("recomputed", s.recomputed);
+    figures.add("partitions", s.partitions);
+    figures.add("autograd_graphs", s.autograd_graphs);
+    figures.add("no_joint", s.no_joint);
+    figures.add("kernels", s.kernels);
+    figures.add("instructions", s.instructions);
+    figures.add("cut", s.cut);
+    figures.add("externs", s.externs);
+    figures.add("uncompiled", s.uncompiled);
+    figures.add("cache_hits", disk.hits);
+    figures.add("cache_misses", disk.misses);
+    figures.add("cache_damaged", disk.damaged);
+    figures.add("cache_removed", disk.removed);
+    figures.add("cache_waits", disk.waits);
+    figures.add("tuned", s.tuned);
+    figures.add("shared_captures", s.shared_captures);
+    figures.add("cached_programs", s.cached_programs);
+    figures.add("specialised", s.specialised);
+    figures.add("memory", Figures()
+                              .add("arenas", held.arenas.load())
+                              .add("weights", held.weights.load())
+                              .add("outputs", held.outputs.load()));
+    figures.add("run_as_captured", Figures()
+                                       .add("overlapping", runs.overlapping.load())
+                                       .add("other_tensors", runs.other_tensors.load())
+                                       .add("watched", runs.watched.load()));
+    figures.add("checked_runs", Figures()
+                                    .add("verified", checks.verified.load())
+                                    .add("differences", checks.differences.load())
+                                    .add("left_out", checks.left_out.load())
+                                    .add("nonfinite", checks.nonfinite.load()));
+    return figures.release();
   });
 }
 
