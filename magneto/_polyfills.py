@@ -264,6 +264,50 @@ def associative_scan(
     return results[0] if single else type(xs)(results)
 
 
+def strict_mode(callable: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+    """torch.strict_mode: the call, of which a graph is made in any case."""
+    return callable(*operands)
+
+
+def foreach_map(op: Callable[..., Any], *operands: Any, **kwargs: Any) -> Any:
+    """The operator on the first items of all lists, on the second ones...; what is no list is given each time."""
+    lists = [operand for operand in operands if isinstance(operand, (list, tuple))]
+    if kwargs:
+        return as_written("torch._higher_order_ops.foreach_map.foreach_map", op, *operands, **kwargs)
+    if not lists:
+        return op(*operands)
+    count = min(len(items) for items in lists)
+    return [op(*[one[i] if isinstance(one, (list, tuple)) else one for one in operands]) for i in range(count)]
+
+
+def wrap(operator: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """torch.ops.higher_order.wrap: the call."""
+    return func(*args, **kwargs)
+
+
+def wrap_with_set_grad_enabled(
+    operator: Any, enable_grad: bool, wrapped_func: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """torch.ops.higher_order.wrap_with_set_grad_enabled: the call, in that mode."""
+    with torch.set_grad_enabled(enable_grad):
+        return wrapped_func(*args, **kwargs)
+
+
+def wrap_with_autocast(
+    operator: Any,
+    device_type: str,
+    dtype: Any,
+    enabled: bool,
+    cache_enabled: Any,
+    wrapped_func: Callable[..., Any],
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """torch.ops.higher_order.wrap_with_autocast: the call, in that mode."""
+    with torch.autocast(device_type, dtype, enabled, cache_enabled):
+        return wrapped_func(*args, **kwargs)
+
+
 def is_short(leaves: list[Any]) -> bool:
     """Tensors of as many slices in their first dimensions, of which a program may take one after the other."""
     return (
