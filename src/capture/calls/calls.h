@@ -48,8 +48,6 @@ class Calls {
   /// (native_functions.cpp)
   Ref run_native_function(PyObject* function, const CallArgs& args, bool members);
   Ref call_c_function(PyObject* callable, const CallArgs& args);
-  /// What the function says of the process, under a guard.
-  Ref read_state(PyObject* function, const CallArgs& args, const std::string& name);
   Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
   Ref make_super(const CallArgs& args);
   Ref call_getter(PyObject* getter, const CallArgs& args);
