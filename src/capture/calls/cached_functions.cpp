@@ -176,7 +176,8 @@ Ref Calls::kept_result(PyObject* callable, const CallArgs& args) {
 /// A function under functools.lru_cache. What the cache is known to have, is given. Otherwise the function is
 /// interpreted as if there were no cache, which nobody notices if it has no effect and gives an immutable value; of
 /// other values, the cache's own is taken. Any other is called for real.
-Ref Calls::call_cached(PyObject* callable, const CallArgs& args) {
+Ref Calls::call_cached(PyObject* callable, CallArgs& args) {
+  if (std::strcmp(Py_TYPE(callable)->tp_name, "functools._lru_cache_wrapper") != 0) return {};
   if (!c.world.is_outside(callable))
     c.side_exit(BreakReason::OpaqueCall, "call of a function under an lru_cache made here");
   if (Ref found = find_cached(callable, args)) return found;

@@ -165,11 +165,6 @@ bool log_is_written(PyObject* function, const CallArgs& args) {
   return true;
 }
 
-PyTypeObject* script_function_type() {
-  static constinit Imported type("torch.jit", "ScriptFunction");
-  return type.type();
-}
-
 /// Functions of PyTorch that compute something else when they hear that they are being compiled.
 bool does_as_in_eager(const InterpFrame& asking) {
   const std::string_view module = module_of(asking.globals);
@@ -182,13 +177,6 @@ bool does_as_in_eager(const InterpFrame& asking) {
   if (module == "torch.optim.sgd") return is_named("_multi_tensor_sgd");
   // An optimizer's step stays a tensor of float32, where eager computes with Python's floats.
   return module == "torch.optim.optimizer" && (is_named("_get_value") || is_named("_stack_if_compiling"));
-}
-
-/// A member descriptor of weak references for what they refer to, for a guard to read it by.
-PyObject* weak_referent() {
-  static PyMemberDef member = {"__referent__", T_OBJECT, offsetof(PyWeakReference, wr_object), READONLY, nullptr};
-  static PyObject* const descriptor = PyDescr_NewMember(weakref_type(), &member);
-  return descriptor;
 }
 
 }  // namespace
@@ -243,8 +231,6 @@ std::string callable_name(PyObject* callable) {
 
 namespace {
 
-bool is_number(PyObject* object) { return is_value(object) && PyNumber_Check(object); }
-
 /// For the program that marked it: no part of what the captured function does.
 Ref forbidden_error(PyObject* callable) {
   PyErr_Format(PyExc_AssertionError, "Attempt to trace forbidden callable %R", callable);
@@ -259,165 +245,23 @@ Ref Calls::call(PyObject* callable, std::initializer_list<PyObject*> args) {
   return call(callable, std::move(call_args));
 }
 
-Ref Calls::call(PyObject* callable, CallArgs args) {
-  PyTypeObject* type = Py_TYPE(callable);
-  if (type == &PyCFunction_Type && PyCFunction_GET_FUNCTION(callable) == errors_on_break) {
-    checked(errors_on_break(nullptr, args.values.at(0)));  // for what this capture meets next, and in each run
-    c.deferred.calls.push_back({Ref::borrow(callable), {Ref::borrow(args.values[0])}, {0}});
-    return Ref::borrow(Py_None);
+/// What the user said of an object: marks of functions are asked where those are interpreted.
+Ref Calls::call_marked(PyObject* callable, CallArgs& args) {
+  if (PyFunction_Check(callable)) return {};
+  const auto marked = user_marks().find(callable);
+  if (marked == user_marks().end()) return {};
+  if (const Source* source = c.world.source_of(callable)) c.guards.identity(source, callable);
+  switch (marked->second.treatment) {
+    case Treatment::Break:
+      c.side_exit(marked->second.reason, "call of " + callable_name(callable));
+    case Treatment::Substitute:
+      return inline_function(marked->second.substitute, args);
+    case Treatment::Forbidden:
+      c.errors.interrupt = forbidden_error(callable);
+      throw Interrupted{};
+    default:
+      return {};
   }
-  if (type != &PyFunction_Type) {
-    if (auto marked = user_marks().find(callable); marked != user_marks().end()) {
-      if (const Source* source = c.world.source_of(callable)) c.guards.identity(source, callable);
-      switch (marked->second.treatment) {
-        case Treatment::Break:
-          c.side_exit(marked->second.reason, "call of " + callable_name(callable));
-        case Treatment::Substitute:
-          return inline_function(marked->second.substitute, args);
-        case Treatment::Forbidden:
-          c.errors.interrupt = forbidden_error(callable);
-          throw Interrupted{};
-        default:
-          break;
-      }
-    }
-  }
-  if (c.deferred.defers(callable, args)) {
-    if (Ref result = c.deferred.defer(callable, args)) return result;
-  }
-  if (Ref result = c.numpy.call_function(callable, args)) return result;
-  if (type == &PyFunction_Type) return inline_function(callable, args);
-  if (type == &PyMethod_Type) {
-    if (const Source* source = c.world.source_of(callable)) {  // a bound method from outside: its parts are read
-      Ref function = c.world.wrap(PyMethod_GET_FUNCTION(callable), c.sources.bound_function(source));
-      Ref self = c.world.wrap(PyMethod_GET_SELF(callable), c.sources.bound_self(source));
-      args.values.insert(args.values.begin(), self.get());
-      return call(function.get(), std::move(args));
-    }
-    args.values.insert(args.values.begin(), PyMethod_GET_SELF(callable));
-    return call(PyMethod_GET_FUNCTION(callable), std::move(args));
-  }
-  if (PyType_Check(callable)) return call_type(reinterpret_cast<PyTypeObject*>(callable), args);
-  if (type == &PyCFunction_Type || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
-      type == method_wrapper_type() || type == &PyCMethod_Type || type == &PyClassMethodDescr_Type) {
-    return call_c_function(callable, args);
-  }
-  if (PyObject* wrapped = original_of_compiled ? original_of_compiled(callable)
-                                               : nullptr) {  // a function compiled by us: interpreted like the original
-    return call(c.world.wrap(wrapped, c.sources.constant(wrapped)).get(), std::move(args));
-  }
-  if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {
-    return call_cached(callable, args);
-  }
-  if (std::strcmp(type->tp_name, "functools.partial") == 0) {
-    Ref function = c.attributes.load_attr(callable, MAGNETO_STR("func"));
-    Ref bound = c.attributes.load_attr(callable, MAGNETO_STR("args"));
-    Ref keywords = c.attributes.load_attr(callable, MAGNETO_STR("keywords"));
-    Ref bound_values = c.containers.resolve(bound.get());
-    Ref keyword_values = c.containers.resolve(keywords.get());
-    CallArgs merged;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bound_values.get()); ++i) {
-      merged.values.push_back(PyTuple_GET_ITEM(bound_values.get(), i));
-    }
-    merged.values.insert(merged.values.end(), args.values.begin(), args.values.begin() + args.positional());
-    Ref all = checked(PyDict_Copy(keyword_values.get()));
-    for (size_t i = 0; i < args.keywords(); ++i) {
-      if (PyDict_SetItem(all.get(), PyTuple_GET_ITEM(args.kwnames, i), args.values[args.positional() + i]) < 0) {
-        throw PythonError{};
-      }
-    }
-    Ref names = checked(PySequence_Tuple(all.get()));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
-      merged.values.push_back(PyDict_GetItem(all.get(), PyTuple_GET_ITEM(names.get(), i)));
-    }
-    merged.kwnames = PyTuple_GET_SIZE(names.get()) ? names.get() : nullptr;
-    return call(function.get(), std::move(merged));
-  }
-  if (std::strncmp(type->tp_name, "operator.", 9) == 0) return call_getter(callable, args);
-  static constinit Imported script_overload("torch._ops", "TorchBindOpOverload");
-  if (is_operator_type(type) || type == script_overload.type()) {
-    if (Ref label = c.torch.profiler_label(callable, args)) return label;
-    if (is_operator_type(type)) return c.torch.call_torch(callable, args);
-  }
-  if (type == &Py_GenericAliasType) {  // list[int](...)
-    Ref origin = c.attributes.load_attr(callable, MAGNETO_STR("__origin__"));
-    if (PyType_Check(origin.get()) &&
-        !PyType_HasFeature(reinterpret_cast<PyTypeObject*>(origin.get()), Py_TPFLAGS_HEAPTYPE)) {
-      return call(origin.get(), std::move(args));
-    }
-  }
-  if (type == script_function_type()) return c.torch.call_script_function(callable, args);
-  if (std::strcmp(type->tp_name, "numpy.ufunc") == 0) {
-    c.numbers.specialize_all(args);
-    if (!args.kwnames && std::ranges::all_of(args.values, is_number)) return call_numpy_scalar_function(callable, args);
-  }
-  if (PyWeakref_CheckRefExact(callable) && args.values.empty()) {
-    if (const Source* source = c.world.source_of(callable)) {
-      return c.world.wrap(PyWeakref_GET_OBJECT(callable), c.sources.slot(source, weak_referent()));
-    }
-  }
-  PyObject* method = c.attributes.type_lookup(type, MAGNETO_STR("__call__"));
-  if (method && PyFunction_Check(method)) {
-    args.values.insert(args.values.begin(), callable);
-    return call(c.world.wrap(method, c.sources.constant(method)).get(), std::move(args));
-  }
-  if (!method) {
-    PyErr_Format(PyExc_TypeError, "'%.200s' object is not callable", type->tp_name);
-    throw PythonError{};
-  }
-  c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(callable));
-}
-
-/// operator.itemgetter, attrgetter and methodcaller, which C code would apply to originals.
-Ref Calls::call_getter(PyObject* getter, const CallArgs& args) {
-  Ref reduced = checked(PyObject_CallMethod(getter, "__reduce__", nullptr));
-  PyObject* parts = PyTuple_GET_ITEM(reduced.get(), 1);
-  const Py_ssize_t count = PyTuple_GET_SIZE(parts);
-  const std::string kind = Py_TYPE(getter)->tp_name + 9;
-  if (args.values.size() != 1 || PyTuple_GET_ITEM(reduced.get(), 0) != reinterpret_cast<PyObject*>(Py_TYPE(getter))) {
-    c.side_exit(BreakReason::OpaqueCall, "call of an object of type operator." + kind);
-  }
-  NonResumable scope(c);
-  PyObject* object = args.values[0];
-  auto part = [&](Py_ssize_t i) {
-    PyObject* item = PyTuple_GET_ITEM(parts, i);
-    return c.world.is_outside(getter) ? c.world.wrap(item, c.sources.constant(item)) : Ref::borrow(item);
-  };
-  if (kind == "methodcaller") {
-    Ref method = c.attributes.load_attr(object, part(0).get());
-    std::vector<Ref> held;
-    CallArgs rest;
-    for (Py_ssize_t i = 1; i < count; ++i) {
-      held.push_back(part(i));
-      rest.values.push_back(held.back().get());
-    }
-    return call(method.get(), std::move(rest));
-  }
-  auto get = [&](PyObject* what) {
-    if (kind == "itemgetter") return c.protocol.subscript(object, what);
-    Ref value = Ref::borrow(object);
-    Ref names = checked(PyUnicode_Split(what, MAGNETO_STR("."), -1));
-    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names.get()); ++i) {
-      PyObject* name = Py_NewRef(PyList_GET_ITEM(names.get(), i));
-      PyUnicode_InternInPlace(&name);
-      value = c.attributes.load_attr(value.get(), Ref::steal(name).get());
-    }
-    return value;
-  };
-  if (count == 1) return get(part(0).get());
-  Ref all = checked(PyTuple_New(count));
-  for (Py_ssize_t i = 0; i < count; ++i) PyTuple_SET_ITEM(all.get(), i, get(part(i).get()).release());
-  return all;
-}
-
-/// A function of NumPy over arrays, called with numbers: that gives a number of NumPy, or warns and gives no finite
-/// one.
-Ref Calls::call_numpy_scalar_function(PyObject* function, const CallArgs& args) {
-  Ref result =
-      call_native([&] { return PyObject_Vectorcall(function, args.values.data(), args.values.size(), nullptr); });
-  Ref number = is_value(result.get()) ? Ref::steal(PyNumber_Float(result.get())) : Ref();
-  if (number && std::isfinite(PyFloat_AS_DOUBLE(number.get()))) return result;
-  c.side_exit(BreakReason::OpaqueCall, "call of " + callable_name(function));
 }
 
 // -- Python functions ------------------------------------------------------------------------------------------------

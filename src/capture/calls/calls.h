@@ -48,10 +48,33 @@ class Calls {
   /// (native_functions.cpp)
   Ref run_native_function(PyObject* function, const CallArgs& args, bool members);
   Ref call_c_function(PyObject* callable, const CallArgs& args);
-  Ref call_numpy_scalar_function(PyObject* function, const CallArgs& args);
+
+  /// Kinds of what can be called. (callables.cpp; call_marked: calls.cpp; call_cached: cached_functions.cpp)
+  struct CallableKind {
+    const char* name;
+    Ref (Calls::*call)(PyObject* callable, CallArgs& args);
+  };
+  static const CallableKind kCallables[];
+  Ref call_break_region(PyObject* callable, CallArgs& args);
+  Ref call_marked(PyObject* callable, CallArgs& args);
+  Ref call_deferred(PyObject* callable, CallArgs& args);
+  Ref call_numpy(PyObject* callable, CallArgs& args);
+  Ref call_function(PyObject* callable, CallArgs& args);
+  Ref call_method(PyObject* callable, CallArgs& args);
+  Ref call_class(PyObject* callable, CallArgs& args);
+  Ref call_c_code(PyObject* callable, CallArgs& args);
+  Ref call_compiled(PyObject* callable, CallArgs& args);
+  Ref call_cached(PyObject* callable, CallArgs& args);
+  Ref call_partial(PyObject* callable, CallArgs& args);
+  Ref call_getter(PyObject* callable, CallArgs& args);
+  Ref call_operator(PyObject* callable, CallArgs& args);
+  Ref call_generic_alias(PyObject* callable, CallArgs& args);
+  Ref call_script_function(PyObject* callable, CallArgs& args);
+  Ref call_ufunc(PyObject* callable, CallArgs& args);
+  Ref call_weak_reference(PyObject* callable, CallArgs& args);
+  Ref call_instance(PyObject* callable, CallArgs& args);
+
   Ref make_super(const CallArgs& args);
-  Ref call_getter(PyObject* getter, const CallArgs& args);
-  Ref call_cached(PyObject* callable, const CallArgs& args);
   Ref find_cached(PyObject* callable, const CallArgs& args);
   Ref kept_result(PyObject* callable, const CallArgs& args);
 
