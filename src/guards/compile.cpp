@@ -5,6 +5,7 @@
 
 #include "guards/constants.h"
 #include "guards/objects.h"
+#include "guards/planted.h"
 #include "guards/program.h"
 
 namespace magneto::guards {
@@ -501,6 +502,9 @@ class Compiler {
 
 }  // namespace
 
-GuardProgram::Impl::Impl(const GuardSet& set, const SourceTable& table) { Compiler(*this, set, table).compile(); }
+GuardProgram::Impl::Impl(const GuardSet& set, const SourceTable& table) {
+  Compiler(*this, set, table).compile();
+  weaken_as_planted(*this);
+}
 
 }  // namespace magneto::guards

@@ -12,6 +12,7 @@
 #include "guards/draw.h"
 #include "guards/guards.h"
 #include "guards/objects.h"
+#include "guards/planted.h"
 #include "guards/program.h"
 #include "guards/text.h"
 
@@ -299,6 +300,8 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
       return check_state(checks[op.check]) || fail();
     case OpKind::CheckTypeAttributes:
       return check_type_attributes(types[op.number]) || fail();
+    case OpKind::CheckPlanted:
+      return weaker_holds(static_cast<Weaker>(op.number), checks[op.check], value) || fail();
   }
   return fail();
 }

@@ -69,6 +69,7 @@ enum class OpKind : uint8_t {
   CheckAbcRegistrations,  // there have been `number`
   CheckTypeAttributes,    // of `types[number]`
   CheckState,
+  CheckPlanted,  // less than there should be, for tests (planted.h): `number`
 };
 
 inline bool is_load(OpKind kind) { return kind <= OpKind::LoadGrad; }

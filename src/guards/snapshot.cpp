@@ -7,6 +7,7 @@
 
 #include "guards/constants.h"
 #include "guards/objects.h"
+#include "guards/planted.h"
 #include "guards/program.h"
 
 namespace magneto::guards {
@@ -138,6 +139,7 @@ bool WordReader::collect(const Op& op, bool owned) {
     case OpKind::CheckAbcRegistrations:
     case OpKind::CheckTypeAttributes:
     case OpKind::CheckState:
+    case OpKind::CheckPlanted:
       return false;
   }
   return false;
@@ -168,6 +170,7 @@ bool GuardProgram::Impl::add_to_snapshot(int32_t index, const Snapshot& before) 
   const bool owned = holder == kConstant || (holder >= 0 && steady[holder]);
   const size_t first = snapshot.words.size();
   if (!WordReader(snapshot.words, values).read(op, owned)) return false;
+  if (is_forgotten(op.kind)) snapshot.words.shrink(first);
   if (static_cast<size_t>(index) < before.ends.size()) {
     const size_t then = index ? before.ends[index - 1] : 0, then_last = before.ends[index];
     const bool changed = then != then_last && !snapshot.words.equal(first, before.words, then, then_last);

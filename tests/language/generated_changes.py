@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import torch
 
 PRELUDE = """
-import collections, contextvars, functools, threading, types
-import torch
+import abc, collections, contextvars, functools, threading, types, weakref
+import numpy, torch
 
 class Box:
     def __init__(self, n=1):
@@ -24,6 +24,12 @@ class Box:
 class Other(Box):
     def run(self, x):
         return x - 3
+
+class Child(Box):
+    pass
+
+class Registered(abc.ABC):
+    pass
 
 class Slotted:
     __slots__ = ("n",)
@@ -38,6 +44,19 @@ def one(y, k=1):
 
 def two(y, k=1):
     return y - k
+
+def switched(on):
+    torch.backends.cudnn.enabled = on
+    return torch.backends.cudnn
+
+def with_gradients(on):
+    torch.set_grad_enabled(on)
+    return lambda x: x + torch.is_grad_enabled()
+
+def counted():
+    module = torch.nn.Module()
+    module.register_buffer("count", torch.tensor(3))
+    return module
 """
 
 
@@ -141,9 +160,14 @@ CHANGES = {
     "tensor_strides": ("torch.ones(6)", "V = torch.ones(12)[::2]"),
     "tensor_gradient": ("torch.ones(6)", "V.requires_grad_()"),
     "tensor_to_parameter": ("torch.ones(6)", "V = torch.nn.Parameter(V)"),
+    "tensor_to_frozen_parameter": ("torch.ones(6)", "V = torch.nn.Parameter(V, False)"),
     "tensor_resized": ("torch.ones(6)", "V.resize_(1)"),
     "tensor_to_number": ("torch.ones(6)", "V = 2"),
     "tensors": ("[torch.ones(6), torch.ones(6)]", "V[1] = V[0]"),
+    "array_dtype": ("numpy.arange(6.0)", "V = V.astype('int16')"),
+    "array_strides": ("numpy.arange(6.0)", "V = numpy.arange(12.0)[::2]"),
+    "weak_set": ("weakref.WeakSet([K])", "E = Other(); V.add(E)"),
+    "c_method": ("[1, 2].copy", "V = V.__self__.pop"),
     "function": ("one", "V = two"),
     "c_function": ("torch.sin", "V = torch.cos"),
     "function_code": ("one", "V.__code__ = two.__code__"),
@@ -162,10 +186,15 @@ CHANGES = {
     "class_call": ("Box()", "Box.__call__ = lambda self, x: x + 2"),
     "class_contains": ("Box()", "Box.__contains__ = lambda self, key: True"),
     "class_multiplied": ("Box()", "Box.__rmul__ = lambda self, x: x + 5"),
+    "class_bases": ("Child()", "Child.__bases__ = (Other,)"),
+    "class_registered": ("Box()", "Registered.register(Box)"),
     "class_of_another": ("Box", "V = Other"),
     "same_as_constant": ("Box()", "V = K"),
     "module_training": ("torch.nn.Dropout(0.0)", "V.eval()"),
     "module_hook": ("torch.nn.Identity()", "V._forward_hooks[0] = lambda module, args, out: out * 2"),
+    "module_buffer": ("counted()", "V.count.fill_(4)"),
+    "switch": ("switched(True)", "switched(False)"),  # back on when the first value is made again
+    "grad_mode": ("with_gradients(True)", "with_gradients(False)"),
     "dropped": ("1", None),
 }  # fmt: skip
 
@@ -180,6 +209,7 @@ READERS = {
     "unpacked": "(lambda pair: x * pair[0] + pair[1])(tuple(v))",
     "keywords": "(lambda a, b=4: x * a + b)(**v)",
     "called": "v(x)",
+    "asked": "(x + 1, v())",
     "attribute": "x * v.n",
     "method": "v.run(x)",
     "has_attribute": "x + hasattr(v, 'extra')",
@@ -187,7 +217,7 @@ READERS = {
     "identity": "x + (v is K)",
     "contains": "x + ('a' in v)",
     "text": "(x + 1, f'{v}' if isinstance(v, (int, float, str, list)) else '')",
-    "instance_of": "x + isinstance(v, (int, list, Other))",
+    "instance_of": "x + isinstance(v, (int, list, Other, Registered))",
     "callable": "x + callable(v)",
     "facts": "(x + 1, v.shape, v.dtype, v.stride(), v.requires_grad)",
     "cast": "x.to(v)",
@@ -196,6 +226,11 @@ READERS = {
     "kept": "{'v': [v], 'x': x - 1}",
     "same_twice": "x + (v[0] is v[1])",
     "values": "[x * i for i in v.values()]",
+    "doubled": "(x + 1, v + v)",
+    "written": "(x + 1, v[0].add_(1), v[1] * 2)",
+    "array": "(x + 1, torch.from_numpy(v).dtype, torch.from_numpy(v).stride())",
+    "buffer": "x * v.count.item()",
+    "switch": "x + v.enabled",
     "training": "x + v.training",
 }
 
