@@ -28,19 +28,6 @@ def switched(owner, name, value):
             setattr(owner, name, before)
 
 
-@scenario
-def switch_of_cudnn(start):
-
-    def program(x):
-        return x + 1 if torch.backends.cudnn.enabled else x - 1
-
-    c = start(program)
-    before = torch.backends.cudnn.enabled
-    for value in (before, not before, before):
-        with switched(torch.backends.cudnn, "enabled", value):
-            c(v())
-
-
 def switches(owner, name, values):
     def scenario_of(start):
 

@@ -46,7 +46,8 @@ def two(y, k=1):
     return y - k
 
 def switched(on):
-    torch.backends.cudnn.enabled = on
+    with torch.backends.__allow_nonbracketed_mutation():  # tests of PyTorch's that others import forbid it elsewhere
+        torch.backends.cudnn.enabled = on
     return torch.backends.cudnn
 
 def with_gradients(on):
