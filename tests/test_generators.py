@@ -208,3 +208,19 @@ def test_thread_that_draws_while_a_graph_runs(backend: str) -> None:
     thread.join()
     numbers = torch.cat(drawn + drawn_there).tolist()
     assert sorted(numbers) == sorted(stream[: len(numbers)])
+
+
+def test_python_generators_that_die_while_c_code_is_called() -> None:
+    """`any` stops early: the generators below it are closed one after the other, in the middle of the call."""
+
+    def numbers(count: int) -> Any:
+        yield from range(count)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, bool, int]:
+        found = any(value > 1 for value in (number for number in numbers(5)))
+        first = next(value for value in (number + 1 for number in numbers(5)) if value > 2)
+        return x + first, found, len([*zip((n for n in numbers(9)), (n for n in numbers(2)), strict=False)])
+
+    for backend in ("eager", "magneto"):
+        x = torch.ones(2)
+        assert_same(magneto.compile(function, backend=backend)(x), function(x))

@@ -229,8 +229,8 @@ PyObject* Callbacks::run(PyThreadState* thread, Frame* real, int throwflag, bool
   std::optional<NativeScope> scope(std::in_place, c.mode);
   c.mode.callbacks_allowed = false;
   // A loop over a generator is no C code between the two.
-  const bool direct = c.frame && frame_is_generator(real) && c.frame->depth > 0 && PyGen_CheckExact(c.frame->top()) &&
-                      generator_frame(c.frame->top()) == nullptr && c.frame->instr().op == Op::FOR_ITER;
+  const bool loops = c.frame && frame_is_generator(real) && c.frame->depth > 0 && c.frame->instr().op == Op::FOR_ITER;
+  const bool direct = loops && PyGen_CheckExact(c.frame->top()) && generator_frame(c.frame->top()) == nullptr;
   if (!c.mode.called_back_from) c.mode.called_back_from = c.frame;
   Ref value;
   bool raised = false;
