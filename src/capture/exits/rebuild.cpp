@@ -65,21 +65,6 @@ int32_t Rebuilder::load(const guards::Source* source) {
   return reg;
 }
 
-namespace {
-
-/// What a method of C code is bound to (`x.sum`, `list.append` of a certain list); null for all else. Borrowed.
-PyObject* bound_receiver(PyObject* value) {
-  PyObject* self = nullptr;
-  if (PyCFunction_CheckExact(value)) {
-    self = PyCFunction_GET_SELF(value);
-  } else if (Py_TYPE(value) == method_wrapper_type()) {
-    self = Ref::steal(PyObject_GetAttrString(value, "__self__")).get();  // the wrapper keeps it alive
-  }
-  return self && !PyModule_Check(self) && !PyType_Check(self) && !PyCapsule_CheckExact(self) ? self : nullptr;
-}
-
-}  // namespace
-
 /// Immutable all the way down, with nothing from outside in it: one object serves all runs.
 bool Rebuilder::is_constant(PyObject* value) {
   if (is_scalar(value) || is_identity_constant(value)) return true;
@@ -110,107 +95,6 @@ bool Rebuilder::holds_constants(PyObject* set) {
   });
 }
 
-/// `items.append` of a list that is made anew: the method of the new list.
-int32_t Rebuilder::build_bound_builtin(PyObject* value) {
-  Ref self = checked(PyObject_GetAttrString(value, "__self__"));
-  c.world.keep(self);
-  PyObject* descriptor = descriptor_of(value);
-  if (!descriptor) throw unbuildable(value);
-  Ref bind = checked(PyObject_GetAttrString(descriptor, "__get__"));
-  std::vector<int32_t> args = {emit(PlanOp::Const, {}, bind.get()), build(self.get())};
-  return memo_[value] = emit(PlanOp::Call, std::move(args));
-}
-
-namespace {
-
-bool is_dict_iterator(const PyTypeObject* type) {
-  return type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type;
-}
-
-}  // namespace
-
-int32_t Rebuilder::build(PyObject* value) {
-  if (!value) return -1;
-  auto known = memo_.find(value);
-  if (known != memo_.end()) return known->second;
-  c.world.keep(Ref::borrow(value));  // keys of the memo stay alive
-  if (is_scalar(value)) return constant(value);
-  if (is_tensor(value)) return build_tensor(value);
-  if (is_array_stand_in(value)) return build_array(value);
-  if (PyObject* target = callback_target(value)) return memo_[value] = build(target);
-  if (PyCell_Check(value) && c.world.cell_contents.count(value))
-    c.world.adopt_cell(value);  // a fresh function closes over it
-  if (is_symbolic_string(value)) return build_text(value);
-  if (const shapes::Relation* question = symbolic_bool_of(value)) return memo_[value] = build_truth(*question);
-  if (holder_of_float(value)) return memo_[value] = read_number(c.numbers.tensor_of_data_float(value).get());
-  if (const shapes::Expr* size = size_of_number(value); size && !c.world.source_of(value)) {
-    Ref number = c.symbols.size_number(*size);
-    if (!size_of_number(number.get())) return constant(number.get());
-    return memo_[value] = read_number(c.symbols.tensor_of_data_number(*size, /*wrapped=*/false).get());
-  }
-  if (const guards::Source* source = c.world.source_of(value)) {
-    if (source->kind == guards::SourceKind::Const) {
-      auto original = c.containers.shadow_original.find(value);
-      return constant(original == c.containers.shadow_original.end() ? value : original->second);
-    }
-    return memo_[value] = load(source);
-  }
-  if (value == c.errors.handled_at_start.get() || value == c.start_handled())
-    return memo_[value] = emit(PlanOp::Handled);
-  if (PyObject* self = bound_receiver(value)) {
-    // By its own descriptor: a class may have overridden the name (`super().__init__`).
-    if (descriptor_of(value)) return build_bound_builtin(value);
-    std::vector<int32_t> args = {constant(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr")), build(self)};
-    Ref name = checked(PyObject_GetAttrString(value, "__name__"));
-    args.push_back(build(name.get()));
-    return memo_[value] = emit(PlanOp::Call, std::move(args));
-  }
-  if (is_constant(value)) return constant(value);
-  if (is_generator(value)) {  // the plan's own
-    static constinit Imported copy("torch._C", "Generator.clone_state");
-    return memo_[value] = emit(PlanOp::Call, {constant(copy.get()), emit(PlanOp::Const, {}, value)});
-  }
-  if (PyGen_CheckExact(value)) return build_generator(value);
-  if (PyFunction_Check(value)) return build_function(value);
-  if (PyMethod_Check(value)) {
-    const int32_t function = build(PyMethod_GET_FUNCTION(value));
-    const int32_t self = build(PyMethod_GET_SELF(value));
-    return memo_[value] = emit(PlanOp::Method, {function, self});
-  }
-  if (PySlice_Check(value)) {
-    auto* slice = reinterpret_cast<PySliceObject*>(value);
-    std::vector<int32_t> parts = {build(slice->start), build(slice->stop), build(slice->step)};
-    return memo_[value] = emit(PlanOp::Slice, std::move(parts));
-  }
-  if (is_bound_builtin(value)) return build_bound_builtin(value);
-  if (PyCell_Check(value)) {
-    const int32_t cell = memo_[value] = emit(PlanOp::NewCell);
-    if (PyObject* contents = PyCell_GET(value)) {
-      emit_to(cell, PlanOp::CellFill, {build(contents)});
-    }
-    return cell;
-  }
-  if (is_builtin_container(value)) return build_container(value);
-  if (Py_TYPE(value) == &PySuper_Type) {
-    Ref type = checked(PyObject_GetAttrString(value, "__thisclass__"));
-    Ref self = checked(PyObject_GetAttrString(value, "__self__"));
-    std::vector<int32_t> args = {build(reinterpret_cast<PyObject*>(&PySuper_Type)), build(type.get()),
-                                 build(self.get())};
-    return memo_[value] = emit(PlanOp::Call, std::move(args));
-  }
-  if (holds_unknown_size(value)) {
-    return memo_[value] = emit(PlanOp::Tuple, build_items(value), reinterpret_cast<PyObject*>(Py_TYPE(value)));
-  }
-  if (PyTuple_Check(value) && std::strncmp(Py_TYPE(value)->tp_name, "torch.return_types.", 19) == 0) {
-    std::vector<int32_t> args = {constant(reinterpret_cast<PyObject*>(Py_TYPE(value))),
-                                 emit(PlanOp::Tuple, build_items(value))};
-    return memo_[value] = emit(PlanOp::Call, std::move(args));
-  }
-  if (is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value)) return build_instance(value);
-  if (is_dict_iterator(Py_TYPE(value))) return build_dict_iterator(value);
-  return build_reduced(value);
-}
-
 /// A text of values of the run: its parts, joined.
 int32_t Rebuilder::build_text(PyObject* value) {
   static PyObject* const join = PyObject_GetAttrString(PyUnicode_InternFromString(""), "join");
@@ -235,12 +119,13 @@ int32_t Rebuilder::read_number(PyObject* tensor) {
 }
 
 /// A bool that only the data says.
-int32_t Rebuilder::build_truth(const shapes::Relation& question) {
+int32_t Rebuilder::build_truth(PyObject* value) {
+  const shapes::Relation& question = *symbolic_bool_of(value);
   using Kind = shapes::Relation::Kind;
   static PyObject* const zero = PyLong_FromLong(0);
   const Ref difference = c.symbols.tensor_of_data_number(question.difference, /*wrapped=*/false);
   const int comparison = question.kind == Kind::Zero ? Py_EQ : question.kind == Kind::NonZero ? Py_NE : Py_GE;
-  return read_number(compare(c, comparison, difference.get(), zero).get());
+  return memo_[value] = read_number(compare(c, comparison, difference.get(), zero).get());
 }
 
 std::vector<int32_t> Rebuilder::build_items(PyObject* sequence) {

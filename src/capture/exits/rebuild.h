@@ -45,25 +45,58 @@ class Rebuilder {
   void emit_to(int32_t dst, runtime::PlanOp op, std::vector<int32_t> args = {}, PyObject* object = nullptr);
   int32_t constant(PyObject* value);
   int32_t load(const guards::Source* source);
-  int32_t build_tensor(PyObject* value);
-  int32_t build_array(PyObject* value);
-  int32_t build_container(PyObject* value);
-  int32_t build_instance(PyObject* value);
   void fill_instance_dict(int32_t instance, PyObject* value);
   void fill_set(int32_t set, PyObject* contents);
-  int32_t build_generator(PyObject* value);
   int32_t build_dead(PyObject* value);
   bool is_plain_data(PyObject* value, int depth);
+
+  /// Kinds of what is handed on. (Table and small kinds: rebuild_kinds.cpp)
+  struct Kind {
+    using OfValue = bool (*)(PyObject* value);
+    using OfCapture = bool (Rebuilder::*)(PyObject* value);  // what the capture knows of it
+    using Build = int32_t (Rebuilder::*)(PyObject* value);
+    constexpr Kind(const char* name, OfValue matches, Build build) : name(name), of_value(matches), build(build) {}
+    constexpr Kind(const char* name, OfCapture matches, Build build) : name(name), of_capture(matches), build(build) {}
+    bool matches(Rebuilder& rebuilder, PyObject* value) const;
+
+    const char* name;
+    OfValue of_value = nullptr;
+    OfCapture of_capture = nullptr;
+    Build build;
+  };
+  static const Kind kKinds[];
+  int32_t build_tensor(PyObject* value);
+  int32_t build_array(PyObject* value);
+  int32_t build_callback(PyObject* value);
+  int32_t build_text(PyObject* value);
+  int32_t build_truth(PyObject* value);
+  int32_t build_data_float(PyObject* value);
+  bool is_made_size(PyObject* value);
+  int32_t build_size(PyObject* value);
+  bool is_from_outside(PyObject* value);
+  int32_t build_outside(PyObject* value);
+  bool is_handled_at_start(PyObject* value);
+  int32_t build_handled(PyObject* value);
+  int32_t build_bound_method(PyObject* value);
+  int32_t build_torch_generator(PyObject* value);
+  int32_t build_generator(PyObject* value);
   int32_t build_function(PyObject* value);
+  int32_t build_method(PyObject* value);
+  int32_t build_slice(PyObject* value);
+  int32_t build_bound_builtin(PyObject* value);
+  int32_t build_cell(PyObject* value);
+  int32_t build_container(PyObject* value);
+  int32_t build_super(PyObject* value);
+  int32_t build_shape(PyObject* value);
+  int32_t build_return_type(PyObject* value);
+  int32_t build_instance(PyObject* value);
   int32_t build_dict_iterator(PyObject* value);
   int32_t build_reduced(PyObject* value);
-  int32_t build_bound_builtin(PyObject* value);
+
   bool is_constant(PyObject* value);
   bool holds_constants(PyObject* set);
   std::vector<int32_t> build_items(PyObject* sequence);
-  int32_t build_truth(const shapes::Relation& question);
   int32_t read_number(PyObject* tensor);
-  int32_t build_text(PyObject* value);
   std::vector<int32_t> build_entries(PyObject* dict);
 
   Capture& c;

@@ -1,0 +1,191 @@
+// What can be handed on, kind by kind: an ordered table, and the plan instructions that make the small kinds anew.
+#include <algorithm>
+#include <cstring>
+
+#include "capture/exits/rebuild.h"
+#include "capture/interpreter/errors.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
+#include "python/abi/types.h"
+#include "python/imported.h"
+
+namespace magneto::capture {
+
+using runtime::PlanOp;
+
+namespace {
+
+/// What a method of C code is bound to (`x.sum`, `list.append` of a certain list); null for all else. Borrowed.
+PyObject* bound_receiver(PyObject* value) {
+  PyObject* self = nullptr;
+  if (PyCFunction_CheckExact(value)) {
+    self = PyCFunction_GET_SELF(value);
+  } else if (Py_TYPE(value) == method_wrapper_type()) {
+    self = Ref::steal(PyObject_GetAttrString(value, "__self__")).get();  // the wrapper keeps it alive
+  }
+  return self && !PyModule_Check(self) && !PyType_Check(self) && !PyCapsule_CheckExact(self) ? self : nullptr;
+}
+
+bool is_python_generator(PyObject* value) { return PyGen_CheckExact(value); }
+bool is_function(PyObject* value) { return PyFunction_Check(value); }
+bool is_method(PyObject* value) { return PyMethod_Check(value); }
+bool is_slice(PyObject* value) { return PySlice_Check(value); }
+bool is_cell(PyObject* value) { return PyCell_Check(value); }
+bool is_super(PyObject* value) { return Py_TYPE(value) == &PySuper_Type; }
+bool is_data_float(PyObject* value) { return holder_of_float(value) != nullptr; }
+bool is_symbolic_bool(PyObject* value) { return symbolic_bool_of(value) != nullptr; }
+bool is_callback(PyObject* value) { return callback_target(value) != nullptr; }
+bool has_receiver(PyObject* value) { return bound_receiver(value) != nullptr; }
+bool is_instance(PyObject* value) { return is_python_class(Py_TYPE(value)) || PyExceptionInstance_Check(value); }
+bool is_any(PyObject*) { return true; }
+
+bool is_return_type(PyObject* value) {
+  return PyTuple_Check(value) && std::strncmp(Py_TYPE(value)->tp_name, "torch.return_types.", 19) == 0;
+}
+
+bool is_dict_iterator(PyObject* value) {
+  PyTypeObject* type = Py_TYPE(value);
+  return type == &PyDictIterKey_Type || type == &PyDictIterValue_Type || type == &PyDictIterItem_Type;
+}
+
+}  // namespace
+
+/// In this order: the first that matches builds. What stands for a value of the run comes before what is from outside,
+/// that before what one object can serve for all runs, and that before what is made anew.
+constexpr Rebuilder::Kind Rebuilder::kKinds[] = {
+    {"a scalar", is_scalar, &Rebuilder::constant},
+    {"a tensor", is_tensor, &Rebuilder::build_tensor},
+    {"an array", is_array_stand_in, &Rebuilder::build_array},
+    {"a function that C code calls back", is_callback, &Rebuilder::build_callback},
+    {"a string of values of the run", is_symbolic_string, &Rebuilder::build_text},
+    {"a data-dependent bool", is_symbolic_bool, &Rebuilder::build_truth},
+    {"a data-dependent float", is_data_float, &Rebuilder::build_data_float},
+    {"a number that follows from sizes", &Rebuilder::is_made_size, &Rebuilder::build_size},
+    {"an object from outside", &Rebuilder::is_from_outside, &Rebuilder::build_outside},
+    {"the exception handled at the start", &Rebuilder::is_handled_at_start, &Rebuilder::build_handled},
+    {"a method of C code, bound", has_receiver, &Rebuilder::build_bound_method},
+    {"a constant", &Rebuilder::is_constant, &Rebuilder::constant},
+    {"a torch.Generator", is_generator, &Rebuilder::build_torch_generator},
+    {"a generator", is_python_generator, &Rebuilder::build_generator},
+    {"a function", is_function, &Rebuilder::build_function},
+    {"a method", is_method, &Rebuilder::build_method},
+    {"a slice", is_slice, &Rebuilder::build_slice},
+    {"another bound method of C code", is_bound_builtin, &Rebuilder::build_bound_builtin},
+    {"a cell", is_cell, &Rebuilder::build_cell},
+    {"a built-in container", is_builtin_container, &Rebuilder::build_container},
+    {"super()", is_super, &Rebuilder::build_super},
+    {"a torch.Size with unknown numbers", holds_unknown_size, &Rebuilder::build_shape},
+    {"a named tuple of torch.return_types", is_return_type, &Rebuilder::build_return_type},
+    {"an instance of a class in Python, an exception", is_instance, &Rebuilder::build_instance},
+    {"an iterator of a dict", is_dict_iterator, &Rebuilder::build_dict_iterator},
+    {"an object of C code", is_any, &Rebuilder::build_reduced},
+};
+
+bool Rebuilder::Kind::matches(Rebuilder& rebuilder, PyObject* value) const {
+  return of_value ? of_value(value) : (rebuilder.*of_capture)(value);
+}
+
+int32_t Rebuilder::build(PyObject* value) {
+  if (!value) return -1;
+  if (const auto known = memo_.find(value); known != memo_.end()) return known->second;
+  c.world.keep(Ref::borrow(value));  // keys of the memo stay alive
+  if (PyCell_Check(value) && c.world.cell_contents.count(value)) c.world.adopt_cell(value);  // a fresh function has it
+  const Kind* kind = std::ranges::find_if(kKinds, [&](const Kind& each) { return each.matches(*this, value); });
+  return (this->*kind->build)(value);  // the last one matches all
+}
+
+int32_t Rebuilder::build_callback(PyObject* value) { return memo_[value] = build(callback_target(value)); }
+
+int32_t Rebuilder::build_data_float(PyObject* value) {
+  return memo_[value] = read_number(c.numbers.tensor_of_data_float(value).get());
+}
+
+bool Rebuilder::is_made_size(PyObject* value) { return size_of_number(value) && !c.world.source_of(value); }
+
+int32_t Rebuilder::build_size(PyObject* value) {
+  const shapes::Expr& size = *size_of_number(value);
+  Ref number = c.symbols.size_number(size);
+  if (!size_of_number(number.get())) return constant(number.get());
+  return memo_[value] = read_number(c.symbols.tensor_of_data_number(size, /*wrapped=*/false).get());
+}
+
+bool Rebuilder::is_from_outside(PyObject* value) { return c.world.source_of(value) != nullptr; }
+
+int32_t Rebuilder::build_outside(PyObject* value) {
+  const guards::Source* source = c.world.source_of(value);
+  if (source->kind != guards::SourceKind::Const) return memo_[value] = load(source);
+  const auto original = c.containers.shadow_original.find(value);
+  return constant(original == c.containers.shadow_original.end() ? value : original->second);
+}
+
+bool Rebuilder::is_handled_at_start(PyObject* value) {
+  return value == c.errors.handled_at_start.get() || value == c.start_handled();
+}
+
+int32_t Rebuilder::build_handled(PyObject* value) { return memo_[value] = emit(PlanOp::Handled); }
+
+int32_t Rebuilder::build_bound_method(PyObject* value) {
+  // By its own descriptor: a class may have overridden the name (`super().__init__`).
+  if (descriptor_of(value)) return build_bound_builtin(value);
+  PyObject* self = bound_receiver(value);
+  std::vector<int32_t> args = {constant(PyDict_GetItemString(PyEval_GetBuiltins(), "getattr")), build(self)};
+  Ref name = checked(PyObject_GetAttrString(value, "__name__"));
+  args.push_back(build(name.get()));
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
+}
+
+/// `items.append` of a list that is made anew: the method of the new list.
+int32_t Rebuilder::build_bound_builtin(PyObject* value) {
+  Ref self = checked(PyObject_GetAttrString(value, "__self__"));
+  c.world.keep(self);
+  PyObject* descriptor = descriptor_of(value);
+  if (!descriptor) throw unbuildable(value);
+  Ref bind = checked(PyObject_GetAttrString(descriptor, "__get__"));
+  std::vector<int32_t> args = {emit(PlanOp::Const, {}, bind.get()), build(self.get())};
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
+}
+
+/// The plan's own.
+int32_t Rebuilder::build_torch_generator(PyObject* value) {
+  static constinit Imported copy("torch._C", "Generator.clone_state");
+  return memo_[value] = emit(PlanOp::Call, {constant(copy.get()), emit(PlanOp::Const, {}, value)});
+}
+
+int32_t Rebuilder::build_method(PyObject* value) {
+  const int32_t function = build(PyMethod_GET_FUNCTION(value));
+  const int32_t self = build(PyMethod_GET_SELF(value));
+  return memo_[value] = emit(PlanOp::Method, {function, self});
+}
+
+int32_t Rebuilder::build_slice(PyObject* value) {
+  auto* slice = reinterpret_cast<PySliceObject*>(value);
+  std::vector<int32_t> parts = {build(slice->start), build(slice->stop), build(slice->step)};
+  return memo_[value] = emit(PlanOp::Slice, std::move(parts));
+}
+
+int32_t Rebuilder::build_cell(PyObject* value) {
+  const int32_t cell = memo_[value] = emit(PlanOp::NewCell);
+  if (PyObject* contents = PyCell_GET(value)) emit_to(cell, PlanOp::CellFill, {build(contents)});
+  return cell;
+}
+
+int32_t Rebuilder::build_super(PyObject* value) {
+  Ref type = checked(PyObject_GetAttrString(value, "__thisclass__"));
+  Ref self = checked(PyObject_GetAttrString(value, "__self__"));
+  std::vector<int32_t> args = {build(reinterpret_cast<PyObject*>(&PySuper_Type)), build(type.get()), build(self.get())};
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
+}
+
+int32_t Rebuilder::build_shape(PyObject* value) {
+  return memo_[value] = emit(PlanOp::Tuple, build_items(value), reinterpret_cast<PyObject*>(Py_TYPE(value)));
+}
+
+int32_t Rebuilder::build_return_type(PyObject* value) {
+  std::vector<int32_t> args = {constant(reinterpret_cast<PyObject*>(Py_TYPE(value))),
+                               emit(PlanOp::Tuple, build_items(value))};
+  return memo_[value] = emit(PlanOp::Call, std::move(args));
+}
+
+}  // namespace magneto::capture
