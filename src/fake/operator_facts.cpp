@@ -48,7 +48,7 @@ OperatorFacts find_facts(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
   const std::string name = c10::toString(op.operator_name());
   if (auto row = rules().find(name); row != rules().end()) facts.rule = row->second;
-  if (!facts.rule && name.starts_with("magneto::")) {  // the same with sizes (runtime/program/sized_operators.def)
+  if (!facts.rule && name.starts_with("magneto::")) {  // the same with sizes (call column: sized)
     if (auto row = rules().find("aten" + name.substr(name.find("::"))); row != rules().end()) facts.rule = row->second;
   }
   facts.symbolic_rule = symbolic_rule_of(name);

@@ -40,12 +40,18 @@ PyObject* own_operator(const std::string& name) {
 
 /// There is one of ours that takes sizes where that one takes numbers.
 bool has_sized_operator(std::string_view name) {
-  static const auto* const names = new std::unordered_set<std::string_view>{
-      "linspace",
-#define X(name) #name,
-#include "runtime/program/sized_operators.def"
-#undef X
-  };
+  static const auto* const names = [] {
+    constexpr std::string_view rows[] = {
+#define ROW_call_sized(op, ...) op,
+#include "ops/rows.def"
+    };
+    auto* const names = new std::unordered_set<std::string_view>;
+    for (std::string_view row : rows) {
+      row.remove_prefix(row.find("::") + 2);
+      names->insert(row.substr(0, row.find('.')));
+    }
+    return names;
+  }();
   return names->contains(name);
 }
 

@@ -1,9 +1,7 @@
 // Operators of our own: what a graph has to do and ATen has no operator for.
 #include <ATen/ScalarOps.h>
-#include <ATen/ops/linspace.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
-#include <torch/csrc/jit/runtime/operator.h>
 #include <torch/library.h>
 
 #include <mutex>
@@ -11,6 +9,7 @@
 #include <span>
 
 #include "guards/number.h"
+#include "ops/operator.h"
 #include "python/imported.h"
 #include "python/ref.h"
 #include "runtime/plan/plan.h"
@@ -71,13 +70,6 @@ at::Tensor arithmetic(const at::Scalar& left, const at::Scalar& right, int64_t o
   return made;
 }
 
-/// torch.linspace, which takes a plain number of steps only.
-at::Tensor linspace(const at::Scalar& start, const at::Scalar& end, c10::SymInt steps,
-                    std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
-                    std::optional<at::Device> device, std::optional<bool> pin_memory) {
-  return at::linspace(start, end, steps.expect_int(), dtype, layout, device, pin_memory);
-}
-
 /// What the capture went on with, and only the data says. Where it does not hold, CPython runs the segment.
 void check(c10::SymInt difference, int64_t kind, std::string_view question) {
   TORCH_CHECK(shapes::holds(static_cast<shapes::Relation::Kind>(kind), difference.expect_int()), kNotSo, question);
@@ -100,24 +92,22 @@ void run_with_numbers(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), own.overload_name.c_str()).callBoxed(stack);
 }
 
-/// All overloads but those that write to an argument; their schemas say SymInt where ATen's say int.
-void define_sized(torch::Library& library, const std::string& name) {
+/// An operator of ours whose schema says SymInt where that of ATen's of the same name says int.
+void define_sized(torch::Library& library, std::string_view op) {
   static const std::regex plain(R"(\bint(?=[\[? ]))");
-  for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString("aten::" + name))) {
-    if (op->schema().is_mutable()) continue;
-    const std::string schema = std::regex_replace(c10::toString(op->schema()), plain, "SymInt");
-    library.def(schema.substr(schema.find("::") + 2).c_str());
-    std::string own = name;
-    if (!op->schema().overload_name().empty()) own.append(".").append(op->schema().overload_name());
-    library.impl(own.c_str(), c10::DispatchKey::CompositeExplicitAutograd,
-                 torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
-  }
+  const std::string own(op.substr(op.find("::") + 2));
+  const c10::OperatorName name = ops::parsed("aten::" + own);
+  const c10::FunctionSchema& numbers =
+      c10::Dispatcher::singleton().findSchemaOrThrow(name.name.c_str(), name.overload_name.c_str()).schema();
+  const std::string schema = std::regex_replace(c10::toString(numbers), plain, "SymInt");
+  library.def(schema.substr(schema.find("::") + 2).c_str());
+  library.impl(own.c_str(), c10::DispatchKey::CompositeExplicitAutograd,
+               torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
 }
 
 TORCH_LIBRARY(magneto, library) {
-#define X(name) define_sized(library, #name);
-#include "runtime/program/sized_operators.def"
-#undef X
+#define ROW_call_sized(op, ...) define_sized(library, op);
+#include "ops/rows.def"
   library.def("item(Tensor self) -> Tensor");
   library.impl("item", c10::DispatchKey::CompositeExplicitAutograd, item);
   library.def("number(SymInt value) -> Tensor");
@@ -128,10 +118,6 @@ TORCH_LIBRARY(magneto, library) {
   library.impl("float", c10::DispatchKey::CompositeExplicitAutograd, plain_float);
   library.def("arithmetic(Scalar left, Scalar right, int operation) -> Tensor");
   library.impl("arithmetic", c10::DispatchKey::CompositeExplicitAutograd, arithmetic);
-  library.def(
-      "linspace(Scalar start, Scalar end, SymInt steps, *, ScalarType? dtype=None, Layout? layout=None, "
-      "Device? device=None, bool? pin_memory=None) -> Tensor");
-  library.impl("linspace", c10::DispatchKey::CompositeExplicitAutograd, linspace);
   library.def("check(SymInt difference, int kind, str question) -> ()");
   library.impl("check", c10::DispatchKey::CompositeExplicitAutograd, check);
   library.def("manual_seed(int seed) -> ()", {at::Tag::nondeterministic_seeded});
