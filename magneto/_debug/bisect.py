@@ -16,9 +16,10 @@ from typing import Any
 
 import torch
 
-from magneto import _C, _text_table, config
+from magneto import _C, _log, _text_table, config, exc
 from magneto._debug import children, same, scripts
 from magneto._debug.children import Outcome
+from magneto._debug.record.described import described
 
 
 @dataclass(frozen=True)
@@ -288,13 +289,23 @@ class FunctionRuns:
             return {"differences": [] if good or good is None else ["the check says no"], "numbers": numbers()}
         parameters = same.parameters_of(self._original)
         state = torch.get_rng_state()
-        got = same.results(lambda *args: self._call(compiled, args), self._args, parameters=parameters)
+        left: list[Any] = []
+
+        def call(*args: Any) -> Any:
+            value = self._call(compiled, args)
+            left.extend([value, args, self._kwargs, self._original])
+            return value
+
+        got = same.results(call, self._args, parameters=parameters)
+        objects = described(left)
         if variant.backend is None:
             torch.set_rng_state(state)
-            torch.save((got, self._exact()), self._reference)
+            torch.save((got, self._exact(), objects), self._reference)
             return {"differences": []}
-        want, exact = torch.load(self._reference, weights_only=True)
+        want, exact, wanted_objects = torch.load(self._reference, weights_only=True)
         found = same.compare(want, got, exact, config.repro_ignore_non_fp, config.repro_tolerance)
+        if not found and objects != wanted_objects:
+            found.append(same.Difference("the objects that it leaves", same.STRUCTURE, "they differ"))
         return {"differences": [str(one) for one in found], "numbers": numbers()}
 
     def _exact(self) -> dict[str, torch.Tensor] | None:
@@ -321,6 +332,8 @@ def bisect(
         found = Bisection(runs).diagnose()
         if found.stage in ("passes", "lowering", "code generation"):
             found.script = script_of(lambda: runs(DEFAULT.with_settings(**minifying(found))))
+        elif found.stage in ("capture", "autograd") and check is None:
+            found.script = program_script(fn, args, kwargs or {})
         return found
     finally:
         runs.close()
@@ -342,6 +355,19 @@ def script_of(run: Callable[[], Outcome]) -> str:
     run()
     new = [file for file in folder.parent.parent.rglob("repro.py") if before.get(file) != file.stat().st_mtime_ns]
     return str(new[-1]) if new else ""
+
+
+def program_script(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """The call under the minifier of programs, where the operators are not at fault; where its script is."""
+    from magneto._debug.record import minify
+
+    try:
+        return minify.minify_call(fn, tuple(args), kwargs, "").script
+    except exc.InvalidRecord as error:
+        _log.announce(f"no script can be written: {error}")
+    except OSError as error:
+        _log.announce(f"no script can be written: {error.strerror}")
+    return ""
 
 
 def write_report(found: Diagnosis, command: str, folder: Path) -> Path | None:

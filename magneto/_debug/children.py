@@ -67,6 +67,9 @@ def _bare(text: str) -> str:
     return _VARIES.sub("#", text.split("\n\n")[0])
 
 
+_OUT_OF_MEMORY = ("can't allocate memory", "bad_alloc")
+
+
 def of_exception(error: BaseException) -> Outcome:
     """What an exception says. Of a backend's failure it is the backend's own exception that counts."""
     from magneto import exc
@@ -76,7 +79,7 @@ def of_exception(error: BaseException) -> Outcome:
         error = error.__cause__
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    out_of_memory = isinstance(error, MemoryError) or "can't allocate memory" in str(error)
+    out_of_memory = isinstance(error, MemoryError) or any(words in str(error) for words in _OUT_OF_MEMORY)
     return Outcome(MEMORY if out_of_memory else RAISED, name, str(error), traceback=shown)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import inspect
 import os
@@ -230,7 +231,11 @@ def _definition(name: str, value: Any, done: set[str], function: Any) -> str:
         return ""  # scripts import it
     if inspect.ismodule(value):
         return f"import {value.__name__} as {name}\n" if value.__name__ != name else f"import {name}\n"
-    if isinstance(value, (int, float, str, bool, bytes, type(None))):
+    if isinstance(value, enum.Enum):
+        made = type(value)
+        if made.__module__ != "__main__" and made.__qualname__.isidentifier():
+            return f"import {made.__module__}\n{name} = {made.__module__}.{made.__name__}.{value.name}\n"
+    elif isinstance(value, (int, float, str, bool, bytes, type(None))):
         return f"{name} = {value!r}\n"
     own = str(getattr(value, "__name__", ""))
     if getattr(torch, own, None) is value:  # a built-in that does not know its module

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ import torch
 from magneto import _log, config, exc
 from magneto._debug import children, record, same, scripts
 from magneto._debug.record import container, reduce, replay, script, state
-from magneto._debug.record.encode import Encoder
+from magneto._debug.record.described import described
 
 _MOST_CALLS = 60  # of one function that are tried by themselves
 _MOST_SECONDS = 120.0  # for that
@@ -87,6 +86,13 @@ def attempt(read: container.Record, compares: int) -> dict[str, Any]:
     return attempt_call(call, lambda: replay.rebuild(read), read.data["state"], read.data["settings"], compares)
 
 
+def show(file: str, compares: int) -> None:
+    """What a script does that has a record beside it: raises where the call does not do what eager does."""
+    found = attempt(container.read(file), compares).get("difference")
+    if found:
+        raise exc.AccuracyError(f"the compiled call does not do what eager does: {found[0]}")
+
+
 def attempt_call(
     call: replay.Call,
     again: Callable[[], replay.Call],
@@ -140,11 +146,7 @@ def _left(call: replay.Call, value: Any, compares: int) -> dict[str, Any]:
     for name, parameter in same.parameters_of(call.subject):
         if parameter.grad is not None:
             found[f"gradient of {name}"] = parameter.grad
-    encoder = Encoder()
-    with contextlib.suppress(Exception):
-        encoder.value([value, *given], "")
-        encoder.finish()
-    rest = json.dumps([encoder.objects, encoder.namespaces], default=str)
+    rest = described([value, *given])
     return {"tensors": {name: x.detach() for name, x in found.items()}, "rest": rest}
 
 

@@ -60,7 +60,8 @@ def write(case: Case, read: container.Record, path: Path) -> Path | None:
         _log.announce(f"No script could be written to {path.parent}: {error.strerror}. Give another place with -o.")
         return None
     shown = "".join(f"# {line}\n" for line in functions_text(read).splitlines())
-    text = _HEAD.format(failure=case.text, environment=scripts.environment()) + shown + _REPLAY.format(file=beside.name)
+    text = _HEAD.format(failure=case.text, environment=scripts.environment()) + shown
+    text += (_COMPARED if case.compares else _REPLAY).format(compares=case.compares, file=beside.name)
     return path if scripts.write(path, text) else None
 
 
@@ -79,6 +80,16 @@ import os
 magneto.install()
 magneto.config.disk_cache = False
 torch._dynamo.replay(os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r}))
+"""
+
+_COMPARED = """
+import os
+
+from magneto._debug.record import minify
+
+magneto.install()
+magneto.config.disk_cache = False
+minify.show(os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r}), {compares})
 """
 
 

@@ -15,6 +15,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "observe/faults.h"
 #include "python/abi/sets.h"
 #include "python/abi/types.h"
 #include "python/bytecode/liveness.h"
@@ -27,8 +28,23 @@ namespace magneto::capture {
 using runtime::PlanInstr;
 using runtime::PlanOp;
 
+namespace {
+
+/// A test wants writes of that kind to be lost.
+bool is_lost(std::string_view kind) {
+  const std::string* fault = observe::fault_at("capture.write");
+  return fault && *fault == kind;
+}
+
+std::string_view kind_of(const Overlay& written) {
+  return PyCell_Check(written.object) ? "cell" : written.items ? "item" : "attribute";
+}
+
+}  // namespace
+
 void Rebuilder::journal() {
   for (const auto& written : c.overlays.all) {
+    if (is_lost(kind_of(*written))) continue;
     const int32_t target = build(written->object);
     for (const auto& [name, value] : written->entries) {
       std::vector<int32_t> args;
@@ -47,12 +63,13 @@ void Rebuilder::journal() {
     for (Py_ssize_t i = 0; i < count; ++i) emit(PlanOp::Call, call);
   }
   for (const auto& [list, tail] : c.containers.tails) {
+    if (is_lost("list")) continue;
     std::vector<int32_t> items;
     for (const Ref& item : tail) items.push_back(build(item.get()));
     emit_to(build(list), PlanOp::ListFill, std::move(items));
   }
   for (const auto& [original, shadow] : c.containers.shadows) {
-    if (!shadow.dirty) continue;
+    if (!shadow.dirty || is_lost(Py_TYPE(shadow.object.get())->tp_name)) continue;
     const int32_t target = build(original);
     PyObject* contents = shadow.object.get();
     PyTypeObject* type = Py_TYPE(contents);
