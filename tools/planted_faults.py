@@ -32,7 +32,7 @@ def main() -> int:
         missed += bool(wrong)
         seconds += found.seconds
         cpu += found.cpu_seconds
-        verdict = "; ".join(wrong) or f"{found.size}, {found.ended[:60]}"
+        verdict = "; ".join(wrong) or f"{found.size}, {found.ended[-60:].splitlines()[-1]}"
         print(
             f"{fault!s:80} {fault.finder:24} {found.seconds:5.1f} s {found.cpu_seconds:5.1f} s CPU  {verdict}",
             flush=True,

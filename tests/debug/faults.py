@@ -412,9 +412,8 @@ FAULTS = (
         "attribute",
         "bisect",
         "objects",
-        ("capture", "forward (", "self.calls"),
+        ("capture", "self.calls"),
         SetsAttribute,
-        quick=True,
     ),
     Fault(
         "a capture loses a side effect",
@@ -422,7 +421,7 @@ FAULTS = (
         "list",
         "bisect",
         "objects",
-        ("capture", "forward (", "self.log"),
+        ("capture", "self.log"),
         AppendsToList,
     ),
     Fault(
@@ -431,7 +430,7 @@ FAULTS = (
         "dict",
         "bisect",
         "objects",
-        ("capture", "forward (", "self.seen"),
+        ("capture", "self.seen"),
         SetsItem,
     ),
     Fault(
@@ -440,7 +439,7 @@ FAULTS = (
         "set",
         "bisect",
         "objects",
-        ("capture", "forward (", "self.names"),
+        ("capture", "self.names"),
         AddsToSet,
     ),
 )

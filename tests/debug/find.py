@@ -40,7 +40,7 @@ class Found:
 
     def missing(self, fault: Fault) -> list[str]:
         """What was not as it should be; empty: all is well."""
-        wrong = [] if fault.says in self.report else [f"the report does not say {fault.says!r}"]
+        wrong = [] if fault.says in self.report + self.script else [f"the report does not say {fault.says!r}"]
         wrong += [f"{name!r} is not named" for name in fault.names if name not in self.report + self.script]
         if not self.script:
             return [*wrong, "there is no script"]
@@ -167,8 +167,7 @@ def ended(script: Path, fault: Fault) -> str:
         return "it hangs"
     if done.returncode < 0:
         return signal.Signals(-done.returncode).name
-    said = done.stderr.strip().splitlines() if done.returncode else []
-    return said[-1] if said else ""
+    return done.stderr.strip() if done.returncode else ""
 
 
 def _is_the_same(fault: Fault, ended: str) -> bool:
