@@ -77,14 +77,11 @@ def of_constants(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
 
 
 class Counter(torch.nn.Module):
-    """Leaves what it does in all kinds of places."""
+    """Counts its calls."""
 
     def __init__(self) -> None:
         super().__init__()
         self.calls = 0
-        self.log: list[int] = []
-        self.seen: dict[str, int] = {}
-        self.names: set[str] = set()
         torch.manual_seed(0)
         self.w = torch.nn.Parameter(torch.randn(16, 16))
 
@@ -93,27 +90,6 @@ class SetsAttribute(Counter):
     def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         y = torch.tanh(x @ self.w) + w.sum()
         self.calls = self.calls + 1
-        return y.exp() + y
-
-
-class AppendsToList(Counter):
-    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        y = torch.tanh(x @ self.w) + w.sum()
-        self.log.append(x.shape[0])
-        return y.exp() + y
-
-
-class SetsItem(Counter):
-    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        y = torch.tanh(x @ self.w) + w.sum()
-        self.seen["rows"] = x.shape[0]
-        return y.exp() + y
-
-
-class AddsToSet(Counter):
-    def forward(self, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-        y = torch.tanh(x @ self.w) + w.sum()
-        self.names.add("forward")
         return y.exp() + y
 
 
@@ -222,18 +198,9 @@ FAULTS = (
             ("an operator is refused", "lower.raise", "no rule for", "tanh gelu tanh_backward _softmax_backward_data"),
             ("an operator crashes", "lower.crash", "SIGABRT", "_softmax exp sigmoid_backward"),
             ("an operator hangs", "lower.hang", "not done after", "_softmax gelu_backward"),
-            ("an operator eats memory", "lower.memory", "memory", "cos tanh_backward"),
         )
         for op in ops.split()
         for gradients in ["backward" in op]
-    ),
-    Fault(
-        "an operator is refused",
-        "lower.raise",
-        "aten.cos.default",
-        "bisect",
-        "no rule for",
-        ("lowering", "layers", "aten.cos.default"),
     ),
     # Passes.
     Fault(
@@ -390,20 +357,7 @@ FAULTS = (
     *(
         Fault("a backward is wrong", "backward", f"aten::{one}>aten::{other}", finder, says, names, gradients=True)
         for finder, says, stage in (("bisect", "gradient of input", ("autograd", "layers")),)
-        for one, other, names in (
-            ("tanh_backward", "sigmoid_backward", (*stage, "torch.tanh")),
-            ("sigmoid_backward", "tanh_backward", (*stage, "sigmoid")),
-            ("_softmax_backward_data", "_log_softmax_backward_data", (*stage, "softmax")),
-        )
-    ),
-    Fault(
-        "a backward is wrong",
-        "backward",
-        "aten::neg>aten::abs",
-        "bisect",
-        "gradient of input",
-        ("autograd", "layers", "cos"),
-        gradients=True,
+        for one, other, names in (("tanh_backward", "sigmoid_backward", (*stage, "torch.tanh")),)
     ),
     # The capture.
     Fault(
@@ -414,32 +368,5 @@ FAULTS = (
         "objects",
         ("capture", "self.calls"),
         SetsAttribute,
-    ),
-    Fault(
-        "a capture loses a side effect",
-        "capture.write",
-        "list",
-        "bisect",
-        "objects",
-        ("capture", "self.log"),
-        AppendsToList,
-    ),
-    Fault(
-        "a capture loses a side effect",
-        "capture.write",
-        "dict",
-        "bisect",
-        "objects",
-        ("capture", "self.seen"),
-        SetsItem,
-    ),
-    Fault(
-        "a capture loses a side effect",
-        "capture.write",
-        "set",
-        "bisect",
-        "objects",
-        ("capture", "self.names"),
-        AddsToSet,
     ),
 )
