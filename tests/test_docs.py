@@ -94,6 +94,13 @@ def test_every_variable_is_documented() -> None:
                     assert f"`{name}`" in known, f"{name} of {file}"
 
 
+def test_the_walks_through_the_files_lead_somewhere() -> None:
+    rows = re.findall(r"^\|[^|]*\| `(src/[^`]*)` \| `([^`]*)` \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    assert len(rows) > 30
+    missing = [(file, name) for file, name in rows if not re.search(rf"\b{re.escape(name)}\b", (ROOT / file).read_text())]
+    assert not missing
+
+
 # -- the tool itself -------------------------------------------------------------------------------------------------
 
 
