@@ -17,6 +17,7 @@
 #include "graph/symbols.h"
 #include "graph/text.h"
 #include "passes/effects.h"
+#include "passes/functional_forms.h"
 #include "passes/passes.h"
 #include "passes/rewriter.h"
 #include "passes/view_meta.h"
@@ -67,66 +68,6 @@ bool lies_alike(const TensorMeta& a, const TensorMeta& b) {
   return true;
 }
 
-/// A view that gives the elements in the same order other sizes, its second argument.
-bool is_reshape(const c10::OperatorHandle& op) {
-  const c10::OperatorName& name = op.operator_name();
-  return (name.name == "aten::view" && name.overload_name.empty()) || name.name == "aten::_unsafe_view" ||
-         name.name == "aten::_reshape_alias";
-}
-
-[[noreturn]] void refuse(const c10::OperatorHandle& op, const char* why) {
-  throw Unsupported(graph::operator_text(op) + ": " + why);
-}
-
-/// The operator that gives what `op` writes: `add_.Tensor` has `add.Tensor`, `add.out` too.
-std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) {
-  const c10::OperatorName& name = op.operator_name();
-  auto& dispatcher = c10::Dispatcher::singleton();
-  const auto fits = [&](const c10::OperatorHandle& candidate) {
-    if (graph::effects_of(candidate).writes || graph::effects_of(candidate).aliases) return false;
-    // The same arguments without those named `out`.
-    std::vector<const c10::Argument*> left;
-    for (const c10::Argument& argument : op.schema().arguments()) {
-      if (!argument.is_out()) left.push_back(&argument);
-    }
-    const auto& right = candidate.schema().arguments();
-    if (left.size() != right.size()) return false;
-    for (size_t i = 0; i < left.size(); ++i) {
-      if (left[i]->name() != right[i].name() || *left[i]->type() != *right[i].type()) return false;
-    }
-    return true;
-  };
-  std::vector<c10::OperatorName> candidates;
-  if (name.name.ends_with('_') && !name.name.ends_with("__")) {
-    const std::string functional = name.name.substr(0, name.name.size() - 1);
-    // bernoulli_.float is the one whose overload has another name.
-    candidates.emplace_back(functional, functional == "aten::bernoulli" && name.overload_name == "float"
-                                            ? std::string("p")
-                                            : name.overload_name);
-  } else {
-    const std::string& overload = name.overload_name;
-    for (std::string other :
-         {std::string(), std::string("Tensor"),
-          overload.ends_with("_out") ? overload.substr(0, overload.size() - 4) : std::string("Scalar"),
-          std::string("default")}) {
-      candidates.emplace_back(name.name, std::move(other));
-    }
-  }
-  for (const c10::OperatorName& candidate : candidates) {
-    if (auto found = dispatcher.findSchema(candidate); found && fits(*found)) return found;
-  }
-  // By its arguments, where the overload has another name: pow_.Scalar has pow.Tensor_Scalar, normal_ has
-  // normal_functional.
-  if (!name.name.ends_with('_') || name.name.ends_with("__")) return std::nullopt;
-  const std::string functional = name.name.substr(0, name.name.size() - 1);
-  for (const std::string& other : {functional, functional + "_functional"}) {
-    for (const c10::OperatorName& candidate : overloads_of(other)) {
-      if (auto found = dispatcher.findSchema(candidate); found && fits(*found)) return found;
-    }
-  }
-  return std::nullopt;
-}
-
 class Functionaliser {
  public:
   explicit Functionaliser(Graph graph)
@@ -170,6 +111,8 @@ class Functionaliser {
   const TensorMeta& meta(ValueId old) const { return out_.old().values[old].meta; }
   const TensorMeta& new_meta(ValueId now) { return out_.graph().values[now].meta; }
   int32_t torch_node() const { return torch_node_; }
+  /// The operator that gave the view `id`.
+  const AtenNode& view_node(ValueId id) const { return out_.old().aten_nodes[tensors_[id].node]; }
 
   /// The new graph's input for an old one: the memory itself, whatever was written to it.
   ValueId input_value(ValueId old) const {
@@ -523,95 +466,12 @@ class Functionaliser {
     for (const ValueId at : path) before.push_back(read(at));
     std::vector<ValueId> after{now};
     for (size_t i = 0; i + 1 < path.size(); ++i) {
-      after.push_back(put_back(tensors_[path[i]], before[i + 1], after[i]));
+      after.push_back(put_back({out_, view_node(path[i]), tensors_[path[i]].result, before[i + 1], after[i], torch_node()}));
     }
     ++memories_[memory].version;
     ++memories_[memory].writes;
     memories_[memory].bumps += counted;
     for (size_t i = 0; i < path.size(); ++i) set_now(path[i], after[i]);
-  }
-
-  /// The value of a tensor with base value `parent` after its view `tensor` became `value`.
-  ValueId put_back(const Tensor& tensor, ValueId parent, ValueId value) {
-    const AtenNode& node = out_.old().aten_nodes[tensor.node];
-    const std::string_view name = std::string_view(node.op.operator_name().name).substr(6);
-    const TensorMeta whole = new_meta(parent), part = new_meta(value);
-    const auto integer = [&](size_t i) { return constant_of(node.args[i]).toInt(); };
-    const auto rank = static_cast<int64_t>(whole.sizes.size());
-    const auto dimension = [&](size_t i) {
-      const int64_t dim = integer(i);
-      return dim < 0 ? dim + rank : dim;
-    };
-    const auto fresh = [&](const TensorMeta& like) {
-      TensorMeta result = like;
-      result.storage_offset = 0;
-      return dense(result);
-    };
-    const auto permuted = [&](const std::vector<int64_t>& order) {
-      // order[i]: the dimension of `whole` that dimension i of the view shows.
-      std::vector<int64_t> inverse(order.size());
-      for (size_t i = 0; i < order.size(); ++i)
-        inverse[order[i] < 0 ? order[i] + rank : order[i]] = static_cast<int64_t>(i);
-      static const auto permute = find_op("aten::permute");
-      TensorMeta result = part;
-      for (size_t i = 0; i < inverse.size(); ++i) {
-        result.sizes[i] = part.sizes[inverse[i]];
-        result.strides[i] = part.strides[inverse[i]];
-        if (!part.symbolic) continue;
-        result.symbolic->sizes[i] = part.symbolic->sizes[inverse[i]];
-        result.symbolic->strides[i] = part.symbolic->strides[inverse[i]];
-      }
-      return add_one(permute, {value, c10::IValue(inverse)}, result);
-    };
-    const auto slice = [&](int64_t dim, const AtenArg& start, const AtenArg& end, const AtenArg& step) {
-      static const auto scatter = find_op("aten::slice_scatter");
-      return add_one(scatter, {parent, value, c10::IValue(dim), start, end, step}, fresh(whole));
-    };
-    if (name == "alias" || name == "detach" || name == "lift_fresh") return value;
-    if (graph::sizes_of(whole) == graph::sizes_of(part) && name == "expand") return value;
-    if (is_reshape(node.op) || name == "unsqueeze" || name == "squeeze") {
-      static const auto reshape = find_op("aten::reshape");
-      const TensorMeta result = fresh(whole);
-      AtenArg sizes = c10::IValue(whole.sizes);
-      if (whole.symbolic) sizes = graph::SizeArg{whole.symbolic->sizes};
-      return add_one(reshape, {value, sizes}, result);
-    }
-    if (name == "t" || name == "numpy_T") {
-      std::vector<int64_t> order;
-      for (int64_t i = rank; i-- > 0;) order.push_back(i);
-      return permuted(order);
-    }
-    if (name == "transpose" || name == "swapaxes") {
-      std::vector<int64_t> order;
-      for (int64_t i = 0; i < rank; ++i) order.push_back(i);
-      if (rank) std::swap(order[dimension(1)], order[dimension(2)]);
-      return permuted(order);
-    }
-    if (name == "permute") return permuted(constant_of(node.args[1]).toIntVector());
-    if (name == "select") {
-      static const auto scatter = find_op("aten::select_scatter");
-      return add_one(scatter, {parent, value, node.args[1], node.args[2]}, fresh(whole));
-    }
-    if (name == "slice") return slice(integer(1), node.args[2], node.args[3], node.args[4]);
-    if (name == "diagonal") {
-      static const auto scatter = find_op("aten::diagonal_scatter");
-      return add_one(scatter, {parent, value, node.args[1], node.args[2], node.args[3]}, fresh(whole));
-    }
-    if (name == "unbind") {
-      static const auto scatter = find_op("aten::select_scatter");
-      return add_one(scatter, {parent, value, node.args[1], c10::IValue(static_cast<int64_t>(tensor.result))},
-                     fresh(whole));
-    }
-    if (name == "split" || name == "split_with_sizes") {
-      if (whole.symbolic) refuse(node.op, "writes a part of a tensor whose sizes are dynamic");
-      const int64_t dim = dimension(2);
-      int64_t start = 0;
-      for (int32_t i = 0; i < tensor.result; ++i) {
-        start += name == "split" ? integer(1) : constant_of(node.args[1]).toIntVector()[i];
-      }
-      return slice(dim, c10::IValue(start), c10::IValue(start + part.sizes[dim]), c10::IValue(int64_t{1}));
-    }
-    refuse(node.op, "a view that is written has no inverse here");
   }
 
   // -- the end

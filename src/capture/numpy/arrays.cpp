@@ -38,157 +38,15 @@ namespace magneto::capture {
 
 using guards::Source;
 
-// -- the stand-in ----------------------------------------------------------------------------------------------------
-
 namespace {
-
-void dealloc(PyObject* self) {
-  const ArrayStandIn& array = stand_in_of(self);
-  for (PyObject* part : {array.tensor, array.sample, array.maker, array.parents}) Py_XDECREF(part);
-  PyObject_Free(self);
-}
-
-/// C code looks at one, past all that refuses it first.
-void look() {
-  if (Capture* capture = Capture::current()) return capture->numpy.array_is_read();
-  PyErr_SetString(PyExc_RuntimeError, "an array's value was asked for while no capture ran");
-}
-
-PyObject* look_1(PyObject*) { return look(), nullptr; }
-PyObject* look_2(PyObject*, PyObject*) { return look(), nullptr; }
-PyObject* look_3(PyObject*, PyObject*, PyObject*) { return look(), nullptr; }
-PyObject* look_compared(PyObject*, PyObject*, int) { return look(), nullptr; }
-/// What the iterator of an array asks for.
-PyObject* look_item(PyObject* array, Py_ssize_t index) {
-  constexpr Py_ssize_t most = 64;
-  Capture* capture = Capture::current();
-  if (!capture) return look(), nullptr;
-  if (index >= PyObject_Size(stand_in_of(array).sample)) return PyErr_SetNone(PyExc_IndexError), nullptr;
-  try {
-    if (index >= most) capture->side_exit(BreakReason::OpaqueIterator, "a long array is iterated over");
-    return capture->numpy.item(array, checked(PyLong_FromSsize_t(index)).get()).release();
-  } catch (const PythonError&) {
-    return nullptr;
-  } catch (...) {
-    return capture->errors.interrupt_c_code(std::current_exception());
-  }
-}
-int look_truth(PyObject*) { return look(), -1; }
-int look_stored(PyObject*, PyObject*, PyObject*) { return look(), -1; }
-Py_ssize_t look_length(PyObject*) { return look(), -1; }
-Py_hash_t look_hash(PyObject*) { return look(), -1; }
-int look_buffer(PyObject*, Py_buffer* view, int) {
-  view->obj = nullptr;
-  return look(), -1;
-}
-
-PyTypeObject* stand_in_type() {
-  static PyNumberMethods number{
-      .nb_add = look_2,
-      .nb_subtract = look_2,
-      .nb_multiply = look_2,
-      .nb_remainder = look_2,
-      .nb_divmod = look_2,
-      .nb_power = look_3,
-      .nb_negative = look_1,
-      .nb_positive = look_1,
-      .nb_absolute = look_1,
-      .nb_bool = look_truth,
-      .nb_invert = look_1,
-      .nb_lshift = look_2,
-      .nb_rshift = look_2,
-      .nb_and = look_2,
-      .nb_xor = look_2,
-      .nb_or = look_2,
-      .nb_int = look_1,
-      .nb_float = look_1,
-      .nb_floor_divide = look_2,
-      .nb_true_divide = look_2,
-      .nb_index = look_1,
-      .nb_matrix_multiply = look_2,
-  };
-  static PySequenceMethods sequence{.sq_length = look_length, .sq_item = look_item};
-  static PyMappingMethods mapping{.mp_length = look_length, .mp_subscript = look_2, .mp_ass_subscript = look_stored};
-  static PyBufferProcs buffer{.bf_getbuffer = look_buffer};
-  static PyTypeObject type{
-      .ob_base = PyVarObject_HEAD_INIT(nullptr, 0).tp_name = "magneto._C.ArrayStandIn",
-      .tp_basicsize = sizeof(ArrayStandIn),
-      .tp_dealloc = dealloc,
-      .tp_repr = look_1,
-      .tp_as_number = &number,
-      .tp_as_sequence = &sequence,
-      .tp_as_mapping = &mapping,
-      .tp_hash = look_hash,
-      .tp_call = look_3,
-      .tp_str = look_1,
-      .tp_getattro = look_2,
-      .tp_setattro = look_stored,
-      .tp_as_buffer = &buffer,
-      .tp_flags = Py_TPFLAGS_DEFAULT,
-      .tp_doc = "Stands for an array or a number that NumPy gives at each run.",
-      .tp_richcompare = look_compared,
-      .tp_iter = look_1,
-  };
-  static const bool ready = PyType_Ready(&type) == 0;
-  if (!ready) throw PythonError{};
-  return &type;
-}
-
-/// Takes over the references.
-Ref make_stand_in(Ref tensor, Ref sample, PyObject* maker, Ref parents) {
-  auto* made = PyObject_New(ArrayStandIn, stand_in_type());
-  if (!made) throw PythonError{};
-  made->is_number = !guards::is_array(sample.get());
-  made->tensor = tensor.release();
-  made->sample = sample.release();
-  made->maker = Py_XNewRef(maker);
-  made->parents = parents.release();
-  made->exposed = false;
-  auto* object = reinterpret_cast<PyObject*>(made);
-  Capture::current()->exits.note_allocation_site(object);
-  return Ref::steal(object);
-}
 
 const at::Tensor& tensor_of(PyObject* stand_in) { return unpack_tensor(stand_in_of(stand_in).tensor); }
 
 PyObject* function_of(PyMethodDef& definition) { return PyCFunction_NewEx(&definition, nullptr, nullptr); }
 
-/// An array like the tensor would be under `numpy()`. Null: NumPy has none.
-Ref sample_like(const at::Tensor& tensor, bool writable) {
-  static constinit Imported make("magneto._numpy", "array_like");
-  const auto tuple = [&](at::IntArrayRef numbers, int64_t unit) {
-    Ref made = checked(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      PyTuple_SET_ITEM(made.get(), i, checked(PyLong_FromLongLong(numbers[i] * unit)).release());
-    }
-    return made;
-  };
-  Ref sizes = tuple(tensor.sizes(), 1), strides = tuple(tensor.strides(), static_cast<int64_t>(tensor.element_size()));
-  Ref made =
-      Ref::steal(PyObject_CallFunction(make.get(), "OOsO", sizes.get(), strides.get(),
-                                       torch::getTHPDtype(tensor.scalar_type())->name, writable ? Py_True : Py_False));
-  if (!made) PyErr_Clear();
-  return made;
-}
-
 Ref attribute(PyObject* object, const char* name) { return checked(PyObject_GetAttrString(object, name)); }
 
-bool is_writable(PyObject* array) {
-  Ref flags = attribute(array, "flags");
-  return attribute(flags.get(), "writeable").get() == Py_True;
-}
-
 }  // namespace
-
-bool is_array_stand_in(PyObject* object) { return object && Py_TYPE(object) == stand_in_type(); }
-
-ArrayStandIn& stand_in_of(PyObject* object) { return *reinterpret_cast<ArrayStandIn*>(object); }
-
-bool is_array(PyObject* object) { return object && (is_array_stand_in(object) || guards::is_array(object)); }
-
-PyObject* sample_of(PyObject* object) {
-  return is_array_stand_in(object) ? stand_in_of(object).sample : number_now(object);
-}
 
 void NumpyCapture::array_is_read() {
   c.errors.interrupt_c_code(

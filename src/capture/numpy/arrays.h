@@ -19,6 +19,11 @@ struct ArrayStandIn {
 };
 
 bool is_array_stand_in(PyObject* object);
+/// Takes over the references. `maker`: borrowed, may be null.
+Ref make_stand_in(Ref tensor, Ref sample, PyObject* maker, Ref parents);
+/// An array like the tensor would be under `numpy()`. Null: NumPy has none.
+Ref sample_like(const at::Tensor& tensor, bool writable);
+bool is_writable(PyObject* array);
 ArrayStandIn& stand_in_of(PyObject* object);
 
 /// A call of NumPy as text, and the arrays that it names a0, a1...

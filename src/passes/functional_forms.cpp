@@ -1,0 +1,227 @@
+#include "passes/functional_forms.h"
+
+#include <numeric>
+#include <string_view>
+#include <unordered_map>
+
+#include "graph/aliases.h"
+#include "graph/symbols.h"
+#include "graph/text.h"
+#include "ops/operator.h"
+#include "passes/effects.h"
+#include "passes/view_meta.h"
+
+namespace magneto::passes {
+
+using graph::AtenArg;
+using graph::TensorMeta;
+using graph::ValueId;
+
+void refuse(const c10::OperatorHandle& op, const char* why) {
+  throw Unsupported(graph::operator_text(op) + ": " + why);
+}
+
+bool is_reshape(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  return (name.name == "aten::view" && name.overload_name.empty()) || name.name == "aten::_unsafe_view" ||
+         name.name == "aten::_reshape_alias";
+}
+
+std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  auto& dispatcher = c10::Dispatcher::singleton();
+  const auto fits = [&](const c10::OperatorHandle& candidate) {
+    if (graph::effects_of(candidate).writes || graph::effects_of(candidate).aliases) return false;
+    // The same arguments without those named `out`.
+    std::vector<const c10::Argument*> left;
+    for (const c10::Argument& argument : op.schema().arguments()) {
+      if (!argument.is_out()) left.push_back(&argument);
+    }
+    const auto& right = candidate.schema().arguments();
+    if (left.size() != right.size()) return false;
+    for (size_t i = 0; i < left.size(); ++i) {
+      if (left[i]->name() != right[i].name() || *left[i]->type() != *right[i].type()) return false;
+    }
+    return true;
+  };
+  std::vector<c10::OperatorName> candidates;
+  if (name.name.ends_with('_') && !name.name.ends_with("__")) {
+    const std::string functional = name.name.substr(0, name.name.size() - 1);
+    // bernoulli_.float is the one whose overload has another name.
+    candidates.emplace_back(functional, functional == "aten::bernoulli" && name.overload_name == "float"
+                                            ? std::string("p")
+                                            : name.overload_name);
+  } else {
+    const std::string& overload = name.overload_name;
+    for (std::string other :
+         {std::string(), std::string("Tensor"),
+          overload.ends_with("_out") ? overload.substr(0, overload.size() - 4) : std::string("Scalar"),
+          std::string("default")}) {
+      candidates.emplace_back(name.name, std::move(other));
+    }
+  }
+  for (const c10::OperatorName& candidate : candidates) {
+    if (auto found = dispatcher.findSchema(candidate); found && fits(*found)) return found;
+  }
+  // By its arguments, where the overload has another name: pow_.Scalar has pow.Tensor_Scalar, normal_ has
+  // normal_functional.
+  if (!name.name.ends_with('_') || name.name.ends_with("__")) return std::nullopt;
+  const std::string functional = name.name.substr(0, name.name.size() - 1);
+  for (const std::string& other : {functional, functional + "_functional"}) {
+    for (const c10::OperatorName& candidate : overloads_of(other)) {
+      if (auto found = dispatcher.findSchema(candidate); found && fits(*found)) return found;
+    }
+  }
+  return std::nullopt;
+}
+
+// -- inverses of views ----------------------------------------------------------------------------------------------
+
+namespace {
+
+/// A written view with what its inverse asks of it.
+struct Written : WrittenView {
+  explicit Written(const WrittenView& view)
+      : WrittenView(view),
+        whole(out.graph().values[parent].meta),
+        part(out.graph().values[value].meta),
+        rank(static_cast<int64_t>(whole.sizes.size())) {}
+
+  const AtenArg& arg(size_t i) const { return node.args[i]; }
+  int64_t integer(size_t i) const { return constant_of(arg(i)).toInt(); }
+  int64_t dimension(size_t i) const {
+    const int64_t dim = integer(i);
+    return dim < 0 ? dim + rank : dim;
+  }
+  ValueId add(const c10::OperatorHandle& op, std::vector<AtenArg> args, const TensorMeta& made) const {
+    return out.add(op, std::move(args), {&made}, torch_node)[0];
+  }
+  /// `whole` as a tensor of its own.
+  TensorMeta fresh() const {
+    TensorMeta made = whole;
+    made.storage_offset = 0;
+    return dense(made);
+  }
+
+  TensorMeta whole, part;
+  int64_t rank;
+};
+
+ValueId same_elements(const Written& view) { return view.value; }
+
+ValueId reshaped(const Written& view) {
+  static const auto reshape = find_op("aten::reshape");
+  AtenArg sizes = c10::IValue(view.whole.sizes);
+  if (view.whole.symbolic) sizes = graph::SizeArg{view.whole.symbolic->sizes};
+  return view.add(reshape, {view.value, sizes}, view.fresh());
+}
+
+ValueId expanded(const Written& view) {
+  if (graph::sizes_of(view.whole) == graph::sizes_of(view.part)) return view.value;
+  refuse(view.node.op, "a view that is written has no inverse here");
+}
+
+/// order[i]: the dimension of the whole that dimension i of the view shows.
+ValueId permuted(const Written& view, const std::vector<int64_t>& order) {
+  std::vector<int64_t> inverse(order.size());
+  for (size_t i = 0; i < order.size(); ++i)
+    inverse[order[i] < 0 ? order[i] + view.rank : order[i]] = static_cast<int64_t>(i);
+  static const auto permute = find_op("aten::permute");
+  const TensorMeta& part = view.part;
+  TensorMeta made = part;
+  for (size_t i = 0; i < inverse.size(); ++i) {
+    made.sizes[i] = part.sizes[inverse[i]];
+    made.strides[i] = part.strides[inverse[i]];
+    if (!part.symbolic) continue;
+    made.symbolic->sizes[i] = part.symbolic->sizes[inverse[i]];
+    made.symbolic->strides[i] = part.symbolic->strides[inverse[i]];
+  }
+  return view.add(permute, {view.value, c10::IValue(inverse)}, made);
+}
+
+ValueId by_permutation(const Written& view) { return permuted(view, constant_of(view.arg(1)).toIntVector()); }
+
+ValueId reversed(const Written& view) {
+  std::vector<int64_t> order;
+  for (int64_t i = view.rank; i-- > 0;) order.push_back(i);
+  return permuted(view, order);
+}
+
+ValueId swapped(const Written& view) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < view.rank; ++i) order.push_back(i);
+  if (view.rank) std::swap(order[view.dimension(1)], order[view.dimension(2)]);
+  return permuted(view, order);
+}
+
+ValueId scatter_slice(const Written& view, int64_t dim, const AtenArg& start, const AtenArg& end, const AtenArg& step) {
+  static const auto scatter = find_op("aten::slice_scatter");
+  return view.add(scatter, {view.parent, view.value, c10::IValue(dim), start, end, step}, view.fresh());
+}
+
+ValueId sliced(const Written& view) {
+  return scatter_slice(view, view.integer(1), view.arg(2), view.arg(3), view.arg(4));
+}
+
+ValueId selected(const Written& view) {
+  static const auto scatter = find_op("aten::select_scatter");
+  return view.add(scatter, {view.parent, view.value, view.arg(1), view.arg(2)}, view.fresh());
+}
+
+ValueId unbound(const Written& view) {
+  static const auto scatter = find_op("aten::select_scatter");
+  const AtenArg place = c10::IValue(static_cast<int64_t>(view.result));
+  return view.add(scatter, {view.parent, view.value, view.arg(1), place}, view.fresh());
+}
+
+ValueId diagonal(const Written& view) {
+  static const auto scatter = find_op("aten::diagonal_scatter");
+  return view.add(scatter, {view.parent, view.value, view.arg(1), view.arg(2), view.arg(3)}, view.fresh());
+}
+
+/// A part of a split, where the parts in front of it have so many elements.
+ValueId scatter_part(const Written& view, int64_t start) {
+  const int64_t dim = view.dimension(2);
+  return scatter_slice(view, dim, c10::IValue(start), c10::IValue(start + view.part.sizes[dim]),
+                       c10::IValue(int64_t{1}));
+}
+
+void refuse_dynamic(const Written& view) {
+  if (view.whole.symbolic) refuse(view.node.op, "writes a part of a tensor whose sizes are dynamic");
+}
+
+ValueId split(const Written& view) {
+  refuse_dynamic(view);
+  return scatter_part(view, view.result * view.integer(1));
+}
+
+ValueId split_with_sizes(const Written& view) {
+  refuse_dynamic(view);
+  const std::vector<int64_t> sizes = constant_of(view.arg(1)).toIntVector();
+  return scatter_part(view, std::accumulate(sizes.begin(), sizes.begin() + view.result, int64_t{0}));
+}
+
+struct Inverse {
+  std::string_view view;
+  ValueId (*put_back)(const Written&);
+};
+
+constexpr Inverse kInverses[] = {
+#define ROW_call_inverse(op, function) {op, function},
+#include "ops/rows.def"
+};
+
+}  // namespace
+
+ValueId put_back(const WrittenView& view) {
+  static const auto* inverses = [] {
+    auto* table = new std::unordered_map<c10::OperatorName, ValueId (*)(const Written&)>;
+    for (const Inverse& row : kInverses) table->emplace(ops::parsed(row.view), row.put_back);
+    return table;
+  }();
+  const auto found = inverses->find(view.node.op.operator_name());
+  if (found == inverses->end()) refuse(view.node.op, "a view that is written has no inverse here");
+  return found->second(Written(view));
+}
+
+}  // namespace magneto::passes

@@ -1,0 +1,33 @@
+// What an operator that writes, and a view that is written, are without writes: for functionalise.cpp.
+#pragma once
+
+#include <optional>
+
+#include "passes/rewriter.h"
+
+namespace magneto::passes {
+
+/// The operator that gives what `op` writes: `add_.Tensor` has `add.Tensor`, `add.out` too.
+std::optional<c10::OperatorHandle> functional_of(const c10::OperatorHandle& op);
+
+/// A view that gives the elements in the same order other sizes, its second argument.
+bool is_reshape(const c10::OperatorHandle& op);
+
+/// A view that was written, in a graph that is made.
+struct WrittenView {
+  Rewriter& out;
+  /// The view operator as captured, and which of its results was written.
+  const graph::AtenNode& node;
+  int32_t result;
+  /// What it is a view of, and what the view became; values of the new graph.
+  graph::ValueId parent, value;
+  int32_t torch_node;
+};
+
+/// The value of what `view` is a view of, once it was written. Throws Unsupported for a view that has no inverse.
+graph::ValueId put_back(const WrittenView& view);
+
+/// Throws Unsupported, naming the operator.
+[[noreturn]] void refuse(const c10::OperatorHandle& op, const char* why);
+
+}  // namespace magneto::passes
