@@ -95,9 +95,13 @@ def test_every_variable_is_documented() -> None:
 
 
 def test_the_walks_through_the_files_lead_somewhere() -> None:
-    rows = re.findall(r"^\|[^|]*\| `(src/[^`]*)` \| `([^`]*)` \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\|[^|]*\| `(src/[^`]*)` \| `([^`]*)` \|$", (ROOT / "docs/architecture.md").read_text(), re.MULTILINE
+    )
     assert len(rows) > 30
-    missing = [(file, name) for file, name in rows if not re.search(rf"\b{re.escape(name)}\b", (ROOT / file).read_text())]
+    missing = [
+        (file, name) for file, name in rows if not re.search(rf"\b{re.escape(name)}\b", (ROOT / file).read_text())
+    ]
     assert not missing
 
 

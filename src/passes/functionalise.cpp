@@ -466,7 +466,8 @@ class Functionaliser {
     for (const ValueId at : path) before.push_back(read(at));
     std::vector<ValueId> after{now};
     for (size_t i = 0; i + 1 < path.size(); ++i) {
-      after.push_back(put_back({out_, view_node(path[i]), tensors_[path[i]].result, before[i + 1], after[i], torch_node()}));
+      after.push_back(
+          put_back({out_, view_node(path[i]), tensors_[path[i]].result, before[i + 1], after[i], torch_node()}));
     }
     ++memories_[memory].version;
     ++memories_[memory].writes;
