@@ -13,6 +13,7 @@
 #include <ATen/ops/upsample_nearest2d_meta.h>
 
 #include "fake/structured.h"
+#include "fake/windows.h"
 
 namespace magneto::fake {
 namespace {
@@ -20,122 +21,143 @@ namespace {
 namespace meta = at::meta;
 
 /// A parameter given once for all spatial dimensions.
-std::vector<int64_t> expanded(const char* name, std::vector<int64_t> parameter, size_t rank) {
+template <class List>
+List expanded(const char* name, List parameter, size_t rank) {
   if (parameter.size() == 1) parameter.resize(rank, parameter[0]);
   TORCH_CHECK(parameter.size() == rank, "expected ", name, " to be a single integer value or a list of ", rank,
-              " values to match the convolution dimensions, but got ", name, "=", at::IntArrayRef(parameter));
+              " values to match the convolution dimensions, but got ", name, "=",
+              at::ArrayRef<typename List::value_type>(parameter));
   return parameter;
 }
 
 /// convolution(input, weight, bias, stride, padding, dilation, transposed, output_padding, groups).
+template <class C>
 struct Convolution {
   const at::Tensor& input;
   const at::Tensor& weight;
   at::Tensor bias;
+  Sizes<C> input_sizes, weight_sizes;
   size_t spatial;
-  std::vector<int64_t> stride, padding, dilation, output_padding;
+  Sizes<C> stride, padding, dilation, output_padding;
   bool transposed;
-  int64_t groups;
+  Size<C> groups;
 
-  explicit Convolution(const Call& call)
+  explicit Convolution(const C& call)
       : input(call.tensor(0)),
         weight(call.tensor(1)),
         bias(call.optional_tensor(2)),
+        input_sizes(sizes_of<C>(input)),
+        weight_sizes(sizes_of<C>(weight)),
         spatial(std::max<int64_t>(weight.dim() - 2, 0)),
-        stride(expanded("stride", call.ints(3), spatial)),
-        padding(expanded("padding", call.ints(4), spatial)),
-        dilation(expanded("dilation", call.ints(5), spatial)),
-        output_padding(expanded("output_padding", call.ints(7), spatial)),
+        stride(expanded("stride", sizes_argument(call, 3), spatial)),
+        padding(expanded("padding", sizes_argument(call, 4), spatial)),
+        dilation(expanded("dilation", sizes_argument(call, 5), spatial)),
+        output_padding(expanded("output_padding", sizes_argument(call, 7), spatial)),
         transposed(call.boolean(6)),
-        groups(call.integer(8)) {}
+        groups(size_argument(call, 8)) {}
 
-  int64_t output_channels() const { return transposed ? weight.size(1) * groups : weight.size(0); }
+  Size<C> output_channels() const { return transposed ? weight_sizes[1] * groups : weight_sizes[0]; }
   void check() const;
-  at::DimVector output_sizes() const;
+  Sizes<C> output_sizes() const;
 };
 
-void Convolution::check() const {
+template <class C>
+void Convolution<C>::check() const {
+  using List = at::ArrayRef<Size<C>>;
   TORCH_CHECK(spatial > 0, "weight should have at least three dimensions");
   TORCH_CHECK(groups > 0, "expected groups to be greater than 0, but got groups=", groups);
   TORCH_CHECK(input.dim() == weight.dim(), "Expected ", weight.dim(), "-dimensional input for ", weight.dim(),
-              "-dimensional weight ", weight.sizes(), ", but got ", input.dim(), "-dimensional input of size ",
-              input.sizes(), " instead");
+              "-dimensional weight ", List(weight_sizes), ", but got ", input.dim(), "-dimensional input of size ",
+              List(input_sizes), " instead");
   for (size_t i = 0; i < spatial; ++i) {
     TORCH_CHECK(padding[i] >= 0, "negative padding is not supported");
     TORCH_CHECK(stride[i] > 0, "non-positive stride is not supported");
     TORCH_CHECK(dilation[i] > 0, "dilation should be greater than zero");
   }
-  TORCH_CHECK(weight.size(0) >= groups && weight.size(0) % groups == 0, "Given groups=", groups,
+  TORCH_CHECK(weight_sizes[0] >= groups && weight_sizes[0] % groups == 0, "Given groups=", groups,
               ", expected weight to be at least ", groups,
-              " at dimension 0 and divisible by it, but got weight of size ", weight.sizes(), " instead");
-  const int64_t channels = transposed ? weight.size(0) : weight.size(1) * groups;
-  TORCH_CHECK(input.size(1) == channels, "Given groups=", groups, ", weight of size ", weight.sizes(),
-              ", expected input", input.sizes(), " to have ", channels, " channels, but got ", input.size(1),
+              " at dimension 0 and divisible by it, but got weight of size ", List(weight_sizes), " instead");
+  const Size<C> channels = transposed ? weight_sizes[0] : weight_sizes[1] * groups;
+  TORCH_CHECK(input_sizes[1] == channels, "Given groups=", groups, ", weight of size ", List(weight_sizes),
+              ", expected input", List(input_sizes), " to have ", channels, " channels, but got ", input_sizes[1],
               " channels instead");
-  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == output_channels()), "Given weight of size ",
-              weight.sizes(), ", expected bias to be 1-dimensional with ", output_channels(),
-              " elements, but got bias of size ", bias.sizes(), " instead");
+  TORCH_CHECK(!bias.defined() || (bias.dim() == 1 && size_of<C>(bias, 0) == output_channels()), "Given weight of size ",
+              List(weight_sizes), ", expected bias to be 1-dimensional with ", output_channels(),
+              " elements, but got bias of size ", bias.sym_sizes(), " instead");
   TORCH_CHECK(input.scalar_type() == weight.scalar_type(), "Input type (", input.toString(), ") and weight type (",
               weight.toString(), ") should be the same");
   TORCH_CHECK(!bias.defined() || bias.scalar_type() == input.scalar_type(), "Input type (", input.toString(),
               ") and bias type (", bias.toString(), ") should be the same");
   if (transposed) return;
   for (size_t i = 0; i < spatial; ++i) {
-    const int64_t extent = input.size(i + 2) + 2 * padding[i];
-    const int64_t kernel = dilation[i] * (weight.size(i + 2) - 1) + 1;
+    const Size<C> extent = input_sizes[i + 2] + padding[i] * 2;
+    const Size<C> kernel = dilation[i] * (weight_sizes[i + 2] - 1) + 1;
     TORCH_CHECK(extent >= kernel, "Calculated padded input size per channel: (", extent, "). Kernel size: (", kernel,
                 "). Kernel size can't be greater than actual input size");
   }
 }
 
-at::DimVector Convolution::output_sizes() const {
-  at::DimVector sizes{input.size(0), output_channels()};
+template <class C>
+Sizes<C> Convolution<C>::output_sizes() const {
+  Sizes<C> sizes{input_sizes[0], output_channels()};
   for (size_t i = 0; i < spatial; ++i) {
-    const int64_t kernel = dilation[i] * (weight.size(i + 2) - 1) + 1;
-    sizes.push_back(transposed ? (input.size(i + 2) - 1) * stride[i] - 2 * padding[i] + kernel + output_padding[i]
-                               : (input.size(i + 2) + 2 * padding[i] - kernel) / stride[i] + 1);
+    const Size<C>&size = input_sizes[i + 2], &kernel = weight_sizes[i + 2];
+    sizes.push_back(transposed
+                        ? (size - 1) * stride[i] - padding[i] * 2 + dilation[i] * (kernel - 1) + output_padding[i] + 1
+                        : windows<Size<C>>(size, kernel, stride[i], padding[i], dilation[i]));
   }
   return sizes;
 }
 
-bool convolution(Call& call) {
-  const Convolution convolution(call);
+/// The format of the result; nothing where that depends on more.
+std::optional<at::MemoryFormat> format_of(const Convolution<Call>& convolution) {
   const at::Tensor &input = convolution.input, &weight = convolution.weight;
-  if (!input.device().is_cpu() || !weight.device().is_cpu()) return false;
-  if (!(class_of(input.scalar_type()) & kFloats) || input.numel() == 0 || weight.numel() == 0) return false;
-  convolution.check();
-  const at::DimVector sizes = convolution.output_sizes();
-  for (size_t i = 2; i < sizes.size(); ++i) {
-    if (sizes[i] <= 0) return false;
-  }
-  at::MemoryFormat format = at::MemoryFormat::Contiguous;
+  const at::MemoryFormat contiguous = at::MemoryFormat::Contiguous;
   if (convolution.spatial == 1) {
     // The input is made contiguous; a weight that looks channels-last as an image would still steer the kernel.
-    if (!weight.is_contiguous()) return false;
-  } else if (input.suggest_memory_format() != format || weight.suggest_memory_format() != format) {
-    // oneDNN's kernels keep channels-last, and so does the plain two-dimensional one; the others differ.
-    const bool plain = convolution.groups == 1 && convolution.dilation == std::vector<int64_t>{1, 1};
-    const bool onednn = input.scalar_type() == c10::ScalarType::Float && at::globalContext().userEnabledMkldnn();
-    if (convolution.spatial != 2 || convolution.transposed || !(onednn || plain)) return false;
-    format = at::MemoryFormat::ChannelsLast;
+    return weight.is_contiguous() ? std::optional(contiguous) : std::nullopt;
   }
-  call.result(call.empty(sizes, strides_in_format(sizes, format), input.scalar_type(), input.device()));
-  return true;
+  if (input.suggest_memory_format() == contiguous && weight.suggest_memory_format() == contiguous) return contiguous;
+  // oneDNN's kernels keep channels-last, and so does the plain two-dimensional one; the others differ.
+  const bool plain = convolution.groups == 1 && convolution.dilation == at::DimVector{1, 1};
+  const bool onednn = input.scalar_type() == c10::ScalarType::Float && at::globalContext().userEnabledMkldnn();
+  if (convolution.spatial != 2 || convolution.transposed || !(onednn || plain)) return std::nullopt;
+  return at::MemoryFormat::ChannelsLast;
 }
 
-bool adaptive_avg_pool2d(Call& call) {
+template <class C>
+bool convolution(C& call) {
+  const Convolution<C> convolution(call);
+  const at::Tensor &input = convolution.input, &weight = convolution.weight;
+  if constexpr (kPlain<C>) {
+    if (!input.device().is_cpu() || !weight.device().is_cpu()) return false;
+    if (!(class_of(input.scalar_type()) & kFloats) || input.numel() == 0 || weight.numel() == 0) return false;
+  }
+  convolution.check();
+  const auto sizes = convolution.output_sizes();
+  for (size_t i = 2; i < sizes.size(); ++i) {
+    if (sizes[i] < 1) return false;
+  }
+  std::optional<at::MemoryFormat> format;
+  if constexpr (kPlain<C>) {
+    format = format_of(convolution);
+    if (!format) return false;
+  }
+  return add(call, sizes, input.scalar_type(), input.device(),
+             [&](const at::DimVector& now) { return strides_in_format(now, *format); });
+}
+
+template <class C>
+bool adaptive_avg_pool2d(C& call) {
   const at::Tensor& self = call.tensor(0);
-  const std::vector<int64_t> output = call.ints(1);
+  const auto output = sizes_argument(call, 1);
   TORCH_CHECK(output.size() == 2, "adaptive_avg_pool2d: output_size must be 2");
   TORCH_CHECK(self.dim() == 3 || self.dim() == 4, "adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got ",
-              self.sizes());
-  if (self.numel() == 0) return false;
-  at::DimVector sizes(self.sizes());
-  sizes[self.dim() - 2] = output[0];
-  sizes[self.dim() - 1] = output[1];
-  call.result(
-      call.empty(sizes, strides_in_format(sizes, self.suggest_memory_format()), self.scalar_type(), self.device()));
-  return true;
+              self.sym_sizes());
+  if (kPlain<C> && self.numel() == 0) return false;
+  const auto sizes = resized_as_told(call);
+  return sizes && add(call, *sizes, self.scalar_type(), self.device(),
+                      [&](const at::DimVector& now) { return strides_in_format(now, self.suggest_memory_format()); });
 }
 
 constexpr RuleRow rows[] = {
@@ -143,8 +165,14 @@ constexpr RuleRow rows[] = {
 #include "ops/rows.def"
 };
 
+constexpr SymbolicRow symbolic_rows[] = {
+#define ROW_symbolic_convolution(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+};
+
 }  // namespace
 
 std::span<const RuleRow> convolution_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_convolution_rules() { return symbolic_rows; }
 
 }  // namespace magneto::fake

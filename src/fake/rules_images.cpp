@@ -1,183 +1,204 @@
-// Operators on images and volumes other than convolutions: sampling, patches, shuffled channels, pools of volumes. The
-// layouts are those of the CPU's kernels; what these refuse, and other devices, the rules decline.
-#include <ATen/native/Pool.h>
-
-#include <array>
-
-#include "fake/elementwise.h"
+// Operators on images, sounds and volumes other than convolutions: sampling, patches, shuffled channels, pools. The
+// layouts are those of the CPU's kernels; what these refuse, and other devices, the rules decline. Rules for numbers
+// and sizes (shape_rules.h); behind them, those of sizes alone, of operators whose other rule is PyTorch's.
+#include "fake/symbolic_rules.h"
+#include "fake/windows.h"
 
 namespace magneto::fake {
 namespace {
+
+using c10::SymInt;
 
 bool is_plain(const at::Tensor& tensor, DtypeSet dtypes = kFloats) {
   return tensor.is_cpu() && (class_of(tensor.scalar_type()) & dtypes) && tensor.numel() > 0;
 }
 
-at::Tensor contiguous(const Call& call, at::IntArrayRef sizes, const at::Tensor& like) {
-  return call.empty(sizes, like.scalar_type(), like.device());
+template <class C>
+bool add_contiguous(C& call, const Sizes<C>& sizes, const at::Tensor& like) {
+  return add(call, sizes, like.scalar_type(), like.device());
 }
 
-/// grid_sampler_2d, _3d: (input, grid, interpolation, padding, align_corners). Of volumes there is no bicubic one.
-template <int64_t spatial>
-bool grid_sampler(Call& call) {
+/// What the CPU's kernels take. Of volumes there is no bicubic one.
+bool samples(const at::Tensor& input, const at::Tensor& grid, int64_t spatial, int64_t interpolation) {
+  return input.dim() == spatial + 2 && grid.dim() == spatial + 2 && grid.size(-1) == spatial &&
+         input.size(0) == grid.size(0) && (spatial != 3 || interpolation != 2);
+}
+
+/// grid_sampler_2d, _3d: (input, grid, interpolation, padding, align_corners): as many places as the grid has.
+template <int64_t spatial, class C>
+bool grid_sampler(C& call) {
   const at::Tensor &input = call.tensor(0), &grid = call.tensor(1);
-  if (!is_plain(input, kSingles | kHalves) || !is_plain(grid) || input.scalar_type() != grid.scalar_type())
-    return false;
-  if (input.dim() != spatial + 2 || grid.dim() != spatial + 2 || input.size(0) != grid.size(0)) return false;
-  if (grid.size(-1) != spatial || (spatial == 3 && call.integer(2) == 2)) return false;
-  at::DimVector sizes{input.size(0), input.size(1)};
-  for (int64_t i = 1; i <= spatial; ++i) sizes.push_back(grid.size(i));
-  call.result(contiguous(call, sizes, input));
-  return true;
+  if constexpr (kPlain<C>) {
+    if (!is_plain(input, kSingles | kHalves) || !is_plain(grid) || input.scalar_type() != grid.scalar_type()) {
+      return false;
+    }
+    if (!samples(input, grid, spatial, call.integer(2))) return false;
+  }
+  auto sizes = sizes_of<C>(input);
+  const auto places = sizes_of<C>(grid);
+  if (places.size() != sizes.size() || places[0] != sizes[0]) return false;
+  for (size_t i = 2; i < sizes.size(); ++i) sizes[i] = places[i - 1];
+  return add_contiguous(call, sizes, input);
 }
 
 /// (grad, input, grid, interpolation, padding, align_corners, output_mask): gradients of input, if wanted, and of grid.
-template <int64_t spatial>
-bool grid_sampler_backward(Call& call) {
+template <int64_t spatial, class C>
+bool grid_sampler_backward(C& call) {
   const at::Tensor &grad = call.tensor(0), &input = call.tensor(1), &grid = call.tensor(2);
-  if (!is_plain(grad, kSingles) || !is_plain(input, kSingles) || !is_plain(grid, kSingles)) return false;
-  if (input.dim() != spatial + 2 || grid.dim() != spatial + 2 || grad.dim() != spatial + 2) return false;
-  if (input.size(0) != grid.size(0) || grid.size(-1) != spatial || (spatial == 3 && call.integer(3) == 2)) return false;
-  if (!call.arg(6).toBoolList().get(0)) return false;
-  call.result(call.empty(input.sizes(), like_layout(input, at::MemoryFormat::Contiguous).strides, input.scalar_type(),
-                         input.device()));
-  call.result(call.empty(grid.sizes(), like_layout(grid, at::MemoryFormat::Contiguous).strides, grid.scalar_type(),
-                         grid.device()));
-  return true;
+  if constexpr (kPlain<C>) {
+    if (!is_plain(grad, kSingles) || !is_plain(input, kSingles) || !is_plain(grid, kSingles)) return false;
+    if (grad.dim() != spatial + 2 || !samples(input, grid, spatial, call.integer(3))) return false;
+    if (!call.arg(6).toBoolList().get(0)) return false;
+  }
+  return add_like(call, input, input.scalar_type(), input.device(), at::MemoryFormat::Contiguous) &&
+         add_like(call, grid, grid.scalar_type(), grid.device(), at::MemoryFormat::Contiguous);
 }
 
 /// Pairs of numbers that say how patches lie.
+template <class C>
 struct Patches {
-  std::vector<int64_t> kernel, dilation, padding, stride;
-  Patches(const Call& call, size_t first)
-      : kernel(call.ints(first)),
-        dilation(call.ints(first + 1)),
-        padding(call.ints(first + 2)),
-        stride(call.ints(first + 3)) {}
+  Sizes<C> kernel, dilation, padding, stride;
+  Patches(const C& call, size_t first)
+      : kernel(sizes_argument(call, first)),
+        dilation(sizes_argument(call, first + 1)),
+        padding(sizes_argument(call, first + 2)),
+        stride(sizes_argument(call, first + 3)) {}
 
   bool are_usual() const {
-    const auto all_from = [](const std::vector<int64_t>& pair, int64_t least) {
+    const auto all_from = [](const Sizes<C>& pair, int64_t least) {
       return pair.size() == 2 && pair[0] >= least && pair[1] >= least;
     };
     return all_from(kernel, 1) && all_from(dilation, 1) && all_from(padding, 0) && all_from(stride, 1);
   }
-  /// How many there are along a side of that extent.
-  int64_t count(int64_t extent, int side) const {
-    const int64_t covered = extent + 2 * padding[side] - dilation[side] * (kernel[side] - 1) - 1;
-    return covered < 0 ? 0 : covered / stride[side] + 1;
+  Size<C> area() const { return kernel[0] * kernel[1]; }
+  /// How many there are in an image of these sizes, its last two; less than one: none.
+  Size<C> count(const Sizes<C>& sizes) const {
+    Size<C> count = 1;
+    for (size_t i = 0; i < 2; ++i) {
+      const Size<C> along =
+          windows<Size<C>>(sizes[sizes.size() - 2 + i], kernel[i], stride[i], padding[i], dilation[i]);
+      if (along < 1) return 0;
+      count = count * along;
+    }
+    return count;
   }
 };
 
-/// im2col(self, kernel_size, dilation, padding, stride).
-bool im2col(Call& call) {
+/// im2col(self, kernel_size, dilation, padding, stride): a column for each place of the window.
+template <class C>
+bool im2col(C& call) {
   const at::Tensor& self = call.tensor(0);
-  const Patches patches(call, 1);
-  if (!is_plain(self, kFloats | kBools | kComplexes) || (self.dim() != 3 && self.dim() != 4) || !patches.are_usual()) {
-    return false;
-  }
-  const int64_t rows = patches.count(self.size(-2), 0), columns = patches.count(self.size(-1), 1);
-  if (rows < 1 || columns < 1) return false;
-  at::DimVector sizes{self.size(-3) * patches.kernel[0] * patches.kernel[1], rows * columns};
-  if (self.dim() == 4) sizes.insert(sizes.begin(), self.size(0));
-  call.result(contiguous(call, sizes, self));
-  return true;
+  const Patches<C> patches(call, 1);
+  if (self.dim() != 3 && self.dim() != 4) return false;
+  if (kPlain<C> && (!is_plain(self, kFloats | kBools | kComplexes) || !patches.are_usual())) return false;
+  const auto own = sizes_of<C>(self);
+  const Size<C> places = patches.count(own);
+  if (places < 1) return false;
+  Sizes<C> sizes(own.begin(), own.end() - 3);
+  sizes.push_back(own[own.size() - 3] * patches.area());
+  sizes.push_back(places);
+  return add_contiguous(call, sizes, self);
 }
 
 /// col2im(self, output_size, kernel_size, dilation, padding, stride).
-bool col2im(Call& call) {
+template <class C>
+bool col2im(C& call) {
   const at::Tensor& self = call.tensor(0);
-  const std::vector<int64_t> output = call.ints(1);
-  const Patches patches(call, 2);
-  if (!is_plain(self, kFloats | kBools | kComplexes) || (self.dim() != 2 && self.dim() != 3)) return false;
-  if (!patches.are_usual() || output.size() != 2 || output[0] < 1 || output[1] < 1) return false;
-  const int64_t area = patches.kernel[0] * patches.kernel[1];
-  if (self.size(-2) % area != 0) return false;
-  if (self.size(-1) != patches.count(output[0], 0) * patches.count(output[1], 1)) return false;
-  at::DimVector sizes{self.size(-2) / area, output[0], output[1]};
-  if (self.dim() == 3) sizes.insert(sizes.begin(), self.size(0));
-  call.result(contiguous(call, sizes, self));
-  return true;
+  const auto output = sizes_argument(call, 1);
+  const Patches<C> patches(call, 2);
+  if ((self.dim() != 2 && self.dim() != 3) || output.size() != 2) return false;
+  const auto own = sizes_of<C>(self);
+  if constexpr (kPlain<C>) {
+    if (!is_plain(self, kFloats | kBools | kComplexes) || !patches.are_usual()) return false;
+    if (output[0] < 1 || output[1] < 1 || own.back() != patches.count(output)) return false;
+  }
+  const Size<C>& rows = own[own.size() - 2];
+  if (rows % patches.area() != 0) return false;
+  Sizes<C> sizes(own.begin(), own.end() - 2);
+  sizes.push_back(rows / patches.area());
+  sizes.append(output.begin(), output.end());
+  return add_contiguous(call, sizes, self);
 }
 
-/// pixel_shuffle, pixel_unshuffle: (self, factor).
-template <bool up>
-bool pixel_shuffle(Call& call) {
+/// pixel_shuffle, pixel_unshuffle: (self, factor): channels to pixels, and back.
+template <bool up, class C>
+bool pixel_shuffle(C& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t factor = call.integer(1);
-  if (!is_plain(self, kAll) || self.dim() < 3 || factor < 1) return false;
-  at::DimVector sizes(self.sizes());
-  int64_t &channels = sizes[sizes.size() - 3], &height = sizes[sizes.size() - 2], &width = sizes.back();
+  if (self.dim() < 3 || factor < 1 || (kPlain<C> && !is_plain(self, kAll))) return false;
+  auto sizes = sizes_of<C>(self);
+  Size<C>&channels = sizes[sizes.size() - 3], &height = sizes[sizes.size() - 2], &width = sizes.back();
   if (up) {
     if (channels % (factor * factor) != 0) return false;
-    channels /= factor * factor;
-    height *= factor;
-    width *= factor;
+    channels = channels / (factor * factor);
+    height = height * factor;
+    width = width * factor;
   } else {
     if (height % factor != 0 || width % factor != 0) return false;
-    channels *= factor * factor;
-    height /= factor;
-    width /= factor;
+    channels = channels * (factor * factor);
+    height = height / factor;
+    width = width / factor;
   }
-  const bool last = self.dim() == 4 && self.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
-  const at::DimVector strides = last ? strides_in_format(sizes, at::MemoryFormat::ChannelsLast)
-                                     : strides_in_format(sizes, at::MemoryFormat::Contiguous);
-  call.result(call.empty(sizes, strides, self.scalar_type(), self.device()));
-  return true;
+  return add(call, sizes, self.scalar_type(), self.device(), [&](const at::DimVector& now) {
+    const bool last = self.dim() == 4 && self.suggest_memory_format() == at::MemoryFormat::ChannelsLast;
+    return strides_in_format(now, last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous);
+  });
 }
 
 /// channel_shuffle(self, groups).
-bool channel_shuffle(Call& call) {
+template <class C>
+bool channel_shuffle(C& call) {
   const at::Tensor& self = call.tensor(0);
-  const int64_t groups = call.integer(1);
-  if (!is_plain(self, kFloats) || self.dim() < 3 || groups < 2 || self.size(1) % groups != 0) return false;
-  if (self.dim() > 4 || !self.is_contiguous()) return false;
-  call.result(contiguous(call, self.sizes(), self));
-  return true;
+  if constexpr (kPlain<C>) {
+    const int64_t groups = call.integer(1);
+    if (!is_plain(self, kFloats) || self.dim() < 3 || groups < 2 || self.size(1) % groups != 0) return false;
+    if (self.dim() > 4 || !self.is_contiguous()) return false;
+  }
+  return add_contiguous(call, sizes_of<C>(self), self);
 }
 
-/// A parameter of a pool of volumes: one number, or three; none given: as `otherwise` says.
-std::array<int64_t, 3> three(const std::vector<int64_t>& given, std::array<int64_t, 3> otherwise) {
-  if (given.empty()) return otherwise;
-  if (given.size() == 1) return {given[0], given[0], given[0]};
-  return {given[0], given[1], given[2]};
-}
-
-/// max_pool3d_with_indices(self, kernel_size, stride=[], padding=0, dilation=1, ceil_mode=False).
-bool max_pool3d(Call& call) {
+/// Each parameter of a pool of volumes is one number, or three; the stride may be missing.
+bool is_usual_pool3d(const Call& call) {
   const at::Tensor& self = call.tensor(0);
   for (size_t i = 1; i <= 4; ++i) {
     const size_t count = call.ints(i).size();
     if (count != 1 && count != 3 && !(i == 2 && count == 0)) return false;
   }
   if (!is_plain(self) || (self.dim() != 4 && self.dim() != 5) || !self.is_contiguous()) return false;
-  const auto kernel = three(call.ints(1), {}), stride = three(call.ints(2), kernel), padding = three(call.ints(3), {}),
-             dilation = three(call.ints(4), {});
-  at::DimVector sizes(self.sizes());
-  for (int i = 0; i < 3; ++i) {
-    if (kernel[i] < 1 || stride[i] < 1 || dilation[i] < 1 || padding[i] < 0 || padding[i] > kernel[i] / 2) return false;
-    int64_t& size = sizes[sizes.size() - 3 + i];
-    size = at::native::pooling_output_shape(size, kernel[i], padding[i], stride[i], dilation[i], call.boolean(5));
-    if (size < 1) return false;
+  const std::vector<int64_t> kernel = call.ints(1), stride = call.ints(2), padding = call.ints(3),
+                             dilation = call.ints(4);
+  for (size_t i = 0; i < 3; ++i) {
+    const int64_t edge = at_or_last(padding, i);
+    if (at_or_last(kernel, i) < 1 || (!stride.empty() && at_or_last(stride, i) < 1)) return false;
+    if (at_or_last(dilation, i) < 1 || edge < 0 || edge > at_or_last(kernel, i) / 2) return false;
   }
-  call.result(contiguous(call, sizes, self));
-  call.result(call.empty(sizes, c10::ScalarType::Long, self.device()));
   return true;
 }
 
-/// _adaptive_avg_pool3d(self, output_size).
-bool adaptive_avg_pool3d(Call& call) {
+/// max_pool3d_with_indices(self, kernel_size, stride=[], padding=0, dilation=1, ceil_mode=False).
+template <class C>
+bool max_pool3d(C& call) {
   const at::Tensor& self = call.tensor(0);
-  const std::vector<int64_t> output = call.ints(1);
-  if (!is_plain(self) || (self.dim() != 4 && self.dim() != 5) || output.size() != 3 || !self.is_contiguous()) {
-    return false;
+  if constexpr (kPlain<C>) {
+    if (!is_usual_pool3d(call)) return false;
   }
-  at::DimVector sizes(self.sizes());
-  for (int i = 0; i < 3; ++i) {
-    if (output[i] < 1) return false;
-    sizes[sizes.size() - 3 + i] = output[i];
+  const auto sizes = pooled<3, 4, 5>(call);
+  return sizes && add_contiguous(call, *sizes, self) && add(call, *sizes, c10::ScalarType::Long, self.device());
+}
+
+/// _adaptive_avg_pool3d(self, output_size).
+template <class C>
+bool adaptive_avg_pool3d(C& call) {
+  const at::Tensor& self = call.tensor(0);
+  if constexpr (kPlain<C>) {
+    const std::vector<int64_t> output = call.ints(1);
+    if (!is_plain(self) || (self.dim() != 4 && self.dim() != 5) || output.size() != 3 || !self.is_contiguous()) {
+      return false;
+    }
+    if (std::any_of(output.begin(), output.end(), [](int64_t size) { return size < 1; })) return false;
   }
-  call.result(contiguous(call, sizes, self));
-  return true;
+  const auto sizes = resized_as_told(call);
+  return sizes && add_contiguous(call, *sizes, self);
 }
 
 /// max_unpool2d(self, indices, output_size).
@@ -193,8 +214,56 @@ bool max_unpool2d(Call& call) {
     if (output[i] < 1) return false;
     sizes[dims - spatial + i] = output[i];
   }
-  call.result(contiguous(call, sizes, self));
-  return true;
+  return add_contiguous(call, sizes, self);
+}
+
+// Of sizes alone.
+
+template <size_t rank, int dilation_arg, size_t ceil_arg>
+bool pool(SymbolicCall& call) {
+  const auto sizes = pooled<rank, dilation_arg, ceil_arg>(call);
+  return sizes && all_results(call, *sizes);
+}
+
+/// (input, output_size, ...): the last dimensions are as told.
+bool resized(SymbolicCall& call) {
+  const auto sizes = resized_as_told(call);
+  return sizes && all_results(call, *sizes);
+}
+
+/// (self, pad): two numbers for each of the last dimensions, the last one first.
+bool edge_pad(SymbolicCall& call) {
+  SymSizes sizes = call.sizes(0);
+  const SymSizes pad = call.symints(1);
+  for (size_t i = 0; i < pad.size() / 2; ++i) {
+    SymInt& size = sizes[sizes.size() - 1 - i];
+    // Whether it grows says how the result is laid out.
+    (void)(pad[2 * i] > 0);
+    (void)(pad[2 * i + 1] > 0);
+    size = size + pad[2 * i] + pad[2 * i + 1];
+    if (size < 1) return false;
+  }
+  return all_results(call, sizes);
+}
+
+/// (theta, size, align_corners): a place in the image for each pixel of one of that size.
+bool affine_grid(SymbolicCall& call) {
+  const SymSizes theta = call.sizes(0), size = call.symints(1);
+  const auto rank = static_cast<int64_t>(size.size()) - 2;
+  if (rank < 2 || !same_sizes(theta, {size[0], rank, rank + 1})) return false;
+  SymSizes sizes = size;
+  sizes.erase(sizes.begin() + 1);
+  sizes.push_back(rank);
+  return all_results(call, sizes);
+}
+
+/// (self, k, dims): turned an odd number of times, two dimensions change places.
+bool rot90(SymbolicCall& call) {
+  SymSizes sizes = call.sizes(0);
+  const std::vector<int64_t> dims = call.integers(2);
+  if (dims.size() != 2) return false;
+  if (call.integer(1) % 2 != 0) std::swap(sizes[wrapped(dims[0], sizes)], sizes[wrapped(dims[1], sizes)]);
+  return all_results(call, sizes);
 }
 
 constexpr RuleRow rows[] = {
@@ -202,8 +271,14 @@ constexpr RuleRow rows[] = {
 #include "ops/rows.def"
 };
 
+constexpr SymbolicRow symbolic_rows[] = {
+#define ROW_symbolic_images(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+};
+
 }  // namespace
 
 std::span<const RuleRow> images_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_images_rules() { return symbolic_rows; }
 
 }  // namespace magneto::fake

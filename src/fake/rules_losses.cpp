@@ -2,7 +2,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
 
-#include "fake/elementwise.h"
+#include "fake/shape_rules.h"
 
 namespace magneto::fake {
 namespace {
@@ -11,36 +11,46 @@ bool is_plain(const at::Tensor& tensor, DtypeSet dtypes = kFloats) {
   return tensor.is_cpu() && (class_of(tensor.scalar_type()) & dtypes);
 }
 
-bool is_reduced(const Call& call, size_t reduction) { return call.integer(reduction) != at::Reduction::None; }
+template <class C>
+bool is_reduced(const C& call, size_t reduction) {
+  return call.integer(reduction) != at::Reduction::None;
+}
 
-void add(Call& call, at::IntArrayRef sizes, const at::Tensor& like) {
-  call.result(call.empty(sizes, like.scalar_type(), like.device()));
+template <class C>
+bool add(C& call, const Sizes<C>& sizes, const at::Tensor& like) {
+  return add(call, sizes, like.scalar_type(), like.device());
+}
+
+/// A number for each, or one for all.
+template <class C>
+bool add_loss(C& call, const Sizes<C>& sizes, bool reduced) {
+  return add(call, reduced ? Sizes<C>() : sizes, call.tensor(0));
+}
+
+template <class C>
+bool are_of_one_size(const at::Tensor& a, const at::Tensor& b) {
+  return are_equal(sizes_of<C>(a), sizes_of<C>(b));
 }
 
 /// binary_cross_entropy(self, target, weight=None, reduction=Mean).
-bool binary_cross_entropy(Call& call) {
+template <class C>
+bool binary_cross_entropy(C& call) {
   const at::Tensor &self = call.tensor(0), &target = call.tensor(1), weight = call.optional_tensor(2);
-  if (!is_plain(self) || self.scalar_type() != target.scalar_type() || self.sizes() != target.sizes()) return false;
-  if (weight.defined() && (weight.scalar_type() != self.scalar_type() || weight.sizes() != self.sizes())) return false;
-  if (is_reduced(call, 3)) {
-    add(call, {}, self);
-  } else {
-    call.result(new_like(call, self, self.scalar_type(), self.device()));
+  if (kPlain<C> && (!is_plain(self) || self.scalar_type() != target.scalar_type())) return false;
+  if (!are_of_one_size<C>(self, target)) return false;
+  if (kPlain<C> && weight.defined() && (weight.scalar_type() != self.scalar_type() || weight.sizes() != self.sizes())) {
+    return false;
   }
-  return true;
+  return is_reduced(call, 3) ? add(call, {}, self) : add_like(call, self, self.scalar_type(), self.device());
 }
 
 /// huber_loss(self, target, reduction=Mean, delta=1.0).
-bool huber_loss(Call& call) {
+template <class C>
+bool huber_loss(C& call) {
   const at::Tensor &self = call.tensor(0), &target = call.tensor(1);
-  if (!is_plain(self) || self.scalar_type() != target.scalar_type() || self.sizes() != target.sizes()) return false;
-  if (call.arg(3).toDouble() <= 0) return false;
-  if (is_reduced(call, 2)) {
-    add(call, {}, self);
-  } else {
-    call.result(new_like(call, self, self.scalar_type(), self.device()));
-  }
-  return true;
+  if (kPlain<C> && (!is_plain(self) || self.scalar_type() != target.scalar_type())) return false;
+  if (!are_of_one_size<C>(self, target) || (kPlain<C> && call.arg(3).toDouble() <= 0)) return false;
+  return is_reduced(call, 2) ? add(call, {}, self) : add_like(call, self, self.scalar_type(), self.device());
 }
 
 /// soft_margin_loss(self, target, reduction=Mean).
@@ -57,21 +67,18 @@ bool soft_margin_loss(Call& call) {
 }
 
 /// multi_margin_loss(self, target, p=1, margin=1, weight=None, reduction=Mean).
-bool multi_margin_loss(Call& call) {
+template <class C>
+bool multi_margin_loss(C& call) {
   const at::Tensor &self = call.tensor(0), &target = call.tensor(1), weight = call.optional_tensor(4);
-  if (!is_plain(self, kSingles) || self.dim() != 2 || self.numel() == 0 || target.scalar_type() != c10::kLong) {
-    return false;
+  if constexpr (kPlain<C>) {
+    if (!is_plain(self, kSingles) || self.dim() != 2 || self.numel() == 0) return false;
+    if (target.scalar_type() != c10::kLong || target.dim() != 1) return false;
+    if (weight.defined() && (weight.dim() != 1 || weight.numel() != self.size(1))) return false;
+    const c10::Scalar p = call.arg(2).toScalar();
+    if (!p.equal(1) && !p.equal(2)) return false;
   }
-  if (target.dim() != 1 || target.numel() != self.size(0)) return false;
-  if (weight.defined() && (weight.dim() != 1 || weight.numel() != self.size(1))) return false;
-  const c10::Scalar p = call.arg(2).toScalar();
-  if (!p.equal(1) && !p.equal(2)) return false;
-  if (is_reduced(call, 5)) {
-    add(call, {}, self);
-  } else {
-    add(call, {self.size(0)}, self);
-  }
-  return true;
+  if (numel_of<C>(target) != size_of<C>(self, 0)) return false;
+  return add_loss(call, sizes_of<C>(target), is_reduced(call, 5));
 }
 
 /// multilabel_margin_loss_forward(self, target, reduction): the loss, and which classes are targets.
@@ -81,43 +88,41 @@ bool multilabel_margin_loss(Call& call) {
     return false;
   }
   if (target.sizes() != self.sizes()) return false;
-  if (is_reduced(call, 2)) {
-    add(call, {}, self);
-  } else {
-    add(call, {self.size(0)}, self);
-  }
-  add(call, target.sizes(), self);
-  return true;
+  return add_loss(call, {self.size(0)}, is_reduced(call, 2)) && add(call, sizes_of<Call>(target), self);
 }
 
 /// nll_loss2d_forward(self, target, weight, reduction, ignore_index): the loss, and the sum of the weights.
-bool nll_loss2d(Call& call) {
+template <class C>
+bool nll_loss2d(C& call) {
   const at::Tensor &self = call.tensor(0), &target = call.tensor(1), weight = call.optional_tensor(2);
-  if (!is_plain(self) || self.dim() != 4 || target.dim() != 3 || target.scalar_type() != c10::kLong) return false;
-  const at::DimVector sizes{self.size(0), self.size(2), self.size(3)};
-  if (target.sizes() != at::IntArrayRef(sizes) || self.numel() == 0) return false;
-  if (weight.defined() && (weight.numel() != self.size(1) || weight.scalar_type() != self.scalar_type())) return false;
-  if (is_reduced(call, 3)) {
-    add(call, {}, self);
-  } else {
-    add(call, sizes, self);
+  if (self.dim() != 4 || target.dim() != 3) return false;
+  const auto sizes = sizes_of<C>(self), places = sizes_of<C>(target);
+  if (!are_equal(places, Sizes<C>{sizes[0], sizes[2], sizes[3]})) return false;
+  if constexpr (kPlain<C>) {
+    if (!is_plain(self) || target.scalar_type() != c10::kLong || self.numel() == 0) return false;
+    if (weight.defined() && (weight.numel() != self.size(1) || weight.scalar_type() != self.scalar_type())) {
+      return false;
+    }
   }
-  add(call, {}, self);
-  return true;
+  return add_loss(call, places, is_reduced(call, 3)) && add(call, {}, self);
 }
 
-/// _cdist_forward(x1, x2, p, compute_mode).
-bool cdist(Call& call) {
+/// _cdist_forward(x1, x2, p, compute_mode): a distance for each pair of rows.
+template <class C>
+bool cdist(C& call) {
   const at::Tensor &left = call.tensor(0), &right = call.tensor(1);
-  if (!is_plain(left, kSingles) || left.scalar_type() != right.scalar_type() || !right.is_cpu()) return false;
-  if (left.dim() < 2 || right.dim() < 2 || left.size(-1) != right.size(-1) || call.arg(2).toDouble() < 0) return false;
-  if (left.numel() == 0 || right.numel() == 0) return false;
-  at::DimVector sizes =
-      at::infer_size_dimvector(left.sizes().slice(0, left.dim() - 2), right.sizes().slice(0, right.dim() - 2));
-  sizes.push_back(left.size(-2));
-  sizes.push_back(right.size(-2));
-  add(call, sizes, left);
-  return true;
+  if (left.dim() < 2 || right.dim() < 2) return false;
+  const auto a = sizes_of<C>(left), b = sizes_of<C>(right);
+  if (a.back() != b.back()) return false;
+  if constexpr (kPlain<C>) {
+    if (!is_plain(left, kSingles) || left.scalar_type() != right.scalar_type() || !right.is_cpu()) return false;
+    if (call.arg(2).toDouble() < 0 || left.numel() == 0 || right.numel() == 0) return false;
+  }
+  using List = at::ArrayRef<Size<C>>;
+  auto sizes = broadcast(List(a).slice(0, a.size() - 2), List(b).slice(0, b.size() - 2));
+  sizes.push_back(a[a.size() - 2]);
+  sizes.push_back(b[b.size() - 2]);
+  return add(call, sizes, left);
 }
 
 /// _pdist_forward(self, p).
@@ -126,8 +131,7 @@ bool pdist(Call& call) {
   if (!is_plain(self, kSingles) || self.dim() != 2 || !self.is_contiguous() || call.arg(1).toDouble() < 0) return false;
   const int64_t count = self.size(0);
   if (count < 2 || self.size(1) == 0) return false;
-  add(call, {count * (count - 1) / 2}, self);
-  return true;
+  return add(call, {count * (count - 1) / 2}, self);
 }
 
 constexpr RuleRow rows[] = {
@@ -135,8 +139,14 @@ constexpr RuleRow rows[] = {
 #include "ops/rows.def"
 };
 
+constexpr SymbolicRow symbolic_rows[] = {
+#define ROW_symbolic_losses(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+};
+
 }  // namespace
 
 std::span<const RuleRow> losses_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_losses_rules() { return symbolic_rows; }
 
 }  // namespace magneto::fake

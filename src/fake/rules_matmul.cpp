@@ -6,13 +6,15 @@
 #include <ATen/ops/bmm_meta.h>
 #include <ATen/ops/mm_meta.h>
 
+#include "fake/shape_rules.h"
 #include "fake/structured.h"
 
 namespace magneto::fake {
 namespace {
 
 /// What the kernels check and the meta functions don't: tensors first..last have one dtype, and the kernel has it.
-void check_dtypes(const Call& call, size_t first, size_t last) {
+template <class C>
+void check_dtypes(const C& call, size_t first, size_t last) {
   const c10::ScalarType dtype = call.tensor(first).scalar_type();
   for (size_t i = first + 1; i <= last; ++i) {
     TORCH_CHECK(call.tensor(i).scalar_type() == dtype,
@@ -47,38 +49,44 @@ bool added_product(Call& call) {
   return true;
 }
 
+template <class C>
 void check_batches(const at::Tensor& left, const at::Tensor& right) {
   TORCH_CHECK(left.dim() == 3, "batch1 must be a 3D tensor");
   TORCH_CHECK(right.dim() == 3, "batch2 must be a 3D tensor");
-  TORCH_CHECK(right.size(0) == left.size(0) && right.size(1) == left.size(2),
-              "Expected size for first two dimensions of batch2 tensor to be: [", left.size(0), ", ", left.size(2),
-              "] but got: [", right.size(0), ", ", right.size(1), "].");
+  const auto a = sizes_of<C>(left), b = sizes_of<C>(right);
+  TORCH_CHECK(b[0] == a[0] && b[1] == a[2], "Expected size for first two dimensions of batch2 tensor to be: [", a[0],
+              ", ", a[2], "] but got: [", b[0], ", ", b[1], "].");
 }
 
 // Not the structured meta function: it expands its argument, an operator call.
-template <bool inplace>
-bool baddbmm(Call& call) {
+template <bool inplace, class C>
+bool baddbmm(C& call) {
   const at::Tensor &self = call.tensor(0), &left = call.tensor(1), &right = call.tensor(2);
-  if (exotic(call, 3)) return false;
-  const std::array<int64_t, 3> sizes{left.size(0), left.size(1), right.size(2)};
-  at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);
-  check_batches(left, right);
+  if constexpr (kPlain<C>) {
+    if (exotic(call, 3)) return false;
+  }
+  const Sizes<C> sizes{size_of<C>(left, 0), size_of<C>(left, 1), size_of<C>(right, 2)};
+  if constexpr (kPlain<C>) {
+    at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);  // throws
+  } else if (!expands(sizes_of<C>(self), sizes)) {
+    return false;
+  }
+  check_batches<C>(left, right);
   if (inplace) {
-    TORCH_CHECK(self.sizes() == at::IntArrayRef(sizes), "Bad in-place call: input tensor size ", self.sizes(),
-                " and output tensor size ", at::IntArrayRef(sizes), " should match");
-    call.result(self);
-  } else {
-    call.result(call.empty(sizes, self.scalar_type(), self.device()));
+    using List = at::ArrayRef<Size<C>>;
+    const auto own = sizes_of<C>(self);
+    TORCH_CHECK(are_equal(own, sizes), "Bad in-place call: input tensor size ", List(own), " and output tensor size ",
+                List(sizes), " should match");
   }
   check_dtypes(call, 0, 2);
-  return true;
+  return inplace ? add_self(call) : add(call, sizes, self.scalar_type(), self.device());
 }
 
 /// addbmm(self, batch1, batch2, beta, alpha): the sum of the products.
 bool addbmm(Call& call) {
   const at::Tensor &self = call.tensor(0), &left = call.tensor(1), &right = call.tensor(2);
   if (exotic(call, 3) || !self.is_cpu() || self.scalar_type() != left.scalar_type()) return false;
-  check_batches(left, right);
+  check_batches<Call>(left, right);
   const std::array<int64_t, 2> sizes{left.size(1), right.size(2)};
   at::inferExpandGeometry_dimvector(self.sizes(), self.strides(), sizes);
   call.result(call.empty(sizes, self.scalar_type(), self.device()));
@@ -97,31 +105,37 @@ bool addr(Call& call) {
   return true;
 }
 
-bool mv(Call& call) {
+template <class C>
+bool mv(C& call) {
   const at::Tensor &self = call.tensor(0), &vector = call.tensor(1);
-  if (exotic(call, 2)) return false;
+  if constexpr (kPlain<C>) {
+    if (exotic(call, 2)) return false;
+  }
   TORCH_CHECK(self.dim() == 2 && vector.dim() == 1, "vector + matrix @ vector expected, got 1, ", self.dim(), ", ",
               vector.dim());
-  TORCH_CHECK(self.size(1) == vector.size(0), "size mismatch, got input (", self.size(0), "), mat (", self.size(0), "x",
-              self.size(1), "), vec (", vector.size(0), ")");
+  const Size<C> rows = size_of<C>(self, 0), columns = size_of<C>(self, 1);
+  const Size<C> length = size_of<C>(vector, 0);
+  TORCH_CHECK(columns == length, "size mismatch, got input (", rows, "), mat (", rows, "x", columns, "), vec (", length,
+              ")");
   check_dtypes(call, 0, 1);
-  call.result(call.empty({self.size(0)}, self.scalar_type(), self.device()));
-  return true;
+  return add(call, {rows}, self.scalar_type(), self.device());
 }
 
-bool dot(Call& call) {
+template <class C>
+bool dot(C& call) {
   const at::Tensor &self = call.tensor(0), &other = call.tensor(1);
-  if (exotic(call, 2)) return false;
+  if constexpr (kPlain<C>) {
+    if (exotic(call, 2)) return false;
+  }
   TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(), "D and ", other.dim(),
               "D tensors");
   TORCH_CHECK(self.scalar_type() == other.scalar_type(), "dot : expected both vectors to have same dtype, but found ",
               self.scalar_type(), " and ", other.scalar_type());
-  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [", self.numel(), "] and src [",
-              other.numel(), "] to have the same number of elements, but got ", self.numel(), " and ", other.numel(),
-              " elements respectively");
+  const Size<C> left = numel_of<C>(self), right = numel_of<C>(other);
+  TORCH_CHECK(left == right, "inconsistent tensor size, expected tensor [", left, "] and src [", right,
+              "] to have the same number of elements, but got ", left, " and ", right, " elements respectively");
   if (!(class_of(self.scalar_type()) & (kNumbers | kComplexes))) refuse_dtype(self.scalar_type());
-  call.result(call.empty({}, self.scalar_type(), self.device()));
-  return true;
+  return add(call, {}, self.scalar_type(), self.device());
 }
 
 /// _grouped_mm(self, mat2, offs, bias, out_dtype): experts' products. Only what the CPU's fallback takes: no bias.
@@ -165,12 +179,12 @@ bool grouped_mm(Call& call) {
 }
 
 /// int8 by int8, into int32.
-bool integer_product(Call& call) {
+template <class C>
+bool integer_product(C& call) {
   const at::Tensor &a = call.tensor(0), &b = call.tensor(1);
-  if (a.dim() != 2 || b.dim() != 2 || a.size(1) != b.size(0)) return false;
+  if (a.dim() != 2 || b.dim() != 2 || size_of<C>(a, 1) != size_of<C>(b, 0)) return false;
   if (a.scalar_type() != at::kChar || b.scalar_type() != at::kChar || !a.is_cpu() || !b.is_cpu()) return false;
-  call.result(call.empty({a.size(0), b.size(1)}, at::kInt, a.device()));
-  return true;
+  return add(call, {size_of<C>(a, 0), size_of<C>(b, 1)}, at::kInt, a.device());
 }
 
 constexpr RuleRow rows[] = {
@@ -178,8 +192,14 @@ constexpr RuleRow rows[] = {
 #include "ops/rows.def"
 };
 
+constexpr SymbolicRow symbolic_rows[] = {
+#define ROW_symbolic_matmul(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+};
+
 }  // namespace
 
 std::span<const RuleRow> matmul_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_matmul_rules() { return symbolic_rows; }
 
 }  // namespace magneto::fake

@@ -6,6 +6,7 @@
 #include <ATen/ops/_softmax_backward_data_meta.h>
 #include <ATen/ops/_softmax_meta.h>
 
+#include "fake/shape_rules.h"
 #include "fake/structured.h"
 
 namespace magneto::fake {
@@ -23,43 +24,54 @@ c10::ScalarType statistics_dtype(const at::Tensor& input, const Parameters&... p
   return at::native::param_scalar_type(input, mixed);
 }
 
-bool native_layer_norm(Call& call) {
+template <class C>
+bool native_layer_norm(C& call) {
   const at::Tensor& input = call.tensor(0);
-  const std::vector<int64_t> shape = call.ints(1);
+  const auto shape = sizes_argument(call, 1);
   const at::Tensor weight = call.optional_tensor(2), bias = call.optional_tensor(3);
-  if (!covered(input)) return false;
+  if (kPlain<C> && !covered(input)) return false;
   const c10::ScalarType dtype = statistics_dtype(input, weight, bias);
-  at::native::_check_layer_norm_inputs(input, shape, weight, bias);
-  check_floats(input);
-  at::DimVector statistics(input.sizes());
-  for (size_t i = statistics.size() - shape.size(); i < statistics.size(); ++i) statistics[i] = 1;
-  call.result(call.empty(input.sizes(), input.scalar_type(), input.device()));
-  call.result(call.empty(statistics, dtype, input.device()));
-  call.result(call.empty(statistics, dtype, input.device()));
-  return true;
+  if constexpr (kPlain<C>) {
+    at::native::_check_layer_norm_inputs(input, shape, weight, bias);
+    check_floats(input);
+  }
+  const auto sizes = sizes_of<C>(input);
+  if (shape.size() > sizes.size()) return false;
+  auto statistics = sizes;
+  for (size_t i = 0; i < shape.size(); ++i) {
+    const size_t dim = sizes.size() - shape.size() + i;
+    if (sizes[dim] != shape[i]) return false;
+    statistics[dim] = 1;
+  }
+  return add(call, sizes, input.scalar_type(), input.device()) && add(call, statistics, dtype, input.device()) &&
+         add(call, statistics, dtype, input.device());
 }
 
-bool native_group_norm(Call& call) {
+/// (input, weight, bias, N, C, HxW, group, eps).
+template <class C>
+bool native_group_norm(C& call) {
   const at::Tensor& input = call.tensor(0);
   const at::Tensor weight = call.optional_tensor(1), bias = call.optional_tensor(2);
-  const int64_t batch = call.integer(3), channels = call.integer(4), groups = call.integer(6);
-  if (!covered(input)) return false;
+  const Size<C> batch = size_argument(call, 3), groups = size_argument(call, 6);
+  at::MemoryFormat format = at::MemoryFormat::Contiguous;
+  if (kPlain<C> && !covered(input)) return false;
   const c10::ScalarType dtype = statistics_dtype(input, weight, bias);
-  TORCH_CHECK(groups > 0 && channels % groups == 0, "Expected number of channels in input to be divisible by ",
-              "num_groups, but got input of shape ", input.sizes(), " and num_groups=", groups);
-  for (const at::Tensor* parameter : {&weight, &bias}) {
-    TORCH_CHECK(
-        !parameter->defined() || (parameter->dim() == 1 && parameter->numel() == channels),
-        "Expected weight and bias to be vectors of size equal to the number of channels in input, but got shape ",
-        parameter->sizes(), " and input of shape ", input.sizes());
+  if constexpr (kPlain<C>) {
+    const int64_t channels = call.integer(4);
+    TORCH_CHECK(groups > 0 && channels % groups == 0, "Expected number of channels in input to be divisible by ",
+                "num_groups, but got input of shape ", input.sizes(), " and num_groups=", groups);
+    for (const at::Tensor* parameter : {&weight, &bias}) {
+      TORCH_CHECK(
+          !parameter->defined() || (parameter->dim() == 1 && parameter->numel() == channels),
+          "Expected weight and bias to be vectors of size equal to the number of channels in input, but got shape ",
+          parameter->sizes(), " and input of shape ", input.sizes());
+    }
+    format = input.suggest_memory_format();
+    if (!input.is_contiguous(format)) return false;
+    check_floats(input);
   }
-  const at::MemoryFormat format = input.suggest_memory_format();
-  if (!input.is_contiguous(format)) return false;
-  check_floats(input);
-  call.result(new_like(call, input, input.scalar_type(), input.device(), format));
-  call.result(call.empty({batch, groups}, dtype, input.device()));
-  call.result(call.empty({batch, groups}, dtype, input.device()));
-  return true;
+  return add_like(call, input, input.scalar_type(), input.device(), format) &&
+         add(call, {batch, groups}, dtype, input.device()) && add(call, {batch, groups}, dtype, input.device());
 }
 
 struct BatchNorm {
@@ -68,30 +80,38 @@ struct BatchNorm {
   bool training;
 };
 
-/// Adds output, saved mean, saved inverse deviation.
-bool add_batch_norm(Call& call, const BatchNorm& norm) {
+/// What the rule covers, of the kernel's dtypes and layouts.
+bool is_usual(const BatchNorm& norm) {
   const at::Tensor& input = norm.input;
   if (!covered(input) || input.dim() < 2 || input.numel() == 0) return false;
   check_floats(input);
-  const c10::ScalarType dtype = statistics_dtype(input, norm.weight, norm.bias, norm.running_mean, norm.running_var);
   if (!norm.training && (!norm.running_mean.defined() || !norm.running_var.defined())) return false;
-  const int64_t channels = input.size(1);
   for (const at::Tensor* each : {&norm.weight, &norm.bias, &norm.running_mean, &norm.running_var}) {
-    if (!each->defined()) continue;
-    if (!each->is_contiguous() || each->dim() != 1 || each->numel() != channels) return false;
+    if (each->defined() && (!each->is_contiguous() || each->dim() != 1)) return false;
   }
-  const at::MemoryFormat format = input.suggest_memory_format();
-  call.result(new_like(call, input, input.scalar_type(), input.device(),
-                       input.is_contiguous() ? at::MemoryFormat::Contiguous : format));
-  const int64_t saved = norm.training ? channels : 0;
-  call.result(call.empty({saved}, dtype, input.device()));
-  call.result(call.empty({saved}, dtype, input.device()));
   return true;
 }
 
+/// Adds output, saved mean, saved inverse deviation.
+template <class C>
+bool add_batch_norm(C& call, const BatchNorm& norm) {
+  const at::Tensor& input = norm.input;
+  if (input.dim() < 2 || (kPlain<C> && !is_usual(norm))) return false;
+  const c10::ScalarType dtype = statistics_dtype(input, norm.weight, norm.bias, norm.running_mean, norm.running_var);
+  const Size<C> channels = size_of<C>(input, 1);
+  for (const at::Tensor* each : {&norm.weight, &norm.bias, &norm.running_mean, &norm.running_var}) {
+    if (each->defined() && numel_of<C>(*each) != channels) return false;
+  }
+  at::MemoryFormat format = at::MemoryFormat::Contiguous;
+  if (kPlain<C> && !input.is_contiguous()) format = input.suggest_memory_format();
+  const Sizes<C> saved{norm.training ? channels : Size<C>(0)};
+  return add_like(call, input, input.scalar_type(), input.device(), format) &&
+         add(call, saved, dtype, input.device()) && add(call, saved, dtype, input.device());
+}
+
 /// (input, weight, bias, running_mean, running_var, ...); `training`: the argument that tells, or 0 for no, 1 for yes.
-template <size_t training>
-bool batch_norm(Call& call) {
+template <size_t training, class C>
+bool batch_norm(C& call) {
   return add_batch_norm(call,
                         {call.tensor(0), call.optional_tensor(1), call.optional_tensor(2), call.optional_tensor(3),
                          call.optional_tensor(4), training > 1 ? call.boolean(training) : training == 1});
@@ -112,19 +132,19 @@ bool batch_norm_with_reserve(Call& call) {
 }
 
 /// softmax, then where(row is all -inf, 0, softmax).
-bool safe_softmax(Call& call) {
+template <class C>
+bool safe_softmax(C& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t dim = c10::maybe_wrap_dim(call.integer(1), self.dim());
   const c10::ScalarType dtype = call.is_none(2) ? self.scalar_type() : call.arg(2).toScalarType();
-  if (class_of(dtype) == kNone || class_of(self.scalar_type()) == kNone) return false;
-  check_dtype(dtype, kFloats, kNone);
-  at::DimVector row_sizes(self.sizes());
-  if (!row_sizes.empty()) row_sizes[dim] = 1;
-  const at::DimVector row_strides = c10::contiguous_strides(row_sizes), strides = c10::contiguous_strides(self.sizes());
-  const Layout layout =
-      elementwise_layout({Geometry(row_sizes, row_strides), Geometry::scalar(), Geometry(self.sizes(), strides)});
-  call.result(call.empty(layout.sizes, layout.strides, dtype, self.device()));
-  return true;
+  if (kPlain<C> && (class_of(dtype) == kNone || class_of(self.scalar_type()) == kNone)) return false;
+  if (kPlain<C>) check_dtype(dtype, kFloats, kNone);
+  return add(call, sizes_of<C>(self), dtype, self.device(), [&](const at::DimVector& sizes) {
+    at::DimVector row_sizes = sizes;
+    if (!row_sizes.empty()) row_sizes[dim] = 1;
+    const at::DimVector row_strides = c10::contiguous_strides(row_sizes), strides = c10::contiguous_strides(sizes);
+    return elementwise_layout({Geometry(row_sizes, row_strides), Geometry::scalar(), Geometry(sizes, strides)}).strides;
+  });
 }
 
 /// _weight_norm_interface(v, g, dim): the weight and its norms.
@@ -142,8 +162,14 @@ constexpr RuleRow rows[] = {
 #include "ops/rows.def"
 };
 
+constexpr SymbolicRow symbolic_rows[] = {
+#define ROW_symbolic_norm(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+};
+
 }  // namespace
 
 std::span<const RuleRow> norm_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_norm_rules() { return symbolic_rows; }
 
 }  // namespace magneto::fake

@@ -10,6 +10,7 @@
 #include <ATen/ops/isin_meta.h>
 #include <ATen/ops/pow_meta.h>
 
+#include "fake/shape_rules.h"
 #include "fake/structured.h"
 
 namespace magneto::fake {
@@ -480,19 +481,19 @@ bool log_sigmoid_forward(Call& call) {
 }
 
 /// glu: the halves along a dimension are the two operands.
-bool glu(Call& call) {
+template <class C>
+bool glu(C& call) {
   const at::Tensor& self = call.tensor(0);
   TORCH_CHECK(self.dim() > 0, "glu does not support 0-dimensional tensors");
   const int64_t dim = at::maybe_wrap_dim(call.integer(1), self.dim());
-  TORCH_CHECK(self.size(dim) % 2 == 0, "Halving dimension must be even, but dimension ", dim, " is size ",
-              self.size(dim));
-  if (!(class_of(self.scalar_type()) & kFloats)) return false;
-  at::DimVector sizes(self.sizes());
-  sizes[dim] /= 2;
-  const Geometry half(sizes, self.strides());
-  const Layout layout = elementwise_layout({half, half});
-  call.result(call.empty(layout.sizes, layout.strides, self.scalar_type(), self.device()));
-  return true;
+  auto sizes = sizes_of<C>(self);
+  TORCH_CHECK(sizes[dim] % 2 == 0, "Halving dimension must be even, but dimension ", dim, " is size ", sizes[dim]);
+  if (kPlain<C> && !(class_of(self.scalar_type()) & kFloats)) return false;
+  sizes[dim] = sizes[dim] / 2;
+  return add(call, sizes, self.scalar_type(), self.device(), [&](const at::DimVector& now) {
+    const Geometry half(now, self.strides());
+    return elementwise_layout({half, half}).strides;
+  });
 }
 
 constexpr RuleRow rows[] = {
@@ -500,8 +501,14 @@ constexpr RuleRow rows[] = {
 #include "ops/rows.def"
 };
 
+constexpr SymbolicRow symbolic_rows[] = {
+#define ROW_symbolic_pointwise(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+};
+
 }  // namespace
 
 std::span<const RuleRow> pointwise_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_pointwise_rules() { return symbolic_rows; }
 
 }  // namespace magneto::fake

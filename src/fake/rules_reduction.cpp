@@ -1,4 +1,4 @@
-// Reductions, scans and sorts.
+// Reductions, scans and sorts. Those that are not PyTorch's structured ones serve numbers and sizes (shape_rules.h).
 #include <ATen/WrapDimUtils.h>
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/ops/all_meta.h>
@@ -18,11 +18,13 @@
 #include <ATen/ops/nll_loss_forward_meta.h>
 #include <ATen/ops/norm_meta.h>
 #include <ATen/ops/prod_meta.h>
+#include <ATen/ops/result_type.h>
 #include <ATen/ops/sort_meta.h>
 #include <ATen/ops/sum_meta.h>
 #include <ATen/ops/topk_meta.h>
 #include <torch/version.h>
 
+#include "fake/shape_rules.h"
 #include "fake/structured.h"
 
 namespace magneto::fake {
@@ -30,20 +32,27 @@ namespace {
 
 namespace meta = at::meta;
 
-/// The shape after reducing `dims` (none: all of them).
-at::DimVector reduced_sizes(const at::Tensor& self, at::IntArrayRef dims, bool keepdim) {
-  const int64_t rank = self.dim();
+/// The sizes of argument 0 after reducing `dims` (none: all of them).
+template <class C>
+Sizes<C> reduced_sizes(const C& call, at::IntArrayRef dims, bool keepdim) {
+  Sizes<C> sizes = sizes_of<C>(call.tensor(0));
+  const auto rank = static_cast<int64_t>(sizes.size());
   auto mask = at::dim_list_to_bitset(dims, rank);
   if (dims.empty()) mask.set();
-  at::DimVector sizes;
-  for (int64_t i = 0; i < rank; ++i) {
-    if (!mask[i]) {
-      sizes.push_back(self.size(i));
-    } else if (keepdim) {
-      sizes.push_back(1);
+  for (int64_t dim = rank; dim-- > 0;) {
+    if (!mask[dim]) continue;
+    if (keepdim) {
+      sizes[dim] = 1;
+    } else {
+      sizes.erase(sizes.begin() + dim);
     }
   }
   return sizes;
+}
+
+template <class C>
+std::vector<int64_t> optional_dims(const C& call, size_t i) {
+  return call.is_none(i) ? std::vector<int64_t>() : dims_argument(call, i);
 }
 
 /// The dtype that sums and products of integers have.
@@ -51,110 +60,108 @@ c10::ScalarType accumulated(c10::ScalarType dtype) {
   return c10::isIntegralType(dtype, true) ? c10::ScalarType::Long : dtype;
 }
 
-bool add_number(Call& call, c10::ScalarType dtype) {
-  call.result(call.empty({}, dtype, call.tensor(0).device()));
-  return true;
+template <class C>
+bool add_number(C& call, c10::ScalarType dtype) {
+  return add(call, {}, dtype, call.tensor(0).device());
 }
 
 /// sum, prod: (self, dtype).
-bool sum_all(Call& call) {
+template <class C>
+bool sum_all(C& call) {
   const c10::ScalarType dtype = call.tensor(0).scalar_type();
-  if (class_of(dtype) == kNone) return false;
+  if (kPlain<C> && class_of(dtype) == kNone) return false;
   return add_number(call, call.is_none(1) ? accumulated(dtype) : call.arg(1).toScalarType());
 }
 
-bool mean_all(Call& call) {
+template <class C>
+bool mean_all(C& call) {
   const c10::ScalarType dtype = call.is_none(1) ? call.tensor(0).scalar_type() : call.arg(1).toScalarType();
-  if (class_of(dtype) == kNone) return false;
+  if (kPlain<C> && class_of(dtype) == kNone) return false;
   TORCH_CHECK(
-      class_of(dtype) & (kFloats | kComplexes),
+      !kPlain<C> || class_of(dtype) & (kFloats | kComplexes),
       "mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: ",
       dtype);
   return add_number(call, dtype);
 }
 
 /// max, min of all elements.
-template <bool largest>
-bool extreme_of_all(Call& call) {
+template <bool largest, class C>
+bool extreme_of_all(C& call) {
   const at::Tensor& self = call.tensor(0);
-  TORCH_CHECK(self.numel() != 0, largest ? "max" : "min",
+  TORCH_CHECK(!kPlain<C> || self.numel() != 0, largest ? "max" : "min",
               "(): Expected reduction dim to be specified for input.numel() == 0. ",
               "Specify the reduction dim with the 'dim' argument.");
   return add_number(call, self.scalar_type());
 }
 
-bool median_of_all(Call& call) {
+template <class C>
+bool median_of_all(C& call) {
   const at::Tensor& self = call.tensor(0);
-  if (self.numel() == 0) return false;
+  if (kPlain<C> && self.numel() == 0) return false;
   return add_number(call, self.scalar_type());
 }
 
 /// var, std: (self, dim, correction, keepdim). With `mean`, a second result.
-template <bool mean>
-bool variance(Call& call) {
+template <bool mean, class C>
+bool variance(C& call) {
   const at::Tensor& self = call.tensor(0);
   const c10::ScalarType dtype = self.scalar_type();
-  if (class_of(dtype) == kNone) return false;
-  TORCH_CHECK(class_of(dtype) & (kFloats | kComplexes), "std and var only support floating point and complex dtypes");
-  const std::vector<int64_t> dims = call.is_none(1) ? std::vector<int64_t>() : call.ints(1);
-  const at::DimVector sizes = reduced_sizes(self, dims, call.boolean(3));
-  if (mean && c10::isComplexType(dtype)) return false;
-  call.result(call.empty(sizes, c10::toRealValueType(dtype), self.device()));
-  if (mean) call.result(call.empty(sizes, dtype, self.device()));
-  return true;
+  if (kPlain<C> && (class_of(dtype) == kNone || (mean && c10::isComplexType(dtype)))) return false;
+  TORCH_CHECK(!kPlain<C> || class_of(dtype) & (kFloats | kComplexes),
+              "std and var only support floating point and complex dtypes");
+  const auto sizes = reduced_sizes(call, optional_dims(call, 1), call.boolean(3));
+  return add(call, sizes, c10::toRealValueType(dtype), self.device()) &&
+         (!mean || add(call, sizes, dtype, self.device()));
 }
 
-bool logsumexp(Call& call) {
+template <class C>
+bool logsumexp(C& call) {
   const at::Tensor& self = call.tensor(0);
-  const std::vector<int64_t> dims = call.ints(1);
-  if (self.numel() == 0 || dims.empty()) return false;
-  const at::DimVector sizes = reduced_sizes(self, dims, call.boolean(2));
-  call.result(call.empty(sizes, promote_to_float(self.scalar_type()), self.device()));
-  return true;
+  const std::vector<int64_t> dims = dims_argument(call, 1);
+  if (kPlain<C> && (self.numel() == 0 || dims.empty())) return false;
+  return add(call, reduced_sizes(call, dims, call.boolean(2)), promote_to_float(self.scalar_type()), self.device());
 }
 
 /// median, mode: (self, dim, keepdim) gives values and indices.
-template <size_t first = 1>
-bool values_and_indices(Call& call) {
+template <size_t first, class C>
+bool values_and_indices(C& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t dim = at::maybe_wrap_dim(call.integer(first), self.dim());
-  if (self.numel() == 0) return false;
-  const at::DimVector sizes = reduced_sizes(self, {dim}, call.boolean(first + 1));
-  call.result(call.empty(sizes, self.scalar_type(), self.device()));
-  call.result(call.empty(sizes, c10::ScalarType::Long, self.device()));
-  return true;
+  if (kPlain<C> && self.numel() == 0) return false;
+  const auto sizes = reduced_sizes(call, {dim}, call.boolean(first + 1));
+  return add(call, sizes, self.scalar_type(), self.device()) && add(call, sizes, c10::ScalarType::Long, self.device());
 }
 
 /// kthvalue(self, k, dim, keepdim).
-bool kthvalue(Call& call) {
+template <class C>
+bool kthvalue(C& call) {
   const at::Tensor& self = call.tensor(0);
   const int64_t dim = at::maybe_wrap_dim(call.integer(2), self.dim());
-  const int64_t k = call.integer(1), extent = self.dim() == 0 ? 1 : self.size(dim);
+  const Size<C> k = size_argument(call, 1), extent = self.dim() == 0 ? Size<C>(1) : size_of<C>(self, dim);
   return k >= 1 && k <= extent && values_and_indices<2>(call);
 }
 
 /// nansum(self, dim=None, keepdim=False, dtype=None).
-bool nansum(Call& call) {
+template <class C>
+bool nansum(C& call) {
   const at::Tensor& self = call.tensor(0);
   const c10::ScalarType dtype = call.is_none(3) ? accumulated(self.scalar_type()) : call.arg(3).toScalarType();
-  if (!self.is_cpu() || class_of(dtype) == kNone || c10::isComplexType(dtype)) return false;
-  const std::vector<int64_t> dims = call.is_none(1) ? std::vector<int64_t>() : call.ints(1);
-  call.result(call.empty(reduced_sizes(self, dims, call.boolean(2)), dtype, self.device()));
-  return true;
+  if (kPlain<C> && (!self.is_cpu() || class_of(dtype) == kNone || c10::isComplexType(dtype))) return false;
+  return add(call, reduced_sizes(call, optional_dims(call, 1), call.boolean(2)), dtype, self.device());
 }
 
 /// count_nonzero.dim_IntList(self, dim).
-bool count_nonzero(Call& call) {
+template <class C>
+bool count_nonzero(C& call) {
   const at::Tensor& self = call.tensor(0);
-  const std::vector<int64_t> dims = call.ints(1);
-  if (!self.is_cpu()) return false;
-  call.result(call.empty(reduced_sizes(self, dims, false), c10::ScalarType::Long, self.device()));
-  return true;
+  if (kPlain<C> && !self.is_cpu()) return false;
+  return add(call, reduced_sizes(call, dims_argument(call, 1), false), c10::ScalarType::Long, self.device());
 }
 
-bool trace(Call& call) {
+template <class C>
+bool trace(C& call) {
   const at::Tensor& self = call.tensor(0);
-  if (!self.is_cpu() || self.dim() != 2) return false;
+  if (kPlain<C> && (!self.is_cpu() || self.dim() != 2)) return false;
 #if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 13
   TORCH_CHECK_NOT_IMPLEMENTED(!c10::isReducedFloatingType(self.scalar_type()), "\"trace\" not implemented for '",
                               self.scalar_type(), "'");
@@ -163,21 +170,21 @@ bool trace(Call& call) {
 }
 
 /// cummax, cummin: (self, dim).
-bool running_extreme(Call& call) {
+template <class C>
+bool running_extreme(C& call) {
   const at::Tensor& self = call.tensor(0);
-  if (self.numel() != 0) at::maybe_wrap_dim(call.integer(1), self.dim());
-  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
-  call.result(call.empty(self.sizes(), c10::ScalarType::Long, self.device()));
-  return true;
+  if (kPlain<C> && self.numel() != 0) at::maybe_wrap_dim(call.integer(1), self.dim());
+  const auto sizes = sizes_of<C>(self);
+  return add(call, sizes, self.scalar_type(), self.device()) && add(call, sizes, c10::ScalarType::Long, self.device());
 }
 
 /// logcumsumexp(self, dim), and the operator in it.
-bool logcumsumexp(Call& call) {
+template <class C>
+bool logcumsumexp(C& call) {
   const at::Tensor& self = call.tensor(0);
   at::maybe_wrap_dim(call.integer(1), self.dim());
-  if (!self.is_cpu()) return false;
-  call.result(call.empty(self.sizes(), self.scalar_type(), self.device()));
-  return true;
+  if (kPlain<C> && !self.is_cpu()) return false;
+  return add(call, sizes_of<C>(self), self.scalar_type(), self.device());
 }
 
 bool cumsum_(Call& call) {
@@ -187,26 +194,20 @@ bool cumsum_(Call& call) {
 }
 
 /// sort(self, dim, descending), which is sort.stable without the argument.
-bool sort(Call& call) {
+template <class C>
+bool sort(C& call) {
   const at::Tensor& self = call.tensor(0);
   at::maybe_wrap_dim(call.integer(1), self.dim());
-  call.result(new_like(call, self, self.scalar_type(), self.device()));
-  call.result(new_like(call, self, c10::ScalarType::Long, self.device()));
-  return true;
+  return add_like(call, self, self.scalar_type(), self.device()) &&
+         add_like(call, self, c10::ScalarType::Long, self.device());
 }
 
 /// mse_loss, smooth_l1_loss: (self, target, reduction, ...).
-bool loss(Call& call) {
-  Operands operands;
-  operands.add(call.tensor(0));
-  operands.add(call.tensor(1));
-  const c10::ScalarType dtype = operands.promoted();
-  if (!(class_of(dtype) & kFloats)) return false;
-  const Layout layout = operands.layout(dtype);
-  const bool reduced = call.integer(2) != at::Reduction::None;
-  call.result(reduced ? call.empty({}, dtype, operands.device())
-                      : call.empty(layout.sizes, layout.strides, dtype, operands.device()));
-  return true;
+template <class C>
+bool loss(C& call) {
+  const c10::ScalarType dtype = at::result_type(call.tensor(0), call.tensor(1));
+  if (kPlain<C> && !(class_of(dtype) & kFloats)) return false;
+  return add_elementwise(call, {0, 1}, dtype, call.integer(2) != at::Reduction::None);
 }
 
 constexpr RuleRow rows[] = {
@@ -214,8 +215,14 @@ constexpr RuleRow rows[] = {
 #include "ops/rows.def"
 };
 
+constexpr SymbolicRow symbolic_rows[] = {
+#define ROW_symbolic_reduction(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+};
+
 }  // namespace
 
 std::span<const RuleRow> reduction_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_reduction_rules() { return symbolic_rows; }
 
 }  // namespace magneto::fake

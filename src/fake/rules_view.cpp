@@ -8,35 +8,13 @@
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/native/Resize.h>
 
-#include "fake/elementwise.h"
 #include "fake/fake_impl.h"
-#include "fake/symbolic.h"
+#include "fake/shape_rules.h"
 
 namespace magneto::fake {
 namespace {
 
 using c10::SymInt;
-
-template <class C>
-constexpr bool kPlain = std::is_same_v<C, Call>;
-template <class C>
-using Size = std::conditional_t<kPlain<C>, int64_t, SymInt>;
-template <class C>
-using Sizes = std::conditional_t<kPlain<C>, at::DimVector, SymSizes>;
-
-// Arguments, and the few things that are said of numbers in one way and of expressions in another.
-
-int64_t size_argument(const Call& call, size_t i) { return call.integer(i); }
-SymInt size_argument(const SymbolicCall& call, size_t i) { return call.symint(i); }
-
-at::DimVector sizes_argument(const Call& call, size_t i) { return at::DimVector(call.ints(i)); }
-SymSizes sizes_argument(const SymbolicCall& call, size_t i) { return call.symints(i); }
-
-std::vector<int64_t> dims_argument(const Call& call, size_t i) { return call.ints(i); }
-std::vector<int64_t> dims_argument(const SymbolicCall& call, size_t i) { return call.integers(i); }
-
-int64_t smaller(int64_t a, int64_t b) { return std::min(a, b); }
-SymInt smaller(const SymInt& a, const SymInt& b) { return a.min(b); }
 
 bool is_last(int64_t value) { return value == INT64_MAX; }
 bool is_last(const SymInt& value) { return !value.is_heap_allocated() && value.as_int_unchecked() == INT64_MAX; }
@@ -126,6 +104,11 @@ bool reshape_inplace(Call& call) {
   call.restride(self, view.sizes, view.strides, view.offset);
   call.result(self);
   return true;
+}
+
+template <Compute<SymbolicCall> compute>
+bool reshape_inplace(SymbolicCall& call) {
+  return view_of<compute>(call);
 }
 
 template <class C>
@@ -341,8 +324,10 @@ bool as_strided(const C& call, View<C>& view) {
   return is_in_place(call, base, view);
 }
 
-/// The same of the tensor itself.
-bool restrided(const SymbolicCall& call, View<SymbolicCall>& view) {
+/// The same of the tensor itself, which may leave what it covers of its memory.
+template <class C>
+bool restrided(const C& call, View<C>& view) {
+  if constexpr (kPlain<C>) return as_strided(call, view);
   return call.is_none(3) && reshape_alias(call, view);
 }
 

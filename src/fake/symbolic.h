@@ -33,6 +33,9 @@ class SymbolicCall {
   const at::Tensor& tensor(size_t i) const { return args_[i].toTensor(); }
   std::vector<at::Tensor> tensors(size_t i) const;
   SymSizes sizes(size_t i) const;
+  /// Undefined when the argument is None.
+  at::Tensor optional_tensor(size_t i) const { return args_[i].isNone() ? at::Tensor() : args_[i].toTensor(); }
+  bool boolean(size_t i) const { return args_[i].toBool(); }
   int64_t integer(size_t i) const { return args_[i].toInt(); }
   std::vector<int64_t> integers(size_t i) const { return args_[i].toIntVector(); }
   c10::SymInt symint(size_t i) const { return args_[i].toSymInt(); }
@@ -44,6 +47,8 @@ class SymbolicCall {
   const at::Tensor& result(size_t k) const { return results_[k]; }
   /// A result with memory of its own, laid out in the order that it has in this run.
   bool dense(size_t k, at::ArrayRef<c10::SymInt> sizes);
+  /// The same of the next one.
+  bool add(at::ArrayRef<c10::SymInt> sizes) { return added_ < results_.size() && dense(added_++, sizes); }
   /// A view. False: this run's geometry is another one.
   bool view(size_t k, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides, c10::SymInt offset);
 
@@ -55,6 +60,7 @@ class SymbolicCall {
   SessionState& state_;
   std::span<const c10::IValue> args_;
   std::vector<at::Tensor> results_;
+  size_t added_ = 0;
 };
 
 /// False: declined, for what it does not cover.
@@ -65,9 +71,20 @@ struct SymbolicRow {
   SymbolicRule rule;
 };
 
-/// The rows of each family. A new family: a file symbolic_<family>.cpp and a row here.
+/// The rows of each family, of rules_<family>.cpp where a rule is written once for both, else of
+/// symbolic_<family>.cpp. A new family: a row here.
 #define MAGNETO_SYMBOLIC_FAMILIES(X) \
   X(view)                            \
+  X(reduction)                       \
+  X(factory)                         \
+  X(indexing)                        \
+  X(pointwise)                       \
+  X(whole)                           \
+  X(losses)                          \
+  X(attention)                       \
+  X(convolution)                     \
+  X(norm)                            \
+  X(matmul)                          \
   X(compute)                         \
   X(images)                          \
   X(gradients)                       \

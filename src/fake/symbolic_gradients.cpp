@@ -46,12 +46,6 @@ bool convolution(SymbolicCall& call) {
   return like<1, 2>(call);
 }
 
-/// (grad, indices, num_weights, ...).
-bool embedding(SymbolicCall& call) {
-  const SymSizes grad = call.sizes(0);
-  return !grad.empty() && all_results(call, {call.symint(2), grad.back()});
-}
-
 constexpr SymbolicRow rows[] = {
 #define ROW_symbolic_gradients(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"
