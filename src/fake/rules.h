@@ -70,6 +70,7 @@ struct RuleRow {
   X(images)                      \
   X(losses)                      \
   X(random)                      \
+  X(linalg)                      \
   X(whole)
 
 #define X(family) std::span<const RuleRow> family##_rules();

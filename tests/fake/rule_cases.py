@@ -610,6 +610,10 @@ CASES = {
         ((make(4, 3, 5, dtype=d), make(4, 1, 1, dtype=d), 0), {}) for d in (F, H, torch.float64, torch.float16)
     ]
     + [((make(4, 3, 5).transpose(0, 2), make(1, 1, 4), 2), {})],
+    # linear algebra
+    "aten::diag_embed": [
+        ((t, *more), {}) for t in geometries() for more in ((), (1,), (-2, 0, 1), (0, -1, 0), (0, 1, 1))
+    ],
     # reductions
     "aten::sum": both(each(), classes(), classes(dtype=H)),
     "aten::prod": both(each(), classes(), classes(dtype=F)),

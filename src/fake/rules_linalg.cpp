@@ -1,7 +1,8 @@
-// Symbolic rules of linear algebra: batches of matrices, and distances.
-#include <ATen/ExpandUtils.h>
+// Linear algebra: batches of matrices, Fourier transforms, and distances. Most rules are of sizes alone, of operators
+// whose dtypes and strides PyTorch's kernels say.
+#include <ATen/WrapDimUtils.h>
 
-#include "fake/symbolic_rules.h"
+#include "fake/shape_rules.h"
 
 namespace magneto::fake {
 namespace {
@@ -72,18 +73,18 @@ bool fft_to_reals(SymbolicCall& call) {
 }
 
 /// (self, offset, dim1, dim2): one dimension more.
-bool diag_embed(SymbolicCall& call) {
-  SymSizes sizes = call.sizes(0);
-  if (sizes.empty()) return false;
-  const auto rank = static_cast<int64_t>(sizes.size()) + 1;
-  const auto wrap = [&](int64_t dim) { return dim < 0 ? dim + rank : dim; };
-  const int64_t first = std::min(wrap(call.integer(2)), wrap(call.integer(3))),
-                second = std::max(wrap(call.integer(2)), wrap(call.integer(3)));
-  const SymInt side = sizes.back() + std::abs(call.integer(1));
+template <class C>
+bool diag_embed(C& call) {
+  const at::Tensor& self = call.tensor(0);
+  const int64_t offset = call.integer(1), rank = self.dim() + 1;
+  const int64_t dim1 = at::maybe_wrap_dim(call.integer(2), rank), dim2 = at::maybe_wrap_dim(call.integer(3), rank);
+  TORCH_CHECK(dim1 != dim2, "diagonal dimensions cannot be identical ", call.integer(2), ", ", call.integer(3));
+  const Size<C> side = size_of<C>(self, -1) + std::abs(offset);
+  auto sizes = sizes_of<C>(self);
   sizes.pop_back();
-  sizes.insert(sizes.begin() + first, side);
-  sizes.insert(sizes.begin() + second, side);
-  return all_results(call, sizes);
+  sizes.insert(sizes.begin() + std::min(dim1, dim2), side);
+  sizes.insert(sizes.begin() + std::max(dim1, dim2), side);
+  return add(call, sizes, self.scalar_type(), self.device());
 }
 
 /// (A, full matrices, with vectors): without them they are empty.
@@ -132,13 +133,19 @@ bool cross(SymbolicCall& call) {
   return sizes[wrapped(call.integer(2), sizes)] == 3 && all_results(call, sizes);
 }
 
-constexpr SymbolicRow rows[] = {
+constexpr RuleRow rows[] = {
+#define ROW_shape_linalg(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+};
+
+constexpr SymbolicRow symbolic_rows[] = {
 #define ROW_symbolic_linalg(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"
 };
 
 }  // namespace
 
-std::span<const SymbolicRow> symbolic_linalg_rules() { return rows; }
+std::span<const RuleRow> linalg_rules() { return rows; }
+std::span<const SymbolicRow> symbolic_linalg_rules() { return symbolic_rows; }
 
 }  // namespace magneto::fake
