@@ -1,11 +1,13 @@
 """Attempts in forked children: what crashes, hangs or eats the memory there is an answer here, and nothing is changed.
 
 A child has the process as it is now: the model, the inputs, the state of random numbers. It computes on one thread, as
-the pools of the parent's threads are not there, and says how it ended through a pipe, as JSON.
+the pools of the parent's threads are not there, and says how it ended through a pipe, as JSON. What it starts itself
+ends with it: the child is a process group of its own, and children of children are looked for.
 """
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import json
 import os
@@ -19,6 +21,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -105,16 +108,16 @@ def run(attempt: Callable[[], Any], seconds: float = 60.0, memory_mb: int = 0, q
         os.close(reader)
         _in_child(attempt, writer, memory_mb, quiet)
     os.close(writer)
+    said = None
     try:
-        said = _read_all(reader, start + seconds)
-        status = _wait(child, start + seconds) if said is not None else None
+        said = _read_all(reader, child, start + seconds)
     finally:
         os.close(reader)
-    if status is None:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        return Outcome(TIME, text=f"not done after {seconds:g} s", seconds=time.perf_counter() - start)
-    taken = time.perf_counter() - start
+        taken = time.perf_counter() - start
+        _end(child)
+        _, status = os.waitpid(child, 0)
+    if said is None:
+        return Outcome(TIME, text=f"not done after {seconds:g} s", seconds=taken)
     if os.WIFSIGNALED(status):
         number = os.WTERMSIG(status)
         name = signal.Signals(number).name if number in signal.Signals._value2member_map_ else f"signal {number}"
@@ -124,32 +127,54 @@ def run(attempt: Callable[[], Any], seconds: float = 60.0, memory_mb: int = 0, q
     return Outcome(**json.loads(said), seconds=taken)
 
 
-def _read_all(reader: int, deadline: float) -> bytes | None:
-    """What the child writes until it ends; None: it takes too long."""
+def _read_all(reader: int, child: int, deadline: float) -> bytes | None:
+    """What the child writes until it has ended; None: it takes too long."""
     parts: list[bytes] = []
-    while True:
-        left = deadline - time.perf_counter()
-        if left <= 0 or not select.select([reader], [], [], left)[0]:
-            return None
-        part = os.read(reader, 1 << 16)
-        if not part:
-            return b"".join(parts)
-        parts.append(part)
+    ended = os.pidfd_open(child)  # what the child has started may keep the pipe open
+    watched = [reader, ended]
+    try:
+        while True:
+            left = deadline - time.perf_counter()
+            ready = select.select(watched, [], [], left)[0] if left > 0 else []
+            if not ready:
+                return None
+            part = os.read(reader, 1 << 16) if reader in ready else b""
+            if part:
+                parts.append(part)
+            elif ended in ready:
+                return b"".join(parts)
+            else:  # the child has closed its end: it is about to be gone
+                watched = [ended]
+    finally:
+        os.close(ended)
 
 
-def _wait(child: int, deadline: float) -> int | None:
-    """The child has closed its end: it is about to be gone."""
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return status
-        if time.perf_counter() > deadline:
-            return None
-        time.sleep(0.0005)
+def _end(child: int) -> None:
+    """Ends a child that has not been waited for, and all that it has started."""
+    for process in [*_descendants(child), child]:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process) == process:
+                os.killpg(process, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process, signal.SIGKILL)
+
+
+def _descendants(process: int) -> list[int]:
+    """Its children, theirs, and so on, as far as the system tells."""
+    found, left = [], [process]
+    while left:
+        parent = left.pop()
+        with contextlib.suppress(OSError):
+            for file in Path(f"/proc/{parent}/task").glob("*/children"):
+                left += [int(number) for number in file.read_text().split()]
+        found.append(parent)
+    return found[1:]
 
 
 def _in_child(attempt: Callable[[], Any], writer: int, memory_mb: int, quiet: bool) -> NoReturn:
     try:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # reading from the terminal is an error, and does not stop it
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         faulthandler.disable()  # a crash is an answer, no news
