@@ -287,6 +287,7 @@ def bisect(
     kwargs: Mapping[str, Any] | None = None,
     *,
     check: Callable[[Any], Any] | None = None,
+    before: Iterable[Iterable[Any]] = (),
 ) -> Diagnosis:
     """Finds what is at fault where `fn(*args, **kwargs)` fails compiled, or does not give eager's results or gradients.
 
@@ -299,14 +300,20 @@ def bisect(
         args: Its arguments. Each call gets copies.
         kwargs: Its keyword arguments.
         check: Gets the result of each call; false: that is wrong. None: compared with eager's, gradients included.
+        before: The arguments of calls that come first, where the fault shows in a later call only.
     """
     from magneto._debug import bisect as debug
 
-    return debug.bisect(fn, tuple(args), kwargs, check=check)
+    return debug.bisect(fn, tuple(args), kwargs, check=check, before=[tuple(given) for given in before])
 
 
 def minify(
-    fn: Callable[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, *, out: str = ""
+    fn: Callable[..., Any],
+    args: Iterable[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    out: str = "",
+    before: Iterable[Iterable[Any]] = (),
 ) -> Minified:
     """Reduces the program of a call that fails compiled, or does not give eager's results, to the shortest function.
 
@@ -318,10 +325,11 @@ def minify(
         args: Its arguments.
         kwargs: Its keyword arguments.
         out: Where the script goes; empty: beside those of the minifier of graphs.
+        before: The arguments of calls that come first, where the failure shows in a later call only.
     """
     from magneto._debug.record import minify as debug
 
-    return debug.minify_call(fn, tuple(args), dict(kwargs or {}), out)
+    return debug.minify_call(fn, tuple(args), dict(kwargs or {}), out, [tuple(given) for given in before])
 
 
 def why(fn: Callable[..., Any]) -> Why:

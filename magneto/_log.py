@@ -254,7 +254,9 @@ def _tell_of_debug_function() -> None:
     if not named:
         return
     rows = _C.history()
-    if any(event == "capture" and function.rpartition(".")[2] == named for event, _, _, _, function, *_ in rows):
+    if any(
+        event == "capture" and named in (function, function.rpartition(".")[2]) for event, _, _, _, function, *_ in rows
+    ):
         return
     others = {
         function.rpartition(".")[2]

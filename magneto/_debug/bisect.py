@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,16 @@ class Variant:
     name: str
     backend: str | None = "magneto"  # for all that is compiled; "": what the program says; None: nothing is compiled
     settings: Mapping[str, Any] = field(default_factory=dict)
+    anew: bool = False  # calls that come first are made eagerly: nothing is there that could be used again
 
     def with_settings(self, **settings: Any) -> Variant:
         """The same with other settings."""
-        return Variant(self.name, self.backend, {**self.settings, **settings})
+        return replace(self, settings={**self.settings, **settings})
 
 
 EAGER = Variant("eager", None)
 CAPTURED = Variant('backend "eager"', "eager")
+ANEW = replace(CAPTURED, anew=True)
 OPERATORS = Variant('backend "aot_eager"', "aot_eager")
 NORMAL_FORM = Variant('"aot_eager_decomp_partition"', "aot_eager_decomp_partition", {"disk_cache": False})
 INTERPRETED = Variant('backend "interpreter"', "interpreter", {"disk_cache": False})
@@ -69,6 +71,7 @@ _OTHER_NAMES = (
 )
 
 Run = Callable[[Variant], Outcome]
+_MOST_GUARDS = 4  # are named
 
 
 @dataclass
@@ -92,6 +95,7 @@ class Diagnosis:
     graph: str = ""
     pass_name: str = ""
     kernel: str = ""
+    guard: str = ""
     script: str = ""
     seconds: float = 0.0
     runs: int = 0
@@ -111,6 +115,7 @@ class Diagnosis:
                 "graph": self.graph,
                 "pass": self.pass_name,
                 "kernel": self.kernel,
+                "guard": self.guard,
                 "script": self.script,
             }
             lines += [f"  {name + ':':10}{text}" for name, text in found.items() if text]
@@ -121,8 +126,10 @@ class Diagnosis:
 class Bisection:
     """Runs variants, remembers how they ended, and narrows down."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, guards: Callable[[], str] | None = None) -> None:
+        """`guards`: where there are earlier calls: which guards of this one are none of theirs."""
         self._run = run
+        self._guards = guards
         self.found = Diagnosis()
 
     def diagnose(self) -> Diagnosis:
@@ -154,8 +161,14 @@ class Bisection:
         self.found.failure = _failure(outcome)
         if self.found.stage in ("passes", "lowering", "code generation"):
             self._find_graph(variant)
-        else:
-            self._find_function(variant)
+            return
+        if self.found.stage == "capture" and self._guards is not None and not _is_bad(self._ask(ANEW)):
+            self.found.stage, self.found.what = (
+                "guards",
+                "a capture of an earlier call is used that is not for this one",
+            )
+            self.found.guard = self._guards()
+        self._find_function(variant)
 
     def _try(self, variant: Variant, name: str) -> Outcome:
         outcome = self._ask(variant)
@@ -260,12 +273,18 @@ class FunctionRuns:
     """Runs a function on arguments; results and gradients are compared with eager's, or `check` judges them."""
 
     def __init__(
-        self, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], check: Callable[[Any], Any] | None
+        self,
+        fn: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        check: Callable[[Any], Any] | None,
+        before: Sequence[Sequence[Any]] = (),
     ) -> None:
         from magneto import _api
 
         self._original = _api._original(fn)
         self._args, self._kwargs, self._check = list(args), dict(kwargs), check
+        self._before = [list(given) for given in before]
         self._folder = tempfile.TemporaryDirectory()
         self._reference = os.path.join(self._folder.name, "eager.pt")
 
@@ -284,6 +303,8 @@ class FunctionRuns:
 
         apply(variant)
         compiled = self._original if variant.backend is None else magneto.compile(self._original)
+        for given in self._before:
+            self._call(self._original if variant.anew else compiled, same.clone_inputs(given))
         if self._check is not None:
             good = self._check(self._call(compiled, same.clone_inputs(self._args)))
             return {"differences": [] if good or good is None else ["the check says no"], "numbers": numbers()}
@@ -308,6 +329,20 @@ class FunctionRuns:
             found.append(same.Difference("the objects that it leaves", same.STRUCTURE, "they differ"))
         return {"differences": [str(one) for one in found], "numbers": numbers()}
 
+    def guards(self) -> str:
+        """What a capture of the call asks for, and one of the calls before it does not."""
+        outcome = children.run(self._guards_apart, config.repro_seconds, children.available_mb())
+        return "; ".join(outcome.result or ())
+
+    def _guards_apart(self) -> list[str]:
+        apply(DEFAULT)  # another backend leaves no texts
+        texts = []
+        for given in (*self._before, self._args):
+            dumps = _C.debug_dump(self._original, tuple(same.clone_inputs(given)), self._kwargs)
+            lines = [line.strip(" |+-") for dump in dumps for line in dump["guards"].splitlines()]
+            texts.append([line for line in lines if "(" in line or "==" in line])
+        return [line for line in texts[-1] if any(line not in earlier for earlier in texts[:-1])][:_MOST_GUARDS]
+
     def _exact(self) -> dict[str, torch.Tensor] | None:
         """Eager in float64; None: it does not run so, or draws random numbers."""
         state = torch.get_rng_state()
@@ -325,15 +360,16 @@ def bisect(
     kwargs: Mapping[str, Any] | None = None,
     *,
     check: Callable[[Any], Any] | None = None,
+    before: Sequence[Sequence[Any]] = (),
 ) -> Diagnosis:
     """See `magneto.bisect`."""
-    runs = FunctionRuns(fn, args, kwargs or {}, check)
+    runs = FunctionRuns(fn, args, kwargs or {}, check, before)
     try:
-        found = Bisection(runs).diagnose()
+        found = Bisection(runs, runs.guards if before else None).diagnose()
         if found.stage in ("passes", "lowering", "code generation"):
             found.script = script_of(lambda: runs(DEFAULT.with_settings(**minifying(found))))
-        elif found.stage in ("capture", "autograd") and check is None:
-            found.script = program_script(fn, args, kwargs or {})
+        elif found.stage in ("capture", "guards", "autograd") and check is None:
+            found.script = program_script(fn, args, kwargs or {}, before)
         return found
     finally:
         runs.close()
@@ -357,12 +393,14 @@ def script_of(run: Callable[[], Outcome]) -> str:
     return str(new[-1]) if new else ""
 
 
-def program_script(fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def program_script(
+    fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], before: Sequence[Sequence[Any]] = ()
+) -> str:
     """The call under the minifier of programs, where the operators are not at fault; where its script is."""
     from magneto._debug.record import minify
 
     try:
-        return minify.minify_call(fn, tuple(args), kwargs, "").script
+        return minify.minify_call(fn, tuple(args), kwargs, "", before).script
     except exc.InvalidRecord as error:
         _log.announce(f"no script can be written: {error}")
     except OSError as error:

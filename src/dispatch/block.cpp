@@ -18,12 +18,6 @@ namespace {
 
 PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag);
 
-/// Not kept away by config.debug_function.
-bool is_named(const PyCodeObject* code) {
-  const std::string& name = settings().debug_function;
-  return name.empty() || name == PyUnicode_AsUTF8(code->co_name);
-}
-
 struct Block {
   Block(PyObject* compiled, PyObject* skipped, PyObject* left_alone)
       : compiled(Ref::borrow(compiled)),
@@ -84,6 +78,11 @@ PyObject* block_hook(PyThreadState* thread, Frame* frame, int throwflag) {
 }
 
 }  // namespace
+
+bool is_named(const PyCodeObject* code) {
+  const std::string& name = settings().debug_function;
+  return name.empty() || name == PyUnicode_AsUTF8(code->co_name) || name == PyUnicode_AsUTF8(code->co_qualname);
+}
 
 void enter_block(PyObject* compiled, PyObject* skipped, PyObject* left_alone) {
   blocks.push_back(new Block(compiled, skipped, left_alone));

@@ -7,6 +7,9 @@ namespace magneto::dispatch {
 
 struct Context;
 
+/// Not kept away by config.debug_function, which has a function's name, or its qualified one (Model.forward).
+bool is_named(const PyCodeObject* code);
+
 /// From here on, frames of this thread run under the context of `compiled` (a CompiledFunction), except for code whose
 /// file begins with one of `skipped` (a tuple of str), for `left_alone` (a code object, or None), generators, and what
 /// backends and plans call. Blocks nest. While config.debug_function names functions, only those.

@@ -108,8 +108,7 @@ PyObject* compiled_call(PyObject* self, PyObject* const* args, size_t nargsf, Py
       return nullptr;
     }
   }
-  const std::string& named = settings().debug_function;
-  if (!named.empty() && named != PyUnicode_AsUTF8(info->code->co_name)) {
+  if (!is_named(info->code)) {
     report_skipped({info, 0}, kNotNamed);
     return call_in_block(self, args, nargs, kwnames);
   }

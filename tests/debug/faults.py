@@ -3,6 +3,7 @@ that tool must name. find.py runs them, tools/planted_faults.py prints them as a
 
 from __future__ import annotations
 
+import copy
 import operator
 import os
 import signal
@@ -28,6 +29,8 @@ class Fault:
     program: Callable[..., Any] | None = None  # None: `layers`; a class of modules: one of them
     gradients: bool = False
     backend: Callable[..., Any] | None = None
+    before: Callable[[], tuple[Any, ...]] | None = None  # the arguments of a call that comes first
+    arguments: Callable[[], tuple[Any, ...]] | None = None  # other ones than find.inputs
     quick: bool = False  # in `make test`, too
 
     def __str__(self) -> str:
@@ -93,6 +96,61 @@ class SetsAttribute(Counter):
         return y.exp() + y
 
 
+def appends(x: torch.Tensor, w: torch.Tensor, kept: list[int]) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    kept.append(len(kept))
+    return y.exp() + y
+
+
+def stores(x: torch.Tensor, w: torch.Tensor, kept: dict[str, int]) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    kept["calls"] = 1
+    return y.exp() + y
+
+
+def adds(x: torch.Tensor, w: torch.Tensor, kept: set[int]) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    kept.add(7)
+    return y.exp() + y
+
+
+def with_a_flag(x: torch.Tensor, w: torch.Tensor, times: int) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    z = torch.sigmoid(y) + x
+    return z.exp() * times
+
+
+def of_its_size(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    if x.shape[0] > 4:
+        y = y.exp()
+    return y + x
+
+
+def of_all_items(x: torch.Tensor, w: torch.Tensor, shifts: list[float]) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    for shift in shifts:
+        y = y + shift
+    return y.cos()
+
+
+def of_keys(x: torch.Tensor, w: torch.Tensor, options: dict[str, float]) -> torch.Tensor:
+    y = torch.tanh(x @ w)
+    if "scale" in options:
+        y = y * 3
+    return y.cos()
+
+
+def with_inputs(*more: Any, rows: int = 8, dtype: torch.dtype = torch.float32) -> Callable[[], tuple[Any, ...]]:
+    """Tensors as find.inputs has them, and what else the program takes."""
+
+    def made() -> tuple[Any, ...]:
+        torch.manual_seed(0)
+        return torch.randn(rows, 16, dtype=dtype), torch.randn(16, 16), *map(copy.copy, more)
+
+    return made
+
+
 # -- backends that are broken: closures, which a script defines from their source
 
 
@@ -156,6 +214,19 @@ def replacing(target: Any, other: Any) -> Callable[..., Any]:
     return is_wrong
 
 
+def wrong_in_one_row(target: Any) -> Callable[..., Any]:
+    def is_wrong_in_one_row(gm: torch.fx.GraphModule, example_inputs: list) -> object:
+        class Wrong(torch.fx.Interpreter):
+            def run_node(self, node):
+                out = super().run_node(node)
+                is_it = node.op.startswith("call") and node.target == target
+                return torch.cat([out[:-1], out[-1:] + 1]) if is_it else out
+
+        return Wrong(gm).run
+
+    return is_wrong_in_one_row
+
+
 def losing_gradients(target: Any) -> Callable[..., Any]:
     def has_no_gradient(gm: torch.fx.GraphModule, example_inputs: list) -> object:
         for node in gm.graph.nodes:
@@ -189,6 +260,7 @@ FAULTS = (
     _backend("a backend is wrong", replacing(torch.tanh, torch.sigmoid), "Bad accuracy", "torch.tanh"),
     _backend("a backend is wrong", replacing(torch.relu, torch.abs), "Bad accuracy", "torch.relu"),
     _backend("a backend is wrong", replacing(operator.sub, operator.add), "Bad accuracy", " - "),
+    _backend("a backend is wrong in one row", wrong_in_one_row(torch.softmax), "Bad accuracy", "torch.softmax"),
     _backend("a backend is wrong backward", losing_gradients(torch.tanh), "gradient", "torch.tanh", gradients=True),
     _backend("a backend is wrong backward", losing_gradients(F.gelu), "gradient", "gelu", gradients=True),
     # The code generator (TORCHDYNAMO_REPRO_AFTER=aot).
@@ -198,9 +270,21 @@ FAULTS = (
             ("an operator is refused", "lower.raise", "no rule for", "tanh gelu tanh_backward _softmax_backward_data"),
             ("an operator crashes", "lower.crash", "SIGABRT", "_softmax exp sigmoid_backward"),
             ("an operator hangs", "lower.hang", "not done after", "_softmax gelu_backward"),
+            ("an operator eats memory", "lower.memory", "memory", "_softmax tanh_backward"),
         )
         for op in ops.split()
         for gradients in ["backward" in op]
+    ),
+    *(
+        Fault(kind, place, f"aten.{op}.default", finder, says, names)
+        for kind, place, says, op in (
+            ("an operator is refused", "lower.raise", "no rule for", "gelu"),
+            ("an operator crashes", "lower.crash", "SIGABRT", "cos"),
+        )
+        for finder, names in (
+            ("bisect", ("lowering", "layers", f"aten.{op}.default")),
+            ("program", (f"{op}(",)),
+        )
     ),
     # Passes.
     Fault(
@@ -353,20 +437,59 @@ FAULTS = (
         "Bad accuracy",
         ("aten.tanh.default",),
     ),
+    Fault("a kernel is wrong for NaN", "kernel.nan", "sqrt", "program", "NaN", (".sqrt()",), makes_nan),
+    Fault("a kernel is wrong for one size", "kernel.size", "sin:16", "program", "wrong result", (".sin()",), writes),
     # Gradients.
     *(
         Fault("a backward is wrong", "backward", f"aten::{one}>aten::{other}", finder, says, names, gradients=True)
-        for finder, says, stage in (("bisect", "gradient of input", ("autograd", "layers")),)
-        for one, other, names in (("tanh_backward", "sigmoid_backward", (*stage, "torch.tanh")),)
+        for one, other, call in (
+            ("tanh_backward", "sigmoid_backward", "torch.tanh"),
+            ("sigmoid_backward", "tanh_backward", "torch.sigmoid"),
+        )
+        for finder, says, names in (
+            ("bisect", "gradient of input", ("autograd", "layers", call)),
+            ("program", "wrong result", (call,)),
+        )
     ),
     # The capture.
-    Fault(
-        "a capture loses a side effect",
-        "capture.write",
-        "attribute",
-        "bisect",
-        "objects",
-        ("capture", "self.calls"),
-        SetsAttribute,
+    *(
+        Fault(
+            "a capture loses a side effect",
+            "capture.write",
+            subject,
+            finder,
+            says,
+            (*stage, name),
+            program,
+            arguments=arguments,
+        )
+        for subject, program, arguments, name in (
+            ("attribute", SetsAttribute, None, "SetsAttribute.forward"),
+            ("list", appends, with_inputs([1]), "append("),
+            ("item", stores, with_inputs({"a": 1}), "kept['calls']"),
+            ("set", adds, with_inputs({1}), ".add("),
+        )
+        for finder, says, stage in (("bisect", "objects", ("capture",)), ("program", "other structure", ()))
+        if finder == "bisect" or subject == "list"
+    ),
+    # Guards.
+    *(
+        Fault(
+            "a guard is left out",
+            "guard",
+            subject,
+            "bisect",
+            "result 0",
+            ("guards", program.__name__, name),
+            program,
+            before=before,
+            arguments=arguments,
+        )
+        for subject, program, before, arguments, name in (
+            ("equals.type_alone", with_a_flag, with_inputs(2), with_inputs(3), "L['times'] == 3"),
+            ("tensor.sizes", of_its_size, with_inputs(rows=4), with_inputs(rows=8), "size=[8, 16]"),
+            ("item_count.at_least", of_all_items, with_inputs([1.0]), with_inputs([1.0, 2.0]), "len(L['shifts']) == 2"),
+            ("absent.item", of_keys, with_inputs({"a": 1.0}), with_inputs({"scale": 1.0}), "L['options']"),
+        )
     ),
 )

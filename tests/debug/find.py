@@ -57,6 +57,11 @@ def inputs(gradients: bool) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.randn(8, 16, requires_grad=gradients), torch.randn(16, 16, requires_grad=gradients)
 
 
+def arguments_of(fault: Fault) -> tuple[Any, ...]:
+    """What it is called with."""
+    return fault.arguments() if fault.arguments else inputs(fault.gradients)
+
+
 def program_of(fault: Fault) -> Any:
     """What is called: a function, or a module."""
     made = fault.program or layers
@@ -71,7 +76,7 @@ def _compiled(fault: Fault, **settings: Any) -> str:
     try:
         with magneto.config.patch(repro_seconds=4, **settings), warnings.catch_warnings(record=True):
             try:
-                out = magneto.compile(program_of(fault), backend=fault.backend or "inductor")(*inputs(fault.gradients))
+                out = magneto.compile(program_of(fault), backend=fault.backend or "inductor")(*arguments_of(fault))
                 if fault.gradients:
                     out.sum().backward()
             except (magneto.exc.BackendCompilerFailed, magneto.exc.AccuracyError) as error:
@@ -82,11 +87,12 @@ def _compiled(fault: Fault, **settings: Any) -> str:
 
 
 def _bisect(fault: Fault) -> str:
-    return str(magneto.bisect(program_of(fault), inputs(fault.gradients)))
+    before = [fault.before()] if fault.before else []
+    return str(magneto.bisect(program_of(fault), arguments_of(fault), before=before))
 
 
 def _program(fault: Fault) -> str:
-    return str(magneto.minify(program_of(fault), inputs(fault.gradients)))
+    return str(magneto.minify(program_of(fault), arguments_of(fault)))
 
 
 FINDERS: dict[str, Callable[[Fault], str]] = {

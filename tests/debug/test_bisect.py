@@ -109,6 +109,34 @@ def test_a_wrong_gradient() -> None:
     assert {row.name: row.verdict for row in found.rows}["no joint graph"] == "ok"
 
 
+class Counts(torch.nn.Module):
+    calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls = self.calls + 1
+        return x.sin()
+
+
+def test_a_forward_that_loses_a_write() -> None:
+    _testing.plant_fault("capture.write", "attribute")
+    found = magneto.bisect(Counts(), (torch.randn(4),))
+    assert found.stage == "capture" and found.function.startswith("Counts.forward "), str(found)
+    assert "self.calls" in str(magneto.minify(Counts(), (torch.randn(4),)))
+
+
+def test_a_guard_that_is_left_out() -> None:
+    def times(x: torch.Tensor, n: int) -> torch.Tensor:
+        y = x.cos()
+        return y.sin() * n
+
+    _testing.plant_fault("guard", "equals.type_alone")
+    x = torch.randn(4)
+    found = magneto.bisect(times, (x, 3), before=[(x, 2)])
+    assert found.stage == "guards" and "L['n'] == 3" in found.guard and "times" in found.function, str(found)
+    assert "comes first" in Path(found.script).read_text()
+    assert not magneto.bisect(times, (x, 3)).stage
+
+
 def test_a_check_of_one_s_own() -> None:
     _testing.plant_fault("kernel.wrong", "tanh")
     found = magneto.bisect(torch.tanh, (torch.randn(64),), check=lambda y: bool((y.abs() <= 1).all()))

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,13 @@ class Case:
     limit: float = 0.0
     asked: int = 0
     compares: int = 0
+    before: list[container.Record] = field(default_factory=list)  # calls that come first, of the same function
 
     def begin(self, read: container.Record) -> bool:
         """The attempt with the whole frame; whether it fails, other than the program does by itself."""
         self.limit = float(config.repro_seconds)
         for self.compares in (FORWARD, BACKWARD):
-            outcome = self.run(lambda: attempt(read, self.compares))
+            outcome = self.run(lambda: attempt(read, self.compares, self.before))
             self.first, self.text = signature(outcome), _words(outcome)
             if self.first:
                 break
@@ -61,7 +62,7 @@ class Case:
 
     def fails(self, read: container.Record) -> bool:
         """Whether a candidate fails as the whole did."""
-        return signature(self.run(lambda: attempt(read, self.compares))) == self.first
+        return signature(self.run(lambda: attempt(read, self.compares, self.before))) == self.first
 
     def fails_live(self, function: types.FunctionType, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """The same of a call that is about to be made."""
@@ -80,15 +81,25 @@ def attempt_live(
     return attempt_call(replay.rebuild(made), lambda: replay.rebuild(made), None, {}, compares)
 
 
-def attempt(read: container.Record, compares: int) -> dict[str, Any]:
+def attempt(read: container.Record, compares: int, before: Sequence[container.Record] = ()) -> dict[str, Any]:
     """Captures and runs a frame, and compares with what eager gives."""
     call = replay.rebuild(read)
-    return attempt_call(call, lambda: replay.rebuild(read), read.data["state"], read.data["settings"], compares)
+    first = [replay.rebuild(given_as(read, earlier)) for earlier in before]
+    return attempt_call(call, lambda: replay.rebuild(read), read.data["state"], read.data["settings"], compares, first)
 
 
-def show(file: str, compares: int) -> None:
-    """What a script does that has a record beside it: raises where the call does not do what eager does."""
-    found = attempt(container.read(file), compares).get("difference")
+def given_as(read: container.Record, earlier: container.Record) -> container.Record:
+    """An earlier call of what is now left of the function."""
+    names = {name for name, _ in read.data["frame"]["arguments"]}
+    kept = [pair for pair in earlier.data["frame"]["arguments"] if pair[0] in names]
+    data = {**earlier.data, "sources": read.data["sources"], "frame": {**earlier.data["frame"], "arguments": kept}}
+    return container.Record(data, earlier.blobs, earlier.path)
+
+
+def show(file: str, compares: int, *before: str) -> None:
+    """What a script does that has a record beside it: raises where the call does not do what eager does. `before`:
+    records of calls that come first."""
+    found = attempt(container.read(file), compares, [container.read(one) for one in before]).get("difference")
     if found:
         raise exc.AccuracyError(f"the compiled call does not do what eager does: {found[0]}")
 
@@ -99,12 +110,17 @@ def attempt_call(
     process: Mapping[str, Any] | None,
     settings: Mapping[str, Any],
     compares: int,
+    before: Sequence[replay.Call] = (),
 ) -> dict[str, Any]:
-    """The same of a call. `again`: makes it anew, for eager; `process`: None: as it is."""
+    """The same of a call. `again`: makes it anew, for eager; `process`: None: as it is; `before`: what the same
+    compiled function is called with first."""
     process = state.capture() if process is None else process
     with state.applied(process, {**settings, "disk_cache": False, "debug_dump": False}), record.listening() as failures:
         try:
-            value = call.run()
+            compiled = call.compiled()
+            for earlier in before:
+                compiled(*earlier.args, **earlier.kwargs)
+            value = compiled(*call.args, **call.kwargs)
         except Exception as error:
             if _raises_alike(again, error):
                 return {}
@@ -366,15 +382,15 @@ class Minified:
         return f"{self.failure}\n{how}\n\n{self.function}{written}"
 
 
-def minify(read: container.Record, out: Path) -> Minified:
+def minify(read: container.Record, out: Path, before: Sequence[container.Record] = ()) -> Minified:
     """Reduces a recorded frame, and writes the script `out`."""
     start = time.perf_counter()
-    case = Case()
+    case = Case(before=list(before))
     if not case.begin(read):
         return Minified(attempts=case.asked)
-    before = sum(bool(line.strip()) for text in read.data["sources"].values() for line in text.splitlines())
+    lines = sum(bool(line.strip()) for text in read.data["sources"].values() for line in text.splitlines())
     for _ in range(20):
-        inner = descend(case, read)
+        inner = None if before else descend(case, read)
         if inner is not None:
             read = inner
             continue
@@ -382,10 +398,12 @@ def minify(read: container.Record, out: Path) -> Minified:
         if smaller.data["sources"] == read.data["sources"]:
             break
         read = smaller
+        if before:  # whose records are of the same places
+            continue
         with contextlib.suppress(Exception):
             pruned = tidy(read)
             read = pruned if case.fails(pruned) else read
-    found = Minified(failure=case.text, record=read, lines_before=before)
+    found = Minified(failure=case.text, record=read, lines_before=lines)
     found.function = script.functions_text(read)
     found.lines = sum(bool(line.strip()) for line in found.function.splitlines())
     path = script.write(case, read, out)
@@ -394,11 +412,14 @@ def minify(read: container.Record, out: Path) -> Minified:
     return found
 
 
-def minify_call(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: str) -> Minified:
+def minify_call(
+    fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], out: str, before: Sequence[Sequence[Any]] = ()
+) -> Minified:
     """Of a call: records it, and reduces it."""
     read = record_call(fn, args, kwargs)
+    earlier = [record_call(fn, tuple(given), kwargs) for given in before]
     path = Path(out) if out else scripts.folder() / "repro.py"
-    found = minify(read, path)
+    found = minify(read, path, earlier)
     _log.announce(str(found).partition("\n\n")[0] + (f" {found.script}" if found.script else ""))
     return found
 

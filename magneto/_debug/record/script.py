@@ -47,6 +47,8 @@ def _function_text(read: container.Record, row: dict[str, Any]) -> str:
 
 def write(case: Case, read: container.Record, path: Path) -> Path | None:
     """Writes the script that shows the failure. None, and a sentence: it can't be written."""
+    from magneto._debug.record import minify
+
     path = path.absolute()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,14 +56,18 @@ def write(case: Case, read: container.Record, path: Path) -> Path | None:
             text = _plain(case, read)
             if scripts.write(path, text) and _shows(case, path):
                 return path
-        beside = path.with_suffix(".rec")
-        container.write(beside, read)
+        beside = [path.with_suffix(".rec")]
+        container.write(beside[0], read)
+        for earlier in case.before:
+            beside.append(path.with_suffix(f".before{len(beside)}.rec"))
+            container.write(beside[-1], minify.given_as(read, earlier))
     except OSError as error:
         _log.announce(f"No script could be written to {path.parent}: {error.strerror}. Give another place with -o.")
         return None
     shown = "".join(f"# {line}\n" for line in functions_text(read).splitlines())
     text = _HEAD.format(failure=case.text, environment=scripts.environment()) + shown
-    text += (_COMPARED if case.compares else _REPLAY).format(compares=case.compares, file=beside.name)
+    before = "".join(f", at({file.name!r})" for file in beside[1:])
+    text += (_COMPARED if case.compares else _REPLAY).format(compares=case.compares, file=beside[0].name, before=before)
     return path if scripts.write(path, text) else None
 
 
@@ -89,7 +95,8 @@ from magneto._debug.record import minify
 
 magneto.install()
 magneto.config.disk_cache = False
-minify.show(os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r}), {compares})
+at = os.path.join(os.path.dirname(os.path.abspath(__file__)), "").__add__
+minify.show(at({file!r}), {compares}{before})
 """
 
 
@@ -107,6 +114,8 @@ def _shows(case: Case, path: Path) -> bool:
 
 def _plain(case: Case, read: container.Record) -> str:
     """A script without a file beside it."""
+    from magneto._debug.record import minify
+
     call = replay.rebuild(read)
     writer = _Writer(read)
     name = writer.function(call.function)
@@ -117,12 +126,16 @@ def _plain(case: Case, read: container.Record) -> str:
     options = {"fullgraph": call.options["fullgraph"], "dynamic": call.options["dynamic"]}
     given = "".join(f", {key}={value!r}" for key, value in options.items() if value is not None and value is not False)
     compiled = f"magneto.compile({name}, backend={choice}{given})"
+    before = [_arguments_text(writer, replay.rebuild(minify.given_as(read, earlier))) for earlier in case.before]
     parts = [
         _HEAD.format(failure=case.text, environment=scripts.environment()),
         *_state_lines(read),
         *writer.lines,
         f"\nargs = [{', '.join(arguments)}]\n",
     ]
+    if before:
+        parts += [f"compiled = {compiled}\n", *(f"compiled({given})  # comes first\n" for given in before)]
+        compiled = "compiled"
     if case.first[0] == "difference":
         if named:
             raise _NoText
@@ -132,6 +145,11 @@ def _plain(case: Case, read: container.Record) -> str:
             parts.append("magneto.config.strict = True  # what is a warning else\n")
         parts.append(f"{compiled}({', '.join(['*args', *named])})\n")
     return "".join(parts)
+
+
+def _arguments_text(writer: _Writer, call: replay.Call) -> str:
+    given = [writer.value(x, f"argument {i}") for i, x in enumerate(call.args_of_function())]
+    return ", ".join([*given, *(f"{key}={writer.value(x, key)}" for key, x in call.kwargs.items())])
 
 
 _DIFFERENCE = """
