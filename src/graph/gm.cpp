@@ -3,6 +3,7 @@
 #include <ATen/ops/empty_strided.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <map>
 #include <memory>
@@ -26,30 +27,53 @@ Ref imported(const char* module, const char* name) {
   return attribute(checked(PyImport_ImportModule(module)).get(), name);
 }
 
-/// The Python names that building needs, looked up once per process. torch.fx is not imported before the first graph.
-struct Fx {
-  Ref graph_class = imported("torch.fx", "Graph");
-  Ref module_class = imported("torch.fx._lazy_graph_module", "_LazyGraphModule");
-  Ref plain_class = imported("torch.fx", "GraphModule");
-  Ref forget_with = imported("magneto._sources", "forget_with");
-  Ref getitem = imported("operator", "getitem");
-  Ref call = imported("operator", "call");
-  Ref add = imported("operator", "add"), mul = imported("operator", "mul"), mod = imported("operator", "mod");
-  Ref floordiv = imported("operator", "floordiv"), min = imported("builtins", "min"), max = imported("builtins", "max");
-  Ref script_function = imported("torch.jit", "ScriptFunction");
-  Ref getline = imported("linecache", "getline");
+/// What building needs of Python: OBJECT(name, module, attribute), TEXT(name, text).
+#define MAGNETO_FX_NAMES(OBJECT, TEXT)                                    \
+  OBJECT(graph_class, "torch.fx", "Graph")                                \
+  OBJECT(module_class, "torch.fx._lazy_graph_module", "_LazyGraphModule") \
+  OBJECT(plain_class, "torch.fx", "GraphModule")                          \
+  OBJECT(forget_with, "magneto._sources", "forget_with")                  \
+  OBJECT(getitem, "operator", "getitem")                                  \
+  OBJECT(call, "operator", "call")                                        \
+  OBJECT(add, "operator", "add")                                          \
+  OBJECT(mul, "operator", "mul")                                          \
+  OBJECT(mod, "operator", "mod")                                          \
+  OBJECT(floordiv, "operator", "floordiv")                                \
+  OBJECT(min, "builtins", "min")                                          \
+  OBJECT(max, "builtins", "max")                                          \
+  OBJECT(script_function, "torch.jit", "ScriptFunction")                  \
+  OBJECT(getline, "linecache", "getline")                                 \
+  TEXT(meta, "meta")                                                      \
+  TEXT(stack_trace, "stack_trace")                                        \
+  TEXT(val, "val")                                                        \
+  TEXT(create_node, "create_node")                                        \
+  TEXT(placeholder, "placeholder")                                        \
+  TEXT(get_attr, "get_attr")                                              \
+  TEXT(call_function, "call_function")                                    \
+  TEXT(call_method, "call_method")                                        \
+  TEXT(output, "output")                                                  \
+  TEXT(clone, "clone")                                                    \
+  TEXT(size, "size")                                                      \
+  TEXT(item, "item")                                                      \
+  TEXT(target_to_str, "_target_to_str")
+
+/// These names, looked up once per process. torch.fx is not imported before the first graph.
+class Fx {
+ public:
+  enum Name : uint8_t {
+#define OBJECT(name, module, attribute) name,
+#define TEXT(name, text) name,
+    MAGNETO_FX_NAMES(OBJECT, TEXT) kNames
+#undef OBJECT
+#undef TEXT
+  };
+
+  const Ref& operator[](Name name) const { return named_[name]; }
+  const Ref& no_args() const { return no_args_; }
   /// Constants of these types have a repr that generated code can evaluate.
-  Ref plain_types =
-      checked(Py_BuildValue("(OOOOOOOOO)", &PyBool_Type, &PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type,
-                            imported("torch", "dtype").get(), imported("torch", "device").get(),
-                            imported("torch", "layout").get(), imported("torch", "memory_format").get()));
-  Ref meta = text_object("meta"), stack_trace = text_object("stack_trace"), val = text_object("val"),
-      create_node = text_object("create_node");
-  Ref placeholder = text_object("placeholder"), get_attr = text_object("get_attr"),
-      call_function = text_object("call_function"), call_method = text_object("call_method"),
-      output = text_object("output"), clone = text_object("clone"), size = text_object("size"),
-      item = text_object("item"), target_to_str = text_object("_target_to_str");
-  Ref no_args = checked(PyTuple_New(0));
+  bool is_plain(PyTypeObject* type) const {
+    return std::ranges::find(plain_types_, reinterpret_cast<PyObject*>(type), &Ref::get) != plain_types_.end();
+  }
 
   static const Fx& get() {
     // Never freed: the interpreter may be gone when static objects are. Not a static with an initialiser:
@@ -61,6 +85,20 @@ struct Fx {
     }
     return *fx;
   }
+
+ private:
+  const std::array<Ref, kNames> named_ = {
+#define OBJECT(name, module, attribute) imported(module, attribute),
+#define TEXT(name, text) text_object(text),
+      MAGNETO_FX_NAMES(OBJECT, TEXT)
+#undef OBJECT
+#undef TEXT
+  };
+  const std::array<Ref, 9> plain_types_ = {
+      imported("builtins", "bool"),    imported("builtins", "int"), imported("builtins", "float"),
+      imported("builtins", "complex"), imported("builtins", "str"), imported("torch", "dtype"),
+      imported("torch", "device"),     imported("torch", "layout"), imported("torch", "memory_format")};
+  const Ref no_args_ = checked(PyTuple_New(0));
 };
 
 /// `L['self']._modules['0'].weight` to `L_self_modules_0_weight`: what torch.compile's users expect to read.
@@ -90,7 +128,7 @@ class ModuleBuilder {
         used_(values_used_by_torch(graph)),
         result_symbols_(graph.symbols_of(ValueKind::Result)),
         nodes_(graph.values.size()),
-        fx_graph_(checked(PyObject_CallNoArgs(fx_.graph_class.get()))),
+        fx_graph_(checked(PyObject_CallNoArgs(fx_[Fx::graph_class].get()))),
         attributes_(checked(PyDict_New())) {}
 
   Ref run() {
@@ -104,11 +142,11 @@ class ModuleBuilder {
     }
     Ref returned = checked(PyTuple_New(static_cast<Py_ssize_t>(outputs.size())));
     for (size_t i = 0; i < outputs.size(); ++i) PyTuple_SET_ITEM(returned.get(), i, outputs[i].release());
-    create(fx_.output, fx_.output, checked(PyTuple_Pack(1, returned.get())));
+    create(fx_[Fx::output], fx_[Fx::output], checked(PyTuple_Pack(1, returned.get())));
     PyObject* args[] = {attributes_.get(), fx_graph_.get()};
-    const Ref& module_class = form_ ? fx_.plain_class : fx_.module_class;
+    const Ref& module_class = form_ ? fx_[Fx::plain_class] : fx_[Fx::module_class];
     Ref module = checked(PyObject_Vectorcall(module_class.get(), args, 2, nullptr));
-    checked(PyObject_CallOneArg(fx_.forget_with.get(), module.get()));
+    checked(PyObject_CallOneArg(fx_[Fx::forget_with].get(), module.get()));
     return module;
   }
 
@@ -116,14 +154,14 @@ class ModuleBuilder {
   Ref create(const Ref& op, const Ref& target, const Ref& args, PyObject* kwargs = Py_None, PyObject* name = Py_None) {
     if (name == Py_None) name = name_for(target);
     PyObject* call[] = {fx_graph_.get(), op.get(), target.get(), args.get(), kwargs, name};
-    return checked(PyObject_VectorcallMethod(fx_.create_node.get(), call, 6, nullptr));
+    return checked(PyObject_VectorcallMethod(fx_[Fx::create_node].get(), call, 6, nullptr));
   }
 
   /// The name that fx would derive from a target, derived once for all its nodes; fx makes it unique.
   PyObject* name_for(const Ref& target) {
     Ref& name = node_names_[target.get()];
     if (!name && form_) name = operator_name(target);
-    if (!name) name = checked(PyObject_CallMethodOneArg(fx_graph_.get(), fx_.target_to_str.get(), target.get()));
+    if (!name) name = checked(PyObject_CallMethodOneArg(fx_graph_.get(), fx_[Fx::target_to_str].get(), target.get()));
     return name.get();
   }
 
@@ -139,9 +177,10 @@ class ModuleBuilder {
       const shapes::Expr expr = shapes::Expr::symbol(symbol.symbol);
       const std::string name = form_ ? form_->symbols.at(symbols_.size()) : shapes::text(expr);
       names_.insert(name);
-      symbols_.push_back(create(fx_.placeholder, text_object(name), fx_.no_args, Py_None, text_object(name).get()));
+      symbols_.push_back(
+          create(fx_[Fx::placeholder], text_object(name), fx_.no_args(), Py_None, text_object(name).get()));
       sizes_[expr.identity()] = symbols_.back();
-      if (form_) set_meta(symbols_.back(), fx_.val, checked(PyLong_FromLongLong(symbol.hint)));
+      if (form_) set_meta(symbols_.back(), fx_[Fx::val], checked(PyLong_FromLongLong(symbol.hint)));
     }
   }
 
@@ -155,7 +194,7 @@ class ModuleBuilder {
     // fx makes names unique, but the parameters of `forward` are the targets, and share a scope with the names.
     while (!names_.insert(lowered()).second) target += '_';
     const std::string name = lowered();
-    nodes_[id] = create(fx_.placeholder, text_object(target), fx_.no_args, Py_None, text_object(name).get());
+    nodes_[id] = create(fx_[Fx::placeholder], text_object(target), fx_.no_args(), Py_None, text_object(name).get());
     annotate(nodes_[id], id);
   }
 
@@ -169,7 +208,8 @@ class ModuleBuilder {
       throw std::invalid_argument("%" + std::to_string(id) + " is not made by any torch call");
     }
     node = attribute_node("_tensor_constant", checked(tensor_object(value.constant)));
-    if (aliases_.needs_copy(id)) node = create(fx_.call_method, fx_.clone, checked(PyTuple_Pack(1, node.get())));
+    if (aliases_.needs_copy(id))
+      node = create(fx_[Fx::call_method], fx_[Fx::clone], checked(PyTuple_Pack(1, node.get())));
     return node;
   }
 
@@ -177,15 +217,12 @@ class ModuleBuilder {
   Ref attribute_node(const char* prefix, const Ref& object) {
     Ref name = text_object(prefix + std::to_string(attribute_count_[prefix]++));
     if (PyDict_SetItem(attributes_.get(), name.get(), object.get()) < 0) throw PythonError{};
-    return create(fx_.get_attr, name, fx_.no_args);
+    return create(fx_[Fx::get_attr], name, fx_.no_args());
   }
 
   bool is_plain_constant(PyObject* object) const {
     if (object == Py_None || object == Py_Ellipsis) return true;
-    auto* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(fx_.plain_types.get()); ++i) {
-      if (PyTuple_GET_ITEM(fx_.plain_types.get(), i) == type) return true;
-    }
+    if (fx_.is_plain(Py_TYPE(object))) return true;
     if (!PyTuple_CheckExact(object) && !PyList_CheckExact(object)) return false;
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
       if (!is_plain_constant(PySequence_Fast_GET_ITEM(object, i))) return false;
@@ -197,7 +234,7 @@ class ModuleBuilder {
     if (arg.kind == PyArg::Kind::Region) {
       const Ref name = text_object(arg.region->name);
       if (PyDict_SetItem(attributes_.get(), name.get(), region_module(*arg.region).get()) < 0) throw PythonError{};
-      return create(fx_.get_attr, name, fx_.no_args);
+      return create(fx_[Fx::get_attr], name, fx_.no_args());
     }
     return build_py_arg(
         arg, [&](ValueId id) { return value_node(id); },
@@ -212,7 +249,7 @@ class ModuleBuilder {
   Ref number_node(ValueId id) {
     Ref node = value_node(id);
     if (graph_.values[id].kind != ValueKind::Input) return node;
-    return create(fx_.call_method, fx_.item, checked(PyTuple_Pack(1, node.get())));
+    return create(fx_[Fx::call_method], fx_[Fx::item], checked(PyTuple_Pack(1, node.get())));
   }
 
   /// A number, or the node that computes it from the symbols' placeholders.
@@ -223,24 +260,24 @@ class ModuleBuilder {
     Ref& known = sizes_[size.identity()];
     if (known) return known;
     const auto apply = [&](const Ref& function, const Ref& a, const Ref& b) {
-      return create(fx_.call_function, function, checked(PyTuple_Pack(2, a.get(), b.get())));
+      return create(fx_[Fx::call_function], function, checked(PyTuple_Pack(2, a.get(), b.get())));
     };
     Ref node;
     if (size.kind() == ExprKind::Sum) {
       for (size_t i = 0; i < size.operands().size(); ++i) {
         Ref term = size_node(size.operands()[i]);
         if (const int64_t factor = size.coefficients()[i]; factor != 1) {
-          term = apply(fx_.mul, term, checked(PyLong_FromLongLong(factor)));
+          term = apply(fx_[Fx::mul], term, checked(PyLong_FromLongLong(factor)));
         }
-        node = node ? apply(fx_.add, node, term) : term;
+        node = node ? apply(fx_[Fx::add], node, term) : term;
       }
-      if (size.number() != 0) node = apply(fx_.add, node, checked(PyLong_FromLongLong(size.number())));
+      if (size.number() != 0) node = apply(fx_[Fx::add], node, checked(PyLong_FromLongLong(size.number())));
     } else {
-      const Ref& function = size.kind() == ExprKind::Product    ? fx_.mul
-                            : size.kind() == ExprKind::FloorDiv ? fx_.floordiv
-                            : size.kind() == ExprKind::Mod      ? fx_.mod
-                            : size.kind() == ExprKind::Min      ? fx_.min
-                                                                : fx_.max;
+      const Ref& function = size.kind() == ExprKind::Product    ? fx_[Fx::mul]
+                            : size.kind() == ExprKind::FloorDiv ? fx_[Fx::floordiv]
+                            : size.kind() == ExprKind::Mod      ? fx_[Fx::mod]
+                            : size.kind() == ExprKind::Min      ? fx_[Fx::min]
+                                                                : fx_[Fx::max];
       for (const shapes::Expr operand : size.operands()) {
         Ref next = size_node(operand);
         node = node ? apply(function, node, next) : next;
@@ -253,7 +290,7 @@ class ModuleBuilder {
   /// prints the name of whatever says that it is torch's. They are called through an attribute of the module instead.
   bool has_name(const Ref& target) const {
     if (!PyFunction_Check(target.get()) &&
-        reinterpret_cast<PyObject*>(Py_TYPE(target.get())) != fx_.script_function.get()) {
+        reinterpret_cast<PyObject*>(Py_TYPE(target.get())) != fx_[Fx::script_function].get()) {
       return true;
     }
     Ref module_name = attribute(target.get(), "__module__");
@@ -290,14 +327,15 @@ class ModuleBuilder {
       PyTuple_SET_ITEM(with_function.get(), 0, function.release());
       for (size_t i = 0; i < items.size(); ++i) PyTuple_SET_ITEM(with_function.get(), i + 1, Py_NewRef(items[i]));
       args = with_function;
-      target = fx_.call;
+      target = fx_[Fx::call];
     }
     const auto name_of = [&](const std::vector<int32_t>& path) {
       const auto named = std::ranges::find_if(
           node.results, [&](const TorchResult& result) { return result.path == path && !result.variable.empty(); });
       return named == node.results.end() ? Ref::borrow(Py_None) : text_object(named->variable);
     };
-    Ref call = create(method ? fx_.call_method : fx_.call_function, target, args, kwargs.get(), name_of({}).get());
+    Ref call =
+        create(method ? fx_[Fx::call_method] : fx_[Fx::call_function], target, args, kwargs.get(), name_of({}).get());
     Ref trace = stack_trace(node);
     set_stack_trace(call, trace);
     // Results of one call share the getitems of their common path.
@@ -315,8 +353,8 @@ class ModuleBuilder {
         path.push_back(index);
         Ref& item = items[path];
         if (item) continue;
-        item = create(fx_.call_function, fx_.getitem, checked(Py_BuildValue("(Oi)", outer.get(), index)), Py_None,
-                      name_of(path).get());
+        item = create(fx_[Fx::call_function], fx_[Fx::getitem], checked(Py_BuildValue("(Oi)", outer.get(), index)),
+                      Py_None, name_of(path).get());
         set_stack_trace(item, trace);
       }
       // Also for values that exist already: an in-place call's result is the newest name of what it changed.
@@ -332,7 +370,7 @@ class ModuleBuilder {
       if (symbol.value != id) continue;
       Ref node = nodes_[id];
       if (symbol.dim >= 0) {
-        node = create(fx_.call_method, fx_.size, checked(Py_BuildValue("(Oi)", node.get(), symbol.dim)));
+        node = create(fx_[Fx::call_method], fx_[Fx::size], checked(Py_BuildValue("(Oi)", node.get(), symbol.dim)));
       }
       sizes_[shapes::Expr::symbol(symbol.symbol).identity()] = node;
     }
@@ -344,7 +382,7 @@ class ModuleBuilder {
     if (trace_ && traced_->line == node.line && traced_->file == node.file && traced_->function == node.function) {
       return trace_;
     }
-    Ref line = checked(PyObject_CallFunction(fx_.getline.get(), "Oi", text_object(node.file).get(), node.line));
+    Ref line = checked(PyObject_CallFunction(fx_[Fx::getline].get(), "Oi", text_object(node.file).get(), node.line));
     Ref code = checked(PyObject_CallMethod(line.get(), "strip", nullptr));
     trace_ = checked(PyUnicode_FromFormat("  File \"%U\", line %d, in %U\n    %U\n", text_object(node.file).get(),
                                           node.line, text_object(node.function).get(), code.get()));
@@ -353,11 +391,11 @@ class ModuleBuilder {
   }
 
   void set_stack_trace(const Ref& node, const Ref& trace) {
-    if (trace) set_meta(node, fx_.stack_trace, trace);
+    if (trace) set_meta(node, fx_[Fx::stack_trace], trace);
   }
 
   void set_meta(const Ref& node, const Ref& key, const Ref& value) {
-    Ref meta = checked(PyObject_GetAttr(node.get(), fx_.meta.get()));
+    Ref meta = checked(PyObject_GetAttr(node.get(), fx_[Fx::meta].get()));
     if (PyObject_SetItem(meta.get(), key.get(), value.get()) < 0) throw PythonError{};
   }
 
@@ -366,7 +404,7 @@ class ModuleBuilder {
     const TensorMeta& tensor = graph_.values[id].meta;
     if (form_) {
       const at::TensorOptions options = at::TensorOptions(tensor.dtype).device(at::kMeta);
-      set_meta(node, fx_.val, checked(tensor_object(at::empty_strided(tensor.sizes, tensor.strides, options))));
+      set_meta(node, fx_[Fx::val], checked(tensor_object(at::empty_strided(tensor.sizes, tensor.strides, options))));
     }
     if (!annotated_) return;
     Ref sizes = tensor.symbolic ? tuple(tensor.symbolic->sizes) : tuple(tensor.sizes);
@@ -444,7 +482,7 @@ std::vector<std::string> returned_names(const Ref& module) {
 
 Ref forward_of(const Ref& module) {
   const PausedCollector paused;
-  checked(PyObject_CallMethod(Fx::get().module_class.get(), "force_recompile", "O", module.get()));
+  checked(PyObject_CallMethod(Fx::get()[Fx::module_class].get(), "force_recompile", "O", module.get()));
   return attribute(module.get(), "forward");
 }
 
