@@ -76,39 +76,13 @@ PyObject* stats(PyObject*, PyObject*) {
     const runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
     const runtime::RunChecks& checks = runtime::run_checks();
     Figures figures;
-    figures.add("frames", s.frames);
-    figures.add("graphs", s.graphs);
-    figures.add("ops", s.ops);
-    figures.add("breaks", s.breaks);
-    figures.add("break_reasons", s.break_reasons);
-    figures.add("other_exits", s.other_exits);
-    figures.add("recompiles", s.recompiles);
-    figures.add("cache_entries", s.cache_entries);
-    figures.add("fallbacks", s.fallbacks);
-    figures.add("meta_kernels", s.meta_kernels);
-    figures.add("python_meta_kernels", fake::python_meta_kernels());
-    figures.add("undone", s.undone);
-    figures.add("joint_graphs", s.joint_graphs);
-    figures.add("saved_bytes", s.saved_bytes);
-    figures.add("eager_saved_bytes", s.eager_saved_bytes);
-    figures.add("recomputed", s.recomputed);
-    figures.add("partitions", s.partitions);
-    figures.add("autograd_graphs", s.autograd_graphs);
-    figures.add("no_joint", s.no_joint);
-    figures.add("kernels", s.kernels);
-    figures.add("instructions", s.instructions);
-    figures.add("cut", s.cut);
-    figures.add("externs", s.externs);
-    figures.add("uncompiled", s.uncompiled);
-    figures.add("cache_hits", disk.hits);
-    figures.add("cache_misses", disk.misses);
-    figures.add("cache_damaged", disk.damaged);
-    figures.add("cache_removed", disk.removed);
-    figures.add("cache_waits", disk.waits);
-    figures.add("tuned", s.tuned);
-    figures.add("shared_captures", s.shared_captures);
-    figures.add("cached_programs", s.cached_programs);
-    figures.add("specialised", s.specialised);
+#define COUNT(name, meaning) figures.add(#name, s.name);
+#define TALLY(name, meaning) figures.add(#name, s.name);
+#define FIGURE(name, expression, meaning) figures.add(#name, expression);
+#include "observe/stats.def"
+#undef COUNT
+#undef TALLY
+#undef FIGURE
     figures.add("memory", Figures()
                               .add("arenas", held.arenas.load())
                               .add("weights", held.weights.load())
