@@ -10,7 +10,7 @@
 #include <limits>
 #include <numeric>
 
-#include "codegen/llvm/math_builder.h"
+#include "codegen/llvm/approximations.h"
 
 namespace magneto::codegen {
 
@@ -88,7 +88,7 @@ Value* power(IRBuilder<>& b, Value* x, Value* y) {
   Value* a = b.CreateFPExt(m.abs(x), wide_type);
   Value* exponent = b.CreateFPExt(y, wide_type);
   Math d(b, a);
-  Value* size = b.CreateFPTrunc(d.exp(d.mul(exponent, d.log(a))), x->getType());
+  Value* size = b.CreateFPTrunc(exp(d, d.mul(exponent, log(d, a))), x->getType());
   Value* whole = b.CreateFCmpOEQ(b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, y), y);
   Value* half = m.mul(y, m.number(0.5));
   Value* odd = b.CreateAnd(whole, b.CreateFCmpONE(b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, half), half));
@@ -266,35 +266,35 @@ Value* emit_float_math(IRBuilder<>& b, Op op, Value* const* operands) {
     case Op::Reciprocal:
       return m.div(m.number(1), x);
     case Op::Exp:
-      return m.exp(x);
+      return exp(m, x);
     case Op::Exp2:
-      return m.exp2(x);
+      return exp2(m, x);
     case Op::Expm1:
-      return m.expm1(x);
+      return expm1(m, x);
     case Op::Log:
-      return m.log(x);
+      return log(m, x);
     case Op::Log2:
-      return m.log2(x);
+      return log2(m, x);
     case Op::Log10:
-      return m.log10(x);
+      return log10(m, x);
     case Op::Log1p:
-      return m.log1p(x);
+      return log1p(m, x);
     case Op::Sigmoid:
-      return m.sigmoid(x);
+      return sigmoid(m, x);
     case Op::Tanh:
-      return m.wide() ? wide_tanh(m, x) : m.tanh(x);
+      return m.wide() ? wide_tanh(m, x) : tanh(m, x);
     case Op::Erf:
-      return m.wide() ? wide_erf(m, x) : m.erf(x);
+      return m.wide() ? wide_erf(m, x) : erf(m, x);
     case Op::Sin:
       return sine_or_library(b, x, 0);
     case Op::Cos:
       return sine_or_library(b, x, 1);
     case Op::Atan:
-      return m.atan(x);
+      return atan(m, x);
     case Op::Asin:
-      return m.asin(x);
+      return asin(m, x);
     case Op::Acos:
-      return m.acos(x);
+      return acos(m, x);
     case Op::Add:
       return m.add(x, y);
     case Op::Sub:
