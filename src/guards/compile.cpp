@@ -1,5 +1,4 @@
 // Compiling a GuardSet: which values are read, in which order, and what may be remembered.
-#include <bit>
 #include <functional>
 #include <map>
 
@@ -43,14 +42,14 @@ class Compiler {
     }
     flatten_groups();
     for (int32_t slot = 0; slot < slot_count(); ++slot) {
-      if (owner_[slot] >= 0) program_.owner[slot] = group_op_[owner_[slot]];
+      if (owner_[slot] >= 0) program_.slots.owner[slot] = group_op_[owner_[slot]];
     }
   }
 
  private:
-  int32_t slot_count() const { return static_cast<int32_t>(program_.sources.size()); }
-  const Source& source(int32_t slot) const { return program_.sources[slot]; }
-  int32_t slot_of(const Source* source) const { return program_.slot_by_source[source->id]; }
+  int32_t slot_count() const { return program_.slots.count(); }
+  const Source& source(int32_t slot) const { return program_.slots.sources[slot]; }
+  int32_t slot_of(const Source* source) const { return program_.slots.by_source[source->id]; }
   static bool is_root(const Source& source) {
     return source.kind == SourceKind::Local || source.kind == SourceKind::Stack || source.kind == SourceKind::Function;
   }
@@ -69,30 +68,25 @@ class Compiler {
       want(check.other);
       for (const Source* each : check.sources) want(each);
     }
-    program_.slot_by_source.assign(wanted.size(), -1);
+    program_.slots.by_source.assign(wanted.size(), -1);
     for (const auto& original : table_.all()) {
       if (!wanted[original->id]) continue;
       int32_t slot = slot_count();
-      program_.slot_by_source[original->id] = slot;
-      program_.sources.push_back(*original);
-      Source& copy = program_.sources.back();
-      const auto copy_of = [&](const Source* old) { return old ? &program_.sources[slot_of(old)] : nullptr; };
+      program_.slots.by_source[original->id] = slot;
+      program_.slots.sources.push_back(*original);
+      Source& copy = program_.slots.sources.back();
+      const auto copy_of = [&](const Source* old) { return old ? &program_.slots.sources[slot_of(old)] : nullptr; };
       copy.base = copy_of(original->base);
       copy.other = copy_of(original->other);
       base_.push_back(original->base ? slot_of(original->base) : -1);
       other_.push_back(original->other ? slot_of(original->other) : -1);
     }
-    program_.values.reserve(slot_count() + 1);  // its address is never null
-    program_.values.assign(slot_count(), nullptr);
-    program_.owner.assign(slot_count(), -1);
-    program_.writer.assign(slot_count(), -1);
-    program_.bare.assign(slot_count(), true);
+    program_.slots.resize();
     for (const auto* bases : {&base_, &other_}) {
       for (int32_t base : *bases) {
-        if (base >= 0) program_.bare[base] = false;
+        if (base >= 0) program_.slots.bare[base] = false;
       }
     }
-    program_.computed.resize(slot_count());
     absent_.assign(slot_count(), false);
     loaded_.assign(slot_count(), false);
     owner_.assign(slot_count(), -1);
@@ -102,10 +96,8 @@ class Compiler {
 
   void copy_checks() {
     program_.checks = set_.checks;
-    program_.places = set_.places;
-    program_.places.resize(set_.places.empty() ? 0 : program_.checks.size(), 0);
-    program_.place_names = set_.place_names;
-    program_.size_places = set_.size_places;
+    program_.lines = {set_.places, set_.place_names, set_.size_places};
+    program_.lines.by_check.resize(set_.places.empty() ? 0 : program_.checks.size(), 0);
     slot_of_check_.assign(program_.checks.size(), -1);
     other_of_check_.assign(program_.checks.size(), -1);
     emitted_.assign(program_.checks.size(), false);
@@ -114,20 +106,20 @@ class Compiler {
       Check& check = program_.checks[i];
       for (const Source*& each : check.sources) {
         each = &source(slot_of(each));
-        program_.bare[slot_of(each)] = false;
+        program_.slots.bare[slot_of(each)] = false;
       }
       if (!check.source) continue;
       int32_t slot = slot_of(check.source);
       check.source = &source(slot);
       slot_of_check_[i] = slot;
       if (check.kind == CheckKind::Require) continue;
-      program_.bare[slot] = false;
+      program_.slots.bare[slot] = false;
       if (check.kind == CheckKind::Absent) {
         absent_[slot] = true;
       } else if (check.other) {
         int32_t other = slot_of(check.other);
         check.other = &source(other);
-        program_.bare[other] = false;
+        program_.slots.bare[other] = false;
         other_of_check_[i] = other;
         pairs_of_[std::max(slot, other)].push_back(static_cast<int32_t>(i));
       } else {
@@ -138,9 +130,7 @@ class Compiler {
         dimensions += 2 * check.tensor->sizes.size();
       }
     }
-    // Ops point into these.
-    program_.tensors.reserve(tensors);
-    program_.sizes_and_strides.reserve(dimensions);
+    program_.tensors.reserve(tensors, dimensions);
   }
 
   void plan_groups() {
@@ -203,13 +193,13 @@ class Compiler {
   void place(Op op, int32_t group) {
     bool writes = op.kind <= OpKind::LoadGrad;
     if (group < 0) {
-      if (writes) program_.writer[op.slot] = static_cast<int32_t>(program_.ops.size());
+      if (writes) program_.slots.writer[op.slot] = static_cast<int32_t>(program_.ops.size());
       program_.ops.push_back(op);
       return;
     }
     emit_group(group);
     if (writes) {
-      program_.writer[op.slot] = group_op_[group];
+      program_.slots.writer[op.slot] = group_op_[group];
       owner_[op.slot] = group;
     }
     plans_[group].fixed.push_back(op);
@@ -224,7 +214,7 @@ class Compiler {
     program_.ops.push_back(
         {.kind = plan.on_instance ? OpKind::InstanceEntries : OpKind::DictEntries, .slot = plan.base, .number = group});
     for (int32_t slot : plan.entries) {
-      program_.writer[slot] = position;
+      program_.slots.writer[slot] = position;
       loaded_[slot] = true;
     }
   }
@@ -252,8 +242,8 @@ class Compiler {
         op.kind = OpKind::LoadFunction;
         break;
       case SourceKind::Const:
-        program_.values[slot] = from.key.get();
-        program_.owner[slot] = kConstant;
+        program_.slots.values[slot] = from.key.get();
+        program_.slots.owner[slot] = Slots::kConstant;
         if (!op.absent) return;  // a constant is always there
         op.kind = OpKind::LoadConst;
         break;
@@ -398,17 +388,8 @@ class Compiler {
     key.insert(key.end(), guard.free_sizes.begin(), guard.free_sizes.end());
     key.insert(key.end(), guard.free_strides.begin(), guard.free_strides.end());
     const TensorCheck*& known = tensor_checks_[key];
-    if (known) return known;
-    auto& block = program_.sizes_and_strides;
-    const int64_t* start = block.data() + block.size();
-    const auto add = [&](const std::vector<int64_t>& numbers, const std::vector<bool>& free) {
-      for (size_t i = 0; i < numbers.size(); ++i) block.push_back(!free.empty() && free[i] ? kFree : numbers[i]);
-    };
-    add(guard.sizes, guard.free_sizes);
-    add(guard.strides, guard.free_strides);
-    program_.tensors.push_back({guard.type, guard.dispatch_keys, start, static_cast<int32_t>(guard.sizes.size()),
-                                guard.dtype, guard.requires_grad, guard.device, !guard.free_sizes.empty()});
-    return known = &program_.tensors.back();
+    if (!known) known = program_.tensors.add(guard);
+    return known;
   }
 
   /// Behind all loads.
@@ -428,11 +409,10 @@ class Compiler {
   }
 
   void emit_all_distinct(int32_t index) {
-    DistinctSet set;
-    for (const Source* each : program_.checks[index].sources) set.slots.push_back(slot_of(each));
-    set.seen.resize(std::bit_ceil(2 * set.slots.size()));
+    std::vector<int32_t> slots;
+    for (const Source* each : program_.checks[index].sources) slots.push_back(slot_of(each));
     auto number = static_cast<int64_t>(program_.distinct_sets.size());
-    program_.distinct_sets.push_back(std::move(set));
+    program_.distinct_sets.emplace_back(std::move(slots));
     program_.ops.push_back({.kind = OpKind::CheckAllDistinct, .check = index, .number = number});
   }
 
@@ -465,18 +445,18 @@ class Compiler {
   void flatten_groups() {
     for (GroupPlan& plan : plans_) {
       Group group;
-      group.first_entry = static_cast<int32_t>(program_.entries.size());
+      group.first_entry = static_cast<int32_t>(program_.groups.entries.size());
       for (int32_t slot : plan.entries) {
         PyObject* key = source(slot).key.get();
         Py_hash_t hash = PyObject_Hash(key);
         if (hash == -1) throw PythonError{};
-        program_.entries.push_back({key, hash, slot, absent_[slot]});
+        program_.groups.entries.push_back({key, hash, slot, absent_[slot]});
       }
-      group.last_entry = static_cast<int32_t>(program_.entries.size());
-      group.first_fixed = static_cast<int32_t>(program_.fixed.size());
-      program_.fixed.insert(program_.fixed.end(), plan.fixed.begin(), plan.fixed.end());
-      group.last_fixed = static_cast<int32_t>(program_.fixed.size());
-      program_.groups.push_back(group);
+      group.last_entry = static_cast<int32_t>(program_.groups.entries.size());
+      group.first_fixed = static_cast<int32_t>(program_.groups.fixed.size());
+      program_.groups.fixed.insert(program_.groups.fixed.end(), plan.fixed.begin(), plan.fixed.end());
+      group.last_fixed = static_cast<int32_t>(program_.groups.fixed.size());
+      program_.groups.all.push_back(group);
     }
   }
 

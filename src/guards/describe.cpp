@@ -16,7 +16,7 @@ void GuardProgram::Impl::for_each_line(const Visit& visit) const {
   int32_t current = -1;
   const auto visit_check = [&](int32_t index) { visit({checks[index].source, &checks[index], false, current}); };
   const auto visit_presence = [&](int32_t slot, bool absent) {
-    if (absent || bare[slot]) visit({&sources[slot], nullptr, absent, current});
+    if (absent || slots.bare[slot]) visit({&slots.sources[slot], nullptr, absent, current});
   };
   const auto visit_op = [&](const Op& op) {
     if (op.check >= 0)
@@ -30,9 +30,10 @@ void GuardProgram::Impl::for_each_line(const Visit& visit) const {
     if (op.kind == OpKind::CheckTypeAttributes) {
       for (const int32_t check : types[op.number].checks) visit_check(check);
     } else if (op.kind == OpKind::InstanceEntries || op.kind == OpKind::DictEntries) {
-      const Group& group = groups[op.number];
-      for (int32_t i = group.first_entry; i < group.last_entry; ++i) visit_presence(entries[i].slot, entries[i].absent);
-      for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) visit_op(fixed[i]);
+      const Group& group = groups.all[op.number];
+      for (int32_t i = group.first_entry; i < group.last_entry; ++i)
+        visit_presence(groups.entries[i].slot, groups.entries[i].absent);
+      for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) visit_op(groups.fixed[i]);
     } else {
       visit_op(op);
     }
@@ -41,7 +42,7 @@ void GuardProgram::Impl::for_each_line(const Visit& visit) const {
 
 std::string GuardProgram::Impl::place_of(const Line& line) const {
   if (line.check || !line.source) return place_of(line.check);
-  return place_below(slot_by_source[line.source->id]);
+  return place_below(slots.of(line.source));
 }
 
 std::string GuardProgram::Impl::text(const Line& line, const Names& names) const {
@@ -229,7 +230,7 @@ std::string data(const GuardProgram& program) {
   });
   for (size_t i = 0; i < impl.ops.size(); ++i) {
     const int32_t slot = impl.ops[i].slot;
-    if (!described[i]) tree.add_load(slot < 0 ? nullptr : &impl.sources[slot], static_cast<int32_t>(i));
+    if (!described[i]) tree.add_load(slot < 0 ? nullptr : &impl.slots.sources[slot], static_cast<int32_t>(i));
   }
   return tree.print();
 }

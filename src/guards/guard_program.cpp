@@ -67,149 +67,83 @@ bool check_state(const Check& check) {
 /// What has failed was in a snapshot. Entries that are called in turn fail so at every other call: no snapshot should
 /// be lost to it again.
 void leave_out_hint(GuardProgram::Impl& program) {
-  if (program.op_changes.empty() || program.ops[program.hint.back()].kind == OpKind::CheckAllDistinct) return;
-  for (const int32_t op : program.hint) program.op_changes[op] = kRunsEachTime;
+  if (program.changes.ops.empty() || program.ops[program.hint.back()].kind == OpKind::CheckAllDistinct) return;
+  for (const int32_t op : program.hint) program.changes.ops[op] = kRunsEachTime;
 }
 
 }  // namespace
 
 bool GuardProgram::Impl::load_number(const Op& op) {
-  PyObject* left = values[op.other];
+  PyObject* left = slots.values[op.other];
   const auto other = static_cast<int32_t>(op.number >> 8);
-  PyObject* right = other < 0 ? nullptr : values[other];
+  PyObject* right = other < 0 ? nullptr : slots.values[other];
   Ref made;
   if (left && is_number(left) && (other < 0 || (right && is_number(right)))) {
     auto* function = static_cast<PyObject*>(const_cast<void*>(op.pointer));
     made = compute(static_cast<Arithmetic>(op.number & 255), left, right, function);
     if (!made) PyErr_Clear();  // the program raises here: that is for a capture to see
   }
-  computed[op.slot] = made;
+  slots.computed[op.slot] = made;
   return store(op, made.get());
 }
 
 bool GuardProgram::Impl::load_size(const Op& op) {
-  PyObject* object = values[op.other];
+  PyObject* object = slots.values[op.other];
   Ref size;
   if (object && op.number < THPVariable_Unpack(object).dim()) {
     size = Ref::steal(PyLong_FromLongLong(THPVariable_Unpack(object).size(op.number)));
     if (!size) PyErr_Clear();
   }
-  computed[op.slot] = size;
+  slots.computed[op.slot] = size;
   return store(op, size.get());
 }
 
 bool GuardProgram::Impl::load_draw(const Op& op) {
-  Ref drawn = peek_random(values[op.other], op.number);
+  Ref drawn = peek_random(slots.values[op.other], op.number);
   if (!drawn) PyErr_Clear();
-  computed[op.slot] = drawn;
+  slots.computed[op.slot] = drawn;
   return store(op, drawn.get());
 }
 
 bool GuardProgram::Impl::store(const Op& op, PyObject* value) {
-  values[op.slot] = value;
+  slots.values[op.slot] = value;
   return (value == nullptr) == op.absent;
 }
 
 bool GuardProgram::Impl::enter(Group& group, PyObject* dict, const Roots& roots) {
-  if (dict && dict == group.dict && dict_version(dict) == group.version) return true;
+  if (group.remembers(dict)) return true;
   group.dict = nullptr;
-  for (int32_t i = group.first_entry; i < group.last_entry; ++i) {
-    const GroupEntry& entry = entries[i];
-    DictEntry found = dict ? find_item(dict, entry.key, entry.hash) : DictEntry{};
-    values[entry.slot] = found.value;
-    if (!found.known || (found.value == nullptr) != entry.absent) {
-      failed_entry = i;
-      failed_unknown = !found.known;
-      return false;
-    }
-  }
+  if (!groups.read(group, dict, slots.values.data(), failed)) return false;
   for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) {
-    if (!step(fixed[i], roots)) return false;
+    if (!step(groups.fixed[i], roots)) return false;
   }
-  if (dict && keeps_version(dict)) {
-    group.dict = dict;
-    group.version = dict_version(dict);
-  }
+  group.remember(dict);
   return true;
-}
-
-bool GuardProgram::Impl::check_type_attributes(TypeAttributes& attributes) {
-  unsigned version = type_version(attributes.type);
-  if (version != 0 && version == attributes.version) return true;
-  attributes.version = 0;
-  for (int32_t index : attributes.checks) {
-    const Check& check = checks[index];
-    const DictEntry found = check.kind == CheckKind::Bases ? DictEntry{attributes.type->tp_mro}
-                                                           : find_type_attribute(attributes.type, check.name.get());
-    if (!found.known || found.value != check.object.get()) {
-      failed_check = index;
-      return false;
-    }
-  }
-  attributes.version = type_version(attributes.type);  // looking up has given it one
-  return true;
-}
-
-PyObject** DistinctSet::place_of(PyObject* value) {
-  const size_t mask = seen.size() - 1;
-  // Objects are aligned to 16 bytes; the product spreads the rest over the high bits.
-  size_t position = (reinterpret_cast<uintptr_t>(value) >> 4) * 0x9e3779b97f4a7c15ull >> 32 & mask;
-  while (seen[position] && seen[position] != value) position = (position + 1) & mask;
-  return &seen[position];
 }
 
 bool GuardProgram::Impl::check_all_distinct(DistinctSet& set) {
-  snapshot.valid = false;  // which has its own use for `seen`
-  std::ranges::fill(set.seen, nullptr);
-  for (int32_t slot : set.slots) {
-    PyObject* value = values[slot];
-    if (!value) continue;
-    PyObject** place = set.place_of(value);
-    if (*place) {
-      failed_slots[1] = slot;
-      failed_slots[0] =
-          *std::find_if(set.slots.begin(), set.slots.end(), [&](int32_t s) { return values[s] == value; });
-      return false;
-    }
-    *place = value;
-  }
-  return true;
-}
-
-bool GuardProgram::Impl::check_moving_distinct(DistinctSet& set) {
-  c10::SmallVector<PyObject**, 16> added;
-  bool distinct = true;
-  for (int32_t slot : set.moving) {
-    if (!values[slot]) continue;
-    PyObject** place = set.place_of(values[slot]);
-    distinct = !*place;
-    if (!distinct) break;
-    *place = values[slot];
-    added.push_back(place);
-  }
-  // The last first: each leaves the chain of places as it found it.
-  while (!added.empty()) *added.pop_back_val() = nullptr;
-  return distinct;
+  snapshot.valid = false;  // which has its own use for what the set has seen
+  return set.all_distinct(slots.values, failed);
 }
 
 inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
   auto fail = [&] {
-    failed_op = &op;
+    failed.op = &op;
     return false;
   };
   auto stored = [&](PyObject* value) { return store(op, value) || fail(); };
   auto entered = [&](PyObject* dict) {
-    if (enter(groups[op.number], dict, roots)) return true;
-    if (!failed_op) failed_op = &op;
+    if (enter(groups.all[op.number], dict, roots)) return true;
+    if (!failed.op) failed.op = &op;
     return false;
   };
   // A base of another kind than the capture saw: even an absent source fails then.
   auto wrong_base = [&] {
-    values[op.slot] = nullptr;
+    slots.values[op.slot] = nullptr;
     return fail();
   };
-  PyObject* base = op.other >= 0 ? values[op.other] : nullptr;
-  PyObject* value = op.slot >= 0 ? values[op.slot] : nullptr;
+  PyObject* base = op.other >= 0 ? slots.values[op.other] : nullptr;
+  PyObject* value = op.slot >= 0 ? slots.values[op.slot] : nullptr;
   switch (op.kind) {
     case OpKind::LoadLocal:
       return stored(roots.locals[op.number]);
@@ -291,7 +225,7 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::CheckAllDistinct:
       return check_all_distinct(distinct_sets[op.number]) || fail();
     case OpKind::CheckSizes:
-      return size_checks[op.number].holds(values.data()) || fail();
+      return size_checks[op.number].holds(slots.values.data()) || fail();
     case OpKind::CheckFunction:
       return (value && same_function(checks[op.check], value)) || fail();
     case OpKind::CheckAbcRegistrations:
@@ -299,7 +233,7 @@ inline bool GuardProgram::Impl::step(const Op& op, const Roots& roots) {
     case OpKind::CheckState:
       return check_state(checks[op.check]) || fail();
     case OpKind::CheckTypeAttributes:
-      return check_type_attributes(types[op.number]) || fail();
+      return types[op.number].hold(checks, failed) || fail();
     case OpKind::CheckPlanted:
       return weaker_holds(static_cast<Weaker>(op.number), checks[op.check], value) || fail();
   }
@@ -349,9 +283,7 @@ bool GuardProgram::Impl::run(const Roots& roots) {
 }
 
 Failure GuardProgram::Impl::explain(const Roots& roots) {
-  failed_op = nullptr;
-  failed_entry = failed_check = -1;
-  failed_unknown = false;
+  failed = {};
   if (global_state) {
     const std::string difference = global_state->difference(GlobalState::read());
     if (!difference.empty()) return {"global state: " + difference, ""};
@@ -367,22 +299,20 @@ std::vector<Failure> GuardProgram::Impl::explain_all(const Roots& roots) {
   }
   snapshot.valid = false;
   // What hangs on a value that is another one than the capture saw can't be looked at.
-  std::vector<bool> unusable(values.size(), false);
+  std::vector<bool> unusable(slots.values.size(), false);
   const auto is_unusable = [&](int32_t slot) { return slot >= 0 && unusable[slot]; };
   for (const Op& op : ops) {
     bool skipped = is_unusable(op.other) || (!is_load(op.kind) && is_unusable(op.slot)) ||
                    (op.kind == OpKind::LoadNumber && is_unusable(static_cast<int32_t>(op.number >> 8)));
     if (op.kind == OpKind::CheckAllDistinct) skipped = std::ranges::any_of(distinct_sets[op.number].slots, is_unusable);
     if (op.kind == OpKind::CheckSizes) skipped = std::ranges::any_of(size_checks[op.number].slots(), is_unusable);
-    failed_op = nullptr;
-    failed_entry = failed_check = -1;
-    failed_unknown = false;
+    failed = {};
     if (!skipped && step(op, roots)) continue;
     if (!skipped) failures.push_back(describe_failure());
     if (op.slot >= 0) unusable[op.slot] = true;
     for_each_written(op, [&](int32_t slot) {
       unusable[slot] = true;
-      values[slot] = nullptr;
+      slots.values[slot] = nullptr;
     });
   }
   return failures;
@@ -413,9 +343,9 @@ void GuardProgram::Impl::remember_failure(int32_t failed) {
   std::vector<bool> needed(ops.size(), false);
   needed[failed] = true;
   auto need = [&](int32_t slot) {
-    if (slot < 0 || writer[slot] < 0 || needed[writer[slot]]) return;
-    needed[writer[slot]] = true;
-    hint.push_back(writer[slot]);
+    if (slot < 0 || slots.writer[slot] < 0 || needed[slots.writer[slot]]) return;
+    needed[slots.writer[slot]] = true;
+    hint.push_back(slots.writer[slot]);
   };
   for (size_t next = 0; next < hint.size(); ++next) {
     const Op& op = ops[hint[next]];
@@ -432,41 +362,42 @@ void GuardProgram::Impl::remember_failure(int32_t failed) {
 }
 
 Failure GuardProgram::Impl::describe_failure() {
-  if (failed_check >= 0)
-    return {check_failure(checks[failed_check], nullptr, nullptr), place_of(&checks[failed_check])};
+  if (failed.check >= 0)
+    return {check_failure(checks[failed.check], nullptr, nullptr), place_of(&checks[failed.check])};
   const auto presence = [&](int32_t slot, bool present) {
-    return presence_text(sources[slot], present, Names(&sources[slot]));
+    return presence_text(slots.sources[slot], present, Names(&slots.sources[slot]));
   };
-  if (failed_entry >= 0) {
-    const GroupEntry& entry = entries[failed_entry];
+  if (failed.entry >= 0) {
+    const GroupEntry& entry = groups.entries[failed.entry];
     const std::string text = presence(entry.slot, !entry.absent);
-    return {failed_unknown ? text + ": only a key's own __eq__ could tell" : text, place_below(entry.slot)};
+    return {failed.unknown ? text + ": only a key's own __eq__ could tell" : text, place_below(entry.slot)};
   }
-  const Op& op = *failed_op;
+  const Op& op = *failed.op;
   if (op.kind == OpKind::CheckAllDistinct) {
-    const std::string first = sources[failed_slots[0]].name(), second = sources[failed_slots[1]].name();
-    return {first + " is not " + second + ": they are one object now", place_below(failed_slots[0])};
+    const std::string first = slots.sources[failed.slots[0]].name(), second = slots.sources[failed.slots[1]].name();
+    return {first + " is not " + second + ": they are one object now", place_below(failed.slots[0])};
   }
   if (op.kind == OpKind::CheckSizes) {
     const SizeAssumptions& assumptions = *checks[op.check].sizes;
-    const std::string text = size_checks[op.number].failure(values.data(), assumptions);
+    const std::string text = size_checks[op.number].failure(slots.values.data(), assumptions);
     const auto relation = static_cast<size_t>(relation_of_line(text, assumptions));  // none: out of range
-    return {text, relation < size_places.size() ? size_places[relation] : ""};
+    return {text, relation < lines.of_sizes.size() ? lines.of_sizes[relation] : ""};
   }
-  PyObject* value = op.slot >= 0 ? values[op.slot] : nullptr;
+  PyObject* value = op.slot >= 0 ? slots.values[op.slot] : nullptr;
   const std::string place = op.check >= 0 ? place_of(&checks[op.check]) : op.slot >= 0 ? place_below(op.slot) : "";
   if (op.kind == OpKind::CheckTensor && value) {
-    return {tensor_mismatch(*static_cast<const TensorCheck*>(op.pointer), value, sources[op.slot].name()), place};
+    return {tensor_mismatch(*static_cast<const TensorCheck*>(op.pointer), value, slots.sources[op.slot].name()), place};
   }
-  if (op.check >= 0) return {check_failure(checks[op.check], value, op.other >= 0 ? values[op.other] : nullptr), place};
-  if (op.kind == OpKind::DictEntries) return {"isinstance(" + sources[op.slot].name() + ", dict)", place};
+  if (op.check >= 0)
+    return {check_failure(checks[op.check], value, op.other >= 0 ? slots.values[op.other] : nullptr), place};
+  if (op.kind == OpKind::DictEntries) return {"isinstance(" + slots.sources[op.slot].name() + ", dict)", place};
   return {presence(op.slot, !op.absent), place};
 }
 
 std::string GuardProgram::Impl::place_below(int32_t slot) const {
   for (const Check& check : checks) {
     for (const Source* source = check.source; source; source = source->base) {
-      if (source == &sources[slot]) return place_of(&check);
+      if (source == &slots.sources[slot]) return place_of(&check);
     }
   }
   return "";
@@ -481,15 +412,12 @@ GuardProgram::~GuardProgram() {
   if (on_end) on_end();
 }
 
-int32_t GuardProgram::slot_count() const { return static_cast<int32_t>(impl_->values.size()); }
+int32_t GuardProgram::slot_count() const { return static_cast<int32_t>(impl_->slots.values.size()); }
 
-int32_t GuardProgram::slot_of(const Source* source) const {
-  auto id = static_cast<size_t>(source->id);
-  return id < impl_->slot_by_source.size() ? impl_->slot_by_source[id] : -1;
-}
+int32_t GuardProgram::slot_of(const Source* source) const { return impl_->slots.of(source); }
 
 PyObject* const* GuardProgram::check(const Roots& roots) {
-  return impl_->check(roots) ? impl_->values.data() : nullptr;
+  return impl_->check(roots) ? impl_->slots.values.data() : nullptr;
 }
 
 bool GuardProgram::would_hold(const Roots& roots) {
@@ -503,7 +431,7 @@ std::unique_ptr<GuardProgram> GuardProgram::copy() const {
 }
 
 bool GuardProgram::failed_on_data() const {
-  return impl_->failed_op && impl_->failed_op->kind == OpKind::CheckTensorData;
+  return impl_->failed.op && impl_->failed.op->kind == OpKind::CheckTensorData;
 }
 
 std::string GuardProgram::explain(const Roots& roots) { return impl_->explain(roots).text; }
@@ -521,7 +449,7 @@ std::vector<Failure> failures_of(GuardProgram& program, const Roots& roots) {
 }
 
 int GuardProgram::traverse(visitproc visit, void* arg) const {
-  for (const Source& source : impl_->sources) Py_VISIT(source.key.get());
+  for (const Source& source : impl_->slots.sources) Py_VISIT(source.key.get());
   for (const Check& check : impl_->checks) {
     Py_VISIT(check.type.get());
     Py_VISIT(check.object.get());
@@ -532,7 +460,7 @@ int GuardProgram::traverse(visitproc visit, void* arg) const {
     for (const Ref& key : check.keys) Py_VISIT(key.get());
   }
   for (const Ref& value : impl_->equal_constants) Py_VISIT(value.get());
-  for (const Ref& value : impl_->computed) Py_VISIT(value.get());
+  for (const Ref& value : impl_->slots.computed) Py_VISIT(value.get());
   return 0;
 }
 

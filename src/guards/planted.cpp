@@ -15,7 +15,7 @@ using Program = GuardProgram::Impl;
 
 template <typename Visit>
 void for_each_op(Program& program, const Visit& visit) {
-  for (auto* ops : {&program.ops, &program.fixed}) {
+  for (auto* ops : {&program.ops, &program.groups.fixed}) {
     for (Op& op : *ops) visit(op);
   }
 }
@@ -49,24 +49,16 @@ void let_be_there(Program& program, OpKind kind) {
   static PyObject* nowhere = PyUnicode_InternFromString("<nowhere>");
   for (const Op& op : program.ops) {
     if (op.kind != kind) continue;
-    const Group& group = program.groups[op.number];
+    const Group& group = program.groups.all[op.number];
     for (int32_t i = group.first_entry; i < group.last_entry; ++i) {
-      GroupEntry& entry = program.entries[i];
+      GroupEntry& entry = program.groups.entries[i];
       if (entry.absent) entry = {nowhere, PyObject_Hash(nowhere), entry.slot, true};
     }
   }
 }
 
-void free_numbers(Program& program, bool strides) {
-  for (TensorCheck& check : program.tensors) {
-    const ptrdiff_t start = check.sizes_and_strides - program.sizes_and_strides.data() + (strides ? check.rank : 0);
-    std::fill_n(program.sizes_and_strides.begin() + start, check.rank, kFree);
-    check.has_free = true;
-  }
-}
-
-void free_sizes(Program& program, OpKind) { free_numbers(program, false); }
-void free_strides(Program& program, OpKind) { free_numbers(program, true); }
+void free_sizes(Program& program, OpKind) { program.tensors.free(/*strides=*/false); }
+void free_strides(Program& program, OpKind) { program.tensors.free(/*strides=*/true); }
 
 void erase_lookups(Program& program, CheckKind kind) {
   for (TypeAttributes& type : program.types) {

@@ -11,7 +11,6 @@
 #include <Python.h>
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,101 +18,12 @@
 #include "guards/checks.h"
 #include "guards/failure.h"
 #include "guards/guards.h"
+#include "guards/op.h"
+#include "guards/parts.h"
 #include "guards/snapshot.h"
-#include "guards/tensor_check.h"
 #include "guards/text.h"
 
 namespace magneto::guards {
-
-constexpr int32_t kConstant = -2;
-
-enum class OpKind : uint8_t {
-  // Loads. They write `slot`, read `other` (the slot of the base), and fail if the value is missing (or, with `absent`,
-  // if it is there).
-  LoadLocal,
-  LoadStack,
-  LoadFunction,
-  LoadConst,
-  LoadClosure,
-  LoadClosureCell,
-  LoadCell,
-  LoadMember,
-  LoadInstanceDict,
-  LoadSeqItem,
-  LoadBoundSelf,
-  LoadBoundFunction,
-  LoadNumber,  // of `other` and the slot `number >> 8`, by the arithmetic `number & 255` (`pointer`: the function)
-  LoadSize,    // of the tensor `other`, in dimension `number`
-  LoadDraw,    // of the random.Random `other`, its draw `number`
-  LoadGrad,
-  // Groups: group `number`, on the instance dict of `slot` or on the dict in `slot`.
-  InstanceEntries,
-  DictEntries,
-  // Checks of `slot`.
-  CheckType,
-  CheckIdentity,
-  CheckEquals,
-  CheckItemCount,  // list, tuple
-  CheckDictLength,
-  CheckSetLength,
-  CheckKeys,
-  CheckTensor,
-  CheckTensorData,
-  CheckArray,
-  CheckBuiltinMethod,
-  CheckAlias,
-  CheckDistinct,
-  CheckAllDistinct,  // the slots of `distinct_sets[number]`
-  CheckSizes,        // `size_checks[number]`
-  CheckFunction,
-  CheckAbcRegistrations,  // there have been `number`
-  CheckTypeAttributes,    // of `types[number]`
-  CheckState,
-  CheckPlanted,  // less than there should be, for tests (planted.h): `number`
-};
-
-inline bool is_load(OpKind kind) { return kind <= OpKind::LoadGrad; }
-inline bool is_group(OpKind kind) { return kind == OpKind::InstanceEntries || kind == OpKind::DictEntries; }
-
-struct Op {
-  OpKind kind;
-  bool absent = false;
-  int32_t slot = -1;
-  int32_t other = -1;
-  int32_t check = -1;  // the check that it makes, or -1
-  const void* pointer = nullptr;
-  int64_t number = 0;
-};
-static_assert(sizeof(Op) == 32);
-
-struct GroupEntry {
-  PyObject* key;
-  Py_hash_t hash;
-  int32_t slot;
-  bool absent;
-};
-
-struct Group {
-  PyObject* dict = nullptr;  // borrowed, compared only; null: nothing remembered
-  uint64_t version = 0;
-  int32_t first_entry = 0, last_entry = 0;  // half open, in `entries`
-  int32_t first_fixed = 0, last_fixed = 0;  // half open, in `fixed`
-};
-
-struct TypeAttributes {
-  PyTypeObject* type;
-  unsigned version = 0;  // at the last time when all were right; 0: never
-  std::vector<int32_t> checks;
-};
-
-struct DistinctSet {
-  std::vector<int32_t> slots;
-  std::vector<PyObject*> seen;  // a hash set; its size is a power of two, at least twice the slots
-  std::vector<int32_t> moving;  // the slots that the snapshot does not hold fast; `seen` has the values of all others
-
-  /// Where the value is, or would be.
-  PyObject** place_of(PyObject* value);
-};
 
 struct GuardProgram::Impl {
   Impl(const GuardSet& set, const SourceTable& table);
@@ -157,68 +67,45 @@ struct GuardProgram::Impl {
   bool load_size(const Op& op);
   bool load_draw(const Op& op);
   bool enter(Group& group, PyObject* dict, const Roots& roots);
-  bool check_type_attributes(TypeAttributes& attributes);
   bool check_all_distinct(DistinctSet& set);
-  /// The same under a valid snapshot: only what it does not hold fast is looked at.
-  bool check_moving_distinct(DistinctSet& set);
   void remember_failure(int32_t op);
   Failure describe_failure();
   /// The user's line that first needed something of the source of a slot, or of what hangs on it.
   std::string place_below(int32_t slot) const;
 
+  /// The user's line that needed a check.
+  std::string place_of(const Check* check) const {
+    return check ? lines.of(static_cast<int32_t>(check - checks.data())) : std::string();
+  }
+
   std::optional<GlobalState> global_state;
   std::vector<Op> ops;
-  std::vector<Op> fixed;  // what depends only on a group's values and on immutable objects below them
-  std::vector<Group> groups;
-  std::vector<GroupEntry> entries;
+
+  // What ops refer to.
+  Slots slots;
+  Groups groups;
   std::vector<TypeAttributes> types;
   std::vector<DistinctSet> distinct_sets;
   std::vector<SizeCheck> size_checks;
-  std::vector<TensorCheck> tensors;
-  std::vector<int64_t> sizes_and_strides;
-  std::vector<PyObject*> values;  // by slot; borrowed
-  std::vector<Ref> computed;      // by slot: what LoadNumber, LoadSize and LoadDraw made
-  std::vector<int32_t> writer;    // by slot: the op that fills it, -1 for constants
-  std::vector<int32_t> owner;     // by slot: the group op whose dict holds the value, kConstant, or -1
-
-  std::deque<Source> sources;  // the program's own copies, by slot; they and the checks keep the objects alive
+  TensorChecks tensors;
   std::vector<Check> checks;
-  std::vector<int32_t> places;  // by check: in `place_names`, the user's line that needed it; empty: none was noted
-  std::vector<std::string> place_names, size_places;
-  std::string place_of(const Check* check) const {
-    return check && !places.empty() ? place_names[places[static_cast<size_t>(check - checks.data())]] : std::string();
-  }
-  std::vector<bool> bare;               // by slot: nothing but its presence is checked
-  std::vector<int32_t> slot_by_source;  // by Source::id of the table
+  UserLines lines;
 
   Snapshot snapshot;
-  std::vector<uint8_t> steady;        // by op: in the snapshot
-  std::vector<uint8_t> op_changes;    // by op: how often its words have changed lately
-  std::vector<uint8_t> slot_changes;  // by slot: how often a pinned value has
-  std::vector<bool> moves;            // by slot: nothing below it belongs in a snapshot
-  std::vector<Ref> equal_constants;   // by op: the value that CheckEquals found, alive so that it is known again
+  std::vector<uint8_t> steady;  // by op: in the snapshot
+  Changes changes;
+  std::vector<Ref> equal_constants;  // by op: the value that CheckEquals found, alive so that it is known again
 
   // The op that failed last, with all that it needs before it, in order; runs first while it goes on failing.
   std::vector<int32_t> hint;
   int32_t hint_passes = 0;
-
-  // Where the last run failed.
-  const Op* failed_op = nullptr;
-  int32_t failed_entry = -1;
-  bool failed_unknown = false;  // the entry's key could not be compared without Python code
-  int32_t failed_check = -1;
-  int32_t failed_slots[2] = {-1, -1};  // two that hold one object
+  LastFailure failed;
 };
 
 template <typename Visit>
 void GuardProgram::Impl::for_each_written(const Op& op, const Visit& visit) const {
   if (is_load(op.kind)) visit(op.slot);
-  if (!is_group(op.kind)) return;
-  const Group& group = groups[op.number];
-  for (int32_t i = group.first_entry; i < group.last_entry; ++i) visit(entries[i].slot);
-  for (int32_t i = group.first_fixed; i < group.last_fixed; ++i) {
-    if (is_load(fixed[i].kind)) visit(fixed[i].slot);
-  }
+  if (is_group(op.kind)) groups.for_each_written(groups.all[op.number], visit);
 }
 
 }  // namespace magneto::guards

@@ -149,10 +149,10 @@ bool WordReader::collect(const Op& op, bool owned) {
 
 /// Nothing that is reached through the slot belongs in a snapshot: another object is there too often.
 void GuardProgram::Impl::let_move(int32_t slot) {
-  moves[slot] = true;
+  changes.moves[slot] = true;
   for (const Op& op : ops) {
     const int32_t base = is_group(op.kind) ? op.slot : is_load(op.kind) ? op.other : -1;
-    if (base >= 0 && moves[base]) for_each_written(op, [&](int32_t written) { moves[written] = true; });
+    if (base >= 0 && changes.moves[base]) for_each_written(op, [&](int32_t written) { changes.moves[written] = true; });
   }
 }
 
@@ -160,41 +160,42 @@ void GuardProgram::Impl::let_move(int32_t slot) {
 bool GuardProgram::Impl::add_to_snapshot(int32_t index, const Snapshot& before) {
   const Op& op = ops[index];
   const int32_t looked_at = is_load(op.kind) ? op.other : op.slot;
-  if (op_changes[index] >= kMostChanges) return false;
-  if ((looked_at >= 0 && moves[looked_at]) || (op.other >= 0 && moves[op.other])) return false;
+  if (changes.ops[index] >= kMostChanges) return false;
+  if ((looked_at >= 0 && changes.moves[looked_at]) || (op.other >= 0 && changes.moves[op.other])) return false;
   if (op.kind == OpKind::CheckTensor) {
-    snapshot.tensors.add(values[op.slot], static_cast<const TensorCheck*>(op.pointer));
+    snapshot.tensors.add(slots.values[op.slot], static_cast<const TensorCheck*>(op.pointer));
     return true;
   }
-  const int32_t holder = looked_at < 0 ? -1 : owner[looked_at];
-  const bool owned = holder == kConstant || (holder >= 0 && steady[holder]);
+  const int32_t holder = looked_at < 0 ? -1 : slots.owner[looked_at];
+  const bool owned = holder == Slots::kConstant || (holder >= 0 && steady[holder]);
   const size_t first = snapshot.words.size();
-  if (!WordReader(snapshot.words, values).read(op, owned)) return false;
+  if (!WordReader(snapshot.words, slots.values).read(op, owned)) return false;
   if (is_forgotten(op.kind)) snapshot.words.shrink(first);
   if (static_cast<size_t>(index) < before.ends.size()) {
     const size_t then = index ? before.ends[index - 1] : 0, then_last = before.ends[index];
     const bool changed = then != then_last && !snapshot.words.equal(first, before.words, then, then_last);
-    if (changed && ++op_changes[index] >= kMostChanges) return false;
+    if (changed && ++changes.ops[index] >= kMostChanges) return false;
   }
   if (op.kind == OpKind::CheckEquals) {
-    equal_constants[index] = Ref::borrow(values[op.slot]);
-    ops[index].pointer = values[op.slot];
+    equal_constants[index] = Ref::borrow(slots.values[op.slot]);
+    ops[index].pointer = slots.values[op.slot];
   }
   return true;
 }
 
 void GuardProgram::Impl::prepare_snapshots() {
   steady.assign(ops.size(), 0);
-  op_changes.assign(ops.size(), 0);
+  changes.ops.assign(ops.size(), 0);
   equal_constants.resize(ops.size());
-  slot_changes.assign(values.size(), 0);
-  moves.assign(values.size(), false);
+  changes.slots.assign(slots.values.size(), 0);
+  changes.moves.assign(slots.values.size(), false);
   for (const Op& op : ops) {
     const bool made = op.kind == OpKind::LoadNumber || op.kind == OpKind::LoadSize || op.kind == OpKind::LoadDraw;
     if (made) let_move(op.slot);  // another object at each run
   }
   for (const Op& op : ops) {  // the tensors that a caller passes are others at each call
-    if (op.kind == OpKind::CheckTensor && writer[op.slot] >= 0 && ops[writer[op.slot]].kind <= OpKind::LoadStack) {
+    if (op.kind == OpKind::CheckTensor && slots.writer[op.slot] >= 0 &&
+        ops[slots.writer[op.slot]].kind <= OpKind::LoadStack) {
       let_move(op.slot);
     }
   }
@@ -204,13 +205,13 @@ void GuardProgram::Impl::take_snapshot() {
   const Snapshot before = std::exchange(snapshot, {});
   if (steady.empty()) prepare_snapshots();
   if (before.uses > kLongLife) {
-    std::ranges::fill(op_changes, 0);
-    std::ranges::fill(slot_changes, 0);
+    std::ranges::fill(changes.ops, 0);
+    std::ranges::fill(changes.slots, 0);
   }
   for (const Pin& pin : before.pins) {
-    if (pin.value != values[pin.slot] && ++slot_changes[pin.slot] >= kMostChanges) let_move(pin.slot);
+    if (pin.value != slots.values[pin.slot] && ++changes.slots[pin.slot] >= kMostChanges) let_move(pin.slot);
   }
-  std::vector<bool> needed(values.size(), false);
+  std::vector<bool> needed(slots.values.size(), false);
   for (int32_t i = 0; i < static_cast<int32_t>(ops.size()); ++i) {
     const size_t first = snapshot.words.size();
     steady[i] = add_to_snapshot(i, before);
@@ -225,27 +226,17 @@ void GuardProgram::Impl::take_snapshot() {
     snapshot.ends.push_back(static_cast<int32_t>(snapshot.words.size()));
   }
   snapshot.stretches.push_back({static_cast<int32_t>(snapshot.words.size()), -1, 0});
-  std::vector<bool> held(values.size(), true);
+  std::vector<bool> held(slots.values.size(), true);
   for (Stretch& stretch : snapshot.stretches) {
     if (stretch.op >= 0) {
       for_each_written(ops[stretch.op], [&](int32_t slot) {
         held[slot] = needed[slot];
-        if (needed[slot]) snapshot.pins.push_back({slot, values[slot]});
+        if (needed[slot]) snapshot.pins.push_back({slot, slots.values[slot]});
       });
     }
     stretch.last_pin = static_cast<int32_t>(snapshot.pins.size());
   }
-  for (DistinctSet& set : distinct_sets) {
-    std::ranges::fill(set.seen, nullptr);
-    set.moving.clear();
-    for (int32_t slot : set.slots) {
-      if (!held[slot]) {
-        set.moving.push_back(slot);
-      } else if (values[slot]) {
-        *set.place_of(values[slot]) = values[slot];
-      }
-    }
-  }
+  for (DistinctSet& set : distinct_sets) set.hold(held, slots.values);
   snapshot.valid = true;
 }
 
@@ -259,12 +250,13 @@ GuardProgram::Impl::Answer GuardProgram::Impl::run_snapshot(const Roots& roots) 
     word = stretch.last_word;
     if (stretch.op < 0) break;
     const Op& op = ops[stretch.op];
-    if (!(op.kind == OpKind::CheckAllDistinct ? check_moving_distinct(distinct_sets[op.number]) : step(op, roots))) {
+    if (!(op.kind == OpKind::CheckAllDistinct ? distinct_sets[op.number].moving_distinct(slots.values)
+                                              : step(op, roots))) {
       remember_failure(stretch.op);
       return Answer::Fails;
     }
     for (const Pin* last = snapshot.pins.data() + stretch.last_pin; pin != last; ++pin) {
-      if (values[pin->slot] != pin->value) return Answer::Changed;
+      if (slots.values[pin->slot] != pin->value) return Answer::Changed;
     }
   }
   if (!snapshot.tensors.all_match()) return Answer::Changed;
