@@ -255,12 +255,12 @@ class Builder {
         step.results.push_back(add_register(std::move(result), {}));
         if (id != kNoValue) output_register_[id] = step.results.back();
       }
-      impl_.output_views.push_back(std::move(step));
+      impl_.outputs.views.push_back(std::move(step));
     }
-    for (const ValueId id : graph_.outputs) impl_.outputs.push_back(output_register(id));
+    for (const ValueId id : graph_.outputs) impl_.outputs.registers.push_back(output_register(id));
     for (const auto& bump : program_.functional.bumps) {
       if (graph_.values[bump.value].kind != graph::ValueKind::Input)
-        impl_.bumps.emplace_back(output_register(bump.value), bump.count);
+        impl_.outputs.bumps.emplace_back(output_register(bump.value), bump.count);
     }
   }
 
@@ -298,23 +298,21 @@ class Builder {
       for_each_register(step, [&](int32_t reg) {
         if (!weight[reg]) return;
         if (step.kernel < 0) {
-          impl_.prepacked_inputs.push_back(reg);
+          impl_.prepacked.inputs.push_back(reg);
           impl_.transient.push_back(reg);
         }
         if (read[reg]) return;
         read[reg] = true;
-        impl_.prepacked_weights.push_back(impl_.registers[reg].index);
+        impl_.prepacked.weights.push_back(impl_.registers[reg].index);
       });
       Register& made = impl_.registers[*result];
       known[*result] = made.prepared = true;
       if (step.kernel < 0) {
-        impl_.prepacked_tensors.push_back(*result);
-        impl_.prepacked_tensor_bytes += made.bytes;
+        impl_.prepacked.add_tensor(*result, made);
       } else {
-        made.offset = impl_.prepacked_bytes;
-        impl_.prepacked_bytes += arena_space(made.bytes);
+        impl_.prepacked.place(made);
       }
-      impl_.prepacked_steps.push_back(std::move(step));
+      impl_.prepacked.steps.push_back(std::move(step));
     }
     impl_.steps = std::move(others);
   }
@@ -344,7 +342,7 @@ class Builder {
       if (result || !made) return std::nullopt;
       result = reg;
     }
-    const int64_t most = std::min(bytes, Prepacked::room() - impl_.prepacked_bytes);
+    const int64_t most = std::min(bytes, Prepacked::room() - impl_.prepacked.bytes);
     const bool kept = any && result && !call.kernel->may_raise() && geometry_[*result].is_static() &&
                       impl_.registers[*result].bytes <= most;
     return kept ? result : std::nullopt;
@@ -415,8 +413,8 @@ class Builder {
       last(write.target);
       if (write.from >= 0) last(write.from);
     }
-    for (const Step& view : impl_.output_views) visit_call(view, last);
-    for (const int32_t index : impl_.outputs) last(index);
+    for (const Step& view : impl_.outputs.views) visit_call(view, last);
+    for (const int32_t index : impl_.outputs.registers) last(index);
     for (const int32_t index : impl_.last_views) last(index);
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
       const Register& info = impl_.registers[r];
@@ -554,35 +552,36 @@ class Builder {
     }
     for (size_t k = 0; k < impl_.kernels.size(); ++k) {
       KernelCall& call = impl_.kernels[k];
-      call.first_pointer = impl_.pointer_count;
+      call.first_pointer = impl_.fills.count;
       for (const int32_t reg : call.registers) {
-        const PointerFill fill{reg, static_cast<int32_t>(impl_.pointer_count++)};
-        switch (impl_.registers[reg].source) {
-          case Source::Input:
-            impl_.input_fills.push_back(fill);
-            break;
-          case Source::Constant:
-          case Source::Arena:
-            (impl_.registers[reg].prepared ? impl_.prepacked_fills : impl_.kept_fills).push_back(fill);
-            break;
-          case Source::Copy:
-          case Source::Fresh:
-            impl_.starting_fills.push_back(fill);
-            break;
-          case Source::Returned:
-          case Source::View:
-            impl_.steps[kernel_step[k]].fills.push_back(fill);
-            break;
-        }
+        fills_of(impl_.registers[reg], impl_.steps[kernel_step[k]]).push_back({reg, impl_.fills.next()});
       }
     }
-    impl_.output_memory.resize(impl_.registers.size());
+    impl_.outputs.memory.resize(impl_.registers.size());
     if (impl_.device->type() != c10::DeviceType::CPU) return;  // whose allocator keeps large blocks by itself
     for (size_t r = 0; r < impl_.registers.size(); ++r) {
       const Register& info = impl_.registers[r];
       const bool large = info.bytes >= OutputMemory::kLeastBytes || !geometry_[r].bytes.is_static();
-      if (info.source == Source::Fresh && large) impl_.output_memory[r].emplace();
+      if (info.source == Source::Fresh && large) impl_.outputs.memory[r].emplace();
     }
+  }
+
+  /// When a kernel's pointer to a register is filled.
+  std::vector<PointerFill>& fills_of(const Register& info, CompiledStep& step) {
+    switch (info.source) {
+      case Source::Input:
+        return impl_.fills.inputs;
+      case Source::Constant:
+      case Source::Arena:
+        return info.prepared ? impl_.prepacked.fills : impl_.fills.kept;
+      case Source::Copy:
+      case Source::Fresh:
+        return impl_.fills.starting;
+      case Source::Returned:
+      case Source::View:
+        break;
+    }
+    return step.fills;
   }
 
   CompiledProgram::Impl& impl_;

@@ -61,7 +61,7 @@ void add_kernels(Json& json, const CompiledProgram::Impl& impl) {
 
 void add_registers(Json& json, const CompiledProgram::Impl& impl) {
   constexpr const char* sources[] = {"input", "constant", "copy", "arena", "fresh", "returned", "view"};
-  json.field("arena", impl.arena_bytes).field("prepared", impl.prepacked_bytes).key("registers").open('[');
+  json.field("arena", impl.arena_bytes).field("prepared", impl.prepacked.bytes).key("registers").open('[');
   for (const Register& info : impl.registers) {
     graph::TensorMeta meta;
     meta.dtype = info.dtype;
@@ -100,10 +100,10 @@ std::string data_text(const CompiledProgram::Impl& impl) {
   add_kernels(json, impl);
   add_registers(json, impl);
   json.key("once").open('[');
-  for (const CompiledStep& step : impl.prepacked_steps) add_step(json, impl, step);
+  for (const CompiledStep& step : impl.prepacked.steps) add_step(json, impl, step);
   json.close(']').key("steps").open('[');
   for (const CompiledStep& step : impl.steps) add_step(json, impl, step);
-  return json.close(']').key("outputs").list(impl.outputs).close('}').take();
+  return json.close(']').key("outputs").list(impl.outputs.registers).close('}').take();
 }
 
 }  // namespace magneto::runtime

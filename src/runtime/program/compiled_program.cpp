@@ -85,12 +85,12 @@ class Run {
           registers_[r] = fresh(r);
       }
     }
-    for (const PointerFill& fill : impl_.input_fills) {
+    for (const PointerFill& fill : impl_.fills.inputs) {
       const Register& info = info_[fill.reg];
       frame_.pointers[fill.position] = pointer(*inputs[info.index], info);
     }
-    for (const PointerFill& fill : impl_.starting_fills) fill_pointer(fill);
-    if (!impl_.prepacked_steps.empty()) prepare(inputs);
+    for (const PointerFill& fill : impl_.fills.starting) fill_pointer(fill);
+    if (!impl_.prepacked.steps.empty()) prepare(inputs);
     if (impl_.watch && impl_.watch->times.begin()) {
       run_timed(impl_.watch->times);
     } else {
@@ -98,9 +98,9 @@ class Run {
     }
     for (const int32_t view : impl_.last_views) make_view(view);
     write_inputs();
-    for (const Step& view : impl_.output_views) call_dispatched(view);
-    for (const auto& [index, count] : impl_.bumps) bump(registers_[index], count);
-    for (size_t i = 0; i < impl_.outputs.size(); ++i) outputs[i] = registers_[impl_.outputs[i]];
+    for (const Step& view : impl_.outputs.views) call_dispatched(view);
+    for (const auto& [index, count] : impl_.outputs.bumps) bump(registers_[index], count);
+    for (size_t i = 0; i < impl_.outputs.registers.size(); ++i) outputs[i] = registers_[impl_.outputs.registers[i]];
   }
 
  private:
@@ -112,15 +112,15 @@ class Run {
     }
     std::shared_ptr<PrepackedMemory> made = prepacked_.make(inputs, frame_.prepared);
     if (frame_.prepared != made) impl_.bind(frame_, std::move(made));
-    for (const int32_t r : impl_.prepacked_inputs) {
+    for (const int32_t r : impl_.prepacked.inputs) {
       registers_[r] = read_only(*impl_.device, *inputs[info_[r].index], info_[r]);
     }
-    for (const CompiledStep& step : impl_.prepacked_steps) run_step(step);
-    for (const int32_t r : impl_.prepacked_inputs) registers_[r] = *inputs[info_[r].index];
+    for (const CompiledStep& step : impl_.prepacked.steps) run_step(step);
+    for (const int32_t r : impl_.prepacked.inputs) registers_[r] = *inputs[info_[r].index];
     PrepackedMemory& memory = *frame_.prepared;
-    if (memory.tensors.empty()) memory.count(impl_.prepacked_tensor_bytes);
+    if (memory.tensors.empty()) memory.count(impl_.prepacked.tensor_bytes);
     memory.tensors.clear();
-    for (const int32_t r : impl_.prepacked_tensors) memory.tensors.push_back(registers_[r]);
+    for (const int32_t r : impl_.prepacked.tensors) memory.tensors.push_back(registers_[r]);
     prepacked_.keep(frame_.prepared);
   }
 
@@ -188,7 +188,7 @@ class Run {
 
   at::Tensor fresh(int32_t index) {
     const Register& info = info_[index];
-    const std::optional<OutputMemory>& memory = impl_.output_memory[index];
+    const std::optional<OutputMemory>& memory = impl_.outputs.memory[index];
     if (!memory || info.bytes < OutputMemory::kLeastBytes) {
       return impl_.device->empty_strided(info.sizes, info.strides, info.dtype);
     }
@@ -410,7 +410,7 @@ std::unique_ptr<CallFrame> CompiledProgram::Impl::make_frame() const {
   const c10::InferenceMode no_inference(false);
   auto frame = std::make_unique<CallFrame>();
   frame->registers.resize(registers.size());
-  frame->pointers.resize(pointer_count);
+  frame->pointers.resize(fills.count);
   for (size_t r = 0; r < registers.size(); ++r) {
     if (registers[r].source == Source::Constant) frame->registers[r] = constants[registers[r].index];
   }
@@ -471,7 +471,7 @@ void CompiledProgram::Impl::place_tensors(CallFrame& frame, const std::vector<Re
     const Register& base = infos[info.index];
     if (base.source == Source::Arena && !base.prepared) place(r, elements(base) + info.offset);
   }
-  for (const PointerFill& fill : kept_fills) {
+  for (const PointerFill& fill : fills.kept) {
     const Register& info = infos[fill.reg];
     frame.pointers[fill.position] = info.source == Source::Arena
                                         ? static_cast<char*>(frame.arena.mutable_data()) + info.offset
@@ -491,8 +491,8 @@ void CompiledProgram::Impl::bind(CallFrame& frame, std::shared_ptr<PrepackedMemo
     if (info.source == Source::View && registers[info.index].prepared)
       frame.registers[r] = over(info, registers[info.index].offset, info.offset);
   }
-  for (size_t i = 0; i < memory->tensors.size(); ++i) frame.registers[prepacked_tensors[i]] = memory->tensors[i];
-  for (const PointerFill& fill : prepacked_fills) {
+  for (size_t i = 0; i < memory->tensors.size(); ++i) frame.registers[prepacked.tensors[i]] = memory->tensors[i];
+  for (const PointerFill& fill : prepacked.fills) {
     frame.pointers[fill.position] = const_cast<void*>(frame.registers[fill.reg].const_data_ptr());
   }
   frame.prepared = std::move(memory);
@@ -508,16 +508,15 @@ CompiledProgram::CompiledProgram(lower::LoopProgram program, const Device& devic
   const StageTime time("compile.backend.code_generation");
   device.compile(impl_->kernels);
   impl_->plan_kernels();
-  memory_ = std::make_shared<CallMemory>(*impl_->device, impl_->prepacked_weights, impl_->prepacked_bytes);
+  memory_ = impl_->prepacked.memory(device);
 }
 
 CompiledProgram::CompiledProgram(std::shared_ptr<Impl> impl, std::shared_ptr<CallMemory> memory)
     : impl_(std::move(impl)), memory_(std::move(memory)) {}
 
 std::optional<CompiledProgram> CompiledProgram::for_other_weights() const {
-  if (impl_->prepacked_steps.empty()) return std::nullopt;
-  return CompiledProgram(
-      impl_, std::make_shared<CallMemory>(*impl_->device, impl_->prepacked_weights, impl_->prepacked_bytes));
+  if (impl_->prepacked.steps.empty()) return std::nullopt;
+  return CompiledProgram(impl_, impl_->prepacked.memory(*impl_->device));
 }
 
 void CompiledProgram::Impl::plan_kernels() {
@@ -547,7 +546,7 @@ CompiledProgram::~CompiledProgram() = default;
 CompiledProgram::CompiledProgram(CompiledProgram&&) noexcept = default;
 
 size_t CompiledProgram::input_count() const { return impl_->input_count; }
-size_t CompiledProgram::output_count() const { return impl_->outputs.size(); }
+size_t CompiledProgram::output_count() const { return impl_->outputs.registers.size(); }
 size_t CompiledProgram::kernel_count() const { return impl_->kernels.size(); }
 size_t CompiledProgram::extern_count() const { return impl_->calls.size(); }
 

@@ -84,45 +84,80 @@ struct CallMemory {
   std::vector<std::unique_ptr<CallFrame>> frames;
 };
 
+/// Steps that read weights only: run when the weights have changed.
+struct PrepackedSteps {
+  std::vector<CompiledStep> steps;
+  /// The inputs that they read, and how many bytes of planned memory they make.
+  std::vector<int32_t> weights;
+  int64_t bytes = 0;
+  /// Weights that operators among them read, and what these make.
+  std::vector<int32_t> inputs, tensors;
+  int64_t tensor_bytes = 0;
+  /// Pointers to what they make.
+  std::vector<PointerFill> fills;
+
+  /// A kernel's result gets its place in the planned memory.
+  void place(Register& made) {
+    made.offset = bytes;
+    bytes += arena_space(made.bytes);
+  }
+  /// An operator's result, which has memory of its own.
+  void add_tensor(int32_t index, const Register& made) {
+    tensors.push_back(index);
+    tensor_bytes += made.bytes;
+  }
+  /// For weights that nothing has been made of.
+  std::shared_ptr<CallMemory> memory(const Device& device) const {
+    return std::make_shared<CallMemory>(device, weights, bytes);
+  }
+};
+
+/// The pointers of a frame, one for each argument of each kernel, by when they are filled; those of what operators have
+/// just made: CompiledStep::fills.
+struct PointerFills {
+  /// At the start of a call: what the caller gave, and what is made then.
+  std::vector<PointerFill> inputs, starting;
+  /// Once for all calls.
+  std::vector<PointerFill> kept;
+  size_t count = 0;
+
+  int32_t next() { return static_cast<int32_t>(count++); }
+};
+
+/// What a call hands out.
+struct ProgramOutputs {
+  std::vector<int32_t> registers;
+  /// View operators that make some of them, run as eager runs them.
+  std::vector<Step> views;
+  /// By how much versions of registers move.
+  std::vector<std::pair<int32_t, int32_t>> bumps;
+  /// Memory of those that kernels and out calls write, by register; without a slot for small ones.
+  std::vector<std::optional<OutputMemory>> memory;
+};
+
 struct CompiledProgram::Impl {
   lower::LoopProgram program;
   const Device* device = nullptr;
   std::vector<Register> registers;
+  std::vector<at::Tensor> constants;
   std::vector<KernelCall> kernels;
   std::vector<Step> calls;
   std::vector<CompiledStep> steps;
-  /// Steps that read weights only: run when the weights have changed.
-  std::vector<CompiledStep> prepacked_steps;
-  /// The inputs that these read, and how many bytes they make.
-  std::vector<int32_t> prepacked_weights;
-  int64_t prepacked_bytes = 0;
-  /// Weights that operators among these steps read, and what these make.
-  std::vector<int32_t> prepacked_inputs, prepacked_tensors;
-  int64_t prepacked_tensor_bytes = 0;
-  std::vector<at::Tensor> constants;
+  PrepackedSteps prepacked;
   std::vector<InputWrite> writes;
-  /// View operators that make outputs, run as eager runs them.
-  std::vector<Step> output_views;
-  std::vector<int32_t> last_views;  // views to be made for them and for copies
-  std::vector<int32_t> outputs;     // registers
-  std::vector<std::pair<int32_t, int32_t>> bumps;
+  std::vector<int32_t> last_views;  // views to be made for writes and output views
+  ProgramOutputs outputs;
   /// Registers that hold nothing between calls.
   std::vector<int32_t> transient;
   /// Registers to be given a tensor before the first step: inputs that somebody holds, copies, outputs.
   std::vector<int32_t> starting;
-  /// Memory of the outputs that kernels and out calls write, by register; without a slot for small ones.
-  std::vector<std::optional<OutputMemory>> output_memory;
-  /// Pointers to fill at the start of a call, and once for all calls.
-  std::vector<PointerFill> input_fills, starting_fills, kept_fills, prepacked_fills;
-  size_t pointer_count = 0;
+  PointerFills fills;
   int64_t arena_bytes = 0;
   /// Empty if the sizes are always the same; those above are then the only ones.
   std::optional<SizedPlan> sized;
   /// By kernel, for those sizes.
   std::vector<KernelRun> kernel_runs;
   size_t input_count = 0;
-  /// All tensors are dense, strided, real and on the CPU.
-  bool plain = true;
   /// Null: nobody asks.
   std::shared_ptr<ProgramWatch> watch;
 

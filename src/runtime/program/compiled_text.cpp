@@ -59,9 +59,9 @@ std::string call_text(const Step& call, const char* way) {
 
 std::string steps_text(const CompiledProgram::Impl& impl) {
   std::string out;
-  const size_t prepared = impl.prepacked_steps.size();
+  const size_t prepared = impl.prepacked.steps.size();
   for (size_t s = 0; s < prepared + impl.steps.size(); ++s) {
-    const CompiledStep& step = s < prepared ? impl.prepacked_steps[s] : impl.steps[s - prepared];
+    const CompiledStep& step = s < prepared ? impl.prepacked.steps[s] : impl.steps[s - prepared];
     out += s < prepared ? "once: " : std::to_string(s - prepared) + ": ";
     if (step.kernel < 0) {
       const Step& call = impl.calls[step.call];
@@ -85,9 +85,10 @@ std::string steps_text(const CompiledProgram::Impl& impl) {
     out += "input " + std::to_string(write.input) +
            (write.from < 0 ? " was written" : " = " + register_name(write.from)) + "\n";
   }
-  for (const Step& view : impl.output_views) out += call_text(view, "");
+  for (const Step& view : impl.outputs.views) out += call_text(view, "");
   out += "return (";
-  for (size_t i = 0; i < impl.outputs.size(); ++i) out += (i ? ", " : "") + register_name(impl.outputs[i]);
+  for (size_t i = 0; i < impl.outputs.registers.size(); ++i)
+    out += (i ? ", " : "") + register_name(impl.outputs.registers[i]);
   return out + ")\n";
 }
 
