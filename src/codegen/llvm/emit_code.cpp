@@ -37,11 +37,9 @@ void Emitter::emit_code(const Instruction& instruction) {
   switch (instruction.op) {
     case Op::Constant:
       return set(instruction.result, constant(instruction), false);
-    case Op::Index: {
-      const Register value = expression(instruction.index);
-      values_[instruction.result] = value;
+    case Op::Index:
+      values_[instruction.result].reg = expression(instruction.index);
       return;
-    }
     case Op::Load:
       return emit_load(instruction);
     case Op::Store:
@@ -60,8 +58,10 @@ void Emitter::emit_code(const Instruction& instruction) {
       // A condition that is the same for all lanes stays a scalar.
       return set(instruction.result, b.CreateSelect(condition.value, broadcast(x), broadcast(y)), true);
     }
-    case Op::WelfordM2:
-      return set(instruction.result, welford_[operands[0]][1], welford_varying_[operands[0]]);
+    case Op::WelfordM2: {
+      const Reduction& reduction = values_[operands[0]].reduction;
+      return set(instruction.result, reduction.welford[1], reduction.welford_varies);
+    }
     default:
       return;
   }

@@ -24,21 +24,16 @@ Emitter::Emitter(llvm::Module& module, const Schedule& schedule, bool locations)
       schedule_(schedule),
       kernel_(schedule.kernel),
       b(context_),
-      locations_(locations) {
+      locations_(locations),
+      known_(schedule) {
   variables_.resize(kernel_.variable_count);
   values_.resize(kernel_.value_count);
-  dtypes_.resize(kernel_.value_count);
-  is_bf16_.resize(kernel_.value_count);
-  accumulators_.resize(kernel_.value_count);
-  welford_.resize(kernel_.value_count);
-  welford_varying_.resize(kernel_.value_count);
-  in_registers_ = find_rows_in_registers();
   for (const Block& block : kernel_.blocks) {
     for (const Instruction& instruction : block.code) {
       if (instruction.result == loops::kNoValue) continue;
-      dtypes_[instruction.result] = instruction.dtype;
+      values_[instruction.result].dtype = instruction.dtype;
       const bool plain_load = instruction.op == Op::Load && instruction.operands[0] == loops::kNoValue;
-      is_bf16_[instruction.result] =
+      values_[instruction.result].is_bf16 =
           instruction.op == Op::RoundBF16 ||
           (plain_load && kernel_.buffers[static_cast<size_t>(instruction.buffer)].dtype == loops::Dtype::BF16);
     }
@@ -97,9 +92,9 @@ void Emitter::emit_prologue() {
                                         static_cast<uint64_t>(std::max<int64_t>(1, buffer.size.number())));
       llvm::AllocaInst* memory = b.CreateAlloca(type);
       memory->setAlignment(llvm::Align(64));
-      buffers_.push_back(memory);
+      buffers_.push_back({memory});
     } else {
-      buffers_.push_back(b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), pointers, argument++)));
+      buffers_.push_back({b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_64(b.getPtrTy(), pointers, argument++))});
     }
   }
   if (kernel_.may_raise()) {
@@ -113,7 +108,6 @@ void Emitter::emit_prologue() {
 
 /// A result that lies where an operand does is in the cache already: it is written the plain way.
 void Emitter::find_streams() {
-  streams_.resize(buffers_.size());
   for (size_t out = 0; out < schedule_.streamed.size(); ++out) {
     if (!schedule_.streamed[out]) continue;
     const loops::Buffer& buffer = kernel_.buffers[out];
@@ -124,10 +118,10 @@ void Emitter::find_streams() {
     }
     for (size_t in = 0; in < kernel_.buffers.size(); ++in) {
       if (kernel_.buffers[in].role == loops::Role::In) {
-        apart = b.CreateAnd(apart, b.CreateICmpNE(buffers_[in], buffers_[out]));
+        apart = b.CreateAnd(apart, b.CreateICmpNE(buffers_[in].pointer, buffers_[out].pointer));
       }
     }
-    streams_[out] = apart;
+    buffers_[out].streams = apart;
   }
 }
 
@@ -319,7 +313,7 @@ void Emitter::emit_block(size_t number) {
     return;
   }
   start_reductions(block, widths_of(number));
-  one_vector_ = is_one_vector(number) ? static_cast<int64_t>(number) : -1;
+  known_.enter(number);
   // Instructions leave loops that they do not depend on; so the stage must have iterations before any of them runs.
   Value* some = nullptr;
   for (const Loop& loop : block.loops) {
@@ -343,7 +337,7 @@ void Emitter::emit_block(size_t number) {
     b.CreateBr(after);
     b.SetInsertPoint(after);
   }
-  one_vector_ = -1;
+  known_.leave();
   finish_reductions(block);
 }
 

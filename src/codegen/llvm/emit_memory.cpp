@@ -54,7 +54,7 @@ llvm::Value* Emitter::lane_numbers(Type* scalar, unsigned width) {
 bool Emitter::is_varying(Expr expr) const {
   return lanes_.width > 1 && shapes::any_leaf(expr, [&](Expr leaf) {
            if (leaf.kind() == ExprKind::Variable) return leaf.id() == lanes_.variable;
-           return leaf.kind() == ExprKind::Value && values_[leaf.id()].varying;
+           return leaf.kind() == ExprKind::Value && get(leaf.id()).varying;
          });
 }
 
@@ -102,7 +102,7 @@ llvm::Value* Emitter::uniform(Expr expr) {
     case ExprKind::Variable:
       return variables_[expr.id()];
     case ExprKind::Value: {
-      Value* value = values_[expr.id()].value;
+      Value* value = get(expr.id()).value;
       return dtype_of(expr.id()) == Dtype::U8 ? b.CreateZExt(value, b.getInt64Ty())
                                               : b.CreateSExtOrTrunc(value, b.getInt64Ty());
     }
@@ -126,7 +126,7 @@ llvm::Value* Emitter::varying_expression(Expr expr) {
     case ExprKind::Variable:
       return b.CreateAdd(splat(variables_[expr.id()]), lane_numbers(b.getInt64Ty(), lanes_.width));
     case ExprKind::Value: {
-      Value* value = broadcast(values_[expr.id()]);
+      Value* value = broadcast(get(expr.id()));
       Type* wide = lanes_type(b.getInt64Ty(), lanes_.width);
       return dtype_of(expr.id()) == Dtype::U8 ? b.CreateZExt(value, wide) : b.CreateSExtOrTrunc(value, wide);
     }
@@ -247,7 +247,7 @@ llvm::Value* Emitter::strided_load(const Instruction& instruction, int64_t strid
   Type* type = memory_type(kernel_.buffers[instruction.buffer].dtype);
   const auto width = static_cast<int64_t>(lanes_.width);
   Type* vector = lanes_type(type, lanes_.width);
-  Value* first = b.CreateGEP(type, buffers_[instruction.buffer], lane_start(instruction.index, stride));
+  Value* first = b.CreateGEP(type, buffers_[instruction.buffer].pointer, lane_start(instruction.index, stride));
   const auto vector_at = [&](int64_t element) {
     return b.CreateAlignedLoad(vector, b.CreateConstGEP1_64(type, first, static_cast<uint64_t>(element)),
                                llvm::Align(1));
@@ -277,11 +277,11 @@ llvm::Value* Emitter::strided_load(const Instruction& instruction, int64_t strid
 llvm::Value* Emitter::raw_load(const Instruction& instruction, Value* mask, Value* other) {
   const Dtype dtype = kernel_.buffers[instruction.buffer].dtype;
   Type* type = memory_type(dtype);
-  Value* base = buffers_[instruction.buffer];
+  Value* base = buffers_[instruction.buffer].pointer;
   const llvm::Align align(1);
   Type* vector = lanes_type(type, lanes_.width);
   const bool indirect = shapes::any_leaf(
-      instruction.index, [&](Expr leaf) { return leaf.kind() == ExprKind::Value && values_[leaf.id()].varying; });
+      instruction.index, [&](Expr leaf) { return leaf.kind() == ExprKind::Value && get(leaf.id()).varying; });
   if (!other) other = llvm::Constant::getNullValue(vector);
   const auto stride = constant_stride(instruction.index, lanes_.variable, indirect);
   if (stride == 1) {
@@ -307,7 +307,7 @@ void Emitter::emit_load(const Instruction& instruction) {
   if (!varying) {
     // One element for all lanes.
     const auto load = [&]() -> Value* {
-      Value* pointer = b.CreateGEP(type, buffers_[instruction.buffer], uniform(instruction.index));
+      Value* pointer = b.CreateGEP(type, buffers_[instruction.buffer].pointer, uniform(instruction.index));
       return read(dtype, b.CreateAlignedLoad(type, pointer, llvm::Align(1)));
     };
     if (mask == loops::kNoValue) return set(instruction.result, load(), false);
@@ -319,11 +319,11 @@ void Emitter::emit_load(const Instruction& instruction) {
     });
     return set(instruction.result, value, other_varies);
   }
-  if (Value* known = find_known(instruction)) return set(instruction.result, known, true);
-  if (in_registers_[static_cast<size_t>(instruction.buffer)]) throw std::logic_error("a row in registers is not there");
+  if (Value* known = known_.find(instruction, lanes_.mask)) return set(instruction.result, known, true);
+  if (known_.in_registers(instruction.buffer)) throw std::logic_error("a row in registers is not there");
   Value* bits = raw_load(instruction, access_mask(mask), nullptr);
   Value* value = read(dtype, bits);
-  note_load(instruction, value);
+  known_.note_load(instruction, lanes_.mask, value);
   if (mask != loops::kNoValue) value = b.CreateSelect(broadcast(get(mask)), value, broadcast(get(other)));
   set(instruction.result, value, true);
 }
@@ -362,7 +362,7 @@ void Emitter::read_ahead(const Schedule::Ahead& ahead) {
   const auto linear = shapes::linear_in(ahead.index, Expr::variable(lanes_.variable));
   if (!linear || !linear->coefficient.is_constant(1)) return;
   Value* start = b.CreateAdd(uniform(linear->rest), variables_[lanes_.variable]);
-  Value* pointer = b.CreateGEP(memory_type(buffer.dtype), buffers_[static_cast<size_t>(ahead.buffer)], start);
+  Value* pointer = b.CreateGEP(memory_type(buffer.dtype), buffers_[static_cast<size_t>(ahead.buffer)].pointer, start);
   const int64_t bytes = lanes_.width * loops::dtype_bytes(buffer.dtype);
   for (int64_t offset = 0; offset < bytes; offset += 64) prefetch(pointer, offset);
 }
@@ -377,16 +377,16 @@ void Emitter::prefetch(Value* pointer, int64_t offset) {
 void Emitter::raw_store(const Instruction& instruction, Value* value, Value* mask) {
   const Dtype dtype = kernel_.buffers[instruction.buffer].dtype;
   Type* type = memory_type(dtype);
-  Value* base = buffers_[instruction.buffer];
+  Value* base = buffers_[instruction.buffer].pointer;
   const llvm::Align align(1);
   const bool indirect = shapes::any_leaf(
-      instruction.index, [&](Expr leaf) { return leaf.kind() == ExprKind::Value && values_[leaf.id()].varying; });
+      instruction.index, [&](Expr leaf) { return leaf.kind() == ExprKind::Value && get(leaf.id()).varying; });
   const auto stride = constant_stride(instruction.index, lanes_.variable, indirect);
   if (stride == 1) {
     Value* pointer = b.CreateGEP(type, base, lane_start(instruction.index, 1));
     if (mask) {
       b.CreateMaskedStore(value, pointer, align, mask);
-    } else if (Value* allowed = streams_[static_cast<size_t>(instruction.buffer)]) {
+    } else if (Value* allowed = buffers_[static_cast<size_t>(instruction.buffer)].streams) {
       stream(allowed, value, pointer);
     } else {
       b.CreateAlignedStore(value, pointer, align);
@@ -416,13 +416,13 @@ void Emitter::emit_store(const Instruction& instruction) {
   const bool adds = instruction.op == Op::StoreAdd;
   if (lanes_.width == 1) {
     const auto store = [&]() -> Value* {
-      Value* pointer = b.CreateGEP(type, buffers_[instruction.buffer], uniform(instruction.index));
+      Value* pointer = b.CreateGEP(type, buffers_[instruction.buffer].pointer, uniform(instruction.index));
       Value* value = get(stored).value;
       if (adds) {
         Value* pair[2] = {read(dtype, b.CreateAlignedLoad(type, pointer, llvm::Align(1))), value};
         value = loops::is_float(dtype) ? b.CreateFAdd(pair[0], pair[1]) : b.CreateAdd(pair[0], pair[1]);
       }
-      b.CreateAlignedStore(written(dtype, value, !adds && is_bf16_[stored]), pointer, llvm::Align(1));
+      b.CreateAlignedStore(written(dtype, value, !adds && values_[stored].is_bf16), pointer, llvm::Align(1));
       return nullptr;
     };
     if (mask == loops::kNoValue) {
@@ -430,18 +430,18 @@ void Emitter::emit_store(const Instruction& instruction) {
     } else {
       guarded(get(mask).value, nullptr, store);
     }
-    note_store(instruction, get(stored).value);
+    known_.note_store(instruction, lanes_.mask, get(stored).value);
     return;
   }
   Value* allowed = access_mask(mask);
   Value* value = broadcast(get(stored));
-  note_store(instruction, value);
-  if (in_registers_[static_cast<size_t>(instruction.buffer)]) return;
+  known_.note_store(instruction, lanes_.mask, value);
+  if (known_.in_registers(instruction.buffer)) return;
   if (adds) {
     Value* before = read(dtype, raw_load(instruction, allowed, nullptr));
     value = loops::is_float(dtype) ? b.CreateFAdd(before, value) : b.CreateAdd(before, value);
   }
-  raw_store(instruction, written(dtype, value, !adds && is_bf16_[stored]), allowed);
+  raw_store(instruction, written(dtype, value, !adds && values_[stored].is_bf16), allowed);
 }
 
 }  // namespace magneto::codegen

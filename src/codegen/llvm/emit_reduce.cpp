@@ -149,7 +149,7 @@ void Emitter::start_reductions(const loops::Block& block, const std::vector<unsi
   for (const Instruction& instruction : block.code) {
     const OpClass op_class = loops::facts(instruction.op).op_class;
     if (op_class != OpClass::Reduce && op_class != OpClass::Scan) continue;
-    std::vector<Accumulator>& layouts = accumulators_[instruction.result];
+    std::vector<Accumulator>& layouts = values_[instruction.result].reduction.layouts;
     layouts.clear();
     for (const unsigned width : widths) {
       Accumulator accumulator{width, {}};
@@ -163,7 +163,7 @@ void Emitter::start_reductions(const loops::Block& block, const std::vector<unsi
 }
 
 void Emitter::emit_reduce(const Instruction& instruction) {
-  std::vector<Accumulator>& layouts = accumulators_[instruction.result];
+  std::vector<Accumulator>& layouts = values_[instruction.result].reduction.layouts;
   Accumulator* accumulator = &layouts[0];
   for (Accumulator& layout : layouts) {
     if (layout.width == lanes_.width) accumulator = &layout;
@@ -248,7 +248,7 @@ std::vector<llvm::Value*> Emitter::add_up_lanes(const Instruction& instruction, 
 void Emitter::add_parts(const loops::Block& block) {
   for (const Instruction& instruction : block.code) {
     if (instruction.op != Op::ReduceSumWide) continue;
-    for (const Accumulator& accumulator : accumulators_[instruction.result]) {
+    for (const Accumulator& accumulator : values_[instruction.result].reduction.layouts) {
       auto* part = llvm::cast<llvm::AllocaInst>(accumulator.slots[0]);
       auto* total = llvm::cast<llvm::AllocaInst>(accumulator.slots[1]);
       Value* wide = b.CreateFPExt(b.CreateLoad(part->getAllocatedType(), part), total->getAllocatedType());
@@ -280,7 +280,7 @@ void Emitter::finish_reductions(const loops::Block& block) {
     std::vector<Value*> result;
     // Lanes of the stage's own loop end here; lanes across rows go on.
     const bool across = lanes_.width > 1;
-    const std::vector<Accumulator>& layouts = accumulators_[instruction.result];
+    const std::vector<Accumulator>& layouts = values_[instruction.result].reduction.layouts;
     const unsigned narrowest = layouts.back().width;
     for (const Accumulator& accumulator : layouts) {
       std::vector<Value*> state;
@@ -295,8 +295,8 @@ void Emitter::finish_reductions(const loops::Block& block) {
     if (!across) result = add_up_lanes(instruction, std::move(result), 1);
     const loops::ValueId id = instruction.result;
     if (instruction.op == Op::ReduceWelford) {
-      welford_[id] = result;
-      welford_varying_[id] = across;
+      values_[id].reduction.welford = result;
+      values_[id].reduction.welford_varies = across;
     }
     Value* value = result[0];
     if (instruction.op == Op::ReduceSumWide && one_part(across)) value = b.CreateFPExt(value, b.getDoubleTy());
@@ -313,7 +313,7 @@ void Emitter::finish_reductions(const loops::Block& block) {
 
 /// The running value. Lanes are rows here, or there are none: a stage with a scan has no lanes of its own.
 void Emitter::emit_scan(const Instruction& instruction) {
-  Accumulator& accumulator = accumulators_[instruction.result][0];
+  Accumulator& accumulator = values_[instruction.result].reduction.layouts[0];
   std::vector<Value*> state;
   for (Value* slot : accumulator.slots) {
     state.push_back(b.CreateLoad(llvm::cast<llvm::AllocaInst>(slot)->getAllocatedType(), slot));

@@ -134,7 +134,7 @@ void Emitter::read_tile_ahead(const Tile::Turned& load, Value* row) {
   variables_[load.lane] = b.CreateAdd(next, b.CreateUDiv(elements, long_side));
   variables_[load.along] = b.CreateAdd(variables_[tile.across[0].origin], b.CreateURem(elements, long_side));
   Value* pointer =
-      b.CreateGEP(memory_type(kernel_.buffers[load.buffer].dtype), buffers_[load.buffer], uniform(load.index));
+      b.CreateGEP(memory_type(kernel_.buffers[load.buffer].dtype), buffers_[load.buffer].pointer, uniform(load.index));
   for (int64_t line = 0; line < bytes; ++line) prefetch(pointer, 64 * line);
 }
 
@@ -159,12 +159,12 @@ void Emitter::emit_turned(const Tile::Turned& turned, bool store) {
   const auto memory_at = [&](Value* lane, Value* along) {
     variables_[turned.lane] = lane;
     variables_[turned.along] = along;
-    return b.CreateGEP(type, buffers_[turned.buffer], uniform(turned.index));
+    return b.CreateGEP(type, buffers_[turned.buffer].pointer, uniform(turned.index));
   };
   const auto scratch_at = [&](Value* lane, Value* along) {
     variables_[turned.lane] = lane;
     variables_[turned.along] = along;
-    return b.CreateGEP(type, buffers_[turned.scratch], uniform(turned.place));
+    return b.CreateGEP(type, buffers_[turned.scratch].pointer, uniform(turned.place));
   };
   const auto plus = [&](Value* start, int k) { return b.CreateAdd(start, b.getInt64(static_cast<uint64_t>(k))); };
   // What lies in one row of memory is read together: it is in one page.

@@ -1,6 +1,6 @@
 // A scheduled kernel as one LLVM function. The class is cut by subject into emit_kernel.cpp (loops), emit_code.cpp
-// (instructions), emit_memory.cpp (expressions, loads, stores), emit_known.cpp (rows in registers), emit_tile.cpp
-// (transposes) and emit_reduce.cpp (reductions and scans).
+// (instructions), emit_memory.cpp (expressions, loads, stores), emit_tile.cpp (transposes) and emit_reduce.cpp
+// (reductions and scans).
 #pragma once
 
 #include <llvm/IR/IRBuilder.h>
@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "codegen/llvm/known_elements.h"
 #include "codegen/llvm/schedule.h"
 #include "loops/ir.h"
 
@@ -45,12 +46,22 @@ class Emitter {
     unsigned width = 1;
     std::vector<Value*> slots;
   };
-  /// What a row's element has been found to be, where all of the row is one vector.
-  struct Known {
-    loops::BufferId buffer;
-    shapes::Expr index;  // with `lane_in_row` for the stage's variable
-    Value* mask;
-    Value* value;
+  /// A reduction or a scan.
+  struct Reduction {
+    std::vector<Accumulator> layouts;  // of the current stage (wide, narrow)
+    std::vector<Value*> welford;       // the finished state
+    bool welford_varies = false;
+  };
+  /// A value's number: what it is, and what was emitted for it.
+  struct Number {
+    loops::Dtype dtype = {};
+    bool is_bf16 = false;  // a number of bf16, in f32
+    Register reg;
+    Reduction reduction;
+  };
+  struct Buffer {
+    Value* pointer;
+    Value* streams = nullptr;  // i1: may be written around the cache; null: never
   };
 
   // emit_kernel.cpp
@@ -99,13 +110,6 @@ class Emitter {
   bool is_varying(shapes::Expr expr) const;
   void emit_load(const loops::Instruction& instruction);
   void emit_store(const loops::Instruction& instruction);
-  /// emit_known.cpp
-  bool is_one_vector(size_t block) const;
-  std::optional<shapes::Expr> place_of(const loops::Instruction& instruction) const;
-  Value* find_known(const loops::Instruction& instruction) const;
-  void note_load(const loops::Instruction& instruction, Value* value);
-  void note_store(const loops::Instruction& instruction, Value* value);
-  std::vector<bool> find_rows_in_registers() const;
   Value* read(loops::Dtype dtype, Value* bits);
   /// `exact`: a bf16 number, as it is after loading or rounding one.
   Value* written(loops::Dtype dtype, Value* value, bool exact);
@@ -151,9 +155,9 @@ class Emitter {
   Value* splat(Value* scalar) { return splat(scalar, lanes_.width); }
   Value* splat(Value* scalar, unsigned width);
   Value* lane_numbers(Type* scalar, unsigned width);
-  const Register& get(loops::ValueId id) const { return values_[id]; }
-  void set(loops::ValueId id, Value* value, bool varying) { values_[id] = {value, varying}; }
-  loops::Dtype dtype_of(loops::ValueId id) const { return dtypes_[id]; }
+  const Register& get(loops::ValueId id) const { return values_[id].reg; }
+  void set(loops::ValueId id, Value* value, bool varying) { values_[id].reg = {value, varying}; }
+  loops::Dtype dtype_of(loops::ValueId id) const { return values_[id].dtype; }
 
   llvm::Module& module_;
   llvm::LLVMContext& context_;
@@ -166,27 +170,16 @@ class Emitter {
   /// By variable: where a tile's part of its loop starts and ends.
   std::vector<std::pair<Value*, Value*>> parts_;
 
-  std::vector<Value*> buffers_;
-  /// By buffer, i1: may be written around the cache; null: never.
-  std::vector<Value*> streams_;
+  std::vector<Buffer> buffers_;
   std::vector<Value*> symbols_;    // by position in Kernel::symbols
   std::vector<Value*> variables_;  // i64; of the lane variable: lane 0's
-  std::vector<Register> values_;
-  std::vector<loops::Dtype> dtypes_;
-  std::vector<bool> is_bf16_;   // by value: a number of bf16, in f32
+  std::vector<Number> values_;
   std::vector<size_t> depths_;  // of the current block's instructions
   Value* error_ = nullptr;
   Lanes lanes_;
   /// Behind which loop of the current stage parts of wide sums are added; see parts_depth().
   size_t parts_depth_ = 0;
-  /// The stage in which all of a row is one vector; -1: none.
-  int64_t one_vector_ = -1;
-  std::vector<Known> known_;
-  std::vector<bool> in_registers_;  // by buffer: scratch rows that are never stored
-  /// By value: the layouts of the current stage (wide, narrow).
-  std::vector<std::vector<Accumulator>> accumulators_;
-  std::vector<std::vector<Value*>> welford_;  // by value: the finished state
-  std::vector<bool> welford_varying_;
+  KnownElements known_;
 };
 
 }  // namespace magneto::codegen

@@ -199,7 +199,7 @@ class Scheduler {
       for (size_t i = 0; i < kernel.blocks.size(); ++i) {
         Block& block = kernel.blocks[i];
         if (!block.is_stage() || loops::runs_in_order(block)) continue;
-        // Short rows are one vector in all stages: then they stay in registers (emit_known.cpp).
+        // Short rows are one vector in all stages: then they stay in registers (known_elements.h).
         const Expr row = block.loops.back().extent;
         const bool short_row = row.is_constant() && row.number() <= 4 * register_lanes_;
         const bool scattered = std::any_of(block.code.begin(), block.code.end(), [&](const Instruction& instruction) {
