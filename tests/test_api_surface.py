@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import magneto
 from magneto import _C, _testing
 
 ROOT = Path(__file__).parents[1]
@@ -46,6 +47,13 @@ def test_stubs_name_what_there_is() -> None:
 
 def test_no_function_is_in_both() -> None:
     assert not own_names(_C) & (own_names(_testing) - {"annotations"})
+
+
+def test_each_figure_is_described() -> None:
+    table = (ROOT / "src" / "observe" / "stats.def").read_text()
+    figures = re.findall(r"^(?:COUNT|TALLY|FIGURE)\((\w+),", table, re.MULTILINE)
+    assert set(figures) <= set(magneto.stats())
+    assert not [name for name in figures if not re.search(rf"\b{name}\b", magneto.stats.__doc__ or "")]
 
 
 def test_wheels_carry_no_test_code() -> None:
