@@ -26,7 +26,7 @@ TABLE: dict[str, Any] = {
     "confined": {r"\b_Py[A-Z]\w*": {"to": ["python/abi"], "because": "there are wrappers"}},
     "files": {"limit": 9, "allow": {}},
     "functions": {"limit": 4, "allow": {}},
-    "classes": {"functions": 2, "members": 1, "allow": {}},
+    "classes": {"functions": 2, "members": 1, "foreign": ["c10"], "allow": {}},
     "operators": {"allow": {}},
     "words": {r"\w+_instead\b": "substitute"},
 }
@@ -134,6 +134,22 @@ def test_classes(tmp_path: Path) -> None:
     assert offences(tmp_path, {}, classes={"allow": allow}, **wide) == []
     (needless,) = offences(tmp_path, {"src/graph/a.h": ""}, classes={"allow": allow})
     assert "needed no more" in needless
+
+
+def test_overrides_of_foreign_interfaces(tmp_path: Path) -> None:
+    node = """class Node final : public c10::Node {
+ public:
+  int first() override { return 1; }
+  int second() const override;
+  int third() override;
+  int own();
+};
+"""
+    wide = {"files": {"limit": 99}}
+    assert offences(tmp_path, {"src/graph/a.h": node}, **wide) == []
+    for bases in ("Base", "public c10::Node, private Base", "m::Node"):
+        (functions,) = offences(tmp_path, {"src/graph/a.h": node.replace("public c10::Node", bases)}, **wide)
+        assert functions == "src/graph/a.h: `Node` has 4 public functions, more than 2"
 
 
 def test_words(tmp_path: Path) -> None:
