@@ -71,6 +71,7 @@ _OTHER_NAMES = (
 )
 
 Run = Callable[[Variant], Outcome]
+Stage = tuple[Variant, str, str]
 _MOST_GUARDS = 4  # are named
 
 
@@ -126,8 +127,9 @@ class Diagnosis:
 class Bisection:
     """Runs variants, remembers how they ended, and narrows down."""
 
-    def __init__(self, run: Run, guards: Callable[[], str] | None = None) -> None:
+    def __init__(self, run: Run, guards: Callable[[], str] | None = None, stages: Sequence[Stage] = STAGES) -> None:
         """`guards`: where there are earlier calls: which guards of this one are none of theirs."""
+        self._stages = stages
         self._run = run
         self._guards = guards
         self.found = Diagnosis()
@@ -147,7 +149,7 @@ class Bisection:
             self.found.stage = "the program itself"
             self.found.failure = str(eager)
             return
-        outcomes = [(stage, self._try(stage[0], stage[0].name)) for stage in STAGES]
+        outcomes = [(stage, self._try(stage[0], stage[0].name)) for stage in self._stages]
         for variant, name in zip(OTHERS, _OTHER_NAMES, strict=True):
             self._try(variant, name)
         default = outcomes[-1][1]
@@ -160,7 +162,7 @@ class Bisection:
         (variant, self.found.stage, self.found.what), outcome = next(pair for pair in outcomes if _is_bad(pair[1]))
         self.found.failure = _failure(outcome)
         if self.found.stage in ("passes", "lowering", "code generation"):
-            self._find_graph(variant)
+            self._find_graph(variant, outcome)
             return
         if self.found.stage == "capture" and self._guards is not None and not _is_bad(self._ask(ANEW)):
             self.found.stage, self.found.what = (
@@ -191,32 +193,37 @@ class Bisection:
                 self.found.function = name
                 return
 
-    def _find_graph(self, variant: Variant) -> None:
-        last = self._first_bad(variant, "graph_limit", 1 << 20)
+    def _find_graph(self, variant: Variant, outcome: Outcome) -> None:
+        """`outcome`: of the variant, which fails. Where it ended well enough to tell, all names are known from it."""
+        known = (outcome.result or {}).get("numbers") or {}
+        last, self.found.graph = self._find(variant, "graph", known)
         if last is None:
             return
-        # All have their names from the last run that ends well: what is above the limit is numbered as well.
-        self.found.graph = _name(self._numbers(variant.with_settings(graph_limit=last - 1))["graph"], last)
         within = variant.with_settings(graph_limit=last)
         if self.found.stage == "passes":
-            number = self._first_bad(within, "pass_limit", 1 << 20)
-            if number is not None:
-                names = self._numbers(within.with_settings(pass_limit=number - 1))["pass"]
-                self.found.pass_name = _name(names, number)
+            _, self.found.pass_name = self._find(within, "pass", known)
         elif self.found.stage == "code generation":
-            number = self._first_bad(within, "kernel_limit", 1 << 20)
-            if number is not None:
-                names = self._numbers(within.with_settings(kernel_limit=number - 1))["kernel"]
-                self.found.kernel = _name(names, number)
+            _, self.found.kernel = self._find(within, "kernel", known)
 
-    def _first_bad(self, variant: Variant, setting: str, most: int) -> int | None:
-        """The lowest limit at which it fails; None: it fails, or does not, whatever the limit is."""
+    def _find(self, variant: Variant, kind: str, known: dict[str, list[str]]) -> tuple[int | None, str]:
+        """The number and name of what brings the fault in."""
+        setting = f"{kind}_limit"
+        number = self._first_bad(variant, setting, len(known.get(kind, ())))
+        if number is None:
+            return None, ""
+        # What is above the limit is numbered as well: the last run that ends well has all names.
+        names = known.get(kind) or self._numbers(variant.with_settings(**{setting: number - 1}))[kind]
+        return number, _name(names, number)
+
+    def _first_bad(self, variant: Variant, setting: str, count: int) -> int | None:
+        """The lowest limit at which it fails; None: it fails, or does not, whatever the limit is. `count`: how many
+        there are; 0: nobody knows."""
         if _is_bad(self._ask(variant.with_settings(**{setting: 0}))):
             return None
-        good, bad = 0, 1
-        while not _is_bad(self._ask(variant.with_settings(**{setting: bad}))):
+        good, bad = 0, count or 1
+        while not count and not _is_bad(self._ask(variant.with_settings(**{setting: bad}))):
             good, bad = bad, bad * 4
-            if bad > most:
+            if bad > _MOST:
                 return None
         while bad - good > 1:
             middle = (good + bad) // 2
@@ -225,6 +232,9 @@ class Bisection:
             else:
                 good = middle
         return bad
+
+
+_MOST = 1 << 20  # graphs, passes, kernels
 
 
 def _name(names: Sequence[str], number: int) -> str:
@@ -344,14 +354,19 @@ class FunctionRuns:
         return [line for line in texts[-1] if any(line not in earlier for earlier in texts[:-1])][:_MOST_GUARDS]
 
     def _exact(self) -> dict[str, torch.Tensor] | None:
-        """Eager in float64; None: it does not run so, or draws random numbers."""
+        """Eager in float64, or where it draws, on numbers that are a little off; None: it does not run so."""
         state = torch.get_rng_state()
         try:
-            model, args = same.cast_to_fp64(self._original, same.clone_inputs(self._args))
-            found = same.results(lambda *args: self._call(model, args), args, parameters=same.parameters_of(model))
+            found = self._results_of(*same.cast_to_fp64(self._original, same.clone_inputs(self._args)))
+            if torch.equal(state, torch.get_rng_state()):
+                return found
+            torch.set_rng_state(state)
+            return self._results_of(*same.nudged(self._original, self._args))
         except Exception:
             return None
-        return found if torch.equal(state, torch.get_rng_state()) else None
+
+    def _results_of(self, model: Any, args: Sequence[Any]) -> dict[str, torch.Tensor]:
+        return same.results(lambda *args: self._call(model, args), args, parameters=same.parameters_of(model))
 
 
 def bisect(
@@ -365,7 +380,8 @@ def bisect(
     """See `magneto.bisect`."""
     runs = FunctionRuns(fn, args, kwargs or {}, check, before)
     try:
-        found = Bisection(runs, runs.guards if before else None).diagnose()
+        # A function says nothing of its backend: the last stage is the one in front of it.
+        found = Bisection(runs, runs.guards if before else None, STAGES[:-1]).diagnose()
         if found.stage in ("passes", "lowering", "code generation"):
             found.script = script_of(lambda: runs(DEFAULT.with_settings(**minifying(found))))
         elif found.stage in ("capture", "guards", "autograd") and check is None:
@@ -377,7 +393,7 @@ def bisect(
 
 def minifying(found: Diagnosis) -> dict[str, Any]:
     """Settings under which a run minifies what fails."""
-    wrong = any(row.outcome.kind == children.OK and row.name == DEFAULT.name for row in found.rows)
+    wrong = any(row.outcome.kind == children.OK and row.name == GENERATED.name for row in found.rows)
     return {"repro_after": "aot", "repro_level": 4 if wrong else 2}
 
 
