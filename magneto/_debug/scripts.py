@@ -218,10 +218,13 @@ def _definitions(function: Any, done: set[str]) -> str:
     around = {name: known[name] for name in _names_in(function.__code__) if name in known}
     text = ""
     for name, value in {**around, **inspect.getclosurevars(function).nonlocals}.items():
-        if name not in done:
+        if name not in done and name not in _OF_EACH_MODULE:
             done.add(name)
             text += _definition(name, value, done, function)
     return text + "\n\n" + re.sub(r"^(@.*\n)+", "", source)
+
+
+_OF_EACH_MODULE = ("__name__", "__file__", "__builtins__")  # which the body of a class reads: a script has its own
 
 
 def _definition(name: str, value: Any, done: set[str], function: Any) -> str:

@@ -118,3 +118,38 @@ def test_a_backend_whose_results_are_wrong() -> None:
     assert names.backend_accuracy_fails(graph, [torch.randn(3)], lambda gm, inputs: lambda x: (x.cos(),))
     assert not names.backend_accuracy_fails(graph, [torch.randn(3)], lambda gm, inputs: lambda x: (x.sin(),))
     assert not names.backend_accuracy_fails(graph, [torch.randn(3)], lambda gm, inputs: 1 / 0)
+
+
+def test_copies_of_what_shares_memory_with_itself() -> None:
+    for x in (torch.randn(3, 1).expand(3, 4), torch.randn(1).expand(2, 3), torch.arange(9.0).unfold(0, 3, 1)):
+        (copied,) = same.clone_inputs([x])
+        assert torch.equal(copied, x) and copied.data_ptr() != x.data_ptr()
+        assert copied.stride() == x.stride() or x.stride() == (1, 1)
+
+
+def test_what_draws_is_measured_by_what_a_last_place_changes() -> None:
+    """The gradient of `k`'s bias is zero but for rounding."""
+
+    class Attention(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.q, self.k = torch.nn.Linear(16, 16), torch.nn.Linear(16, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            scores = torch.softmax(self.q(x) @ self.k(x).mT, -1)
+            return torch.dropout(scores, 0.1, True) @ x
+
+    class Other(Attention):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            k = self.k(x)
+            scores = torch.softmax(self.q(x) @ torch.cat([k[:, 8:], k[:, :8]], 1).roll(8, 1).mT * 1.0, -1)
+            return (torch.dropout(scores, 0.1, True).mT.contiguous().mT) @ x
+
+    class Wrong(Attention):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) * 1.001
+
+    x = torch.randn(12, 16)
+    assert not same.differences(Attention(), Other(), [x])
+    assert same.differences(Attention(), Wrong(), [x])

@@ -1,0 +1,91 @@
+"""The names that documents have for these tools: settings, variables of the environment, functions, backends. Each does
+what it says in a process of its own or under its setting."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import magneto
+
+# Setting of torch._dynamo.config -> another value than the default.
+SETTINGS: dict[str, object] = {
+    "repro_after": "aot",
+    "repro_level": 3,
+    "repro_forward_only": True,
+    "repro_tolerance": 0.5,
+    "repro_ignore_non_fp": True,
+    "same_two_models_use_fp64": False,
+    "replay_record_enabled": True,
+    "debug_dir_root": "somewhere",
+    "base_dir": "somewhere",
+    "error_on_nested_fx_trace": False,
+}
+OWN_NAME = {"debug_dir_root": "debug_dir", "base_dir": "debug_dir", "error_on_nested_fx_trace": None}
+VARIABLES = {
+    "TORCHDYNAMO_REPRO_AFTER": ("aot", "repro_after", "aot"),
+    "TORCHDYNAMO_REPRO_LEVEL": ("4", "repro_level", 4),
+    "TORCHDYNAMO_REPRO_FORWARD_ONLY": ("1", "repro_forward_only", True),
+    "TORCHDYNAMO_REPRO_IGNORE_NON_FP": ("1", "repro_ignore_non_fp", True),
+    "TORCH_COMPILE_REPLAY_RECORD": ("1", "replay_record_enabled", True),
+}
+FUNCTIONS = {
+    "torch._dynamo.debug_utils": (
+        "run_fwd_maybe_bwd same_two_models backend_accuracy_fails cast_to_fp64 generate_env_vars_string"
+    ),
+    "torch._dynamo": "replay",
+    "functorch.compile": "minifier",
+    "torch._dynamo.repro.after_aot": "run_repro",
+    "torch._dynamo.repro.after_dynamo": "run_repro",
+}
+
+
+@pytest.fixture
+def installed() -> Iterator[None]:
+    magneto.install()
+    yield
+    magneto.uninstall()
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings(installed: None, name: str) -> None:
+    settings, value = torch._dynamo.config, SETTINGS[name]
+    default = getattr(settings, name)
+    assert default != value
+    own = OWN_NAME.get(name, name)
+    with settings.patch({name: value}):
+        assert getattr(settings, name) == value
+        assert own is None or getattr(magneto.config, own) == value
+    assert getattr(settings, name) == default
+
+
+def test_variables() -> None:
+    code = "import magneto\n" + "".join(
+        f"assert magneto.config.{name} == {value!r}, {name!r}\n" for _, name, value in VARIABLES.values()
+    )
+    environment = {**os.environ, **{key: text for key, (text, _, _) in VARIABLES.items()}}
+    environment["PYTHONPATH"] = str(Path(magneto.__file__).parents[1])
+    subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=True, timeout=100)
+
+
+@pytest.mark.parametrize("module", FUNCTIONS)
+def test_functions(installed: None, module: str) -> None:
+    import importlib
+
+    found = importlib.import_module(module)
+    for name in FUNCTIONS[module].split():
+        function = getattr(found, name)
+        assert callable(function) and function.__module__.startswith("magneto"), f"{module}.{name}"
+
+
+def test_variables_of_a_script() -> None:
+    from magneto._debug import names
+
+    with magneto.config.patch(repro_after="aot"):
+        assert isinstance(names.generate_env_vars_string(), str)
