@@ -159,49 +159,104 @@ const Source* World::source_of(PyObject* object) const {
   return shadowed == c.containers.shadow_original.end() ? nullptr : outside.at(shadowed->second);
 }
 
+/// In this order: a kind that is no kind of `raw`, or not at this place, gives null. What is guarded by itself,
+/// wherever it is read, comes before what has been read before; what is one and the same for the process's life before
+/// what is asked how it is.
+constexpr World::Kind World::kKinds[] = {
+    {"what the segment has put into a class", &World::wrap_class_value},
+    {"a scalar", &World::wrap_scalar},
+    {"a tensor", &World::wrap_tensor},
+    {"what has been read before", &World::wrap_known},
+    {"a constant", &World::wrap_constant},
+    {"a method of C code, bound", &World::wrap_bound_builtin},
+    {"a function", &World::wrap_function},
+    {"a value", &World::wrap_value},
+    {"a cell", &World::wrap_cell},
+    {"any other object", &World::wrap_object},
+};
+
 Ref World::wrap(PyObject* raw, const Source* source) {
-  if (!c.overlays.class_values.empty() && c.overlays.class_values.count(raw)) return Ref::borrow(raw);
-  if (is_scalar(raw)) return c.numbers.wrap_scalar(raw, source);
-  if (is_tensor(raw)) return c.tensors.wrap_tensor(raw, source);
-  auto known = outside.find(raw);
-  if (known != outside.end()) {
-    if (known->second != source && source->kind != SourceKind::Const) {
-      if (known->second->kind == SourceKind::Const) {
-        c.guards.identity(source, raw);
-      } else {
-        c.guards.alias(source, known->second);
-      }
-    }
-    return Ref::borrow(raw);
+  for (const Kind& kind : kKinds) {
+    if (Ref wrapped = (this->*kind.wrap)(raw, source)) return wrapped;
   }
-  kept.push_back(Ref::borrow(raw));
-  const bool static_place = source->kind == SourceKind::Const || is_static_place(source);
-  if (is_bound_builtin(raw) && !static_place) {  // made anew at each look-up: what it is, and what it is bound to
-    c.guards.builtin_method(source, raw);
-    if (Py_TYPE(raw) == method_wrapper_type()) {
-      const Source* wrapped = c.sources.slot(source, wrapper_descriptor());
-      c.guards.identity(wrapped, reinterpret_cast<MethodWrapper*>(raw)->descriptor);
-    }
-    outside[raw] = source;
-    return Ref::borrow(raw);
-  }
-  if (is_identity_constant(raw) || is_bound_builtin(raw) || (PyFunction_Check(raw) && static_place)) {
-    if (source->kind != SourceKind::Const) c.guards.identity(source, raw);
-    outside[raw] = c.sources.constant(raw);
-  } else {
-    if (PyFunction_Check(raw)) {
-      c.guards.function(source, raw);
+  return {};  // not reached: the last one takes all
+}
+
+Ref World::wrap_class_value(PyObject* raw, const Source*) {
+  const auto& values = c.overlays.class_values;
+  return !values.empty() && values.count(raw) ? Ref::borrow(raw) : Ref();
+}
+
+Ref World::wrap_scalar(PyObject* raw, const Source* source) {
+  return is_scalar(raw) ? c.numbers.wrap_scalar(raw, source) : Ref();
+}
+
+Ref World::wrap_tensor(PyObject* raw, const Source* source) {
+  return is_tensor(raw) ? c.tensors.wrap_tensor(raw, source) : Ref();
+}
+
+Ref World::wrap_known(PyObject* raw, const Source* source) {
+  const auto known = outside.find(raw);
+  if (known == outside.end()) return {};
+  if (known->second != source && source->kind != SourceKind::Const) {
+    if (known->second->kind == SourceKind::Const) {
+      c.guards.identity(source, raw);
     } else {
-      c.guards.type(source, Py_TYPE(raw));
-      if (is_value(raw) && source->kind != SourceKind::Const) {
-        c.numbers.exit_on_change(source, raw, "");
-        c.guards.equals(source, raw);
-      }
+      c.guards.alias(source, known->second);
     }
-    outside[raw] = source;
-    if (PyCell_Check(raw)) cell_contents.emplace(raw, c.sources.cell(source));
   }
   return Ref::borrow(raw);
+}
+
+/// From here on known by its source, once the guards are there.
+Ref World::note(PyObject* raw, const Source* source) {
+  kept.push_back(Ref::borrow(raw));
+  outside[raw] = source;
+  return kept.back();
+}
+
+Ref World::wrap_constant(PyObject* raw, const Source* source) {
+  const bool is_constant =
+      is_identity_constant(raw) || ((is_bound_builtin(raw) || PyFunction_Check(raw)) && is_static_place(source));
+  if (!is_constant) return {};
+  if (source->kind != SourceKind::Const) c.guards.identity(source, raw);
+  return note(raw, c.sources.constant(raw));
+}
+
+/// Made anew at each look-up: what it is, and what it is bound to.
+Ref World::wrap_bound_builtin(PyObject* raw, const Source* source) {
+  if (!is_bound_builtin(raw)) return {};
+  c.guards.builtin_method(source, raw);
+  if (Py_TYPE(raw) == method_wrapper_type()) {
+    const Source* wrapped = c.sources.slot(source, wrapper_descriptor());
+    c.guards.identity(wrapped, reinterpret_cast<MethodWrapper*>(raw)->descriptor);
+  }
+  return note(raw, source);
+}
+
+Ref World::wrap_function(PyObject* raw, const Source* source) {
+  if (!PyFunction_Check(raw)) return {};
+  c.guards.function(source, raw);
+  return note(raw, source);
+}
+
+Ref World::wrap_value(PyObject* raw, const Source* source) {
+  if (!is_value(raw) || source->kind == SourceKind::Const) return {};
+  c.guards.type(source, Py_TYPE(raw));
+  c.numbers.exit_on_change(source, raw, "");
+  c.guards.equals(source, raw);
+  return note(raw, source);
+}
+
+Ref World::wrap_cell(PyObject* raw, const Source* source) {
+  if (!PyCell_Check(raw)) return {};
+  cell_contents.emplace(raw, c.sources.cell(source));
+  return wrap_object(raw, source);
+}
+
+Ref World::wrap_object(PyObject* raw, const Source* source) {
+  c.guards.type(source, Py_TYPE(raw));
+  return note(raw, source);
 }
 
 bool TensorMap::is_input(PyObject* tensor) const {

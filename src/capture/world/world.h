@@ -56,6 +56,24 @@ class World {
   std::vector<Ref> kept;
 
  private:
+  /// Kinds of what is read from outside. (values.cpp)
+  struct Kind {
+    const char* name;
+    Ref (World::*wrap)(PyObject* raw, const guards::Source* source);
+  };
+  static const Kind kKinds[];
+  Ref wrap_class_value(PyObject* raw, const guards::Source* source);
+  Ref wrap_scalar(PyObject* raw, const guards::Source* source);
+  Ref wrap_tensor(PyObject* raw, const guards::Source* source);
+  Ref wrap_known(PyObject* raw, const guards::Source* source);
+  Ref wrap_constant(PyObject* raw, const guards::Source* source);
+  Ref wrap_bound_builtin(PyObject* raw, const guards::Source* source);
+  Ref wrap_function(PyObject* raw, const guards::Source* source);
+  Ref wrap_value(PyObject* raw, const guards::Source* source);
+  Ref wrap_cell(PyObject* raw, const guards::Source* source);
+  Ref wrap_object(PyObject* raw, const guards::Source* source);
+  Ref note(PyObject* raw, const guards::Source* source);
+
   Capture& c;
   std::vector<std::pair<const guards::Source*, const guards::Source*>> cell_aliases_;  // one cell, read in two ways
 };
