@@ -1,8 +1,6 @@
 // Items: subscripts, their writes, and `in`.
 #include "capture/interpreter/object_protocol.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/select.h>
 #include <torch/csrc/Size.h>
 
 #include <algorithm>
@@ -14,6 +12,7 @@
 #include "capture/calls/handlers.h"
 #include "capture/calls/special_methods.h"
 #include "capture/interpreter/operations.h"
+#include "capture/interpreter/tensor_keys.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
@@ -26,7 +25,6 @@
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
-#include "runtime/plan/torch_errors.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -42,250 +40,20 @@ namespace {
   throw PythonError{};
 }
 
-bool needs_grad(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
-
-/// A tensor of one integer that only the run knows.
-bool is_unknown_place(PyObject* index) {
-  if (!is_fake_tensor(index)) return false;
-  const at::Tensor& tensor = unpack_tensor(index);
-  return tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) &&
-         tensor.scalar_type() != c10::kByte && !fake::known_value(tensor);
+/// The method that a class of the user has for this, in Python; null: none. Borrowed.
+PyObject* python_method(Capture& c, PyTypeObject* type, PyObject* name) {
+  if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return nullptr;
+  PyObject* method = c.attributes.type_lookup(type, name);
+  return method && PyFunction_Check(method) ? method : nullptr;
 }
 
-/// A key with unknown places in it: eager gives a view.
-struct UnknownPlaces {  // or numbers that follow from sizes, which PyTorch's indexing would fix
-  std::vector<std::pair<int64_t, PyObject*>> places;  // by dimension of the tensor, ascending
-  Ref rest;                                           // the key without them
-};
-
-std::span<PyObject* const> key_items(PyObject* const& key) {
-  return PyTuple_CheckExact(key) ? std::span(&PyTuple_GET_ITEM(key, 0), static_cast<size_t>(PyTuple_GET_SIZE(key)))
-                                 : std::span(&key, 1);
-}
-
-/// Whole numbers, each of which takes one dimension.
-bool is_list_of_places(PyObject* item) {
-  if (!is_fake_tensor(item)) return false;
-  const c10::ScalarType dtype = unpack_tensor(item).scalar_type();
-  return dtype == c10::kLong || dtype == c10::kInt;
-}
-
-/// Nothing for keys without one, and for those with masks or lists, or with other tensors beside one in a tensor.
-std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
-  if (!is_fake_tensor(tensor)) return std::nullopt;
-  const std::span<PyObject* const> items = key_items(key);
-  const auto is_place = [&](PyObject* item) {
-    return symint_value(item) || (is_unknown_place(item) && !needs_grad(unpack_tensor(tensor)));
-  };
-  if (std::ranges::none_of(items, is_place)) return std::nullopt;
-  const auto consumes = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };
-  const int64_t left = unpack_tensor(tensor).dim() - std::ranges::count_if(items, consumes);
-  if (left < 0 || std::ranges::count(items, Py_Ellipsis) > 1) return std::nullopt;  // an error
-  UnknownPlaces found{{}, checked(PyList_New(0))};
-  int64_t dim = 0;
-  for (PyObject* item : items) {
-    if (is_place(item)) {
-      found.places.emplace_back(dim++, item);
-      continue;
-    }
-    if (!PyLong_CheckExact(item) && !PySlice_Check(item) && consumes(item) && !is_list_of_places(item)) {
-      return std::nullopt;
-    }
-    dim += item == Py_Ellipsis ? left : consumes(item);
-    if (PyList_Append(found.rest.get(), item) < 0) throw PythonError{};
-  }
-  const auto holds_place = [](const auto& place) { return is_fake_tensor(place.second); };
-  const auto is_other_tensor = [&](PyObject* item) { return is_fake_tensor(item) && !is_place(item); };
-  if (std::ranges::any_of(found.places, holds_place) && std::ranges::any_of(items, is_other_tensor)) {
-    return std::nullopt;
-  }
-  found.rest = checked(PyList_AsTuple(found.rest.get()));
-  return found;
-}
-
-PyObject* select_unknown(PyObject* tensor, const UnknownPlaces& key) {
-  static const auto select = c10::Dispatcher::singleton()
-                                 .findSchemaOrThrow("magneto::select", "")
-                                 .typed<at::Tensor(const at::Tensor&, int64_t, const at::Tensor&)>();
-  at::Tensor view = unpack_tensor(tensor);
-  const bool done = runtime::with_torch_errors([&] {
-    for (size_t i = key.places.size(); i-- > 0;) {
-      const auto& [dim, place] = key.places[i];
-      if (const auto number = symint_value(place)) {
-        view = at::select_symint(view, dim, fake::Session::current()->symint(*number));
-      } else {
-        view = select.call(view, dim, unpack_tensor(place));
-      }
-    }
-  });
-  if (!done) return nullptr;
-  Ref selected = Ref::steal(tensor_object(view));
-  if (PyTuple_GET_SIZE(key.rest.get()) == 0 || !selected) return selected.release();
-  return PyObject_GetItem(selected.get(), key.rest.get());
-}
-
-}  // namespace
-
-Ref ObjectProtocol::subscript(PyObject* container, PyObject* key, bool past_override) {
-  const Ref known_key =
-      is_tensor(container) && size_of_number(key) ? c.symbols.with_symints(key) : c.numbers.known(key);
-  key = known_key.get();
-  if (is_tensor(container)) {
-    static PyObject* const getitem = operator_function("getitem");
-    Ref deep = c.symbols.with_symints(c.containers.readable(key).get());
-    PyObject* args[] = {container, deep.get()};
-    const auto places = c.torch.is_overridden(args) ? std::nullopt : unknown_places(container, deep.get());
-    return c.torch.record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
-      return places ? select_unknown(container, *places) : PyObject_GetItem(container, deep.get());
-    });
-  }
-  if (is_array(container)) return c.numpy.item(container, key);
-  if (PySlice_Check(key) && holds_unknown_size(container)) return slice_of_shape(container, key);
-  PyTypeObject* type = Py_TYPE(container);
-  if (!past_override && PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
-    PyObject* method = c.attributes.type_lookup(type, MAGNETO_STR("__getitem__"));
-    if (method && PyFunction_Check(method)) {
-      return c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {container, key});
-    }
-  }
-  c.containers.refuse_opaque(key, 1);
-  if (is_dict_view(container) && c.world.is_outside(container)) {
-    const Ref view = c.containers.resolve(container);
-    if (c.containers.is_shadow(view.get()))
-      return c.calls.call_native([&] { return PyObject_GetItem(view.get(), key); });
-  }
-  const Source* source = c.world.source_of(container);
-  if (!source || c.containers.has_shadow(container) || c.containers.is_shadow(container)) {
-    Ref object = c.containers.resolve(container);
-    if (past_override && PyDict_Check(object.get())) {
-      PyObject* value = PyDict_GetItemWithError(object.get(), key);
-      if (value) return Ref::borrow(value);
-      if (PyErr_Occurred()) throw PythonError{};
-      PyObject* missing =
-          PyDict_CheckExact(object.get()) ? nullptr : c.attributes.type_lookup(type, MAGNETO_STR("__missing__"));
-      if (missing && PyFunction_Check(missing)) {
-        return c.calls.call(c.world.wrap(missing, c.sources.constant(missing)).get(), {container, key});
-      }
-      if (missing)
-        return c.calls.call_native([&] { return PyObject_CallFunctionObjArgs(missing, container, key, nullptr); });
-      raise_key_error(key);
-    }
-    Ref resolved_key = c.containers.resolve(key);
-    if (PyDict_Check(object.get())) guard_classes(c, key, Question::Hash, 8);
-    return c.calls.call_native([&] { return PyObject_GetItem(object.get(), resolved_key.get()); });
-  }
-  if (PyType_Check(container)) {
-    c.attributes.type_lookup(reinterpret_cast<PyTypeObject*>(container), MAGNETO_STR("__class_getitem__"));
-    Ref resolved_key = c.containers.resolve_deep(key);
-    return c.calls.call_native([&] { return PyObject_GetItem(container, resolved_key.get()); });
-  }
-  if (PyDict_Check(container)) {
-    check_hashable(key);
-    if (Ref value = c.overlays.dict_lookup(container, key)) return value;
-    if (type == &PyDict_Type || type == &PyODict_Type) raise_key_error(key);
-    PyObject* missing = c.attributes.type_lookup(type, MAGNETO_STR("__missing__"));
-    if (missing && PyFunction_Check(missing)) {
-      return c.calls.call(c.world.wrap(missing, c.sources.constant(missing)).get(), {container, key});
-    }
-    if (missing && is_builtin_container(container)) {  // a defaultdict: the key is made
-      Ref object = c.containers.resolve(container, /*will_mutate=*/true);
-      return c.calls.call_native([&] { return PyObject_GetItem(object.get(), key); });
-    }
-    if (missing) c.side_exit(BreakReason::OpaqueObject, std::string("a missing key of a ") + type->tp_name);
-    raise_key_error(key);
-  }
-  if ((PyList_Check(container) || PyTuple_Check(container)) && PyIndex_Check(key) && !is_tensor(key)) {
-    Ref number = c.calls.call_native([&] { return PyNumber_Index(key); });
-    Py_ssize_t index = PyNumber_AsSsize_t(number.get(), PyExc_IndexError);
-    if (index == -1 && PyErr_Occurred()) throw PythonError{};
-    const Py_ssize_t size = PySequence_Fast_GET_SIZE(container);
-    if (index < 0 || index >= size) c.numbers.guard_length(source, type, size);
-    if (index < 0) index += size;
-    if (index < 0 || index >= size) {
-      PyErr_Format(PyExc_IndexError, "%s index out of range", PyList_Check(container) ? "list" : "tuple");
-      throw PythonError{};
-    }
-    return c.world.wrap(PySequence_Fast_GET_ITEM(container, index), c.sources.seq_item(source, index));
-  }
-  if (is_builtin_container(container) || PyList_Check(container) || PyTuple_Check(container)) {
-    Ref object =
-        is_builtin_container(container) ? c.containers.resolve(container) : c.containers.contents_of(container);
-    return c.calls.call_native([&] { return PyObject_GetItem(object.get(), key); });
-  }
-  if (is_identity_constant(container) || is_value(container)) {
-    return c.calls.call_native([&] { return PyObject_GetItem(container, key); });
-  }
-  c.side_exit(BreakReason::OpaqueObject, source->name() + " of type " + type->tp_name + " is indexed");
-}
-
-void ObjectProtocol::store_subscript(PyObject* container, PyObject* key, PyObject* value) {
-  const Ref known_key =
-      is_tensor(container) && size_of_number(key) ? c.symbols.with_symints(key) : c.numbers.known(key);
-  key = known_key.get();
-  if (is_tensor(container)) {
-    const Ref known_value = value ? c.containers.readable(c.numbers.known(value).get()) : Ref();
-    value = known_value.get();
-    if (!value) {
-      PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
-      throw PythonError{};
-    }
-    static PyObject* const setitem = operator_function("setitem");
-    Ref deep = c.symbols.with_symints(c.containers.readable(key).get());
-    PyObject* args[] = {container, deep.get(), value};
-    auto places = c.torch.is_overridden(args) ? std::nullopt : unknown_places(container, deep.get());
-    // Where only the data says, what is written to such a place stays an operator of its own.
-    if (places && std::ranges::any_of(places->places, [](const auto& place) { return is_fake_tensor(place.second); })) {
-      places.reset();
-    }
-    PyObject* const written = deep.get();
-    if (places && std::ranges::any_of(key_items(written), is_fake_tensor)) places.reset();
-    c.torch.record(graph::TorchNode::Kind::CallFunction, setitem, args, nullptr, [&]() -> PyObject* {
-      const Ref view = places ? Ref::steal(select_unknown(container, *places)) : Ref();
-      if (places && !view) return nullptr;
-      PyObject *target = places ? view.get() : container, *where = places ? Py_Ellipsis : deep.get();
-      if (is_put_by_mask(target, where, value)) return put_by_mask(target, where, value);
-      return PyObject_SetItem(target, where, value) < 0 ? nullptr : Py_NewRef(Py_None);
-    });
-    return;
-  }
-  if (is_array(container)) c.side_exit(BreakReason::Mutation, "an array of NumPy is changed");
-  PyTypeObject* type = Py_TYPE(container);
-  PyObject* name = value ? MAGNETO_STR("__setitem__") : MAGNETO_STR("__delitem__");
-  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
-    PyObject* method = c.attributes.type_lookup(type, name);
-    if (method && PyFunction_Check(method)) {
-      NonResumable scope(c);
-      Ref function = c.world.wrap(method, c.sources.constant(method));
-      value ? c.calls.call(function.get(), {container, key, value}) : c.calls.call(function.get(), {container, key});
-      return;
-    }
-  }
-  c.containers.refuse_opaque(key, 1);
-  // Subclasses too, but those that keep an order of their own.
-  if (c.world.is_outside(container) && PyDict_Check(container) && !PyODict_Check(container) &&
-      c.world.original_key(key)) {
-    if (!value && !c.overlays.dict_lookup(container, key)) {
-      raise_key_error(key);
-    }
-    c.overlays.store_entry(container, key, value);
-    return;
-  }
-  if (c.world.is_outside(container) && !is_builtin_container(container)) {
-    c.side_exit(BreakReason::Mutation,
-                c.world.source_of(container)->name() + " of type " + type->tp_name + " is changed");
-  }
-  Ref object = c.containers.resolve(container, /*will_mutate=*/true);
-  if (PyDict_Check(object.get())) guard_classes(c, key, Question::Hash, 8);
-  Ref items = value && PySlice_Check(key) ? c.containers.resolve(value) : Ref::borrow(value);
-  if (value && PySlice_Check(key)) c.containers.refuse_opaque_iterable(value);
-  c.calls.call_native([&]() -> PyObject* {
-    const int failed = value ? PyObject_SetItem(object.get(), key, items.get()) : PyObject_DelItem(object.get(), key);
-    return failed < 0 ? nullptr : Py_NewRef(Py_None);
-  });
+/// The segment has made it, or has a stand-in for it.
+bool is_here(Capture& c, PyObject* container) {
+  return !c.world.is_outside(container) || c.containers.has_shadow(container) || c.containers.is_shadow(container);
 }
 
 /// One comparison after the other: each is a question about sizes.
-static bool contains_size(Capture& capture, PyObject* container, PyObject* item) {
+bool contains_size(Capture& capture, PyObject* container, PyObject* item) {
   const Ref members = checked(PySequence_Tuple(container));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(members.get()); ++i) {
     PyObject* member = PyTuple_GET_ITEM(members.get(), i);
@@ -294,54 +62,313 @@ static bool contains_size(Capture& capture, PyObject* container, PyObject* item)
   return false;
 }
 
-bool ObjectProtocol::contains(PyObject* container, PyObject* item) {
+}  // namespace
+
+/// In this order, for reading (x[k]), writing (x[k] = v, del x[k]) and asking (k in x); a kind that is no kind of the
+/// container, or does not do this, leaves it to the next. Tensors and arrays take any key, so they come first; a
+/// class's own method comes before what C code would do with its instances. Behind `refuse_key` keys are such that C
+/// code may look at them. What the segment has made, or has a stand-in for, is there for C code as it is; of what is
+/// outside, no more is read than the item.
+constexpr ObjectProtocol::ItemKind ObjectProtocol::kItemKinds[] = {
+    {"a tensor", &ObjectProtocol::read_tensor, &ObjectProtocol::write_tensor, &ObjectProtocol::ask_tensor},
+    {"an array", &ObjectProtocol::read_array, &ObjectProtocol::write_array, nullptr},
+    {"a torch.Size with unknown numbers", &ObjectProtocol::read_shape, nullptr, nullptr},
+    {"an instance whose class has a method in Python", &ObjectProtocol::read_by_method,
+     &ObjectProtocol::write_by_method, &ObjectProtocol::ask_by_method},
+    {"any, by a key that nobody may look at", &ObjectProtocol::refuse_key, &ObjectProtocol::refuse_written_key,
+     nullptr},
+    {"a view of a dict", &ObjectProtocol::read_dict_view, nullptr, &ObjectProtocol::ask_dict_keys},
+    {"what is here for C code", &ObjectProtocol::read_here, nullptr, nullptr},
+    {"a class", &ObjectProtocol::read_class, nullptr, nullptr},
+    {"a dict from outside", &ObjectProtocol::read_dict, &ObjectProtocol::write_dict, &ObjectProtocol::ask_dict},
+    {"a list or tuple, by place", &ObjectProtocol::read_place, nullptr, nullptr},
+    {"another list or tuple, or a built-in container", &ObjectProtocol::read_container, nullptr, nullptr},
+    {"a constant", &ObjectProtocol::read_constant, nullptr, nullptr},
+    {"any other object", &ObjectProtocol::read_other, &ObjectProtocol::write_other, &ObjectProtocol::ask_other},
+};
+
+Ref ObjectProtocol::subscript(PyObject* container, PyObject* key, bool past_override) {
+  const Ref known_key =
+      is_tensor(container) && size_of_number(key) ? c.symbols.with_symints(key) : c.numbers.known(key);
+  const Item item{container, known_key.get(), past_override};
+  for (const ItemKind& kind : kItemKinds) {
+    if (Ref value = kind.read ? (this->*kind.read)(item) : Ref()) return value;
+  }
+  return {};  // not reached: the last one takes all
+}
+
+void ObjectProtocol::store_subscript(PyObject* container, PyObject* key, PyObject* value) {
+  const Ref known_key =
+      is_tensor(container) && size_of_number(key) ? c.symbols.with_symints(key) : c.numbers.known(key);
+  const Item item{container, known_key.get()};
+  for (const ItemKind& kind : kItemKinds) {
+    if (kind.write && (this->*kind.write)(item, value)) return;
+  }
+}
+
+bool ObjectProtocol::contains(PyObject* container, PyObject* key) {
   const bool scanned =
       PyTuple_CheckExact(container) || PyList_CheckExact(container) || PyFrozenSet_CheckExact(container);
-  if (size_of_number(item) && scanned && !c.world.is_outside(container) && !c.options.exits_on_change)
-    return contains_size(c, container, item);
-  const Ref known_item = c.numbers.known(item);
-  item = known_item.get();
-  if (is_tensor(container)) {
-    static PyObject* const function = operator_function("contains");
-    PyObject* args[] = {container, item};
-    return c.torch
-               .record(graph::TorchNode::Kind::CallFunction, function, args, nullptr,
-                       [&]() -> PyObject* {
-                         const int found = PySequence_Contains(container, item);
-                         return found < 0 ? nullptr : PyBool_FromLong(found);
-                       })
-               .get() == Py_True;
+  if (size_of_number(key) && scanned && !c.world.is_outside(container) && !c.options.exits_on_change)
+    return contains_size(c, container, key);
+  const Ref known_key = c.numbers.known(key);
+  const Item item{container, known_key.get()};
+  for (const ItemKind& kind : kItemKinds) {
+    if (const auto answer = kind.ask ? (this->*kind.ask)(item) : std::nullopt) return *answer;
   }
-  PyTypeObject* type = Py_TYPE(container);
-  if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
-    PyObject* method = c.attributes.type_lookup(type, MAGNETO_STR("__contains__"));
-    if (method && PyFunction_Check(method)) {
-      NonResumable scope(c);
-      Ref result = c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {container, item});
-      return truth(result.get());
-    }
+  return false;  // not reached
+}
+
+// -- tensors and arrays ----------------------------------------------------------------------------------------------
+
+Ref ObjectProtocol::read_tensor(const Item& item) {
+  if (!is_tensor(item.container)) return {};
+  static PyObject* const getitem = operator_function("getitem");
+  Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
+  PyObject* args[] = {item.container, deep.get()};
+  const auto places = c.torch.is_overridden(args) ? std::nullopt : unknown_places(item.container, deep.get());
+  return c.torch.record(graph::TorchNode::Kind::CallFunction, getitem, args, nullptr, [&] {
+    return places ? select_unknown(item.container, *places) : PyObject_GetItem(item.container, deep.get());
+  });
+}
+
+bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
+  if (!is_tensor(item.container)) return false;
+  const Ref known_value = value ? c.containers.readable(c.numbers.known(value).get()) : Ref();
+  value = known_value.get();
+  if (!value) {
+    PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
+    throw PythonError{};
   }
-  if (PyDictKeys_Check(container) && !c.world.is_outside(container)) {  // whatever the values are
-    return contains(reinterpret_cast<DictView*>(container)->dict, item);
+  static PyObject* const setitem = operator_function("setitem");
+  Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
+  PyObject* args[] = {item.container, deep.get(), value};
+  auto places = c.torch.is_overridden(args) ? std::nullopt : unknown_places(item.container, deep.get());
+  // Where only the data says, what is written to such a place stays an operator of its own.
+  if (places && std::ranges::any_of(places->places, [](const auto& place) { return is_fake_tensor(place.second); })) {
+    places.reset();
   }
-  if (PyDict_Check(container) && c.world.is_outside(container) && !c.containers.has_shadow(container) &&
-      !c.containers.is_shadow(container)) {
-    check_hashable(item);
-    return static_cast<bool>(c.overlays.dict_lookup(container, item));
+  PyObject* const written = deep.get();
+  if (places && std::ranges::any_of(key_items(written), is_fake_tensor)) places.reset();
+  c.torch.record(graph::TorchNode::Kind::CallFunction, setitem, args, nullptr, [&]() -> PyObject* {
+    const Ref view = places ? Ref::steal(select_unknown(item.container, *places)) : Ref();
+    if (places && !view) return nullptr;
+    PyObject *target = places ? view.get() : item.container, *where = places ? Py_Ellipsis : deep.get();
+    if (is_put_by_mask(target, where, value)) return put_by_mask(target, where, value);
+    return PyObject_SetItem(target, where, value) < 0 ? nullptr : Py_NewRef(Py_None);
+  });
+  return true;
+}
+
+std::optional<bool> ObjectProtocol::ask_tensor(const Item& item) {
+  if (!is_tensor(item.container)) return std::nullopt;
+  static PyObject* const function = operator_function("contains");
+  PyObject* args[] = {item.container, item.key};
+  const Ref found = c.torch.record(graph::TorchNode::Kind::CallFunction, function, args, nullptr, [&]() -> PyObject* {
+    const int found = PySequence_Contains(item.container, item.key);
+    return found < 0 ? nullptr : PyBool_FromLong(found);
+  });
+  return found.get() == Py_True;
+}
+
+Ref ObjectProtocol::read_array(const Item& item) {
+  return is_array(item.container) ? c.numpy.item(item.container, item.key) : Ref();
+}
+
+bool ObjectProtocol::write_array(const Item& item, PyObject*) {
+  if (is_array(item.container)) c.side_exit(BreakReason::Mutation, "an array of NumPy is changed");
+  return false;
+}
+
+Ref ObjectProtocol::read_shape(const Item& item) {
+  const bool is_slice = PySlice_Check(item.key) && holds_unknown_size(item.container);
+  return is_slice ? slice_of_shape(item.container, item.key) : Ref();
+}
+
+// -- methods in Python, keys -----------------------------------------------------------------------------------------
+
+Ref ObjectProtocol::read_by_method(const Item& item) {
+  if (item.past_override) return {};
+  PyObject* method = python_method(c, Py_TYPE(item.container), MAGNETO_STR("__getitem__"));
+  if (!method) return {};
+  return c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {item.container, item.key});
+}
+
+bool ObjectProtocol::write_by_method(const Item& item, PyObject* value) {
+  PyObject* name = value ? MAGNETO_STR("__setitem__") : MAGNETO_STR("__delitem__");
+  PyObject* method = python_method(c, Py_TYPE(item.container), name);
+  if (!method) return false;
+  NonResumable scope(c);
+  Ref function = c.world.wrap(method, c.sources.constant(method));
+  value ? c.calls.call(function.get(), {item.container, item.key, value})
+        : c.calls.call(function.get(), {item.container, item.key});
+  return true;
+}
+
+std::optional<bool> ObjectProtocol::ask_by_method(const Item& item) {
+  PyObject* method = python_method(c, Py_TYPE(item.container), MAGNETO_STR("__contains__"));
+  if (!method) return std::nullopt;
+  NonResumable scope(c);
+  Ref result = c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {item.container, item.key});
+  return truth(result.get());
+}
+
+Ref ObjectProtocol::refuse_key(const Item& item) {
+  c.containers.refuse_opaque(item.key, 1);
+  return {};
+}
+
+bool ObjectProtocol::refuse_written_key(const Item& item, PyObject*) {
+  c.containers.refuse_opaque(item.key, 1);
+  return false;
+}
+
+// -- containers ------------------------------------------------------------------------------------------------------
+
+Ref ObjectProtocol::read_dict_view(const Item& item) {
+  if (!is_dict_view(item.container) || !c.world.is_outside(item.container)) return {};
+  const Ref view = c.containers.resolve(item.container);
+  if (!c.containers.is_shadow(view.get())) return {};
+  return c.calls.call_native([&] { return PyObject_GetItem(view.get(), item.key); });
+}
+
+/// Of a dict made here: whatever the values are.
+std::optional<bool> ObjectProtocol::ask_dict_keys(const Item& item) {
+  if (!PyDictKeys_Check(item.container) || c.world.is_outside(item.container)) return std::nullopt;
+  return contains(reinterpret_cast<DictView*>(item.container)->dict, item.key);
+}
+
+Ref ObjectProtocol::read_here(const Item& item) {
+  if (!is_here(c, item.container)) return {};
+  Ref object = c.containers.resolve(item.container);
+  if (item.past_override && PyDict_Check(object.get())) {
+    PyObject* value = PyDict_GetItemWithError(object.get(), item.key);
+    if (value) return Ref::borrow(value);
+    if (PyErr_Occurred()) throw PythonError{};
+    return missing(item, PyDict_CheckExact(object.get()));
   }
-  if (!PyDict_Check(container)) c.containers.guard_contents(container);  // of a dict, the keys
-  c.containers.guard_contents(item);
-  const Question question = PyAnySet_Check(container) || PyDict_Check(container) ? Question::Hash : Question::Equality;
-  for (PyObject* value : {container, item}) guard_classes(c, value, question, 8);
-  if (!is_builtin_container(item)) c.containers.refuse_opaque(item);
-  Ref object = operand(c, container, "contains");
-  Ref needle = c.containers.resolve(item);
-  return c.calls
-             .call_native([&]() -> PyObject* {
-               const int found = PySequence_Contains(object.get(), needle.get());
-               return found < 0 ? nullptr : PyBool_FromLong(found);
-             })
-             .get() == Py_True;
+  Ref resolved_key = c.containers.resolve(item.key);
+  if (PyDict_Check(object.get())) guard_classes(c, item.key, Question::Hash, 8);
+  return c.calls.call_native([&] { return PyObject_GetItem(object.get(), resolved_key.get()); });
+}
+
+/// What a dict gives for a key that it lacks.
+Ref ObjectProtocol::missing(const Item& item, bool is_plain) {
+  PyTypeObject* type = Py_TYPE(item.container);
+  PyObject* method = is_plain ? nullptr : c.attributes.type_lookup(type, MAGNETO_STR("__missing__"));
+  if (!method) raise_key_error(item.key);
+  if (PyFunction_Check(method)) {
+    return c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {item.container, item.key});
+  }
+  if (is_here(c, item.container)) {
+    return c.calls.call_native([&] { return PyObject_CallFunctionObjArgs(method, item.container, item.key, nullptr); });
+  }
+  if (is_builtin_container(item.container)) {  // a defaultdict: the key is made
+    Ref object = c.containers.resolve(item.container, /*will_mutate=*/true);
+    return c.calls.call_native([&] { return PyObject_GetItem(object.get(), item.key); });
+  }
+  c.side_exit(BreakReason::OpaqueObject, std::string("a missing key of a ") + type->tp_name);
+}
+
+Ref ObjectProtocol::read_class(const Item& item) {
+  if (!PyType_Check(item.container)) return {};
+  c.attributes.type_lookup(reinterpret_cast<PyTypeObject*>(item.container), MAGNETO_STR("__class_getitem__"));
+  Ref resolved_key = c.containers.resolve_deep(item.key);
+  return c.calls.call_native([&] { return PyObject_GetItem(item.container, resolved_key.get()); });
+}
+
+Ref ObjectProtocol::read_dict(const Item& item) {
+  if (!PyDict_Check(item.container)) return {};
+  check_hashable(item.key);
+  if (Ref value = c.overlays.dict_lookup(item.container, item.key)) return value;
+  PyTypeObject* type = Py_TYPE(item.container);
+  return missing(item, type == &PyDict_Type || type == &PyODict_Type);
+}
+
+/// Subclasses too, but those that keep an order of their own.
+bool ObjectProtocol::write_dict(const Item& item, PyObject* value) {
+  if (!c.world.is_outside(item.container) || !PyDict_Check(item.container) || PyODict_Check(item.container) ||
+      !c.world.original_key(item.key)) {
+    return false;
+  }
+  if (!value && !c.overlays.dict_lookup(item.container, item.key)) raise_key_error(item.key);
+  c.overlays.store_entry(item.container, item.key, value);
+  return true;
+}
+
+std::optional<bool> ObjectProtocol::ask_dict(const Item& item) {
+  if (!PyDict_Check(item.container) || is_here(c, item.container)) return std::nullopt;
+  check_hashable(item.key);
+  return static_cast<bool>(c.overlays.dict_lookup(item.container, item.key));
+}
+
+Ref ObjectProtocol::read_place(const Item& item) {
+  const bool is_list = PyList_Check(item.container);
+  if ((!is_list && !PyTuple_Check(item.container)) || !PyIndex_Check(item.key) || is_tensor(item.key)) return {};
+  const Source* source = c.world.source_of(item.container);
+  Ref number = c.calls.call_native([&] { return PyNumber_Index(item.key); });
+  Py_ssize_t index = PyNumber_AsSsize_t(number.get(), PyExc_IndexError);
+  if (index == -1 && PyErr_Occurred()) throw PythonError{};
+  const Py_ssize_t size = PySequence_Fast_GET_SIZE(item.container);
+  if (index < 0 || index >= size) c.numbers.guard_length(source, Py_TYPE(item.container), size);
+  if (index < 0) index += size;
+  if (index < 0 || index >= size) {
+    PyErr_Format(PyExc_IndexError, "%s index out of range", is_list ? "list" : "tuple");
+    throw PythonError{};
+  }
+  return c.world.wrap(PySequence_Fast_GET_ITEM(item.container, index), c.sources.seq_item(source, index));
+}
+
+Ref ObjectProtocol::read_container(const Item& item) {
+  const bool is_builtin = is_builtin_container(item.container);
+  if (!is_builtin && !PyList_Check(item.container) && !PyTuple_Check(item.container)) return {};
+  Ref object = is_builtin ? c.containers.resolve(item.container) : c.containers.contents_of(item.container);
+  return c.calls.call_native([&] { return PyObject_GetItem(object.get(), item.key); });
+}
+
+// -- all else --------------------------------------------------------------------------------------------------------
+
+Ref ObjectProtocol::read_constant(const Item& item) {
+  if (!is_identity_constant(item.container) && !is_value(item.container)) return {};
+  return c.calls.call_native([&] { return PyObject_GetItem(item.container, item.key); });
+}
+
+Ref ObjectProtocol::read_other(const Item& item) {
+  c.side_exit(BreakReason::OpaqueObject, c.world.source_of(item.container)->name() + " of type " +
+                                             Py_TYPE(item.container)->tp_name + " is indexed");
+}
+
+bool ObjectProtocol::write_other(const Item& item, PyObject* value) {
+  if (c.world.is_outside(item.container) && !is_builtin_container(item.container)) {
+    c.side_exit(BreakReason::Mutation, c.world.source_of(item.container)->name() + " of type " +
+                                           Py_TYPE(item.container)->tp_name + " is changed");
+  }
+  Ref object = c.containers.resolve(item.container, /*will_mutate=*/true);
+  if (PyDict_Check(object.get())) guard_classes(c, item.key, Question::Hash, 8);
+  Ref items = value && PySlice_Check(item.key) ? c.containers.resolve(value) : Ref::borrow(value);
+  if (value && PySlice_Check(item.key)) c.containers.refuse_opaque_iterable(value);
+  c.calls.call_native([&]() -> PyObject* {
+    const int failed =
+        value ? PyObject_SetItem(object.get(), item.key, items.get()) : PyObject_DelItem(object.get(), item.key);
+    return failed < 0 ? nullptr : Py_NewRef(Py_None);
+  });
+  return true;
+}
+
+std::optional<bool> ObjectProtocol::ask_other(const Item& item) {
+  const bool is_dict = PyDict_Check(item.container);
+  if (!is_dict) c.containers.guard_contents(item.container);  // of a dict, the keys
+  c.containers.guard_contents(item.key);
+  const Question question = PyAnySet_Check(item.container) || is_dict ? Question::Hash : Question::Equality;
+  for (PyObject* value : {item.container, item.key}) guard_classes(c, value, question, 8);
+  if (!is_builtin_container(item.key)) c.containers.refuse_opaque(item.key);
+  Ref object = operand(c, item.container, "contains");
+  Ref needle = c.containers.resolve(item.key);
+  const Ref found = c.calls.call_native([&]() -> PyObject* {
+    const int found = PySequence_Contains(object.get(), needle.get());
+    return found < 0 ? nullptr : PyBool_FromLong(found);
+  });
+  return found.get() == Py_True;
 }
 
 }  // namespace magneto::capture

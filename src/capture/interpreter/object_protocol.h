@@ -5,6 +5,8 @@
 
 #include <Python.h>
 
+#include <optional>
+
 #include "python/ref.h"
 
 namespace magneto::capture {
@@ -28,9 +30,48 @@ class ObjectProtocol {
   /// container[key]; `past_override`: as dict.__getitem__ does it.
   Ref subscript(PyObject* container, PyObject* key, bool past_override = false);
   void store_subscript(PyObject* container, PyObject* key, PyObject* value);  // null value: delete
-  bool contains(PyObject* container, PyObject* item);
+  bool contains(PyObject* container, PyObject* key);
 
  private:
+  struct Item {
+    PyObject* container;
+    PyObject* key;
+    bool past_override = false;
+  };
+  /// Kinds of what has items. (object_protocol.cpp)
+  struct ItemKind {
+    const char* name;
+    Ref (ObjectProtocol::*read)(const Item& item);                     // null: leaves it to the next
+    bool (ObjectProtocol::*write)(const Item& item, PyObject* value);  // null value: delete
+    std::optional<bool> (ObjectProtocol::*ask)(const Item& item);
+  };
+  static const ItemKind kItemKinds[];
+  Ref read_tensor(const Item& item);
+  Ref read_array(const Item& item);
+  Ref read_shape(const Item& item);
+  Ref read_by_method(const Item& item);
+  Ref refuse_key(const Item& item);
+  Ref read_dict_view(const Item& item);
+  Ref read_here(const Item& item);
+  Ref read_class(const Item& item);
+  Ref read_dict(const Item& item);
+  Ref read_place(const Item& item);
+  Ref read_container(const Item& item);
+  Ref read_constant(const Item& item);
+  Ref read_other(const Item& item);
+  bool write_tensor(const Item& item, PyObject* value);
+  bool write_array(const Item& item, PyObject* value);
+  bool write_by_method(const Item& item, PyObject* value);
+  bool refuse_written_key(const Item& item, PyObject* value);
+  bool write_dict(const Item& item, PyObject* value);
+  bool write_other(const Item& item, PyObject* value);
+  std::optional<bool> ask_tensor(const Item& item);
+  std::optional<bool> ask_by_method(const Item& item);
+  std::optional<bool> ask_dict_keys(const Item& item);
+  std::optional<bool> ask_dict(const Item& item);
+  std::optional<bool> ask_other(const Item& item);
+  Ref missing(const Item& item, bool is_plain);
+
   Capture& c;
 };
 

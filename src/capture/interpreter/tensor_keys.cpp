@@ -1,0 +1,88 @@
+#include "capture/interpreter/tensor_keys.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/select.h>
+
+#include <algorithm>
+
+#include "capture/capture.h"
+#include "capture/kinds.h"
+#include "runtime/plan/torch_errors.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+namespace {
+
+bool needs_grad(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
+
+/// A tensor of one integer that only the run knows.
+bool is_unknown_place(PyObject* index) {
+  if (!is_fake_tensor(index)) return false;
+  const at::Tensor& tensor = unpack_tensor(index);
+  return tensor.dim() == 0 && c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) &&
+         tensor.scalar_type() != c10::kByte && !fake::known_value(tensor);
+}
+
+/// Whole numbers, each of which takes one dimension.
+bool is_list_of_places(PyObject* item) {
+  if (!is_fake_tensor(item)) return false;
+  const c10::ScalarType dtype = unpack_tensor(item).scalar_type();
+  return dtype == c10::kLong || dtype == c10::kInt;
+}
+
+}  // namespace
+
+std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
+  if (!is_fake_tensor(tensor)) return std::nullopt;
+  const std::span<PyObject* const> items = key_items(key);
+  const auto is_place = [&](PyObject* item) {
+    return symint_value(item) || (is_unknown_place(item) && !needs_grad(unpack_tensor(tensor)));
+  };
+  if (std::ranges::none_of(items, is_place)) return std::nullopt;
+  const auto consumes = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };
+  const int64_t left = unpack_tensor(tensor).dim() - std::ranges::count_if(items, consumes);
+  if (left < 0 || std::ranges::count(items, Py_Ellipsis) > 1) return std::nullopt;  // an error
+  UnknownPlaces found{{}, checked(PyList_New(0))};
+  int64_t dim = 0;
+  for (PyObject* item : items) {
+    if (is_place(item)) {
+      found.places.emplace_back(dim++, item);
+      continue;
+    }
+    if (!PyLong_CheckExact(item) && !PySlice_Check(item) && consumes(item) && !is_list_of_places(item)) {
+      return std::nullopt;
+    }
+    dim += item == Py_Ellipsis ? left : consumes(item);
+    if (PyList_Append(found.rest.get(), item) < 0) throw PythonError{};
+  }
+  const auto holds_place = [](const auto& place) { return is_fake_tensor(place.second); };
+  const auto is_other_tensor = [&](PyObject* item) { return is_fake_tensor(item) && !is_place(item); };
+  if (std::ranges::any_of(found.places, holds_place) && std::ranges::any_of(items, is_other_tensor)) {
+    return std::nullopt;
+  }
+  found.rest = checked(PyList_AsTuple(found.rest.get()));
+  return found;
+}
+
+PyObject* select_unknown(PyObject* tensor, const UnknownPlaces& key) {
+  static const auto select = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow("magneto::select", "")
+                                 .typed<at::Tensor(const at::Tensor&, int64_t, const at::Tensor&)>();
+  at::Tensor view = unpack_tensor(tensor);
+  const bool done = runtime::with_torch_errors([&] {
+    for (size_t i = key.places.size(); i-- > 0;) {
+      const auto& [dim, place] = key.places[i];
+      if (const auto number = symint_value(place)) {
+        view = at::select_symint(view, dim, fake::Session::current()->symint(*number));
+      } else {
+        view = select.call(view, dim, unpack_tensor(place));
+      }
+    }
+  });
+  if (!done) return nullptr;
+  Ref selected = Ref::steal(tensor_object(view));
+  if (PyTuple_GET_SIZE(key.rest.get()) == 0 || !selected) return selected.release();
+  return PyObject_GetItem(selected.get(), key.rest.get());
+}
+
+}  // namespace magneto::capture

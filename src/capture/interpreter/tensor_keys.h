@@ -1,0 +1,34 @@
+// Keys of tensors that have places in them which only the run knows: `x[i]` with a tensor of one integer, or with a
+// number that follows from sizes.
+#pragma once
+
+#include <Python.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "python/ref.h"
+
+namespace magneto::capture {
+
+/// A key with unknown places in it: eager gives a view.
+struct UnknownPlaces {  // or numbers that follow from sizes, which PyTorch's indexing would fix
+  std::vector<std::pair<int64_t, PyObject*>> places;  // by dimension of the tensor, ascending
+  Ref rest;                                           // the key without them
+};
+
+/// The items of a tuple, or the key itself.
+inline std::span<PyObject* const> key_items(PyObject* const& key) {
+  return PyTuple_CheckExact(key) ? std::span(&PyTuple_GET_ITEM(key, 0), static_cast<size_t>(PyTuple_GET_SIZE(key)))
+                                 : std::span(&key, 1);
+}
+
+/// Nothing for keys without one, and for those with masks or lists, or with other tensors beside one in a tensor.
+std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key);
+/// The view, a new reference; null: an error is set.
+PyObject* select_unknown(PyObject* tensor, const UnknownPlaces& key);
+
+}  // namespace magneto::capture
