@@ -5,118 +5,70 @@
 #include <cstring>
 
 #include "capture/calls/calls.h"
-#include "capture/calls/deferred.h"
 #include "capture/capture.h"
-#include "capture/torch/gradients.h"
-#include "capture/torch/tensor_map.h"
-#include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
-#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
-namespace {
-
-bool same_data(const at::Tensor& a, const at::Tensor& b) {
-  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() && a.dtype() == b.dtype() &&
-         a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
+/// False: its metaclass has a method for this.
+bool Attributes::write_of_class(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
+  if (setter && PyFunction_Check(setter)) return false;
+  store_class_attr(reinterpret_cast<PyTypeObject*>(owner), name, value);
+  return true;
 }
 
-/// `p.grad = None`, as zero_grad() says it: each run does it at the segment's end, behind all other writes. Whatever
-/// asks for the attribute in the segment is told.
-Ref clear_grad_function() {
-  static PyMethodDef definition = {"clear_grad",
-                                   [](PyObject*, PyObject* of) -> PyObject* {
-                                     if (PyObject_SetAttrString(of, "grad", Py_None) < 0) return nullptr;
-                                     Py_RETURN_NONE;
-                                   },
-                                   METH_O, nullptr};
-  static PyObject* const function = PyCFunction_New(&definition, nullptr);
-  return Ref::borrow(function);
+bool Attributes::write_of_module(PyObject* owner, PyObject* name, PyObject* value, PyObject*) {
+  if (Py_TYPE(owner) != &PyModule_Type) c.side_exit(BreakReason::Mutation, "an attribute of a module is set");
+  PyObject* dict = PyModule_GetDict(owner);
+  c.world.wrap(dict, c.sources.constant(dict));
+  if (!value && !c.overlays.dict_lookup(dict, name)) {
+    PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", Py_TYPE(owner)->tp_name, name);
+    throw PythonError{};
+  }
+  c.overlays.store_entry(dict, name, value);
+  return true;
 }
 
-}  // namespace
+/// By nn.Module's own method.
+void Attributes::write_of_torch_module(PyObject* owner, PyObject* name, PyObject* value) {
+  // It keeps parameters, buffers and submodules in tables of its own; anything else goes to the instance dict.
+  Ref buffers = instance_dict_entry(owner, MAGNETO_STR("_buffers"));
+  Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
+  Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
+  const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
+  const bool module = PyObject_IsInstance(sample_of(value), torch_module_class()) == 1;
+  if (value && (parameter || module)) {
+    Ref present = c.overlays.dict_lookup(parameter ? parameters.get() : modules.get(), name);
+    if (present.get() == value) return;
+  }
+  if (parameter || module || c.overlays.dict_lookup(parameters.get(), name) ||
+      c.overlays.dict_lookup(modules.get(), name)) {
+    c.side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
+  }
+  if (c.overlays.dict_lookup(buffers.get(), name)) {
+    c.overlays.store_entry(buffers.get(), name, value);
+  } else {
+    generic_setattr(owner, name, value);
+  }
+}
 
-void Attributes::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
-  PyTypeObject* type = Py_TYPE(owner);
-  PyObject* setter = type_lookup(type, value ? MAGNETO_STR("__setattr__") : MAGNETO_STR("__delattr__"));
+bool Attributes::write_of_object(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
   static PyObject* const module_setattr = class_entry(torch_module_class(), "__setattr__");
-  if (PyType_Check(owner) && !(setter && PyFunction_Check(setter))) {
-    return store_class_attr(reinterpret_cast<PyTypeObject*>(owner), name, value);
-  }
-  if (type == &PyModule_Type) {
-    PyObject* dict = PyModule_GetDict(owner);
-    c.world.wrap(dict, c.sources.constant(dict));
-    if (!value && !c.overlays.dict_lookup(dict, name)) {
-      PyErr_Format(PyExc_AttributeError, "'%.50s' object has no attribute '%U'", type->tp_name, name);
-      throw PythonError{};
-    }
-    return c.overlays.store_entry(dict, name, value);
-  }
-  if (PyModule_Check(owner)) c.side_exit(BreakReason::Mutation, "an attribute of a module is set");
-  if (is_tensor(owner)) {
-    // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
-    if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
-        same_data(unpack_tensor(owner), unpack_tensor(value))) {
-      return;
-    }
-    if (value == Py_None && name == MAGNETO_STR("grad") && c.tensors.is_input(owner) &&
-        !c.torch.is_overridden({&owner, 1})) {
-      if (!c.gradients.cleared_grads.insert(c.session->value_of(unpack_tensor(owner))).second) return;
-      return c.deferred.calls.push_back({clear_grad_function(), {Ref::borrow(owner)}, {DeferredCall::kAnyVersion}});
-    }
-    if (c.tensors.inputs.count(c.session->value_of(unpack_tensor(owner))) || !value) {
-      c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
-    }
-    PyObject* descriptor = type_lookup(type, name);
-    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
-      PyObject* written[] = {owner};
-      if (c.torch.is_overridden(written))
-        c.side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
-      if (PyUnicode_CompareWithASCIIString(name, "data") == 0 || PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
-        c.side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
-      }
-    }
-    if (PyObject_SetAttr(owner, name, value) < 0) throw PythonError{};
-    return;
-  }
   if (setter == module_setattr && c.world.is_outside(owner)) {
-    // nn.Module keeps parameters, buffers and submodules in tables of its own; anything else goes to the instance dict.
-    Ref buffers = instance_dict_entry(owner, MAGNETO_STR("_buffers"));
-    Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
-    Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
-    const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
-    const bool module = PyObject_IsInstance(sample_of(value), torch_module_class()) == 1;
-    if (value && (parameter || module)) {
-      Ref present = c.overlays.dict_lookup(parameter ? parameters.get() : modules.get(), name);
-      if (present.get() == value) return;
-    }
-    if (parameter || module || c.overlays.dict_lookup(parameters.get(), name) ||
-        c.overlays.dict_lookup(modules.get(), name)) {
-      c.side_exit(BreakReason::Mutation, "a parameter or submodule of a module is set");
-    }
-    if (c.overlays.dict_lookup(buffers.get(), name)) {
-      c.overlays.store_entry(buffers.get(), name, value);
-    } else {
-      generic_setattr(owner, name, value);
-    }
-    return;
-  }
-  if (setter && PyFunction_Check(setter)) {
+    write_of_torch_module(owner, name, value);
+  } else if (setter && PyFunction_Check(setter)) {
     NonResumable scope(c);
-    if (value) {
-      c.calls.call(c.world.wrap(setter, c.sources.constant(setter)).get(), {owner, name, value});
-    } else {
-      c.calls.call(c.world.wrap(setter, c.sources.constant(setter)).get(), {owner, name});
-    }
-    return;
+    Ref function = c.world.wrap(setter, c.sources.constant(setter));
+    value ? c.calls.call(function.get(), {owner, name, value}) : c.calls.call(function.get(), {owner, name});
+  } else {
+    generic_setattr(owner, name, value);
   }
-  generic_setattr(owner, name, value);
+  return true;
 }
 
 /// A write to a class of the user, seen by all look-ups in it and its subclasses from here on.

@@ -6,20 +6,13 @@
 #include "capture/world/attributes.h"
 
 #include <Python.h>
-#include <structmember.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
-#include <span>
 
 #include "capture/calls/calls.h"
 #include "capture/capture.h"
-#include "capture/numbers/symbols.h"
 #include "capture/numpy/numpy_capture.h"
-#include "capture/torch/gradients.h"
-#include "capture/torch/tensor_map.h"
-#include "capture/torch/torch_calls.h"
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
@@ -27,7 +20,6 @@
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
-#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -97,15 +89,6 @@ PyObject* Attributes::type_lookup(PyTypeObject* type, const char* name) {
   return type_lookup(type, text.get());
 }
 
-/// Whether an object in a class is a descriptor, and of which kind, its own class says: one of the user's may be
-/// changed.
-void Attributes::guard_protocol(PyObject* descriptor) {
-  if (!descriptor || !is_python_class(Py_TYPE(descriptor))) return;
-  for (PyObject* name : {MAGNETO_STR("__get__"), MAGNETO_STR("__set__"), MAGNETO_STR("__delete__")}) {
-    type_lookup(Py_TYPE(descriptor), name);
-  }
-}
-
 Ref Attributes::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
   Ref value = lookup_attr(owner, name, unbound);
   if (value) return value;
@@ -127,28 +110,60 @@ Ref Attributes::load_attr(PyObject* owner, PyObject* name, bool* unbound) {
   throw PythonError{};
 }
 
+namespace {
+
+bool is_class(PyObject* object) { return PyType_Check(object); }
+bool is_module(PyObject* object) { return PyModule_Check(object); }
+bool is_super(PyObject* object) { return Py_TYPE(object) == &PySuper_Type; }
+bool is_any(PyObject*) { return true; }
+
+}  // namespace
+
+/// The first that matches reads. A write that it does not do (`write` null or giving false) goes to the next.
+constexpr Attributes::OwnerKind Attributes::kOwners[] = {
+    {"a class", is_class, &Attributes::read_of_class, &Attributes::write_of_class},
+    {"a module", is_module, &Attributes::read_of_module, &Attributes::write_of_module},
+    {"a tensor", is_tensor, &Attributes::read_of_tensor, &Attributes::write_of_tensor},
+    {"an array", is_array, &Attributes::read_of_array, nullptr},
+    {"super()", is_super, &Attributes::read_of_super, nullptr},
+    {"any other object", is_any, &Attributes::read_of_object, &Attributes::write_of_object},
+};
+
 Ref Attributes::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   if (unbound) *unbound = false;
   make_operator(owner, name);
-  if (PyType_Check(owner)) return lookup_type_attr(reinterpret_cast<PyTypeObject*>(owner), name);
-  if (PyModule_Check(owner)) return lookup_module_attr(owner, name);
-  if (is_tensor(owner)) return lookup_tensor_attr(owner, name, unbound);
-  if (is_array(owner)) return c.numpy.attribute(owner, name, unbound);
-  if (Py_TYPE(owner) == &PySuper_Type) return lookup_super_attr(owner, name);
+  const auto* kind = std::ranges::find_if(kOwners, [&](const OwnerKind& each) { return each.is(owner); });
+  return (this->*kind->read)(owner, name, unbound);
+}
+
+void Attributes::store_attr(PyObject* owner, PyObject* name, PyObject* value) {
+  PyObject* setter = type_lookup(Py_TYPE(owner), value ? MAGNETO_STR("__setattr__") : MAGNETO_STR("__delattr__"));
+  for (const OwnerKind& kind : kOwners) {
+    if (kind.write && kind.is(owner) && (this->*kind.write)(owner, name, value, setter)) return;
+  }
+}
+
+Ref Attributes::read_of_array(PyObject* owner, PyObject* name, bool* unbound) {
+  return c.numpy.attribute(owner, name, unbound);
+}
+
+/// A `__getattribute__` in Python. An AttributeError from it is followed by __getattr__, as in slot_tp_getattr_hook.
+Ref Attributes::read_by_getattribute(PyObject* getattribute, PyObject* owner, PyObject* name) {
+  PyObject* hook = type_lookup(Py_TYPE(owner), MAGNETO_STR("__getattr__"));
+  try {
+    NonResumable scope(c);
+    return c.calls.call(c.world.wrap(getattribute, c.sources.constant(getattribute)).get(), {owner, name});
+  } catch (const PythonError&) {
+    expect_attribute_error(hook);
+  }
+  return call_attribute_hook(c, hook, owner, name);
+}
+
+Ref Attributes::read_of_object(PyObject* owner, PyObject* name, bool* unbound) {
   PyTypeObject* type = Py_TYPE(owner);
   if (PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     PyObject* getattribute = type_lookup(type, MAGNETO_STR("__getattribute__"));
-    if (getattribute && PyFunction_Check(getattribute)) {
-      // An AttributeError from it is followed by __getattr__, as in slot_tp_getattr_hook.
-      PyObject* hook = type_lookup(type, MAGNETO_STR("__getattr__"));
-      try {
-        NonResumable scope(c);
-        return c.calls.call(c.world.wrap(getattribute, c.sources.constant(getattribute)).get(), {owner, name});
-      } catch (const PythonError&) {
-        expect_attribute_error(hook);
-      }
-      return call_attribute_hook(c, hook, owner, name);
-    }
+    if (getattribute && PyFunction_Check(getattribute)) return read_by_getattribute(getattribute, owner, name);
   }
   if (c.world.is_opaque(owner) && has_own_getattr(type)) {
     c.side_exit(BreakReason::OpaqueObject,
@@ -179,89 +194,6 @@ Ref Attributes::lookup_attr(PyObject* owner, PyObject* name, bool* unbound) {
   return call_attribute_hook(c, hook, owner, name);
 }
 
-/// What a descriptor found on a type gives for an instance; `owner` null: for the class itself.
-Ref Attributes::bind(PyObject* descriptor, PyObject* owner, PyTypeObject* type, bool* unbound) {
-  PyTypeObject* kind = Py_TYPE(descriptor);
-  if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
-    Ref function = c.world.wrap(descriptor, c.sources.constant(descriptor));
-    if (!owner) return function;
-    if (unbound) {
-      *unbound = true;
-      return function;
-    }
-    if (kind == &PyFunction_Type) return checked(PyMethod_New(function.get(), owner));
-    return checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
-  }
-  if (kind == &PyStaticMethod_Type || kind == &PyClassMethod_Type) {
-    Ref bound = checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
-    if (kind == &PyStaticMethod_Type) return c.world.wrap(bound.get(), c.sources.constant(bound.get()));
-    if (PyMethod_Check(bound.get())) {  // functions made by classmethod are read from the class: constants
-      PyObject* function = PyMethod_GET_FUNCTION(bound.get());
-      c.world.wrap(function, c.sources.constant(function));
-      c.world.keep(bound);
-    }
-    return bound;
-  }
-  static constinit Imported cached_property("functools", "cached_property");
-  if (kind == cached_property.type() && owner && has_instance_dict(type)) {
-    // As its __get__ does it, but for the lock of 3.11.
-    NonResumable scope(c);
-    Ref self = c.world.wrap(descriptor, c.sources.constant(descriptor));
-    Ref function = load_attr(descriptor, MAGNETO_STR("func"));
-    Ref name = load_attr(descriptor, MAGNETO_STR("attrname"));
-    Ref value = c.calls.call(function.get(), {owner});
-    PyObject* dict = instance_dict_of(owner);
-    if (!c.world.is_outside(owner)) {
-      if (PyDict_SetItem(dict, name.get(), value.get()) < 0) throw PythonError{};
-    } else if (c.containers.is_written(dict)) {
-      c.overlays.store_entry(dict, name.get(), value.get());
-    } else {
-      c.overlays.of(owner, false).set(name.get(), value.get());
-    }
-    return value;
-  }
-  if (is_property_type(kind)) {
-    if (!owner) return c.world.wrap(descriptor, c.sources.constant(descriptor));
-    Ref getter = checked(PyObject_GetAttr(descriptor, MAGNETO_STR("fget")));
-    return c.calls.call(c.world.wrap(getter.get(), c.sources.constant(getter.get())).get(), {owner});
-  }
-  if (std::strcmp(kind->tp_name, "functools._lru_cache_wrapper") == 0) {
-    Ref function = c.world.wrap(descriptor, c.sources.constant(descriptor));
-    return owner ? checked(PyMethod_New(function.get(), owner)) : function;
-  }
-  PyObject* get = lookup_in_type(kind, MAGNETO_STR("__get__"));
-  if (!get) return c.world.wrap(descriptor, c.sources.constant(descriptor));
-  Ref descriptor_value = c.world.wrap(descriptor, c.sources.constant(descriptor));
-  if (PyFunction_Check(get)) {
-    type_lookup(kind, MAGNETO_STR("__get__"));
-    return c.calls.call(c.world.wrap(get, c.sources.constant(get)).get(),
-                        {descriptor, owner ? owner : Py_None, reinterpret_cast<PyObject*>(type)});
-  }
-  if (kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type || kind == &PyClassMethodDescr_Type ||
-      kind == &PyCFunction_Type) {
-    if (!owner && kind != &PyClassMethodDescr_Type) return descriptor_value;
-    return checked(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
-  }
-  if (owner && c.world.is_outside(owner)) {
-    c.side_exit(BreakReason::OpaqueObject, std::string("attribute read through a descriptor of type ") + kind->tp_name);
-  }
-  return c.calls.call_native([&] { return kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)); });
-}
-
-/// The instance dict is about to be used as a dict: attributes written so far become entries written.
-void Attributes::move_writes_to_dict(PyObject* owner, PyObject* dict) {
-  Overlay* written = c.overlays.find(owner, false);
-  if (!written) return;
-  std::vector<std::pair<Ref, Ref>> entries;
-  std::erase_if(written->entries, [&](std::pair<Ref, Ref>& entry) {
-    PyObject* descriptor = lookup_in_type(Py_TYPE(owner), entry.first.get());
-    if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return false;  // a slot
-    entries.push_back(std::move(entry));
-    return true;
-  });
-  for (const auto& [name, value] : entries) c.overlays.store_entry(dict, name.get(), value.get());
-}
-
 Ref Attributes::instance_dict_entry(PyObject* owner, PyObject* name) {
   const Source* source = c.world.source_of(owner);
   if (source) {
@@ -283,29 +215,6 @@ Ref Attributes::instance_dict_entry(PyObject* owner, PyObject* name) {
   return c.world.wrap(value, place);
 }
 
-namespace {
-
-/// A member of a C type that nobody can set.
-bool is_fixed_member(PyTypeObject* type, PyObject* descriptor) {
-  const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
-  return !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && ((member->flags & READONLY) || member->type != T_OBJECT);
-}
-
-/// False for attributes of outside objects that C code computes from state that no guard sees (a frame's line, an
-/// exception's arguments, the shape of an array).
-bool holds_guarded_state(PyObject* owner, PyObject* descriptor) {
-  if (Py_TYPE(descriptor) == &PyMemberDescr_Type) {
-    const int member = reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member->type;
-    return member == T_OBJECT || member == T_OBJECT_EX;
-  }
-  if (Py_TYPE(descriptor) != &PyGetSetDescr_Type) return true;
-  PyTypeObject* type = Py_TYPE(owner);
-  return type == &PyFunction_Type || type == &PyMethod_Type || type == &PyCode_Type || type == &Py_GenericAliasType ||
-         is_value(owner) || is_identity_constant(owner) || is_bound_builtin(owner);
-}
-
-}  // namespace
-
 Ref Attributes::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound) {
   PyTypeObject* type = Py_TYPE(owner);
   const Source* source = c.world.source_of(owner);
@@ -322,72 +231,7 @@ Ref Attributes::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbo
     Ref receiver = c.world.receiver_of(owner);
     if (name == MAGNETO_STR("__self__")) return receiver;
   }
-  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
-    PyTypeObject* kind = Py_TYPE(descriptor);
-    if (name == MAGNETO_STR("__class__") && kind == &PyGetSetDescr_Type)
-      return c.world.wrap(reinterpret_cast<PyObject*>(type), c.sources.constant(reinterpret_cast<PyObject*>(type)));
-    if (source && name == MAGNETO_STR("__dict__") && has_instance_dict(type)) {
-      PyObject* dict = instance_dict_of(owner);
-      if (!dict) return {};
-      Ref value = c.world.wrap(dict, c.sources.instance_dict(source));
-      move_writes_to_dict(owner, dict);
-      return value;
-    }
-    if (PyFunction_Check(owner)) {
-      if (Ref fact = function_fact(owner, name)) return fact;
-    }
-    // What a function was before it was compiled. A program may set something else: the instance's dict has that.
-    PyObject* original =
-        source && name == MAGNETO_STR("__wrapped__") && original_of_compiled ? original_of_compiled(owner) : nullptr;
-    PyObject* set = original ? instance_dict_of(owner) : nullptr;
-    if (original && set && !PyDict_GetItemWithError(set, name)) {
-      c.world.pinned(owner);
-      c.guards.absent(c.sources.dict_item(c.sources.instance_dict(source), name));
-      return c.world.wrap(original, c.sources.constant(original));
-    }
-    if (PyCell_Check(owner) && name == MAGNETO_STR("cell_contents")) {
-      if (Ref contents = c.world.read_cell(owner)) return contents;
-      PyErr_SetString(PyExc_ValueError, "Cell is empty");
-      throw PythonError{};
-    }
-    if (PyMethod_Check(owner) && name == MAGNETO_STR("__doc__")) {
-      return lookup_attr(source ? load_attr(owner, MAGNETO_STR("__func__")).get() : PyMethod_GET_FUNCTION(owner), name);
-    }
-    if (source && (source->kind != guards::SourceKind::Const || c.world.is_opaque(owner)) &&
-        !holds_guarded_state(owner, descriptor)) {
-      c.side_exit(BreakReason::OpaqueObject,
-                  std::string("'") + PyUnicode_AsUTF8(name) + "' of an object of type " + type->tp_name);
-    }
-    const bool constant = source && source->kind == guards::SourceKind::Const;
-    if (source && kind == &PyMemberDescr_Type && !(constant && is_fixed_member(type, descriptor))) {
-      if (Overlay* written = c.overlays.find(owner, false)) {
-        if (auto* entry = written->find(name)) return entry->second;
-      }
-      Ref value = Ref::steal(kind->tp_descr_get(descriptor, owner, reinterpret_cast<PyObject*>(type)));
-      const Source* place = c.sources.slot(source, descriptor);
-      if (!value) {
-        if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
-        PyErr_Clear();
-        c.guards.absent(place);
-        return {};
-      }
-      return c.world.wrap(value.get(), place);
-    }
-    if (source && PyTuple_Check(owner) && std::strstr(kind->tp_name, "collections._tuplegetter") != nullptr) {
-      Ref parts = checked(PyObject_CallMethod(descriptor, "__reduce__", nullptr));  // (class, (index, doc))
-      const Py_ssize_t index = PyLong_AsSsize_t(PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.get(), 1), 0));
-      if (index < PyTuple_GET_SIZE(owner))
-        return c.world.wrap(PyTuple_GET_ITEM(owner, index), c.sources.seq_item(source, index));
-    }
-    Ref value = bind(descriptor, owner, type, nullptr);
-    const bool field = kind == &PyGetSetDescr_Type || kind == &PyMemberDescr_Type;
-    if (source && field && !is_scalar(value.get()) && !c.world.is_outside(value.get())) {
-      // Attributes of C objects (code objects, functions, bound methods): constants of a guarded owner.
-      c.world.keep(value);
-      return c.world.wrap(value.get(), c.sources.constant(value.get()));
-    }
-    return value;
-  }
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) return read_field({owner, name, source, descriptor});
   if (has_instance_dict(type)) {
     if (Ref value = instance_dict_entry(owner, name)) return value;
   }
@@ -395,19 +239,19 @@ Ref Attributes::lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbo
   return bind(descriptor, owner, type, unbound);
 }
 
-Ref Attributes::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
+Ref Attributes::read_of_class(PyObject* object, PyObject* name, bool*) {
+  auto* owner = reinterpret_cast<PyTypeObject*>(object);
   PyTypeObject* meta = Py_TYPE(owner);
   PyObject* on_meta = type_lookup(meta, name);
   if (on_meta && Py_TYPE(on_meta)->tp_descr_set && Py_TYPE(on_meta)->tp_descr_get) {
     guard_protocol(on_meta);
     if (Py_TYPE(on_meta) == &PyProperty_Type || is_python_class(Py_TYPE(on_meta))) {
-      return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
+      return bind(on_meta, object, meta, nullptr);
     }
     if (on_meta == lookup_in_type(&PyType_Type, name)) {
       if (Ref fact = class_fact(owner, name)) return fact;
     }
-    Ref value = Ref::steal(
-        Py_TYPE(on_meta)->tp_descr_get(on_meta, reinterpret_cast<PyObject*>(owner), reinterpret_cast<PyObject*>(meta)));
+    Ref value = Ref::steal(Py_TYPE(on_meta)->tp_descr_get(on_meta, object, reinterpret_cast<PyObject*>(meta)));
     if (!value) {
       if (!PyErr_ExceptionMatches(PyExc_AttributeError)) throw PythonError{};
       PyErr_Clear();
@@ -417,12 +261,12 @@ Ref Attributes::lookup_type_attr(PyTypeObject* owner, PyObject* name) {
     return c.world.wrap(value.get(), c.sources.constant(value.get()));
   }
   if (PyObject* found = type_lookup(owner, name)) return bind(found, nullptr, owner, nullptr);
-  if (on_meta) return bind(on_meta, reinterpret_cast<PyObject*>(owner), meta, nullptr);
+  if (on_meta) return bind(on_meta, object, meta, nullptr);
   PyObject* hook = type_lookup(meta, MAGNETO_STR("__getattr__"));
-  return hook ? call_attribute_hook(c, hook, reinterpret_cast<PyObject*>(owner), name) : Ref();
+  return hook ? call_attribute_hook(c, hook, object, name) : Ref();
 }
 
-Ref Attributes::lookup_module_attr(PyObject* owner, PyObject* name) {
+Ref Attributes::read_of_module(PyObject* owner, PyObject* name, bool*) {
   PyObject* dict = PyModule_GetDict(owner);
   c.world.wrap(dict, c.sources.constant(dict));
   if (Py_TYPE(owner) != &PyModule_Type) {  // lazy modules and the like: descriptors on the subclass come first
@@ -441,83 +285,7 @@ Ref Attributes::lookup_module_attr(PyObject* owner, PyObject* name) {
   return method ? c.calls.call(c.world.wrap(method, c.sources.constant(method)).get(), {owner, name}) : Ref();
 }
 
-Ref Attributes::lookup_tensor_attr(PyObject* owner, PyObject* name, bool* unbound) {
-  PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
-  if (descriptor) {
-    PyTypeObject* kind = Py_TYPE(descriptor);
-    if (kind == &PyGetSetDescr_Type) {
-      // What no guard of a tensor tells.
-      static constexpr const char* refused[] = {"grad_fn", "_backward_hooks", "_post_accumulate_grad_hooks",
-                                                "name",    "_version",        "output_nr"};
-      static constexpr const char* refused_with_grad[] = {"is_leaf", "retains_grad"};
-      if (name == MAGNETO_STR("__dict__")) {
-        c.side_exit(BreakReason::OpaqueObject, "the __dict__ of a tensor is read");
-      }
-      static PyObject* const getattr_function = [] { return PyDict_GetItemString(PyEval_GetBuiltins(), "getattr"); }();
-      PyObject* args[] = {owner, name};
-      if (c.torch.is_overridden({args, 1})) {
-        return c.torch.record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
-                              [&] { return PyObject_GetAttr(owner, name); });
-      }
-      const auto is_refused = [&](std::span<const char* const> attributes) {
-        return std::ranges::any_of(
-            attributes, [&](const char* attribute) { return PyUnicode_CompareWithASCIIString(name, attribute) == 0; });
-      };
-      if (is_refused(refused) || (unpack_tensor(owner).requires_grad() && is_refused(refused_with_grad))) {
-        c.side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + PyUnicode_AsUTF8(name) + " is read");
-      }
-      if (name == MAGNETO_STR("_base")) {
-        Ref base = checked(PyObject_GetAttr(owner, name));
-        if (c.tensors.is_input(owner) ||
-            (base.get() != Py_None && c.tensors.is_input(base.get()))) {  // it may be a view itself
-          c.side_exit(BreakReason::AutogradCall, "the base of a tensor from outside is read");
-        }
-        return base;
-      }
-      if (PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
-        const auto value = c.session->value_of(unpack_tensor(owner));
-        auto input = c.tensors.inputs.find(value);
-        if (input == c.tensors.inputs.end() || c.gradients.cleared_grads.contains(value)) return Ref::borrow(Py_None);
-        Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
-        return c.world.wrap(grad.get(), c.sources.grad(input->second.source));
-      }
-      if (name == MAGNETO_STR("shape")) {
-        if (Ref shape = c.symbols.shape_of(unpack_tensor(owner))) return shape;
-      }
-      if (name == MAGNETO_STR("data")) {
-        // A value of its own: it stays what it is when the tensor's data is set, and may be written in place.
-        return c.torch.record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
-                              [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
-      }
-      return c.torch.record(graph::TorchNode::Kind::CallFunction, getattr_function, args, nullptr,
-                            [&] { return PyObject_GetAttr(owner, name); });
-    }
-    if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
-      return bind(descriptor, owner, Py_TYPE(owner), unbound);
-    }
-    if (kind->tp_descr_get && !is_property_type(kind)) return bind(descriptor, owner, Py_TYPE(owner), unbound);
-  }
-  // Attributes that users hang on tensors live in the dict of the real one.
-  const auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(owner)));
-  if (input != c.tensors.inputs.end()) {
-    PyObject* real = input->second.real.get();
-    if (Overlay* written = c.overlays.find(real, false)) {
-      if (auto* entry = written->find(name)) return entry->second;
-    }
-    PyObject* dict = instance_dict_of(real);
-    PyObject* value = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
-    const Source* place = c.sources.attr(input->second.source, name);
-    if (value) return c.world.wrap(value, place);
-    if (dict) c.guards.absent(place);
-  } else if (PyObject* dict = instance_dict_of(owner)) {
-    if (PyObject* value = PyDict_GetItemWithError(dict, name)) return Ref::borrow(value);
-  }
-  if (descriptor && is_property_type(Py_TYPE(descriptor))) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
-  if (descriptor) return c.world.wrap(descriptor, c.sources.constant(descriptor));
-  return {};
-}
-
-Ref Attributes::lookup_super_attr(PyObject* owner, PyObject* name) {
+Ref Attributes::read_of_super(PyObject* owner, PyObject* name, bool*) {
   const Source* source = c.world.source_of(owner);
   const auto member = [&](PyObject* member_name) {
     Ref value = checked(PyObject_GetAttr(owner, member_name));

@@ -1,0 +1,169 @@
+// Attributes of tensors.
+#include <Python.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "capture/calls/deferred.h"
+#include "capture/capture.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/gradients.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/overlays.h"
+#include "capture/world/world.h"
+#include "python/abi/types.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+using guards::Source;
+
+namespace {
+
+bool same_data(const at::Tensor& a, const at::Tensor& b) {
+  return a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl() && a.dtype() == b.dtype() &&
+         a.sizes() == b.sizes() && a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
+}
+
+/// `p.grad = None`, as zero_grad() says it: each run does it at the segment's end, behind all other writes. Whatever
+/// asks for the attribute in the segment is told.
+Ref clear_grad_function() {
+  static PyMethodDef definition = {"clear_grad",
+                                   [](PyObject*, PyObject* of) -> PyObject* {
+                                     if (PyObject_SetAttrString(of, "grad", Py_None) < 0) return nullptr;
+                                     Py_RETURN_NONE;
+                                   },
+                                   METH_O, nullptr};
+  static PyObject* const function = PyCFunction_New(&definition, nullptr);
+  return Ref::borrow(function);
+}
+
+/// The plain `getattr(x, name)`, or the same by another function, as a call of the graph.
+template <typename Compute>
+Ref record_getattr(Capture& c, PyObject* owner, PyObject* name, const Compute& compute) {
+  static PyObject* const function = PyDict_GetItemString(PyEval_GetBuiltins(), "getattr");
+  PyObject* args[] = {owner, name};
+  return c.torch.record(graph::TorchNode::Kind::CallFunction, function, args, nullptr, compute);
+}
+
+}  // namespace
+
+/// Fields of C code that are read in a way of their own; null: as all others, a call of the graph. (No guard of a
+/// tensor tells what is refused.)
+constexpr Attributes::TensorField Attributes::kTensorFields[] = {
+    {"grad_fn", &Attributes::refuse_graph_fact},
+    {"_backward_hooks", &Attributes::refuse_graph_fact},
+    {"_post_accumulate_grad_hooks", &Attributes::refuse_graph_fact},
+    {"name", &Attributes::refuse_graph_fact},
+    {"_version", &Attributes::refuse_graph_fact},
+    {"output_nr", &Attributes::refuse_graph_fact},
+    {"is_leaf", &Attributes::refuse_gradient_fact},
+    {"retains_grad", &Attributes::refuse_gradient_fact},
+    {"_base", &Attributes::read_base},
+    {"grad", &Attributes::read_grad},
+    {"shape", &Attributes::read_tensor_shape},
+    {"data", &Attributes::read_data},
+};
+
+Ref Attributes::read_tensor_field(PyObject* owner, PyObject* name) {
+  if (name == MAGNETO_STR("__dict__")) c.side_exit(BreakReason::OpaqueObject, "the __dict__ of a tensor is read");
+  const auto get = [&] { return PyObject_GetAttr(owner, name); };
+  if (c.torch.is_overridden({&owner, 1})) return record_getattr(c, owner, name, get);
+  for (const TensorField& field : kTensorFields) {
+    if (PyUnicode_CompareWithASCIIString(name, field.name) != 0) continue;
+    if (Ref value = (this->*field.read)(owner, name)) return value;
+  }
+  return record_getattr(c, owner, name, get);
+}
+
+Ref Attributes::refuse_graph_fact(PyObject*, PyObject* name) {
+  c.side_exit(BreakReason::AutogradCall, std::string("tensor attribute ") + PyUnicode_AsUTF8(name) + " is read");
+}
+
+Ref Attributes::refuse_gradient_fact(PyObject* owner, PyObject* name) {
+  return unpack_tensor(owner).requires_grad() ? refuse_graph_fact(owner, name) : Ref();
+}
+
+Ref Attributes::read_base(PyObject* owner, PyObject* name) {
+  Ref base = checked(PyObject_GetAttr(owner, name));
+  if (c.tensors.is_input(owner) ||
+      (base.get() != Py_None && c.tensors.is_input(base.get()))) {  // it may be a view itself
+    c.side_exit(BreakReason::AutogradCall, "the base of a tensor from outside is read");
+  }
+  return base;
+}
+
+Ref Attributes::read_grad(PyObject* owner, PyObject* name) {
+  const auto value = c.session->value_of(unpack_tensor(owner));
+  auto input = c.tensors.inputs.find(value);
+  if (input == c.tensors.inputs.end() || c.gradients.cleared_grads.contains(value)) return Ref::borrow(Py_None);
+  Ref grad = checked(PyObject_GetAttr(input->second.real.get(), name));
+  return c.world.wrap(grad.get(), c.sources.grad(input->second.source));
+}
+
+Ref Attributes::read_tensor_shape(PyObject* owner, PyObject*) { return c.symbols.shape_of(unpack_tensor(owner)); }
+
+/// A value of its own: it stays what it is when the tensor's data is set, and may be written in place.
+Ref Attributes::read_data(PyObject* owner, PyObject* name) {
+  return record_getattr(c, owner, name, [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
+}
+
+Ref Attributes::read_of_tensor(PyObject* owner, PyObject* name, bool* unbound) {
+  PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
+  if (descriptor) {
+    PyTypeObject* kind = Py_TYPE(descriptor);
+    if (kind == &PyGetSetDescr_Type) return read_tensor_field(owner, name);
+    if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
+      return bind(descriptor, owner, Py_TYPE(owner), unbound);
+    }
+    if (kind->tp_descr_get && !is_property_type(kind)) return bind(descriptor, owner, Py_TYPE(owner), unbound);
+  }
+  // Attributes that users hang on tensors live in the dict of the real one.
+  const auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(owner)));
+  if (input != c.tensors.inputs.end()) {
+    PyObject* real = input->second.real.get();
+    if (Overlay* written = c.overlays.find(real, false)) {
+      if (auto* entry = written->find(name)) return entry->second;
+    }
+    PyObject* dict = instance_dict_of(real);
+    PyObject* value = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
+    const Source* place = c.sources.attr(input->second.source, name);
+    if (value) return c.world.wrap(value, place);
+    if (dict) c.guards.absent(place);
+  } else if (PyObject* dict = instance_dict_of(owner)) {
+    if (PyObject* value = PyDict_GetItemWithError(dict, name)) return Ref::borrow(value);
+  }
+  if (descriptor && is_property_type(Py_TYPE(descriptor))) return bind(descriptor, owner, Py_TYPE(owner), nullptr);
+  if (descriptor) return c.world.wrap(descriptor, c.sources.constant(descriptor));
+  return {};
+}
+
+bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject*) {
+  // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
+  if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
+      same_data(unpack_tensor(owner), unpack_tensor(value))) {
+    return true;
+  }
+  if (value == Py_None && name == MAGNETO_STR("grad") && c.tensors.is_input(owner) &&
+      !c.torch.is_overridden({&owner, 1})) {
+    if (!c.gradients.cleared_grads.insert(c.session->value_of(unpack_tensor(owner))).second) return true;
+    c.deferred.calls.push_back({clear_grad_function(), {Ref::borrow(owner)}, {DeferredCall::kAnyVersion}});
+    return true;
+  }
+  if (c.tensors.inputs.count(c.session->value_of(unpack_tensor(owner))) || !value) {
+    c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
+  }
+  PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+    PyObject* written[] = {owner};
+    if (c.torch.is_overridden(written))
+      c.side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
+    if (PyUnicode_CompareWithASCIIString(name, "data") == 0 || PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
+      c.side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
+    }
+  }
+  if (PyObject_SetAttr(owner, name, value) < 0) throw PythonError{};
+  return true;
+}
+
+}  // namespace magneto::capture
