@@ -7,6 +7,7 @@
 #include "fake/record.h"
 #include "fake/size_node.h"
 #include "graph/aliases.h"
+#include "ops/kinds.h"
 
 namespace magneto::fake {
 
@@ -128,7 +129,7 @@ std::optional<std::vector<c10::IValue>> without_mask(Session& session, std::span
   return changed;
 }
 
-bool is_index(const c10::OperatorHandle& op) { return c10::toString(op.operator_name()) == "aten::index.Tensor"; }
+bool is_index(const c10::OperatorHandle& op) { return ops::is_kind(ops::operator_of(op), ops::takes_masks); }
 
 bool is_mask(const graph::TensorMeta& meta) { return meta.dtype == c10::kBool || meta.dtype == c10::kByte; }
 
@@ -227,21 +228,21 @@ at::Tensor wrapped_number(Session& session, c10::ScalarType dtype = c10::kLong) 
 }  // namespace
 
 std::vector<shapes::Relation> needed_of_data(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
-  const std::string name = c10::toString(op.operator_name());
+  const ops::Operator& known = ops::operator_of(op);
   const auto size_in = [&](size_t dim_arg) {
     const at::Tensor& self = args[0].toTensor();
     const int64_t dim = args[dim_arg].toInt();
     return expr_of(self.sym_size(dim < 0 ? dim + self.dim() : dim));
   };
   std::vector<shapes::Relation> needed;
-  if (name == "aten::split_with_sizes" && args[1].isList()) {
+  if (ops::is_kind(known, ops::needs_lengths) && args[1].isList()) {
     shapes::Expr total = 0;
     for (const c10::IValue& length : args[1].toListRef()) {
       total += expr_of(length.toSymInt());
       needed.push_back(shapes::at_most(0, expr_of(length.toSymInt())));
     }
     needed.push_back(shapes::equal(total, size_in(2)));
-  } else if (name == "aten::select.int") {
+  } else if (ops::is_kind(known, ops::needs_index)) {
     needed = {shapes::at_most(0, expr_of(args[2].toSymInt())), shapes::less(expr_of(args[2].toSymInt()), size_in(1))};
   }
   return needed;

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "fake/fake_impl.h"
+#include "ops/kinds.h"
 
 namespace magneto::fake {
 
@@ -83,16 +84,12 @@ at::Tensor quotient(const at::Tensor& a, const at::Tensor& b) {
   return outcome.full(is_zeros(a) ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity());
 }
 
-/// The operators that have rules of their own for such tensors.
-std::optional<at::Tensor> arithmetic(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
-  const c10::OperatorName& name = op.operator_name();
-  if (name.overload_name != "Tensor" && name.name != "aten::linalg_cross") return {};
-  if (name.name == "aten::add") return sum(args[0].toTensor(), args[1].toTensor(), args[2].toScalar());
-  if (name.name == "aten::sub") return sum(args[0].toTensor(), args[1].toTensor(), -args[2].toScalar());
-  if (name.name == "aten::div") return quotient(args[0].toTensor(), args[1].toTensor());
-  if (name.name == "aten::mul" || name.name == "aten::linalg_cross") {
-    return Outcome(args[0].toTensor(), args[1].toTensor()).zeros();
-  }
+/// What is known of the result of an operator that has a rule of its own for such tensors.
+std::optional<at::Tensor> arithmetic(const ops::Operator& op, std::span<const c10::IValue> args) {
+  if (ops::is_kind(op, ops::is_sum)) return sum(args[0].toTensor(), args[1].toTensor(), args[2].toScalar());
+  if (ops::is_kind(op, ops::is_difference)) return sum(args[0].toTensor(), args[1].toTensor(), -args[2].toScalar());
+  if (ops::is_kind(op, ops::is_quotient)) return quotient(args[0].toTensor(), args[1].toTensor());
+  if (ops::is_kind(op, ops::is_product)) return Outcome(args[0].toTensor(), args[1].toTensor()).zeros();
   return {};
 }
 
@@ -112,9 +109,7 @@ Use use_of(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
 
 }  // namespace
 
-bool makes_zeros(const c10::OperatorHandle& op) {
-  return op.operator_name().name == "aten::_efficientzerotensor" && op.operator_name().overload_name.empty();
-}
+bool makes_zeros(const c10::OperatorHandle& op) { return ops::is_kind(ops::operator_of(op), ops::makes_zeros); }
 
 void mark_as_zeros(const at::Tensor& fake) { as_fake(fake)->state().zeros.push_back(fake.storage()); }
 
@@ -128,7 +123,7 @@ bool call_on_zeros(Session& session, const c10::OperatorHandle& op, Stack* stack
   TORCH_CHECK(use == Use::Reads,
               "ZeroTensors are immutable. Please use the materialized zero tensor obtained using .clone() if you want "
               "a mutable tensor.");
-  if (std::optional<at::Tensor> result = arithmetic(op, args)) {
+  if (std::optional<at::Tensor> result = arithmetic(ops::operator_of(op), args)) {
     torch::jit::drop(*stack, count);
     stack->emplace_back(std::move(*result));
   } else {

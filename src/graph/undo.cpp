@@ -7,6 +7,7 @@
 #include <set>
 
 #include "graph/aliases.h"
+#include "graph/overwrites.h"
 #include "ops/operator.h"
 
 namespace magneto::graph {
@@ -41,15 +42,6 @@ namespace {
 
 /// The program's own check, or one of what its capture went on with: it stands for an error that only CPython knows.
 bool is_check(const AtenNode& node) { return ops::operator_of(node.op).is(ops::check); }
-
-/// What is written does not depend on what was there.
-bool replaces(const AtenNode& node) {
-  if (node.op.operator_name().name == "aten::index_put_") {
-    const auto* accumulate = node.args.size() > 3 ? std::get_if<c10::IValue>(&node.args[3]) : nullptr;
-    return !accumulate || !accumulate->isBool() || !accumulate->toBool();
-  }
-  return ops::operator_of(node.op).is(ops::overwrites);
-}
 
 /// What happens to the memory of one input.
 struct History {
@@ -91,7 +83,7 @@ Undo undo_of(const Graph& graph, int32_t last_guarded) {
     size_t writes = 0;
     for_each_root(true, [&](size_t root) {
       ++writes;
-      history[root].differs |= history[root].read || !replaces(node);
+      history[root].differs |= history[root].read || !overwrites(node);
       if (!std::exchange(history[root].written, true)) undo.written.push_back({root, true});
     });
     for (const ValueId id : node.results) {

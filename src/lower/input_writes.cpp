@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <optional>
 #include <set>
-#include <string_view>
 
 #include "graph/aliases.h"
+#include "graph/overwrites.h"
 
 namespace magneto::lower {
 namespace {
@@ -45,17 +45,6 @@ bool touches_same(const loops::Kernel& kernel, int in, int out) {
   return true;
 }
 
-/// Operators that put new elements over some of their first operand, whatever these were.
-bool replaces_elements(const graph::AtenNode& node) {
-  const std::string_view name = node.op.operator_name().name;
-  if (name == "aten::index_put") {
-    const auto* accumulate = node.args.size() > 3 ? std::get_if<c10::IValue>(&node.args[3]) : nullptr;
-    return !accumulate || !accumulate->isBool() || !accumulate->toBool();
-  }
-  return name == "aten::slice_scatter" || name == "aten::select_scatter" || name == "aten::index_copy" ||
-         name == "aten::index_fill";
-}
-
 class InputWrites {
  public:
   explicit InputWrites(LoopProgram& program) : program_(program), graph_(program.functional.graph) {}
@@ -86,7 +75,7 @@ class InputWrites {
       if (producer < 0) return false;
       const graph::AtenNode& node = graph_.aten_nodes[producer];
       const auto* base = node.args.empty() ? nullptr : std::get_if<graph::ValueId>(&node.args[0]);
-      if (!base || !replaces_elements(node) || readers_[*base] != 1) return false;
+      if (!base || !graph::overwrites(node) || readers_[*base] != 1) return false;
       id = *base;
     }
     return true;

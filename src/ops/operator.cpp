@@ -6,6 +6,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "ops/kinds.h"
+
 namespace magneto::ops {
 namespace {
 
@@ -33,7 +35,7 @@ const Tables& tables() {
     auto* made = new Tables;
     for (const Row& row : kRows) {
       TORCH_CHECK(made->by_overload.emplace(row.op, row.facts).second, "magneto: two rows for ", std::string(row.op));
-      made->by_name.emplace(row.op.substr(0, row.op.find('.')), row.facts & ~kOfOneOverload);
+      made->by_name.emplace(row.op.substr(0, row.op.find('.')), row.facts & ~(kOfOneOverload | kKinds));
     }
     return made;
   }();

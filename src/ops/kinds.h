@@ -1,0 +1,27 @@
+// What an operator is, where code has a case for that very thing: at most one of these stands among the facts of a row.
+#pragma once
+
+#include "ops/operator.h"
+
+namespace magneto::ops {
+
+/// The four upper bits of the facts, as a number.
+inline constexpr uint32_t kKinds = 15U << 28;
+constexpr Fact kind(uint32_t number) { return static_cast<Fact>(number << 28); }
+
+// Arithmetic on the first two arguments. A sum and a difference have a factor of the second one in the third.
+inline constexpr Fact is_sum = kind(1), is_difference = kind(2), is_quotient = kind(3);
+/// Zero wherever one of the two is.
+inline constexpr Fact is_product = kind(4);
+/// Makes a tensor of zeros without memory (fake/zero_tensors.h).
+inline constexpr Fact makes_zeros = kind(5);
+/// Takes a list of indices in argument 1, in which a mask stands for the places where it is true.
+inline constexpr Fact takes_masks = kind(6);
+/// Raises unless argument 2 is an index into the dimension that argument 1 names.
+inline constexpr Fact needs_index = kind(7);
+/// Raises unless argument 1 lists lengths that together are as long as the dimension that argument 2 names.
+inline constexpr Fact needs_lengths = kind(8);
+
+inline bool is_kind(const Operator& op, Fact fact) { return (op.facts & kKinds) == static_cast<uint32_t>(fact); }
+
+}  // namespace magneto::ops
