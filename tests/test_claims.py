@@ -50,13 +50,10 @@ def test_modules_of_other_styles() -> None:
     assert (count, whole, exits) == (len(breaks), breaks.count(0), sum(breaks))
 
 
-@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the list is of PyTorch 2.13")
-def test_operators_that_ask_python_are_listed() -> None:
-    listed = re.search(r"<!-- python meta kernels -->(.*?)<!-- end", (DOCS / "fake.md").read_text(), re.DOTALL)
-    assert listed
-    names = re.findall(r"`([^`]+)`", listed[1])
-    assert names == sorted(name.removeprefix("aten::") for name in _testing.fake_python_meta_kernels())
-    assert f"({len(names)} operators" in text("docs/fake.md")
+@pytest.mark.skipif(not torch.__version__.startswith("2.13."), reason="the number is of PyTorch 2.13")
+def test_operators_that_ask_python_are_few() -> None:
+    (limit,) = found("docs/fake.md", r"fewer than (\d+) operators, which")
+    assert len(_testing.fake_python_meta_kernels()) < int(limit)
 
 
 # -- performance -------------------------------------------------------------------------------------------------------
