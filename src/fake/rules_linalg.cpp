@@ -133,6 +133,33 @@ bool cross(SymbolicCall& call) {
   return sizes[wrapped(call.integer(2), sizes)] == 3 && all_results(call, sizes);
 }
 
+bool is_matrix(const at::Tensor& tensor) {
+  return tensor.is_cpu() && (class_of(tensor.scalar_type()) & (kSingles | kComplexes)) && tensor.dim() >= 2 &&
+         !tensor.is_conj();
+}
+
+/// Matrices column after column, as LAPACK wants them.
+at::DimVector by_columns(const at::DimVector& sizes) {
+  at::DimVector transposed = sizes;
+  std::swap(transposed.end()[-2], transposed.back());
+  at::DimVector strides = strides_in_format(transposed, at::MemoryFormat::Contiguous);
+  std::swap(strides.end()[-2], strides.back());
+  return strides;
+}
+
+/// linalg_solve_triangular(A, B, *, upper, left, unitriangular): as large as B.
+template <class C>
+bool solve_triangular(C& call) {
+  const at::Tensor &left = call.tensor(0), &right = call.tensor(1);
+  if (kPlain<C> && (!is_matrix(left) || !is_matrix(right) || left.scalar_type() != right.scalar_type())) return false;
+  const auto a = sizes_of<C>(left), b = sizes_of<C>(right);
+  if (a.end()[-2] != a.back() || a.back() != (call.boolean(3) ? b.end()[-2] : b.back())) return false;
+  using List = at::ArrayRef<Size<C>>;
+  auto sizes = broadcast(List(a).slice(0, a.size() - 2), List(b).slice(0, b.size() - 2));
+  sizes.append(b.end() - 2, b.end());
+  return add(call, sizes, right.scalar_type(), right.device(), by_columns);
+}
+
 constexpr RuleRow rows[] = {
 #define ROW_shape_linalg(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"

@@ -614,6 +614,16 @@ CASES = {
     "aten::diag_embed": [
         ((t, *more), {}) for t in geometries() for more in ((), (1,), (-2, 0, 1), (0, -1, 0), (0, 1, 1))
     ],
+    "aten::linalg_solve_triangular": [
+        ((make(*a, dtype=d), make(*b, dtype=d)), {"upper": True, "left": left})
+        for a, b, left in [
+            ((3, 3), (3, 2), True),
+            ((2, 3, 3), (3, 2), True),
+            ((3, 3), (2, 5, 3), False),
+            ((3, 3), (2, 3), True),
+        ]
+        for d in (F, torch.float64, torch.complex64, H)
+    ],
     # reductions
     "aten::sum": both(each(), classes(), classes(dtype=H)),
     "aten::prod": both(each(), classes(), classes(dtype=F)),

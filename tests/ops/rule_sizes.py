@@ -404,6 +404,9 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::_linalg_check_errors": ("a b b", lambda x: torch.linalg.cholesky(definite(x))),
     "aten::_linalg_det": ("a b b", lambda x: aten._linalg_det(x)[0]),
     "aten::_linalg_solve_ex": ("a b b, a b c", lambda x, y: torch.linalg.solve(definite(x), y)),
+    "aten::linalg_solve_triangular": (
+        "a b b, a b c", lambda x, y: torch.linalg.solve_triangular(definite(x), y, upper=True)
+    ),
     "aten::_cdist_forward": ("a b, c b", lambda x, y: torch.cdist(x, y, p=1.0)),
     "aten::_euclidean_dist": ("a b, c b", lambda x, y: aten._euclidean_dist(x, y)),
     "aten::_fft_r2c": ("a b", lambda x: torch.fft.rfft(x)),
