@@ -160,6 +160,15 @@ bool solve_triangular(C& call) {
   return add(call, sizes, right.scalar_type(), right.device(), by_columns);
 }
 
+/// linalg_matrix_exp(self).
+template <class C>
+bool matrix_exp(C& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (kPlain<C> && (!is_matrix(self) || !self.is_contiguous() || self.numel() == 0)) return false;
+  const auto sizes = sizes_of<C>(self);
+  return sizes.end()[-2] == sizes.back() && add(call, sizes, self.scalar_type(), self.device());
+}
+
 constexpr RuleRow rows[] = {
 #define ROW_shape_linalg(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"

@@ -624,6 +624,11 @@ CASES = {
         ]
         for d in (F, torch.float64, torch.complex64, H)
     ],
+    "aten::linalg_matrix_exp": [
+        ((make(*size, dtype=d),), {})
+        for size in [(3, 3), (2, 1, 1), (5, 2, 4, 4), (2, 3)]
+        for d in (F, torch.complex64, I)
+    ],
     # reductions
     "aten::sum": both(each(), classes(), classes(dtype=H)),
     "aten::prod": both(each(), classes(), classes(dtype=F)),
