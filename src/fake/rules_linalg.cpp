@@ -169,6 +169,18 @@ bool matrix_exp(C& call) {
   return sizes.end()[-2] == sizes.back() && add(call, sizes, self.scalar_type(), self.device());
 }
 
+/// linalg_householder_product(input, tau): reflectors below the diagonal, and their factors.
+template <class C>
+bool householder_product(C& call) {
+  const at::Tensor &input = call.tensor(0), &tau = call.tensor(1);
+  if (kPlain<C> && (!is_matrix(input) || input.scalar_type() != tau.scalar_type())) return false;
+  const auto sizes = sizes_of<C>(input), factors = sizes_of<C>(tau);
+  if (factors.size() + 1 != sizes.size() || sizes.end()[-2] < sizes.back() || sizes.back() < factors.back())
+    return false;
+  if (!std::equal(sizes.begin(), sizes.end() - 2, factors.begin())) return false;
+  return add(call, sizes, input.scalar_type(), input.device(), by_columns);
+}
+
 constexpr RuleRow rows[] = {
 #define ROW_shape_linalg(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"

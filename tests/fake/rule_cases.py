@@ -629,6 +629,11 @@ CASES = {
         for size in [(3, 3), (2, 1, 1), (5, 2, 4, 4), (2, 3)]
         for d in (F, torch.complex64, I)
     ],
+    "aten::linalg_householder_product": [
+        ((make(*a, dtype=d), make(*b, dtype=d)), {})
+        for a, b in [((4, 3), (3,)), ((2, 4, 3), (2, 2)), ((3, 4), (3,)), ((2, 4, 3), (3, 3))]
+        for d in (F, torch.complex64, H)
+    ],
     # reductions
     "aten::sum": both(each(), classes(), classes(dtype=H)),
     "aten::prod": both(each(), classes(), classes(dtype=F)),
