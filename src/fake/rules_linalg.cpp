@@ -181,6 +181,15 @@ bool householder_product(C& call) {
   return add(call, sizes, input.scalar_type(), input.device(), by_columns);
 }
 
+/// cholesky_inverse(self, upper).
+template <class C>
+bool cholesky_inverse(C& call) {
+  const at::Tensor& self = call.tensor(0);
+  if (kPlain<C> && !is_matrix(self)) return false;
+  const auto sizes = sizes_of<C>(self);
+  return sizes.end()[-2] == sizes.back() && add(call, sizes, self.scalar_type(), self.device(), by_columns);
+}
+
 constexpr RuleRow rows[] = {
 #define ROW_shape_linalg(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"

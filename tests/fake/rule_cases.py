@@ -634,6 +634,12 @@ CASES = {
         for a, b in [((4, 3), (3,)), ((2, 4, 3), (2, 2)), ((3, 4), (3,)), ((2, 4, 3), (3, 3))]
         for d in (F, torch.complex64, H)
     ],
+    "aten::cholesky_inverse": [
+        ((make(*size, dtype=d), upper), {})
+        for size in [(3, 3), (2, 3, 3), (2, 0, 3, 3), (0, 0), (2, 3)]
+        for upper in (False, True)
+        for d in (F, torch.complex64, H)
+    ],
     # reductions
     "aten::sum": both(each(), classes(), classes(dtype=H)),
     "aten::prod": both(each(), classes(), classes(dtype=F)),
