@@ -1,8 +1,10 @@
 // Linear algebra: batches of matrices, Fourier transforms, and distances. Most rules are of sizes alone, of operators
 // whose dtypes and strides PyTorch's kernels say.
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/linalg_lu_factor_ex_meta.h>
 
 #include "fake/shape_rules.h"
+#include "fake/structured.h"
 
 namespace magneto::fake {
 namespace {
@@ -188,6 +190,14 @@ bool cholesky_inverse(C& call) {
   if (kPlain<C> && !is_matrix(self)) return false;
   const auto sizes = sizes_of<C>(self);
   return sizes.end()[-2] == sizes.back() && add(call, sizes, self.scalar_type(), self.device(), by_columns);
+}
+
+/// (A, pivot, check_errors): LU, pivots and info.
+bool lu_factor(SymbolicCall& call) {
+  const SymSizes sizes = call.sizes(0);
+  if (sizes.size() < 2) return false;
+  const SymInt least = sizes.end()[-2].min(sizes.back());
+  return call.add(sizes) && call.add(with(batch_of(sizes), {least})) && call.add(batch_of(sizes));
 }
 
 constexpr RuleRow rows[] = {
