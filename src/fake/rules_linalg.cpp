@@ -1,6 +1,7 @@
 // Linear algebra: batches of matrices, Fourier transforms, and distances. Most rules are of sizes alone, of operators
 // whose dtypes and strides PyTorch's kernels say.
 #include <ATen/WrapDimUtils.h>
+#include <ATen/ops/_linalg_slogdet_meta.h>
 #include <ATen/ops/linalg_lu_factor_ex_meta.h>
 
 #include "fake/shape_rules.h"
@@ -198,6 +199,13 @@ bool lu_factor(SymbolicCall& call) {
   if (sizes.size() < 2) return false;
   const SymInt least = sizes.end()[-2].min(sizes.back());
   return call.add(sizes) && call.add(with(batch_of(sizes), {least})) && call.add(batch_of(sizes));
+}
+
+/// Sign and logarithm of the determinant, LU and pivots.
+bool slogdet(SymbolicCall& call) {
+  const SymSizes sizes = call.sizes(0);
+  return is_square(sizes) && call.add(batch_of(sizes)) && call.add(batch_of(sizes)) && call.add(sizes) &&
+         call.add(with(batch_of(sizes), {sizes.back()}));
 }
 
 constexpr RuleRow rows[] = {

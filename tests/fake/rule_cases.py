@@ -643,6 +643,9 @@ CASES = {
     "aten::linalg_lu_factor_ex": [
         ((make(*size, dtype=d),), {}) for size in [(3, 3), (2, 4, 3), (0, 3, 3), (3,)] for d in (F, torch.complex64)
     ],
+    "aten::_linalg_slogdet": [
+        ((make(*size, dtype=d),), {}) for size in [(3, 3), (2, 4, 4), (0, 3, 3), (2, 3)] for d in (F, torch.complex64)
+    ],
     # reductions
     "aten::sum": both(each(), classes(), classes(dtype=H)),
     "aten::prod": both(each(), classes(), classes(dtype=F)),
