@@ -610,6 +610,11 @@ CASES = {
         ((make(4, 3, 5, dtype=d), make(4, 1, 1, dtype=d), 0), {}) for d in (F, H, torch.float64, torch.float16)
     ]
     + [((make(4, 3, 5).transpose(0, 2), make(1, 1, 4), 2), {})],
+    "aten::index_reduce": [
+        ((t, 0, torch.tensor([0, 1]), make(2, 3, dtype=t.dtype), how), {})
+        for t in (make(2, 3), make(3, 2).t(), make(2, 3, dtype=I), make(2, 3, dtype=H))
+        for how in ("prod", "mean", "amax")
+    ],
     # linear algebra
     "aten::diag_embed": [
         ((t, *more), {}) for t in geometries() for more in ((), (1,), (-2, 0, 1), (0, -1, 0), (0, 1, 1))
