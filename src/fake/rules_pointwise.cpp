@@ -496,6 +496,18 @@ bool glu(C& call) {
   });
 }
 
+/// fake_quantize_per_tensor_affine_cachemask(self, scale, zero_point, quant_min, quant_max): the result, and where the
+/// gradient passes.
+template <class C>
+bool fake_quantize(C& call) {
+  const at::Tensor& self = call.tensor(0);
+  if constexpr (kPlain<C>) {
+    const int64_t zero = call.integer(2), low = call.integer(3), high = call.integer(4);
+    if (self.scalar_type() != c10::kFloat || low > high || zero < low || zero > high) return false;
+  }
+  return add_like(call, self, self.scalar_type(), self.device()) && add_like(call, self, c10::kBool, self.device());
+}
+
 constexpr RuleRow rows[] = {
 #define ROW_shape_pointwise(op, ...) {op, __VA_ARGS__},
 #include "ops/rows.def"

@@ -615,6 +615,9 @@ CASES = {
         for t in (make(2, 3), make(3, 2).t(), make(2, 3, dtype=I), make(2, 3, dtype=H))
         for how in ("prod", "mean", "amax")
     ],
+    "aten::fake_quantize_per_tensor_affine_cachemask": [
+        ((t, 0.1, zero, 0, 255), {}) for t in [*geometries(), make(2, 3, dtype=H)] for zero in (3, 300)
+    ],
     # linear algebra
     "aten::diag_embed": [
         ((t, *more), {}) for t in geometries() for more in ((), (1,), (-2, 0, 1), (0, -1, 0), (0, 1, 1))

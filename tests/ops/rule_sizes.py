@@ -413,6 +413,9 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::linalg_lu_factor_ex": ("a b c", lambda x: torch.linalg.lu_factor_ex(x)[:2]),
     "aten::_linalg_slogdet": ("a b b", lambda x: torch.linalg.slogdet(x)),
     "aten::index_reduce": ("a b, i:c, c b", lambda x, i, y: x.index_reduce(0, i, y, "amax")),
+    "aten::fake_quantize_per_tensor_affine_cachemask": (
+        "a b", lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255)
+    ),
     "aten::_cdist_forward": ("a b, c b", lambda x, y: torch.cdist(x, y, p=1.0)),
     "aten::_euclidean_dist": ("a b, c b", lambda x, y: aten._euclidean_dist(x, y)),
     "aten::_fft_r2c": ("a b", lambda x: torch.fft.rfft(x)),
