@@ -178,8 +178,8 @@ bool from_data(Session& session, const c10::OperatorHandle& op, const OperatorFa
   return true;
 }
 
-void capture(Session& session, const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-  const OperatorFacts& facts = facts_of(op);
+void capture(Session& session, const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+             Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const std::span<c10::IValue> args(stack->data() + stack->size() - count, count);
 
@@ -322,8 +322,10 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
   }
   const Session::Mark mark = session->mark();
   try {
-    if (!call_on_zeros(*session, op, stack)) capture(*session, op, keys, stack);
-    if (makes_zeros(op)) mark_as_zeros(stack->back().toTensor());
+    const OperatorFacts& facts = facts_of(op);
+    const bool makes_zeros = facts.makes_zeros;
+    if (!call_on_zeros(*session, op, stack)) capture(*session, op, facts, keys, stack);
+    if (makes_zeros) mark_as_zeros(stack->back().toTensor());
   } catch (...) {
     session->rollback(mark);
     throw;

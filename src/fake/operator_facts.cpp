@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "ops/operator.h"
+#include "ops/kinds.h"
 
 namespace magneto::fake {
 
@@ -60,6 +60,7 @@ OperatorFacts find_facts(const c10::OperatorHandle& op) {
   facts.replaces_storage = known.is(ops::replaces_storage);
   facts.observer = name.starts_with("profiler::");
   facts.lifts = known.is(ops::lifts);
+  facts.makes_zeros = ops::is_kind(known, ops::makes_zeros);
   bool mutates = schema.returns().empty();
   for (const c10::Argument& argument : schema.arguments()) {
     facts.takes_storage |= argument.type()->kind() == c10::TypeKind::StorageType;

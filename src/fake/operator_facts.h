@@ -32,6 +32,8 @@ struct OperatorFacts {
   bool takes_storage = false;
   /// Gives the tensor other storage (set_).
   bool replaces_storage = false;
+  /// Its result is a tensor of zeros without memory (zero_tensors.h).
+  bool makes_zeros = false;
   /// Something to repeat at run time: gives a tensor, mutates one, or is called for its effect.
   bool recorded = true;
   /// Observes (profiler) and is run at once instead.

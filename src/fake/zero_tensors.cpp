@@ -109,8 +109,6 @@ Use use_of(const c10::OperatorHandle& op, std::span<const c10::IValue> args) {
 
 }  // namespace
 
-bool makes_zeros(const c10::OperatorHandle& op) { return ops::is_kind(ops::operator_of(op), ops::makes_zeros); }
-
 void mark_as_zeros(const at::Tensor& fake) { as_fake(fake)->state().zeros.push_back(fake.storage()); }
 
 bool call_on_zeros(Session& session, const c10::OperatorHandle& op, Stack* stack) {

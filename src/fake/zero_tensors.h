@@ -9,9 +9,6 @@
 
 namespace magneto::fake {
 
-/// The operator's result is such a tensor.
-bool makes_zeros(const c10::OperatorHandle& op);
-
 /// Of a fake, and with it of all views of its storage.
 void mark_as_zeros(const at::Tensor& fake);
 
