@@ -314,17 +314,7 @@ Ref Capture::take_interrupt() { return std::move(errors.interrupt); }
 bool Capture::has_said_compiling() const { return calls.has_said_compiling; }
 
 void Capture::note_guard_places() {
-  // Many guards come of one line.
-  guards.note_places([this, code = Ref(), line = int32_t{-1}, place = std::string()]() mutable {
-    auto* const now = frame ? reinterpret_cast<PyObject*>(frame->info->code) : nullptr;
-    const int32_t line_now = frame ? frame->instr().line : -1;
-    if (now != code.get() || line_now != line) {
-      code = Ref::borrow(now);
-      line = line_now;
-      place = frames.user_place();
-    }
-    return place;
-  });
+  guards.note_places([this] { return frames.user_place(); });
 }
 
 // -- ends ------------------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include "guards/guards.h"
 #include "guards/source.h"
 #include "python/ref.h"
+#include "support/hash_index.h"
 
 namespace magneto::guards {
 
@@ -77,11 +78,11 @@ struct GuardSet::Impl {
 
   SourceTable* sources;
   std::vector<Check> checks;
-  std::function<std::string()> place;             // null: places are not noted
-  std::vector<int32_t> places;                    // by check: in `place_names`
-  std::vector<std::string> place_names;           // neighbours differ
-  std::vector<std::string> size_places;           // of the relations of sizes
-  std::unordered_multimap<size_t, size_t> index;  // hash -> position in checks
+  std::function<UserPlace()> place;      // null: places are not noted
+  std::vector<int32_t> places;           // by check: in `user_places`
+  std::vector<UserPlace> user_places;    // neighbours differ; the first is of checks before places were noted
+  std::vector<std::string> size_places;  // of the relations of sizes
+  HashIndex index;                       // of `checks`
   struct HashLookup {
     size_t operator()(const std::pair<PyTypeObject*, PyObject*>& lookup) const {
       return (reinterpret_cast<size_t>(lookup.first) >> 4) * 1000003 ^ (reinterpret_cast<size_t>(lookup.second) >> 4);

@@ -96,7 +96,9 @@ class Compiler {
 
   void copy_checks() {
     program_.checks = set_.checks;
-    program_.lines = {set_.places, set_.place_names, set_.size_places};
+    std::vector<std::string> places;
+    for (const UserPlace& place : set_.user_places) places.push_back(place.text());
+    program_.lines = {set_.places, std::move(places), set_.size_places};
     program_.lines.by_check.resize(set_.places.empty() ? 0 : program_.checks.size(), 0);
     slot_of_check_.assign(program_.checks.size(), -1);
     other_of_check_.assign(program_.checks.size(), -1);

@@ -31,6 +31,13 @@ bool same_tensor(const std::optional<TensorGuard>& a, const std::optional<Tensor
 
 }  // namespace
 
+std::string UserPlace::text() const {
+  if (!code) return "";
+  const auto* lines = reinterpret_cast<PyCodeObject*>(code.get());
+  return std::string(PyUnicode_AsUTF8(lines->co_filename)) + ":" + std::to_string(line) + " in " +
+         PyUnicode_AsUTF8(lines->co_name);
+}
+
 bool Check::same_as(const Check& check) const {
   if (kind != check.kind || source != check.source || other != check.other || type.get() != check.type.get() ||
       length != check.length || defaults.get() != check.defaults.get() || kwdefaults.get() != check.kwdefaults.get() ||
@@ -64,18 +71,15 @@ size_t Check::hash() const {
 
 bool GuardSet::Impl::add(Check check) {
   size_t hash = check.hash();
-  auto [first, last] = index.equal_range(hash);
-  for (; first != last; ++first) {
-    if (checks[first->second].same_as(check)) return false;
-  }
-  index.emplace(hash, checks.size());
+  if (index.find(hash, [&](int32_t position) { return checks[position].same_as(check); }) >= 0) return false;
+  index.add(hash, static_cast<int32_t>(checks.size()));
   checks.push_back(std::move(check));
   if (place) {
-    std::string name = place();
-    if (place_names.empty()) place_names.emplace_back();  // of checks that came before places were noted
-    if (place_names.back() != name) place_names.push_back(std::move(name));
+    const UserPlace now = place();
+    if (user_places.empty()) user_places.emplace_back();
+    if (user_places.back() != now) user_places.push_back(now);
     places.resize(checks.size());
-    places.back() = static_cast<int32_t>(place_names.size()) - 1;
+    places.back() = static_cast<int32_t>(user_places.size()) - 1;
   }
   return true;
 }
@@ -219,7 +223,7 @@ void GuardSet::set_global_state(const GlobalState& state) { impl_->global_state 
 
 void note_size_places(GuardSet& set, std::vector<std::string> places) { set.impl().size_places = std::move(places); }
 
-void GuardSet::note_places(std::function<std::string()> place) { impl_->place = std::move(place); }
+void GuardSet::note_places(std::function<UserPlace()> place) { impl_->place = std::move(place); }
 
 std::string GuardSet::print() const { return GuardProgram(*this, *impl_->sources).print(); }
 

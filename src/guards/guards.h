@@ -17,6 +17,7 @@
 #include "graph/graph.h"
 #include "guards/sizes.h"
 #include "guards/source.h"
+#include "guards/user_place.h"
 
 namespace magneto::guards {
 
@@ -117,8 +118,8 @@ class GuardSet {
   void require(const Source* source);
 
   void set_global_state(const GlobalState& state);
-  /// From here on, each new check is noted with what `place` gives: "return x + 1  # playground.py:6 in fn".
-  void note_places(std::function<std::string()> place);
+  /// From here on, each new check is noted with the place that `place` gives.
+  void note_places(std::function<UserPlace()> place);
 
   /// One guard per line, in the order of checking, as TORCH_LOGS=guards shows them.
   std::string print() const;

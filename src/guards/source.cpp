@@ -100,16 +100,16 @@ const Source* SourceTable::intern(SourceKind kind, const Source* base, PyObject*
   size_t hash = mix(mix(static_cast<size_t>(kind), std::hash<const void*>()(base)), static_cast<size_t>(index));
   if (other) hash = mix(hash, std::hash<const void*>()(other));
   if (key) hash = mix(hash, by_value ? constant_hash(key) : std::hash<void*>()(key));
-  auto [first, last] = index_.equal_range(hash);
-  for (; first != last; ++first) {
-    const Source* known = first->second;
-    if (known->kind != kind || known->base != base || known->index != index || known->other != other) continue;
-    PyObject* same = known->key.get();
-    if (same == key || (by_value && same && is_constant(key) && constants_equal(same, key))) return known;
-  }
+  const int32_t found = index_.find(hash, [&](int32_t position) {
+    const Source& known = *sources_[position];
+    if (known.kind != kind || known.base != base || known.index != index || known.other != other) return false;
+    PyObject* same = known.key.get();
+    return same == key || (by_value && same && is_constant(key) && constants_equal(same, key));
+  });
+  if (found >= 0) return sources_[found].get();
   auto id = static_cast<int32_t>(sources_.size());
   sources_.push_back(std::make_unique<Source>(Source{kind, base, Ref::borrow(key), index, id, other}));
-  index_.emplace(hash, sources_.back().get());
+  index_.add(hash, id);
   return sources_.back().get();
 }
 

@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "guards/number.h"
 #include "python/ref.h"
+#include "support/hash_index.h"
 
 namespace magneto::guards {
 
@@ -94,7 +94,7 @@ class SourceTable {
                        const Source* other = nullptr);
 
   std::vector<std::unique_ptr<Source>> sources_;
-  std::unordered_multimap<size_t, const Source*> index_;
+  HashIndex index_;
 };
 
 }  // namespace magneto::guards

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace magneto::runtime {
 
@@ -13,9 +14,11 @@ class ProfilerRange {
  public:
   template <typename Name>
   explicit ProfilerRange(const Name& name) {
-    if (!at::hasCallbacks()) return;
-    range_.emplace(at::RecordScope::USER_SCOPE);
-    if (range_->isActive()) range_->before(std::string(name()));
+    // at::hasCallbacks() takes a lock.
+    auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
+    if (!callbacks) return;
+    range_.emplace(std::move(*callbacks));
+    range_->before(std::string(name()));
   }
 
  private:

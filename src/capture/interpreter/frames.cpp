@@ -11,11 +11,9 @@
 
 namespace magneto::capture {
 
-std::string Frames::user_place() const {
-  if (!c.frame) return "";
-  const PyCodeObject* code = c.frame->info->code;
-  return std::string(PyUnicode_AsUTF8(code->co_filename)) + ":" + std::to_string(c.frame->instr().line) + " in " +
-         PyUnicode_AsUTF8(code->co_name);
+guards::UserPlace Frames::user_place() const {
+  if (!c.frame) return {};
+  return {Ref::borrow(reinterpret_cast<PyObject*>(c.frame->info->code)), c.frame->instr().line};
 }
 
 void Frames::trace_instruction() {
@@ -24,7 +22,7 @@ void Frames::trace_instruction() {
 }
 
 std::string Frames::user_line() const {
-  const std::string place = user_place();
+  const std::string place = user_place().text();
   return place.empty() ? place : "at " + place;
 }
 

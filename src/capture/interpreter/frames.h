@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "capture/interpreter/interp_frame.h"
+#include "guards/user_place.h"
 #include "python/bytecode/code.h"
 #include "python/ref.h"
 
@@ -27,7 +28,7 @@ class Frames {
   /// `raise_first`: the current error is raised at the frame's instruction. (interpreter.cpp)
   Ref run(InterpFrame& frame, bool raise_first = false);
   /// "user.py:4 in forward"; empty where no frame runs.
-  std::string user_place() const;
+  guards::UserPlace user_place() const;
   /// "at user.py:4 in forward".
   std::string user_line() const;
   Ref read_raw(int32_t slot);
