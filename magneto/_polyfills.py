@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -103,6 +104,31 @@ def checkpoint_without_gradients(function: Any, *args: Any) -> Any:
         return value.detach() if value.requires_grad else value.view_as(value)
 
     return tuple(map(given, outputs)) if isinstance(outputs, tuple) else given(outputs)
+
+
+def reduce_instance(instance: Any) -> tuple[Any, ...]:
+    """object.__reduce_ex__ from protocol 2 on, of an instance of a class in Python: how it is made anew."""
+    cls = type(instance)
+    keywords: Any = {}
+    given: Any = ()
+    if hasattr(cls, "__getnewargs_ex__"):
+        given, keywords = instance.__getnewargs_ex__()
+    elif hasattr(cls, "__getnewargs__"):
+        given = instance.__getnewargs__()
+    usual: Any = object.__getstate__
+    if cls.__getstate__ is not usual:
+        state = instance.__getstate__()
+    else:
+        state = getattr(instance, "__dict__", None)
+        names: list[str] = copyreg._slotnames(cls)  # type: ignore[attr-defined]
+        slots = {name: getattr(instance, name) for name in names if hasattr(instance, name)}
+        if slots:
+            state = state, slots
+    items = iter(instance) if isinstance(instance, list) else None
+    pairs = iter(instance.items()) if isinstance(instance, dict) else None
+    if keywords:
+        return copyreg.__newobj_ex__, (cls, given, keywords), state, items, pairs  # type: ignore[attr-defined]
+    return copyreg.__newobj__, (cls, *given), state, items, pairs  # type: ignore[attr-defined]
 
 
 def foreach_of_numbers(name: str, tensors: Any, *lists: Any) -> Any:

@@ -1040,3 +1040,64 @@ def structural_patterns(x, value):
             return x * number
         case _:
             return x, "nothing"
+
+
+# -- how instances are made anew ------------------------------------------------------------------------------------------
+
+
+class SaysHow:
+    def __init__(self, k: int) -> None:
+        self.k = k
+
+    def __reduce__(self) -> Any:
+        return SaysHow, (self.k + 1,)
+
+
+class SaysWhat:
+    def __init__(self) -> None:
+        self.x, self.cache = 1, {}
+
+    def __getstate__(self) -> Any:
+        return {"x": self.x}
+
+    def __setstate__(self, state: Any) -> None:
+        self.__dict__.update(state, cache={"new": 1})
+
+
+class PartlySlotted:
+    __slots__ = ("a", "b", "__dict__")
+
+    def __init__(self) -> None:
+        self.a, self.more = 1, [1, 2]
+
+
+class Counted(list[int]):
+    n = 0
+
+
+@programs.made()
+def instances_that_say_how_they_are_copied():
+    how, what, slotted, counted = SaysHow(3), SaysWhat(), PartlySlotted(), Counted([1, 2])
+    slotted.child, counted.n = slotted, 5
+
+    def program(x):
+        a, b, c, d = copy.copy(how), copy.deepcopy(what), copy.deepcopy(slotted), copy.deepcopy(counted)
+        c.more.append(3)
+        shallow = copy.copy(slotted)
+        return x * a.k, b.cache, c.more, c.child is c, shallow.more is slotted.more, hasattr(c, "b"), d, d.n
+
+    return program
+
+
+@programs()
+def method_caller_with_keywords_and_tee(x):
+    clamp = operator.methodcaller("clamp", min=2.0, max=4)
+    a, b = itertools.tee([x, x + 1, x + 2])
+    next(b)
+    return clamp(x), sum(p * q for p, q in zip(a, b)), operator.methodcaller("reshape", 2, 3)(x), list(b), next(a, None)
+
+
+@programs()
+def tee_that_is_handed_on(x):
+    a, b = itertools.tee(iter([1, 2, 3]))
+    return x + next(a), list(a), [next(b), next(b)]

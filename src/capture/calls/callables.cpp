@@ -150,23 +150,31 @@ Ref Calls::call_getter(PyObject* getter, CallArgs& args) {
   PyObject* parts = PyTuple_GET_ITEM(reduced.get(), 1);
   const Py_ssize_t count = PyTuple_GET_SIZE(parts);
   const std::string kind = Py_TYPE(getter)->tp_name + 9;
-  if (args.values.size() != 1 || PyTuple_GET_ITEM(reduced.get(), 0) != reinterpret_cast<PyObject*>(Py_TYPE(getter))) {
-    c.side_exit(BreakReason::OpaqueCall, "call of an object of type operator." + kind);
+  if (args.values.size() != 1) c.side_exit(BreakReason::OpaqueCall, "call of an object of type operator." + kind);
+  // A methodcaller with keywords says that it is made by a partial of its class, which has them and the name.
+  PyObject* const maker = PyTuple_GET_ITEM(reduced.get(), 0);
+  Ref name, keywords;
+  if (maker != reinterpret_cast<PyObject*>(Py_TYPE(getter))) {
+    keywords = checked(PyObject_GetAttrString(maker, "keywords"));
+    name = Ref::borrow(PyTuple_GetItem(checked(PyObject_GetAttrString(maker, "args")).get(), 0));
   }
   NonResumable scope(c);
   PyObject* object = args.values[0];
-  auto part = [&](Py_ssize_t i) {
-    PyObject* item = PyTuple_GET_ITEM(parts, i);
+  auto held = [&](PyObject* item) {
     return c.world.is_outside(getter) ? c.world.wrap(item, c.sources.constant(item)) : Ref::borrow(item);
   };
+  auto part = [&](Py_ssize_t i) { return held(PyTuple_GET_ITEM(parts, i)); };
   if (kind == "methodcaller") {
-    Ref method = c.attributes.load_attr(object, part(0).get());
-    std::vector<Ref> held;
+    Ref method = c.attributes.load_attr(object, name ? name.get() : part(0).get());
+    std::vector<Ref> values;
     CallArgs rest;
-    for (Py_ssize_t i = 1; i < count; ++i) {
-      held.push_back(part(i));
-      rest.values.push_back(held.back().get());
+    for (Py_ssize_t i = name ? 0 : 1; i < count; ++i) values.push_back(part(i));
+    const Ref names = keywords ? checked(PySequence_Tuple(keywords.get())) : Ref();
+    for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names.get()); ++i) {
+      values.push_back(held(PyDict_GetItem(keywords.get(), PyTuple_GET_ITEM(names.get(), i))));
     }
+    for (const Ref& value : values) rest.values.push_back(value.get());
+    rest.kwnames = names.get();
     return call(method.get(), std::move(rest));
   }
   auto get = [&](PyObject* what) {

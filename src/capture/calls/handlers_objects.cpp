@@ -71,15 +71,10 @@ Ref handle_object_delattr(Capture& capture, const CallArgs& args) {
   return Ref::borrow(Py_None);
 }
 
-/// copy and deepcopy of a plain instance: (copyreg.__newobj__, (cls,), state), without reading the state.
+/// copy and deepcopy: what the class says itself, or the parts that an instance is made anew from.
 Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
   PyObject* object = args.values.at(0);
   PyTypeObject* type = Py_TYPE(object);
-  const bool plain =
-      !PyType_HasFeature(type, Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS) &&
-      type->tp_new == PyBaseObject_Type.tp_new && type->tp_itemsize == 0 &&
-      !lookup_in_type(type, MAGNETO_STR("__getnewargs__")) && !lookup_in_type(type, MAGNETO_STR("__getnewargs_ex__")) &&
-      !lookup_in_type(type, MAGNETO_STR("__slots__"));
   if (is_builtin_container(object)) {
     Ref contents = capture.containers.resolve(object);
     std::vector<PyObject*> values = args.values;
@@ -88,16 +83,21 @@ Ref handle_reduce_ex(Capture& capture, const CallArgs& args) {
     return capture.calls.call_native(
         [&] { return PyObject_Vectorcall(reduce, values.data(), values.size(), nullptr); });
   }
-  PyObject* getstate = lookup_in_type(type, MAGNETO_STR("__getstate__"));
-  if (!plain || (getstate && PyFunction_Check(getstate))) {
+  static PyObject* const usual = PyDict_GetItemString(type_dict(&PyBaseObject_Type), "__reduce__");
+  if (capture.attributes.type_lookup(type, MAGNETO_STR("__reduce__")) != usual) {
+    return capture.calls.call(capture.attributes.load_attr(object, MAGNETO_STR("__reduce__")).get(), {});
+  }
+  PyTypeObject* const layout = layout_class(type);
+  const bool plain = is_python_class(type) &&
+                     (layout == &PyBaseObject_Type || layout == &PyList_Type || layout == &PyDict_Type) &&
+                     args.values.size() == 2 && PyLong_Check(args.values[1]) && PyLong_AsLong(args.values[1]) >= 2;
+  if (!plain) {
+    PyErr_Clear();
     capture.side_exit(BreakReason::OpaqueObject, std::string("__reduce_ex__ of an object of type ") + type->tp_name);
   }
-  static constinit Imported newobj("copyreg", "__newobj__");
-  Ref function = capture.world.wrap(newobj.get(), capture.sources.constant(newobj.get()));
-  Ref state = capture.attributes.lookup_attr(object, MAGNETO_STR("__dict__"));
-  if (!state) state = Ref::borrow(Py_None);
-  return checked(
-      Py_BuildValue("(O(O)OOO)", function.get(), reinterpret_cast<PyObject*>(type), state.get(), Py_None, Py_None));
+  CallArgs instance;
+  instance.values = {object};
+  return capture.calls.call_polyfill("reduce_instance", instance);
 }
 
 Ref handle_type_getattribute(Capture& capture, const CallArgs& args) {

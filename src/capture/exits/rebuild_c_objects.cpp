@@ -111,6 +111,8 @@ int32_t Rebuilder::build_reduced(PyObject* value) {
                                               "itertools.combinations",
                                               "itertools.combinations_with_replacement",
                                               "itertools.cycle",
+                                              "itertools._tee",
+                                              "itertools._tee_dataobject",
                                               "operator.itemgetter",
                                               "operator.attrgetter",
                                               "operator.methodcaller",
