@@ -231,3 +231,15 @@ def test_an_operator_that_nobody_has_asked_for_yet(overload: bool) -> None:
         assert magneto.stats()["recompiles"] == 0
         with pytest.raises(AttributeError, match="other"):
             magneto.compile(lambda: getattr(torch.ops, name).other)()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_branches_with_an_operator_of_the_user(backend: str) -> None:
+    operator = scaled  # a closure of the branches, like that of a function that makes operators
+
+    def program(x: torch.Tensor) -> Any:
+        return torch.cond(x.sum() > 0, lambda t: operator(t, 2.0) + 1, lambda t: operator(t, 3.0), (x,))
+
+    compiled = magneto.compile(program, backend=backend, fullgraph=True)
+    for sign in (1, -1):
+        assert_same(compiled((X + 1) * sign), program((X + 1) * sign))

@@ -543,3 +543,50 @@ def context_set_up_with_effects():
         return Effects.apply(x), list(seen)
 
     return program
+
+
+# -- what hangs on tensors ------------------------------------------------------------------------------------------------
+
+
+@programs.made(lambda: (vector(),), lambda: (vector(2.0),), lambda: (vector(),))
+def attributes_of_tensors_from_outside():
+    kept = vector()
+
+    def program(x):
+        x.tag = "in"
+        kept.count = getattr(kept, "count", 0) + 1
+        made = kept + 1
+        made.extra = [1, x.tag]
+        return made, made.extra, hasattr(made, "tag"), kept.count
+
+    program.watched = (kept,)
+    return program
+
+
+class Labelled(torch.Tensor):
+    def __new__(cls, data, label="?"):
+        made = torch.as_tensor(data).as_subclass(cls)
+        made.label = label
+        return made
+
+    def __init__(self, data, label="?"):
+        self.labels = [label]
+
+
+class Bare(torch.Tensor):
+    pass
+
+
+@programs()
+def tensors_of_a_class_that_is_called(x):
+    labelled = Labelled(x, "a")
+    return labelled * 2, labelled.label, labelled.labels, Bare(x * 2) + 1, type(Bare(x)).__name__
+
+
+@programs(lambda: (matrix(),))
+def return_types_made_and_unpacked(x):
+    found = torch.max(x, dim=1)
+    made = torch.return_types.max((found.values + 1, found.indices))
+    leaves, structure = torch.utils._pytree.tree_flatten({"r": found, "s": [made, torch.topk(x, 2)]})
+    again = torch.utils._pytree.tree_unflatten([leaf * 2 for leaf in leaves], structure)
+    return made, made.values, type(again["r"]).__name__, again

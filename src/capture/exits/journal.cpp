@@ -45,7 +45,8 @@ std::string_view kind_of(const Overlay& written) {
 void Rebuilder::journal() {
   for (const auto& written : c.overlays.all) {
     if (is_lost(kind_of(*written))) continue;
-    const int32_t target = build(written->object);
+    const auto stand_in = c.tensors.fake_of.find(written->object);
+    const int32_t target = build(stand_in == c.tensors.fake_of.end() ? written->object : stand_in->second.get());
     for (const auto& [name, value] : written->entries) {
       std::vector<int32_t> args;
       if (value) args.push_back(build(value.get()));

@@ -53,7 +53,8 @@ Snapshot::Snapshot(const Capture& capture, std::vector<PyObject*> roots) {
   while (!roots.empty()) {
     PyObject* object = roots.back();
     roots.pop_back();
-    if (has_no_parts(object) || capture.world.is_outside(object) || !seen.insert(object).second) continue;
+    const bool outside = capture.world.is_outside(object) || capture.world.cell_contents.contains(object);
+    if (has_no_parts(object) || outside || !seen.insert(object).second) continue;
     if (seen.size() > kMostObjects) {
       unknown_ = "it can reach more than " + std::to_string(kMostObjects) + " objects";
       return;

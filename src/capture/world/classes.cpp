@@ -57,7 +57,7 @@ bool is_pure_type(PyTypeObject* type) {
     add("torch", {"Size", "device", "finfo", "iinfo"});
     return set;
   }();
-  return types->count(type) != 0;
+  return types->count(type) != 0 || std::strncmp(type->tp_name, "torch.return_types.", 19) == 0;
 }
 
 /// Iterators of C code that call a function: which of their arguments it is, by position and keyword, and whether they
@@ -196,6 +196,17 @@ Ref call_c_type(Capture& capture, PyTypeObject* type, const CallArgs& args) {
   return made;
 }
 
+/// As torch.Tensor(data), which shares memory and keeps what autograd knows.
+Ref tensor_of_class(Capture& capture, PyTypeObject* type, const CallArgs& args) {
+  const bool plain = args.values.size() == 1 && !args.kwnames && is_fake_tensor(args.values[0]) &&
+                     is_exact_tensor_type(Py_TYPE(args.values[0]));
+  if (!plain) {
+    capture.side_exit(BreakReason::UnsupportedTensor, std::string("a tensor of type ") + type->tp_name + " is made");
+  }
+  static PyObject* const as_subclass = PyObject_GetAttrString(tensor_class(), "as_subclass");
+  return capture.torch.call_torch(as_subclass, CallArgs{{args.values[0], reinterpret_cast<PyObject*>(type)}});
+}
+
 }  // namespace
 
 Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metaclass) {
@@ -244,9 +255,7 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) {
     c.side_exit(BreakReason::OpaqueCall, std::string("an object of the C type ") + type->tp_name + " is made");
   }
-  if (PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(tensor_class()))) {
-    c.side_exit(BreakReason::UnsupportedTensor, std::string("a tensor of type ") + type->tp_name + " is made");
-  }
+  const bool tensor = PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(tensor_class()));
   if (c.attributes.type_lookup(type, MAGNETO_STR("__del__"))) {
     c.side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is made");
   }
@@ -257,6 +266,8 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
     CallArgs with_class = args;
     with_class.values.insert(with_class.values.begin(), object);
     instance = call(c.world.wrap(function.get(), c.sources.constant(function.get())).get(), std::move(with_class));
+  } else if (tensor) {
+    instance = tensor_of_class(c, type, args);
   } else {
     const auto known_new = [&](PyTypeObject* base) { return type->tp_new == base->tp_new; };
     if (!known_new(&PyBaseObject_Type) && !known_new(&PyDict_Type) && !known_new(&PyList_Type) &&
@@ -273,6 +284,7 @@ Ref Calls::call_type(PyTypeObject* type, const CallArgs& given, bool past_metacl
   if (!PyType_IsSubtype(made, type)) return instance;
   if (made != type) init = c.attributes.type_lookup(made, MAGNETO_STR("__init__"));
   if (!init || !PyFunction_Check(init)) {
+    if (tensor) return instance;
     if (made->tp_init == PyBaseObject_Type.tp_init) return instance;
     NonResumable scope(c);
     if (c.world.is_outside(instance.get())) {

@@ -11,6 +11,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "python/abi/dicts.h"
 #include "python/abi/types.h"
 #include "support/tensor_object.h"
 
@@ -108,26 +109,51 @@ Ref Attributes::read_data(PyObject* owner, PyObject* name) {
   return record_getattr(c, owner, name, [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
 }
 
+/// What the tensor stands for, and how that is read. Nulls: the segment has made it.
+static std::pair<PyObject*, const Source*> original(Capture& c, PyObject* tensor) {
+  const auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(tensor)));
+  if (input == c.tensors.inputs.end()) return {};
+  return {input->second.real.get(), input->second.source};
+}
+
+/// What hangs on a tensor is in its dict. That of a tensor from outside is written when the graph has run.
+static void store_outside(Capture& c, PyObject* owner, PyObject* name, PyObject* value) {
+  PyObject* const real = original(c, owner).first;
+  const auto known = c.tensors.fake_of.find(real);
+  if (known == c.tensors.fake_of.end() || known->second.get() != owner) {
+    c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
+  }
+  if (PyObject* dict = instance_dict_of(real)) c.world.check_finalizer(PyDict_GetItemWithError(dict, name));
+  c.overlays.of(real, false).set(name, value);
+}
+
+/// The program has given the tensor an attribute of that name, which hides a method.
+static bool hangs_on(Capture& c, PyObject* tensor, PyObject* name) {
+  PyObject* const real = original(c, tensor).first;
+  Overlay* written = real ? c.overlays.find(real, false) : nullptr;
+  if (written && written->find(name)) return true;
+  PyObject* const dict = instance_dict(real ? real : tensor);
+  return dict && PyDict_GetItemWithError(dict, name);
+}
+
 Ref Attributes::read_of_tensor(PyObject* owner, PyObject* name, bool* unbound) {
   PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
   if (descriptor) {
     PyTypeObject* kind = Py_TYPE(descriptor);
     if (kind == &PyGetSetDescr_Type) return read_tensor_field(owner, name);
-    if (kind == &PyFunction_Type || kind == &PyMethodDescr_Type || kind == &PyWrapperDescr_Type) {
+    const bool hidden = !kind->tp_descr_set && hangs_on(c, owner, name);
+    if (!hidden && kind->tp_descr_get && !is_property_type(kind)) {
       return bind(descriptor, owner, Py_TYPE(owner), unbound);
     }
-    if (kind->tp_descr_get && !is_property_type(kind)) return bind(descriptor, owner, Py_TYPE(owner), unbound);
   }
   // Attributes that users hang on tensors live in the dict of the real one.
-  const auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(owner)));
-  if (input != c.tensors.inputs.end()) {
-    PyObject* real = input->second.real.get();
+  if (const auto [real, source] = original(c, owner); real) {
     if (Overlay* written = c.overlays.find(real, false)) {
       if (auto* entry = written->find(name)) return entry->second;
     }
     PyObject* dict = instance_dict_of(real);
     PyObject* value = dict ? PyDict_GetItemWithError(dict, name) : nullptr;
-    const Source* place = c.sources.attr(input->second.source, name);
+    const Source* place = c.sources.attr(source, name);
     if (value) return c.world.wrap(value, place);
     if (dict) c.guards.absent(place);
   } else if (PyObject* dict = instance_dict_of(owner)) {
@@ -138,7 +164,7 @@ Ref Attributes::read_of_tensor(PyObject* owner, PyObject* name, bool* unbound) {
   return {};
 }
 
-bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject*) {
+bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
   // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
   if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
       same_data(unpack_tensor(owner), unpack_tensor(value))) {
@@ -150,11 +176,18 @@ bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* valu
     c.deferred.calls.push_back({clear_grad_function(), {Ref::borrow(owner)}, {DeferredCall::kAnyVersion}});
     return true;
   }
-  if (c.tensors.inputs.count(c.session->value_of(unpack_tensor(owner))) || !value) {
-    c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
-  }
+  const bool outside = original(c, owner).first != nullptr;
+  if (setter && PyFunction_Check(setter) && !outside) return write_of_object(owner, name, value, setter);
   PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
-  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+  if (descriptor && is_property_type(Py_TYPE(descriptor))) return write_of_object(owner, name, value, setter);
+  const bool kept = descriptor && Py_TYPE(descriptor)->tp_descr_set;
+  if (!value || (outside && (kept || (setter && PyFunction_Check(setter)))))
+    c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
+  if (outside) {
+    store_outside(c, owner, name, value);
+    return true;
+  }
+  if (kept) {
     PyObject* written[] = {owner};
     if (c.torch.is_overridden(written))
       c.side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
