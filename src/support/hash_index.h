@@ -7,7 +7,8 @@
 
 namespace magneto {
 
-/// Open addressing in one block: captures add thousands of items, and a node of std::unordered_multimap is an allocation.
+/// Open addressing in one block: captures add thousands of items, and a node of std::unordered_multimap is an
+/// allocation.
 class HashIndex {
  public:
   /// The position of an item of this hash for which `same(position)` holds; -1: there is none.
