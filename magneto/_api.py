@@ -354,7 +354,10 @@ def summary() -> Summary:
 
 
 def reset() -> None:
-    """Forgets all captures, counters and break sites; compiled callables start anew on their next call."""
+    """Forgets all captures, counters, break sites and what was said once.
+
+    Compiled callables start anew on their next call.
+    """
     _C.reset()
 
 

@@ -8,6 +8,7 @@
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
+#include "dispatch/report.h"
 #include "dispatch/trace.h"
 #include "fake/meta_kernel.h"
 #include "observe/history.h"
@@ -37,6 +38,7 @@ PyObject* reset(PyObject*, PyObject*) {
   fake::python_meta_kernels().clear();
   runtime::stage_rows().clear();
   dispatch::history() = {};
+  dispatch::forget_what_was_said();
   cache::reset_counters();
   runtime::RunsAsCaptured& runs = runtime::runs_as_captured();
   runtime::RunChecks& checks = runtime::run_checks();

@@ -15,6 +15,17 @@
 namespace magneto::dispatch {
 namespace {
 
+/// What has been said once: kind and cause.
+std::set<std::pair<std::string, std::string>>& said() {
+  static auto* texts = new std::set<std::pair<std::string, std::string>>;
+  return *texts;
+}
+
+/// True the first time since the last reset.
+bool first_time(std::string kind, std::string cause) {
+  return said().emplace(std::move(kind), std::move(cause)).second;
+}
+
 /// A text that magneto/_messages.py words; `plain` where that fails.
 template <typename... Arguments>
 std::string worded(const std::string& plain, const char* function, const char* format, Arguments... arguments) {
@@ -202,12 +213,13 @@ void report_recompile(const Context& context, const Segment& segment, const Code
 }
 
 void report_raised(const std::vector<CodePlace>& stack, const std::string& error) {
-  static auto* told = new std::set<std::pair<std::string, std::string>>;
-  if (stack.empty() || !log_enabled("graph_breaks") || !told->emplace(place_text(stack.back()), error).second) return;
+  if (stack.empty() || !log_enabled("graph_breaks") || !first_time("raised " + place_text(stack.back()), error)) return;
   const BreakInfo& info = break_info(BreakReason::Exception);
   log("graph_breaks", worded(error, "graph_break", "sOssO", info.name, text_object(error).get(), info.explanation,
                              info.hint, stack_list(stack).get()));
 }
+
+void forget_what_was_said() { said().clear(); }
 
 void report_skipped(const CodePlace& place, const char* why) {
   if (history().note(Event::skipped, place, why) > 1) return;
@@ -215,8 +227,7 @@ void report_skipped(const CodePlace& place, const char* why) {
 }
 
 void report_uncompiled(const std::string& place, const std::string& cause) {
-  static auto* said = new std::set<std::string>;
-  if (!said->insert(cause).second) return;
+  if (!first_time("uncompiled", cause)) return;
   SavedError saved;
   if (!warn("Magneto runs the operators of " + place + " one by one, as eager does: " + cause +
             ". magneto.stats()[\"uncompiled\"] counts such graphs; this is said once.")) {
@@ -226,8 +237,7 @@ void report_uncompiled(const std::string& place, const std::string& cause) {
 
 void report_cut(const std::string& place, int64_t expressions, int64_t kernels) {
   constexpr int64_t few = 20;  // one kernel among so many more
-  static bool said = false;
-  if (expressions == 0 || expressions * few <= kernels || std::exchange(said, true)) return;
+  if (expressions == 0 || expressions * few <= kernels || !first_time("cut", "")) return;
   SavedError saved;
   if (!warn("Magneto cut kernels of " + place + " into smaller ones: with " + std::to_string(expressions) +
             " more expressions they would have been too large to compile. Results are the same. "
@@ -243,8 +253,7 @@ void report_no_joint(const CodePlace& start, const std::string& cause) {
     log("aot_joint_graph",
         "no joint graph of " + place + ": " + cause + "; its torch calls run one by one, under autograd");
   }
-  static auto* said = new std::set<std::string>;
-  if (!settings().joint_graph || !said->insert(cause).second) return;  // off: as was asked for
+  if (!settings().joint_graph || !first_time("no joint", cause)) return;  // off: as was asked for
   SavedError saved;
   const std::string because = cause.ends_with('.') ? cause.substr(0, cause.size() - 1) : cause;
   if (!warn("Magneto trains " + place + " at eager's speed: its torch calls run one by one, under autograd, because " +
@@ -261,8 +270,7 @@ void report_partition(const std::string& place, autograd::Departure departure) {
       "create_selective_checkpoint_contexts makes)"};
   const char* cause = causes[static_cast<size_t>(departure)];
   ++stats().partitions[cause];
-  static auto* said = new std::set<autograd::Departure>;
-  if (!said->insert(departure).second) return;
+  if (!first_time("partition", cause)) return;
   SavedError saved;
   if (!warn("Magneto saves other tensors for the backward of " + place + " than asked: " + cause +
             ". Gradients are the same. magneto.stats()[\"partitions\"] counts such backwards; this is said once.")) {
@@ -284,12 +292,11 @@ void report_undone(const CodePlace& place, PyObject* raised, Fault fault) {
 
 bool allow_undone(const Context& context, const CodePlace& place, PyObject* raised, Fault fault,
                   const std::pair<Ref, int>& called_at) {
-  static auto* told = new std::set<std::pair<std::string, std::string>>;
   const bool raises = fault == Fault::Ours && (context.fullgraph || settings().strict);
   const Ref words = Ref::steal(PyObject_Str(raised));
   if (!words) PyErr_Clear();
   const std::string message(words ? text_argument(words.get()) : "");
-  if (!raises && !told->emplace(place_text(place), Py_TYPE(raised)->tp_name).second) return true;
+  if (!raises && !first_time("undone " + place_text(place), Py_TYPE(raised)->tp_name)) return true;
   const char* counted = " magneto.stats()[\"undone\"] counts such calls, which run twice; this is said once.";
   if (fault == Fault::Assumption && message.find(runtime::kPromised) != message.npos) {
     const std::string promise = message.substr(sizeof(runtime::kNotSo) - 1);

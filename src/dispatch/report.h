@@ -47,6 +47,8 @@ void report_recompile(const Context& context, const Segment& segment, const Code
 
 /// The program raises in a capture, and CPython runs the segment, to raise there: told with graph breaks, once a place.
 void report_raised(const std::vector<CodePlace>& stack, const std::string& error);
+/// After a reset, what is said once is said again.
+void forget_what_was_said();
 /// Why a frame is skipped while config.debug_function has a name.
 inline constexpr char kNotNamed[] = "config.debug_function names another function";
 /// A frame is not captured by itself: counted, and a line of the log the first time.
