@@ -242,6 +242,7 @@ Capture::~Capture() {
   // Fakes die before the session that made them.
   for (PyObject*& slot : frames.root.storage) Py_CLEAR(slot);
   tensors.fake_of.clear();
+  tensors.of_classes.clear();
   containers.shadows.clear();
   containers.tails.clear();
   tensors.number_inputs.clear();

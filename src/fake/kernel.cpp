@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "fake/class_dispatch.h"
 #include "fake/data_sizes.h"
 #include "fake/dispatch_key.h"
 #include "fake/known.h"
@@ -314,6 +315,28 @@ void capture(Session& session, const c10::OperatorHandle& op, const OperatorFact
   give_results(stack, count, call.results());
 }
 
+thread_local ClassDispatchScope* class_dispatch = nullptr;
+
+/// As PyTorch comes to a class's __torch_dispatch__. False: no tensor has one.
+bool call_class(const c10::OperatorHandle& op, Stack* stack) {
+  if (!class_dispatch) return false;
+  const auto args = torch::jit::last(*stack, op.schema().arguments().size());
+  const auto is_of_class = [](const at::Tensor& tensor) { return tensor.defined() && has_class_dispatch(tensor); };
+  const bool found = std::ranges::any_of(args, [&](const c10::IValue& arg) {
+    if (arg.isTensor()) return is_of_class(arg.toTensor());
+    if (!arg.isTensorList() && !arg.isOptionalTensorList()) return false;
+    return std::ranges::any_of(
+        arg.toListRef(), [&](const c10::IValue& item) { return item.isTensor() && is_of_class(item.toTensor()); });
+  });
+  if (!found) return false;
+  if (facts_of(op).composite && !class_dispatch->below && !c10::InferenceMode::is_enabled()) {
+    op.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, *stack);
+  } else {
+    class_dispatch->dispatch(op, stack);
+  }
+  return true;
+}
+
 void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   Session* session = Session::current();
   if (!session) {
@@ -322,6 +345,7 @@ void run_on_fakes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack
   }
   const Session::Mark mark = session->mark();
   try {
+    if (call_class(op, stack)) return;
     const OperatorFacts& facts = facts_of(op);
     const bool makes_zeros = facts.makes_zeros;
     if (!call_on_zeros(*session, op, stack)) capture(*session, op, facts, keys, stack);
@@ -342,6 +366,13 @@ void run_whole(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* s
 }
 
 }  // namespace
+
+ClassDispatchScope::ClassDispatchScope(ClassDispatch dispatch, bool below)
+    : dispatch(std::move(dispatch)),
+      below(below),
+      outer_(std::exchange(class_dispatch, this)),
+      past_torch_(c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot})) {}
+ClassDispatchScope::~ClassDispatchScope() { class_dispatch = outer_; }
 
 void register_kernels() {
   // For ever: captures end before the process does.

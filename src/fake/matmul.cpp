@@ -9,6 +9,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mv.h>
 
+#include "fake/class_dispatch.h"
 #include "fake/dispatch_key.h"
 #include "fake/fake_impl.h"
 #include "fake/symbolic.h"
@@ -99,7 +100,8 @@ at::Tensor symbolic_matmul(const at::Tensor& self, const at::Tensor& other) {
 }
 
 at::Tensor matmul(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
-  const bool ours = (has_symbols(self) || has_symbols(other)) && std::max(self.dim(), other.dim()) >= 3 &&
+  const bool ours = !has_class_dispatch(self) && !has_class_dispatch(other) &&
+                    (has_symbols(self) || has_symbols(other)) && std::max(self.dim(), other.dim()) >= 3 &&
                     std::min(self.dim(), other.dim()) >= 1 &&
                     !keys.has_any(c10::autocast_dispatch_keyset | kTransformKeys);
   if (ours) return symbolic_matmul(self, other);

@@ -41,7 +41,9 @@ Ref named_number(int64_t number, const c10::Type& type) {
   }
 }
 
-Ref object_of(const c10::IValue& value, const c10::Type& declared) {
+}  // namespace
+
+Ref constant_object(const c10::IValue& value, const c10::Type& declared) {
   const c10::Type& type = without_optional(declared);
   if (value.isNone() || (value.isTensor() && !value.toTensor().defined())) return Ref::borrow(Py_None);
   if (value.isBool()) return Ref::borrow(value.toBool() ? Py_True : Py_False);
@@ -56,13 +58,17 @@ Ref object_of(const c10::IValue& value, const c10::Type& declared) {
     const auto items = value.toListRef();
     const c10::Type& element = *type.castRaw<c10::ListType>()->getElementType();
     Ref list = checked(PyList_New(static_cast<Py_ssize_t>(items.size())));
-    for (size_t i = 0; i < items.size(); ++i) PyList_SET_ITEM(list.get(), i, object_of(items[i], element).release());
+    for (size_t i = 0; i < items.size(); ++i) {
+      PyList_SET_ITEM(list.get(), i, constant_object(items[i], element).release());
+    }
     return list;
   }
   std::string text;
   print_literal(text, value, type);
   throw std::invalid_argument("no script can say " + text);
 }
+
+namespace {
 
 PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
   PyArg made;
@@ -75,7 +81,7 @@ PyArg argument_of(const AtenArg& arg, const c10::Type& type) {
     return item;
   };
   if (const auto* constant = std::get_if<c10::IValue>(&arg)) {
-    made.object = object_of(*constant, type);
+    made.object = constant_object(*constant, type);
   } else if (const auto* id = std::get_if<ValueId>(&arg)) {
     made = tensor(*id);
     if (*id != kNoValue && !is_tensor_type(type)) made.kind = PyArg::Kind::Number;

@@ -154,6 +154,12 @@ std::vector<int32_t> Rebuilder::build_entries(PyObject* dict) {
 
 int32_t Rebuilder::build_tensor(PyObject* value) {
   const at::Tensor& tensor = unpack_tensor(value);
+  if (const auto of_class = c.tensors.of_classes.find(value); of_class != c.tensors.of_classes.end()) {
+    if (of_class->second.source) return memo_[value] = load(of_class->second.source);
+    const int32_t made = memo_[value] = emit(PlanOp::Call, {emit(PlanOp::Const, {}, of_class->second.maker.get())});
+    fill_instance_dict(made, value);
+    return made;
+  }
   const graph::ValueId id = c.session->value_of(tensor);
   if (id == graph::kNoValue) {
     throw unbuildable(value);

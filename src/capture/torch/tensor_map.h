@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <unordered_map>
+#include <utility>
 
 #include "graph/graph.h"
 #include "guards/source.h"
@@ -16,6 +17,7 @@
 namespace magneto::capture {
 
 class Capture;
+struct CallArgs;
 
 /// What the program has where the graph has an input.
 struct TensorInput {
@@ -23,6 +25,15 @@ struct TensorInput {
   const guards::Source* source;
   bool number = false;  // `real` wraps it
   bool array = false;   // `real` lies over its memory
+};
+
+/// A tensor whose class says itself what operators do with it (__torch_dispatch__), and that has no data but what hangs
+/// on it: no value of the graph. (class_tensors.cpp)
+struct ClassTensor {
+  Ref stand_in;
+  Ref maker;  // called without arguments, it makes one without attributes
+  Ref real;   // null: the segment has made it
+  const guards::Source* source = nullptr;
 };
 
 class TensorMap {
@@ -35,12 +46,19 @@ class TensorMap {
   /// The tensor is one from outside.
   bool is_input(PyObject* tensor) const;
   Ref wrap_tensor(PyObject* raw, const guards::Source* source);
+  /// Null: it has data, or its class nothing to say.
+  Ref wrap_class_tensor(PyObject* raw, const guards::Source* source);
+  /// torch.Tensor._make_wrapper_subclass.
+  Ref make_class_tensor(const CallArgs& args);
+  /// What the tensor stands for, and how that is read. Nulls: the segment has made it.
+  std::pair<PyObject*, const guards::Source*> original(PyObject* tensor) const;
   /// Inputs from `first` on, which have been taken out of the graph, become inputs again. False: one can't.
   bool add_again(size_t first);
 
   std::unordered_map<const guards::Source*, Ref> number_inputs;
   std::unordered_map<PyObject*, Ref> fake_of;  // real tensor -> its fake's Python object
   std::unordered_map<graph::ValueId, TensorInput> inputs;
+  std::unordered_map<PyObject*, ClassTensor> of_classes;  // by stand-in
 
  private:
   Capture& c;

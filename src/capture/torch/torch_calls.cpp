@@ -17,6 +17,7 @@
 #include "capture/interpreter/operations.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/torch/class_tensors.h"
 #include "capture/torch/torch_function.h"
 #include "capture/torch/transforms.h"
 #include "capture/world/containers.h"
@@ -80,6 +81,9 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   for (PyObject* arg : args) {
     if (!is_generator(arg)) c.containers.refuse_opaque(arg, 3);
   }
+  std::optional<BelowAutograd> below;
+  if (!overridden) below.emplace(c, args);
+  dispatched_ = false;
   const auto mark = c.session->mark();
   const auto index = static_cast<int32_t>(c.graph.torch_nodes.size());
   const size_t operators = c.graph.aten_nodes.size(), symbols = c.graph.symbols.size();
@@ -92,8 +96,8 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   c.mode.trusted = PyFunction_Check(target);
   Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
   recorded.reset();
-  const bool transformed =
-      result && (is_transforming() || holds_transformed(result.get()) || std::ranges::any_of(args, holds_transformed));
+  const bool transformed = result && (dispatched_ || is_transforming() || holds_transformed(result.get()) ||
+                                      std::ranges::any_of(args, holds_transformed));
   if (result && !transformed && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
       unpack_tensor(result.get()).has_storage()) {
     // Made without the dispatcher (by a TorchScript function from a number): known, like what torch.tensor gives.
@@ -128,12 +132,12 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
     c.side_exit(BreakReason::DataDependentValue, "a data-dependent number or size inside a transform");
   }
   if (c.graph.aten_nodes.size() == operators && (!always || transformed)) {
-    c.graph.torch_nodes.pop_back();
+    c.graph.torch_nodes.resize(index);
     return c.symbols.with_size_numbers(result.get());
   }
   if (is_guarded()) last_guarded = static_cast<int32_t>(c.graph.aten_nodes.size()) - 1;
   if (transformed) {  // a tensor of a level is no value of the graph: what was called below all levels is
-    c.graph.torch_nodes.pop_back();
+    c.graph.torch_nodes.resize(index);
     for (size_t i = operators; i < c.graph.aten_nodes.size(); ++i) {
       graph::AtenNode& op = c.graph.aten_nodes[i];
       op.torch_node = static_cast<int32_t>(c.graph.torch_nodes.size());

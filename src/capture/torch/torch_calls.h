@@ -55,11 +55,19 @@ class TorchCalls {
   int32_t last_guarded = -1;                            // the last node of the graph that is_guarded() was true for
   bool handled_from_start = false;                      // a handler waits for what the first instruction raises
 
+  /// An operator is called with a tensor of such a class among its arguments: __torch_dispatch__ is interpreted, and
+  /// its results take the arguments' place. (class_tensors.cpp)
+  void call_dispatch(const c10::OperatorHandle& op, std::vector<c10::IValue>* stack);
+  bool is_dispatching() const { return dispatching_; }
+
  private:
   /// ...which is this call. Such a call is a side exit where none takes it.
   Ref call_override(const RedispatchedCall& call);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
                        int depth);
+
+  bool dispatched_ = false;   // in the call that is recorded, __torch_dispatch__ was called
+  bool dispatching_ = false;  // ...and is interpreted
 
   Capture& c;
 };

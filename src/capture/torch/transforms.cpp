@@ -108,8 +108,9 @@ constexpr int kDeepest = 4;
 
 bool holds_transformed(PyObject* object, int depth) {
   if (is_tensor(object)) {
-    return unpack_tensor(object).key_set().has_any(c10::DispatchKeySet(
-        {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Batched}));
+    return unpack_tensor(object).key_set().has_any(
+        c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::FuncTorchBatched,
+                             c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Batched}));
   }
   if (depth == kDeepest || (!PyTuple_Check(object) && !PyList_Check(object))) return false;
   PyObject** items = PySequence_Fast_ITEMS(object);

@@ -151,6 +151,9 @@ void Attributes::generic_setattr(PyObject* owner, PyObject* name, PyObject* valu
       return;
     }
   }
+  if (is_tensor(owner) && !(descriptor && is_property_type(Py_TYPE(descriptor)))) {
+    return store_tensor_attr(owner, name, value);
+  }
   if (!c.world.is_outside(owner)) {
     if (PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
     return;

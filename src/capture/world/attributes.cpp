@@ -16,6 +16,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "python/abi/dicts.h"
 #include "python/abi/errors.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"

@@ -56,6 +56,7 @@ class Attributes {
   Ref lookup_instance_attr(PyObject* owner, PyObject* name, bool* unbound);
   Ref module_getattr(PyObject* owner, PyObject* name);
   void store_class_attr(PyTypeObject* owner, PyObject* name, PyObject* value);
+  void store_tensor_attr(PyObject* owner, PyObject* name, PyObject* value);
   void move_writes_to_dict(PyObject* owner, PyObject* dict);
   Ref instance_dict_entry(PyObject* owner, PyObject* name);
   Ref constant(PyObject* object);

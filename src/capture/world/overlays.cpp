@@ -60,11 +60,10 @@ PyObject* World::pinned(PyObject* object) {
   if (auto original = c.containers.shadow_original.find(object); original != c.containers.shadow_original.end())
     object = original->second;
   if (is_tensor(object)) {
-    auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(object)));
-    if (input == c.tensors.inputs.end() || c.tensors.fake_of.at(input->second.real.get()).get() != object)
-      return object;
-    c.guards.identity(input->second.source, input->second.real.get());
-    return input->second.real.get();
+    const auto [real, source] = c.tensors.original(object);
+    if (!real || c.tensors.fake_of.at(real).get() != object) return object;
+    c.guards.identity(source, real);
+    return real;
   }
   const Source* source = source_of(object);
   if (source && source->kind != SourceKind::Const) c.guards.identity(source, object);

@@ -109,27 +109,9 @@ Ref Attributes::read_data(PyObject* owner, PyObject* name) {
   return record_getattr(c, owner, name, [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
 }
 
-/// What the tensor stands for, and how that is read. Nulls: the segment has made it.
-static std::pair<PyObject*, const Source*> original(Capture& c, PyObject* tensor) {
-  const auto input = c.tensors.inputs.find(c.session->value_of(unpack_tensor(tensor)));
-  if (input == c.tensors.inputs.end()) return {};
-  return {input->second.real.get(), input->second.source};
-}
-
-/// What hangs on a tensor is in its dict. That of a tensor from outside is written when the graph has run.
-static void store_outside(Capture& c, PyObject* owner, PyObject* name, PyObject* value) {
-  PyObject* const real = original(c, owner).first;
-  const auto known = c.tensors.fake_of.find(real);
-  if (known == c.tensors.fake_of.end() || known->second.get() != owner) {
-    c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
-  }
-  if (PyObject* dict = instance_dict_of(real)) c.world.check_finalizer(PyDict_GetItemWithError(dict, name));
-  c.overlays.of(real, false).set(name, value);
-}
-
 /// The program has given the tensor an attribute of that name, which hides a method.
 static bool hangs_on(Capture& c, PyObject* tensor, PyObject* name) {
-  PyObject* const real = original(c, tensor).first;
+  PyObject* const real = c.tensors.original(tensor).first;
   Overlay* written = real ? c.overlays.find(real, false) : nullptr;
   if (written && written->find(name)) return true;
   PyObject* const dict = instance_dict(real ? real : tensor);
@@ -147,7 +129,7 @@ Ref Attributes::read_of_tensor(PyObject* owner, PyObject* name, bool* unbound) {
     }
   }
   // Attributes that users hang on tensors live in the dict of the real one.
-  if (const auto [real, source] = original(c, owner); real) {
+  if (const auto [real, source] = c.tensors.original(owner); real) {
     if (Overlay* written = c.overlays.find(real, false)) {
       if (auto* entry = written->find(name)) return entry->second;
     }
@@ -164,6 +146,33 @@ Ref Attributes::read_of_tensor(PyObject* owner, PyObject* name, bool* unbound) {
   return {};
 }
 
+/// What hangs on a tensor is in its dict. That of a tensor from outside is written when the graph has run.
+void Attributes::store_tensor_attr(PyObject* owner, PyObject* name, PyObject* value) {
+  const auto [real, source] = c.tensors.original(owner);
+  PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
+  if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+    if (is_property_type(Py_TYPE(descriptor))) return generic_setattr(owner, name, value);
+    if (real || !value) c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
+    PyObject* written[] = {owner};
+    if (c.torch.is_overridden(written))
+      c.side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
+    if (PyUnicode_CompareWithASCIIString(name, "data") == 0 || PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
+      c.side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
+    }
+    if (PyObject_SetAttr(owner, name, value) < 0) throw PythonError{};
+    return;
+  }
+  if (!real) {
+    if (PyObject_GenericSetAttr(owner, name, value) < 0) throw PythonError{};
+    return;
+  }
+  const auto known = c.tensors.fake_of.find(real);
+  const bool own = known != c.tensors.fake_of.end() && known->second.get() == owner;
+  if (!own || !value) c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
+  if (PyObject* dict = instance_dict_of(real)) c.world.check_finalizer(PyDict_GetItemWithError(dict, name));
+  c.overlays.of(real, false).set(name, value);
+}
+
 bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
   // `p.data *= 2` and `p.data = p.data.to(dtype)` end in setting what is there already.
   if (value && name == MAGNETO_STR("data") && is_tensor(value) &&
@@ -176,26 +185,8 @@ bool Attributes::write_of_tensor(PyObject* owner, PyObject* name, PyObject* valu
     c.deferred.calls.push_back({clear_grad_function(), {Ref::borrow(owner)}, {DeferredCall::kAnyVersion}});
     return true;
   }
-  const bool outside = original(c, owner).first != nullptr;
-  if (setter && PyFunction_Check(setter) && !outside) return write_of_object(owner, name, value, setter);
-  PyObject* descriptor = type_lookup(Py_TYPE(owner), name);
-  if (descriptor && is_property_type(Py_TYPE(descriptor))) return write_of_object(owner, name, value, setter);
-  const bool kept = descriptor && Py_TYPE(descriptor)->tp_descr_set;
-  if (!value || (outside && (kept || (setter && PyFunction_Check(setter)))))
-    c.side_exit(BreakReason::Mutation, "an attribute of a tensor from outside is set");
-  if (outside) {
-    store_outside(c, owner, name, value);
-    return true;
-  }
-  if (kept) {
-    PyObject* written[] = {owner};
-    if (c.torch.is_overridden(written))
-      c.side_exit(BreakReason::Mutation, "an attribute of a tensor of another class is set");
-    if (PyUnicode_CompareWithASCIIString(name, "data") == 0 || PyUnicode_CompareWithASCIIString(name, "grad") == 0) {
-      c.side_exit(BreakReason::Mutation, "tensor.data or tensor.grad is set");
-    }
-  }
-  if (PyObject_SetAttr(owner, name, value) < 0) throw PythonError{};
+  if (setter && PyFunction_Check(setter)) return write_of_object(owner, name, value, setter);
+  store_tensor_attr(owner, name, value);
   return true;
 }
 

@@ -279,7 +279,7 @@ bool is_constant_buffer(const Source* source, const at::Tensor& tensor) {
 Ref TensorMap::wrap_tensor(PyObject* raw, const Source* source) {
   auto known = fake_of.find(raw);
   if (known != fake_of.end()) {
-    const Source* first = inputs.at(c.session->value_of(unpack_tensor(known->second.get()))).source;
+    const Source* first = original(known->second.get()).second;
     if (first != source) c.guards.alias(source, first);
     return known->second;
   }
@@ -292,6 +292,7 @@ Ref TensorMap::wrap_tensor(PyObject* raw, const Source* source) {
     c.side_exit(BreakReason::UnsupportedTensor,
                 source->name() + " is a tensor of type " + Py_TYPE(raw)->tp_name + " that has no fake");
   }
+  if (Ref stand_in = wrap_class_tensor(raw, source)) return stand_in;
   const std::vector<shapes::Expr> sizes = c.symbols.symbolic_sizes(raw, source);
   if (sizes.empty()) c.guards.tensor(source, raw);
   at::Tensor fake;

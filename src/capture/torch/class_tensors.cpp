@@ -1,0 +1,298 @@
+#include "capture/torch/class_tensors.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/DynamicTypes.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "capture/calls/calls.h"
+#include "capture/calls/handlers.h"
+#include "capture/calls/native_mode.h"
+#include "capture/interpreter/errors.h"
+#include "capture/numbers/numbers.h"
+#include "capture/numbers/symbols.h"
+#include "capture/torch/tensor_map.h"
+#include "capture/torch/torch_calls.h"
+#include "capture/world/attributes.h"
+#include "capture/world/containers.h"
+#include "capture/world/world.h"
+#include "graph/orphans.h"
+#include "python/abi/private.h"
+#include "python/abi/types.h"
+#include "python/imported.h"
+#include "runtime/plan/torch_errors.h"
+#include "support/tensor_object.h"
+
+namespace magneto::capture {
+
+namespace {
+
+constexpr int kDeepest = 4;
+
+template <typename Visit>
+void for_each_tensor(PyObject* object, const Visit& visit, int depth = 0) {
+  if (is_tensor(object)) return visit(unpack_tensor(object));
+  if (depth == kDeepest) return;
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+      for_each_tensor(PySequence_Fast_GET_ITEM(object, i), visit, depth + 1);
+    }
+  }
+}
+
+PyObject* maker_function() {
+  static constinit Imported function("torch", "Tensor._make_wrapper_subclass");
+  return function.get();
+}
+
+/// A call of the function with these arguments, to be made as often as one likes.
+Ref call_to_make(PyObject* positional, PyObject* keywords) {
+  static constinit Imported partial("functools", "partial");
+  Ref function = checked(PyTuple_Pack(1, maker_function()));
+  Ref all = checked(PySequence_Concat(function.get(), positional));
+  return checked(PyObject_Call(partial.get(), all.get(), keywords));
+}
+
+Ref tuple_of(at::IntArrayRef numbers) {
+  Ref tuple = checked(PyTuple_New(static_cast<Py_ssize_t>(numbers.size())));
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    PyTuple_SET_ITEM(tuple.get(), i, checked(PyLong_FromLongLong(numbers[i])).release());
+  }
+  return tuple;
+}
+
+/// How to make one that looks like it.
+Ref maker_of(PyTypeObject* type, const at::Tensor& tensor) {
+  Ref positional = checked(Py_BuildValue("(OO)", type, tuple_of(tensor.sizes()).get()));
+  Ref device = checked(THPDevice_New(tensor.device()));
+  Ref keywords = checked(Py_BuildValue("{sOsLsOsOsO}", "strides", tuple_of(tensor.strides()).get(), "storage_offset",
+                                       static_cast<long long>(tensor.storage_offset()), "dtype",
+                                       reinterpret_cast<PyObject*>(torch::getTHPDtype(tensor.scalar_type())), "device",
+                                       device.get(), "requires_grad", tensor.requires_grad() ? Py_True : Py_False));
+  return call_to_make(positional.get(), keywords.get());
+}
+
+Ref python_value(const c10::IValue& value, const c10::Type& declared) {
+  if (value.isTensor() && value.toTensor().defined()) return checked(tensor_object(value.toTensor()));
+  if (value.isTensorList() || value.isOptionalTensorList()) {
+    Ref list = checked(PyList_New(0));
+    for (const c10::IValue& item : value.toListRef()) {
+      if (PyList_Append(list.get(), python_value(item, declared).get()) < 0) throw PythonError{};
+    }
+    return list;
+  }
+  if (value.isGenerator()) throw std::invalid_argument("a generator");
+  return graph::constant_object(value, declared);
+}
+
+struct PythonCall {
+  Ref args, kwargs;
+};
+
+/// As PyTorch hands an operator's arguments to Python: what is as it is by default, at the end or by name, is left out.
+PythonCall python_call(const c10::OperatorHandle& op, std::span<const c10::IValue> values) {
+  const auto& arguments = op.schema().arguments();
+  size_t positional = 0;
+  while (positional < arguments.size() && !arguments[positional].kwarg_only()) ++positional;
+  const auto is_default = [&](size_t i) {
+    const auto& standard = arguments[i].default_value();
+    return standard && !standard->isTensor() && !values[i].isTensor() && *standard == values[i];
+  };
+  const size_t by_name = positional;
+  while (positional > 0 && is_default(positional - 1)) --positional;
+  PythonCall call{checked(PyTuple_New(static_cast<Py_ssize_t>(positional))), checked(PyDict_New())};
+  for (size_t i = 0; i < positional; ++i) {
+    PyTuple_SET_ITEM(call.args.get(), i, python_value(values[i], *arguments[i].real_type()).release());
+  }
+  for (size_t i = by_name; i < arguments.size(); ++i) {
+    if (is_default(i)) continue;
+    const Ref value = python_value(values[i], *arguments[i].real_type());
+    if (PyDict_SetItemString(call.kwargs.get(), arguments[i].name().c_str(), value.get()) < 0) throw PythonError{};
+  }
+  return call;
+}
+
+/// The classes to ask: in the order of the arguments, but those that derive from others before these.
+std::vector<PyTypeObject*> classes_of(std::span<const c10::IValue> values) {
+  std::vector<PyTypeObject*> types;
+  const auto add = [&](const at::Tensor& tensor) {
+    if (!tensor.defined() || !fake::has_class_dispatch(tensor)) return;
+    PyTypeObject* type = Py_TYPE(checked(tensor_object(tensor)).get());
+    if (std::ranges::find(types, type) != types.end()) return;
+    types.insert(std::ranges::find_if(types, [&](PyTypeObject* other) { return PyType_IsSubtype(type, other); }), type);
+  };
+  for (const c10::IValue& value : values) {
+    if (value.isTensor()) add(value.toTensor());
+    if (value.isTensorList()) std::ranges::for_each(value.toTensorVector(), add);
+    if (!value.isOptionalTensorList()) continue;
+    for (const c10::IValue& item : value.toListRef()) {
+      if (item.isTensor()) add(item.toTensor());
+    }
+  }
+  return types;
+}
+
+/// Nothing: it is no such value.
+std::optional<c10::IValue> operator_value(PyObject* object, const c10::Type& type) {
+  if (object == Py_None) return c10::IValue();
+  if (is_tensor(object)) return c10::IValue(unpack_tensor(object));
+  if (type.kind() == c10::TypeKind::ListType && (PyList_Check(object) || PyTuple_Check(object))) {
+    std::vector<at::Tensor> tensors;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(object, i);
+      if (!is_tensor(item)) return std::nullopt;
+      tensors.push_back(unpack_tensor(item));
+    }
+    return c10::IValue(std::move(tensors));
+  }
+  if (PyBool_Check(object)) return c10::IValue(object == Py_True);
+  if (PyFloat_CheckExact(object)) return c10::IValue(PyFloat_AS_DOUBLE(object));
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool holds_class_tensor(PyObject* object) {
+  bool found = false;
+  for_each_tensor(object, [&](const at::Tensor& tensor) { found |= fake::has_class_dispatch(tensor); });
+  return found;
+}
+
+BelowAutograd::BelowAutograd(Capture& capture, std::span<PyObject* const> args) {
+  if (std::ranges::none_of(args, holds_class_tensor)) return;
+  for (PyObject* arg : args) {
+    for_each_tensor(arg, [&](const at::Tensor& tensor) {
+      if (!at::GradMode::is_enabled() || !tensor.requires_grad()) return;
+      capture.side_exit(BreakReason::UnsupportedTensor,
+                        "gradients are needed beside a tensor whose class has a __torch_dispatch__ (subclasses)");
+    });
+  }
+  below_.emplace();
+  dispatch_.emplace(
+      [&capture](const c10::OperatorHandle& op, torch::jit::Stack* stack) { capture.torch.call_dispatch(op, stack); },
+      capture.torch.is_dispatching());
+}
+
+std::pair<PyObject*, const guards::Source*> TensorMap::original(PyObject* tensor) const {
+  if (const auto found = of_classes.find(tensor); found != of_classes.end()) {
+    return {found->second.real.get(), found->second.source};
+  }
+  if (!is_fake_tensor(tensor)) return {};
+  const auto input = inputs.find(c.session->value_of(unpack_tensor(tensor)));
+  if (input == inputs.end()) return {};
+  return {input->second.real.get(), input->second.source};
+}
+
+Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
+  const at::Tensor& tensor = unpack_tensor(raw);
+  if (!fake::has_class_dispatch(tensor) || !tensor.has_storage()) return {};
+  if (tensor.numel() > 0 && tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get()) return {};
+  c.guards.tensor(source, raw);
+  const Ref maker = maker_of(Py_TYPE(raw), tensor);
+  Ref stand_in = checked(PyObject_CallNoArgs(maker.get()));
+  of_classes[stand_in.get()] = {stand_in, maker, Ref::borrow(raw), source};
+  fake_of[raw] = stand_in;
+  c.world.keep(Ref::borrow(raw));
+  return stand_in;
+}
+
+Ref TensorMap::make_class_tensor(const CallArgs& args) {
+  CallArgs given = args;
+  c.numbers.specialize_all(given);
+  Ref positional = checked(PyTuple_New(static_cast<Py_ssize_t>(given.positional())));
+  Ref keywords = checked(PyDict_New());
+  for (size_t i = 0; i < given.values.size(); ++i) {
+    Ref value = c.symbols.with_known_sizes(c.containers.resolve(given.values[i]).get());
+    if (is_tensor(value.get())) c.side_exit(BreakReason::UnsupportedTensor, "a wrapper of a tensor is made by C code");
+    if (i < given.positional()) {
+      PyTuple_SET_ITEM(positional.get(), i, value.release());
+    } else if (PyDict_SetItem(keywords.get(), given.keyword(i), value.get()) < 0) {
+      throw PythonError{};
+    }
+  }
+  const Ref maker = call_to_make(positional.get(), keywords.get());
+  Ref made = checked(PyObject_CallNoArgs(maker.get()));
+  of_classes[made.get()] = {made, maker, {}, nullptr};
+  return made;
+}
+
+void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const size_t count = op.schema().arguments().size();
+  const std::vector<c10::IValue> values = torch::jit::pop(*stack, count);
+  const auto call = [&] {
+    const NonResumable whole(c);
+    NativeScope scope(c.mode);
+    c.mode.callbacks_allowed = c.mode.recording = c.mode.trusted = false;
+    if (!c.mode.called_back_from) c.mode.called_back_from = c.frame;
+    const PythonCall python = python_call(op, values);
+    const std::vector<PyTypeObject*> types = classes_of(values);
+    Ref all = checked(PyTuple_New(static_cast<Py_ssize_t>(types.size())));
+    for (size_t i = 0; i < types.size(); ++i) {
+      PyTuple_SET_ITEM(all.get(), i, Py_NewRef(reinterpret_cast<PyObject*>(types[i])));
+      c.world.wrap(reinterpret_cast<PyObject*>(types[i]), c.sources.constant(reinterpret_cast<PyObject*>(types[i])));
+    }
+    const Ref function = graph::overload_object(op);
+    c.world.wrap(function.get(), c.sources.constant(function.get()));
+    for (PyTypeObject* type : types) {
+      PyObject* found = lookup_in_type(type, MAGNETO_STR("__torch_dispatch__"));
+      if (!found || Py_TYPE(found) != &PyClassMethod_Type) break;
+      const Ref method = c.attributes.load_attr(reinterpret_cast<PyObject*>(type), MAGNETO_STR("__torch_dispatch__"));
+      Ref result = c.calls.call(method.get(), {function.get(), all.get(), python.args.get(), python.kwargs.get()});
+      if (result.get() != Py_NotImplemented) return result;
+    }
+    c.side_exit(BreakReason::UnsupportedTensor, "no __torch_dispatch__ takes " + callable_name(function.get()));
+  };
+  const auto give = [&](PyObject* result) {
+    const auto& returns = op.schema().returns();
+    const bool several = returns.size() > 1;
+    for (size_t i = 0; i < returns.size(); ++i) {
+      if (several && (!(PyTuple_Check(result) || PyList_Check(result)) ||
+                      PySequence_Fast_GET_SIZE(result) != static_cast<Py_ssize_t>(returns.size()))) {
+        c.side_exit(BreakReason::UnsupportedTensor, "a __torch_dispatch__ gives too few results");
+      }
+      PyObject* item = several ? PySequence_Fast_GET_ITEM(result, i) : result;
+      std::optional<c10::IValue> value = operator_value(item, *returns[i].type());
+      if (!value) c.side_exit(BreakReason::UnsupportedTensor, "a __torch_dispatch__ gives what is no tensor");
+      stack->push_back(std::move(*value));
+    }
+  };
+  runtime::with_python([&] {
+    const int32_t node = std::exchange(c.session->torch_node, -1);
+    const bool inside = std::exchange(dispatching_, true);
+    try {
+      const Ref result = call();
+      c.world.keep(result);
+      give(result.get());
+    } catch (const PythonError&) {
+      c.session->torch_node = node;
+      dispatching_ = inside;
+      throw;
+    } catch (...) {
+      c.session->torch_node = node;
+      dispatching_ = inside;
+      c.errors.interrupt_c_code(std::current_exception());
+      throw PythonError{};
+    }
+    c.session->torch_node = node;
+    dispatching_ = inside;
+    dispatched_ = true;
+  });
+}
+
+namespace {
+
+Ref handle_make_wrapper(Capture& capture, const CallArgs& args) { return capture.tensors.make_class_tensor(args); }
+
+}  // namespace
+
+std::span<const HandlerRow> class_tensor_handlers() {
+  static constexpr HandlerRow rows[] = {
+      {"torch._C.TensorBase._make_wrapper_subclass", handle_make_wrapper},
+  };
+  return rows;
+}
+
+}  // namespace magneto::capture
