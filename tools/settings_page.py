@@ -18,7 +18,7 @@ MODULE = ROOT / "magneto" / "config.py"
 _HEAD = """# Settings
 
 `magneto.config.NAME = value` for the process, `with magneto.config.patch(NAME=value):` for a block; an unknown name or
-a value of another type is an error at once. `print(magneto.config.help())` gives this list with the values that hold. The
+a value of another type is an error at once. `print(magneto.config.help())` lists all with the values that hold. The
 table is `src/support/settings.def`; everything else follows from it (`python tools/settings_page.py` writes this page).
 
 """
