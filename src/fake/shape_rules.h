@@ -1,4 +1,4 @@
-// What rules use that are written once, for plain numbers and for sizes that differ from run to run: a rule is a
+// What rules use that are written once, for plain numbers and for dynamic sizes: a rule is a
 // template over the call, which is a Call or a SymbolicCall, and both columns of the operator's row name it.
 //
 // The sizes come from a SymbolicCall as expressions; what the rule asks of them is assumed, and what it finds wrong is

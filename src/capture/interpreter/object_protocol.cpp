@@ -144,7 +144,7 @@ bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
   PyObject* args[] = {item.container, deep.get(), value};
   auto places = c.torch.is_overridden(args) ? std::nullopt : unknown_places(item.container, deep.get());
-  // Where only the data says, what is written to such a place stays an operator of its own.
+  // Where the place is data-dependent, what is written to it stays an operator of its own.
   if (places && std::ranges::any_of(places->places, [](const auto& place) { return is_fake_tensor(place.second); })) {
     places.reset();
   }

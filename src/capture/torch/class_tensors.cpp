@@ -6,6 +6,7 @@
 #include <torch/csrc/DynamicTypes.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "capture/calls/calls.h"
@@ -29,6 +30,19 @@
 namespace magneto::capture {
 
 namespace {
+
+/// Another value for as long as it lives.
+template <typename T>
+class Exchanged {
+ public:
+  Exchanged(T& place, T now) : place_(place), before_(std::exchange(place, now)) {}
+  ~Exchanged() { place_ = before_; }
+  Exchanged(const Exchanged&) = delete;
+
+ private:
+  T& place_;
+  const T before_;
+};
 
 constexpr int kDeepest = 4;
 
@@ -260,24 +274,19 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
     }
   };
   runtime::with_python([&] {
-    const int32_t node = std::exchange(c.session->torch_node, -1);
-    const bool inside = std::exchange(dispatching_, true);
     try {
+      // Back as it was before the handlers below run.
+      const Exchanged node(c.session->torch_node, -1);
+      const Exchanged inside(dispatching_, true);
       const Ref result = call();
       c.world.keep(result);
       give(result.get());
     } catch (const PythonError&) {
-      c.session->torch_node = node;
-      dispatching_ = inside;
       throw;
     } catch (...) {
-      c.session->torch_node = node;
-      dispatching_ = inside;
       c.errors.interrupt_c_code(std::current_exception());
       throw PythonError{};
     }
-    c.session->torch_node = node;
-    dispatching_ = inside;
     dispatched_ = true;
   });
 }
