@@ -94,6 +94,10 @@ class InvalidRecord(MagnetoError, ValueError):
     """A record of a frame (`config.replay_record_enabled`) can't be read or replayed; the message says what to do."""
 
 
+class InvalidProgram(MagnetoError, ValueError):
+    """A file of `torch.export.save` or `magneto.aot_compile` can't be used here; the message says what to do."""
+
+
 class ConstraintViolation(MagnetoError):
     """A size was marked as dynamic, and the program forces it to one value; the message names the line that does."""
 

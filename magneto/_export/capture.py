@@ -269,6 +269,8 @@ class _Assembly:
                 self._made[node] = self._made[node.args[0]]  # type: ignore[index]
                 continue
             name = str(node.target).removeprefix("aten.").partition(".")[0] if node.op == "call_function" else node.name
+            if isinstance(node.target, torch._ops.HigherOrderOperator):
+                self._drop_sizes(node)
             made = self._graph.create_node(
                 node.op,
                 node.target,
@@ -310,6 +312,18 @@ class _Assembly:
             for node in lifted
             if node.op == "get_attr" and self._made[node].op == "get_attr"
         }
+
+    def _drop_sizes(self, call: Node) -> None:
+        """Regions have their sizes as inputs of their own, before those that the operator gives them."""
+        for region in (item for item in call.args if isinstance(item, Node) and item.op == "get_attr"):
+            module = getattr(self._captured.module, str(region.target))
+            placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
+            given = next(item for item in call.args if isinstance(item, (tuple, list)))
+            for size in placeholders[: len(placeholders) - len(given)]:
+                if size.users:
+                    raise not_yet(f"a size that varies in a branch of {call.target}")
+                module.graph.erase_node(size)
+            module.recompile()
 
     # -- placeholders
 

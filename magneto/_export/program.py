@@ -180,9 +180,7 @@ class ExportedProgram(TorchProgram):
         return ExportedProgram(copy.deepcopy(self._parts, memo))
 
     def __reduce__(self) -> Any:
-        raise exc.NotYet(
-            "saving an exported program is not supported yet: save the module's state_dict, and export again"
-        )
+        raise exc.NotYet("pickling an exported program: torch.export.save(program, path) writes it without pickle")
 
 
 class _Dialect:

@@ -28,20 +28,27 @@ def _export(*args: Any, **kwargs: Any) -> Any:
     return package.export(*args, **kwargs)
 
 
-def _save(ep: Any, *args: Any, **kwargs: Any) -> Any:
-    from magneto._export import program
+def _save(ep: Any, f: Any, *args: Any, extra_files: Any = None, **kwargs: Any) -> Any:
+    from magneto._export import program, saved
 
     if isinstance(ep, program.ExportedProgram):
-        raise exc.NotYet("torch.export.save of a program that Magneto exported is not supported yet: " + _STATE)
-    return peer.original("torch.export", "save")(ep, *args, **kwargs)
+        return saved.save(ep, f, extra_files=extra_files)
+    return peer.original("torch.export", "save")(ep, f, *args, extra_files=extra_files, **kwargs)
 
 
-_STATE = "save the module's state_dict, and export again where it is loaded (capture takes a fraction of a second)"
+def _load(f: Any, *args: Any, extra_files: Any = None, **kwargs: Any) -> Any:
+    from magneto._export import container, saved
+
+    if container.is_ours(f):
+        return saved.load(f, extra_files=extra_files)
+    return peer.original("torch.export", "load")(f, *args, extra_files=extra_files, **kwargs)
+
 
 # Functions of torch.export.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "export": _ours_or_torchs("export", _export),
     "save": _ours_or_torchs("save", _save),
+    "load": _ours_or_torchs("load", _load),
     "draft_export": table.refusing(
         "torch.export.draft_export",
         "torch.export.export's error names the line and what to write; magneto.explain(fn)(*args) lists all of them",

@@ -5,7 +5,6 @@ Nothing in it runs when it is read: JSON, texts and numbers, no pickle. docs/deb
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import io
 import json
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from magneto import exc
+from magneto import _files, exc
 
 FORMAT, VERSION = "magneto frame record", 1
 _JSON = "record.json"
@@ -48,18 +47,7 @@ def to_bytes(record: Record) -> bytes:
 def write(path: Path, record: Record) -> None:
     """Writes the file at once or not at all. Raises OSError."""
     content = to_bytes(record)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as out:
-            out.write(content)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(part, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            part.unlink()
-        raise
+    _files.write_whole(path, lambda out: out.write(content))
 
 
 def from_bytes(content: bytes) -> Record:

@@ -1,0 +1,237 @@
+"""torch.export.save and load of programs that Magneto exported."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Mapping
+from typing import IO, Any
+
+import torch
+from torch.export import ExportGraphSignature
+from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.utils import _pytree as pytree
+
+from magneto import exc
+from magneto._export import container, program, values
+
+File = str | os.PathLike[str] | IO[bytes]
+
+
+def save(ep: program.ExportedProgram, f: File, *, extra_files: dict[str, Any] | None = None) -> None:
+    """torch.export.save.
+
+    Args:
+        ep: What to save.
+        f: A path, or a file that is open for writing bytes.
+        extra_files: Texts or bytes by name, kept beside it.
+    """
+    parts, tensors = ep._parts, container.Data()
+    state: dict[str, Any] = {}
+    for where in (parts.module_state, parts.state_dict, parts.constants):
+        for name, value in where.items():
+            state.setdefault(values.check_path(name), _tensor(value, name, tensors))
+    data = {
+        "graph": values.encode_graph(parts.graph_module),
+        "inputs": [_input(spec) for spec in parts.signature.input_specs],
+        "outputs": [_output(spec) for spec in parts.signature.output_specs],
+        "tensors": state,
+        "state_dict": list(parts.state_dict),
+        "constants": list(parts.constants),
+        "module_state": list(parts.module_state),
+        "call": _call(parts),
+        "examples": _examples(parts.example_inputs, tensors),
+        "checks": _checks(parts.checks),
+    }
+    container.write(f, data, tensors, extra_files)
+
+
+def load(f: File, *, extra_files: dict[str, Any] | None = None) -> program.ExportedProgram:
+    """torch.export.load of what `save` wrote. Nothing in the file runs, and no module is imported.
+
+    Args:
+        f: A path, or a file that is open for reading bytes.
+        extra_files: Its values become what the file has under these names.
+
+    Raises:
+        magneto.exc.InvalidProgram: The file is damaged, or of another version, or calls an operator that is missing.
+    """
+    data, storages, extra = container.read(f)
+    for name in extra_files if extra_files is not None else ():
+        extra_files[name] = extra.get(name, b"").decode("utf-8", "replace")  # type: ignore[index]
+    try:
+        return _Loader(data, storages).made()
+    except exc.InvalidProgram:
+        raise
+    except container.DAMAGED as error:
+        raise container.damaged(os.fspath(f) if isinstance(f, (str, os.PathLike)) else "the file", error) from None
+
+
+# -- what a program is made of, as JSON
+
+
+def _tensor(value: Any, name: str, tensors: container.Data) -> dict[str, Any]:
+    row = tensors.place(value, name)
+    if isinstance(value, torch.nn.Parameter):
+        row["parameter"] = True
+    return {**row, "requires_grad": value.requires_grad, "same": id(value)}
+
+
+def _argument(spec: Any) -> dict[str, Any]:
+    if isinstance(spec, ConstantArgument):
+        return {"name": spec.name, "value": values.encode(spec.value)}
+    return {"name": spec.name}
+
+
+def _input(spec: InputSpec) -> dict[str, Any]:
+    return {"kind": spec.kind.name, **_argument(spec.arg), "target": spec.target, "persistent": spec.persistent}
+
+
+def _output(spec: OutputSpec) -> dict[str, Any]:
+    return {"kind": spec.kind.name, **_argument(spec.arg), "target": spec.target}
+
+
+def _call(parts: program.Parts) -> dict[str, Any]:
+    signature = parts.module_call_graph[0].signature
+    return {
+        "in_spec": values.encode_tree(signature.in_spec),
+        "out_spec": values.encode_tree(signature.out_spec),
+        "arguments": list(signature.forward_arg_names or ()),
+    }
+
+
+def _examples(examples: Any, tensors: container.Data) -> list[Any]:
+    return [
+        {"tensor": _tensor(leaf, "an example input", tensors)}
+        if isinstance(leaf, torch.Tensor)
+        else values.encode(leaf)
+        for leaf in pytree.tree_leaves(examples)
+    ]
+
+
+def _checks(checks: program.Checks) -> dict[str, Any]:
+    return {
+        "arguments": [
+            {
+                "name": each.name,
+                "where": each.where,
+                "sizes": None if each.sizes is None else list(each.sizes),
+                "dtype": values.encode(each.dtype),
+                "value": values.encode(each.value),
+            }
+            for each in checks.leaves
+        ],
+        "ranges": {name: [each.lower, each.upper] for name, each in checks.ranges.items()},
+        "conditions": list(checks.conditions),
+    }
+
+
+# -- and back
+
+
+class _Loader:
+    def __init__(self, data: Mapping[str, Any], storages: list[torch.UntypedStorage]) -> None:
+        self._data, self._storages = data, storages
+        self._made: dict[int, torch.Tensor] = {}  # parameters that are one object
+
+    def made(self) -> program.ExportedProgram:
+        data = self._data
+        tensors = {values.check_path(name): self._tensor(row) for name, row in data["tensors"].items()}
+        graph_module = values.decode_graph(data["graph"])
+        inputs = [self._input(row) for row in data["inputs"]]
+        outputs = [self._output(row) for row in data["outputs"]]
+        names = [node.name for node in graph_module.graph.nodes if node.op == "placeholder"]
+        if names != [spec.arg.name for spec in inputs]:
+            raise ValueError("the graph's inputs are not those of its signature")
+        in_spec, out_spec = (values.decode_tree(data["call"][which]) for which in ("in_spec", "out_spec"))
+        call = ModuleCallSignature(
+            inputs=[spec.arg for spec in inputs if spec.kind is InputKind.USER_INPUT],
+            outputs=[spec.arg for spec in outputs if spec.kind is OutputKind.USER_OUTPUT],
+            in_spec=in_spec,
+            out_spec=out_spec,
+            forward_arg_names=list(map(values.check_name, data["call"]["arguments"])),
+        )
+        examples = [
+            self._tensor(leaf["tensor"])
+            if isinstance(leaf, Mapping) and "tensor" in leaf
+            else values.decode(leaf, values._none)
+            for leaf in data["examples"]
+        ]
+        parts = program.Parts(
+            graph_module=graph_module,
+            signature=ExportGraphSignature(input_specs=inputs, output_specs=outputs),
+            state_dict={name: tensors[name] for name in data["state_dict"]},
+            constants={name: tensors[name] for name in data["constants"]},
+            module_call_graph=[ModuleCallEntry(fqn="", signature=call)],
+            example_inputs=pytree.tree_unflatten(examples, in_spec),
+            checks=self._checks(in_spec),
+            module_state={name: tensors[name] for name in data["module_state"]},
+        )
+        return program.ExportedProgram(parts)
+
+    def _tensor(self, row: Mapping[str, Any]) -> torch.Tensor:
+        if row["same"] not in self._made:
+            made = container.tensor_at(row, self._storages)
+            if row.get("parameter"):
+                made = torch.nn.Parameter(made, requires_grad=bool(row["requires_grad"]))
+            elif row["requires_grad"]:
+                made.requires_grad_()
+            self._made[row["same"]] = made
+        return self._made[row["same"]]
+
+    @staticmethod
+    def _argument(row: Mapping[str, Any]) -> Any:
+        if "value" in row:
+            return ConstantArgument(name=row["name"], value=values.decode(row["value"], values._none))
+        return TensorArgument(name=values.check_name(row["name"]))
+
+    def _input(self, row: Mapping[str, Any]) -> InputSpec:
+        target = None if row["target"] is None else values.check_path(row["target"])
+        return InputSpec(InputKind[row["kind"]], self._argument(row), target, persistent=row["persistent"])
+
+    def _output(self, row: Mapping[str, Any]) -> OutputSpec:
+        target = None if row["target"] is None else values.check_path(row["target"])
+        return OutputSpec(OutputKind[row["kind"]], self._argument(row), target)
+
+    def _checks(self, in_spec: Any) -> program.Checks:
+        checks = self._data["checks"]
+        leaves = [
+            program.Expected(
+                values.check_name(row["name"]),
+                str(row["where"]),
+                None if row["sizes"] is None else tuple(row["sizes"]),
+                values.decode(row["dtype"], values._none),
+                values.decode(row["value"], values._none),
+            )
+            for row in checks["arguments"]
+        ]
+        ranges = {name: program.Range(low, high) for name, (low, high) in checks["ranges"].items()}
+        return program.Checks(in_spec, leaves, ranges, [check_condition(text) for text in checks["conditions"]])
+
+
+_NODES = (
+    *(ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Eq, ast.NotEq),
+    *(ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Constant),
+)
+_SIZE = re.compile(r"L\['\w+'\]\.size\(\)\[\d+\]")
+
+
+def check_condition(text: str) -> str:
+    """A condition on sizes, which `module()` evaluates: comparisons of sizes and numbers alone. Raises ValueError."""
+    try:
+        tree = ast.parse(_SIZE.sub("0", text), mode="eval")
+    except SyntaxError:
+        raise ValueError(f"the condition {text!r}") from None
+    for node in ast.walk(tree):
+        if not isinstance(node, _NODES) or (isinstance(node, ast.Constant) and type(node.value) not in (int, bool)):
+            raise ValueError(f"the condition {text!r}")
+    return text
