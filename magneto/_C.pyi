@@ -29,6 +29,7 @@ class ExplainReport(TypedDict):
     break_reasons: list[tuple[str, list[tuple[str, int, str]]]]  # reason; frames as file, line, function
     ops_per_graph: list[list[Any]]  # targets of the torch nodes
     out_guards: list[str]
+    planned_peaks: list[int]  # bytes, of each compiled program
     compile_times: dict[str, float]  # stage -> seconds
 
 class CompiledFunction:

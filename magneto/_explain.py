@@ -48,6 +48,7 @@ class ExplainOutput(_text_table.Tables):
     ops_per_graph: list[list[Any]]
     out_guards: list[str]
     compile_times: dict[str, float] = field(default_factory=dict)
+    planned_peaks: list[int] = field(default_factory=list)  # bytes: of each graph, or of its forward and backwards
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self._explanation(), self._guards_per_capture(), self.graphs, self.ops_per_graph))
@@ -99,6 +100,8 @@ class ExplainOutput(_text_table.Tables):
             lines += [f"  Guard {number}:", *_indented(guard, 4)]
         lines.append("Compile Times:")
         lines += [f"  {stage}: {seconds * 1e3:.2f} ms" for stage, seconds in self.compile_times.items()]
+        lines.append("Planned Memory:")
+        lines += [f"  Program {number}: {bytes_:,} bytes" for number, bytes_ in enumerate(self.planned_peaks, 1)]
         return "\n".join(lines) + "\n"
 
     def tables(self, color: bool = False, width: int | None = None) -> str:
@@ -110,7 +113,8 @@ class ExplainOutput(_text_table.Tables):
         counts = [("graphs", str(self.graph_count)), ("graph breaks", str(self.graph_break_count))]
         counts.append(("operators", str(self.op_count)))
         counts.append(("guards", str(len(self.out_guards))))
-        yield _text_table.Table("Captured", ("What", "How much"), [*counts, *times])
+        peaks = [(f"planned memory {n} (bytes)", f"{bytes_:,}") for n, bytes_ in enumerate(self.planned_peaks, 1)]
+        yield _text_table.Table("Captured", ("What", "How much"), [*counts, *times, *peaks])
         breaks = [
             (
                 str(count),

@@ -38,7 +38,18 @@ _HERE = os.path.dirname(__file__) + os.sep
 
 def enabled() -> bool:
     """TORCH_TRACE is set. Without it PyTorch's handler is there, but has nowhere to write."""
-    return any(isinstance(handler, LazyTraceHandler) and handler.root_dir is not None for handler in trace_log.handlers)
+    return not _muted and any(
+        isinstance(handler, LazyTraceHandler) and handler.root_dir is not None for handler in trace_log.handlers
+    )
+
+
+_muted = False
+
+
+def mute() -> None:
+    """This process is a child that tries something: the log is its parent's."""
+    global _muted
+    _muted = True
 
 
 def in_compile(compile_id: Id) -> AbstractContextManager[Any]:
@@ -48,10 +59,12 @@ def in_compile(compile_id: Id) -> AbstractContextManager[Any]:
     return compile_context(context)
 
 
-def _write(compile_id: Id, name: str, metadata: Any = None, payload: str | None = None) -> None:
-    """A record as `trace_structured` writes it, but that the rank is known after the process group has ended, too."""
-    frame, number, attempt = compile_id
-    record = {name: metadata or {}, "frame_id": frame, "frame_compile_id": number, "attempt": attempt}
+def _write(compile_id: Id | None, name: str, metadata: Any = None, payload: str | None = None) -> None:
+    """A record as `trace_structured` writes it, but that the rank is known after the process group has ended, too.
+    Without a compile's id it is of the program."""
+    record: dict[str, Any] = {name: metadata or {}}
+    if compile_id is not None:
+        record |= zip(("frame_id", "frame_compile_id", "attempt"), compile_id, strict=True)
     if (rank := _rank()) is not None:
         record["rank"] = rank
     if payload is not None:
@@ -124,6 +137,13 @@ def artifact(name: str, text: str, compile_id: Id) -> None:
 def data(name: str, text: str, compile_id: Id) -> None:
     """What `python -m magneto report` reads: JSON, an artifact for others."""
     _write(compile_id, "artifact", {"name": f"magneto_{name}", "encoding": "json"}, text)
+
+
+def finding(found: dict[str, Any], texts: dict[str, str]) -> None:
+    """What a tool found (magneto/_debug/findings.py): for the report, and as texts for other readers."""
+    _write(None, "artifact", {"name": "magneto_finding", "encoding": "json"}, json.dumps(found))
+    for name, text in texts.items():
+        _write(None, "artifact", {"name": name, "encoding": "string"}, text)
 
 
 def program(plan: str, text: str, compile_id: Id) -> None:

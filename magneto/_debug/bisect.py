@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from magneto import _C, _log, _text_table, config, exc
-from magneto._debug import children, same, scripts
+from magneto._debug import children, findings, same, scripts
 from magneto._debug.children import Outcome
 from magneto._debug.record.described import described
 
@@ -83,6 +83,11 @@ class Row:
     outcome: Outcome
     verdict: str
 
+    @property
+    def bad(self) -> bool:
+        """It is not what eager does."""
+        return _is_bad(self.outcome)
+
 
 @dataclass
 class Diagnosis:
@@ -97,9 +102,31 @@ class Diagnosis:
     pass_name: str = ""
     kernel: str = ""
     guard: str = ""
+    value: str = ""  # the first that is wrong
     script: str = ""
     seconds: float = 0.0
     runs: int = 0
+    findings: list[findings.Finding] = field(default_factory=list, repr=False)  # for the report and TORCH_TRACE
+
+    def named(self) -> dict[str, str]:
+        """What is said of the fault."""
+        return {
+            "failure": self.failure,
+            "value": self.value,
+            "function": self.function,
+            "graph": self.graph,
+            "pass": self.pass_name,
+            "kernel": self.kernel,
+            "guard": self.guard,
+            "script": self.script,
+        }
+
+    def told(self) -> Diagnosis:
+        """Itself, with the table as its first finding; all are in the log."""
+        self.findings.insert(0, findings.ablation(self))
+        for finding in self.findings:
+            findings.tell(finding)
+        return self
 
     def __str__(self) -> str:
         table = _text_table.plain(
@@ -110,16 +137,7 @@ class Diagnosis:
             lines.append("The compiled program does what eager does.")
         else:
             lines.append(f"At fault: {self.stage}{f' ({self.what})' if self.what else ''}")
-            found = {
-                "failure": self.failure,
-                "function": self.function,
-                "graph": self.graph,
-                "pass": self.pass_name,
-                "kernel": self.kernel,
-                "guard": self.guard,
-                "script": self.script,
-            }
-            lines += [f"  {name + ':':10}{text}" for name, text in found.items() if text]
+            lines += [f"  {name + ':':10}{text}" for name, text in self.named().items() if text]
         lines.append(f"{self.runs} runs, {self.seconds:.1f} s")
         return "\n".join(lines)
 
@@ -156,11 +174,11 @@ class Bisection:
         if not _is_bad(default):
             bad = next((row for row in self.found.rows if _is_bad(row.outcome)), None)
             if bad is not None:
-                self.found.stage, self.found.failure = bad.name, _failure(bad.outcome)
+                self.found.stage = bad.name
+                self._note(bad.outcome)
             return
-        self.found.failure = _failure(default)
         (variant, self.found.stage, self.found.what), outcome = next(pair for pair in outcomes if _is_bad(pair[1]))
-        self.found.failure = _failure(outcome)
+        self._note(outcome)
         if self.found.stage in ("passes", "lowering", "code generation"):
             self._find_graph(variant, outcome)
             return
@@ -171,6 +189,14 @@ class Bisection:
             )
             self.found.guard = self._guards()
         self._find_function(variant)
+
+    def _note(self, outcome: Outcome) -> None:
+        """How it failed, and its first wrong value."""
+        self.found.failure = _failure(outcome)
+        if not outcome.failed and (first := outcome.result.get("first")):
+            finding = findings.wrong(f"stage {self.found.stage}", [first])
+            self.found.findings.append({**finding, "others": len(outcome.result["differences"]) - 1})
+            self.found.value = findings.value_text(finding)
 
     def _try(self, variant: Variant, name: str) -> Outcome:
         outcome = self._ask(variant)
@@ -279,6 +305,12 @@ def numbers() -> dict[str, list[str]]:
     return {**_C.numbered(), "function": functions}
 
 
+def differing(found: Sequence[same.Difference]) -> dict[str, Any]:
+    """What a child says when its results have been compared with eager's."""
+    first = found[0].data() if found else None
+    return {"differences": [str(one) for one in found], "first": first, "numbers": numbers()}
+
+
 class FunctionRuns:
     """Runs a function on arguments; results and gradients are compared with eager's, or `check` judges them."""
 
@@ -337,7 +369,7 @@ class FunctionRuns:
         found = same.compare(want, got, exact, config.repro_ignore_non_fp, config.repro_tolerance)
         if not found and objects != wanted_objects:
             found.append(same.Difference("the objects that it leaves", same.STRUCTURE, "they differ"))
-        return {"differences": [str(one) for one in found], "numbers": numbers()}
+        return differing(found)
 
     def guards(self) -> str:
         """What a capture of the call asks for, and one of the calls before it does not."""
@@ -383,10 +415,10 @@ def bisect(
         # A function says nothing of its backend: the last stage is the one in front of it.
         found = Bisection(runs, runs.guards if before else None, STAGES[:-1]).diagnose()
         if found.stage in ("passes", "lowering", "code generation"):
-            found.script = script_of(lambda: runs(DEFAULT.with_settings(**minifying(found))))
+            minified(found, runs)
         elif found.stage in ("capture", "guards", "autograd") and check is None:
-            found.script = program_script(fn, args, kwargs or {}, before)
-        return found
+            reduced(found, lambda: program_script(fn, args, kwargs or {}, before))
+        return found.told()
     finally:
         runs.close()
 
@@ -395,6 +427,20 @@ def minifying(found: Diagnosis) -> dict[str, Any]:
     """Settings under which a run minifies what fails."""
     wrong = any(row.outcome.kind == children.OK and row.name == GENERATED.name for row in found.rows)
     return {"repro_after": "aot", "repro_level": 4 if wrong else 2}
+
+
+def minified(found: Diagnosis, run: Run) -> None:
+    """A run under the minifier: its script, and what it says of the graph."""
+    reduced(found, lambda: script_of(lambda: run(DEFAULT.with_settings(**minifying(found)))))
+
+
+def reduced(found: Diagnosis, minify: Callable[[], str]) -> None:
+    """Has a minifier write a script, and keeps what it tells."""
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name, "findings")
+        with findings.kept_in(file):
+            found.script = minify()
+        found.findings += findings.read(file)
 
 
 def script_of(run: Callable[[], Outcome]) -> str:

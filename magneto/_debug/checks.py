@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from magneto import _C, _log, config, exc
-from magneto._debug import same
+from magneto._debug import findings, same
 
 # How much further than what eager's own rounding explains results may be off here: nobody looks for a fault, and some
 # results are a few values of noise alone.
@@ -36,7 +36,12 @@ def compare_runs(
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         exact = _in_float64(graph, given, names, written, draws)
         differences = same.compare(reference, found, exact, tolerance=config.repro_tolerance, slack=SLACK)
+    _found.clear()
+    _found.update((str(difference), difference) for difference in differences)
     return [str(difference) for difference in differences]
+
+
+_found: dict[str, same.Difference] = {}  # of the last run that was compared, by their texts
 
 
 def _in_float64(
@@ -111,6 +116,8 @@ def differs(place: str, found: list[str]) -> None:
     if (place, where) in _said:
         return
     _said.add((place, where))
+    if (first := _found.get(found[0])) is not None:
+        findings.tell({**findings.wrong(place, [first]), "others": len(found) - 1})
     _warn(
         text + " The program goes on with eager's values. magneto.stats()['checked_runs'] counts such runs; this is "
         "said once. python -m magneto doctor script.py finds what is at fault."

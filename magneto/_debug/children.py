@@ -26,6 +26,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from magneto import _trace
+
 OK, RAISED, SIGNAL, TIME, MEMORY, EXIT = "ok", "raised", "signal", "time limit", "memory limit", "exit"
 
 
@@ -178,6 +180,7 @@ def _in_child(attempt: Callable[[], Any], writer: int, memory_mb: int, quiet: bo
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         faulthandler.disable()  # a crash is an answer, no news
+        _trace.mute()
         if quiet:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from magneto import config, exc
-from magneto._debug import children, minify, names, same
+from magneto._debug import children, findings, minify, names, same
 
 
 def _parse(command: str, accuracy: bool, save_dir: str | None, autocast: bool, backend: Any) -> argparse.Namespace:
@@ -92,6 +92,7 @@ def _run(mod: torch.nn.Module, inputs: Sequence[Any], options: argparse.Namespac
             tolerance=config.repro_tolerance,
         )
     if found:
+        findings.tell(findings.wrong("the graph", found))
         raise exc.AccuracyError("Bad accuracy detected. " + "; ".join(map(str, found)))
     print("The results are eager's; the failure does not show.")
 

@@ -6,6 +6,7 @@ What the program leaves in its names (tensors, the parameters of modules, number
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import runpy
@@ -60,7 +61,7 @@ class ScriptRuns:
             return {"differences": []}
         want = torch.load(self._reference, weights_only=True)
         found = same.compare(want, got, None, config.repro_ignore_non_fp, config.repro_tolerance)
-        return {"differences": [str(one) for one in found], "numbers": bisect.numbers()}
+        return bisect.differing(found)
 
 
 def values_of(names: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -84,6 +85,21 @@ def values_of(names: Mapping[str, Any]) -> dict[str, torch.Tensor]:
 
 def main(arguments: Sequence[str]) -> int:
     """The process's exit status: 0 if the compiled program does what eager does."""
+    parser = argparse.ArgumentParser(
+        prog="python -m magneto doctor",
+        usage="python -m magneto doctor [--report FILE] script.py [arguments...]",
+        description="Runs a program in all ways, and finds what is at fault where it fails when it is compiled.",
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="an HTML page with what was found")
+    parser.add_argument("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if not options.script:
+        parser.print_usage(sys.stderr)
+        return 2
+    return _diagnose(options.script, options.report)
+
+
+def _diagnose(arguments: Sequence[str], page: Path | None) -> int:
     if not Path(arguments[0]).exists():
         print(f"python -m magneto: can't open file {arguments[0]!r}: there is no such file", file=sys.stderr)
         return 2
@@ -91,10 +107,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         found = bisect.Bisection(runs).diagnose()
         if found.stage in ("passes", "lowering", "code generation"):
-            found.script = bisect.script_of(lambda: runs(bisect.DEFAULT.with_settings(**bisect.minifying(found))))
+            bisect.minified(found, runs)
     finally:
         runs.close()
-    print(found)
+    print(found.told())
+    if page is not None:
+        _write_page(found, arguments, page)
     if not found.stage:
         return 0
     try:
@@ -105,3 +123,15 @@ def main(arguments: Sequence[str]) -> int:
     if report:
         print(f"report: {report}")
     return 1
+
+
+def _write_page(found: bisect.Diagnosis, arguments: Sequence[str], page: Path) -> None:
+    from magneto._report import command
+
+    crashes = any(row.outcome.kind == children.SIGNAL for row in found.rows)  # making machine code may crash, too
+    try:
+        command.write_findings(found.findings, arguments, page, assembly=not crashes)
+    except OSError as error:
+        print(f"no page can be written: {error}", file=sys.stderr)
+        return
+    print(f"page: {page.resolve()}")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from magneto import _log, config, exc
-from magneto._debug import children, fx_graphs, same, scripts
+from magneto._debug import children, findings, fx_graphs, same, scripts
 from magneto._debug.children import Outcome
 
 Compile = Callable[[torch.fx.GraphModule, list[Any]], Callable[..., Any]]
@@ -86,7 +86,7 @@ class Case:
             torch.autocast("cpu", enabled=self.autocast),
         ):
             if self.accuracy:
-                return [str(difference) for difference in self.differences(module, inputs)]
+                return described(self.differences(module, inputs))
             try:
                 compiled = compile_graph(module, same.clone_inputs(inputs), self.backend, self.dynamic)
                 same.results(compiled, inputs, only_forward)
@@ -113,6 +113,11 @@ class Case:
         """About as much work as an attempt that does not hang."""
         with config.patch(repro_after="", disk_cache=False):
             same.results(compile_graph(module, inputs, "eager", self.dynamic), inputs)
+
+
+def described(found: Sequence[same.Difference]) -> list[list[Any]]:
+    """What a child says of differences: their texts, with the first one's data."""
+    return [[str(difference), difference.data() if not at else None] for at, difference in enumerate(found)]
 
 
 def _raises_alike(module: Any, inputs: Sequence[Any], only_forward: bool, error: Exception) -> bool:
@@ -224,7 +229,7 @@ def script(
 def case_text(case: Case) -> str:
     """What it failed with."""
     if case.accuracy and case.first.result:
-        return str(case.first.result[0])
+        return str(case.first.result[0][0])
     return str(case.first)
 
 
@@ -257,7 +262,19 @@ def minify(case: Case, module: torch.fx.GraphModule, inputs: Sequence[Any], fold
         f"minified {before} operators to {calls_in(smaller)} in {seconds:.1f} s, {case.asked} attempts: "
         f"{case_text(case)}"
     )
+    texts = [graph.graph.python_code("self").src for graph in (module, smaller)]
+    tell(case, smaller, left, "graph", texts, (before, calls_in(smaller)), seconds)
     return publish(case, smaller, left, folder, "dynamo")
+
+
+def tell(
+    case: Case, graph: Any, inputs: Sequence[Any], level: str, texts: list[str], counts: tuple[int, int], seconds: float
+) -> None:
+    """Puts what was found into the log: the graph before and after, and the smallest one's first wrong value."""
+    before, after = texts
+    findings.tell(findings.minified(level, before, after, counts, case_text(case), seconds))
+    if case.accuracy and (found := case.run(graph, inputs, case.limit).result):
+        findings.tell(findings.wrong(f"the minified {level}", [one[1] or {} for one in found]))
 
 
 published = 0  # how many scripts were written

@@ -59,7 +59,7 @@ class OperatorCase(Case):
             use_fp64=config.same_two_models_use_fp64,
             tolerance=config.repro_tolerance,
         )
-        return [str(difference) for difference in found]
+        return minify.described(found)
 
     def _quick(self, module: Any, inputs: Sequence[Any]) -> None:
         if isinstance(module, torch.fx.GraphModule):
@@ -183,6 +183,7 @@ def minify_operators(case: OperatorCase, graph: Any, inputs: Sequence[Any], fold
     smaller, left = reduce(case, graph, inputs)
     module = _calls(smaller)
     as_calls = case.fails(module, left)
+    given = left
     if as_calls:
         module, left = fx_graphs.shrink(module, left, case.fails)
     seconds = time.perf_counter() - start
@@ -190,6 +191,8 @@ def minify_operators(case: OperatorCase, graph: Any, inputs: Sequence[Any], fold
         f"minified {before} operators of {place} to {minify.calls_in(module)} in {seconds:.1f} s, {case.asked} "
         f"attempts: {minify.case_text(case)}"
     )
+    texts = [_C.graph_text(graph), _C.graph_text(smaller)]
+    minify.tell(case, smaller, given, "operators", texts, (before, minify.calls_in(module)), seconds)
     if as_calls:
         return minify.publish(case, module, left, folder, "aot")
     return _publish_text(case, smaller, left, folder)

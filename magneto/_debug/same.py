@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+
+from magneto._debug import errors
 
 # Compiled results may be so many times as far from float64's as eager's, and so many units of the dtype's last place of
 # the largest value more: where eager happens to be exact, another order of additions is not.
@@ -28,9 +30,15 @@ class Difference:
     where: str  # "result 0", "gradient of input 1"
     kind: str
     text: str
+    allowed: float = 0.0  # errors up to here are none
+    errors: dict[str, Any] | None = field(default=None, compare=False, repr=False)  # errors.distribution
 
     def __str__(self) -> str:
         return f"{self.where}: {self.kind}: {self.text}"
+
+    def data(self) -> dict[str, Any]:
+        """Of JSON's types."""
+        return {"where": self.where, "difference": self.kind, "text": self.text, "errors": self.errors}
 
 
 def clone_inputs(inputs: Sequence[Any]) -> list[Any]:
@@ -188,6 +196,9 @@ def compare(
     for name, want in reference.items():
         truth = (exact or {}).get(name)
         difference = _compare_one(name, want, compiled[name], truth, ignore_integers, tolerance, slack)
+        if difference is not None and difference.kind != STRUCTURE:
+            sizes = errors.distribution(want, compiled[name], truth, difference.allowed)
+            difference = replace(difference, errors=sizes)
         if difference is not None:
             found.append(difference)
     return found
@@ -274,7 +285,7 @@ def _compare_floats(
     share = float((error > allowed).double().mean())
     text = f"off by up to {worst:.3g} (eager by {float(noise.max()):.3g}, allowed {allowed:.3g}), {share:.1%} of values"
     kind = NUMERICS if worst <= 100 * allowed and worst < 0.01 * max(scale, 1e-300) else WRONG
-    return Difference(name, kind, text)
+    return Difference(name, kind, text, allowed)
 
 
 def differences(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+from magneto import config
 from magneto._report import log, model, page, slowest
 from magneto._report.log import BadInput
 
@@ -62,11 +65,44 @@ def _write(
 ) -> tuple[int, list[str], list[str]]:
     """The file's size, what was wrong with the logs, the slowest lines. Machine code is made when the program ended."""
     runs = model.build(log.read_folder(folder), None if live else _assembly)
-    text = page.html({"title": title, "command": command, "live": live, "runs": runs}).encode()
-    beside = output.with_name(f".{output.name}.part")  # a browser that reads it now sees the old file or the new one
+    size = _publish(output, {"title": title, "command": command, "live": live, "runs": runs})
+    return size, [problem for run in runs for problem in run["problems"]], slowest.lines(runs)
+
+
+def _publish(output: Path, data: dict[str, Any]) -> int:
+    """Writes the page; a browser that reads it now sees the old file or the new one. Its size."""
+    text = page.html(data).encode()
+    beside = output.with_name(f".{output.name}.part")
     beside.write_bytes(text)
     os.replace(beside, output)
-    return len(text), [problem for run in runs for problem in run["problems"]], slowest.lines(runs)
+    return len(text)
+
+
+def write_findings(findings: list[dict[str, Any]], script: Sequence[str], output: Path, assembly: bool) -> None:
+    """The page of what `doctor` found of a script, with what the compiler does in one run more, as far as it comes."""
+    command = shlex.join(script)
+    with tempfile.TemporaryDirectory(prefix="magneto-report-") as name:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(
+                [sys.executable, "-m", "magneto", "run", *script],
+                env=_environment(name),
+                timeout=10 * config.repro_seconds,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        try:
+            logs = log.read_folder(Path(name))
+        except BadInput:  # it compiles nothing, or crashes too early
+            logs = [log.Log(Path(command))]
+        runs = model.build(logs, _assembly if assembly else None)
+    runs[0]["findings"] += findings
+    _publish(output, {"title": command, "command": command, "live": False, "runs": runs})
+
+
+def _environment(folder: str) -> dict[str, str]:
+    """Programs that the cache on disk has would not be lowered, and what was not done can't be shown."""
+    return {**os.environ, "TORCH_TRACE": folder, "MAGNETO_DISK_CACHE": "0"}
 
 
 def _assembly(kernel: str, variant: int) -> str:
@@ -86,9 +122,7 @@ def _live(script: list[str], output: Path) -> int:
     command = shlex.join(script)
     with tempfile.TemporaryDirectory(prefix="magneto-report-") as name:
         folder = Path(name)
-        # Programs that the cache on disk has would not be lowered, and what was not done can't be shown.
-        environment = {**os.environ, "TORCH_TRACE": name, "MAGNETO_DISK_CACHE": "0"}
-        program = subprocess.Popen([sys.executable, "-m", "magneto", "run", *script], env=environment)
+        program = subprocess.Popen([sys.executable, "-m", "magneto", "run", *script], env=_environment(name))
         status = _follow(program, folder, output, command)
         try:
             size, _, slow = _write(folder, output, title=command, command=command)

@@ -42,9 +42,12 @@ class _Run:
             "log": log.path.name,
             "problems": log.problems,
             "codes": [],
+            "findings": [],  # of the debugging tools: magneto/_debug/findings.py
         }
         for record in log.records:
-            if record.compile_id is not None:
+            if record.name == "artifact" and record.metadata["name"] == "magneto_finding":
+                self._add_finding(record)
+            elif record.compile_id is not None:
                 self._add(record, self._compile(record.compile_id))
         compiles = list(self.compiles.values())
         for compile_ in compiles:
@@ -106,6 +109,10 @@ class _Run:
                 self.sources.texts.update(self._json(record, to) or {})
             case other:
                 to[other] = self._json(record, to)
+
+    def _add_finding(self, record: Record) -> None:
+        if found := self._json(record, {"id": "a finding"}):
+            self.data["findings"].append(found)
 
     def _json(self, record: Record, compile_: Data) -> Any:
         try:

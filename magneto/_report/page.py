@@ -8,7 +8,17 @@ from typing import Any
 
 _PAGE = Path(__file__).with_name("page")
 # In the order in which they build on each other.
-_SCRIPTS = ("dom.js", "list.js", "links.js", "code.js", "charts.js", "tables.js", "overview.js", "main.js")
+_SCRIPTS = (
+    "dom.js",
+    "list.js",
+    "links.js",
+    "code.js",
+    "charts.js",
+    "tables.js",
+    "findings.js",
+    "overview.js",
+    "main.js",
+)
 
 
 def html(data: dict[str, Any]) -> str:

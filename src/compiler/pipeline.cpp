@@ -259,6 +259,7 @@ Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::
     // Its memory is planned, and machine code made.
     runtime::CompiledProgram program(std::move(loops), device_of(way));
     program.offer(sink);
+    result.planned_peak = program.planned_peak();
     if (sink.watches()) result.watch = program.watch();
     result.computation =
         runtime::make_compiled_computation(std::move(program), std::move(captured), origin_of(graph, way));

@@ -73,6 +73,8 @@ struct Compiled {
   bool cached = false;
   /// Kernels and products that measuring made otherwise.
   int64_t tuned = 0;
+  /// CompiledProgram::planned_peak; -1: nothing is planned.
+  int64_t planned_peak = -1;
   /// If the sink watches.
   std::shared_ptr<runtime::ProgramWatch> watch;
 };

@@ -140,11 +140,15 @@ PyObject* explain(PyObject*, PyObject* args) {
         begin = end + 1;
       }
     }
-    return Py_BuildValue("{s:N,s:n,s:n,s:L,s:N,s:N,s:N,s:{s:d,s:d}}", "graphs", list_of_refs(report.graphs).release(),
-                         "graph_count", report.graphs.size(), "graph_break_count", report.breaks.size(), "op_count",
-                         count, "break_reasons", breaks.release(), "ops_per_graph", ops.release(), "out_guards",
-                         guards.release(), "compile_times", "capture", report.capture_seconds, "backend",
-                         report.backend_seconds);
+    Ref peaks = checked(PyList_New(0));
+    for (const int64_t bytes : report.planned_peaks) {
+      if (PyList_Append(peaks.get(), checked(PyLong_FromLongLong(bytes)).get()) < 0) throw PythonError{};
+    }
+    return Py_BuildValue(
+        "{s:N,s:n,s:n,s:L,s:N,s:N,s:N,s:N,s:{s:d,s:d}}", "graphs", list_of_refs(report.graphs).release(), "graph_count",
+        report.graphs.size(), "graph_break_count", report.breaks.size(), "op_count", count, "break_reasons",
+        breaks.release(), "ops_per_graph", ops.release(), "out_guards", guards.release(), "planned_peaks",
+        peaks.release(), "compile_times", "capture", report.capture_seconds, "backend", report.backend_seconds);
   });
 }
 

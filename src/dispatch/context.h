@@ -98,6 +98,7 @@ struct Report {
   /// For each graph what its stages are, by name; only if asked for.
   bool wants_stages = false;
   std::vector<std::vector<std::pair<std::string, std::string>>> stages;
+  std::vector<int64_t> planned_peaks;  // of compiled programs: a graph's, or its forward's and backwards'
   double capture_seconds = 0, backend_seconds = 0;
 };
 

@@ -108,8 +108,12 @@ void subscribe_to_all() {
   observe::Events::subscribe_always(*new Warnings);
 }
 
-ReportObserver::ReportObserver(Report* report) : report_(report && report->wants_stages ? report : nullptr) {
-  if (report_) report_->stages.emplace_back();
+ReportObserver::ReportObserver(Report* report) : report_(report) {
+  if (report_ && report_->wants_stages) report_->stages.emplace_back();
+}
+
+void ReportObserver::program_made(const observe::ProgramMade& event) {
+  if (report_ && event.program.planned_peak >= 0) report_->planned_peaks.push_back(event.program.planned_peak);
 }
 
 void ReportObserver::take(Stage stage, const std::string& text) {

@@ -17,8 +17,9 @@ class ReportObserver final : public observe::Observer {
  public:
   /// Null: nobody asks.
   explicit ReportObserver(Report* report);
-  bool wanted(graph::Stage) const override { return report_ != nullptr; }
+  bool wanted(graph::Stage) const override { return report_ && report_->wants_stages; }
   void take(graph::Stage stage, const std::string& text) override;
+  void program_made(const observe::ProgramMade& event) override;
 
  private:
   Report* report_;

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from magneto import _log, config, exc
-from magneto._debug import children, record, same, scripts
+from magneto._debug import children, findings, record, same, scripts
 from magneto._debug.record import container, reduce, replay, script, state
 from magneto._debug.record.described import described
 
@@ -389,6 +389,7 @@ def minify(read: container.Record, out: Path, before: Sequence[container.Record]
     if not case.begin(read):
         return Minified(attempts=case.asked)
     lines = sum(bool(line.strip()) for text in read.data["sources"].values() for line in text.splitlines())
+    whole = script.functions_text(read)
     for _ in range(20):
         inner = None if before else descend(case, read)
         if inner is not None:
@@ -409,6 +410,8 @@ def minify(read: container.Record, out: Path, before: Sequence[container.Record]
     path = script.write(case, read, out)
     found.script = str(path or "")
     found.attempts, found.seconds = case.asked, time.perf_counter() - start
+    counts = (lines, found.lines)
+    findings.tell(findings.minified("program", whole, found.function, counts, found.failure, found.seconds))
     return found
 
 

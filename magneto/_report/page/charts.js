@@ -121,6 +121,7 @@ class MemoryView {
     const sum = this.planned.reduce((total, register) => total + register.size, 0);
     fill(this.text, h("b", {}, bytes(program.arena)), ` of planned memory hold ${plural(this.planned.length, "tensor")} of ${bytes(sum)} in all`,
       sum > program.arena && program.arena ? `: each byte is used ${(sum / program.arena).toFixed(1)} times` : "",
+      program.peak > program.arena ? `; with results ${bytes(program.peak)} at the peak` : "",
       program.prepared ? `; ${bytes(program.prepared)} of prepared weights are kept between calls` : "", ".");
     const made = this.makers();
     const { element, redraw } = table({

@@ -9,7 +9,7 @@ function totals(run) {
     graphs: run.compiles.filter((compile) => (compile.torch || []).length).length,
     breaks: run.compiles.filter((compile) => compile.break).length, failures: states.failed, limits: states.limited,
     operators: sum((compile) => (compile.torch || []).length), kernels: sum(kernelsOf),
-    guards: sum((compile) => compile.guard_count), seconds: sum((compile) => compile.seconds), arena: sum((compile) => compile.program && compile.program.arena),
+    guards: sum((compile) => compile.guard_count), seconds: sum((compile) => compile.seconds), peak: run.compiles.reduce((most, compile) => Math.max(most, ...(compile.programs || []).map((program) => program.peak || 0)), 0),
   };
 }
 
@@ -39,7 +39,8 @@ function overview(app) {
       card(number(sum.compiles), sum.compiles === 1 ? "compile" : "compiles"), card(number(sum.graphs), sum.graphs === 1 ? "graph" : "graphs"),
       card(number(sum.breaks), sum.breaks === 1 ? "graph break" : "graph breaks", sum.breaks ? "broken" : ""), card(number(sum.recompiles), sum.recompiles === 1 ? "recompile" : "recompiles", sum.recompiles ? "recompiled" : ""),
       card(number(sum.failures), sum.failures === 1 ? "failure" : "failures", sum.failures ? "failed" : ""), sum.limits ? card(number(sum.limits), sum.limits === 1 ? "limit reached" : "limits reached", "limited") : null,
-      card(number(sum.operators), "torch calls"), card(number(sum.kernels), "kernels"), card(number(sum.guards), "guards"), card(seconds(sum.seconds) || "–", "compiling")),
+      card(number(sum.operators), "torch calls"), card(number(sum.kernels), "kernels"), card(number(sum.guards), "guards"), card(seconds(sum.seconds) || "–", "compiling"), sum.peak ? card(bytes(sum.peak), "planned peak of memory") : null),
+    findingSections(app),
     failed.length ? section("Failures", h("ul", { class: "findings" }, failed.map((compile) => h("li", {}, stateMark("failed"), h("div", {}, h("div", {}, link(compile), ` ${place(compile.file, compile.line)} in ${compile.name}`), h("div", { class: "dim" }, `${compile.failure.type}: ${compile.failure.text}`)))))) : null,
     limited.length ? section("Limits that are reached", h("ul", { class: "findings" }, limited.map((compile) => h("li", {}, stateMark("limited"), h("div", {}, h("div", {}, link(compile), ` ${place(compile.file, compile.line)} in ${compile.name}: config.${compile.failure.type}`), h("div", { class: "dim" }, `${compile.failure.text} Its captures go on serving; new cases run under CPython.`)))))) : null,
     breaks.size ? section("Graph breaks", h("ul", { class: "findings" }, [...breaks].sort((a, b) => b[1].length - a[1].length).map(([text, compiles]) => h("li", {}, stateMark("broken"),

@@ -7,6 +7,7 @@
 //
 // "operators" are positions in "aten"; "values" gives the operator of each value of the kernel's code.
 #include <map>
+#include <set>
 
 #include "graph/text.h"
 #include "runtime/program/compiled_steps.h"
@@ -59,9 +60,42 @@ void add_kernels(Json& json, const CompiledProgram::Impl& impl) {
   json.close(']');
 }
 
+int64_t bytes_of(const Register& info) {
+  if (info.dtype == c10::ScalarType::Undefined) return 0;
+  int64_t elements = 1;
+  for (size_t dim = 0; dim < info.sizes.size(); ++dim) {
+    if (info.sizes[dim] == 0) return 0;
+    elements += (info.sizes[dim] - 1) * info.strides[dim];
+  }
+  return elements * static_cast<int64_t>(c10::elementSize(info.dtype));
+}
+
+int64_t planned_peak(const CompiledProgram::Impl& impl) {
+  const std::set<int32_t> results(impl.outputs.registers.begin(), impl.outputs.registers.end());
+  const auto steps = static_cast<int32_t>(impl.steps.size());
+  std::vector<int64_t> change(impl.steps.size() + 1);  // of what is made for each call, in front of a step
+  for (size_t r = 0; r < impl.registers.size(); ++r) {
+    const Register& info = impl.registers[r];
+    const bool made = info.source == Source::Fresh || info.source == Source::Returned;
+    if (!made || info.prepared || info.first_step >= steps) continue;
+    const int64_t bytes = bytes_of(info);
+    change[info.first_step] += bytes;
+    if (info.last_step >= info.first_step && info.last_step < steps && !results.contains(static_cast<int32_t>(r))) {
+      change[info.last_step + 1] -= bytes;
+    }
+  }
+  int64_t now = 0, most = 0;
+  for (const int64_t by : change) most = std::max(most, now += by);
+  return impl.arena_bytes + most;
+}
+
 void add_registers(Json& json, const CompiledProgram::Impl& impl) {
   constexpr const char* sources[] = {"input", "constant", "copy", "arena", "fresh", "returned", "view"};
-  json.field("arena", impl.arena_bytes).field("prepared", impl.prepacked.bytes).key("registers").open('[');
+  json.field("arena", impl.arena_bytes)
+      .field("peak", planned_peak(impl))
+      .field("prepared", impl.prepacked.bytes)
+      .key("registers")
+      .open('[');
   for (const Register& info : impl.registers) {
     graph::TensorMeta meta;
     meta.dtype = info.dtype;
@@ -92,6 +126,8 @@ void add_step(Json& json, const CompiledProgram::Impl& impl, const CompiledStep&
 }
 
 }  // namespace
+
+int64_t CompiledProgram::planned_peak() const { return runtime::planned_peak(*impl_); }
 
 std::string data_text(const CompiledProgram::Impl& impl) {
   Json json;

@@ -47,6 +47,9 @@ class CompiledProgram {
   size_t output_count() const;
   size_t kernel_count() const;
   size_t extern_count() const;
+  /// The most memory that a run has at once besides its inputs: the arena, and what is made for each call. Where sizes
+  /// differ from run to run: of the one that was captured.
+  int64_t planned_peak() const;
   /// Buffers and steps.
   std::string print() const;
   /// The stages from kernels to the plan.
