@@ -283,8 +283,9 @@ int32_t Interpreter::op_assign_selected(const Instr& in) {
   // The two locals that the next instruction, or the next two, load.
   const Instr& load = f.info->instrs[in.next];
   const bool both = load.op == Op::LOAD_FAST_LOAD_FAST;
+  if (!both && load.op != Op::LOAD_FAST) return -1;  // a RETURN_VALUE may be the last
   const Instr& other = both ? load : f.info->instrs[load.next];
-  if (!both && (load.op != Op::LOAD_FAST || other.op != Op::LOAD_FAST)) return -1;
+  if (!both && other.op != Op::LOAD_FAST) return -1;
   const int32_t target = load.arg, mask = both ? load.second : other.arg;
   const Instr& store = f.info->instrs[other.next];
   if (store.op != Op::STORE_SUBSCR) return -1;
