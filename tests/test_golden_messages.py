@@ -62,6 +62,7 @@ def _without_what_differs(text: str) -> str:
     text = re.sub(r"\S+magneto_error_\d+_\d+\.txt", "magneto_error.txt", text)
     text = re.sub(r'(?m)^ +File "[^"]*/(torch|magneto)/.*\n.*\n( *\^+\n)?', "", text)  # PyTorch's own lines move
     text = re.sub(r"(?m)^ *\^+\n", "", text)  # which part of a line is marked is the Python version's matter
+    text = text.replace("call of _io.open", "call of io.open")  # its name from CPython 3.12 on
     return re.sub(r"\b\d+/(\d+): ", r"N/\1: ", text)
 
 

@@ -174,6 +174,8 @@ class Files:
                     "line": code.co_firstlineno,
                     "number": number,
                 }
+        if code.co_filename == "<string>":  # of `python -c`, where linecache has it, as of any exec
+            raise NoSource(f"the source of {code.co_qualname} is not to be had ({code.co_filename})")
         raise NoSource(
             f"{code.co_qualname} is not what {code.co_filename} says: the file was changed since it was loaded"
         )
