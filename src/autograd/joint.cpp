@@ -53,6 +53,7 @@ void check(Node& node, const std::set<const Node*>& ends, const std::set<const c
 struct Way {
   std::set<EdgeKey> ends;
   std::unordered_set<const Node*> nodes;
+  std::unordered_set<const Node*> takes_none;
 };
 
 /// Looks at each node on the way.
@@ -67,6 +68,7 @@ Way way_from(const Edge& root, const std::set<EdgeKey>& ends, const std::set<con
     if (ends.contains(key_of(edge))) way.ends.insert(key_of(edge));
     if (end_nodes.contains(edge.function.get()) || !way.nodes.insert(edge.function.get()).second) continue;
     check(*edge.function, end_nodes, kept, why_not);
+    if (takes_none(*edge.function)) way.takes_none.insert(edge.function.get());
     for (const Edge& next : edge.function->next_edges()) open.push_back(next);
   }
   return way;
@@ -106,6 +108,19 @@ Sets related(const std::vector<Way>& ways) {
   }
   std::ranges::sort(sets);
   return sets;
+}
+
+/// Backwards that two of the roots lead to, and that are given None where there is no gradient: they are one call, or
+/// two.
+std::vector<const Node*> share_none(const std::vector<Way>& ways, const std::vector<size_t>& roots) {
+  std::unordered_set<const Node*> met;
+  std::vector<const Node*> shared;
+  for (const size_t root : roots) {
+    for (const Node* node : ways[root].takes_none) {
+      if (!met.insert(node).second) shared.push_back(node);
+    }
+  }
+  return shared;
 }
 
 }  // namespace
@@ -195,6 +210,7 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       const at::Tensor& root = trace.results_.fake_of_root(i);
       if (!root.requires_grad()) continue;
       ways.push_back(way_from(torch::autograd::impl::gradient_edge(root), ends, end_nodes, kept, why_not));
+      trace.results_.with_none |= !ways.back().takes_none.empty();
       trace.roots_.push_back(i);
       std::vector<bool>& reaches = trace.reaches_.emplace_back();
       for (const Edge& leaf : leaf_edges) reaches.push_back(ways.back().ends.contains(key_of(leaf)));
@@ -203,11 +219,19 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
     const size_t data_sizes = graph.symbols_of(graph::ValueKind::Result).size();
     for (std::vector<size_t>& set : related(ways)) {
       const fake::Session::Mark before = session.mark();
+      const std::vector<const Node*> shared = share_none(ways, set);
       Group group = trace.trace_group(std::move(set), leaf_edges);
       const Sets parts = trace.sharing(group);
-      if (parts.size() == 1) {
+      // Eager can't call one that has saved tensors a second time.
+      if (parts.size() == 1 ||
+          (!shared.empty() && std::ranges::all_of(shared, [](const Node* node) { return saves_tensors(*node); }))) {
         trace.groups_.push_back(std::move(group));
         continue;
+      }
+      if (std::ranges::any_of(shared, [](const Node* node) { return !saves_tensors(*node); })) {
+        throw Refused{
+            "several results of a custom autograd.Function that takes None for gradients "
+            "(set_materialize_grads)"};
       }
       session.rollback(before);
       for (const auto& part : parts) trace.groups_.push_back(trace.trace_group(part, leaf_edges));

@@ -38,6 +38,14 @@ bool belongs_to_operator(PyObject* context) {
   return pybind11::str(module).cast<std::string>() == "torch._library.autograd";
 }
 
+bool takes_none(const Node& node) {
+  return is_python(node) && !reinterpret_cast<THPFunction*>(context_of(node))->materialize_grads;
+}
+
+bool saves_tensors(const Node& node) {
+  return is_python(node) && !reinterpret_cast<THPFunction*>(context_of(node))->saved_variables.empty();
+}
+
 bool is_history(const Node& node) { return dynamic_cast<const torch::autograd::Error*>(&node) != nullptr; }
 
 bool passes_history(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends) {

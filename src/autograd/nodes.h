@@ -31,6 +31,12 @@ PyObject* function_of(PyObject* context);
 /// stand-ins by contract, and reads its arguments alone. Needs the GIL.
 bool belongs_to_operator(PyObject* context);
 
+/// A node in Python whose backward is given None, not zeros, where there is no gradient (set_materialize_grads(False)).
+bool takes_none(const torch::autograd::Node& node);
+
+/// A node in Python that has saved tensors for its backward.
+bool saves_tensors(const torch::autograd::Node& node);
+
 /// The node stands for what an input of a capture was computed by, before it.
 bool is_history(const torch::autograd::Node& node);
 

@@ -46,6 +46,8 @@ struct Results {
   std::vector<Output> outputs;
   /// Gradients are taken inside (torch.autograd.grad): hooks on inputs see them, if there are any.
   bool with_hooks = false;
+  /// A backward of the program's is given None where a result has no gradient, which zeros would not be.
+  bool with_none = false;
 
   /// What may have a gradient: `computed`, then `written`.
   size_t roots() const { return computed.size() + written.size(); }

@@ -165,6 +165,19 @@ runtime::Specialise specialise(CompileWay way, const Request& request) {
   };
 }
 
+/// Generates code for some of a backward's gradients.
+runtime::Specialise pruned(CompileWay way, const Request& request) {
+  const auto of_data = [](const autograd::Backward& backward) {
+    return !backward.graph.symbols_of(graph::ValueKind::Result).empty();
+  };
+  if (request.backend.runs_captured() || std::ranges::any_of(request.joint->backwards, of_data)) return {};
+  return [way = std::move(way), disk_cache = request.disk_cache](const graph::Graph& graph) {
+    const cache::Pause without(!disk_cache);
+    Events events;
+    return std::move(compile_graph(graph, way, events).computation);
+  };
+}
+
 /// By what is known of the graph's sizes.
 Compiled compile_sizes(const Request& request, const graph::Graph& graph, const CompileWay& way, Events& events) {
   if (!graph.symbols_of(graph::ValueKind::Result).empty()) {
@@ -225,8 +238,10 @@ std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Even
   for (const autograd::Backward& backward : request.joint->backwards) {
     backwards.push_back(compile_tensors(request, backward.graph, way, "BACKWARDS", events));
   }
+  runtime::Specialise prune = pruned(std::move(way), request);
   return runtime::make_joint_computation(request.graph, std::move(*request.joint), std::move(forward_computation),
-                                         std::move(backwards), runtime::make_torch_computation(request.graph));
+                                         std::move(backwards), runtime::make_torch_computation(request.graph),
+                                         std::move(prune));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/empty_strided.h>
@@ -29,6 +30,15 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
+/// What computes some of the gradients alone, from the second time on that no others are asked for (`inputs=`, or a
+/// loss that few of the results lead to).
+struct Part {
+  std::vector<bool> asked;  // by leaf
+  std::shared_ptr<const TensorComputation> computation;
+  std::vector<int32_t> gradients;  // by leaf: positions among its outputs
+};
+constexpr size_t kMostParts = 4;
+
 /// One backward of a joint computation.
 struct BackwardProgram {
   autograd::Backward ties;
@@ -45,6 +55,78 @@ struct BackwardProgram {
 
   BackwardProgram(autograd::Backward backward, std::unique_ptr<TensorComputation> computation)
       : ties(std::move(backward)), computation(std::move(computation)), symbols(ties.graph) {}
+
+  /// The gradients that are asked for, by leaf.
+  variable_list compute(const std::vector<const at::Tensor*>& inputs, const std::vector<bool>& asked,
+                        const Specialise& prune) const {
+    std::shared_ptr<const Part> part;
+    const auto left_out = [&](size_t leaf) { return !asked[leaf] && ties.leaves[leaf].gradient >= 0; };
+    bool all = true;
+    for (size_t leaf = 0; leaf < asked.size(); ++leaf) all &= !left_out(leaf);
+    if (!all && prune) with_python([&] { part = part_of(asked, prune); });
+    const TensorComputation& computes = part ? *part->computation : *computation;
+    std::vector<at::Tensor> results(computes.output_count());
+    computes.compute(inputs.data(), results.data());
+    variable_list gradients;
+    for (size_t leaf = 0; leaf < asked.size(); ++leaf) {
+      const int32_t at = part ? part->gradients[leaf] : ties.leaves[leaf].gradient;
+      gradients.push_back(asked[leaf] ? results[at] : at::Tensor());
+    }
+    return gradients;
+  }
+
+ private:
+  /// Null: it is the first time, or there are too many such. Under the GIL.
+  std::shared_ptr<const Part> part_of(const std::vector<bool>& asked, const Specialise& prune) const {
+    const auto known = std::ranges::find(parts_, asked, [](const auto& part) { return part->asked; });
+    if (known == parts_.end()) {
+      if (parts_.size() < kMostParts) parts_.push_back(std::make_shared<Part>(Part{.asked = asked}));
+      return nullptr;
+    }
+    if ((*known)->computation) return *known;
+    auto made = std::make_shared<Part>(Part{.asked = asked});
+    graph::Graph graph = ties.graph;
+    graph.outputs.clear();
+    for (size_t leaf = 0; leaf < asked.size(); ++leaf) {
+      made->gradients.push_back(-1);
+      if (!asked[leaf]) continue;
+      const graph::ValueId id = ties.graph.outputs[ties.leaves[leaf].gradient];
+      const auto output = std::ranges::find(graph.outputs, id);
+      made->gradients.back() = static_cast<int32_t>(output - graph.outputs.begin());
+      if (output == graph.outputs.end()) graph.outputs.push_back(id);
+    }
+    if (graph.outputs.empty()) return nullptr;
+    made->computation = prune(graph);
+    *known = made;
+    return made;
+  }
+
+  mutable std::vector<std::shared_ptr<const Part>> parts_;
+};
+
+/// Autocast on the CPU, which the engine's thread does not have as the forward had it.
+struct Autocast {
+  bool enabled = at::autocast::is_autocast_enabled(at::kCPU), cached = at::autocast::is_autocast_cache_enabled();
+  at::ScalarType dtype = at::autocast::get_autocast_dtype(at::kCPU);
+
+  void apply() const {
+    at::autocast::set_autocast_enabled(at::kCPU, enabled);
+    at::autocast::set_autocast_dtype(at::kCPU, dtype);
+    at::autocast::set_autocast_cache_enabled(cached);
+  }
+};
+
+class AutocastScope {
+ public:
+  explicit AutocastScope(const Autocast& of_forward) {
+    of_forward.apply();
+    at::autocast::set_autocast_cache_enabled(false);  // which is emptied where `with torch.autocast` ends
+  }
+  ~AutocastScope() { before_.apply(); }
+  AutocastScope(const AutocastScope&) = delete;
+
+ private:
+  const Autocast before_;
 };
 
 /// What all runs of one joint computation share.
@@ -54,6 +136,7 @@ struct Program {
   std::unique_ptr<TensorComputation> forward;
   std::vector<BackwardProgram> backwards;
   std::unique_ptr<Computation> torch_level;
+  Specialise prune;
   autograd::Results results;
   ResultViews views;
   std::vector<at::Generator> generators;  // drawn from
@@ -107,7 +190,9 @@ class GradientNode final : public Node {
 
  protected:
   variable_list apply(variable_list&& tangents) override {
-    if (at::GradMode::is_enabled()) return differentiable(std::move(tangents));
+    const std::vector<bool> defined = defined_of(tangents);
+    const bool none = program_->results.with_none && std::ranges::count(defined, false) > 0;
+    if (at::GradMode::is_enabled() || none) return replayed(std::move(tangents), at::GradMode::is_enabled());
     const std::lock_guard<std::mutex> lock(mutex_);
     std::vector<at::Tensor> given;
     given.reserve(backward_.saved.size() + tangents.size());
@@ -116,17 +201,14 @@ class GradientNode final : public Node {
     given.insert(given.end(), reread_.begin(), reread_.end());
     std::vector<const at::Tensor*> pointers;
     for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
-    const std::vector<bool> defined = defined_of(tangents);
     fit(pointers, tangents);
     for (const at::Tensor& tangent : tangents) pointers.push_back(&tangent);
-    std::vector<at::Tensor> results(backward_.computation->output_count());
-    backward_.computation->compute(pointers.data(), results.data());
-    variable_list gradients;
-    for (const autograd::Backward::Leaf& leaf : backward_.ties.leaves) {
-      const bool has = leaf.gradient >= 0 && is_reached(leaf, defined);
-      gradients.push_back(has ? results[leaf.gradient] : at::Tensor());
+    std::vector<bool> asked;
+    for (size_t i = 0; i < backward_.ties.leaves.size(); ++i) {
+      const autograd::Backward::Leaf& leaf = backward_.ties.leaves[i];
+      asked.push_back(leaf.gradient >= 0 && is_reached(leaf, defined) && task_should_compute_output(i));
     }
-    return gradients;
+    return backward_.compute(pointers, asked, program_->prune);
   }
 
  private:
@@ -176,8 +258,10 @@ class GradientNode final : public Node {
     }
   }
 
-  /// Gradients that have gradients: the torch level runs again under autograd, from the same inputs.
-  variable_list differentiable(variable_list&& tangents) {
+  /// Gradients that have gradients, or that backwards of the program's decide by what is None: the torch level runs
+  /// again under autograd, from the same inputs.
+  variable_list replayed(variable_list&& tangents, bool differentiable) {
+    const at::AutoGradMode with_grad(true);
     TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
     for (size_t i = 0; i < inputs_.size(); ++i) {
       TORCH_CHECK(
@@ -188,14 +272,18 @@ class GradientNode final : public Node {
     // Inputs may have been computed from each other: what is differentiated for are their aliases, which have not.
     variable_list inputs = inputs_, leaves, all, roots, given;
     for (const size_t leaf : backward_.leaves) leaves.push_back(inputs[leaf] = inputs_[leaf].alias());
-    with_python([&] { all = replay(inputs); });
+    {
+      const AutocastScope scope(autocast_);
+      with_python([&] { all = replay(inputs); });
+    }
     for (size_t i = 0; i < tangents.size(); ++i) {
       if (!tangents[i].defined()) continue;
       roots.push_back(all[backward_.ties.roots[i]]);
       given.push_back(tangents[i]);
     }
-    return torch::autograd::grad(roots, leaves, given, /*retain_graph=*/true, /*create_graph=*/true,
-                                 /*allow_unused=*/true);
+    if (roots.empty()) return variable_list(leaves.size());
+    return torch::autograd::grad(roots, leaves, given, /*retain_graph=*/differentiable,
+                                 /*create_graph=*/differentiable, /*allow_unused=*/true);
   }
 
   /// All roots, computed under autograd.
@@ -237,6 +325,7 @@ class GradientNode final : public Node {
   variable_list inputs_;
   std::vector<uint32_t> versions_;
   std::vector<at::Tensor> random_states_;
+  const Autocast autocast_;
   bool released_ = false;
 };
 
@@ -404,7 +493,7 @@ graph::Graph forward_of(const graph::Graph& graph, const autograd::Joint& joint)
 std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, autograd::Joint joint,
                                                     std::unique_ptr<TensorComputation> forward,
                                                     std::vector<std::unique_ptr<TensorComputation>> computations,
-                                                    std::unique_ptr<Computation> torch_level) {
+                                                    std::unique_ptr<Computation> torch_level, Specialise prune) {
   // The last tensor with this history may go where the GIL is not held: the torch level consists of Python objects.
   const std::shared_ptr<Program> program(new Program(graph, joint.results), [](Program* last) {
     if (!Py_IsInitialized()) return;
@@ -438,6 +527,7 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, a
   }
   program->forward = std::move(forward);
   program->torch_level = std::move(torch_level);
+  program->prune = std::move(prune);
   return std::make_unique<JointComputation>(program);
 }
 

@@ -191,6 +191,23 @@ class NoZeros(torch.autograd.Function):
         return first * 2 if second is None else second * 3
 
 
+class Parts(torch.autograd.Function):
+    """Of its results some may have no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x)
+        return x.sin(), x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, first: Tensor | None, second: Tensor | None) -> Tensor | None:
+        (x,) = ctx.saved_tensors
+        if first is None:
+            return None if second is None else second * x.exp() + 100  # no part of a derivative: it shows
+        return first * x.cos() if second is None else first * x.cos() + second * x.exp()
+
+
 class ReadsTensor(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -231,12 +248,14 @@ COMPILED: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "helped": lambda x, w: Helped.apply(x * w) + w,
     "dirty": lambda x, w: Dirty.apply(x * w) + w,
     "recomputes": lambda x, w: Recomputes.apply(x * w) + w,
+    "no_zeros": lambda x, w: NoZeros.apply(x * w)[0] + w,
+    "one_part": lambda x, w: Parts.apply(x * w)[1] * w,
+    "both_parts": lambda x, w: sum(Parts.apply(x * w)) + w,
     "reads_tensor": lambda x, w: ReadsTensor.apply(x * w) + w,
 }
 AS_IN_EAGER: dict[str, tuple[Callable[[Tensor, Tensor], Any], str]] = {
     "prints": (lambda x, w: Prints.apply(x * w) + w, "changes objects"),
     "data": (lambda x, w: Data.apply(x * w) + w, ""),
-    "no_zeros": (lambda x, w: NoZeros.apply(x * w)[0] + w, "set_materialize_grads"),
     "counts": (lambda x, w: Counts.apply(x * w) + w, "changes its context"),
 }
 
@@ -304,6 +323,50 @@ def test_gradients_of_gradients() -> None:
             x = torch.randn(4, 3, requires_grad=True)
             (slope,) = torch.autograd.grad(program(x, w()).sum(), x, create_graph=True)
             slope.sum().backward()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "magneto"])
+@pytest.mark.parametrize("which", [(0,), (1,), (0, 1)])
+def test_gradients_that_are_none(which: tuple[int, ...], backend: str) -> None:
+    """set_materialize_grads(False): what is None is known when the backward runs."""
+
+    def parts(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return Parts.apply(x * w)
+
+    def gradients(program: Callable[..., Any]) -> list[Tensor | None]:
+        x, weight = torch.ones(2, 3, requires_grad=True), w()
+        results = program(x, weight)
+        sum(results[i].sum() for i in which).backward(retain_graph=True)
+        sum(results[i].sum() for i in which).backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            results[which[0]].sum().backward()
+        return [x.grad, weight.grad]
+
+    compiled = magneto.compile(parts, backend=backend, fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(gradients(compiled), gradients(parts))
+    assert magneto.stats()["joint_graphs"] == 1 and not magneto.stats()["no_joint"]
+
+
+def test_results_whose_backward_is_one_call_or_two() -> None:
+    def parts(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
+        return NoZeros.apply(x * w)
+
+    def gradients(program: Callable[..., Any], at_once: bool) -> list[Tensor | None]:
+        x, weight = torch.ones(2, 3, requires_grad=True), w()
+        a, b = program(x, weight)
+        if at_once:
+            (a.sum() + b.sum()).backward()
+        else:
+            a.sum().backward(retain_graph=True)
+            b.sum().backward()
+        return [x.grad, weight.grad]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = magneto.compile(parts, fullgraph=True)
+        for at_once in (True, False):
+            torch.testing.assert_close(gradients(compiled, at_once), gradients(parts, at_once))
 
 
 def test_partly_undefined() -> None:

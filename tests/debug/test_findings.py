@@ -121,6 +121,17 @@ def test_tlparse_shows_them(trace: Path) -> None:
     assert "magneto_doctor" in index and "magneto_first_wrong_value" in index
 
 
+def test_a_run_that_is_checked(tmp_path: Path) -> None:
+    """config.verify: the first difference is in the log, beside the compile."""
+    (tmp_path / "program.py").write_text(PROGRAM + CALL)
+    more = {"TORCH_TRACE": str(tmp_path / "log"), "MAGNETO_VERIFY": "all", "PYTHONWARNINGS": "ignore"}
+    subprocess.run([sys.executable, "program.py"], env=environment(tmp_path, **more), cwd=tmp_path, check=True)
+    (run,) = model.build(log.read_folder(tmp_path / "log"))
+    (finding,) = run["findings"]
+    assert finding["kind"] == "wrong" and "program" in finding["place"] and finding["errors"]["first"]
+    assert [compile_["state"] for compile_ in run["compiles"]] == ["captured"]
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     browser = Browser(tmp_path_factory.mktemp("browser"))

@@ -215,9 +215,6 @@ void Gradients::rehearse_backward(PyObject* function, PyObject* result) {
     add(result);
   }
   if (!context) return;
-  if (!reinterpret_cast<THPFunction*>(context)->materialize_grads) {
-    retry_without(function, "it asks for gradients that are None (set_materialize_grads)");
-  }
   const auto attributes = [&] {
     Ref own = checked(PyObject_GetAttr(context, MAGNETO_STR("__dict__")));
     return checked(PyDict_Copy(own.get()));
