@@ -9,6 +9,7 @@ python -m magneto report [-o FILE] --live script.py [arguments...]
 python -m magneto doctor                                    # looks whether this installation works
 python -m magneto doctor script.py [arguments...]           # what is at fault where it fails when it is compiled
 python -m magneto doctor --report page.html script.py       # ...and a page with what was found
+python -m magneto doctor --before FIRST.py script.py [...]  # ...where it fails after another script alone
 python -m magneto replay [--show] FILE.rec                  # a frame whose capture failed, again (or what is recorded)
 python -m magneto minify FILE.rec [-o repro.py]             # ...and reduced to the shortest function that fails so
 python -m magneto --version

@@ -7,6 +7,7 @@ graphs, passes and kernels and leaves out what is above a limit (src/observe/lim
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 from magneto import _C, _log, _text_table, config, exc
-from magneto._debug import children, findings, same, scripts
+from magneto._debug import children, findings, inner, same, scripts
 from magneto._debug.children import Outcome
 from magneto._debug.record.described import described
 
@@ -145,9 +146,17 @@ class Diagnosis:
 class Bisection:
     """Runs variants, remembers how they ended, and narrows down."""
 
-    def __init__(self, run: Run, guards: Callable[[], str] | None = None, stages: Sequence[Stage] = STAGES) -> None:
-        """`guards`: where there are earlier calls: which guards of this one are none of theirs."""
+    def __init__(
+        self,
+        run: Run,
+        guards: Callable[[], str] | None = None,
+        stages: Sequence[Stage] = STAGES,
+        calls: Callable[[], Mapping[str, Sequence[str]]] = dict,
+    ) -> None:
+        """`guards`: where there are earlier calls: which guards of this one are none of theirs. `calls`: which
+        functions of the program call which (inner.py)."""
         self._stages = stages
+        self._calls = calls
         self._run = run
         self._guards = guards
         self.found = Diagnosis()
@@ -215,9 +224,26 @@ class Bisection:
     def _find_function(self, variant: Variant) -> None:
         """The one function that fails when only it is captured."""
         for name in dict.fromkeys(self._numbers(CAPTURED)["function"]):
-            if _is_bad(self._ask(variant.with_settings(debug_function=name.partition(" ")[0]))):
-                self.found.function = name
+            if self._fails_alone(variant, name):
+                self.found.function = self._innermost(variant, name)
                 return
+
+    def _fails_alone(self, variant: Variant, name: str) -> bool:
+        return _is_bad(self._ask(variant.with_settings(debug_function=name.partition(" ")[0])))
+
+    def _innermost(self, variant: Variant, outer: str) -> str:
+        """Of what the function calls, and a capture of it inlines: the innermost function that fails alone."""
+        calls, function = self._calls(), outer.rpartition(":")[0]
+        start = next((name for name in calls if name.rpartition(":")[0] == function), "")
+        at, asked = start, {start}
+        while len(asked) <= _MOST_CALLED:
+            called = [name for name in calls.get(at, ()) if name not in asked][:_MOST_CALLED]
+            asked.update(called)
+            found = next((name for name in called if self._fails_alone(variant, name)), None)
+            if found is None:
+                break
+            at = found
+        return outer if at == start else f"{at}, which {outer} calls"
 
     def _find_graph(self, variant: Variant, outcome: Outcome) -> None:
         """`outcome`: of the variant, which fails. Where it ended well enough to tell, all names are known from it."""
@@ -230,6 +256,14 @@ class Bisection:
             _, self.found.pass_name = self._find(within, "pass", known)
         elif self.found.stage == "code generation":
             _, self.found.kernel = self._find(within, "kernel", known)
+            self.found.function = self._function_of_kernel(variant)
+
+    def _function_of_kernel(self, variant: Variant) -> str:
+        """Of the functions whose operators the kernel computes, the first that fails alone; else all of them."""
+        names = list(dict.fromkeys(re.findall(r":\d+ in ([^\s,]+)", self.found.kernel)))
+        if 1 < len(names) <= _MOST_CALLED:
+            names = [next((name for name in names if self._fails_alone(variant, name)), ", ".join(names))]
+        return ", ".join(names)
 
     def _find(self, variant: Variant, kind: str, known: dict[str, list[str]]) -> tuple[int | None, str]:
         """The number and name of what brings the fault in."""
@@ -261,6 +295,7 @@ class Bisection:
 
 
 _MOST = 1 << 20  # graphs, passes, kernels
+_MOST_CALLED = 32  # functions that are tried alone
 
 
 def _name(names: Sequence[str], number: int) -> str:
@@ -376,6 +411,15 @@ class FunctionRuns:
         outcome = children.run(self._guards_apart, config.repro_seconds, children.available_mb())
         return "; ".join(outcome.result or ())
 
+    def calls(self) -> dict[str, list[str]]:
+        """Which functions the call calls."""
+        outcome = children.run(self._calls_made, config.repro_seconds, children.available_mb())
+        return outcome.result or {}
+
+    def _calls_made(self) -> dict[str, list[str]]:
+        apply(EAGER)
+        return inner.calls_during(lambda: self._call(self._original, same.clone_inputs(self._args)))
+
     def _guards_apart(self) -> list[str]:
         apply(DEFAULT)  # another backend leaves no texts
         texts = []
@@ -413,7 +457,7 @@ def bisect(
     runs = FunctionRuns(fn, args, kwargs or {}, check, before)
     try:
         # A function says nothing of its backend: the last stage is the one in front of it.
-        found = Bisection(runs, runs.guards if before else None, STAGES[:-1]).diagnose()
+        found = Bisection(runs, runs.guards if before else None, STAGES[:-1], runs.calls).diagnose()
         if found.stage in ("passes", "lowering", "code generation"):
             minified(found, runs)
         elif found.stage in ("capture", "guards", "autograd") and check is None:

@@ -1,4 +1,5 @@
-"""`python -m magneto doctor script.py`: runs a program in all ways, finds what is at fault, and writes a report.
+"""`python -m magneto doctor [--before FIRST.py] script.py`: runs a program in all ways, finds what is at fault, and
+writes a report.
 
 Each run is a child of a process that has imported PyTorch and nothing else, so that it costs what the program costs.
 What the program leaves in its names (tensors, the parameters of modules, numbers) is compared with what eager leaves.
@@ -7,6 +8,7 @@ What the program leaves in its names (tensors, the parameters of modules, number
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import runpy
@@ -19,8 +21,8 @@ from typing import Any
 
 import torch
 
-from magneto import config
-from magneto._debug import bisect, children, same, scripts
+from magneto import _history, config
+from magneto._debug import bisect, children, inner, same, scripts
 from magneto._debug.bisect import Variant
 from magneto._debug.children import Outcome
 
@@ -28,8 +30,10 @@ from magneto._debug.children import Outcome
 class ScriptRuns:
     """Runs a script with arguments."""
 
-    def __init__(self, arguments: Sequence[str]) -> None:
+    def __init__(self, arguments: Sequence[str], before: Sequence[str] = ()) -> None:
+        """`before`: scripts that run first in the same process, where the fault shows after them only."""
         self._arguments = list(arguments)
+        self._before = list(before)
         self._folder = tempfile.TemporaryDirectory()
         self._reference = os.path.join(self._folder.name, "eager.pt")
 
@@ -45,23 +49,56 @@ class ScriptRuns:
 
         magneto.install()
         bisect.apply(variant)
-        torch.manual_seed(0)
-        random.seed(0)
-        sys.argv = self._arguments
-        sys.path.insert(0, str(Path(self._arguments[0]).resolve().parent))
-        try:
-            names = runpy.run_path(self._arguments[0], run_name="__main__")
-        except SystemExit as leaving:
-            if leaving.code not in (None, 0):
-                raise
-            names = {}
-        got = values_of(names)
+        for script in self._before:
+            with magneto.disable() if variant.anew else contextlib.nullcontext():
+                _run([script])
+        earlier = _captures()
+        got = values_of(_run(self._arguments))
         if variant.backend is None:
             torch.save(got, self._reference)
             return {"differences": []}
         want = torch.load(self._reference, weights_only=True)
         found = same.compare(want, got, None, config.repro_ignore_non_fp, config.repro_tolerance)
-        return bisect.differing(found)
+        captured = [name for name, times in _captures().items() if times > earlier.get(name, 0)]
+        return {**bisect.differing(found), "captured": captured}
+
+    def calls(self) -> dict[str, list[str]]:
+        """Which functions the script calls, and these."""
+        outcome = children.run(self._calls_made, 10 * config.repro_seconds, children.available_mb())
+        return outcome.result or {}
+
+    def _calls_made(self) -> dict[str, list[str]]:
+        import magneto
+
+        magneto.install()
+        bisect.apply(bisect.EAGER)
+        return inner.calls_during(lambda: _run(self._arguments))
+
+    def reused(self) -> str:
+        """The functions of which the script uses captures that the scripts before it made."""
+        alone, after = self(bisect.ANEW), self(bisect.CAPTURED)
+        made = (after.result or {}).get("captured", ())
+        names = [name for name in dict.fromkeys((alone.result or {}).get("captured", ())) if name not in made]
+        return ", ".join(f"a capture of {name}" for name in names)
+
+
+def _captures() -> dict[str, int]:
+    """How often each function has been captured."""
+    return {row.place: row.total for row in _history.rows("capture")}
+
+
+def _run(arguments: Sequence[str]) -> dict[str, Any]:
+    """The names that a script leaves."""
+    torch.manual_seed(0)
+    random.seed(0)
+    sys.argv = list(arguments)
+    sys.path.insert(0, str(Path(arguments[0]).resolve().parent))
+    try:
+        return runpy.run_path(arguments[0], run_name="__main__")
+    except SystemExit as leaving:
+        if leaving.code not in (None, 0):
+            raise
+        return {}
 
 
 def values_of(names: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -87,25 +124,30 @@ def main(arguments: Sequence[str]) -> int:
     """The process's exit status: 0 if the compiled program does what eager does."""
     parser = argparse.ArgumentParser(
         prog="python -m magneto doctor",
-        usage="python -m magneto doctor [--report FILE] script.py [arguments...]",
+        usage="python -m magneto doctor [--report FILE] [--before FIRST.py] script.py [arguments...]",
         description="Runs a program in all ways, and finds what is at fault where it fails when it is compiled.",
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="an HTML page with what was found")
+    parser.add_argument(
+        "--before", action="append", default=[], metavar="FIRST.py", help="a script that runs first in each process"
+    )
     parser.add_argument("script", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if not options.script:
         parser.print_usage(sys.stderr)
         return 2
-    return _diagnose(options.script, options.report)
+    command = f"python -m magneto doctor {shlex.join(arguments)}"
+    return _diagnose(options.script, options.before, options.report, command)
 
 
-def _diagnose(arguments: Sequence[str], page: Path | None) -> int:
-    if not Path(arguments[0]).exists():
-        print(f"python -m magneto: can't open file {arguments[0]!r}: there is no such file", file=sys.stderr)
-        return 2
-    runs = ScriptRuns(arguments)
+def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None, command: str) -> int:
+    for file in (*before, arguments[0]):
+        if not Path(file).exists():
+            print(f"python -m magneto: can't open file {file!r}: there is no such file", file=sys.stderr)
+            return 2
+    runs = ScriptRuns(arguments, before)
     try:
-        found = bisect.Bisection(runs).diagnose()
+        found = bisect.Bisection(runs, runs.reused if before else None, calls=runs.calls).diagnose()
         if found.stage in ("passes", "lowering", "code generation"):
             bisect.minified(found, runs)
     finally:
@@ -116,7 +158,7 @@ def _diagnose(arguments: Sequence[str], page: Path | None) -> int:
     if not found.stage:
         return 0
     try:
-        report = bisect.write_report(found, f"python -m magneto doctor {shlex.join(arguments)}", scripts.folder())
+        report = bisect.write_report(found, command, scripts.folder())
     except OSError as error:
         print(f"no report can be written: {error}", file=sys.stderr)
         return 1

@@ -124,6 +124,41 @@ def test_a_forward_that_loses_a_write() -> None:
     assert "self.calls" in str(magneto.minify(Counts(), (torch.randn(4),)))
 
 
+class Outer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.ReLU(), Counts(), torch.nn.ReLU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return scaled(self.layers(x))
+
+
+def scaled(x: torch.Tensor) -> torch.Tensor:
+    return torch.tanh(x) * 3
+
+
+def test_an_inlined_function_is_named() -> None:
+    _testing.plant_fault("capture.write", "attribute")
+    found = magneto.bisect(Outer(), (torch.randn(4),))
+    assert found.function.startswith("Counts.forward (") and ", which Outer.forward (" in found.function, str(found)
+    _testing.clear_faults()
+    _testing.plant_fault("kernel.wrong", "tanh")
+    assert magneto.bisect(Outer(), (torch.randn(4),)).function == "scaled"
+
+
+def test_doctor_names_an_inlined_function(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "counts.py"
+    file.write_text(
+        "import torch\n\n\nclass Inner(torch.nn.Module):\n    calls = 0\n\n    def forward(self, x):\n"
+        "        self.calls = self.calls + 1\n        return x.sin()\n\n\nmodel = torch.nn.Sequential(torch.nn.ReLU(), Inner())\n"
+        "y = torch.compile(lambda x: model(x) * 2)(torch.ones(3))\ncalls = model[1].calls\n"
+    )
+    _testing.plant_fault("capture.write", "attribute")
+    assert doctor.main([str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "At fault: capture" in said and "Inner.forward (" in said and ", which <lambda> (" in said, said
+
+
 def test_a_guard_that_is_left_out() -> None:
     def times(x: torch.Tensor, n: int) -> torch.Tensor:
         y = x.cos()
@@ -193,6 +228,20 @@ def test_doctor_of_a_script_with_a_wrong_backend(tmp_path: Path, capsys: pytest.
     assert "At fault: backend" in said
     report = Path(said.rpartition("report: ")[2].strip())
     assert "At fault: backend" in report.read_text() and "doctor" in report.read_text()
+
+
+def test_doctor_after_another_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "scaled.py").write_text("import torch\n\n\n@torch.compile\ndef times(x, n):\n    return x.cos() * n\n")
+    first, then = tmp_path / "first.py", tmp_path / "then.py"
+    first.write_text("import torch\nfrom scaled import times\n\nx = times(torch.ones(4), 2)\n")
+    then.write_text("import torch\nfrom scaled import times\n\nx = times(torch.ones(4), 3)\n")
+    _testing.plant_fault("guard", "equals.type_alone")
+    assert doctor.main([str(then)]) == 0
+    assert doctor.main(["--before", str(first), str(then)]) == 1
+    said = capsys.readouterr().out
+    assert "At fault: guards" in said and "a capture of times" in said, said
+    assert f"--before {first}" in Path(said.rpartition("report: ")[2].strip()).read_text()
+    assert doctor.main(["--before", str(tmp_path / "no.py"), str(then)]) == doctor.main(["--before", str(then)]) == 2
 
 
 def test_values_of_a_program() -> None:
