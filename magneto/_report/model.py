@@ -78,7 +78,7 @@ class _Run:
             case "compilation_metrics":
                 to["metrics"] = record.metadata
             case "chromium_event":
-                if event := self._json(record, to):
+                if (event := self._json(record, to)) and "dur" in event:  # PyTorch's own are instants, or beginnings
                     to["stages"].append([event["name"], event["ts"] / 1e6, event["dur"] / 1e6])
             case "artifact":
                 self._add_artifact(record, to)
