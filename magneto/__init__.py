@@ -18,6 +18,7 @@ from magneto import _load as _load  # first: refuses a Python or PyTorch that th
 # isort: split
 from magneto import config as config
 from magneto import exc as exc
+from magneto._ahead import aot_compile, aot_load
 from magneto._api import (
     allow_in_graph,
     assume_constant_result,
@@ -51,6 +52,8 @@ __all__ = [
     "OptimizedModule",
     "__version__",
     "allow_in_graph",
+    "aot_compile",
+    "aot_load",
     "assume_constant_result",
     "bisect",
     "compile",

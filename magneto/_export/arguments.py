@@ -43,6 +43,7 @@ def parameter_names(function: Callable[..., Any], count: int) -> list[str]:
 
 def leaves_of(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Leaf]:
     """The leaves of (args, kwargs), in the order in which they are flattened, with names of their own."""
+    given: set[int] = set()
     taken: set[str] = {"self", "target", "constants", "unflatten"}
     leaves = []
     for path, value in pytree.tree_flatten_with_path((args, dict(kwargs)))[0]:
@@ -54,6 +55,10 @@ def leaves_of(names: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, 
             name += "_1"
         taken.add(name)
         where = ("*args" if keys[0] == 0 else "**kwargs") + "".join(f"[{key!r}]" for key in keys[1:])
+        if isinstance(value, torch.Tensor):
+            if id(value) in given:  # one tensor given twice is two arguments
+                value = value.detach().clone().requires_grad_(value.requires_grad)
+            given.add(id(value))
         leaves.append(Leaf(name, full, where, value))
     return leaves
 

@@ -67,6 +67,13 @@ def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: Any) -> None:
 
 def export(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any) -> program.ExportedProgram:
     """See magneto._export.export."""
+    return assemble(mod, args, kwargs, dynamic_shapes).build()
+
+
+def assemble(
+    mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, ahead: bool = False
+) -> Assembly:
+    """Captures the call. `ahead`: and compiles it for a file."""
     target = _api._original(mod)
     function = target.forward if isinstance(target, torch.nn.Module) else target
     names = arguments.parameter_names(function, len(args))
@@ -77,13 +84,13 @@ def export(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shap
     sizes = arguments.sizes_of(dynamic_shapes, names, leaves, args, kwargs)
     in_spec = pytree.tree_flatten((args, kwargs))[1]
     try:
-        captured = _capture(target, leaves, in_spec, sizes)
+        captured = _capture(target, leaves, in_spec, sizes, ahead)
     except exc.ConstraintViolation:
         if not sizes.tried:
             raise
         sizes = arguments.Sizes(sizes.asked, {})  # Dim.AUTO
-        captured = _capture(target, leaves, in_spec, sizes)
-    return _Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs)).build()
+        captured = _capture(target, leaves, in_spec, sizes, ahead)
+    return Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs))
 
 
 # -- capture
@@ -94,8 +101,10 @@ class _Captured(_aot.Compilers):
 
     exports = True
 
-    def __init__(self) -> None:
+    def __init__(self, wants_program: bool) -> None:
         super().__init__(_aot.nop)
+        self.wants_program = wants_program
+        self.ahead: tuple[bytes, bytes, list[str]] | None = None
         self.module: Any = None
         self.inputs: list[Any] = []
         self.names: list[str] = []
@@ -104,6 +113,12 @@ class _Captured(_aot.Compilers):
         self.conditions: list[str] = []  # on sizes
         self.outputs: list[torch.Tensor] = []
         self.result: Any = None
+
+    def take_program(self, program: bytes, kernels: bytes, operators: list[str]) -> None:
+        """Likewise, before that: the packed program, its kernels' code, the operators that it calls."""
+        if self.ahead is not None:
+            raise not_yet("a program with several graphs")
+        self.ahead = program, kernels, operators
 
     def export(
         self, module: Any, inputs: list[Any], names: list[str], writes: list[int], symbols: list[Any], guards: str
@@ -122,8 +137,10 @@ def _empty(like: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype)
 
 
-def _capture(target: Any, leaves: Sequence[arguments.Leaf], in_spec: Any, sizes: arguments.Sizes) -> _Captured:
-    captured = _Captured()
+def _capture(
+    target: Any, leaves: Sequence[arguments.Leaf], in_spec: Any, sizes: arguments.Sizes, ahead: bool
+) -> _Captured:
+    captured = _Captured(ahead)
     function = _function(target, leaves, in_spec)
     options = _arguments.core_options(fullgraph=True, backend=captured)
     options["shapes"], options["dynamic"] = sizes.declared(leaves) or None, False
@@ -226,7 +243,7 @@ def _last_name(source: str) -> str:
     return str(re.findall(r"\w+", source)[-1])
 
 
-class _Assembly:
+class Assembly:
     """The core's graph with placeholders in PyTorch's order: parameters, buffers, constants, arguments."""
 
     def __init__(
@@ -238,7 +255,7 @@ class _Assembly:
         in_spec: Any,
         examples: Any,
     ) -> None:
-        self._captured, self._leaves, self._in_spec, self._examples = captured, leaves, in_spec, examples
+        self.captured, self._leaves, self._in_spec, self._examples = captured, leaves, in_spec, examples
         self._sizes = sizes
         self._module = target if isinstance(target, torch.nn.Module) else torch.nn.Module()
         self._graph = torch.fx.Graph()
@@ -248,17 +265,21 @@ class _Assembly:
         self._used: set[str] = set()
         self._made: dict[Node, Node] = {}
 
+    def home_of(self, value: Any) -> tuple[Node, InputSpec] | None:
+        """The input of the graph that a tensor is."""
+        return self._homes.get(id(value))
+
     def build(self) -> program.ExportedProgram:
         """Everything together."""
         self._add_state()
-        old = list(self._captured.module.graph.nodes)
-        symbols = {name for name, *_ in self._captured.symbols}
+        old = list(self.captured.module.graph.nodes)
+        symbols = {name for name, *_ in self.captured.symbols}
         inputs = [node for node in old if node.op == "placeholder" and node.target not in symbols]
         lifted = [node for node in old if node.op == "get_attr"]
         self._add_constants(lifted)
         self._add_arguments()
         self._add_sizes(old)
-        for node, value, name in zip(inputs, self._captured.inputs, self._captured.names, strict=True):
+        for node, value, name in zip(inputs, self.captured.inputs, self.captured.names, strict=True):
             self._made[node] = self._homes[id(value)][0] if id(value) in self._homes else self._number(name)
         for node in old:
             if node in self._made or node.op == "placeholder":
@@ -280,7 +301,7 @@ class _Assembly:
             )
             made.meta = dict(node.meta)
             self._made[node] = made
-        results, out_spec = pytree.tree_flatten(self._captured.result)
+        results, out_spec = pytree.tree_flatten(self.captured.result)
         output_specs = self._add_outputs(old[-1], results)
         graph_module = torch.fx.GraphModule(self._root(lifted), self._graph)
         signature = ExportGraphSignature(input_specs=self._input_specs, output_specs=output_specs)
@@ -308,7 +329,7 @@ class _Assembly:
 
     def _root(self, lifted: Sequence[Node]) -> dict[str, Any]:
         return {
-            str(node.target): getattr(self._captured.module, str(node.target))
+            str(node.target): getattr(self.captured.module, str(node.target))
             for node in lifted
             if node.op == "get_attr" and self._made[node].op == "get_attr"
         }
@@ -316,7 +337,7 @@ class _Assembly:
     def _drop_sizes(self, call: Node) -> None:
         """Regions have their sizes as inputs of their own, before those that the operator gives them."""
         for region in (item for item in call.args if isinstance(item, Node) and item.op == "get_attr"):
-            module = getattr(self._captured.module, str(region.target))
+            module = getattr(self.captured.module, str(region.target))
             placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
             given = next(item for item in call.args if isinstance(item, (tuple, list)))
             for size in placeholders[: len(placeholders) - len(given)]:
@@ -364,11 +385,11 @@ class _Assembly:
             for prefix, module in self._module.named_modules()
             for name, value in vars(module).items()
         }
-        for name, value in zip(self._captured.names, self._captured.inputs, strict=True):
+        for name, value in zip(self.captured.names, self.captured.inputs, strict=True):
             if id(value) not in self._homes and id(value) not in own and not _SIZE.search(name):
                 self._add_constant(attributes.get(id(value)) or _last_name(name), value)
         for node in lifted:
-            value = getattr(self._captured.module, str(node.target))
+            value = getattr(self.captured.module, str(node.target))
             if isinstance(value, torch.Tensor):
                 self._made[node] = self._add_constant(f"lifted_tensor_{len(self._constants)}", value)
 
@@ -390,11 +411,11 @@ class _Assembly:
     def _add_sizes(self, old: Sequence[Node]) -> None:
         """What the core has as inputs, numbers, is read from the tensors."""
         placeholders = {node.target: node for node in old if node.op == "placeholder"}
-        for name, position, dim, *_ in self._captured.symbols:
+        for name, position, dim, *_ in self.captured.symbols:
             node = placeholders[name]
             if not node.users:
                 continue
-            holder = self._homes[id(self._captured.inputs[position])][0]
+            holder = self._homes[id(self.captured.inputs[position])][0]
             size = self._graph.create_node(
                 "call_function", torch.ops.aten.sym_size.int, (holder, dim), {}, f"sym_size_int_{name}"
             )
@@ -425,8 +446,8 @@ class _Assembly:
         ranges: dict[str, program.Range] = {}
         bound: dict[tuple[str, int], str] = {}  # by argument and dimension
         names = {id(leaf.value): leaf.name for leaf in self._leaves}
-        for symbol, position, dim, low, high, _ in self._captured.symbols:
-            bound[names[id(self._captured.inputs[position])], dim] = symbol
+        for symbol, position, dim, low, high, _ in self.captured.symbols:
+            bound[names[id(self.captured.inputs[position])], dim] = symbol
             ranges[symbol] = program.Range(max(low, 0), high if high is not None and high < _UNBOUNDED else None)
         declared = self._sizes.by_dimension()
         symbols = {declared[place][0]: symbol for place, symbol in bound.items() if place in declared}
@@ -442,18 +463,18 @@ class _Assembly:
                 expected.append(program.Expected(leaf.name, leaf.where, sizes, leaf.value.dtype, None))
             else:
                 expected.append(program.Expected(leaf.name, leaf.where, None, None, leaf.value))
-        return program.Checks(self._in_spec, expected, ranges, self._captured.conditions)
+        return program.Checks(self._in_spec, expected, ranges, self.captured.conditions)
 
     # -- outputs
 
     def _add_outputs(self, output: Node, results: Sequence[Any]) -> list[OutputSpec]:
         returned: list[Any] = list(output.args[0])  # type: ignore[arg-type]
-        written = len(self._captured.writes)
+        written = len(self.captured.writes)
         nodes: list[Any] = []
         specs = []
         new_value: dict[int, Node] = {}
-        for position, node in zip(self._captured.writes, returned, strict=False):
-            value = self._captured.inputs[position]
+        for position, node in zip(self.captured.writes, returned, strict=False):
+            value = self.captured.inputs[position]
             home, spec = self._homes[id(value)]
             kinds = {
                 InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
@@ -461,12 +482,12 @@ class _Assembly:
                 InputKind.USER_INPUT: OutputKind.USER_INPUT_MUTATION,
             }
             if spec.kind not in kinds:
-                raise not_yet(f"writing to a tensor from outside, {self._captured.names[position]}")
+                raise not_yet(f"writing to a tensor from outside, {self.captured.names[position]}")
             new_value[id(value)] = self._made[node]
             nodes.append(self._made[node])
             target = spec.target if spec.target is not None else home.name
             specs.append(OutputSpec(kinds[spec.kind], TensorArgument(name=nodes[-1].name), target))
-        signs = {id(sign): node for sign, node in zip(self._captured.outputs, returned[written:], strict=True)}
+        signs = {id(sign): node for sign, node in zip(self.captured.outputs, returned[written:], strict=True)}
         for index, result in enumerate(results):
             if isinstance(result, torch.Tensor):
                 nodes.append(self._node_of(result, signs, new_value, index))

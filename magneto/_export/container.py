@@ -54,6 +54,10 @@ class Data:
         """Bytes of the storages, in order; each begins at a multiple of 64."""
         return [storage.nbytes() for _, storage in self._storages.values()]
 
+    def end(self) -> int:
+        """Bytes of all."""
+        return sum(map(aligned, self.sizes()))
+
     def write(self, out: Any) -> None:
         """All storages."""
         for _, storage in self._storages.values():
@@ -61,6 +65,11 @@ class Data:
             if size:
                 out.write((ctypes.c_char * size).from_address(storage.data_ptr()))
             out.write(bytes(-size % _ALIGNED))
+
+
+def aligned(size: int) -> int:
+    """What so many bytes take."""
+    return -(-size // _ALIGNED) * _ALIGNED
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -186,7 +195,7 @@ def _read(file: zipfile.ZipFile, name: str) -> tuple[dict[str, Any], list[torch.
 
 def _storages(file: zipfile.ZipFile, sizes: list[int]) -> list[torch.UntypedStorage]:
     info = file.getinfo(_DATA)
-    ends = [-(-size // _ALIGNED) * _ALIGNED for size in sizes]
+    ends = list(map(aligned, sizes))
     if min(sizes, default=0) < 0 or sum(ends) != info.file_size or info.compress_type != zipfile.ZIP_STORED:
         raise ValueError("its tensors have other sizes")
     storages = []

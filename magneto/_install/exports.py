@@ -57,6 +57,27 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+def aoti_compile_and_package(
+    exported_program: Any, *, package_path: Any = None, inductor_configs: Any = None, **unused: Any
+) -> str:
+    """torch._inductor.aoti_compile_and_package: a file of magneto.aot_compile. `inductor_configs` changes nothing."""
+    from magneto._export import ahead, program
+
+    if not isinstance(exported_program, program.ExportedProgram):
+        raise exc.InvalidValue(
+            "torch._inductor.aoti_compile_and_package takes a program that torch.export.export gave under "
+            f"magneto.install(), not {type(exported_program).__name__}"
+        )
+    return ahead.compile_exported(exported_program, package_path)
+
+
+def aoti_load_package(path: Any, model_name: str = "model", run_single_threaded: bool = False, **unused: Any) -> Any:
+    """torch._inductor.aoti_load_package of such a file."""
+    from magneto._export import loaded
+
+    return loaded.aot_load(path)
+
+
 class ExportResult(NamedTuple):
     """What torch._dynamo.export gives."""
 

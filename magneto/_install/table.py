@@ -46,6 +46,7 @@ _EAGER_BACKWARD = (
     "between compiled functions backward passes run under eager autograd; use them without it: their own backwards are "
     "compiled with them"
 )
+_AHEAD = "magneto.aot_compile's file, not a package of AOTInductor"
 _ERRORS = "never raised by Magneto, there for `except`"
 _SHAPES = "for sizes that are plain numbers; others decide with bool()"
 
@@ -242,8 +243,8 @@ MODULES: dict[str, tuple[Name, ...]] = {
         Name("list_mode_options", WORKS, "dynamo:list_mode_options"),
         Name("list_options", WORKS, "dynamo:list_options"),
         Name("cudagraph_mark_step_begin", NO_EFFECT, "dynamo:nothing", _CUDAGRAPHS),
-        Name("aoti_compile_and_package", TO_COME, "", "compiling ahead of time is not supported yet"),
-        Name("aoti_load_package", TO_COME, "", "compiling ahead of time is not supported yet"),
+        Name("aoti_compile_and_package", WORKS, "exports:aoti_compile_and_package", _AHEAD),
+        Name("aoti_load_package", WORKS, "exports:aoti_load_package", _AHEAD),
     ),
     "torch._inductor.config": (),  # settings.INDUCTOR
     "torch._inductor.metrics": (

@@ -15,6 +15,8 @@
 
 namespace magneto {
 
+extern PyMethodDef aot_methods[];
+
 void set_python_error_from_current_exception() {
   try {
     throw;
@@ -66,6 +68,7 @@ PyMODINIT_FUNC PyInit__C() {
 #define X(stage) \
   if (PyModule_AddFunctions(module.get(), stage##_methods) < 0) return nullptr;
   MAGNETO_BINDINGS(X)
+  X(aot)
 #undef X
   if (!dispatch::add_types(module.get())) return nullptr;
   if (PyModule_AddStringConstant(module.get(), "torch_version", MAGNETO_TORCH_VERSION) < 0) return nullptr;

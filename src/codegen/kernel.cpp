@@ -16,6 +16,7 @@
 
 #include "cache/claim.h"
 #include "codegen/cached_code.h"
+#include "codegen/finished.h"
 #include "codegen/llvm/library.h"
 #include "codegen/object_loader.h"
 #include "codegen/perf_map.h"
@@ -292,6 +293,26 @@ FinishedCode generate(const loops::Kernel& kernel, const CompileOptions& options
 
 std::shared_ptr<const CompiledKernel> adopt(const loops::Kernel& kernel, const FinishedCode& code) {
   return with_code(kernel, std::make_shared<const Code>(code, kernel.name));
+}
+
+std::string content_of(const loops::Kernel& kernel, int32_t variant) {
+  return std::to_string(option_bits({.variant = variant})) + loops::print(kernel, /*bare=*/true);
+}
+
+FinishedCode finished_code(const loops::Kernel& kernel, int32_t variant) {
+  const std::string text = loops::print(kernel, /*bare=*/true);
+  const int bits = option_bits({.variant = variant});
+  if (auto kept = find_kept(text, bits, library_path())) return std::move(*kept);
+  FinishedCode code = ask_llvm(text, bits);
+  keep(text, bits, library_path(), code);
+  return code;
+}
+
+std::shared_ptr<const Code> know(const std::string& content, const FinishedCode& code, const std::string& name) {
+  if (std::shared_ptr<const Code> known = table().find(content)) return known;
+  auto made = std::make_shared<const Code>(code, name);
+  table().put(content, made);
+  return made;
 }
 
 KernelTexts texts_of(const loops::Kernel& kernel, const CompileOptions& options) {

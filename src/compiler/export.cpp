@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "compiler/ahead.h"
 #include "compiler/pipeline.h"
 #include "graph/aliases.h"
 #include "graph/gm.h"
@@ -65,9 +66,23 @@ PyObject* symbol_of(const Graph& graph, const graph::SymbolBinding& symbol) {
                        static_cast<long long>(symbol.range.low), high.get(), static_cast<long long>(symbol.hint));
 }
 
+/// For a file, before anything is changed for torch.fx.
+void hand_over_program(const Request& request) {
+  if (checked(PyObject_GetAttrString(request.callable, "wants_program")).get() != Py_True) return;
+  const Ahead made = compile_ahead(request);
+  const Ref operators = list_of(made.operators, [](const std::string& name) { return text_object(name).release(); });
+  const auto bytes = [](const std::string& text) {
+    return checked(PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+  };
+  checked(PyObject_CallMethod(request.callable, "take_program", "OOO", bytes(made.program).get(),
+                              bytes(made.kernels).get(), operators.get()));
+}
+
 }  // namespace
 
 std::unique_ptr<runtime::Computation> compile_for_export(const Request& request) {
+  const auto found_in_data = request.graph.symbols_of(graph::ValueKind::Result);
+  if (!found_in_data.empty()) refuse(request, "sizes or numbers that only data says");
   Functional functional;
   try {
     functional = passes::functionalise(request.graph);
@@ -76,7 +91,7 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
     refuse(request, refusal.what());
   }
   Graph& graph = functional.graph;
-  if (!graph.symbols_of(graph::ValueKind::Result).empty()) refuse(request, "sizes or numbers that only data says");
+  hand_over_program(request);
   graph::OperatorForm form;
   for (const Functional::Write& write : functional.writes) form.returned.push_back(write.value);
   for (const ValueId output : graph.outputs) form.returned.push_back(result_of(request, functional, output));

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cache/cache.h"
+#include "compiler/ahead.h"
 #include "compiler/cached_program.h"
 #include "graph/aliases.h"
 #include "graph/planted.h"
@@ -260,6 +261,11 @@ graph::SymbolValues captured_sizes(const Request& request) {
   std::vector<const at::Tensor*> inputs;
   for (const Ref& input : request.inputs) inputs.push_back(&unpack_tensor(input.get()));
   return graph::SymbolReader(request.graph).read(inputs.data());
+}
+
+lower::LoopProgram loops_of(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
+  Compiled about;
+  return make_program(graph, way, sink, about);
 }
 
 Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {

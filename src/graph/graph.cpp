@@ -131,4 +131,13 @@ std::span<const DtypeName> dtype_names() {
   return *rows;
 }
 
+std::string operator_text(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  std::string text = name.name;
+  if (const size_t colons = text.find("::"); colons != std::string::npos) text.replace(colons, 2, ".");
+  text += '.';
+  text += name.overload_name.empty() ? "default" : name.overload_name;
+  return text;
+}
+
 }  // namespace magneto::graph

@@ -414,15 +414,6 @@ std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
   return strides;
 }
 
-std::string operator_text(const c10::OperatorHandle& op) {
-  const c10::OperatorName& name = op.operator_name();
-  std::string text = name.name;
-  if (const size_t colons = text.find("::"); colons != std::string::npos) text.replace(colons, 2, ".");
-  text += '.';
-  text += name.overload_name.empty() ? "default" : name.overload_name;
-  return text;
-}
-
 std::string origin_text(const Graph& graph, const AtenNode& node) {
   std::string text = operator_text(node.op);
   // A program from the cache has the calls' numbers, not the calls.

@@ -60,14 +60,4 @@ LoopProgram lower(passes::Functional functional, graph::StageSink& sink, Choices
   return program;
 }
 
-Size LoopProgram::span(BufferId buffer) const {
-  const Buffer& info = buffers[buffer];
-  Size span = 1;
-  for (size_t i = 0; i < info.sizes.size(); ++i) {
-    if (info.sizes[i] == 0) return 0;
-    span += (info.sizes[i] - 1) * info.strides[i];
-  }
-  return span;
-}
-
 }  // namespace magneto::lower

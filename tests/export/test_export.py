@@ -175,6 +175,11 @@ def test_sizes_that_vary(dynamic_shapes: Any) -> None:
         module(torch.randn(5, 4), torch.randn(5, 5))
 
 
+def test_one_tensor_given_twice() -> None:
+    module = export(lambda x, y: x - y, (X, X)).module()
+    assert_same(module(X, Y), X - Y)
+
+
 def test_one_name_is_one_size() -> None:
     rows = Dim("rows")
     program = export(lambda x, y: (x.sin(), y.cos()), (X, Y), dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
@@ -227,6 +232,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "branch": (lambda: export(branches, (X,)), exc.Unsupported, "DataDependentBranch(.|\n)*torch.where(.|\n)*if x.sum"),
     "attribute": (lambda: export(Counts(), (X,)), exc.Unsupported, "sets self.calls.*keep it in a buffer"),
     "sizes from data": (lambda: export(lambda x: x.nonzero(), (X,)), exc.NotYet, "only data says|nonzero"),
+    "sizes inside": (lambda: export(lambda x: x.nonzero().sum() + 1, (X,)), exc.NotYet, "only data says"),
     "class": (lambda: export(Counts, (X,)), exc.InvalidValue, "a module or a function"),
     "arguments": (lambda: export(Counts(), X), exc.InvalidValue, r"a tuple, \(x,\), not a Tensor"),
     "name": (lambda: export(both, (X, Y), dynamic_shapes={"z": {0: Dim("n")}}), exc.InvalidName, "'z'"),

@@ -1,4 +1,5 @@
-// Operators of our own: what a graph has to do and ATen has no operator for.
+// Operators of our own: what a graph has to do and ATen has no operator for. Those that need Python:
+// python_operators.cpp.
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
@@ -8,25 +9,13 @@
 #include <regex>
 #include <span>
 
-#include "guards/number.h"
 #include "ops/operator.h"
-#include "python/imported.h"
-#include "python/ref.h"
 #include "runtime/plan/plan.h"
-#include "runtime/plan/torch_errors.h"
 #include "shapes/relation.h"
 
 namespace magneto::runtime {
 
 namespace {
-
-/// torch.manual_seed, by PyTorch's own function: it seeds the generators of all devices, those to come included.
-void manual_seed(int64_t seed) {
-  with_python([&] {
-    static constinit Imported function("torch.random", "manual_seed");
-    checked(PyObject_CallFunction(function.get(), "L", static_cast<long long>(seed)));
-  });
-}
 
 /// torch.Generator.manual_seed. (Optional: a schema knows no other generators.)
 void seed_generator(std::optional<at::Generator> generator, int64_t seed) {
@@ -53,22 +42,6 @@ at::Tensor size(c10::SymInt value) { return at::scalar_tensor(value.expect_int()
 
 /// The same of a float.
 at::Tensor plain_float(const at::Scalar& value) { return at::scalar_tensor(value, at::kDouble); }
-
-PyObject* python_number(const at::Scalar& number) {
-  return number.isFloatingPoint() ? PyFloat_FromDouble(number.toDouble()) : PyLong_FromLongLong(number.toLong());
-}
-
-/// A float that is computed of numbers as Python does it.
-at::Tensor arithmetic(const at::Scalar& left, const at::Scalar& right, int64_t operation) {
-  at::Tensor made;
-  with_python([&] {
-    const Ref a = checked(python_number(left)), b = checked(python_number(right));
-    const Ref result = checked(guards::compute(static_cast<guards::Arithmetic>(operation), a.get(), b.get()).release());
-    TORCH_CHECK(PyFloat_CheckExact(result.get()), "magneto::arithmetic: no float is the result");
-    made = at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
-  });
-  return made;
-}
 
 /// What the capture went on with, and only the data says. Where it does not hold, CPython runs the segment.
 void check(c10::SymInt difference, int64_t kind, std::string_view question) {
@@ -116,12 +89,8 @@ TORCH_LIBRARY(magneto, library) {
   library.impl("size", c10::DispatchKey::CompositeExplicitAutograd, size);
   library.def("float(Scalar value) -> Tensor");
   library.impl("float", c10::DispatchKey::CompositeExplicitAutograd, plain_float);
-  library.def("arithmetic(Scalar left, Scalar right, int operation) -> Tensor");
-  library.impl("arithmetic", c10::DispatchKey::CompositeExplicitAutograd, arithmetic);
   library.def("check(SymInt difference, int kind, str question) -> ()");
   library.impl("check", c10::DispatchKey::CompositeExplicitAutograd, check);
-  library.def("manual_seed(int seed) -> ()", {at::Tag::nondeterministic_seeded});
-  library.impl("manual_seed", c10::DispatchKey::CompositeExplicitAutograd, manual_seed);
   library.def("seed_generator(Generator? generator, int seed) -> ()", {at::Tag::nondeterministic_seeded});
   library.impl("seed_generator", c10::DispatchKey::CompositeExplicitAutograd, seed_generator);
   library.def("select(Tensor(a) self, int dim, Tensor index) -> Tensor(a)");

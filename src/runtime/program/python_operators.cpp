@@ -1,0 +1,45 @@
+// Operators of our own that need Python. Programs that are compiled ahead of time can't have them.
+#include <ATen/ScalarOps.h>
+#include <torch/library.h>
+
+#include "guards/number.h"
+#include "python/imported.h"
+#include "python/ref.h"
+#include "runtime/plan/torch_errors.h"
+
+namespace magneto::runtime {
+namespace {
+
+/// torch.manual_seed, by PyTorch's own function: it seeds the generators of all devices, those to come included.
+void manual_seed(int64_t seed) {
+  with_python([&] {
+    static constinit Imported function("torch.random", "manual_seed");
+    checked(PyObject_CallFunction(function.get(), "L", static_cast<long long>(seed)));
+  });
+}
+
+PyObject* python_number(const at::Scalar& number) {
+  return number.isFloatingPoint() ? PyFloat_FromDouble(number.toDouble()) : PyLong_FromLongLong(number.toLong());
+}
+
+/// A float that is computed of numbers as Python does it.
+at::Tensor arithmetic(const at::Scalar& left, const at::Scalar& right, int64_t operation) {
+  at::Tensor made;
+  with_python([&] {
+    const Ref a = checked(python_number(left)), b = checked(python_number(right));
+    const Ref result = checked(guards::compute(static_cast<guards::Arithmetic>(operation), a.get(), b.get()).release());
+    TORCH_CHECK(PyFloat_CheckExact(result.get()), "magneto::arithmetic: no float is the result");
+    made = at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
+  });
+  return made;
+}
+
+TORCH_LIBRARY_FRAGMENT(magneto, library) {
+  library.def("arithmetic(Scalar left, Scalar right, int operation) -> Tensor");
+  library.impl("arithmetic", c10::DispatchKey::CompositeExplicitAutograd, arithmetic);
+  library.def("manual_seed(int seed) -> ()", {at::Tag::nondeterministic_seeded});
+  library.impl("manual_seed", c10::DispatchKey::CompositeExplicitAutograd, manual_seed);
+}
+
+}  // namespace
+}  // namespace magneto::runtime
