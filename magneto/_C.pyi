@@ -138,6 +138,12 @@ def repeated(
 ) -> list[torch.Tensor] | None:
     """The tensors behind torch.while_loop in a capture; else None."""
 
+def scanned(
+    combine: Callable[..., Any], carried: list[torch.Tensor], xs: list[torch.Tensor], reverse: bool, least: int, /
+) -> tuple[list[Any], Any] | None:
+    """The leaves and the structure of what a scan gives in a capture, where its step becomes a graph of its own: of the
+    carry, and what the steps give, stacked. None: it is no graph, or has fewer steps than `least`."""
+
 def branch_taken(pred: Any, /) -> bool:
     """`bool(pred)`."""
 

@@ -20,7 +20,8 @@ convert: Any = torch._tensor._convert
 # Operators that no policy is asked of.
 NEVER_KEPT = tuple(getattr(checkpoints, "SAC_IGNORED_OPS", ()))
 
-# Longer scans run as they are written: each step is a part of the graph.
+# Scans of fewer steps are a part of the graph, step by step, as longer ones are, up to so many, that can't be regions.
+LEAST_STEPS = 16
 MOST_STEPS = 256
 
 
@@ -334,74 +335,123 @@ def wrap_with_autocast(
         return wrapped_func(*args, **kwargs)
 
 
-def is_short(leaves: list[Any]) -> bool:
+def has_slices(leaves: list[Any]) -> bool:
     """Tensors of as many slices in their first dimensions, of which a program may take one after the other."""
     return (
         len(leaves) > 0
         and all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.dim() > 0 for leaf in leaves)
         and all(leaf.shape[0] == leaves[0].shape[0] for leaf in leaves)
-        and 1 <= leaves[0].shape[0] <= MOST_STEPS
+        and leaves[0].shape[0] >= 1
     )
 
 
-def scanned(combine_fn: Callable[..., Any], init: Any, slices: list[list[torch.Tensor]]) -> tuple[Any, Any]:
-    """The carry behind the last slice, and what was given for each, stacked. `combine_fn` takes leaves, as that of the
-    operator does."""
-    leaves, carries = pytree.tree_flatten(init)
-    given: Any = None
+def scanned(combine: Callable[..., Any], carried: list[torch.Tensor], xs: list[torch.Tensor], reverse: bool) -> Any:
+    """What is carried behind the last step, and what the steps give, stacked; None: they are too many. `combine` takes
+    tensors, and gives the two."""
+    found = _C.scanned(combine, as_stacked(carried), as_stacked(xs), reverse, LEAST_STEPS)
+    if found is not None:
+        return pytree.tree_unflatten(*found)
+    if xs[0].shape[0] > MOST_STEPS:
+        return None
+    order = range(xs[0].shape[0])
+    carry = given = None
     results = []
-    for step in slices:
-        carry, out = combine_fn(*leaves, *step)
-        leaves, own = pytree.tree_flatten(carry)
-        if own != carries:
-            raise RuntimeError(f"combine_fn gives a carry of {own}, and is given {carries}")
+    for i in reversed(order) if reverse else order:
+        carry, out = combine(*carried, *[leaf[i] for leaf in xs])
+        carried = pytree.tree_leaves(carry)
         out, given = pytree.tree_flatten(out)
         results.append(out)
-    stacked = [torch.stack([step[i] for step in results]) for i in range(len(results[0]))]
-    return pytree.tree_unflatten(leaves, carries), pytree.tree_unflatten(stacked, given)
+    if reverse:
+        results.reverse()
+    stacked = [None if step is None else torch.stack([out[i] for out in results]) for i, step in enumerate(results[0])]
+    return carry, pytree.tree_unflatten(stacked, given)
+
+
+def as_stacked(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Contiguous."""
+    return [tensor.contiguous() for tensor in tensors]
+
+
+def require_same_carry(given: list[Any], carried: list[Any]) -> None:
+    """What eager asks of what is carried from step to step."""
+    if len(given) != len(carried):
+        raise RuntimeError(f"combine_fn gives a carry of {len(given)} leaves, and is given {len(carried)}")
+    for index, (new, old) in enumerate(zip(given, carried, strict=True)):
+        if not isinstance(new, torch.Tensor):
+            raise RuntimeError(f"leaf {index} of the carry is to be a tensor, and combine_fn gives {type(new)}")
+        for name in ("shape", "dtype", "device"):
+            if getattr(new, name) != getattr(old, name):
+                raise RuntimeError(
+                    f"Expected init and carry to have same metadata: leaf {index} differs in {name}, "
+                    f"{getattr(old, name)} and {getattr(new, name)}"
+                )
 
 
 def scan(combine_fn: Callable[..., Any], init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> Any:
-    """The scan one step after the other, in the caller's graph: up to so many steps."""
+    """The step becomes a graph of its own, which each run repeats, whatever the number of steps. A short scan is one
+    step after the other in the caller's graph."""
     leaves, structure = pytree.tree_flatten(xs)
+    carried, carries = pytree.tree_flatten(init)
     known = (
         callable(combine_fn)
         and type(dim) is int
         and type(reverse) is bool
         and all(isinstance(leaf, torch.Tensor) and -leaf.dim() <= dim < leaf.dim() for leaf in leaves)
+        and all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided for leaf in carried)
     )
     moved = [leaf if dim == 0 else torch.movedim(leaf, dim, 0) for leaf in leaves] if known else []
-    carries = pytree.tree_structure(init)
-    count = carries.num_leaves
-    if not known or not is_short(moved) or count == 0:
-        return as_written("torch._higher_order_ops.scan.scan", combine_fn, init, xs, dim=dim, reverse=reverse)
+    count = len(carried)
+    found = None
 
     def combine(*given: Any) -> Any:
-        return combine_fn(
+        carry, out = combine_fn(
             pytree.tree_unflatten(given[:count], carries), pytree.tree_unflatten(given[count:], structure)
         )
+        new, own = pytree.tree_flatten(carry)
+        require_same_carry(new, carried)
+        if own != carries:
+            raise RuntimeError(f"combine_fn gives a carry of {own}, and is given {carries}")
+        return carry, out
 
-    order = range(moved[0].shape[0])
-    carry, out = scanned(combine, init, [[leaf[i] for leaf in moved] for i in (reversed(order) if reverse else order)])
-    if reverse:
-        out = pytree.tree_map(lambda leaf: leaf.flip([0]), out)
+    if has_slices(moved) and count > 0:
+        found = scanned(combine, carried, moved, reverse)
+    if found is None:
+        return as_written("torch._higher_order_ops.scan.scan", combine_fn, init, xs, dim=dim, reverse=reverse)
+    carry, out = found
     if dim != 0:
         out = pytree.tree_map(lambda leaf: torch.movedim(leaf, 0, dim) if dim < leaf.dim() else leaf, out)
     return carry, out
 
 
+def run_scan(
+    combine_fn: Callable[..., Any],
+    carried: tuple[Any, ...],
+    xs: tuple[torch.Tensor, ...],
+    kept: list[int],
+    reverse: bool,
+    operands: tuple[Any, ...],
+) -> Any:
+    """magneto.scan, as a loop that autograd sees: what its backward would keep is left out."""
+    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
+    sizes, tensors = operands[:count], operands[count:]
+    order = range(xs[0].shape[0])
+    steps = []
+    for i in reversed(order) if reverse else order:
+        results = combine_fn(*sizes, *carried, *[x[i] for x in xs], *tensors)
+        steps.append(results[len(carried) :])
+        carried = results[: len(carried)]
+    if reverse:
+        steps.reverse()
+    return (*carried, *[torch.stack(column) for column in zip(*steps, strict=True)])
+
+
 def map_slices(f: Callable[..., Any], xs: Any, *args: Any) -> Any:
-    """torch._higher_order_ops.map, one slice after the other in the caller's graph: up to so many."""
+    """torch._higher_order_ops.map: a scan that carries nothing."""
     leaves, structure = pytree.tree_flatten(xs)
-    if not is_short(leaves):
-        return as_written("torch._higher_order_ops.map.map", f, xs, *args)
-    given: Any = None
-    results = []
-    for count in range(leaves[0].shape[0]):
-        found = f(pytree.tree_unflatten([leaf[count] for leaf in leaves], structure), *args)
-        out, given = pytree.tree_flatten(found)
-        results.append(out)
-    return pytree.tree_unflatten([torch.stack([step[i] for step in results]) for i in range(len(results[0]))], given)
+    found = None
+    if has_slices(leaves):
+        found = scanned(lambda *given: ((), f(pytree.tree_unflatten(given, structure), *args)), [], leaves, False)
+    return as_written("torch._higher_order_ops.map.map", f, xs, *args) if found is None else found[1]
 
 
 def item_as_index(self: Any, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:

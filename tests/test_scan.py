@@ -1,4 +1,5 @@
-"""torch's scan and map inside captures: one step after the other, in the caller's graph, with gradients."""
+"""torch's scan and map inside captures, with gradients: the step is a graph of its own, or, where there are few, one
+after the other is in the caller's graph."""
 
 from __future__ import annotations
 
@@ -12,6 +13,12 @@ from torch._higher_order_ops.scan import scan
 
 import magneto
 
+SCAN: Any = scan
+
+
+def plain_cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    return true_fn(*operands) if pred else false_fn(*operands)
+
 
 def loop(combine: Any, init: Any, xs: Any, dim: int = 0, reverse: bool = False) -> Any:
     """What scan's documentation says that it gives."""
@@ -24,7 +31,9 @@ def loop(combine: Any, init: Any, xs: Any, dim: int = 0, reverse: bool = False) 
         outs.append(pytree.tree_flatten(out))
     if reverse:
         outs.reverse()
-    stacked = [torch.stack([out[0][k] for out in outs]) for k in range(len(outs[0][0]))]
+    stacked = [
+        torch.stack([out[0][k] for out in outs]) if outs[0][0][k] is not None else None for k in range(len(outs[0][0]))
+    ]
     return carry, pytree.tree_unflatten([leaf.movedim(0, dim) if dim else leaf for leaf in stacked], outs[0][1])
 
 
@@ -37,6 +46,8 @@ def check(function: Any, reference: Any, *args: torch.Tensor, breaks: int = 0, *
         got, spec = pytree.tree_flatten(compiled(*ours))
         want, wanted = pytree.tree_flatten(reference(*theirs))
         assert spec == wanted
+        got = [leaf for leaf in got if leaf is not None]
+        want = [leaf for leaf in want if leaf is not None]
         for mine, own in zip(got, want, strict=True):
             assert mine.stride() == own.stride() and mine.requires_grad == own.requires_grad
             torch.testing.assert_close(mine, own)
@@ -64,10 +75,13 @@ def lstm(carry: tuple[torch.Tensor, torch.Tensor], x: dict[str, torch.Tensor]) -
 
 @pytest.mark.parametrize("backend", ["magneto", "aot_eager", "eager"])
 @pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("length", [5, 40])
 @pytest.mark.parametrize("dim, reverse", [(0, False), (0, True), (1, False), (-1, True)])
-def test_scan(dim: int, reverse: bool, gradients: bool, backend: str) -> None:
-    x = torch.randn(5, 6, 7)
+def test_scan(dim: int, reverse: bool, length: int, gradients: bool, backend: str) -> None:
     dims = dim % 3
+    shape = [3, 4, 2]
+    shape[dims] = length
+    x = torch.randn(shape)
     init = torch.randn([size for i, size in enumerate(x.shape) if i != dims])
     check(
         lambda init, x: scan(decayed, init, x, dim=dim, reverse=reverse),
@@ -79,8 +93,9 @@ def test_scan(dim: int, reverse: bool, gradients: bool, backend: str) -> None:
     )
 
 
+@pytest.mark.parametrize("length", [9, 40])
 @pytest.mark.parametrize("gradients", [False, True])
-def test_trees_and_closures(gradients: bool) -> None:
+def test_trees_and_closures(gradients: bool, length: int) -> None:
     weight = torch.randn(4, requires_grad=gradients)
 
     def through(scan_: Any) -> Any:
@@ -93,47 +108,244 @@ def test_trees_and_closures(gradients: bool) -> None:
 
         return function
 
-    args = [torch.randn(3, 4), torch.randn(9, 3, 4), torch.randn(9, 3, 4)]
+    args = [torch.randn(3, 4), torch.randn(length, 3, 4), torch.randn(length, 3, 4)]
     check(through(scan), through(loop), *[arg.requires_grad_(gradients) for arg in args])
 
 
-def test_lengths_are_captured_apart() -> None:
-    compiled = magneto.compile(lambda x: scan(decayed, torch.zeros(3), x), dynamic=True)
-    for length in (4, 5, 4):
-        x = torch.randn(length, 3)
-        torch.testing.assert_close(compiled(x), loop(decayed, torch.zeros(3), x))
+# -- programs: of (scan, x of [steps, 4], w of [4, 4]) --
+
+MATRIX = torch.randn(4, 4, dtype=torch.float64) / 3
 
 
-def test_a_carry_that_changes_its_structure() -> None:
-    def grows(carry: Any, x: torch.Tensor) -> Any:
-        return (carry, x), x + 1
+def recurrent(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    return scan(lambda h, x: ((h @ w + x).tanh(),) * 2, x.new_zeros(4), x)
 
-    with pytest.raises(RuntimeError):  # eager's own
-        magneto.compile(lambda x: scan(grows, torch.zeros(3), x))(torch.randn(4, 3))
+
+def from_constants(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    """What is carried requires gradients from the second step on, or from the third."""
+    return scan(lambda c, x: ((c[1], c[0] + w[0]), c[0] * x), (x.new_zeros(4), x.new_ones(4)), x)
+
+
+def counted(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    return scan(lambda c, x: ((c[0] + 1, c[1] * 0.9 + x), (c[1] * c[0], c[0])), (torch.tensor(0), w[0]), x)
+
+
+def detached(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    carry, out = scan(lambda c, x: ((c[0].detach() * 0.5, c[1] + c[0] * x), c[0] + x), (w[0], w[1]), x)
+    return carry[1], out
+
+
+def unread(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    return scan(lambda c, x: ((c[0], c[1] + x), c[0] * 2), (w[0], w[1]), x)
+
+
+def branching(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    def step(c: torch.Tensor, x: torch.Tensor) -> Any:
+        cond = torch.cond if scan is SCAN else plain_cond
+        taken = cond(x.sum() > 0, lambda c, x: c * 0.5 + x @ w, lambda c, x: (c - x).sin(), (c, x))
+        return taken, taken.exp()
+
+    return scan(step, w[0], x)
+
+
+def nested(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    def step(c: torch.Tensor, x: torch.Tensor) -> Any:
+        inner, each = scan(lambda d, y: (d * 0.9 + y, d * x), c, w.repeat(6, 1))
+        return inner.tanh(), each.sum(0)
+
+    return scan(step, w[0], x)
+
+
+def writing(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    def step(c: torch.Tensor, x: torch.Tensor) -> Any:
+        new = c * 0.5
+        new[0] = 1.5
+        new[1:] += x[1:]
+        return new, {"none": None, "both": [new * w[1], x.view(2, 2).t()]}
+
+    return scan(step, w[0], x)
+
+
+def computed_twice(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    first, out = scan(lambda c, x: (c + x, c * x), w[0], x.sin())
+    last, more = scan(lambda c, y: (c * 0.5 + y @ MATRIX, c + first), first, out, reverse=True)
+    return last * 2, more.cos(), out
+
+
+def of_a_function(scan: Any, x: torch.Tensor, w: torch.Tensor) -> Any:
+    """Exponential moving averages, as a library has them: rates of their own, several widths, half precision."""
+    rates = torch.sigmoid(w)
+
+    def step(carry: dict[str, torch.Tensor], x: torch.Tensor) -> Any:
+        mean = torch.lerp(carry["mean"], x, rates[0])
+        power = torch.lerp(carry["power"], x.float().square(), rates[1].float())
+        half = carry["half"] * 0.5 + x.bfloat16()
+        return {"mean": mean, "power": power, "half": half}, (x - mean) / (power.sqrt() + 1e-3).double()
+
+    init = {"mean": x[0], "power": x[0].float() ** 2 + 1, "half": x[0].bfloat16()}
+    return scan(step, init, x[1:])
+
+
+PROGRAMS = (
+    recurrent, from_constants, counted, detached, unread, branching, nested, writing, computed_twice, of_a_function,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["magneto", "aot_eager", "eager"])
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_programs(program: Any, gradients: bool, backend: str) -> None:
+    args = [torch.randn(20, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64) / 3]
+    check(
+        lambda x, w: program(SCAN, x, w),
+        lambda x, w: program(loop, x, w),
+        *[arg.requires_grad_(gradients) for arg in args],
+        backend=backend,
+        fullgraph=True,
+    )
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_any_number_of_steps_in_one_graph(program: Any, gradients: bool) -> None:
+    compiled = magneto.compile(lambda x, w: program(SCAN, x, w), dynamic=True, fullgraph=True)
+    for length in (20, 33, 3):
+        values = torch.randn(length, 4, dtype=torch.float64), torch.randn(4, 4, dtype=torch.float64) / 3
+        ours = [value.clone().requires_grad_(gradients) for value in values]
+        theirs = [value.clone().requires_grad_(gradients) for value in values]
+        got = [leaf for leaf in pytree.tree_leaves(compiled(*ours)) if leaf is not None]
+        want = [leaf for leaf in pytree.tree_leaves(program(loop, *theirs)) if leaf is not None]
+        torch.testing.assert_close(got, want)
+        if gradients:
+            for leaves in (got, want):
+                sum((leaf.sin().sum() for leaf in leaves if leaf.requires_grad), torch.zeros(())).backward()
+            torch.testing.assert_close([leaf.grad for leaf in ours], [leaf.grad for leaf in theirs])
+    assert (magneto.stats()["graphs"], magneto.stats()["recompiles"]) == (1, 0)
+
+
+def test_a_capture_does_not_depend_on_the_number_of_steps() -> None:
+    counts = []
+    for length in (1000, 20_000):
+        magneto.reset()
+        x = torch.randn(length, 3, requires_grad=True)
+        carry, out = magneto.compile(lambda x: SCAN(decayed, torch.zeros(3), x), fullgraph=True)(x)
+        (carry.sum() + out.sum()).backward()
+        torch.testing.assert_close(carry, x.detach().flip(0)[:400].mul(0.9 ** torch.arange(400).view(-1, 1)).sum(0))
+        counts.append(magneto.stats()["ops"])
+    assert counts[0] == counts[1] < 10
+
+
+def test_gradients_of_gradients() -> None:
+    def function(x: torch.Tensor, scan: Any = SCAN) -> torch.Tensor:
+        return scan(lambda c, x: (c * x.sin(), c * x), torch.ones(3), x)[1].sum()
+
+    values = torch.rand(20, 3)
+    results = []
+    for call in (magneto.compile(function), lambda x: function(x, loop)):
+        x = values.clone().requires_grad_()
+        (first,) = torch.autograd.grad(call(x), x, create_graph=True)
+        results.append((first, *torch.autograd.grad(first.square().sum(), x)))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_random_numbers(gradients: bool) -> None:
+    def function(x: torch.Tensor, scan: Any = SCAN) -> Any:
+        return scan(lambda c, x: (torch.nn.functional.dropout(c + x, 0.5), c * 2), torch.zeros(8), x)
+
+    compiled = magneto.compile(function, fullgraph=True)
+    for _ in range(2):
+        results = []
+        for call in (compiled, lambda x: function(x, loop)):
+            x = torch.ones(20, 8, requires_grad=gradients)
+            torch.manual_seed(5)
+            carry, out = call(x)
+            if gradients:
+                (carry.sum() + out.sum()).backward()
+            results.append((carry, out, x.grad) if gradients else (carry, out))
+        torch.testing.assert_close(*results)
+
+
+class Decoder(torch.nn.Module):
+    """A cell that is scanned, as in a library: its weights are closed over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = torch.nn.GRUCell(4, 8)
+        self.head = torch.nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, scan: Any = SCAN) -> torch.Tensor:
+        def step(h: torch.Tensor, x: torch.Tensor) -> Any:
+            h = self.cell(x, h)
+            return h, self.head(h)
+
+        return scan(step, x.new_zeros(x.shape[1], 8), x)[1]
+
+
+@pytest.mark.parametrize("backend", ["magneto", "aot_eager", "eager"])
+def test_a_module(backend: str) -> None:
+    torch.manual_seed(1)
+    model = Decoder()
+    compiled = magneto.compile(model, backend=backend, fullgraph=True)
+    for length in (30, 31, 45):
+        x = torch.randn(length, 2, 4)
+        want = model(x, loop)
+        expected = torch.autograd.grad(want.square().sum(), list(model.parameters()))
+        got = compiled(x)
+        torch.testing.assert_close(got, want)
+        found = torch.autograd.grad(got.square().sum(), list(model.parameters()))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert magneto.stats()["breaks"] == 0
+
+
+def grows(carry: Any, x: torch.Tensor) -> Any:
+    return (carry, x), x + 1
+
+
+@pytest.mark.parametrize("length", [4, 40])
+@pytest.mark.parametrize(
+    "step",
+    [grows, lambda c, x: (c.double(), x), lambda c, x: (c.repeat(2), x), lambda c, x: (3, x), lambda c, x: (None, x)],
+)
+def test_a_carry_that_is_another_one(step: Any, length: int) -> None:
+    with pytest.raises(RuntimeError):  # as in eager
+        magneto.compile(lambda x: SCAN(step, torch.zeros(3), x))(torch.randn(length, 3))
+
+
+def test_what_is_no_graph_runs_step_by_step() -> None:
+    seen = []
+
+    def step(c: torch.Tensor, x: torch.Tensor) -> Any:
+        seen.append(1)
+        return c + x, c * x
+
+    check(lambda x: SCAN(step, torch.zeros(3), x), lambda x: loop(step, torch.zeros(3), x), torch.randn(20, 3))
 
 
 @pytest.mark.parametrize("backend", ["magneto", "eager"])
 @pytest.mark.parametrize("gradients", [False, True])
-def test_map(gradients: bool, backend: str) -> None:
+@pytest.mark.parametrize("length", [3, 40])
+def test_map(gradients: bool, backend: str, length: int) -> None:
     def layer(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         return (x @ w).relu()
 
     check(
         lambda x, w: torch_map(layer, x, w),
         lambda x, w: torch.stack([layer(x[i], w) for i in range(x.shape[0])]),
-        torch.randn(3, 4, 5, requires_grad=gradients),
+        torch.randn(length, 4, 5, requires_grad=gradients),
         torch.randn(5, 2, requires_grad=gradients),
         backend=backend,
     )
 
 
-def test_map_of_trees() -> None:
+@pytest.mark.parametrize("length", [6, 300])
+def test_map_of_trees(length: int) -> None:
     def both(pair: list[torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"sum": pair[0] + pair[1], "product": pair[0] * pair[1]}
 
     check(
         lambda x, y: torch_map(both, [x, y]),
         lambda x, y: {"sum": x + y, "product": x * y},
-        torch.randn(6, 2),
-        torch.randn(6, 2),
+        torch.randn(length, 2),
+        torch.randn(length, 2),
     )

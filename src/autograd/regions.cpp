@@ -51,17 +51,15 @@ std::string cut_off(const Edge& from, const Ends& ends, std::set<const Node*>& s
   return {};
 }
 
-class RegionNode final : public Node {
+class BranchNode final : public RegionNode {
  public:
-  RegionNode(RegionCall call, torch::autograd::edge_list&& edges) : Node(std::move(edges)), call_(std::move(call)) {
+  BranchNode(RegionCall call, torch::autograd::edge_list&& edges)
+      : RegionNode(call.node.op.operator_name().name, call.refusal, std::move(edges)), call_(std::move(call)) {
     for (const at::Tensor& tensor : call_.arguments) arguments_.emplace_back(tensor, /*is_output=*/false);
     for (const at::Tensor& tensor : call_.operands) operands_.emplace_back(tensor, /*is_output=*/false);
     call_.arguments.clear();
     call_.operands.clear();
   }
-
-  std::string name() const override { return call_.node.op.operator_name().name; }
-  const std::string& refusal() const { return call_.refusal; }
 
   variable_list apply(variable_list&& gradients) override {
     fake::Session& session = *fake::Session::current();
@@ -133,7 +131,7 @@ std::vector<at::Tensor> record_call(fake::Session& session, RegionCall call) {
   for (const at::Tensor& operand : call.operands) {
     if (operand.requires_grad()) edges.push_back(torch::autograd::impl::gradient_edge(operand));
   }
-  const NodePointer node = make_autograd_node<RegionNode>(std::move(call), std::move(edges));
+  const NodePointer node = make_autograd_node<BranchNode>(std::move(call), std::move(edges));
   for (size_t i = 0; i < made.size(); ++i) {
     if (needed[i]) torch::autograd::set_history(made[i], node);
   }

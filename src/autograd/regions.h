@@ -51,6 +51,20 @@ struct RegionCall {
 /// Records it: its results, with their history.
 std::vector<at::Tensor> record_call(fake::Session& session, RegionCall call);
 
+/// The node of an operator with regions.
+class RegionNode : public torch::autograd::Node {
+ public:
+  RegionNode(std::string name, std::string refusal, torch::autograd::edge_list&& edges)
+      : Node(std::move(edges)), name_(std::move(name)), refusal_(std::move(refusal)) {}
+
+  std::string name() const override { return name_; }
+  /// Not empty: why it has no backward.
+  const std::string& refusal() const { return refusal_; }
+
+ private:
+  std::string name_, refusal_;
+};
+
 /// The node is of such a call, and has no backward: why. Else empty.
 std::string why_no_backward(const torch::autograd::Node& node);
 

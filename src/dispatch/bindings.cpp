@@ -400,6 +400,9 @@ PyMethodDef dispatch_methods[] = {
     {"leave_block", leave_block, METH_NOARGS, "Ends the innermost block of this thread."},
     {"repeated", not_captured, METH_VARARGS,
      "repeated(condition, body, carried) -> the tensors behind torch.while_loop in a capture; else None"},
+    {"scanned", not_captured, METH_VARARGS,
+     "scanned(combine, carried, xs, reverse, least) -> leaves and structure of what a scan gives in a capture; else "
+     "None"},
     {"conditional", not_captured, METH_VARARGS,
      "conditional(pred, true_fn, false_fn, operands) -> leaves and structure of torch.cond's result in a capture, "
      "where "

@@ -13,6 +13,7 @@ import pytest
 import torch
 from compare import assert_same
 from torch import nn
+from torch._higher_order_ops.scan import scan
 from torch.export import Dim, ExportedProgram, ShapesCollection, draft_export, export
 from torch.export.graph_signature import InputKind, OutputKind
 
@@ -142,6 +143,17 @@ def test_data_decides_in_the_graph(program: Callable[..., Any]) -> None:
     module = export(program, (X,)).module()
     for x in (Y, -Y):
         assert_same(module(x), program(x))
+
+
+def test_a_scan_is_one_node() -> None:
+    def summed(x: torch.Tensor) -> Any:
+        return scan(lambda c, x: (c + x, c * x), torch.zeros(4), x)
+
+    module = export(summed, (torch.randn(40, 4),)).module()
+    x = torch.randn(40, 4)
+    before = torch.cat([torch.zeros(1, 4), x.cumsum(0)[:-1]])
+    torch.testing.assert_close(module(x), (x.sum(0), before * x))
+    assert sum("run_scan" in str(node.target) for node in module.graph.nodes) == 1
 
 
 # -- sizes

@@ -449,3 +449,17 @@ def test_regions() -> None:
     x = torch.tensor([-1.0, 0.0, 2.0])
     for pred, y, expected in ((True, x, x.sin()), (False, x, -x), (False, torch.zeros(3), torch.zeros(3))):
         assert torch.equal(run(text, y, torch.tensor(pred))[0], expected)
+
+
+def test_a_scan() -> None:
+    """Its steps from the last slice on; what is carried into each is kept."""
+    text = (pathlib.Path(__file__).parents[1] / "graph" / "golden" / "scan.graph").read_text()
+    init, xs, y = torch.randn(3), torch.randn(5, 3), torch.rand(3)
+    carry, steps = init, []
+    for x in reversed(xs):
+        steps.insert(0, (carry * y + x, carry))
+        carry = steps[0][0]
+    last, given, kept = run(text, init, xs, y)
+    torch.testing.assert_close(last, carry)
+    torch.testing.assert_close(given, torch.stack([step[0].sin() for step in steps]))
+    torch.testing.assert_close(kept, torch.stack([step[1] for step in steps]))

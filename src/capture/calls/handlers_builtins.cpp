@@ -314,6 +314,7 @@ std::span<const HandlerRow> builtin_handlers() {
       {"magneto._C.comptime", call_comptime},
       {"magneto._C.conditional", Branch::conditional},
       {"magneto._C.repeated", Branch::repeated},
+      {"magneto._C.scanned", Branch::scanned},
       {"magneto._C.branch_taken", Branch::taken},
       {"builtins.len", handle_len},
       {"builtins.getattr", handle_getattr},

@@ -43,6 +43,11 @@ std::vector<PyObject*> referents_of(PyObject* object) {
     return 0;
   };
   if (const traverseproc traverse = Py_TYPE(object)->tp_traverse) traverse(object, visit, &found);
+  if (PyFunction_Check(object)) {  // what a module holds is from outside, and written to in overlays
+    const auto* function = reinterpret_cast<PyFunctionObject*>(object);
+    std::erase_if(found,
+                  [&](PyObject* part) { return part == function->func_globals || part == function->func_builtins; });
+  }
   return found;
 }
 
@@ -102,6 +107,16 @@ struct Branch::Marks {
   int64_t draws;
 };
 
+/// The tensors whose sizes operators like `squeeze_` change, from one operator on, one for each such operator.
+static std::vector<graph::ValueId> changed_in_place(const graph::Graph& graph, size_t from) {
+  std::vector<graph::ValueId> changed;
+  for (size_t i = from; i < graph.aten_nodes.size(); ++i) {
+    const graph::AtenNode& node = graph.aten_nodes[i];
+    if (graph::changes_metadata(node.op)) changed.push_back(std::get<graph::ValueId>(node.args[0]));
+  }
+  return changed;
+}
+
 /// What it can change: what it is given, and what has been written to objects from outside.
 std::vector<PyObject*> Branch::reachable() const {
   std::vector<PyObject*> objects = {function_, operands_};
@@ -114,12 +129,18 @@ std::vector<PyObject*> Branch::reachable() const {
 }
 
 /// Stand-ins for what the operands are in some run.
-Ref Branch::fresh_operands(std::vector<graph::ValueId>& ids) const {
+Ref Branch::fresh_operands() {
+  fresh_.clear();
   Ref made = checked(PyTuple_New(PySequence_Fast_GET_SIZE(operands_)));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(made.get()); ++i) {
-    const at::Tensor& like = unpack_tensor(PySequence_Fast_GET_ITEM(operands_, i));
-    const at::Tensor tensor = capture_.session->make_tangent(like, "carried_" + std::to_string(i));
-    ids.push_back(capture_.session->value_of(tensor));
+    const at::Tensor& like =
+        step_likes_.empty() ? unpack_tensor(PySequence_Fast_GET_ITEM(operands_, i)) : step_likes_[i];
+    const size_t others = steps_ ? steps_->carried : SIZE_MAX, place = static_cast<size_t>(i);
+    const std::string name =
+        place < others ? "carried_" + std::to_string(place) : "slice_" + std::to_string(place - others);
+    const at::Tensor tensor = capture_.session->make_tangent(like, name);
+    if (!needs_grad_.empty() && needs_grad_[i]) tensor.set_requires_grad(true);
+    fresh_.emplace_back(capture_.session->value_of(tensor), tensor);
     PyTuple_SET_ITEM(made.get(), i, checked(tensor_object(tensor)).release());
   }
   return made;
@@ -151,10 +172,15 @@ void Branch::check(const Marks& marks, const Snapshot& before) const {
   if (Marks::drawn(capture_) != marks.draws) throw Refused{"it draws a number from Python's generator"};
   if (capture_.gradients.cleared_grads.size() != marks.cleared) throw Refused{"it sets the gradient of a tensor"};
   if (capture_.graph.symbols.size() != marks.symbols) throw Refused{"it finds a size or a number in data"};
-  if (capture_.session->mark().metadata_changes != marks.session.metadata_changes) {
-    throw Refused{"an in-place operator changes the sizes of a tensor"};
-  }
   const graph::Graph& graph = capture_.graph;
+  size_t changes = marks.session.metadata_changes;
+  for (const graph::ValueId id : changed_in_place(graph, marks.session.aten_nodes)) {
+    const bool is_own = static_cast<size_t>(id) >= marks.session.values;
+    changes += is_own && graph.values[id].kind == graph::ValueKind::Result;
+  }
+  if (capture_.session->mark().metadata_changes > changes) {
+    throw Refused{"an in-place operator changes the sizes of a tensor that was there before it"};
+  }
   const graph::Aliases aliases(graph);
   std::unordered_set<int32_t> around;
   for (size_t id = 0; id < graph.values.size(); ++id) {
@@ -199,34 +225,68 @@ void Branch::take(PyObject* leaves, const Marks& marks) {
   for (const at::Tensor& result : results_) {
     if (capture_.graph.values[session.value_of(result)].meta.wrapped) throw Refused{"it gives a number as a tensor"};
   }
-  separate(results_, marks);
+  for (size_t i = steps_ ? steps_->carried : SIZE_MAX; i < results_.size(); ++i) {
+    results_[i] = results_[i].contiguous();  // as it is stacked
+  }
+  separate(results_, marks.session);
 }
 
 /// Makes the tensors tensors of their own: none is memory that was there before, or that of another one.
-void Branch::separate(std::vector<at::Tensor>& tensors, const Marks& marks) {
+void Branch::separate(std::vector<at::Tensor>& tensors, const fake::Session::Mark& from) const {
   const graph::Graph& graph = capture_.graph;
   std::unordered_set<int32_t> taken;
   const graph::Aliases aliases(graph);
+  const std::vector<graph::ValueId> changed = changed_in_place(graph, from.aten_nodes);  // sizes are to last
   for (size_t id = 0; id < graph.values.size(); ++id) {
-    const bool before = id < marks.session.values || graph.values[id].kind != graph::ValueKind::Result;
+    const bool before = id < from.values || graph.values[id].kind != graph::ValueKind::Result;
     if (before) taken.insert(aliases.group(static_cast<graph::ValueId>(id)));
   }
   for (at::Tensor& tensor : tensors) {
-    const bool is_own = taken.insert(aliases.group(capture_.session->value_of(tensor))).second;
+    const graph::ValueId value = capture_.session->value_of(tensor);
+    const bool is_own = taken.insert(aliases.group(value)).second && std::ranges::find(changed, value) == changed.end();
     if (!is_own || !tensor.is_non_overlapping_and_dense()) tensor = at::clone(tensor);
   }
 }
 
-/// The carried tensors become the first inputs. Their values go, and others may get their numbers: they are called
+/// The fresh tensors become the first inputs. Their values go, and others may get their numbers: they are called
 /// `carried_value(i)`.
 static graph::ValueId carried_value(size_t i) { return -2 - static_cast<graph::ValueId>(i); }
 
-static void put_first(graph::Cut& cut, const graph::Graph& whole, const std::vector<graph::ValueId>& carried) {
+void Branch::put_first(graph::Cut& cut, const graph::Graph& whole) const {
+  std::vector<graph::ValueId> carried;
+  for (const auto& [id, tensor] : fresh_) carried.push_back(id);
   std::vector<graph::ValueId> inputs = carried;
   std::ranges::copy_if(cut.inputs, std::back_inserter(inputs),
                        [&](graph::ValueId id) { return std::ranges::find(carried, id) == carried.end(); });
   graph::set_inputs(cut, whole, inputs);
   for (size_t i = 0; i < carried.size(); ++i) cut.inputs[i] = carried_value(i);
+}
+
+void Branch::differentiate(const Shared& shared, const fake::Session::Mark& from) {
+  autograd::Operands operands = shared.operands;
+  operands.insert(fresh_.begin(), fresh_.end());
+  const autograd::RegionGradients made = autograd::differentiate(*capture_.session, results_, shared.needed, operands);
+  no_backward_ = made.refusal;
+  if (graph::is_random(forward_.graph)) no_backward_ = "a branch draws random numbers, which its backward repeats";
+  gradients_ = made.gradients;
+  if (!no_backward_.empty()) return;
+  const at::NoGradGuard no_grad;
+  std::vector<graph::ValueId> inputs;
+  if (steps_) {
+    cut_step(shared, made, from);
+    return;
+  }
+  cut_backward(from);
+  for (const auto& [id, tensor] : shared.operands) inputs.push_back(id);
+  inputs.insert(inputs.end(), made.tangents.begin(), made.tangents.end());
+  graph::set_inputs(backward_, capture_.graph, inputs);
+}
+
+void Branch::cut_backward(const fake::Session::Mark& from) {
+  separate(gradients_, from);
+  std::vector<graph::ValueId> given;
+  for (const at::Tensor& gradient : gradients_) given.push_back(capture_.session->value_of(gradient));
+  backward_ = graph::cut(capture_.graph, from.aten_nodes, given);
 }
 
 size_t Branch::trace(Shared& shared) {
@@ -238,12 +298,12 @@ size_t Branch::trace(Shared& shared) {
     autograd::Operands read;
     auto* const others = std::exchange(session.operands, &read);
     const auto restore = [&] { session.operands = others; };
-    std::vector<graph::ValueId> carried;
     try {
-      const Ref fresh = carried_ ? fresh_operands(carried) : Ref::borrow(operands_);
+      const Ref fresh = carried_ ? fresh_operands() : Ref::borrow(operands_);
       interpret(fresh.get());
       take(leaves_.get(), marks);
       check(marks, before);
+      if (steps_) require_carried();
     } catch (...) {
       restore();
       throw;
@@ -265,33 +325,23 @@ size_t Branch::trace(Shared& shared) {
     }
     for (const auto& [id, tensor] : read) {
       const bool before = static_cast<size_t>(id) < marks.session.values;
-      if (before && capture_.graph.values[id].kind != graph::ValueKind::Constant) shared.operands.emplace(id, tensor);
+      if (!before || capture_.graph.values[id].kind == graph::ValueKind::Constant) continue;
+      shared.operands.emplace(id, tensor);
+      if (others) others->emplace(id, tensor);  // what is around it reads that, too
     }
     shared.needed.resize(results_.size());
     std::vector<graph::ValueId> outputs;
+    no_backward_.clear();
     for (size_t i = 0; i < results_.size(); ++i) {
       outputs.push_back(session.value_of(results_[i]));
       if (results_[i].requires_grad()) shared.needed[i] = true;
     }
     forward_ = graph::cut(capture_.graph, marks.session.aten_nodes, outputs);
-    if (carried_) put_first(forward_, capture_.graph, carried);
+    if (carried_) put_first(forward_, capture_.graph);
     if (std::ranges::find(shared.needed, true) != shared.needed.end()) {
-      autograd::RegionGradients made = autograd::differentiate(session, results_, shared.needed, shared.operands);
-      no_backward_ = std::move(made.refusal);
-      if (graph::is_random(forward_.graph)) no_backward_ = "a branch draws random numbers, which its backward repeats";
-      gradients_ = std::move(made.gradients);
-      if (no_backward_.empty()) {
-        const at::NoGradGuard no_grad;
-        separate(gradients_, marks);
-        std::vector<graph::ValueId> given;
-        for (const at::Tensor& gradient : gradients_) given.push_back(session.value_of(gradient));
-        backward_ = graph::cut(capture_.graph, marks.session.aten_nodes, given);
-        std::vector<graph::ValueId> inputs;
-        for (const auto& [id, tensor] : shared.operands) inputs.push_back(id);
-        inputs.insert(inputs.end(), made.tangents.begin(), made.tangents.end());
-        graph::set_inputs(backward_, capture_.graph, inputs);
-      }
+      differentiate(shared, marks.session);
     }
+    if (steps_) make_likes();
     roll_back();
     return shared.operands.size() + static_cast<size_t>(std::ranges::count(shared.needed, true));
   }
@@ -299,10 +349,7 @@ size_t Branch::trace(Shared& shared) {
 
 // -- torch.cond --
 
-namespace {
-
-/// Where two results differ as tensors; empty: nowhere.
-std::string difference(fake::Session& session, const at::Tensor& a, const at::Tensor& b) {
+std::string Branch::difference(fake::Session& session, const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() != b.scalar_type()) {
     return std::string(c10::toString(a.scalar_type())) + " and " + c10::toString(b.scalar_type());
   }
@@ -318,8 +365,6 @@ std::string difference(fake::Session& session, const at::Tensor& a, const at::Te
   if (strides_a != strides_b) return "strides " + text(strides_a) + " and " + text(strides_b);
   return {};
 }
-
-}  // namespace
 
 void Branch::require_same(const Branch& other) const {
   CallArgs structures;
@@ -360,9 +405,15 @@ void Branch::give(const graph::Graph& around, const std::vector<graph::ValueId>&
   graph::set_inputs(forward_, around, inputs);
 }
 
-/// The instruction of the program that calls torch.cond or torch.while_loop.
-static BreakSite site_of(const InterpFrame& polyfill) {
-  const InterpFrame& frame = polyfill.caller ? *polyfill.caller : polyfill;
+/// The program's frame that calls the operator, whose own functions are those of one file.
+static const InterpFrame& program_frame(const InterpFrame& operators) {
+  const InterpFrame* frame = &operators;
+  while (frame->caller && frame->info->code->co_filename == operators.info->code->co_filename) frame = frame->caller;
+  return *frame;
+}
+
+BreakSite Branch::site_of(const InterpFrame& polyfill) {
+  const InterpFrame& frame = program_frame(polyfill);
   return {frame.info->code, frame.pc};
 }
 
@@ -376,7 +427,7 @@ std::vector<at::Tensor> Branch::add_call(Capture& capture, const std::function<s
   if (capture.torch.is_guarded())
     capture.torch.last_guarded = static_cast<int32_t>(capture.graph.aten_nodes.size()) - 1;
   graph::TorchNode node = graph::operator_call(capture.graph.aten_nodes.back());
-  const InterpFrame& user = capture.frame->caller ? *capture.frame->caller : *capture.frame;
+  const InterpFrame& user = program_frame(*capture.frame);
   node.file = PyUnicode_AsUTF8(user.info->code->co_filename);
   node.function = PyUnicode_AsUTF8(user.info->code->co_qualname);
   node.line = user.instr().line;
@@ -452,77 +503,6 @@ Ref Branch::conditional(Capture& capture, const CallArgs& args) {
   } catch (const Refused& refused) {
     capture.feedback.unconditional.emplace(site, refused.why);
     throw Retry{};
-  }
-}
-
-Ref Branch::repeated(Capture& capture, const CallArgs& args) {
-  check_count(args, 3, 3, "repeated");
-  const BreakSite site = site_of(*capture.frame);
-  PyObject* tensors = args.values[2];
-  const size_t count = PyList_GET_SIZE(tensors);
-  const bool is_plain = transform_depth() == 0 && !capture.torch.is_overridden(args.values);
-  if (!is_plain || capture.feedback.unconditional.contains(site)) return Ref::borrow(Py_None);
-  fake::Session& session = *capture.session;
-  try {
-    bool needs_grad = false;
-    std::vector<at::Tensor> carried;
-    std::vector<graph::ValueId> carried_ids, operands;
-    for (size_t i = 0; i < count; ++i) {
-      if (!is_fake_tensor(PyList_GET_ITEM(tensors, i))) throw Refused{"it carries what is no tensor"};
-      carried.push_back(unpack_tensor(PyList_GET_ITEM(tensors, i)));
-      carried_ids.push_back(session.value_of(carried.back()));
-      needs_grad |= carried.back().requires_grad();
-    }
-    Shared shared;
-    Branch condition(capture, args.values[0], tensors, /*carried=*/true);
-    Branch body(capture, args.values[1], tensors, /*carried=*/true);
-    while (condition.trace(shared) != body.trace(shared)) {
-    }
-    for (const auto& [id, tensor] : shared.operands) {
-      operands.push_back(id);
-      needs_grad |= tensor.requires_grad();
-    }
-    if (needs_grad && at::GradMode::is_enabled()) throw Refused{"gradients through a loop are not captured yet"};
-    condition.require_predicate();
-    body.require_like(carried);
-    condition.give(capture.graph, operands, count);
-    body.give(capture.graph, operands, count);
-    const bool random = graph::is_random(condition.forward_.graph) || graph::is_random(body.forward_.graph);
-    const std::string number = std::to_string(capture.torch.region_calls++);
-    graph::AtenNode node{
-        .op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::while_loop", random ? "random" : "")};
-    node.args = {condition.make_region(std::move(condition.forward_), "while_loop_cond_graph_" + number),
-                 body.make_region(std::move(body.forward_), "while_loop_body_graph_" + number), carried_ids, operands};
-    const std::vector<at::Tensor> results =
-        add_call(capture, [&] { return session.add_call(std::move(node), carried); });
-    Ref list = checked(PyList_New(0));
-    for (const at::Tensor& result : results) {
-      if (PyList_Append(list.get(), checked(tensor_object(result)).get()) < 0) throw PythonError{};
-    }
-    return list;
-  } catch (const Refused& refused) {
-    capture.feedback.unconditional.emplace(site, refused.why);
-    throw Retry{};
-  }
-}
-
-/// It gives one tensor with one bool.
-void Branch::require_predicate() const {
-  const auto is_one = [](shapes::Expr size) { return size.is_constant() && size.number() == 1; };
-  const bool is_single = results_.size() == 1 && constants_.size() == 1;
-  if (!is_single || results_[0].scalar_type() != c10::kBool ||
-      !std::ranges::all_of(capture_.session->sizes_of(results_[0]), is_one)) {
-    throw Refused{"cond_fn does not give a tensor with one bool"};
-  }
-}
-
-void Branch::require_like(const std::vector<at::Tensor>& carried) const {
-  if (results_.size() != carried.size() || constants_.size() != carried.size()) {
-    throw Refused{"body_fn does not give as many tensors as are carried"};
-  }
-  for (size_t i = 0; i < carried.size(); ++i) {
-    const std::string found = difference(*capture_.session, carried[i], results_[i]);
-    if (!found.empty()) throw Refused{"carried tensor " + std::to_string(i) + " and what body_fn gives: " + found};
   }
 }
 

@@ -7,6 +7,8 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
+#include <cstring>
+
 namespace magneto::runtime {
 
 namespace {
@@ -61,6 +63,78 @@ void run_while_loop(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack)
   torch::jit::push(*stack, std::move(carried));
 }
 
+/// The tensors of one step, next to those of the others.
+class Stack {
+ public:
+  explicit Stack(int64_t steps) : steps_(steps) {}
+
+  void put(int64_t place, const at::Tensor& step) {
+    if (!all_.defined()) {
+      std::vector<int64_t> sizes = {steps_};
+      sizes.insert(sizes.end(), step.sizes().begin(), step.sizes().end());
+      all_ = at::empty(sizes, step.options());
+    }
+    const bool plain = step.is_cpu() && step.is_contiguous() && !step.is_conj() && !step.is_neg();
+    if (!plain) {
+      all_.select(0, place).copy_(step);
+      return;
+    }
+    const size_t bytes = step.nbytes();
+    if (bytes) std::memcpy(static_cast<char*>(all_.mutable_data_ptr()) + place * bytes, step.const_data_ptr(), bytes);
+  }
+
+  at::Tensor all() const { return all_; }
+
+ private:
+  int64_t steps_;
+  at::Tensor all_;
+};
+
+/// One slice of a tensor after the other, in the same tensor.
+class Slices {
+ public:
+  explicit Slices(const at::Tensor& whole)
+      : slice(whole.select(0, 0)), start_(whole.storage_offset()), stride_(whole.stride(0)) {}
+
+  void move(int64_t place) { slice.unsafeGetTensorImpl()->set_storage_offset(start_ + place * stride_); }
+
+  at::Tensor slice;
+
+ private:
+  int64_t start_, stride_;
+};
+
+/// scan(Any step, Tensor[] carried, Tensor[] xs, int[] kept, bool reverse, Tensor[] operands) -> Tensor[]: what is
+/// carried behind the last step, what the steps gave, stacked, and what of the carried was given to them, likewise.
+void run_scan(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
+  const std::vector<at::Tensor> operands = torch::jit::pop(*stack).toTensorVector();
+  const bool reverse = torch::jit::pop(*stack).toBool();
+  const std::vector<int64_t> kept = torch::jit::pop(*stack).toIntVector();
+  const std::vector<at::Tensor> xs = torch::jit::pop(*stack).toTensorVector();
+  std::vector<at::Tensor> inputs = torch::jit::pop(*stack).toTensorVector();
+  const c10::intrusive_ptr<RegionOperand> step = region_of(torch::jit::pop(*stack));
+  const size_t carried = inputs.size();
+  const int64_t count = xs.at(0).size(0);
+  TORCH_CHECK(count > 0, "magneto: a scan has at least one step");
+  std::vector<Slices> slices;
+  for (const at::Tensor& x : xs) inputs.push_back(slices.emplace_back(x).slice);
+  inputs.insert(inputs.end(), operands.begin(), operands.end());
+  std::vector<Stack> given, given_to(kept.size(), Stack(count));
+  for (int64_t done = 0; done < count; ++done) {
+    const int64_t place = reverse ? count - 1 - done : done;
+    for (Slices& each : slices) each.move(place);
+    for (size_t i = 0; i < kept.size(); ++i) given_to[i].put(place, inputs[kept[i]]);
+    std::vector<at::Tensor> results = step->run(inputs);
+    if (done == 0) given.assign(results.size() - carried, Stack(count));
+    for (size_t i = 0; i < given.size(); ++i) given[i].put(place, results[carried + i]);
+    std::move(results.begin(), results.begin() + static_cast<std::ptrdiff_t>(carried), inputs.begin());
+  }
+  inputs.resize(carried);
+  for (const Stack& each : given) inputs.push_back(each.all());
+  for (const Stack& each : given_to) inputs.push_back(each.all());
+  torch::jit::push(*stack, std::move(inputs));
+}
+
 }  // namespace
 
 c10::IValue region_operand(std::shared_ptr<const TensorComputation> computation) {
@@ -79,6 +153,8 @@ TORCH_LIBRARY_FRAGMENT(magneto, library) {
   };
   define("cond", "(Tensor pred, Any true_graph, Any false_graph, Tensor[] operands) -> Tensor[]",
          [] { return torch::CppFunction::makeFromBoxedFunction<&run_cond>(); });
+  define("scan", "(Any step, Tensor[] carried, Tensor[] xs, int[] kept, bool reverse, Tensor[] operands) -> Tensor[]",
+         [] { return torch::CppFunction::makeFromBoxedFunction<&run_scan>(); });
   define("while_loop", "(Any condition, Any body, Tensor[] carried, Tensor[] operands) -> Tensor[]",
          [] { return torch::CppFunction::makeFromBoxedFunction<&run_while_loop>(); });
 }
