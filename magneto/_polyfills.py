@@ -354,7 +354,8 @@ def scanned(combine: Callable[..., Any], carried: list[torch.Tensor], xs: list[t
     if xs[0].shape[0] > MOST_STEPS:
         return None
     order = range(xs[0].shape[0])
-    carry = given = None
+    carry: Any = None
+    given: Any = None
     results = []
     for i in reversed(order) if reverse else order:
         carry, out = combine(*carried, *[leaf[i] for leaf in xs])
