@@ -123,7 +123,7 @@ def test_tlparse_shows_them(trace: Path) -> None:
 
 def test_a_run_that_is_checked(tmp_path: Path) -> None:
     """config.verify: the first difference is in the log, beside the compile."""
-    (tmp_path / "program.py").write_text(PROGRAM + CALL)
+    (tmp_path / "program.py").write_text(PROGRAM + CALL.replace("torch.compile", "magneto.compile"))
     more = {"TORCH_TRACE": str(tmp_path / "log"), "MAGNETO_VERIFY": "all", "PYTHONWARNINGS": "ignore"}
     subprocess.run([sys.executable, "program.py"], env=environment(tmp_path, **more), cwd=tmp_path, check=True)
     (run,) = model.build(log.read_folder(tmp_path / "log"))
