@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,8 @@ def expected(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_the_demo(program: str, tmp_path: Path) -> None:
-    cmake = shutil.which("cmake") or pytest.fail("cmake is missing")
+    beside = os.pathsep.join([os.environ.get("PATH", ""), str(Path(sys.executable).parent)])  # `make` installs it there
+    cmake = shutil.which("cmake", path=beside) or pytest.fail("cmake is missing")
     made = run(cmake, "-S", DEMO, "-B", tmp_path, f"-DMAGNETO={PACKAGE}")
     assert made.returncode == 0, made.stderr
     built = run(cmake, "--build", tmp_path)
