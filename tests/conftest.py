@@ -16,6 +16,7 @@ atexit.register(shutil.rmtree, os.environ["MAGNETO_CACHE_DIR"], ignore_errors=Tr
 
 import pytest
 import torch
+from browser import Browser
 
 import magneto
 
@@ -35,6 +36,14 @@ def strict(request: pytest.FixtureRequest) -> Iterator[None]:
         fallbacks = magneto.stats()["fallbacks"]
         assert not fallbacks, f"internal fallbacks: {fallbacks}"
     magneto.reset()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Fails, and says what to install, where there is no browser."""
+    browser = Browser(tmp_path_factory.mktemp("browser"))
+    yield browser
+    browser.close()
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +44,6 @@ def magneto(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedP
         cwd=folder,
         env=clean_environment(folder, **more),
     )
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Fails, and says what to install, where there is no browser."""
-    browser = Browser(tmp_path_factory.mktemp("browser"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture(scope="module")

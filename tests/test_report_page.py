@@ -87,13 +87,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("browser"))
-    yield browser
-    browser.close()
-
-
-@pytest.fixture(scope="module")
 def pages(folder: Path) -> dict[int, Path]:
     return {count: made_up(folder, count) for count in (1, 30, 300)}
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,13 +129,6 @@ def test_a_run_that_is_checked(tmp_path: Path) -> None:
     (finding,) = run["findings"]
     assert finding["kind"] == "wrong" and "program" in finding["place"] and finding["errors"]["first"]
     assert [compile_["state"] for compile_ in run["compiles"]] == ["captured"]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    browser = Browser(tmp_path_factory.mktemp("browser"))
-    yield browser
-    browser.close()
 
 
 @pytest.fixture(scope="module")
