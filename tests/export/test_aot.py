@@ -305,3 +305,11 @@ def test_names_of_pytorch(tmp_path: Path) -> None:
             inductor.aoti_compile_and_package(model)
     finally:
         magneto.uninstall()
+
+
+def test_a_convolution(tmp_path: Path) -> None:
+    """PyTorch tells the shapes of its fused convolution in Python, and computes it in C++."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
+    x = torch.randn(2, 3, 8, 8)
+    path = magneto.aot_compile(model, (x,), path=tmp_path / "convolution.mag")
+    torch.testing.assert_close(magneto.aot_load(path)(x), model(x).detach())
