@@ -256,39 +256,81 @@ def compile_region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> A
 def associative_scan(
     combine_fn: Callable[..., Any], xs: Any, dim: int, reverse: bool = False, combine_mode: str = "pointwise"
 ) -> Any:
-    """The scan one step after the other, which is what associativity allows and what fuses into one kernel.
-
-    PyTorch's own combines pairs in a tree, through `vmap`. Each step here sees what one lane of that sees.
-    """
-    single = isinstance(xs, torch.Tensor)
-    leaves = [xs] if single else xs
+    """The scan one step after the other, which is what associativity allows and what fuses into one kernel; a long one
+    in pairs, through `vmap`, as PyTorch's own. Each step here sees what one lane of that sees. Where the number of
+    steps is a symbol, a step is a graph of its own."""
+    leaves, structure = pytree.tree_flatten(xs)
     known = (
         combine_mode == "generic"
+        and callable(combine_fn)
         and type(dim) is int
         and type(reverse) is bool
-        and type(leaves) in (tuple, list)
         and len(leaves) > 0
         and all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided for leaf in leaves)
         and -leaves[0].dim() <= dim < leaves[0].dim()
         and all(leaf.shape == leaves[0].shape for leaf in leaves)
-        and 2 <= leaves[0].shape[dim] <= MOST_STEPS
+        and 2 <= leaves[0].shape[dim]
     )
     if not known:
         name = "torch._higher_order_ops.associative_scan.associative_scan"
         return as_written(name, combine_fn, xs, dim, reverse, combine_mode)
-    state = [leaf.select(dim, -1 if reverse else 0) for leaf in leaves]
+    first = [torch.movedim(leaf, dim, 0) for leaf in leaves]
+    if reverse:
+        first = [leaf.flip(0) for leaf in first]
+
+    def combine(left: list[torch.Tensor], right: list[torch.Tensor]) -> list[torch.Tensor]:
+        return pytree.tree_leaves(
+            combine_fn(pytree.tree_unflatten(left, structure), pytree.tree_unflatten(right, structure))
+        )
+
+    results = in_steps(combine, first)
+    if reverse:
+        results = [leaf.flip(0) for leaf in results]
+    return pytree.tree_unflatten([torch.movedim(leaf, 0, dim) for leaf in results], structure)
+
+
+def in_steps(combine: Callable[..., Any], leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """An associative scan of the first dimensions."""
+    count = len(leaves)
+
+    def step(*given: Any) -> Any:
+        state = combine(list(given[:count]), list(given[count:]))
+        return state, state
+
+    found = _C.scanned(
+        step, as_stacked([leaf[0] for leaf in leaves]), as_stacked([leaf[1:] for leaf in leaves]), False, 1 << 62
+    )
+    if found is not None:
+        stacked = found[0][count:]
+        return [torch.cat([leaf[:1], rest]) for leaf, rest in zip(leaves, stacked, strict=True)]
+    if leaves[0].shape[0] > MOST_STEPS:
+        return in_pairs(torch.vmap(combine), leaves)
+    state = [leaf[0] for leaf in leaves]
     steps = [[value] for value in state]
-    for count in range(1, leaves[0].shape[dim]):
-        right = [leaf.select(dim, -1 - count if reverse else count) for leaf in leaves]
-        found = combine_fn(state[0], right[0]) if single else combine_fn(type(xs)(state), type(xs)(right))
-        state = [found] if single else list(found)
+    for i in range(1, leaves[0].shape[0]):
+        state = combine(state, [leaf[i] for leaf in leaves])
         for values, value in zip(steps, state, strict=True):
             values.append(value)
-    if reverse:
-        for values in steps:
-            values.reverse()
-    results = [torch.movedim(torch.stack(values), 0, dim) for values in steps]
-    return results[0] if single else type(xs)(results)
+    return [torch.stack(values) for values in steps]
+
+
+def in_pairs(combine: Callable[..., Any], leaves: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The same, with a `combine` of many steps at once: neighbours first, then what lies between."""
+    count = leaves[0].shape[0]
+    if count < 2:
+        return leaves
+    odd = in_pairs(combine, combine([leaf[: count - 1 : 2] for leaf in leaves], [leaf[1::2] for leaf in leaves]))
+    before = [leaf[:-1] for leaf in odd] if count % 2 == 0 else odd
+    even = [leaf[:1] for leaf in leaves]
+    if count > 2:
+        between = combine(before, [leaf[2::2] for leaf in leaves])
+        even = [torch.cat(pair) for pair in zip(even, between, strict=True)]
+    half = count // 2
+    results = []
+    for left, right in zip(even, odd, strict=True):
+        woven = torch.stack([left[:half], right], 1).flatten(0, 1)
+        results.append(woven if count % 2 == 0 else torch.cat([woven, left[half:]]))
+    return results
 
 
 def strict_mode(callable: Callable[..., Any], operands: tuple[Any, ...]) -> Any:

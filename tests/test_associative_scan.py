@@ -1,4 +1,4 @@
-"""torch's associative_scan inside captures: one step after the other, in the caller's graph."""
+"""torch's associative_scan inside captures: one step after the other, or, of many, in pairs."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def check(function, *args, breaks=0):
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("length", [2, 7, 33])
+@pytest.mark.parametrize("length", [2, 7, 33, 257, 1000])
 def test_recurrence(dim, reverse, length):
     shape = [3, 4, 5]
     shape[dim] = length
@@ -39,6 +39,44 @@ def test_recurrence(dim, reverse, length):
 
 def test_a_tensor_alone():
     check(lambda x: (associative_scan(torch.add, x, 0, combine_mode="generic"),), torch.randn(9, 3))
+
+
+def test_any_length_in_one_graph():
+    def function(a, b):
+        return associative_scan(decayed, (a, b), 0, combine_mode="generic")
+
+    compiled = magneto.compile(function, dynamic=True, fullgraph=True)
+    for length in (20, 7, 400):
+        args = torch.rand(length, 3), torch.randn(length, 3)
+        torch.testing.assert_close(compiled(*args), function(*args))
+    assert (magneto.stats()["graphs"], magneto.stats()["recompiles"]) == (1, 0)
+
+
+@pytest.mark.parametrize("length", [40, 500])
+def test_trees_and_gradients(length):
+    def products(left, right):
+        return {"m": left["m"] @ right["m"], "s": [left["s"][0] + right["s"][0]]}
+
+    def function(m, s):
+        found = associative_scan(products, {"m": m, "s": [s]}, 0, reverse=True, combine_mode="generic")
+        return found["m"], found["s"][0]
+
+    def plain(m, s):
+        state = {"m": m[-1], "s": [s[-1]]}
+        steps = [state]
+        for i in reversed(range(length - 1)):
+            state = products(state, {"m": m[i], "s": [s[i]]})
+            steps.insert(0, state)
+        return torch.stack([step["m"] for step in steps]), torch.stack([step["s"][0] for step in steps])
+
+    compiled = magneto.compile(function, fullgraph=True)
+    values = torch.linalg.qr(torch.randn(length, 3, 3, dtype=torch.float64))[0], torch.randn(length, 5).double()
+    grads = []
+    for call in (compiled, plain):
+        args = [value.clone().requires_grad_() for value in values]
+        m, s = call(*args)
+        grads.append((m, *torch.autograd.grad(m.sum(), args[:1])))
+    torch.testing.assert_close(*grads)
 
 
 def test_one_step_runs_as_written():

@@ -97,7 +97,73 @@ class ScanNode final : public RegionNode {
   std::vector<SavedVariable> saved_, operands_;
 };
 
+class LoopNode final : public RegionNode {
+ public:
+  LoopNode(LoopCall call, torch::autograd::edge_list&& edges)
+      : RegionNode("magneto::while_loop", call.refusal, std::move(edges)), call_(std::move(call)) {
+    for (const at::Tensor& tensor : call_.carried) carried_.emplace_back(tensor, /*is_output=*/false);
+    for (const at::Tensor& tensor : call_.operands) operands_.emplace_back(tensor, /*is_output=*/false);
+    call_.carried.clear();
+    call_.operands.clear();
+  }
+
+  variable_list apply(variable_list&& gradients) override {
+    fake::Session& session = *fake::Session::current();
+    std::vector<at::Tensor> carried, operands, state;
+    for (const SavedVariable& saved : carried_) carried.push_back(saved.unpack());
+    for (const SavedVariable& saved : operands_) operands.push_back(saved.unpack());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      state.push_back(gradients[i].defined() ? gradients[i].contiguous() : input_metadata(i).zeros_like());
+    }
+    const auto states = static_cast<std::ptrdiff_t>(state.size());
+    for (const at::Tensor& operand : operands) {
+      if (!operand.requires_grad()) continue;
+      state.push_back(at::zeros_like(operand, at::TensorOptions(), at::MemoryFormat::Contiguous));
+    }
+    graph::AtenNode node{.op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::while_loop_backward", "")};
+    node.args = call_.backward;
+    for (const auto* tensors : {&carried, &state, &operands}) node.args.emplace_back(values_of(session, *tensors));
+    const variable_list made = session.add_call(std::move(node), call_.gradient_likes);
+    variable_list given(made.begin() + states, made.end());
+    for (size_t i = 0, next = 0; i < carried.size(); ++i) {
+      if (carried[i].requires_grad()) given.push_back(made[next]);
+      next += call_.need_grad[i];
+    }
+    return given;
+  }
+
+ private:
+  LoopCall call_;
+  std::vector<SavedVariable> carried_, operands_;
+};
+
+/// In the order of the gradients that nodes give.
+torch::autograd::edge_list edges_of(std::initializer_list<const std::vector<at::Tensor>*> lists) {
+  torch::autograd::edge_list edges;
+  for (const auto* tensors : lists) {
+    for (const at::Tensor& tensor : *tensors) {
+      if (tensor.requires_grad()) edges.push_back(torch::autograd::impl::gradient_edge(tensor));
+    }
+  }
+  return edges;
+}
+
+void set_histories(const std::vector<at::Tensor>& made, const std::vector<bool>& needed, const NodePointer& node) {
+  for (size_t i = 0; i < made.size(); ++i) {
+    if (needed[i]) torch::autograd::set_history(made[i], node);
+  }
+}
+
 }  // namespace
+
+std::vector<at::Tensor> record_loop(fake::Session& session, graph::AtenNode node, LoopCall call) {
+  std::vector<at::Tensor> made = session.add_call(std::move(node), call.carried);
+  const std::vector<bool> needed = call.need_grad;
+  if (std::ranges::find(needed, true) == needed.end()) return made;
+  auto edges = edges_of({&call.operands, &call.carried});
+  set_histories(made, needed, make_autograd_node<LoopNode>(std::move(call), std::move(edges)));
+  return made;
+}
 
 std::vector<at::Tensor> record_scan(fake::Session& session, ScanCall call) {
   std::vector<int64_t> kept;
@@ -110,16 +176,8 @@ std::vector<at::Tensor> record_scan(fake::Session& session, ScanCall call) {
   made.resize(made.size() - kept.size());
   const std::vector<bool> needed = call.results_need_grad;
   if (std::ranges::find(needed, true) == needed.end()) return made;
-  torch::autograd::edge_list edges;
-  for (const auto* tensors : {&call.operands, &call.carried, &call.xs}) {
-    for (const at::Tensor& tensor : *tensors) {
-      if (tensor.requires_grad()) edges.push_back(torch::autograd::impl::gradient_edge(tensor));
-    }
-  }
-  const NodePointer node = make_autograd_node<ScanNode>(std::move(call), for_backward, std::move(edges));
-  for (size_t i = 0; i < made.size(); ++i) {
-    if (needed[i]) torch::autograd::set_history(made[i], node);
-  }
+  auto edges = edges_of({&call.operands, &call.carried, &call.xs});
+  set_histories(made, needed, make_autograd_node<ScanNode>(std::move(call), for_backward, std::move(edges)));
   return made;
 }
 

@@ -1,8 +1,11 @@
-// Gradients through a scan: the backward of a scan is a scan the other way round.
+// Gradients through scans and loops: the backward of a scan is a scan the other way round.
 //
 // A step's backward runs the step again, as far as it reads that, of what was carried into it, which the operator gives
 // for each step, stacked, where that is read. It carries the gradients of what the step carries, and the sums so far of
 // the gradients of the operands, and gives the gradients of the step's slices.
+//
+// How often a while_loop runs only the data say, and so how much it would keep. Its backward runs the loop again, keeps
+// what its steps read of what is carried, and then goes through the steps from the last one on, as that of a scan.
 #pragma once
 
 #include <memory>
@@ -33,6 +36,20 @@ struct ScanCall {
   /// Not empty: why there is no backward, though results require gradients.
   std::string refusal;
 };
+
+struct LoopCall {
+  std::vector<at::Tensor> carried, operands;
+  /// By carried tensor.
+  std::vector<bool> need_grad;
+  /// The first arguments of the operator of the backward: condition and body, the backward of the body, and what that
+  /// reads of the carried tensors. Empty: there is none.
+  std::vector<graph::AtenArg> backward;
+  std::vector<at::Tensor> gradient_likes;
+  std::string refusal;
+};
+
+/// Records the node, whose results are like what is carried: these, with their history.
+std::vector<at::Tensor> record_loop(fake::Session& session, graph::AtenNode node, LoopCall call);
 
 /// Records it: its results but those for the backward, with their history.
 std::vector<at::Tensor> record_scan(fake::Session& session, ScanCall call);

@@ -145,9 +145,9 @@ class Closer {
       place = add_operand(outside->value) + 1;
       binding.dim = outside->dim;
     }
-    const size_t inputs_around = regions_.front()->graph.inputs.size() - operands().size();
     for (Region* region : regions_) {
-      binding.value = region->graph.inputs[inputs_around + place - 1];
+      const std::vector<ValueId>& inputs = region->graph.inputs;  // its operands are the last ones
+      binding.value = inputs[inputs.size() - operands().size() + place - 1];
       region->graph.symbols.push_back(binding);
     }
   }

@@ -90,7 +90,10 @@ class Branch {
   void differentiate(const Shared& shared, const fake::Session::Mark& from);
   void cut_backward(const fake::Session::Mark& from);
 
-  // -- a step of a scan --
+  static std::vector<at::Tensor> record_loop(Capture& capture, Branch& condition, Branch& body, const Shared& shared,
+                                             const std::vector<at::Tensor>& carried);
+
+  // -- a step of a scan, or of a loop, which has no slices --
   void begin_steps(const std::vector<at::Tensor>& carried, const std::vector<at::Tensor>& xs);
   void trace_steps(Shared& shared, const std::vector<at::Tensor>& carried);
   void cut_step(const Shared& shared, const autograd::RegionGradients& made, const fake::Session::Mark& from);
@@ -122,7 +125,7 @@ class Branch {
   std::vector<std::pair<graph::ValueId, at::Tensor>> fresh_;
   std::vector<bool> needs_grad_;
 
-  /// Of a scan, whose first operands are carried, the others slices.
+  /// Of a scan or a loop, whose first operands are carried, the others slices.
   struct Steps {
     size_t carried;
     c10::SymInt count;

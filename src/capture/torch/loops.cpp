@@ -19,44 +19,29 @@ Ref Branch::repeated(Capture& capture, const CallArgs& args) {
   check_count(args, 3, 3, "repeated");
   const BreakSite site = site_of(*capture.frame);
   PyObject* tensors = args.values[2];
-  const size_t count = PyList_GET_SIZE(tensors);
   const bool is_plain = transform_depth() == 0 && !capture.torch.is_overridden(args.values);
   if (!is_plain || capture.feedback.unconditional.contains(site)) return Ref::borrow(Py_None);
-  fake::Session& session = *capture.session;
   try {
-    bool needs_grad = false;
     std::vector<at::Tensor> carried;
-    std::vector<graph::ValueId> carried_ids, operands;
-    for (size_t i = 0; i < count; ++i) {
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(tensors); ++i) {
       if (!is_fake_tensor(PyList_GET_ITEM(tensors, i))) throw Refused{"it carries what is no tensor"};
       carried.push_back(unpack_tensor(PyList_GET_ITEM(tensors, i)));
-      carried_ids.push_back(session.value_of(carried.back()));
-      needs_grad |= carried.back().requires_grad();
     }
     Shared shared;
     Branch condition(capture, args.values[0], tensors, /*carried=*/true);
     Branch body(capture, args.values[1], tensors, /*carried=*/true);
-    while (condition.trace(shared) != body.trace(shared)) {
+    body.begin_steps(carried, {});
+    for (size_t known = SIZE_MAX; known != shared.operands.size();) {
+      known = shared.operands.size();
+      shared.needed.clear();
+      condition.trace(shared);
+      body.trace_steps(shared, carried);
     }
-    for (const auto& [id, tensor] : shared.operands) {
-      operands.push_back(id);
-      needs_grad |= tensor.requires_grad();
-    }
-    if (needs_grad && at::GradMode::is_enabled()) throw Refused{"gradients through a loop are not captured yet"};
     condition.require_predicate();
-    if (body.results_.size() != count || body.constants_.size() != count)
+    if (body.constants_.size() != carried.size()) {
       throw Refused{"body_fn does not give as many tensors as are carried"};
-    body.require_like(carried);
-    condition.give(capture.graph, operands, count);
-    body.give(capture.graph, operands, count);
-    const bool random = graph::is_random(condition.forward_.graph) || graph::is_random(body.forward_.graph);
-    const std::string number = std::to_string(capture.torch.region_calls++);
-    graph::AtenNode node{
-        .op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::while_loop", random ? "random" : "")};
-    node.args = {condition.make_region(std::move(condition.forward_), "while_loop_cond_graph_" + number),
-                 body.make_region(std::move(body.forward_), "while_loop_body_graph_" + number), carried_ids, operands};
-    const std::vector<at::Tensor> results =
-        add_call(capture, [&] { return session.add_call(std::move(node), carried); });
+    }
+    const std::vector<at::Tensor> results = record_loop(capture, condition, body, shared, carried);
     Ref list = checked(PyList_New(0));
     for (const at::Tensor& result : results) {
       if (PyList_Append(list.get(), checked(tensor_object(result)).get()) < 0) throw PythonError{};
@@ -66,6 +51,38 @@ Ref Branch::repeated(Capture& capture, const CallArgs& args) {
     capture.feedback.unconditional.emplace(site, refused.why);
     throw Retry{};
   }
+}
+
+std::vector<at::Tensor> Branch::record_loop(Capture& capture, Branch& condition, Branch& body, const Shared& shared,
+                                            const std::vector<at::Tensor>& carried) {
+  fake::Session& session = *capture.session;
+  autograd::LoopCall call{.carried = carried,
+                          .need_grad = body.needs_grad_,
+                          .gradient_likes = body.steps_->gradient_likes,
+                          .refusal = body.no_backward_};
+  std::vector<graph::ValueId> operands, carried_ids;
+  for (const auto& [id, tensor] : shared.operands) {
+    operands.push_back(id);
+    call.operands.push_back(tensor);
+  }
+  for (const at::Tensor& tensor : carried) carried_ids.push_back(session.value_of(tensor));
+  for (Branch* branch : {&condition, &body}) branch->give(capture.graph, operands, carried.size());
+  const bool random = graph::is_random(condition.forward_.graph) || graph::is_random(body.forward_.graph);
+  if (random) call.refusal = "a loop draws random numbers, which its backward repeats";
+  const std::string number = std::to_string(capture.torch.region_calls++);
+  const std::string condition_name = "while_loop_cond_graph_" + number, body_name = "while_loop_body_graph_" + number;
+  const bool needs_grad = std::ranges::find(call.need_grad, true) != call.need_grad.end();
+  if (needs_grad && call.refusal.empty()) {
+    std::vector<int64_t> read(body.steps_->read.begin(), body.steps_->read.end());
+    call.backward = {condition.make_region(condition.forward_, condition_name + "_again"),
+                     body.make_region(body.forward_, body_name + "_again"),
+                     body.make_region(std::move(body.backward_), body_name + "_backward"), c10::IValue(std::move(read))};
+  }
+  graph::AtenNode node{
+      .op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::while_loop", random ? "random" : "")};
+  node.args = {condition.make_region(std::move(condition.forward_), condition_name),
+               body.make_region(std::move(body.forward_), body_name), carried_ids, operands};
+  return add_call(capture, [&] { return autograd::record_loop(session, std::move(node), std::move(call)); });
 }
 
 /// It gives one tensor with one bool.
@@ -88,7 +105,7 @@ void Branch::require_like(const std::vector<at::Tensor>& carried) const {
 // -- scan and map --
 
 void Branch::begin_steps(const std::vector<at::Tensor>& carried, const std::vector<at::Tensor>& xs) {
-  steps_ = Steps{.carried = carried.size(), .count = xs[0].sym_size(0)};
+  steps_ = Steps{.carried = carried.size(), .count = xs.empty() ? c10::SymInt(0) : xs[0].sym_size(0)};
   step_likes_ = carried;
   const fake::Session::Mark before = capture_.session->mark();
   const bool grad = at::GradMode::is_enabled();
@@ -173,8 +190,9 @@ void Branch::make_likes() {
   for (size_t i = 0; i < results_.size(); ++i) {
     steps_->likes.push_back(i < steps_->carried ? results_[i] : stacked(results_[i]));
   }
+  const bool is_scan = fresh_.size() > steps_->carried;
   for (const size_t i : steps_->read) {
-    if (i < steps_->carried) steps_->likes.push_back(stacked(step_likes_[i]));
+    if (is_scan && i < steps_->carried) steps_->likes.push_back(stacked(step_likes_[i]));
   }
 }
 

@@ -63,6 +63,36 @@ void run_while_loop(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack)
   torch::jit::push(*stack, std::move(carried));
 }
 
+/// while_loop_backward(Any condition, Any body, Any step, int[] read, Tensor[] carried, Tensor[] state,
+/// Tensor[] operands) -> Tensor[]: the loop runs again; then `step`, the body's backward, from its last turn on, on the
+/// state that it gives and what was carried into that turn, as far as it is read.
+void run_while_loop_backward(const c10::OperatorHandle& /*op*/, torch::jit::Stack* stack) {
+  const std::vector<at::Tensor> operands = torch::jit::pop(*stack).toTensorVector();
+  std::vector<at::Tensor> state = torch::jit::pop(*stack).toTensorVector();
+  std::vector<at::Tensor> inputs = torch::jit::pop(*stack).toTensorVector();
+  const std::vector<int64_t> read = torch::jit::pop(*stack).toIntVector();
+  const c10::intrusive_ptr<RegionOperand> step = region_of(torch::jit::pop(*stack));
+  const c10::intrusive_ptr<RegionOperand> body = region_of(torch::jit::pop(*stack));
+  const c10::intrusive_ptr<RegionOperand> condition = region_of(torch::jit::pop(*stack));
+  inputs.insert(inputs.end(), operands.begin(), operands.end());
+  std::vector<std::vector<at::Tensor>> turns;
+  while (condition->run(inputs).at(0).is_nonzero()) {
+    std::vector<at::Tensor>& kept = turns.emplace_back();
+    for (const int64_t i : read) kept.push_back(inputs[i]);
+    std::vector<at::Tensor> carried = body->run(inputs);
+    std::move(carried.begin(), carried.end(), inputs.begin());
+  }
+  if (turns.empty()) {
+    for (at::Tensor& tensor : state) tensor = at::clone(tensor);
+  }
+  for (; !turns.empty(); turns.pop_back()) {
+    state.insert(state.end(), turns.back().begin(), turns.back().end());
+    state.insert(state.end(), operands.begin(), operands.end());
+    state = step->run(state);
+  }
+  torch::jit::push(*stack, std::move(state));
+}
+
 /// The tensors of one step, next to those of the others.
 class Stack {
  public:
@@ -155,6 +185,10 @@ TORCH_LIBRARY_FRAGMENT(magneto, library) {
          [] { return torch::CppFunction::makeFromBoxedFunction<&run_cond>(); });
   define("scan", "(Any step, Tensor[] carried, Tensor[] xs, int[] kept, bool reverse, Tensor[] operands) -> Tensor[]",
          [] { return torch::CppFunction::makeFromBoxedFunction<&run_scan>(); });
+  define("while_loop_backward",
+         "(Any condition, Any body, Any step, int[] read, Tensor[] carried, Tensor[] state, Tensor[] operands) -> "
+         "Tensor[]",
+         [] { return torch::CppFunction::makeFromBoxedFunction<&run_while_loop_backward>(); });
   define("while_loop", "(Any condition, Any body, Tensor[] carried, Tensor[] operands) -> Tensor[]",
          [] { return torch::CppFunction::makeFromBoxedFunction<&run_while_loop>(); });
 }
