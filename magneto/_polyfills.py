@@ -248,6 +248,29 @@ def run_while_loop(
     return carried if ran else tuple(tensor.clone() for tensor in carried)
 
 
+def run_while_loop_backward(
+    cond_fn: Callable[..., Any],
+    body_fn: Callable[..., Any],
+    step: Callable[..., Any],
+    read: list[int],
+    carried: tuple[Any, ...],
+    state: tuple[Any, ...],
+    operands: tuple[Any, ...],
+) -> Any:
+    """magneto.while_loop_backward of graphs: the loop, and then its turns from the last one on."""
+    count = sum(not isinstance(operand, torch.Tensor) for operand in operands)
+    sizes, tensors = operands[:count], operands[count:]
+    turns = []
+    while cond_fn(*sizes, *carried, *tensors)[0]:
+        turns.append([carried[i] for i in read])
+        carried = body_fn(*sizes, *carried, *tensors)
+    if not turns:
+        return tuple(tensor.clone() for tensor in state)
+    for kept in reversed(turns):
+        state = step(*sizes, *state, *kept, *tensors)
+    return state
+
+
 def compile_region(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """torch.compiler.nested_compile_region: equal regions share their kernels in any case."""
     return function(*args, **kwargs)
@@ -269,7 +292,7 @@ def associative_scan(
         and all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided for leaf in leaves)
         and -leaves[0].dim() <= dim < leaves[0].dim()
         and all(leaf.shape == leaves[0].shape for leaf in leaves)
-        and 2 <= leaves[0].shape[dim]
+        and leaves[0].shape[dim] >= 2
     )
     if not known:
         name = "torch._higher_order_ops.associative_scan.associative_scan"

@@ -70,7 +70,7 @@ def test_trees_and_gradients(length):
         return torch.stack([step["m"] for step in steps]), torch.stack([step["s"][0] for step in steps])
 
     compiled = magneto.compile(function, fullgraph=True)
-    values = torch.linalg.qr(torch.randn(length, 3, 3, dtype=torch.float64))[0], torch.randn(length, 5).double()
+    values = torch.linalg.qr(torch.randn(length, 3, 3, dtype=torch.float64))[0], torch.randn(length, 3, 3).double()
     grads = []
     for call in (compiled, plain):
         args = [value.clone().requires_grad_() for value in values]

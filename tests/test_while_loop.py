@@ -134,7 +134,7 @@ def weighted(x: torch.Tensor, w: torch.Tensor) -> Any:
 def as_large(x: torch.Tensor, w: torch.Tensor) -> Any:
     """How often it runs depends on the data; what is carried requires gradients from the second turn on."""
     return while_loop(
-        lambda a, b: a.abs().max() < 20, lambda a, b: (a * 1.5 + b, b + (w[0] * a).sum(0)), (x + 0.1, torch.zeros(4))
+        lambda a, b: a.abs().max() < 20, lambda a, b: (a * 1.5 + b, b + (w[0] * a).sum(0)), (x + 0.1, x.new_zeros(4))
     )
 
 
@@ -169,7 +169,7 @@ def newton(x: torch.Tensor, w: torch.Tensor) -> Any:
         new = (guess + target / guess) / 2
         return new, (new - guess).detach().abs().max()
 
-    return while_loop(cond_fn, body_fn, (target, torch.ones(())))[0]
+    return while_loop(cond_fn, body_fn, (target, x.new_ones(())))[0]
 
 
 def written(x: torch.Tensor, w: torch.Tensor) -> Any:
@@ -191,8 +191,8 @@ WITH_GRADIENTS = (weighted, as_large, runs_never, of_loops, choosing, newton, wr
 def test_gradients(program: Callable[..., Any], dynamic: bool, backend: str) -> None:
     compiled = magneto.compile(program, backend=backend, fullgraph=True, dynamic=dynamic)
     for x in INPUTS:
-        weights = torch.linspace(-0.6, 0.7, 16).view(4, 4)
-        ours, theirs = ([value.clone().requires_grad_() for value in (x, weights)] for _ in range(2))
+        values = x.double(), torch.linspace(-0.6, 0.7, 16, dtype=torch.float64).view(4, 4)
+        ours, theirs = ([value.clone().requires_grad_() for value in values] for _ in range(2))
         with mock.patch(f"{__name__}.while_loop", plain_loop), mock.patch("torch.cond", plain_cond):
             want = program(*theirs)
         got = compiled(*ours)

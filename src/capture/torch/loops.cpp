@@ -76,7 +76,8 @@ std::vector<at::Tensor> Branch::record_loop(Capture& capture, Branch& condition,
     std::vector<int64_t> read(body.steps_->read.begin(), body.steps_->read.end());
     call.backward = {condition.make_region(condition.forward_, condition_name + "_again"),
                      body.make_region(body.forward_, body_name + "_again"),
-                     body.make_region(std::move(body.backward_), body_name + "_backward"), c10::IValue(std::move(read))};
+                     body.make_region(std::move(body.backward_), body_name + "_backward"),
+                     c10::IValue(std::move(read))};
   }
   graph::AtenNode node{
       .op = c10::Dispatcher::singleton().findSchemaOrThrow("magneto::while_loop", random ? "random" : "")};
