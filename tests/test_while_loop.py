@@ -151,6 +151,16 @@ def of_loops(x: torch.Tensor, w: torch.Tensor) -> Any:
     return while_loop(lambda i, a: i < 4, body_fn, (torch.tensor(0), x))
 
 
+def of_loops_without_sizes(x: torch.Tensor, w: torch.Tensor) -> Any:
+    """What the inner loop reads has none of the sizes of what it carries."""
+
+    def body_fn(i: torch.Tensor, a: torch.Tensor) -> Any:
+        j, b = while_loop(lambda j, b: j < i, lambda j, b: (j + 1, b * 1.1 + w.sum()), (torch.tensor(0), a))
+        return i + 1, b * x
+
+    return while_loop(lambda i, a: i < 4, body_fn, (torch.tensor(0), x))
+
+
 def choosing(x: torch.Tensor, w: torch.Tensor) -> Any:
     def body_fn(i: torch.Tensor, a: torch.Tensor) -> Any:
         return i + 1, torch.cond(a.sum() > 0.37, lambda a: a @ w - 1, lambda a: a * -2, (a,))
@@ -182,7 +192,7 @@ def written(x: torch.Tensor, w: torch.Tensor) -> Any:
     return while_loop(lambda i, state: i < 3, body_fn, (torch.tensor(0), {"a": x, "b": w[:3]}))
 
 
-WITH_GRADIENTS = (weighted, as_large, runs_never, of_loops, choosing, newton, written)
+WITH_GRADIENTS = (weighted, as_large, runs_never, of_loops, of_loops_without_sizes, choosing, newton, written)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

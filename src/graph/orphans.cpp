@@ -18,7 +18,7 @@ Ref attribute_of_torch(std::initializer_list<std::string> path) {
 /// that gives no tuple, sizes behind what is carried).
 Ref higher_order_object(const std::string& name) {
   if (name == "cond") return attribute_of_torch({"ops", "higher_order", name});
-  const Ref module = checked(PyImport_ImportModule("magneto._polyfills"));
+  const Ref module = checked(PyImport_ImportModule("magneto._control_flow"));
   return checked(PyObject_GetAttrString(module.get(), ("run_" + name).c_str()));
 }
 

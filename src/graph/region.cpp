@@ -107,6 +107,35 @@ void add_symbols(const Graph& graph, std::set<int32_t>& symbols) {
   for_each_region(graph, [&](const Region& region) { add_symbols(region.graph, symbols); });
 }
 
+std::shared_ptr<Region> owned_region(const Regions& owned, const Region* region) {
+  return *std::ranges::find(owned, region, [](const auto& each) { return each.get(); });
+}
+
+void replace_region(TorchNode& node, const Region* old, const std::shared_ptr<const Region>& by) {
+  for (PyArg& arg : node.args) {
+    if (arg.kind == PyArg::Kind::Region && arg.region.get() == old) arg.region = by;
+  }
+}
+
+/// Gives each operator regions of its own: a backward runs the operators of its forward again, and the same region may
+/// be given other operands there.
+void separate(Graph& graph, Regions& owned, std::set<const Region*>& seen) {
+  for (AtenNode& node : graph.aten_nodes) {
+    for (AtenArg& arg : node.args) {
+      auto* region = std::get_if<std::shared_ptr<const Region>>(&arg);
+      if (!region) continue;
+      std::shared_ptr<Region> own = owned_region(owned, region->get());
+      if (!seen.insert(own.get()).second) {
+        own = owned.emplace_back(std::make_shared<Region>(*own));
+        seen.insert(own.get());
+        if (node.torch_node >= 0) replace_region(graph.torch_nodes[node.torch_node], region->get(), own);
+        *region = own;
+      }
+      separate(own->graph, owned, seen);
+    }
+  }
+}
+
 /// One operator with regions.
 class Closer {
  public:
@@ -114,7 +143,7 @@ class Closer {
     for (AtenArg& arg : node.args) {
       const auto* region = std::get_if<std::shared_ptr<const Region>>(&arg);
       if (!region) continue;
-      regions_.push_back(std::ranges::find(owned, region->get(), [](const auto& each) { return each.get(); })->get());
+      regions_.push_back(owned_region(owned, region->get()).get());
     }
   }
 
@@ -213,17 +242,21 @@ bool is_random(const Graph& graph) {
   return std::ranges::any_of(graph.aten_nodes, draws);
 }
 
-void close_regions(Graph& graph, const std::vector<std::shared_ptr<Region>>& owned) {
+static void close(Graph& graph, const Regions& owned) {
   for (AtenNode& node : graph.aten_nodes) {
     if (!has_regions(node)) continue;
     Closer(graph, node, owned).run();
     for (const AtenArg& arg : node.args) {
       const auto* region = std::get_if<std::shared_ptr<const Region>>(&arg);
-      if (!region) continue;
-      const auto own = std::ranges::find(owned, region->get(), [](const auto& each) { return each.get(); });
-      close_regions((*own)->graph, owned);
+      if (region) close(owned_region(owned, region->get())->graph, owned);
     }
   }
+}
+
+void close_regions(Graph& graph, std::vector<std::shared_ptr<Region>>& owned) {
+  std::set<const Region*> seen;
+  separate(graph, owned, seen);
+  close(graph, owned);
 }
 
 }  // namespace magneto::graph

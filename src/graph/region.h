@@ -27,7 +27,8 @@ bool is_random(const Graph& graph);
 
 /// When the sizes of a graph are final, its regions, which `owned` holds and which have been put in the same terms, get
 /// symbols of their own: each is found in an input, which the operator that has the region is given in addition where
-/// it is missing. The torch calls give the sizes in front of the tensors, as torch.fx modules take them.
-void close_regions(Graph& graph, const std::vector<std::shared_ptr<Region>>& owned);
+/// it is missing. Operators that share a region get one each. The torch calls give the sizes in front of the tensors,
+/// as torch.fx modules take them.
+void close_regions(Graph& graph, std::vector<std::shared_ptr<Region>>& owned);
 
 }  // namespace magneto::graph

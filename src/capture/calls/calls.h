@@ -32,7 +32,7 @@ class Calls {
   Ref call(PyObject* callable, CallArgs args);
   Ref call(PyObject* callable, std::initializer_list<PyObject*> args);
   Ref inline_function(PyObject* function, const CallArgs& args);
-  /// The function of that name of magneto._polyfills, interpreted.
+  /// The function of that name of magneto, interpreted: of _polyfills, where it names no module.
   Ref call_polyfill(const char* name, const CallArgs& args);
   /// `past_metaclass`: as type.__call__ does it.
   Ref call_type(PyTypeObject* type, const CallArgs& args, bool past_metaclass = false);

@@ -151,7 +151,7 @@ void Branch::interpret(PyObject* operands) {
   CallArgs args;
   args.values = {function_, operands};
   try {
-    const Ref found = capture_.calls.call_polyfill("results_of_branch", args);
+    const Ref found = capture_.calls.call_polyfill("_control_flow.results_of_branch", args);
     leaves_ = Ref::borrow(PyTuple_GetItem(found.get(), 0));
     structure_ = Ref::borrow(PyTuple_GetItem(found.get(), 1));
     if (!leaves_ || !structure_) throw PythonError{};
@@ -370,7 +370,7 @@ void Branch::require_same(const Branch& other) const {
   CallArgs structures;
   structures.values = {structure_.get(), other.structure_.get()};
   const bool same = constants_.size() == other.constants_.size() &&
-                    capture_.protocol.truth(capture_.calls.call_polyfill("are_same", structures).get());
+                    capture_.protocol.truth(capture_.calls.call_polyfill("_control_flow.are_same", structures).get());
   if (!same) throw Refused{"the branches give different structures"};
   size_t tensor = 0;
   for (size_t i = 0; i < constants_.size(); ++i) {
@@ -472,7 +472,7 @@ Ref Branch::record(Capture& capture, PyObject* pred, Branch& if_true, Branch& if
   const std::vector<at::Tensor> results =
       add_call(capture, [&] { return autograd::record_call(session, std::move(call)); });
   if (needs_grad) {  // PyTorch's operator would compile the derivatives of its branches
-    static constinit Imported function("magneto._polyfills", "run_cond");
+    static constinit Imported function("magneto._control_flow", "run_cond");
     capture.graph.torch_nodes.back().target = Ref::borrow(function.get());
   }
 
