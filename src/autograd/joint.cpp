@@ -163,7 +163,12 @@ JointTrace::Group JointTrace::trace_group(std::vector<size_t> roots, const torch
   }
   const torch::autograd::variable_list gradients = run_engine(*session_, edges, tangents, leaves);
   if (session_->refused()) throw Refused{};
-  for (const at::Tensor& gradient : gradients) group.gradients.push_back(session_->value_of(gradient));
+  for (const at::Tensor& gradient : gradients) {
+    group.gradients.push_back(gradient.defined() ? session_->value_of(gradient) : graph::kNoValue);
+    if (gradient.defined() && group.gradients.back() == graph::kNoValue) {
+      throw Refused{"the gradient of an input is of a class of tensors"};
+    }
+  }
   group.end = graph_->aten_nodes.size();
   for (size_t i = group.begin; i < group.end; ++i) graph_->aten_nodes[i].torch_node = -1;  // of interpreted backwards
   return group;
@@ -211,6 +216,9 @@ std::optional<JointTrace> JointTrace::run(fake::Session& session, graph::Graph& 
       if (!root.requires_grad()) continue;
       ways.push_back(way_from(torch::autograd::impl::gradient_edge(root), ends, end_nodes, kept, why_not));
       trace.results_.with_none |= !ways.back().takes_none.empty();
+      if (trace.results_.with_none && trace.results_.of_classes) {
+        return refuse("a custom autograd.Function takes None for gradients (set_materialize_grads)");
+      }
       trace.roots_.push_back(i);
       std::vector<bool>& reaches = trace.reaches_.emplace_back();
       for (const Edge& leaf : leaf_edges) reaches.push_back(ways.back().ends.contains(key_of(leaf)));

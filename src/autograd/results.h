@@ -49,6 +49,9 @@ struct Results {
   /// A backward of the program's is given None where a result has no gradient, which zeros would not be.
   bool with_none = false;
 
+  /// Classes of tensors have said what operators do: the graph's torch calls have other gradients than the program.
+  bool of_classes = false;
+
   /// What may have a gradient: `computed`, then `written`.
   size_t roots() const { return computed.size() + written.size(); }
   const at::Tensor& fake_of_root(size_t root) const {

@@ -41,7 +41,7 @@ struct SpecializationFeedback {
   /// Examples of data-dependent numbers, in the order in which they are made; -1: whatever.
   std::vector<int64_t> examples;
   int example_changes = 0;
-  /// Custom autograd functions whose backwards can't be run on stand-ins, and why.
+  /// Custom autograd functions, and classes of tensors, whose backwards can't be run on stand-ins, and why.
   std::vector<std::pair<Ref, std::string>> opaque_backwards;
 };
 

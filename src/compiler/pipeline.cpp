@@ -240,9 +240,9 @@ std::unique_ptr<runtime::Computation> compile_joint(const Request& request, Even
     backwards.push_back(compile_tensors(request, backward.graph, way, "BACKWARDS", events));
   }
   runtime::Specialise prune = pruned(std::move(way), request);
+  auto torch_level = request.joint->results.of_classes ? nullptr : runtime::make_torch_computation(request.graph);
   return runtime::make_joint_computation(request.graph, std::move(*request.joint), std::move(forward_computation),
-                                         std::move(backwards), runtime::make_torch_computation(request.graph),
-                                         std::move(prune));
+                                         std::move(backwards), std::move(torch_level), std::move(prune));
 }
 
 }  // namespace

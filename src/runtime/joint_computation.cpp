@@ -262,6 +262,9 @@ class GradientNode final : public Node {
   /// again under autograd, from the same inputs.
   variable_list replayed(variable_list&& tangents, bool differentiable) {
     const at::AutoGradMode with_grad(true);
+    TORCH_CHECK(program_->torch_level,
+                "Magneto has no gradients of gradients (create_graph=True) through tensors whose class has a "
+                "__torch_dispatch__: @magneto.disable keeps the function out");
     TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
     for (size_t i = 0; i < inputs_.size(); ++i) {
       TORCH_CHECK(
@@ -341,7 +344,9 @@ class JointComputation final : public Computation {
     for (size_t i = 0; i < program.forward->input_count(); ++i) held.push_back(THPVariable_Unpack(inputs[i]));
     for (const at::Tensor& tensor : held) pointers.push_back(&tensor);
     if (is_unusual(held) || writes_unusually(held) || calls_hooks(held)) {
-      return run_torch_level(inputs, pointers, outputs);
+      if (program.torch_level) return run_torch_level(inputs, pointers, outputs);
+      PyErr_Format(PyExc_RuntimeError, "%snobody looks on while classes of tensors say what operators do", kNotSo);
+      throw ComputationError{};
     }
     std::vector<torch::autograd::edge_list> edges;  // from before inputs are written
     for (const BackwardProgram& backward : program.backwards) {

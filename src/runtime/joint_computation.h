@@ -11,8 +11,9 @@
 namespace magneto::runtime {
 
 /// `forward` runs `forward_of(graph, joint)`, each of `computations` one of the backwards' graphs; `torch_level`
-/// runs the graph under autograd, for when something unusual is around, and for gradients of gradients. `prune`
-/// compiles a backward whose outputs are fewer; without it all gradients are computed, whichever are asked for.
+/// runs the graph under autograd, for when something unusual is around, and for gradients of gradients: none, where
+/// its gradients are others (Results::of_classes). `prune` compiles a backward whose outputs are fewer; without it all
+/// gradients are computed, whichever are asked for.
 std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, autograd::Joint joint,
                                                     std::unique_ptr<TensorComputation> forward,
                                                     std::vector<std::unique_ptr<TensorComputation>> computations,

@@ -146,7 +146,7 @@ def test_weights_of_a_module(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_gradients_are_a_side_exit(backend: str) -> None:
+def test_gradients_of_what_meets_them(backend: str) -> None:
     def run(function: Callable[..., Any]) -> Any:
         x = matrix().requires_grad_()
         function(x, quantised()).sum().backward()

@@ -67,6 +67,10 @@ Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
     if (!has_hooks(unpack_tensor(input.real.get()))) continue;
     c.side_exit(BreakReason::AutogradCall, callable_name(function) + " calls hooks of " + input.source->name());
   }
+  if (!classes_.empty()) {
+    c.side_exit(BreakReason::AutogradCall,
+                callable_name(function) + " is called behind tensors whose class has a __torch_dispatch__");
+  }
   if (passes_history_to_inputs(c, args)) {
     c.side_exit(BreakReason::AutogradCall,
                 callable_name(function) + " may pass what an input was computed by, before the function was called");

@@ -16,6 +16,7 @@
 #include "capture/interpreter/errors.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/torch/class_tensors.h"
 #include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
@@ -122,8 +123,10 @@ Ref Gradients::record_autograd_function(const CallArgs& args) {
   if (c.overlays.writes != writes) {  // which the call would do again
     throw c.exits.restart_before(*c.frame, "a custom autograd function changes objects from outside");
   }
-  c.graph.torch_nodes.resize(index + 1);
-  for (size_t i = operators; i < c.graph.aten_nodes.size(); ++i) c.graph.aten_nodes[i].torch_node = index;
+  if (std::ranges::none_of(rest, holds_class_tensor)) {
+    c.graph.torch_nodes.resize(index + 1);
+    for (size_t i = operators; i < c.graph.aten_nodes.size(); ++i) c.graph.aten_nodes[i].torch_node = index;
+  }
   if (c.options.wants_backward) rehearse_backward(owner, result.get());
   return result;
 }
@@ -152,6 +155,8 @@ std::string Gradients::interpret_backwards(const std::function<void()>& run) {
   const size_t torch_nodes = c.graph.torch_nodes.size();
   std::string why;
   {
+    std::optional<AboveClasses> above;
+    if (!classes_.empty()) above.emplace(c);
     const CalledBack called_back(c.mode);
     c.mode.backwards_run = true;
     try {

@@ -15,12 +15,14 @@
 #include "capture/interpreter/errors.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
+#include "capture/torch/gradients.h"
 #include "capture/torch/tensor_map.h"
 #include "capture/torch/torch_calls.h"
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
 #include "graph/orphans.h"
+#include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
@@ -149,6 +151,33 @@ std::vector<PyTypeObject*> classes_of(std::span<const c10::IValue> values) {
   return types;
 }
 
+template <typename Visit>
+void for_each_tensor_of(std::span<const c10::IValue> values, const Visit& visit) {
+  for (const c10::IValue& value : values) {
+    if (value.isTensor() && value.toTensor().defined()) visit(value.toTensor());
+    if (value.isTensorList()) std::ranges::for_each(value.toTensorVector(), visit);
+  }
+}
+
+bool needs_grad(std::span<const c10::IValue> values) {
+  bool found = false;
+  for_each_tensor_of(values, [&](const at::Tensor& tensor) { found |= tensor.requires_grad(); });
+  return found;
+}
+
+/// A plain tensor among the results has the memory of one among the arguments.
+bool shares_memory(const c10::IValue& result, std::span<const c10::IValue> values) {
+  bool found = false;
+  for_each_tensor_of({&result, 1}, [&](const at::Tensor& made) {
+    for_each_tensor_of(values, [&](const at::Tensor& given) {
+      const bool plain = !fake::has_class_dispatch(made) && !fake::has_class_dispatch(given);
+      found |= plain && made.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() ==
+                            given.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    });
+  });
+  return found;
+}
+
 /// Nothing: it is no such value.
 std::optional<c10::IValue> operator_value(PyObject* object, const c10::Type& type) {
   if (object == Py_None) return c10::IValue();
@@ -175,19 +204,68 @@ bool holds_class_tensor(PyObject* object) {
   return found;
 }
 
-BelowAutograd::BelowAutograd(Capture& capture, std::span<PyObject* const> args) {
+AboveClasses::AboveClasses(Capture& capture)
+    : dispatch_([&capture](const c10::OperatorHandle& op,
+                           torch::jit::Stack* stack) { capture.torch.call_dispatch(op, stack); },
+                capture.torch.is_dispatching()) {}
+
+ClassCall::ClassCall(Capture& capture, std::span<PyObject* const> args) {
   if (std::ranges::none_of(args, holds_class_tensor)) return;
+  bool needs_grad = false;
   for (PyObject* arg : args) {
-    for_each_tensor(arg, [&](const at::Tensor& tensor) {
-      if (!at::GradMode::is_enabled() || !tensor.requires_grad()) return;
-      capture.side_exit(BreakReason::UnsupportedTensor,
-                        "gradients are needed beside a tensor whose class has a __torch_dispatch__ (subclasses)");
-    });
+    for_each_tensor(arg, [&](const at::Tensor& tensor) { needs_grad |= tensor.requires_grad(); });
   }
-  below_.emplace();
-  dispatch_.emplace(
-      [&capture](const c10::OperatorHandle& op, torch::jit::Stack* stack) { capture.torch.call_dispatch(op, stack); },
-      capture.torch.is_dispatching());
+  if (needs_grad && at::GradMode::is_enabled() && !capture.torch.is_dispatching()) {
+    for (PyObject* arg : args) {
+      for_each_tensor(arg, [&](const at::Tensor& tensor) {
+        if (fake::has_class_dispatch(tensor)) capture.gradients.pass_class(checked(tensor_object(tensor)).get());
+      });
+    }
+  } else {
+    below_.emplace();
+  }
+  above_.emplace(capture);
+}
+
+/// The backward may read what the tensor wraps, when it is too late for inputs of the graph.
+void Gradients::pass_class(PyObject* tensor) {
+  const auto refuse = [&](const std::string& why) {
+    c.side_exit(BreakReason::UnsupportedTensor,
+                "gradients are needed beside a tensor whose class has a __torch_dispatch__ (subclasses): " + why);
+  };
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));
+  if (!c.options.wants_backward) refuse("the backend runs torch calls");
+  if (c.session->operands) refuse("inside a function that is captured as a graph of its own");
+  if (c.options.partition.whole) refuse("a compiler of the program's own gets the graph");
+  if (const std::string why = why_opaque(type); !why.empty()) refuse(why);
+  PyObject* real = c.tensors.original(tensor).first;
+  if (!classes_.insert(tensor).second) return;
+  c.world.wrap(type, c.sources.constant(type));
+  c.attributes.load_attr(type, MAGNETO_STR("__torch_dispatch__"));
+  if (!real) return;
+  if (unpack_tensor(real).grad_fn()) refuse("its history is from before the capture");
+  PyObject* attributes = instance_dict(real);
+  PyObject *name, *value;
+  std::vector<Ref> names;
+  for (Py_ssize_t position = 0; attributes && PyDict_Next(attributes, &position, &name, &value);) {
+    if (is_tensor(value) && PyUnicode_Check(name)) names.push_back(Ref::borrow(name));
+  }
+  for (const Ref& each : names) {
+    const Ref inside = c.attributes.load_attr(tensor, each.get());
+    if (holds_class_tensor(inside.get())) pass_class(inside.get());
+  }
+}
+
+bool Gradients::has_passed(PyObject* type) const {
+  return std::ranges::any_of(
+      classes_, [&](PyObject* tensor) { return Py_TYPE(tensor) == reinterpret_cast<PyTypeObject*>(type); });
+}
+
+void Gradients::retry_without_classes(const std::string& why) {
+  for (PyObject* tensor : classes_) {
+    c.feedback.opaque_backwards.emplace_back(Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(tensor))), why);
+  }
+  throw Retry{};
 }
 
 std::pair<PyObject*, const guards::Source*> TensorMap::original(PyObject* tensor) const {
@@ -209,6 +287,9 @@ Ref TensorMap::wrap_class_tensor(PyObject* raw, const guards::Source* source) {
   Ref stand_in = checked(PyObject_CallNoArgs(maker.get()));
   of_classes[stand_in.get()] = {stand_in, maker, Ref::borrow(raw), source};
   fake_of[raw] = stand_in;
+  if (tensor.requires_grad() && c.options.wants_backward) {  // gradients may end there
+    inputs[c.graph.add_input(source->name(), graph::meta_of(tensor))] = {Ref::borrow(raw), source};
+  }
   c.world.keep(Ref::borrow(raw));
   return stand_in;
 }
@@ -233,14 +314,35 @@ Ref TensorMap::make_class_tensor(const CallArgs& args) {
   return made;
 }
 
+/// The class's __torch_dispatch__, interpreted. Where the segment has ended, autograd's engine calls for it, and there
+/// is no frame to call from.
+Ref TorchCalls::ask_class(PyObject* type, std::array<PyObject*, 4> args) {
+  if (!c.frame) {
+    if (!c.gradients.has_passed(type)) c.gradients.retry_without_classes("the backward makes a tensor of a class");
+    const CalledBack called_back(c.mode);
+    const Ref method = checked(PyObject_GetAttr(type, MAGNETO_STR("__torch_dispatch__")));
+    return checked(PyObject_Vectorcall(method.get(), args.data(), args.size(), nullptr));
+  }
+  const NonResumable whole(c);
+  NativeScope scope(c.mode);
+  c.mode.callbacks_allowed = c.mode.recording = c.mode.trusted = false;
+  if (!c.mode.called_back_from) c.mode.called_back_from = c.frame;
+  const Ref method = c.attributes.load_attr(type, MAGNETO_STR("__torch_dispatch__"));
+  return c.calls.call(method.get(), {args[0], args[1], args[2], args[3]});
+}
+
 void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const size_t count = op.schema().arguments().size();
   const std::vector<c10::IValue> values = torch::jit::pop(*stack, count);
+  const bool with_history = at::GradMode::is_enabled() && !dispatching_ && needs_grad(values);
+  const auto refuse = [&](const std::string& why) {
+    if (!c.frame) c.gradients.retry_without_classes(why);
+    c.side_exit(BreakReason::UnsupportedTensor, why);
+  };
   const auto call = [&] {
-    const NonResumable whole(c);
-    NativeScope scope(c.mode);
-    c.mode.callbacks_allowed = c.mode.recording = c.mode.trusted = false;
-    if (!c.mode.called_back_from) c.mode.called_back_from = c.frame;
+    if (with_history && op.schema().is_mutable()) {
+      c.gradients.retry_without_classes("an operator writes where autograd records");
+    }
     const PythonCall python = python_call(op, values);
     const std::vector<PyTypeObject*> types = classes_of(values);
     Ref all = checked(PyTuple_New(static_cast<Py_ssize_t>(types.size())));
@@ -253,11 +355,12 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
     for (PyTypeObject* type : types) {
       PyObject* found = lookup_in_type(type, MAGNETO_STR("__torch_dispatch__"));
       if (!found || Py_TYPE(found) != &PyClassMethod_Type) break;
-      const Ref method = c.attributes.load_attr(reinterpret_cast<PyObject*>(type), MAGNETO_STR("__torch_dispatch__"));
-      Ref result = c.calls.call(method.get(), {function.get(), all.get(), python.args.get(), python.kwargs.get()});
+      Ref result = ask_class(reinterpret_cast<PyObject*>(type),
+                             {function.get(), all.get(), python.args.get(), python.kwargs.get()});
       if (result.get() != Py_NotImplemented) return result;
     }
-    c.side_exit(BreakReason::UnsupportedTensor, "no __torch_dispatch__ takes " + callable_name(function.get()));
+    refuse("no __torch_dispatch__ takes " + callable_name(function.get()));
+    return Ref();
   };
   const auto give = [&](PyObject* result) {
     const auto& returns = op.schema().returns();
@@ -265,11 +368,14 @@ void TorchCalls::call_dispatch(const c10::OperatorHandle& op, torch::jit::Stack*
     for (size_t i = 0; i < returns.size(); ++i) {
       if (several && (!(PyTuple_Check(result) || PyList_Check(result)) ||
                       PySequence_Fast_GET_SIZE(result) != static_cast<Py_ssize_t>(returns.size()))) {
-        c.side_exit(BreakReason::UnsupportedTensor, "a __torch_dispatch__ gives too few results");
+        refuse("a __torch_dispatch__ gives too few results");
       }
       PyObject* item = several ? PySequence_Fast_GET_ITEM(result, i) : result;
       std::optional<c10::IValue> value = operator_value(item, *returns[i].type());
-      if (!value) c.side_exit(BreakReason::UnsupportedTensor, "a __torch_dispatch__ gives what is no tensor");
+      if (!value) refuse("a __torch_dispatch__ gives what is no tensor");
+      if (with_history && shares_memory(*value, values)) {
+        c.gradients.retry_without_classes("a result shares the memory of an argument");
+      }
       stack->push_back(std::move(*value));
     }
   };

@@ -2,8 +2,11 @@
 // hangs on them: wrappers, made by torch.Tensor._make_wrapper_subclass.
 //
 // A stand-in of one is a real wrapper, whose attributes are stand-ins. An operator that comes to it has its class's
-// __torch_dispatch__ interpreted, below autograd as in eager, and what that calls is in the graph. Gradients of such
-// tensors, which autograd would have to know, are a side exit.
+// __torch_dispatch__ interpreted, below autograd as in eager, and what that calls is in the graph.
+//
+// Where gradients are needed, autograd's nodes stand above the class, as in eager: they are made of the stand-ins, and
+// what the engine calls for them at the segment's end is interpreted likewise. The graph's torch calls, which are what
+// the class has called, have other gradients: what needs them (gradients of gradients) is an error.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -19,15 +22,26 @@ namespace magneto::capture {
 /// The object is such a tensor, or a container of one.
 bool holds_class_tensor(PyObject* object);
 
-/// A call of torch with such tensors among its arguments runs below autograd: nothing needs gradients. Else a side
-/// exit.
-class BelowAutograd {
+/// While one lives, operators on such tensors have their class's __torch_dispatch__ interpreted, in an order of keys
+/// that makes no views of them: what autograd knows of views it would make tensors of no class for.
+class AboveClasses {
  public:
-  BelowAutograd(Capture& capture, std::span<PyObject* const> args);
+  explicit AboveClasses(Capture& capture);
+
+ private:
+  const c10::impl::ExcludeDispatchKeyGuard no_views_{c10::DispatchKey::ADInplaceOrView};
+  const fake::ClassDispatchScope dispatch_;
+};
+
+/// A call of torch with such tensors among its arguments. Where nothing needs gradients, it runs below autograd; a side
+/// exit, where they can't be captured.
+class ClassCall {
+ public:
+  ClassCall(Capture& capture, std::span<PyObject* const> args);
 
  private:
   std::optional<at::AutoDispatchBelowADInplaceOrView> below_;
-  std::optional<fake::ClassDispatchScope> dispatch_;
+  std::optional<AboveClasses> above_;
 };
 
 }  // namespace magneto::capture

@@ -75,6 +75,12 @@ bool Gradients::needs_grad() {
 }
 
 std::optional<autograd::JointTrace> Gradients::trace_backward(std::string* no_joint) {
+  std::optional<autograd::JointTrace> joint = trace_joint(no_joint);
+  if (!joint && !classes_.empty()) retry_without_classes(*no_joint);
+  return joint;
+}
+
+std::optional<autograd::JointTrace> Gradients::trace_joint(std::string* no_joint) {
   *no_joint = why_no_joint();
   if (!no_joint->empty()) return {};
   // What the backward adds to the graph is taken out again: inputs that are still missing come first.
@@ -118,6 +124,7 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   }
   results->written = std::move(written);
   results->with_hooks = takes_gradients(c.graph);
+  results->of_classes = !classes_.empty();
   const auto why_not = [&](PyObject* context) -> std::string {
     if (autograd::belongs_to_operator(context)) return {};
     if (rehearsed_.contains(context)) return {};
@@ -129,7 +136,7 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   const auto run = [&] {
     joint = autograd::JointTrace::run(*c.session, c.graph, *std::move(results), leaves, leaf_edges, why_not, no_joint);
   };
-  if (rehearsed_.empty()) {  // else code of the program runs as well
+  if (rehearsed_.empty() && classes_.empty()) {  // else code of the program runs as well
     const bool before = c.session->set_in_general(true);
     run();
     c.session->set_in_general(before);
@@ -138,6 +145,7 @@ std::optional<autograd::JointTrace> Gradients::run_backward(std::string* no_join
   const size_t known = c.tensors.inputs.size();
   std::string why = interpret_backwards(run);
   if (c.tensors.inputs.size() != known) why = "it reads other tensors at the segment's end";
+  if (!why.empty() && !classes_.empty()) retry_without_classes(why);
   if (!why.empty()) retry_without(autograd::function_of(*rehearsed_.begin()), std::move(why));
   return joint;
 }

@@ -35,11 +35,17 @@ class Gradients {
   Ref apply_autograd_function(const CallArgs& args);
   bool is_operator_backward(Frame* real) const;
   Ref checkpoint(const CallArgs& args);
+  /// Gradients are needed beside this tensor, whose class says what operators do. Where they can't be: a side exit.
+  void pass_class(PyObject* tensor);
+  bool has_passed(PyObject* type) const;
+  /// They can't be captured beside those that were passed.
+  [[noreturn]] void retry_without_classes(const std::string& why);
 
   std::set<graph::ValueId> cleared_grads;  // inputs whose gradients the segment sets to None
 
  private:
   std::optional<autograd::JointTrace> run_backward(std::string* no_joint);
+  std::optional<autograd::JointTrace> trace_joint(std::string* no_joint);
   std::string why_no_joint();
   Ref record_autograd_function(const CallArgs& args);
   /// Why the backward of a custom function can't be run on stand-ins; empty: it can, or that is not known yet.
@@ -51,6 +57,7 @@ class Gradients {
   [[noreturn]] void retry_without(PyObject* function, std::string why);
 
   Capture& c;
+  std::set<PyObject*> classes_;    // stand-ins that were passed
   std::set<PyObject*> rehearsed_;  // contexts of custom functions; autograd's graph has them
 };
 

@@ -75,14 +75,16 @@ void TorchCalls::check_refusal() {
 
 Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args,
                        PyObject* kwnames, const std::function<PyObject*()>& run, bool always) {
-  const bool overridden = is_overridden(args);
+  // Custom functions and checkpoints call back: they are not overridden, what they call may be.
+  const bool calls_back = always && kind == graph::TorchNode::Kind::CallFunction;
+  const bool overridden = !calls_back && is_overridden(args);
   RedispatchedCall redispatched;
   c.calls.guard_special_methods(target, args);
   for (PyObject* arg : args) {
     if (!is_generator(arg)) c.containers.refuse_opaque(arg, 3);
   }
-  std::optional<BelowAutograd> below;
-  if (!overridden) below.emplace(c, args);
+  std::optional<ClassCall> class_call;
+  if (!overridden) class_call.emplace(c, args);
   dispatched_ = false;
   const auto mark = c.session->mark();
   const auto index = static_cast<int32_t>(c.graph.torch_nodes.size());
@@ -96,7 +98,8 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
   c.mode.trusted = PyFunction_Check(target);
   Ref result = overridden ? run_noting(run, redispatched) : Ref::steal(run());
   recorded.reset();
-  const bool transformed = result && (dispatched_ || is_transforming() || holds_transformed(result.get()) ||
+  const bool of_class = dispatched_ || std::ranges::any_of(args, holds_class_tensor);
+  const bool transformed = result && (of_class || is_transforming() || holds_transformed(result.get()) ||
                                       std::ranges::any_of(args, holds_transformed));
   if (result && !transformed && is_tensor(result.get()) && !is_fake_tensor(result.get()) &&
       unpack_tensor(result.get()).has_storage()) {

@@ -6,6 +6,7 @@
 
 #include <Python.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -61,6 +62,7 @@ class TorchCalls {
   bool is_dispatching() const { return dispatching_; }
 
  private:
+  Ref ask_class(PyObject* type, std::array<PyObject*, 4> args);
   /// ...which is this call. Such a call is a side exit where none takes it.
   Ref call_override(const RedispatchedCall& call);
   void collect_results(PyObject* result, std::vector<int32_t>& path, std::vector<graph::TorchResult>& results,
