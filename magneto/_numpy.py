@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 # What the program replaces in the module later is not what it meant.
-ORIGINALS = types.SimpleNamespace(**vars(numpy))
+ORIGINALS = types.SimpleNamespace(**{**vars(numpy), "fft": numpy.fft, "linalg": numpy.linalg})
 
 
 def function(call: str, arrays: int) -> Callable[..., Any]:
@@ -41,7 +41,16 @@ def sample(compute: Callable[..., Any], *arrays: Any) -> Any:
     """What the function gives for arrays whose contents mean nothing."""
     with numpy.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("error")
-        return compute(*arrays)
+        try:
+            return compute(*arrays)
+        except numpy.linalg.LinAlgError:  # zeros have no inverse
+            return compute(*[regular(array) for array in arrays])
+
+
+def regular(array: Any) -> Any:
+    """A matrix that has one."""
+    square = array.ndim >= 2 and array.shape[-1] == array.shape[-2]
+    return array + numpy.eye(array.shape[-1], dtype=array.dtype) if square else array
 
 
 def array_like(size: tuple[int, ...], stride: tuple[int, ...], dtype: str, writable: bool) -> Any:

@@ -241,6 +241,38 @@ def vectorised_python_function(a, x):
     return double(a), np.apply_along_axis(lambda row: row - row.mean(), 1, a), x + 1
 
 
+@programs(*arrays(array(), array(3) ** 2))
+def linear_algebra_and_transforms(x, a):
+    square = a[:4].reshape(2, 2) + np.eye(2) * 9
+    values, vectors = np.linalg.eigh(square @ square.T)
+    return (
+        np.linalg.norm(a),
+        np.linalg.inv(square) @ square + np.linalg.pinv(square),
+        np.linalg.solve(square, a[:2]) * np.linalg.det(square),
+        values * np.abs(vectors),
+        np.linalg.svd(square, compute_uv=False),
+        np.linalg.qr(square).R,
+        np.abs(np.fft.fft(a)),
+        np.fft.irfft(np.fft.rfft(a)) + np.fft.fftfreq(6),
+        x + 1,
+    )
+
+
+@programs(*arrays(array(), array(3) ** 2))
+def grids_and_statistics(x, a):
+    rows, columns = np.meshgrid(a[:3], np.arange(2))
+    return (
+        rows + columns,
+        np.percentile(a, 30) + np.quantile(a, 0.5),
+        np.convolve(a, a[:2]),
+        np.gradient(a),
+        np.append(a, a[:1]),
+        np.nansum(a),
+        np.zeros_like(a, dtype=np.dtype("float32")) + np.dtype("int64").itemsize,
+        x + 1,
+    )
+
+
 @programs(*[lambda: (vector(), array())] * 2, breaks=True)
 def array_is_kept_alive_by_the_tensor(x, a):
     def local():

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string_view>
 
 #include "capture/calls/calls.h"
@@ -218,7 +219,7 @@ Ref NumpyCapture::result_of(const NumpyCall& call, PyObject* function, PyObject*
   for (size_t i = 0; i < samples.size(); ++i) {
     if (result == samples[i].get() && guards::is_array(sample_of(call.arrays[i].get()))) return call.arrays[i];
   }
-  if (PyTuple_CheckExact(result) || PyList_CheckExact(result)) {
+  if (PyTuple_Check(result) || PyList_CheckExact(result)) {
     Ref items = checked(PyList_New(0));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); ++i) {
       NumpyCall part{"(" + call.text + ")[" + std::to_string(i) + "]", call.arrays};
@@ -226,7 +227,12 @@ Ref NumpyCapture::result_of(const NumpyCall& call, PyObject* function, PyObject*
                            PySequence_Fast_GET_ITEM(result, i), samples);
       if (PyList_Append(items.get(), item.get()) < 0) throw PythonError{};
     }
-    return PyTuple_CheckExact(result) ? checked(PyList_AsTuple(items.get())) : items;
+    if (PyList_CheckExact(result)) return items;
+    Ref all = checked(PyList_AsTuple(items.get()));
+    // Some functions of numpy.linalg give tuples with names.
+    return PyTuple_CheckExact(result)
+               ? all
+               : checked(PyObject_CallObject(reinterpret_cast<PyObject*>(Py_TYPE(result)), all.get()));
   }
   static constinit Imported as_array("numpy", "asarray"), number_type("numpy", "generic");
   const bool number = PyObject_TypeCheck(result, number_type.type());
@@ -295,7 +301,11 @@ const std::unordered_map<PyObject*, NumpyRow>& numpy_rows() {
     auto* map = new std::unordered_map<PyObject*, NumpyRow>;
     static constinit Imported arrays("numpy", "ndarray"), numbers("numpy", "generic");
     const auto add = [&](PyObject* owner, const NumpyRow& row) {
-      Ref object = Ref::steal(PyObject_GetAttrString(owner, row.name));
+      Ref object = Ref::borrow(owner);
+      std::istringstream path(row.name);  // linalg.norm
+      for (std::string part; object && std::getline(path, part, '.');) {
+        object = Ref::steal(PyObject_GetAttrString(object.get(), part.c_str()));
+      }
       PyErr_Clear();  // another version of NumPy
       if (object) map->emplace(object.release(), row);
     };
@@ -363,6 +373,10 @@ Ref NumpyCapture::call_function(PyObject* callable, const CallArgs& args) {
     if (is_array(value.get())) return operation({value.get()}, constant_text(callable) + "($)");
     if (!is_value(value.get()) || !PyNumber_Check(value.get())) return {};
     return c.calls.call_native([&] { return PyObject_CallOneArg(callable, value.get()); });
+  }
+  static constinit Imported dtype("numpy", "dtype");
+  if (callable == dtype.get() && args.values.size() == 1 && !args.kwnames && !constant_text(args.values[0]).empty()) {
+    return c.calls.call_native([&] { return PyObject_CallOneArg(callable, args.values[0]); });
   }
   const auto found = numpy_rows().find(callable);
   if (found == numpy_rows().end()) return {};
