@@ -70,8 +70,49 @@ def export(mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shap
     return assemble(mod, args, kwargs, dynamic_shapes).build()
 
 
+def decomposed(parts: program.Parts, table: Mapping[Any, Any]) -> program.ExportedProgram:
+    """The program, captured again with the operators of the table replaced. Its inputs are as they were."""
+    if parts.checks.ranges:
+        raise exc.NotYet(
+            "ExportedProgram.run_decompositions of a program whose sizes vary: the functions are called with numbers. "
+            "Export it without dynamic_shapes"
+        )
+    run = program._unlifted(parts, check=False)
+    flat = torch.fx.GraphModule(run, run.graph)  # of the leaves
+    leaves = tuple(pytree.tree_leaves(parts.example_inputs))
+    made = assemble(flat, leaves, {}, None, decompositions=table).build()._parts
+    graph = made.graph_module.graph
+    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    own = {str(spec.target): nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is not None}
+    given = [nodes[spec.arg.name] for spec in made.signature.input_specs if spec.target is None]
+    first = next(node for node in graph.nodes if node.op != "placeholder")
+    named: dict[str, str] = {}
+    for spec in parts.signature.input_specs:
+        node = given.pop(0) if spec.kind is InputKind.USER_INPUT else own.get(str(spec.target))
+        with graph.inserting_before(first):
+            placed = graph.placeholder(spec.arg.name)
+        if node is not None:
+            placed.meta = node.meta
+            node.replace_all_uses_with(placed)
+            graph.erase_node(node)
+            named[node.name] = placed.name
+        spec.arg.name = placed.name
+    for result in made.signature.output_specs:
+        result.arg.name = named.get(result.arg.name, result.arg.name)
+        if result.kind is OutputKind.USER_INPUT_MUTATION:
+            result.target = named.get(str(result.target), result.target)
+    made.graph_module.recompile()
+    signature = ExportGraphSignature(list(parts.signature.input_specs), list(made.signature.output_specs))
+    return program.ExportedProgram(parts._replace(graph_module=made.graph_module, signature=signature))
+
+
 def assemble(
-    mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic_shapes: Any, ahead: bool = False
+    mod: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    dynamic_shapes: Any,
+    ahead: bool = False,
+    decompositions: Mapping[Any, Any] | None = None,
 ) -> Assembly:
     """Captures the call. `ahead`: and compiles it for a file."""
     target = _api._original(mod)
@@ -83,13 +124,14 @@ def assemble(
             raise not_yet(f"{leaf.where}, an object of type {type(leaf.value).__name__}")
     sizes = arguments.sizes_of(dynamic_shapes, names, leaves, args, kwargs)
     in_spec = pytree.tree_flatten((args, kwargs))[1]
+    backend = functools.partial(_Captured, ahead, decompositions)
     try:
-        captured = _capture(target, leaves, in_spec, sizes, ahead)
+        captured = _capture(target, leaves, in_spec, sizes, backend())
     except exc.ConstraintViolation:
         if not sizes.tried:
             raise
         sizes = arguments.Sizes(sizes.asked, {})  # Dim.AUTO
-        captured = _capture(target, leaves, in_spec, sizes, ahead)
+        captured = _capture(target, leaves, in_spec, sizes, backend())
     return Assembly(target, captured, leaves, sizes, in_spec, (args, kwargs))
 
 
@@ -101,8 +143,8 @@ class _Captured(_aot.Compilers):
 
     exports = True
 
-    def __init__(self, wants_program: bool) -> None:
-        super().__init__(_aot.nop)
+    def __init__(self, wants_program: bool, decompositions: Mapping[Any, Any] | None) -> None:
+        super().__init__(_aot.nop, decompositions=decompositions)
         self.wants_program = wants_program
         self.ahead: tuple[bytes, bytes, list[str]] | None = None
         self.module: Any = None
@@ -138,9 +180,8 @@ def _empty(like: torch.Tensor) -> torch.Tensor:
 
 
 def _capture(
-    target: Any, leaves: Sequence[arguments.Leaf], in_spec: Any, sizes: arguments.Sizes, ahead: bool
+    target: Any, leaves: Sequence[arguments.Leaf], in_spec: Any, sizes: arguments.Sizes, captured: _Captured
 ) -> _Captured:
-    captured = _Captured(ahead)
     function = _function(target, leaves, in_spec)
     options = _arguments.core_options(fullgraph=True, backend=captured)
     options["shapes"], options["dynamic"] = sizes.declared(leaves) or None, False

@@ -122,6 +122,7 @@ class ExportedProgram(TorchProgram):
         self._verifiers = [_Dialect]  # type: ignore[list-item]
         self._guards_code = []
         self._parts = parts
+        self._report: Any = None  # of draft_export
 
     def __str__(self) -> str:
         code = self.graph_module.code.strip().replace("\n", "\n        ")
@@ -162,13 +163,26 @@ class ExportedProgram(TorchProgram):
         return _unlifted(self._parts, check_guards)
 
     def run_decompositions(self, decomp_table: Any = None, decompose_custom_triton_ops: bool = False) -> Any:
-        """With an empty table: the graph has no composite operators and no writes, so it stays as it is."""
-        if decomp_table is None or len(decomp_table):
+        """The operators of the table replaced by what its functions make of them, until none is left.
+
+        Args:
+            decomp_table: From operators to functions of their arguments. With {} the graph stays as it is: it has no
+                composite operators and no writes.
+            decompose_custom_triton_ops: Must be False.
+        """
+        from magneto._export import capture
+
+        if decomp_table is None:
             raise exc.NotYet(
-                "ExportedProgram.run_decompositions of a program that Magneto exported takes {} only: its graph has "
-                "the ATen operators that run, none of them composite"
+                "ExportedProgram.run_decompositions() of a program that Magneto exported: give a table. {} changes "
+                "nothing, as the graph has the ATen operators that run, none of them composite; "
+                "torch._decomp.core_aten_decompositions() has PyTorch's decompositions"
             )
-        return ExportedProgram(self._parts)
+        if decompose_custom_triton_ops:
+            raise exc.NotYet("ExportedProgram.run_decompositions(decompose_custom_triton_ops=True)")
+        if not len(decomp_table):
+            return ExportedProgram(self._parts)
+        return capture.decomposed(copy.copy(self._parts), dict(decomp_table.items()))
 
     def _transform_do_not_use(self, *passes: Any) -> Any:
         raise exc.NotYet("ExportedProgram._transform_do_not_use: change `graph_module` by torch.fx")

@@ -28,6 +28,12 @@ def _export(*args: Any, **kwargs: Any) -> Any:
     return package.export(*args, **kwargs)
 
 
+def _draft_export(*args: Any, **kwargs: Any) -> Any:
+    from magneto._export import draft
+
+    return draft.draft_export(*args, **kwargs)
+
+
 def _save(ep: Any, f: Any, *args: Any, extra_files: Any = None, **kwargs: Any) -> Any:
     from magneto._export import program, saved
 
@@ -49,11 +55,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "export": _ours_or_torchs("export", _export),
     "save": _ours_or_torchs("save", _save),
     "load": _ours_or_torchs("load", _load),
-    "draft_export": table.refusing(
-        "torch.export.draft_export",
-        "torch.export.export's error names the line and what to write; magneto.explain(fn)(*args) lists all of them",
-        lambda: peer.original("torch.export", "draft_export"),
-    ),
+    "draft_export": _ours_or_torchs("draft_export", _draft_export),
 }
 
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "compiler/ahead.h"
+#include "compiler/decompose.h"
 #include "compiler/pipeline.h"
 #include "graph/aliases.h"
 #include "graph/gm.h"
@@ -87,6 +88,8 @@ std::unique_ptr<runtime::Computation> compile_for_export(const Request& request)
   try {
     functional = passes::functionalise(request.graph);
     passes::eliminate_dead(functional);
+    const Ref table = checked(PyObject_GetAttrString(request.callable, "decompositions"));
+    if (PyDict_GET_SIZE(table.get())) functional = decompose(std::move(functional), table.get());
   } catch (const passes::Unsupported& refusal) {
     refuse(request, refusal.what());
   }

@@ -240,6 +240,21 @@ class Counts(nn.Module):
         return x
 
 
+def two_branches(x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        x = x + 1
+    y = x.sin()
+    if y.sum() > 100:
+        y = y + 1
+    return y
+
+
+TABLE = {
+    torch.ops.aten.addmm.default: lambda bias, x, w: x.mm(w) + bias,
+    torch.ops.aten.gelu: lambda x, approximate="none": x * (1 + torch.erf(x * 0.5**0.5)) / 2,
+}
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "branch": (lambda: export(branches, (X,)), exc.Unsupported, "DataDependentBranch(.|\n)*torch.where(.|\n)*if x.sum"),
     "attribute": (lambda: export(Counts(), (X,)), exc.Unsupported, "sets self.calls.*keep it in a buffer"),
@@ -270,8 +285,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "preserve": (lambda: export(Counts(), (X,), preserve_module_call_signature=("a",)), exc.NotYet, "preserve"),
     "pickle": (lambda: pickle.dumps(export(nn.ReLU(), (X,))), exc.NotYet, "torch.export.save"),
-    "draft": (lambda: draft_export(nn.ReLU(), (X,)), exc.NotYet, "magneto.explain"),
-    "decompositions": (lambda: export(nn.ReLU(), (X,)).run_decompositions(), exc.NotYet, "takes {} only"),
+    "draft": (lambda: draft_export(two_branches, (X,)), exc.Unsupported, r"2 places keep the call(.|\n)*\n2\. Data"),
+    "decompositions": (lambda: export(nn.ReLU(), (X,)).run_decompositions(), exc.NotYet, "give a table"),
+    "decompositions of sizes": (
+        lambda: export(nn.ReLU(), (X,), dynamic_shapes={"input": {0: Dim("n")}}).run_decompositions(TABLE),
+        exc.NotYet,
+        "whose sizes vary",
+    ),
     "train": (lambda: export(nn.ReLU(), (X,)).module().train(), NotImplementedError, "train"),
 }
 
@@ -305,6 +325,56 @@ def test_nothing_is_decomposed_any_more() -> None:
     program = export(nn.Linear(4, 4), (X,))
     again = program.run_decompositions({})
     assert [node.target for node in again.graph.nodes] == [node.target for node in program.graph.nodes]
+
+
+class Everything(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.last.weight = self.first.weight
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(4) * 2, persistent=False)
+        self.table = torch.arange(4.0)
+
+    def forward(self, given: Any, *, factor: float) -> Any:
+        self.calls.add_(1)
+        given["y"].mul_(2)
+        x = nn.functional.gelu(self.last(self.first(given["x"][0]))) * self.scale + self.table
+        return {"x": x * factor, "both": (given["y"], x)}
+
+
+def test_decompositions() -> None:
+    def arguments() -> Any:
+        return ({"x": [X.clone()], "y": Y.clone()},)
+
+    program = export(Everything(), arguments(), {"factor": 2.0})
+    made = program.run_decompositions(TABLE)
+    assert not {torch.ops.aten.addmm.default, torch.ops.aten.gelu.default} & {node.target for node in made.graph.nodes}
+    assert [str(spec) for spec in made.graph_signature.input_specs] == [
+        str(spec) for spec in program.graph_signature.input_specs
+    ]
+    assert [spec.kind for spec in made.graph_signature.output_specs] == [
+        spec.kind for spec in program.graph_signature.output_specs
+    ]
+    for _ in range(2):
+        theirs, ours = arguments(), arguments()
+        want = copy.deepcopy(program).module()(*theirs, factor=2.0)
+        got = copy.deepcopy(made).module()(*ours, factor=2.0)
+        torch.testing.assert_close(got, want)
+        assert_same(ours, theirs)
+    with pytest.raises(RuntimeError, match="equal to 2.0"):
+        made.module()(*arguments(), factor=3.0)
+
+
+def test_draft_export() -> None:
+    def fixed(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if x.shape[0] == 3 else x
+
+    program = draft_export(fixed, (X,), dynamic_shapes={"x": {0: Dim("n")}})
+    assert not program._report.successful() and "n" in str(program._report)
+    assert_same(program.module()(X), X.sin())
+    assert draft_export(nn.ReLU(), (X,))._report.successful()
 
 
 def test_dynamo_export() -> None:
