@@ -550,6 +550,8 @@ class Functionaliser {
     if (!memory.writes) return tensor.now;
     if (id == memory.base) {
       if (of_input) return input_value(id);
+      // A write makes dense values. Who reads the output has been told where eager's memory lies.
+      if (!lies_alike(new_meta(tensor.now), meta(id))) throw Unsupported("written memory with gaps is an output");
       return tensor.now;
     }
     // Its path again, from the base as it is: of an input the memory itself.
