@@ -199,6 +199,15 @@ void give_lists(const std::string& op, CallArgs& args, std::vector<Ref>& made) {
   }
 }
 
+/// Its gradient is asked for, by autograd or by a transform of torch.func. Our operators have none.
+bool is_differentiated(PyObject* object) {
+  if (!is_tensor_object(object)) return false;
+  const at::Tensor& tensor = unpack_tensor(object);
+  return (at::GradMode::is_enabled() && tensor.requires_grad()) || tensor._fw_grad(/*level=*/0).defined() ||
+         tensor.key_set().has_any(
+             c10::DispatchKeySet({c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched}));
+}
+
 }  // namespace
 
 PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made) {
@@ -208,6 +217,14 @@ PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made)
   }
   const auto holds = [](PyObject* value) { return is_unknown_number(value) || holds_size(value); };
   if (!has_sized_operator(name) || std::ranges::none_of(args.values, holds)) return callable;
+  if (std::ranges::any_of(args.values, is_differentiated)) {
+    for (PyObject*& value : args.values) {
+      if (!is_unknown_number(value)) continue;
+      made.push_back(Capture::current()->numbers.known(value));
+      value = made.back().get();
+    }
+    return callable;
+  }
   // Autocast knows ATen's operators only.
   if (at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::is_autocast_enabled(at::kCUDA)) return callable;
   for (size_t i = args.positional(); i < args.values.size(); ++i) {
