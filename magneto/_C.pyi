@@ -182,5 +182,8 @@ def leave_frame() -> None:
 def set_compile_hooks(start: Callable[[str], object] | None, end: Callable[[str], object] | None, /) -> None:
     """Called with the id of each compile when it begins and when it ends."""
 
+def refuse_fx_tracing(on: bool, /) -> None:
+    """Whether a capture while torch.fx.symbolic_trace is at work is an error."""
+
 def force_backend(backend: str | Callable[..., Any] | None, /) -> str | Callable[..., Any] | None:
     """All compiled callables use that backend; None: each its own. Gives what held before."""

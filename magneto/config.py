@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # for type checkers and editors; written by tools/settings_pa
     replay_record_mb: int
     verify: str
     verify_rate: float
+    verify_budget: float
     nan_watch: bool
     graph_limit: int
     pass_limit: int

@@ -103,7 +103,7 @@ void Reference::run(const at::Tensor* const* inputs, at::Tensor* outputs) const 
 
 bool Reference::run_checked(const CompiledProgram& program, const at::Tensor* const* inputs,
                             at::Tensor* outputs) const {
-  const bool verifies = is_verification_due();
+  const bool verifies = is_verification_due() && budget_.allows();
   if (verifies && !operators().left_out.empty()) {
     ++run_checks().left_out;
     with_python([&] {
@@ -149,10 +149,22 @@ std::vector<std::string> Reference::names() const {
 
 bool Reference::run_verified(const CompiledProgram& program, const at::Tensor* const* inputs,
                              at::Tensor* outputs) const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  VerifyBudget::Duration run{0};
+  const bool done = run_both(program, inputs, outputs, run);
+  budget_.spent(run, Clock::now() - start - run);
+  return done;
+}
+
+bool Reference::run_both(const CompiledProgram& program, const at::Tensor* const* inputs, at::Tensor* outputs,
+                         VerifyBudget::Duration& run) const {
   const Operators& with = operators();
   Tensors want(graph_.outputs.size()), got(graph_.outputs.size());
   SavedState saved(with.all, inputs, /*tensors=*/true), drawn(with.all, inputs, /*tensors=*/false);
+  const auto start = std::chrono::steady_clock::now();
   if (!program.run(inputs, got.data())) return false;
+  run = std::chrono::steady_clock::now() - start;
   for (at::Tensor& after : written(inputs)) got.push_back(std::move(after));
   saved.restore();
   try {

@@ -20,6 +20,7 @@
 #include "runtime/distance.h"
 #include "runtime/program/aten_program.h"
 #include "runtime/program/compiled_program.h"
+#include "runtime/run_checks.h"
 
 namespace magneto::runtime {
 
@@ -53,6 +54,9 @@ class Reference {
 
   const Operators& operators() const;
   bool run_verified(const CompiledProgram& program, const at::Tensor* const* inputs, at::Tensor* outputs) const;
+  /// How long the program took alone comes in `run`.
+  bool run_both(const CompiledProgram& program, const at::Tensor* const* inputs, at::Tensor* outputs,
+                VerifyBudget::Duration& run) const;
   bool run_watched(const CompiledProgram& program, const at::Tensor* const* inputs, at::Tensor* outputs) const;
   /// Inputs, but for those that are written what they were: `contents`, in the order of Operators::all.
   Tensors before(const at::Tensor* const* inputs, const std::vector<at::Tensor>& contents) const;
@@ -68,6 +72,7 @@ class Reference {
   const Origin origin_;
   mutable std::once_flag once_;
   mutable std::unique_ptr<const Operators> operators_;
+  mutable VerifyBudget budget_;
   mutable std::mutex mutex_;
   mutable std::vector<Distance> known_;  // how far results were off that float64 has found right
   mutable std::atomic<bool> told_nan_{false}, told_infinity_{false};

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <mutex>
 
 #include "support/settings.h"
 
@@ -11,6 +13,7 @@ namespace magneto::runtime {
 /// What is asked for now, and what was found. Read without the GIL.
 struct RunChecks {
   std::atomic<uint64_t> verify_share{0};  // of 2^32 runs; 0: none
+  std::atomic<double> verify_rate{0}, verify_budget{0};
   std::atomic<bool> nan_watch{false};
   std::atomic<bool> active{false};  // one of them
 
@@ -26,5 +29,20 @@ void configure_run_checks(const Settings& now);
 
 /// Whether a run is one of those to verify. By chance: programs repeat themselves, and each of their graphs is to come.
 bool is_verification_due();
+
+/// Of one graph: keeps what comparing takes within its share of the time of all runs (config.verify_budget). Runs that
+/// are not compared are not timed: those that are say how long a run takes, and chance how many there were between two.
+class VerifyBudget {
+ public:
+  using Duration = std::chrono::duration<double>;
+
+  /// A run is due. False: earlier ones took more than has been earned since.
+  bool allows();
+  void spent(Duration run, Duration comparing);
+
+ private:
+  std::mutex mutex_;
+  Duration run_{0}, credit_{0};
+};
 
 }  // namespace magneto::runtime

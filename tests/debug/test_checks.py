@@ -150,7 +150,7 @@ def test_a_strict_error_is_not_taken_for_the_program_s() -> None:
 def test_a_share_of_the_runs() -> None:
     compiled = magneto.compile(torch.sin)
     x = torch.randn(4)
-    with magneto.config.patch(verify="sample", verify_rate=0.25):
+    with magneto.config.patch(verify="sample", verify_rate=0.25, verify_budget=float("inf")):
         for _ in range(2000):
             compiled(x)
     assert 400 < found()["verified"] < 600
@@ -160,7 +160,22 @@ def test_a_share_of_the_runs() -> None:
     assert found()["verified"] < 602
 
 
-@pytest.mark.parametrize("setting", [{"verify": "some"}, {"verify_rate": -1.0}, {"verify_rate": float("nan")}])
+def test_comparing_keeps_within_its_budget() -> None:
+    def chain(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(20):
+            x = (x + 1).relu() * 0.5
+        return x
+
+    compiled, x = magneto.compile(chain), torch.randn(16)
+    with magneto.config.patch(verify="sample", verify_rate=0.5, verify_budget=0.02):
+        for _ in range(4000):  # half of them would take ten times as long
+            compiled(x)
+    assert 0 < found()["verified"] < 400 and found()["differences"] == 0
+
+
+@pytest.mark.parametrize(
+    "setting", [{"verify": "some"}, {"verify_rate": -1.0}, {"verify_budget": -1.0}, {"verify_rate": float("nan")}]
+)
 def test_values_that_make_no_sense(setting: dict[str, Any]) -> None:
     with pytest.raises(magneto.exc.InvalidValue), magneto.config.patch(setting):
         pass
