@@ -13,6 +13,10 @@ class Unsupported(MagnetoError):
     """Something in the program can't be captured, under `fullgraph=True`."""
 
 
+class NestedFxTrace(MagnetoError):
+    """`torch.fx.symbolic_trace` meets compiled code, under `torch._dynamo.config.error_on_nested_fx_trace`."""
+
+
 class InvalidName(MagnetoError, ValueError):
     """A name that Magneto does not know. The message lists the valid ones and the nearest.
 

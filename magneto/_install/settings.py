@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from magneto import _log, config, exc
+from magneto import _C, _log, config, exc
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
 
@@ -132,7 +132,12 @@ DYNAMO: Mapping[str, Setting] = {
     "nested_graph_breaks": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "guard_nn_modules": Setting(NO_EFFECT, note=_ALWAYS, default=True),
     "allow_empty_graphs": Setting(NO_EFFECT, note=_ALWAYS, default=True),
-    "error_on_nested_fx_trace": Setting(NO_EFFECT, note="torch.fx traces the original", default=True),
+    "error_on_nested_fx_trace": Setting(
+        WORKS,
+        apply=_C.refuse_fx_tracing,
+        note="without it torch.fx traces what the function was compiled from",
+        default=True,
+    ),
     "reorderable_logging_functions": Setting(
         WORKS,
         "reorderable_logging_functions",

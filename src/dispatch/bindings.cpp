@@ -8,6 +8,7 @@
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
+#include "dispatch/limits.h"
 #include "dispatch/report.h"
 #include "dispatch/trace.h"
 #include "fake/meta_kernel.h"
@@ -345,6 +346,15 @@ PyObject* force_backend(PyObject*, PyObject* backend) {
   return before.release();
 }
 
+PyObject* refuse_fx_tracing(PyObject*, PyObject* on) {
+  return guarded([&] {
+    const int refuses = PyObject_IsTrue(on);
+    if (refuses < 0) throw PythonError{};
+    dispatch::refuses_fx_tracing() = refuses != 0;
+    return Ref::borrow(Py_None).release();
+  });
+}
+
 /// A wrapper that CPython runs with compiled code off, and that captures stop in front of (functions.def has a row for
 /// it: libraries make such wrappers in each call, and a mark would keep them all).
 PyObject* disable(PyObject*, PyObject* args) {
@@ -427,6 +437,8 @@ PyMethodDef dispatch_methods[] = {
     {"leave_frame", leave_frame, METH_NOARGS, "CPython runs the rest of the frame, a side exit of which calls this."},
     {"set_compile_hooks", set_compile_hooks, METH_VARARGS,
      "set_compile_hooks(start, end): called with each compile's id when it begins and ends; None: nothing is"},
+    {"refuse_fx_tracing", refuse_fx_tracing, METH_O,
+     "Whether a capture while torch.fx.symbolic_trace is at work is an error."},
     {"force_backend", force_backend, METH_O,
      "All compiled callables use that backend, None: each its own; gives what held before."},
     {nullptr, nullptr, 0, nullptr},

@@ -231,6 +231,7 @@ class SegmentCompile {
   /// Null as for `entry_for`.
   Entry* run() {
     const int64_t captures = captures_at({start_.info->code, start_.instr, context_.instance});
+    if (!fx_tracing_allows(place_)) return nullptr;
     if (!stance_allows(segment_, place_, roots_) || !allow_another(context_, segment_, place_, captures, roots_))
       return nullptr;
     const OutsideBlocks outside;

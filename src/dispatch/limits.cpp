@@ -5,6 +5,8 @@
 #include "dispatch/report.h"
 #include "observe/history.h"
 #include "observe/stats.h"
+#include "python/errors.h"
+#include "python/text.h"
 
 namespace magneto::dispatch {
 namespace {
@@ -14,6 +16,24 @@ std::string triggered_by(const Segment& segment, const CodePlace& place, const g
 }
 
 }  // namespace
+
+bool& refuses_fx_tracing() {
+  static bool refuses = false;
+  return refuses;
+}
+
+bool fx_tracing_allows(const CodePlace& place) {
+  const Ref name = text_object("torch.fx._symbolic_trace");
+  const Ref module = Ref::steal(PyImport_GetModule(name.get()));
+  const Ref tracing = module ? Ref::steal(PyObject_GetAttrString(module.get(), "_is_fx_tracing_flag")) : Ref();
+  PyErr_Clear();
+  if (tracing.get() != Py_True) return true;
+  if (!refuses_fx_tracing()) return false;
+  raise("NestedFxTrace", "torch.fx traces a program that calls compiled code: " + place_text(place) +
+                             ". Trace what it was compiled from and compile the traced module, or set "
+                             "torch._dynamo.config.error_on_nested_fx_trace = False to trace through it.");
+  return false;
+}
 
 bool stance_allows(const Segment& segment, const CodePlace& place, const guards::Roots& roots) {
   if (stance() == Stance::FailOnRecompile) {
