@@ -1,6 +1,6 @@
 """How often the accuracy check cries wolf: the architectures of tests/architectures under `repro_level` 4.
 
-python -P bench/false_alarms.py [--every 3] [--only WORD] [--ways eval-aot,training-dynamo]
+python -P bench/false_alarms.py [--every 3 [--first 1]] [--only WORD] [--ways eval-aot,training-dynamo]
 
 Nothing is planted: what the check says is a false alarm, or a fault that is news. One line for each alarm, and at the
 end one for each way.
@@ -86,13 +86,14 @@ def main() -> int:
     """1: there were alarms."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every Nth architecture")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="from that one on, counted from 0")
     parser.add_argument("--only", default="", metavar="WORD", help="those with it in their name")
     parser.add_argument("--ways", default=",".join(WAYS), help=", ".join(WAYS))
     options = parser.parse_args()
     logging.getLogger("torch._dynamo.magneto").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    names = [name for name in sorted(models.MODELS) if options.only in name][:: options.every]
+    names = [name for name in sorted(models.MODELS) if options.only in name][options.first :: options.every]
     counts = {way: Count() for way in options.ways.split(",")}
     with tempfile.TemporaryDirectory() as folder, magneto.config.patch(debug_dir=folder):
         for number, name in enumerate(names, 1):

@@ -317,4 +317,11 @@ def differences(
         exact = results(*nudged(model, inputs), only_forward)
     torch.set_rng_state(state)
     got = results(compiled, inputs, only_forward, parameters_of(compiled) or parameters_of(model))
-    return compare(reference, got, exact, ignore_integers, tolerance)
+    found = compare(reference, got, exact, ignore_integers, tolerance)
+    if any(difference.kind == NUMERICS for difference in found):
+        # Where a unit of the last place in the inputs moves results as far, eager is near float64 by luck.
+        torch.set_rng_state(state)
+        moved = results(*nudged(model, inputs), only_forward)
+        known = {difference.where for difference in compare(reference, got, moved, ignore_integers, tolerance)}
+        found = [difference for difference in found if difference.kind != NUMERICS or difference.where in known]
+    return found
