@@ -80,7 +80,8 @@ def compile(
         dynamic: True: sizes are symbolic from the start. False: never. None: when they turn out to vary.
         backend: What runs the graphs: a name of `magneto.list_backends()` or a callable
             `(graph_module, example_inputs) -> callable`.
-        mode: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"; not together with `options`.
+        mode: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs", "lite",
+            "eager-numerics" (`magneto.list_modes()`); not together with `options`.
         options: Settings for this one callable, as `max_autotune`, `deterministic` or `debug_dump`
             (`magneto.list_options()` has all, with their meaning); another's backend gets them as its `options=`.
         disable: Whether to give `model` back as it is.

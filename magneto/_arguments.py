@@ -43,8 +43,8 @@ def core_options(
         raise exc.InvalidValue(f"options must be a dict, not {options!r}")
     shapes = _shapes_spec.resolve(shapes_spec, dynamic)
     resolved = _backends.resolve(backend)
-    if mode == "lite" and resolved == "magneto":
-        resolved = "aot_eager"
+    if resolved == "magneto":
+        resolved = _options.MODE_BACKENDS.get(mode or "", resolved)
     options = dict(options or {})
     if callable(resolved):
         resolved = _backends.with_arguments(resolved, mode, options)

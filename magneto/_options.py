@@ -15,7 +15,11 @@ MODES: Mapping[str, str] = {
     "max-autotune": "measures alternatives on the real shapes, once, and keeps the fastest; the disk cache remembers",
     "max-autotune-no-cudagraphs": "as max-autotune, without CUDA graphs",
     "lite": "compiles as little as possible: the backend aot_eager",
+    "eager-numerics": "eager's results bit for bit: the backend eager_numerics",
 }
+
+# Modes that are a backend.
+MODE_BACKENDS: Mapping[str, str] = {"lite": "aot_eager", "eager-numerics": "eager_numerics"}
 
 # What a mode stands for.
 MODE_OPTIONS: Mapping[str, Mapping[str, Any]] = {

@@ -10,7 +10,7 @@ namespace magneto::compiler {
 struct Backend {
   enum class Level : uint8_t { Torch, Module, Aten };
   enum class Partition : uint8_t { None, AsEager, MinCut };
-  enum class Operators : uint8_t { Called, Generated, Interpreted, Users };
+  enum class Operators : uint8_t { Called, Generated, Exact, Interpreted, Users };
 
   /// The captured operators one by one, as they are.
   bool runs_captured() const { return level == Level::Aten && !passes; }

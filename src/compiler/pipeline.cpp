@@ -41,7 +41,9 @@ bool is_watched(const graph::StageSink& sink) {
 /// What the program depends on besides the graph.
 std::string text_of(const CompileWay& way) {
   std::string text = way.tuning.seconds > 0 ? "measured, " : "by rule, ";
-  text += way.operators == Operators::Called ? "called, weights " : "weights ";
+  if (way.operators == Operators::Called) text += "called, ";
+  if (way.operators == Operators::Exact) text += "exact, ";
+  text += "weights ";
   for (const bool weight : way.watched) text += weight ? '1' : '0';
   return text;
 }
@@ -62,6 +64,7 @@ lower::LoopProgram make_loops(passes::Functional functional, const CompileWay& w
   } else {
     graph::fail_as_planted(functional.graph);
   }
+  choices.exact = way.operators == Operators::Exact;
   lower::LoopProgram lowered = lower::lower(std::move(functional), sink, std::move(choices));
   for (size_t i = 0; known && i < lowered.steps.size(); ++i) {
     if (lowered.steps[i].kernel) lowered.steps[i].kernel->variant = known->steps.at(i).kernel->variant;
@@ -90,8 +93,8 @@ lower::LoopProgram make_program(const graph::Graph& graph, const CompileWay& way
   if (program && !is_watched(sink)) return std::move(*program);
 
   PhaseScope pass_phase("compile.backend.passes", sink);
-  passes::Functional functional =
-      pass_phase.done(passes::normalise(graph, way.watched, sink), graph::Stage::normal_form);
+  passes::Functional functional = pass_phase.done(
+      passes::normalise(graph, way.watched, sink, way.operators == Operators::Exact), graph::Stage::normal_form);
 
   if (way.tuning.seconds > 0) {
     runtime::Tuned tuned{.program = {}, .report = "from the cache on disk\n"};

@@ -176,7 +176,7 @@ class Tuner {
     std::vector<const CompiledProgram*> all;
     std::set<std::pair<size_t, size_t>> seen;
     const auto consider = [&](std::optional<int64_t> limit) {
-      CompiledProgram program(lowered({{}, limit}), device_);
+      CompiledProgram program(lowered({.called = {}, .small_product = limit}), device_);
       if (!seen.emplace(program.kernel_count(), program.extern_count()).second) return;
       if (!programs.empty()) limits.push_back(limit);
       programs.push_back(std::move(program));

@@ -1,4 +1,4 @@
-// What measuring found (src/compiler/tune.h), where lowering would have decided by rules of thumb.
+// What a backend wants and what measuring found (src/compiler/tune.h), where lowering would have decided by itself.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@ namespace magneto::lower {
 struct Choices {
   /// Operators of the normal form that are called although they have a rule.
   std::set<int32_t> called;
+  /// What has a rule is called too unless its generated code has eager's bits.
+  bool exact = false;
   /// A matrix product of at most so many multiplications is generated.
   std::optional<int64_t> small_product;
 };

@@ -44,12 +44,14 @@ std::optional<Dtype> loop_dtype(c10::ScalarType dtype) {
   }
 }
 
-Rule find_rule(const c10::OperatorHandle& op) {
+namespace {
+
+const std::unordered_map<std::string, const RuleRow*>& all_rows() {
   static const auto* rules = [] {
-    auto* table = new std::unordered_map<std::string, Rule>;
+    auto* table = new std::unordered_map<std::string, const RuleRow*>;
     const auto add = [&](std::span<const RuleRow> rows) {
       for (const RuleRow& row : rows) {
-        TORCH_CHECK(table->emplace(row.op, row.rule).second, "magneto: two lowering rules for ", std::string(row.op));
+        TORCH_CHECK(table->emplace(row.op, &row).second, "magneto: two lowering rules for ", std::string(row.op));
       }
     };
 #define X(family) add(family##_rules());
@@ -57,13 +59,28 @@ Rule find_rule(const c10::OperatorHandle& op) {
 #undef X
     return table;
   }();
-  const auto found = rules->find(c10::toString(op.operator_name()));
-  return found == rules->end() ? nullptr : found->second;
+  return *rules;
+}
+
+}  // namespace
+
+const RuleRow* find_row(const c10::OperatorHandle& op) {
+  const auto found = all_rows().find(c10::toString(op.operator_name()));
+  return found == all_rows().end() ? nullptr : found->second;
+}
+
+std::vector<std::string> exact_operators() {
+  std::vector<std::string> names;
+  for (const auto& [name, row] : all_rows()) {
+    if (row->is_exact) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 bool is_fused(const graph::AtenNode& node) {
-  const Rule rule = find_rule(node.op);
-  return rule && std::ranges::none_of(matmul_rules(), [&](const RuleRow& row) { return row.rule == rule; });
+  const RuleRow* row = find_row(node.op);
+  return row && std::ranges::none_of(matmul_rules(), [&](const RuleRow& other) { return &other == row; });
 }
 
 namespace {
@@ -213,8 +230,8 @@ NodeId Lowering::node_of(ValueId id) {
 
 bool Lowering::try_rule(int32_t index) {
   const AtenNode& node = graph().aten_nodes[index];
-  const Rule rule = find_rule(node.op);
-  if (!rule) return false;
+  const RuleRow* row = find_row(node.op);
+  if (!row || (program.choices.exact && !row->is_exact)) return false;
   for (const ValueId id : node.results) {
     if (id == kNoValue) continue;
     if (!meta(id).device.is_cpu() || !loop_dtype(meta(id).dtype) || !is_dense(meta(id))) return false;
@@ -225,7 +242,7 @@ bool Lowering::try_rule(int32_t index) {
   Call call(*this, node);
   const auto applies = [&] {
     try {
-      return rule(call);
+      return (!program.choices.exact || row->is_exact(call)) && row->rule(call);
     } catch (const shapes::UnknownSize&) {
       return false;
     } catch (const Declined&) {

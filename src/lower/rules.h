@@ -164,10 +164,22 @@ class Call {
 
 /// False: this case is not for the rule.
 using Rule = bool (*)(Call& call);
+/// What is generated for the call has eager's bits, whatever it is fused with. tests/ops/test_exact_rows.py shows it.
+using Exactness = bool (*)(Call& call);
 struct RuleRow {
   std::string_view op;
   Rule rule;
+  /// Null: never, as far as anybody knows.
+  Exactness is_exact = nullptr;
 };
+
+// -- the last column of the rows
+bool exact(Call& call);
+/// Of a sum or a difference: eager rounds once where it multiplies by alpha, in its vectors and not behind them.
+bool exact_without_factor(Call& call);
+bool exact_on_integers(Call& call);
+/// Of a power.
+bool exact_square(Call& call);
 
 // X(family): `family_rules()` in rules_<family>.cpp.
 #define MAGNETO_LOWERING_FAMILIES(X) X(pointwise) X(reduction) X(index) X(matmul) X(backward)
@@ -175,8 +187,10 @@ struct RuleRow {
 MAGNETO_LOWERING_FAMILIES(X)
 #undef X
 
-/// The rule for an operator, or null.
-Rule find_rule(const c10::OperatorHandle& op);
+/// The row of an operator, or null.
+const RuleRow* find_row(const c10::OperatorHandle& op);
+/// The operators whose generated code has eager's bits, in some calls at least.
+std::vector<std::string> exact_operators();
 
 /// The loop dtype of a PyTorch dtype; nothing for those that kernels do not know.
 std::optional<Dtype> loop_dtype(c10::ScalarType dtype);

@@ -66,6 +66,21 @@ bool bitwise(Call& call) {
   return call.set_result(a.apply(op, b));
 }
 
+/// Operand `i` in the dtype of the result, into which eager converts it first, and then as `in` gives it.
+T converted(Call& call, int i) {
+  const T x = call.in(i);
+  const c10::ScalarType dtype = call.result_meta().dtype;
+  if ((dtype != c10::kBFloat16 && dtype != c10::kHalf) || (call.is_tensor(i) && call.meta(i).dtype == dtype)) return x;
+  return x.apply(dtype == c10::kBFloat16 ? Op::RoundBF16 : Op::RoundF16);
+}
+
+/// Operand 1 of a product or quotient: eager takes a number, or the only element of a tensor, as precise as it is.
+T factor(Call& call) {
+  if (!call.is_tensor(1)) return call.in(1);
+  const Size elements = count(call.sizes(1));
+  return elements.is_static() && elements.number() == 1 ? call.in(1) : converted(call, 1);
+}
+
 /// add and sub: (self, other, alpha).
 template <Op op>
 bool add_like(Call& call) {
@@ -75,12 +90,12 @@ bool add_like(Call& call) {
     if (op != Op::Add || call.number(2) != 1) return false;
     return call.set_result(call.in(0) | call.in(1));
   }
-  return call.set_result(call.in(0).apply(op, call.in(1) * call.in(2)));
+  return call.set_result(converted(call, 0).apply(op, converted(call, 1) * call.in(2)));
 }
 
 bool multiply(Call& call) {
   if (call.compute() == Dtype::Bool) return call.set_result(call.in(0) & call.in(1));
-  return call.set_result(call.in(0) * call.in(1));
+  return call.set_result(converted(call, 0) * factor(call));
 }
 
 /// Integer division by zero raises in eager: only for numbers that are not zero.
@@ -88,7 +103,7 @@ bool divides_safely(Call& call) {
   return is_float(call.compute()) || (!call.is_tensor(1) && call.number(1) != 0 && call.compute() != Dtype::Bool);
 }
 
-bool divide(Call& call) { return call.set_result(call.in(0) / call.in(1)); }
+bool divide(Call& call) { return call.set_result(converted(call, 0) / factor(call)); }
 
 bool divide_mode(Call& call) {
   if (!call.given(2)) return divide(call);
@@ -261,7 +276,7 @@ bool filled_from(Call& call) {
   return call.set_result(broadcast(call.element(argument, call.result_meta().dtype), call.result_sizes()));
 }
 
-bool reversed_sub(Call& call) { return call.set_result(call.in(1) - call.in(0) * call.in(2)); }
+bool reversed_sub(Call& call) { return call.set_result(converted(call, 1) - converted(call, 0) * call.in(2)); }
 
 bool addcdiv(Call& call) { return call.set_result(call.in(0) + call.in(3) * call.in(1) / call.in(2)); }
 

@@ -70,8 +70,11 @@ bool lies_alike(const TensorMeta& a, const TensorMeta& b) {
 
 class Functionaliser {
  public:
-  explicit Functionaliser(Graph graph)
-      : out_(std::move(graph)), tensors_(out_.old().values.size()), symbols_(graph::facts_of(out_.old())) {}
+  explicit Functionaliser(Graph graph, bool exact = false)
+      : out_(std::move(graph)),
+        tensors_(out_.old().values.size()),
+        symbols_(graph::facts_of(out_.old())),
+        exact_(exact) {}
 
   /// The nodes that are refused.
   std::vector<int32_t> refused() {
@@ -111,6 +114,7 @@ class Functionaliser {
   const TensorMeta& meta(ValueId old) const { return out_.old().values[old].meta; }
   const TensorMeta& new_meta(ValueId now) { return out_.graph().values[now].meta; }
   int32_t torch_node() const { return torch_node_; }
+  ValueId base_of(ValueId id) const { return memories_[tensors_[id].memory].base; }
   /// The operator that gave the view `id`.
   const AtenNode& view_node(ValueId id) const { return out_.old().aten_nodes[tensors_[id].node]; }
 
@@ -346,6 +350,8 @@ class Functionaliser {
       // What is written to one element would have to show in others.
       for (ValueId at = targets[i]; at != kNoValue; at = tensors_[at].parent) {
         if (graph::may_overlap_itself(meta(at), symbols_)) refuse(node.op, "writes memory whose elements overlap");
+        if (exact_ && at == base_of(targets[i]) && dense(meta(at)).strides != meta(at).strides)
+          refuse(node.op, "writes memory with gaps, which a new value does not have");
       }
       for (size_t j = 0; j < i; ++j) {
         if (tensors_[targets[i]].memory == tensors_[targets[j]].memory) refuse(node.op, "writes one memory twice");
@@ -472,7 +478,8 @@ class Functionaliser {
     ++memories_[memory].version;
     ++memories_[memory].writes;
     memories_[memory].bumps += counted;
-    for (size_t i = 0; i < path.size(); ++i) set_now(path[i], after[i]);
+    // What reads the view next reads it where it lies, if the order in which that adds is to be eager's.
+    for (size_t i = exact_ ? path.size() - 1 : 0; i < path.size(); ++i) set_now(path[i], after[i]);
   }
 
   // -- the end
@@ -571,19 +578,20 @@ class Functionaliser {
   std::vector<int32_t> bumped_;
   int32_t node_ = 0;
   int32_t torch_node_ = -1;
+  bool exact_;
 };
 
 }  // namespace
 
 std::vector<int32_t> refused_nodes(Graph graph) { return Functionaliser(std::move(graph)).refused(); }
 
-Functional functionalise(Graph graph) {
+Functional functionalise(Graph graph, bool exact) {
   const bool writes = std::any_of(graph.aten_nodes.begin(), graph.aten_nodes.end(),
                                   [](const AtenNode& node) { return traits_of(node.op).writes || is_pinned(node); });
   // Views alone are no trouble, and most graphs write nothing.
   if (!writes) return {std::move(graph), {}, {}};
   separate_inplace_views(graph);
-  return Functionaliser(std::move(graph)).run();
+  return Functionaliser(std::move(graph), exact).run();
 }
 
 }  // namespace magneto::passes

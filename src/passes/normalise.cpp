@@ -16,22 +16,23 @@ void ignoring_weights(Functional& functional, const std::vector<bool>&) {
   pass(functional);
 }
 
-#define PASS(name) {#name, ignoring_weights<name>}
+#define PASS(name, keeps_bits) {#name, ignoring_weights<name>, keeps_bits}
+constexpr bool kKeepsBits = true, kRounds = false;
 constexpr Pass kPasses[] = {
-    PASS(split_lists),
-    PASS(place_slices),
+    PASS(split_lists, kKeepsBits),
+    PASS(place_slices, kRounds),
     // Before constants are folded, so that what nobody needs is not computed for that.
-    PASS(eliminate_dead),
-    PASS(fold_constants),
+    PASS(eliminate_dead, kKeepsBits),
+    PASS(fold_constants, kKeepsBits),
     // Before equal operators are merged: layers share a mask.
-    PASS(fuse_attention),
-    PASS(merge_common),
+    PASS(fuse_attention, kRounds),
+    PASS(merge_common, kKeepsBits),
     // Merging and folding leave operators without a user.
-    PASS(eliminate_dead),
-    PASS(separate_bias),
+    PASS(eliminate_dead, kKeepsBits),
+    PASS(separate_bias, kRounds),
     // Last: layouts are for the kernels of the operators that are left.
-    PASS(prefer_channels_last),
-    {"reorder_weights", reorder_weights},
+    PASS(prefer_channels_last, kRounds),
+    {"reorder_weights", reorder_weights, kRounds},
 };
 #undef PASS
 
@@ -53,14 +54,15 @@ const Pass* find_pass(std::string_view name) {
   return found == std::end(kPasses) ? nullptr : found;
 }
 
-Functional normalise(graph::Graph graph, const std::vector<bool>& watched, graph::StageSink& sink) {
+Functional normalise(graph::Graph graph, const std::vector<bool>& watched, graph::StageSink& sink, bool exact) {
   using observe::Counted;
   if (!observe::allows(Counted::Pass, "functionalise")) throw Unsupported("config.pass_limit leaves out all passes");
   observe::PhaseScope first(nullptr, sink);
-  Functional functional = functionalise(std::move(graph));
+  Functional functional = functionalise(std::move(graph), exact);
   break_as_planted("functionalise", functional);
   functional = first.done(std::move(functional), graph::Stage::functional, "functionalise");
   for (const Pass& pass : kPasses) {
+    if (exact && !pass.keeps_bits) continue;
     if (!observe::allows(Counted::Pass, std::string(pass.name)) && !is_needed(pass)) continue;
     observe::PhaseScope phase(nullptr, sink);
     pass.run(functional, watched);

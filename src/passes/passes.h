@@ -49,7 +49,8 @@ std::vector<std::string> verify(const Functional& functional);
 ///     %1 = add_(%1, 1)        becomes   %2 = add(%1, 1), and %2 stands for %1 from here on
 ///     select(%1, 0, 0).mul_() becomes   select, mul, select_scatter
 /// Views are made again from the new value of their base. Throws Unsupported for writes it cannot express.
-Functional functionalise(graph::Graph graph);
+/// `exact`: what is read lies as in eager, which decides the order of sums.
+Functional functionalise(graph::Graph graph, bool exact = false);
 /// The nodes at which `functionalise` would throw.
 std::vector<int32_t> refused_nodes(graph::Graph graph);
 /// Operators that give a tensor other sizes or strides in place give a view instead, which later operators read:
@@ -93,12 +94,15 @@ struct Pass {
   std::string_view name;
   /// `watched`: as above.
   void (*run)(Functional& functional, const std::vector<bool>& watched);
+  /// The results have the same bits.
+  bool keeps_bits;
 };
 /// One of those that `normalise` runs behind `functionalise`; null: there is none of that name.
 const Pass* find_pass(std::string_view name);
 
 /// All of them, in order, with the verifier behind each. `sink` is offered the functional graph.
-Functional normalise(graph::Graph graph, const std::vector<bool>& watched, graph::StageSink& sink);
+/// `exact`: without those after which a result may be rounded otherwise.
+Functional normalise(graph::Graph graph, const std::vector<bool>& watched, graph::StageSink& sink, bool exact = false);
 
 // -- graphs of which a part does not compile (cut.cpp)
 

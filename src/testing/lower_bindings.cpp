@@ -68,11 +68,20 @@ PyObject* lower_program(PyObject*, PyObject* text) {
   });
 }
 
+PyObject* exact_operators(PyObject*, PyObject*) {
+  return guarded([&] {
+    std::string names;
+    for (const std::string& name : lower::exact_operators()) names += name + "\n";
+    return text_result(names);
+  });
+}
+
 }  // namespace
 
 PyMethodDef lower_test_methods[] = {
     {"passes_run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(passes_run)), METH_FASTCALL,
      "A graph in text form after a pass."},
+    {"exact_operators", exact_operators, METH_NOARGS, "Those whose generated code has eager's bits, a line each."},
     {"lower_expressions", lower_expressions, METH_O, "The tensor expressions of a graph in text form."},
     {"lower_program", lower_program, METH_O, "The kernels and calls that a graph in text form becomes."},
     {nullptr, nullptr, 0, nullptr},

@@ -3,6 +3,7 @@
     python -m pytest tests/ops                             a part of it: some ops, one dtype, few samples
     python tests/ops/sweep.py [--dtype float32] [name...]  all of it, a line per failure, and how each op ran
     python tests/ops/sweep.py --dynamic [name...]          with symbols for all sizes, one function for all samples
+    python tests/ops/sweep.py --exact [name...]            in the mode "eager-numerics", bit for bit
 
 What counts: the same result within the dtype's tolerance, the same dtype, shape and strides, the same error or none.
 """
@@ -19,6 +20,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import exact
 import torch
 
 import magneto
@@ -63,7 +65,7 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return [tensor for item in value for tensor in tensors_of(item)] if isinstance(value, (list, tuple)) else []
 
 
-def difference(actual: Any, expected: Any, values: bool = True) -> str | None:
+def difference(actual: Any, expected: Any, values: bool = True, bits: bool = False) -> str | None:
     """What differs, None if nothing does."""
     ours, theirs = tensors_of(actual), tensors_of(expected)
     if len(ours) != len(theirs):
@@ -78,6 +80,10 @@ def difference(actual: Any, expected: Any, values: bool = True) -> str | None:
             if any(size > 1 and one != other for size, one, other in pairs):
                 return f"strides {left.stride()} instead of {right.stride()}"
         if not values:
+            continue
+        if bits:
+            if not exact.same_bits(left, right):
+                return "other bits"
             continue
         rtol, atol = TOLERANCE.get(right.dtype, (1e-4, 1e-5) if right.is_complex() else (0, 0))
         try:
@@ -138,9 +144,9 @@ def note_way(name: str) -> None:
         seen.update(["generated"] * bool(stats["kernels"]) + ["extern " + op for op in stats["externs"]])
 
 
-def check(info: Any, dtype: torch.dtype, most: int, dynamic: bool = False) -> Iterator[str]:
+def check(info: Any, dtype: torch.dtype, most: int, dynamic: bool = False, bits: bool = False) -> Iterator[str]:
     """A line for each sample that is not eager's. `dynamic`: a capture for one sample serves the others, as far as its
-    guards let it; operators run one by one."""
+    guards let it; operators run one by one. `bits`: in the mode that gives eager's."""
     try:
         samples = [sample for sample in samples_of(info, dtype, most) if copy.deepcopy(sample)]
     except Exception:
@@ -163,7 +169,7 @@ def check(info: Any, dtype: torch.dtype, most: int, dynamic: bool = False) -> It
             expected, failure = None, type(error)
         if not dynamic:
             magneto.reset()
-        compiled = shared if dynamic else magneto.compile(call)
+        compiled = shared if dynamic else magneto.compile(call, mode="eager-numerics" if bits else None)
         label = f"{info.name}{'.' + info.variant_test_name if info.variant_test_name else ''} {dtype} sample {number}"
         for attempt in range(2):
             given = copy.deepcopy(ours)
@@ -182,10 +188,10 @@ def check(info: Any, dtype: torch.dtype, most: int, dynamic: bool = False) -> It
                 yield f"{label}: raised nothing, eager {failure.__name__}"
                 break
             values = info.name not in UNINITIALISED
-            problem = difference(actual, expected, values) or difference(
-                [given.input, given.args, given.kwargs], [theirs.input, theirs.args, theirs.kwargs], values
+            problem = difference(actual, expected, values, bits) or difference(
+                [given.input, given.args, given.kwargs], [theirs.input, theirs.args, theirs.kwargs], values, bits
             )
-            if problem and dtype in (torch.bfloat16, torch.float16):
+            if problem and not bits and dtype in (torch.bfloat16, torch.float16):
                 if is_nearer(actual, expected, in_float64(info, sample)):
                     problem = None
             if problem:
@@ -198,6 +204,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--dtype", choices=DTYPES, action="append")
     parser.add_argument("--dynamic", action="store_true")
+    parser.add_argument("--exact", action="store_true")
     parser.add_argument("--samples", type=int, default=6)
     parser.add_argument("--part", default="0/1", help="this part of the list: 2/4 is the third quarter")
     options = parser.parse_args()
@@ -211,7 +218,7 @@ def main() -> int:
             if dtype not in info.dtypes:
                 continue
             print(f"# {info.name} {name}", flush=True)
-            for line in check(info, dtype, options.samples, options.dynamic):
+            for line in check(info, dtype, options.samples, options.dynamic, options.exact):
                 failures += 1
                 print(line, flush=True)
     for op, seen in ways.items():

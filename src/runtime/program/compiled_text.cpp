@@ -137,7 +137,7 @@ std::string hints_text(const CompiledProgram::Impl& impl) {
     const Step& call = impl.calls[step.call];
     if (step.out) continue;
     out += graph::origin_text(graph, graph.aten_nodes[call.node]) +
-           (lower::find_rule(call.op) ? " is called, not generated: not in this case (dtype, layout or arguments)\n"
+           (lower::find_row(call.op) ? " is called, not generated: not in this case (dtype, layout or arguments)\n"
                                       : " is called, not generated: it has no rule\n");
   }
   for (const InputWrite& write : impl.writes) {
