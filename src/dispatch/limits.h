@@ -1,5 +1,5 @@
-// Whether a segment may be captured once more: the stance, tracers of torch.fx, the limits on captures, and what makes a
-// recompile an error.
+// Whether a segment may be captured once more: the stance, tracers of torch.fx, the limits on captures, and what makes
+// a recompile an error.
 #pragma once
 
 #include "capture/capture.h"

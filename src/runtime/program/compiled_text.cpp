@@ -138,7 +138,7 @@ std::string hints_text(const CompiledProgram::Impl& impl) {
     if (step.out) continue;
     out += graph::origin_text(graph, graph.aten_nodes[call.node]) +
            (lower::find_row(call.op) ? " is called, not generated: not in this case (dtype, layout or arguments)\n"
-                                      : " is called, not generated: it has no rule\n");
+                                     : " is called, not generated: it has no rule\n");
   }
   for (const InputWrite& write : impl.writes) {
     if (write.from >= 0) out += "input " + std::to_string(write.input) + " is computed aside and copied\n";
