@@ -6,11 +6,12 @@ graphs, passes and kernels and leaves out what is above a limit (src/observe/lim
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,11 @@ class Variant:
     backend: str | None = "magneto"  # for all that is compiled; "": what the program says; None: nothing is compiled
     settings: Mapping[str, Any] = field(default_factory=dict)
     anew: bool = False  # calls that come first are made eagerly: nothing is there that could be used again
+
+    @property
+    def patience(self) -> int:
+        """How many times as long as others it may run: a minifier tries many candidates, each with that limit."""
+        return 20 if self.settings.get("repro_after") else 1
 
     def with_settings(self, **settings: Any) -> Variant:
         """The same with other settings."""
@@ -72,6 +78,27 @@ _OTHER_NAMES = (
 )
 
 Run = Callable[[Variant], Outcome]
+
+
+@contextlib.contextmanager
+def sharing_kernels(run: Run) -> Iterator[Run]:
+    """Runs differ in few kernels: those without the cache on disk get one of their own, which is empty at first."""
+    from magneto._debug import minify
+
+    with tempfile.TemporaryDirectory() as folder:
+
+        def shared(variant: Variant) -> Outcome:
+            if variant.settings.get("disk_cache") is False and variant != DEFAULT:
+                variant = variant.with_settings(disk_cache=True, disk_cache_dir=folder)
+            return run(variant)
+
+        minify.shared_kernels = folder
+        try:
+            yield shared
+        finally:
+            minify.shared_kernels = ""
+
+
 Stage = tuple[Variant, str, str]
 _MOST_GUARDS = 4  # are named
 
@@ -366,7 +393,8 @@ class FunctionRuns:
         self._reference = os.path.join(self._folder.name, "eager.pt")
 
     def __call__(self, variant: Variant) -> Outcome:
-        return children.run(lambda: self._attempt(variant), config.repro_seconds, children.available_mb())
+        seconds = variant.patience * config.repro_seconds
+        return children.run(lambda: self._attempt(variant), seconds, children.available_mb())
 
     def close(self) -> None:
         """Removes what was written."""
@@ -456,11 +484,12 @@ def bisect(
     """See `magneto.bisect`."""
     runs = FunctionRuns(fn, args, kwargs or {}, check, before)
     try:
-        # A function says nothing of its backend: the last stage is the one in front of it.
-        found = Bisection(runs, runs.guards if before else None, STAGES[:-1], runs.calls).diagnose()
-        if found.stage in ("passes", "lowering", "code generation"):
-            minified(found, runs)
-        elif found.stage in ("capture", "guards", "autograd") and check is None:
+        with sharing_kernels(runs) as run:
+            # A function says nothing of its backend: the last stage is the one in front of it.
+            found = Bisection(run, runs.guards if before else None, STAGES[:-1], runs.calls).diagnose()
+            if found.stage in ("passes", "lowering", "code generation"):
+                minified(found, run)
+        if found.stage in ("capture", "guards", "autograd") and check is None:
             reduced(found, lambda: program_script(fn, args, kwargs or {}, before))
         return found.told()
     finally:

@@ -38,7 +38,8 @@ class ScriptRuns:
         self._reference = os.path.join(self._folder.name, "eager.pt")
 
     def __call__(self, variant: Variant) -> Outcome:
-        return children.run(lambda: self._attempt(variant), 10 * config.repro_seconds, children.available_mb())
+        seconds = max(10, variant.patience) * config.repro_seconds
+        return children.run(lambda: self._attempt(variant), seconds, children.available_mb())
 
     def close(self) -> None:
         """Removes what was written."""
@@ -147,9 +148,10 @@ def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None
             return 2
     runs = ScriptRuns(arguments, before)
     try:
-        found = bisect.Bisection(runs, runs.reused if before else None, calls=runs.calls).diagnose()
-        if found.stage in ("passes", "lowering", "code generation"):
-            bisect.minified(found, runs)
+        with bisect.sharing_kernels(runs) as run:
+            found = bisect.Bisection(run, runs.reused if before else None, calls=runs.calls).diagnose()
+            if found.stage in ("passes", "lowering", "code generation"):
+                bisect.minified(found, run)
     finally:
         runs.close()
     print(found.told())

@@ -7,7 +7,10 @@ the core's (src/debug/reduce.h); this module asks the questions and writes the s
 from __future__ import annotations
 
 import copy
+import shutil
+import tempfile
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +42,9 @@ def compile_graph(module: Any, inputs: Sequence[Any], backend: Any, dynamic: boo
     return _api.compile(forward, backend=backend, fullgraph=True, dynamic=dynamic)  # type: ignore[no-any-return]
 
 
+shared_kernels = ""  # of a search that this one is part of, which removes it
+
+
 @dataclass
 class Case:
     """What is asked of each candidate: whether the backend fails on it as it did on the whole."""
@@ -50,6 +56,17 @@ class Case:
     first: Outcome = field(default_factory=lambda: Outcome(children.OK))
     limit: float = 0.0
     asked: int = 0
+    kernels: str = ""
+
+    def __post_init__(self) -> None:
+        """Candidates have most kernels in common: what one has compiled lies in a folder for the others."""
+        self.kernels = shared_kernels or tempfile.mkdtemp()
+        if not shared_kernels:
+            weakref.finalize(self, shutil.rmtree, self.kernels, ignore_errors=True)
+
+    def settings(self) -> dict[str, Any]:
+        """Of an attempt."""
+        return {"repro_after": "", "disk_cache": True, "disk_cache_dir": self.kernels, "debug_dump": False}
 
     def run(self, module: torch.fx.GraphModule, inputs: Sequence[Any], limit: float) -> Outcome:
         """One attempt in a child."""
@@ -82,7 +99,7 @@ class Case:
     def _attempt(self, module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
         only_forward = bool(config.repro_forward_only)
         with (
-            config.patch(repro_after="", disk_cache=False, debug_dump=False),
+            config.patch(self.settings()),
             torch.autocast("cpu", enabled=self.autocast),
         ):
             if self.accuracy:

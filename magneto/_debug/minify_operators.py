@@ -27,7 +27,7 @@ class OperatorCase(Case):
     def _attempt(self, module: Any, inputs: Sequence[Any]) -> Any:
         if isinstance(module, torch.fx.GraphModule):
             module, inputs = _graph_of(module, inputs)
-        with config.patch(repro_after="", disk_cache=False, debug_dump=False), torch.no_grad():
+        with config.patch(self.settings()), torch.no_grad():
             return self._compute(module, inputs)
 
     def _compute(self, graph: Any, inputs: Sequence[Any]) -> Any:

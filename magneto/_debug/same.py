@@ -192,11 +192,11 @@ def compare(
         added = [name for name in compiled if name not in reference]
         text = f"{', '.join(missing) or 'nothing'} is missing, {', '.join(added) or 'nothing'} is there that should not"
         return [Difference(", ".join(missing or added), STRUCTURE, text)]
-    found = []
+    found: list[Difference] = []
     for name, want in reference.items():
         truth = (exact or {}).get(name)
         difference = _compare_one(name, want, compiled[name], truth, ignore_integers, tolerance, slack)
-        if difference is not None and difference.kind != STRUCTURE:
+        if difference is not None and difference.kind != STRUCTURE and not found:  # the first is what is shown
             sizes = errors.distribution(want, compiled[name], truth, difference.allowed)
             difference = replace(difference, errors=sizes)
         if difference is not None:
