@@ -305,6 +305,7 @@ class Assembly:
         self._homes: dict[int, tuple[Node, InputSpec]] = {}  # by id of the tensor
         self._used: set[str] = set()
         self._made: dict[Node, Node] = {}
+        self._symbols: dict[str, Node] = {}  # by name: inputs of the core's graph
 
     def home_of(self, value: Any) -> tuple[Node, InputSpec] | None:
         """The input of the graph that a tensor is."""
@@ -332,7 +333,7 @@ class Assembly:
                 continue
             name = str(node.target).removeprefix("aten.").partition(".")[0] if node.op == "call_function" else node.name
             if isinstance(node.target, torch._ops.HigherOrderOperator):
-                self._drop_sizes(node)
+                self._give_sizes(node)
             made = self._graph.create_node(
                 node.op,
                 node.target,
@@ -344,6 +345,9 @@ class Assembly:
             self._made[node] = made
         results, out_spec = pytree.tree_flatten(self.captured.result)
         output_specs = self._add_outputs(old[-1], results)
+        for symbol in self._symbols.values():
+            if symbol in self._made and not self._made[symbol].users:
+                self._graph.erase_node(self._made[symbol])
         graph_module = torch.fx.GraphModule(self._root(lifted), self._graph)
         signature = ExportGraphSignature(input_specs=self._input_specs, output_specs=output_specs)
         return program.ExportedProgram(self._parts(graph_module, signature, out_spec))
@@ -375,17 +379,30 @@ class Assembly:
             if node.op == "get_attr" and self._made[node].op == "get_attr"
         }
 
-    def _drop_sizes(self, call: Node) -> None:
-        """Regions have their sizes as inputs of their own, before those that the operator gives them."""
-        for region in (item for item in call.args if isinstance(item, Node) and item.op == "get_attr"):
-            module = getattr(self.captured.module, str(region.target))
-            placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
-            given = next(item for item in call.args if isinstance(item, (tuple, list)))
-            for size in placeholders[: len(placeholders) - len(given)]:
-                if size.users:
-                    raise not_yet(f"a size that varies in a branch of {call.target}")
-                module.graph.erase_node(size)
-            module.recompile()
+    def _give_sizes(self, call: Node) -> None:
+        """Regions have their sizes as inputs of their own, before those that the operator gives them: it gives those
+        that some region reads, too."""
+        regions = [
+            getattr(self.captured.module, str(item.target))
+            for item in call.args
+            if isinstance(item, Node) and item.op == "get_attr"
+        ]
+        at = next(i for i, item in enumerate(call.args) if isinstance(item, (tuple, list)))
+        given = tuple(call.args[at])  # type: ignore[arg-type]
+        inputs = [[node for node in region.graph.nodes if node.op == "placeholder"] for region in regions]
+        sizes = [placeholders[: len(placeholders) - len(given)] for placeholders in inputs]
+        read = {size.target for of_region in sizes for size in of_region if size.users}
+        if read and (len(regions) != 2 or any(size.target not in self._symbols for size in sizes[0])):
+            raise not_yet(f"a size that varies in a function of {call.target}")
+        for region, of_region in zip(regions, sizes, strict=True):
+            for size in of_region:
+                if size.target not in read:
+                    region.graph.erase_node(size)
+            region.recompile()
+        names = [size.target for size in sizes[0] if size.target in read] if read else []
+        args = list(call.args)
+        args[at] = (*[self._symbols[str(name)] for name in names], *given)
+        call.args = tuple(args)
 
     # -- placeholders
 
@@ -452,9 +469,10 @@ class Assembly:
     def _add_sizes(self, old: Sequence[Node]) -> None:
         """What the core has as inputs, numbers, is read from the tensors."""
         placeholders = {node.target: node for node in old if node.op == "placeholder"}
+        regions = any(isinstance(node.target, torch._ops.HigherOrderOperator) for node in old)
         for name, position, dim, *_ in self.captured.symbols:
-            node = placeholders[name]
-            if not node.users:
+            node = self._symbols[name] = placeholders[name]
+            if not node.users and not regions:
                 continue
             holder = self._homes[id(self.captured.inputs[position])][0]
             size = self._graph.create_node(

@@ -367,6 +367,23 @@ def test_decompositions() -> None:
         made.module()(*arguments(), factor=3.0)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_sizes_that_branches_read(sign: int) -> None:
+    def chosen(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.cond(
+            x.sum() > 0,
+            lambda x: x * x.shape[0] + torch.arange(x.shape[0]).unsqueeze(1),
+            lambda x: x - x.new_ones(x.shape[0], 1) * y.new_ones(y.shape[0] + 1).sum(),
+            (x,),
+        )
+
+    program = export(chosen, (X, Y), dynamic_shapes={"x": {0: Dim("n")}, "y": {0: Dim("m")}})
+    for rows in (2, 5):
+        x, y = torch.rand(rows, 4) * sign, torch.rand(rows + 1, 4)
+        ones = torch.arange(rows).unsqueeze(1) if sign > 0 else torch.full((rows, 1), -float(rows + 2))
+        assert_same(program.module()(x, y), x * (rows if sign > 0 else 1) + ones)
+
+
 def test_draft_export() -> None:
     def fixed(x: torch.Tensor) -> torch.Tensor:
         return x.sin() if x.shape[0] == 3 else x
