@@ -201,7 +201,7 @@ void give_lists(const std::string& op, CallArgs& args, std::vector<Ref>& made) {
 
 /// Its gradient is asked for, by autograd or by a transform of torch.func. Our operators have none.
 bool is_differentiated(PyObject* object) {
-  if (!is_tensor_object(object)) return false;
+  if (is_unknown_number(object) || !is_tensor_object(object)) return false;  // which would fix a number
   const at::Tensor& tensor = unpack_tensor(object);
   return (at::GradMode::is_enabled() && tensor.requires_grad()) || tensor._fw_grad(/*level=*/0).defined() ||
          tensor.key_set().has_any(
