@@ -458,7 +458,7 @@ def test_doctor_names_problems_and_remedies(capsys: pytest.CaptureFixture, monke
     assert text.endswith("\n4 problems: Magneto does not work here as it should.\n")
     with magneto.config.patch(disk_cache_dir="/proc/no/cache"):
         assert "can't be made" in _doctor._cache().detail
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4 * (os.cpu_count() or 1))
     assert _doctor._threads().remedy.startswith("torch.set_num_threads(")
     monkeypatch.setattr(_doctor._C, "__file__", "/no/such/_C.so")
     assert "rebuild with LLVM" in _doctor._code_generation().remedy
