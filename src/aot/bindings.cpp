@@ -1,13 +1,14 @@
 // What Python reaches of programs that were compiled ahead of time.
 #include "api/bindings.h"
 
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "aot/program.h"
+#include "python/gil.h"
 #include "python/imported.h"
 #include "python/ref.h"
 #include "python/text.h"
 #include "runtime/plan/torch_errors.h"
+#include "support/tensor_object.h"
 
 namespace magneto {
 namespace {
@@ -42,15 +43,15 @@ PyObject* aot_run(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count < 1) throw std::invalid_argument("a program and its arguments");
     const aot::Program& program = program_in(args[0]);
     std::vector<at::Tensor> arguments, results;
-    for (Py_ssize_t i = 1; i < count; ++i) arguments.push_back(THPVariable_Unpack(args[i]));
+    for (Py_ssize_t i = 1; i < count; ++i) arguments.push_back(unpack_tensor(args[i]));
     const bool ok = runtime::with_torch_errors([&] {
-      const runtime::WithoutGil without;
+      const WithoutGil without;
       results = program.run(arguments);
     });
     if (!ok) throw PythonError{};
     Ref list = checked(PyList_New(static_cast<Py_ssize_t>(results.size())));
     for (size_t i = 0; i < results.size(); ++i) {
-      PyList_SET_ITEM(list.get(), i, checked(THPVariable_Wrap(results[i])).release());
+      PyList_SET_ITEM(list.get(), i, checked(tensor_object(results[i])).release());
     }
     return list.release();
   });

@@ -1,6 +1,5 @@
 // The extension module `magneto._C`.
 #include <Python.h>
-#include <torch/csrc/Exceptions.h>
 
 #include <chrono>
 #include <stdexcept>
@@ -10,6 +9,7 @@
 #include "cache/claim.h"
 #include "dispatch/compiled.h"
 #include "python/bytecode/code.h"
+#include "python/gil.h"
 #include "python/ref.h"
 #include "runtime/plan/torch_errors.h"
 
@@ -24,8 +24,7 @@ void set_python_error_from_current_exception() {
   } catch (const std::invalid_argument& error) {
     PyErr_SetString(PyExc_ValueError, error.what());
   } catch (...) {
-    // PyTorch's own mapping: c10::IndexError is IndexError, and so on.
-    torch::translate_exception_to_python(std::current_exception());
+    runtime::set_python_error_like_torch();
   }
 }
 
@@ -46,7 +45,7 @@ namespace {
 /// While a thread waits for another process's code, the others run Python.
 void sleep_without_gil(std::chrono::milliseconds time) {
   if (!PyGILState_Check()) return std::this_thread::sleep_for(time);
-  const runtime::WithoutGil without;
+  const WithoutGil without;
   std::this_thread::sleep_for(time);
 }
 

@@ -1,10 +1,11 @@
 #include "autograd/engine.h"
 
-#include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
+
+#include "python/gil.h"
 
 namespace magneto::autograd {
 
@@ -33,7 +34,7 @@ torch::autograd::variable_list run_engine(fake::Session& session, const torch::a
                                           const torch::autograd::variable_list& tangents,
                                           const torch::autograd::edge_list& leaves) {
   const EngineScope scope(session);
-  const pybind11::gil_scoped_release no_gil;
+  const WithoutGil no_gil;
   return torch::autograd::Engine::get_default_engine().execute(roots, tangents, /*keep_graph=*/true,
                                                                /*create_graph=*/false, /*accumulate_grad=*/false,
                                                                leaves);

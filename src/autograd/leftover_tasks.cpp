@@ -1,11 +1,11 @@
 #include "autograd/leftover_tasks.h"
 
 #include <ATen/EmptyTensor.h>
-#include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
 #include "fake/autograd_node.h"
+#include "python/gil.h"
 
 namespace magneto::autograd {
 
@@ -27,7 +27,7 @@ void drop_leftover_tasks() {
   // Made past the dispatcher, where a capture would see it.
   const torch::autograd::variable_list gradients = {at::detail::empty_cpu({0}, at::kFloat)};
   const torch::autograd::edge_list roots = {{make_autograd_node<Last>(gradients[0]), 0}};
-  const pybind11::gil_scoped_release no_gil;
+  const WithoutGil no_gil;
   try {
     torch::autograd::Engine::get_default_engine().execute(roots, gradients, /*keep_graph=*/false,
                                                           /*create_graph=*/false, /*accumulate_grad=*/true);

@@ -19,6 +19,7 @@
 #include "lower/lowering.h"
 #include "observe/progress.h"
 #include "passes/effects.h"
+#include "python/gil.h"
 #include "python/ref.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/torch_errors.h"

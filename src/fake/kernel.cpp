@@ -4,7 +4,6 @@
 // others that come here again (under autograd they do so above this key; in inference mode nothing else does it); the
 // dispatcher's meta kernel infers what has no rule. Then the call is recorded. An operator that throws, throws what
 // eager would throw and leaves the graph as it was.
-#include <pybind11/pybind11.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -20,6 +19,7 @@
 #include "fake/size_node.h"
 #include "fake/zero_tensors.h"
 #include "ops/operator.h"
+#include "python/gil.h"
 
 namespace magneto::fake {
 
@@ -124,7 +124,7 @@ std::optional<std::vector<SymSizes>> sizes_by_fake_kernel(Session& session, cons
       for (const at::Tensor& tensor : result.toTensorVector()) add(tensor);
     }
   } catch (const std::exception&) {
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     PyErr_Clear();
     sizes.reset();
   }

@@ -1,6 +1,5 @@
 #include "fake/meta_kernel.h"
 
-#include <pybind11/pybind11.h>
 
 #include <algorithm>
 #include <limits>
@@ -11,6 +10,7 @@
 #include "fake/operator_facts.h"
 #include "fake/stand_ins.h"
 #include "ops/operator.h"
+#include "python/gil.h"
 #include "python/ref.h"
 
 namespace magneto::fake {
@@ -122,7 +122,7 @@ bool takes_result(const at::Tensor& output, const at::Tensor& result, std::span<
 
 /// The message of a C++ exception, which may stand for the Python error that is set; clears that.
 std::string first_line(const std::exception& error) {
-  const pybind11::gil_scoped_acquire gil;  // operators called from Python run without it
+  const WithGil gil;  // operators called from Python run without it
   std::string text = error.what();
   if (PyErr_Occurred()) {
     Ref raised = take_error();
@@ -141,7 +141,7 @@ std::optional<std::vector<c10::IValue>> attempt(Session& session, const Call& ca
   try {
     return call();
   } catch (const std::exception&) {
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     PyErr_Clear();
     state.refusal = refusal;
     return std::nullopt;
@@ -229,7 +229,7 @@ void throw_as_eager(Session& session, const c10::OperatorHandle& op, std::span<c
     try {
       check_on_stand_ins(session, op, args, StandIn::Zeros);
     } catch (const c10::Error&) {
-      const pybind11::gil_scoped_acquire gil;
+      const WithGil gil;
       PyErr_Clear();  // of the meta kernel, where that is in Python
       throw;
     }

@@ -1,9 +1,10 @@
 #include "fake/size_node.h"
 
-#include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
 #include <cmath>
+
+#include "support/symbol_object.h"
 
 namespace magneto::fake {
 
@@ -224,12 +225,7 @@ c10::SymFloat to_symfloat(const std::shared_ptr<SessionState>& state, const at::
 /// Null: somebody else's, or a plain number. (PyTorch puts the Python object of a float's node into a node of its own.)
 static const FloatNode* node_of(const c10::SymFloat& number) {
   if (!number.is_symbolic()) return nullptr;
-  c10::SymNodeImpl* node = number.toSymNodeImplUnowned();
-  if (auto* python = dynamic_cast<torch::impl::PythonSymNodeImpl*>(node)) {
-    const pybind11::gil_scoped_acquire gil;
-    node = pybind11::cast<c10::SymNode>(python->getPyObj()).get();
-  }
-  return dynamic_cast<const FloatNode*>(node);
+  return dynamic_cast<const FloatNode*>(innermost_node(number.toSymNodeImplUnowned()));
 }
 
 at::Tensor holder_of(const c10::SymFloat& number) {

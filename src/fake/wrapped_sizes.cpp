@@ -1,9 +1,9 @@
 // A size as the other operand of a tensor. PyTorch's argument parser wraps it as a tensor that holds a placeholder, and
 // hangs the size itself on its Python object.
 #include <ATen/ScalarOps.h>
-#include <pybind11/gil.h>
 
 #include "fake/size_node.h"
+#include "python/gil.h"
 #include "python/ref.h"
 #include "support/tensor_object.h"
 
@@ -14,7 +14,7 @@ void fix_wrapped_sizes(std::span<c10::IValue> args) {
     if (!arg.isTensor() || !arg.toTensor().defined()) continue;
     const at::Tensor& tensor = arg.toTensor();
     if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) continue;
-    const pybind11::gil_scoped_acquire gil;  // operators called from Python run without it
+    const WithGil gil;  // operators called from Python run without it
     Ref object = checked(tensor_object(tensor));
     Ref size = Ref::steal(PyObject_GetAttrString(object.get(), "_wrapped_number"));
     if (!size) {

@@ -6,11 +6,11 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/Device.h>
-#include <torch/csrc/PyInterpreter.h>
 
 #include "guards/guards.h"
 #include "guards/objects.h"
 #include "python/imported.h"
+#include "support/tensor_object.h"
 
 namespace magneto::guards {
 
@@ -35,7 +35,7 @@ std::vector<PyObject*> function_modes() {
   using at::impl::PythonTorchFunctionTLS;
   std::vector<PyObject*> modes;
   for (int64_t i = 0; i < PythonTorchFunctionTLS::stack_len(); ++i) {
-    modes.push_back(PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter()));
+    modes.push_back(PythonTorchFunctionTLS::get_stack_at(i)->ptr(python_interpreter()));
   }
   return modes;
 }

@@ -1,12 +1,12 @@
 #include "guards/sizes.h"
 
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
 #include "guards/failure.h"
 #include "guards/tensor_check.h"
 #include "shapes/condition.h"
+#include "support/tensor_object.h"
 
 namespace magneto::guards {
 
@@ -128,7 +128,7 @@ int64_t SizeCheck::read(const Found& found, PyObject* const* values, bool* ok) {
     return number;
   }
   if (!is_tensor(object)) return *ok = false;
-  const at::Tensor& tensor = THPVariable_Unpack(object);
+  const at::Tensor& tensor = unpack_tensor(object);
   if (found.dim >= tensor.dim()) return *ok = false;
   return found.kind == SizePlace::Kind::Size ? tensor.size(found.dim) : tensor.stride(found.dim);
 }

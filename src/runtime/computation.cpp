@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "graph/symbols.h"
+#include "python/gil.h"
 #include "python/imported.h"
 #include "python/text.h"
 #include "runtime/plan/thread_modes.h"

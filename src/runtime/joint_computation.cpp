@@ -6,7 +6,6 @@
 #include <ATen/core/enum_tag.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/empty_strided.h>
-#include <pybind11/pybind11.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/function.h>
@@ -18,6 +17,7 @@
 
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
+#include "python/gil.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/result_views.h"
@@ -502,7 +502,7 @@ std::unique_ptr<Computation> make_joint_computation(const graph::Graph& graph, a
   // The last tensor with this history may go where the GIL is not held: the torch level consists of Python objects.
   const std::shared_ptr<Program> program(new Program(graph, joint.results), [](Program* last) {
     if (!Py_IsInitialized()) return;
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     delete last;
   });
   const graph::Graph whole = forward_of(graph, joint);

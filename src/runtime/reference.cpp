@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <string_view>
@@ -19,6 +18,7 @@
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/run_checks.h"
+#include "support/tensor_object.h"
 
 namespace magneto::runtime {
 namespace {
@@ -63,7 +63,7 @@ std::set<size_t> undefined_results(const graph::Graph& graph) {
 Ref list_of(const c10::SmallVectorImpl<at::Tensor>& tensors) {
   Ref list = checked(PyList_New(0));
   for (const at::Tensor& tensor : tensors) {
-    Ref item = tensor.defined() ? checked(THPVariable_Wrap(tensor.detach())) : Ref::borrow(Py_None);
+    Ref item = tensor.defined() ? checked(tensor_object(tensor.detach())) : Ref::borrow(Py_None);
     if (PyList_Append(list.get(), item.get()) < 0) throw PythonError{};
   }
   return list;

@@ -4,7 +4,6 @@
 #include <ATen/ops/clone.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
@@ -12,6 +11,7 @@
 #include "python/imported.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/dispatch_scope.h"
+#include "support/tensor_object.h"
 
 namespace magneto::runtime {
 namespace {
@@ -71,7 +71,7 @@ class UserComputation final : public TensorComputation {
         if (half_.given[i] == Given::Number) args.push_back(number(inputs[i]->item<int64_t>()));
       }
       for (size_t i = 0; i < inputs_; ++i) {
-        if (half_.given[i] == Given::Tensor) args.push_back(checked(THPVariable_Wrap(*inputs[i])));
+        if (half_.given[i] == Given::Tensor) args.push_back(checked(tensor_object(*inputs[i])));
       }
       unpack(called(std::move(args)), results);
     });
@@ -99,8 +99,8 @@ class UserComputation final : public TensorComputation {
 
   void unpack(const Ref& returned, std::vector<at::Tensor>& results) const {
     PyObject* value = returned.get();
-    if (half_.returned == 1 && THPVariable_Check(value)) {
-      results.push_back(THPVariable_Unpack(value));
+    if (half_.returned == 1 && is_tensor_object(value)) {
+      results.push_back(unpack_tensor(value));
       return;
     }
     if (!PyTuple_Check(value) && !PyList_Check(value)) {
@@ -114,8 +114,8 @@ class UserComputation final : public TensorComputation {
     }
     for (size_t i = 0; i < count; ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(value, i);
-      if (THPVariable_Check(item)) {
-        results.push_back(THPVariable_Unpack(item));
+      if (is_tensor_object(item)) {
+        results.push_back(unpack_tensor(item));
       } else if (PyLong_Check(item)) {
         results.push_back(at::scalar_tensor(PyLong_AsLongLong(item), at::kLong));
       } else if (item == Py_None && is_optional(i)) {

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <Python.h>
+#include <c10/core/impl/PyInterpreter.h>
 
 namespace magneto {
 
@@ -19,5 +20,11 @@ PyObject* tensor_object(at::Tensor tensor);
 PyObject* tensor_object(at::Tensor tensor, PyTypeObject* type);
 /// torch.Tensor. Borrowed.
 PyObject* tensor_class();
+/// torch.nn.Parameter. Borrowed.
+PyTypeObject* parameter_class();
+/// torch.Size. Borrowed.
+PyTypeObject* size_class();
+/// The interpreter to which PyTorch asks its objects in Python belong.
+c10::impl::PyInterpreter* python_interpreter();
 
 }  // namespace magneto

@@ -1,5 +1,4 @@
 // Test access to fakes: runs a Python callable on fakes of real tensors.
-#include <torch/csrc/Exceptions.h>
 
 #include <sstream>
 

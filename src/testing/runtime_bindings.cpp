@@ -6,6 +6,7 @@
 #include "graph/graph.h"
 #include "lower/lowering.h"
 #include "passes/passes.h"
+#include "python/gil.h"
 #include "python/text.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/aten_program.h"
@@ -43,7 +44,7 @@ PyObject* run_program(const Program& program, PyObject* inputs) {
   }
   std::vector<at::Tensor> outputs(program.output_count());
   const bool ok = runtime::with_torch_errors([&] {
-    const runtime::WithoutGil without_gil;
+    const WithoutGil without_gil;
     program.run(tensors.data(), outputs.data());
   });
   if (!ok) return nullptr;

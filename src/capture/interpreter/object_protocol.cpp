@@ -1,7 +1,6 @@
 // Items: subscripts, their writes, and `in`.
 #include "capture/interpreter/object_protocol.h"
 
-#include <torch/csrc/Size.h>
 
 #include <algorithm>
 #include <optional>

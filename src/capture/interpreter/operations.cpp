@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/select.h>
-#include <torch/csrc/Size.h>
 
 #include <algorithm>
 #include <optional>
@@ -173,7 +172,7 @@ bool takes_wrapped(int index, bool on_the_left) {
 
 /// A tuple of whole numbers, or a torch.Size.
 bool are_sizes(PyObject* object) {
-  if (!PyTuple_CheckExact(object) && Py_TYPE(object) != &THPSizeType) return false;
+  if (!PyTuple_CheckExact(object) && Py_TYPE(object) != size_class()) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
     PyObject* item = PyTuple_GET_ITEM(object, i);
     if (!PyLong_CheckExact(item) && !size_of_number(item)) return false;
@@ -186,7 +185,7 @@ Ref joined_sizes(PyObject* left, PyObject* right) {
   Ref items = checked(PySequence_List(left));
   if (PyList_SetSlice(items.get(), PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, right) < 0) throw PythonError{};
   Ref joined = checked(PyList_AsTuple(items.get()));
-  const bool shape = Py_TYPE(left) == &THPSizeType || (THPSizeType.tp_as_number && THPSizeType.tp_as_number->nb_add);
+  const bool shape = Py_TYPE(left) == size_class() || (size_class()->tp_as_number && size_class()->tp_as_number->nb_add);
   return shape ? shape_of_items(joined.get()) : joined;
 }
 

@@ -4,7 +4,6 @@
 // They are symbols without a value. What is asked of one and does not follow from what is known, the program's own
 // questions that is, ends the segment; `torch._check` and `assert` say what is to be known, and are operators of the
 // graph: where one does not hold, the run is undone and CPython runs the segment, which raises what the program says.
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <set>
@@ -18,6 +17,7 @@
 #include "capture/world/modules.h"
 #include "python/imported.h"
 #include "shapes/condition.h"
+#include "support/symbol_object.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -48,9 +48,9 @@ constexpr const char* kArithmetic = "arithmetic";
 /// A number as operators take it.
 at::Scalar scalar_of(PyObject* number) {
   if (const auto size = symint_value(number)) {
-    return pybind11::cast<c10::SymInt>(pybind11::handle(number));
+    return symint_of_object(number);
   }
-  if (symfloat_holder(number).defined()) return pybind11::cast<c10::SymFloat>(pybind11::handle(number));
+  if (symfloat_holder(number).defined()) return symfloat_of_object(number);
   if (PyFloat_CheckExact(number)) return PyFloat_AS_DOUBLE(number);
   return static_cast<int64_t>(PyLong_AsLongLong(number));
 }

@@ -8,8 +8,6 @@
 // captures as are kept, the segment ends there instead.
 #include "capture/numbers/numbers.h"
 
-#include <pybind11/gil.h>
-
 #include <algorithm>
 #include <functional>
 #include <span>
@@ -29,6 +27,7 @@
 #include "guards/constants.h"
 #include "guards/draw.h"
 #include "guards/number.h"
+#include "python/gil.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -248,7 +247,7 @@ bool is_symbolic_float(PyObject* object) {
 }
 
 bool Numbers::assume_float(const at::Tensor& holder) {
-  const pybind11::gil_scoped_acquire gil;  // operators called from Python run without it
+  const WithGil gil;  // operators called from Python run without it
   for (const auto& [source, input] : c.tensors.number_inputs) {
     if (!unpack_tensor(input.get()).is_same(holder)) continue;
     c.guards.equals(source, unknown_of(unknown_numbers.at(source).get()).now);

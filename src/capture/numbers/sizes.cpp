@@ -5,9 +5,7 @@
 // (numbers.cpp), operators of torch see torch.SymInt; both ask the environment, and what it could not answer without
 // looking at this run is a guard in the end.
 #include <c10/util/Backtrace.h>
-#include <torch/csrc/Size.h>
 #include <torch/csrc/jit/runtime/operator.h>
-#include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -32,6 +30,7 @@
 #include "python/imported.h"
 #include "runtime/plan/plan.h"
 #include "shapes/condition.h"
+#include "support/symbol_object.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -277,11 +276,11 @@ const Source* Symbols::source_of_size(Expr size) {
 /// Past the constructor of torch.Size, which looks at the numbers.
 Ref shape_of_items(PyObject* items) {
   Ref args = checked(PyTuple_Pack(1, items));
-  return checked(PyTuple_Type.tp_new(&THPSizeType, args.get(), nullptr));
+  return checked(PyTuple_Type.tp_new(size_class(), args.get(), nullptr));
 }
 
 bool holds_unknown_size(PyObject* object) {
-  if (Py_TYPE(object) != &THPSizeType) return false;
+  if (Py_TYPE(object) != size_class()) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
     if (size_of_number(PyTuple_GET_ITEM(object, i))) return true;
   }
@@ -338,9 +337,9 @@ Ref Symbols::shape_of(const at::Tensor& tensor) {
 
 Ref symint_object(const c10::SymInt& size) {
   static constinit Imported type("torch", "SymInt");
-  Ref node = Ref::steal(py::cast(size.toSymNode()).release().ptr());
+  Ref node = checked(node_object(size.toSymNode()));
   Ref made = checked(PyBaseObject_Type.tp_new(type.type(), checked(PyTuple_New(0)).get(), nullptr));
-  if (!node || PyObject_SetAttrString(made.get(), "node", node.get()) < 0) throw PythonError{};
+  if (PyObject_SetAttrString(made.get(), "node", node.get()) < 0) throw PythonError{};
   return made;
 }
 
@@ -348,9 +347,9 @@ namespace {
 
 Ref symfloat_object(const c10::SymFloat& number) {
   static constinit Imported type("torch", "SymFloat");
-  Ref node = Ref::steal(py::cast(number.toSymNodeImpl()).release().ptr());
+  Ref node = checked(node_object(number.toSymNodeImpl()));
   Ref made = checked(PyBaseObject_Type.tp_new(type.type(), checked(PyTuple_New(0)).get(), nullptr));
-  if (!node || PyObject_SetAttrString(made.get(), "node", node.get()) < 0) throw PythonError{};
+  if (PyObject_SetAttrString(made.get(), "node", node.get()) < 0) throw PythonError{};
   return made;
 }
 
@@ -397,14 +396,14 @@ at::Tensor symfloat_holder(PyObject* object) {
   static constinit Imported type("torch", "SymFloat");
   if (Py_TYPE(object) != type.type()) return {};
   Ref node = checked(PyObject_GetAttrString(object, "node"));
-  return fake::holder_of(c10::SymFloat(py::cast<c10::SymNode>(py::handle(node.get()))));
+  return fake::holder_of(c10::SymFloat(node_of_object(node.get())));
 }
 
 std::optional<Expr> symint_value(PyObject* object) {
   static constinit Imported type("torch", "SymInt");
   if (Py_TYPE(object) != type.type()) return std::nullopt;
   Ref node = checked(PyObject_GetAttrString(object, "node"));
-  return fake::expr_of(c10::SymInt(py::cast<c10::SymNode>(py::handle(node.get()))));
+  return fake::expr_of(c10::SymInt(node_of_object(node.get())));
 }
 
 Ref Symbols::with_symints(PyObject* object) {
@@ -453,7 +452,7 @@ Ref Symbols::with_size_numbers(PyObject* result) {
   if (const auto size = symint_value(result)) return size_number(*size);
   if (type == sym_float.type()) return checked(PyNumber_Float(result));
   if (type == sym_bool.type()) return Ref::borrow(PyObject_IsTrue(result) ? Py_True : Py_False);
-  const bool shape = type == &THPSizeType, list = PyList_CheckExact(result);
+  const bool shape = type == size_class(), list = PyList_CheckExact(result);
   if (!PyTuple_CheckExact(result) && !shape && !list) return Ref::borrow(result);
   std::vector<Ref> items;
   bool changes = false;

@@ -1,5 +1,4 @@
 // Methods of tensors that are more than one recorded operator.
-#include <torch/csrc/Size.h>
 
 #include "capture/calls/calls.h"
 #include "capture/calls/handlers.h"
@@ -110,7 +109,7 @@ Ref handle_detach(Capture& capture, const CallArgs& args) {
 Ref handle_new(Capture& capture, const CallArgs& args) {
   static PyObject* const with_data = PyObject_GetAttrString(tensor_class(), "new");
   static PyObject* const with_size = PyObject_GetAttrString(tensor_class(), "new_empty");
-  const bool size = args.values.size() == 2 && !args.kwnames && Py_TYPE(args.values[1]) == &THPSizeType;
+  const bool size = args.values.size() == 2 && !args.kwnames && Py_TYPE(args.values[1]) == size_class();
   return capture.torch.call_torch(size ? with_size : with_data, args);
 }
 

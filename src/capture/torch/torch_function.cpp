@@ -8,7 +8,6 @@
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <Python.h>
 #include <torch/csrc/Device.h>
-#include <torch/csrc/PyInterpreter.h>
 
 #include <algorithm>
 
@@ -63,7 +62,7 @@ class WithoutInnermostMode {
   WithoutInnermostMode() : mode_(PythonTorchFunctionTLS::pop_stack()) {}
   ~WithoutInnermostMode() { PythonTorchFunctionTLS::push_onto_stack(mode_); }
   WithoutInnermostMode(const WithoutInnermostMode&) = delete;
-  PyObject* mode() const { return mode_->ptr(getPyInterpreter()); }
+  PyObject* mode() const { return mode_->ptr(python_interpreter()); }
 
  private:
   std::shared_ptr<c10::SafePyObject> mode_;
@@ -120,7 +119,7 @@ Ref run_noting(const std::function<PyObject*()>& run, RedispatchedCall& call) {
     RedispatchedCall* outer;
     explicit Scope(RedispatchedCall* call) : outer(std::exchange(noting, call)) {
       PythonTorchFunctionTLS::push_onto_stack(
-          std::make_shared<c10::SafePyObject>(Py_NewRef(noting_mode()), getPyInterpreter()));
+          std::make_shared<c10::SafePyObject>(Py_NewRef(noting_mode()), python_interpreter()));
     }
     ~Scope() {
       PythonTorchFunctionTLS::pop_stack();

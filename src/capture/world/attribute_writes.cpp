@@ -1,6 +1,5 @@
 // Writes to attributes: kept back in overlays, or made at once where the object is the capture's own.
 #include <Python.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
 
@@ -12,6 +11,7 @@
 #include "capture/world/world.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
+#include "support/tensor_object.h"
 
 namespace magneto::capture {
 
@@ -40,7 +40,7 @@ void Attributes::write_of_torch_module(PyObject* owner, PyObject* name, PyObject
   Ref buffers = instance_dict_entry(owner, MAGNETO_STR("_buffers"));
   Ref parameters = instance_dict_entry(owner, MAGNETO_STR("_parameters"));
   Ref modules = instance_dict_entry(owner, MAGNETO_STR("_modules"));
-  const bool parameter = is_tensor(value) && Py_TYPE(value) == reinterpret_cast<PyTypeObject*>(ParameterClass);
+  const bool parameter = is_tensor(value) && Py_TYPE(value) == parameter_class();
   const bool module = PyObject_IsInstance(sample_of(value), torch_module_class()) == 1;
   if (value && (parameter || module)) {
     Ref present = c.overlays.dict_lookup(parameter ? parameters.get() : modules.get(), name);

@@ -1,6 +1,5 @@
 // Attributes of tensors.
 #include <Python.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "capture/calls/deferred.h"
 #include "capture/capture.h"

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/Exceptions.h>
 
+#include "python/gil.h"
 #include "python/ref.h"
 
 namespace magneto::runtime {
@@ -23,7 +24,7 @@ void set_python_error_like_torch() {
 }
 
 void with_python(c10::function_ref<void()> body) {
-  const pybind11::gil_scoped_acquire gil;
+  const WithGil gil;
   try {
     body();
   } catch (const PythonError&) {

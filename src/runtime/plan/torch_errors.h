@@ -15,17 +15,6 @@ bool with_torch_errors(c10::function_ref<void()> body);
 /// and comes out as the Python exception that it stands for.
 void with_python(c10::function_ref<void()> body);
 
-/// Lets other Python threads run for the scope, as eager's bindings do around each operator.
-class WithoutGil {
- public:
-  WithoutGil() : state_(PyEval_SaveThread()) {}
-  ~WithoutGil() { PyEval_RestoreThread(state_); }
-  WithoutGil(const WithoutGil&) = delete;
-
- private:
-  PyThreadState* state_;
-};
-
 /// Inside a catch block: sets the Python error for the exception being handled, as PyTorch's bindings would. Knows our
 /// PythonError as well. Needs the GIL.
 void set_python_error_like_torch();

@@ -1,7 +1,6 @@
 #include "runtime/program/torch_program.h"
 
 #include <ATen/ops/clone.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <stdexcept>
 
@@ -11,6 +10,7 @@
 #include "runtime/plan/failed_call.h"
 #include "runtime/plan/thread_modes.h"
 #include "runtime/plan/torch_errors.h"
+#include "support/tensor_object.h"
 
 namespace magneto::runtime {
 
@@ -44,14 +44,14 @@ struct Constant {
 graph::SymbolValues symbols_of(const graph::SymbolReader& reader, PyObject* const* inputs, size_t count) {
   if (reader.empty()) return {};
   std::vector<const at::Tensor*> tensors;
-  for (size_t i = 0; i < count; ++i) tensors.push_back(&THPVariable_Unpack(inputs[i]));
+  for (size_t i = 0; i < count; ++i) tensors.push_back(&unpack_tensor(inputs[i]));
   return reader.read(tensors.data());
 }
 
 /// A symbol's number from what a torch call gave: a tensor, or the number itself (`item()`).
 void read(const graph::SymbolBinding& symbol, PyObject* object, graph::SymbolValues* symbols) {
-  if (THPVariable_Check(object)) {
-    symbols->read(symbol, THPVariable_Unpack(object));
+  if (is_tensor_object(object)) {
+    symbols->read(symbol, unpack_tensor(object));
     return;
   }
   const int64_t number = PyLong_AsLongLong(object);
@@ -90,7 +90,7 @@ TorchProgram::TorchProgram(const Graph& graph) : impl_(std::make_unique<Impl>(gr
     const graph::Value& value = graph.values[id];
     defined[id] = value.kind != ValueKind::Result;
     if (value.kind != ValueKind::Constant || !used[id]) continue;
-    Ref object = aliases.needs_copy(id) ? Ref() : checked(THPVariable_Wrap(value.constant));
+    Ref object = aliases.needs_copy(id) ? Ref() : checked(tensor_object(value.constant));
     impl_->constants.push_back({id, value.constant, std::move(object)});
   }
   const std::vector<graph::SymbolBinding> result_symbols = graph.symbols_of(ValueKind::Result);
@@ -161,7 +161,7 @@ void TorchProgram::run(PyObject* const* inputs, Ref* outputs) const {
     if (value) continue;
     at::Tensor copy;
     if (!with_torch_errors([&] { copy = at::clone(constant.tensor); })) throw PythonError{};
-    value = checked(THPVariable_Wrap(copy));
+    value = checked(tensor_object(copy));
   }
   graph::SymbolValues symbols = symbols_of(impl_->symbols, inputs, impl_->inputs.size());
   std::vector<Ref> args;
