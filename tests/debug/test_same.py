@@ -58,6 +58,17 @@ def test_what_is_no_noise(change, kind) -> None:
     assert found[0].where == "result 0" and str(found[0])
 
 
+def test_what_overflows_in_eager_may_come_to_infinity_or_to_nan() -> None:
+    def model(x):
+        return (x * 4 - x * 3,)
+
+    def other(x):
+        return (torch.where(x > 1e30, torch.inf, x),)
+
+    assert not same.differences(model, other, [torch.tensor([2e38, 1.0])])
+    assert same.differences(model, lambda x: (x * torch.inf,), [torch.tensor([2.0, 1.0])])
+
+
 def test_integers_that_are_not_close_to_a_border() -> None:
     def other(x, w):
         y, index = model(x, w)
