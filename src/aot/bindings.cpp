@@ -1,13 +1,12 @@
 // What Python reaches of programs that were compiled ahead of time.
 #include "api/bindings.h"
 
-
 #include "aot/program.h"
-#include "python/gil.h"
 #include "python/imported.h"
 #include "python/ref.h"
 #include "python/text.h"
 #include "runtime/plan/torch_errors.h"
+#include "support/gil.h"
 #include "support/tensor_object.h"
 
 namespace magneto {

@@ -9,9 +9,9 @@
 #include "cache/claim.h"
 #include "dispatch/compiled.h"
 #include "python/bytecode/code.h"
-#include "python/gil.h"
 #include "python/ref.h"
 #include "runtime/plan/torch_errors.h"
+#include "support/gil.h"
 
 namespace magneto {
 

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "python/gil.h"
+#include "support/gil.h"
 
 namespace magneto::autograd {
 

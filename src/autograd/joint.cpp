@@ -46,6 +46,7 @@ void check(Node& node, const std::set<const Node*>& ends, const std::set<const c
   }
   if (std::string why = why_no_backward(node); !why.empty()) throw Refused{std::move(why)};
   if (is_history(node)) throw Refused{"history from before the capture"};
+  if (lacks_derivative(node)) throw Refused{"an operator that takes a size that varies, or has no derivative"};
   if (has_hooks(node)) throw Refused{"a hook on a gradient inside: " + node.name()};
 }
 

@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include "fake/autograd_node.h"
-#include "python/gil.h"
+#include "support/gil.h"
 
 namespace magneto::autograd {
 

@@ -48,7 +48,10 @@ bool saves_tensors(const Node& node) {
 
 bool is_history(const Node& node) { return dynamic_cast<const torch::autograd::Error*>(&node) != nullptr; }
 
-bool passes_history(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends) {
+bool lacks_derivative(const Node& node) { return node.name().find("NotImplemented") != std::string::npos; }
+
+bool passes(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends,
+            bool (*what)(const Node&)) {
   std::unordered_set<const Node*> seen;
   for (const at::Tensor& end : ends) seen.insert(torch::autograd::impl::gradient_edge(end).function.get());
   std::vector<const Node*> open;
@@ -59,7 +62,7 @@ bool passes_history(const torch::autograd::variable_list& roots, const torch::au
   while (!open.empty()) {
     const Node* node = open.back();
     open.pop_back();
-    if (is_history(*node)) return true;
+    if (what(*node)) return true;
     for (const auto& next : node->next_edges()) meet(next.function.get());
   }
   return false;

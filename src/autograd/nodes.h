@@ -40,7 +40,12 @@ bool saves_tensors(const torch::autograd::Node& node);
 /// The node stands for what an input of a capture was computed by, before it.
 bool is_history(const torch::autograd::Node& node);
 
-/// On the way from `roots` there is history from before the capture that is not behind one of `ends`.
-bool passes_history(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends);
+/// The node is of an operator that autograd does not know: such as ours that take sizes, whose derivative is that of
+/// ATen's operator, which they call in each run. On stand-ins there is none, and PyTorch only warns.
+bool lacks_derivative(const torch::autograd::Node& node);
+
+/// On the way from `roots` there is a node of which `what` holds, and that is not behind one of `ends`.
+bool passes(const torch::autograd::variable_list& roots, const torch::autograd::variable_list& ends,
+            bool (*what)(const torch::autograd::Node&));
 
 }  // namespace magneto::autograd

@@ -19,12 +19,12 @@
 #include "lower/lowering.h"
 #include "observe/progress.h"
 #include "passes/effects.h"
-#include "python/gil.h"
 #include "python/ref.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/program/aten_program.h"
 #include "runtime/program/compiled_program.h"
+#include "support/gil.h"
 
 namespace magneto::runtime {
 namespace {

@@ -19,7 +19,7 @@
 #include "fake/size_node.h"
 #include "fake/zero_tensors.h"
 #include "ops/operator.h"
-#include "python/gil.h"
+#include "support/gil.h"
 
 namespace magneto::fake {
 

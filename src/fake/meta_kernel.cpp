@@ -1,6 +1,5 @@
 #include "fake/meta_kernel.h"
 
-
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -10,8 +9,8 @@
 #include "fake/operator_facts.h"
 #include "fake/stand_ins.h"
 #include "ops/operator.h"
-#include "python/gil.h"
 #include "python/ref.h"
+#include "support/gil.h"
 
 namespace magneto::fake {
 

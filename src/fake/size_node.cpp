@@ -1,6 +1,5 @@
 #include "fake/size_node.h"
 
-
 #include <algorithm>
 #include <cmath>
 

@@ -3,8 +3,8 @@
 #include <ATen/ScalarOps.h>
 
 #include "fake/size_node.h"
-#include "python/gil.h"
 #include "python/ref.h"
+#include "support/gil.h"
 #include "support/tensor_object.h"
 
 namespace magneto::fake {

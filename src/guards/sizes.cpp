@@ -1,6 +1,5 @@
 #include "guards/sizes.h"
 
-
 #include <algorithm>
 
 #include "guards/failure.h"

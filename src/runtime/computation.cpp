@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "graph/symbols.h"
-#include "python/gil.h"
 #include "python/imported.h"
 #include "python/text.h"
 #include "runtime/plan/thread_modes.h"
@@ -14,6 +13,7 @@
 #include "runtime/program/aten_program.h"
 #include "runtime/program/torch_program.h"
 #include "runtime/run_checks.h"
+#include "support/gil.h"
 
 namespace magneto::runtime {
 

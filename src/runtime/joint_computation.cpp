@@ -17,10 +17,10 @@
 
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
-#include "python/gil.h"
 #include "runtime/plan/saved_state.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/result_views.h"
+#include "support/gil.h"
 
 namespace magneto::runtime {
 

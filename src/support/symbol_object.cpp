@@ -3,7 +3,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 
-#include "python/gil.h"
+#include "support/gil.h"
 
 namespace magneto {
 

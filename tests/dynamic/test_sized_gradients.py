@@ -68,3 +68,14 @@ def test_as_eager(name: str, way: str) -> None:
         x = torch.randn(4, 4, length)
         want, got = eager(x), ours(x)
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5, check_stride=True)
+
+
+def test_a_gradient_inside() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.cos().requires_grad_()
+        return torch.autograd.grad(F.max_pool1d(y, y.size(2)).square().sum(), y)[0]
+
+    compiled = magneto.compile(program, dynamic=True)
+    for length in (6, 8):
+        x = torch.randn(4, 4, length)
+        torch.testing.assert_close(compiled(x), program(x))

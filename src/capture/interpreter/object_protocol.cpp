@@ -1,7 +1,6 @@
 // Items: subscripts, their writes, and `in`.
 #include "capture/interpreter/object_protocol.h"
 
-
 #include <algorithm>
 #include <optional>
 #include <span>

@@ -185,7 +185,8 @@ Ref joined_sizes(PyObject* left, PyObject* right) {
   Ref items = checked(PySequence_List(left));
   if (PyList_SetSlice(items.get(), PY_SSIZE_T_MAX, PY_SSIZE_T_MAX, right) < 0) throw PythonError{};
   Ref joined = checked(PyList_AsTuple(items.get()));
-  const bool shape = Py_TYPE(left) == size_class() || (size_class()->tp_as_number && size_class()->tp_as_number->nb_add);
+  const bool shape =
+      Py_TYPE(left) == size_class() || (size_class()->tp_as_number && size_class()->tp_as_number->nb_add);
   return shape ? shape_of_items(joined.get()) : joined;
 }
 

@@ -27,7 +27,7 @@
 #include "guards/constants.h"
 #include "guards/draw.h"
 #include "guards/number.h"
-#include "python/gil.h"
+#include "support/gil.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {

@@ -199,11 +199,12 @@ void give_lists(const std::string& op, CallArgs& args, std::vector<Ref>& made) {
   }
 }
 
-/// Its gradient is asked for, by autograd or by a transform of torch.func. Our operators have none.
-bool is_differentiated(PyObject* object) {
+/// A transform of torch.func or forward-mode autograd works on it; they know no operators of ours. (Under autograd they
+/// run one by one, and what they call has a derivative.)
+bool is_transformed(PyObject* object) {
   if (is_unknown_number(object) || !is_tensor_object(object)) return false;  // which would fix a number
   const at::Tensor& tensor = unpack_tensor(object);
-  return (at::GradMode::is_enabled() && tensor.requires_grad()) || tensor._fw_grad(/*level=*/0).defined() ||
+  return tensor._fw_grad(/*level=*/0).defined() ||
          tensor.key_set().has_any(
              c10::DispatchKeySet({c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched}));
 }
@@ -217,7 +218,7 @@ PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made)
   }
   const auto holds = [](PyObject* value) { return is_unknown_number(value) || holds_size(value); };
   if (!has_sized_operator(name) || std::ranges::none_of(args.values, holds)) return callable;
-  if (std::ranges::any_of(args.values, is_differentiated)) {
+  if (std::ranges::any_of(args.values, is_transformed)) {
     for (PyObject*& value : args.values) {
       if (!is_unknown_number(value)) continue;
       made.push_back(Capture::current()->numbers.known(value));

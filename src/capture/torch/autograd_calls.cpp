@@ -36,9 +36,9 @@ bool add_tensors(const Ref& argument, torch::autograd::variable_list& tensors) {
   return std::all_of(items, items + PySequence_Fast_GET_SIZE(argument.get()), add);
 }
 
-/// torch.autograd.grad for inputs, through other inputs that may have been computed from them: on stand-ins that way
-/// does not go on.
-bool passes_history_to_inputs(Capture& capture, const CallArgs& args) {
+/// torch.autograd.grad for inputs, through other inputs that may have been computed from them, or through operators
+/// without a derivative: on stand-ins that way does not go on.
+bool leads_out(Capture& capture, const CallArgs& args) {
   torch::autograd::variable_list roots, ends;
   for (size_t i = 0; i < args.values.size(); ++i) {
     const char* name = args.keyword(i) ? PyUnicode_AsUTF8(args.keyword(i))
@@ -54,7 +54,8 @@ bool passes_history_to_inputs(Capture& capture, const CallArgs& args) {
   };
   std::erase_if(roots, [](const at::Tensor& root) { return !root.requires_grad(); });  // eager's error, as ours
   std::erase_if(ends, [](const at::Tensor& end) { return !end.requires_grad(); });
-  return std::ranges::any_of(ends, is_input) && autograd::passes_history(roots, ends);
+  return (std::ranges::any_of(ends, is_input) && autograd::passes(roots, ends, autograd::is_history)) ||
+         autograd::passes(roots, ends, autograd::lacks_derivative);
 }
 
 }  // namespace
@@ -71,7 +72,7 @@ Ref Gradients::call_gradient(PyObject* function, const CallArgs& args) {
     c.side_exit(BreakReason::AutogradCall,
                 callable_name(function) + " is called behind tensors whose class has a __torch_dispatch__");
   }
-  if (passes_history_to_inputs(c, args)) {
+  if (leads_out(c, args)) {
     c.side_exit(BreakReason::AutogradCall,
                 callable_name(function) + " may pass what an input was computed by, before the function was called");
   }

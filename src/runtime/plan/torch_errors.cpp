@@ -2,8 +2,8 @@
 
 #include <torch/csrc/Exceptions.h>
 
-#include "python/gil.h"
 #include "python/ref.h"
+#include "support/gil.h"
 
 namespace magneto::runtime {
 

@@ -3,7 +3,6 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
-#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
 #include <torch/library.h>
 
 #include <mutex>
@@ -77,8 +76,6 @@ void define_sized(torch::Library& library, std::string_view op) {
   library.def(schema.substr(schema.find("::") + 2).c_str());
   library.impl(own.c_str(), c10::DispatchKey::CompositeExplicitAutograd,
                torch::CppFunction::makeFromBoxedFunction<&run_with_numbers>());
-  // Without it PyTorch warns, and gives results that have no history.
-  library.impl(own.c_str(), c10::DispatchKey::Autograd, torch::autograd::autogradNotImplementedFallback());
 }
 
 TORCH_LIBRARY(magneto, library) {
