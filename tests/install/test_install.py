@@ -454,8 +454,8 @@ def test_doctor_names_problems_and_remedies(capsys: pytest.CaptureFixture, monke
     text = capsys.readouterr().out
     assert "/dev/null/cache can't be made" in text and "-> set MAGNETO_CACHE_DIR to a folder of your own" in text
     assert "in the stage compile.backend.lowering" in text and "-> report this with the traceback" in text
-    # The cache, and the three backends that lower.
-    assert text.endswith("\n4 problems: Magneto does not work here as it should.\n")
+    # The cache, and the four backends that lower.
+    assert text.endswith("\n5 problems: Magneto does not work here as it should.\n")
     with magneto.config.patch(disk_cache_dir="/proc/no/cache"):
         assert "can't be made" in _doctor._cache().detail
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4 * (os.cpu_count() or 1))
