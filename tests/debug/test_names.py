@@ -65,6 +65,11 @@ def test_settings(installed: None, name: str) -> None:
     assert getattr(settings, name) == default
 
 
+def run_in_fresh_process(code: str, variables: dict[str, str] | None = None) -> None:
+    environment = {**os.environ, **(variables or {}), "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
+    subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=True, timeout=100)
+
+
 FX_TRACING = """
 import magneto, torch
 magneto.install()
@@ -92,17 +97,14 @@ assert "sin" in torch.fx.symbolic_trace(Outer()).code
 
 
 def test_fx_tracing_of_compiled_code() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
-    subprocess.run([sys.executable, "-P", "-c", FX_TRACING], env=environment, check=True, timeout=100)
+    run_in_fresh_process(FX_TRACING)
 
 
 def test_variables() -> None:
     code = "import magneto\n" + "".join(
         f"assert magneto.config.{name} == {value!r}, {name!r}\n" for _, name, value in VARIABLES.values()
     )
-    environment = {**os.environ, **{key: text for key, (text, _, _) in VARIABLES.items()}}
-    environment["PYTHONPATH"] = str(Path(magneto.__file__).parents[1])
-    subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=True, timeout=100)
+    run_in_fresh_process(code, {key: text for key, (text, _, _) in VARIABLES.items()})
 
 
 @pytest.mark.parametrize("module", FUNCTIONS)
