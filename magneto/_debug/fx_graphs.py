@@ -122,7 +122,7 @@ def _kind(x: Any) -> Any:
 
 def _values_of(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> list[Any]:
     """What each node gives in eager, on copies; None behind a node that raises there."""
-    module = copy.deepcopy(module)
+    module = same.copy_of(module)
     values: list[Any] = []
     env: dict[torch.fx.Node, Any] = {}
     kept, given, original = 0, iter(same.clone_inputs(inputs)), iter(inputs)
@@ -207,7 +207,7 @@ def with_extent(
             changed.recompile()
         with torch.random.fork_rng(devices=[]):
             try:
-                copy.deepcopy(changed)(*same.clone_inputs(cut))
+                same.copy_of(changed)(*same.clone_inputs(cut))
             except Exception:
                 continue
         return changed, cut

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -47,7 +46,7 @@ def backend_accuracy_fails(
 ) -> bool:
     """Whether a backend's results are not eager's. A backend that raises shows another fault: False."""
     try:
-        compiled = minify.compile_graph(copy.deepcopy(gm), same.clone_inputs(example_inputs), compiler_fn)
+        compiled = minify.compile_graph(same.copy_of(gm), same.clone_inputs(example_inputs), compiler_fn)
         return not same_two_models(
             gm, compiled, example_inputs, only_fwd, require_fp64=require_fp64, ignore_non_fp=ignore_non_fp
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import magneto
 from magneto._debug import names, same
 
 
@@ -175,3 +176,64 @@ def test_what_a_last_place_moves_as_far_is_no_alarm() -> None:
 
     assert same.differences(lambda x: torch.sin(x * 1024), other_order, [x]) == []
     assert same.differences(lambda x: torch.sin(x), lambda x: torch.sin(x) + 1e-4, [x])
+
+
+def test_a_gradient_that_is_zero_but_for_rounding() -> None:
+    """Of a bias before a softmax: eager's error is luck, so eager runs on inputs nearby, too."""
+
+    def model(x, bias):
+        return torch.softmax(x + bias, -1)
+
+    def other(x, bias):
+        y = torch.exp(x + bias - (x + bias).amax(-1, keepdim=True).detach())
+        return y / y.sum(-1, keepdim=True)
+
+    torch.manual_seed(0)
+    for rows in (3, 30, 300):
+        given = [torch.randn(rows, 64), torch.randn(64, 1).expand(64, 64)[0].clone().requires_grad_()]
+        assert not same.differences(model, other, given)
+
+
+def test_dropout_is_compared_with_float64() -> None:
+    """Its masks are the same in each dtype."""
+
+    def model(x):
+        return torch.nn.functional.dropout(x, 0.5).sum(0)
+
+    def other(x):
+        return torch.nn.functional.dropout(x, 0.5).view(64, 64, 4).sum(1).sum(0)
+
+    assert not same.differences(model, other, [torch.full((4096, 4), 0.1)])
+    found = same.differences(model, lambda x: other(x) * 1.0001, [torch.full((4096, 4), 0.1)])
+    assert [difference.kind for difference in found] == [same.NUMERICS]
+
+
+def test_writes_through_data() -> None:
+    """They leave no trace in the version: the values tell. A write that changes none is none."""
+
+    def model(x):
+        x.data.clamp_(-10, 10)
+        x.data.mul_(2)
+        return x + 1
+
+    assert not same.differences(model, lambda x: x.mul_(2) + 1, [torch.ones(3)])
+    assert same.differences(model, lambda x: x * 2 + 1, [torch.ones(3)])
+    assert not same.differences(lambda x: x + 1, lambda x: x.clamp_(-10, 10) + 1, [torch.ones(3)])
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script`")
+def test_scripted_functions_are_not_copied() -> None:
+    @torch.jit.script
+    def scripted(x):
+        return x.sin()
+
+    modules = []
+
+    def backend(module, inputs):
+        modules.append(module)
+        return module
+
+    x = torch.ones(3)
+    magneto.compile(lambda x: scripted(x) * 2, backend=backend)(x)
+    torch.testing.assert_close(same.copy_of(modules[0])(x)[0], x.sin() * 2)
+    assert not same.differences(modules[0], modules[0], [x])
