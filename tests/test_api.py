@@ -8,13 +8,12 @@ import io
 import logging
 import os
 import pickle
-import subprocess
-import sys
 import threading
 import warnings
 from collections.abc import Callable
 from typing import Any
 
+import fresh
 import pytest
 import torch
 
@@ -682,13 +681,7 @@ compiled(torch.ones(4))
 
 
 def logged(**settings: str) -> str:
-    process = subprocess.run(
-        [sys.executable, "-P", "-c", LOGGED],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**{k: v for k, v in os.environ.items() if k != "TORCH_LOGS"}, **settings},
-    )
+    process = fresh.python("-c", LOGGED, env={**{k: v for k, v in os.environ.items() if k != "TORCH_LOGS"}, **settings})
     assert process.returncode == 0, process.stderr
     return process.stderr
 
@@ -734,5 +727,5 @@ def test_no_warnings_on_the_usual_path() -> None:
 
 def test_another_pytorch_is_refused() -> None:
     code = "import torch; torch.__version__ = '2.99.0'\ntry: import magneto\nexcept ImportError as e: print(e)"
-    output = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60).stdout
+    output = fresh.python("-c", code, timeout=60).stdout
     assert "2.99.0" in output and torch.__version__.partition("+")[0] in output and "make build" in output

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 import torch.nn.functional as F
@@ -101,9 +100,7 @@ magneto.compile(other)(x)
 
 def run(**settings: str) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
-    process = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=120, env={**clean, **settings}
-    )
+    process = fresh.python("-c", PROGRAM, env={**clean, **settings})
     assert process.returncode == 0, process.stderr
     return process.stderr
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import fresh
 import pytest
 import torch
 
@@ -43,19 +43,8 @@ REASONS = re.compile(
 @pytest.fixture(scope="module")
 def results() -> dict[str, Any]:
     """What `tools/run_docs.py` finds, by page."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-P",
-            ROOT / "tools" / "run_docs.py",
-            "--json",
-            "--jobs",
-            "2",
-            *(ROOT / page for page in PAGES),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=600,
+    done = fresh.python(
+        ROOT / "tools" / "run_docs.py", "--json", "--jobs", "2", *(ROOT / page for page in PAGES), timeout=600
     )
     assert done.returncode == 0, done.stderr
     return {result["page"]: result for result in json.loads(done.stdout.splitlines()[-1])}
@@ -116,9 +105,7 @@ def run(text: str, tmp_path: Path) -> Any:
     folder.mkdir()
     code = "import sys, json, dataclasses; sys.path.insert(0, sys.argv[1]); import run_docs as r; from pathlib import Path;"
     code += "print(json.dumps(dataclasses.asdict(r.Page(Path(sys.argv[2]), Path(sys.argv[3])).run())))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, ROOT / "tools", page, folder], capture_output=True, text=True, timeout=60
-    )
+    done = fresh.python("-c", code, ROOT / "tools", page, folder, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

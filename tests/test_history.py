@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fresh
 import pytest
 import torch
 
@@ -218,13 +218,7 @@ sys.exit(int(sys.argv[1]))
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(PROGRAM)
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "magneto", *arguments, "program.py", "3"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=folder,
-    )
+    return fresh.python("-m", "magneto", *arguments, "program.py", "3", cwd=folder)
 
 
 def test_explain_a_program(tmp_path: Path) -> None:

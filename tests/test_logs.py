@@ -6,17 +6,17 @@ import collections
 import logging
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 from log_programs import PROGRAM
 
 import magneto
-from magneto import _log
+from magneto import _log, _variables
 from magneto._comptime import comptime
 
 ALL = (
@@ -29,14 +29,8 @@ def run(folder: Path, text: str, **settings: str) -> dict[str, str]:
     """The log of the program, by artifact ("": messages that belong to none), without the time and place of each line."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
     (folder / "playground.py").write_text(text)
-    process = subprocess.run(
-        [sys.executable, "-P", "playground.py"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**clean, "OMP_NUM_THREADS": "1", **settings},
-        cwd=folder,
-    )
+    documented = settings.get("TORCH_LOGS") in _variables.LOGS
+    process = fresh.python("playground.py", env={**clean, **settings}, cwd=folder, whole=documented)
     assert process.returncode == 0, process.stderr
     logs: dict[str, str] = collections.defaultdict(str)
     for line in process.stderr.splitlines():

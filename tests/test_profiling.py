@@ -9,6 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 
@@ -79,13 +80,7 @@ print(os.getpid())
 
 @pytest.mark.parametrize("on", ["0", "1"])
 def test_kernels_have_names_for_perf(on: str) -> None:
-    process = subprocess.run(
-        [sys.executable, "-P", "-c", PERF],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "MAGNETO_PERF_MAP": on},
-    )
+    process = fresh.python("-c", PERF, env={**os.environ, "MAGNETO_PERF_MAP": on})
     assert process.returncode == 0, process.stderr
     file = Path(f"/tmp/perf-{process.stdout.strip()}.map")
     assert file.exists() == (on == "1")

@@ -9,6 +9,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import fresh
 import pytest
 import torch
 
@@ -122,14 +123,7 @@ def test_advice_names_things_as_programs_do(guard: str, what: str) -> None:
 
 def command(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TORCH", "MAGNETO_STRICT"))}
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "magneto", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        cwd=folder,
-        env=clean,
-    )
+    return fresh.python("-m", "magneto", *arguments, cwd=folder, env=clean)
 
 
 @pytest.mark.parametrize("arguments", [("run",), ("explain",), ("why", "f"), ("why",)])

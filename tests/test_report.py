@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import fresh
 import pytest
 from browser import Browser
 from log_programs import PROGRAM
@@ -36,13 +36,8 @@ def clean_environment(folder: Path, **more: str) -> dict[str, str]:
 
 def magneto(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
     """`python -m magneto ...` in the folder."""
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "magneto", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=folder,
-        env=clean_environment(folder, **more),
+    return fresh.python(
+        "-W", "ignore", "-m", "magneto", *arguments, timeout=600, cwd=folder, env=clean_environment(folder, **more)
     )
 
 
@@ -185,7 +180,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documents")
     (folder / "playground.py").write_text(PROGRAM)
     environment = clean_environment(folder, TORCH_TRACE=str(folder / "log"))
-    subprocess.run([sys.executable, "-P", "playground.py"], check=True, timeout=120, cwd=folder, env=environment)
+    fresh.python("playground.py", check=True, cwd=folder, env=environment, whole=True)
     return folder
 
 
@@ -208,7 +203,7 @@ def test_the_second_run_is_linked_too(documents: Path) -> None:
     """What the cache on disk has was not lowered, and knows its torch calls all the same."""
     environment = clean_environment(documents, TORCH_TRACE=str(documents / "again"))
     for _ in range(2):
-        subprocess.run([sys.executable, "-P", "playground.py"], check=True, timeout=120, cwd=documents, env=environment)
+        fresh.python("playground.py", check=True, cwd=documents, env=environment)
     runs = model.build(log.read_folder(documents / "again"))
     for run in runs:
         program = run["compiles"][0]["program"]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 
+import fresh
 import pytest
 import torch
 
@@ -79,7 +78,7 @@ for name, value in {values!r}.items():
     assert getattr(c, name) == value, (name, getattr(c, name))
     assert c.help(name)
 """
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **environment}, cwd=ROOT)
+    fresh.python("-c", code, check=True, env={**os.environ, **environment}, cwd=ROOT)
 
 
 def test_options_are_the_rows_for_callables() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import fresh
 import pytest
 
 LOOP = """
@@ -106,10 +105,11 @@ def test_one_command_names_the_line(story: str, tmp_path: Path) -> None:
     program, command, wanted = STORIES[story]
     (tmp_path / "program.py").write_text(program)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("TORCH", "MAGNETO"))}
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "magneto", *command, "program.py"],
-        capture_output=True,
-        text=True,
+    done = fresh.python(
+        "-m",
+        "magneto",
+        *command,
+        "program.py",
         timeout=300,
         cwd=tmp_path,
         env={**clean, "OMP_NUM_THREADS": "1", "MAGNETO_CACHE_DIR": str(tmp_path / "cache")},

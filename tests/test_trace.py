@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
+import fresh
 import pytest
 from log_programs import PROGRAM
 
@@ -50,11 +50,10 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trace")
     (folder / "playground.py").write_text(PROGRAM + FAILING)
     clean = {name: value for name, value in os.environ.items() if not name.startswith("TORCH")}
-    process = subprocess.run(
-        [sys.executable, "-P", "-W", "ignore", "playground.py"],
-        capture_output=True,
-        text=True,
-        timeout=120,
+    process = fresh.python(
+        "-W",
+        "ignore",
+        "playground.py",
         env={
             **clean,
             "OMP_NUM_THREADS": "1",
@@ -186,7 +185,7 @@ def test_what_is_written_last_is_of_the_rank_too(tmp_path: Path) -> None:
         "torch.distributed.destroy_process_group()\n"
     )
     environment = {**os.environ, "TORCH_TRACE": str(tmp_path / "log")}
-    subprocess.run([sys.executable, "-P", "rank.py"], check=True, timeout=120, cwd=tmp_path, env=environment)
+    fresh.python("rank.py", check=True, cwd=tmp_path, env=environment)
     names = [file.name for file in report_of(tmp_path / "log").rglob("*")]
     assert any(name.startswith("dynamo_output_graph") for name in names), names
     assert any(name.startswith("magneto_guards") for name in names), names
@@ -196,7 +195,7 @@ def traced_program(folder: Path, text: str) -> list[str]:
     """Runs it, whatever its status, and gives the names of the records it leaves."""
     (folder / "program.py").write_text("import os, sys, time\nimport torch, magneto\n" + text)
     environment = {**os.environ, "TORCH_TRACE": str(folder / "log")}
-    subprocess.run([sys.executable, "-P", "program.py"], timeout=120, cwd=folder, env=environment, capture_output=True)
+    fresh.python("program.py", cwd=folder, env=environment)
     report_of(folder / "log")
     names = []
     for kind in ("dynamo_output_graph", "inductor_output_code", "dynamo_cpp_guards_str"):

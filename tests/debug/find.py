@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import fresh
 import torch
 from faults import Fault, layers
 
@@ -161,10 +161,9 @@ def ended(script: Path, fault: Fault) -> str:
     plant = f"_testing.plant_fault({fault.place!r}, {fault.subject!r})" if fault.place != "backend" else ""
     environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", _RUN.format(plant=plant, path=str(script))],
-            capture_output=True,
-            text=True,
+        done = fresh.python(
+            "-c",
+            _RUN.format(plant=plant, path=str(script)),
             env=environment,
             cwd=script.parent,
             timeout=20 if "hangs" in fault.kind else 120,

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 import torch.nn.functional as F
@@ -199,19 +198,12 @@ print(sys.argv[1:], loss.item())
 def test_doctor_of_a_script_that_is_right(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, "-m", "magneto", "doctor", "train.py", "an argument"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=environment,
-        timeout=200,
+    done = fresh.python(
+        "-m", "magneto", "doctor", "train.py", "an argument", cwd=tmp_path, env=environment, timeout=200
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "does what eager does" in done.stdout
-    missing = subprocess.run(
-        [sys.executable, "-m", "magneto", "doctor", "no.py"], capture_output=True, text=True, env=environment
-    )
+    missing = fresh.python("-m", "magneto", "doctor", "no.py", env=environment)
     assert missing.returncode == 2 and "no such file" in missing.stderr
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import fresh
 import pytest
 import torch
 from browser import Browser
@@ -81,14 +80,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log of a program that looks for its fault."""
     folder = tmp_path_factory.mktemp("findings")
     (folder / "program.py").write_text(PROGRAM + BISECT)
-    done = subprocess.run(
-        [sys.executable, "program.py"],
-        env=environment(folder, TORCH_TRACE=str(folder / "log")),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = fresh.python("program.py", env=environment(folder, TORCH_TRACE=str(folder / "log")), cwd=folder, timeout=200)
     assert done.returncode == 0 and "At fault: code generation" in done.stdout, done.stdout + done.stderr
     return folder / "log"
 
@@ -124,7 +116,7 @@ def test_a_run_that_is_checked(tmp_path: Path) -> None:
     """config.verify: the first difference is in the log, beside the compile."""
     (tmp_path / "program.py").write_text(PROGRAM + CALL.replace("torch.compile", "magneto.compile"))
     more = {"TORCH_TRACE": str(tmp_path / "log"), "MAGNETO_VERIFY": "all", "PYTHONWARNINGS": "ignore"}
-    subprocess.run([sys.executable, "program.py"], env=environment(tmp_path, **more), cwd=tmp_path, check=True)
+    fresh.python("program.py", env=environment(tmp_path, **more), cwd=tmp_path, check=True)
     (run,) = model.build(log.read_folder(tmp_path / "log"))
     (finding,) = run["findings"]
     assert finding["kind"] == "wrong" and "program" in finding["place"] and finding["errors"]["first"]

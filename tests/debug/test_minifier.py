@@ -6,11 +6,11 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 import torch.nn.functional as F
@@ -52,7 +52,7 @@ def forward_of(script: str) -> list[str]:
 
 def run(script: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
-    return subprocess.run([sys.executable, script], capture_output=True, text=True, env=environment, timeout=120)
+    return fresh.python(script, env=environment)
 
 
 # -- children
@@ -241,13 +241,8 @@ def test_scripts_run_in_a_process_of_their_own(folder: Path) -> None:
     assert done.returncode == 1 and "ReluCompileError" in done.stderr
     launcher = next(folder.glob("torchdynamo_debug/*/minifier/minifier_launcher.py"))
     (folder / "repro.py").unlink()
-    done = subprocess.run(
-        [sys.executable, launcher, "minify"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])},
-        timeout=120,
+    done = fresh.python(
+        launcher, "minify", cwd=folder, env={**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
     )
     assert done.returncode == 0 and "ReluCompileError" in done.stdout, done.stderr
     assert len(forward_of(script_of(folder))) == 1

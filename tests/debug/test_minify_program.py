@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import fresh
 import pytest
 import torch
 
@@ -131,9 +131,7 @@ def run(script: Path, fault: tuple[str, str] | None) -> subprocess.CompletedProc
     plant = f"from magneto import _testing; _testing.plant_fault{fault!r}\n" if fault else ""
     code = f"import runpy\n{plant}runpy.run_path({str(script)!r}, run_name='__main__')"
     environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, "-P", "-c", code], capture_output=True, text=True, env=environment, timeout=120
-    )
+    return fresh.python("-c", code, env=environment)
 
 
 def test_of_a_record(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

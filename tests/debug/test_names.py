@@ -4,11 +4,10 @@ what it says in a process of its own or under its setting."""
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import fresh
 import pytest
 import torch
 
@@ -67,7 +66,7 @@ def test_settings(installed: None, name: str) -> None:
 
 def run_in_fresh_process(code: str, variables: dict[str, str] | None = None) -> None:
     environment = {**os.environ, **(variables or {}), "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
-    subprocess.run([sys.executable, "-P", "-c", code], env=environment, check=True, timeout=100)
+    fresh.python("-c", code, env=environment, check=True, timeout=100)
 
 
 FX_TRACING = """

@@ -12,13 +12,13 @@ import math
 import os
 import re
 import subprocess
-import sys
 import types
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import fresh
 import numpy
 import pytest
 import torch
@@ -666,9 +666,7 @@ def activate(x):
 
 def python(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
-    return subprocess.run(
-        [sys.executable, "-P", *arguments], capture_output=True, text=True, cwd=folder, env=environment, timeout=120
-    )
+    return fresh.python(*arguments, cwd=folder, env=environment)
 
 
 def test_in_fresh_processes(tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import copy
 import hashlib
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fresh
 import pytest
 import torch
 from compare import assert_same
@@ -166,13 +165,7 @@ def test_another_process_compiles_nothing(tmp_path: Path) -> None:
     model, args, kwargs = made("attention")
     path = magneto.aot_compile(model, args, kwargs, path=tmp_path / "p")
     environment = {**os.environ, "MAGNETO_CACHE_DIR": str(tmp_path / "none")}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", OTHER, path, str(tmp_path / "r")],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=environment,
-    )
+    done = fresh.python("-c", OTHER, path, str(tmp_path / "r"), check=True, env=environment)
     assert done.stdout.split() == ["[]", "False"]
     with torch.no_grad():
         assert_same(torch.load(tmp_path / "r"), magneto.compile(model)(*args))

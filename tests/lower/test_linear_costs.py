@@ -6,11 +6,10 @@ what four times 250 take: counted, not timed. Results are eager's.
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
+import fresh
 import pytest
 import torch
 import torch.nn.functional as F
@@ -206,5 +205,5 @@ print([str(each.message) for each in caught if "cut kernels of" in str(each.mess
 
 
 def test_what_is_cut_is_said_once() -> None:
-    said = subprocess.run([sys.executable, "-P", "-c", CUT], capture_output=True, text=True, check=True).stdout
+    said = fresh.python("-c", CUT, check=True).stdout
     assert said.count("cut kernels of") == 1 and "chain" in said

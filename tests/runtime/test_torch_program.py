@@ -3,11 +3,11 @@
 import gc
 import operator
 import pathlib
-import subprocess
 import sys
 import weakref
 from collections import namedtuple
 
+import fresh
 import pytest
 import torch
 
@@ -221,4 +221,4 @@ def test_nothing_of_the_peer_is_imported():
         "bad = [m for m in new() if m.startswith(('torch._dynamo', 'torch._inductor', 'sympy', 'torch.fx.experimental.sym'))]\n"
         "assert not bad, bad\n"
     )
-    subprocess.run([sys.executable, "-P", "-c", code], check=True)
+    fresh.python("-c", code, check=True)
