@@ -32,7 +32,8 @@ NO_MKDOCS_2_WARNING=1 check docs $venv/bin/python -P -m mkdocs --quiet build --s
 tidy() {
   local own
   own=$($venv/bin/python -c 'import sys; print("*_%d%d.cpp" % sys.version_info[:2])')
-  cmake -S . -B build/lint -G Ninja -DPython_EXECUTABLE="$PWD/$venv/bin/python" -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON > /dev/null &&
+  cmake -S . -B build/lint -G Ninja -DPython_EXECUTABLE="$PWD/$venv/bin/python" -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON \
+    -DMAGNETO_BATCH_BYTES=0 > /dev/null &&
     find src -name '*.cpp' ! \( -path '*/python/*_3[0-9]*.cpp' ! -name "$own" \) -print0 |
     xargs -0 -P "$jobs" -n 1 clang-tidy -p build/lint --quiet --extra-arg=-Wno-unknown-warning-option --extra-arg=-fno-openmp
 }

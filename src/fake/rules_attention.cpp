@@ -53,19 +53,22 @@ bool transformer_encoder_layer(C& call) {
   return add(call, sizes_of<C>(source), source.scalar_type(), source.device());
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_attention(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_attention(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> attention_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_attention_rules() { return symbolic_rows; }
+std::span<const RuleRow> attention_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_attention(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_attention_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_attention(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

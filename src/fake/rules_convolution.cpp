@@ -160,19 +160,22 @@ bool adaptive_avg_pool2d(C& call) {
                       [&](const at::DimVector& now) { return strides_in_format(now, self.suggest_memory_format()); });
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_convolution(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_convolution(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> convolution_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_convolution_rules() { return symbolic_rows; }
+std::span<const RuleRow> convolution_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_convolution(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_convolution_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_convolution(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

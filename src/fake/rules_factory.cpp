@@ -246,19 +246,22 @@ bool numpy_array(Call& call) {
   return true;
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_factory(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_factory(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> factory_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_factory_rules() { return symbolic_rows; }
+std::span<const RuleRow> factory_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_factory(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_factory_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_factory(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

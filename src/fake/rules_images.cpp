@@ -266,19 +266,22 @@ bool rot90(SymbolicCall& call) {
   return all_results(call, sizes);
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_images(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_images(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> images_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_images_rules() { return symbolic_rows; }
+std::span<const RuleRow> images_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_images(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_images_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_images(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

@@ -440,19 +440,22 @@ bool histc(C& call) {
   return add(call, {bins}, self.scalar_type(), self.device());
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_indexing(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_indexing(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> indexing_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_indexing_rules() { return symbolic_rows; }
+std::span<const RuleRow> indexing_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_indexing(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_indexing_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_indexing(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

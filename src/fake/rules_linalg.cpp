@@ -208,19 +208,22 @@ bool slogdet(SymbolicCall& call) {
          call.add(with(batch_of(sizes), {sizes.back()}));
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_linalg(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_linalg(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> linalg_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_linalg_rules() { return symbolic_rows; }
+std::span<const RuleRow> linalg_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_linalg(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_linalg_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_linalg(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

@@ -134,19 +134,22 @@ bool pdist(Call& call) {
   return add(call, {count * (count - 1) / 2}, self);
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_losses(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_losses(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> losses_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_losses_rules() { return symbolic_rows; }
+std::span<const RuleRow> losses_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_losses(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_losses_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_losses(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

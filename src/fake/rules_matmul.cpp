@@ -187,19 +187,22 @@ bool integer_product(C& call) {
   return add(call, {size_of<C>(a, 0), size_of<C>(b, 1)}, at::kInt, a.device());
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_matmul(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_matmul(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> matmul_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_matmul_rules() { return symbolic_rows; }
+std::span<const RuleRow> matmul_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_matmul(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_matmul_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_matmul(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

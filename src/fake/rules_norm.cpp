@@ -157,19 +157,22 @@ bool weight_norm(Call& call) {
   return true;
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_norm(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_norm(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> norm_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_norm_rules() { return symbolic_rows; }
+std::span<const RuleRow> norm_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_norm(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_norm_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_norm(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

@@ -508,19 +508,22 @@ bool fake_quantize(C& call) {
   return add_like(call, self, self.scalar_type(), self.device()) && add_like(call, self, c10::kBool, self.device());
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_pointwise(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_pointwise(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> pointwise_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_pointwise_rules() { return symbolic_rows; }
+std::span<const RuleRow> pointwise_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_pointwise(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_pointwise_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_pointwise(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

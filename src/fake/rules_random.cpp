@@ -53,13 +53,14 @@ bool rrelu(Call& call) {
   return true;
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_random(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> random_rules() { return rows; }
+std::span<const RuleRow> random_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_random(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

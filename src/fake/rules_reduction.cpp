@@ -210,19 +210,22 @@ bool loss(C& call) {
   return add_elementwise(call, {0, 1}, dtype, call.integer(2) != at::Reduction::None);
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_reduction(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_reduction(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> reduction_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_reduction_rules() { return symbolic_rows; }
+std::span<const RuleRow> reduction_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_reduction(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_reduction_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_reduction(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

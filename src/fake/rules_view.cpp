@@ -533,19 +533,22 @@ bool of_dtype(const C& call, View<C>& view) {
   return true;
 }
 
-constexpr RuleRow rows[] = {
-#define ROW_shape_view(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_view(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> view_rules() { return rows; }
-std::span<const SymbolicRow> symbolic_view_rules() { return symbolic_rows; }
+std::span<const RuleRow> view_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_shape_view(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
+
+std::span<const SymbolicRow> symbolic_view_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_view(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

@@ -163,14 +163,15 @@ constexpr RuleRow kRules[] = {
 #include "ops/rows.def"
 };
 
-constexpr SymbolicRow symbolic_rows[] = {
-#define ROW_symbolic_whole(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
 std::span<const RuleRow> whole_rules() { return kRules; }
-std::span<const SymbolicRow> symbolic_whole_rules() { return symbolic_rows; }
+std::span<const SymbolicRow> symbolic_whole_rules() {
+  static constexpr SymbolicRow rows[] = {
+#define ROW_symbolic_whole(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::fake

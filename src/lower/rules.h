@@ -17,6 +17,9 @@
 
 namespace magneto::lower {
 
+/// The index along a dimension.
+inline Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
+
 /// A tensor in a rule. Arithmetic makes nodes; numbers take the dtype of the other operand.
 struct T {
   Dag* dag = nullptr;

@@ -229,13 +229,14 @@ bool group_norm_backward(Call& call) {
   return true;
 }
 
-constexpr RuleRow kRows[] = {
-#define ROW_lowering_backward(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> backward_rules() { return kRows; }
+std::span<const RuleRow> backward_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_lowering_backward(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::lower

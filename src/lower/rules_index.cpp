@@ -7,8 +7,6 @@
 namespace magneto::lower {
 namespace {
 
-Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
-
 std::vector<Expr> identity(int64_t rank) {
   std::vector<Expr> map;
   for (int64_t i = 0; i < rank; ++i) map.push_back(variable(i));
@@ -347,13 +345,14 @@ bool arange_between(Call& call) { return arange_from(call, 0, 1); }
 
 bool arange_by(Call& call) { return arange_from(call, 0, 2); }
 
-constexpr RuleRow kRows[] = {
-#define ROW_lowering_index(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> index_rules() { return kRows; }
+std::span<const RuleRow> index_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_lowering_index(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::lower

@@ -14,8 +14,6 @@ constexpr int64_t kShortRow = 64;
 /// however many rows there are.
 constexpr int64_t kSmallMatrix = 1 << 10;
 
-Expr variable(int64_t dim) { return Expr::variable(static_cast<int32_t>(dim)); }
-
 /// Argument `i` as it can be read many times: what takes computing is in memory.
 T stored(Call& call, int i, bool read_once) {
   const T value = call.raw(i);
@@ -101,13 +99,14 @@ bool convolve(Call& call) {
   return call.set_result(*sum);
 }
 
-constexpr RuleRow kRows[] = {
-#define ROW_lowering_matmul(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> matmul_rules() { return kRows; }
+std::span<const RuleRow> matmul_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_lowering_matmul(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::lower

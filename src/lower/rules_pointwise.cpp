@@ -335,13 +335,14 @@ bool heaviside(Call& call) {
   return call.set_result(select(x == 0.0, at_zero, (x > 0.0).to(x.dtype())));
 }
 
-constexpr RuleRow kRows[] = {
-#define ROW_lowering_pointwise(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> pointwise_rules() { return kRows; }
+std::span<const RuleRow> pointwise_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_lowering_pointwise(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::lower

@@ -380,13 +380,14 @@ bool var_mean(Call& call) { return variance(call, false, true); }
 
 bool std_mean(Call& call) { return variance(call, true, true); }
 
-constexpr RuleRow kRows[] = {
-#define ROW_lowering_reduction(op, ...) {op, __VA_ARGS__},
-#include "ops/rows.def"
-};
-
 }  // namespace
 
-std::span<const RuleRow> reduction_rules() { return kRows; }
+std::span<const RuleRow> reduction_rules() {
+  static constexpr RuleRow rows[] = {
+#define ROW_lowering_reduction(op, ...) {op, __VA_ARGS__},
+#include "ops/rows.def"
+  };
+  return rows;
+}
 
 }  // namespace magneto::lower

@@ -20,7 +20,7 @@ namespace magneto::capture {
 namespace {
 
 /// How deep C code is believed to look into what was made during the capture.
-constexpr int kDeepest = 8;
+constexpr int kDeepestContents = 8;
 
 bool holds_tensor(PyObject* value, int depth) {
   if (is_tensor(value)) return true;
@@ -66,11 +66,11 @@ void guard_original(Capture& capture, PyObject* original) {
   if (capture.containers.holds_changed(holder.get(), 0)) {
     capture.side_exit(BreakReason::OpaqueObject, "C code reads a container that has been changed");
   }
-  if (holds_tensor(contents.get(), kDeepest)) {
+  if (holds_tensor(contents.get(), kDeepestContents)) {
     capture.side_exit(BreakReason::OpaqueObject, "C code reads a container that holds tensors");
   }
-  know_numbers(capture, contents.get(), kDeepest);
-  capture.containers.refuse_opaque(contents.get(), kDeepest);
+  know_numbers(capture, contents.get(), kDeepestContents);
+  capture.containers.refuse_opaque(contents.get(), kDeepestContents);
 }
 
 /// Iterators and views of C code: what they read is what they refer to.
