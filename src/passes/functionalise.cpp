@@ -462,7 +462,7 @@ class Functionaliser {
                    result);
   }
 
-  /// `now` becomes the contents of the tensor `id`.
+  /// `now` becomes the contents of the tensor `id`. Writes through `x.data` move no counter that others have.
   void assign(ValueId id, ValueId now, bool counted = true) {
     const int32_t memory = tensors_[id].memory;
     // The values of the tensors on the path, as they were before this write.
@@ -477,7 +477,9 @@ class Functionaliser {
     }
     ++memories_[memory].version;
     ++memories_[memory].writes;
-    memories_[memory].bumps += counted;
+    static const auto data = find_op("magneto::data");
+    const bool apart = std::any_of(path.begin(), path.end() - 1, [&](ValueId at) { return view_node(at).op == data; });
+    memories_[memory].bumps += counted && !apart;
     // What reads the view next reads it where it lies, if the order in which that adds is to be eager's.
     for (size_t i = exact_ ? path.size() - 1 : 0; i < path.size(); ++i) set_now(path[i], after[i]);
   }

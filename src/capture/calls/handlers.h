@@ -53,6 +53,9 @@ Ref tensor_of_numbers(Capture& capture, PyObject* function, PyObject* self, cons
 /// The function itself, or the one of ours that does the same and takes sizes where that one takes plain numbers.
 /// Borrowed; `args` are then as that one takes them, and `made` holds what is new in them. (sized_calls.cpp)
 PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made);
+/// A transform of torch.func or forward-mode autograd works on the tensor; they know no operators of ours. (Under
+/// autograd they run one by one, and what they call has a derivative.)
+bool is_transformed(PyObject* object);
 
 /// Raises TypeError unless there are `least` to `most` positional arguments and no others.
 void check_count(const CallArgs& args, size_t least, size_t most, const char* name);

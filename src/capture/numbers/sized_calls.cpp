@@ -199,8 +199,8 @@ void give_lists(const std::string& op, CallArgs& args, std::vector<Ref>& made) {
   }
 }
 
-/// A transform of torch.func or forward-mode autograd works on it; they know no operators of ours. (Under autograd they
-/// run one by one, and what they call has a derivative.)
+}  // namespace
+
 bool is_transformed(PyObject* object) {
   if (is_unknown_number(object) || !is_tensor_object(object)) return false;  // which would fix a number
   const at::Tensor& tensor = unpack_tensor(object);
@@ -208,8 +208,6 @@ bool is_transformed(PyObject* object) {
          tensor.key_set().has_any(
              c10::DispatchKeySet({c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::FuncTorchBatched}));
 }
-
-}  // namespace
 
 PyObject* with_sizes(PyObject* callable, CallArgs& args, std::vector<Ref>& made) {
   std::string name(c_function_name(callable));

@@ -2,6 +2,7 @@
 #include <Python.h>
 
 #include "capture/calls/deferred.h"
+#include "capture/calls/handlers.h"
 #include "capture/capture.h"
 #include "capture/numbers/symbols.h"
 #include "capture/torch/gradients.h"
@@ -12,6 +13,7 @@
 #include "capture/world/world.h"
 #include "python/abi/dicts.h"
 #include "python/abi/types.h"
+#include "runtime/plan/torch_errors.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -105,7 +107,14 @@ Ref Attributes::read_tensor_shape(PyObject* owner, PyObject*) { return c.symbols
 
 /// A value of its own: it stays what it is when the tensor's data is set, and may be written in place.
 Ref Attributes::read_data(PyObject* owner, PyObject* name) {
-  return record_getattr(c, owner, name, [&] { return PyObject_CallMethod(owner, "detach", nullptr); });
+  static const auto data =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::data", "").typed<at::Tensor(const at::Tensor&)>();
+  return record_getattr(c, owner, name, [&]() -> PyObject* {
+    if (is_transformed(owner)) return PyObject_CallMethod(owner, "detach", nullptr);
+    at::Tensor value;
+    const bool done = runtime::with_torch_errors([&] { value = data.call(unpack_tensor(owner)); });
+    return done ? tensor_object(std::move(value)) : nullptr;
+  });
 }
 
 /// The program has given the tensor an attribute of that name, which hides a method.

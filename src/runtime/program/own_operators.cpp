@@ -1,6 +1,7 @@
 // Operators of our own: what a graph has to do and ATen has no operator for. Those that need Python:
 // python_operators.cpp.
 #include <ATen/ScalarOps.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
 #include <torch/library.h>
@@ -27,6 +28,17 @@ void seed_generator(std::optional<at::Generator> generator, int64_t seed) {
 /// `tensor[index]` with a tensor of one integer: as in eager a view, whose place is read from the data.
 at::Tensor select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
   return at::select(self, dim, index.item<int64_t>());
+}
+
+/// `self.data`: the same memory, with a version counter of its own and no history.
+at::Tensor data(const at::Tensor& self) { return self.variable_data(); }
+
+/// Autograd has nothing to do.
+at::Tensor data_without_history(const at::Tensor& self) {
+  static const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow("magneto::data", "").typed<at::Tensor(const at::Tensor&)>();
+  const at::AutoDispatchBelowADInplaceOrView guard;
+  return op.call(self);
 }
 
 /// `self.item()`, as an operand that is still beside tensors what a Python number is.
@@ -95,6 +107,9 @@ TORCH_LIBRARY(magneto, library) {
   library.impl("seed_generator", c10::DispatchKey::CompositeExplicitAutograd, seed_generator);
   library.def("select(Tensor(a) self, int dim, Tensor index) -> Tensor(a)");
   library.impl("select", c10::DispatchKey::CompositeExplicitAutograd, select);
+  library.def("data(Tensor(a) self) -> Tensor(a)");
+  library.impl("data", c10::DispatchKey::CompositeExplicitAutograd, data);
+  library.impl("data", c10::DispatchKey::Autograd, data_without_history);
 }
 
 }  // namespace
