@@ -31,6 +31,13 @@ bool made_with_grad(const at::Tensor& fake) {
   return view->get_creation_meta() != torch::autograd::CreationMeta::NO_GRAD_MODE;
 }
 
+/// Its result is a view in autograd's eyes. That of `_unsafe_view`, which products of three dimensions end with, is
+/// none.
+bool gives_views(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return !returns.empty() && returns[0].alias_info();
+}
+
 /// The way from a value up to what it is a view of.
 Results::Output way_to_base(const Graph& graph, ValueId id) {
   Results::Output way{.base = id};
@@ -40,7 +47,7 @@ Results::Output way_to_base(const Graph& graph, ValueId id) {
     const graph::AtenNode& node = graph.aten_nodes[value.producer];
     const passes::OperatorTraits& traits = passes::traits_of(node.op);
     const auto* of = std::get_if<ValueId>(&node.args[0]);
-    if (!traits.aliases || traits.writes || !of) break;
+    if (!traits.aliases || traits.writes || !of || !gives_views(node.op)) break;
     way.views.push_back(static_cast<size_t>(value.producer));
     way.base = *of;
   }

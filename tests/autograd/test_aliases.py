@@ -86,9 +86,22 @@ def sizes(x: Tensor) -> tuple[Tensor, ...]:
     return h[: x.shape[0] - 1], h.view(x.shape[0] * x.shape[1]), h.split([1, x.shape[1] - 1], 1)[1]
 
 
+def of_a_product(x: Tensor) -> tuple[Tensor, ...]:
+    """Its result shares the memory of a matrix that autograd knows nothing of: keys and values without a bias."""
+    h = torch.nn.functional.linear(x.unsqueeze(0), x[:2, :4].repeat(4, 1))
+    keys, values = h.chunk(2, -1)
+    return keys.transpose(1, 2), values, h.exp()
+
+
+def product_and_view(x: Tensor) -> tuple[Tensor, ...]:
+    h = x.unsqueeze(0) @ x[:2].t()
+    return h, h.view(-1), h.transpose(1, 2)
+
+
 PROGRAMS: list[Program] = [
     hidden_base, base_and_view, views_of_views, view_of_input, only_views_of_input, detached, without_gradients,
-    reshaped, written_view, written_base, expanded, integers, literal, sizes,
+    reshaped, written_view, written_base, expanded, integers, literal, sizes, of_a_product,
+    product_and_view,
 ]  # fmt: skip
 
 
