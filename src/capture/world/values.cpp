@@ -41,6 +41,7 @@ bool is_constant_type(PyTypeObject* type) {
         {"torch._ops", {"OpOverload", "OpOverloadPacket"}},
         {"torch.jit", {"ScriptFunction"}},
         {"re", {"Pattern"}},
+        {"types", {"GenericAlias", "UnionType"}},
     };
     const auto add = [set](const char* module_name, const std::vector<const char*>& type_names) {
       Ref module = checked(PyImport_ImportModule(module_name));
