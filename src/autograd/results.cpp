@@ -70,7 +70,29 @@ bool has_history_of_views(const at::Tensor& fake, const at::Tensor& base, size_t
   return true;
 }
 
+/// A tensor that says where the view lies is written: when the view is made again, it says another place.
+bool has_written_place(const graph::AtenNode& view, const graph::Aliases& aliases) {
+  return std::ranges::any_of(view.args.begin() + 1, view.args.end(), [&](const graph::AtenArg& arg) {
+    const auto* place = std::get_if<ValueId>(&arg);
+    return place && aliases.written(*place);
+  });
+}
+
 }  // namespace
+
+void Results::add_places(const Graph& graph) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (const size_t view : outputs[i].views) {
+      const std::vector<graph::AtenArg>& args = graph.aten_nodes[view].args;
+      for (size_t k = 1; k < args.size(); ++k) {
+        const auto* place = std::get_if<ValueId>(&args[k]);
+        if (!place || graph.values[*place].kind == ValueKind::Input) continue;
+        if (std::ranges::count(computed, *place, &Computed::value)) continue;
+        computed.push_back({.value = *place, .fake = {}, .output = i});
+      }
+    }
+  }
+}
 
 std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tensor>& fakes,
                                   const std::vector<at::Tensor>& inputs,
@@ -80,6 +102,7 @@ std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tens
   std::unordered_map<const c10::StorageImpl*, ValueId> base_of;
   for (const at::Tensor& input : inputs) users[memory_of(input)] += 1;
   const std::set<ValueId> changed = graph::changed_in_place(graph);
+  const graph::Aliases aliases(graph);
   Results results;
   for (size_t i = 0; i < fakes.size(); ++i) {
     const ValueId id = graph.outputs[i];
@@ -92,7 +115,8 @@ std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tens
     Results::Output output = way_to_base(graph, id);
     output.with_grad = made_with_grad(fakes[i]);
     for (const size_t view : output.views) {
-      if (changed.contains(std::get<ValueId>(graph.aten_nodes[view].args[0]))) return {};
+      const graph::AtenNode& node = graph.aten_nodes[view];
+      if (changed.contains(std::get<ValueId>(node.args[0])) || has_written_place(node, aliases)) return {};
     }
     if (changed.contains(id) && !output.views.empty()) return {};
     const bool input = graph.values[output.base].kind == ValueKind::Input;
@@ -119,6 +143,7 @@ std::optional<Results> results_of(const Graph& graph, const std::vector<at::Tens
   for (const at::Tensor& input : inputs) {
     if (base_of.contains(memory_of(input))) return {};
   }
+  results.add_places(graph);
   return results;
 }
 

@@ -19,9 +19,9 @@ struct Results {
   /// A tensor that the forward gives.
   struct Computed {
     graph::ValueId value = graph::kNoValue;
-    /// Its stand-in, while the capture lasts.
+    /// Its stand-in, while the capture lasts. None: it is no result, but says where one lies (`add_places`).
     at::Tensor fake;
-    /// A result that is it, or is a view of it.
+    /// A result that is it, or is a view of it or made with it.
     size_t output = 0;
     /// Not a result itself: that result's `_base`.
     bool is_base = false;
@@ -52,6 +52,8 @@ struct Results {
   /// Classes of tensors have said what operators do: the graph's torch calls have other gradients than the program.
   bool of_classes = false;
 
+  /// Views are made by operators that read other tensors, too: those that are no inputs are computed.
+  void add_places(const graph::Graph& graph);
   /// What may have a gradient: `computed`, then `written`.
   size_t roots() const { return computed.size() + written.size(); }
   const at::Tensor& fake_of_root(size_t root) const {

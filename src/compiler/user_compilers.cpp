@@ -211,6 +211,7 @@ autograd::Results results_of(const Graph& graph) {
     }
     results.outputs.push_back(std::move(way));
   }
+  results.add_places(graph);
   return results;
 }
 

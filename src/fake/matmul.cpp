@@ -101,10 +101,12 @@ at::Tensor symbolic_matmul(const at::Tensor& self, const at::Tensor& other) {
 
 at::Tensor matmul(c10::DispatchKeySet keys, const at::Tensor& self, const at::Tensor& other) {
   const bool ours = !has_class_dispatch(self) && !has_class_dispatch(other) &&
-                    (has_symbols(self) || has_symbols(other)) && std::max(self.dim(), other.dim()) >= 3 &&
-                    std::min(self.dim(), other.dim()) >= 1 &&
                     !keys.has_any(c10::autocast_dispatch_keyset | kTransformKeys);
-  if (ours) return symbolic_matmul(self, other);
+  // PyTorch takes the row's dimension away in place, which graphs have no form for.
+  if (ours && self.dim() == 1 && other.dim() == 2) return self.unsqueeze(0).mm(other).squeeze(0);
+  const bool sized = (has_symbols(self) || has_symbols(other)) && std::max(self.dim(), other.dim()) >= 3 &&
+                     std::min(self.dim(), other.dim()) >= 1;
+  if (ours && sized) return symbolic_matmul(self, other);
   return at::_ops::matmul::redispatch(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kFirstKey), self,
                                       other);
 }

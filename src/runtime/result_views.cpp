@@ -1,6 +1,7 @@
 #include "runtime/result_views.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/select.h>
 
 #include <algorithm>
 #include <map>
@@ -9,6 +10,18 @@
 namespace magneto::runtime {
 
 using graph::ValueId;
+
+namespace {
+
+/// The view. Of `x[i]` with a tensor of one integer, eager's is of the number that this holds.
+void run_view(const graph::AtenNode& view, torch::jit::Stack& stack) {
+  if (view.op.operator_name().name != "magneto::select") return view.op.callBoxed(stack);
+  at::Tensor selected = at::select(stack[0].toTensor(), stack[1].toInt(), stack[2].toTensor().item<int64_t>());
+  stack.clear();
+  stack.emplace_back(std::move(selected));
+}
+
+}  // namespace
 
 class ResultViews::Builder {
  public:
@@ -40,7 +53,11 @@ class ResultViews::Builder {
   }
 
   void add_step(size_t view, int32_t operand, bool with_grad) {
-    Step step{.node = graph_.aten_nodes[view], .operand = operand, .with_grad = with_grad};
+    Step step{.node = graph_.aten_nodes[view], .operands = {operand}, .with_grad = with_grad};
+    for (size_t i = 1; i < step.node.args.size(); ++i) {
+      const auto* other = std::get_if<ValueId>(&step.node.args[i]);
+      if (other) step.operands.push_back(registers_.at({*other, true}));
+    }
     for (const ValueId id : step.node.results) {
       step.results.push_back(id == graph::kNoValue ? -1 : count_++);
       if (id != graph::kNoValue) registers_[{id, with_grad}] = step.results.back();
@@ -78,10 +95,11 @@ void ResultViews::make(const at::Tensor* const* inputs, const at::Tensor* comput
   torch::jit::Stack stack;
   for (const Step& step : steps_) {
     stack.clear();
+    size_t operand = 0;
     for (size_t i = 0; i < step.node.args.size(); ++i) {
       const graph::AtenArg& arg = step.node.args[i];
-      if (i == 0) {
-        stack.emplace_back(tensor_at(step.operand));
+      if (std::holds_alternative<ValueId>(arg)) {
+        stack.emplace_back(tensor_at(step.operands[operand++]));
       } else if (const auto* size = std::get_if<graph::SizeArg>(&arg)) {
         stack.push_back(graph::number_of(*size, symbols));
       } else {
@@ -89,7 +107,7 @@ void ResultViews::make(const at::Tensor* const* inputs, const at::Tensor* comput
       }
     }
     const at::AutoGradMode mode(step.with_grad);
-    step.node.op.callBoxed(stack);
+    run_view(step.node, stack);
     size_t next = 0;
     const auto take = [&](const at::Tensor& tensor) {
       const int32_t place = step.results[next++];

@@ -26,8 +26,7 @@ class ResultViews {
   /// A view operator. The tensors that it is given and makes are registers.
   struct Step {
     graph::AtenNode node;
-    std::vector<int32_t> results;
-    int32_t operand = -1;
+    std::vector<int32_t> operands, results;
     bool with_grad = true;
   };
   class Builder;

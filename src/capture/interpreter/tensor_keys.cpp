@@ -1,6 +1,5 @@
 #include "capture/interpreter/tensor_keys.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/select.h>
 
 #include <algorithm>
@@ -13,7 +12,8 @@
 namespace magneto::capture {
 namespace {
 
-bool needs_grad(const at::Tensor& tensor) { return tensor.requires_grad() && at::GradMode::is_enabled(); }
+/// A tangent of forward-mode AD, for which our operator has no rule.
+bool has_tangent(const at::Tensor& tensor) { return tensor._fw_grad(/*level=*/0).defined(); }
 
 /// A tensor of one integer that only the run knows.
 bool is_unknown_place(PyObject* index) {
@@ -36,7 +36,7 @@ std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key) {
   if (!is_fake_tensor(tensor)) return std::nullopt;
   const std::span<PyObject* const> items = key_items(key);
   const auto is_place = [&](PyObject* item) {
-    return symint_value(item) || (is_unknown_place(item) && !needs_grad(unpack_tensor(tensor)));
+    return symint_value(item) || (is_unknown_place(item) && !has_tangent(unpack_tensor(tensor)));
   };
   if (std::ranges::none_of(items, is_place)) return std::nullopt;
   const auto consumes = [](PyObject* item) { return item != Py_None && item != Py_Ellipsis; };

@@ -2,8 +2,13 @@
 // python_operators.cpp.
 #include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/remainder.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/select.h>
+#include <ATen/ops/where.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <mutex>
@@ -39,6 +44,39 @@ at::Tensor data_without_history(const at::Tensor& self) {
       c10::Dispatcher::singleton().findSchemaOrThrow("magneto::data", "").typed<at::Tensor(const at::Tensor&)>();
   const at::AutoDispatchBelowADInplaceOrView guard;
   return op.call(self);
+}
+
+/// The same under autograd. Its derivative is that of the operator that eager calls, with the place in a comparison: so
+/// it is a part of the kernels that add up the gradient, and has a derivative again.
+class SelectWithGradient : public torch::autograd::Function<SelectWithGradient> {
+ public:
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& self, int64_t dim,
+                            const at::Tensor& index) {
+    static const auto op = c10::Dispatcher::singleton()
+                               .findSchemaOrThrow("magneto::select", "")
+                               .typed<at::Tensor(const at::Tensor&, int64_t, const at::Tensor&)>();
+    context->save_for_backward({index});
+    context->saved_data["dim"] = dim;
+    context->saved_data["size"] = self.sym_size(dim);
+    const at::AutoDispatchBelowAutograd below;
+    return op.call(self, dim, index);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list& gradients) {
+    const at::Tensor& gradient = gradients.at(0);
+    if (!gradient.defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
+    const int64_t dim = context->saved_data["dim"].toInt();
+    const c10::SymInt size = context->saved_data["size"].toSymInt();
+    const at::Tensor index = context->get_saved_variables().at(0).to(at::kLong);
+    at::Tensor here = at::arange(c10::Scalar(size), index.options()).eq(index.remainder(c10::Scalar(size)));
+    for (int64_t i = dim; i < gradient.dim(); ++i) here = here.unsqueeze(-1);
+    return {at::where(here, gradient.unsqueeze(dim), 0).contiguous(), at::Tensor(), at::Tensor()};
+  }
+};
+
+at::Tensor select_with_gradient(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
+  return SelectWithGradient::apply(self, dim, index);
 }
 
 /// `self.item()`, as an operand that is still beside tensors what a Python number is.
@@ -110,6 +148,7 @@ TORCH_LIBRARY(magneto, library) {
   library.def("data(Tensor(a) self) -> Tensor(a)");
   library.impl("data", c10::DispatchKey::CompositeExplicitAutograd, data);
   library.impl("data", c10::DispatchKey::Autograd, data_without_history);
+  library.impl("select", c10::DispatchKey::Autograd, select_with_gradient);
 }
 
 }  // namespace
