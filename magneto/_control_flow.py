@@ -137,7 +137,7 @@ def associative_scan(
         and all(isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided for leaf in leaves)
         and -leaves[0].dim() <= dim < leaves[0].dim()
         and all(leaf.shape == leaves[0].shape for leaf in leaves)
-        and leaves[0].shape[dim] >= 2
+        and leaves[0].shape[dim] >= 1
     )
     if not known:
         name = "torch._higher_order_ops.associative_scan.associative_scan"
@@ -151,7 +151,7 @@ def associative_scan(
             combine_fn(pytree.tree_unflatten(left, structure), pytree.tree_unflatten(right, structure))
         )
 
-    results = in_steps(combine, first)
+    results = in_steps(combine, first) if first[0].shape[0] > 1 else first
     if reverse:
         results = [leaf.flip(0) for leaf in results]
     return pytree.tree_unflatten([torch.movedim(leaf, 0, dim) for leaf in results], structure)

@@ -232,3 +232,15 @@ def test_error_states() -> None:
     for how in ("ignore", "warn", "raise", "ignore"):
         with np.errstate(all=how):
             assert outcome(compiled, np.ones(2)) == outcome(program, np.ones(2))
+
+
+def test_attributes_that_are_set() -> None:
+    def program(a):
+        b = a * 2
+        b.shape = (2, -1)
+        return b + 1
+
+    compiled = magneto.compile(program)
+    for _ in range(2):
+        assert Describer()(compiled(np.arange(6.0))) == Describer()(program(np.arange(6.0)))
+    assert magneto.stats()["breaks"] == 1

@@ -333,3 +333,21 @@ def test_linearize_is_called_for_real() -> None:
     compiled = magneto.compile(program)
     for _ in range(2):
         assert_same(compiled(V, V + 1), program(V, V + 1))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.nn.functional.group_norm(x, 2),
+        lambda x: torch.nn.functional.layer_norm(x, x.shape[-1:]),
+        lambda x: torch.nn.functional.batch_norm(x, None, None, training=True),
+        lambda x: torch.nn.functional.interpolate(x, scale_factor=2.0),
+    ],
+)
+def test_operators_that_ask_tensors_of_a_transform_for_plain_sizes(function: Any) -> None:
+    """With symbols for sizes PyTorch raised an internal assertion: one graph for each size takes their place."""
+    compiled = magneto.compile(lambda x: jvp(function, (x,), (x.sin(),)), dynamic=True, fullgraph=True)
+    for batch in (2, 3, 5):
+        x = torch.linspace(-1, 2, batch * 20).view(batch, 4, 5)
+        for ours, eager in zip(compiled(x), jvp(function, (x,), (x.sin(),)), strict=True):
+            torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-5)

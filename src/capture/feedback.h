@@ -34,8 +34,13 @@ struct SpecializationFeedback {
   /// Functions of PyTorch get the numbers of sizes: with what stands for them, the segment ended inside, or needed what
   /// a tensor made of them holds.
   bool plain_sizes = false;
+  /// PyTorch asks tensors of a transform for their sizes as numbers, which they have not where these are symbols: none
+  /// is.
+  bool fixed_sizes = false;
   /// The segment asks what it can't know of sizes that only the data says: it ends in front of what makes them.
   bool ends_at_data_sizes = false;
+  /// Operators have asked something of such sizes, and each run checks the answer.
+  bool checks_data_sizes = false;
   /// Calls of torch.cond whose branches can't be captured as graphs, and why.
   std::map<BreakSite, std::string> unconditional;
   /// Examples of data-dependent numbers, in the order in which they are made; -1: whatever.

@@ -80,7 +80,7 @@ void set_up(capture::Capture& capture, const Context& context, const Segment& se
                                .memory_budget = settings().activation_memory_budget,
                                .whole = context.backend->operators == compiler::Backend::Operators::Users,
                                .is_fused = lower::is_fused};
-  capture.options.dynamic = dynamic_of(context);
+  capture.options.dynamic = segment.memory.fixed_sizes ? capture::Dynamic::Never : dynamic_of(context);
   capture.options.use_duck_shape = settings().use_duck_shape;
   // Whoever wants no breaks wants these captured.
   const bool takes_sizes = context.fullgraph || settings().capture_dynamic_output_shape_ops;

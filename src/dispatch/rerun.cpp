@@ -5,6 +5,7 @@
 #include "python/imported.h"
 #include "python/text.h"
 #include "runtime/plan/failed_call.h"
+#include "runtime/program/promise.h"
 
 namespace magneto::dispatch {
 namespace {
@@ -61,6 +62,19 @@ bool is_out_of_memory(PyObject* raised, std::string_view message) {
   return message.find("can't allocate memory") != message.npos || message.find("bad_alloc") != message.npos;
 }
 
+/// An operator has asked of a size what the data of this call answer otherwise than the capture. True: nobody needs to
+/// hear of it, and where it comes often, the next capture ends in front of what makes such sizes.
+bool answers_otherwise(Segment& segment, const Context& context) {
+  constexpr int kOften = 4;
+  if (context.fullgraph || !segment.memory.checks_data_sizes || segment.memory.ends_at_data_sizes) return false;
+  if (++segment.data_failures == kOften) {
+    segment.memory.ends_at_data_sizes = true;
+    for (auto& entry : segment.entries) segment.replaced.push_back(std::move(entry));
+    segment.entries.clear();
+  }
+  return true;
+}
+
 }  // namespace
 
 bool is_watched_rerun(PyThreadState* thread) { return Watch::is_tracer_of(thread); }
@@ -75,6 +89,8 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
   Fault fault = Fault::Programs;
   PyObject* result;
   const bool is_assumption = message.starts_with(runtime::kNotSo);
+  const bool is_expected = is_assumption && message.find(runtime::kPromised) == message.npos &&
+                           answers_otherwise(segment, context);
   std::optional<runtime::RaiseAgain> raise_again(std::in_place, is_assumption ? nullptr : raised.get());
   std::pair<Ref, int> called_at;  // the operator that broke its promise
   if (is_assumption) {
@@ -100,7 +116,7 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
     SavedError saved;
     report_undone(place, raised.get(), fault);
   }
-  if (result && fault != Fault::Programs && !allow_undone(context, place, raised.get(), fault, called_at)) {
+  if (result && fault != Fault::Programs && !is_expected && !allow_undone(context, place, raised.get(), fault, called_at)) {
     Py_CLEAR(result);
   }
   return result;

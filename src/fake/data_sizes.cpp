@@ -36,6 +36,14 @@ bool nonzero(std::span<const c10::IValue> args, const SymInt& size, std::vector<
   return true;
 }
 
+/// A number for each from 0 to the largest, without or with weights.
+bool bincount(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
+  const bool weighted = !args[1].isNone();
+  const bool narrow = weighted && args[1].toTensor().scalar_type() == c10::kFloat;
+  results.push_back({!weighted ? c10::kLong : narrow ? c10::kFloat : c10::kDouble, {size}});
+  return true;
+}
+
 bool masked_select(std::span<const c10::IValue> args, const SymInt& size, std::vector<Made>& results) {
   results.push_back({args[0].toTensor().scalar_type(), {size}});
   return true;

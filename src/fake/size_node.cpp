@@ -168,7 +168,10 @@ class SizeNode final : public c10::SymNodeImpl {
   c10::SymNode eq(const c10::SymNode& other) override { return ask(shapes::equal, expr_, of(other)); }
   c10::SymNode ne(const c10::SymNode& other) override { return ask(shapes::not_equal, expr_, of(other)); }
   c10::SymNode lt(const c10::SymNode& other) override { return ask(shapes::less, expr_, of(other)); }
-  c10::SymNode le(const c10::SymNode& other) override { return ask(shapes::at_most, expr_, of(other)); }
+  c10::SymNode le(const c10::SymNode& other) override {
+    if (of(other).is_constant(INT64_MAX)) return wrap_bool(true);  // the end of a slice that has none
+    return ask(shapes::at_most, expr_, of(other));
+  }
   c10::SymNode gt(const c10::SymNode& other) override { return ask(shapes::less, of(other), expr_); }
   c10::SymNode ge(const c10::SymNode& other) override { return ask(shapes::at_most, of(other), expr_); }
 

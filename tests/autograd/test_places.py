@@ -50,7 +50,16 @@ def gradient_inside(x: torch.Tensor, i: torch.Tensor) -> Any:
     return torch.autograd.grad((x.sin()[i] ** 3).sum(), x, create_graph=True)[0]
 
 
-PROGRAMS = [row, second_use, found_inside, other_dimensions, views, written_place, row_times_matrix, gradient_inside]
+def put(x: torch.Tensor, i: torch.Tensor) -> Any:
+    y = x * 2
+    y[i] = 0.5
+    y[i - 1] = 0
+    y[i + 1] = x[0] * x[i, i]
+    y[i, i] = x[i].sum().double()
+    return y * x
+
+
+PROGRAMS = [put, row, second_use, found_inside, other_dimensions, views, written_place, row_times_matrix, gradient_inside]
 
 
 def outcome(program: Callable[..., Any], rows: int, place: int) -> Any:

@@ -290,7 +290,8 @@ def test_gradients_are_compiled_by_default(name: str, backend: str) -> None:
     assert (stats["breaks"], stats["undone"], stats["no_joint"]) == (0, {}, {})
 
 
-#: What the program or an operator asks has no answer for all sizes: the segment ends in front of it, or of the operator.
+#: What the program or an operator asks has no answer for all sizes: the segment ends in front of it, or each run checks
+#: the answer, until it was another one in some.
 ASK: dict[str, Callable[..., Any]] = {
     "a branch": lambda x, layer: layer(x[x[:, 0] > 0]) if (x[:, 0] > 0).nonzero().shape[0] > 2 else x * 2,
     "rows by two": lambda x, layer: x[x[:, 0] > 0].repeat(2, 1).reshape(-1, 2, 4).sum(1),
@@ -316,4 +317,4 @@ def test_questions_end_the_segment_by_default(name: str, trains: bool) -> None:
             assert_same(
                 outcome(lambda x: compiled(x, layer), data_of(i)), outcome(lambda x: program(x, layer), data_of(i))
             )
-    assert magneto.stats()["undone"] == {}
+    assert sum(magneto.stats()["undone"].values()) <= 4

@@ -21,6 +21,29 @@ import magneto
 X = torch.linspace(-1, 1, 6)
 
 
+class Held:
+    pass
+
+
+@pytest.mark.parametrize("drops", ["deletes", "assigns"])
+def test_weak_reference_to_what_was_dropped(drops: str) -> None:
+    """The weak reference is made in a side exit; behind it, the segment still held what the program had dropped."""
+
+    def program(x: torch.Tensor) -> Any:
+        held: Any = Held()
+        reference = weakref.ref(held)
+        before = reference() is held
+        if drops == "deletes":
+            del held
+        else:
+            held = None
+        return x + 1, before, reference() is None
+
+    compiled = magneto.compile(program)
+    for _ in range(3):
+        assert_same(compiled(X), program(X))
+
+
 # -- Ctrl-C ---------------------------------------------------------------------------------------------------------------
 
 

@@ -219,6 +219,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::scatter_add_": ("a b, i:c b, c b", lambda x, i, y: x.scatter_add_(0, i, y)),
     "aten::scatter_reduce.two": ("a b, i:c b, c b", lambda x, i, y: x.scatter_reduce(0, i, y, "amax")),
     "aten::scatter_reduce_.two": ("a b, i:c b, c b", lambda x, i, y: x.scatter_reduce_(0, i, y, "sum")),
+    "aten::masked_scatter": ("a b, a b", lambda x, y: x.masked_scatter(x > 0, y)),
     "aten::index_add": ("a b, i:c, c b", lambda x, i, y: x.index_add(0, i, y)),
     "aten::index_add_": ("a b, i:c, c b", lambda x, i, y: x.index_add_(0, i, y)),
     "aten::index_copy": ("a b, i:c, c b", lambda x, i, y: x.index_copy(0, i, y)),

@@ -228,6 +228,9 @@ Ref Calls::call_ufunc(PyObject* callable, CallArgs& args) {
 
 Ref Calls::call_weak_reference(PyObject* callable, CallArgs& args) {
   if (!PyWeakref_CheckRefExact(callable) || !args.values.empty()) return {};
+  if (c.world.dropped_referents.contains(PyWeakref_GET_OBJECT(callable))) {
+    c.side_exit(BreakReason::Finalizer, "a weak reference is asked for an object that was dropped");
+  }
   const Source* source = c.world.source_of(callable);
   return source ? c.world.wrap(PyWeakref_GET_OBJECT(callable), c.sources.slot(source, weak_referent())) : Ref();
 }

@@ -141,7 +141,8 @@ bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
   static PyObject* const setitem = operator_function("setitem");
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
   PyObject* args[] = {item.container, deep.get(), value};
-  auto places = c.torch.is_overridden(args) ? std::nullopt : unknown_places(item.container, deep.get());
+  const bool overridden = c.torch.is_overridden(args);
+  auto places = overridden ? std::nullopt : unknown_places(item.container, deep.get());
   // Where the place is data-dependent, what is written to it stays an operator of its own.
   if (places && std::ranges::any_of(places->places, [](const auto& place) { return is_fake_tensor(place.second); })) {
     places.reset();
@@ -153,6 +154,7 @@ bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
     if (places && !view) return nullptr;
     PyObject *target = places ? view.get() : item.container, *where = places ? Py_Ellipsis : deep.get();
     if (is_put_by_mask(target, where, value)) return put_by_mask(target, where, value);
+    if (!overridden && is_put_at_place(target, where, value)) return put_at_place(target, where, value);
     return PyObject_SetItem(target, where, value) < 0 ? nullptr : Py_NewRef(Py_None);
   });
   return true;

@@ -1,5 +1,7 @@
 #include "capture/interpreter/tensor_keys.h"
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/index_put.h>
 #include <ATen/ops/select.h>
 
 #include <algorithm>
@@ -83,6 +85,35 @@ PyObject* select_unknown(PyObject* tensor, const UnknownPlaces& key) {
   Ref selected = Ref::steal(tensor_object(view));
   if (PyTuple_GET_SIZE(key.rest.get()) == 0 || !selected) return selected.release();
   return PyObject_GetItem(selected.get(), key.rest.get());
+}
+
+bool is_put_at_place(PyObject* tensor, PyObject* key, PyObject* value) {
+  const std::span<PyObject* const> items = key_items(key);
+  if (!is_fake_tensor(tensor) || items.empty() || !std::ranges::all_of(items, is_unknown_place)) return false;
+  const at::Tensor& target = unpack_tensor(tensor);
+  const int64_t left = target.dim() - static_cast<int64_t>(items.size());
+  if (left < 0 || has_tangent(target)) return false;
+  if (is_fake_tensor(value)) return unpack_tensor(value).dim() <= left && !has_tangent(unpack_tensor(value));
+  if (PyFloat_CheckExact(value)) return target.is_floating_point();
+  int overflow = 0;
+  if (PyLong_CheckExact(value)) PyLong_AsLongLongAndOverflow(value, &overflow);
+  return PyLong_CheckExact(value) && overflow == 0 && !target.is_complex() && target.scalar_type() != c10::kBool;
+}
+
+PyObject* put_at_place(PyObject* tensor, PyObject* key, PyObject* value) {
+  const bool done = runtime::with_torch_errors([&] {
+    at::Tensor target = unpack_tensor(tensor);
+    c10::List<std::optional<at::Tensor>> places;
+    for (PyObject* item : key_items(key)) places.push_back(unpack_tensor(item));
+    if (is_fake_tensor(value)) {
+      target.index_put_(places, unpack_tensor(value).to(target.scalar_type()));
+    } else {
+      const at::Scalar number =
+          PyFloat_CheckExact(value) ? at::Scalar(PyFloat_AS_DOUBLE(value)) : at::Scalar(PyLong_AsLongLong(value));
+      target.index_put_(places, at::full({}, number, target.options()));
+    }
+  });
+  return done ? Py_NewRef(Py_None) : nullptr;
 }
 
 }  // namespace magneto::capture

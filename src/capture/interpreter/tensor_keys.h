@@ -31,4 +31,10 @@ std::optional<UnknownPlaces> unknown_places(PyObject* tensor, PyObject* key);
 /// The view, a new reference; null: an error is set.
 PyObject* select_unknown(PyObject* tensor, const UnknownPlaces& key);
 
+/// `tensor[key] = value` where the key is one such tensor, or a tuple of them: nothing but the run knows the place, and
+/// no view of it is needed.
+bool is_put_at_place(PyObject* tensor, PyObject* key, PyObject* value);
+/// None, a new reference; null: an error is set.
+PyObject* put_at_place(PyObject* tensor, PyObject* key, PyObject* value);
+
 }  // namespace magneto::capture

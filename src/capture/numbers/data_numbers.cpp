@@ -88,6 +88,16 @@ std::vector<std::pair<int32_t, int64_t>> find_example(const shapes::Environment&
   return {};
 }
 
+/// It holds for one number alone.
+bool fixes_number(Relation::Kind kind, Expr difference) {
+  std::set<int32_t> symbols;
+  shapes::any_leaf(difference, [&](Expr leaf) {
+    symbols.insert(leaf.id());
+    return false;
+  });
+  return kind == Relation::Kind::Zero && symbols.size() == 1;
+}
+
 }  // namespace
 
 void Symbols::end_at_data_sizes() {
@@ -111,7 +121,10 @@ void Symbols::flush_checks(bool of_program) {
     const Expr original = c.session->sizes().original(relation.difference);
     // Of an operator that was taken back: nothing is left of it.
     if (shapes::any_leaf(original, [&](Expr leaf) { return !is_bound(leaf); })) continue;
-    if (c.options.tries_data_sizes && !of_program && shapes::any_leaf(original, is_of_result)) end_at_data_sizes();
+    if (c.options.tries_data_sizes && !of_program && shapes::any_leaf(original, is_of_result)) {
+      if (fixes_number(relation.kind, original)) end_at_data_sizes();
+      c.feedback.checks_data_sizes = true;
+    }
     // As it is asked, not as it is known now: for what is known, it holds.
     const Expr difference =
         shapes::substitute(original, [](Expr leaf) { return std::optional(Expr::value(leaf.id())); });

@@ -23,6 +23,7 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "fake/session.h"
 #include "graph/orphans.h"
 #include "python/imported.h"
 #include "support/tensor_object.h"
@@ -126,6 +127,11 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
     if (fixes()) {
       PyErr_Clear();
       return record(kind, target, args, kwnames, run, always);
+    }
+    // It may have raised for the program, or because of sizes that are symbols.
+    if (is_transforming() && c.session->impl().has_symbols && !std::exchange(c.feedback.fixed_sizes, true)) {
+      PyErr_Clear();
+      throw Retry{};
     }
     throw PythonError{};
   }

@@ -8,6 +8,7 @@
 #include <Python.h>
 
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -54,6 +55,8 @@ class World {
   std::unordered_map<PyObject*, const guards::Source*> outside;
   std::unordered_map<PyObject*, const guards::Source*> cell_contents;  // outside cell -> source of what it holds
   std::vector<Ref> kept;
+  /// Objects with weak references that the program has dropped: whether they still live, only the run says.
+  std::unordered_set<PyObject*> dropped_referents;
 
  private:
   /// Kinds of what is read from outside. (values.cpp)
