@@ -73,8 +73,8 @@ struct Segment {
   int64_t eager_runs = 0;               // under CPython, because no capture served
   std::map<std::string, Fault> raises;  // by type of exception: why runs of compiled code ended with it
   capture::SpecializationFeedback memory;
-  /// Runs of entries that went on over sizes which only the data says, and for which these did not keep an answer. After
-  /// some, other captures take the place of such entries, which calls may still run.
+  /// Runs of entries that went on over sizes which only the data says, and for which these did not keep an answer.
+  /// After some, other captures take the place of such entries, which calls may still run.
   int data_failures = 0;
   std::vector<std::unique_ptr<Entry>> replaced;
   bool data_changes = false;  // of buffers whose values a capture went on with: the next captures end there

@@ -89,8 +89,8 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
   Fault fault = Fault::Programs;
   PyObject* result;
   const bool is_assumption = message.starts_with(runtime::kNotSo);
-  const bool is_expected = is_assumption && message.find(runtime::kPromised) == message.npos &&
-                           answers_otherwise(segment, context);
+  const bool is_expected =
+      is_assumption && message.find(runtime::kPromised) == message.npos && answers_otherwise(segment, context);
   std::optional<runtime::RaiseAgain> raise_again(std::in_place, is_assumption ? nullptr : raised.get());
   std::pair<Ref, int> called_at;  // the operator that broke its promise
   if (is_assumption) {
@@ -116,7 +116,8 @@ PyObject* run_again(Context& context, Segment& segment, const CodePlace& place,
     SavedError saved;
     report_undone(place, raised.get(), fault);
   }
-  if (result && fault != Fault::Programs && !is_expected && !allow_undone(context, place, raised.get(), fault, called_at)) {
+  if (result && fault != Fault::Programs && !is_expected &&
+      !allow_undone(context, place, raised.get(), fault, called_at)) {
     Py_CLEAR(result);
   }
   return result;

@@ -59,7 +59,17 @@ def put(x: torch.Tensor, i: torch.Tensor) -> Any:
     return y * x
 
 
-PROGRAMS = [put, row, second_use, found_inside, other_dimensions, views, written_place, row_times_matrix, gradient_inside]
+PROGRAMS = [
+    put,
+    row,
+    second_use,
+    found_inside,
+    other_dimensions,
+    views,
+    written_place,
+    row_times_matrix,
+    gradient_inside,
+]
 
 
 def outcome(program: Callable[..., Any], rows: int, place: int) -> Any:
