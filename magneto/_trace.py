@@ -13,6 +13,7 @@ import functools
 import hashlib
 import json
 import linecache
+import logging
 import os
 import sys
 import threading
@@ -38,9 +39,50 @@ _HERE = os.path.dirname(__file__) + os.sep
 
 def enabled() -> bool:
     """TORCH_TRACE is set. Without it PyTorch's handler is there, but has nowhere to write."""
-    return not _muted and any(
-        isinstance(handler, LazyTraceHandler) and handler.root_dir is not None for handler in trace_log.handlers
-    )
+    if _muted:
+        return False
+    handlers = [
+        handler
+        for handler in trace_log.handlers
+        if isinstance(handler, LazyTraceHandler) and handler.root_dir is not None
+    ]
+    for handler in handlers:
+        _guard(handler)
+    return bool(handlers)
+
+
+def _guard(handler: LazyTraceHandler) -> None:
+    """A folder that can't be written ends the log, with one sentence: PyTorch's handler raises, or prints for each
+    record how it came there."""
+    if "emit" in vars(handler):
+        return
+    emit, handle_error = handler.emit, handler.handleError
+
+    def guarded(record: logging.LogRecord) -> None:
+        try:
+            emit(record)
+        except OSError as error:
+            _give_up(handler, error)
+
+    def handle(record: logging.LogRecord) -> None:
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):
+            _give_up(handler, error)
+        else:
+            handle_error(record)
+
+    handler.emit, handler.handleError = guarded, handle  # type: ignore[method-assign]
+
+
+def _give_up(handler: LazyTraceHandler, error: OSError) -> None:
+    from magneto import _log
+
+    if handler in trace_log.handlers:
+        trace_log.removeHandler(handler)
+        _log.announce(
+            f"No more of TORCH_TRACE's log is written: {handler.root_dir}: {error.strerror}. Set TORCH_TRACE to a "
+            "folder with room; the program goes on."
+        )
 
 
 _muted = False

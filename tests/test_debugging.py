@@ -138,7 +138,7 @@ def test_debug_directory(tmp_path: Path) -> None:
 
 
 def test_debug_directory_that_can_not_be_written(tmp_path: Path) -> None:
-    assert run(TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR="/dev/null").count("can't write stages") == 2
+    assert run(TORCH_COMPILE_DEBUG="1", TORCH_COMPILE_DEBUG_DIR="/dev/null").count("can't write stages") == 1
 
 
 def test_debug_dump_as_a_setting(tmp_path: Path) -> None:

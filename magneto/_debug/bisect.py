@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from magneto import _C, _log, _text_table, config, exc
+from magneto import _C, _files, _log, _text_table, config, exc
 from magneto._debug import children, findings, inner, same, scripts
 from magneto._debug.children import Outcome
 from magneto._debug.record.described import described
@@ -199,6 +199,8 @@ class Bisection:
 
     def _diagnose(self) -> None:
         eager = self._try(EAGER, EAGER.name)
+        if not eager.failed and (why := eager.result.get("unkept")):
+            raise OSError(f"what the eager run gives can't be kept: {why}. Set TMPDIR to a folder with room.")
         if eager.failed:
             self.found.stage = "the program itself"
             self.found.failure = str(eager)
@@ -373,6 +375,15 @@ def differing(found: Sequence[same.Difference]) -> dict[str, Any]:
     return {"differences": [str(one) for one in found], "first": first, "numbers": numbers()}
 
 
+def kept(values: Any, file: str) -> dict[str, Any]:
+    """What the child of the eager run says, which writes its results down for the others."""
+    try:
+        _files.write_whole(Path(file), lambda out: torch.save(values, out))
+    except OSError as error:
+        return {"differences": [], "unkept": f"{os.path.dirname(file)}: {error.strerror}"}
+    return {"differences": []}
+
+
 class FunctionRuns:
     """Runs a function on arguments; results and gradients are compared with eager's, or `check` judges them."""
 
@@ -426,8 +437,7 @@ class FunctionRuns:
         objects = described(left)
         if variant.backend is None:
             torch.set_rng_state(state)
-            torch.save((got, self._exact(), objects), self._reference)
-            return {"differences": []}
+            return kept((got, self._exact(), objects), self._reference)
         want, exact, wanted_objects = torch.load(self._reference, weights_only=True)
         found = same.compare(want, got, exact, config.repro_ignore_non_fp, config.repro_tolerance)
         if not found and objects != wanted_objects:
@@ -520,7 +530,8 @@ def script_of(run: Callable[[], Outcome]) -> str:
     """A run under the minifier; where its script is."""
     try:
         folder = scripts.folder()
-    except OSError:
+    except OSError as error:
+        scripts.say_unwritten(Path(error.filename or config.debug_dir), error)
         return ""
     before = {file: file.stat().st_mtime_ns for file in folder.parent.parent.rglob("repro.py")}
     run()
@@ -539,7 +550,7 @@ def program_script(
     except exc.InvalidRecord as error:
         _log.announce(f"no script can be written: {error}")
     except OSError as error:
-        _log.announce(f"no script can be written: {error.strerror}")
+        scripts.say_unwritten(Path(error.filename or config.debug_dir), error)
     return ""
 
 

@@ -56,8 +56,7 @@ class ScriptRuns:
         earlier = _captures()
         got = values_of(_run(self._arguments))
         if variant.backend is None:
-            torch.save(got, self._reference)
-            return {"differences": []}
+            return bisect.kept(got, self._reference)
         want = torch.load(self._reference, weights_only=True)
         found = same.compare(want, got, None, config.repro_ignore_non_fp, config.repro_tolerance)
         captured = [name for name, times in _captures().items() if times > earlier.get(name, 0)]
@@ -138,7 +137,11 @@ def main(arguments: Sequence[str]) -> int:
         parser.print_usage(sys.stderr)
         return 2
     command = f"python -m magneto doctor {shlex.join(arguments)}"
-    return _diagnose(options.script, options.before, options.report, command)
+    try:
+        return _diagnose(options.script, options.before, options.report, command)
+    except OSError as error:
+        print(f"python -m magneto doctor: {error}", file=sys.stderr)
+        return 2
 
 
 def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None, command: str) -> int:
@@ -159,11 +162,7 @@ def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None
         _write_page(found, arguments, page)
     if not found.stage:
         return 0
-    try:
-        report = bisect.write_report(found, command, scripts.folder())
-    except OSError as error:
-        print(f"no report can be written: {error}", file=sys.stderr)
-        return 1
+    report = bisect.write_report(found, command, scripts.folder())
     if report:
         print(f"report: {report}")
     return 1
@@ -171,11 +170,12 @@ def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None
 
 def _write_page(found: bisect.Diagnosis, arguments: Sequence[str], page: Path) -> None:
     from magneto._report import command
+    from magneto._report.log import BadInput
 
     crashes = any(row.outcome.kind == children.SIGNAL for row in found.rows)  # making machine code may crash, too
     try:
         command.write_findings(found.findings, arguments, page, assembly=not crashes)
-    except OSError as error:
+    except (BadInput, OSError) as error:
         print(f"no page can be written: {error}", file=sys.stderr)
         return
     print(f"page: {page.resolve()}")

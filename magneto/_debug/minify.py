@@ -6,10 +6,12 @@ the core's (src/debug/reduce.h); this module asks the questions and writes the s
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import shutil
 import tempfile
 import time
+import traceback
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -60,13 +62,16 @@ class Case:
 
     def __post_init__(self) -> None:
         """Candidates have most kernels in common: what one has compiled lies in a folder for the others."""
-        self.kernels = shared_kernels or tempfile.mkdtemp()
+        self.kernels = shared_kernels
         if not shared_kernels:
-            weakref.finalize(self, shutil.rmtree, self.kernels, ignore_errors=True)
+            with contextlib.suppress(OSError):  # no room: each makes its own
+                self.kernels = tempfile.mkdtemp()
+                weakref.finalize(self, shutil.rmtree, self.kernels, ignore_errors=True)
 
     def settings(self) -> dict[str, Any]:
         """Of an attempt."""
-        return {"repro_after": "", "disk_cache": True, "disk_cache_dir": self.kernels, "debug_dump": False}
+        kept = bool(self.kernels)
+        return {"repro_after": "", "disk_cache": kept, "disk_cache_dir": self.kernels, "debug_dump": False}
 
     def run(self, module: torch.fx.GraphModule, inputs: Sequence[Any], limit: float) -> Outcome:
         """One attempt in a child."""
@@ -264,7 +269,7 @@ def write_script(
         _log.announce(f"no script can show it: {reason}. The graph:\n{module.graph.python_code('self').src}")
         return None
     except OSError as error:
-        _log.announce(f"can't write to {folder}: {error.strerror}")
+        scripts.say_unwritten(path, error, f" The graph:\n{module.graph.python_code('self').src}")
         return None
     return path if scripts.write(path, text) else None
 
@@ -305,11 +310,18 @@ def publish(case: Case, module: torch.fx.GraphModule, inputs: Sequence[Any], fol
         return None
     published += 1
     _log.announce(f"Writing checkpoint with {len(module.graph.nodes)} nodes to {path}")
+    if not scripts.is_usual(folder):
+        return path
     convenient = Path(config.debug_dir or Path.cwd()) / "repro.py"
-    if scripts.write(convenient, path.read_text(encoding="utf-8")):
+    text = path.read_text(encoding="utf-8")
+    try:
         for values in folder.glob("inputs_*.pt"):
-            if values.name in path.read_text(encoding="utf-8"):
-                (convenient.parent / values.name).write_bytes(values.read_bytes())
+            if values.name in text:
+                shutil.copyfile(values, convenient.parent / values.name)
+    except OSError as error:
+        scripts.say_unwritten(convenient, error)
+        return path
+    if scripts.write(convenient, text, shown=False):
         _log.announce(f"Copying repro file for convenience to {convenient}")
     return path
 
@@ -323,23 +335,60 @@ def after_dynamo(module: torch.fx.GraphModule, inputs: list[Any], backend: Any, 
     Levels: 1 a script when it fails, 2 minified, 3 the launcher even if it does not fail, 4 when results are not
     eager's. Raises where the process would not survive the real attempt, and for wrong results.
     """
-    level = config.repro_level
     autocast = torch.is_autocast_enabled("cpu")
-    case = Case(backend, accuracy=level == 4, dynamic=dynamic, autocast=autocast)
+    case = Case(backend, accuracy=config.repro_level == 4, dynamic=dynamic, autocast=autocast)
+    examine(
+        case,
+        module,
+        inputs,
+        lambda: write_launcher(case, module, inputs, "dynamo"),
+        lambda folder: publish(case, module, inputs, folder, "dynamo"),
+        lambda folder: minify(case, module, inputs, folder),
+    )
+
+
+def examine(
+    case: Case,
+    graph: Any,
+    inputs: Sequence[Any],
+    launch: Callable[[], Path | None],
+    publish_whole: Callable[[Path], Path | None],
+    publish_reduced: Callable[[Path], Path | None],
+) -> None:
+    """Tries a graph, and writes what the level asks for. What goes wrong with that itself is said, and is no error of
+    the program's."""
     launcher = None
-    if level == 3:
-        launcher = write_launcher(case, module, inputs, "dynamo")
-    if not case.begin(module, inputs):
-        return
-    folder = folder_for_scripts()
-    if folder is None:
-        pass
-    elif level == 1:
-        publish(case, module, inputs, folder, "dynamo")
-    else:
-        launcher = launcher or write_launcher(case, module, inputs, "dynamo")
-        minify(case, module, inputs, folder)
+    try:
+        if config.repro_level == 3:
+            launcher = launch()
+        if not case.begin(graph, inputs):
+            return
+        _log.announce(_FAILED[case.accuracy])
+        folder = folder_for_scripts()
+        if folder is None:
+            pass
+        elif config.repro_level == 1:
+            publish_whole(folder)
+        else:
+            launcher = launcher or launch()
+            publish_reduced(folder)
+    except Exception as error:
+        if config.strict:
+            raise
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        _log.announce(
+            f"The minifier could not go on: {type(error).__name__}: {error} "
+            f"({Path(place.filename).name}:{place.lineno}). "
+            "The program goes on as without it; TORCHDYNAMO_REPRO_LEVEL=1 writes the graph as it is."
+        )
     raise_where_needed(case, launcher)
+
+
+# Whether results are compared -> what the log says first.
+_FAILED = {
+    False: "Compiled Fx GraphModule failed. Creating script to minify the error.",
+    True: "Accuracy failed for the compiled graph. Creating script to minify the error.",
+}
 
 
 def folder_for_scripts() -> Path | None:
@@ -347,7 +396,7 @@ def folder_for_scripts() -> Path | None:
     try:
         return scripts.folder()
     except OSError as error:
-        _log.announce(f"no script can be written: {error}")
+        scripts.say_unwritten(Path(error.filename or config.debug_dir), error)
         return None
 
 
@@ -365,9 +414,9 @@ def write_launcher(case: Case, module: torch.fx.GraphModule, inputs: list[Any], 
         _log.announce(f"there is no launcher: {reason}")
         return None
     except OSError as error:
-        _log.announce(f"can't write to {folder}: {error.strerror}")
+        scripts.say_unwritten(path, error)
         return None
-    if not scripts.write(path, text):
+    if not scripts.write(path, text, shown=False):
         return None
     _log.announce(f"Writing minified repro to:\n{path}")
     return path
@@ -375,6 +424,8 @@ def write_launcher(case: Case, module: torch.fx.GraphModule, inputs: list[Any], 
 
 def raise_where_needed(case: Case, launcher: Path | None) -> None:
     """An exception is raised by the real attempt itself; after a crash or a hang there must be none."""
+    if not case.is_failure(case.first):
+        return
     where = f" {launcher} has the graph." if launcher else ""
     if case.accuracy:
         error = exc.AccuracyError(f"Bad accuracy detected. {case_text(case)}.{where}")

@@ -151,23 +151,16 @@ def after_aot(graph: Any, inputs: list[Any] | None, place: str) -> None:
     """A graph of operators is about to be compiled: tries it in a child, and writes what the level asks for."""
     if _looking:
         raise _Found(graph, inputs)
-    level = config.repro_level
-    case = OperatorCase(accuracy=level == 4)
+    case = OperatorCase(accuracy=config.repro_level == 4)
     given = [x.detach() for x in inputs] if inputs is not None else random_inputs(graph)
-    launcher = None
-    if level == 3:
-        launcher = _write_launcher(case, graph, given)
-    if not case.begin(graph, given):
-        return
-    folder = minify.folder_for_scripts()
-    if folder is None:
-        pass
-    elif level == 1:
-        minify.publish(case, _calls(graph), given, folder, "aot")
-    else:
-        launcher = launcher or _write_launcher(case, graph, given)
-        minify_operators(case, graph, given, folder, place)
-    minify.raise_where_needed(case, launcher)
+    minify.examine(
+        case,
+        graph,
+        given,
+        lambda: _write_launcher(case, graph, given),
+        lambda folder: minify.publish(case, _calls(graph), given, folder, "aot"),
+        lambda folder: minify_operators(case, graph, given, folder, place),
+    )
 
 
 def _calls(graph: Any) -> torch.fx.GraphModule:
@@ -225,10 +218,11 @@ if __name__ == "__main__":
 
 
 def _publish_text(case: OperatorCase, graph: Any, inputs: Sequence[Any], folder: Path) -> Path | None:
+    path = folder / "repro.py"
     try:
         file = scripts.save_inputs(folder, inputs)
     except OSError as error:
-        _log.announce(f"can't write to {folder}: {error.strerror}")
+        scripts.say_unwritten(path, error, f" The graph:\n{_C.graph_text(graph)}")
         return None
     text = _TEXT.format(
         what=minify.case_text(case).splitlines()[0],
@@ -237,7 +231,6 @@ def _publish_text(case: OperatorCase, graph: Any, inputs: Sequence[Any], folder:
         graph=_C.graph_text(graph).rstrip(),
         file=file,
     )
-    path = folder / "repro.py"
     if not scripts.write(path, text):
         return None
     _log.announce(f"Writing checkpoint with the graph's text to {path}")

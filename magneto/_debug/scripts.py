@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+import errno
 import hashlib
 import inspect
 import os
 import platform
 import re
+import tempfile
 import textwrap
 import time
 import types
@@ -17,19 +19,50 @@ from typing import Any
 
 import torch
 
-from magneto import _log, config
+from magneto import _files, _log, config
 
 # A tensor with so few elements stands in the script; of others only dtype and geometry do, where random values show
 # the failure as well, else a file beside the script holds them.
 FEW = 16
 
 
-def folder() -> Path:
-    """Where scripts go: `torchdynamo_debug/run_<time>-pid_<pid>/minifier` below `debug_dir`, or the current folder."""
+def folder(name: str = "minifier") -> Path:
+    """Where scripts go: `torchdynamo_debug/run_<time>-pid_<pid>/minifier` below `debug_dir`, or the current folder.
+
+    Where that can't be, below the system's folder for temporary files, which is said. Raises OSError."""
     root = Path(config.debug_dir or os.getcwd())
-    path = root / "torchdynamo_debug" / _run_name() / "minifier"
-    path.mkdir(parents=True, exist_ok=True)
+    path = root / "torchdynamo_debug" / _run_name() / name
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        _need_room(path)
+    except OSError as error:
+        path = _instead(root, error) / name
+        path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def _need_room(path: Path) -> None:
+    disk = os.statvfs(path)
+    if disk.f_blocks and not disk.f_bavail:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def is_usual(place: Path) -> bool:
+    """Not what `folder` takes where debug_dir or the current folder can't be written."""
+    return not any(place.is_relative_to(other) for other in _others.values())
+
+
+_others: dict[Path, Path] = {}  # a folder that can't be written -> what is written instead
+
+
+def _instead(root: Path, error: OSError) -> Path:
+    if root not in _others:
+        _others[root] = Path(tempfile.mkdtemp(prefix="magneto-"))
+        _log.announce(
+            f"{root} can't be written: {error.strerror}. What tools write goes to {_others[root]}: set "
+            "magneto.config.debug_dir to a folder with room, if it should be elsewhere. The program goes on."
+        )
+    return _others[root]
 
 
 _names: dict[int, str] = {}
@@ -41,17 +74,29 @@ def _run_name() -> str:
     return _names.setdefault(os.getpid(), f"run_{now}_{time.time_ns() // 1000 % 1000000:06d}-pid_{os.getpid()}")
 
 
-def write(path: Path, text: str) -> bool:
-    """Writes a file at once or not at all; what keeps it from that is said."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
+def write(path: Path, text: str, shown: bool = True) -> bool:
+    """Writes a file at once or not at all; what keeps it from that is said. `shown`: with the text, else it is lost."""
     try:
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        _files.write_whole(path, lambda out: out.write(text.encode("utf-8", "replace")))
     except OSError as error:
-        part.unlink(missing_ok=True)
-        _log.announce(f"can't write {path}: {error.strerror}. The script itself:\n{text}")
+        say_unwritten(path, error, f" The file itself:\n{text}" if shown else "")
         return False
     return True
+
+
+def say_unwritten(path: Path, error: OSError, more: str = "") -> None:
+    """A file of these tools can't be written: why, and what to do."""
+    reason = error.strerror or str(error)
+    text = (
+        f"{path} can't be written: {reason}. Set magneto.config.debug_dir to a folder with room; the program goes on."
+        + more
+    )
+    if text not in _said:
+        _said.add(text)
+        _log.announce(text)
+
+
+_said: set[str] = set()
 
 
 def environment() -> str:
@@ -190,10 +235,10 @@ def random_like(inputs: Sequence[Any]) -> list[Any]:
 
 
 def save_inputs(path: Path, inputs: Sequence[Any]) -> str:
-    """Writes the values beside a script; gives the file's name."""
+    """Writes the values beside a script; gives the file's name. Raises OSError."""
     values = [(x.detach(), x.requires_grad) if isinstance(x, torch.Tensor) else (x, False) for x in inputs]
     name = f"inputs_{hashlib.sha256(repr([getattr(x, 'shape', x) for x in inputs]).encode()).hexdigest()[:12]}.pt"
-    torch.save(values, path / name)
+    _files.write_whole(path / name, lambda out: torch.save(values, out))
     return name
 
 

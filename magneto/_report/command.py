@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from magneto import config
+from magneto import _files, config
 from magneto._report import log, model, page, slowest
 from magneto._report.log import BadInput
 
@@ -72,9 +72,11 @@ def _write(
 def _publish(output: Path, data: dict[str, Any]) -> int:
     """Writes the page; a browser that reads it now sees the old file or the new one. Its size."""
     text = page.html(data).encode()
-    beside = output.with_name(f".{output.name}.part")
-    beside.write_bytes(text)
-    os.replace(beside, output)
+    try:
+        _files.write_whole(output, lambda out: out.write(text))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise BadInput(f"{output} can't be written: {reason}. Give a file in another folder.") from None
     return len(text)
 
 

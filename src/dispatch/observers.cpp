@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "cache/cache.h"
 #include "compiler/pipeline.h"
@@ -132,14 +134,24 @@ void DumpObserver::take(Stage stage, const std::string& text) {
     const std::string name = std::to_string(number++) + "_" + file_name(function_);
     folder_ = base / name;
     fs::create_directories(folder_, error);
-    announce(error ? "can't write stages to " + folder_ + ": " + error.message() : name + " debug trace: " + folder_);
-    if (error) on_ = false;
+    if (error) return give_up(error.message());
+    announce(name + " debug trace: " + folder_);
   }
   if (!on_) return;
+  errno = 0;
   std::ofstream file(fs::path(folder_) / graph::facts(stage).file);
   file << text;
   file.close();
-  if (!file) announce("can't write stages to " + folder_);
+  if (!file) give_up(std::generic_category().message(errno ? errno : EIO));
+}
+
+/// Said once for each place where graphs have their folders.
+void DumpObserver::give_up(const std::string& reason) {
+  on_ = false;
+  static std::set<std::string>& told = *new std::set<std::string>;
+  if (!told.insert(std::filesystem::path(folder_).parent_path()).second) return;
+  announce("can't write stages to " + folder_ + ": " + reason +
+           ". Set magneto.config.debug_dir to a folder with room; the program goes on.");
 }
 
 bool LogObserver::wanted(Stage stage) const {

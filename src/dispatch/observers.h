@@ -34,6 +34,8 @@ class DumpObserver final : public observe::Observer {
   void take(graph::Stage stage, const std::string& text) override;
 
  private:
+  void give_up(const std::string& reason);
+
   bool on_;
   std::string function_, folder_;
 };

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import inspect
 import itertools
-import os
 import platform
 import re
 import sys
@@ -161,8 +160,9 @@ def write(frame: Frame | None, code: types.CodeType, error: BaseException | None
         return
     name = frame.record.data["frame"]
     frame.record.data["failure"] = {"type": outcome.type, "text": outcome.text, "raised": error is not None}
-    path = _folder() / _file_name(name["name"], name["line"], outcome)
+    path = Path(_file_name(name["name"], name["line"], outcome))
     try:
+        path = scripts.folder("error_recordings") / path
         container.write(path, frame.record)
     except OSError as problem:
         _log.announce(
@@ -202,12 +202,6 @@ def _words(record: container.Record) -> str:
     if record.data["left_out"]:
         text += f" {len(record.data['left_out'])} values that other functions read are left out (--show lists them)."
     return text
-
-
-def _folder() -> Path:
-    """Where records go, beside the minifier's scripts."""
-    root = Path(config.debug_dir or os.getcwd())
-    return root / "torchdynamo_debug" / scripts._run_name() / "error_recordings"
 
 
 def _file_name(function: str, line: int, outcome: children.Outcome) -> str:

@@ -5,13 +5,14 @@ Nothing in it runs when it is read: JSON, texts and numbers, no pickle. docs/deb
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,23 @@ def _read(file: zipfile.ZipFile, path: str) -> Record:
 
 def _damaged(path: str, why: str) -> exc.InvalidRecord:
     return exc.InvalidRecord(f"{path} is damaged ({why}). Copy it again, or record the frame again.")
+
+
+@contextlib.contextmanager
+def checked(record: Record) -> Iterator[None]:
+    """What goes wrong meanwhile is the record's fault."""
+    try:
+        yield
+    except exc.InvalidRecord:
+        raise
+    except _NOT_AS_IT_HAS_TO_BE as error:
+        raise damaged(record, f"{type(error).__name__}: {error}".partition("\n")[0]) from error
+
+
+_NOT_AS_IT_HAS_TO_BE = (
+    *(LookupError, TypeError, ValueError, AttributeError, AssertionError),
+    *(ArithmeticError, RuntimeError, MemoryError),
+)
 
 
 def damaged(record: Record, why: str) -> exc.InvalidRecord:

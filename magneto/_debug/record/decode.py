@@ -268,7 +268,8 @@ class Decoder:
         if state:
             object.__getattribute__(made, "__dict__").update(state)
         for name, x in row["slots"].items():
-            next(vars(kind)[name] for kind in type(made).__mro__ if name in vars(kind)).__set__(made, self.value(x))
+            slots = [vars(kind)[name] for kind in type(made).__mro__ if name in vars(kind)]
+            slots[0].__set__(made, self.value(x))
 
     def _simple_namespace(self, row: Row) -> Any:
         made = types.SimpleNamespace()

@@ -47,11 +47,8 @@ class Call:
 
 def rebuild(read: container.Record) -> Call:
     """The call. Runs imports, and makes the program's classes."""
-    try:
-        with _plain():
-            return _rebuild(read)
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, AssertionError, RecursionError) as error:
-        raise container.damaged(read, f"{type(error).__name__}: {error}") from error
+    with container.checked(read), _plain():
+        return _rebuild(read)
 
 
 @contextlib.contextmanager
@@ -104,9 +101,12 @@ class Result:
 def run(read: container.Record) -> Result:
     """Captures the frame of a record, and runs it."""
     call = rebuild(read)
-    wanted = failure_of(read)
     result = Result()
-    with state.applied(read.data["state"], read.data["settings"]), record.listening() as failures:
+    with contextlib.ExitStack() as stack:
+        with container.checked(read):
+            wanted = failure_of(read)
+            stack.enter_context(state.applied(read.data["state"], read.data["settings"]))
+        failures = stack.enter_context(record.listening())
         try:
             result.value = call.run()
         except Exception as error:
@@ -120,7 +120,7 @@ def run(read: container.Record) -> Result:
 def failure_of(read: container.Record) -> children.Outcome:
     """What the capture failed with when it was recorded."""
     said = read.data["failure"]
-    return children.Outcome(children.RAISED, said["type"], said["text"])
+    return children.Outcome(children.RAISED, str(said["type"]), str(said["text"]))
 
 
 def replay(filename: str | os.PathLike[str]) -> Any:

@@ -10,6 +10,11 @@ from magneto._debug.record import container
 
 def what_runs(read: container.Record) -> str:
     """Whose code a replay runs."""
+    with container.checked(read):
+        return _what_runs(read)
+
+
+def _what_runs(read: container.Record) -> str:
     frame, by = read.data["frame"], read.data["made_by"]
     functions = sorted({row["qualname"] for row in read.data["objects"] if row["kind"] in ("function", "class")})
     own = ", ".join(functions[:12]) + (f" and {len(functions) - 12} more" if len(functions) > 12 else "")
@@ -25,10 +30,8 @@ def what_runs(read: container.Record) -> str:
 
 def text(read: container.Record) -> str:
     """All of it that people read."""
-    try:
+    with container.checked(read):
         return "\n".join(_lines(read))
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise container.damaged(read, f"{type(error).__name__}: {error}") from error
 
 
 def _lines(read: container.Record) -> Iterator[str]:
