@@ -32,6 +32,7 @@ class Variant:
     backend: str | None = "magneto"  # for all that is compiled; "": what the program says; None: nothing is compiled
     settings: Mapping[str, Any] = field(default_factory=dict)
     anew: bool = False  # calls that come first are made eagerly: nothing is there that could be used again
+    threads: int = 1  # more than one only in processes that have not computed before
 
     @property
     def patience(self) -> int:
@@ -62,20 +63,13 @@ STAGES = (
     (DEFAULT, "backend", "the program's own backend or options"),
 )
 # What else a failure may depend on.
-OTHERS = (
-    Variant("with the cache on disk", settings={"disk_cache": True}),
-    DEFAULT.with_settings(assume_static_by_default=False),
-    DEFAULT.with_settings(automatic_dynamic_shapes=False),
-    DEFAULT.with_settings(deterministic=True),
-    DEFAULT.with_settings(joint_graph=False),
-)
-_OTHER_NAMES = (
-    "with the cache on disk",
-    "dynamic sizes always",
-    "dynamic sizes never",
-    "deterministic",
-    "no joint graph",
-)
+OTHERS = {
+    "with the cache on disk": Variant("with the cache on disk", settings={"disk_cache": True}),
+    "dynamic sizes always": DEFAULT.with_settings(assume_static_by_default=False),
+    "dynamic sizes never": DEFAULT.with_settings(automatic_dynamic_shapes=False),
+    "deterministic": DEFAULT.with_settings(deterministic=True),
+    "no joint graph": DEFAULT.with_settings(joint_graph=False),
+}
 
 Run = Callable[[Variant], Outcome]
 
@@ -179,10 +173,12 @@ class Bisection:
         guards: Callable[[], str] | None = None,
         stages: Sequence[Stage] = STAGES,
         calls: Callable[[], Mapping[str, Sequence[str]]] = dict,
+        others: Mapping[str, Variant] | None = None,
     ) -> None:
         """`guards`: where there are earlier calls: which guards of this one are none of theirs. `calls`: which
-        functions of the program call which (inner.py)."""
+        functions of the program call which (inner.py). `others`: runs for the table alone."""
         self._stages = stages
+        self._others = OTHERS if others is None else others
         self._calls = calls
         self._run = run
         self._guards = guards
@@ -206,7 +202,7 @@ class Bisection:
             self.found.failure = str(eager)
             return
         outcomes = [(stage, self._try(stage[0], stage[0].name)) for stage in self._stages]
-        for variant, name in zip(OTHERS, _OTHER_NAMES, strict=True):
+        for name, variant in self._others.items():
             self._try(variant, name)
         default = outcomes[-1][1]
         if not _is_bad(default):

@@ -2,13 +2,15 @@
 writes a report.
 
 Each run is a child of a process that has imported PyTorch and nothing else, so that it costs what the program costs.
-What the program leaves in its names (tensors, the parameters of modules, numbers) is compared with what eager leaves.
+What the program leaves in its names (tensors, the parameters of modules, numbers) is compared with what eager leaves,
+and what it prints with what eager prints (output.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import runpy
@@ -16,13 +18,14 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from magneto import _history, config
-from magneto._debug import bisect, children, inner, same, scripts
+from magneto._debug import bisect, children, inner, output, same, scripts
 from magneto._debug.bisect import Variant
 from magneto._debug.children import Outcome
 
@@ -36,8 +39,19 @@ class ScriptRuns:
         self._before = list(before)
         self._folder = tempfile.TemporaryDirectory()
         self._reference = os.path.join(self._folder.name, "eager.pt")
+        self._printed = os.path.join(self._folder.name, "printed")
+        self._varies: set[int] = set()  # lines of the output
 
     def __call__(self, variant: Variant) -> Outcome:
+        outcome = self._run(variant)
+        printed = (outcome.result or {}).get("printed")
+        if printed:  # eagerly, once more: what no two runs have alike is not compared
+            again = (self._run(variant).result or {}).get("printed", ())
+            pairs = itertools.zip_longest(printed, again)
+            self._varies = {number for number, (a, b) in enumerate(pairs, 1) if a != b}
+        return outcome
+
+    def _run(self, variant: Variant) -> Outcome:
         seconds = max(10, variant.patience) * config.repro_seconds
         return children.run(lambda: self._attempt(variant), seconds, children.available_mb())
 
@@ -54,11 +68,16 @@ class ScriptRuns:
             with magneto.disable() if variant.anew else contextlib.nullcontext():
                 _run([script])
         earlier = _captures()
-        got = values_of(_run(self._arguments))
+        torch.set_num_threads(variant.threads)
+        with output.to_file(self._printed):
+            got = values_of(_run(self._arguments))
+        printed = output.lines_of(self._printed)
         if variant.backend is None:
-            return bisect.kept(got, self._reference)
-        want = torch.load(self._reference, weights_only=True)
+            return {**bisect.kept((got, printed), self._reference), "printed": printed}
+        want, wanted = torch.load(self._reference, weights_only=True)
         found = same.compare(want, got, None, config.repro_ignore_non_fp, config.repro_tolerance)
+        if not found:
+            found = output.differences(wanted, printed, config.repro_tolerance, self._varies)
         captured = [name for name, times in _captures().items() if times > earlier.get(name, 0)]
         return {**bisect.differing(found), "captured": captured}
 
@@ -152,7 +171,8 @@ def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None
     runs = ScriptRuns(arguments, before)
     try:
         with bisect.sharing_kernels(runs) as run:
-            found = bisect.Bisection(run, runs.reused if before else None, calls=runs.calls).diagnose()
+            guards = runs.reused if before else None
+            found = bisect.Bisection(run, guards, calls=runs.calls, others=_others()).diagnose()
             if found.stage in ("passes", "lowering", "code generation"):
                 bisect.minified(found, run)
     finally:
@@ -166,6 +186,14 @@ def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None
     if report:
         print(f"report: {report}")
     return 1
+
+
+def _others() -> dict[str, Variant]:
+    """All other runs compute on one thread."""
+    threads = len(os.sched_getaffinity(0))
+    if threads < 2:
+        return bisect.OTHERS
+    return {**bisect.OTHERS, f"{threads} threads": replace(bisect.DEFAULT, threads=threads)}
 
 
 def _write_page(found: bisect.Diagnosis, arguments: Sequence[str], page: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from magneto import _C, _history, _text_table, config, exc
 
@@ -298,11 +299,34 @@ def clone_input(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.T
 
 
 def run_fwd_maybe_bwd(gm: Callable[..., Any], args: Any, only_fwd: bool = False, disable_clone: bool = False) -> Any:
-    """Calls on copies of the arguments; then backward from the sum of what needs gradients."""
+    """Calls on copies of the arguments; then backward from the sum of what needs gradients.
+
+    Gives the result alone with `only_fwd`, else a list: the result, None, gradients, parameters and buffers of a module
+    as dicts by name, and the gradient of each tensor in `args`.
+    """
     copies = args if disable_clone else [clone_input(x) if isinstance(x, torch.Tensor) else x for x in args]
+    if isinstance(gm, torch.nn.Module):
+        gm.zero_grad(True)
     out = gm(*copies)
-    outputs = out if isinstance(out, (tuple, list)) else [out]
-    losses = [x.sum() for x in outputs if isinstance(x, torch.Tensor) and x.requires_grad]
-    if losses and not only_fwd:
+    if only_fwd:
+        return out
+    losses = [
+        (torch.view_as_real(x) if x.is_complex() else x).double().sum()
+        for x in pytree.tree_leaves(out)
+        if _needs_gradient(x)
+    ]
+    if losses:
         torch.stack(losses).sum().backward()  # type: ignore[no-untyped-call]
-    return out
+    parameters = dict(gm.named_parameters()) if isinstance(gm, torch.nn.Module) else {}
+    return [
+        out,
+        None,
+        {f"{name}.grad": torch.zeros_like(x) if x.grad is None else x.grad for name, x in parameters.items()},
+        parameters,
+        dict(gm.named_buffers()) if isinstance(gm, torch.nn.Module) else {},
+        *(x.grad for x in copies if isinstance(x, torch.Tensor)),
+    ]
+
+
+def _needs_gradient(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.requires_grad

@@ -72,6 +72,8 @@ def _write(
 def _publish(output: Path, data: dict[str, Any]) -> int:
     """Writes the page; a browser that reads it now sees the old file or the new one. Its size."""
     text = page.html(data).encode()
+    if not output.parent.is_dir():
+        raise BadInput(f"{output} can't be written: there is no folder {output.parent}. Make it, or give another file.")
     try:
         _files.write_whole(output, lambda out: out.write(text))
     except OSError as error:

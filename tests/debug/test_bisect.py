@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import magneto
 from magneto import _C, _testing
-from magneto._debug import bisect, doctor
+from magneto._debug import bisect, doctor, output
 
 
 @pytest.fixture(autouse=True)
@@ -242,4 +242,48 @@ def test_values_of_a_program() -> None:
 
 
 def test_table_of_variants() -> None:
-    assert len(bisect.OTHERS) == len(bisect._OTHER_NAMES)
+    table = [*(stage[0].name for stage in bisect.STAGES), *bisect.OTHERS]
+    assert len(set(table)) == len(table) == 11
+
+
+SAYS_ALONE = """
+import time, torch, magneto
+from magneto import _testing
+{plant}
+
+def main():
+    torch.manual_seed(0)
+    print("started", time.time(), object())
+    loss = torch.compile(lambda x: torch.tanh(x).sum())(torch.randn(8, 8))
+    print(f"loss {loss.item():.4f}")
+
+main()
+"""
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_doctor_of_a_script_that_only_prints(wrong: bool, tmp_path: Path) -> None:
+    plant = '_testing.plant_fault("kernel.wrong", "tanh")' if wrong else ""
+    (tmp_path / "script.py").write_text(SAYS_ALONE.replace("{plant}", plant))
+    environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
+    command = [sys.executable, "-P", "-m", "magneto", "doctor", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == int(wrong), done.stdout + done.stderr
+    if wrong:
+        assert "line 2 of the output: wrong result: 'loss " in done.stdout and "aten.tanh.default" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "alike"),
+    [
+        ("loss 0.1234", "loss 0.1235", True),
+        ("loss 0.1234", "loss 0.1254", False),
+        ("epoch 3", "epoch 4", False),
+        ("tensor([1.0000, -2.5e-03])", "tensor([ 1.0001, -2.5e-03])", True),
+        ("a 1.0", "b 1.0", False),
+        ("1e10", "1.00001e10", True),
+        ("nan", "1.0", False),
+    ],
+)
+def test_what_is_printed(want: str, got: str, alike: bool) -> None:
+    assert (not output.differences([want], [got], 1e-3)) == alike

@@ -121,3 +121,66 @@ def test_variables_of_a_script() -> None:
 
     with magneto.config.patch(repro_after="aot"):
         assert isinstance(names.generate_env_vars_string(), str)
+
+
+# What a backend does wrong, the variables and settings that leave it out, each under TORCHDYNAMO_REPRO_LEVEL=4.
+MEANINGS = {
+    "a wrong gradient": ("wrong_gradient", {"repro_forward_only": True}),
+    "a wrong integer": ("wrong_integer", {"repro_ignore_non_fp": True}),
+    "off by a little": ("off", {"repro_tolerance": 0.01}),
+    "off by a little, without float64": ("off", {"same_two_models_use_fp64": False}),
+}
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def wrong_gradient(gm, inputs):
+    return lambda *args: [Doubled.apply(x) if x.requires_grad else x for x in gm.forward(*args)]
+
+
+def wrong_integer(gm, inputs):
+    return lambda *args: [x if x.is_floating_point() else x + 1 for x in gm.forward(*args)]
+
+
+def off(gm, inputs):
+    return lambda *args: [x * (1 + 1e-4) if x.is_floating_point() else x for x in gm.forward(*args)]
+
+
+def of_all_kinds(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.sin(x) * 2, torch.argmax(x)
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_settings_leave_out_what_they_say(installed: None, name: str, tmp_path: Path) -> None:
+    backend, settings = MEANINGS[name]
+    x = torch.randn(8, requires_grad=True)
+    with torch._dynamo.config.patch(repro_after="dynamo", repro_level=4, base_dir=str(tmp_path)):
+        with pytest.raises(magneto.exc.AccuracyError):
+            torch.compile(of_all_kinds, backend=globals()[backend])(x)
+        magneto.reset()
+        with torch._dynamo.config.patch(settings):
+            torch.compile(of_all_kinds, backend=globals()[backend])(x)
+
+
+def test_results_of_forward_and_backward(installed: None) -> None:
+    """The result, then what a backward leaves, as the peer's function gives them."""
+    from torch._dynamo.debug_utils import run_fwd_maybe_bwd
+
+    model, x = torch.nn.BatchNorm1d(3), torch.randn(4, 3, requires_grad=True)
+    got = run_fwd_maybe_bwd(model, [x])
+    assert len(got) == 6 and got[1] is None and x.grad is None
+    torch.testing.assert_close(got[0], model(x))
+    assert set(got[2]) == {"weight.grad", "bias.grad"} and set(got[3]) == {"weight", "bias"}
+    assert set(got[4]) == {"running_mean", "running_var", "num_batches_tracked"}
+    torch.testing.assert_close(got[2]["bias.grad"], torch.full((3,), 4.0))
+    assert got[5].shape == x.shape
+    assert isinstance(run_fwd_maybe_bwd(model, [x], only_fwd=True), torch.Tensor)
+    assert len(run_fwd_maybe_bwd(torch.sin, [x])) == 6

@@ -330,7 +330,7 @@ with torch.cuda.amp.autocast(enabled=False):
     ref = run_fwd_maybe_bwd(mod, args)
     res = run_fwd_maybe_bwd(opt_mod, args)
 """,
-        lambda seen: _equal(torch.equal(seen.names["ref"][0], seen.names["res"][0]), True),
+        lambda seen: _equal(torch.equal(seen.names["ref"][0][0], seen.names["res"][0][0]), True),
         holes=((".cuda()", ""), ('"None"', '"eager"')),
     ),
     "guide-repro-lowering": Snippet(
