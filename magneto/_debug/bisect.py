@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from magneto import _C, _files, _log, _text_table, config, exc
-from magneto._debug import children, findings, inner, same, scripts
+from magneto._debug import children, findings, inner, same, scripts, speed
 from magneto._debug.children import Outcome
 from magneto._debug.record.described import described
 
@@ -128,6 +128,7 @@ class Diagnosis:
     script: str = ""
     seconds: float = 0.0
     runs: int = 0
+    measured: dict[str, list[str]] = field(default_factory=dict)  # "speed", "memory" (speed.py), where all is right
     findings: list[findings.Finding] = field(default_factory=list, repr=False)  # for the report and TORCH_TRACE
 
     def named(self) -> dict[str, str]:
@@ -157,6 +158,9 @@ class Diagnosis:
         lines = [*(line.removeprefix("# ") for line in scripts.environment().splitlines()), "", *table, ""]
         if not self.stage:
             lines.append("The compiled program does what eager does.")
+            for title, key in (("Slower than eager:", "speed"), ("Memory:", "memory")):
+                if texts := self.measured.get(key):
+                    lines += [title, *(f"  {text}" for text in texts)]
         else:
             lines.append(f"At fault: {self.stage}{f' ({self.what})' if self.what else ''}")
             lines += [f"  {name + ':':10}{text}" for name, text in self.named().items() if text]
@@ -440,6 +444,15 @@ class FunctionRuns:
             found.append(same.Difference("the objects that it leaves", same.STRUCTURE, "they differ"))
         return differing(found)
 
+    def repeat(self) -> None:
+        """Some calls, as by default."""
+        import magneto
+
+        apply(DEFAULT)
+        compiled = magneto.compile(self._original)
+        for _ in range(5):
+            same.results(lambda *args: self._call(compiled, args), self._args)
+
     def guards(self) -> str:
         """What a capture of the call asks for, and one of the calls before it does not."""
         outcome = children.run(self._guards_apart, config.repro_seconds, children.available_mb())
@@ -495,6 +508,8 @@ def bisect(
             found = Bisection(run, runs.guards if before else None, STAGES[:-1], runs.calls).diagnose()
             if found.stage in ("passes", "lowering", "code generation"):
                 minified(found, run)
+        if not found.stage:
+            found.measured = speed.report(runs.repeat, config.repro_seconds)
         if found.stage in ("capture", "guards", "autograd") and check is None:
             reduced(found, lambda: program_script(fn, args, kwargs or {}, before))
         return found.told()

@@ -129,5 +129,8 @@ def _minify(after: str, mod: torch.nn.Module, inputs: Sequence[Any], options: ar
                 raise
             print(f"It fails with: {children.of_exception(error)}")
         if minify.published == before:
-            print("The graph ran; the failure does not show any more. Nothing was written.")
+            print(
+                "The graph ran; the failure does not show any more. Nothing was written. --accuracy compares results, "
+                "--backend takes another one; python -m magneto doctor script.py finds faults of more than a graph."
+            )
             sys.exit(1)

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from magneto import _history, config
-from magneto._debug import bisect, children, inner, output, same, scripts
+from magneto._debug import bisect, children, inner, output, same, scripts, speed
 from magneto._debug.bisect import Variant
 from magneto._debug.children import Outcome
 
@@ -80,6 +80,14 @@ class ScriptRuns:
             found = output.differences(wanted, printed, config.repro_tolerance, self._varies)
         captured = [name for name, times in _captures().items() if times > earlier.get(name, 0)]
         return {**bisect.differing(found), "captured": captured}
+
+    def once(self) -> None:
+        """As the program says."""
+        import magneto
+
+        magneto.install()
+        bisect.apply(bisect.DEFAULT)
+        _run(self._arguments)
 
     def calls(self) -> dict[str, list[str]]:
         """Which functions the script calls, and these."""
@@ -175,6 +183,8 @@ def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None
             found = bisect.Bisection(run, guards, calls=runs.calls, others=_others()).diagnose()
             if found.stage in ("passes", "lowering", "code generation"):
                 bisect.minified(found, run)
+        if not found.stage:
+            found.measured = speed.report(runs.once, 10 * config.repro_seconds)
     finally:
         runs.close()
     print(found.told())

@@ -199,14 +199,14 @@ import torch
 
 import magneto
 from magneto import _C
+from magneto._debug.scripts import load_inputs
 
 {settings}{environment}
 GRAPH = '''\\
 {graph}
 '''
 
-args = torch.load(os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r}), weights_only=True)
-args = [x for x, rg in args]
+args = load_inputs(os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r}))
 
 if __name__ == "__main__":
     graph = _C.graph_from_text(GRAPH)

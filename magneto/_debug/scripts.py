@@ -9,6 +9,7 @@ import inspect
 import os
 import platform
 import re
+import sys
 import tempfile
 import textwrap
 import time
@@ -203,9 +204,8 @@ def arguments(inputs: Sequence[Any], file: str = "") -> str:
     """Lines that make `args`. `file`: the name of a file of values beside the script, of `torch.save`."""
     if file:
         return (
-            "folder = os.path.dirname(os.path.abspath(__file__))\n"
-            f"args = torch.load(os.path.join(folder, {file!r}), weights_only=True)\n"
-            "args = [x.requires_grad_(rg) if isinstance(x, torch.Tensor) else x for x, rg in args]\n"
+            "from magneto._debug.scripts import load_inputs\n\n"
+            f"args = load_inputs(os.path.join(os.path.dirname(os.path.abspath(__file__)), {file!r}))\n"
         )
     rows = []
     for x in inputs:
@@ -240,6 +240,23 @@ def save_inputs(path: Path, inputs: Sequence[Any]) -> str:
     name = f"inputs_{hashlib.sha256(repr([getattr(x, 'shape', x) for x in inputs]).encode()).hexdigest()[:12]}.pt"
     _files.write_whole(path / name, lambda out: torch.save(values, out))
     return name
+
+
+def load_inputs(file: str) -> list[Any]:
+    """What `save_inputs` wrote. A script without them ends with a sentence."""
+    try:
+        values = torch.load(file, weights_only=True)
+        return [x.requires_grad_(needs) if isinstance(x, torch.Tensor) else x for x, needs in values]
+    except FileNotFoundError:
+        why = "is not there"
+    except OSError as error:
+        why = f"can't be read ({error.strerror})"
+    except Exception as error:
+        why = f"is damaged ({type(error).__name__})"
+    sys.exit(
+        f"{file} {why}: it has the values that show the failure. Copy it to this script's folder again, or write other "
+        "inputs as `args` in the script."
+    )
 
 
 def backend_source(backend: Any) -> tuple[str, str]:

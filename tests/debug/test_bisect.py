@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 import magneto
 from magneto import _C, _testing
-from magneto._debug import bisect, doctor, output
+from magneto._debug import bisect, doctor, output, speed
 
 
 @pytest.fixture(autouse=True)
@@ -266,8 +266,7 @@ def test_doctor_of_a_script_that_only_prints(wrong: bool, tmp_path: Path) -> Non
     plant = '_testing.plant_fault("kernel.wrong", "tanh")' if wrong else ""
     (tmp_path / "script.py").write_text(SAYS_ALONE.replace("{plant}", plant))
     environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
-    command = [sys.executable, "-P", "-m", "magneto", "doctor", "script.py"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    done = fresh.python("-m", "magneto", "doctor", "script.py", cwd=tmp_path, env=environment)
     assert done.returncode == int(wrong), done.stdout + done.stderr
     if wrong:
         assert "line 2 of the output: wrong result: 'loss " in done.stdout and "aten.tanh.default" in done.stdout
@@ -287,3 +286,27 @@ def test_doctor_of_a_script_that_only_prints(wrong: bool, tmp_path: Path) -> Non
 )
 def test_what_is_printed(want: str, got: str, alike: bool) -> None:
     assert (not output.differences([want], [got], 1e-3)) == alike
+
+
+def test_what_is_slower_than_eager() -> None:
+    """A kernel's operators count once; what ran once, or can't be called eagerly, is not judged."""
+    kernels = [{"name": "tanh+add", "operators": [0, 1]}, {"name": "exp", "operators": [1, 2]}]
+    aten = [["%1 = aten.tanh.default(%0)", 0], ["%2 = aten.add.Scalar(%1, 1, 1)", 0], ["%3 = aten.exp.default(%2)", 0]]
+    program = {"aten": aten, "kernels": kernels, "steps": [{"kernel": 0}, {"kernel": 1}]}
+
+    def slower(*steps: list[float], times: tuple[float | None, ...] = (1e-4, 1e-4, 1e-4)) -> list[str]:
+        return speed._slower(speed.Program("f", program, "", list(steps)), list(times))
+
+    slow, fast = [5, 300_000, 300_000], [5, 100_000, 100_000]
+    assert slower(fast, fast) == slower([1, *slow[1:]], fast) == slower(slow, slow, times=(None, None, None)) == []
+    want = "f: kernel tanh+add takes 300.0 us, eager 200.0 us: aten.tanh.default(%0), aten.add.Scalar(%1, 1, 1)"
+    assert slower(slow, fast) == [want]
+    assert slower(fast, slow) == ["f: kernel exp takes 300.0 us, eager 100.0 us: aten.exp.default(%2)"]
+
+
+def test_memory_beside_eager_s() -> None:
+    """Three results of 256 by 256 floats are there at once, one alone where they are one kernel."""
+    x = torch.randn(256, 256)
+    found = magneto.bisect(lambda x: torch.tanh(torch.exp(x) + torch.sin(x)), (x,))
+    assert found.measured["memory"] and "0.25 MB, eager's 0.75 MB" in found.measured["memory"][0], found.measured
+    assert "Memory:" in str(found)

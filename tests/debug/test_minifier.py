@@ -248,6 +248,26 @@ def test_scripts_run_in_a_process_of_their_own(folder: Path) -> None:
     assert len(forward_of(script_of(folder))) == 1
 
 
+def test_launchers_that_can_show_nothing(folder: Path) -> None:
+    """The fault is mended, the inputs are damaged, or gone: a sentence, and nothing is written over."""
+    with magneto.config.patch(repro_after="dynamo"), pytest.raises(magneto.exc.BackendCompilerFailed):
+        magneto.compile(program, backend="relu_compile_error_TESTING_ONLY")(*inputs())
+    launcher = next(folder.glob("torchdynamo_debug/*/minifier/minifier_launcher.py"))
+    (values,) = launcher.parent.glob("inputs_*.pt")
+    before = (folder / "repro.py").read_text()
+    text = launcher.read_text()
+    launcher.write_text(text.replace("backend=relu_compile_error", "backend='eager'"))
+    done = run(launcher)
+    assert done.returncode == 1 and "the failure does not show any more. Nothing was written. --accuracy" in done.stdout
+    launcher.write_text(text)
+    values.write_bytes(values.read_bytes()[:100])
+    damaged = run(launcher)
+    values.unlink()
+    for done, why in ((damaged, "is damaged"), (run(launcher), "is not there")):
+        assert done.returncode == 1 and done.stderr.startswith(f"{values} {why}") and "Traceback" not in done.stderr
+    assert (folder / "repro.py").read_text() == before
+
+
 def test_a_folder_that_can_t_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It is said, and the program's own error comes through."""
     (tmp_path / "torchdynamo_debug").write_text("a file where a folder should be")
