@@ -184,3 +184,38 @@ def test_results_of_forward_and_backward(installed: None) -> None:
     assert got[5].shape == x.shape
     assert isinstance(run_fwd_maybe_bwd(model, [x], only_fwd=True), torch.Tensor)
     assert len(run_fwd_maybe_bwd(torch.sin, [x])) == 6
+
+
+# -- the command lines of the documents, on their programs
+
+
+def document(folder: Path, name: str, variables: dict[str, str]) -> str:
+    """A document's program under `python -m magneto run`; what is said."""
+    from install.snippets import SNIPPETS
+
+    (folder / "playground.py").write_text(SNIPPETS[name].program())
+    environment = {**os.environ, **variables, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
+    done = fresh.python("-m", "magneto", "run", "playground.py", env=environment, cwd=folder)
+    return done.stdout + done.stderr
+
+
+def test_the_guide_s_toy_compiler_is_minified(tmp_path: Path) -> None:
+    """TORCHDYNAMO_REPRO_AFTER="dynamo": the log's lines, and the `forward` that the guide shows."""
+    said = document(tmp_path, "guide-toy-compiler", {"TORCHDYNAMO_REPRO_AFTER": "dynamo"})
+    for line in (
+        "Creating script to minify the error",
+        "Writing minified repro to:",
+        "Copying repro file for convenience",
+    ):
+        assert line in said, said
+    script = (tmp_path / "repro.py").read_text()
+    assert "    def forward(self, z):\n        a = torch.relu(z);  z = None\n        return (a,)\n" in script
+    assert len(list(tmp_path.glob("torchdynamo_debug/run_*/minifier/minifier_launcher.py"))) == 1
+
+
+@pytest.mark.parametrize("level", ["2", "4"])
+def test_the_guide_s_lowering_error_is_none_here(level: str, tmp_path: Path) -> None:
+    """TORCHDYNAMO_REPRO_AFTER="aot": `_foobar` is called, so nothing fails, and nothing is written."""
+    variables = {"TORCHDYNAMO_REPRO_AFTER": "aot", "TORCHDYNAMO_REPRO_LEVEL": level}
+    said = document(tmp_path, "guide-backend-error", variables)
+    assert "Creating script" not in said and not (tmp_path / "torchdynamo_debug").exists()
