@@ -114,6 +114,8 @@ class Session {
   /// A state of the graph to go back to. Take it between operators.
   struct Mark {
     size_t values, inputs, aten_nodes, metadata_changes;
+    /// Of these changes, those for which the graph has a view.
+    size_t as_views;
   };
   Mark mark() const;
 

@@ -42,6 +42,17 @@ std::optional<c10::OperatorHandle> scalar_overload_of(c10::OperatorName name) {
   return c10::Dispatcher::singleton().findSchema(name);
 }
 
+/// `squeeze_.dim` has `squeeze.dim`, `transpose_` has `transpose.int`.
+std::optional<c10::OperatorHandle> view_operator_of(const c10::OperatorHandle& op) {
+  if (!op.hasTag(at::Tag::inplace_view)) return {};
+  c10::OperatorName name = op.operator_name();
+  name.name.pop_back();
+  if (name.name == "aten::transpose") name.overload_name = "int";
+  const std::optional<c10::OperatorHandle> found = c10::Dispatcher::singleton().findSchema(name);
+  const ops::Operator* row = found ? &ops::operator_of(*found) : nullptr;
+  return row && row->is(ops::fixed_view) ? found : std::nullopt;
+}
+
 OperatorFacts find_facts(const c10::OperatorHandle& op) {
   OperatorFacts facts;
   const ops::Operator& known = ops::operator_of(op);
@@ -76,6 +87,7 @@ OperatorFacts find_facts(const c10::OperatorHandle& op) {
   facts.recorded = mutates || std::ranges::any_of(schema.returns(), [](const c10::Argument& result) {
                      return is_tensor_like(*result.type());
                    });
+  facts.view_operator = view_operator_of(op);
   if (known.is(ops::scalar_overload)) facts.scalar_overload = scalar_overload_of(op.operator_name());
   return facts;
 }

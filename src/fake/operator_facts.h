@@ -42,6 +42,8 @@ struct OperatorFacts {
   bool lifts = false;
   /// The overload that takes a number where this one takes a second tensor, with the very same meaning.
   std::optional<c10::OperatorHandle> scalar_overload;
+  /// Of one that changes the sizes of its tensor in place (`unsqueeze_`): the one that gives a view with these sizes.
+  std::optional<c10::OperatorHandle> view_operator;
 };
 
 const OperatorFacts& facts_of(const c10::OperatorHandle& op);

@@ -99,6 +99,18 @@ void add_result(Session& session, const at::Tensor& tensor, int32_t producer, st
   results.push_back(fake->identity() ? session.impl().value_of(*fake) : session.impl().add_result(*fake, producer));
 }
 
+/// A tensor that the torch call itself has made, whose sizes it changes in place: nobody else has it, so that the graph
+/// may have a view for it. (An operator of the backward may then save it.)
+FakeImpl* changed_inside(Session& session, const OperatorFacts& facts, std::span<const c10::IValue> args) {
+  FakeImpl* fake = facts.view_operator ? as_fake(args[0].toTensor()) : nullptr;
+  if (!fake || !fake->identity() || !session.impl().was_changed(*fake)) return nullptr;
+  const graph::Graph& graph = session.impl().graph;
+  const graph::Value& value = graph.values[session.impl().value_of(*fake)];
+  const bool made_here =
+      value.kind == graph::ValueKind::Result && graph.aten_nodes[value.producer].torch_node == session.torch_node;
+  return made_here ? fake : nullptr;
+}
+
 }  // namespace
 
 void replace_real_tensors(Session& session, std::span<c10::IValue> args) {
@@ -136,6 +148,12 @@ void record(Session& session, const c10::OperatorHandle& op, const OperatorFacts
     node.args.push_back(to_arg(session, arg));
   }
   const int32_t producer = static_cast<int32_t>(session.impl().graph.aten_nodes.size());
+  if (FakeImpl* changed = changed_inside(session, facts, args)) {
+    node.op = *facts.view_operator;
+    node.results.push_back(session.impl().changed_as_view(*changed, producer));
+    session.impl().graph.aten_nodes.push_back(std::move(node));
+    return;
+  }
   for (const c10::IValue& result : results) {
     if (result.isTensor()) {
       add_result(session, result.toTensor(), producer, node.results);

@@ -80,6 +80,17 @@ graph::ValueId Session::Impl::value_of(const FakeImpl& fake) const {
   return value;
 }
 
+bool Session::Impl::was_changed(const FakeImpl& fake) const {
+  if (metadata_changes_.empty() || metadata_changes_.back().value != graph::kNoValue) return false;
+  return metadata_changes_.back().fake.lock().get() == &fake;
+}
+
+graph::ValueId Session::Impl::changed_as_view(FakeImpl& fake, int32_t producer) {
+  metadata_changes_.back().value = value_of(fake);
+  ++changes_as_views_;
+  return add_result(fake, producer);
+}
+
 void Session::Impl::refuse(Refusal::Kind kind, const c10::OperatorHandle& op, const std::string& message) {
   std::string name = operator_name(op);
   state->refuse(kind, name, message);
@@ -114,7 +125,7 @@ void Session::Impl::change_metadata(FakeImpl& fake, at::IntArrayRef sizes, at::I
   }
   metadata_changes_.push_back(
       {c10::weak_intrusive_ptr<c10::TensorImpl>(c10::intrusive_ptr<c10::TensorImpl>::reclaim_copy(&fake)),
-       fake.sizes().vec(), fake.strides().vec(), fake.storage_offset()});
+       fake.sizes().vec(), fake.strides().vec(), fake.storage_offset(), graph::kNoValue});
   fake.set_sizes_and_strides(sizes, strides, offset);
 }
 
@@ -368,7 +379,7 @@ graph::ValueId Session::value_of(const at::Tensor& tensor) const {
 
 Session::Mark Session::mark() const {
   return {impl_->graph.values.size(), impl_->graph.inputs.size(), impl_->graph.aten_nodes.size(),
-          impl_->metadata_changes_.size()};
+          impl_->metadata_changes_.size(), impl_->changes_as_views_};
 }
 
 void Session::rollback(const Mark& mark) {
@@ -377,7 +388,11 @@ void Session::rollback(const Mark& mark) {
   for (; changes.size() > mark.metadata_changes; changes.pop_back()) {
     if (auto fake = changes.back().fake.lock()) {
       fake->set_sizes_and_strides(changes.back().sizes, changes.back().strides, changes.back().offset);
+      if (const graph::ValueId value = changes.back().value; value != graph::kNoValue) {
+        as_fake(at::Tensor(fake))->set_identity(impl_->identify(value));
+      }
     }
+    impl_->changes_as_views_ -= changes.back().value != graph::kNoValue;
   }
   // Constants first: their fakes are about to lose their values.
   if (graph.values.size() > mark.values) {

@@ -37,6 +37,10 @@ struct Session::Impl {
 
   /// The value of a fake; throws for fakes of another session or of operators that were taken back.
   graph::ValueId value_of(const FakeImpl& fake) const;
+  /// It is the tensor whose metadata was changed last, and no other value yet for that.
+  bool was_changed(const FakeImpl& fake) const;
+  /// The tensor whose metadata was changed last is a new value from now on, a view that operator `producer` gives.
+  graph::ValueId changed_as_view(FakeImpl& fake, int32_t producer);
 
   /// Changes the metadata of a fake as an in-place operator does. Refuses if another fake stands for the same value.
   void change_metadata(FakeImpl& fake, at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
@@ -88,8 +92,11 @@ struct Session::Impl {
     c10::weak_intrusive_ptr<c10::TensorImpl> fake;
     std::vector<int64_t> sizes, strides;
     int64_t offset;
+    /// The value that it was before, where the graph has a view for what it is now.
+    graph::ValueId value = graph::kNoValue;
   };
   std::vector<MetadataChange> metadata_changes_;
+  size_t changes_as_views_ = 0;
 };
 
 /// Another session, or none, is this thread's from here on; gives the one before.

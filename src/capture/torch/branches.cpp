@@ -173,12 +173,13 @@ void Branch::check(const Marks& marks, const Snapshot& before) const {
   if (capture_.gradients.cleared_grads.size() != marks.cleared) throw Refused{"it sets the gradient of a tensor"};
   if (capture_.graph.symbols.size() != marks.symbols) throw Refused{"it finds a size or a number in data"};
   const graph::Graph& graph = capture_.graph;
-  size_t changes = marks.session.metadata_changes;
+  const fake::Session::Mark now = capture_.session->mark();
+  size_t changes = marks.session.metadata_changes + (now.as_views - marks.session.as_views);
   for (const graph::ValueId id : changed_in_place(graph, marks.session.aten_nodes)) {
     const bool is_own = static_cast<size_t>(id) >= marks.session.values;
     changes += is_own && graph.values[id].kind == graph::ValueKind::Result;
   }
-  if (capture_.session->mark().metadata_changes > changes) {
+  if (now.metadata_changes > changes) {
     throw Refused{"an in-place operator changes the sizes of a tensor that was there before it"};
   }
   const graph::Aliases aliases(graph);

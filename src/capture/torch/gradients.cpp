@@ -41,14 +41,15 @@ std::string Gradients::why_no_joint() {
   if (c.options.partition.whole && !c.graph.symbols_of(graph::ValueKind::Result).empty()) {
     return "sizes or numbers that depend on data";  // whoever cuts the graph knows no such symbols
   }
-  size_t changes = 0;
+  const fake::Session::Mark now = c.session->mark();
+  size_t changes = now.as_views;
   for (const graph::AtenNode& node : c.graph.aten_nodes) {
     if (!graph::changes_metadata(node.op)) continue;
     const bool of_result = c.graph.values[std::get<graph::ValueId>(node.args[0])].kind == graph::ValueKind::Result;
     if (!of_result) return "an in-place operator changes the sizes of an input";
     ++changes;
   }
-  if (c.session->mark().metadata_changes > changes) return "an operator resizes a tensor";  // as `out=` of another size
+  if (now.metadata_changes > changes) return "an operator resizes a tensor";  // as `out=` of another size
   for (const auto& [id, input] : c.tensors.inputs) {
     const at::Tensor& fake = c.exits.rebuilder->tensor_of(c.tensors.fake_of.at(input.real.get()).get());
     const at::Tensor& real = c.exits.rebuilder->tensor_of(input.real.get());
