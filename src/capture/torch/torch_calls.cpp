@@ -129,7 +129,11 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
       return record(kind, target, args, kwnames, run, always);
     }
     // It may have raised for the program, or because of sizes that are symbols.
-    if (is_transforming() && c.session->impl().has_symbols && !std::exchange(c.feedback.fixed_sizes, true)) {
+    const auto asks_for_sizes = [&] {
+      const SavedError error;  // PyTorch is asked for the transforms
+      return c.session->impl().has_symbols && is_transforming();
+    };
+    if (asks_for_sizes() && !std::exchange(c.feedback.fixed_sizes, true)) {
       PyErr_Clear();
       throw Retry{};
     }
