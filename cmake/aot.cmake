@@ -19,7 +19,7 @@ set(aot_objects
     shapes/expr shapes/expr_text shapes/knowledge shapes/relation shapes/size shapes/size_program
     support/settings)
 list(JOIN aot_objects "|" aot_pattern)
-set(aot_core "$<FILTER:$<TARGET_OBJECTS:_C>,INCLUDE,/src/(${aot_pattern})\\.cpp\\.o$>")
+set(aot_core "$<FILTER:$<TARGET_OBJECTS:_C>,INCLUDE,/src/(${aot_pattern})\\.cpp\\.o$|/unity_aot_library_[a-z0-9_]+_cxx\\.cxx\\.o$>")
 
 add_library(magneto_aot SHARED src/aot/library/c_api.cpp src/aot/library/without_python.cpp)
 add_dependencies(magneto_aot _C)
@@ -41,6 +41,8 @@ target_link_libraries(magneto_aot PRIVATE ${torch_openmp})
 target_link_options(magneto_aot PRIVATE -Wl,-Bsymbolic -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/aot.map)
 if(MAGNETO_SANITIZE)
   target_link_options(magneto_aot PRIVATE -fsanitize=${MAGNETO_SANITIZE})
+else()
+  target_link_options(magneto_aot PRIVATE -Wl,--no-undefined)
 endif()
 set_target_properties(magneto_aot PROPERTIES BUILD_RPATH ${TORCH_DIR}/lib INSTALL_RPATH "$ORIGIN/../torch/lib")
 if(SKBUILD)

@@ -317,6 +317,7 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     # Views.
     "aten::alias": ("a b", lambda x: aten.alias(x)),
     "aten::detach": ("a b", lambda x: x.detach()),
+    "magneto::data": ("a b", lambda x: torch.ops.magneto.data(x)),
     "aten::view": ("a b", lambda x: x.view(x.shape[1], -1)),
     "aten::_unsafe_view": ("a b", lambda x: aten._unsafe_view(x, [-1])),
     "aten::_reshape_alias": ("a b c", lambda x: x[:, :, 1:].flatten(0, 1)),

@@ -145,7 +145,7 @@ void World::check_finalizer(PyObject* dropped) {
     for (auto* reference = *reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(dropped)); reference;
          reference = reference->wr_next) {
       speaks |= reference->wr_callback != nullptr;
-      dropped_referents.insert(dropped);
+      if (!PyType_Check(dropped)) dropped_referents.insert(dropped);  // classes are in cycles: the collector's
     }
   }
   if (speaks) c.side_exit(BreakReason::Finalizer, std::string("an object of type ") + type->tp_name + " is dropped");
