@@ -47,8 +47,11 @@ std::optional<c10::OperatorHandle> view_operator_of(const c10::OperatorHandle& o
   if (!op.hasTag(at::Tag::inplace_view)) return {};
   c10::OperatorName name = op.operator_name();
   name.name.pop_back();
-  if (name.name == "aten::transpose") name.overload_name = "int";
-  const std::optional<c10::OperatorHandle> found = c10::Dispatcher::singleton().findSchema(name);
+  std::optional<c10::OperatorHandle> found = c10::Dispatcher::singleton().findSchema(name);
+  if (!found) {
+    name.overload_name = "int";
+    found = c10::Dispatcher::singleton().findSchema(name);
+  }
   const ops::Operator* row = found ? &ops::operator_of(*found) : nullptr;
   return row && row->is(ops::fixed_view) ? found : std::nullopt;
 }

@@ -74,6 +74,12 @@ void TorchCalls::check_refusal() {
   }
 }
 
+/// Transforms are at work on tensors whose sizes are symbols. (The error that is set stays.)
+static bool transforms_symbols(Capture& capture) {
+  const SavedError error;  // PyTorch is asked for the transforms
+  return capture.session->impl().has_symbols && is_transforming();
+}
+
 Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<PyObject* const> args,
                        PyObject* kwnames, const std::function<PyObject*()>& run, bool always) {
   // Custom functions and checkpoints call back: they are not overridden, what they call may be.
@@ -129,11 +135,7 @@ Ref TorchCalls::record(graph::TorchNode::Kind kind, PyObject* target, std::span<
       return record(kind, target, args, kwnames, run, always);
     }
     // It may have raised for the program, or because of sizes that are symbols.
-    const auto asks_for_sizes = [&] {
-      const SavedError error;  // PyTorch is asked for the transforms
-      return c.session->impl().has_symbols && is_transforming();
-    };
-    if (asks_for_sizes() && !std::exchange(c.feedback.fixed_sizes, true)) {
+    if (transforms_symbols(c) && !std::exchange(c.feedback.fixed_sizes, true)) {
       PyErr_Clear();
       throw Retry{};
     }
