@@ -37,7 +37,7 @@ def folder(name: str = "minifier") -> Path:
         path.mkdir(parents=True, exist_ok=True)
         _need_room(path)
     except OSError as error:
-        path = _instead(root, error) / name
+        path = _substitute(root, error) / name
         path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -56,7 +56,7 @@ def is_usual(place: Path) -> bool:
 _others: dict[Path, Path] = {}  # a folder that can't be written -> what is written instead
 
 
-def _instead(root: Path, error: OSError) -> Path:
+def _substitute(root: Path, error: OSError) -> Path:
     if root not in _others:
         _others[root] = Path(tempfile.mkdtemp(prefix="magneto-"))
         _log.announce(

@@ -3,9 +3,7 @@
 
 #include <algorithm>
 
-#include "graph/aliases.h"
-#include "graph/partition.h"
-#include "passes/effects.h"
+#include "fake/operator_facts.h"
 #include "passes/passes.h"
 #include "passes/view_meta.h"
 
@@ -18,23 +16,6 @@ using graph::ValueId;
 
 bool is_inplace_view(const AtenNode& node) {
   return node.op.hasTag(at::Tag::inplace_view) && node.op.operator_name().name != "aten::as_strided_";
-}
-
-/// `t_` has `t`, `transpose_` has `transpose.int`.
-std::optional<c10::OperatorHandle> view_operator_of(const c10::OperatorHandle& op) {
-  std::string name = op.operator_name().name;
-  if (!name.ends_with('_')) return std::nullopt;
-  name.pop_back();
-  for (const c10::OperatorName& candidate : overloads_of(name)) {
-    const auto found = c10::Dispatcher::singleton().findSchema(candidate);
-    if (!found || found->schema().returns().size() != 1 || !graph::effects_of(*found).aliases) continue;
-    const auto &left = op.schema().arguments(), &right = found->schema().arguments();
-    const bool fits = std::ranges::equal(left, right, [](const c10::Argument& a, const c10::Argument& b) {
-      return a.name() == b.name() && *a.type() == *b.type();
-    });
-    if (fits) return found;
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -51,7 +32,7 @@ void separate_inplace_views(Graph& graph) {
       if (id != graph::kNoValue) id = names[id];
     }
     if (!is_inplace_view(node)) continue;
-    const auto op = view_operator_of(node.op);
+    const std::optional<c10::OperatorHandle>& op = fake::facts_of(node.op).view_operator;
     const ValueId source = std::get<ValueId>(before.args[0]), now = std::get<ValueId>(node.args[0]);
     if (!op || graph.values[source].kind == graph::ValueKind::Input ||
         std::ranges::find(graph.outputs, source) != graph.outputs.end())
