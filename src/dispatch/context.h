@@ -73,7 +73,7 @@ struct Segment {
   int64_t eager_runs = 0;               // under CPython, because no capture served
   std::map<std::string, Fault> raises;  // by type of exception: why runs of compiled code ended with it
   capture::SpecializationFeedback memory;
-  /// Runs of entries that went on over sizes which only the data says, and for which these did not keep an answer.
+  /// Runs of entries that went on over data-dependent sizes, for which an answer did not hold.
   /// After some, other captures take the place of such entries, which calls may still run.
   int data_failures = 0;
   std::vector<std::unique_ptr<Entry>> replaced;

@@ -1,4 +1,4 @@
-"""`x[i]` with a tensor of one integer, whose place only the data says: one graph, with eager's gradients and aliases."""
+"""`x[i]` with a tensor of one integer, a data-dependent place: one graph, with eager's gradients and aliases."""
 
 from __future__ import annotations
 
