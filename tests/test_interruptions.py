@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterator
 
+import fresh
 import pytest
 import torch
 
@@ -234,6 +235,51 @@ def test_threads_that_call_compile_and_reset_one_function(backend: str) -> None:
 
     with magneto.config.patch(accumulated_cache_size_limit=10_000):
         run_threads(4, work)
+
+
+FIRST_USES = """
+import sys, threading
+import numpy, torch, magneto
+
+def label(x):
+    with torch.profiler.record_function("label"):
+        return x * 2
+
+def places(x):
+    y = x.clone()
+    y[0] = 3
+    return y[1], 2 in y, x < y
+
+programs = [
+    label,
+    places,
+    lambda x: (x.nonzero().shape[0], x.sum().item()),
+    lambda x: torch.from_numpy(numpy.sin(x.numpy())),
+    lambda x: [i for i in map(abs, (1, -2))] + [x.to(torch.bfloat16)],
+] * 2
+sys.setswitchinterval(1e-6)
+start = threading.Barrier(len(programs))
+done = []
+
+def work(program):
+    compiled = magneto.compile(program, backend="eager")
+    start.wait()
+    compiled(torch.ones(3))
+    done.append(program)
+
+threads = [threading.Thread(target=work, args=(program,), daemon=True) for program in programs]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(len(done))
+"""
+
+
+def test_threads_that_compile_first_at_the_same_time() -> None:
+    """What the core makes on first use runs code of Python: a thread that waits for it must not hold the GIL."""
+    done = fresh.python("-c", FIRST_USES, timeout=120)
+    assert done.stdout == "10\n", done.stderr
 
 
 @pytest.mark.threads

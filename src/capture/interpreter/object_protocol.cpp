@@ -23,6 +23,7 @@
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
+#include "python/made_once.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -121,7 +122,8 @@ bool ObjectProtocol::contains(PyObject* container, PyObject* key) {
 
 Ref ObjectProtocol::read_tensor(const Item& item) {
   if (!is_tensor(item.container)) return {};
-  static PyObject* const getitem = operator_function("getitem");
+  static constinit MadeOnce<PyObject> made;
+  PyObject* const getitem = made.get([] { return operator_function("getitem"); });
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
   PyObject* args[] = {item.container, deep.get()};
   const auto places = c.torch.is_overridden(args) ? std::nullopt : unknown_places(item.container, deep.get());
@@ -138,7 +140,8 @@ bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
     PyErr_SetString(PyExc_TypeError, "Tensor does not support deleting items");
     throw PythonError{};
   }
-  static PyObject* const setitem = operator_function("setitem");
+  static constinit MadeOnce<PyObject> made;
+  PyObject* const setitem = made.get([] { return operator_function("setitem"); });
   Ref deep = c.symbols.with_symints(c.containers.readable(item.key).get());
   PyObject* args[] = {item.container, deep.get(), value};
   const bool overridden = c.torch.is_overridden(args);
@@ -162,7 +165,8 @@ bool ObjectProtocol::write_tensor(const Item& item, PyObject* value) {
 
 std::optional<bool> ObjectProtocol::ask_tensor(const Item& item) {
   if (!is_tensor(item.container)) return std::nullopt;
-  static PyObject* const function = operator_function("contains");
+  static constinit MadeOnce<PyObject> made;
+  PyObject* const function = made.get([] { return operator_function("contains"); });
   PyObject* args[] = {item.container, item.key};
   const Ref found = c.torch.record(graph::TorchNode::Kind::CallFunction, function, args, nullptr, [&]() -> PyObject* {
     const int found = PySequence_Contains(item.container, item.key);

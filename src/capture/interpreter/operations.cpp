@@ -25,12 +25,11 @@
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
+#include "python/made_once.h"
 #include "runtime/plan/torch_errors.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
-
-using guards::Source;
 
 PyObject* operator_function(const char* name) {
   static constinit Imported module("operator");
@@ -116,7 +115,8 @@ constexpr int kFirstInPlace = std::size(kBinaryOperators) / 2;
 
 constexpr const char* kComparisons[] = {"lt", "le", "eq", "ne", "gt", "ge"};
 
-PyObject* const* cached_functions(const char* const* names, size_t count) {
+template <size_t count>
+PyObject** cached_functions(const char* const (&names)[count]) {
   auto* functions = new PyObject*[count];
   for (size_t i = 0; i < count; ++i) functions[i] = operator_function(names[i]);
   return functions;
@@ -323,7 +323,8 @@ Ref compare(Capture& capture, int op, PyObject* left, PyObject* right) {
   const Ref known_left = operand_beside(left, right), known_right = operand_beside(right, left);
   left = known_left.get(), right = known_right.get();
   if (is_tensor(left) || is_tensor(right)) {
-    static PyObject* const* functions = cached_functions(kComparisons, 6);
+    static constinit MadeOnce<PyObject*> made;
+    PyObject* const* functions = made.get([] { return cached_functions(kComparisons); });
     PyObject* args[] = {left, right};
     return capture.torch.record(graph::TorchNode::Kind::CallFunction, functions[op], args, nullptr,
                                 [&] { return PyObject_RichCompare(left, right, op); });

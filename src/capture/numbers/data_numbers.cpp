@@ -16,6 +16,7 @@
 #include "capture/torch/torch_calls.h"
 #include "capture/world/modules.h"
 #include "python/imported.h"
+#include "python/made_once.h"
 #include "shapes/condition.h"
 #include "support/symbol_object.h"
 #include "support/tensor_object.h"
@@ -30,13 +31,13 @@ namespace {
 /// An operator of ours as the torch level calls it.
 template <const char* const& name>
 PyObject* overload_packet() {
-  static PyObject* const overload = [] {
+  static constinit MadeOnce<PyObject> overload;
+  return overload.get([] {
     static constinit Imported ops("torch", "ops");
     Ref space = checked(PyObject_GetAttrString(ops.get(), "magneto"));
     Ref packet = checked(PyObject_GetAttrString(space.get(), name));
     return checked(PyObject_GetAttrString(packet.get(), "default")).release();
-  }();
-  return overload;
+  });
 }
 
 constexpr const char* kCheck = "check";

@@ -32,6 +32,7 @@
 #include "guards/array.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
+#include "python/made_once.h"
 #include "runtime/program/numpy_calls.h"
 #include "support/tensor_object.h"
 
@@ -297,7 +298,8 @@ PyObject* numpy_module() {
 
 /// By the object that is called.
 const std::unordered_map<PyObject*, NumpyRow>& numpy_rows() {
-  static const auto* rows = [] {
+  static constinit MadeOnce<const std::unordered_map<PyObject*, NumpyRow>> made;
+  return *made.get([] {
     auto* map = new std::unordered_map<PyObject*, NumpyRow>;
     static constinit Imported arrays("numpy", "ndarray"), numbers("numpy", "generic");
     const auto add = [&](PyObject* owner, const NumpyRow& row) {
@@ -325,8 +327,7 @@ const std::unordered_map<PyObject*, NumpyRow>& numpy_rows() {
                    NumpyRow{NumpyKind::Ufunc, PyUnicode_AsUTF8(name), static_cast<int>(PyLong_AsLong(inputs.get()))});
     }
     return map;
-  }();
-  return *rows;
+  });
 }
 
 bool holds_array(PyObject* value, int depth = 2) {

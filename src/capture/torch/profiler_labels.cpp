@@ -8,6 +8,7 @@
 #include "capture/torch/torch_calls.h"
 #include "capture/world/world.h"
 #include "python/imported.h"
+#include "python/made_once.h"
 
 namespace magneto::capture {
 
@@ -20,9 +21,8 @@ PyMethodDef has_callbacks_definition = {"records_functions", has_callbacks, METH
 
 /// The handle of a label that nobody sees.
 PyObject* unseen_label(PyObject* open) {
-  static PyObject* const label = PyObject_CallFunction(open, "sO", "", Py_None);
-  if (!label) throw PythonError{};
-  return label;
+  static constinit MadeOnce<PyObject> label;
+  return label.get([open] { return checked(PyObject_CallFunction(open, "sO", "", Py_None)).release(); });
 }
 
 }  // namespace
@@ -31,10 +31,11 @@ Ref TorchCalls::profiler_label(PyObject* callable, const CallArgs& args) {
   const std::string name = operator_base_name(callable);
   if (!name.starts_with("profiler::_record_function_e") || args.kwnames || args.values.empty()) return {};
   static constinit Imported ops("torch", "ops");
-  static PyObject* const open = [] {
+  static constinit MadeOnce<PyObject> made;
+  PyObject* const open = made.get([] {
     Ref space = checked(PyObject_GetAttrString(ops.get(), "profiler"));
     return checked(PyObject_GetAttrString(space.get(), "_record_function_enter_new")).release();
-  }();
+  });
   static PyObject* const asks = PyCFunction_NewEx(&has_callbacks_definition, nullptr, nullptr);
   if (at::hasCallbacks()) return {};
   PyObject* label = unseen_label(open);

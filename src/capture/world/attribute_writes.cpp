@@ -59,7 +59,8 @@ void Attributes::write_of_torch_module(PyObject* owner, PyObject* name, PyObject
 }
 
 bool Attributes::write_of_object(PyObject* owner, PyObject* name, PyObject* value, PyObject* setter) {
-  static PyObject* const module_setattr = class_entry(torch_module_class(), "__setattr__");
+  PyObject* const module_class = torch_module_class();
+  static PyObject* const module_setattr = class_entry(module_class, "__setattr__");
   if (setter == module_setattr && c.world.is_outside(owner)) {
     write_of_torch_module(owner, name, value);
   } else if (setter && PyFunction_Check(setter)) {

@@ -190,7 +190,8 @@ Ref Attributes::read_of_object(PyObject* owner, PyObject* name, bool* unbound) {
     expect_attribute_error(hook);
   }
   if (!hook) return {};
-  static PyObject* const module_hook = class_entry(torch_module_class(), "__getattr__");
+  PyObject* const module_class = torch_module_class();
+  static PyObject* const module_hook = class_entry(module_class, "__getattr__");
   if (hook == module_hook) return module_getattr(owner, name);
   return call_attribute_hook(c, hook, owner, name);
 }

@@ -19,6 +19,7 @@
 #include "python/abi/dicts.h"
 #include "python/abi/private.h"
 #include "python/imported.h"
+#include "python/made_once.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -27,7 +28,8 @@ namespace {
 
 /// C types whose construction reads its arguments only.
 bool is_pure_type(PyTypeObject* type) {
-  static const auto* types = [] {
+  static constinit MadeOnce<const std::unordered_map<PyTypeObject*, bool>> made;
+  const auto* types = made.get([] {
     auto* set = new std::unordered_map<PyTypeObject*, bool>;
     for (PyTypeObject* t :
          {&PyBaseObject_Type, &PyLong_Type,  &PyFloat_Type,     &PyBool_Type,  &PyComplex_Type, &PyBytes_Type,
@@ -56,7 +58,7 @@ bool is_pure_type(PyTypeObject* type) {
     add("torch._C", {"DisableTorchFunction", "DisableTorchFunctionSubclass"});
     add("torch", {"Size", "device", "finfo", "iinfo"});
     return set;
-  }();
+  });
   return types->count(type) != 0 || std::strncmp(type->tp_name, "torch.return_types.", 19) == 0;
 }
 

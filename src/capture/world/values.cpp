@@ -18,6 +18,7 @@
 #include "capture/world/world.h"
 #include "python/abi/types.h"
 #include "python/imported.h"
+#include "python/made_once.h"
 #include "support/tensor_object.h"
 
 namespace magneto::capture {
@@ -29,7 +30,8 @@ namespace {
 
 /// Types that are compared by identity and then are constants. Looked up by type, subclasses apart.
 bool is_constant_type(PyTypeObject* type) {
-  static const auto* types = [] {
+  static constinit MadeOnce<const std::unordered_map<PyTypeObject*, bool>> made;
+  const auto* types = made.get([] {
     auto* set = new std::unordered_map<PyTypeObject*, bool>;
     for (PyTypeObject* t :
          {&PyCFunction_Type, &PyMethodDescr_Type, &PyGetSetDescr_Type, &PyMemberDescr_Type, &PyWrapperDescr_Type,
@@ -53,7 +55,7 @@ bool is_constant_type(PyTypeObject* type) {
     for (const auto& [module_name, type_names] : names) add(module_name, type_names);
     if (typing_variables_in_c) add("typing", {"TypeVar", "ParamSpec", "TypeVarTuple"});
     return set;
-  }();
+  });
   return types->count(type) != 0;
 }
 
