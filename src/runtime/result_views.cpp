@@ -14,8 +14,8 @@ using graph::ValueId;
 namespace {
 
 /// The view. Of `x[i]` with a tensor of one integer, eager's is of the number that this holds.
-void run_view(const graph::AtenNode& view, torch::jit::Stack& stack) {
-  if (view.op.operator_name().name != "magneto::select") return view.op.callBoxed(stack);
+void run_view(const graph::AtenNode& view, bool by_tensor, torch::jit::Stack& stack) {
+  if (!by_tensor) return view.op.callBoxed(stack);
   at::Tensor selected = at::select(stack[0].toTensor(), stack[1].toInt(), stack[2].toTensor().item<int64_t>());
   stack.clear();
   stack.emplace_back(std::move(selected));
@@ -54,6 +54,7 @@ class ResultViews::Builder {
 
   void add_step(size_t view, int32_t operand, bool with_grad) {
     Step step{.node = graph_.aten_nodes[view], .operands = {operand}, .with_grad = with_grad};
+    step.by_tensor = step.node.op.operator_name().name == "magneto::select";
     for (size_t i = 1; i < step.node.args.size(); ++i) {
       const auto* other = std::get_if<ValueId>(&step.node.args[i]);
       if (other) step.operands.push_back(registers_.at({*other, true}));
@@ -107,7 +108,7 @@ void ResultViews::make(const at::Tensor* const* inputs, const at::Tensor* comput
       }
     }
     const at::AutoGradMode mode(step.with_grad);
-    run_view(step.node, stack);
+    run_view(step.node, step.by_tensor, stack);
     size_t next = 0;
     const auto take = [&](const at::Tensor& tensor) {
       const int32_t place = step.results[next++];

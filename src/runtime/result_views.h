@@ -28,6 +28,7 @@ class ResultViews {
     graph::AtenNode node;
     std::vector<int32_t> operands, results;
     bool with_grad = true;
+    bool by_tensor = false;  // `x[i]` with a tensor of one integer
   };
   class Builder;
 

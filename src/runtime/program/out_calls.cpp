@@ -11,21 +11,10 @@
 
 #include "ops/operator.h"
 #include "runtime/program/placed_results.h"
+#include "runtime/program/typed_argument.h"
 
 namespace magneto::runtime {
 namespace {
-
-template <typename Type>
-decltype(auto) argument_of_out(const Step& step, const RunTensors& registers, size_t index) {
-  const Argument& argument = step.arguments[index];
-  if constexpr (std::is_same_v<Type, at::Tensor>) {
-    return registers[argument.tensor];
-  } else if constexpr (std::is_same_v<Type, at::Scalar>) {
-    return argument.constant.toScalar();
-  } else {
-    return argument.constant.to<Type>();
-  }
-}
 
 template <typename Operator, typename Signature>
 struct Out;
@@ -36,7 +25,7 @@ struct Out<Operator, at::Tensor&(Types...)> {
   static void call(const Step& step, c10::DispatchKeySet keys, const RunTensors& registers, at::Tensor& out) {
     using All = std::tuple<std::remove_cvref_t<Types>...>;
     [&]<size_t... I>(std::index_sequence<I...>) {
-      Operator::redispatch(keys, argument_of_out<std::tuple_element_t<I, All>>(step, registers, I)..., out);
+      Operator::redispatch(keys, argument<std::tuple_element_t<I, All>>(step, registers, I)..., out);
     }(std::make_index_sequence<sizeof...(Types) - 1>{});
   }
 };

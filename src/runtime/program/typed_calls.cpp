@@ -23,27 +23,10 @@
 #include <unordered_map>
 
 #include "ops/operator.h"
-#include "runtime/program/program_steps.h"
+#include "runtime/program/typed_argument.h"
 
 namespace magneto::runtime {
 namespace {
-
-/// Argument `index` of a step as the C++ type that the operator takes.
-template <typename Type>
-decltype(auto) argument(const Step& step, const RunTensors& registers, size_t index) {
-  const Argument& argument = step.arguments[index];
-  if constexpr (std::is_same_v<Type, at::Tensor>) {
-    return registers[argument.tensor];
-  } else if constexpr (std::is_same_v<Type, at::Scalar>) {
-    return argument.constant.toScalar();
-  } else if constexpr (std::is_same_v<Type, std::string_view>) {
-    return std::string_view(argument.constant.toStringRef());
-  } else if constexpr (std::is_same_v<Type, c10::SymInt>) {
-    return c10::SymInt(argument.constant.toInt());
-  } else {
-    return argument.constant.to<Type>();
-  }
-}
 
 template <typename Operator, typename Signature>
 struct Typed;
