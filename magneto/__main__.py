@@ -17,6 +17,7 @@ python -m magneto --version
 
 from __future__ import annotations
 
+import os
 import platform
 import runpy
 import sys
@@ -147,6 +148,18 @@ def _usage() -> int:
 
 def main(arguments: list[str]) -> int:
     """The process's exit status."""
+    try:
+        status = _main(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # who reads has seen enough (`| head`)
+        if arguments[0] == "run":  # the program's own
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return status
+
+
+def _main(arguments: list[str]) -> int:
     if arguments and arguments[0] in ("-V", "--version"):
         print(f"Magneto {magneto.__version__} (PyTorch {torch.__version__}, CPython {platform.python_version()})")
         return 0

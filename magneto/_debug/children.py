@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from magneto import _trace
+from magneto import _trace, exc
 
 OK, RAISED, SIGNAL, TIME, MEMORY, EXIT = "ok", "raised", "signal", "time limit", "memory limit", "exit"
 
@@ -77,8 +77,6 @@ _OUT_OF_MEMORY = ("can't allocate memory", "bad_alloc")
 
 def of_exception(error: BaseException) -> Outcome:
     """What an exception says. Of a backend's failure it is the backend's own exception that counts."""
-    from magneto import exc
-
     shown = "".join(traceback.format_exception(error))
     while isinstance(error, exc.BackendCompilerFailed) and error.__cause__ is not None:
         error = error.__cause__
@@ -98,7 +96,16 @@ def available_mb() -> int:
 
 
 def run(attempt: Callable[[], Any], seconds: float = 60.0, memory_mb: int = 0, quiet: bool = True) -> Outcome:
-    """Runs `attempt` in a child. `memory_mb`: how much more memory than now it may take; 0: as much as there is."""
+    """Runs `attempt` in a child. `memory_mb`: how much more memory than now it may take; 0: as much as there is.
+
+    Raises:
+        magneto.exc.NotYet: This process has used a GPU, which its children can't.
+    """
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        raise exc.NotYet(
+            "This tool tries programs in forked children, which can't be where the process itself has used a GPU. Put "
+            "the program into a script: `python -m magneto doctor script.py` gives each try a process of its own."
+        )
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
@@ -204,10 +211,11 @@ def _in_child(attempt: Callable[[], Any], writer: int, memory_mb: int, quiet: bo
 
 
 def _limit_memory(more_mb: int) -> None:
+    """Of what can be written: what a GPU's driver only reserves is no memory."""
     with open("/proc/self/statm") as file:
-        pages = int(file.read().split()[0])
+        pages = int(file.read().split()[5])
     limit = pages * resource.getpagesize() + more_mb * 2**20
-    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
     if most != resource.RLIM_INFINITY:  # the child of a child: it can have no more than that one
         limit = min(limit, most)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))

@@ -5,6 +5,7 @@
 
 #include "graph/capsule.h"
 #include "graph/planted.h"
+#include "python/errors.h"
 #include "python/imported.h"
 #include "python/text.h"
 #include "runtime/joint_computation.h"
@@ -26,8 +27,8 @@ void try_captured(const Context& context, const compiler::Request& request) {
   for (const Ref& tensor : request.inputs) add(tensor);
   const bool called = context.backend->level == compiler::Backend::Level::Module;
   const Ref backend = called ? Ref::borrow(request.callable) : text_object(context.backend->name);
-  checked(PyObject_CallFunctionObjArgs(after.get(), request.module, inputs.get(), backend.get(),
-                                       request.graph.symbols.empty() ? Py_False : Py_True, nullptr));
+  checked_of_tool(PyObject_CallFunctionObjArgs(after.get(), request.module, inputs.get(), backend.get(),
+                                               request.graph.symbols.empty() ? Py_False : Py_True, nullptr));
 }
 
 /// `inputs`: none for a backward's.
@@ -40,8 +41,8 @@ void try_operators(const graph::Graph& graph, const std::vector<Ref>& inputs, co
       if (PyList_Append(given.get(), input.get()) < 0) throw PythonError{};
     }
   }
-  checked(PyObject_CallFunctionObjArgs(after.get(), graph::graph_capsule(graph).get(), given.get(),
-                                       text_object(place).get(), nullptr));
+  checked_of_tool(PyObject_CallFunctionObjArgs(after.get(), graph::graph_capsule(graph).get(), given.get(),
+                                               text_object(place).get(), nullptr));
 }
 
 }  // namespace

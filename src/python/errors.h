@@ -1,6 +1,7 @@
 // The current error as an object.
 #pragma once
 
+#include "python/imported.h"
 #include "python/ref.h"
 
 namespace magneto {
@@ -14,6 +15,19 @@ inline Ref take_error_with_traceback() {
   Py_XDECREF(type);
   Py_XDECREF(traceback);
   return Ref::steal(value);
+}
+
+/// What a tool of `magneto._debug` gave. An error of a type of ours shows the program's frames, and none of the tool's;
+/// others are faults of the tool, and show where.
+inline Ref checked_of_tool(PyObject* owned) {
+  if (owned) return Ref::steal(owned);
+  Ref error = take_error_with_traceback();
+  static constinit Imported ours("magneto.exc", "MagnetoError");
+  if (PyObject_TypeCheck(error.get(), ours.type())) PyException_SetTraceback(error.get(), Py_None);
+  Ref type = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(error.get())));
+  PyObject* traceback = PyException_GetTraceback(error.get());
+  PyErr_Restore(type.release(), error.release(), traceback);
+  throw PythonError{};
 }
 
 }  // namespace magneto

@@ -12,6 +12,7 @@
 #include "graph/aliases.h"
 #include "graph/capsule.h"
 #include "graph/text.h"
+#include "python/errors.h"
 #include "python/imported.h"
 #include "python/text.h"
 #include "runtime/joint_computation.h"
@@ -228,7 +229,7 @@ bool Reference::judge(const Tensors& given, const Tensors& want, const Tensors& 
     if (right) return;
     ++run_checks().differences;
     static constinit Imported tell("magneto._debug.checks", "differs");
-    checked(PyObject_CallFunctionObjArgs(tell.get(), text_object(origin_.place).get(), found.get(), nullptr));
+    checked_of_tool(PyObject_CallFunctionObjArgs(tell.get(), text_object(origin_.place).get(), found.get(), nullptr));
   });
   return right;
 }

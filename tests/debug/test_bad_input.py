@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fresh
 import pytest
 import torch
 from torch._logging._internal import LazyTraceHandler, trace_log
@@ -199,3 +200,23 @@ def test_damage_at_random_places(tmp_path: Path, capfd: pytest.CaptureFixture[st
     assert len(outcome.result) == 480 and set(outcome.result) <= {0, 1, 2, 3} and refused > 300
     said = capfd.readouterr().err
     assert len(re.findall(r"^python -m magneto replay: .*\.$", said, re.MULTILINE)) == refused
+
+
+def test_a_reader_that_has_seen_enough() -> None:
+    """`python -m magneto ... | head`."""
+    done = fresh.python(
+        "-c",
+        "import os, runpy, sys; reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)\n"
+        "sys.argv = ['magneto', '--help']; runpy.run_module('magneto', run_name='__main__')",
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+def test_a_process_that_has_used_a_gpu(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Its children can't use one: said, and the program goes on."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with pytest.raises(magneto.exc.NotYet, match="python -m magneto doctor script.py"):
+        magneto.bisect(f, given())
+    with magneto.config.patch(repro_after="dynamo", strict=False):
+        assert torch.equal(magneto.compile(f, backend="eager")(*given()), f(*given()))
+    assert "The minifier could not go on: NotYet: This tool" in caplog.text
