@@ -23,6 +23,8 @@ from magneto._debug import children, findings, inner, same, scripts, speed
 from magneto._debug.children import Outcome
 from magneto._debug.record.described import described
 
+MINIFIES = 20  # times as long as others may a run take that minifies: it tries many candidates
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -36,8 +38,8 @@ class Variant:
 
     @property
     def patience(self) -> int:
-        """How many times as long as others it may run: a minifier tries many candidates, each with that limit."""
-        return 20 if self.settings.get("repro_after") else 1
+        """How many times as long as others it may run."""
+        return MINIFIES if self.settings.get("repro_after") else 1
 
     def with_settings(self, **settings: Any) -> Variant:
         """The same with other settings."""
@@ -97,6 +99,14 @@ Stage = tuple[Variant, str, str]
 _MOST_GUARDS = 4  # are named
 
 
+# What speed.py measures -> in front of its sentences.
+_MEASURED = {
+    "speed": "Slower than eager:",
+    "unjudged": "Speed is not compared with eager's:",
+    "memory": "Memory:",
+}
+
+
 @dataclass
 class Row:
     """A variant and how it ended."""
@@ -128,7 +138,7 @@ class Diagnosis:
     script: str = ""
     seconds: float = 0.0
     runs: int = 0
-    measured: dict[str, list[str]] = field(default_factory=dict)  # "speed", "memory" (speed.py), where all is right
+    measured: dict[str, list[str]] = field(default_factory=dict)  # key of _MEASURED -> sentences, where all is right
     findings: list[findings.Finding] = field(default_factory=list, repr=False)  # for the report and TORCH_TRACE
 
     def named(self) -> dict[str, str]:
@@ -158,7 +168,7 @@ class Diagnosis:
         lines = [*(line.removeprefix("# ") for line in scripts.environment().splitlines()), "", *table, ""]
         if not self.stage:
             lines.append("The compiled program does what eager does.")
-            for title, key in (("Slower than eager:", "speed"), ("Memory:", "memory")):
+            for key, title in _MEASURED.items():
                 if texts := self.measured.get(key):
                     lines += [title, *(f"  {text}" for text in texts)]
         else:
@@ -449,9 +459,16 @@ class FunctionRuns:
         import magneto
 
         apply(DEFAULT)
-        compiled = magneto.compile(self._original)
+        self._repeat(magneto.compile(self._original))
+
+    def eagerly(self) -> None:
+        """The same calls without compiling anything."""
+        apply(EAGER)
+        self._repeat(self._original)
+
+    def _repeat(self, fn: Callable[..., Any]) -> None:
         for _ in range(5):
-            same.results(lambda *args: self._call(compiled, args), self._args)
+            same.results(lambda *args: self._call(fn, args), self._args)
 
     def guards(self) -> str:
         """What a capture of the call asks for, and one of the calls before it does not."""
@@ -509,7 +526,7 @@ def bisect(
             if found.stage in ("passes", "lowering", "code generation"):
                 minified(found, run)
         if not found.stage:
-            found.measured = speed.report(runs.repeat, config.repro_seconds)
+            found.measured = speed.report(runs.repeat, runs.eagerly, config.repro_seconds)
         if found.stage in ("capture", "guards", "autograd") and check is None:
             reduced(found, lambda: program_script(fn, args, kwargs or {}, before))
         return found.told()

@@ -24,10 +24,11 @@ from typing import Any
 
 import torch
 
-from magneto import _history, config
+from magneto import _history, _log, config
 from magneto._debug import bisect, children, inner, output, same, scripts, speed
 from magneto._debug.bisect import Variant
 from magneto._debug.children import Outcome
+from magneto._debug.record import called
 
 
 class ScriptRuns:
@@ -64,11 +65,11 @@ class ScriptRuns:
 
         magneto.install()
         bisect.apply(variant)
+        torch.set_num_threads(variant.threads)
         for script in self._before:
             with magneto.disable() if variant.anew else contextlib.nullcontext():
                 _run([script])
         earlier = _captures()
-        torch.set_num_threads(variant.threads)
         with output.to_file(self._printed):
             got = values_of(_run(self._arguments))
         printed = output.lines_of(self._printed)
@@ -83,10 +84,17 @@ class ScriptRuns:
 
     def once(self) -> None:
         """As the program says."""
+        self._run_as(bisect.DEFAULT)
+
+    def eagerly(self) -> None:
+        """Without compiling anything."""
+        self._run_as(bisect.EAGER)
+
+    def _run_as(self, variant: Variant) -> None:
         import magneto
 
         magneto.install()
-        bisect.apply(bisect.DEFAULT)
+        bisect.apply(variant)
         _run(self._arguments)
 
     def calls(self) -> dict[str, list[str]]:
@@ -100,6 +108,27 @@ class ScriptRuns:
         magneto.install()
         bisect.apply(bisect.EAGER)
         return inner.calls_during(lambda: _run(self._arguments))
+
+    def script(self, found: bisect.Diagnosis) -> str:
+        """The call of the function at fault under the minifier of programs; where its script is."""
+        name, guards = found.function.partition(", which ")[0], found.stage == "guards"
+        seconds = bisect.MINIFIES * config.repro_seconds
+        outcome = children.run(lambda: self._minified(name, guards), seconds, children.available_mb())
+        if outcome.failed:
+            _log.announce(f"no script can be written: {outcome}")
+        return outcome.result or ""
+
+    def _minified(self, name: str, guards: bool) -> str:
+        import magneto
+
+        magneto.install()
+        bisect.apply(bisect.EAGER)
+        return called.minified(self._all, name, guards)
+
+    def _all(self) -> None:
+        for script in self._before:
+            _run([script])
+        _run(self._arguments)
 
     def reused(self) -> str:
         """The functions of which the script uses captures that the scripts before it made."""
@@ -183,8 +212,10 @@ def _diagnose(arguments: Sequence[str], before: Sequence[str], page: Path | None
             found = bisect.Bisection(run, guards, calls=runs.calls, others=_others()).diagnose()
             if found.stage in ("passes", "lowering", "code generation"):
                 bisect.minified(found, run)
+            elif found.function:
+                bisect.reduced(found, lambda: runs.script(found))
         if not found.stage:
-            found.measured = speed.report(runs.once, 10 * config.repro_seconds)
+            found.measured = speed.report(runs.once, runs.eagerly, 10 * config.repro_seconds)
     finally:
         runs.close()
     print(found.told())

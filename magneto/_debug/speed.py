@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import operator
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -20,10 +21,11 @@ import torch
 from torch._logging._internal import LazyTraceHandler, trace_log
 
 from magneto import _C, _trace, config
-from magneto._debug import children, same
+from magneto._debug import children, devices, same
 
 SLOWER, LEAST = 1.3, 5e-6  # times as long, and seconds more: less is noise
 _TIMES = 5
+_SYMBOL = re.compile(r": \w+\[[^\]]*\b[su]\d")  # in an operator's type
 
 
 class Program(NamedTuple):
@@ -35,19 +37,28 @@ class Program(NamedTuple):
     steps: list[list[float]]  # count, best and mean in nanoseconds
 
 
-def report(run: Callable[[], Any], seconds: float) -> dict[str, list[str]]:
-    """Sentences on "speed" and "memory" of what `run` compiles. In a child: nothing stays."""
+def report(run: Callable[[], Any], eagerly: Callable[[], Any], seconds: float) -> dict[str, list[str]]:
+    """Sentences on "speed", "memory" and what is "unjudged" of what `run` compiles; `eagerly` runs the same without.
+    In children: nothing stays."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            if children.run(lambda: _traced(run, folder), seconds, children.available_mb()).failed:
-                return {}
-            found = children.run(lambda: _compared(Path(folder)), seconds, children.available_mb())
+            traced = found = children.run(lambda: _traced(run, folder), seconds, children.available_mb())
+            if not traced.failed:
+                found = children.run(lambda: _compared(Path(folder)), seconds, children.available_mb())
     except OSError as error:
-        return {"speed": [f"not measured: {error.strerror}. Set TMPDIR to a folder with room"]}
-    return found.result or {}
+        return {"unjudged": [f"not measured: {error.strerror}. Set TMPDIR to a folder with room"]}
+    if found.failed:
+        return {"unjudged": [f"not measured: {found}"]}
+    measured: dict[str, list[str]] = found.result
+    if traced.result:
+        plain = children.run(lambda: (eagerly(), devices.peaks())[1], seconds, children.available_mb())
+        measured["memory"] += devices.texts(traced.result, plain.result or {})
+    return measured
 
 
-def _traced(run: Callable[[], Any], folder: str) -> None:
+def _traced(run: Callable[[], Any], folder: str) -> dict[str, Any]:
+    """What the GPUs say of their memory; the log is in the folder."""
+    devices.watch()
     for handler in trace_log.handlers:
         if isinstance(handler, LazyTraceHandler):
             handler.root_dir = folder
@@ -56,17 +67,23 @@ def _traced(run: Callable[[], Any], folder: str) -> None:
     with config.patch(disk_cache=False, repro_after=""):
         run()
     _trace._finish()
+    return {**devices.peaks(), "snapshot": devices.snapshot()} if devices.peaks() else {}
 
 
 def _compared(folder: Path) -> dict[str, list[str]]:
-    speed, memory = [], []
+    speed, memory, unjudged = [], [], []
     for one in _programs(folder):
-        times, peak = _eagerly(one.text)
+        sized = any(_SYMBOL.search(line) for line, *_ in one.program["aten"])
+        times, peak = ([], None) if sized else _eagerly(one.text)
+        if sized:
+            unjudged.append(f"{one.place}: its sizes are dynamic, so its times are of several sizes")
+        elif all(count < 2 for count, *_ in one.steps):
+            unjudged.append(f"{one.place}: it ran once")
         speed += _slower(one, times)
         planned = one.program["peak"]
         eager = f", eager's {_bytes(peak)}" if peak is not None else ""
         memory.append(f"{one.place}: planned peak {_bytes(planned)}{eager}")
-    return {"speed": speed, "memory": memory}
+    return {"speed": speed, "memory": memory, "unjudged": unjudged}
 
 
 def _programs(folder: Path) -> Iterator[Program]:
@@ -95,8 +112,6 @@ def _eagerly(text: str) -> tuple[list[float | None], int | None]:
     from magneto._debug.minify_operators import random_inputs
 
     graph = _C.graph_from_text(text[: text.index("\n}") + 3])
-    if _C.is_sized(graph):
-        return [], None
     module: Any = _C.operator_calls(graph)
     values: dict[Any, Any] = {}
     given = iter(random_inputs(graph))

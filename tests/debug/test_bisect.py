@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +157,24 @@ def test_doctor_names_an_inlined_function(tmp_path: Path, capsys: pytest.Capture
     assert doctor.main([str(file)]) == 1
     said = capsys.readouterr().out
     assert "At fault: capture" in said and "Inner.forward (" in said and ", which <lambda> (" in said, said
+    assert "self.calls" in script_of(said)
+
+
+def script_of(said: str) -> str:
+    """The script that a report names."""
+    found = re.search(r"script: +(\S+)", said)
+    assert found, said
+    return Path(found[1]).read_text()
+
+
+def test_doctor_writes_a_script_of_a_wrong_backward(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(SCRIPT)
+    _testing.plant_fault("backward", "aten::tanh_backward>aten::sigmoid_backward")
+    assert doctor.main([str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "At fault: autograd" in said and "Sequential.forward" in said, said
+    assert "input = module(input)" in script_of(said)
 
 
 def test_a_guard_that_is_left_out() -> None:
@@ -232,6 +251,7 @@ def test_doctor_after_another_script(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert doctor.main(["--before", str(first), str(then)]) == 1
     said = capsys.readouterr().out
     assert "At fault: guards" in said and "a capture of times" in said, said
+    assert "comes first" in script_of(said)
     assert f"--before {first}" in Path(said.rpartition("report: ")[2].strip()).read_text()
     assert doctor.main(["--before", str(tmp_path / "no.py"), str(then)]) == doctor.main(["--before", str(then)]) == 2
 
@@ -268,7 +288,9 @@ def test_doctor_of_a_script_that_only_prints(wrong: bool, tmp_path: Path) -> Non
     environment = {**os.environ, "PYTHONPATH": str(Path(magneto.__file__).parents[1])}
     done = fresh.python("-m", "magneto", "doctor", "script.py", cwd=tmp_path, env=environment)
     assert done.returncode == int(wrong), done.stdout + done.stderr
-    if wrong:
+    if not wrong:
+        assert "Speed is not compared with eager's:\n  <lambda> (script.py:9): it ran once" in done.stdout, done.stdout
+    else:
         assert "line 2 of the output: wrong result: 'loss " in done.stdout and "aten.tanh.default" in done.stdout
 
 

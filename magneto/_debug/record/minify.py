@@ -8,7 +8,6 @@ Then its statements and those of what it calls (reduce.py), then its parameters.
 from __future__ import annotations
 
 import contextlib
-import gc
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ import torch
 
 from magneto import _log, config, exc
 from magneto._debug import children, findings, record, same, scripts
-from magneto._debug.record import container, reduce, replay, script, state
+from magneto._debug.record import called, container, reduce, replay, script, state
 from magneto._debug.record.described import described
 
 _MOST_CALLS = 60  # of one function that are tried by themselves
@@ -159,11 +158,18 @@ def _left(call: replay.Call, value: Any, compares: int) -> dict[str, Any]:
         found[f"argument {i}"] = x
         if x.is_leaf and x.grad is not None:
             found[f"gradient of argument {i}"] = x.grad
-    for name, parameter in same.parameters_of(call.subject):
-        if parameter.grad is not None:
-            found[f"gradient of {name}"] = parameter.grad
+    for module in given_modules(call):
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None:
+                found.setdefault(f"gradient of {name}", parameter.grad)
     rest = described([value, *given])
     return {"tensors": {name: x.detach() for name, x in found.items()}, "rest": rest}
+
+
+def given_modules(call: replay.Call) -> list[torch.nn.Module]:
+    """Those that the call is of, or is given."""
+    given = [getattr(call.subject, "__self__", call.subject), *call.args, *call.kwargs.values()]
+    return [one for one in given if isinstance(one, torch.nn.Module)]
 
 
 def _compare(want: dict[str, Any], got: dict[str, Any]) -> list[same.Difference]:
@@ -228,17 +234,17 @@ def _search(case: Case, read: container.Record, path: Path) -> int:
             inside.clear()
         if event != "call" or inside or code is function.__code__ or code in tried or len(tried) > _MOST_CALLS:
             return
-        if code.co_filename.startswith(_NOT_TRIED) or code.co_flags & _GENERATOR or code.co_name == "<lambda>":
+        if not called.is_the_program_s(code) or code.co_name == "<lambda>":
             return
         tried.add(code)
-        found = _function_of(frame)
+        found = called.function_of(frame)
         if found is None:
             return
         sys.setprofile(None)
         try:
-            arguments = _arguments_of(frame)
+            arguments = called.arguments_of(frame)
             if case.fails_live(found, arguments, options):
-                inner = _record_inner(found, arguments, options)
+                inner = called.record_of(found, arguments, options)
                 if inner is not None and case.fails(inner):
                     container.write(path, inner)
                     raise _Found
@@ -260,39 +266,6 @@ def _search(case: Case, read: container.Record, path: Path) -> int:
 
 class _Found(BaseException):
     pass
-
-
-_GENERATOR = 0x20 | 0x80 | 0x200
-_NOT_TRIED = (str(Path(torch.__file__).parent), str(Path(config.__file__).parent), "<")
-
-
-def _function_of(frame: types.FrameType) -> types.FunctionType | None:
-    """The function that a frame runs."""
-    found = [
-        one
-        for one in gc.get_referrers(frame.f_code)
-        if isinstance(one, types.FunctionType) and one.__code__ is frame.f_code and one.__globals__ is frame.f_globals
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _arguments_of(frame: types.FrameType) -> tuple[Any, ...]:
-    code = frame.f_code
-    count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 4) + bool(code.co_flags & 8)
-    values = frame.f_locals
-    return tuple(values[name] for name in code.co_varnames[:count])
-
-
-def _record_inner(
-    function: types.FunctionType, arguments: tuple[Any, ...], options: dict[str, Any]
-) -> container.Record | None:
-    try:
-        with record._deep_recursion():
-            made = record.record_of(function, arguments, options, own=True)
-    except Exception:
-        return None
-    made.data["failure"] = {"type": "", "text": ""}
-    return container.from_bytes(container.to_bytes(made))
 
 
 # -- statements and parameters

@@ -226,7 +226,7 @@ class _Writer:
         self._bind(name, value)
         if isinstance(value, types.ModuleType):
             own = value.__name__
-            if name != own or own not in ("torch", "magneto", "os"):
+            if name != own or own not in ("torch", "magneto"):
                 self.lines.append(f"import {own} as {name}\n" if name != own else f"import {own}\n")
             return
         self.lines.append(f"{name} = {self.value(value, name)}\n")
