@@ -121,6 +121,22 @@ def enter_block(compiled: CompiledFunction, skipped: tuple[str, ...], left_alone
     """Functions that this thread calls from here on run as `compiled` would run them, except for those of files whose
     names begin with one of `skipped`, and for the code `left_alone`."""
 
+def run_backward(engine: Callable[..., Any], /, *args: Any, **kwargs: Any) -> tuple[torch.Tensor | None, ...]:
+    """What autograd's `engine` gives for the arguments, by one program where compiled autograd is on."""
+
+def enter_compiled_autograd(compiler: Callable[..., Any] | bool | None, /) -> None:
+    """Backwards of this thread are compiled from here on, by a callable that gets a GraphModule, by the default backend
+    (None), or not (False)."""
+
+def leave_compiled_autograd() -> None:
+    """Ends the innermost such block."""
+
+def compile_all_backwards(on: bool, /) -> None:
+    """Those of all threads are, outside of such blocks."""
+
+def compiles_backwards() -> bool:
+    """Whether this thread's are."""
+
 def calling() -> CompiledFunction | None:
     """The compiled callable, a frame of which CPython runs this for: a side exit, and what it calls."""
 

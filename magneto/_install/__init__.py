@@ -18,7 +18,7 @@ import threading
 import torch
 
 from magneto import _C, _log
-from magneto._install import config_modules, dynamo, exports, modules, patched, peer, settings, table
+from magneto._install import compiled_autograd, config_modules, dynamo, exports, modules, patched, peer, settings, table
 from magneto._install.changes import Changes
 
 _lock = threading.RLock()
@@ -69,6 +69,7 @@ def _put_in_place(changes: Changes) -> None:
     changes.finder(modules.Finder([prefix for prefix in table.PREFIXES if prefix not in symbolic_shapes]))
     changes.on_undo(dynamo.forget_disabled)
     changes.on_undo(settings.forget_logs)
+    changes.on_undo(compiled_autograd.give_back)
     _C.refuse_fx_tracing(True)  # error_on_nested_fx_trace is on by default
     changes.on_undo(lambda: _C.refuse_fx_tracing(False))
     changes.body(torch.compile, dynamo.torch_compile)

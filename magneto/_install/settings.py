@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from magneto import _C, _log, config, exc
+from magneto._install import compiled_autograd
 from magneto._install.table import NO_EFFECT, REPLACED, TO_COME, WORKS
 
 
@@ -147,7 +148,12 @@ DYNAMO: Mapping[str, Setting] = {
     "dynamic_shapes": Setting(TO_COME, note=_SIZES, default=True),
     "specialize_int": Setting(TO_COME, note=_SIZES, default=False),
     "specialize_float": Setting(TO_COME, note=_SIZES, default=False),
-    "compiled_autograd": Setting(TO_COME, note="backward passes run under eager autograd", default=False),
+    "compiled_autograd": Setting(
+        WORKS,
+        apply=compiled_autograd.set_everywhere,
+        note="one program for a backward over several graphs",
+        default=False,
+    ),
 }
 
 INDUCTOR: Mapping[str, Setting] = {

@@ -42,10 +42,6 @@ class Name(NamedTuple):
 _CUDAGRAPHS = "nothing is to be done: plans don't rely on addresses"
 _FRAMES = "Magneto's core runs frames without a Python callback"
 _PASSES = "Magneto's passes are in C++ (docs/passes.md); a backend of your own gets the graph: backend=callable"
-_EAGER_BACKWARD = (
-    "between compiled functions backward passes run under eager autograd; use them without it: their own backwards are "
-    "compiled with them"
-)
 _AHEAD = "magneto.aot_compile's file, not a package of AOTInductor"
 _ERRORS = "never raised by Magneto, there for `except`"
 _SHAPES = "for sizes that are plain numbers; others decide with bool()"
@@ -103,7 +99,7 @@ _PARTITIONS = (
         "magneto._aot:min_cut_rematerialization_partition",
         "for partition_fn=",
     ),
-    Name("draw_graph", TO_COME, "", "torch._inductor.config.trace.graph_diagram draws it"),
+    Name("draw_graph", TO_COME, "", "use torch._inductor.config.trace.graph_diagram, which draws it"),
 )
 _COMPILERS = (
     Name("nop", WORKS, "magneto._aot:nop"),
@@ -113,14 +109,14 @@ _COMPILERS = (
     Name("default_decompositions", NO_EFFECT, "dynamo:NO_DECOMPOSITIONS", "graphs have the operators that run"),
 )
 
-# torch.func turns it off while it differentiates.
 _COMPILED_AUTOGRAD = (
-    Name("_disable", NO_EFFECT, "dynamo:nothing_meanwhile", "backward passes run under eager autograd"),
-    Name("in_compiled_autograd_region", NO_EFFECT, "dynamo:NO", "backward passes run under eager autograd"),
-    Name("compiled_autograd_enabled", NO_EFFECT, "dynamo:NO", "backward passes run under eager autograd"),
-    Name("reset", NO_EFFECT, "dynamo:nothing", "backward passes run under eager autograd"),
-    Name("_enable", TO_COME, "", _EAGER_BACKWARD),
-    Name("enable_compiler", TO_COME, "", _EAGER_BACKWARD),
+    Name("_enable", WORKS, "compiled_autograd:enable", "one program for a backward over several graphs"),
+    Name("enable", WORKS, "compiled_autograd:enable", "its older name"),
+    Name("_disable", WORKS, "compiled_autograd:disable", "torch.func calls it while it differentiates"),
+    Name("in_compiled_autograd_region", NO_EFFECT, "dynamo:NO", "a backward is captured before it runs"),
+    Name("compiled_autograd_enabled", NO_EFFECT, "dynamo:NO", "compiled functions need not know"),
+    Name("reset", NO_EFFECT, "dynamo:nothing", "magneto.reset() forgets the programs"),
+    Name("enable_compiler", REPLACED, "compiled_autograd:enable", "as `enable`"),
 )
 
 _SYMBOLIC = "is_concrete_bool is_concrete_int is_concrete_float is_symbolic is_nested_int has_free_symbols"

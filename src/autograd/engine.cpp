@@ -9,27 +9,6 @@
 
 namespace magneto::autograd {
 
-namespace {
-
-class EngineScope {
- public:
-  explicit EngineScope(fake::Session& session)
-      : session_(session), torch_node_(std::exchange(session.torch_node, -1)), ran_(session.set_engine_runs(true)) {}
-  ~EngineScope() {
-    session_.set_engine_runs(ran_);
-    session_.torch_node = torch_node_;
-  }
-  EngineScope(const EngineScope&) = delete;
-
- private:
-  fake::Session& session_;
-  const int32_t torch_node_;
-  const bool ran_;
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast_{c10::autocast_dispatch_keyset};
-};
-
-}  // namespace
-
 torch::autograd::variable_list run_engine(fake::Session& session, const torch::autograd::edge_list& roots,
                                           const torch::autograd::variable_list& tangents,
                                           const torch::autograd::edge_list& leaves) {

@@ -5,6 +5,7 @@
 #include "capture/marks.h"
 #include "dispatch/block.h"
 #include "dispatch/compiled.h"
+#include "dispatch/compiled_autograd.h"
 #include "dispatch/context.h"
 #include "dispatch/driver.h"
 #include "dispatch/eager.h"
@@ -219,6 +220,29 @@ PyObject* backend_rows(PyObject*, PyObject*) {
   });
 }
 
+PyObject* run_backward(PyObject*, PyObject* args, PyObject* kwargs) {
+  const Ref rest = Ref::steal(PyTuple_GetSlice(args, 1, PY_SSIZE_T_MAX));
+  if (!rest || PyTuple_GET_SIZE(args) < 1) return nullptr;
+  return guarded([&] { return dispatch::run_backward(PyTuple_GET_ITEM(args, 0), rest.get(), kwargs); });
+}
+
+PyObject* enter_compiled_autograd(PyObject*, PyObject* compiler) {
+  dispatch::enter_compiled_autograd(compiler);
+  Py_RETURN_NONE;
+}
+
+PyObject* leave_compiled_autograd(PyObject*, PyObject*) {
+  if (!dispatch::leave_compiled_autograd()) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* compile_all_backwards(PyObject*, PyObject* on) {
+  dispatch::compile_all_backwards(on == Py_True);
+  Py_RETURN_NONE;
+}
+
+PyObject* compiles_backwards(PyObject*, PyObject*) { return PyBool_FromLong(dispatch::compiles_backwards()); }
+
 PyObject* set_stance(PyObject*, PyObject* number) {
   const long stance = PyLong_AsLong(number);
   if (PyErr_Occurred()) return nullptr;
@@ -406,6 +430,17 @@ PyMethodDef dispatch_methods[] = {
     {"enter_block", enter_block, METH_VARARGS,
      "enter_block(compiled, skipped, left_alone=None): functions called from here on run as `compiled` would, except "
      "for those of files whose names begin with one of `skipped`, and for the code `left_alone`."},
+    {"run_backward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run_backward)),
+     METH_VARARGS | METH_KEYWORDS,
+     "run_backward(engine, ...): what autograd's `engine` gives for the rest of the arguments, by one program where "
+     "compiled autograd is on."},
+    {"enter_compiled_autograd", enter_compiled_autograd, METH_O,
+     "Backwards of this thread are compiled from here on, by a callable that gets a GraphModule, by the default "
+     "backend "
+     "(None), or not (False)."},
+    {"leave_compiled_autograd", leave_compiled_autograd, METH_NOARGS, "Ends the innermost such block."},
+    {"compile_all_backwards", compile_all_backwards, METH_O, "Those of all threads are, outside of such blocks."},
+    {"compiles_backwards", compiles_backwards, METH_NOARGS, "Whether this thread's are."},
     {"calling", calling, METH_NOARGS, "The compiled callable, a frame of which CPython runs this for; or None."},
     {"leave_block", leave_block, METH_NOARGS, "Ends the innermost block of this thread."},
     {"repeated", not_captured, METH_VARARGS,

@@ -263,6 +263,15 @@ void report_no_joint(const CodePlace& start, const std::string& cause) {
   }
 }
 
+void report_eager_backward(const std::string& cause) {
+  if (!first_time("eager backward", cause)) return;
+  SavedError saved;
+  if (!warn("Magneto's compiled autograd leaves backwards, or the rest of them, to PyTorch's engine: " + cause +
+            ". magneto.stats()[\"eager_backwards\"] counts them; this is said once.")) {
+    PyErr_WriteUnraisable(nullptr);
+  }
+}
+
 void report_partition(const std::string& place, autograd::Departure departure) {
   constexpr const char* causes[] = {
       "the search for what to save was given up: the graph is too large", "the memory budget can't be kept to",

@@ -59,6 +59,9 @@ void report_uncompiled(const std::string& place, const std::string& cause);
 /// The same of a graph with gradients whose torch calls run one by one, under autograd.
 void report_no_joint(const CodePlace& start, const std::string& cause);
 
+/// Compiled autograd leaves a backward, or the rest of it, to PyTorch's engine: said once for each cause.
+void report_eager_backward(const std::string& cause);
+
 /// What backwards are given was chosen otherwise than asked: counted, and said once for each cause.
 void report_partition(const std::string& place, autograd::Departure departure);
 

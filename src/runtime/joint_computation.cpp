@@ -15,6 +15,7 @@
 
 #include <algorithm>
 
+#include "autograd/compiled_node.h"
 #include "fake/autograd_node.h"
 #include "graph/aliases.h"
 #include "runtime/plan/saved_state.h"
@@ -152,11 +153,11 @@ at::Tensor copy(const at::Tensor& tensor) {
 }
 
 /// One run of a joint computation, as autograd sees it.
-class GradientNode final : public Node {
+class GradientNode final : public autograd::CompiledNode {
  public:
   GradientNode(std::shared_ptr<const Program> program, const BackwardProgram& backward,
                torch::autograd::edge_list&& edges)
-      : Node(std::move(edges)), program_(std::move(program)), backward_(backward) {}
+      : CompiledNode(std::move(edges)), program_(std::move(program)), backward_(backward) {}
 
   std::string name() const override { return "CompiledFunctionBackward"; }
 
@@ -180,6 +181,21 @@ class GradientNode final : public Node {
   }
   void keep_random_state(const std::vector<at::Tensor>& states) { random_states_ = states; }
 
+  std::string why_apart() const override {
+    if (backward_.computation->is_users()) return "a backward that a compiler of the program's has made";
+    if (program_->results.with_none) return "a custom autograd.Function that takes None for gradients";
+    const auto of_data = [](const graph::SymbolBinding& symbol) { return symbol.dim < 0; };
+    if (std::ranges::any_of(backward_.ties.graph.symbols, of_data)) return "sizes that depend on data";
+    const bool has_regions = std::ranges::any_of(backward_.ties.graph.aten_nodes, graph::has_regions);
+    return has_regions ? "an operator that runs graphs (cond, scan, while_loop)" : "";
+  }
+  const autograd::Backward& backward() const override { return backward_.ties; }
+  std::shared_ptr<const void> owner() const override { return program_; }
+  variable_list saved_tensors() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return unpack();
+  }
+
   void release_variables() override {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (SavedVariable& saved : saved_) saved.reset_data();
@@ -194,11 +210,7 @@ class GradientNode final : public Node {
     const bool none = program_->results.with_none && std::ranges::count(defined, false) > 0;
     if (at::GradMode::is_enabled() || none) return replayed(std::move(tangents), at::GradMode::is_enabled());
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<at::Tensor> given;
-    given.reserve(backward_.saved.size() + tangents.size());
-    for (const SavedVariable& saved : saved_) given.push_back(saved.unpack(this->getptr()));
-    TORCH_CHECK(!released_ || reread_.size() == backward_.ties.reread, torch::autograd::ERR_BACKWARD_TWICE);
-    given.insert(given.end(), reread_.begin(), reread_.end());
+    const variable_list given = unpack();
     std::vector<const at::Tensor*> pointers;
     for (const at::Tensor& tensor : given) pointers.push_back(&tensor);
     fit(pointers, tangents);
@@ -212,6 +224,16 @@ class GradientNode final : public Node {
   }
 
  private:
+  /// What the backward reads of the forward. Under the lock.
+  variable_list unpack() {
+    variable_list given;
+    given.reserve(backward_.saved.size());
+    for (const SavedVariable& saved : saved_) given.push_back(saved.unpack(this->getptr()));
+    TORCH_CHECK(!released_ || reread_.size() == backward_.ties.reread, torch::autograd::ERR_BACKWARD_TWICE);
+    given.insert(given.end(), reread_.begin(), reread_.end());
+    return given;
+  }
+
   static std::vector<bool> defined_of(const variable_list& tangents) {
     std::vector<bool> defined;
     for (const at::Tensor& tangent : tangents) defined.push_back(tangent.defined());

@@ -237,8 +237,8 @@ def test_errors_are_those_that_probing_programs_expect() -> None:
         from torch._dynamo import symbolic_convrt  # noqa: F401
     with pytest.raises(ImportError):
         from torch._dynamo import no_such_name  # noqa: F401
-    with pytest.raises(NotImplementedError, match="backward passes run under eager autograd"):
-        torch._dynamo.compiled_autograd.enable_compiler()
+    with pytest.raises(NotImplementedError, match="graph_diagram, which draws it"):
+        importlib.import_module("torch._functorch.partitioners").draw_graph()
 
 
 # What libraries import when they are loaded.
@@ -311,10 +311,10 @@ def test_notes_are_said_once_at_the_programs_line() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(2):
-            torch._dynamo.config.compiled_autograd = True
+            torch._dynamo.config.specialize_int = True
             torch._dynamo.config.dynamic_shapes = False
             torch._dynamo.config.dynamic_shapes = True
-            torch._dynamo.config.compiled_autograd = False
+            torch._dynamo.config.specialize_int = False
     assert len(said) == 2 and {Path(one.filename) for one in said} == {Path(__file__)}
 
 
@@ -323,9 +323,9 @@ def test_notes_end_no_program() -> None:
     """...that makes errors of warnings: what is said changes nothing of what it does."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        torch._dynamo.config.compiled_autograd = True
-    assert torch._dynamo.config.compiled_autograd
-    torch._dynamo.config.compiled_autograd = False
+        torch._dynamo.config.specialize_int = True
+    assert torch._dynamo.config.specialize_int
+    torch._dynamo.config.specialize_int = False
 
 
 @pytest.mark.usefixtures("installed")

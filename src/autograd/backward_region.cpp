@@ -1,0 +1,259 @@
+#include "autograd/backward_region.h"
+
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+#include "autograd/compiled_node.h"
+#include "autograd/node_fields.h"
+#include "autograd/nodes.h"
+
+namespace magneto::autograd {
+
+bool is_plain(const at::Tensor& tensor) {
+  constexpr c10::DispatchKeySet unusual({c10::DispatchKey::Python, c10::DispatchKey::Conjugate,
+                                         c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
+                                         c10::DispatchKey::Batched, c10::DispatchKey::FuncTorchBatched,
+                                         c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
+  return tensor.layout() == at::kStrided && tensor.device().is_cpu() && !tensor.is_quantized() && !tensor.is_nested() &&
+         tensor.has_storage() && !tensor.key_set().has_any(unusual);
+}
+
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+class SavedCheck final : public FieldVisitor {
+ public:
+  void tensor(SavedVariable& saved) override {
+    has_hooks |= saved.has_hooks();
+    const auto raw = saved.get_raw_data();
+    unusual |= raw && raw->defined() && !is_plain(*raw);
+  }
+  void number(int64_t) override {}
+
+  bool has_hooks = false, unusual = false;
+};
+
+std::string why_not_plain(const Node& node) {
+  for (uint32_t i = 0; i < node.num_inputs(); ++i) {
+    const auto& meta = node.input_metadata(i);
+    if (meta.was_default_constructed()) continue;
+    if (meta.is_tensor_subclass() || meta.is_nested_tensor() || meta.layout() != at::kStrided ||
+        !meta.device().is_cpu()) {
+      return "gradients that are no plain tensors of the CPU";
+    }
+  }
+  return {};
+}
+
+/// Empty: a program can compute what the node computes.
+std::string why_outside(Node& node) {
+  if (dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) return "a leaf";
+  if (has_hooks(node)) return "hooks on gradients inside";
+  if (is_python(node)) return "a custom autograd.Function (" + node.name() + ")";
+  if (std::string why = why_not_plain(node); !why.empty()) return why;
+  if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) return compiled->why_apart();
+  if (!has_known_fields(node)) return "a node of autograd that is not known: " + node.name();
+  SavedCheck check;
+  visit_fields(node, check);
+  if (check.has_hooks) return "hooks on saved tensors";
+  return check.unusual ? "saved tensors that are no plain tensors of the CPU" : "";
+}
+
+}  // namespace
+
+/// Comes to the nodes in the engine's order: of those whose gradients are complete the one that was made last.
+class BackwardRegion::Walk {
+ public:
+  Walk(BackwardRegion& region, const edge_list& roots, const edge_list& asked) : region_(region) {
+    for (const Edge& edge : asked) asked_[edge.function.get()] = true;
+    count_dependencies(roots);
+    for (const Edge& root : roots) arrive(root, /*inside=*/true);
+    while (!ready_.empty()) {
+      const NodePointer node = ready_.top().node;
+      ready_.pop();
+      State& state = states_.at(node.get());
+      state.step = static_cast<int32_t>(region_.steps_.size());
+      Step& step = region_.steps_.emplace_back(Step{.node = node});
+      step.role = role_of(*node, state);
+      for (const Edge& next : node->next_edges()) arrive(next, step.role == Role::Inside);
+    }
+    link(roots, !asked.empty());
+  }
+
+ private:
+  struct State {
+    int32_t missing = 0, step = -1;
+    bool only_inside = true, from_inside = false;
+  };
+  struct Ready {
+    NodePointer node;
+    uint64_t made;
+  };
+  struct Later {
+    bool operator()(const Ready& a, const Ready& b) const { return a.made < b.made; }
+  };
+
+  void count_dependencies(const edge_list& roots) {
+    std::vector<Node*> open;
+    const auto meet = [&](const Edge& edge) {
+      if (!edge.is_valid()) return;
+      const auto [known, is_new] = states_.try_emplace(edge.function.get());
+      ++known->second.missing;
+      if (is_new) open.push_back(edge.function.get());
+    };
+    std::ranges::for_each(roots, meet);
+    while (!open.empty()) {
+      Node* node = open.back();
+      open.pop_back();
+      std::ranges::for_each(node->next_edges(), meet);
+    }
+  }
+
+  void arrive(const Edge& edge, bool inside) {
+    if (!edge.is_valid()) return;
+    State& state = states_.at(edge.function.get());
+    state.only_inside &= inside;
+    state.from_inside |= inside;
+    if (--state.missing == 0) ready_.push({edge.function, edge.function->sequence_nr()});
+  }
+
+  Role role_of(Node& node, const State& state) {
+    const Role outside = state.from_inside ? Role::End : Role::Outside;
+    if (!state.only_inside || asked_.contains(&node)) return outside;
+    const std::string why = why_outside(node);
+    if (why.empty()) return Role::Inside;
+    if (!dynamic_cast<torch::autograd::AccumulateGrad*>(&node)) ++region_.left_[why];
+    return outside;
+  }
+
+  /// Backwards, so that it is known what leads to what is asked for.
+  void link(const edge_list& roots, bool some) {
+    std::vector<bool> needed(region_.steps_.size());
+    const auto target = [&](const Edge& edge) -> Target {
+      if (!edge.is_valid()) return {};
+      const int32_t step = states_.at(edge.function.get()).step;
+      return needed[step] ? Target{step, edge.input_nr} : Target{};
+    };
+    const auto gives = [&](const Target& to) {
+      if (to.step < 0 || region_.steps_[to.step].role != Role::End) return;
+      std::vector<uint32_t>& given = region_.steps_[to.step].given;
+      const auto place = std::ranges::lower_bound(given, to.input);
+      if (place == given.end() || *place != to.input) given.insert(place, to.input);
+    };
+    for (size_t i = region_.steps_.size(); i-- > 0;) {
+      Step& step = region_.steps_[i];
+      for (const Edge& next : step.node->next_edges()) step.next.push_back(target(next));
+      const auto leads = [](const Target& to) { return to.step >= 0; };
+      needed[i] = !some || asked_.contains(step.node.get()) || std::ranges::any_of(step.next, leads);
+      if (step.role == Role::Inside && needed[i]) std::ranges::for_each(step.next, gives);
+      if (step.role == Role::Inside && !needed[i]) step.role = Role::Outside;
+    }
+    for (const Edge& root : roots) region_.roots_.push_back(target(root));
+    std::ranges::for_each(region_.roots_, gives);
+  }
+
+  BackwardRegion& region_;
+  std::unordered_map<const Node*, bool> asked_;
+  std::unordered_map<const Node*, State> states_;
+  std::priority_queue<Ready, std::vector<Ready>, Later> ready_;
+};
+
+namespace {
+
+/// What a node has saved, and all else that its formula is given.
+class Fields final : public FieldVisitor {
+ public:
+  Fields(Node& node, variable_list& tensors, std::vector<int64_t>& key) : node_(node), tensors_(tensors), key_(key) {}
+  void tensor(SavedVariable& saved) override {
+    const at::Tensor tensor = saved.unpack(node_.getptr());
+    key_.push_back(tensor.defined());
+    if (tensor.defined()) tensors_.push_back(tensor.variable_data());
+  }
+  void number(int64_t number) override { key_.push_back(number); }
+
+ private:
+  Node& node_;
+  variable_list& tensors_;
+  std::vector<int64_t>& key_;
+};
+
+void add_form(std::vector<int64_t>& key, const at::Tensor& tensor) {
+  key.push_back(static_cast<int64_t>(tensor.scalar_type()) * 2 + tensor.unsafeGetTensorImpl()->is_wrapped_number());
+  key.push_back(tensor.dim());
+  key.insert(key.end(), tensor.sizes().begin(), tensor.sizes().end());
+  key.insert(key.end(), tensor.strides().begin(), tensor.strides().end());
+  key.push_back(tensor.storage_offset());
+}
+
+void add_form(std::vector<int64_t>& key, const torch::autograd::InputMetadata& meta) {
+  if (meta.was_default_constructed()) return key.push_back(-1);
+  key.push_back(static_cast<int64_t>(c10::typeMetaToScalarType(meta.dtype())));
+  key.push_back(meta.grad_dtype() ? static_cast<int64_t>(*meta.grad_dtype()) : -1);
+  const auto sizes = meta.shape_as_dim_vector();
+  key.push_back(static_cast<int64_t>(sizes.size()));
+  for (const c10::SymInt& size : sizes) key.push_back(size.expect_int());
+}
+
+}  // namespace
+
+void BackwardRegion::add_key(Step& step) {
+  Node& node = *step.node;
+  key_.push_back(static_cast<int64_t>(step.role));
+  if (step.role == Role::Outside) return;
+  key_.push_back(node.num_inputs());
+  for (uint32_t i = 0; i < node.num_inputs(); ++i) add_form(key_, node.input_metadata(i));
+  if (step.role == Role::End) {
+    key_.push_back(static_cast<int64_t>(step.given.size()));
+    for (const uint32_t input : step.given) key_.push_back(input);
+    return;
+  }
+  key_.push_back(static_cast<int64_t>(step.next.size()));
+  for (const Target& to : step.next) {
+    key_.push_back(to.step);
+    key_.push_back(to.input);
+  }
+  key_.push_back(static_cast<int64_t>(typeid(node).hash_code()));
+  step.first_tensor = tensors_.size();
+  if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) {
+    key_.push_back(reinterpret_cast<int64_t>(&compiled->backward()));
+    owners_.push_back(compiled->owner());
+    for (const at::Tensor& tensor : compiled->saved_tensors()) tensors_.push_back(tensor.variable_data());
+  } else {
+    Fields fields(node, tensors_, key_);
+    visit_fields(node, fields);
+  }
+  step.tensors = tensors_.size() - step.first_tensor;
+  for (size_t i = 0; i < step.tensors; ++i) add_form(key_, tensors_[step.first_tensor + i]);
+}
+
+BackwardRegion::BackwardRegion(const edge_list& roots, const variable_list& tangents, const edge_list& asked) {
+  Walk(*this, roots, asked);
+  if (count(Role::Inside) == 0) return;
+  for (const Target& root : roots_) key_.push_back(root.step);
+  for (const at::Tensor& tangent : tangents) add_form(key_, tangent);
+  for (Step& step : steps_) add_key(step);
+}
+
+size_t BackwardRegion::count(Role role) const {
+  return static_cast<size_t>(std::ranges::count(steps_, role, &Step::role));
+}
+
+void BackwardRegion::release(bool keep_graph) {
+  tensors_.clear();
+  for (const Step& step : steps_) {
+    if (keep_graph || step.role != Role::Inside) continue;
+    step.node->will_release_variables();
+    step.node->release_variables();
+  }
+}
+
+}  // namespace magneto::autograd

@@ -1,0 +1,121 @@
+#include "autograd/node_fields.h"
+
+#include <torch/csrc/autograd/functions/tensor.h>
+#include <torch/csrc/autograd/generated/Functions.h>
+
+#include <bit>
+#include <complex>
+#include <string>
+#include <typeindex>
+#include <unordered_map>
+#include <vector>
+
+namespace magneto::autograd {
+
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+
+template <typename T>
+concept Whole = std::is_integral_v<T> || std::is_enum_v<T>;
+
+void visit(FieldVisitor& to, SavedVariable& saved) { to.tensor(saved); }
+void visit(FieldVisitor& to, Whole auto number) { to.number(static_cast<int64_t>(number)); }
+void visit(FieldVisitor& to, double number) { to.number(std::bit_cast<int64_t>(number)); }
+void visit(FieldVisitor& to, const c10::SymInt& number) { to.number(number.expect_int()); }
+
+void visit(FieldVisitor& to, const at::Scalar& scalar) {
+  visit(to, scalar.type());
+  const auto number =
+      scalar.isFloatingPoint() || scalar.isComplex() ? scalar.toComplexDouble() : c10::complex<double>(0, 0);
+  visit(to, number.real());
+  visit(to, number.imag());
+  to.number(scalar.isIntegral(/*includeBool=*/true) ? scalar.toLong() : 0);
+}
+
+void visit(FieldVisitor& to, const std::string& text) {
+  visit(to, text.size());
+  for (const char letter : text) visit(to, letter);
+}
+
+void visit(FieldVisitor& to, const at::TensorOptions& options) {
+  visit(to, c10::typeMetaToScalarType(options.dtype()));
+  visit(to, options.layout());
+  visit(to, options.device().type());
+  visit(to, options.device().index());
+  visit(to, options.requires_grad());
+  visit(to, options.pinned_memory());
+  const auto format = options.memory_format_opt();
+  to.number(format ? static_cast<int64_t>(*format) : -1);
+}
+
+template <typename T>
+void visit(FieldVisitor& to, std::vector<T>& items);
+template <typename T>
+void visit(FieldVisitor& to, std::optional<T>& item);
+
+template <typename T>
+void visit(FieldVisitor& to, c10::OptionalArray<T>& items) {
+  visit(to, items.list);
+}
+
+void visit(FieldVisitor& to, torch::autograd::TypeAndSize& of) {
+  visit(to, of.sym_sizes);
+  visit(to, of.options);
+}
+
+void visit(FieldVisitor& to, const at::TensorGeometry& of) {
+  std::vector<c10::SymInt> sizes = of.sym_sizes().vec(), strides = of.sym_strides().vec();
+  visit(to, sizes);
+  visit(to, strides);
+  visit(to, of.sym_storage_offset());
+}
+
+template <typename T>
+void visit(FieldVisitor& to, std::vector<T>& items) {
+  visit(to, items.size());
+  for (T& item : items) visit(to, item);
+}
+void visit(FieldVisitor& to, std::vector<bool>& items) {
+  visit(to, items.size());
+  for (const bool item : items) visit(to, item);
+}
+
+template <typename T>
+void visit(FieldVisitor& to, std::optional<T>& item) {
+  visit(to, item.has_value());
+  if (item) visit(to, *item);
+}
+
+using VisitNode = void (*)(Node&, FieldVisitor&);
+
+std::unordered_map<std::type_index, VisitNode> make_table() {
+  std::unordered_map<std::type_index, VisitNode> table;
+#define FIELD(name) visit(to, of.name);
+#define NODE(type, fields)                                                                   \
+  table.emplace(typeid(torch::autograd::generated::type), [](Node& node, FieldVisitor& to) { \
+    [[maybe_unused]] auto& of = static_cast<torch::autograd::generated::type&>(node);        \
+    fields                                                                                   \
+  });
+#include "node_fields.inc"
+#undef NODE
+#undef FIELD
+  table.emplace(typeid(torch::autograd::CopyBackwards), [](Node& node, FieldVisitor& to) {
+    visit(to, static_cast<torch::autograd::CopyBackwards&>(node).src_options);
+  });
+  return table;
+}
+
+const std::unordered_map<std::type_index, VisitNode>& table() {
+  static const auto& made = *new std::unordered_map(make_table());
+  return made;
+}
+
+}  // namespace
+
+bool has_known_fields(const Node& node) { return table().contains(typeid(node)); }
+
+void visit_fields(Node& node, FieldVisitor& visitor) { table().at(typeid(node))(node, visitor); }
+
+}  // namespace magneto::autograd

@@ -1,0 +1,244 @@
+#include "dispatch/compiled_autograd.h"
+
+#include <ATen/SavedTensorHooks.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <map>
+
+#include "autograd/backward_capture.h"
+#include "compiler/pipeline.h"
+#include "dispatch/context.h"
+#include "dispatch/observers.h"
+#include "dispatch/report.h"
+#include "graph/gm.h"
+#include "graph/operator_calls.h"
+#include "observe/stats.h"
+#include "runtime/backward_run.h"
+#include "runtime/plan/torch_errors.h"
+#include "runtime/user_half.h"
+#include "support/gil.h"
+#include "support/tensor_object.h"
+
+namespace magneto::dispatch {
+
+namespace {
+
+using autograd::BackwardRegion;
+using runtime::BackwardCall;
+using torch::autograd::Edge;
+
+/// Why a backward is left to the engine.
+struct LeftToEngine {
+  std::string why;  // empty: eager raises, or there is nothing to compile
+};
+
+/// One kind of backward.
+struct Entry {
+  std::shared_ptr<const runtime::BackwardProgram> program;  // null: there is none
+  std::string refusal;
+  std::vector<std::shared_ptr<const void>> owners;
+};
+
+// Pointers: a thread that ends inside a block has no GIL any more to free it with.
+thread_local std::vector<PyObject*> blocks;
+bool all_backwards = false;
+
+/// Borrowed; null: backwards are not compiled.
+PyObject* current_compiler() {
+  if (blocks.empty()) return all_backwards ? Py_None : nullptr;
+  return blocks.back() == Py_False ? nullptr : blocks.back();
+}
+
+/// By compiler.
+struct Programs {
+  uint64_t generation = reset_generation();
+  std::map<PyObject*, std::pair<Ref, std::map<std::vector<int64_t>, Entry>>> by_compiler;
+};
+
+std::map<std::vector<int64_t>, Entry>& entries_of(PyObject* compiler) {
+  static auto& programs = *new Programs;
+  if (programs.generation != reset_generation()) programs = {};
+  auto& [kept, entries] = programs.by_compiler[compiler];
+  if (!kept) kept = Ref::borrow(compiler);
+  return entries;
+}
+
+constexpr size_t kMostEntries = 64;
+
+// -- what is asked
+
+Edge edge_of(PyObject* object) {
+  if (!is_tensor_object(object)) throw LeftToEngine{};
+  const at::Tensor& tensor = unpack_tensor(object);
+  if (!tensor.requires_grad()) throw LeftToEngine{};
+  return torch::autograd::impl::gradient_edge(tensor);
+}
+
+/// As the engine would have to take it: the same form as the result, and nothing that has gradients of its own.
+at::Tensor tangent_of(PyObject* object, const Edge& root) {
+  if (!is_tensor_object(object)) throw LeftToEngine{};
+  const at::Tensor& tangent = unpack_tensor(object);
+  const auto& meta = root.function->input_metadata(root.input_nr);
+  if (!is_exact_tensor_type(Py_TYPE(object))) throw LeftToEngine{"gradients that are of a class of tensors"};
+  if (!autograd::is_plain(tangent)) throw LeftToEngine{"gradients that are no plain tensors of the CPU"};
+  if (meta.is_tensor_subclass() || meta.is_nested_tensor() || !meta.is_same_shape(tangent) ||
+      tangent.dtype() != meta.dtype()) {
+    throw LeftToEngine{};
+  }
+  return tangent;
+}
+
+struct Asked {
+  torch::autograd::edge_list roots;
+  BackwardCall call;
+};
+
+Asked read(PyObject* args, PyObject* kwargs) {
+  static const char* names[] = {"tensors", "grad_tensors",      "keep_graph",      "create_graph",
+                                "inputs",  "allow_unreachable", "accumulate_grad", nullptr};
+  PyObject *tensors, *tangents, *inputs;
+  int keep_graph, create_graph, allow_unreachable = 0, accumulate = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!O!ppO!|pp", const_cast<char**>(names), &PyTuple_Type, &tensors,
+                                   &PyTuple_Type, &tangents, &keep_graph, &create_graph, &PyTuple_Type, &inputs,
+                                   &allow_unreachable, &accumulate)) {
+    PyErr_Clear();  // the engine says what is wrong
+    throw LeftToEngine{};
+  }
+  if (create_graph) throw LeftToEngine{"create_graph=True"};
+  if (torch::autograd::AnomalyMode::is_enabled()) throw LeftToEngine{"anomaly mode"};
+  if (at::SavedTensorDefaultHooks::get_hooks(/*ignore_is_tracing=*/true)) throw LeftToEngine{"hooks on saved tensors"};
+  if (PyTuple_GET_SIZE(tensors) == 0 || PyTuple_GET_SIZE(tensors) != PyTuple_GET_SIZE(tangents)) throw LeftToEngine{};
+  Asked asked;
+  asked.call.keep_graph = keep_graph != 0;
+  asked.call.accumulate = accumulate != 0;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tensors); ++i) {
+    asked.roots.push_back(edge_of(PyTuple_GET_ITEM(tensors, i)));
+    asked.call.tangents.push_back(tangent_of(PyTuple_GET_ITEM(tangents, i), asked.roots.back()));
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); ++i) {
+    const Edge edge = edge_of(PyTuple_GET_ITEM(inputs, i));
+    const bool leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
+    if (!leaf && accumulate) throw LeftToEngine{"gradients of tensors that are no leaves, to be accumulated"};
+    asked.call.asked.push_back(edge);
+  }
+  return asked;
+}
+
+// -- compiling
+
+/// A graph as the compiler of the program is given it, and what that makes of it.
+std::unique_ptr<runtime::TensorComputation> compile_by(PyObject* compiler, graph::Graph graph) {
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    graph.values[graph.inputs[i]].name = "inputs_" + std::to_string(i + 1);
+  }
+  const Ref module = graph::operator_module(graph::with_operators_as_calls(graph), {.returned = graph.outputs});
+  runtime::UserHalf half;
+  half.callable = checked(PyObject_CallOneArg(compiler, module.get()));
+  half.name = "what the compiler of compiled autograd gave for a backward";
+  half.returned = graph.outputs.size();
+  for (size_t i = 0; i < graph.outputs.size(); ++i) half.outputs.push_back(static_cast<int32_t>(i));
+  return runtime::make_user_computation(std::move(half), graph);
+}
+
+std::unique_ptr<runtime::TensorComputation> compile_natively(const graph::Graph& graph,
+                                                             const torch::autograd::variable_list& inputs) {
+  std::vector<Ref> objects;
+  for (const at::Tensor& input : inputs) objects.push_back(checked(tensor_object(input)));
+  const compiler::Request request{
+      .graph = graph, .backend = compiler::backends().front(), .inputs = objects, .place = "a whole backward"};
+  observe::Events events;
+  const compiler::CompileWay way{.operators = request.backend.operators, .place = request.place};
+  compiler::Compiled made = compiler::compile_graph(graph, way, events);
+  events.tell(&observe::Observer::program_made, {request.place, made, /*specialised=*/false});
+  return std::move(made.computation);
+}
+
+Entry make_entry(PyObject* compiler, const BackwardRegion& region, const BackwardCall& call) {
+  autograd::CapturedBackward captured = autograd::capture_backward(region, call.tangents);
+  Entry entry{.program = nullptr, .refusal = std::move(captured.refusal), .owners = region.owners()};
+  if (!entry.refusal.empty()) return entry;
+  torch::autograd::variable_list inputs = region.tensors();
+  inputs.insert(inputs.end(), call.tangents.begin(), call.tangents.end());
+  auto program = std::make_shared<runtime::BackwardProgram>();
+  program->gradients = std::move(captured.gradients);
+  program->computation =
+      compiler == Py_None ? compile_natively(captured.graph, inputs) : compile_by(compiler, captured.graph);
+  entry.program = std::move(program);
+  ++stats().whole_backwards;
+  return entry;
+}
+
+/// The engine runs all of it, or a part; said once for each cause.
+void report_left(const std::string& why) {
+  ++stats().eager_backwards[why];
+  if (settings().strict) {
+    raise("Unsupported", "compiled autograd, in strict mode: " + why);
+    throw PythonError{};
+  }
+  report_eager_backward(why);
+}
+
+Ref run(PyObject* compiler, PyObject* args, PyObject* kwargs) {
+  if (fake::Session::current()) throw LeftToEngine{};  // a capture computes with stand-ins
+  Asked asked = read(args, kwargs);
+  BackwardRegion region(asked.roots, asked.call.tangents, asked.call.asked);
+  for (const auto& [why, count] : region.left()) report_left(why);
+  if (region.count(BackwardRegion::Role::Inside) == 0) throw LeftToEngine{};
+  auto& entries = entries_of(compiler);
+  auto known = entries.find(region.key());
+  if (known == entries.end()) {
+    if (entries.size() >= kMostEntries) throw LeftToEngine{"more kinds of backwards than programs are kept for"};
+    Entry made = make_entry(compiler, region, asked.call);
+    known = entries.emplace(region.key(), std::move(made)).first;
+  }
+  if (!known->second.program) throw LeftToEngine{known->second.refusal};
+  torch::autograd::variable_list gradients;
+  const auto program = known->second.program;
+  const bool ok = runtime::with_torch_errors([&] {
+    const WithoutGil no_gil;
+    gradients = runtime::run_backward(program, std::move(region), std::move(asked.call));
+  });
+  if (!ok) throw PythonError{};
+  ++stats().whole_backward_runs;
+  Ref result = checked(PyTuple_New(static_cast<Py_ssize_t>(gradients.size())));
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    PyObject* gradient = gradients[i].defined() ? tensor_object(gradients[i]) : Py_NewRef(Py_None);
+    PyTuple_SET_ITEM(result.get(), i, checked(gradient).release());
+  }
+  return result;
+}
+
+}  // namespace
+
+void enter_compiled_autograd(PyObject* compiler) { blocks.push_back(Py_NewRef(compiler)); }
+
+bool leave_compiled_autograd() {
+  if (blocks.empty()) {
+    PyErr_SetString(PyExc_RuntimeError, "no block of compiled autograd was entered on this thread");
+    return false;
+  }
+  Py_DECREF(blocks.back());
+  blocks.pop_back();
+  return true;
+}
+
+void compile_all_backwards(bool on) { all_backwards = on; }
+bool compiles_backwards() { return current_compiler() != nullptr; }
+
+PyObject* run_backward(PyObject* engine, PyObject* args, PyObject* kwargs) {
+  if (PyObject* const compiler = current_compiler()) {
+    try {
+      return run(compiler, args, kwargs).release();
+    } catch (const LeftToEngine& left) {
+      if (!left.why.empty()) report_left(left.why);
+    } catch (const c10::Error&) {
+      // What is saved is not what it was, or is freed: the engine raises that where it comes to it.
+    }
+  }
+  return PyObject_Call(engine, args, kwargs);
+}
+
+}  // namespace magneto::dispatch

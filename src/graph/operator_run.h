@@ -1,0 +1,31 @@
+// The operators of a graph, called one by one through the dispatcher: on stand-ins, so as to be recorded anew.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace magneto::graph {
+
+class OperatorRun {
+ public:
+  /// `graph` has no symbols, and outlives this. `constant`: what stands for one.
+  OperatorRun(const Graph& graph, std::function<at::Tensor(const at::Tensor&)> constant)
+      : graph_(graph), constant_(std::move(constant)), tensors_(graph.values.size()) {}
+
+  /// The graph's outputs. Throws what the operators throw; std::invalid_argument for a branch, and for a number that
+  /// only a run knows.
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs);
+
+ private:
+  const at::Tensor& tensor(ValueId id);
+  c10::IValue argument(const AtenNode& node, size_t i);
+  void call(const AtenNode& node);
+
+  const Graph& graph_;
+  const std::function<at::Tensor(const at::Tensor&)> constant_;
+  std::vector<at::Tensor> tensors_;
+};
+
+}  // namespace magneto::graph
