@@ -15,6 +15,7 @@
 #include "fake/matmul.h"
 #include "fake/meta_kernel.h"
 #include "fake/operator_facts.h"
+#include "fake/products.h"
 #include "fake/record.h"
 #include "fake/size_node.h"
 #include "fake/zero_tensors.h"
@@ -386,6 +387,7 @@ void register_kernels() {
       whole->impl(std::string(row.op).c_str(), torch::CppFunction::makeFromBoxedFunction<&run_whole>());
     }
     register_matmul(*whole);
+    register_products(*whole);
     return true;
   }();
   (void)registered;

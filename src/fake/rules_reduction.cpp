@@ -210,6 +210,14 @@ bool loss(C& call) {
   return add_elementwise(call, {0, 1}, dtype, call.integer(2) != at::Reduction::None);
 }
 
+/// magneto::cumprod_backward(Tensor gradient, Tensor self, int dim, Tensor result).
+template <class C>
+bool cumprod_backward(C& call) {
+  const at::Tensor& self = call.tensor(1);
+  const c10::ScalarType dtype = c10::promoteTypes(self.scalar_type(), call.tensor(3).scalar_type());
+  return add(call, sizes_of<C>(self), dtype, self.device());
+}
+
 }  // namespace
 
 std::span<const RuleRow> reduction_rules() {
