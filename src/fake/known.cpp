@@ -159,12 +159,14 @@ void keep_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std::
 
 namespace {
 
-/// What an in-place operator leaves in its first argument, if that follows from the code. (A buffer that a module
-/// counts in holds another number at each run.)
-std::optional<at::Tensor> written_value(const c10::OperatorHandle& op, const OperatorFacts& facts,
-                                        std::span<const c10::IValue> args) {
+at::Tensor copied(const at::Tensor& tensor) { return tensor.defined() ? at::clone(tensor) : tensor; }
+
+/// What an in-place operator leaves in its first argument, a tensor or a list of them, if that follows from the code.
+/// (A buffer that a module counts in holds another number at each run.)
+std::optional<std::vector<at::Tensor>> written_values(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                                                      std::span<const c10::IValue> args) {
   const auto& schema = op.schema().arguments();
-  if (!facts.follows || args.empty() || !args[0].isTensor()) return std::nullopt;
+  if (!facts.follows || args.empty() || (!args[0].isTensor() && !args[0].isTensorList())) return std::nullopt;
   torch::jit::Stack stack;
   Values values;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -175,17 +177,23 @@ std::optional<at::Tensor> written_value(const c10::OperatorHandle& op, const Ope
   }
   if (!values.from.empty()) return std::nullopt;
   BelowFake guard;
-  at::Tensor target = at::clone(stack[0].toTensor());
-  stack[0] = target;
+  std::vector<at::Tensor> targets;
+  if (stack[0].isTensor()) {
+    targets.push_back(copied(stack[0].toTensor()));
+    stack[0] = targets[0];
+  } else {
+    for (const at::Tensor& tensor : stack[0].toTensorVector()) targets.push_back(copied(tensor));
+    stack[0] = targets;
+  }
   op.callBoxed(&stack);
-  return target;
+  return targets;
 }
 
 }  // namespace
 
 void write_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std::span<const c10::IValue> args) {
   const auto& schema = op.schema().arguments();
-  const std::optional<at::Tensor> written = written_value(op, facts, args);
+  const auto written = written_values(op, facts, args);
   const auto forget = [](const at::Tensor& tensor) {
     if (FakeImpl* fake = tensor.defined() ? as_fake(tensor) : nullptr) fake->note_write();
   };
@@ -194,7 +202,9 @@ void write_known(const c10::OperatorHandle& op, const OperatorFacts& facts, std:
     if (args[i].isTensor()) forget(args[i].toTensor());
     if (args[i].isTensorList()) std::ranges::for_each(args[i].toTensorVector(), forget);
   }
-  if (written) keep(args[0].toTensor(), *written, {});
+  if (!written) return;
+  const auto targets = args[0].isTensor() ? std::vector{args[0].toTensor()} : args[0].toTensorVector();
+  for (size_t i = 0; i < targets.size(); ++i) keep(targets[i], (*written)[i], {});
 }
 
 void Session::know_input(const at::Tensor& fake, const at::Tensor& real) {

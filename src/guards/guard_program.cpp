@@ -78,7 +78,8 @@ bool GuardProgram::Impl::load_number(const Op& op) {
   const auto other = static_cast<int32_t>(op.number >> 8);
   PyObject* right = other < 0 ? nullptr : slots.values[other];
   Ref made;
-  if (left && is_number(left) && (other < 0 || (right && is_number(right)))) {
+  const bool is_call = static_cast<Arithmetic>(op.number & 255) == Arithmetic::Call;
+  if (left && (is_number(left) || (is_call && is_tensor(left))) && (other < 0 || (right && is_number(right)))) {
     auto* function = static_cast<PyObject*>(const_cast<void*>(op.pointer));
     made = compute(static_cast<Arithmetic>(op.number & 255), left, right, function);
     if (!made) PyErr_Clear();  // the program raises here: that is for a capture to see

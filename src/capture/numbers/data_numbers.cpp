@@ -11,6 +11,7 @@
 #include "capture/calls/calls.h"
 #include "capture/capture.h"
 #include "capture/interpreter/operations.h"
+#include "capture/numbers/counters.h"
 #include "capture/numbers/numbers.h"
 #include "capture/numbers/symbols.h"
 #include "capture/torch/torch_calls.h"
@@ -175,6 +176,9 @@ Ref Symbols::tensor_of_data_number(const Expr& size, bool wrapped) {
 
 namespace {
 
+/// Among the numbers that captures have needed: those in an optimizer's state, which guards then read.
+constexpr const char* kState = "the state of an optimizer";
+
 /// What an optimizer of PyTorch's computes of its step's number, and of norms, goes to operators, and nowhere else.
 bool is_in_optimizer(const InterpFrame* frame) {
   return frame && module_of(frame->globals).starts_with("torch.optim.");
@@ -185,6 +189,9 @@ bool is_in_optimizer(const InterpFrame* frame) {
 Ref float_of_tensor(Capture& capture, PyObject* object) {
   const at::Tensor& tensor = unpack_tensor(object);
   if (!c10::isFloatingType(tensor.scalar_type()) || tensor.numel() != 1 || fake::known_value(tensor)) return {};
+  if (capture.feedback.needed.contains(kState) && is_in_optimizer(capture.frame)) {
+    if (Ref number = number_in_state(capture, tensor)) return number;
+  }
   static const auto operation =
       c10::Dispatcher::singleton().findSchemaOrThrow("magneto::item", "").typed<at::Tensor(const at::Tensor&)>();
   capture.session->use_symbols();
@@ -251,6 +258,7 @@ Ref Numbers::data_operation(guards::Arithmetic operation, PyObject* left, PyObje
 }
 
 void Numbers::exit_for_float() {
+  if (is_in_optimizer(c.frame) && c.feedback.needed.insert(kState).second) throw Retry{};
   c.side_exit(BreakReason::DataDependentValue, "the program needs a data-dependent float");
 }
 
