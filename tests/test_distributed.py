@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +19,7 @@ if not distributed.is_available():
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Of each process."""
+    """Of each process; they share a cache that is empty."""
     store = tmp_path_factory.mktemp("store") / "store"
     processes = [
         subprocess.Popen(
@@ -26,6 +27,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             cwd=Path(store).parent,
+            env={**os.environ, "MAGNETO_CACHE_DIR": str(Path(store).parent / "cache")},
             text=True,
         )
         for rank in range(2)
@@ -52,3 +54,9 @@ def test_two_processes_train_as_eager(name: str, outcomes: list[dict[str, Any]])
         # What exchanges tensors runs under CPython, as a whole. FSDP watches its modules by weak references with
         # callbacks, so that a loop variable that lets go of one might be heard of.
         assert all(reason.startswith(("DisabledFunction", "Finalizer: an object of type FSDP")) for reason in breaks)
+
+
+def test_the_processes_share_one_compile(outcomes: list[dict[str, Any]]) -> None:
+    """Each kernel is compiled by one of them: the other one finds it, or waits for it."""
+    (wanted, made), (also_wanted, made_too) = (outcome["kernels"][:2] for outcome in outcomes)
+    assert 0 < made + made_too <= wanted == also_wanted

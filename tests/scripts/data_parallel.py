@@ -15,6 +15,7 @@ from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import magneto
+from magneto import _testing
 
 Wrap = Callable[[nn.Module, Callable[..., Any]], Any]
 
@@ -109,7 +110,7 @@ def main(rank: int, store: str) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     magneto.config.strict = True
-    outcome = {}
+    outcome: dict[str, Any] = {}
     for name, (wrap, _) in WAYS.items():
         magneto.reset()
         with warnings.catch_warnings():
@@ -118,6 +119,7 @@ def main(rank: int, store: str) -> None:
         stats = magneto.stats()
         far = max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True))
         outcome[name] = (far, stats["graphs"], dict(stats["no_joint"]), list(stats["break_reasons"]))
+    outcome["kernels"] = _testing.kernel_stats()
     print(json.dumps(outcome))
     distributed.barrier()
     distributed.destroy_process_group()
