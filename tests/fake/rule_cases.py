@@ -755,6 +755,15 @@ CASES = {
         for reduction in (0, 1, 2)
         for zero in (False, True)
     ],
+    "magneto::prod_backward": [((make(), x, x.prod(), None), {}) for x in geometries()]
+    + [
+        ((torch.ones_like(x.prod(dim, keepdim=True)), x, x.prod(dim, keepdim=True), dim), {})
+        for x in geometries()
+        for dim in range(x.dim())
+    ],
+    "magneto::cumprod_backward": [
+        ((make(*x.shape), x, dim, x.cumprod(dim)), {}) for x in geometries() if x.dim() for dim in (0, -1)
+    ],
     "magneto::manual_seed": [((3,), {}), ((-3,), {})],
     "magneto::seed_generator": [((torch.Generator(), seed), {}) for seed in (3, -3)],
     # Where another element begins, the rule can't say.

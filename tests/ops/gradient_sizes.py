@@ -179,6 +179,9 @@ CASES: dict[str, tuple[str, Callable[..., Any]]] = {
     "aten::upsample_bilinear2d_backward": ("a! b! c! d!", upsampled("bilinear", 2, False)),
     "aten::upsample_bicubic2d_backward": ("a! b! c! d!", upsampled("bicubic", 2, False)),
     "aten::upsample_trilinear3d_backward": ("a! b! c! d! 4!", upsampled("trilinear", 3, False)),
+    "magneto::cumprod_backward": (
+        "a! b!", lambda x: torch.ops.magneto.cumprod_backward(x.sin(), x, 0, x.cumprod(0))
+    ),
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (
         "a! 2! b! 8!, a! 2! c! 8!",
         not_empty(attention),

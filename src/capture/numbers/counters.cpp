@@ -1,5 +1,8 @@
 #include "capture/numbers/counters.h"
 
+#include <ATen/ops/_foreach_add_ops.h>
+#include <ATen/ops/add_ops.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -55,8 +58,14 @@ std::optional<double> constant_of(const graph::Graph& graph, const graph::AtenAr
 /// What the operator adds to each of its first operands in place. Nothing: another operator, or nobody knows.
 std::optional<double> increment_of(const graph::Graph& graph, const graph::AtenNode& node) {
   const c10::OperatorName& op = node.op.operator_name();
-  if ((op.name != "aten::add_" && op.name != "aten::_foreach_add_") || node.args.size() < 2) return {};
-  if (op.overload_name != "Tensor" && op.overload_name != "Scalar") return {};
+  const auto is = [&](const char* name, const char* overload) {
+    return op.name == name && op.overload_name == overload;
+  };
+  using namespace at::_ops;  // NOLINT(google-build-using-namespace)
+  if (!is(add__Tensor::name, add__Tensor::overload_name) && !is(add__Scalar::name, add__Scalar::overload_name) &&
+      !is(_foreach_add__Scalar::name, _foreach_add__Scalar::overload_name)) {
+    return {};
+  }
   if (node.args.size() > 2 && constant_of(graph, node.args[2]) != 1.0) return {};
   return constant_of(graph, node.args[1]);
 }

@@ -4,6 +4,7 @@
 #include <ATen/ops/cumprod.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gather.h>
+#include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -29,10 +30,11 @@ at::Tensor products_of_others(const at::Tensor& gradient, const at::Tensor& self
 /// `dim`: none for the product of all. `gradient` and `result` have a dimension of one element there.
 at::Tensor prod_backward(const at::Tensor& gradient, const at::Tensor& self, const at::Tensor& result,
                          std::optional<int64_t> dim) {
-  at::Tensor made = gradient.mul(result.div(self));
+  // The strides are those of the formula without zeros, in one step: the capture went on with them.
+  at::Tensor made = gradient.mul(self);
+  at::mul_out(made, gradient, result.div(self));
   const auto zeros = self.eq(0).sum().item<int64_t>();
   if (zeros == 0) return made;
-  // The strides are those of the formula without zeros, which the capture went on with.
   if (dim) {
     const int64_t at = at::maybe_wrap_dim(*dim, self.dim());
     return made.copy_(products_of_others(gradient, self, at));
