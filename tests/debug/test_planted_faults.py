@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import fresh
 import pytest
 from faults import FAULTS, Fault
 from find import find
@@ -18,3 +21,9 @@ def test_is_found_named_and_minified(fault: Fault) -> None:
 def test_the_table() -> None:
     assert len(FAULTS) == len({(str(fault), fault.finder) for fault in FAULTS}) >= 60
     assert 3 <= sum(fault.quick for fault in FAULTS) <= 6
+
+
+def test_the_command() -> None:
+    tool = Path(__file__).resolve().parents[2] / "tools" / "planted_faults.py"
+    done = fresh.python(str(tool), "no such fault")
+    assert "0 of 0 found" in done.stdout, done.stderr
