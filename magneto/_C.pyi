@@ -87,6 +87,9 @@ def with_numbers(graph: Any, inputs: Sequence[Any], /) -> Any: ...
 def record_numbers(on: bool, /) -> None:
     """Graphs, passes and kernels are numbered from 1 from here on, and their names kept."""
 
+def function_of(frame: types.FrameType) -> types.FunctionType:
+    """The function that a frame runs."""
+
 def numbered() -> dict[str, list[str]]:
     """Of each kind (graph, pass, kernel) the names of all that was numbered."""
 

@@ -12,6 +12,7 @@
 #include "graph/symbols.h"
 #include "observe/limits.h"
 #include "observe/stages.h"
+#include "python/abi/frame.h"
 #include "python/text.h"
 #include "support/tensor_object.h"
 
@@ -207,6 +208,11 @@ PyObject* is_sized(PyObject*, PyObject* capsule) {
   return guarded([&] { return PyBool_FromLong(!graph::graph_in(capsule).symbols.empty()); });
 }
 
+PyObject* function_of(PyObject*, PyObject* frame) {
+  if (!PyFrame_Check(frame)) return PyErr_Format(PyExc_TypeError, "function_of takes a frame, not %R", frame);
+  return Py_NewRef(frame_function(frame_of_object(frame)));
+}
+
 }  // namespace
 
 PyMethodDef debug_methods[] = {
@@ -220,6 +226,7 @@ PyMethodDef debug_methods[] = {
     {"graph_inputs", graph_inputs, METH_O, "Name and geometry of each input."},
     {"input_values", input_values, METH_O, "The numbers of the values that are a graph's inputs."},
     {"is_sized", is_sized, METH_O, "Whether a graph's sizes are dynamic."},
+    {"function_of", function_of, METH_O, "The function that a frame runs."},
     {"record_numbers", record_numbers, METH_O, "Numbers graphs, passes and kernels from 1, and keeps their names."},
     {"numbered", numbered, METH_NOARGS, "The names of all that was numbered, by kind."},
     {nullptr, nullptr, 0, nullptr},

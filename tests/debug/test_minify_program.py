@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 import torch
 
 import magneto
-from magneto import _testing
+from magneto import _C, _testing
 from magneto._debug.record import container, minify, reduce
 
 SCALE = 2.0
@@ -208,3 +210,15 @@ def test_texts(needed: str, wanted: str) -> None:
     reducer.run()
     assert needed in reducer.text and len(reducer.text.splitlines()) <= len(_TEXT.splitlines())
     assert len(reduce.source_of(reducer.text, "f", 1).splitlines()) == len(wanted.splitlines())
+
+
+def test_the_function_of_a_frame() -> None:
+    """Of several with the same code the one that runs."""
+
+    def made(number: int) -> Callable[[], types.FrameType]:
+        return lambda: sys._getframe(0 * number)
+
+    functions = [made(1), made(2)]
+    assert [_C.function_of(function()) for function in functions] == functions
+    with pytest.raises(TypeError, match="takes a frame"):
+        _C.function_of(made)  # type: ignore[arg-type]

@@ -1,6 +1,5 @@
 """A passed check is remembered as the words of memory that it read: each change of them is noticed, none is trusted."""
 
-import gc
 import time
 from collections import OrderedDict
 
@@ -123,7 +122,6 @@ def test_what_was_freed_is_not_read():
         assert asked(guards, holder)
         wrong = turn % 3 == 1
         holder.children = None
-        gc.collect()
         junk = [[float(i)] * 7 for i in range(turn * 10)]
         holder.children = [Plain(child=Plain(n=i + (wrong and i == 30))) for i in range(50)]
         assert asked(guards, holder) is not wrong

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 import types
 from collections.abc import Callable
@@ -23,16 +22,6 @@ _MOST_CALLS = 4  # of one function that are tried
 def is_the_program_s(code: types.CodeType) -> bool:
     """It is a function, no generator, and not one of PyTorch's or of ours."""
     return not (code.co_filename.startswith(_LIBRARIES) or code.co_flags & _GENERATOR)
-
-
-def function_of(frame: types.FrameType) -> types.FunctionType | None:
-    """The function that a frame runs."""
-    found = [
-        one
-        for one in gc.get_referrers(frame.f_code)
-        if isinstance(one, types.FunctionType) and one.__code__ is frame.f_code and one.__globals__ is frame.f_globals
-    ]
-    return found[0] if len(found) == 1 else None
 
 
 def arguments_of(frame: types.FrameType) -> tuple[Any, ...]:
@@ -78,8 +67,7 @@ def minified(run: Callable[[], Any], name: str, with_earlier: bool) -> str:
         if event != "call" or f"{code.co_qualname} ({code.co_filename}:{code.co_firstlineno})" != name:
             return
         sys.setprofile(None)
-        function = function_of(frame)
-        made = record_of(function, arguments_of(frame), options) if function is not None else None
+        made = record_of(_C.function_of(frame), arguments_of(frame), options)
         if made is None:
             raise _Done
         _C.set_disabled(False)

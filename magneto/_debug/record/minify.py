@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from magneto import _log, config, exc
+from magneto import _C, _log, config, exc
 from magneto._debug import children, findings, record, same, scripts
 from magneto._debug.record import called, container, reduce, replay, script, state
 from magneto._debug.record.described import described
@@ -237,9 +237,7 @@ def _search(case: Case, read: container.Record, path: Path) -> int:
         if not called.is_the_program_s(code) or code.co_name == "<lambda>":
             return
         tried.add(code)
-        found = called.function_of(frame)
-        if found is None:
-            return
+        found = _C.function_of(frame)
         sys.setprofile(None)
         try:
             arguments = called.arguments_of(frame)
