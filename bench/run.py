@@ -33,7 +33,12 @@ import size_rows
 FRAMEWORKS = ("magneto", "peer")
 # Ours keeps weights in the layouts of the libraries by default, and notices when they change; the peer does so with its
 # setting `freezing`, for weights that never change. Models are compared with both.
-STEADY_FRAMEWORKS = {"patterns": FRAMEWORKS, "models": (*FRAMEWORKS, "frozen"), "training": FRAMEWORKS}
+STEADY_FRAMEWORKS = {
+    "patterns": FRAMEWORKS,
+    "models": (*FRAMEWORKS, "frozen"),
+    "training": FRAMEWORKS,
+    "steps": FRAMEWORKS,
+}
 # Our backend that runs everything from C++, and the peer's that adds the least to a call.
 CALL_BACKENDS = {"magneto": "aot_eager", "peer": "eager"}
 # Generated code against generated code.
@@ -234,9 +239,11 @@ def kept_folder() -> contextlib.AbstractContextManager[str]:
 def measured(framework: str, threads: int, folder: str, **options: Any) -> Any:
     """A steady-state measurement with the framework's caches in `folder`."""
     environment = {"OMP_NUM_THREADS": str(threads), "TORCHINDUCTOR_CACHE_DIR": folder, "MAGNETO_CACHE_DIR": folder}
-    name = "training" if options["kind"] == "training" else "steady"
-    if name == "training":
+    name = options["kind"]
+    if name in ("training", "steps"):
         del options["kind"]
+    else:
+        name = "steady"
     return worker(name, framework, environment, backend=STEADY_BACKENDS[framework], **options)
 
 
@@ -244,6 +251,7 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
     """Cold: the first call in a process with empty caches; warm: in the next process. Both without an eager call."""
 
     def bench(rounds: int) -> Section:
+        import training_steps
         from steady_models import BATCHES, MODELS
 
         def processes(framework: str, threads: int) -> int:
@@ -255,8 +263,11 @@ def bench_steady(kind: str) -> Callable[[int], Section]:
             return max(2, rounds)
 
         rows = [("", 0)] if kind == "patterns" else [(row, batch) for row in MODELS for batch in BATCHES]
+        if kind == "steps":
+            rows = [(row, 0) for row in training_steps.ROWS]
         if CHOSEN_ROWS:
-            rows = [(row, batch) for row, batch in rows if row in CHOSEN_ROWS] or [(",".join(CHOSEN_ROWS), 0)]
+            chosen = [(row, batch) for row, batch in rows if row.partition(",")[0] in CHOSEN_ROWS]
+            rows = chosen or [(",".join(CHOSEN_ROWS), 0)]
         found: dict[tuple[str, int], dict[str, dict[str, Any]]] = {}
         for row, batch in rows:
             for threads in CHOSEN_THREADS:
@@ -346,6 +357,7 @@ BENCHMARKS: dict[str, Callable[[int], Section]] = {
     "patterns": bench_steady("patterns"),
     "models": bench_steady("models"),
     "training": bench_steady("training"),
+    "steps": bench_steady("steps"),
     "long_graph": bench_long_graph,
     "bandwidth": bench_bandwidth,
     "layouts": bench_layouts,

@@ -262,8 +262,15 @@ def check(
         torch.manual_seed(0)
         result = call(*given[0], **given[1])
         found.append(tensors_of([result, *given]))
-    assert len(found[0]) == len(found[1]), f"{name}: {len(found[1])} results, eager {len(found[0])}"
-    for number, (want, got) in enumerate(zip(*found, strict=True)):
+    compare(name, found[0], found[1], exact)
+
+
+def compare(
+    name: str, wanted: list[torch.Tensor], found: list[torch.Tensor], exact: list[torch.Tensor] | None = None
+) -> None:
+    """The same of tensors that are there."""
+    assert len(wanted) == len(found), f"{name}: {len(found)} results, eager {len(wanted)}"
+    for number, (want, got) in enumerate(zip(wanted, found, strict=True)):
         assert (got.dtype, got.shape) == (want.dtype, want.shape), f"{name}: another dtype or shape"
         scale = want.abs().max().item() if want.is_floating_point() and want.numel() else 0.0
         if torch.allclose(got, want, rtol=1e-3, atol=1e-4 * scale, equal_nan=True):
@@ -373,6 +380,28 @@ def training(framework: Framework, backend: str, row: str, batch: int, budget: f
     }
 
 
+def steps(framework: Framework, backend: str, row: str, batch: int, budget: float) -> dict[str, Any]:
+    """Whole training steps: the first ones, a later one, and eager's. `compile`: what the steps that are compared take
+    longer than as many later ones."""
+    import training_steps
+
+    def compile(function: Any) -> Any:
+        return framework.compile(function, backend=backend)
+
+    eager = training_steps.trained(row, torch.float32)
+    before = resident()
+    eager_peak = peak_during(eager.step) - before
+    ours = training_steps.ROWS[row](torch.float32, compile)
+    first = timed(lambda: [ours.step() for _ in range(training_steps.STEPS)])
+    grown, held = resident() - before, framework.held()
+    exact = training_steps.trained(row, torch.float64).left()
+    compare(row, training_steps.trained(row, torch.float32).left(), ours.left(), exact)
+    peak = peak_during(ours.step) - before
+    call, call_eager = interleaved(ours.step, eager.step, budget)
+    seconds = {"compile": first - training_steps.STEPS * call, "call": call, "eager": call_eager}
+    return {row: {**seconds, "memory": grown, "held": held, "peak": peak, "eager peak": eager_peak}}
+
+
 def peak_during(call: Callable[[], Any]) -> int:
     """The most memory, in bytes, that the process holds while `call` runs twice."""
     with open("/proc/self/clear_refs", "w") as file:
@@ -468,6 +497,7 @@ def main() -> None:
             "chained": chained,
             "steady": steady,
             "training": training,
+            "steps": steps,
             "long_graph": long_graph,
             "another_entry": exits.another_entry,
             "loop": exits.loop,
