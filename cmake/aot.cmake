@@ -13,7 +13,7 @@ set(aot_objects
     ops/operator
     runtime/device/cpu runtime/device/interpreter runtime/device/planted_kernel
     runtime/plan/noted_calls
-    runtime/program/attention runtime/program/compiled_program runtime/program/out_calls
+    runtime/program/attention runtime/program/compiled_program runtime/program/number_calls runtime/program/out_calls
     runtime/program/output_memory runtime/program/own_operators runtime/program/placed_results
     runtime/program/prepacked runtime/program/promise runtime/program/sized_plan runtime/program/typed_calls
     shapes/expr shapes/expr_text shapes/knowledge shapes/relation shapes/size shapes/size_program

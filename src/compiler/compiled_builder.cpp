@@ -144,7 +144,7 @@ class Builder {
       // Into planned memory, if the operator can; the result must not leave.
       if (node.results.size() == 1 && call.results[0] >= 0) {
         Register& result = impl_.registers[call.results[0]];
-        compiled.out = find_out_call(call);
+        compiled.out = find_out_call(call, result.dtype);
         if (compiled.out) {
           result.source =
               program_.buffers[program_.places[node.results[0]].buffer].escapes ? Source::Fresh : Source::Arena;

@@ -7,6 +7,7 @@
 #include "graph/overlap.h"
 #include "graph/text.h"
 #include "lower/fused.h"
+#include "lower/order.h"
 #include "passes/effects.h"
 
 namespace magneto::lower {
@@ -137,7 +138,7 @@ void Lowering::run() {
   }
   find_leaving();
   find_read();
-  for (int32_t i = 0; i < static_cast<int32_t>(graph.aten_nodes.size()); ++i) add(i);
+  for (const int32_t i : order_of(graph)) add(i);
   current_ = -1;
   finish_outputs();
 }

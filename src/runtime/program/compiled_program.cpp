@@ -6,6 +6,7 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "codegen/kernel.h"
@@ -236,6 +237,8 @@ class Run {
     registers_[index] = strided_over(*impl_.device, frame_.arena, info.dtype,
                                      info.offset / static_cast<int64_t>(c10::elementSize(info.dtype)), info);
     registers_[index].copy_(made);
+    if (made.unsafeGetTensorImpl()->is_wrapped_number())
+      registers_[index].unsafeGetTensorImpl()->set_wrapped_number(true);
   }
 
   /// Kernels read results by the geometry that the capture saw, and the arena's memory must not be handed on.
@@ -335,10 +338,19 @@ class Run {
     for (int32_t i = 0; i < count; ++i) tensor.unsafeGetTensorImpl()->bump_version();
   }
 
+  /// One number without asking PyTorch: an optimizer has a step for each weight.
+  static void copy_to(const at::Tensor& target, const at::Tensor& from) {
+    const c10::TensorImpl &to = *target.unsafeGetTensorImpl(), &made = *from.unsafeGetTensorImpl();
+    const bool plain = to.dim() == 0 && made.dim() == 0 && to.dtype() == made.dtype() && to.is_cpu() && made.is_cpu() &&
+                       !target.is_neg() && !from.is_neg();
+    if (!plain || target.is_complex()) return void(target.copy_(from));
+    std::memcpy(target.mutable_data_ptr(), from.const_data_ptr(), to.itemsize());
+  }
+
   void write_inputs() {
     for (const InputWrite& write : impl_.writes) {
       const at::Tensor& target = registers_[write.target];
-      if (write.from >= 0) target.copy_(registers_[write.from]);
+      if (write.from >= 0) copy_to(target, registers_[write.from]);
       // Below tracking: the counter is moved here, by as many writes as the program did.
       bump(target, write.versions);
     }

@@ -19,8 +19,8 @@ namespace magneto::runtime {
 
 /// An operator's kernel that writes its result into a tensor that is there.
 using OutCall = void (*)(const Step& step, c10::DispatchKeySet keys, const RunTensors& registers, at::Tensor& out);
-/// The out call for `step`'s operator; null if it has none.
-OutCall find_out_call(const Step& step);
+/// The out call for `step`'s operator, whose result is of `dtype`; null if it has none.
+OutCall find_out_call(const Step& step, c10::ScalarType dtype);
 
 /// Where a register's pointer goes among the pointers of a frame.
 struct PointerFill {

@@ -6,10 +6,12 @@
 #include <ATen/ops/bmm_ops.h>
 #include <ATen/ops/mm_ops.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 
 #include "ops/operator.h"
+#include "runtime/program/number_calls.h"
 #include "runtime/program/placed_results.h"
 #include "runtime/program/typed_argument.h"
 
@@ -35,7 +37,7 @@ constexpr OutCall out_call = &Out<Operator, typename Operator::schema>::call;
 
 }  // namespace
 
-OutCall find_out_call(const Step& step) {
+OutCall find_out_call(const Step& step, c10::ScalarType dtype) {
   using Rows = std::unordered_map<c10::OperatorName, OutCall>;
   static const Rows rows = {
 #define ROW_call_out(op, out) {ops::parsed(op), out_call<at::_ops::out>},
@@ -43,10 +45,18 @@ OutCall find_out_call(const Step& step) {
 #define ROW_call_placed(op, function) {ops::parsed(op), &function},
 #include "ops/rows.def"
   };
-  if (step.mode != CallMode::Direct) return nullptr;
+  static const Rows numbers = {
+#define ROW_call_number(op, function) {ops::parsed(op), &function},
+#include "ops/rows.def"
+  };
   for (const Argument& argument : step.arguments) {
-    if (argument.kind == Argument::Kind::Size || argument.as_number) return nullptr;
+    if (argument.kind == Argument::Kind::Size) return nullptr;
   }
+  if (const auto row = numbers.find(step.op.operator_name()); row != numbers.end()) {
+    return dtype == c10::kDouble ? row->second : nullptr;  // an integer may be a size
+  }
+  if (step.mode != CallMode::Direct) return nullptr;
+  if (std::ranges::any_of(step.arguments, &Argument::as_number)) return nullptr;
   const auto row = rows.find(step.op.operator_name());
   return row == rows.end() ? nullptr : row->second;
 }

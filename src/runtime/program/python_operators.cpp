@@ -6,6 +6,7 @@
 #include "python/imported.h"
 #include "python/ref.h"
 #include "runtime/plan/torch_errors.h"
+#include "runtime/program/number_calls.h"
 
 namespace magneto::runtime {
 namespace {
@@ -24,10 +25,12 @@ PyObject* python_number(const at::Scalar& number) {
 
 /// A float that is computed of numbers as Python does it.
 at::Tensor arithmetic(const at::Scalar& left, const at::Scalar& right, int64_t operation) {
+  const auto kind = static_cast<guards::Arithmetic>(operation);
+  if (const auto found = float_result(kind, left, right)) return at::native::wrapped_scalar_tensor(*found);
   at::Tensor made;
   with_python([&] {
     const Ref a = checked(python_number(left)), b = checked(python_number(right));
-    const Ref result = checked(guards::compute(static_cast<guards::Arithmetic>(operation), a.get(), b.get()).release());
+    const Ref result = checked(guards::compute(kind, a.get(), b.get()).release());
     TORCH_CHECK(PyFloat_CheckExact(result.get()), "magneto::arithmetic: no float is the result");
     made = at::native::wrapped_scalar_tensor(PyFloat_AS_DOUBLE(result.get()));
   });
