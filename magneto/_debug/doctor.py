@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +112,17 @@ class ScriptRuns:
 
     def script(self, found: bisect.Diagnosis) -> str:
         """The call of the function at fault under the minifier of programs; where its script is."""
-        name, guards = found.function.partition(", which ")[0], found.stage == "guards"
-        seconds = bisect.MINIFIES * config.repro_seconds
-        outcome = children.run(lambda: self._minified(name, guards), seconds, children.available_mb())
-        if outcome.failed:
-            _log.announce(f"no script can be written: {outcome}")
-        return outcome.result or ""
+        inner, _, outer = found.function.partition(", which ")
+        for name in filter(None, (inner, outer.removesuffix(" calls"))):
+            seconds = bisect.MINIFIES * config.repro_seconds
+            outcome = children.run(
+                partial(self._minified, name, found.stage == "guards"), seconds, children.available_mb()
+            )
+            if outcome.failed:
+                _log.announce(f"no script can be written: {outcome}")
+            if outcome.result:
+                return str(outcome.result)
+        return ""
 
     def _minified(self, name: str, guards: bool) -> str:
         import magneto

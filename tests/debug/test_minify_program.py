@@ -222,3 +222,16 @@ def test_the_function_of_a_frame() -> None:
     assert [_C.function_of(function()) for function in functions] == functions
     with pytest.raises(TypeError, match="takes a frame"):
         _C.function_of(made)  # type: ignore[arg-type]
+
+
+def test_gradients_of_a_module_around_the_function(folder: Path) -> None:
+    """It is no argument: what the function reads around it is compared as well."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        return model(y).pow(2).mean()
+
+    _testing.plant_fault("backward", "aten::tanh_backward>aten::sigmoid_backward")
+    found = magneto.minify(loss, (torch.randn(3, 4),))
+    assert found.script and "model(" in found.function, found

@@ -21,7 +21,7 @@ import torch
 
 from magneto import _C, _log, config, exc
 from magneto._debug import children, findings, record, same, scripts
-from magneto._debug.record import called, container, reduce, replay, script, state
+from magneto._debug.record import called, container, reduce, replay, script, sources, state
 from magneto._debug.record.described import described
 
 _MOST_CALLS = 60  # of one function that are tried by themselves
@@ -167,8 +167,11 @@ def _left(call: replay.Call, value: Any, compares: int) -> dict[str, Any]:
 
 
 def given_modules(call: replay.Call) -> list[torch.nn.Module]:
-    """Those that the call is of, or is given."""
-    given = [getattr(call.subject, "__self__", call.subject), *call.args, *call.kwargs.values()]
+    """Those that the call is of, is given, or reads around it."""
+    function = call.function
+    around = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
+    around += [function.__globals__.get(name) for name in sources.globals_read(function.__code__)]
+    given = [getattr(call.subject, "__self__", call.subject), *call.args, *call.kwargs.values(), *around]
     return [one for one in given if isinstance(one, torch.nn.Module)]
 
 
