@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch.autograd.variable import Variable
 
 from magneto import _C
 
+# Backends that compile ATen graphs: they need no torch.fx.GraphModule.
+_OWN = ("inductor", "magneto", "aot_eager", "aot_eager_decomp_partition", "eager_numerics", "interpreter")
 _partials: list[functools.partial[Any]] = []
 
 
@@ -53,6 +56,10 @@ def _known(compiler: Any) -> Any:
     """One compiler for all `torch.compile(...)` that ask for the same: its programs serve the next block, too."""
     if not isinstance(compiler, functools.partial):
         return compiler
+    asked = {name: value for name, value in compiler.keywords.items() if value not in (None, False)}
+    backend = asked.pop("backend", None)
+    if compiler.func.__name__ == "torch_compile" and backend in _OWN and asked.keys() <= {"fullgraph", "dynamic"}:
+        return "magneto" if backend == "inductor" else sys.intern(backend)
 
     def is_same(other: functools.partial[Any]) -> bool:
         return (other.func, other.args, other.keywords) == (compiler.func, compiler.args, compiler.keywords)

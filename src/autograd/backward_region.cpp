@@ -1,5 +1,7 @@
 #include "autograd/backward_region.h"
 
+#include <ATen/Context.h>
+#include <c10/util/hash.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -222,6 +224,7 @@ void BackwardRegion::add_key(Step& step) {
     key_.push_back(to.input);
   }
   key_.push_back(static_cast<int64_t>(typeid(node).hash_code()));
+  structure_ = c10::hash_combine(structure_, typeid(node).hash_code());
   step.first_tensor = tensors_.size();
   if (auto* compiled = dynamic_cast<CompiledNode*>(&node)) {
     key_.push_back(reinterpret_cast<int64_t>(&compiled->backward()));
@@ -238,6 +241,7 @@ void BackwardRegion::add_key(Step& step) {
 BackwardRegion::BackwardRegion(const edge_list& roots, const variable_list& tangents, const edge_list& asked) {
   Walk(*this, roots, asked);
   if (count(Role::Inside) == 0) return;
+  key_.push_back(at::globalContext().deterministicAlgorithms());
   for (const Target& root : roots_) key_.push_back(root.step);
   for (const at::Tensor& tangent : tangents) add_form(key_, tangent);
   for (Step& step : steps_) add_key(step);

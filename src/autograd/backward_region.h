@@ -48,6 +48,8 @@ class BackwardRegion {
   size_t count(Role role) const;
   /// Regions of the same key are computed by the same program.
   const std::vector<int64_t>& key() const { return key_; }
+  /// Equal for regions that differ in numbers alone: sizes, mostly.
+  size_t structure() const { return structure_; }
   /// What the key has the addresses of.
   const std::vector<std::shared_ptr<const void>>& owners() const { return owners_; }
   /// Why nodes outside are left to the engine, first ones only, and how many there are of each.
@@ -66,6 +68,7 @@ class BackwardRegion {
   std::vector<Target> roots_;
   torch::autograd::variable_list tensors_;
   std::vector<int64_t> key_;
+  size_t structure_ = 0;
   std::vector<std::shared_ptr<const void>> owners_;
   std::map<std::string, int64_t> left_;
 };

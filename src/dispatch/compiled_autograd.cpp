@@ -1,6 +1,8 @@
 #include "dispatch/compiled_autograd.h"
 
 #include <ATen/SavedTensorHooks.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
@@ -11,12 +13,13 @@
 #include "autograd/backward_capture.h"
 #include "compiler/pipeline.h"
 #include "dispatch/context.h"
-#include "dispatch/observers.h"
 #include "dispatch/report.h"
 #include "graph/gm.h"
 #include "graph/operator_calls.h"
 #include "observe/stats.h"
+#include "python/text.h"
 #include "runtime/backward_run.h"
+#include "runtime/computation.h"
 #include "runtime/plan/torch_errors.h"
 #include "runtime/user_half.h"
 #include "support/gil.h"
@@ -40,6 +43,7 @@ struct Entry {
   std::shared_ptr<const runtime::BackwardProgram> program;  // null: there is none
   std::string refusal;
   std::vector<std::shared_ptr<const void>> owners;
+  size_t structure = 0;
 };
 
 // Pointers: a thread that ends inside a block has no GIL any more to free it with.
@@ -66,7 +70,8 @@ std::map<std::vector<int64_t>, Entry>& entries_of(PyObject* compiler) {
   return entries;
 }
 
-constexpr size_t kMostEntries = 64;
+/// In all, and of one structure: sizes that vary more are the engine's, with the programs of compiled segments.
+constexpr int64_t kMostEntries = 64, kMostSizes = 8;
 
 // -- what is asked
 
@@ -108,6 +113,8 @@ Asked read(PyObject* args, PyObject* kwargs) {
     throw LeftToEngine{};
   }
   if (create_graph) throw LeftToEngine{"create_graph=True"};
+  if (c10::impl::dispatch_mode_enabled()) throw LeftToEngine{"a dispatch mode"};
+  if (c10::InferenceMode::is_enabled()) throw LeftToEngine{};
   if (torch::autograd::AnomalyMode::is_enabled()) throw LeftToEngine{"anomaly mode"};
   if (at::SavedTensorDefaultHooks::get_hooks(/*ignore_is_tracing=*/true)) throw LeftToEngine{"hooks on saved tensors"};
   if (PyTuple_GET_SIZE(tensors) == 0 || PyTuple_GET_SIZE(tensors) != PyTuple_GET_SIZE(tangents)) throw LeftToEngine{};
@@ -143,29 +150,35 @@ std::unique_ptr<runtime::TensorComputation> compile_by(PyObject* compiler, graph
   return runtime::make_user_computation(std::move(half), graph);
 }
 
-std::unique_ptr<runtime::TensorComputation> compile_natively(const graph::Graph& graph,
-                                                             const torch::autograd::variable_list& inputs) {
-  std::vector<Ref> objects;
-  for (const at::Tensor& input : inputs) objects.push_back(checked(tensor_object(input)));
-  const compiler::Request request{
-      .graph = graph, .backend = compiler::backends().front(), .inputs = objects, .place = "a whole backward"};
+/// By a backend of ours.
+std::unique_ptr<runtime::TensorComputation> compile_natively(const compiler::Backend& backend,
+                                                             const graph::Graph& graph) {
+  if (backend.runs_captured()) return runtime::make_aten_computation(graph);
+  const compiler::CompileWay way{.operators = backend.operators, .place = "a backward over several graphs"};
   observe::Events events;
-  const compiler::CompileWay way{.operators = request.backend.operators, .place = request.place};
   compiler::Compiled made = compiler::compile_graph(graph, way, events);
-  events.tell(&observe::Observer::program_made, {request.place, made, /*specialised=*/false});
+  events.tell(&observe::Observer::program_made, {way.place, made, /*specialised=*/false});
   return std::move(made.computation);
+}
+
+std::unique_ptr<runtime::TensorComputation> compile(PyObject* compiler, const graph::Graph& graph) {
+  if (compiler == Py_None) return compile_natively(compiler::backends().front(), graph);
+  if (!PyUnicode_Check(compiler)) return compile_by(compiler, graph);
+  const compiler::Backend* backend = compiler::find_backend(text_argument(compiler));
+  if (!backend || backend->level != compiler::Backend::Level::Aten) throw std::invalid_argument("no such backend");
+  return compile_natively(*backend, graph);
 }
 
 Entry make_entry(PyObject* compiler, const BackwardRegion& region, const BackwardCall& call) {
   autograd::CapturedBackward captured = autograd::capture_backward(region, call.tangents);
-  Entry entry{.program = nullptr, .refusal = std::move(captured.refusal), .owners = region.owners()};
+  Entry entry{.program = nullptr,
+              .refusal = std::move(captured.refusal),
+              .owners = region.owners(),
+              .structure = region.structure()};
   if (!entry.refusal.empty()) return entry;
-  torch::autograd::variable_list inputs = region.tensors();
-  inputs.insert(inputs.end(), call.tangents.begin(), call.tangents.end());
   auto program = std::make_shared<runtime::BackwardProgram>();
   program->gradients = std::move(captured.gradients);
-  program->computation =
-      compiler == Py_None ? compile_natively(captured.graph, inputs) : compile_by(compiler, captured.graph);
+  program->computation = compile(compiler, captured.graph);
   entry.program = std::move(program);
   ++stats().whole_backwards;
   return entry;
@@ -181,22 +194,29 @@ void report_left(const std::string& why) {
   report_eager_backward(why);
 }
 
+std::shared_ptr<const runtime::BackwardProgram> program_of(PyObject* compiler, const BackwardRegion& region,
+                                                           const BackwardCall& call) {
+  const auto usable = [](const Entry& entry) {
+    if (!entry.program) throw LeftToEngine{entry.refusal};
+    return entry.program;
+  };
+  const auto& entries = entries_of(compiler);
+  if (const auto known = entries.find(region.key()); known != entries.end()) return usable(known->second);
+  const auto is_alike = [&](const auto& entry) { return entry.second.structure == region.structure(); };
+  if (std::ranges::count_if(entries, is_alike) >= kMostSizes) throw LeftToEngine{"sizes or numbers that vary much"};
+  if (std::ssize(entries) >= kMostEntries) throw LeftToEngine{"more kinds of backwards than programs are kept for"};
+  Entry made = make_entry(compiler, region, call);  // calls Python, which may forget all programs
+  return usable(entries_of(compiler).insert_or_assign(region.key(), std::move(made)).first->second);
+}
+
 Ref run(PyObject* compiler, PyObject* args, PyObject* kwargs) {
   if (fake::Session::current()) throw LeftToEngine{};  // a capture computes with stand-ins
   Asked asked = read(args, kwargs);
   BackwardRegion region(asked.roots, asked.call.tangents, asked.call.asked);
   for (const auto& [why, count] : region.left()) report_left(why);
   if (region.count(BackwardRegion::Role::Inside) == 0) throw LeftToEngine{};
-  auto& entries = entries_of(compiler);
-  auto known = entries.find(region.key());
-  if (known == entries.end()) {
-    if (entries.size() >= kMostEntries) throw LeftToEngine{"more kinds of backwards than programs are kept for"};
-    Entry made = make_entry(compiler, region, asked.call);
-    known = entries.emplace(region.key(), std::move(made)).first;
-  }
-  if (!known->second.program) throw LeftToEngine{known->second.refusal};
+  const auto program = program_of(compiler, region, asked.call);
   torch::autograd::variable_list gradients;
-  const auto program = known->second.program;
   const bool ok = runtime::with_torch_errors([&] {
     const WithoutGil no_gil;
     gradients = runtime::run_backward(program, std::move(region), std::move(asked.call));

@@ -6,7 +6,8 @@
 namespace magneto::dispatch {
 
 /// Backwards of this thread are compiled from here on, by `compiler`: it makes a callable of a torch.fx.GraphModule.
-/// None: Magneto's default backend does. False: they are not. Such blocks nest.
+/// A str: Magneto's backend of that name does, interned. None: its default backend does. False: they are not. Such
+/// blocks nest.
 void enter_compiled_autograd(PyObject* compiler);
 /// Ends the innermost block. False with an error set if there is none.
 bool leave_compiled_autograd();

@@ -6,6 +6,10 @@ Each program runs twice: all in eager, and with its functions compiled and its b
 from __future__ import annotations
 
 import contextlib
+import gc
+import sys
+import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 import magneto
+from magneto import _C
 from magneto._install import compiled_autograd
 
 Compile = Callable[..., Any]
@@ -511,6 +516,102 @@ def test_sizes_that_vary_have_a_program_each() -> None:
     want = run(sizes_that_vary)
     compare(run(sizes_that_vary, magneto.compile, captured=True), want)
     assert magneto.stats()["whole_backwards"] == 4
+
+
+def test_many_sizes() -> None:
+    """...keep their programs, and further ones get none."""
+
+    def program(compile: Compile, seen: Seen) -> None:
+        pieces = Pieces(compile)
+        for rows in (*range(2, 14), 2, 3):
+            pieces(torch.randn(rows, 4)).backward()
+        seen += pieces.gradients()
+
+    with magneto.config.patch(strict=False), pytest.warns(RuntimeWarning, match="sizes or numbers that vary much"):
+        compare(run(program, magneto.compile, captured=True), run(program))
+    stats = magneto.stats()
+    assert stats["whole_backwards"] == 8 <= stats["whole_backward_runs"]
+
+
+def test_a_hook_that_raises() -> None:
+    def program(compile: Compile, seen: Seen) -> None:
+        pieces = Pieces(compile)
+        hook = pieces.parameters()[3].register_hook(lambda _: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            pieces(torch.randn(5, 4)).backward()
+        hook.remove()
+        pieces(torch.randn(5, 4)).backward()
+        seen += pieces.gradients()[:4]
+
+    got, want = run(program, magneto.compile, captured=True), run(program, magneto.compile)
+    compare(got, want)
+
+
+def test_a_backward_in_a_hook_and_on_another_thread() -> None:
+    def program(compile: Compile, seen: Seen) -> None:
+        pieces, others = Pieces(compile), Pieces(compile)
+        x = torch.randn(5, 4)
+
+        def nested(_: Tensor) -> None:
+            with torch.enable_grad():
+                others(x).backward()
+
+        pieces.parameters()[0].register_hook(nested)
+        thread = threading.Thread(target=lambda: pieces(x).backward())
+        thread.start()
+        thread.join()
+        seen += [*pieces.gradients(), *others.gradients()]
+
+    want = run(program)
+    _C.compile_all_backwards(True)
+    compiled_autograd._stand_in()
+    compare(run(program, magneto.compile), want)
+    assert magneto.stats()["whole_backward_runs"] == 2
+
+
+def test_modes_and_deterministic_algorithms() -> None:
+    pieces = Pieces(magneto.compile)
+    with compiled_autograd._block(None):
+        with magneto.config.patch(strict=False), pytest.warns(RuntimeWarning, match="a dispatch mode"):
+            from torch.utils.flop_counter import FlopCounterMode
+
+            loss = pieces(torch.randn(5, 4))
+            with FlopCounterMode(display=False) as counter:
+                loss.backward()
+        assert counter.get_total_flops() > 0
+        for _ in range(2):
+            pieces(torch.randn(5, 4)).backward()
+        torch.use_deterministic_algorithms(True)
+        try:
+            pieces(torch.randn(5, 4)).backward()
+        finally:
+            torch.use_deterministic_algorithms(False)
+    assert magneto.stats()["whole_backwards"] == 2
+
+
+class Probe:
+    """Lives as long as the node that has it."""
+
+
+def test_nodes_go_with_their_backward() -> None:
+    pieces = Pieces(magneto.compile)
+    probes = weakref.WeakSet[Probe]()
+    with compiled_autograd._block(None):
+        for _ in range(3):
+            loss = pieces(torch.randn(5, 4))
+            probes.add(probe := Probe())
+            loss.grad_fn.metadata["probe"] = probe
+            loss.backward()
+            del loss, probe
+    gc.collect()
+    assert not probes and magneto.stats()["whole_backward_runs"] == 3
+
+
+@pytest.mark.parametrize("backend", ["magneto", "aot_eager", "eager_numerics", "interpreter"])
+def test_backends(backend: str) -> None:
+    for program in (pieces_with_eager_between, convolutions, attention):
+        compare(run(program, magneto.compile, captured=True, compiler=sys.intern(backend)), run(program))
+    assert magneto.stats()["whole_backwards"] == 3
 
 
 def test_the_compiler_of_a_block_gets_a_module() -> None:
