@@ -153,6 +153,31 @@ void Program::load_program() {
   }
 }
 
+namespace {
+
+[[noreturn]] void refuse_size(const std::string& place, int64_t size, const std::string& expected) {
+  throw BadArgument("Expected input at " + place + " to be " + expected + ", but got " + std::to_string(size));
+}
+
+void check_size(const std::string& place, int64_t size, int64_t wanted) {
+  if (size != wanted) refuse_size(place, size, "equal to " + std::to_string(wanted));
+}
+
+/// `found`: the symbol's size and where it was read first; negative: nowhere yet.
+void check_size(const std::string& place, int64_t size, const Manifest::Symbol& range,
+                std::pair<int64_t, std::string>& found) {
+  const auto [low, high] = range;
+  if (size < low) refuse_size(place, size, ">= " + std::to_string(low));
+  if (high >= 0 && size > high) refuse_size(place, size, "<= " + std::to_string(high));
+  if (found.first < 0) {
+    found = {size, place};
+  } else if (found.first != size) {
+    refuse_size(place, size, "equal to " + found.second + ", which is " + std::to_string(found.first));
+  }
+}
+
+}  // namespace
+
 void Program::check(const std::vector<at::Tensor>& arguments) const {
   if (arguments.size() != manifest_.arguments.size()) {
     throw BadArgument("Expected " + std::to_string(manifest_.arguments.size()) + " tensors, got " +
@@ -177,25 +202,11 @@ void Program::check(const std::vector<at::Tensor>& arguments) const {
     for (size_t d = 0; d < expected.sizes.size(); ++d) {
       const int64_t size = tensor.size(static_cast<int64_t>(d)), wanted = expected.sizes[d];
       const std::string place = expected.where + ".shape[" + std::to_string(d) + "]";
-      const std::string got = ", but got " + std::to_string(size);
       if (wanted >= 0) {
-        if (size != wanted) {
-          throw BadArgument("Expected input at " + place + " to be equal to " + std::to_string(wanted) + got);
-        }
-        continue;
-      }
-      const auto [low, high] = manifest_.symbols[static_cast<size_t>(-1 - wanted)];
-      if (size < low) throw BadArgument("Expected input at " + place + " to be >= " + std::to_string(low) + got);
-      if (high >= 0 && size > high) {
-        throw BadArgument("Expected input at " + place + " to be <= " + std::to_string(high) + got);
-      }
-      auto& [first, there] = symbols[static_cast<size_t>(-1 - wanted)];
-      if (first < 0) {
-        first = size;
-        there = place;
-      } else if (first != size) {
-        throw BadArgument("Expected input at " + place + " to be equal to " + there + ", which is " +
-                          std::to_string(first) + got);
+        check_size(place, size, wanted);
+      } else {
+        const auto symbol = static_cast<size_t>(-1 - wanted);
+        check_size(place, size, manifest_.symbols[symbol], symbols[symbol]);
       }
     }
   }

@@ -1,6 +1,7 @@
 #include "capture/breaks.h"
 
 #include <cstring>
+#include <string>
 
 #include "capture/hints.h"
 

@@ -269,7 +269,7 @@ Trace Capture::run() {
     }
     frames.reading_start = false;
     value = frames.run(frames.root);
-  } catch (const SideExit&) {
+  } catch (const SideExit&) {  // NOLINT(bugprone-empty-catch): the segment ends there
   }
   if (const BreakSite* entry = entry_of_dual_level()) throw exits.restart_before(*entry, "it ends in forward-mode AD");
   const bool is_open = transform_depth() > thread_state_->transforms;

@@ -30,7 +30,7 @@ inline constexpr TargetRow kTargets[] = {
 inline const char* name_of(Target target) { return kTargets[static_cast<int>(target)].name; }
 
 inline std::optional<Target> target_called(std::string_view name) {
-  for (uint8_t i = 0; i < std::size(kTargets); ++i) {
+  for (size_t i = 0; i < std::size(kTargets); ++i) {
     if (name == kTargets[i].name) return static_cast<Target>(i);
   }
   return std::nullopt;

@@ -336,7 +336,7 @@ void set_backend(Context& context, PyObject* backend) {
 void read_settings(PyObject* options, OwnSettings& settings) {
   for (const SettingRow& row : setting_rows()) {
     if (row.use != SettingUse::Callable) continue;
-    PyObject* value = PyDict_GetItemString(options, row.name.data());
+    PyObject* value = PyDict_GetItemString(options, std::string(row.name).c_str());
     if (value) assign(settings.add(row), row, value);
   }
 }

@@ -153,7 +153,7 @@ void report_limit(Segment& segment, const CodePlace& place, const char* setting,
 }
 
 std::string failure_text(const CodePlace& start, const guards::Failure& failure, int indent) {
-  const std::string text = readable(start, failure.text);
+  std::string text = readable(start, failure.text);
   if (failure.place.empty()) return text;
   return text + worded("", "needed_at", "Oi", text_object(failure.place).get(), indent);
 }

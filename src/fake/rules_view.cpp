@@ -276,7 +276,7 @@ bool slice(const C& call, View<C>& view) {
   const auto bound = [&](size_t i, const Size<C>& otherwise) -> Size<C> {
     if (call.is_none(i)) return otherwise;
     const Size<C> given = size_argument(call, i);
-    if (is_last(given)) return size;
+    if (is_last(given)) return Size<C>(size);
     return given < 0 ? given + size : given;
   };
   const Size<C> start = clamped(call, bound(2, 0), 0, size);

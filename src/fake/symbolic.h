@@ -48,7 +48,10 @@ class SymbolicCall {
   /// A result with memory of its own, laid out in the order that it has in this run.
   bool dense(size_t k, at::ArrayRef<c10::SymInt> sizes);
   /// The same of the next one.
-  bool add(at::ArrayRef<c10::SymInt> sizes) { return added_ < results_.size() && dense(added_++, sizes); }
+  bool add(at::ArrayRef<c10::SymInt> sizes) {
+    if (added_ >= results_.size()) return false;
+    return dense(added_++, sizes);
+  }
   /// A view. False: this run's geometry is another one.
   bool view(size_t k, at::ArrayRef<c10::SymInt> sizes, at::ArrayRef<c10::SymInt> strides, c10::SymInt offset);
 

@@ -52,7 +52,8 @@ Ref setting_table() {
   for (const SettingRow& row : setting_rows()) {
     const Ref initial = std::visit([&](auto member) { return object(defaults.*member); }, row.member);
     const Ref minimum = row.minimum ? object(*row.minimum) : Ref::borrow(Py_None);
-    const Ref item = checked(Py_BuildValue("(sOOssss)", row.name.data(), initial.get(), minimum.get(), name_of(row.use),
+    const Ref name = text_object(row.name);
+    const Ref item = checked(Py_BuildValue("(OOOssss)", name.get(), initial.get(), minimum.get(), name_of(row.use),
                                            row.environment, row.torch, row.doc));
     if (PyList_Append(table.get(), item.get()) < 0) throw PythonError{};
   }

@@ -7,7 +7,7 @@
 
 namespace magneto {
 
-PyObject* node_object(c10::SymNode node) { return pybind11::cast(std::move(node)).release().ptr(); }
+PyObject* node_object(const c10::SymNode& node) { return pybind11::cast(node).release().ptr(); }
 
 c10::SymNode node_of_object(PyObject* object) { return pybind11::cast<c10::SymNode>(pybind11::handle(object)); }
 

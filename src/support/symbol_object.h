@@ -9,7 +9,7 @@
 namespace magneto {
 
 /// The Python object that holds the node. New reference, or null with an exception.
-PyObject* node_object(c10::SymNode node);
+PyObject* node_object(const c10::SymNode& node);
 /// The node that such an object holds.
 c10::SymNode node_of_object(PyObject* object);
 /// Where PyTorch has put a node's Python object into a node of its own: the first node. Else the node itself.

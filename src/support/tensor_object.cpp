@@ -10,7 +10,9 @@ bool is_tensor_object(PyObject* object) { return THPVariable_Check(object); }
 bool is_exact_tensor_type(PyTypeObject* type) { return THPVariable_CheckTypeExact(type); }
 const at::Tensor& unpack_tensor(PyObject* object) { return THPVariable_Unpack(object); }
 PyObject* tensor_object(at::Tensor tensor) { return THPVariable_Wrap(std::move(tensor)); }
-PyObject* tensor_object(at::Tensor tensor, PyTypeObject* type) { return THPVariable_Wrap(std::move(tensor), type); }
+PyObject* tensor_object(at::Tensor tensor, PyTypeObject* type) {
+  return THPVariable_Wrap(at::TensorBase(std::move(tensor)), type);
+}
 PyObject* tensor_class() { return THPVariableClass; }
 PyTypeObject* parameter_class() { return reinterpret_cast<PyTypeObject*>(ParameterClass); }
 PyTypeObject* size_class() { return &THPSizeType; }

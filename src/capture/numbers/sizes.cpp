@@ -88,8 +88,8 @@ std::string stack_below(const InterpFrame* frame) {
   std::string text;
   for (; frame; frame = frame->caller) {
     const PyCodeObject* code = frame->info->code;
-    text = "  File \"" + std::string(PyUnicode_AsUTF8(code->co_filename)) + "\", line " +
-           std::to_string(frame->instr().line) + ", in " + PyUnicode_AsUTF8(code->co_name) + "\n" + text;
+    text.insert(0, "  File \"" + std::string(PyUnicode_AsUTF8(code->co_filename)) + "\", line " +
+                       std::to_string(frame->instr().line) + ", in " + PyUnicode_AsUTF8(code->co_name) + "\n");
   }
   text = "\nUser stack (most recent call last):\n" + text;
   const char* core = getenv("TORCHDYNAMO_EXTENDED_DEBUG_CPP");
