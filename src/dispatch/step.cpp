@@ -29,6 +29,11 @@ struct Stack {
     push(lower);
     push(upper);
   }
+  /// What a `with` block calls at its end.
+  void push_exit(PyObject* bound) {
+    if (dialect.exit_is_callable) return push_callable(bound);
+    push(bound);
+  }
   /// Pops, then pushes a new reference. False for null (an error).
   bool replace(int32_t pops, PyObject* value) {
     if (!value) return false;
@@ -433,7 +438,7 @@ StepResult step(Frame* frame, const CodeInfo& info, int32_t instr, int32_t* next
         PyObject* entered = leave ? PyObject_CallNoArgs(enter.get()) : nullptr;
         if (!entered) return StepResult::Raised;
         stack.drop(1);
-        stack.push(leave.release());
+        stack.push_exit(leave.release());
         stack.push(entered);
         return StepResult::Done;
       }

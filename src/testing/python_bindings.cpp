@@ -1,11 +1,14 @@
 // What the tests need to see of this stage.
+#include <new>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "api/bindings.h"
+#include "python/abi/dicts.h"
 #include "python/abi/frame.h"
+#include "python/abi/frame_slots.h"
 #include "python/bind.h"
 #include "python/bytecode/code.h"
 #include "python/ref.h"
@@ -218,8 +221,11 @@ PyObject* snapshot_test_binding(PyObject*, PyObject* object) {
     const CodeInfo& info = decode(frame_code(frame));
     const int32_t depth = frame_stack_depth(frame);
     if (depth < 0) throw std::invalid_argument("the stack of this frame is not saved");
-    Ref slots = list_of(frame_localsplus(frame), info.nlocals);
-    Ref stack = list_of(frame_localsplus(frame) + info.nlocals, depth);
+    std::vector<Ref> held;
+    std::vector<PyObject*> all;
+    for (int32_t i = 0; i < info.nlocals + depth; ++i) all.push_back(held.emplace_back(frame_slot(frame, i)).get());
+    Ref slots = list_of(all.data(), info.nlocals);
+    Ref stack = list_of(all.data() + info.nlocals, depth);
     return Py_BuildValue("(iOO)", info.index_of[PyFrame_GetLasti(reinterpret_cast<PyFrameObject*>(object)) / 2],
                          slots.get(), stack.get());
   });
@@ -238,6 +244,15 @@ PyObject* bind_test_binding(PyObject*, PyObject* const* args, Py_ssize_t nargs, 
   });
 }
 
+/// dict_version(dict) -> the version that guards would read.
+PyObject* dict_version_binding(PyObject*, PyObject* dict) {
+  return guarded([&] {
+    if (!PyDict_Check(dict)) throw std::invalid_argument("a dict is needed");
+    if (!keeps_version(dict)) throw std::bad_alloc();
+    return PyLong_FromUnsignedLongLong(dict_version(dict));
+  });
+}
+
 }  // namespace
 
 PyMethodDef python_test_methods[] = {
@@ -253,6 +268,7 @@ PyMethodDef python_test_methods[] = {
      "resume_test(code, call, instr, locals=None, stack=None, action='continue', operand=None, handled=None)"},
     {"frames_test", frames_test_binding, METH_O, "frames_test(call) -> how many Python frames call() runs"},
     {"snapshot_test", snapshot_test_binding, METH_O, "snapshot_test(frame) -> (instruction, slots, stack)"},
+    {"dict_version", dict_version_binding, METH_O, "dict_version(dict) -> int"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -21,6 +21,8 @@
 #include "capture/world/containers.h"
 #include "capture/world/overlays.h"
 #include "capture/world/world.h"
+#include "python/abi/frame_slots.h"
+#include "python/abi/functions.h"
 #include "python/abi/sets.h"
 #include "python/abi/types.h"
 #include "python/bytecode/liveness.h"
@@ -324,12 +326,11 @@ int32_t Rebuilder::build_generator(PyObject* value) {
   }
   const CodeInfo& info = decode(frame_code(suspended));
   const int32_t generator = memo_[value] = emit(PlanOp::NewGenerator, {build(frame_function(suspended))});
-  PyObject** slots = frame_localsplus(suspended);
   const int32_t depth = frame_stack_depth(suspended);
   std::vector<int32_t> state;
   for (int32_t i = 0; i < info.nlocals + depth; ++i) {
     const bool free_variable = i >= info.first_free && i < info.nlocals;
-    state.push_back(free_variable ? -1 : build(slots[i]));
+    state.push_back(free_variable ? -1 : build(frame_slot(suspended, i).get()));
   }
   PlanInstr fill{PlanOp::GeneratorFill};
   fill.dst = generator;
@@ -342,8 +343,8 @@ int32_t Rebuilder::build_generator(PyObject* value) {
 
 int32_t Rebuilder::build_function(PyObject* value) {
   auto* function = reinterpret_cast<PyFunctionObject*>(value);
-  std::vector<int32_t> args = {build(function->func_defaults), build(function->func_kwdefaults),
-                               build(function->func_annotations), build(function->func_closure)};
+  std::vector<int32_t> args;
+  for (PyObject** part : function_parts(function)) args.push_back(build(*part));
   Ref facts = checked(
       PyTuple_Pack(4, function->func_code, function->func_globals, function->func_name, function->func_qualname));
   const int32_t made = memo_[value] = emit(PlanOp::Function, std::move(args), facts.get());

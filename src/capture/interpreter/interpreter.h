@@ -63,6 +63,8 @@ class Interpreter {
   void op_import_name(const Instr& in);
   Ref import_from(PyObject* attribute);
   void op_before_with();
+  void op_with_except_start();
+  void push_exit(Ref bound);
   PyObject* name(int32_t index) { return PyTuple_GET_ITEM(f.info->names.get(), index); }
   PyObject* constant(int32_t index) { return PyTuple_GET_ITEM(f.info->consts.get(), index); }
   /// The instruction's calls end in "pop `pops`, push the result".

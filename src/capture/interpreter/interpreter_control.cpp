@@ -1,6 +1,7 @@
 // The interpreter's opcodes of control: jumps, iteration, calls, exceptions and context managers.
 #include <torch/csrc/Device.h>
 
+#include <bit>
 #include <optional>
 
 #include "capture/calls/calls.h"
@@ -12,6 +13,7 @@
 #include "capture/world/attributes.h"
 #include "capture/world/containers.h"
 #include "capture/world/world.h"
+#include "python/abi/functions.h"
 #include "python/abi/private.h"
 #include "python/bytecode/callable.h"
 #include "python/imported.h"
@@ -168,17 +170,9 @@ int32_t Interpreter::step_control(const Instr& in) {
     case Op::BEFORE_WITH:
       op_before_with();
       break;
-    case Op::WITH_EXCEPT_START: {
-      // [exit, lasti, previous, exception] -> the same and exit's result.
-      PyObject* raised = f.top();
-      if (c.world.is_outside(raised))
-        c.side_exit(BreakReason::Exception, "an exception from outside leaves a `with` block");
-      Ref traceback = Ref::steal(PyException_GetTraceback(raised));
-      cuttable(0);
-      f.push(c.calls.call(
-          f.top(3), {reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised, traceback ? traceback.get() : Py_None}));
+    case Op::WITH_EXCEPT_START:
+      op_with_except_start();
       break;
-    }
 
     case Op::GET_YIELD_FROM_ITER:
       if (!PyGen_CheckExact(f.top())) replace(1, c.protocol.iterate(f.top()));
@@ -232,10 +226,11 @@ static Ref starred(Capture& c, PyObject* callable, PyObject* value) {
 }
 
 void Interpreter::op_call_function_ex(const Instr& in) {
-  const bool has_keywords = in.arg & 1;
+  const bool has_entry = in.arg & 1;  // for keywords
+  const bool has_keywords = has_entry && f.top();
   const int32_t pops = pops_of(in);  // the callable, args, kwargs
-  PyObject* callable = callable_of(f.top(has_keywords + 2), f.top(has_keywords + 1)).function;
-  Ref positional = starred(c, callable, f.top(has_keywords));
+  PyObject* callable = callable_of(f.top(has_entry + 2), f.top(has_entry + 1)).function;
+  Ref positional = starred(c, callable, f.top(has_entry));
   CallArgs args;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(positional.get()); ++i) {
     args.values.push_back(PySequence_Fast_GET_ITEM(positional.get(), i));
@@ -261,16 +256,7 @@ void Interpreter::op_call_function_ex(const Instr& in) {
 
 /// The attribute that a flag of MAKE_FUNCTION stands for.
 static PyObject*& function_attribute(PyFunctionObject* function, int flag) {
-  switch (flag) {
-    case 0x08:
-      return function->func_closure;
-    case 0x04:
-      return function->func_annotations;
-    case 0x02:
-      return function->func_kwdefaults;
-    default:
-      return function->func_defaults;
-  }
+  return *function_parts(function)[std::countr_zero(static_cast<unsigned>(flag))];
 }
 
 void Interpreter::op_make_function(const Instr& in) {
@@ -390,6 +376,30 @@ void Interpreter::op_import_name(const Instr& in) {
   replace(2, c.world.wrap(module.get(), c.sources.constant(module.get())));
 }
 
+/// What a `with` block calls at its end.
+void Interpreter::push_exit(Ref bound) {
+  if (dialect.exit_is_callable) {
+    push_callable(std::move(bound));
+  } else {
+    f.push(std::move(bound));
+  }
+}
+
+/// [exit (one entry or two), lasti, previous, exception] -> the same and exit's result.
+void Interpreter::op_with_except_start() {
+  PyObject* raised = f.top();
+  if (c.world.is_outside(raised))
+    c.side_exit(BreakReason::Exception, "an exception from outside leaves a `with` block");
+  Ref traceback = Ref::steal(PyException_GetTraceback(raised));
+  cuttable(0);
+  const Callable exit = dialect.exit_is_callable ? callable_of(f.top(4), f.top(3)) : Callable{f.top(3), nullptr};
+  CallArgs args;
+  if (exit.self) args.values.push_back(exit.self);
+  args.values.insert(args.values.end(),
+                     {reinterpret_cast<PyObject*>(Py_TYPE(raised)), raised, traceback ? traceback.get() : Py_None});
+  f.push(c.calls.call(exit.function, std::move(args)));
+}
+
 void Interpreter::op_before_with() {
   PyObject* manager = f.top();
   PyTypeObject* type = Py_TYPE(manager);
@@ -405,7 +415,7 @@ void Interpreter::op_before_with() {
     Ref bound_exit = checked(Py_TYPE(leave)->tp_descr_get(leave, manager, reinterpret_cast<PyObject*>(type)));
     Ref entered = c.calls.call(enter, {manager});
     f.drop(1);
-    f.push(std::move(bound_exit));
+    push_exit(std::move(bound_exit));
     f.push(std::move(entered));
     return;
   }
@@ -417,7 +427,7 @@ void Interpreter::op_before_with() {
   Ref bound_exit = checked(PyMethod_New(leave_value.get(), manager));
   Ref entered = c.calls.call(enter_value.get(), {manager});
   f.drop(1);
-  f.push(std::move(bound_exit));
+  push_exit(std::move(bound_exit));
   f.push(std::move(entered));
 }
 

@@ -15,6 +15,7 @@
 
 #include "python/abi/cpython_common.h"
 #include "python/abi/errors.h"
+#include "python/abi/plain_frames.h"
 #include "python/abi/types.h"
 
 namespace magneto {
@@ -46,6 +47,7 @@ void set_next_unit(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_COD
 void set_running_unit(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_CODE(frame->f_code) + unit; }
 
 bool is_suspended(const PyGenObject* generator) { return generator->gi_frame_state == FRAME_SUSPENDED; }
+Frame* frame_in(PyGenObject* generator) { return reinterpret_cast<Frame*>(generator->gi_iframe); }
 
 }  // namespace
 
@@ -64,6 +66,7 @@ PyObject* frame_function(Frame* frame) { return reinterpret_cast<PyObject*>(fram
 
 CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame)
     : thread_(thread), previous_(thread->cframe->current_frame) {
+  hide_slots(frame);
   frame->previous = previous_;
   frame->is_entry = true;
   thread->cframe->current_frame = frame;
@@ -71,6 +74,7 @@ CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame)
 }
 
 CurrentFrame::~CurrentFrame() {
+  end_hiding();
   thread_->cframe->current_frame = previous_;
   ++thread_->recursion_remaining;
 }

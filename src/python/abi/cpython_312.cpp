@@ -17,9 +17,11 @@
 #include <internal/pycore_interp.h>
 #undef Py_BUILD_CORE
 
+#include "python/abi/c_recursion.h"
 #include "python/abi/cpython_312_on.h"
 #include "python/abi/cpython_common.h"
 #include "python/abi/errors.h"
+#include "python/abi/plain_frames.h"
 
 namespace magneto {
 
@@ -47,6 +49,7 @@ void set_next_unit(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_COD
 void set_running_unit(Frame* frame, int32_t unit) { frame->prev_instr = _PyCode_CODE(frame->f_code) + unit; }
 
 bool is_suspended(const PyGenObject* generator) { return generator->gi_frame_state == FRAME_SUSPENDED; }
+Frame* frame_in(PyGenObject* generator) { return reinterpret_cast<Frame*>(generator->gi_iframe); }
 
 _Py_CODEUNIT*& instruction_pointer(Frame* frame) { return frame->prev_instr; }
 _Py_CODEUNIT* pointer_to_run(_Py_CODEUNIT* unit) { return unit - 1; }

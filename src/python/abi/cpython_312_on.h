@@ -18,22 +18,6 @@ namespace {
 _Py_CODEUNIT*& instruction_pointer(Frame* frame);
 _Py_CODEUNIT* pointer_to_run(_Py_CODEUNIT* unit);
 
-/// Up to this sys.getrecursionlimit() the C stack holds all frames, each with a hook and an evaluator of its own.
-constexpr int safe_recursion_limit = 2000;
-/// What one evaluator takes of a thread's C recursion (PY_EVAL_C_STACK_UNITS of Python/ceval.c).
-constexpr int evaluator_c_units = 2;
-
-/// Without a hook, most calls of Python functions share one evaluator; with it each has its own, and the fixed C limit
-/// (1,500 units in 3.12.1) would stop a program at a depth of 750 that may go to 1,000. So an evaluator that a hook
-/// enters is not counted, unless the program has set a limit that the C stack would not bear.
-PyObject* evaluate(PyThreadState* thread, Frame* frame, int throwflag) {
-  const int credit = thread->py_recursion_limit <= safe_recursion_limit ? evaluator_c_units : 0;
-  thread->c_recursion_remaining += credit;
-  PyObject* result = _PyEval_EvalFrameDefault(thread, frame, throwflag);
-  thread->c_recursion_remaining -= credit;
-  return result;
-}
-
 }  // namespace
 
 /// Tools of sys.monitoring (cProfile is one) see all threads; sys.settrace and sys.setprofile, which have the two
@@ -54,12 +38,14 @@ PyObject* type_dict(PyTypeObject* type) {
 }
 
 CurrentFrame::CurrentFrame(PyThreadState* thread, Frame* frame) : thread_(thread), previous_(innermost(thread)) {
+  hide_slots(frame);
   frame->previous = previous_;
   innermost(thread) = frame;
   --thread->py_recursion_remaining;
 }
 
 CurrentFrame::~CurrentFrame() {
+  end_hiding();
   innermost(thread_) = previous_;
   ++thread_->py_recursion_remaining;
 }

@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "python/abi/frame.h"
+#include "python/abi/frame_slots.h"
+#include "python/abi/functions.h"
 
 namespace magneto {
 
@@ -42,18 +44,41 @@ void set_running_unit(Frame* frame, int32_t unit);
 /// The generator waits at a `yield` or a `yield from`.
 bool is_suspended(const PyGenObject* generator);
 
-void push(Frame* frame, PyObject* value) { frame->localsplus[frame->stacktop++] = value; }
+/// The frame's slots as plain pointers, for as long as the frame is ours.
+PyObject** plain_slots(Frame* frame);
+/// Puts the slots into the form that CPython wants, as the frame's instruction pointer has it: CPython goes on with it.
+void give_back(Frame* frame);
+
+/// Slots in use: local variables and the value stack.
+/// While CPython may look at the frame, which stays ours (CurrentFrame): from hide_slots until end_hiding, unless the
+/// frame itself ends before.
+void hide_slots(Frame* frame);
+void show_slots(Frame* frame);
+void end_hiding();
+
+int32_t slot_count(const Frame* frame);
+void set_slot_count(Frame* frame, int32_t count);
+
+Frame* frame_in(PyGenObject* generator);
+
+void push(Frame* frame, PyObject* value) {
+  const int32_t count = slot_count(frame);
+  plain_slots(frame)[count] = value;
+  set_slot_count(frame, count + 1);
+}
 
 void clear_stack(Frame* frame) {
-  while (frame->stacktop > frame_code(frame)->co_nlocalsplus) {
+  PyObject** slots = plain_slots(frame);
+  for (int32_t count = slot_count(frame); count > frame_code(frame)->co_nlocalsplus;) {
     // The slot goes first: a destructor may look at the frame.
-    PyObject* value = frame->localsplus[--frame->stacktop];
-    Py_XDECREF(value);
+    set_slot_count(frame, --count);
+    Py_XDECREF(slots[count]);
   }
 }
 
 /// `_PyEval_EvalFrameDefault` links the frame itself; linked twice, the chain would be a circle.
 void unlink_if_current(PyThreadState* thread, Frame* frame) {
+  show_slots(frame);
   if (innermost(thread) == frame) innermost(thread) = frame->previous;
 }
 
@@ -101,7 +126,7 @@ PyObject* evaluate_contained(PyThreadState* thread, Frame* frame, int throwflag)
   }
   before.restore(thread);
   PyErr_Clear();
-  frame->stacktop = frame_code(frame)->co_nlocalsplus;
+  set_slot_count(frame, frame_code(frame)->co_nlocalsplus);
   PyObject* none = frame_return(thread, frame, decode(frame_code(frame)), Py_NewRef(Py_None));
   Py_XDECREF(none);
   PyErr_SetString(PyExc_RuntimeError, message.c_str());
@@ -126,7 +151,7 @@ void FrameHook::end() {
 
 PyObject* frame_globals(Frame* frame) { return frame->f_globals; }
 PyObject* frame_builtins(Frame* frame) { return frame->f_builtins; }
-PyObject** frame_localsplus(Frame* frame) { return frame->localsplus; }
+PyObject** frame_localsplus(Frame* frame) { return plain_slots(frame); }
 bool frame_is_generator(Frame* frame) { return frame->owner == FRAME_OWNED_BY_GENERATOR; }
 
 int32_t frame_next_instr(Frame* frame, const CodeInfo& info) {
@@ -136,20 +161,20 @@ int32_t frame_next_instr(Frame* frame, const CodeInfo& info) {
   return info.index_of[unit];
 }
 
-int32_t frame_stack_depth(Frame* frame) { return frame->stacktop - frame_code(frame)->co_nlocalsplus; }
+int32_t frame_stack_depth(Frame* frame) { return slot_count(frame) - frame_code(frame)->co_nlocalsplus; }
 
 void frame_set(Frame* frame, const CodeInfo& info, int32_t next_instr, int32_t stack_depth) {
   set_next_unit(frame, info.instrs[next_instr].start);
-  frame->stacktop = info.nlocals + stack_depth;
+  set_slot_count(frame, info.nlocals + stack_depth);
 }
 
 void frame_set_running(Frame* frame, const CodeInfo& info, int32_t instr, int32_t stack_depth) {
   set_running_unit(frame, info.instrs[instr].offset);
-  frame->stacktop = info.nlocals + stack_depth;
+  set_slot_count(frame, info.nlocals + stack_depth);
 }
 
 void frame_init_cells(Frame* frame, const CodeInfo& info) {
-  PyObject** slots = frame->localsplus;
+  PyObject** slots = frame_localsplus(frame);
   for (int32_t i = 0; i < info.entry; ++i) {
     const Instr& instr = info.instrs[i];
     if (instr.op == Op::COPY_FREE_VARS) {
@@ -214,7 +239,7 @@ Frame* generator_frame(PyObject* object) {
   if (!PyGen_CheckExact(object) && !PyCoro_CheckExact(object) && !PyAsyncGen_CheckExact(object)) return nullptr;
   auto* generator = reinterpret_cast<PyGenObject*>(object);
   const bool resumable = generator->gi_frame_state == FRAME_CREATED || is_suspended(generator);
-  return resumable ? reinterpret_cast<Frame*>(generator->gi_iframe) : nullptr;
+  return resumable ? frame_in(generator) : nullptr;
 }
 
 bool generator_is_started(PyObject* generator) {
@@ -226,7 +251,9 @@ bool generator_handles_exception(PyObject* generator) {
 }
 
 void generator_set(PyObject* generator, const CodeInfo& info, int32_t next_instr, int32_t stack_depth, bool started) {
-  frame_set(generator_frame(generator), info, next_instr, stack_depth);
+  Frame* frame = generator_frame(generator);
+  frame_set(frame, info, next_instr, stack_depth);
+  give_back(frame);
   if (started) reinterpret_cast<PyGenObject*>(generator)->gi_frame_state = FRAME_SUSPENDED;
 }
 

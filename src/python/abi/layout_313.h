@@ -1,33 +1,4 @@
 // CPython 3.13's layouts. Included by layout.h alone.
 #pragma once
 
-#include <Python.h>
-
-#include <cstdint>
-
-namespace magneto {
-
-/// The values of a dict that shares its keys with others.
-struct SplitValues {
-  uint8_t capacity;
-  uint8_t size;
-  uint8_t embedded;  // they are part of an instance
-  uint8_t valid;
-  PyObject* values[1];
-};
-
-inline SplitValues* split_table(const PyDictObject* dict) { return reinterpret_cast<SplitValues*>(dict->ma_values); }
-
-/// The values of a dict that shares its keys with others, by the keys' places; null: they lie beside its own keys.
-inline PyObject** split_values(const PyDictObject* dict) {
-  SplitValues* table = split_table(dict);
-  return table ? table->values : nullptr;
-}
-
-/// The values are part of an instance, which may change them behind the dict's back.
-inline bool values_lie_in_instance(const PyDictObject* dict) {
-  const SplitValues* table = split_table(dict);
-  return table && table->embedded;
-}
-
-}  // namespace magneto
+#include "python/abi/embedded_values.h"

@@ -89,19 +89,31 @@ Op intrinsic_1(int32_t function) {
   }
 }
 
+constexpr int32_t kSubscript = 26;  // BINARY_OP's argument, from 3.14 on
+
 /// Gives the instruction the canonical form.
 void bring_into_form(Instr& in, Form form) {
   switch (form) {
     case Form::Plain:
-    case Form::CallPrefix:
+    case Form::Prefix:
     case Form::KeywordNames:
     case Form::CallKeywords:
+    case Form::SmallInt:
+    case Form::CommonConstant:
+    case Form::NoJump:
+    case Form::Special:
       break;
     case Form::NoArgument:
       in.arg = 0;
       break;
     case Form::WithFormat:
       in.arg = 4;
+      break;
+    case Form::WithKeywords:
+      in.arg = 1;
+      break;
+    case Form::MaybeSubscript:
+      if (in.arg == kSubscript) in.op = Op::BINARY_SUBSCR;
       break;
     case Form::MaybeMethod:
       if (in.arg & 1) in.op = Op::LOAD_METHOD;
@@ -161,7 +173,7 @@ class Reader {
     Instr instr;
     instr.start = unit_;
     int32_t arg = read_unit();
-    for (; row().form == Form::KeywordNames || row().form == Form::CallPrefix; arg = read_unit()) {
+    for (; row().form == Form::KeywordNames || row().form == Form::Prefix; arg = read_unit()) {
       if (row().form == Form::KeywordNames) instr.second = arg;
       unit_ += 1 + row().caches;
     }
@@ -174,8 +186,49 @@ class Reader {
     // A code unit for now: an index once all instructions are known.
     if (opcode.direction) instr.target = unit_ + opcode.direction * instr.arg;
     bring_into_form(instr, opcode.form);
+    if (opcode.form == Form::SmallInt) instr.arg = add_constant(checked(PyLong_FromLong(arg)));
+    if (opcode.form == Form::CommonConstant) take_common_constant(instr);
+    if (instr.op == Op::CALL) take_with(instr);
+    if (opcode.form == Form::Special) specials_ = {specials_[1], index()};
     instr.next = index() + 1;
     info_.instrs.push_back(instr);
+  }
+
+  /// Gives the index of a constant that is no code object's.
+  int32_t add_constant(Ref value) {
+    const Py_ssize_t count = PyTuple_GET_SIZE(info_.consts.get());
+    for (Py_ssize_t i = PyTuple_GET_SIZE(info_.code->co_consts); i < count; ++i) {
+      if (PyTuple_GET_ITEM(info_.consts.get(), i) == value.get()) return static_cast<int32_t>(i);
+    }
+    Ref more = checked(PyTuple_New(count + 1));
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      PyTuple_SET_ITEM(more.get(), i, Py_NewRef(PyTuple_GET_ITEM(info_.consts.get(), i)));
+    }
+    PyTuple_SET_ITEM(more.get(), count, value.release());
+    info_.consts = std::move(more);
+    return static_cast<int32_t>(count);
+  }
+
+  /// What a function of the user's has no name for.
+  void take_common_constant(Instr& instr) {
+    const std::string_view name = dialect.common_constants[instr.arg];
+    if (name == "AssertionError") {
+      instr.op = Op::LOAD_ASSERTION_ERROR;
+      return;
+    }
+    const Ref builtins = checked(PyImport_ImportModule("builtins"));
+    instr.arg = add_constant(attribute(builtins, std::string(name).c_str()));
+  }
+
+  /// From 3.14 on the entry of a `with` block is written out: COPY 1, LOAD_SPECIAL, SWAP 2, SWAP 3, LOAD_SPECIAL, and
+  /// this call. They become one instruction again.
+  void take_with(Instr& call) {
+    constexpr int32_t kPieces = 5;
+    if (call.arg != 0 || specials_[1] != index() - 1 || specials_[0] != index() - 4) return;
+    const Instr& first = info_.instrs[index() - kPieces];
+    if (first.op != Op::COPY) return;
+    call.op = info_.instrs.back().arg == 0 ? Op::BEFORE_WITH : Op::BEFORE_ASYNC_WITH;
+    take_from(call, first.start, kPieces);
   }
 
   /// The LOAD_CONST in front of a call with keywords becomes part of it.
@@ -184,10 +237,15 @@ class Reader {
       call.op = Op::Unknown;  // no compiler does so
       return;
     }
-    call.start = info_.instrs.back().start;
     call.second = info_.instrs.back().arg;
-    info_.instrs.pop_back();
-    for (int32_t unit = call.start; unit <= unit_; ++unit) {
+    take_from(call, info_.instrs.back().start, 1);
+  }
+
+  /// The last `count` instructions become part of `in`, which starts where they do.
+  void take_from(Instr& in, int32_t start, size_t count) {
+    in.start = start;
+    info_.instrs.resize(info_.instrs.size() - count);
+    for (int32_t unit = start; unit <= unit_ && unit <= count_; ++unit) {
       if (info_.index_of[unit] >= 0) info_.index_of[unit] = index();
     }
   }
@@ -196,6 +254,7 @@ class Reader {
   const uint8_t* units_;
   int32_t count_;
   int32_t unit_ = 0;
+  std::array<int32_t, 2> specials_ = {-1, -1};  // the last two LOAD_SPECIAL
 };
 
 /// Reads the location table (CPython's Objects/locations.md). One pass: PyCode_Addr2Line starts again for each address.
@@ -235,6 +294,7 @@ void read_handlers(CodeInfo& info) {
 std::unique_ptr<CodeInfo> decode_new(PyCodeObject* code) {
   auto info = std::make_unique<CodeInfo>();
   info->code = code;
+  info->consts = Ref::borrow(code->co_consts);
   Ref bytes = checked(PyCode_GetCode(code));
   Reader(*info, reinterpret_cast<const uint8_t*>(PyBytes_AS_STRING(bytes.get())),
          static_cast<int32_t>(PyBytes_GET_SIZE(bytes.get()) / 2))
@@ -244,7 +304,6 @@ std::unique_ptr<CodeInfo> decode_new(PyCodeObject* code) {
   info->nlocals = code->co_nlocalsplus;
   info->stack_size = code->co_stacksize;
   info->names = Ref::borrow(code->co_names);
-  info->consts = Ref::borrow(code->co_consts);
   info->localsplus_names = Ref::borrow(code->co_localsplusnames);
   const char* kinds = PyBytes_AS_STRING(code->co_localspluskinds);
   info->kinds.assign(kinds, kinds + PyBytes_GET_SIZE(code->co_localspluskinds));
@@ -292,6 +351,7 @@ int32_t pops_of(const Instr& in) {
 }
 
 int32_t pushes_of(const Instr& in) {
+  if (dialect.exit_is_callable && (in.op == Op::BEFORE_WITH || in.op == Op::BEFORE_ASYNC_WITH)) return 3;
   switch (in.op) {
 #define I(name, pops, pushes, locals, flow, looks) \
   case Op::name:                                   \
@@ -387,7 +447,7 @@ void init_opcodes() {
   for (Py_ssize_t i = 0; i < PySequence_Size(jumps.get()); ++i) {
     Ref number = checked(PySequence_GetItem(jumps.get(), i));
     const long opcode = PyLong_AsLong(number.get());
-    if (opcode < 0 || opcode >= opcode_count) continue;
+    if (opcode < 0 || opcode >= opcode_count || rows[opcode].form == Form::NoJump) continue;
     rows[opcode].direction = rows[opcode].name.find("BACKWARD") != std::string::npos ? -1 : 1;
   }
   if (PyErr_Occurred()) throw PythonError{};

@@ -17,9 +17,15 @@ enum class Form : uint8_t {
   CompareToBool,   // above five bits, the highest of which asks for a TO_BOOL
   WithFormat,      // FORMAT_VALUE's "with a format"
   TwoLocals,       // two slots of four bits each
-  CallPrefix,      // belongs to the call that follows
+  Prefix,          // belongs to the instruction that follows
   KeywordNames,    // ...and says which constant holds its keywords' names
   CallKeywords,    // a call whose keywords' names were loaded by the LOAD_CONST in front of it
+  WithKeywords,    // CALL_FUNCTION_EX: an entry for keywords is always there, null where there are none
+  MaybeSubscript,  // BINARY_OP: an operator that is a BINARY_SUBSCR
+  SmallInt,        // a constant: the argument itself
+  CommonConstant,  // a constant: one of those that the interpreter has
+  Special,         // LOAD_SPECIAL: a part of the entry of a `with` block
+  NoJump,          // its argument is no target
   Intrinsic1,      // CALL_INTRINSIC_1's functions
   Intrinsic2,
 };
@@ -37,6 +43,8 @@ struct Dialect {
   bool null_above_callable;     // of a callable without a self: python/bytecode/callable.h
   bool send_leaves_iterator;    // SEND leaves the iterator that has ended on the stack, for an END_SEND
   int32_t skipped_at_loop_end;  // instructions at FOR_ITER's target that it skips when its iterator ends
+  bool exit_is_callable;        // what a `with` block keeps is a callable of two entries, not a bound method
+  std::span<const std::string_view> common_constants = {};  // names in `builtins`
 };
 
 extern const Dialect dialect;

@@ -20,12 +20,12 @@ constexpr Decoding kDecodings[] = {
     {"POP_JUMP_FORWARD_IF_NONE", Op::POP_JUMP_IF_NONE},
     {"POP_JUMP_FORWARD_IF_NOT_NONE", Op::POP_JUMP_IF_NOT_NONE},
     {"POP_JUMP_FORWARD_IF_TRUE", Op::POP_JUMP_IF_TRUE},
-    {"PRECALL", Op::Unknown, Form::CallPrefix},
+    {"PRECALL", Op::Unknown, Form::Prefix},
 };
 
 }  // namespace
 
 const Dialect dialect = {kDecodings, /*null_above_callable=*/false, /*send_leaves_iterator=*/false,
-                         /*skipped_at_loop_end=*/0};
+                         /*skipped_at_loop_end=*/0, /*exit_is_callable=*/false};
 
 }  // namespace magneto

@@ -22,6 +22,6 @@ constexpr Decoding kDecodings[] = {
 }  // namespace
 
 const Dialect dialect = {kDecodings, /*null_above_callable=*/false, /*send_leaves_iterator=*/true,
-                         /*skipped_at_loop_end=*/1};  // END_FOR
+                         /*skipped_at_loop_end=*/1, /*exit_is_callable=*/false};  // END_FOR
 
 }  // namespace magneto

@@ -28,6 +28,6 @@ constexpr Decoding kDecodings[] = {
 }  // namespace
 
 const Dialect dialect = {kDecodings, /*null_above_callable=*/true, /*send_leaves_iterator=*/true,
-                         /*skipped_at_loop_end=*/2};  // END_FOR, POP_TOP
+                         /*skipped_at_loop_end=*/2, /*exit_is_callable=*/false};  // END_FOR, POP_TOP
 
 }  // namespace magneto

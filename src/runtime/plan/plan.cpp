@@ -10,6 +10,7 @@
 
 #include "guards/array.h"
 #include "python/abi/frame.h"
+#include "python/abi/functions.h"
 #include "python/abi/sets.h"
 #include "python/abi/types.h"
 #include "python/bind.h"
@@ -66,8 +67,8 @@ PyObject* new_function(const PlanInstr& instr, const Registers& registers) {
   auto* made = reinterpret_cast<PyFunctionObject*>(function.get());
   Py_SETREF(made->func_name, Py_NewRef(PyTuple_GET_ITEM(facts, 2)));
   Py_SETREF(made->func_qualname, Py_NewRef(PyTuple_GET_ITEM(facts, 3)));
-  PyObject** places[] = {&made->func_defaults, &made->func_kwdefaults, &made->func_annotations, &made->func_closure};
-  for (size_t i = 0; i < 4; ++i) {
+  const std::vector<PyObject**> places = function_parts(made);
+  for (size_t i = 0; i < places.size(); ++i) {
     if (instr.args[i] >= 0) Py_XSETREF(*places[i], Py_NewRef(registers.get(instr.args[i])));
   }
   return function.release();
