@@ -125,10 +125,12 @@ def test_readme_and_performance_agree() -> None:
 
 
 def test_versions_of_python_agree() -> None:
-    """README, the package's requirements and classifiers, what the core is refused on: all as src/python/abi has files."""
-    minors = sorted(
-        int(path.stem.removeprefix("cpython_3")) for path in (ROOT / "src/python/abi").glob("cpython_3*.cpp")
-    )
+    """README, the package's requirements and classifiers, what the core is refused on: all as src/python/abi has files.
+
+    Of a version that is being added there may be files before it is supported."""
+    files = (ROOT / "src/python/abi").glob("cpython_3*.cpp")
+    minors = sorted(int(path.stem.removeprefix("cpython_3")) for path in files)
+    minors = [minor for minor in minors if minor <= _load.NEWEST[1]]
     assert minors == list(range(minors[0], minors[-1] + 1))
     named = (f"3.{minors[0]}", f"3.{minors[-1]}")
     for page in ("README.md", "docs/dependencies.md"):

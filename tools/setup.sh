@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv and what a make target needs in it: `setup.sh build|test|lint|docs|wheel`. Leaves .venv/.ready-<what>.
-# `setup.sh same`: fails if .venv has another Python than PYTHON.
+# `setup.sh same`: fails if .venv has another Python than PYTHON. `setup.sh minors`: the minor versions that are supported.
 # Environment: PYTHON (interpreter to use), TORCH (requirement to install where there is no supported PyTorch), VENV (in
 # place of .venv).
 set -euo pipefail
@@ -25,8 +25,8 @@ need_packages() {
   fi
 }
 
-# The minor versions of CPython 3 that Magneto supports, oldest first: those with a file of their own.
-supported_minors() { printf '%s\n' src/python/abi/cpython_3*.cpp | sed -E 's/.*cpython_3([0-9]+)\.cpp/\1/' | sort -n; }
+# The minor versions of CPython 3 that Magneto supports, oldest first.
+supported_minors() { seq $(sed -nE 's/^OLDEST, NEWEST = \(3, ([0-9]+)\), \(3, ([0-9]+)\).*/\1 \2/p' magneto/_load.py); }
 supported_pythons() { echo "CPython 3.$(supported_minors | head -1) to 3.$(supported_minors | tail -1)"; }
 
 # The first interpreter that Magneto supports. What has no GIL is another interpreter.
@@ -36,7 +36,7 @@ find_python() {
     minor=$("$candidate" -c 'import platform, sys, sysconfig
 if platform.python_implementation() == "CPython" and sys.version_info.major == 3 and not sysconfig.get_config_var("Py_GIL_DISABLED"):
     print(sys.version_info.minor)' 2> /dev/null) || continue
-    if [[ -e src/python/abi/cpython_3$minor.cpp ]]; then
+    if supported_minors | grep -x "${minor:-none}" > /dev/null; then
       command -v "$candidate"
       return
     fi
@@ -156,6 +156,7 @@ check_same_python() {
 
 case ${1:-} in
   same) check_same_python && exit ;;
+  minors) supported_minors && exit ;;
   build) set_up_build ;;
   test) set_up_group test; set_up_browser ;;
   lint | docs | wheel) set_up_group "$1" ;;

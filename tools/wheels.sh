@@ -32,7 +32,7 @@ pythons() {
     printf '%s\n' $PYTHONS
     return
   fi
-  for minor in $(printf '%s\n' src/python/abi/cpython_3*.cpp | sed -E 's/.*cpython_3([0-9]+)\.cpp/\1/' | sort -n); do
+  for minor in $(tools/setup.sh minors); do
     # With headers and venv, and with a GIL. A shim of pyenv runs only what is chosen; its folder has all versions.
     for python in $(type -ap "python3.$minor") "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$minor".*/bin/"python3.$minor"; do
       "$python" - << 'PY' 2> /dev/null || continue

@@ -1,4 +1,4 @@
-// `magneto._C` with the stage `python` alone, for build_standalone.sh.
+// `magneto._testing` with the stage `python` alone, for build_standalone.sh.
 #include <Python.h>
 
 #include "api/bindings.h"
@@ -7,7 +7,7 @@
 
 namespace magneto {
 
-extern PyMethodDef python_methods[];
+extern PyMethodDef python_test_methods[];
 
 void set_python_error_from_current_exception() {
   try {
@@ -19,15 +19,15 @@ void set_python_error_from_current_exception() {
 }
 
 namespace {
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "magneto._C", nullptr, -1, nullptr};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT, "magneto._testing", nullptr, -1, nullptr};
 }
 
 }  // namespace magneto
 
-PyMODINIT_FUNC PyInit__C() {
+PyMODINIT_FUNC PyInit__testing() {
   using namespace magneto;
   Ref module = Ref::steal(PyModule_Create(&definition));
-  if (!module || PyModule_AddFunctions(module.get(), python_methods) < 0) return nullptr;
+  if (!module || PyModule_AddFunctions(module.get(), python_test_methods) < 0) return nullptr;
   try {
     init_opcodes();
   } catch (const PythonError&) {

@@ -13,7 +13,7 @@ from magneto import _testing
 
 STDLIB = """
 abc argparse ast asyncio.base_events asyncio.tasks base64 bisect calendar cmd code codecs collections
-collections.abc concurrent.futures.thread configparser contextlib copy csv dataclasses datetime decimal difflib dis
+_collections_abc concurrent.futures.thread configparser contextlib copy csv dataclasses datetime decimal difflib dis
 email.message enum fractions functools gettext glob gzip heapq html.parser http.client importlib._bootstrap inspect
 io ipaddress json.decoder json.encoder logging logging.handlers mailbox numbers opcode operator optparse os pathlib
 pdb pickle pickletools platform plistlib pprint queue random re re._compiler re._parser sched selectors shlex
@@ -30,7 +30,14 @@ def codes_in(code):
 
 
 VERSION = sys.version_info[:2]
-RENAMED = {"LOAD_CLOSURE": "LOAD_FAST", "LOAD_FAST_CHECK": "LOAD_FAST"}
+RENAMED = {
+    "LOAD_CLOSURE": "LOAD_FAST",
+    "LOAD_FAST_BORROW": "LOAD_FAST",
+    "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "LOAD_FAST_LOAD_FAST",
+    "LOAD_FAST_CHECK": "LOAD_FAST",
+    "POP_ITER": "POP_TOP",
+}
+COMMON_CONSTANTS = (AssertionError, NotImplementedError, tuple, all, any)
 INTRINSICS = {3: "STOPITERATION_ERROR", 5: "UNARY_POSITIVE", 6: "LIST_TO_TUPLE"}
 
 
@@ -52,13 +59,18 @@ def canonical(name, arg):
         if name == "COMPARE_OP":
             return name, arg >> 5 | arg & 16, -1
         if name.count("_FAST") == 2:
-            return name, arg >> 4, arg & 15
+            return RENAMED.get(name, name), arg >> 4, arg & 15
         if name in ("FORMAT_SIMPLE", "FORMAT_WITH_SPEC"):
             return "FORMAT_VALUE", 4 if name == "FORMAT_WITH_SPEC" else 0, -1
         if name == "END_FOR":
             return "POP_TOP", arg, -1
         if name == "MAKE_FUNCTION":
             return name, 0, -1
+    if VERSION >= (3, 14):
+        if name == "BINARY_OP" and arg == 26:
+            return "BINARY_SUBSCR", arg, -1
+        if name == "CALL_FUNCTION_EX":
+            return name, 1, -1
     return RENAMED.get(name, name), arg, -1
 
 
@@ -66,6 +78,7 @@ def expected(code):
     """What `_testing.decode` must give, by way of `dis`."""
     units = len(code.co_code) // 2
     rows, index_of, start, keywords = [], {}, None, -1
+    added = []  # constants that are not the code's own
     lines = {}
     for begin, end, line in code.co_lines():
         for unit in range(begin // 2, end // 2):
@@ -78,20 +91,34 @@ def expected(code):
         unit = instr.offset // 2
         index_of[unit] = len(rows)
         start = unit if start is None else start
-        if instr.opname in ("EXTENDED_ARG", "PRECALL"):
+        if instr.opname in ("EXTENDED_ARG", "NOT_TAKEN", "PRECALL"):
             continue
         if instr.opname == "KW_NAMES":
             keywords = instr.arg
             continue
-        target = instr.argval // 2 if instr.opcode in dis.hasjrel else -1
+        is_jump = instr.opcode in dis.hasjrel and instr.opname != "END_ASYNC_FOR"
+        target = instr.argval // 2 if is_jump else -1
         arg = instr.arg
         if arg is None:  # dis hides the argument byte of opcodes that ignore it
             arg = code.co_code[instr.offset + 1]
         name, arg, second = canonical(instr.opname, arg)
+        if name == "LOAD_COMMON_CONSTANT" and arg == 0:
+            name = "LOAD_ASSERTION_ERROR"
+        elif name in ("LOAD_COMMON_CONSTANT", "LOAD_SMALL_INT"):
+            value = COMMON_CONSTANTS[arg] if name == "LOAD_COMMON_CONSTANT" else arg
+            if value not in added:
+                added.append(value)
+            name, arg = "LOAD_CONST", len(code.co_consts) + added.index(value)
+        parts = 0  # instructions in front of it that are parts of it
         if name == "CALL_KW":
-            load = rows.pop()
-            assert load[0] == "LOAD_CONST"
-            name, keywords, start = "CALL", load[1], load[2]
+            assert rows[-1][0] == "LOAD_CONST"
+            name, keywords, parts = "CALL", rows[-1][1], 1
+        elif name == "CALL" and arg == 0 and rows[-1][0] == "LOAD_SPECIAL":
+            assert [row[0] for row in rows[-5:]] == ["COPY", "LOAD_SPECIAL", "SWAP", "SWAP", "LOAD_SPECIAL"]
+            name, parts = "BEFORE_ASYNC_WITH" if rows[-1][1] else "BEFORE_WITH", 5
+        if parts:
+            start = rows[-parts][2]
+            del rows[-parts:]
             index_of.update({unit: len(rows) for unit in index_of if unit >= start})
         if name == "CALL":
             second, keywords = keywords, -1

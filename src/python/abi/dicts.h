@@ -12,7 +12,7 @@
 
 namespace magneto {
 
-/// Where the dict keeps its version.
+#if PY_VERSION_HEX < 0x030E0000  // where the dict keeps its version; it has none in layout_314.h
 inline const uint64_t* dict_version_place(PyObject* dict) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
@@ -33,7 +33,7 @@ bool take_values_from_instance(PyObject* dict);
 inline bool keeps_version(PyObject* dict) {
   return !values_lie_in_instance(reinterpret_cast<PyDictObject*>(dict)) || take_values_from_instance(dict);
 }
-
+#endif
 inline Py_ssize_t dict_length(PyObject* dict) { return reinterpret_cast<PyDictObject*>(dict)->ma_used; }
 
 /// A view of a dict (`keys()`, `values()`, `items()`; an OrderedDict's too), as its type has it.

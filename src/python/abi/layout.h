@@ -12,6 +12,8 @@
 #include "python/abi/layout_312.h"
 #elif PY_VERSION_HEX < 0x030E0000
 #include "python/abi/layout_313.h"
+#elif PY_VERSION_HEX < 0x030F0000
+#include "python/abi/layout_314.h"
 #else
-#error "Magneto supports CPython 3.11 to 3.13"
+#error "Magneto supports CPython 3.11 to 3.14"
 #endif
