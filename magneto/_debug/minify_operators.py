@@ -147,12 +147,28 @@ def reduce(case: OperatorCase, graph: Any, inputs: Sequence[torch.Tensor]) -> tu
     return part, values.of(part, given)
 
 
-def after_aot(graph: Any, inputs: list[Any] | None, place: str) -> None:
-    """A graph of operators is about to be compiled: tries it in a child, and writes what the level asks for."""
+def inputs_of_backward(graph: Any, forward: Any, inputs: list[Any], places: list[tuple[bool, int]]) -> list[Any]:
+    """What the forward's operators save for a backward, and random tangents. `places`: of what is saved: whether it is
+    an input, and its position among the inputs or the results."""
+    with torch.random.fork_rng(devices=[]):
+        try:
+            results = _C.compute_operators(forward, [x.detach().clone() for x in inputs], False, None)
+        except Exception:  # the program's own: it meets it in a moment
+            return random_inputs(graph)
+    saved = [(inputs[at].detach() if is_input else results[at]) for is_input, at in places]
+    return [*saved, *random_inputs(graph)[len(saved) :]]
+
+
+def after_aot(graph: Any, inputs: list[Any] | None, place: str, saved: tuple[Any, ...] | None) -> None:
+    """A graph of operators is about to be compiled: tries it in a child, and writes what the level asks for.
+    `saved`: of a backward, whose inputs are not there yet: the forward, its inputs, and the places of what it saves."""
     if _looking:
         raise _Found(graph, inputs)
     case = OperatorCase(accuracy=config.repro_level == 4)
-    given = [x.detach() for x in inputs] if inputs is not None else random_inputs(graph)
+    if saved is not None and saved[1] is not None:
+        given = inputs_of_backward(graph, *saved)
+    else:
+        given = [x.detach() for x in inputs] if inputs is not None else random_inputs(graph)
     minify.examine(
         case,
         graph,
