@@ -157,6 +157,9 @@ runtime::Origin origin_of(const graph::Graph& graph, const CompileWay& way) {
 
 // -- sizes
 
+/// Sizes that an operator of the graph says.
+bool has_data_sizes(const graph::Graph& graph) { return !graph.symbols_of(graph::ValueKind::Result).empty(); }
+
 /// Generates code for one size of a graph that has been captured for many.
 runtime::Specialise specialise(CompileWay way, const Request& request) {
   way.tuning = {};  // for the sizes of the capture
@@ -171,9 +174,7 @@ runtime::Specialise specialise(CompileWay way, const Request& request) {
 
 /// Generates code for some of a backward's gradients.
 runtime::Specialise pruned(CompileWay way, const Request& request) {
-  const auto of_data = [](const autograd::Backward& backward) {
-    return !backward.graph.symbols_of(graph::ValueKind::Result).empty();
-  };
+  const auto of_data = [](const autograd::Backward& backward) { return has_data_sizes(backward.graph); };
   if (request.backend.runs_captured() || std::ranges::any_of(request.joint->backwards, of_data)) return {};
   return [way = std::move(way), disk_cache = request.disk_cache](const graph::Graph& graph) {
     const cache::Pause without(!disk_cache);
@@ -184,14 +185,8 @@ runtime::Specialise pruned(CompileWay way, const Request& request) {
 
 /// By what is known of the graph's sizes.
 Compiled compile_sizes(const Request& request, const graph::Graph& graph, const CompileWay& way, Events& events) {
-  if (!graph.symbols_of(graph::ValueKind::Result).empty()) {
-    if (graph::changed_in_place(graph).empty()) return compile_parts(graph, way, events);
-    graph::Graph renamed = without_torch_level(graph);  // a part sees one shape of each of its inputs
-    passes::separate_inplace_views(renamed);
-    return compile_parts(renamed, way, events);
-  }
   Compiled made = compile_graph(graph, way, events);
-  if (graph.symbols.empty() || made.uncompiled.empty()) return made;
+  if (graph.symbols.empty() || made.uncompiled.empty() || has_data_sizes(graph)) return made;
   events.tell(&Observer::no_code_for_all_sizes, {request.place, made.uncompiled});
   const graph::SymbolValues captured = captured_sizes(request);
   made = compile_graph(graph::with_numbers(graph, captured), way, events);
@@ -272,6 +267,12 @@ lower::LoopProgram loops_of(const graph::Graph& graph, const CompileWay& way, gr
 }
 
 Compiled compile_graph(const graph::Graph& graph, const CompileWay& way, graph::StageSink& sink) {
+  if (has_data_sizes(graph)) {  // no memory can be planned across what says them
+    if (graph::changed_in_place(graph).empty()) return compile_parts(graph, way, sink);
+    graph::Graph renamed = without_torch_level(graph);  // a part sees one shape of each of its inputs
+    passes::separate_inplace_views(renamed);
+    return compile_parts(renamed, way, sink);
+  }
   const auto is_dense = [](const graph::Value& value) { return passes::is_dense_cpu(value.meta); };
   if (!std::ranges::all_of(graph.values, is_dense))
     return without_program(graph, way, sink, "tensors that are no plain tensors of the CPU");

@@ -157,7 +157,12 @@ PyObject* with_numbers(PyObject*, PyObject* args) {
     const std::vector<at::Tensor> tensors = tensors_in(inputs);
     std::vector<const at::Tensor*> given;
     for (const at::Tensor& tensor : tensors) given.push_back(&tensor);
-    return graph::graph_capsule(graph::with_numbers(graph, graph::SymbolReader(graph).read(given.data()))).release();
+    graph::SymbolValues values = graph::SymbolReader(graph).read(given.data());
+    // Sizes that its operators say: as in the run that was captured.
+    for (const graph::SymbolBinding& symbol : graph.symbols_of(graph::ValueKind::Result)) {
+      values.set(symbol.symbol, symbol.hint);
+    }
+    return graph::graph_capsule(graph::with_numbers(graph, values)).release();
   });
 }
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 import magneto
 from magneto import _testing
-from magneto._debug import children, fx_graphs, minify
+from magneto._debug import children, fx_graphs, minify, minify_operators
 
 
 @pytest.fixture
@@ -362,3 +362,32 @@ def test_shrinking_keeps_equal_sizes_equal() -> None:
     smaller, left = fx_graphs.shrink(graph, [torch.randn(200, 30), torch.randn(30, 40)], lambda graph, inputs: True)
     assert [tuple(x.shape) for x in left] == [(1, 1), (1, 1)]
     assert smaller(*left)[0].shape == (1, 1)
+
+
+def test_sizes_that_only_the_data_says(folder: Path) -> None:
+    """The tool compiled such a graph as one, with memory for one size."""
+
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        y = torch.tanh(x)[x > 0] * 2
+        return y.cos().sum() + y.numel()
+
+    _testing.plant_fault("kernel.wrong", "cos")
+    with (
+        magneto.config.patch(repro_after="aot", repro_level=4, capture_dynamic_output_shape_ops=True),
+        pytest.raises(magneto.exc.AccuracyError),
+    ):
+        magneto.compile(masked)(torch.randn(64, requires_grad=True))
+    assert "aten.cos.default" in script_of(folder)
+
+
+def test_a_backward_is_tried_on_what_is_saved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On random indices eager raises, and nothing would be found."""
+    tried: list[list[torch.Tensor]] = []
+    monkeypatch.setattr(minify_operators.OperatorCase, "begin", lambda self, graph, given: tried.append(given))
+    rows, weight = torch.tensor([2, 0, 3]), torch.randn(4, 8, requires_grad=True)
+    with magneto.config.patch(repro_after="aot", repro_level=4):
+        magneto.compile(lambda w, i: torch.tanh(F.embedding(i, w)).sum())(weight, rows)
+    assert len(tried) == 2
+    assert any(x.dtype == torch.int64 and torch.equal(x, rows) for x in tried[1])
+    saved = torch.tanh(weight.detach()[rows])
+    assert any(x.shape == saved.shape and torch.allclose(x, saved) for x in tried[1])
